@@ -1,0 +1,61 @@
+# Two commands on a fresh machine: `make demo` and `make test`. Each sets up what it needs.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+UV      = $(BIN)/uv
+COMPILE = pip compile pyproject.toml --group build --universal --python-version 3.11 --generate-hashes \
+          --no-emit-index-url --no-emit-find-links --quiet --upgrade
+
+.PHONY: help demo test check lint bench lock clean needs
+help:
+	@echo 'make demo    a real evaluation run becomes a signed, verified result; a tampered copy is refused'
+	@echo 'make test    lint, types and tests'
+	@echo 'make check   the longer suite: what make test runs, and the tests marked long'
+	@echo 'make bench   what the primitives and the line cost, as ratios and CPU per operation'
+	@echo 'make lock    compile run.lock and dev.lock anew'
+
+needs:
+	@command -v $(PYTHON) >/dev/null || { echo 'make: $(PYTHON) is missing. On Debian: apt-get install python3'; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo 'make: Python 3.11 or newer is needed; say PYTHON=/path/to/it'; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo 'make: the venv module is missing. On Debian: apt-get install python3-venv'; exit 1; }
+	@command -v cc >/dev/null || { echo 'make: a C compiler (cc) is missing. On Debian: apt-get install gcc libc6-dev'; exit 1; }
+
+# $(1): the lock. --no-deps: the lock alone decides what is installed.
+define install
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo 'Installing what $(1) lists ...'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(1)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+endef
+
+$(VENV)/run.done: run.lock pyproject.toml | needs
+	$(call install,run.lock)
+
+$(VENV)/dev.done: dev.lock pyproject.toml | needs
+	$(call install,dev.lock)
+	@touch $(VENV)/run.done
+
+demo: $(VENV)/run.done
+	@$(BIN)/issuer demo
+
+lint: $(VENV)/dev.done
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: lint
+	$(BIN)/pytest -q -m 'not long'
+
+check: lint
+	$(BIN)/pytest -q
+
+bench: $(VENV)/dev.done
+	$(BIN)/python -m tests.bench
+
+lock: $(VENV)/dev.done
+	$(UV) $(COMPILE) --extra server --extra embedded -o run.lock
+	$(UV) $(COMPILE) --all-extras -c run.lock -o dev.lock
+
+clean:
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache

@@ -1,0 +1,91 @@
+"""Rate arithmetic and its value types. Pure: the time is passed in.
+
+GCRA, the generic cell rate algorithm (ITU-T I.371): one stored number per key, the theoretical arrival time, exact at
+any concurrency. `service/admit.lua` does the same arithmetic inside the store; a test holds the two together.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+Positive = Annotated[int, Meta(ge=1, le=1_000_000)]
+
+
+class Rate(Struct, frozen=True, forbid_unknown_fields=True):
+    """`count` requests per `per_s` seconds, of which `burst` may come at once."""
+
+    count: Positive
+    per_s: Annotated[int, Meta(ge=1, le=86_400)]
+    burst: Positive
+
+    @property
+    def interval_us(self) -> int:
+        """Microseconds between two requests at the steady rate, at least 1."""
+        return max(1, self.per_s * 1_000_000 // self.count)
+
+    @property
+    def tolerance_us(self) -> int:
+        """How far the theoretical arrival time may run ahead of now, in microseconds."""
+        return self.interval_us * self.burst
+
+
+class Limits(Struct, frozen=True, forbid_unknown_fields=True):
+    """What one integration may ask for. `refusals` over its rate quarantines the identity for `quarantine_s`."""
+
+    identity: Rate = Rate(count=600, per_s=3600, burst=200)
+    integration: Rate = Rate(count=3600, per_s=3600, burst=1000)
+    refusals: Rate = Rate(count=60, per_s=3600, burst=60)
+    quarantine_s: Annotated[int, Meta(ge=1, le=86_400)] = 900
+
+
+class Spent(Struct, frozen=True):
+    """Within the limit: the new theoretical arrival time to store, in microseconds."""
+
+    arrival_us: int
+
+
+class Exceeded(Struct, frozen=True):
+    """Over the limit; nothing is stored. The same request fits after `retry_us` microseconds."""
+
+    retry_us: int
+
+
+def spend(rate: Rate, arrival_us: int, now_us: int, cost: int = 1) -> Spent | Exceeded:
+    """Charge `cost` requests at `now_us` against a key whose stored arrival time is `arrival_us` (0: none)."""
+    arrival = max(arrival_us, now_us) + rate.interval_us * cost
+    ahead = arrival - now_us - rate.tolerance_us
+    return Exceeded(ahead) if ahead > 0 else Spent(arrival)
+
+
+class Sources:
+    """Which addresses have been refused too often, in a table that never grows beyond `capacity`.
+
+    One worker's memory, not shared: it protects this process's time. When full, the address that was refused least
+    recently is forgotten; a flood of addresses can thus shorten a memory but never grow it.
+    """
+
+    def __init__(self, rate: Rate, capacity: int = 10_000) -> None:
+        self._rate = rate
+        self._capacity = capacity
+        self._arrivals: OrderedDict[str, int] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._arrivals)
+
+    def retry_us(self, source: str, now_us: int) -> int:
+        """Return 0 where the source may still cause a fetch; else the microseconds until it may."""
+        outcome = spend(self._rate, self._arrivals.get(source, 0), now_us)
+        return outcome.retry_us if isinstance(outcome, Exceeded) else 0
+
+    def refuse(self, source: str, now_us: int) -> None:
+        """Count one refused request against its source. Beyond the limit nothing more is added."""
+        outcome = spend(self._rate, self._arrivals.get(source, 0), now_us)
+        if isinstance(outcome, Spent):
+            self._arrivals[source] = outcome.arrival_us
+            if len(self._arrivals) > self._capacity:
+                self._arrivals.popitem(last=False)
+        if source in self._arrivals:
+            self._arrivals.move_to_end(source)
