@@ -16,8 +16,8 @@ from issuer.limits import Limits
 class Use(Struct, frozen=True):
     """The claim of one use of an identity by one request (contract section 5, uses and retries).
 
-    `record` is the lowercase hex SHA-256 that names the use record; `allowed` its N. `template` is the candidate, good
-    until `template_exp` and signed by `kid`. `usable_kids` are the keys that may still sign a template that came before.
+    `record` is the lowercase hex SHA-256 that names the use record; `allowed` its N. `template` is the candidate,
+    good until `template_exp` and signed by `kid`. `usable_kids` are the keys that may still sign an earlier template.
     `issued_at` is the presented token's iat, judged against the store's epoch; `keep_until` its exp + leeway + margin.
     All times are Unix seconds.
     """

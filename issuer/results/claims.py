@@ -1,0 +1,150 @@
+"""Run claims: what an evaluation framework says of one run (contract section 2). Pure.
+
+Knows the rules of each member, the canonical order and the claims digest. Refuses to repair: what breaks a rule is
+refused with its place, never trimmed, rounded or lowercased.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from issuer import jcs
+from issuer.errors import Code, Fault, InputError, Refused
+from issuer.strict_json import JSON, convert
+
+REVISION = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+IDENTIFIER = re.compile(r"[\x21-\x7e]{1,128}")
+FRAMEWORK_WORD = re.compile(r"[\x20-\x7e]{1,64}")
+MAX_COMMAND = 4096
+_REPO_PART = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,94}[A-Za-z0-9_])?")
+
+
+class Metric(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One score. `value` is the nearest double of what was written; `slice` names the subset that it is of."""
+
+    metric_id: str
+    value: float
+    slice: str | UnsetType = UNSET
+    value_type: Literal["float", "int", "percentage", "rank"] | UnsetType = UNSET
+    sample_size: Annotated[int, Meta(ge=1)] | UnsetType = UNSET
+
+    @property
+    def pair(self) -> tuple[bytes, bytes]:
+        """What names a metric and orders it: (metric_id, slice or ""), bytewise."""
+        return self.metric_id.encode(), (self.slice or "").encode()
+
+
+class Framework(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The evaluation framework that made the run, and how it was called."""
+
+    name: str
+    version: str
+    command: str | UnsetType = UNSET
+
+
+class RunClaims(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The claims of one run, in canonical order. Built by `read_claims` only, which enforces every rule."""
+
+    model_repo: str
+    model_revision: str
+    benchmark_repo: str
+    benchmark_revision: str
+    task_id: str
+    metrics: Annotated[tuple[Metric, ...], Meta(min_length=1, max_length=256)]
+    framework: Framework
+
+    def to_json(self) -> dict[str, JSON]:
+        """Return the claims as the JSON object that is digested and signed."""
+        value: dict[str, JSON] = msgspec.to_builtins(self)
+        return value
+
+    @property
+    def digest(self) -> str:
+        """The claims digest: SHA-256 over the RFC 8785 bytes."""
+        return jcs.digest(self.to_json())
+
+
+def read_claims(value: JSON, pointer: str = "") -> RunClaims:
+    """Read run claims from JSON that a strict reader returned, and put the metrics in canonical order.
+
+    Raises Refused with every fault, pointers below `pointer`: `claims.invalid`, `claims.revision`,
+    `claims.duplicate_metric`.
+    """
+    try:
+        claims = convert(value, RunClaims)
+    except InputError as error:
+        raise Refused.of([Fault(Code.CLAIMS_INVALID, pointer + error.pointer, error.detail)]) from None
+    if faults := [Fault(fault.code, pointer + fault.pointer, fault.detail) for fault in _faults(claims)]:
+        raise Refused.of(faults)
+    return msgspec.structs.replace(claims, metrics=tuple(sorted(claims.metrics, key=lambda metric: metric.pair)))
+
+
+def is_repo(name: str) -> bool:
+    """Say whether a name is `owner/name` by the Hub's rules for repository ids, in ASCII."""
+    parts = name.split("/")
+    return (
+        len(parts) == 2
+        and all(_REPO_PART.fullmatch(part) for part in parts)
+        and "--" not in name
+        and ".." not in name
+        and not name.endswith(".git")
+    )
+
+
+def _faults(claims: RunClaims) -> Iterator[Fault]:
+    yield from _text_faults(claims)
+    yield from _framework_faults(claims.framework)
+    seen: set[tuple[bytes, bytes]] = set()
+    for index, metric in enumerate(claims.metrics):
+        place = f"/metrics/{index}"
+        yield from _metric_faults(metric, place)
+        if metric.pair in seen:
+            yield Fault(Code.CLAIMS_DUPLICATE_METRIC, place, "the same metric_id and slice stand here a second time")
+        seen.add(metric.pair)
+
+
+def _text_faults(claims: RunClaims) -> Iterator[Fault]:
+    for member in ("model_repo", "benchmark_repo"):
+        if not is_repo(getattr(claims, member)):
+            yield Fault(Code.CLAIMS_INVALID, f"/{member}", "must be `owner/name` by the Hub's rules, in ASCII")
+    for member in ("model_revision", "benchmark_revision"):
+        if not REVISION.fullmatch(getattr(claims, member)):
+            yield Fault(Code.CLAIMS_REVISION, f"/{member}", "must be a full commit: 40 or 64 lowercase hex characters")
+    if not IDENTIFIER.fullmatch(claims.task_id):
+        yield Fault(Code.CLAIMS_INVALID, "/task_id", "must be 1 to 128 printable ASCII characters without space")
+
+
+def _metric_faults(metric: Metric, place: str) -> Iterator[Fault]:
+    if not IDENTIFIER.fullmatch(metric.metric_id):
+        yield Fault(Code.CLAIMS_INVALID, f"{place}/metric_id", "must be 1 to 128 printable ASCII without space")
+    if metric.slice is not UNSET and not IDENTIFIER.fullmatch(metric.slice):
+        yield Fault(Code.CLAIMS_INVALID, f"{place}/slice", "must be 1 to 128 printable ASCII without space, or absent")
+    if metric.value_type in {"int", "rank"} and not metric.value.is_integer():
+        yield Fault(
+            Code.CLAIMS_INVALID, f"{place}/value", f"must be a whole number: its value_type is {metric.value_type}"
+        )
+
+
+def _framework_faults(framework: Framework) -> Iterator[Fault]:
+    for member in ("name", "version"):
+        if not FRAMEWORK_WORD.fullmatch(getattr(framework, member)):
+            yield Fault(Code.CLAIMS_INVALID, f"/framework/{member}", "must be 1 to 64 printable ASCII characters")
+    if framework.command is not UNSET and (rule := _command_rule(framework.command)):
+        yield Fault(Code.CLAIMS_INVALID, "/framework/command", rule)
+
+
+def _command_rule(command: str) -> str:
+    """Return the rule that the command breaks, or ""."""
+    if not 1 <= len(command) <= MAX_COMMAND:
+        return f"must be 1 to {MAX_COMMAND} characters, or absent"
+    if not unicodedata.is_normalized("NFC", command):
+        return "must be in Unicode normal form NFC"
+    if any(unicodedata.category(char) == "Cc" for char in command):
+        return "must not hold control characters, line breaks included"
+    return ""

@@ -1,0 +1,223 @@
+"""A strict JSON reader (RFC 8259, I-JSON of RFC 7493), and typed values out of what it read.
+
+Refuses what parsers disagree about: duplicate members (also in escaped spelling), lone surrogates, NUL, a byte order
+mark, other encodings, NaN, and numbers that a double cannot carry exactly (contract section 2). The standard
+library's C scanner does the reading; its hooks leave a mark where a rule is broken, and only then is the tree walked
+for the place.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias, TypeVar
+
+import msgspec
+
+from issuer.errors import Code, InputError, Place
+
+JSON: TypeAlias = "bool | int | float | str | Sequence[JSON] | Mapping[str, JSON] | None"
+T = TypeVar("T")
+
+MAX_EXACT_INTEGER = 2**53 - 1
+MAX_SIGNIFICANT_DIGITS = 17
+
+_SUSPECT_ESCAPE = re.compile(r"\\u(?:0000|[dD][89a-fA-F])")
+_INTEGER = re.compile(r"-?[0-9]+")
+_MANTISSA = re.compile(r"[-+]?([0-9]*)\.?([0-9]*)")
+
+
+def exact_number(text: str) -> int | float:
+    """Read a decimal number as the nearest double, or as an int where it is spelled as one; `-0` becomes 0.
+
+    Raises ValueError, saying which rule is broken: not finite, over- or underflow, integral beyond 2^53 - 1 in any
+    spelling, more than 17 significant digits (contract section 2).
+    """
+    match = _MANTISSA.match(text)
+    digits = "".join(match.groups()).lstrip("0") if match else ""
+    if len(digits) > MAX_SIGNIFICANT_DIGITS:
+        raise ValueError(f"more than {MAX_SIGNIFICANT_DIGITS} significant digits")
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError("not finite as a double")
+    if value == 0 and digits:
+        raise ValueError("too small for a double")
+    if value.is_integer() and abs(value) > MAX_EXACT_INTEGER:
+        raise ValueError("an integer beyond 2^53 - 1, which readers round differently")
+    return int(value) if _INTEGER.fullmatch(text) else value + 0.0  # -0.0 + 0.0 is 0.0
+
+
+class _Broken:
+    """Stands in the tree where a rule was broken, until the walk has found its pointer."""
+
+    __slots__ = ("code", "detail")
+
+    def __init__(self, code: Code, detail: str) -> None:
+        self.code = code
+        self.detail = detail
+
+
+class _Reading:
+    """The scanner's hooks, and whether any of them left a mark."""
+
+    def __init__(self, number: Callable[[str], object]) -> None:
+        self.broken = False
+        self._number = number
+
+    def _mark(self, code: Code, detail: str) -> _Broken:
+        self.broken = True
+        return _Broken(code, detail)
+
+    def number(self, text: str) -> object:
+        try:
+            return self._number(text)
+        except ValueError as error:
+            return self._mark(Code.FILE_NUMBER, str(error))
+
+    def members(self, pairs: list[tuple[str, object]]) -> object:
+        members = dict(pairs)
+        if len(members) != len(pairs):
+            seen: set[str] = set()
+            for name, _ in pairs:
+                if name in seen:
+                    members[name] = self._mark(Code.FILE_DUPLICATE_KEY, "this member is named twice")
+                seen.add(name)
+        return members
+
+
+def pointer_to(parent: str, name: str | int) -> str:
+    """Append one reference token to a JSON pointer (RFC 6901 section 4)."""
+    return f"{parent}/{str(name).replace('~', '~0').replace('/', '~1')}"
+
+
+def _walk(value: object, pointer: str, depth: int, max_depth: int) -> None:
+    """Raise for the first thing in the tree that breaks a rule, in document order."""
+    if isinstance(value, _Broken):
+        raise InputError(value.code, value.detail, Place(""), pointer)
+    if isinstance(value, str):
+        if "\x00" in value:
+            raise InputError(Code.FILE_ENCODING, "a NUL character", Place(""), pointer)
+        if any("\ud800" <= char <= "\udfff" for char in value):
+            raise InputError(Code.FILE_ENCODING, "half of a surrogate pair", Place(""), pointer)
+    elif isinstance(value, list | dict):
+        if depth >= max_depth:
+            raise InputError(Code.FILE_TOO_LARGE, f"nested deeper than {max_depth}", Place(""), pointer)
+        for name, item in value.items() if isinstance(value, dict) else enumerate(value):
+            if isinstance(name, str):
+                _walk(name, pointer, depth, max_depth)
+            _walk(item, pointer_to(pointer, name), depth + 1, max_depth)
+
+
+def loads(
+    raw: bytes, *, max_bytes: int, max_depth: int, number: Callable[[str], object] = exact_number, name: str = ""
+) -> JSON:
+    """Read one JSON document of at most `max_bytes`, whose arrays and objects nest at most `max_depth` deep.
+
+    `number` reads each number's text and raises ValueError for one that it refuses. Raises InputError with a `file.*`
+    code, and a pointer or a line and column, never anything else; `name` is what the document is called in it.
+    """
+    if len(raw) > max_bytes:
+        raise InputError(Code.FILE_TOO_LARGE, f"larger than {max_bytes} bytes", Place(name))
+    reading = _Reading(number)
+    try:
+        text = raw.decode("utf-8")
+        value: JSON = json.loads(
+            text,
+            object_pairs_hook=reading.members,
+            parse_int=reading.number,
+            parse_float=reading.number,
+            parse_constant=reading.number,
+        )
+    except UnicodeDecodeError as error:
+        raise InputError(Code.FILE_ENCODING, f"not UTF-8 at byte {error.start}", Place(name)) from None
+    except json.JSONDecodeError as error:
+        # The scanner's own words, without the text that it stumbled over.
+        raise InputError(Code.FILE_SYNTAX, error.msg, Place(name, error.lineno, error.colno)) from None
+    except RecursionError:
+        raise InputError(Code.FILE_TOO_LARGE, f"nested deeper than {max_depth}", Place(name)) from None
+    # Fewer brackets than the allowed depth cannot nest deeper than it; most documents are not walked at all.
+    if reading.broken or text.count("{") + text.count("[") > max_depth or _SUSPECT_ESCAPE.search(text):
+        try:
+            _walk(value, "", 0, max_depth)
+        except InputError as error:
+            raise InputError(error.code, error.detail, Place(name), error.pointer) from None
+    return value
+
+
+_PATH_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]")
+_UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
+
+
+def convert(value: JSON, kind: type[T], name: str = "") -> T:
+    """Turn what a strict reader read into a typed value: strict types, unknown members refused.
+
+    Raises InputError(`file.schema`) with the pointer of the first member that does not fit.
+    """
+    try:
+        return msgspec.convert(value, kind, strict=True)
+    except msgspec.ValidationError as error:
+        message, _, path = str(error).partition(" - at `$")
+        pointer = _pointer_of(value, path.rstrip("`"), str(error), kind)
+        if unknown := _UNKNOWN_FIELD.match(message):
+            pointer, message = pointer_to(pointer, unknown[1]), "this member is not known here"
+        raise InputError(Code.FILE_SCHEMA, _spoken(message), Place(name), pointer) from None
+
+
+def _pointer_of(root: JSON, path: str, message: str, kind: type) -> str:
+    """Turn msgspec's `.a[0][...]` into `/a/0/key`: `[...]` hides a map's key, so the keys are tried one by one."""
+    pointer, value = "", root
+    rebuild: Callable[[JSON], JSON] = _itself
+    for step in _PATH_STEP.finditer(path):
+        step_name, index = step.groups()
+        if step_name is not None and isinstance(value, Mapping):
+            key: str | int | None = step_name
+        elif index == "..." and isinstance(value, Mapping):
+            key = next((k for k in value if _fails_alike(rebuild({k: value[k]}), kind, message)), None)
+        elif index is not None and index.isdigit():
+            key = int(index)
+        else:
+            key = None
+        if key is None or (isinstance(key, str) and key not in value):  # type: ignore[operator]
+            return pointer
+        pointer, rebuild, value = pointer_to(pointer, key), _replacer(rebuild, value, key), value[key]  # type: ignore[index]
+    return pointer
+
+
+def _itself(part: JSON) -> JSON:
+    return part
+
+
+def _replacer(outer: Callable[[JSON], JSON], container: JSON, key: str | int) -> Callable[[JSON], JSON]:
+    """Return a function that puts another value at `key` and rebuilds everything around it."""
+
+    def rebuild(part: JSON) -> JSON:
+        if isinstance(container, Mapping):
+            return outer({**container, str(key): part})
+        items = list(container)  # type: ignore[arg-type]
+        items[int(key)] = part
+        return outer(items)
+
+    return rebuild
+
+
+def _fails_alike(value: JSON, kind: type, message: str) -> bool:
+    try:
+        msgspec.convert(value, kind, strict=True)
+    except msgspec.ValidationError as error:
+        return str(error) == message
+    return False
+
+
+_SPOKEN = {
+    "`str`": "text", "`int`": "a whole number", "`float`": "a number", "`bool`": "true or false",
+    "`null`": "nothing (null)", "`object`": "a map", "`array`": "a list",
+}  # fmt: skip
+
+
+def _spoken(message: str) -> str:
+    """Say msgspec's message in the words of the file's author, not of Python's types."""
+    for kind, words in _SPOKEN.items():
+        message = message.replace(kind, words)
+    return message[:1].lower() + message[1:]
