@@ -25,7 +25,7 @@ MAX_EXACT_INTEGER = 2**53 - 1
 MAX_SIGNIFICANT_DIGITS = 17
 
 _SUSPECT_ESCAPE = re.compile(r"\\u(?:0000|[dD][89a-fA-F])")
-_INTEGER = re.compile(r"-?[0-9]+")
+_INTEGER = re.compile(r"[-+]?[0-9]+")
 _MANTISSA = re.compile(r"[-+]?([0-9]*)\.?([0-9]*)")
 
 

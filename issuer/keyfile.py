@@ -1,0 +1,79 @@
+"""Private Ed25519 keys in files: PKCS#8 PEM (RFC 5958, RFC 8410), encrypted or not, readable by their owner alone.
+
+For the service's signing keys and for a relying party's receipt key. Makes and reads; never repairs a file's mode.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ed25519
+
+from issuer.errors import Code, SetupError
+from issuer.jose import is_good_point
+
+_MAX_BYTES = 16 * 1024
+
+
+def generate() -> ed25519.Ed25519PrivateKey:
+    """Make a new private key from the operating system's randomness."""
+    return ed25519.Ed25519PrivateKey.generate()
+
+
+def write(path: Path, key: ed25519.Ed25519PrivateKey, passphrase: bytes | None = None) -> None:
+    """Write a new file with mode 0600, encrypted where a passphrase is given. Never replaces one: FileExistsError."""
+    encryption: serialization.KeySerializationEncryption = serialization.NoEncryption()
+    if passphrase:
+        encryption = serialization.BestAvailableEncryption(passphrase)
+    pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        os.fchmod(descriptor, 0o600)  # a umask can take bits away but never the decision
+        file.write(pem)
+        file.flush()
+        os.fsync(descriptor)
+
+
+def read(path: Path, passphrase: bytes | None = None) -> ed25519.Ed25519PrivateKey:
+    """Read a private key file.
+
+    Raises SetupError: `key.unsafe` where others may read it or it is no plain file, `key.unusable` where it holds
+    anything but one good Ed25519 key that the passphrase opens.
+    """
+    pem = _read_private(path)
+    try:
+        key = serialization.load_pem_private_key(pem, passphrase)
+    except TypeError:
+        wanted = "not encrypted, but a passphrase was given" if passphrase else "encrypted: give its passphrase"
+        raise SetupError(Code.KEY_UNUSABLE, f"{path} is {wanted}") from None
+    except (ValueError, UnsupportedAlgorithm):
+        reason = "it is no PKCS#8 PEM key, or the passphrase does not open it"
+        raise SetupError(Code.KEY_UNUSABLE, f"{path} cannot be used: {reason}") from None
+    if not isinstance(key, ed25519.Ed25519PrivateKey):
+        raise SetupError(Code.KEY_UNUSABLE, f"{path} is not an Ed25519 key; make one with `issuer keys generate`")
+    point = key.public_key().public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)
+    if not is_good_point(point):
+        raise SetupError(Code.KEY_UNUSABLE, f"{path} has a public key of low order")
+    return key
+
+
+def _read_private(path: Path) -> bytes:
+    try:
+        # Judge the file that was opened, not the name: the two can differ by the time of the second look.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        raise SetupError(Code.KEY_UNSAFE, f"{path} cannot be opened: {error.strerror}") from None
+    with os.fdopen(descriptor, "rb") as file:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise SetupError(Code.KEY_UNSAFE, f"{path} is not a plain file")
+        if found.st_mode & 0o077:
+            mode = stat.S_IMODE(found.st_mode)
+            raise SetupError(Code.KEY_UNSAFE, f"{path} has mode {mode:04o}: others may read it. Run `chmod 600 {path}`")
+        if found.st_uid not in {os.geteuid(), 0}:
+            raise SetupError(Code.KEY_UNSAFE, f"{path} belongs to another user")
+        return file.read(_MAX_BYTES)
