@@ -400,6 +400,11 @@ class Refused(IssuerError):
         """Refuse for several faults at once; the first one names the code."""
         return cls(faults[0].code, faults[0].detail, tuple(faults))
 
+    @classmethod
+    def at(cls, code: Code, pointer: str, detail: str = "") -> Refused:
+        """Refuse for one fault at one place."""
+        return cls.of([Fault(code, pointer, detail or code.meaning.title)])
+
 
 class Undecided(IssuerError):
     """Could not decide. The caller sends the same request again after `retry_after_s`."""

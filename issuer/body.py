@@ -1,0 +1,130 @@
+"""The request bodies of `/tokens` and `/tokens/batch` (contract section 5). Pure: bytes in, submissions out."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Annotated, Any, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from issuer import jcs
+from issuer.errors import Code, Fault, InputError, Refused
+from issuer.policy.model import Submission
+from issuer.results.claims import read_claims
+from issuer.results.entry import content_digest, read_details, target_entry
+from issuer.results.secret import secret_in
+from issuer.strict_json import JSON, convert, loads
+
+Endpoint = Literal["/tokens", "/tokens/batch"]
+
+MAX_BYTES: dict[Endpoint, int] = {"/tokens": 64 * 1024, "/tokens/batch": 1024 * 1024}
+MAX_DEPTH = 16
+
+
+class TokenRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of `POST /tokens`."""
+
+    claims: dict[str, Any]
+    details: dict[str, Any] | UnsetType = UNSET
+    nonce: str | UnsetType = UNSET
+    integration: str | UnsetType = UNSET
+    audience: str | UnsetType = UNSET
+    claims_digest: str | UnsetType = UNSET
+    content_digest: str | UnsetType = UNSET
+
+
+class BatchItem(Struct, frozen=True, forbid_unknown_fields=True):
+    """One result of a batch."""
+
+    claims: dict[str, Any]
+    details: dict[str, Any] | UnsetType = UNSET
+    claims_digest: str | UnsetType = UNSET
+    content_digest: str | UnsetType = UNSET
+
+
+class BatchRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of `POST /tokens/batch`."""
+
+    results: Annotated[list[BatchItem], Meta(min_length=1, max_length=100)]
+    nonce: str | UnsetType = UNSET
+    integration: str | UnsetType = UNSET
+    audience: str | UnsetType = UNSET
+
+
+class Body(Struct, frozen=True):
+    """What a request asks for. `integration` and `audience` are "" where it names none."""
+
+    endpoint: Endpoint
+    submissions: tuple[Submission, ...]
+    integration: str
+    audience: str
+
+    @property
+    def is_batch(self) -> bool:
+        """Whether the answer is a list, and each token's jti derived from the template's."""
+        return self.endpoint == "/tokens/batch"
+
+    def request_digest(self, integration: str, audience: str) -> str:
+        """Return what makes two requests the same one: content, endpoint, and both names as resolved."""
+        results: list[JSON] = [{"claims": item.claims.to_json(), "details": item.details} for item in self.submissions]
+        value = {"endpoint": self.endpoint, "results": results, "integration": integration, "audience": audience}
+        return hashlib.sha256(jcs.canonical(value)).hexdigest()
+
+
+def read_body(endpoint: Endpoint, raw: bytes) -> Body:
+    """Read and check a body. Raises Refused: 400 for what is not this body, 422 for what breaks the data contract."""
+    try:
+        value = loads(raw, max_bytes=MAX_BYTES[endpoint], max_depth=MAX_DEPTH)
+        request = convert(value, BatchRequest) if endpoint == "/tokens/batch" else convert(value, TokenRequest)
+    except InputError as error:
+        raise _refusal(error) from None
+    if request.nonce is not UNSET:
+        raise Refused.at(Code.NONCE_INVALID, "/nonce")  # every identity so far is limited: its token is the nonce
+    submissions = _read_items(request)
+    return Body(endpoint, submissions, request.integration or "", request.audience or "")
+
+
+def _read_items(request: TokenRequest | BatchRequest) -> tuple[Submission, ...]:
+    if isinstance(request, TokenRequest):
+        return (_read_item(request, ""),)
+    submissions = tuple(_read_item(item, f"/results/{index}") for index, item in enumerate(request.results))
+    seen: set[str] = set()
+    for submission in submissions:
+        if submission.content_digest + submission.claims_digest in seen:
+            raise Refused.at(Code.CLAIMS_DUPLICATE_METRIC, submission.pointer, "the same result stands here twice")
+        seen.add(submission.content_digest + submission.claims_digest)
+    return submissions
+
+
+def _read_item(item: TokenRequest | BatchItem, pointer: str) -> Submission:
+    claims = read_claims(item.claims, f"{pointer}/claims")
+    command = claims.framework.command
+    if command is not UNSET and (secret := secret_in(command)):
+        raise Refused.at(
+            Code.CLAIMS_SECRET, f"{pointer}/claims/framework/command", f"the command seems to hold {secret}"
+        )
+    details = {} if item.details is UNSET else read_details(item.details, f"{pointer}/details")
+    form = target_entry(claims, details)
+    submission = Submission(pointer, claims, details, form, claims.digest, content_digest(form))
+    for name in ("claims_digest", "content_digest"):
+        sent, ours = getattr(item, name), getattr(submission, name)
+        if sent is not UNSET and sent != ours:
+            raise Refused.at(Code.CLAIMS_DIGEST_MISMATCH, f"{pointer}/{name}", f"the issuer computes {ours}")
+    return submission
+
+
+def _refusal(error: InputError) -> Refused:
+    """Give what a strict reader refused the code of the HTTP answer."""
+    place = f"line {error.place.line}, column {error.place.column}: " if error.place.line else ""
+    code = _CODES.get(error.code, Code.REQUEST_MALFORMED)
+    if error.code is Code.FILE_SCHEMA and "not known here" in error.detail:
+        code = Code.REQUEST_UNKNOWN_MEMBER
+    if error.code is Code.FILE_NUMBER and not error.pointer.startswith(("/claims", "/results", "/details")):
+        code = Code.REQUEST_MALFORMED
+    return Refused.of([Fault(code, error.pointer, place + error.detail)])
+
+
+_CODES = {
+    Code.FILE_DUPLICATE_KEY: Code.REQUEST_DUPLICATE_MEMBER,
+    Code.FILE_NUMBER: Code.CLAIMS_NUMBER,
+}

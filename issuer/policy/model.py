@@ -1,0 +1,198 @@
+"""The types of `providers.yaml` and of an integration's policy file, and of what authentication found. Pure.
+
+Every member that is accepted here is enforced somewhere; what is not enforced yet is an unknown member.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from issuer.limits import Limits
+from issuer.policy.profiles import PROFILES, Profile
+from issuer.results.claims import RunClaims
+from issuer.strict_json import JSON
+
+Seconds = Annotated[int, Meta(ge=1, le=86_400)]
+Text = Annotated[str, Meta(min_length=1, max_length=512)]
+
+# -- providers.yaml ---------------------------------------------------------------------------------------------------
+
+
+class Bounded(Struct, frozen=True, forbid_unknown_fields=True):
+    """`uses: {bounded: N}`: a token may make N different requests."""
+
+    bounded: Annotated[int, Meta(ge=1, le=1000)]
+
+
+class KeySource(Struct, frozen=True, forbid_unknown_fields=True):
+    """Where the keys are, when not by discovery: exactly one of a URL and static JWKs."""
+
+    jwks_uri: Text | UnsetType = UNSET
+    static: Annotated[list[dict[str, object]], Meta(min_length=1, max_length=64)] | UnsetType = UNSET
+
+
+class ProviderEntry(Struct, frozen=True, forbid_unknown_fields=True):
+    """One provider as `providers.yaml` has it; what is absent comes from the profile."""
+
+    profile: str
+    issuer: Text | UnsetType = UNSET
+    audience: Text | UnsetType = UNSET
+    algorithms: Annotated[list[str], Meta(min_length=1)] | UnsetType = UNSET
+    max_lifetime_s: Seconds | UnsetType = UNSET
+    max_age_s: Seconds | UnsetType = UNSET
+    uses: Literal["single"] | Bounded | UnsetType = UNSET
+    keys: Literal["discovery"] | KeySource = "discovery"
+    events: list[str] | UnsetType = UNSET
+
+
+class ProvidersFile(Struct, frozen=True, forbid_unknown_fields=True):
+    """`providers.yaml`: the closed table of identity providers."""
+
+    version: Literal[1]
+    providers: Annotated[dict[str, ProviderEntry], Meta(min_length=1)]
+
+
+class Provider(Struct, frozen=True):
+    """The effective entry: what the file says, profile defaults filled in. Part of the policy digest."""
+
+    id: str
+    profile: str
+    issuer: str
+    audience: str
+    algorithms: tuple[str, ...]
+    max_lifetime_s: int
+    max_age_s: int
+    uses: int
+    keys: Literal["discovery"] | KeySource
+    events: tuple[str, ...]
+
+    @property
+    def rules(self) -> Profile:
+        """The built-in profile behind this entry."""
+        return PROFILES[self.profile]
+
+
+# -- <integration>.yaml -----------------------------------------------------------------------------------------------
+
+
+class Matcher(Struct, frozen=True, forbid_unknown_fields=True):
+    """A requirement that is more than one exact value: exactly one of `any_of` and `glob`."""
+
+    any_of: Annotated[list[str | bool | int], Meta(min_length=1)] | UnsetType = UNSET
+    glob: Text | UnsetType = UNSET
+
+
+Requirement = str | bool | int | Matcher
+
+
+class Identity(Struct, frozen=True, forbid_unknown_fields=True):
+    """A machine identity that may speak for the integration.
+
+    `pins` are immutable ids, all equal or no match. `names` are advisory. Every claim under `require` must match.
+    From 00:00 UTC of `expires` on, the identity is refused.
+    """
+
+    id: str
+    provider: str
+    pins: Annotated[dict[str, Text], Meta(min_length=1)]
+    names: dict[str, Text] = {}
+    require: dict[str, Requirement] = {}
+    expires: str | UnsetType = UNSET
+
+
+class FrameworkGrant(Struct, frozen=True, forbid_unknown_fields=True):
+    """A framework that the integration may speak for; `versions` is a PEP 440 specifier, absent for every version."""
+
+    name: Text
+    versions: str | UnsetType = UNSET
+
+
+Patterns = Annotated[list[Text], Meta(min_length=1)]
+
+
+class Grants(Struct, frozen=True, forbid_unknown_fields=True):
+    """What the integration may have signed. Every list must be there: nothing is granted by leaving something out."""
+
+    frameworks: Annotated[list[FrameworkGrant], Meta(min_length=1)]
+    benchmarks: Patterns
+    models: Patterns
+    tasks: Patterns
+
+
+class TokenRules(Struct, frozen=True, forbid_unknown_fields=True):
+    """How long verify tokens live, and for which relying party they are."""
+
+    audience: Text
+    ttl_s: Seconds = 3600
+
+
+class Policy(Struct, frozen=True, forbid_unknown_fields=True):
+    """One integration's policy file."""
+
+    version: Literal[1]
+    integration: str
+    mode: Literal["active", "suspended"]
+    contacts: Annotated[list[Text], Meta(min_length=1)]
+    identities: Annotated[list[Identity], Meta(min_length=1)]
+    grants: Grants
+    token: TokenRules
+    limits: Limits = Limits()
+
+
+class Party(Struct, frozen=True):
+    """One registered identity with everything that judges it; `digest` binds policy and provider (contract 4)."""
+
+    policy: Policy
+    identity: Identity
+    provider: Provider
+    digest: str
+
+
+# -- what is judged ---------------------------------------------------------------------------------------------------
+
+
+class Caller(Struct, frozen=True):
+    """An authenticated machine identity: its signature, times, audience and type have been checked.
+
+    `claims` are the token's verified claims. `use_record` names its use record. Times are Unix seconds.
+    """
+
+    provider: Provider
+    claims: Mapping[str, JSON]
+    use_record: str
+    issued_at: int
+    expires_at: int
+
+    def provenance(self) -> dict[str, JSON]:
+        """Return what of the caller is public: provider, issuer and allow-listed immutable ids."""
+        return {
+            "provider": self.provider.id,
+            "issuer": self.provider.issuer,
+            **self.shown(self.provider.rules.provenance),
+        }
+
+    def shown(self, names: tuple[str, ...] | list[str]) -> dict[str, JSON]:
+        """Return the named claims that are there, are scalars and are short."""
+        found = {name: self.claims[name] for name in names if name in self.claims}
+        return {
+            name: value
+            for name, value in found.items()
+            if isinstance(value, str | bool | int) and len(str(value)) <= 512
+        }
+
+
+class Submission(Struct, frozen=True):
+    """One result to sign: its claims, the entry's target form, and the two digests that bind them.
+
+    `pointer` leads to it in the request body: "" for `/tokens`, `/results/3` in a batch.
+    """
+
+    pointer: str
+    claims: RunClaims
+    details: dict[str, JSON]
+    form: dict[str, JSON]
+    claims_digest: str
+    content_digest: str
