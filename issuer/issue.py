@@ -19,8 +19,8 @@ from issuer.errors import Refused
 from issuer.limits import Limits
 from issuer.policy.decide import Denial, Grant, decide
 from issuer.policy.match import PolicySet, resolve
-from issuer.policy.model import Caller, Party, Submission
-from issuer.results.entry import write_entry
+from issuer.policy.model import Caller, Party
+from issuer.results.entry import Submission, write_entry
 from issuer.strict_json import JSON
 
 # How far a provider's clock may be off: one constant for the decoder and for the life of the use record.

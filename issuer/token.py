@@ -16,8 +16,8 @@ from msgspec import UNSET, Struct, UnsetType
 
 from issuer import jcs, jose
 from issuer.errors import Code, InputError, Place, Refused
-from issuer.policy.model import Submission
 from issuer.results.claims import RunClaims, read_claims
+from issuer.results.entry import Submission
 from issuer.strict_json import JSON, convert, loads
 
 VERSION = 1

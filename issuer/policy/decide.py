@@ -17,8 +17,9 @@ from packaging.version import InvalidVersion, Version
 
 from issuer.errors import Code, Fault, Refused
 from issuer.policy.match import equal, glob_matches, meets
-from issuer.policy.model import Caller, FrameworkGrant, Matcher, Party, Requirement, Submission
+from issuer.policy.model import Caller, FrameworkGrant, Matcher, Party, Requirement
 from issuer.results.claims import Framework
+from issuer.results.entry import Submission
 
 
 class Check(Struct, frozen=True):

@@ -12,7 +12,6 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from issuer.limits import Limits
 from issuer.policy.profiles import PROFILES, Profile
-from issuer.results.claims import RunClaims
 from issuer.strict_json import JSON
 
 Seconds = Annotated[int, Meta(ge=1, le=86_400)]
@@ -182,17 +181,3 @@ class Caller(Struct, frozen=True):
             for name, value in found.items()
             if isinstance(value, str | bool | int) and len(str(value)) <= 512
         }
-
-
-class Submission(Struct, frozen=True):
-    """One result to sign: its claims, the entry's target form, and the two digests that bind them.
-
-    `pointer` leads to it in the request body: "" for `/tokens`, `/results/3` in a batch.
-    """
-
-    pointer: str
-    claims: RunClaims
-    details: dict[str, JSON]
-    form: dict[str, JSON]
-    claims_digest: str
-    content_digest: str

@@ -127,6 +127,20 @@ def target_entry(claims: RunClaims, details: Mapping[str, JSON]) -> dict[str, JS
     }
 
 
+class Submission(Struct, frozen=True):
+    """One result to sign: its claims, the entry's target form, and the two digests that bind them.
+
+    `pointer` leads to it in the request body: "" for `/tokens`, `/results/3` in a batch.
+    """
+
+    pointer: str
+    claims: RunClaims
+    details: dict[str, JSON]
+    form: dict[str, JSON]
+    claims_digest: str
+    content_digest: str
+
+
 def target_form(entry: Mapping[str, JSON]) -> dict[str, JSON]:
     """Bring an entry as it stands in a file into its target form: what the content digest is taken over.
 
