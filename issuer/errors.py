@@ -39,6 +39,12 @@ class Code(enum.StrEnum):
         member.meaning = Meaning(status, title, remedy)
         return member
 
+    @classmethod
+    def named(cls, text: str) -> Code | None:
+        """Return the code with this text, or None."""
+        found = cls._value2member_map_.get(text)
+        return found if isinstance(found, cls) else None
+
     @property
     def retryable(self) -> bool:
         """408, 429 and 503 mean that nothing was decided and the same request may be sent again."""

@@ -19,7 +19,7 @@ class Rate(Struct, frozen=True, forbid_unknown_fields=True):
 
     count: Positive
     per_s: Annotated[int, Meta(ge=1, le=86_400)]
-    burst: Positive
+    burst: Annotated[int, Meta(ge=1, le=50_000)]  # a day's interval times this stays exact in the store's doubles
 
     @property
     def interval_us(self) -> int:

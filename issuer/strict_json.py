@@ -24,6 +24,7 @@ T = TypeVar("T")
 MAX_EXACT_INTEGER = 2**53 - 1
 MAX_SIGNIFICANT_DIGITS = 17
 
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _SUSPECT_ESCAPE = re.compile(r"\\u(?:0000|[dD][89a-fA-F])")
 _INTEGER = re.compile(r"[-+]?[0-9]+")
 _MANTISSA = re.compile(r"[-+]?([0-9]*)\.?([0-9]*)")
@@ -99,7 +100,7 @@ def _walk(value: object, pointer: str, depth: int, max_depth: int) -> None:
     if isinstance(value, str):
         if "\x00" in value:
             raise InputError(Code.FILE_ENCODING, "a NUL character", Place(""), pointer)
-        if any("\ud800" <= char <= "\udfff" for char in value):
+        if not value.isascii() and _SURROGATE.search(value):
             raise InputError(Code.FILE_ENCODING, "half of a surrogate pair", Place(""), pointer)
     elif isinstance(value, list | dict):
         if depth >= max_depth:

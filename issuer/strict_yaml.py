@@ -175,8 +175,8 @@ class _Reader:
 
     def _scalar(self, event: yaml.ScalarEvent, pointer: str) -> JSON:
         text: str = event.value
-        if any("\ud800" <= char <= "\udfff" for char in text) or "\x00" in text:
-            raise self._refuse(event, Code.FILE_ENCODING, "NUL, or half of a surrogate pair", pointer)
+        if "\x00" in text:  # libyaml refuses the escapes of lone surrogates, not that of NUL
+            raise self._refuse(event, Code.FILE_ENCODING, "a NUL character", pointer)
         if event.style or (_DATE.fullmatch(text) and self._bare_dates(pointer)):
             return text
         try:

@@ -65,7 +65,8 @@ class Report(Struct, frozen=True):
 
 NAMES = {
     1: "well-formed token", 2: "key", 3: "signature", 4: "issuer and audience", 5: "fresh",
-    6: "repository and file name", 7: "bound fields", 8: "metrics", 9: "digests", 10: "benchmark definition", 11: "transparency log",
+    6: "repository and file name", 7: "bound fields", 8: "metrics", 9: "digests",
+    10: "benchmark definition", 11: "transparency log",
 }  # fmt: skip
 
 

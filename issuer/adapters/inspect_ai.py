@@ -1,0 +1,284 @@
+"""Reads the JSON logs of Inspect AI (log format 2) into a `Run`. Pure; does not import inspect_ai.
+
+Where each claim comes from, and what is never taken for it:
+
+* `model_repo`: `eval.model` under a provider whose model names are Hub names, unless weights were loaded from a path.
+  `anthropic/claude-...` has the shape of a Hub name and is none.
+* `model_revision`, `benchmark_revision`: `eval.metadata`, by the convention that a task or `inspect eval --metadata
+  model_revision=<commit>` writes them there; also a full commit in `eval.model_args.revision`, which the provider
+  loads. Never `eval.revision`: that is the commit of the evaluation's code.
+* `benchmark_repo`: `eval.dataset.location` in the shape `owner/name`; not a data file's path, which can have it too.
+* `task_id`: `eval.task` without its package (`inspect_evals/arc_easy` is `arc_easy`); never the random `eval.task_id`.
+* `framework.version`: `eval.packages.inspect_ai`. The command is in no log.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import PurePath
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from issuer import jcs, strict_json
+from issuer.adapters.run import Run, Said, Score
+from issuer.errors import Code, Fault, InputError, Place
+from issuer.results.claims import REVISION, is_repo
+from issuer.strict_json import JSON, pointer_to
+
+FRAMEWORK = "inspect-ai"
+MAX_BYTES = 128 * 2**20
+MAX_DEPTH = 128  # the deepest of the sample logs is 11; tool calls nest what the tools take
+HUB_PROVIDERS = frozenset({"hf", "hf-inference-providers", "sglang", "vllm", "vllm-completions"})
+MOCK_PROVIDER = "mockllm"
+
+_DATA_FILE = re.compile(r".*\.(?:arrow|csv|gz|jsonl?|parquet|tsv|txt|ya?ml|zip)", re.IGNORECASE)
+_DATE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)", re.ASCII)
+
+
+class _InexactNumber:
+    """Stands for a number that claims cannot carry (NaN, 30 digits). It does no harm where nobody needs it."""
+
+    def __init__(self, rule: str) -> None:
+        self.rule = rule
+
+
+class _Dataset(Struct, frozen=True):
+    location: str | None = None
+
+
+class _Config(Struct, frozen=True):
+    limit: object = None
+    sample_id: object = None
+
+
+class _Revision(Struct, frozen=True):
+    dirty: bool | None = None
+
+
+class _Packages(Struct, frozen=True):
+    inspect_ai: str | None = None
+
+
+class _Metadata(Struct, frozen=True):
+    model_revision: str | None = None
+    benchmark_revision: str | None = None
+
+
+class _ModelArgs(Struct, frozen=True):
+    model_path: object = None
+    revision: object = None
+
+
+class _Eval(Struct, frozen=True):
+    created: str
+    task: str
+    model: str
+    dataset: _Dataset
+    config: _Config
+    packages: _Packages = _Packages()
+    metadata: _Metadata | None = None  # null where a task has none
+    model_args: _ModelArgs = _ModelArgs()
+    revision: _Revision | None = None
+
+
+class _Metric(Struct, frozen=True):
+    value: object
+
+
+class _Score(Struct, frozen=True):
+    name: str
+    metrics: Annotated[dict[str, _Metric], Meta(max_length=256)]
+    reducer: str | None = None
+    unscored_samples: int | None = None
+
+
+class _Results(Struct, frozen=True):
+    total_samples: int
+    completed_samples: int
+    scores: Annotated[tuple[_Score, ...], Meta(max_length=256)] = ()
+    logged_samples: int | None = None
+    early_stopping: object = None
+
+
+class _Stats(Struct, frozen=True):
+    completed_at: str | None = None
+
+
+class _Log(Struct, frozen=True):
+    """The members that are read. A log has many more, and every release adds some: unknown ones are passed over."""
+
+    status: str
+    eval: _Eval
+    version: Literal[2] = 2
+    results: _Results | None = None
+    stats: _Stats | None = None
+    invalidated: bool = False
+
+
+def read(raw: bytes, name: str = "") -> Run:
+    """Read one JSON log; `name` is what the file is called in errors and in `details.artifacts`.
+
+    Raises InputError: `file.*` of the strict reader (numbers that nobody needs may be NaN), `file.schema` for a member
+    of the wrong type, `file.rule` for a run that failed, was limited, invalidated or not finished, or whose code had
+    uncommitted changes. The log is believed otherwise: it is not signed.
+    """
+    tree = strict_json.loads(raw, max_bytes=MAX_BYTES, max_depth=MAX_DEPTH, number=_number, name=name)
+    log = strict_json.convert(tree, _Log, name)
+    results = _whole(log, name)
+    return Run(
+        name=name,
+        framework=FRAMEWORK,
+        framework_version=_said(log.eval.packages.inspect_ai, "/eval/packages/inspect_ai"),
+        model_repo=_model_repo(log.eval),
+        model_revision=_model_revision(log.eval, name),
+        benchmark_repo=_benchmark_repo(log.eval.dataset),
+        benchmark_revision=_said(_metadata(log.eval).benchmark_revision, "/eval/metadata/benchmark_revision"),
+        task_id=_said(log.eval.task.rpartition("/")[2], "/eval/task"),
+        mock=Said(log.eval.model, "/eval/model") if _provider(log.eval) == MOCK_PROVIDER else None,
+        scores=tuple(_scores(results, name)),
+        details=_details(raw, log, results, name),
+    )
+
+
+def _number(text: str) -> int | float | _InexactNumber:
+    try:
+        return strict_json.exact_number(text)
+    except ValueError as error:
+        return _InexactNumber(str(error))
+
+
+def _said(text: str | None, pointer: str) -> Said | None:
+    """Take an empty text for none, as Inspect AI writes some."""
+    return Said(text, pointer) if text else None
+
+
+def _whole(log: _Log, name: str) -> _Results:
+    """Return the results of a run that is whole. Raises InputError(`file.rule`) with the first sign that it is not."""
+    for pointer, rule in _shortcomings(log):
+        raise InputError(Code.FILE_RULE, rule, Place(name), pointer)
+    if log.results is None:
+        raise InputError(Code.FILE_RULE, "the run has no results", Place(name), "/results")
+    for pointer, rule in _gaps(log.results):
+        raise InputError(Code.FILE_RULE, rule, Place(name), pointer)
+    return log.results
+
+
+def _shortcomings(log: _Log) -> Iterator[tuple[str, str]]:
+    if log.status != "success":
+        yield "/status", "the run did not succeed: its status must be success"
+    if log.invalidated:
+        yield "/invalidated", "the run was invalidated"
+    if log.eval.config.limit is not None:
+        yield "/eval/config/limit", "the run was limited to a part of the benchmark"
+    if log.eval.config.sample_id is not None:
+        yield "/eval/config/sample_id", "the run was limited to chosen samples"
+    if log.eval.revision and log.eval.revision.dirty:
+        yield "/eval/revision/dirty", "the evaluation's code had uncommitted changes: no commit names what ran"
+
+
+def _gaps(results: _Results) -> Iterator[tuple[str, str]]:
+    done, total = results.completed_samples, results.total_samples
+    if total < 1:
+        yield "/results/total_samples", "the run has no samples"
+    if done != total:
+        yield "/results/completed_samples", f"{done} of {total} samples were completed"
+    if results.logged_samples not in {None, total}:
+        yield "/results/logged_samples", f"{results.logged_samples} of {total} samples were resolved"
+    if results.early_stopping is not None:
+        yield "/results/early_stopping", "the run was stopped early"
+
+
+def _metadata(spec: _Eval) -> _Metadata:
+    return spec.metadata or _Metadata()
+
+
+def _provider(spec: _Eval) -> str:
+    return spec.model.partition("/")[0]
+
+
+def _model_repo(spec: _Eval) -> Said | None:
+    provider, _, model = spec.model.partition("/")
+    # With model_path the weights come from there, and the name after hf/ is only a label.
+    if provider in HUB_PROVIDERS and spec.model_args.model_path is None and is_repo(model):
+        return Said(model, "/eval/model")
+    return None
+
+
+def _model_revision(spec: _Eval, name: str) -> Said | None:
+    """Return the revision that the metadata names, or else the commit that the provider was told to load."""
+    noted = _said(_metadata(spec).model_revision, "/eval/metadata/model_revision")
+    loaded = spec.model_args.revision
+    if _provider(spec) not in HUB_PROVIDERS or not isinstance(loaded, str) or not REVISION.fullmatch(loaded):
+        return noted
+    if noted and noted.text != loaded:
+        rule = f"the metadata names another revision than the one that was loaded, {loaded}"
+        raise InputError(Code.FILE_RULE, rule, Place(name), noted.pointer)
+    return noted or Said(loaded, "/eval/model_args/revision")
+
+
+def _benchmark_repo(dataset: _Dataset) -> Said | None:
+    location = dataset.location or ""
+    # json_dataset("data/test.jsonl") is logged as exactly that, which is `owner/name` in shape.
+    if is_repo(location) and not _DATA_FILE.fullmatch(location):
+        return Said(location, "/eval/dataset/location")
+    return None
+
+
+def _scores(results: _Results, name: str) -> Iterator[Score]:
+    for index, score in enumerate(results.scores):
+        place = pointer_to("/results/scores", index)
+        partial = None
+        if score.unscored_samples:
+            rule = f"{score.unscored_samples} samples were not scored"
+            partial = Fault(Code.FILE_RULE, pointer_to(place, "unscored_samples"), rule)
+        # By key, not by the metric's `name`: Inspect AI makes only the keys unique.
+        for metric, measured in score.metrics.items():
+            pointer = pointer_to(pointer_to(pointer_to(place, "metrics"), metric), "value")
+            value, fault = _value(measured.value, pointer, name)
+            yield Score(
+                scorer=score.name,
+                reducer=score.reducer or "",
+                metric=metric,
+                value=value,
+                pointer=pointer,
+                fault=partial or fault,
+            )
+
+
+def _value(value: object, pointer: str, name: str) -> tuple[int | float, Fault | None]:
+    if isinstance(value, _InexactNumber):
+        return 0, Fault(Code.FILE_NUMBER, pointer, value.rule)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InputError(Code.FILE_SCHEMA, "a metric's value must be a number", Place(name), pointer)
+    return value, None
+
+
+def _details(raw: bytes, log: _Log, results: _Results, name: str) -> dict[str, JSON]:
+    """Say when the run was, what proves it, and the run's own words for its task and model, which claims may rename.
+
+    `num_samples` counts every epoch of a sample, as the log does.
+    """
+    artifact = {"sha256": jcs.digest_of_bytes(raw)}
+    if file_name := PurePath(name).name:
+        artifact = {"name": file_name, **artifact}
+    return {
+        "date": _date(log, name),
+        "artifacts": [artifact],
+        "run": {"num_samples": results.total_samples, "task": log.eval.task, "model": log.eval.model},
+    }
+
+
+def _date(log: _Log, name: str) -> str:
+    """Return when the run was completed, or else created, as the log spells it."""
+    completed_at = log.stats.completed_at if log.stats else None
+    date, pointer = (completed_at, "/stats/completed_at") if completed_at else (log.eval.created, "/eval/created")
+    try:
+        if _DATE.fullmatch(date):
+            datetime.fromisoformat(date)
+            return date
+    except ValueError:
+        pass
+    raise InputError(Code.FILE_RULE, "must be an ISO 8601 time with its offset", Place(name), pointer)

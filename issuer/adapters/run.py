@@ -1,0 +1,209 @@
+"""What a finished run says, and the claims that it gives together with what its owner supplies. Pure.
+
+Knows how the two are brought together: nothing is invented, a supplied value never overrules the run, an ambiguous
+metric is never guessed. Knows no format: an adapter reads its files into a `Run`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+from issuer.errors import Code, Fault, InputError, Place, Refused
+from issuer.results.claims import RunClaims, read_claims
+from issuer.results.secret import secret_in
+from issuer.strict_json import JSON
+
+Origin: TypeAlias = Literal["run", "supplied"]
+
+MAX_SHOWN = 20
+# The members of Supplied that every set of claims needs, and where each stands in the claims.
+MEMBERS = {
+    "model_repo": "/model_repo",
+    "model_revision": "/model_revision",
+    "benchmark_repo": "/benchmark_repo",
+    "benchmark_revision": "/benchmark_revision",
+    "task_id": "/task_id",
+    "framework_version": "/framework/version",
+    "command": "/framework/command",
+}
+# A framework names its tasks in its own words, which need not be the task ids of the benchmark's eval.yaml: the run's
+# word is what is taken where nothing is supplied, and stands in `details.run.task` either way.
+DEFAULTS = frozenset({"task_id"})
+
+
+class Said(Struct, frozen=True):
+    """A text that the run says, and where: `pointer` is a JSON pointer into its file."""
+
+    text: str
+    pointer: str
+
+
+class Score(Struct, frozen=True, kw_only=True):
+    """One metric of one scorer. `fault` says why `value` must not be used; it is raised only where the score is."""
+
+    scorer: str
+    reducer: str = ""
+    metric: str
+    value: int | float
+    pointer: str
+    fault: Fault | None = None
+
+    @property
+    def selector(self) -> str:
+        """The whole name of this score: `scorer[@reducer]/metric`."""
+        return f"{self.scorer}@{self.reducer}/{self.metric}" if self.reducer else f"{self.scorer}/{self.metric}"
+
+    @property
+    def spellings(self) -> frozenset[str]:
+        """The selectors that mean this score: whole, without the reducer, and the metric's name alone."""
+        return frozenset({self.selector, f"{self.scorer}/{self.metric}", self.metric})
+
+
+class Supplied(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the owner of a run gives by flag: `--model-repo` for `model_repo` and so on; None is not given.
+
+    `metrics` (`--metric ID=SELECTOR`) maps the metric_id to claim to a score's selector `scorer[@reducer]/metric`, of
+    which parts may be left out from the left and the middle as long as one score answers to it. Empty: all metrics of
+    the run's only scorer, under their own names.
+    """
+
+    model_repo: str | None = None
+    model_revision: str | None = None
+    benchmark_repo: str | None = None
+    benchmark_revision: str | None = None
+    task_id: str | None = None
+    framework_version: str | None = None
+    command: str | None = None
+    metrics: dict[str, str] = {}
+
+
+class Built(Struct, frozen=True):
+    """The claims of a run; the details to write beside them; and where each claim came from.
+
+    `origins` is keyed as the claims are: `model_repo` ... `metrics`, `framework.name`, `framework.version`,
+    `framework.command`. `metrics` is always `run`: what is supplied only chooses among its scores.
+    """
+
+    claims: RunClaims
+    details: dict[str, JSON]
+    origins: dict[str, Origin]
+
+
+class _Value(Struct, frozen=True):
+    text: str
+    origin: Origin
+    pointer: str
+
+
+class Run(Struct, frozen=True, kw_only=True):
+    """What one finished run says of itself; None where it says nothing. Built by an adapter's `read`.
+
+    `name` is what the file was called. `mock` is the model's name where it only pretends to be a model. `details` are
+    `date` (ISO 8601), `artifacts` (the evidence file's name and digest) and `run` (the run's own words).
+    """
+
+    name: str
+    framework: str
+    framework_version: Said | None = None
+    model_repo: Said | None = None
+    model_revision: Said | None = None
+    benchmark_repo: Said | None = None
+    benchmark_revision: Said | None = None
+    task_id: Said | None = None
+    command: Said | None = None
+    mock: Said | None = None
+    scores: tuple[Score, ...]
+    details: dict[str, JSON]
+
+    def claims(self, supplied: Supplied, *, allow_mock: bool = False) -> Built:
+        """Bring together what the run says and what is supplied.
+
+        Raises InputError: `file.schema` for what neither says (all of it, with the flags), `file.rule` for
+        contradictions, mock models and metrics that cannot be told apart, `file.number` for a chosen score that
+        cannot be carried exactly, `claims.secret`, and `claims.*` for a value that breaks a rule of the contract.
+        """
+        if self.mock and not allow_mock:
+            rule = f"{_shown(self.mock.text)} is a mock model: its scores say nothing of any model (--allow-mock)"
+            raise self._error(Code.FILE_RULE, rule, self.mock.pointer)
+        values = {member: value for member in MEMBERS if (value := self._settle(member, supplied))}
+        if missing := [f"{member} ({_flag(member)})" for member in MEMBERS if member not in values]:
+            raise self._error(Code.FILE_SCHEMA, f"the run does not say, and nobody supplied: {', '.join(missing)}")
+        if secret := secret_in(values["command"].text):
+            raise self._error(Code.CLAIMS_SECRET, f"the command seems to hold {secret}", values["command"].pointer)
+        scores = self._chosen(supplied.metrics)
+        try:
+            claims = read_claims(self._compose(values, scores))
+        except Refused as refusal:
+            raise self._placed(refusal.faults[0], values, list(scores.values())) from None
+        origins = {MEMBERS[member][1:].replace("/", "."): value.origin for member, value in values.items()}
+        return Built(claims, self.details, {**origins, "framework.name": "run", "metrics": "run"})
+
+    def _settle(self, member: str, supplied: Supplied) -> _Value | None:
+        """Return the member's value, from the run where both say the same. Raises InputError if they contradict."""
+        said: Said | None = getattr(self, member)
+        given: str | None = getattr(supplied, member)
+        if said is not None and given is not None and given != said.text and member not in DEFAULTS:
+            rule = f"the run says {member} {_shown(said.text)}, but {_flag(member)} says {_shown(given)}"
+            raise self._error(Code.FILE_RULE, rule, said.pointer)
+        if given is not None and (said is None or given != said.text):
+            return _Value(given, "supplied", "")
+        return _Value(said.text, "run", said.pointer) if said else None
+
+    def _chosen(self, selectors: Mapping[str, str]) -> dict[str, Score]:
+        """Return the scores to claim by metric_id, none of which has a fault."""
+        scores = {metric_id: self._select(selector) for metric_id, selector in selectors.items()}
+        if not selectors:
+            scores = {score.metric: score for score in self.scores}
+            if not scores:
+                raise self._error(Code.FILE_RULE, "the run has no metrics")
+            if len({(score.scorer, score.reducer) for score in self.scores}) > 1 or len(scores) < len(self.scores):
+                raise self._error(Code.FILE_RULE, f"several scorers, none chosen: {_choices(self.scores)}")
+        for score in scores.values():
+            if fault := score.fault:
+                raise self._error(fault.code, f"{_shown(score.selector)}: {fault.detail}", fault.pointer)
+        return scores
+
+    def _select(self, selector: str) -> Score:
+        found = [score for score in self.scores if selector in score.spellings]
+        if len(found) == 1:
+            return found[0]
+        what = f"{len(found)} scores answer to" if found else "no score answers to"
+        raise self._error(Code.FILE_RULE, f"{what} {_shown(selector)}: {_choices(found or self.scores)}")
+
+    def _compose(self, values: Mapping[str, _Value], scores: Mapping[str, Score]) -> JSON:
+        text = {member: value.text for member, value in values.items()}
+        framework = {"name": self.framework, "version": text.pop("framework_version"), "command": text.pop("command")}
+        metrics = [{"metric_id": metric_id, "value": score.value} for metric_id, score in scores.items()]
+        return {**text, "metrics": metrics, "framework": framework}
+
+    def _placed(self, fault: Fault, values: Mapping[str, _Value], scores: list[Score]) -> InputError:
+        """Say of a fault in the claims where in the run, or in which flag, its cause is."""
+        for member, value in values.items():
+            if fault.pointer == MEMBERS[member]:
+                who = member if value.origin == "run" else _flag(member)
+                return self._error(fault.code, f"{who}: {fault.detail}", value.pointer)
+        _, _, rest = fault.pointer.partition("/metrics/")
+        index = rest.partition("/")[0]
+        pointer = scores[int(index)].pointer if index.isdecimal() else ""
+        return self._error(fault.code, f"{fault.pointer.lstrip('/')}: {fault.detail}", pointer)
+
+    def _error(self, code: Code, detail: str, pointer: str = "") -> InputError:
+        return InputError(code, detail, Place(self.name), pointer)
+
+
+def _flag(member: str) -> str:
+    return "--" + member.replace("_", "-")
+
+
+def _shown(text: str) -> str:
+    """Quote foreign text for a person's terminal: one line, no control characters, not long."""
+    return repr(text if len(text) <= 130 else text[:127] + "...")
+
+
+def _choices(scores: tuple[Score, ...] | list[Score]) -> str:
+    shown = [_shown(score.selector) for score in scores[:MAX_SHOWN]]
+    more = f" and {len(scores) - MAX_SHOWN} more" if len(scores) > MAX_SHOWN else ""
+    return f"give --metric ID=SELECTOR with one of {', '.join(shown)}{more}" if shown else "the run has no metrics"

@@ -1,0 +1,1 @@
+"""The token service: everything that has effects on the issuer's side."""

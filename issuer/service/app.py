@@ -1,0 +1,129 @@
+"""The composition root: settings in, a Litestar application out. The one place that puts the line together."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from time import time_ns
+
+import msgspec
+import structlog
+from litestar import Litestar
+
+from issuer import jose
+from issuer.body import MAX_BYTES
+from issuer.errors import SetupError
+from issuer.issue import Line, Log, NoLog
+from issuer.limits import Rate, Sources
+from issuer.policy.load import load_policies
+from issuer.policy.match import PolicySet
+from issuer.service import openapi
+from issuer.service.audit import AuditFile
+from issuer.service.authn.keysets import KeySets
+from issuer.service.authn.oidc import OidcAuthenticator
+from issuer.service.keyring import load_keyring
+from issuer.service.routes import Service, exception_handlers, routes
+from issuer.service.settings import Settings
+from issuer.service.state import State
+from issuer.strict_json import JSON
+from issuer.token import MAX_TTL_S
+
+_log = structlog.get_logger("issuer")
+
+# How many refused requests one address may send to one process: thousands of honest jobs share an address, and honest
+# ones are not refused.
+SOURCE_RATE = Rate(count=600, per_s=60, burst=600)
+
+
+def build(settings: Settings, log: Log | None = None) -> Litestar:
+    """Put one worker together. Reads keys and policies now, connects to the store when it starts.
+
+    Raises SetupError and InputError: a service whose keys, policies or store are not fit does not start.
+    """
+    keyring = load_keyring(Path(settings.keys), settings.passphrase())
+    policies = load_policies(Path(settings.policies), settings.url, development=settings.development)
+    keep_policies(policies, Path(settings.data) / "policies")
+    audit = AuditFile(settings.audit_file)
+    sources = Sources(SOURCE_RATE)
+    state = State(
+        settings.redis_url,
+        leeway_s=settings.epoch_leeway_s,
+        durable_store=settings.durable_store,
+        noeviction_stated=settings.noeviction_stated,
+    )
+    keysets = KeySets(policies.providers, development=settings.development)
+    authenticator = OidcAuthenticator(policies.providers, keysets, sources, now_us=_now_us)
+    line = Line(settings.url, policies, authenticator, state, log or NoLog(), keyring, audit)
+    service = Service(line, sources, state, keyring, audit, metadata(settings.url, policies))
+
+    @asynccontextmanager
+    async def lifespan(_: Litestar) -> AsyncIterator[None]:
+        try:
+            await state.start()
+            yield
+        except SetupError as error:
+            _log.error("start refused", code=str(error.code), detail=error.detail)
+            raise
+        finally:
+            await keysets.aclose()
+            await state.aclose()
+            audit.close()
+
+    return Litestar(
+        routes(service),
+        lifespan=[lifespan],
+        exception_handlers=exception_handlers(settings.url),
+        openapi_config=openapi.config(),
+        request_max_body_size=None,  # routes bound what they read, and say so with a code
+        logging_config=None,
+        debug=False,
+        pdb_on_exception=False,
+    )
+
+
+def _now_us() -> int:
+    return time_ns() // 1000
+
+
+def keep_policies(policies: PolicySet, folder: Path) -> None:
+    """Keep every policy value under its digest, before the first admission under it (contract section 4)."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for digest, value in policies.digests.items():
+        path = folder / f"{digest.removeprefix('sha256:')}.json"
+        if not path.exists():
+            # Written beside and renamed: another worker, or a crash, never leaves half a policy under a digest.
+            draft = path.with_suffix(f".{os.getpid()}")
+            draft.write_bytes(value)
+            draft.rename(path)
+
+
+def metadata(url: str, policies: PolicySet) -> bytes:
+    """Return `/.well-known/eval-token-issuer`: what a CI author and a relying party need, and nothing of a policy."""
+    providers: list[JSON] = [
+        {
+            "id": provider.id,
+            "issuer": provider.issuer,
+            "audience": provider.audience,
+            "algorithms": list(provider.algorithms),
+            "max_lifetime_s": provider.max_lifetime_s,
+            "max_age_s": provider.max_age_s,
+            "uses": provider.uses,
+        }
+        for provider in policies.providers.values()
+    ]
+    return msgspec.json.encode({
+        "issuer": url,
+        "jwks_uri": f"{url}/.well-known/jwks.json",
+        "token_endpoint": f"{url}/tokens",
+        "batch_endpoint": f"{url}/tokens/batch",
+        "errors": f"{url}/errors",
+        "openapi": f"{url}/openapi.json",
+        "identity_audience": url,
+        "identity_providers": providers,
+        "token_type": jose.TOKEN_TYPE,
+        "token_algorithms": [jose.EDDSA],
+        "max_token_ttl_s": MAX_TTL_S,
+        "max_body_bytes": dict(MAX_BYTES),
+    })  # fmt: skip

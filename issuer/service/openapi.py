@@ -1,0 +1,135 @@
+"""The OpenAPI description. Handlers read raw bytes, so what they take and give is declared here, from the same types.
+
+A body is parsed only after its sender has been authenticated: the framework must describe it without touching it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, cast
+
+import msgspec
+from litestar.openapi import OpenAPIConfig
+from litestar.openapi.plugins import JsonRenderPlugin
+from litestar.openapi.spec import Components, OpenAPIResponse, Operation, RequestBody, SecurityScheme
+
+from issuer import __version__
+from issuer.body import BatchItem, BatchRequest, TokenRequest
+from issuer.issue import IssuedToken
+from issuer.results.claims import RunClaims
+from issuer.results.entry import Details
+from issuer.service.problems import MEDIA_TYPE, Problem
+
+_REF = "#/components/schemas/{name}"
+
+EXAMPLE: dict[str, Any] = {
+    "claims": {
+        "model_repo": "acme/open-model",
+        "model_revision": "9f3c2c9a1c4e6d1e0b7a5f4d3c2b1a0987654321",
+        "benchmark_repo": "openai/gsm8k",
+        "benchmark_revision": "5503434ddd753f426f4b38109466949a1217c2bb",
+        "task_id": "gsm8k",
+        "metrics": [{"metric_id": "accuracy", "value": 0.625}],
+        "framework": {
+            "name": "inspect-ai",
+            "version": "0.3.285",
+            "command": "inspect eval gsm8k --model hf/acme/open-model",
+        },
+    },
+    "details": {"date": "2026-11-21T09:00:00Z", "notes": "no tools"},
+}
+
+
+def _components() -> dict[str, Any]:
+    """Return the JSON Schemas of every type on the wire; free-form members of bodies point at what they hold."""
+    kinds = [TokenRequest, BatchRequest, BatchItem, RunClaims, Details, IssuedToken, Problem]
+    _, schemas = msgspec.json.schema_components(kinds, ref_template=_REF)
+    for name in ("TokenRequest", "BatchItem"):
+        schemas[name]["properties"]["claims"] = {"$ref": _REF.format(name="RunClaims")}
+        schemas[name]["properties"]["details"] = {"$ref": _REF.format(name="Details")}
+    schemas["IssuedTokens"] = {
+        "type": "object",
+        "properties": {"tokens": {"type": "array", "items": {"$ref": _REF.format(name="IssuedToken")}}},
+        "required": ["tokens"],
+    }
+    return schemas
+
+
+def _content(media_type: str, schema: str, example: dict[str, Any] | None = None) -> dict[str, Any]:
+    content: dict[str, Any] = {"schema": {"$ref": _REF.format(name=schema)}}
+    if example is not None:
+        content["examples"] = {"example": {"value": example}}
+    return {media_type: content}
+
+
+def _responses(schema: str) -> dict[str, OpenAPIResponse]:
+    good = _content("application/json", schema)
+    problem = _content(MEDIA_TYPE, "Problem")
+    refused = {
+        "400": "not this body", "401": "not authenticated", "403": "not allowed", "408": "too slow",
+        "409": "the identity was used for another request", "413": "too large", "415": "not JSON",
+        "422": "breaks the data contract", "429": "over a limit", "500": "unforeseen", "503": "could not decide",
+    }  # fmt: skip
+    return {
+        "200": OpenAPIResponse(description="a repeat of the same request: the same tokens", content=good),
+        "201": OpenAPIResponse(description="issued", content=good),
+        **{status: OpenAPIResponse(description=text, content=problem) for status, text in refused.items()},
+    }
+
+
+@dataclass
+class TokenOperation(Operation):
+    """`POST /tokens`."""
+
+    def __post_init__(self) -> None:
+        self.summary = "Exchange a workload identity and the claims of one run for a verify token"
+        self.request_body = RequestBody(content=_content("application/json", "TokenRequest", EXAMPLE), required=True)
+        self.responses = cast("Any", _responses("IssuedToken"))
+        self.security = [{"identity": []}]
+
+
+@dataclass
+class BatchOperation(Operation):
+    """`POST /tokens/batch`."""
+
+    def __post_init__(self) -> None:
+        self.summary = "The same for up to 100 results, all or nothing"
+        batch = {"results": [EXAMPLE]}
+        self.request_body = RequestBody(content=_content("application/json", "BatchRequest", batch), required=True)
+        self.responses = cast("Any", _responses("IssuedTokens"))
+        self.security = [{"identity": []}]
+
+
+@dataclass
+class JsonOperation(Operation):
+    """A public document."""
+
+    def __post_init__(self) -> None:
+        content = {"application/json": {"schema": {"type": "object"}}}
+        self.responses = {"200": OpenAPIResponse(description="the document", content=cast("Any", content))}
+
+
+@dataclass
+class KeySetOperation(Operation):
+    """`GET /.well-known/jwks.json`."""
+
+    def __post_init__(self) -> None:
+        self.summary = "The keys that tokens are signed with (RFC 7517)"
+        content = {"application/jwk-set+json": {"schema": {"type": "object"}}}
+        self.responses = {
+            "200": OpenAPIResponse(description="the key set", content=cast("Any", content)),
+            "304": OpenAPIResponse(description="unchanged since If-None-Match"),
+        }
+
+
+def config() -> OpenAPIConfig:
+    """Return the configuration: one JSON document at /openapi.json, and no page that loads scripts from elsewhere."""
+    scheme = SecurityScheme(type="http", scheme="bearer", bearer_format="JWT", description="the CI's identity token")
+    return OpenAPIConfig(
+        title="issuer",
+        version=__version__,
+        description="Signed verify tokens for AI evaluation results.",
+        path="/",
+        render_plugins=[JsonRenderPlugin(path="/openapi.json")],
+        components=Components(schemas=cast("Any", _components()), security_schemes={"identity": scheme}),
+    )

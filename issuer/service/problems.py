@@ -1,0 +1,66 @@
+"""Errors as `application/problem+json` (RFC 9457). The only map from the error tree to HTTP."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+from litestar import Response
+from msgspec import Struct
+
+from issuer.errors import Code, IssuerError, Refused, Undecided
+
+MEDIA_TYPE = "application/problem+json"
+
+
+class ProblemFault(Struct, frozen=True):
+    """One thing that is wrong, and where: a JSON pointer into the request body."""
+
+    pointer: str
+    code: str
+    detail: str
+
+
+class Problem(Struct, frozen=True):
+    """The body of every error. `type` is a page that this service serves; `retryable` says whether to send it again."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    instance: str
+    code: str
+    retryable: bool
+    request_id: str
+    errors: list[ProblemFault]
+
+
+def problem_response(error: IssuerError, issuer_url: str, request_id: str) -> Response[bytes]:
+    """Render an error. Nothing of a token, a key set or an upstream body is in it."""
+    code = error.code if error.code.meaning.status else Code.INTERNAL
+    problem = Problem(
+        type=f"{issuer_url}/errors/{code}",
+        title=code.meaning.title,
+        status=code.meaning.status,
+        detail=f"{error.detail} {code.meaning.remedy}" if code is error.code else code.meaning.remedy,
+        instance=f"urn:uuid:{request_id}",
+        code=str(code),
+        retryable=code.retryable,
+        request_id=request_id,
+        errors=[ProblemFault(fault.pointer, str(fault.code), fault.detail) for fault in error.faults],
+    )
+    return Response(
+        msgspec.json.encode(problem), status_code=problem.status, media_type=MEDIA_TYPE, headers=_headers(error, code)
+    )
+
+
+def _headers(error: IssuerError, code: Code) -> dict[str, str]:
+    headers = {"Cache-Control": "no-store"}
+    if code.meaning.status == 401:
+        # RFC 6750 section 3: no error attribute where no credential was presented.
+        missing = code is Code.IDENTITY_MISSING
+        headers["WWW-Authenticate"] = "Bearer" if missing else 'Bearer error="invalid_token"'
+    wait = error.retry_after_s if isinstance(error, Refused | Undecided) else None
+    if wait is not None:
+        headers["Retry-After"] = str(max(1, math.ceil(wait)))
+    return headers

@@ -1,0 +1,99 @@
+"""The HTTP server around the application, and the shape of the log stream.
+
+uvicorn with httptools only: with h11 it accepts Content-Length beside Transfer-Encoding and serves the rest as a second
+request. Proxy headers are not trusted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import signal
+import sys
+from collections.abc import Iterator, MutableMapping
+from typing import Any
+
+import structlog
+import uvicorn
+from msgspec.structs import replace
+
+from issuer.errors import Code, SetupError
+from issuer.issue import Log
+from issuer.service.app import build
+from issuer.service.embedded import EmbeddedValkey
+from issuer.service.settings import EMBEDDED, Settings
+
+GRACE_S = 20
+
+
+def configure_logging() -> None:
+    """Send the log stream to standard error, one JSON object a line, tracebacks without local variables."""
+    tracebacks = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
+    shared: list[structlog.typing.Processor] = [
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.ExceptionRenderer(tracebacks),
+        structlog.processors.JSONRenderer(),
+    ]
+    structlog.configure(
+        processors=[structlog.processors.add_log_level, *shared],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+    # What libraries say goes the same way, warnings and above; uvicorn's access lines would repeat ours.
+    library = logging.StreamHandler(sys.stderr)
+    library.setFormatter(structlog.stdlib.ProcessorFormatter(processors=[_library_event, *shared]))
+    logging.basicConfig(level=logging.WARNING, handlers=[library], force=True)
+
+
+def _library_event(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Name the library; drop what ProcessorFormatter keeps for itself."""
+    record: logging.LogRecord = event.pop("_record")
+    event.pop("_from_structlog", None)
+    event["logger"] = record.name
+    return event
+
+
+@contextlib.contextmanager
+def store(settings: Settings) -> Iterator[str]:
+    """Yield the URL of the store: the operator's, or that of an embedded Valkey that lives as long as this block."""
+    if settings.redis_url != EMBEDDED:
+        yield settings.redis_url
+        return
+    with EmbeddedValkey() as url:
+        yield url
+
+
+def server(settings: Settings, log: Log | None = None) -> uvicorn.Server:
+    """Make the server of one worker. Raises SetupError and InputError where it must not start."""
+    config = uvicorn.Config(
+        build(settings, log),
+        host=settings.host,
+        port=settings.port,
+        http="httptools",
+        loop="uvloop",
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        timeout_graceful_shutdown=GRACE_S,
+    )
+    return uvicorn.Server(config)
+
+
+def serve(settings: Settings, log: Log | None = None) -> None:
+    """Serve until SIGTERM or SIGINT; requests in flight are finished first. Raises SetupError and InputError."""
+    configure_logging()
+    with store(settings) as redis_url:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, _stopped)  # uvicorn stops on these, then raises them again: that one ends here
+        running = server(replace(settings, redis_url=redis_url), log)
+        running.run()
+        if not running.started:
+            raise SetupError(Code.SETTINGS_INVALID, "the service did not start; the reason stands above")
+
+
+def _stopped(number: int, frame: object) -> None:
+    """Receive a stop signal after the server has stopped."""

@@ -1,0 +1,101 @@
+"""The service's settings: a YAML file and the environment, into one frozen value. The only reader of os.environ.
+
+Each member of `Settings` can stand in the file under its name and in the environment as `ISSUER_<NAME>`, which wins.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Meta, Struct
+
+from issuer import strict_yaml
+from issuer.errors import Code, InputError, Place, SetupError
+from issuer.issue import LEEWAY_S
+
+PREFIX = "ISSUER_"
+EMBEDDED = "embedded"
+
+
+class Settings(Struct, frozen=True, forbid_unknown_fields=True):
+    """Everything that an operator can set.
+
+    `url` is this issuer's name (`iss`) and public address, without a trailing slash. `policies`, `keys` and `data` are
+    folders; `data` holds the audit file and every policy by digest. `redis_url` is `redis://`, `rediss://`,
+    `unix://PATH` or `embedded`. `noeviction_stated` and `durable_store` are the operator's word for what the store
+    itself cannot be asked. `epoch_leeway_s` is 30 unless every provider shares this machine's clock. `development`
+    allows providers on plain http at loopback addresses.
+    """
+
+    url: str
+    policies: str
+    keys: str
+    data: str
+    redis_url: str
+    host: str = "127.0.0.1"
+    port: Annotated[int, Meta(ge=0, le=65535)] = 8000
+    key_passphrase_file: str = ""
+    noeviction_stated: bool = False
+    durable_store: bool = False
+    epoch_leeway_s: Annotated[int, Meta(ge=0, le=3600)] = LEEWAY_S
+    development: bool = False
+
+    @property
+    def audit_file(self) -> Path:
+        """Where audit events go."""
+        return Path(self.data) / "audit.jsonl"
+
+    def passphrase(self) -> bytes | None:
+        """Read the passphrase of the signing keys, where they have one."""
+        if not self.key_passphrase_file:
+            return None
+        try:
+            return Path(self.key_passphrase_file).read_bytes().rstrip(b"\r\n")
+        except OSError as error:
+            raise SetupError(Code.SETTINGS_INVALID, f"key_passphrase_file: {error.strerror}") from None
+
+
+def read_settings(file: Path | None = None, environ: Mapping[str, str] | None = None) -> Settings:
+    """Read the settings. Raises InputError for the file, SetupError for the environment and for what is missing."""
+    values: dict[str, Any] = _from_file(file) if file else {}
+    for name, value in (os.environ if environ is None else environ).items():
+        if name.startswith(PREFIX) and (member := name.removeprefix(PREFIX).lower()) in Settings.__struct_fields__:
+            values[member] = value
+    try:
+        settings = msgspec.convert(values, Settings, strict=False)
+    except msgspec.ValidationError as error:
+        hint = f"set {PREFIX}<NAME> or the member of the settings file"
+        raise SetupError(Code.SETTINGS_INVALID, f"{error}: {hint}") from None
+    _check_url(settings)
+    return settings
+
+
+def _from_file(file: Path) -> dict[str, Any]:
+    try:
+        raw = file.read_bytes()
+    except OSError as error:
+        raise InputError(Code.FILE_UNREADABLE, str(error.strerror), Place(str(file))) from None
+    document = strict_yaml.load(raw, str(file))
+    if not isinstance(document.value, dict):
+        raise document.error(Code.FILE_SCHEMA, "", "a settings file is a map")
+    for name in document.value:
+        if name not in Settings.__struct_fields__:
+            raise document.error(Code.FILE_SCHEMA, f"/{name}", "this setting is not known")
+    return dict(document.value)
+
+
+def _check_url(settings: Settings) -> None:
+    try:
+        parts = urlsplit(settings.url)
+        hostname, plain = parts.hostname, not (parts.query or parts.fragment or "@" in parts.netloc)
+    except ValueError:
+        raise SetupError(Code.SETTINGS_INVALID, "url is not a URL") from None
+    if not hostname or not plain or settings.url.endswith("/"):
+        raise SetupError(Code.SETTINGS_INVALID, "url must be scheme, host and path, without a trailing slash")
+    if parts.scheme != "https" and not (settings.development and parts.scheme == "http"):
+        raise SetupError(Code.SETTINGS_INVALID, "url must be https (http in development only)")

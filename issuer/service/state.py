@@ -1,0 +1,405 @@
+"""The store of limits and uses, over the Redis protocol: it calls `admit.lua`, and fails closed where that is silent.
+
+Knows the wire, the merging of concurrent calls into one pipeline, and the deadlines. What is decided stands in
+`admit.lua`; what a use means stands in the contract (section 5). Whatever is not an answer of that script to that very
+call becomes Undecided: nothing is ever admitted without the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import hashlib
+import itertools
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NoReturn
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Struct
+from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import NoScriptError, RedisError, ResponseError
+
+from issuer.errors import Code, Refused, SetupError, Undecided
+from issuer.issue import Admit, Admitted, Use
+from issuer.limits import Rate
+
+SCRIPT = Path(__file__).with_name("admit.lua").read_bytes()
+SCRIPT_SHA = hashlib.sha1(SCRIPT, usedforsecurity=False).hexdigest()  # the name that EVALSHA demands
+
+# One hash tag: a cluster keeps all keys of a call in one slot, which a script demands.
+PREFIX = "{evi}:"
+EPOCH_KEY = PREFIX + "epoch"
+
+# A caller waits at most CALL_S, whatever the rest does: the service promises its 503 within a second. A flight gives
+# up earlier, so that those who wait for the next one still have time.
+CALL_S = 0.8
+FLIGHT_S = 0.6
+SOCKET_S = 0.5
+CONNECT_S = 0.3
+START_S = 3.0
+
+# Two flights hide the round trip; more would only make each pipeline smaller, and a merged call costs a third.
+FLIGHTS = 2
+FLIGHT_CALLS = 128
+
+# Whatever the store and the way to it can fail with. redis-py's own TimeoutError is a RedisError.
+Failure = (RedisError, OSError, TimeoutError)
+
+
+class Claim(Struct, frozen=True):
+    """The members of `Use` that the script reads by name; the template travels beside them."""
+
+    allowed: int
+    request_digest: str
+    template_exp: int
+    kid: str
+    usable_kids: tuple[str, ...]
+    issued_at: int
+    keep_until: int
+
+    @classmethod
+    def of(cls, use: Use) -> Claim:
+        """Take them over."""
+        return cls(
+            allowed=use.allowed,
+            request_digest=use.request_digest,
+            template_exp=use.template_exp,
+            kid=use.kid,
+            usable_kids=use.usable_kids,
+            issued_at=use.issued_at,
+            keep_until=use.keep_until,
+        )
+
+
+class Question(Struct, frozen=True):
+    """What `admit.lua` is asked, by the names that it uses. `now_us` None: the store looks at its own clock."""
+
+    ticket: int
+    now_us: int | None
+    durable_store: bool
+    leeway_s: int
+    identity_us: int
+    identity_tolerance_us: int
+    integration_us: int
+    integration_tolerance_us: int
+    refusals_us: int
+    refusals_tolerance_us: int
+    quarantine_us: int
+    use: Claim | None
+
+
+class Waiting(Struct, frozen=True):
+    """One call on its way: the script's keys and arguments, and where its raw answer, or what went wrong, is put."""
+
+    keys: tuple[str, ...]
+    question: bytes
+    template: bytes
+    answer: asyncio.Future[object]
+
+    def settle(self, answer: object) -> None:
+        """Answer, unless the caller has given up."""
+        if not self.answer.done():
+            self.answer.set_result(answer)
+
+
+class State:
+    """Implements `issue.Admission` on one Redis or Valkey, 6.2 or later. Belongs to one event loop.
+
+    `leeway_s` is what the clocks of providers and of the store may differ by: 30, and 0 only where they are one clock.
+    `durable_store` states that the store forgets nothing when it restarts or fails over; `noeviction_stated` that its
+    policy is `noeviction` where it does not let us ask. `now_us` replaces the store's clock in tests.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        leeway_s: int = 30,
+        durable_store: bool = False,
+        noeviction_stated: bool = False,
+        now_us: Callable[[], int] | None = None,
+    ) -> None:
+        self._place = place_of(url)
+        self._client = Redis.from_pool(pool_for(url))
+        self._leeway_s = leeway_s
+        self._durable_store = durable_store
+        self._noeviction_stated = noeviction_stated
+        self._now_us = now_us
+        self._tickets = itertools.count(1)
+        self._queue: list[Waiting] = []
+        self._flights: set[asyncio.Task[None]] = set()
+        self._departure_due = False
+        self._closed = False
+
+    # -- the life of a worker ---------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Make sure that the store is fit to remember uses, and set the epoch where there is none.
+
+        Raises SetupError: `state.unreachable`, or `state.unsafe` where it may evict or cannot tell who it is.
+        """
+        try:
+            async with asyncio.timeout(START_S):
+                await self._client.ping()
+                await self._demand_noeviction()
+                await self._begin_epoch()
+                await self._client.script_load(SCRIPT)
+        except Failure as failure:
+            # The class says enough; its text may hold credentials or what the store said.
+            detail = f"The store at {self._place} does not work: {type(failure).__name__}. Check its URL and health."
+            raise SetupError(Code.STATE_UNREACHABLE, detail) from failure
+
+    async def ready(self) -> None:
+        """Return if the store answers in time. Raises Undecided (`dependency.state`)."""
+        try:
+            async with asyncio.timeout(CALL_S):
+                await self._client.ping()
+        except Failure as failure:
+            raise Undecided(Code.DEPENDENCY_STATE) from failure
+
+    async def aclose(self) -> None:
+        """Let go of the store. Calls under way end as Undecided."""
+        self._closed = True
+        flights = list(self._flights)
+        for flight in flights:
+            flight.cancel()
+        await asyncio.gather(*flights, return_exceptions=True)
+        self._depart()
+        await self._client.aclose()
+
+    async def _demand_noeviction(self) -> None:
+        """An evicted use record is a replay. A store that says so itself is believed before the operator."""
+        policy = None
+        with suppress(ResponseError):  # denied, renamed or unknown: managed stores do each of them
+            policy = (await self._client.config_get("maxmemory-policy")).get("maxmemory-policy")
+        if policy is None and not self._noeviction_stated:
+            detail = (
+                f"The store at {self._place} does not tell its maxmemory-policy. "
+                "Make sure that it is noeviction, then state so in the settings."
+            )
+            raise SetupError(Code.STATE_UNSAFE, detail)
+        if policy not in {None, "noeviction", b"noeviction"}:
+            raise SetupError(
+                Code.STATE_UNSAFE, f"The store at {self._place} may evict uses. Set maxmemory-policy noeviction."
+            )
+
+    async def _begin_epoch(self) -> None:
+        """Set the epoch if it is absent. An epoch bound to another run of the store is the script's to replace."""
+        run_id = "-" if self._durable_store else await self._run_id()
+        if not run_id:
+            detail = (
+                f"The store at {self._place} does not tell its run_id, so a restart from a snapshot cannot be seen. "
+                "Use one that does, or state in the settings that it loses nothing."
+            )
+            raise SetupError(Code.STATE_UNSAFE, detail)
+        now_s = self._now_us() // 1_000_000 if self._now_us else (await self._client.time())[0]
+        await self._client.set(EPOCH_KEY, f"{now_s} {run_id}", nx=True)
+
+    async def _run_id(self) -> str | None:
+        """Ask the store who it is; None where it does not say."""
+        with suppress(ResponseError):
+            return (await self._client.info("server")).get("run_id")
+        return None
+
+    # -- one call ---------------------------------------------------------------------------------------------------
+
+    async def admit(self, call: Admit) -> Admitted:
+        """Claim `call.use`, in at most 0.8 s. See `issue.Admission` for what it raises."""
+        admitted = await self._ask(call)
+        if admitted is None:  # there was no use to claim
+            raise Undecided(Code.DEPENDENCY_STATE)
+        return admitted
+
+    async def count(self, call: Admit) -> None:
+        """Count a refused request, in at most 0.8 s; it never claims a use. Raises as `admit`."""
+        await self._ask(msgspec.structs.replace(call, use=None))
+
+    async def _ask(self, call: Admit) -> Admitted | None:
+        """Have the store decide on one call: None where it carries no use."""
+        ticket = next(self._tickets)
+        waiting = Waiting(
+            keys=keys_of(call),
+            question=self._question(call, ticket),
+            template=call.use.template if call.use else b"",
+            answer=asyncio.get_running_loop().create_future(),
+        )
+        self._queue.append(waiting)
+        self._announce_departure()
+        try:
+            async with asyncio.timeout(CALL_S):
+                answer = await waiting.answer
+        except TimeoutError as late:
+            raise Undecided(Code.DEPENDENCY_STATE) from late
+        return read_answer(call, ticket, answer)
+
+    def _question(self, call: Admit, ticket: int) -> bytes:
+        """Write the script's argument: what `limits.spend` would add and tolerate, and the use as it is."""
+        limits = call.limits
+        return msgspec.msgpack.encode(
+            Question(
+                ticket=ticket,
+                now_us=self._now_us() if self._now_us else None,
+                durable_store=self._durable_store,
+                leeway_s=self._leeway_s,
+                identity_us=limits.identity.interval_us * call.cost,
+                identity_tolerance_us=limits.identity.tolerance_us,
+                integration_us=limits.integration.interval_us * call.cost,
+                integration_tolerance_us=limits.integration.tolerance_us,
+                refusals_us=limits.refusals.interval_us,
+                refusals_tolerance_us=limits.refusals.tolerance_us,
+                quarantine_us=limits.quarantine_s * 1_000_000,
+                use=Claim.of(call.use) if call.use else None,
+            )
+        )
+
+    # -- flights: many calls, one pipeline --------------------------------------------------------------------------
+
+    def _announce_departure(self) -> None:
+        """Depart at the end of this turn of the loop, with everyone who called in it."""
+        if not self._departure_due and len(self._flights) < FLIGHTS:
+            self._departure_due = True
+            asyncio.get_running_loop().call_soon(self._depart)
+
+    def _depart(self) -> None:
+        """Start flights with those who wait. Those who gave up stay behind: nobody would read what they paid for."""
+        self._departure_due = False
+        self._queue = [waiting for waiting in self._queue if not waiting.answer.done()]
+        if self._closed:
+            self._leave_behind(self._queue)
+            self._queue = []
+        while self._queue and len(self._flights) < FLIGHTS:
+            aboard, self._queue = self._queue[:FLIGHT_CALLS], self._queue[FLIGHT_CALLS:]
+            flight = asyncio.get_running_loop().create_task(self._fly(aboard))
+            self._flights.add(flight)
+            flight.add_done_callback(functools.partial(self._land, aboard))
+
+    def _land(self, aboard: Sequence[Waiting], flight: asyncio.Task[None]) -> None:
+        """Settle whoever the flight did not, however it ended, and let the next one go."""
+        self._flights.discard(flight)
+        self._leave_behind(aboard, None if flight.cancelled() else flight.exception())
+        self._depart()
+
+    @staticmethod
+    def _leave_behind(calls: Sequence[Waiting], failure: BaseException | None = None) -> None:
+        for waiting in calls:
+            waiting.settle(failure)
+
+    async def _fly(self, aboard: Sequence[Waiting]) -> None:
+        """Take these calls to the store and back; fill a script cache that was flushed, and resend what it missed."""
+        async with asyncio.timeout(FLIGHT_S):
+            answers = await self._send(aboard)
+            if lost := [at for at, answer in enumerate(answers) if isinstance(answer, NoScriptError)]:
+                await self._client.script_load(SCRIPT)
+                for at, answer in zip(lost, await self._send([aboard[at] for at in lost]), strict=True):
+                    answers[at] = answer
+        for waiting, answer in zip(aboard, answers, strict=True):
+            waiting.settle(answer)
+
+    async def _send(self, calls: Sequence[Waiting]) -> list[object]:
+        """Send calls as one pipeline; answer i, or the error in its place, belongs to call i."""
+        pipeline = self._client.pipeline(transaction=False)
+        for waiting in calls:
+            pipeline.execute_command(
+                "EVALSHA", SCRIPT_SHA, len(waiting.keys), *waiting.keys, waiting.question, waiting.template
+            )
+        answers: list[object] = await pipeline.execute(raise_on_error=False)
+        return answers
+
+
+def pool_for(url: str) -> BlockingConnectionPool:
+    """Make a pool that waits for nothing long. Raises SetupError (`settings.invalid`).
+
+    redis-py's own defaults, 5 s and 10 retries, let a stalled store hold a request for over 12 s. One retry, and only
+    on a lost connection: repeating is safe, since the same request digest gets the same template. After a timeout
+    nobody would wait for it. RESP2, because the handshake of RESP3 buys nothing here.
+    """
+    try:
+        return BlockingConnectionPool.from_url(
+            url,
+            max_connections=FLIGHTS + 1,  # and one for `ready`
+            timeout=CONNECT_S,
+            socket_timeout=SOCKET_S,
+            socket_connect_timeout=CONNECT_S,
+            retry=Retry(NoBackoff(), 1, (RedisConnectionError,)),
+            protocol=2,
+            driver_info=None,
+        )
+    except ValueError as cause:
+        detail = "The store's URL cannot be read. Write redis://HOST:PORT, rediss://HOST:PORT or unix:///PATH."
+        raise SetupError(Code.SETTINGS_INVALID, detail) from cause
+
+
+def place_of(url: str) -> str:
+    """Name the store without its credentials. Raises SetupError (`settings.invalid`)."""
+    try:
+        parts = urlsplit(url)
+        port = f":{parts.port}" if parts.port else ""
+    except ValueError as cause:
+        raise SetupError(Code.SETTINGS_INVALID, "The store's URL cannot be read.") from cause
+    return parts.path if parts.scheme == "unix" else f"{parts.hostname or 'localhost'}{port}"
+
+
+def keys_of(call: Admit) -> tuple[str, ...]:
+    """KEYS, in the order that `admit.lua` lists: registered ids only, and hashed, never a raw claim."""
+    # NUL cannot stand in a registered id, so no two pairs share a name.
+    identity = hashlib.sha256(f"{call.integration}\0{call.identity}".encode()).hexdigest()[:32]
+    integration = hashlib.sha256(call.integration.encode()).hexdigest()[:32]
+    keys = (
+        f"{PREFIX}identity:{identity}",
+        f"{PREFIX}integration:{integration}",
+        f"{PREFIX}refusals:{identity}",
+        f"{PREFIX}quarantine:{identity}",
+        EPOCH_KEY,
+    )
+    return keys if call.use is None else (*keys, f"{PREFIX}use:{call.use.record}")
+
+
+def read_answer(call: Admit, ticket: int, answer: object) -> Admitted | None:
+    """Turn the script's answer into what its caller is owed. Whatever is not exactly such an answer: Undecided."""
+    if isinstance(answer, list) and answer[:1] == [ticket]:
+        match call.use, answer[1:]:
+            case None, [b"COUNTED"]:
+                return None
+            case use, [b"NEW"] if use is not None:
+                return Admitted(use.template, repeat=False)
+            case use, [b"SAME", bytes(template)] if use is not None and template:
+                return Admitted(template, repeat=True)
+            case use, [b"EXHAUSTED"] if use is not None:
+                raise Refused(Code.IDENTITY_REPLAYED)
+            case _, [b"RATE_IDENTITY", int(wait_us)]:
+                refuse_rate(Code.RATE_IDENTITY, call.limits.identity, call.cost, wait_us)
+            case _, [b"RATE_INTEGRATION", int(wait_us)]:
+                refuse_rate(Code.RATE_INTEGRATION, call.limits.integration, call.cost, wait_us)
+            case _, [b"QUARANTINED", int(end_us), int(left_us)]:
+                end = datetime.fromtimestamp(seconds(end_us), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+                detail = f"Too many refused requests: this identity is quarantined until {end}."
+                raise Refused(Code.ABUSE_QUARANTINED, detail, retry_after_s=seconds(left_us))
+            case _, [b"RESET", int(remembered_from)]:
+                detail = (
+                    f"The store remembers the uses of identity tokens issued from Unix time {remembered_from} on; "
+                    "this one is older. Fetch a fresh identity token."
+                )
+                raise Undecided(Code.DEPENDENCY_STATE_RESET, detail)
+    raise Undecided(Code.DEPENDENCY_STATE) from answer if isinstance(answer, BaseException) else None
+
+
+def refuse_rate(code: Code, rate: Rate, cost: int, wait_us: int) -> NoReturn:
+    """Refuse by a rate; a batch that no waiting makes fit is told so, and is given no Retry-After."""
+    if cost > rate.burst:
+        detail = (
+            f"The batch of {cost} is larger than the burst of {rate.burst} that this rate allows: send smaller ones."
+        )
+        raise Refused(code, detail)
+    raise Refused(code, retry_after_s=seconds(wait_us))
+
+
+def seconds(us: int) -> int:
+    """Whole seconds that cover these microseconds."""
+    return -(-us // 1_000_000)
