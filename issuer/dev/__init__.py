@@ -1,1 +1,1 @@
-"""What a newcomer's machine lacks: a local OIDC provider and sample runs. Never imported by the service."""
+"""For trying the system out: a local OIDC provider, sample policies and a sample run. Never part of a real service."""

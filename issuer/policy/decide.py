@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import lru_cache
 
+import msgspec
 from msgspec import UNSET, Struct
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
@@ -141,11 +142,16 @@ def _check_name(code: Code, pointer: str, actual: str, patterns: list[str]) -> C
 
 @lru_cache(maxsize=4096)
 def version_allowed(specifier: str, version: str) -> bool:
-    """Say whether a version lies in a PEP 440 range; "" allows every text, a range only what PEP 440 can order."""
+    """Say whether a version lies in a PEP 440 range; "" allows every text, a range only what PEP 440 can order.
+
+    Pre-releases and development builds lie in a range that names one itself, as `>=0.3.dev0`.
+    """
     if not specifier:
         return True
+    allowed = SpecifierSet(specifier)
     try:
-        return SpecifierSet(specifier).contains(Version(version))
+        # Said here, because packaging's own default changed between its releases 25 and 26.
+        return allowed.contains(Version(version), prereleases=bool(allowed.prereleases))
     except InvalidVersion:
         return False
 
@@ -161,13 +167,21 @@ def _shown(value: object) -> str:
     """Show a claim's value to the caller whose claim it is, shortened."""
     if value is None:
         return "absent"
-    text = value if isinstance(value, str) else repr(value)
+    text = _text(value)
     return text if len(text) <= 200 else f"{text[:200]}..."
+
+
+def _text(value: object) -> str:
+    """Write a value so that the number 1 and the text "1", which never match, do not look alike."""
+    if isinstance(value, str):
+        return value
+    kind = "boolean" if isinstance(value, bool) else "number" if isinstance(value, int | float) else "structure"
+    return f"the {kind} {msgspec.json.encode(value).decode()}"
 
 
 def _said(rule: Requirement) -> str:
     if not isinstance(rule, Matcher):
-        return str(rule)
+        return _text(rule)
     if rule.any_of is not UNSET:
-        return "one of " + ", ".join(str(value) for value in rule.any_of)
+        return "one of " + ", ".join(_text(value) for value in rule.any_of)
     return f"the form {rule.glob}"

@@ -32,11 +32,14 @@ from issuer.policy.model import (
     ProvidersFile,
 )
 from issuer.policy.profiles import PROFILES
+from issuer.strict_json import pointer_to
 from issuer.strict_yaml import Document
 from issuer.strict_yaml import load as load_yaml
 
 PROVIDERS_FILE = "providers.yaml"
 _ID = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
+_URL = re.compile(r"[a-z]+://[A-Za-z0-9.:\[\]-]+(?:/[!$-.0-;=A-Z_a-z~]*)*")
+_REPO_PATTERN = re.compile(r"[A-Za-z0-9_.*-]+/[A-Za-z0-9_.*-]+")
 _ALGORITHMS = {"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519"}
 
 
@@ -64,7 +67,7 @@ def load_policies(directory: Path, issuer_url: str, *, development: bool = False
 
 def _policy_files(directory: Path) -> Iterable[Path]:
     for path in sorted(directory.iterdir()):
-        if path.suffix == ".yml":
+        if path.suffix.lower() in {".yml", ".yaml"} and path.suffix != ".yaml":
             raise InputError(Code.FILE_RULE, "policies end in .yaml; this file would be overlooked", Place(str(path)))
         if path.suffix == ".yaml" and path.name != PROVIDERS_FILE:
             yield path
@@ -85,7 +88,7 @@ def _load_providers(path: Path, issuer_url: str, *, development: bool) -> dict[s
     document = _read(path)
     providers: dict[str, Provider] = {}
     for name, entry in document.convert(ProvidersFile).providers.items():
-        at = f"/providers/{name}"
+        at = pointer_to("/providers", name)
         _demand(document, at, _ID.fullmatch(name), "a provider's id is lowercase words joined by `-`")
         provider = _effective(document, at, name, entry, issuer_url)
         _check_issuer(document, f"{at}/issuer", provider.issuer, issuer_url, development=development)
@@ -105,6 +108,8 @@ def _effective(document: Document, at: str, name: str, entry: ProviderEntry, iss
         raise document.error(Code.FILE_RULE, at, f"the profile {entry.profile} needs an `issuer`")
     algorithms = profile.algorithms if entry.algorithms is UNSET else tuple(entry.algorithms)
     _demand(document, f"{at}/algorithms", _ALGORITHMS.issuperset(algorithms), "asymmetric JWS algorithms only")
+    judged = entry.events is UNSET or profile.event_claim is not None
+    _demand(document, f"{at}/events", judged, f"{entry.profile} tokens do not say what started a job")
     bound = entry.uses.bounded if isinstance(entry.uses, Bounded) else 1 if entry.uses == "single" else profile.uses
     return Provider(
         id=name,
@@ -128,7 +133,8 @@ def _check_issuer(document: Document, at: str, issuer: str, issuer_url: str, *, 
 def _check_url(document: Document, at: str, url: str, *, development: bool) -> None:
     try:
         parts = urlsplit(url)
-        plain = parts.hostname and "@" not in parts.netloc and not parts.query and not parts.fragment and url.isascii()
+        # urlsplit drops white space and an empty query, and looks at the port only when asked.
+        plain = parts.hostname and parts.port != 0 and _URL.fullmatch(url)
     except ValueError:
         plain, parts = None, urlsplit("")
     _demand(document, at, plain, "must be a plain URL: host, path, nothing else")
@@ -153,6 +159,8 @@ def _check_keys(document: Document, at: str, entry: ProviderEntry, *, developmen
     for index, jwk in enumerate([] if static is UNSET else static):
         usable = jose.parse_key(jwk) is not None  # type: ignore[arg-type]
         _demand(document, f"{at}/static/{index}", usable, "not a usable public key: strong, for signatures, with a kid")
+        once = [other.get("kid") for other in static].count(jwk["kid"]) == 1  # type: ignore[union-attr]
+        _demand(document, f"{at}/static/{index}", once, "another key has this kid")
 
 
 # -- policies ---------------------------------------------------------------------------------------------------------
@@ -188,7 +196,7 @@ def _check_identity(document: Document, at: str, identity: Identity, provider: P
     for pin in rules.pins:
         _demand(document, f"{at}/pins", pin in identity.pins, f"{provider.profile} identities must pin {pin}")
     for name in (*identity.pins, *identity.require):
-        part = f"{at}/{'pins' if name in identity.pins else 'require'}/{name}"
+        part = pointer_to(f"{at}/{'pins' if name in identity.pins else 'require'}", name)
         _demand(
             document, part, name not in rules.names, f"{name} is a name and can be taken over: put it under `names`"
         )
@@ -198,9 +206,13 @@ def _check_identity(document: Document, at: str, identity: Identity, provider: P
         twice = name in identity.pins and name in identity.require
         _demand(document, part, not twice, f"{name} is both pinned and required: keep one")
     for name in identity.names:
-        _demand(document, f"{at}/names/{name}", name in rules.names, f"not a name claim of {provider.profile}")
+        _demand(document, pointer_to(f"{at}/names", name), name in rules.names, f"not a name claim of {provider.profile}")
     for name, rule in identity.require.items():
-        _check_requirement(document, f"{at}/require/{name}", rule)
+        place = pointer_to(f"{at}/require", name)
+        _check_requirement(document, place, rule)
+        # A pattern would let in the events that strangers cause without anyone having named them.
+        listed = name != rules.event_claim or not isinstance(rule, Matcher) or rule.glob is UNSET
+        _demand(document, place, listed, f"name each {name}: an exact value or `any_of`")
     if identity.expires is not UNSET:
         _demand(document, f"{at}/expires", _is_date(identity.expires), "must be a date, as 2027-06-30")
 
@@ -228,7 +240,7 @@ def _check_grants(document: Document, policy: Policy) -> None:
             _demand(
                 document,
                 at,
-                pattern.count("/") == 1,
+                _REPO_PATTERN.fullmatch(pattern),
                 "must be `owner/name`; each side may hold `*`, which never crosses `/`",
             )
 
@@ -237,7 +249,7 @@ def _is_specifier(text: object) -> bool:
     if text is UNSET:
         return True
     try:
-        return bool(text) and SpecifierSet(str(text)) is not None
+        return len(SpecifierSet(str(text))) > 0  # "," is a specifier set of none, which every version meets
     except InvalidSpecifier:
         return False
 

@@ -85,10 +85,18 @@ def glob_matches(pattern: str, value: str) -> bool:
     return _compiled(pattern).fullmatch(value) is not None
 
 
+# Control characters and Unicode's line breaks are excluded, so that no `*` swallows what a log or a file would show as
+# an end.
+_STAR = r"[^/@:\x00-\x1f\x7f-\x9f\u2028\u2029]*"
+
+
 @lru_cache(maxsize=4096)
 def _compiled(pattern: str) -> re.Pattern[str]:
-    # Control characters are excluded, so that no `*` swallows a line break that a log or a file would show as an end.
-    return re.compile(r"[^/@:\x00-\x1f]*".join(re.escape(part) for part in pattern.split("*")))
+    # Each part between two stars takes its first place and never gives it back: a glob needs no second try, and trying
+    # is what lets a caller's long value stall the service (128 `_` against `*_*_*_*_*_*x`: a minute).
+    first, *parts = (re.escape(part) for part in pattern.split("*"))
+    between = "".join(f"(?>{_STAR}?{part})" for part in parts[:-1])
+    return re.compile(first + between + (_STAR + parts[-1] if parts else ""))
 
 
 def told_apart(one: Identity, other: Identity) -> bool:

@@ -6,7 +6,7 @@ Every member that is accepted here is enforced somewhere; what is not enforced y
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
@@ -30,7 +30,7 @@ class KeySource(Struct, frozen=True, forbid_unknown_fields=True):
     """Where the keys are, when not by discovery: exactly one of a URL and static JWKs."""
 
     jwks_uri: Text | UnsetType = UNSET
-    static: Annotated[list[dict[str, object]], Meta(min_length=1, max_length=64)] | UnsetType = UNSET
+    static: Annotated[list[dict[str, Any]], Meta(min_length=1, max_length=64)] | UnsetType = UNSET
 
 
 class ProviderEntry(Struct, frozen=True, forbid_unknown_fields=True):

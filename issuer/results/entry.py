@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 from urllib.parse import urlsplit
 
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -48,11 +48,11 @@ class Details(Struct, frozen=True, forbid_unknown_fields=True):
     date: str | UnsetType = UNSET
     source: Source | UnsetType = UNSET
     notes: str | UnsetType = UNSET
-    run: dict[str, object] | UnsetType = UNSET
-    artifacts: list[object] | dict[str, object] | UnsetType = UNSET
-    runtime_context: dict[str, object] | UnsetType = UNSET
+    run: dict[str, Any] | UnsetType = UNSET
+    artifacts: list[Any] | dict[str, Any] | UnsetType = UNSET
+    runtime_context: dict[str, Any] | UnsetType = UNSET
     benchmark_subset: str | UnsetType = UNSET
-    normalization: dict[str, object] | UnsetType = UNSET
+    normalization: dict[str, Any] | UnsetType = UNSET
 
 
 def read_details(value: JSON, pointer: str = "") -> dict[str, JSON]:
@@ -189,7 +189,7 @@ def _lines(value: JSON, indent: str) -> list[str]:
 
 
 def _member_lines(name: str, value: JSON, indent: str) -> list[str]:
-    key = name if re.fullmatch(r"[a-z]+(?:_[a-z0-9]+)*", name) and name not in _YAML_WORDS else strict_yaml.quoted(name)
+    key = name if re.fullmatch(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)*", name) and name not in _YAML_WORDS else strict_yaml.quoted(name)
     if isinstance(value, Mapping | list | tuple) and value:
         return [f"{indent}{key}:", *_lines(value, indent + "  ")]
     return [f"{indent}{key}: {_flow(value)}"]

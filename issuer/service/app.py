@@ -19,6 +19,7 @@ from issuer.issue import Line, Log, NoLog
 from issuer.limits import Rate, Sources
 from issuer.policy.load import load_policies
 from issuer.policy.match import PolicySet
+from issuer.policy.model import Provider
 from issuer.service import openapi
 from issuer.service.audit import AuditFile
 from issuer.service.authn.keysets import KeySets
@@ -53,8 +54,8 @@ def build(settings: Settings, log: Log | None = None) -> Litestar:
         durable_store=settings.durable_store,
         noeviction_stated=settings.noeviction_stated,
     )
-    keysets = KeySets(policies.providers, development=settings.development)
-    authenticator = OidcAuthenticator(policies.providers, keysets, sources, now_us=_now_us)
+    keysets = KeySets(development=settings.development, report=_report_fetch)
+    authenticator = OidcAuthenticator(policies.providers, keysets, sources, _now_us)
     line = Line(settings.url, policies, authenticator, state, log or NoLog(), keyring, audit)
     service = Service(line, sources, state, keyring, audit, metadata(settings.url, policies))
 
@@ -81,6 +82,10 @@ def build(settings: Settings, log: Log | None = None) -> Litestar:
         debug=False,
         pdb_on_exception=False,
     )
+
+
+def _report_fetch(provider: Provider, reason: str) -> None:
+    _log.warning("key set not fetched", provider=provider.id, reason=reason)
 
 
 def _now_us() -> int:

@@ -66,13 +66,18 @@ class Keyring:
 
 
 def load_keyring(folder: Path, passphrase: bytes | None = None) -> Keyring:
-    """Load every key of the folder. Raises SetupError."""
+    """Load every key of the folder into a keyring. Raises SetupError."""
+    return Keyring(load_keys(folder, passphrase))
+
+
+def load_keys(folder: Path, passphrase: bytes | None = None) -> tuple[SigningKey, ...]:
+    """Load every key of the folder, of which there must be one. Raises SetupError."""
     keys = tuple(_load(path, state, passphrase) for state in STATES for path in sorted((folder / state).glob("*.pem")))
     if not keys:
         raise SetupError(
             Code.KEY_UNUSABLE, f"{folder} holds no key; make one with `issuer keys generate --dir {folder}`"
         )
-    return Keyring(keys)
+    return keys
 
 
 def _load(path: Path, state: State, passphrase: bytes | None) -> SigningKey:

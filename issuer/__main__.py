@@ -1,0 +1,5 @@
+"""`python -m issuer`."""
+
+from issuer.cli import main
+
+main()

@@ -1,0 +1,76 @@
+"""The `issuer` command. Commands are imported when they are called: `verify` and `token` start without the server.
+
+Exit codes (contract section 6): 0 good, 1 the answer is no, 2 usage, 3 input missing or malformed, 4 could not decide,
+5 the issuer refused, 6 local state.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import rich_click as click
+
+from issuer import __version__
+from issuer.errors import InputError, IssuerError, Refused, SetupError
+
+_COMMANDS = {
+    "demo": ("issuer.cli.demo", "demo", "Show the whole line on a real evaluation run."),
+    "dev": ("issuer.cli.serve", "dev", "Run a throw-away issuer with a local identity provider."),
+    "keys": ("issuer.cli.keys", "keys", "Make and list signing keys."),
+    "serve": ("issuer.cli.serve", "serve", "Run the service."),
+    "token": ("issuer.cli.token", "token", "Ask an issuer for verify tokens."),
+    "verify": ("issuer.cli.verify", "verify", "Check a result file as a relying party."),
+}
+
+
+class _Lazy(click.RichGroup):
+    """A group whose commands are imported when they are called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        """Name the commands."""
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import and return one command."""
+        if cmd_name not in _COMMANDS:
+            return None
+        module, name, text = _COMMANDS[cmd_name]
+        if ctx.invoked_subcommand is None and not ctx.resilient_parsing and "--help" in sys.argv[1:2]:
+            return click.RichCommand(name=cmd_name, help=text)  # the overview needs one line of each, not its imports
+        command: click.Command = getattr(importlib.import_module(module), name)
+        return command
+
+
+@click.group(cls=_Lazy)
+@click.version_option(__version__, prog_name="issuer")
+def cli() -> None:
+    """A token issuer authority for AI evaluation results, and both ends of its wire."""
+
+
+def main() -> None:
+    """Run the command line; every declared error becomes one message and its exit code."""
+    try:
+        cli(prog_name="issuer")
+    except IssuerError as error:
+        click.echo(f"issuer: {said(error)}", err=True)
+        sys.exit(exit_code(error))
+
+
+def said(error: IssuerError) -> str:
+    """Say an error for people: its code, every fault with its place, and the next step."""
+    lines = [str(error)]
+    if not isinstance(error, InputError):
+        lines += [f"  {fault.pointer or '/'}: {fault.detail}" for fault in error.faults if fault.detail != error.detail]
+    if error.code.meaning.remedy not in error.detail:
+        lines.append(f"  {error.code.meaning.remedy}")
+    return "\n".join(lines)
+
+
+def exit_code(error: IssuerError) -> int:
+    """Return the exit code of an error."""
+    if isinstance(error, InputError):
+        return 3
+    if isinstance(error, SetupError):
+        return 6
+    return 5 if isinstance(error, Refused) else 4

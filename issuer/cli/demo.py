@@ -1,0 +1,194 @@
+"""`issuer demo`: the main job, end to end, on a real run of Inspect AI; every step says what happened."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import rich_click as click
+
+from issuer import jose
+from issuer.adapters import Built, Supplied, inspect_ai
+from issuer.cli.verify import show
+from issuer.client.files import append_entry
+from issuer.client.http import Answer, problem_of, request_tokens, send
+from issuer.dev.sandbox import AUDIENCE, REQUEST_URL, SAMPLE_RUN, Sandbox, environment, sandbox
+from issuer.errors import Code, IssuerError, Refused, SetupError, Undecided
+from issuer.results.entry import read_entries, result_file_name
+from issuer.strict_json import JSON
+from issuer.trust import Trust, TrustedIssuer
+from issuer.verify import Report, verify_entries
+
+REPO = "acme/open-model"
+SUPPLIED = Supplied(
+    model_repo=REPO,
+    model_revision="9f3c2c9a1c4e6d1e0b7a5f4d3c2b1a0987654321",
+    command="inspect eval gsm8k_mini.py --model mockllm/model",
+    metrics={"accuracy": "match/accuracy"},
+)
+START_S = 20
+
+
+@click.command()
+@click.option("--keep", type=click.Path(path_type=Path, file_okay=False), help="Leave the model repository here.")
+def demo(keep: Path | None) -> None:
+    """Show the whole line: a run becomes a signed, verified result; a tampered copy is refused."""
+    with sandbox() as box:
+        built = _step_run()
+        with _step_service(box):
+            identity = _step_identity(box)
+            body = {"claims": built.claims.to_json(), "details": built.details}
+            issued = _step_issue(box, identity, body)
+            path = (keep or box.folder / "open-model") / result_file_name(built.claims.benchmark_repo)
+            _step_write(path, issued)
+            trust = _step_verify(box, path)
+            _step_tamper(path, trust)
+            _step_repeat(box, identity, body, issued)
+            _step_reuse(box, identity, body)
+    click.secho("\nDone: one run, one identity, one token; a changed digit and a second use were refused.", bold=True)
+
+
+def _title(number: int, text: str) -> None:
+    click.secho(f"\n{number}. {text}", bold=True)
+
+
+def _expect(condition: object, what: str) -> None:
+    if not condition:
+        raise IssuerError(Code.INTERNAL, f"the demo expected {what}")
+
+
+def _step_run() -> Built:
+    _title(1, "A finished run: what the log says, and what its owner supplies")
+    built = inspect_ai.read(SAMPLE_RUN.read_bytes(), SAMPLE_RUN.name).claims(SUPPLIED, allow_mock=True)
+    said = built.claims.to_json()
+    framework = built.claims.framework
+    values: dict[str, JSON] = {
+        **said,
+        **{f"framework.{name}": getattr(framework, name) for name in ("name", "version", "command")},
+    }
+    for member, origin in built.origins.items():
+        value = values.get(member)
+        shown = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+        click.echo(f"   {origin:<9}{member:<20}{shown}")
+    click.echo(f"   claims digest   {built.claims.digest}")
+    return built
+
+
+@contextlib.contextmanager
+def _step_service(box: Sandbox) -> Iterator[None]:
+    _title(2, "A service, its store, and an identity provider that stands in for GitHub Actions")
+    log = box.folder / "service.log"
+    with log.open("wb") as stream:
+        child = subprocess.Popen(
+            [sys.executable, "-m", "issuer", "serve"],
+            env={**os.environ, **environment(box.settings)},
+            stdout=stream,
+            stderr=stream,
+        )
+    try:
+        _wait_until_ready(box.settings.url, child, log)
+        click.echo(f"   issuer    {box.settings.url}  (Litestar; embedded Valkey on a Unix socket)")
+        click.echo(f"   provider  {box.provider.issuer}  (discovery and key set over HTTP)")
+        yield
+    finally:
+        child.terminate()
+        child.wait(30)
+
+
+def _wait_until_ready(url: str, child: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + START_S
+    while time.monotonic() < deadline and child.poll() is None:
+        with contextlib.suppress(Undecided):
+            if send("GET", f"{url}/health/ready").status == 200:
+                return
+        time.sleep(0.05)
+    raise SetupError(Code.SETTINGS_INVALID, f"the service did not start:\n{log.read_text()[-2000:]}")
+
+
+def _step_identity(box: Sandbox) -> str:
+    _title(3, "The CI job proves who it is: an identity token for this issuer alone")
+    answer = send(
+        "GET",
+        f"{box.provider.environment[REQUEST_URL]}&audience={box.settings.url}",
+        headers={"Authorization": f"bearer {box.provider.request_token}"},
+    )
+    token: str = msgspec.json.decode(answer.body)["value"]
+    claims = msgspec.json.decode(jose.parse_compact(token).unverified_payload)
+    for name in ("iss", "aud", "repository_id", "repository_owner_id", "workflow_ref", "event_name", "jti"):
+        click.echo(f"   {name:<20} {claims[name]}")
+    return token
+
+
+def _step_issue(box: Sandbox, identity: str, body: dict[str, Any]) -> dict[str, Any]:
+    _title(4, "POST /tokens: identity and claims in, a signed token out")
+    answer = request_tokens(box.settings.url, identity, body)
+    _expect(answer.status == 201, "201")
+    issued: dict[str, Any] = msgspec.json.decode(answer.body)
+    click.echo(f"   201: integration {issued['integration']}, identity {issued['identity']}, jti {issued['jti']}")
+    payload = msgspec.json.decode(jose.parse_compact(issued["verify_token"]).unverified_payload)
+    for name in ("iss", "sub", "aud", "exp", "claims_digest", "content_digest", "policy"):
+        click.echo(f"   {name:<20} {payload[name]}")
+    return issued
+
+
+def _step_write(path: Path, issued: dict[str, Any]) -> None:
+    _title(5, f"The entry goes into the model repository: {'/'.join(path.parts[-2:])}")
+    append_entry(path, issued["entry"])
+    for line in path.read_text("utf-8").splitlines():
+        click.echo(f"   {line if len(line) < 110 else line[:107] + '...'}")
+
+
+def _step_verify(box: Sandbox, path: Path) -> Trust:
+    _title(6, "A relying party checks the file with the published keys")
+    keys = jose.parse_key_set(send("GET", f"{box.settings.url}/.well-known/jwks.json").body)
+    trust = Trust(AUDIENCE, {box.settings.url: TrustedIssuer(box.settings.url, keys)})
+    _expect(_judged(path, trust).verdict == "verified", "the file to be verified")
+    return trust
+
+
+def _judged(path: Path, trust: Trust) -> Report:
+    reports = verify_entries(read_entries(path.read_bytes(), path.name), REPO, path.name, trust, int(time.time()))
+    show(reports, path.name)
+    return reports[0]
+
+
+def _step_tamper(path: Path, trust: Trust) -> None:
+    _title(7, "The same file with one digit changed: 0.625 becomes 0.925")
+    text = path.read_text("utf-8")
+    tampered = path.with_name("tampered") / path.name
+    tampered.parent.mkdir(exist_ok=True)
+    tampered.write_text(text.replace("value: 0.625", "value: 0.925"), "utf-8")
+    _expect(_judged(tampered, trust).verdict == "failed", "the tampered file to fail")
+    tampered.unlink()
+    tampered.parent.rmdir()
+
+
+def _step_repeat(box: Sandbox, identity: str, body: dict[str, Any], issued: dict[str, Any]) -> None:
+    _title(8, "The same request again, as after a lost answer: the same token")
+    answer = request_tokens(box.settings.url, identity, body)
+    same = msgspec.json.decode(answer.body)["verify_token"] == issued["verify_token"]
+    _expect(answer.status == 200 and same, "the same token")
+    click.echo(f"   200, Idempotent-Replay: {answer.headers['idempotent-replay']}, byte for byte the same token")
+
+
+def _step_reuse(box: Sandbox, identity: str, body: dict[str, Any]) -> None:
+    _title(9, "The same identity with another body: one identity token makes one request")
+    other = {**body, "details": {**body["details"], "notes": "a second result"}}
+    error = _refusal(box, identity, other)
+    _expect(error.code is Code.IDENTITY_REPLAYED, "identity.replayed")
+    click.echo(f"   409 {error.code}: {error.detail}")
+
+
+def _refusal(box: Sandbox, identity: str, body: dict[str, Any]) -> IssuerError:
+    headers = {"Authorization": f"Bearer {identity}", "Content-Type": "application/json"}
+    answer: Answer = send("POST", f"{box.settings.url}/tokens", headers=headers, body=msgspec.json.encode(body))
+    error = problem_of(answer)
+    _expect(isinstance(error, Refused), "a refusal")
+    return error

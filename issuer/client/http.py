@@ -1,0 +1,142 @@
+"""HTTP to an issuer: bounded in size and time, no redirects, and retries only where nothing was decided."""
+
+from __future__ import annotations
+
+import ipaddress
+import time
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+import urllib3
+from msgspec import Struct
+
+from issuer import jose
+from issuer.errors import Code, Fault, IssuerError, Place, Refused, SetupError, Undecided
+from issuer.errors import InputError as UnreadableError
+from issuer.strict_json import loads
+
+MAX_ANSWER_BYTES = 4 * 1024 * 1024
+TIMEOUT = urllib3.Timeout(connect=5, read=15)
+RETRIED = frozenset({429, 502, 503, 504})
+ATTEMPTS = 4
+LONGEST_WAIT_S = 30
+
+_pool = urllib3.PoolManager(retries=False, timeout=TIMEOUT)
+
+
+class Answer(Struct, frozen=True):
+    """An HTTP answer, read whole."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+def check_url(url: str) -> str:
+    """Return an issuer's URL; plain http is for loopback addresses only. Raises SetupError(`settings.invalid`)."""
+    parts = urlsplit(url)
+    if parts.scheme == "https" or (parts.scheme == "http" and _is_loopback(parts.hostname or "")):
+        return url.rstrip("/")
+    raise SetupError(Code.SETTINGS_INVALID, f"{url} must be https (http for a loopback address only)")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def send(method: str, url: str, *, headers: Mapping[str, str] | None = None, body: bytes | None = None) -> Answer:
+    """Send one request and read the answer, up to 4 MiB. Raises Undecided where there was none."""
+    try:
+        response = _pool.request(
+            method,
+            url,
+            headers=dict(headers or {}),
+            body=body,
+            redirect=False,
+            preload_content=False,
+            decode_content=False,
+        )
+        try:
+            data = response.read(MAX_ANSWER_BYTES + 1)
+        finally:
+            response.release_conn()
+    except urllib3.exceptions.HTTPError as error:
+        raise Undecided(Code.DEPENDENCY_STATE, f"no answer from {_origin(url)} ({type(error).__name__})") from None
+    if len(data) > MAX_ANSWER_BYTES:
+        raise Undecided(Code.DEPENDENCY_STATE, f"the answer of {_origin(url)} is larger than {MAX_ANSWER_BYTES} bytes")
+    return Answer(response.status, {name.lower(): value for name, value in response.headers.items()}, data)
+
+
+def _origin(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.hostname}" + (f":{parts.port}" if parts.port else "")
+
+
+def request_tokens(issuer: str, identity_token: str, request: Mapping[str, Any], *, batch: bool = False) -> Answer:
+    """Post a request for verify tokens and return the answer that issued them.
+
+    The same request is safe to repeat (contract section 5), so it is, where nothing was decided: 429, 502, 503, 504 and
+    lost connections, up to 4 times, waiting as long as Retry-After says. Raises Refused and Undecided.
+    """
+    body = msgspec.json.encode(request)
+    headers = {"Authorization": f"Bearer {identity_token}", "Content-Type": "application/json"}
+    url = f"{check_url(issuer)}/tokens{'/batch' if batch else ''}"
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            answer = send("POST", url, headers=headers, body=body)
+        except Undecided:
+            if attempt == ATTEMPTS:
+                raise
+            time.sleep(attempt)
+            continue
+        if answer.status in {200, 201}:
+            return answer
+        error = problem_of(answer)
+        # A store that lost its memory answers the same to this identity token for ever: only a fresh one helps.
+        if answer.status not in RETRIED or attempt == ATTEMPTS or error.code is Code.DEPENDENCY_STATE_RESET:
+            raise error
+        time.sleep(min(LONGEST_WAIT_S, _retry_after(answer, attempt)))
+    raise Undecided(Code.DEPENDENCY_STATE)
+
+
+def _retry_after(answer: Answer, attempt: int) -> int:
+    text = answer.headers.get("retry-after", "")
+    return int(text) if text.isdigit() and len(text) < 6 else attempt
+
+
+def problem_of(answer: Answer) -> IssuerError:
+    """Turn a problem document (RFC 9457) into the error that the server meant; anything else is Undecided."""
+    try:
+        value = loads(answer.body, max_bytes=MAX_ANSWER_BYTES, max_depth=8)
+        members = dict(value) if isinstance(value, dict) else {}
+    except UnreadableError:
+        members = {}
+    code, detail = Code.named(str(members.get("code"))), str(members.get("detail") or f"HTTP status {answer.status}")
+    if code is None or not 400 <= answer.status < 500:
+        return Undecided(code or Code.DEPENDENCY_STATE, detail)
+    errors = members.get("errors")
+    faults = tuple(
+        Fault(Code.named(str(fault.get("code"))) or code, str(fault.get("pointer", "")), str(fault.get("detail", "")))
+        for fault in (errors if isinstance(errors, list) else [])
+        if isinstance(fault, dict)
+    )
+    return Undecided(code, detail) if code.retryable else Refused(code, detail, faults)
+
+
+def fetch_key_set(url: str) -> jose.KeySet | None:
+    """Fetch a key set. Returns None where it is not to be had, and so nothing of its issuer can be decided."""
+    try:
+        answer = send("GET", check_url(url))
+        return jose.parse_key_set(answer.body) if answer.status == 200 else None
+    except (Undecided, UnreadableError):
+        return None
+
+
+def unreadable(path: str, reason: str) -> UnreadableError:
+    """Make the error for an input file that cannot be read."""
+    return UnreadableError(Code.FILE_UNREADABLE, reason, Place(path))

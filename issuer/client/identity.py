@@ -1,0 +1,37 @@
+"""The caller's identity token: from a file, from $ISSUER_ID_TOKEN, or from the CI that this runs in."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from issuer.errors import Code, SetupError
+
+VARIABLE = "ISSUER_ID_TOKEN"
+
+
+def identity_token(audience: str, file: Path | None) -> str:
+    """Return an identity token for `audience`. Raises SetupError(`settings.invalid`) with what to do.
+
+    The order is: `file`, then $ISSUER_ID_TOKEN, then the ambient identity of GitHub Actions, GitLab, Buildkite,
+    CircleCI or Google Cloud, by the `id` package. There is no flag: a command line is not a place for a secret.
+    """
+    if file is not None:
+        try:
+            return file.read_text("ascii").strip()
+        except (OSError, UnicodeDecodeError):
+            raise SetupError(Code.SETTINGS_INVALID, f"the identity token file {file} cannot be read") from None
+    return os.environ.get(VARIABLE, "").strip() or _ambient(audience)
+
+
+def _ambient(audience: str) -> str:
+    import id as ambient  # costs a start-up that most calls do not need
+
+    try:
+        token = ambient.detect_credential(audience)
+    except ambient.IdentityError as error:
+        raise SetupError(Code.SETTINGS_INVALID, f"the CI's identity cannot be had: {error}") from None
+    if token is None:
+        ways = "--id-token-file, $ISSUER_ID_TOKEN, or a CI job with `permissions: id-token: write` (or its like)"
+        raise SetupError(Code.SETTINGS_INVALID, f"there is no identity here; give one by {ways}")
+    return token

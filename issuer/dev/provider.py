@@ -1,0 +1,305 @@
+"""A local OIDC provider, shaped like GitHub Actions', for `issuer dev`, `issuer demo` and the tests. Never production.
+
+It publishes discovery and key set, and mints a token for whoever has its request token, as a runner's endpoint does.
+Its keys are made when it starts. It signs with `cryptography` alone: what it gives `jose` to verify is not `jose`'s
+own work. `sign` and `answers` let a test be the provider that nobody wants.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import secrets
+import socket
+import ssl
+import threading
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
+from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
+from msgspec import UNSET, Struct
+
+DISCOVERY_PATH = "/.well-known/openid-configuration"
+KEY_SET_PATH = "/.well-known/jwks"
+TOKEN_PATH = "/token"  # noqa: S105  (a path)
+TOKEN_TTL_S = 300  # as GitHub's
+
+# The identity that the sample registration knows.
+OWNER = "example-org"
+OWNER_ID = "600000001"
+REPOSITORY = f"{OWNER}/inspect-evals"
+REPOSITORY_ID = "700000001"
+REF = "refs/heads/main"
+SHA = hashlib.sha1(REPOSITORY.encode(), usedforsecurity=False).hexdigest()  # a commit's form
+WORKFLOW_REF = f"{REPOSITORY}/.github/workflows/evaluate.yml@{REF}"
+ENVIRONMENT = "release"
+
+Answer = Callable[["Exchange"], None]
+
+
+class SigningKey(Struct, frozen=True):
+    """A key that signs: its JWS algorithm, its kid, the raw JWS signature of a signing input, and its public JWK."""
+
+    alg: str
+    kid: str
+    signature: Callable[[bytes], bytes]
+    jwk: Mapping[str, str]
+
+
+def rs256_key() -> SigningKey:
+    """Make an RSA key of 2048 bits (RFC 7518 3.3); about 0.1 s."""
+    private, kid = rsa.generate_private_key(public_exponent=65537, key_size=2048), secrets.token_hex(16)
+    public = private.public_key().public_numbers()
+    jwk = {"kty": "RSA", "n": _base64url(_octets(public.n)), "e": _base64url(_octets(public.e))}
+    return SigningKey(
+        "RS256",
+        kid,
+        lambda signing_input: private.sign(signing_input, padding.PKCS1v15(), hashes.SHA256()),
+        {**jwk, "alg": "RS256", "kid": kid, "use": "sig"},
+    )
+
+
+def es256_key() -> SigningKey:
+    """Make a P-256 key (RFC 7518 3.4)."""
+    private, kid = ec.generate_private_key(ec.SECP256R1()), secrets.token_hex(16)
+    public = private.public_key().public_numbers()
+    jwk = {"kty": "EC", "crv": "P-256", "x": _base64url(_octets(public.x, 32)), "y": _base64url(_octets(public.y, 32))}
+
+    def signature(signing_input: bytes) -> bytes:
+        r, s = decode_dss_signature(private.sign(signing_input, ec.ECDSA(hashes.SHA256())))
+        return _octets(r, 32) + _octets(s, 32)
+
+    return SigningKey("ES256", kid, signature, {**jwk, "alg": "ES256", "kid": kid, "use": "sig"})
+
+
+class LocalProvider:
+    """`with LocalProvider() as provider:` serves on 127.0.0.1, on a port that the system chooses, from a daemon thread.
+
+    `clock` gives Unix seconds. `tls` makes it an https provider, and `host` the name in its URL. `answers` replaces
+    what a path answers, `requests` counts by path, `connections` counts what was accepted at all.
+    """
+
+    def __init__(
+        self, *, clock: Callable[[], float] = time.time, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None
+    ) -> None:
+        self.rs256 = rs256_key()
+        self.es256 = es256_key()
+        self.published = [self.rs256, self.es256]
+        self.request_token = secrets.token_urlsafe(32)
+        self.requests: Counter[str] = Counter()
+        self.answers: dict[str, Answer] = {}
+        self.closing = threading.Event()
+        self._clock = clock
+        self._counting = threading.Lock()
+        self._server = Server(self, tls)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
+        self.issuer = f"{'https' if tls else 'http'}://{host}:{self._server.server_port}"
+
+    def __enter__(self) -> LocalProvider:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.closing.set()
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    @property
+    def connections(self) -> int:
+        """How many connections were accepted."""
+        return self._server.accepted
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables by which a job on a GitHub runner, and so the package `id`, finds its token endpoint."""
+        return {
+            "GITHUB_ACTIONS": "true",
+            "ACTIONS_ID_TOKEN_REQUEST_URL": f"{self.issuer}{TOKEN_PATH}?api-version=2.0",
+            "ACTIONS_ID_TOKEN_REQUEST_TOKEN": self.request_token,
+        }
+
+    # -- tokens -------------------------------------------------------------------------------------------------------
+
+    def claims(self, **overrides: Any) -> dict[str, Any]:
+        """Return the claims of a fresh token of the sample registration; an override of `UNSET` leaves a claim out."""
+        now = int(self._clock())
+        claims = {
+            "iss": self.issuer,
+            # The format for repositories made, renamed or moved since 2026-07-15.
+            "sub": f"repo:{OWNER}@{OWNER_ID}/{REPOSITORY.split('/')[1]}@{REPOSITORY_ID}:environment:{ENVIRONMENT}",
+            "aud": f"https://github.com/{OWNER}",
+            "iat": now,
+            "nbf": now - 600,  # as GitHub's
+            "exp": now + TOKEN_TTL_S,
+            "jti": str(uuid.uuid4()),
+            "actor": "octocat",
+            "actor_id": "583231",
+            "base_ref": "",
+            "environment": ENVIRONMENT,
+            "event_name": "push",
+            "head_ref": "",
+            "job_workflow_ref": WORKFLOW_REF,
+            "job_workflow_sha": SHA,
+            "ref": REF,
+            "ref_protected": "true",
+            "ref_type": "branch",
+            "repository": REPOSITORY,
+            "repository_id": REPOSITORY_ID,
+            "repository_owner": OWNER,
+            "repository_owner_id": OWNER_ID,
+            "repository_visibility": "public",
+            "run_attempt": "1",
+            "run_id": "19512345678",
+            "run_number": "42",
+            "runner_environment": "github-hosted",
+            "sha": SHA,
+            "workflow": "evaluate",
+            "workflow_ref": WORKFLOW_REF,
+            "workflow_sha": SHA,
+        }
+        return {name: value for name, value in {**claims, **overrides}.items() if value is not UNSET}
+
+    def token(self, audience: object, *, alg: str = "RS256", **overrides: Any) -> str:
+        """Mint a token for an audience; `alg` is RS256 or ES256, `overrides` are as those of `claims`."""
+        key = {"RS256": self.rs256, "ES256": self.es256}[alg]
+        header = {"typ": "JWT", "alg": key.alg, "kid": key.kid, "x5t": _base64url(bytes.fromhex(SHA))}
+        return self.sign(header, self.claims(aud=audience, **overrides), key)
+
+    def sign(
+        self, header: Mapping[str, Any] | bytes, payload: Mapping[str, Any] | bytes, key: SigningKey | None = None
+    ) -> str:
+        """Sign whatever it is, well-formed or not; with the RS256 key where no other is given."""
+        parts = (part if isinstance(part, bytes) else json.dumps(part).encode() for part in (header, payload))
+        signing_input = ".".join(map(_base64url, parts))
+        return f"{signing_input}.{_base64url((key or self.rs256).signature(signing_input.encode()))}"
+
+    def rotate(self) -> None:
+        """Take the published keys away and sign with new ones."""
+        self.rs256, self.es256 = rs256_key(), es256_key()
+        self.published = [self.rs256, self.es256]
+
+    # -- pages --------------------------------------------------------------------------------------------------------
+
+    def discovery(self) -> dict[str, Any]:
+        """Return the discovery document (OpenID Connect Discovery 1.0, section 3), with GitHub's members."""
+        return {
+            "issuer": self.issuer,
+            "jwks_uri": self.issuer + KEY_SET_PATH,
+            "subject_types_supported": ["public", "pairwise"],
+            "response_types_supported": ["id_token"],
+            "claims_supported": sorted(self.claims()),
+            "id_token_signing_alg_values_supported": ["RS256", "ES256"],
+            "scopes_supported": ["openid"],
+        }
+
+    def key_set(self) -> dict[str, Any]:
+        """Return the JWK set."""
+        return {"keys": [dict(key.jwk) for key in self.published]}
+
+    def answer(self, exchange: Exchange) -> None:
+        """Answer one GET."""
+        url = urlsplit(exchange.path)
+        with self._counting:
+            self.requests[url.path] += 1
+        if (answer := self.answers.get(url.path)) is not None:
+            answer(exchange)
+        elif url.path == DISCOVERY_PATH:
+            exchange.reply(200, self.discovery())
+        elif url.path == KEY_SET_PATH:
+            exchange.reply(200, self.key_set())
+        elif url.path == TOKEN_PATH:
+            self._answer_token(exchange, parse_qs(url.query))
+        else:
+            exchange.reply(404, {"message": "Not found"})
+
+    def _answer_token(self, exchange: Exchange, query: Mapping[str, list[str]]) -> None:
+        scheme, _, credential = exchange.headers.get("Authorization", "").partition(" ")
+        known = hmac.compare_digest(credential.encode(), self.request_token.encode())
+        if scheme.lower() != "bearer" or not known:
+            exchange.reply(401, {"message": "Not authorized"})
+            return
+        claims = {"aud": query["audience"][0]} if "audience" in query else {}
+        audience = claims.get("aud", f"https://github.com/{OWNER}")
+        exchange.reply(200, {"value": self.token(audience)})
+
+
+class Exchange(BaseHTTPRequestHandler):
+    """One connection's requests and their answers. Silent: a demo's screen is not its log."""
+
+    protocol_version = "HTTP/1.1"
+    server: Server
+
+    def do_GET(self) -> None:
+        """Answer as the provider does."""
+        self.server.provider.answer(self)
+
+    def reply(self, status: int, body: Mapping[str, Any] | bytes, **headers: str) -> None:
+        """Send one whole answer; `_` in a header's name stands for `-`."""
+        raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+        headers = {"Content_Type": "application/json", "Content_Length": str(len(raw)), **headers}
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.end_headers()
+        self.wfile.write(raw)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing."""
+
+
+class Server(ThreadingHTTPServer):
+    """Counts connections, and ends those that are still open when it closes."""
+
+    daemon_threads = True
+
+    def __init__(self, provider: LocalProvider, tls: ssl.SSLContext | None) -> None:
+        super().__init__(("127.0.0.1", 0), Exchange)
+        self.provider = provider
+        self.accepted = 0
+        self._open: set[socket.socket] = set()
+        if tls is not None:  # the handshake happens in the connection's own thread, at its first read
+            self.socket = tls.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        """Accept one connection."""
+        connection, address = self.socket.accept()
+        self.accepted += 1
+        self._open.add(connection)
+        return connection, address
+
+    def shutdown_request(self, request: Any) -> None:
+        """Close one connection."""
+        self._open.discard(request)
+        super().shutdown_request(request)
+
+    def server_close(self) -> None:
+        """Close the listening socket and wake every thread that waits on a connection."""
+        super().server_close()
+        for connection in tuple(self._open):
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing: a client that hangs up in the middle is one of the things to be tested."""
+
+
+def _base64url(raw: bytes) -> str:
+    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+
+
+def _octets(number: int, size: int = 0) -> bytes:
+    return number.to_bytes(size or (number.bit_length() + 7) // 8, "big")

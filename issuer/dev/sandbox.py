@@ -1,0 +1,86 @@
+"""A throw-away issuer in one folder: a fresh key, the sample policies, and a local identity provider."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import socket
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from msgspec import Struct
+
+from issuer.dev.provider import LocalProvider
+from issuer.service.keyring import generate
+from issuer.service.settings import EMBEDDED, Settings
+
+# The sample policies: package data of an installed wheel, the top-level folder of a checkout.
+SAMPLE_POLICIES = next(
+    folder for folder in (Path(__file__).parent / "policies", Path(__file__).parents[2] / "policies") if folder.is_dir()
+)
+SAMPLE_RUN = Path(__file__).parent / "runs" / "gsm8k_mini_inspect_ai.json"
+# Where a GitHub runner tells a job to ask for its identity token.
+REQUEST_URL = "ACTIONS_ID_TOKEN_REQUEST_URL"
+AUDIENCE = "https://huggingface.co"
+
+
+class Sandbox(Struct, frozen=True):
+    """Where everything of it lies, and what to start the service with."""
+
+    folder: Path
+    provider: LocalProvider
+    settings: Settings
+
+
+@contextlib.contextmanager
+def sandbox(port: int = 0) -> Iterator[Sandbox]:
+    """Make a sandbox, and leave nothing of it behind. `port` 0 takes a free one."""
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="issuer-")))
+        provider = stack.enter_context(LocalProvider())
+        write_policies(folder / "policies", provider.issuer)
+        generate(folder / "keys", "active")
+        chosen = port or free_port()
+        yield Sandbox(folder, provider, settings_for(folder, chosen))
+
+
+def settings_for(folder: Path, port: int) -> Settings:
+    """Return the settings of a development service in a folder."""
+    return Settings(
+        url=f"http://127.0.0.1:{port}",
+        policies=str(folder / "policies"),
+        keys=str(folder / "keys"),
+        data=str(folder / "data"),
+        redis_url=EMBEDDED,
+        port=port,
+        epoch_leeway_s=0,  # the only provider shares this machine's clock
+        development=True,
+    )
+
+
+def write_policies(folder: Path, provider_issuer: str) -> None:
+    """Copy the sample policies, with the local provider in the place of GitHub Actions."""
+    folder.mkdir(parents=True)
+    for path in SAMPLE_POLICIES.glob("*.yaml"):
+        if path.name != "providers.yaml":
+            shutil.copyfile(path, folder / path.name)
+    (folder / "providers.yaml").write_text(
+        "version: 1\nproviders:\n"
+        f'  github-actions: {{profile: "github-actions", issuer: "{provider_issuer}"}}\n'
+        '  gitlab-ci: {profile: "gitlab-ci"}\n',
+        encoding="utf-8",
+    )
+
+
+def free_port() -> int:
+    """Return a TCP port on loopback that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def environment(settings: Settings) -> dict[str, str]:
+    """Return the settings as environment variables, for a child process."""
+    return {f"ISSUER_{name.upper()}": str(getattr(settings, name)) for name in settings.__struct_fields__}
