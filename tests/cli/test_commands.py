@@ -1,0 +1,324 @@
+"""The `issuer` command as people and machines call it: output, files, exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from issuer.dev.provider import LocalProvider
+from issuer.dev.sandbox import AUDIENCE, SAMPLE_RUN
+from tests.running import BODY, Running, running
+
+REPO = "acme/open-model"
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with LocalProvider() as provider, running(tmp_path_factory.mktemp("service"), provider) as live:
+        yield live
+
+
+def issuer(*arguments: object, env: dict[str, str] | None = None, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    """Run the command, piped."""
+    clean = {
+        name: value for name, value in os.environ.items() if not name.startswith(("ISSUER_", "ACTIONS_", "GITHUB_"))
+    }
+    command = [sys.executable, "-m", "issuer", *map(str, arguments)]
+    return subprocess.run(
+        command, env={**clean, **(env or {})}, capture_output=True, text=True, input=stdin, timeout=60, check=False
+    )
+
+
+def write_entry(folder: Path, service: Running, text: str | None = None) -> Path:
+    """Have an entry issued and write it where it belongs."""
+    entry = text if text is not None else service.post(service.token()).json()["entry"]
+    path = folder / ".eval_results" / "gsm8k.yaml"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(entry, "utf-8")
+    return path
+
+
+def verify(path: Path, service: Running, *more: object) -> subprocess.CompletedProcess[str]:
+    return issuer("verify", path, "--repo", REPO, "--issuer", service.url, "--audience", AUDIENCE, *more)
+
+
+# -- verify -------------------------------------------------------------------------------------------------------------
+
+
+def test_verify_shows_every_check_and_exits_0(tmp_path: Path, service: Running) -> None:
+    done = verify(write_entry(tmp_path, service), service)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("  pass    ") == 9
+    assert "verified" in done.stdout
+    assert "\x1b" not in done.stdout, "nothing coloured where it is piped"
+
+
+def test_verify_of_a_changed_digit_names_the_check_and_both_values_and_exits_1(
+    tmp_path: Path, service: Running
+) -> None:
+    path = write_entry(tmp_path, service)
+    path.write_text(path.read_text().replace("0.62437518", "0.92437518"))
+    done = verify(path, service)
+    assert done.returncode == 1
+    assert "8  FAIL    metrics" in done.stdout
+    assert "0.62437518" in done.stdout
+    assert "0.92437518" in done.stdout
+
+
+def test_verify_as_json_is_one_document_with_a_version(tmp_path: Path, service: Running) -> None:
+    done = verify(write_entry(tmp_path, service), service, "--json")
+    document = json.loads(done.stdout)
+    assert (document["version"], document["entries"][0]["verdict"]) == (1, "verified")
+    assert [check["number"] for check in document["entries"][0]["checks"]] == list(range(1, 12))
+
+
+def test_a_file_without_a_token_is_no_answer_to_build_on(tmp_path: Path, service: Running) -> None:
+    entry = service.post(service.token()).json()["entry"]
+    bare = "\n".join(line for line in entry.splitlines() if "verify_token" not in line) + "\n"
+    done = verify(write_entry(tmp_path, service, bare), service)
+    assert (done.returncode, "unverified: no token" in done.stdout) == (1, True)
+    both = write_entry(tmp_path, service, entry + bare)
+    assert verify(both, service).returncode == 0
+    assert verify(both, service, "--require-token").returncode == 1
+
+
+@pytest.mark.parametrize(
+    "text", ["- [", "dataset: {}\n", "- dataset: {id: 1}\n", "- {a: 1, a: 2}\n", "\ufeff- {}\n", ""]
+)
+def test_a_malformed_file_exits_3_with_its_place(tmp_path: Path, service: Running, text: str) -> None:
+    path = write_entry(tmp_path, service, text)
+    done = verify(path, service)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert re.match(rf"issuer: {re.escape(str(path))}:[12]:\d+: file\.", done.stderr)
+
+
+def test_a_missing_file_exits_3(tmp_path: Path, service: Running) -> None:
+    assert verify(tmp_path / "none.yaml", service).returncode == 3
+
+
+def test_a_key_set_that_cannot_be_had_exits_4(tmp_path: Path, service: Running) -> None:
+    path = write_entry(tmp_path, service)
+    trust = tmp_path / "trust.yaml"
+    trust.write_text(
+        f'version: 1\naudience: "{AUDIENCE}"\nissuers:\n  - issuer: "{service.url}"\n    keys: {{url: "http://127.0.0.1:1/jwks"}}\n'
+    )
+    done = issuer("verify", path, "--repo", REPO, "--trust", trust)
+    assert done.returncode == 4
+    assert "unknown" in done.stdout
+
+
+def test_trust_files_hold_keys_inline_or_beside_them(tmp_path: Path, service: Running) -> None:
+    path = write_entry(tmp_path, service)
+    keys = service.http.get("/.well-known/jwks.json").text
+    (tmp_path / "keys.json").write_text(keys)
+    for source in ("{file: keys.json}", f"{{inline: {keys}}}"):
+        trust = tmp_path / "trust.yaml"
+        trust.write_text(
+            f'version: 1\naudience: "{AUDIENCE}"\nissuers:\n  - issuer: "{service.url}"\n    frameworks: ["inspect-ai"]\n    keys: {source}\n'
+        )
+        done = issuer("verify", path, "--repo", REPO, "--trust", trust)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_audience_is_never_taken_from_the_token(tmp_path: Path, service: Running) -> None:
+    path = write_entry(tmp_path, service)
+    assert issuer("verify", path, "--repo", REPO, "--issuer", service.url).returncode == 2
+    other = issuer("verify", path, "--repo", REPO, "--issuer", service.url, "--audience", "https://other.example")
+    assert (other.returncode, "4  FAIL" in other.stdout) == (1, True)
+    assert (
+        issuer("verify", path, "--repo", "acme/other", "--issuer", service.url, "--audience", AUDIENCE).returncode == 1
+    )
+
+
+def test_a_file_is_judged_at_the_time_it_was_received(tmp_path: Path, service: Running) -> None:
+    path = write_entry(tmp_path, service)
+    late = verify(path, service, "--at", "2036-01-01T00:00:00Z")
+    assert (late.returncode, "expired" in late.stdout) == (1, True)
+    assert verify(path, service, "--at", "2036-01-01").returncode == 2
+
+
+# -- token request ------------------------------------------------------------------------------------------------------
+
+
+def test_token_request_takes_the_ambient_identity_of_the_ci(tmp_path: Path, service: Running) -> None:
+    claims = tmp_path / "claims.json"
+    claims.write_text(json.dumps(BODY))
+    out = tmp_path / ".eval_results" / "gsm8k.yaml"
+    for count in (1, 2):
+        done = issuer(
+            "token",
+            "request",
+            "--issuer",
+            service.url,
+            "--claims",
+            claims,
+            "--out",
+            out,
+            env=service.provider.environment,
+        )
+        assert done.returncode == 0, done.stderr
+        assert out.read_text().count("verify_token") == count
+    assert verify(out, service).returncode == 0
+
+
+def test_token_request_reads_a_real_inspect_log_and_says_what_was_supplied(tmp_path: Path, service: Running) -> None:
+    out = tmp_path / "gsm8k.yaml"
+    done = issuer(
+        "token", "request", "--issuer", service.url, "--inspect-log", SAMPLE_RUN, "--allow-mock", "--model-repo", REPO,
+        "--model-revision", "9f3c2c9a1c4e6d1e0b7a5f4d3c2b1a0987654321", "--command", "inspect eval gsm8k_mini.py",
+        "--metric", "accuracy=match/accuracy", "--out", out, env=service.provider.environment,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "model_repo: supplied" in done.stderr
+    assert "benchmark_revision: run" in done.stderr
+    assert verify(out, service).returncode == 0
+
+
+def test_token_request_prefers_file_then_variable(tmp_path: Path, service: Running) -> None:
+    file = tmp_path / "identity"
+    file.write_text(service.token() + "\n")
+    variable = {"ISSUER_ID_TOKEN": service.token(), **service.provider.environment}
+    arguments = ("token", "request", "--issuer", service.url, "--claims", "-", "--json")
+    stdin = json.dumps(BODY["claims"])
+    first = issuer(*arguments, "--id-token-file", file, env={"ISSUER_ID_TOKEN": "not.a.token"}, stdin=stdin)
+    second = issuer(*arguments, env=variable, stdin=stdin)
+    again = issuer(*arguments, env=variable, stdin=stdin)
+    jtis = [json.loads(done.stdout)["jti"] for done in (first, second, again)]
+    assert jtis[0] != jtis[1] == jtis[2], "the variable's identity was used, and its repeat gave its token"
+
+
+def test_a_refusal_exits_5_with_code_place_and_next_step(service: Running) -> None:
+    wrong: dict[str, Any] = {"claims": {**BODY["claims"], "benchmark_repo": "not/granted"}}
+    done = issuer(
+        "token", "request", "--issuer", service.url, "--claims", "-", env={"ISSUER_ID_TOKEN": service.token()}, stdin=json.dumps(wrong)
+    )  # fmt: skip
+    assert done.returncode == 5
+    assert "policy.benchmark" in done.stderr
+    assert "/claims/benchmark_repo" in done.stderr
+
+
+def test_without_an_identity_it_says_how_to_give_one(service: Running) -> None:
+    done = issuer("token", "request", "--issuer", service.url, "--claims", "-", stdin="{}")
+    assert (done.returncode, "--id-token-file" in done.stderr) == (6, True)
+
+
+def test_an_issuer_that_is_not_there_exits_4() -> None:
+    done = issuer(
+        "token", "request", "--issuer", "http://127.0.0.1:1", "--claims", "-", env={"ISSUER_ID_TOKEN": "x"}, stdin="{}"
+    )
+    assert done.returncode == 4
+
+
+def test_an_issuer_on_plain_http_elsewhere_is_refused() -> None:
+    done = issuer(
+        "token",
+        "request",
+        "--issuer",
+        "http://issuer.example",
+        "--claims",
+        "-",
+        env={"ISSUER_ID_TOKEN": "x"},
+        stdin="{}",
+    )
+    assert (done.returncode, "must be https" in done.stderr) == (6, True)
+
+
+def test_an_existing_file_keeps_every_byte(tmp_path: Path, service: Running) -> None:
+    out = tmp_path / "gsm8k.yaml"
+    before = "# a comment\n- dataset: {id: openai/gsm8k, task_id: other}   # kept\n  metrics: [{metric_id: a, value: 1.50}]\n"
+    out.write_text(before)
+    arguments = ("token", "request", "--issuer", service.url, "--claims", "-", "--out", out)
+    assert issuer(*arguments, env=service.provider.environment, stdin=json.dumps(BODY)).returncode == 0
+    assert out.read_text().startswith(before)
+    out.write_text("not: a list\n")
+    assert issuer(*arguments, env=service.provider.environment, stdin=json.dumps(BODY)).returncode == 3
+    assert out.read_text() == "not: a list\n"
+
+
+# -- keys, and the overview ---------------------------------------------------------------------------------------------
+
+
+def test_keys_are_generated_for_their_owner_alone_and_listed_without_secrets(tmp_path: Path) -> None:
+    folder = tmp_path / "keys"
+    first, second = (issuer("keys", "generate", "--dir", folder).stdout.strip() for _ in range(2))
+    assert (Path(first).parent.name, Path(second).parent.name) == ("active", "next")
+    assert stat.S_IMODE(Path(first).stat().st_mode) == 0o600
+    assert stat.S_IMODE(Path(first).parent.stat().st_mode) == 0o700
+    listed = issuer("keys", "list", "--dir", folder)
+    assert [line.split()[0] for line in listed.stdout.splitlines()] == ["next", "active"]
+    assert Path(first).stem in listed.stdout
+    assert json.loads(issuer("keys", "list", "--dir", folder, "--json").stdout)[1]["kid"] == Path(first).stem
+    Path(first).chmod(0o640)
+    refused = issuer("keys", "list", "--dir", folder)
+    assert (refused.returncode, "key.unsafe" in refused.stderr) == (6, True)
+
+
+def test_the_overview_names_every_command() -> None:
+    done = issuer("--help")
+    for name in ("demo", "dev", "keys", "serve", "token", "verify"):
+        assert f" {name} " in done.stdout
+    assert issuer("nonsense").returncode == 2
+
+
+# -- dev and demo -------------------------------------------------------------------------------------------------------
+
+
+def test_the_curl_that_dev_prints_works(tmp_path: Path) -> None:
+    with (tmp_path / "out").open("w+") as out:
+        child = subprocess.Popen([sys.executable, "-m", "issuer", "dev"], stdout=out, stderr=subprocess.DEVNULL)
+        try:
+            script, answer = "", ""
+            for _ in range(200):
+                printed = (tmp_path / "out").read_text()
+                _, marker, script = printed.partition("TOKEN=$(")
+                if marker:
+                    answer = subprocess.run(
+                        ["bash", "-c", marker + script], capture_output=True, text=True, timeout=20, check=False
+                    ).stdout
+                if "verify_token" in answer:
+                    break
+                subprocess.run(["sleep", "0.1"], check=True)
+            assert "verify_token" in answer, script
+            folder = Path(printed.partition("folder   ")[2].split()[0])
+            assert folder.is_dir()
+        finally:
+            child.terminate()
+            assert child.wait(30) == 0
+        assert not folder.exists(), "it leaves nothing behind"
+
+
+def test_demo_works_from_a_wheel_in_an_empty_folder(tmp_path: Path) -> None:
+    root = Path(__file__).parents[2]
+    built = subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path / "dist")],
+        cwd=root, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert built.returncode == 0, built.stderr
+    (wheel,) = (tmp_path / "dist").glob("*.whl")
+    subprocess.run([sys.executable, "-m", "zipfile", "-e", str(wheel), str(tmp_path / "site")], check=True)
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    # -P keeps the working folder off the path; the wheel comes before the checkout.
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "issuer", "demo"],
+        cwd=empty, env={**os.environ, "PYTHONPATH": str(tmp_path / "site")}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    for said in (
+        "supplied model_repo",
+        "  verified",
+        "8  FAIL",
+        "byte for byte the same token",
+        "409 identity.replayed",
+    ):
+        assert said in done.stdout
+    assert not list(empty.iterdir()), "it leaves nothing behind"

@@ -1,0 +1,149 @@
+"""What holds when a process dies, the store forgets or goes away, or the audit cannot be written."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import time
+from pathlib import Path
+
+import httpx
+import msgspec
+import pytest
+import redis
+
+from issuer.dev.provider import LocalProvider
+from issuer.service.embedded import EmbeddedValkey
+from tests.running import BODY, Running, numbered, running
+
+KILLED = ("-m", "tests.service.broken_log", "kill")
+FAULTY = ("-m", "tests.service.broken_log", "raise")
+
+
+def test_killed_between_admission_and_signature_a_retry_gives_the_token_that_would_have_been(
+    tmp_path: Path, provider: LocalProvider
+) -> None:
+    with EmbeddedValkey() as store, redis.Redis.from_url(store) as client:
+        with running(tmp_path, provider, command=KILLED, redis_url=store) as deadly:
+            identity, port = deadly.token(), deadly.settings.port
+            with pytest.raises(httpx.TransportError):
+                deadly.post(identity)
+            assert deadly.process.wait(10) == -signal.SIGKILL
+            assert not list(tmp_path.glob("data/audit.jsonl")) or deadly.audit() == []
+        (record,) = [key for key in client.keys("{evi}:*") if client.type(key) == b"hash"]
+        (kept,) = [value for name, value in client.hgetall(record).items() if name.startswith(b"d:")]
+        template = msgspec.json.decode(kept.split(b" ", 2)[2])
+        time.sleep(1.1)  # a token that were drafted anew would have another iat
+        with running(tmp_path, provider, redis_url=store, port=port) as alive:
+            issued = alive.post(identity)
+            assert (issued.status_code, issued.headers["idempotent-replay"]) == (200, "true")
+            assert issued.json()["jti"] == template["payload"]["jti"]
+            assert issued.json()["issued_at"] == template["payload"]["iat"]
+            assert alive.post(identity).content == issued.content
+            assert alive.post(identity, numbered(1)).json()["code"] == "identity.replayed"
+
+
+def test_a_store_that_lost_its_memory_yields_no_second_token(tmp_path: Path, provider: LocalProvider) -> None:
+    with EmbeddedValkey() as store, running(tmp_path, provider, redis_url=store) as live:
+        identity = live.token()
+        assert live.post(identity).status_code == 201
+        with redis.Redis.from_url(store) as client:
+            client.flushall()
+        for sent in (BODY, numbered(1)):
+            answer = live.post(identity, sent)
+            assert (answer.status_code, answer.json()["code"]) == (503, "dependency.state_reset")
+            assert answer.json()["retryable"] is True
+            assert int(answer.headers["retry-after"]) >= 1
+        time.sleep(1.1)
+        assert live.post(live.token()).status_code == 201, "a fresh identity token is good again"
+        assert live.post(identity).status_code == 503, "the old one never is"
+
+
+def test_with_the_leeway_a_token_from_just_before_the_epoch_is_refused(tmp_path: Path, provider: LocalProvider) -> None:
+    with EmbeddedValkey() as store, running(tmp_path, provider, redis_url=store, epoch_leeway_s=30) as live:
+        assert live.post(live.token()).json()["code"] == "dependency.state_reset"
+
+
+def test_without_its_store_the_service_decides_nothing_and_keeps_publishing(
+    tmp_path: Path, provider: LocalProvider
+) -> None:
+    with EmbeddedValkey() as store, running(tmp_path, provider, redis_url=store) as live:
+        assert live.post(live.token()).status_code == 201
+        with redis.Redis.from_url(store) as client:
+            pid = client.info("server")["process_id"]
+        identity = live.token()
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            assert_down(live, identity)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        deadline = time.monotonic() + 5
+        while (answer := live.post(identity)).status_code == 503 and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert answer.status_code in {200, 201}, "the retry after the store's return is honoured"
+        assert live.post(identity, numbered(1)).json()["code"] == "identity.replayed"
+
+
+def assert_down(live: Running, identity: str) -> None:
+    began = time.monotonic()
+    answer = live.post(identity)
+    assert (answer.status_code, answer.json()["code"]) == (503, "dependency.state")
+    assert time.monotonic() - began < 1.3
+    assert live.http.get("/health/ready").json()["code"] == "dependency.state"
+    for path in ("/health/live", "/.well-known/jwks.json", "/errors/dependency.state"):
+        assert live.http.get(path).status_code == 200
+
+
+def test_no_audit_no_token(tmp_path: Path, provider: LocalProvider) -> None:
+    with running(tmp_path, provider) as live:
+        assert live.post(live.token()).status_code == 201
+        size = live.settings.audit_file.stat().st_size
+        # From now on the process can make no file longer than this: the disk is full for its audit.
+        resource.prlimit(live.process.pid, resource.RLIMIT_FSIZE, (size + 10, resource.RLIM_INFINITY))
+        identity = live.token()
+        answer = live.post(identity)
+        assert (answer.status_code, answer.json()["code"]) == (503, "dependency.audit")
+        assert "verify_token" not in answer.text
+        assert live.http.get("/health/ready").json()["code"] == "dependency.audit"
+        resource.prlimit(live.process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        assert live.post(identity).status_code == 200, "the identity was not lost: the retry gets its token"
+        lines = live.settings.audit_file.read_bytes().splitlines()
+        assert msgspec.json.decode(lines[-1])["verdict"] == "repeated"
+
+
+def test_while_the_provider_is_down_cached_keys_serve_and_unknown_ones_are_undecided(
+    tmp_path: Path,
+) -> None:
+    with LocalProvider() as local, running(tmp_path, local) as live:
+        assert live.post(live.token()).status_code == 201
+        for path in ("/.well-known/openid-configuration", "/.well-known/jwks"):
+            local.answers[path] = lambda exchange: exchange.reply(500, {})
+        assert live.post(live.token()).status_code == 201
+        unknown = local.sign({"alg": "RS256", "kid": "rotated"}, local.claims(aud=live.url))
+        answer = live.post(unknown)
+        assert (answer.status_code, answer.json()["code"]) == (503, "dependency.issuer_keys")
+
+
+def test_the_unforeseen_is_a_500_without_a_stack_and_its_log_without_locals(
+    tmp_path: Path, provider: LocalProvider
+) -> None:
+    with running(tmp_path, provider, command=FAULTY) as live:
+        identity = live.token()
+        answer = live.post(identity)
+        assert (answer.status_code, answer.json()["code"]) == (500, "internal")
+        assert answer.headers["content-type"] == "application/problem+json"
+        assert answer.json()["retryable"] is True
+        assert "RuntimeError" not in answer.text
+        log = live.log_text()
+        assert "RuntimeError" in log, "the operator sees what happened"
+        assert answer.json()["request_id"] in log
+        assert "eyJ" not in log, "a local variable was written"
+        assert identity.rpartition(".")[2] not in log
+
+
+def test_sigterm_finishes_what_is_in_flight(tmp_path: Path, provider: LocalProvider) -> None:
+    with running(tmp_path, provider) as live:
+        assert live.post(live.token()).status_code == 201
+        live.process.terminate()
+        assert live.process.wait(25) == 0

@@ -1,0 +1,111 @@
+"""A service whose keys, policies, settings or store are not fit does not start, and says why."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import redis
+
+from issuer import keyfile
+from issuer.dev.provider import LocalProvider
+from issuer.dev.sandbox import environment, free_port, settings_for
+from issuer.service.embedded import EmbeddedValkey
+from issuer.service.settings import Settings
+from tests.running import write_folder
+
+
+def refused_start(settings: Settings, **more: str) -> str:
+    """Start the service, which must give up; return what it said."""
+    env = {"PATH": "/usr/bin:/bin", **environment(settings), **more}
+    done = subprocess.run(
+        [sys.executable, "-m", "issuer", "serve"], env=env, capture_output=True, text=True, timeout=30, check=False
+    )
+    assert done.returncode != 0
+    assert "Traceback" not in done.stdout
+    return done.stdout + done.stderr
+
+
+@pytest.fixture
+def settings(tmp_path: Path, provider: LocalProvider) -> Settings:
+    write_folder(tmp_path, provider)
+    return settings_for(tmp_path, free_port())
+
+
+def edit(name: str, old: str, new: str) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        path = folder / "policies" / name
+        text = path.read_text("utf-8")
+        assert old in text
+        path.write_text(text.replace(old, new), "utf-8")
+
+    return change
+
+
+def open_key(folder: Path) -> None:
+    next(folder.glob("keys/active/*.pem")).chmod(0o644)
+
+
+def second_active_key(folder: Path) -> None:
+    keyfile.write(folder / "keys" / "active" / "second.pem", keyfile.generate())
+
+
+def no_key(folder: Path) -> None:
+    next(folder.glob("keys/active/*.pem")).unlink()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (open_key, "key.unsafe"),
+        (second_active_key, "key.unusable"),
+        (no_key, "issuer keys generate"),
+        (edit("inspect-ai.yaml", "integration: inspect-ai", "integration: inspect-ai\nintegraton: x"), "inspect-ai.yaml:4:13: file.schema"),
+        (edit("inspect-ai.yaml", '"700000001"', "700000001"), "put it in double quotes"),
+        (edit("lm-evaluation-harness.yaml", "mode: active", "mode: activ"), "lm-evaluation-harness.yaml:4:"),
+    ],
+)  # fmt: skip
+def test_an_unfit_folder_is_refused_with_the_place(
+    tmp_path: Path, settings: Settings, change: Callable[[Path], None], said: str
+) -> None:
+    change(tmp_path)
+    assert said in refused_start(settings)
+
+
+def test_its_own_url_cannot_be_a_provider(tmp_path: Path, settings: Settings, provider: LocalProvider) -> None:
+    edit("providers.yaml", provider.issuer, settings.url)(tmp_path)
+    said = refused_start(settings)
+    assert "providers.yaml:3:" in said
+    assert "its own identity provider" in said
+
+
+def test_a_provider_on_plain_http_is_for_development_only(settings: Settings) -> None:
+    said = refused_start(settings, ISSUER_DEVELOPMENT="false", ISSUER_URL="https://issuer.example")
+    assert "must be https" in said
+
+
+def test_a_store_that_evicts_is_refused(settings: Settings) -> None:
+    with EmbeddedValkey() as store:
+        with redis.Redis.from_url(store) as client:
+            client.config_set("maxmemory-policy", "allkeys-lru")
+        said = refused_start(settings, ISSUER_REDIS_URL=store)
+    assert "state.unsafe" in said
+    assert "noeviction" in said
+
+
+def test_a_store_that_is_not_there_is_refused(settings: Settings, tmp_path: Path) -> None:
+    assert "state.unreachable" in refused_start(settings, ISSUER_REDIS_URL=f"unix://{tmp_path}/none.sock")
+
+
+def test_a_missing_setting_is_named(settings: Settings) -> None:
+    assert "settings.invalid" in refused_start(settings, ISSUER_PORT="many")
+
+
+def test_readable_audit_is_refused(tmp_path: Path, settings: Settings) -> None:
+    settings.audit_file.parent.mkdir()
+    settings.audit_file.write_text("")
+    settings.audit_file.chmod(0o644)
+    assert "chmod 600" in refused_start(settings)
