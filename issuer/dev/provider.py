@@ -241,6 +241,7 @@ class Exchange(BaseHTTPRequestHandler):
     """One connection's requests and their answers. Silent: a demo's screen is not its log."""
 
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # a body that waits for the acknowledgement of its headers costs 40 ms
     server: Server
 
     def do_GET(self) -> None:

@@ -1,43 +1,27 @@
-"""The key sets of identity providers: fetched within hard bounds, kept in memory, shared by everybody who waits.
+"""The key sets of identity providers, kept in memory and shared by everybody who waits.
 
-Knows when a set is good, when another may be fetched, and how to fetch one from a host that may be slow, broken or
-hostile (security.md, "Key sets of providers"). Which keys are usable, `jose.parse_key_set` alone judges; which
-providers there are, the closed table that the caller looked the provider up in. Nothing here follows a URL that a
-token names.
+Knows when a set is good and when another may be fetched; how to fetch one is `fetch.py`'s. Which keys are usable,
+`jose.parse_key_set` alone judges; which providers there are, the closed table that the caller looked the provider up
+in.
 """
 
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import math
-import re
-import socket
 import ssl
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
-from urllib.parse import SplitResult, urlsplit
 
-import httpcore
 import msgspec
-from authlib.oidc.discovery import OpenIDProviderMetadata  # type: ignore[import-untyped]
 from msgspec import UNSET
 
 from issuer import jose
-from issuer.errors import Code, InputError, Refused, Undecided
+from issuer.errors import Code, Refused, Undecided
 from issuer.policy.model import KeySource, Provider
-from issuer.strict_json import loads
-
-WELL_KNOWN = "/.well-known/openid-configuration"
-
-# For discovery and key set together, to the last byte of a dripping body.
-DEADLINE_S = 5.0
-# For one address of several: a host whose IPv6 leads nowhere is still reached by IPv4 within the deadline.
-CONNECT_S = 1.5
-HEADERS = (("Accept", "application/json"), ("Accept-Encoding", "identity"), ("User-Agent", "eval-token-issuer"))
-MAX_DOCUMENT_BYTES = jose.MAX_KEY_SET_BYTES
+from issuer.service.authn.fetch import DEADLINE_S, FAILURES, Fetcher, Resolve, addresses_of, reason
 
 # Past the soft age a set is renewed while it serves; past the hard age it verifies nothing.
 SOFT_AGE_S = 600.0
@@ -49,45 +33,7 @@ MINUTE_S = 60.0
 # A renewal that nobody waits for leaves the minute's fetches to those who do wait.
 RENEWAL_PAUSE_S = 60.0
 
-Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 Report = Callable[[Provider, str], None]
-
-
-class FetchRefused(Exception):
-    """What a provider sent, or where it lives, is not acceptable. The text is ours, never the provider's."""
-
-
-# Everything that fetching from a stranger can fail with; what else it raises is our own mistake.
-# OSError covers deadlines, TLS and names that do not resolve; ValueError Authlib's verdicts, bad ports and IDNA.
-FAILURES = (
-    FetchRefused,
-    InputError,
-    OSError,
-    ValueError,
-    httpcore.NetworkError,
-    httpcore.ProtocolError,
-    httpcore.TimeoutException,
-)
-
-
-def reason(failure: Exception) -> str:
-    """Say for the operator's log why a fetch failed, in words that the other side cannot choose."""
-    match failure:
-        case InputError():
-            return f"{failure.code}: {failure.detail}"
-        case FetchRefused() | httpcore.ConnectError():
-            return str(failure)
-        case _:  # an h11 message would quote the provider's bytes
-            return type(failure).__name__
-
-
-async def addresses_of(host: str, port: int) -> Sequence[str]:
-    """Ask the system for a host's addresses, in the order in which to try them (RFC 6724)."""
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return [str(address[0]) for *_, address in found]
-
-
-# -- the cache --------------------------------------------------------------------------------------------------------
 
 
 class KeySets:
@@ -264,170 +210,3 @@ class FetchedKeys:
         if self._task is not None:
             self._task.cancel()
             await self._landing()
-
-
-# -- one fetch --------------------------------------------------------------------------------------------------------
-
-
-class Fetcher:
-    """Gets a provider's key set over the network, within the bounds, or raises one of FAILURES."""
-
-    def __init__(
-        self, *, development: bool, deadline_s: float, resolve: Resolve, context: ssl.SSLContext | None
-    ) -> None:
-        self._development = development
-        self._deadline_s = deadline_s
-        self._resolve = resolve
-        self._context = context
-
-    async def fetch(self, provider: Provider, asking: Callable[[], None]) -> jose.KeySet:
-        """Return the key set that the provider publishes now; `asking` is called just before it is asked for."""
-        async with asyncio.timeout(self._deadline_s), self._pool() as pool:
-            uri = await self._jwks_uri(pool, provider)
-            asking()
-            key_set = jose.parse_key_set(await self._get(pool, uri))
-        if not key_set.keys:
-            raise FetchRefused("the key set has no usable key")
-        return key_set
-
-    def _pool(self) -> httpcore.AsyncConnectionPool:
-        """Return a pool for one fetch: a connection that outlived it would outlive the check of its address.
-
-        httpcore reads no proxy from the environment and follows no redirect.
-        """
-        if self._context is None:
-            self._context = httpcore.default_ssl_context()  # 20 ms: the system's and certifi's roots
-        backend = CheckedBackend(self._resolve, development=self._development)
-        return httpcore.AsyncConnectionPool(ssl_context=self._context, network_backend=backend)
-
-    async def _jwks_uri(self, pool: httpcore.AsyncConnectionPool, provider: Provider) -> str:
-        """Return where the key set is: as registered, or as discovered (OpenID Connect Discovery 1.0, 4.1 to 4.3)."""
-        if isinstance(provider.keys, KeySource) and provider.keys.jwks_uri is not UNSET:
-            return provider.keys.jwks_uri
-        raw = await self._get(pool, provider.issuer.removesuffix("/") + WELL_KNOWN)
-        return discovered_jwks_uri(raw, provider.issuer)
-
-    async def _get(self, pool: httpcore.AsyncConnectionPool, uri: str) -> bytes:
-        parts = split_url(uri, development=self._development)
-        target = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
-        # Built from the parts that were checked, so that no second parser sees another host.
-        url = httpcore.URL(scheme=parts.scheme, host=str(parts.hostname), port=parts.port, target=target)
-        headers = [("Host", parts.netloc), *HEADERS]
-        async with pool.stream("GET", url, headers=headers) as response:
-            return await read_body(response)
-
-
-def split_url(url: str, *, development: bool) -> SplitResult:
-    """Take apart a URL that may be fetched: https, or in development http on a loopback address. Raises ValueError."""
-    # urlsplit drops tabs and line breaks, and so would see another URL than the one that was compared.
-    if not re.fullmatch(r"[\x21-\x7e]+", url) or "\\" in url:
-        raise FetchRefused("a URL has characters that no URL has")
-    parts = urlsplit(url)
-    if not parts.hostname or "@" in parts.netloc or parts.fragment or parts.port == 0:
-        raise FetchRefused("a URL is not a plain one: host, path, query")
-    if parts.scheme != "https" and not (development and parts.scheme == "http" and is_loopback(parts.hostname)):
-        raise FetchRefused("a URL is not https (http only for a loopback address in development)")
-    return parts
-
-
-def discovered_jwks_uri(raw: bytes, issuer: str) -> str:
-    """Return the `jwks_uri` of a discovery document, which must be the issuer's and on the issuer's host."""
-    document = loads(raw, max_bytes=MAX_DOCUMENT_BYTES, max_depth=8)
-    if not isinstance(document, dict):
-        raise FetchRefused("the discovery document is not an object")
-    # Byte for byte, before Authlib looks at it: whoever is not the issuer names no keys (Discovery 4.3).
-    if document.get("issuer") != issuer:
-        raise FetchRefused("the discovery document is of another issuer")
-    if not isinstance(uri := document.get("jwks_uri"), str):
-        raise FetchRefused("the discovery document has no jwks_uri")
-    metadata = OpenIDProviderMetadata(document)
-    metadata.validate_issuer()
-    metadata.validate_jwks_uri()
-    if urlsplit(uri).hostname != urlsplit(issuer).hostname:
-        raise FetchRefused("the jwks_uri is on another host than the issuer: register it under `keys`")
-    return uri
-
-
-async def read_body(response: httpcore.Response) -> bytes:
-    """Read a plain 200 answer, counting what arrives: Content-Length is only a claim."""
-    if response.status != 200:
-        raise FetchRefused(f"the provider answered {response.status}")
-    # A few bytes of gzip unpack to gigabytes; we asked for none.
-    if any(name.lower() == b"content-encoding" and value.lower() != b"identity" for name, value in response.headers):
-        raise FetchRefused("the answer is compressed, though identity was asked for")
-    body = bytearray()
-    async for chunk in response.aiter_stream():
-        body += chunk
-        if len(body) > MAX_DOCUMENT_BYTES:
-            raise FetchRefused(f"the answer is larger than {MAX_DOCUMENT_BYTES} bytes")
-    return bytes(body)
-
-
-# -- where a connection may go ----------------------------------------------------------------------------------------
-
-
-class CheckedBackend(httpcore.AsyncNetworkBackend):
-    """Resolves a host once, checks every address, and connects to those that it checked: no second look-up to rebind.
-
-    TLS still verifies the host's name: httpcore takes it from the URL, not from here.
-    """
-
-    def __init__(self, resolve: Resolve, *, development: bool) -> None:
-        self._resolve = resolve
-        self._development = development
-        self._network = httpcore.AnyIOBackend()
-
-    async def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,  # noqa: ARG002, ASYNC109  (httpcore's signature; the deadline is around it all)
-        local_address: str | None = None,
-        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
-    ) -> httpcore.AsyncNetworkStream:
-        """Connect to the first address that answers. Raises FetchRefused if any address may not be connected to."""
-        failure: Exception = FetchRefused("the provider's host has no address")
-        for address in await self._checked_addresses(host, port):
-            try:
-                return await self._network.connect_tcp(address, port, CONNECT_S, local_address, socket_options)
-            except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
-                failure = error
-        raise failure
-
-    async def _checked_addresses(self, host: str, port: int) -> Sequence[str]:
-        addresses = await self._resolve(host, port)
-        # One bad address among good ones is a split horizon or an attempt: neither is a provider.
-        if not all(may_connect(address, development=self._development) for address in addresses):
-            raise FetchRefused("the provider's host has an address that is not public")
-        return addresses
-
-
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
-_GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")
-_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
-
-
-def may_connect(address: str, *, development: bool = False) -> bool:
-    """Say whether a provider may live at an address: public, or in development this machine. Raises ValueError."""
-    bare = _unwrapped(ipaddress.ip_address(address))
-    if isinstance(bare, ipaddress.IPv6Address):
-        public = bare in _GLOBAL_UNICAST and bare.is_global
-    else:
-        public = bare.is_global and not bare.is_multicast
-    return public or (development and bare.is_loopback)
-
-
-def _unwrapped(address: Address) -> Address:
-    """Return the IPv4 address that an IPv6 one stands for (mapped, 6to4, NAT64): `is_global` sees only the shell."""
-    if isinstance(address, ipaddress.IPv4Address):
-        return address
-    translated = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF) if address in _NAT64 else None
-    return address.ipv4_mapped or address.sixtofour or translated or address
-
-
-def is_loopback(host: str) -> bool:
-    """Say whether a host is written as a loopback address; a name, `localhost` too, is not."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

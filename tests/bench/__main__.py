@@ -1,0 +1,187 @@
+"""`make bench`: what the primitives and the line cost, as CPU per operation and as ratios within one run.
+
+Compare rows, never absolutes: the machine's speed drifts from hour to hour, ratios do not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import msgspec
+import rfc8785
+import yaml
+
+from issuer import jcs, jose, keyfile
+from issuer.body import read_body
+from issuer.dev.provider import LocalProvider
+from issuer.issue import LEEWAY_S, Line, NoLog, claim_of_use, draft_template, granted
+from issuer.limits import Rate, Sources
+from issuer.policy.decide import decide
+from issuer.policy.load import load_policies
+from issuer.policy.match import resolve
+from issuer.results.entry import read_entries, write_entry
+from issuer.service.authn.keysets import KeySets
+from issuer.service.authn.oidc import OidcAuthenticator
+from issuer.service.keyring import load_keyring
+from issuer.strict_json import loads
+from issuer.token import compose
+from issuer.trust import Trust, TrustedIssuer
+from issuer.verify import verify_entries
+from tests.running import BODY, Running, numbered, running, write_folder
+
+SECONDS = 0.4
+
+
+def cpu_us(work: Callable[[], object]) -> float:
+    """Return the median CPU microseconds of one call, over seven batches."""
+    work()
+    began, count = time.process_time(), 0
+    while time.process_time() - began < SECONDS / 7:
+        work()
+        count += 1
+    batches = []
+    for _ in range(7):
+        began = time.process_time()
+        for _ in range(count):
+            work()
+        batches.append((time.process_time() - began) / count * 1e6)
+    return sorted(batches)[3]
+
+
+def row(name: str, us: float, floor: float | None = None) -> None:
+    ratio = f"{us / floor:6.2f} x floor" if floor else ""
+    print(f"  {name:<58}{us:9.1f} us  {ratio}")
+
+
+def bench_primitives() -> tuple[float, float]:
+    """Print what signatures cost alone; return sign and verify of Ed25519."""
+    print("\nprimitives (CPU of one call)")
+    key = keyfile.generate()
+    message = os.urandom(1500)
+    signature = key.sign(message)
+    public = key.public_key()
+    sign, check = cpu_us(lambda: key.sign(message)), cpu_us(lambda: public.verify(signature, message))
+    row("Ed25519 sign", sign)
+    row("Ed25519 verify", check)
+    claims = BODY["claims"]
+    row("RFC 8785 by the rfc8785 package", cpu_us(lambda: rfc8785.dumps(claims)))
+    row("RFC 8785 by issuer.jcs", cpu_us(lambda: jcs.canonical(claims)))
+    raw = msgspec.json.encode(BODY)
+    row("strict_json.loads of a body", cpu_us(lambda: loads(raw, max_bytes=65536, max_depth=16)))
+    return sign, check
+
+
+def bench_line(folder: Path, provider: LocalProvider, sign: float) -> None:
+    """Print what each pure step of the line costs."""
+    print("\nthe line, step by step (one request of /tokens, no network)")
+    write_folder(folder, provider)
+    url = "http://127.0.0.1:1"
+    policies = load_policies(folder / "policies", url, development=True)
+    keyring = load_keyring(folder / "keys")
+    now = int(time.time())
+
+    async def steps() -> None:
+        keysets = KeySets(development=True)
+        authenticator = OidcAuthenticator(policies.providers, keysets, Sources(Rate(600, 60, 600)), lambda: now * 10**6)
+        identity = provider.token(url)
+        caller = await authenticator.authenticate(identity, "127.0.0.1", now)
+        registered = next(iter(policies.providers.values()))
+        key = await keysets.find(registered, provider.rs256.kid)
+        jws = jose.parse_compact(identity)
+        bare = cpu_us(lambda: key.verifies("RS256", jws.signing_input, jws.signature))
+        loop = asyncio.get_running_loop()
+        row("RS256 signature alone (floor of the next row)", bare)
+        row("authenticate", cpu_us(lambda: _run(authenticator.authenticate(identity, "127.0.0.1", now))), bare)
+        raw = msgspec.json.encode(BODY)
+        body = read_body("/tokens", raw)
+        row("read_body", cpu_us(lambda: read_body("/tokens", raw)))
+        party = resolve(policies, caller)
+        row("resolve", cpu_us(lambda: resolve(policies, caller)))
+        judge = lambda: decide(party, caller, body.submissions, now, integration="", audience="")  # noqa: E731
+        row("decide", cpu_us(judge))
+        line = Line(url, policies, authenticator, None, NoLog(), keyring, None)  # type: ignore[arg-type]
+        draft = draft_template(line, party, caller, granted(judge()), now, "A" * 22)
+        row("draft_template", cpu_us(lambda: draft_template(line, party, caller, granted(judge()), now, "A" * 22)))
+        row("claim_of_use (request digest, template bytes)", cpu_us(lambda: claim_of_use(line, party, caller, body, draft)))
+        row("compose", cpu_us(lambda: compose(draft, body.submissions, batch=False)))
+        (unsigned,) = compose(draft, body.submissions, batch=False)
+        row("sign", cpu_us(lambda: _run(keyring.sign(draft.kid, (unsigned.signing_input,)))), sign)
+        row("write_entry", cpu_us(lambda: write_entry(body.submissions[0].form, "x" * 2000)))
+        await keysets.aclose()
+        assert loop.is_running()
+        assert LEEWAY_S
+
+    asyncio.run(steps())
+
+
+def _run(awaitable: object) -> object:
+    """Drive a coroutine that never waits to its end."""
+    try:
+        awaitable.send(None)  # type: ignore[attr-defined]
+    except StopIteration as done:
+        return done.value
+    raise AssertionError("it waited")
+
+
+def bench_http(live: Running, sign: float) -> None:
+    """Print what the server process spends per request, driven over HTTP with fresh identities."""
+    print("\nthe service over HTTP (CPU of the server process per request; its embedded store not counted)")
+    for name, count, workers in (("POST /tokens, 1 connection", 400, 1), ("POST /tokens, 16 connections", 1600, 16)):
+        identities = [live.token() for _ in range(count)]
+        with ThreadPoolExecutor(workers) as pool:
+            began, wall = _cpu_s(live.process.pid), time.monotonic()
+            answers = list(pool.map(lambda pair: live.post(pair[1], numbered(pair[0])).status_code, enumerate(identities)))
+            spent, wall = _cpu_s(live.process.pid) - began, time.monotonic() - wall
+        assert set(answers) == {201}, set(answers)
+        row(f"{name} ({count / wall:.0f}/s, the client included)", spent / count * 1e6)
+    batch = {"results": [numbered(number) for number in range(100)]}
+    identities = [live.token() for _ in range(20)]
+    began = _cpu_s(live.process.pid)
+    for identity in identities:
+        assert live.post(identity, batch, "/tokens/batch").status_code == 201
+    row("POST /tokens/batch of 100, per token", (_cpu_s(live.process.pid) - began) / 2000 * 1e6, sign)
+    began = _cpu_s(live.process.pid)
+    for _ in range(500):
+        live.http.get("/.well-known/jwks.json")
+    row("GET /.well-known/jwks.json", (_cpu_s(live.process.pid) - began) / 500 * 1e6)
+    rss = int(Path(f"/proc/{live.process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+    print(f"  resident memory of the server process: {rss:.0f} MiB")
+
+
+def _cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def bench_verify(live: Running, check: float) -> None:
+    """Print what judging a file costs beside its floor: one Ed25519 verification and one load by libyaml."""
+    print("\nissuer.verify (one file of one entry)")
+    entry = live.post(live.token()).json()["entry"].encode()
+    keys = jose.parse_key_set(live.http.get("/.well-known/jwks.json").content)
+    trust = Trust("https://huggingface.co", {live.url: TrustedIssuer(live.url, keys)})
+    load = cpu_us(lambda: yaml.load(entry, yaml.CSafeLoader))
+    row("floor: Ed25519 verify + yaml.CSafeLoader", check + load)
+    now = int(time.time())
+    judged = lambda: verify_entries(read_entries(entry, "e"), "acme/open-model", "gsm8k.yaml", trust, now)  # noqa: E731
+    assert judged()[0].verdict == "verified"
+    row("read_entries + verify_entries", cpu_us(judged), check + load)
+
+
+def main() -> None:
+    """Run everything."""
+    sign, check = bench_primitives()
+    with tempfile.TemporaryDirectory() as folder, LocalProvider() as provider:
+        bench_line(Path(folder) / "line", provider, sign)
+        with running(Path(folder) / "service", provider) as live:
+            bench_http(live, sign)
+            bench_verify(live, check)
+
+
+if __name__ == "__main__":
+    main()
