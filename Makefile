@@ -18,7 +18,7 @@ needs:
 	@command -v $(PYTHON) >/dev/null || { echo 'make: $(PYTHON) is missing. On Debian: apt-get install python3'; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo 'make: Python 3.11 or newer is needed; say PYTHON=/path/to/it'; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo 'make: the venv module is missing. On Debian: apt-get install python3-venv'; exit 1; }
-	@command -v cc >/dev/null || { echo 'make: a C compiler (cc) is missing. On Debian: apt-get install gcc libc6-dev'; exit 1; }
+	@command -v cc >/dev/null || echo 'make: no C compiler (cc); where a dependency has no wheel, install it: apt-get install gcc libc6-dev'
 
 # $(1): the lock. --no-deps: the lock alone decides what is installed.
 define install
