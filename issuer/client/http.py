@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import msgspec
-import urllib3
 from msgspec import Struct
 
 from issuer import jose
@@ -17,13 +17,15 @@ from issuer.errors import Code, Fault, IssuerError, Place, Refused, SetupError, 
 from issuer.errors import InputError as UnreadableError
 from issuer.strict_json import loads
 
+if TYPE_CHECKING:
+    from urllib3 import PoolManager
+
 MAX_ANSWER_BYTES = 4 * 1024 * 1024
-TIMEOUT = urllib3.Timeout(connect=5, read=15)
+CONNECT_S = 5
+READ_S = 15
 RETRIED = frozenset({429, 502, 503, 504})
 ATTEMPTS = 4
 LONGEST_WAIT_S = 30
-
-_pool = urllib3.PoolManager(retries=False, timeout=TIMEOUT)
 
 
 class Answer(Struct, frozen=True):
@@ -51,8 +53,10 @@ def _is_loopback(host: str) -> bool:
 
 def send(method: str, url: str, *, headers: Mapping[str, str] | None = None, body: bytes | None = None) -> Answer:
     """Send one request and read the answer, up to 4 MiB. Raises Undecided where there was none."""
+    from urllib3.exceptions import HTTPError
+
     try:
-        response = _pool.request(
+        response = _pool().request(
             method,
             url,
             headers=dict(headers or {}),
@@ -65,11 +69,19 @@ def send(method: str, url: str, *, headers: Mapping[str, str] | None = None, bod
             data = response.read(MAX_ANSWER_BYTES + 1)
         finally:
             response.release_conn()
-    except urllib3.exceptions.HTTPError as error:
+    except HTTPError as error:
         raise Undecided(Code.DEPENDENCY_STATE, f"no answer from {_origin(url)} ({type(error).__name__})") from None
     if len(data) > MAX_ANSWER_BYTES:
         raise Undecided(Code.DEPENDENCY_STATE, f"the answer of {_origin(url)} is larger than {MAX_ANSWER_BYTES} bytes")
     return Answer(response.status, {name.lower(): value for name, value in response.headers.items()}, data)
+
+
+@functools.cache
+def _pool() -> PoolManager:
+    # Imported here: `issuer verify` with a key set at hand needs no HTTP, and starts a fifth faster without.
+    from urllib3 import PoolManager, Timeout
+
+    return PoolManager(retries=False, timeout=Timeout(connect=CONNECT_S, read=READ_S))
 
 
 def _origin(url: str) -> str:
