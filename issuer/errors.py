@@ -47,7 +47,7 @@ class Code(enum.StrEnum):
 
     @property
     def retryable(self) -> bool:
-        """408, 429 and 503 mean that nothing was decided and the same request may be sent again."""
+        """408, 429 and 5xx mean that nothing was decided and the same request may be sent again."""
         return self.meaning.status in {408, 429, 500, 503}
 
     # -- the request ------------------------------------------------------------------------------------------------
@@ -103,7 +103,7 @@ class Code(enum.StrEnum):
     )  # fmt: skip
     IDENTITY_ISSUER_UNKNOWN = (
         "identity.issuer_unknown", 401, "The token's issuer is not a registered identity provider.",
-        "See `providers` in /.well-known/eval-token-issuer; issuers are compared byte for byte.",
+        "See `identity_providers` in /.well-known/eval-token-issuer; issuers are compared byte for byte.",
     )  # fmt: skip
     IDENTITY_ALGORITHM_REFUSED = (
         "identity.algorithm_refused", 401, "The token's algorithm is not one that its provider is registered with.",
@@ -135,7 +135,7 @@ class Code(enum.StrEnum):
     )  # fmt: skip
     IDENTITY_AUDIENCE_MISMATCH = (
         "identity.audience_mismatch", 401, "The identity token is meant for another audience.",
-        "Request the token for exactly the `identity_audience` in /.well-known/eval-token-issuer, and for it alone.",
+        "Request the token for exactly the provider's `audience` in /.well-known/eval-token-issuer, and for it alone.",
     )  # fmt: skip
     IDENTITY_TYPE_REFUSED = (
         "identity.type_refused", 401, "The token's `typ` is not that of an identity token.",

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 SHARED = Path(__file__).parents[2] / "shared" / "data"
+VECTORS = SHARED / "vectors"
 needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="needs ../shared/data beside the repository")
+
+
+def vectors(name: str) -> Any:
+    """Read a file of vectors; nothing where it is not to be had, so that tests parametrized by it are collected."""
+    path = VECTORS / name
+    return json.loads(path.read_bytes()) if path.is_file() else []

@@ -38,7 +38,7 @@ from issuer.strict_yaml import load as load_yaml
 
 PROVIDERS_FILE = "providers.yaml"
 _ID = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
-_URL = re.compile(r"[a-z]+://[A-Za-z0-9.:\[\]-]+(?:/[!$-.0-;=A-Z_a-z~]*)*")
+_URL = re.compile(r"[^\x00-\x20?#\\\x7f-\U0010ffff]+")
 _REPO_PATTERN = re.compile(r"[A-Za-z0-9_.*-]+/[A-Za-z0-9_.*-]+")
 _ALGORITHMS = {"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519"}
 
@@ -66,7 +66,11 @@ def load_policies(directory: Path, issuer_url: str, *, development: bool = False
 
 
 def _policy_files(directory: Path) -> Iterable[Path]:
-    for path in sorted(directory.iterdir()):
+    try:
+        paths = sorted(directory.iterdir())
+    except OSError as error:
+        raise InputError(Code.FILE_UNREADABLE, str(error.strerror), Place(str(directory))) from None
+    for path in paths:
         if path.suffix.lower() in {".yml", ".yaml"} and path.suffix != ".yaml":
             raise InputError(Code.FILE_RULE, "policies end in .yaml; this file would be overlooked", Place(str(path)))
         if path.suffix == ".yaml" and path.name != PROVIDERS_FILE:
@@ -134,7 +138,7 @@ def _check_url(document: Document, at: str, url: str, *, development: bool) -> N
     try:
         parts = urlsplit(url)
         # urlsplit drops white space and an empty query, and looks at the port only when asked.
-        plain = parts.hostname and parts.port != 0 and _URL.fullmatch(url)
+        plain = parts.hostname and parts.port != 0 and "@" not in parts.netloc and _URL.fullmatch(url)
     except ValueError:
         plain, parts = None, urlsplit("")
     _demand(document, at, plain, "must be a plain URL: host, path, nothing else")
@@ -156,11 +160,13 @@ def _check_keys(document: Document, at: str, entry: ProviderEntry, *, developmen
     _demand(document, at, (located is UNSET) != (static is UNSET), "give exactly one of `jwks_uri` and `static`")
     if located is not UNSET:
         _check_url(document, f"{at}/jwks_uri", located, development=development)
+    kids: set[str] = set()
     for index, jwk in enumerate([] if static is UNSET else static):
-        usable = jose.parse_key(jwk) is not None  # type: ignore[arg-type]
-        _demand(document, f"{at}/static/{index}", usable, "not a usable public key: strong, for signatures, with a kid")
-        once = [other.get("kid") for other in static].count(jwk["kid"]) == 1  # type: ignore[union-attr]
-        _demand(document, f"{at}/static/{index}", once, "another key has this kid")
+        key, place = jose.parse_key(jwk), f"{at}/static/{index}"
+        if key is None:
+            raise document.error(Code.FILE_RULE, place, "not a usable public key: strong, for signatures, with a kid")
+        _demand(document, place, key.kid not in kids, "another key has this kid: neither would be used")
+        kids.add(key.kid)
 
 
 # -- policies ---------------------------------------------------------------------------------------------------------
@@ -206,7 +212,9 @@ def _check_identity(document: Document, at: str, identity: Identity, provider: P
         twice = name in identity.pins and name in identity.require
         _demand(document, part, not twice, f"{name} is both pinned and required: keep one")
     for name in identity.names:
-        _demand(document, pointer_to(f"{at}/names", name), name in rules.names, f"not a name claim of {provider.profile}")
+        _demand(
+            document, pointer_to(f"{at}/names", name), name in rules.names, f"not a name claim of {provider.profile}"
+        )
     for name, rule in identity.require.items():
         place = pointer_to(f"{at}/require", name)
         _check_requirement(document, place, rule)

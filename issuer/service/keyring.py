@@ -86,10 +86,13 @@ def _load(path: Path, state: State, passphrase: bytes | None) -> SigningKey:
 
 
 def generate(folder: Path, state: State, passphrase: bytes | None = None) -> Path:
-    """Make a key, named by its kid, and return its file. Folders get mode 0700."""
+    """Make a key, named by its kid, and return its file. Folders get mode 0700. Raises SetupError."""
+    if passphrase == b"":
+        raise SetupError(Code.KEY_UNUSABLE, "the passphrase is empty: the key would not be encrypted")
     private = keyfile.generate()
     kid = str(jose.public_jwk(private.public_key())["kid"])
-    (folder / state).mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # parents of its own that mkdir makes get no mode
+    (folder / state).mkdir(mode=0o700, exist_ok=True)
     path = folder / state / f"{kid}.pem"
     keyfile.write(path, private, passphrase)
     return path

@@ -38,20 +38,25 @@ class Problem(Struct, frozen=True):
 def problem_response(error: IssuerError, issuer_url: str, request_id: str) -> Response[bytes]:
     """Render an error. Nothing of a token, a key set or an upstream body is in it."""
     code = error.code if error.code.meaning.status else Code.INTERNAL
+    told = code is error.code  # what a file says, and where it lies, is the operator's business
     problem = Problem(
         type=f"{issuer_url}/errors/{code}",
         title=code.meaning.title,
         status=code.meaning.status,
-        detail=f"{error.detail} {code.meaning.remedy}" if code is error.code else code.meaning.remedy,
+        detail=f"{_sentence(error.detail)} {code.meaning.remedy}" if told else code.meaning.remedy,
         instance=f"urn:uuid:{request_id}",
         code=str(code),
         retryable=code.retryable,
         request_id=request_id,
-        errors=[ProblemFault(fault.pointer, str(fault.code), fault.detail) for fault in error.faults],
+        errors=[ProblemFault(fault.pointer, str(fault.code), fault.detail) for fault in error.faults if told],
     )
     return Response(
         msgspec.json.encode(problem), status_code=problem.status, media_type=MEDIA_TYPE, headers=_headers(error, code)
     )
+
+
+def _sentence(detail: str) -> str:
+    return detail if detail.endswith((".", "!", "?")) else f"{detail}."
 
 
 def _headers(error: IssuerError, code: Code) -> dict[str, str]:
@@ -61,6 +66,8 @@ def _headers(error: IssuerError, code: Code) -> dict[str, str]:
         missing = code is Code.IDENTITY_MISSING
         headers["WWW-Authenticate"] = "Bearer" if missing else 'Bearer error="invalid_token"'
     wait = error.retry_after_s if isinstance(error, Refused | Undecided) else None
+    if wait is None and code.retryable:
+        wait = 1  # 408, 429 and 5xx always say when to come back (contract section 5)
     if wait is not None:
         headers["Retry-After"] = str(max(1, math.ceil(wait)))
     return headers

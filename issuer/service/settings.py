@@ -6,6 +6,7 @@ Each member of `Settings` can stand in the file under its name and in the enviro
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,9 +18,13 @@ from msgspec import Meta, Struct
 from issuer import strict_yaml
 from issuer.errors import Code, InputError, Place, SetupError
 from issuer.issue import LEEWAY_S
+from issuer.strict_json import convert, pointer_to
 
+# An empty path would be the folder that the service happens to stand in.
+Text = Annotated[str, Meta(min_length=1)]
 PREFIX = "ISSUER_"
 EMBEDDED = "embedded"
+_URL = re.compile(r"[^\x00-\x20?#\\\x7f-\U0010ffff]+")
 
 
 class Settings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -32,12 +37,12 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     allows providers on plain http at loopback addresses.
     """
 
-    url: str
-    policies: str
-    keys: str
-    data: str
-    redis_url: str
-    host: str = "127.0.0.1"
+    url: Text
+    policies: Text
+    keys: Text
+    data: Text
+    redis_url: Text
+    host: Text = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65535)] = 8000
     key_passphrase_file: str = ""
     noeviction_stated: bool = False
@@ -55,9 +60,12 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
         if not self.key_passphrase_file:
             return None
         try:
-            return Path(self.key_passphrase_file).read_bytes().rstrip(b"\r\n")
+            passphrase = Path(self.key_passphrase_file).read_bytes().rstrip(b"\r\n")
         except OSError as error:
             raise SetupError(Code.SETTINGS_INVALID, f"key_passphrase_file: {error.strerror}") from None
+        if not passphrase:
+            raise SetupError(Code.SETTINGS_INVALID, "key_passphrase_file: the file is empty")
+        return passphrase
 
 
 def read_settings(file: Path | None = None, environ: Mapping[str, str] | None = None) -> Settings:
@@ -83,19 +91,26 @@ def _from_file(file: Path) -> dict[str, Any]:
     document = strict_yaml.load(raw, str(file))
     if not isinstance(document.value, dict):
         raise document.error(Code.FILE_SCHEMA, "", "a settings file is a map")
-    for name in document.value:
-        if name not in Settings.__struct_fields__:
-            raise document.error(Code.FILE_SCHEMA, f"/{name}", "this setting is not known")
+    kinds = {field.name: field.type for field in msgspec.structs.fields(Settings)}
+    for name, value in document.value.items():
+        place = pointer_to("", name)
+        if name not in kinds:
+            raise document.error(Code.FILE_SCHEMA, place, "this setting is not known")
+        try:
+            convert(value, kinds[name])
+        except InputError as error:
+            raise document.error(error.code, place, error.detail) from None
     return dict(document.value)
 
 
 def _check_url(settings: Settings) -> None:
     try:
         parts = urlsplit(settings.url)
-        hostname, plain = parts.hostname, not (parts.query or parts.fragment or "@" in parts.netloc)
+        # urlsplit drops white space and an empty query, and looks at the port only when asked.
+        hostname, plain = parts.hostname if parts.port != 0 else None, _URL.fullmatch(settings.url)
     except ValueError:
         raise SetupError(Code.SETTINGS_INVALID, "url is not a URL") from None
-    if not hostname or not plain or settings.url.endswith("/"):
+    if not hostname or not plain or "@" in parts.netloc or settings.url.endswith("/"):
         raise SetupError(Code.SETTINGS_INVALID, "url must be scheme, host and path, without a trailing slash")
     if parts.scheme != "https" and not (settings.development and parts.scheme == "http"):
         raise SetupError(Code.SETTINGS_INVALID, "url must be https (http in development only)")

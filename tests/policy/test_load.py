@@ -1,0 +1,625 @@
+"""The policy loader: what it takes, and every rule that it enforces with the place and the reason that it gives."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import msgspec
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from issuer import jcs, jose
+from issuer.errors import Code, InputError
+from issuer.policy.load import load_policies
+from issuer.policy.model import Bounded, KeySource
+from issuer.policy.profiles import PROFILES
+from tests.policy.shared import ISSUER_URL, POLICY, PROVIDERS, changed, load, write
+
+SAMPLES = Path(__file__).parents[2] / "policies"
+
+
+def refused(folder: Path, providers: str = PROVIDERS, *, development: bool = False, **policies: str) -> InputError:
+    with pytest.raises(InputError) as error:
+        load(folder, providers, development=development, **policies)
+    return error.value
+
+
+def line_and_column(text: str, snippet: str) -> tuple[int, int]:
+    """Where a snippet begins that stands in the text once, both from 1."""
+    assert text.count(snippet) == 1, snippet
+    before = text[: text.index(snippet)]
+    return before.count("\n") + 1, len(before) - before.rfind("\n")
+
+
+def check(error: InputError, file: Path, text: str, snippet: str, code: Code, reason: str) -> None:
+    line, column = line_and_column(text, snippet)
+    assert str(error) == f"{file}:{line}:{column}: {code}: {error.detail}"
+    assert error.code is code
+    assert reason in error.detail
+
+
+# -- what loads --------------------------------------------------------------------------------------------------------
+
+
+def test_the_shipped_samples_load() -> None:
+    policies = load_policies(SAMPLES, ISSUER_URL)
+    assert set(policies.policies) == {"inspect-ai", "lm-evaluation-harness"}
+    assert {provider.id for provider in policies.providers.values()} == {"github-actions", "gitlab-ci"}
+
+
+def test_what_a_provider_leaves_out_comes_from_its_profile(tmp_path: Path) -> None:
+    github, gitlab, acme = load(tmp_path).providers.values()
+    profile = PROFILES["github-actions"]
+    assert github.issuer == profile.issuer == "https://token.actions.githubusercontent.com"
+    assert github.audience == acme.audience == ISSUER_URL
+    assert (github.algorithms, github.events, github.uses) == (profile.algorithms, profile.events, 1)
+    assert (github.max_lifetime_s, github.max_age_s) == (profile.max_lifetime_s, profile.max_age_s)
+    assert (gitlab.uses, acme.keys) == (10, "discovery")
+
+
+def test_what_a_provider_says_wins_over_its_profile(tmp_path: Path) -> None:
+    said = """
+version: 1
+providers:
+  ghes:
+    profile: github-actions
+    issuer: "https://ghes.example/_services/token"
+    audience: "https://another.example"
+    algorithms: [ES256]
+    max_lifetime_s: 600
+    max_age_s: 300
+    uses: single
+    keys: {jwks_uri: "https://ghes.example/jwks"}
+    events: [workflow_dispatch]
+"""
+    (provider,) = load(tmp_path, said).providers.values()
+    assert (provider.issuer, provider.audience) == ("https://ghes.example/_services/token", "https://another.example")
+    assert (provider.algorithms, provider.events, provider.uses) == (("ES256",), ("workflow_dispatch",), 1)
+    assert (provider.max_lifetime_s, provider.max_age_s) == (600, 300)
+    assert provider.keys == KeySource(jwks_uri="https://ghes.example/jwks")
+
+
+def test_the_digest_is_over_the_policy_after_defaults_and_the_effective_provider(tmp_path: Path) -> None:
+    policies = load(tmp_path, inspect_ai=POLICY)
+    ((party,),) = policies.parties.values()
+    value = json.loads(policies.digests[party.digest])
+    assert party.digest == jcs.digest_of_bytes(policies.digests[party.digest]) == jcs.digest(value)
+    assert set(value) == {"policy", "provider"}
+    assert value["policy"]["limits"]["quarantine_s"] == 900
+    assert value["provider"] == json.loads(msgspec.json.encode(party.provider))
+    assert value["provider"]["events"] == list(PROFILES["github-actions"].events)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("refs/heads/main", "refs/heads/next"), ("ttl_s: 3600", "ttl_s: 60"), ("burst: 200", "burst: 201")],
+)
+def test_every_change_of_a_policy_changes_its_digest(tmp_path: Path, old: str, new: str) -> None:
+    before = set(load(tmp_path, inspect_ai=POLICY).digests)
+    assert before.isdisjoint(load(tmp_path, inspect_ai=changed(POLICY, old, new)).digests)
+    events = changed(PROVIDERS, "{profile: github-actions}", "{profile: github-actions, events: [push]}")
+    assert before.isdisjoint(load(tmp_path, events, inspect_ai=POLICY).digests)
+
+
+def test_a_comment_and_another_order_of_members_leave_the_digest(tmp_path: Path) -> None:
+    before = load(tmp_path, inspect_ai=POLICY).digests
+    moved = "# a comment\n" + changed(POLICY, "mode: active\n", "") + "mode: active\n"
+    assert load(tmp_path, inspect_ai=moved).digests == before
+
+
+# -- the types of an integration's file --------------------------------------------------------------------------------
+
+UNKNOWN = "not known here"
+
+SCHEMA = [
+    # unknown members, everywhere
+    ("mode: active", "mode: active\ntests: [1]", "[1]", UNKNOWN),
+    ("provider: github", "disclose: true\n    provider: github", "true", UNKNOWN),
+    ('any_of: ["github-hosted"]', 'any_of: ["github-hosted"], regex: "x"', '"x"', UNKNOWN),
+    ("  tasks:", '  metrics: ["x"]\n  tasks:', '["x"]', UNKNOWN),
+    ('versions: ">', 'range: "x", versions: ">', '"x"', UNKNOWN),
+    ("ttl_s: 3600", "ttl_s: 3600, ttl: 7", "7}", UNKNOWN),
+    ("limits:", "limits:\n  source: 8", "8\n", UNKNOWN),
+    ("burst: 200", "burst: 200, jitter: 9", "9}", UNKNOWN),
+    # missing ones
+    ("version: 1\n", "", "integration: inspect", "missing required field `version`"),
+    ("mode: active\n", "", "version: 1", "missing required field `mode`"),
+    ('contacts: ["evals@example.org"]\n', "", "version: 1", "missing required field `contacts`"),
+    ('token: {audience: "https://hub.example", ttl_s: 3600}\n', "", "version: 1", "missing required field `token`"),
+    ('audience: "https://hub.example", ', "", "{ttl_s", "missing required field `audience`"),
+    ("    provider: github-actions\n", "", "id: main", "missing required field `provider`"),
+    ('    pins: {repository_id: "7", repository_owner_id: "6"}\n', "", "id: main", "missing required field `pins`"),
+    ('name: "inspect-ai", ', "", "{versions", "missing required field `name`"),
+    ("  benchmarks: [", "  # benchmarks: [", "frameworks:", "missing required field `benchmarks`"),
+    ("  models: [", "  # models: [", "frameworks:", "missing required field `models`"),
+    ("  tasks: [", "  # tasks: [", "frameworks:", "missing required field `tasks`"),
+    # an unquoted id says what to do
+    ('repository_id: "7"', "repository_id: 7", "7, rep", "expected text, got a whole number: put it in double quotes"),
+    ('owner_id: "6"', "owner_id: 6", "6}", "expected text, got a whole number: put it in double quotes"),
+    ("id: main", "id: 1", "1\n    provider", "put it in double quotes"),
+    # other types
+    ("version: 1", "version: 2", "2\n", "invalid enum value 2"),
+    ("version: 1", "version: true", "true", "expected a whole number"),
+    ("version: 1", "version: 1.0", "1.0", "expected a whole number"),
+    ("mode: active", "mode: staged", "staged", "invalid enum value 'staged'"),
+    ("mode: active", "mode: true", "true", "expected text"),
+    ('contacts: ["evals@example.org"]', "contacts: []", "[]", "length >= 1"),
+    ('contacts: ["evals@example.org"]', 'contacts: "me"', '"me"', "expected a list, got text"),
+    ('pins: {repository_id: "7", repository_owner_id: "6"}', "pins: {}", "{}", "length >= 1"),
+    ('"refs/heads/main"', "1.5", "1.5", "got a number"),
+    ('"refs/heads/main"', "null", "null", "got nothing"),
+    ('"refs/heads/main"', '["a"]', '["a"]', "got a list"),
+    ('any_of: ["github-hosted"]', "any_of: []", "[]", "length >= 1"),
+    ('any_of: ["github-hosted"]', 'any_of: "github-hosted"', '"github-hosted"', "expected a list"),
+    ('any_of: ["github-hosted"]', 'glob: ""', '""', "length >= 1"),
+    ('benchmarks: ["openai/gsm8k", "cais/*"]', "benchmarks: []", "[]", "length >= 1"),
+    ('tasks: ["*"]', 'tasks: "*"', '"*"', "expected a list"),
+    ('    - {name: "inspect-ai", versions: ">=0.3.100,<0.4"}', "    []", "[]", "length >= 1"),
+    ("ttl_s: 3600", "ttl_s: 0", "0}\nlimits", ">= 1"),
+    ("ttl_s: 3600", "ttl_s: 86401", "86401", "<= 86400"),
+    ("ttl_s: 3600", 'ttl_s: "3600"', '"3600"', "expected a whole number, got text"),
+    ('"https://hub.example"', '""', '""', "length >= 1"),
+    ("count: 600", "count: 0", "0, per", ">= 1"),
+    ("burst: 200", "burst: 50001", "50001", "<= 50000"),
+    ("identity: {count: 600, per_s: 3600, burst: 200}", "identity: {count: 5}", "{count", "missing required field"),
+    ("limits:\n", "limits:\n  quarantine_s: 86401\n", "86401", "<= 86400"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("old", "new", "snippet", "reason"), SCHEMA, ids=[f"{new!r}" for _, new, _, _ in SCHEMA])
+def test_a_member_of_another_type_is_refused_at_its_place(
+    tmp_path: Path, old: str, new: str, snippet: str, reason: str
+) -> None:
+    text = changed(POLICY, old, new)
+    error = refused(tmp_path, inspect_ai=text)
+    check(error, tmp_path / "inspect-ai.yaml", text, snippet, Code.FILE_SCHEMA, reason)
+
+
+@pytest.mark.parametrize("kept", ["frameworks", "benchmarks", "models", "tasks"])
+def test_nothing_is_granted_by_leaving_the_other_grants_out(tmp_path: Path, kept: str) -> None:
+    head, _, rest = POLICY.partition("grants:\n")
+    grants = {"frameworks": "[{name: x}]", "benchmarks": '["*/*"]', "models": '["*/*"]', "tasks": '["*"]'}
+    text = f"{head}grants: {{{kept}: {grants[kept]}}}\n{rest[rest.index('token:') :]}"
+    error = refused(tmp_path, inspect_ai=text)
+    check(error, tmp_path / "inspect-ai.yaml", text, f"{{{kept}: ", Code.FILE_SCHEMA, "missing required field")
+
+
+# -- the rules of an integration's file --------------------------------------------------------------------------------
+
+TWICE = """\
+  - id: main
+    provider: gitlab-ci
+    pins: {project_id: "1", namespace_id: "2"}
+grants:
+"""
+
+RULES = [
+    ("integration: inspect-ai", "integration: Inspect", "Inspect\n", "lowercase words joined by `-`"),
+    ("integration: inspect-ai", 'integration: "inspect-ai\\n"', '"inspect-ai\\n"', "lowercase words joined by `-`"),
+    ("integration: inspect-ai", 'integration: "inspect-аi"', '"inspect-аi"', "lowercase words joined by `-`"),
+    ("integration: inspect-ai", "integration: inspect", "inspect\n", "this integration's file is inspect.yaml"),
+    ("id: main", "id: Main", "Main", "an identity's id is lowercase words joined by `-`"),
+    ("id: main", 'id: ""', '""', "an identity's id is lowercase words joined by `-`"),
+    ("grants:\n", TWICE, "main\n    provider: github", "another identity of this file has this id"),
+    ("provider: github-actions", "provider: github", "github\n", "not a provider of providers.yaml"),
+    ('repository_id: "7", ', "", '{repository_owner_id: "6"}', "github-actions identities must pin repository_id"),
+    (', repository_owner_id: "6"', "", '{repository_id: "7"}', "must pin repository_owner_id"),
+    ('owner_id: "6"', 'owner_id: "6", sub: "s"', '"s"', "sub is never matched for github-actions"),
+    ('owner_id: "6"', 'owner_id: "6", repository: "r"', '"r"', "can be taken over: put it under `names`"),
+    ('owner_id: "6"', 'owner_id: "6", reff: "r"', '"r"', "github-actions tokens have no claim of this name"),
+    ("      ref: ", '      sub: "s"\n      ref: ', '"s"', "sub is never matched for github-actions"),
+    ("      ref: ", '      repository: "r"\n      ref: ', '"r"', "can be taken over: put it under `names`"),
+    ("      ref: ", '      repository_owner: {glob: "*"}\n      ref: ', '{glob: "*"}', "put it under `names`"),
+    ("      ref: ", "      actor_id: \"1\"\n      ref: ", '"1"', "tokens have no claim of this name to match"),
+    ("      ref: ", '      repository_id: "7"\n      ref: ', '"7", repo', "both pinned and required"),
+    ("names: {repository:", "names: {ref:", '"org/evals"', "not a name claim of github-actions"),
+    ("names: {repository:", "names: {sub:", '"org/evals"', "not a name claim of github-actions"),
+    ('{any_of: ["github-hosted"]}', "{}", "{}", "give exactly one of `any_of` and `glob`"),
+    ('any_of: ["github-hosted"]', 'any_of: ["a"], glob: "b"', '{any_of: ["a"]', "give exactly one of"),
+    ("      ref: ", '      event_name: {glob: "*"}\n      ref: ', '{glob: "*"}', "name each event_name"),
+    ("    require:", "    expires: 2027-02-29\n    require:", "2027-02-29", "must be a date, as 2027-06-30"),
+    ("    require:", '    expires: "2027-06-30T00:00:00Z"\n    require:', '"2027', "must be a date"),
+    ("    require:", '    expires: "2027-W01-1"\n    require:', '"2027', "must be a date"),
+    ("    require:", '    expires: "2027-06-30\\n"\n    require:', '"2027', "must be a date"),
+    ("    require:", '    expires: "２027-06-30"\n    require:', '"２027', "must be a date"),
+    ('">=0.3.100,<0.4"', '"latest"', '"latest"', "must be a PEP 440 range"),
+    ('">=0.3.100,<0.4"', '"0.3.100"', '"0.3.100"', "must be a PEP 440 range"),
+    ('">=0.3.100,<0.4"', '">=0.3.100 <0.4"', '">=0.3.100 <0.4"', "must be a PEP 440 range"),
+    ('">=0.3.100,<0.4"', '""', '""', "must be a PEP 440 range"),
+    ('">=0.3.100,<0.4"', '" , "', '" , "', "must be a PEP 440 range"),
+    ('"cais/*"', '"cais"', '"cais"', "must be `owner/name`"),
+    ('"cais/*"', '"*"', '"*"]\n  models', "must be `owner/name`"),
+    ('"cais/*"', '"cais/*/*"', '"cais/*/*"', "must be `owner/name`"),
+    ('"cais/*"', '"/hle"', '"/hle"', "must be `owner/name`"),
+    ('"cais/*"', '"cais/"', '"cais/"', "must be `owner/name`"),
+    ('"cais/*"', '"cais/*\\n"', '"cais/*\\n"', "must be `owner/name`"),
+    ('"cais/*"', '"cаis/*"', '"cаis/*"', "must be `owner/name`"),
+    ('"*/*"', '"*/*@main"', '"*/*@main"', "must be `owner/name`"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("old", "new", "snippet", "reason"), RULES, ids=[f"{new!r}" for _, new, _, _ in RULES])
+def test_a_broken_rule_is_refused_at_its_place(tmp_path: Path, old: str, new: str, snippet: str, reason: str) -> None:
+    text = changed(POLICY, old, new)
+    error = refused(tmp_path, inspect_ai=text)
+    check(error, tmp_path / "inspect-ai.yaml", text, snippet, Code.FILE_RULE, reason)
+
+
+@pytest.mark.parametrize("claim", ["user_email", "user_login", "user_identities", "sub", "project_path"])
+@pytest.mark.parametrize("where", ["pins", "require"])
+def test_people_and_names_are_never_matched_at_gitlab(tmp_path: Path, where: str, claim: str) -> None:
+    pins, extra = '"1", namespace_id: "2"', f'{claim}: "x"'
+    member = f"{pins}, {extra}}}" if where == "pins" else f"{pins}}}\n    require: {{{extra}}}"
+    head, _, rest = POLICY.partition("identities:\n")
+    identity = f"  - id: main\n    provider: gitlab-ci\n    pins: {{project_id: {member}\n"
+    text = f"{head}identities:\n{identity}{rest[rest.index('grants:') :]}"
+    error = refused(tmp_path, inspect_ai=text)
+    reason = "put it under `names`" if claim == "project_path" else f"{claim} is never matched for gitlab-ci"
+    check(error, tmp_path / "inspect-ai.yaml", text, '"x"', Code.FILE_RULE, reason)
+
+
+GENERIC = changed(
+    POLICY[: POLICY.index("    names:")] + POLICY[POLICY.index("grants:") :],
+    'provider: github-actions\n    pins: {repository_id: "7", repository_owner_id: "6"}\n',
+    'provider: acme\n    pins: {sub: "robot"}\n    require: {"acme.example/team": "evals"}\n',
+)
+
+
+def test_a_generic_provider_may_match_any_claim_but_those_of_people(tmp_path: Path) -> None:
+    assert load(tmp_path, inspect_ai=GENERIC).parties
+    for claim in ("email", "name", "preferred_username"):
+        text = changed(GENERIC, '"acme.example/team"', claim)
+        error = refused(tmp_path, inspect_ai=text)
+        check(error, tmp_path / "inspect-ai.yaml", text, '"evals"', Code.FILE_RULE, f"{claim} is never matched")
+
+
+def test_a_claim_whose_name_has_a_slash_is_pointed_at(tmp_path: Path) -> None:
+    text = changed(GENERIC, '"evals"', "{}")
+    error = refused(tmp_path, inspect_ai=text)
+    check(error, tmp_path / "inspect-ai.yaml", text, "{}", Code.FILE_RULE, "give exactly one of")
+    assert error.pointer == "/identities/0/require/acme.example~1team"
+
+
+def test_a_generic_identity_must_pin_its_subject(tmp_path: Path) -> None:
+    text = changed(GENERIC, '{sub: "robot"}', '{client: "robot"}')
+    error = refused(tmp_path, inspect_ai=text)
+    check(
+        error, tmp_path / "inspect-ai.yaml", text, '{client: "robot"}', Code.FILE_RULE, "oidc identities must pin sub"
+    )
+
+
+@pytest.mark.parametrize("spelling", ["2027-06-30", '"2027-06-30"'])
+def test_a_date_may_stand_bare_where_a_registration_ends(tmp_path: Path, spelling: str) -> None:
+    text = changed(POLICY, "    require:", f"    expires: {spelling}\n    require:")
+    ((party,),) = load(tmp_path, inspect_ai=text).parties.values()
+    assert party.identity.expires == "2027-06-30"
+
+
+# -- overlap -----------------------------------------------------------------------------------------------------------
+
+
+def identity(name: str, require: str, pins: str = "") -> str:
+    return (
+        f"  - id: {name}\n    provider: github-actions\n"
+        f'    pins: {{repository_id: "7", repository_owner_id: "6"{pins}}}\n    require: {{{require}}}\n'
+    )
+
+
+def two(first: str, second: str, integration: str = "inspect-ai") -> str:
+    head, _, rest = changed(POLICY, "integration: inspect-ai", f"integration: {integration}").partition("identities:\n")
+    return f"{head}identities:\n{first}{second}{rest[rest.index('grants:') :]}"
+
+
+APART = [
+    ('ref: "refs/heads/main"', 'ref: "refs/heads/next"'),
+    ('ref: "refs/heads/main"', 'ref: {any_of: ["refs/heads/a", "refs/heads/b"]}'),
+    ("run_attempt: 1", 'run_attempt: "1"'),
+    ("ref_protected: true", "ref_protected: 1"),
+    ('ref: "a", sha: "1"', 'ref: "a", sha: "2"'),
+]
+OVERLAPPING = [
+    ('ref: "a"', 'ref: "a"'),
+    ('ref: "a"', ""),
+    ('ref: "a"', 'sha: "b"'),
+    ('ref: "a"', 'ref: {any_of: ["b", "a"]}'),
+    ('ref: {glob: "refs/heads/*"}', 'ref: {glob: "refs/tags/*"}'),  # patterns are not compared, even these
+    ('ref: "refs/heads/main"', 'ref: {glob: "refs/tags/*"}'),
+]
+
+
+@pytest.mark.parametrize(("first", "second"), APART)
+def test_an_exact_value_tells_two_identities_apart(tmp_path: Path, first: str, second: str) -> None:
+    ((one, other),) = load(tmp_path, inspect_ai=two(identity("one", first), identity("two", second))).parties.values()
+    assert {one.identity.id, other.identity.id} == {"one", "two"}
+
+
+def test_a_pin_tells_two_identities_apart(tmp_path: Path) -> None:
+    by_pin = two(identity("one", "", ', enterprise_id: "1"'), identity("two", "", ', enterprise_id: "2"'))
+    assert load(tmp_path, inspect_ai=by_pin).parties
+    pin_and_requirement = two(identity("one", "", ', enterprise_id: "1"'), identity("two", 'enterprise_id: "2"'))
+    assert load(tmp_path, inspect_ai=pin_and_requirement).parties
+
+
+@pytest.mark.parametrize(("first", "second"), [*OVERLAPPING, *[(second, first) for first, second in OVERLAPPING]])
+def test_two_identities_that_one_token_could_match_are_refused(tmp_path: Path, first: str, second: str) -> None:
+    text = two(identity("one", first), identity("two", second))
+    error = refused(tmp_path, inspect_ai=text)
+    reason = "overlaps inspect-ai/one: one token could match both"
+    check(error, tmp_path / "inspect-ai.yaml", text, "id: two", Code.FILE_RULE, reason)
+
+
+def test_identities_of_two_files_overlap_too(tmp_path: Path) -> None:
+    first = two(identity("one", 'ref: "a"'), "", "alpha")
+    second = two(identity("one", ""), "", "beta")
+    error = refused(tmp_path, alpha=first, beta=second)
+    check(error, tmp_path / "beta.yaml", second, "id: one", Code.FILE_RULE, "overlaps alpha/one")
+
+
+def test_identities_of_two_providers_do_not_overlap(tmp_path: Path) -> None:
+    providers = PROVIDERS + '  ghes: {profile: github-actions, issuer: "https://ghes.example"}\n'
+    other = identity("two", "").replace("provider: github-actions", "provider: ghes")
+    assert len(load(tmp_path, providers, inspect_ai=two(identity("one", ""), other)).parties) == 2
+
+
+# -- providers ---------------------------------------------------------------------------------------------------------
+
+
+def jwk(**changes: object) -> dict[str, object]:
+    return {**jose.public_jwk(Ed25519PrivateKey.from_private_bytes(b"k" * 32).public_key()), **changes}
+
+
+def static(*keys: object) -> str:
+    return f"keys: {{static: {json.dumps(keys)}}}"
+
+
+PROVIDER_FAULTS = [
+    ("version: 1\n", "", "providers:\n", Code.FILE_SCHEMA, "missing required field `version`"),
+    ("version: 1", "version: 2", "2\n", Code.FILE_SCHEMA, "invalid enum value 2"),
+    ("version: 1", "version: 1\nissuers: 7", "7\n", Code.FILE_SCHEMA, UNKNOWN),
+    ("profile: oidc", "profile: oidc\n    discovery: 7", "7\n", Code.FILE_SCHEMA, UNKNOWN),
+    ("{profile: github-actions}", "{}", "{}", Code.FILE_SCHEMA, "missing required field `profile`"),
+    ("acme:", "Acme:", "profile: oidc", Code.FILE_RULE, "a provider's id is lowercase words joined by `-`"),
+    ("acme:", '"acme/x":', "profile: oidc", Code.FILE_RULE, "a provider's id is lowercase words joined by `-`"),
+    ("profile: oidc", "profile: oidcc", "oidcc", Code.FILE_RULE, "there are github-actions, gitlab-ci, oidc"),
+    ('    issuer: "https://id.acme.example"\n', "", "profile: oidc", Code.FILE_RULE, "needs an `issuer`"),
+    ("profile: oidc", "profile: oidc\n    events: [push]", "[push]", Code.FILE_RULE, "do not say what started a job"),
+    ("profile: oidc", "profile: oidc\n    uses: many", "many", Code.FILE_SCHEMA, "invalid enum value 'many'"),
+    ("{bounded: 10}", "{bounded: 0}", "0}", Code.FILE_SCHEMA, ">= 1"),
+    ("{bounded: 10}", "{bounded: 1001}", "1001}", Code.FILE_SCHEMA, "<= 1000"),
+    ("{bounded: 10}", "{bounded: 1, per: 2}", "2}", Code.FILE_SCHEMA, UNKNOWN),
+    ("{bounded: 10}", "10", "10", Code.FILE_SCHEMA, "got a whole number"),
+    ("profile: oidc", "profile: oidc\n    max_lifetime_s: 86401", "86401", Code.FILE_SCHEMA, "<= 86400"),
+    ("profile: oidc", "profile: oidc\n    max_age_s: 0", "0\n", Code.FILE_SCHEMA, ">= 1"),
+    ("profile: oidc", 'profile: oidc\n    audience: ""', '""', Code.FILE_SCHEMA, "length >= 1"),
+    ("profile: oidc", "profile: oidc\n    algorithms: []", "[]", Code.FILE_SCHEMA, "length >= 1"),
+    *[
+        ("profile: oidc", f"profile: oidc\n    algorithms: [RS256, {name}]", "[RS256", Code.FILE_RULE, "asymmetric")
+        for name in ("none", "NONE", "HS256", "rs256", "RS1", "ES256K", '"RS256\\n"', '""')
+    ],
+    # where its keys are
+    ("profile: oidc", "profile: oidc\n    keys: jwks", "jwks", Code.FILE_SCHEMA, "invalid enum value 'jwks'"),
+    ("profile: oidc", "profile: oidc\n    keys: {}", "{}", Code.FILE_RULE, "exactly one of `jwks_uri` and `static`"),
+    ("profile: oidc", "profile: oidc\n    keys: {uri: 7}", "7}", Code.FILE_SCHEMA, UNKNOWN),
+    ("profile: oidc", "profile: oidc\n    keys: {static: []}", "[]", Code.FILE_SCHEMA, "length >= 1"),
+    ("profile: oidc", 'profile: oidc\n    keys: {jwks_uri: "https://a.example", static: [{}]}', "{jwks_uri",
+     Code.FILE_RULE, "exactly one of"),
+    ("profile: oidc", 'profile: oidc\n    keys: {jwks_uri: "http://a.example"}', '"http://a', Code.FILE_RULE,
+     "must be https"),
+    ("profile: oidc", 'profile: oidc\n    keys: {jwks_uri: "https://u@a.example"}', '"https://u', Code.FILE_RULE,
+     "must be a plain URL"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "snippet", "code", "reason"), PROVIDER_FAULTS, ids=[f"{fault[1]!r}" for fault in PROVIDER_FAULTS]
+)
+def test_a_fault_of_the_provider_table_is_refused_at_its_place(
+    tmp_path: Path, old: str, new: str, snippet: str, code: Code, reason: str
+) -> None:
+    text = changed(PROVIDERS, old, new)
+    error = refused(tmp_path, text)
+    check(error, tmp_path / "providers.yaml", text, snippet, code, reason)
+
+
+@pytest.mark.parametrize(
+    ("issuer", "reason"),
+    [
+        (ISSUER_URL, "this service cannot be its own identity provider"),
+        ("https://gitlab.com", "another provider already has this issuer"),
+        ("http://id.acme.example", "must be https"),
+        ("http://localhost:8080", "must be https"),
+        ("file:///etc/keys", "must be a plain URL"),
+        ("id.acme.example", "must be a plain URL"),
+        ("https://", "must be a plain URL"),
+        ("https://user@id.acme.example", "must be a plain URL"),
+        ("https://user:pw@id.acme.example", "must be a plain URL"),
+        ("https://id.acme.example?x=1", "must be a plain URL"),
+        ("https://id.acme.example?", "must be a plain URL"),
+        ("https://id.acme.example#x", "must be a plain URL"),
+        ("https://id.acme.example#", "must be a plain URL"),
+        ("https://id.acme.example:70000", "must be a plain URL"),
+        ("https://id.acme.example:x", "must be a plain URL"),
+        ("https://id.acme.example:0", "must be a plain URL"),
+        ("https://id.аcme.example", "must be a plain URL"),
+        ("https://[::1", "must be a plain URL"),
+        (" https://id.acme.example", "must be a plain URL"),
+        ("https://id.acme.example\\n", "must be a plain URL"),
+        ("https://id.acme.exa\\tmple", "must be a plain URL"),
+        ("https://id.acme.example\\\\evil", "must be a plain URL"),
+    ],
+)
+def test_an_issuer_is_a_plain_https_url_of_someone_else(tmp_path: Path, issuer: str, reason: str) -> None:
+    text = changed(PROVIDERS, '"https://id.acme.example"', f'"{issuer}"')
+    error = refused(tmp_path, text)
+    check(error, tmp_path / "providers.yaml", text, f'"{issuer}"', Code.FILE_RULE, reason)
+
+
+@pytest.mark.parametrize("issuer", ["http://127.0.0.1:8443", "http://[::1]:8443/x", "https://id.acme.example/"])
+def test_plain_http_is_for_loopback_addresses_in_development(tmp_path: Path, issuer: str) -> None:
+    text = changed(PROVIDERS, "https://id.acme.example", issuer)
+    assert issuer in load(tmp_path, text, development=True).providers
+    if issuer.startswith("http:"):
+        assert "in development" in refused(tmp_path, text).detail
+
+
+@pytest.mark.parametrize("host", ["localhost", "10.0.0.1", "169.254.169.254", "0.0.0.0", "127.0.0.1.evil.example"])
+def test_plain_http_elsewhere_is_refused_in_development_too(tmp_path: Path, host: str) -> None:
+    text = changed(PROVIDERS, "https://id.acme.example", f"http://{host}:8443")
+    assert "must be https" in refused(tmp_path, text, development=True).detail
+
+
+def test_static_keys_load(tmp_path: Path) -> None:
+    other = jose.public_jwk(Ed25519PrivateKey.from_private_bytes(b"o" * 32).public_key())
+    text = changed(PROVIDERS, "profile: oidc", f"profile: oidc\n    {static(jwk(), other)}")
+    keys = [provider.keys for provider in load(tmp_path, text).providers.values()][2]
+    assert isinstance(keys, KeySource)
+    assert keys.static == [jwk(), other]
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        {},
+        {"kty": "oct", "k": "c2VjcmV0", "kid": "1"},
+        {"kty": "RSA", "kid": "1", "e": "AQAB", "n": "2w" * 40},
+        jwk(d="AAAA"),
+        jwk(use="enc"),
+        jwk(kid=""),
+        jwk(alg="ES256"),
+        jwk(x="AQ" + "A" * 41),  # the identity point: one signature fits every message
+        jwk(kty="EC"),
+    ],
+    ids=["empty", "symmetric", "short RSA", "private", "for encryption", "no kid", "other alg", "low order", "kty"],
+)
+def test_a_static_key_that_must_not_verify_is_refused(tmp_path: Path, key: dict[str, object]) -> None:
+    text = changed(PROVIDERS, "profile: oidc", f"profile: oidc\n    {static(jwk(), key)}")
+    error = refused(tmp_path, text)
+    check(error, tmp_path / "providers.yaml", text, json.dumps(key) + "]", Code.FILE_RULE, "not a usable public key")
+
+
+def test_two_static_keys_with_one_kid_are_refused(tmp_path: Path) -> None:
+    other = jose.public_jwk(Ed25519PrivateKey.from_private_bytes(b"o" * 32).public_key())
+    twin = {**other, "kid": jwk()["kid"]}
+    text = changed(PROVIDERS, "profile: oidc", f"profile: oidc\n    {static(jwk(), twin)}")
+    error = refused(tmp_path, text)
+    check(error, tmp_path / "providers.yaml", text, json.dumps(twin) + "]", Code.FILE_RULE, "another key has this kid")
+
+
+def test_the_uses_of_a_token_are_one_unless_the_table_says_more(tmp_path: Path) -> None:
+    single = changed(PROVIDERS, "uses: {bounded: 10}", "uses: single")
+    assert [provider.uses for provider in load(tmp_path, single).providers.values()] == [1, 1, 1]
+    assert Bounded(bounded=10).bounded == 10
+
+
+# -- YAML, and the directory as a whole --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "snippet", "code", "reason"),
+    [
+        ("mode: active", "mode: active\nmode: suspended", "mode: suspended", Code.FILE_DUPLICATE_KEY, "twice"),
+        ('repository_id: "7"', 'repository_id: "8", "repository\\u005fid": "7"', '"repository\\u005fid"',
+         Code.FILE_DUPLICATE_KEY, "twice"),
+        ("token: {", "token: &token {", "&token", Code.FILE_FEATURE, "an anchor"),
+        ("mode: active", "mode: *mode", "*mode", Code.FILE_FEATURE, "an alias"),
+        ("mode: active", "mode: !!str active", "!!str", Code.FILE_FEATURE, "an explicit tag"),
+        ("mode: active", "<<: {mode: active}", "<<", Code.FILE_FEATURE, "a merge key"),
+        ('"refs/heads/main"', "no", "no\n", Code.FILE_SCALAR, "quote it"),
+        ('"refs/heads/main"', "on", "on\n", Code.FILE_SCALAR, "quote it"),
+        ('"refs/heads/main"', "Yes", "Yes", Code.FILE_SCALAR, "quote it"),
+        ('"refs/heads/main"', "2027-06-30", "2027-06-30", Code.FILE_SCALAR, "bare date"),
+        ('"refs/heads/main"', "12:30", "12:30", Code.FILE_SCALAR, "readers disagree about this number"),
+        ('repository_id: "7"', "repository_id: 0123", "0123", Code.FILE_SCALAR, "double quotes"),
+        ('repository_id: "7"', "repository_id: 1_000", "1_000", Code.FILE_SCALAR, "double quotes"),
+        ('"refs/heads/main"', "", "\n      runner_environment", Code.FILE_SCALAR, "an empty value"),
+        ('"refs/heads/main"', "99999999999999999999", "99999999999999999999", Code.FILE_NUMBER, "17 significant"),
+        ("limits:", "---\nlimits:", "---", Code.FILE_FEATURE, "a second document"),
+        ("limits:", "\tlimits:", "limits:", Code.FILE_SYNTAX, ""),
+    ],
+)  # fmt: skip
+def test_what_readers_disagree_about_is_refused_at_its_place(
+    tmp_path: Path, old: str, new: str, snippet: str, code: Code, reason: str
+) -> None:
+    text = changed(POLICY, old, new)
+    error = refused(tmp_path, inspect_ai=text)
+    assert error.place.file == str(tmp_path / "inspect-ai.yaml")
+    assert (error.code, error.place.line > 0, error.place.column > 0) == (code, True, True)
+    assert reason in error.detail
+    if not snippet.startswith("\n") and code is not Code.FILE_SYNTAX:
+        assert (error.place.line, error.place.column) == line_and_column(text, snippet)
+
+
+@pytest.mark.parametrize("name", ["other.yml", "other.YML", "other.YAML", "other.Yaml", "providers.yml"])
+def test_a_file_that_would_be_overlooked_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("")
+    error = refused(tmp_path, inspect_ai=POLICY)
+    assert str(error) == f"{tmp_path / name}: file.rule: policies end in .yaml; this file would be overlooked"
+
+
+def test_other_files_and_folders_are_not_policies(tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text("not a policy")
+    (tmp_path / "benchmarks").mkdir()
+    (tmp_path / "benchmarks" / "gsm8k.yaml").write_text("not a policy")
+    assert set(load(tmp_path, inspect_ai=POLICY).policies) == {"inspect-ai"}
+
+
+def test_one_bad_file_refuses_the_whole_directory(tmp_path: Path) -> None:
+    bad = changed(POLICY, "integration: inspect-ai", "integration: zebra").replace("mode: active", "mode: off")
+    error = refused(tmp_path, inspect_ai=POLICY, zebra=bad)
+    assert error.place.file == str(tmp_path / "zebra.yaml")
+
+
+def test_a_bad_provider_table_refuses_the_whole_directory(tmp_path: Path) -> None:
+    assert refused(tmp_path, "providers: {}\n", inspect_ai=POLICY).place.file == str(tmp_path / "providers.yaml")
+
+
+@pytest.mark.parametrize("raw", [b"", b"\n# nothing\n", b"\xef\xbb\xbfversion: 1\n", b"\xff\xfe", b"- 1\n", b"7\n"])
+def test_a_file_that_holds_no_policy_is_refused(tmp_path: Path, raw: bytes) -> None:
+    write(tmp_path)
+    (tmp_path / "inspect-ai.yaml").write_bytes(raw)
+    with pytest.raises(InputError) as error:
+        load_policies(tmp_path, ISSUER_URL)
+    assert error.value.place.file == str(tmp_path / "inspect-ai.yaml")
+    assert error.value.place.line > 0
+
+
+def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError) as missing:
+        load_policies(tmp_path / "nowhere", ISSUER_URL)
+    assert (missing.value.code, missing.value.place.file) == (
+        Code.FILE_UNREADABLE, str(tmp_path / "nowhere" / "providers.yaml")
+    )  # fmt: skip
+    write(tmp_path)
+    (tmp_path / "inspect-ai.yaml").mkdir()
+    with pytest.raises(InputError) as folder:
+        load_policies(tmp_path, ISSUER_URL)
+    assert str(folder.value) == f"{tmp_path / 'inspect-ai.yaml'}: file.unreadable: Is a directory"
+
+
+# Run as another user where we are root, who may list everything.
+UNLISTABLE = """
+import os, pathlib, sys
+from issuer.errors import InputError
+from issuer.policy.load import load_policies
+if os.geteuid() == 0:
+    os.setgroups([]); os.setgid(65534); os.setuid(65534)
+try:
+    load_policies(pathlib.Path(sys.argv[1]), "https://issuer.example")
+except InputError as error:
+    print(error)
+"""
+
+
+def test_a_folder_that_cannot_be_listed_is_refused() -> None:
+    with tempfile.TemporaryDirectory() as name:  # not tmp_path, which another user cannot reach
+        folder = write(Path(name), inspect_ai=POLICY)
+        for path in folder.iterdir():
+            path.chmod(0o644)
+        folder.chmod(0o111)
+        done = subprocess.run([sys.executable, "-c", UNLISTABLE, name], capture_output=True, text=True, check=False)
+        folder.chmod(0o700)
+    assert (done.stdout, done.stderr) == (f"{name}: file.unreadable: Permission denied\n", "")

@@ -1,0 +1,278 @@
+"""Whether a value meets a requirement, and which registered identity a caller is."""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from issuer.errors import Code, Refused
+from issuer.policy.match import equal, glob_matches, meets, pins_match, resolve, told_apart
+from issuer.policy.model import Identity, Matcher, Requirement
+from issuer.policy.profiles import PROFILES
+from issuer.strict_json import JSON
+from tests.policy.shared import GITHUB, POLICY, caller, changed, load, party
+
+PROFILE = PROFILES["github-actions"]
+
+# -- globs -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("pattern", "value"),
+    [
+        ("refs/heads/main", "refs/heads/main"),
+        ("refs/heads/*", "refs/heads/main"),
+        ("refs/heads/*", "refs/heads/"),
+        ("*/*", "cais/hle"),
+        ("cais/h*e", "cais/hle"),
+        ("*", "gsm8k"),
+        ("*", ""),
+        ("**", "gsm8k"),
+        ("a*b*c", "a-b-b-c"),
+        ("*ab*ab", "abab"),
+        ("org/evals/.github/workflows/*.yml@refs/heads/main", "org/evals/.github/workflows/run.yml@refs/heads/main"),
+    ],
+)
+def test_a_glob_matches_a_whole_value(pattern: str, value: str) -> None:
+    assert glob_matches(pattern, value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "refs/heads/main/x",
+        "xrefs/heads/main",
+        "refs/heads/main\n",
+        "refs/heads/main\nx",
+        "\nrefs/heads/main",
+        "refs/heads/main@evil",
+        "refs/heads/main:evil",
+        "refs/heads/mаin/",
+        "refs/headѕ/main",  # Cyrillic dze
+        "ｒefs/heads/main",
+        "refs/heads\u200b/main",
+        "refs//heads/main",
+        "Refs/heads/main",
+        "refs/heads",
+        "",
+    ],
+)
+def test_a_near_miss_of_a_glob_is_refused(value: str) -> None:
+    assert not glob_matches("refs/heads/*", value)
+
+
+@pytest.mark.parametrize(
+    "value", ["gsm8k\n", "gsm8", "gsm8kk", "xgsm8k", "gѕm8k", "gsm８k", "gsm8k\u200b", "GSM8K", ""]
+)
+def test_a_pattern_without_a_star_is_the_exact_value(value: str) -> None:
+    assert glob_matches("gsm8k", "gsm8k")
+    assert not glob_matches("gsm8k", value)
+
+
+@pytest.mark.parametrize(
+    "barrier", ["/", "@", ":", "\n", "\r", "\t", "\x00", "\x1b", "\x7f", "\x85", "\x9b", "\u2028", "\u2029"]
+)
+def test_a_star_does_not_cross_separators_control_characters_or_line_breaks(barrier: str) -> None:
+    assert not glob_matches("main*", f"main{barrier}evil")
+    assert not glob_matches("*", barrier)
+    assert not glob_matches("a*b*c", f"a{barrier}b-c")
+    assert glob_matches(f"a*{barrier}*c", f"a-{barrier}-c")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "value"),
+    [
+        ("a.c", "abc"), ("a|b", "a"), ("a|b", "b"), ("[ab]", "a"), ("a?", "a"), ("a?", "ab"), ("a+", "aa"),
+        ("(a)", "a"), ("^a$", "a"), (r"\d", "1"), ("a{2}", "aa"), (".*", "anything"), ("(?i)a", "A"), ("$", ""),
+        ("[!a]", "b"),
+    ],
+)  # fmt: skip
+def test_only_the_star_is_special(pattern: str, value: str) -> None:
+    assert not glob_matches(pattern, value)
+    assert glob_matches(pattern, pattern)
+
+
+def test_a_glob_agrees_with_a_matcher_that_tries_everything() -> None:
+    dice, matched = random.Random(2), 0
+    for _ in range(5000):
+        pattern = "".join(dice.choices("ab/*@", k=dice.randint(0, 7)))
+        value = "".join(dice.choices("ab/@", k=dice.randint(0, 8)))
+        slow = re.fullmatch("[^/@:]*".join(map(re.escape, pattern.split("*"))), value) is not None
+        assert glob_matches(pattern, value) == slow, (pattern, value)
+        matched += slow
+    assert matched > 100
+
+
+@pytest.mark.parametrize(
+    ("pattern", "value"),
+    [("*_*_*_*_*x", "_" * 128), ("*a*b", "a" * 16_000), ("*****x", "y" * 128)],
+)
+def test_a_callers_long_value_does_not_stall_a_glob(pattern: str, value: str) -> None:
+    began = time.process_time()
+    assert not glob_matches(pattern, value)
+    assert time.process_time() - began < 0.5
+
+
+# -- values ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("actual", "expected"),
+    [
+        ("1", 1), (1, "1"), (True, 1), (1, True), (False, 0), ("true", True), (True, "true"), (1.0, 1), ("", False),
+        (None, "None"), (["7"], "7"), ({"a": "7"}, "7"), ("7\n", "7"), ("７", "7"), ("07", "7"), (" 7", "7"),
+    ],
+)  # fmt: skip
+def test_values_of_two_types_are_never_equal(actual: JSON, expected: str | bool | int) -> None:
+    assert not equal(actual, expected)
+    assert not meets(actual, expected)
+    assert not meets(actual, Matcher(any_of=[expected]))
+    assert equal(expected, expected)
+
+
+@pytest.mark.parametrize("rule", ["a", Matcher(any_of=["b", "a"]), Matcher(glob="*"), Matcher(glob="a")])
+def test_a_requirement_is_met_by_its_value(rule: Requirement) -> None:
+    assert meets("a", rule)
+    assert not meets("a\n", rule)
+
+
+@pytest.mark.parametrize("value", [None, True, 1, 1.5, ["a"], {"a": "a"}])
+def test_a_glob_is_met_by_text_alone(value: JSON) -> None:
+    assert not meets(value, Matcher(glob="*"))
+
+
+def test_an_absent_claim_matches_nothing() -> None:
+    identity = Identity(id="main", provider="acme", pins={"sub": "robot", "team": "None"})
+    assert pins_match(identity, {"sub": "robot", "team": "None"})
+    assert not pins_match(identity, {"sub": "robot"})
+    assert not pins_match(identity, {"sub": "robot", "team": None})
+    assert not pins_match(identity, {})
+
+
+def test_identities_are_told_apart_by_disjoint_exact_values_of_one_claim() -> None:
+    def identity(**require: Requirement) -> Identity:
+        return Identity(id="x", provider="acme", pins={"sub": "robot"}, require=require)
+
+    assert told_apart(identity(ref="a"), identity(ref=Matcher(any_of=["b", "c"])))
+    assert told_apart(identity(n=1), identity(n=True))
+    assert not told_apart(identity(ref="a"), identity(ref=Matcher(any_of=["a", "b"])))
+    assert not told_apart(identity(ref="a"), identity(sha="b"))
+    assert not told_apart(identity(ref=Matcher(glob="a*")), identity(ref=Matcher(glob="b*")))
+
+
+# -- resolve -----------------------------------------------------------------------------------------------------------
+
+
+def unresolved(folder: Path, text: str = POLICY, /, **changes: JSON) -> Refused:
+    policies = load(folder, inspect_ai=text)
+    with pytest.raises(Refused) as refused:
+        resolve(policies, caller(policies, **changes))
+    return refused.value
+
+
+def test_a_caller_whose_pins_match_is_that_identity(tmp_path: Path) -> None:
+    found = party(load(tmp_path, inspect_ai=POLICY))
+    assert (found.policy.integration, found.identity.id) == ("inspect-ai", "main")
+
+
+def test_a_caller_with_the_only_pins_is_resolved_whatever_its_other_claims(tmp_path: Path) -> None:
+    """Its requirements are judged by `decide`, which can then say what failed."""
+    assert party(load(tmp_path, inspect_ai=POLICY), ref="refs/heads/other").identity.id == "main"
+
+
+@pytest.mark.parametrize(
+    "near_miss",
+    ["70", "07", "7\n", " 7", "7 ", "７", "7\u200b", "-7", "7.0", "", None, 7, True, 7.0, ["7"], {"7": "7"}],
+)
+@pytest.mark.parametrize("pin", ["repository_id", "repository_owner_id"])
+def test_an_id_that_is_not_the_pin_resolves_to_nobody(tmp_path: Path, pin: str, near_miss: JSON) -> None:
+    pinned = changed(POLICY, 'repository_owner_id: "6"', 'repository_owner_id: "7"')
+    claims = {"repository_id": "7", "repository_owner_id": "7", pin: near_miss}
+    assert unresolved(tmp_path, pinned, **claims).code is Code.INTEGRATION_UNKNOWN
+
+
+def test_github_s_names_and_subject_decide_nothing(tmp_path: Path) -> None:
+    policies = load(tmp_path, inspect_ai=POLICY)
+    taken_over = {"repository": "evil/evals", "repository_owner": "evil", "sub": "repo:evil@1/evals@2:ref:x"}
+    assert party(policies, **taken_over).identity.id == "main"
+    with pytest.raises(Refused):
+        party(policies, repository_id="8")
+
+
+def test_the_same_ids_at_another_provider_are_somebody_else(tmp_path: Path) -> None:
+    policies = load(tmp_path, inspect_ai=POLICY)
+    with pytest.raises(Refused) as refused:
+        resolve(policies, caller(policies, iss="https://gitlab.com", sub="s", project_id="7", namespace_id="6"))
+    assert refused.value.code is Code.INTEGRATION_UNKNOWN
+
+
+def test_an_unknown_caller_sees_its_own_allow_listed_claims_and_nothing_else(tmp_path: Path) -> None:
+    secretive = changed(
+        changed(POLICY, "evals@example.org", "tell-no-one"), "main\n    provider", "hidden\n    provider"
+    )
+    refusal = unresolved(tmp_path, secretive, repository_id="8", email="a@b.example", actor="mallory")
+    (fault,) = refusal.faults
+    assert fault.pointer == ""
+    assert fault.detail == refusal.detail == (
+        "The token is genuine, but no integration is registered for this identity. The token says: repository_id=8, "
+        "repository_owner_id=6, repository=org/evals, repository_owner=org."
+    )  # fmt: skip
+
+
+def test_an_unknown_caller_learns_the_same_whatever_the_policies_are(tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    near = unresolved(tmp_path / "one", changed(POLICY, 'owner_id: "6"', 'owner_id: "5"'))
+    far = unresolved(tmp_path / "two", changed(POLICY, 'repository_id: "7"', 'repository_id: "1234"'))
+    assert (near.code, near.detail, near.faults) == (far.code, far.detail, far.faults)
+
+
+def test_an_unknown_caller_s_odd_claims_are_not_shown(tmp_path: Path) -> None:
+    refusal = unresolved(tmp_path, repository_id=["7"], repository="r" * 600, repository_owner_id={"a": 1})
+    assert refusal.detail.endswith("The token says: repository_owner=org.")
+    nothing: dict[str, JSON] = dict.fromkeys(("repository_id", "repository_owner_id", *PROFILE.names))
+    assert unresolved(tmp_path, **nothing).detail.endswith("none of the ids that are matched.")
+
+
+SECOND = """\
+  - id: release
+    provider: github-actions
+    pins: {repository_id: "7", repository_owner_id: "6"}
+    require: {ref: "refs/heads/release"}
+grants:
+"""
+
+
+@pytest.mark.parametrize(("ref", "name"), [("refs/heads/main", "main"), ("refs/heads/release", "release")])
+def test_identities_with_the_same_pins_are_told_apart_by_their_requirements(
+    tmp_path: Path, ref: str, name: str
+) -> None:
+    assert party(load(tmp_path, inspect_ai=changed(POLICY, "grants:\n", SECOND)), ref=ref).identity.id == name
+
+
+@pytest.mark.parametrize("ref", ["refs/heads/other", "refs/heads/main\n", None, True])
+def test_a_caller_that_is_none_of_several_with_its_pins_is_unknown(tmp_path: Path, ref: JSON) -> None:
+    assert unresolved(tmp_path, changed(POLICY, "grants:\n", SECOND), ref=ref).code is Code.INTEGRATION_UNKNOWN
+
+
+def test_a_caller_that_is_two_identities_is_ambiguous(tmp_path: Path) -> None:
+    """The loader refuses such a pair, so it is put together here: the second lock on the same door."""
+    policies = load(tmp_path, inspect_ai=POLICY)
+    one = party(policies)
+    key = next(iter(policies.parties))
+    doubled = type(policies)(policies.providers, policies.policies, {key: (one, one)}, policies.digests)
+    with pytest.raises(Refused) as refused:
+        resolve(doubled, caller(policies))
+    assert refused.value.code is Code.INTEGRATION_AMBIGUOUS
+    assert refused.value.faults == ()
+
+
+def test_resolving_reads_only_the_claims_that_it_is_given(tmp_path: Path) -> None:
+    policies = load(tmp_path, inspect_ai=POLICY)
+    before = dict(GITHUB)
+    resolve(policies, caller(policies))
+    assert before == GITHUB

