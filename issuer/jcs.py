@@ -51,16 +51,26 @@ def _plain(value: JSON) -> JSON:
         return value
     if kind is float:
         return _plain_float(value)  # type: ignore[arg-type]
-    if isinstance(value, Mapping):
-        if not all(key.isascii() for key in value):
+    if kind is dict or isinstance(value, Mapping):
+        return _plain_members(value)  # type: ignore[arg-type]
+    if kind is list or kind is tuple:
+        return [_plain(item) for item in value]  # type: ignore[union-attr]
+    raise _OutOfRange  # text of an enumeration, bytes, a set: iterated, they would pass for lists
+
+
+def _plain_members(members: Mapping[str, JSON]) -> JSON:
+    try:
+        if not "".join(members).isascii():
             raise _OutOfRange
-        return {key: _plain(item) for key, item in value.items()}
-    return [_plain(item) for item in value]  # type: ignore[union-attr]
+    except TypeError:
+        raise _OutOfRange from None  # a key that is no text
+    # Most members are text, which is plain as it is: not calling for them halves the walk.
+    return {name: item if type(item) is str else _plain(item) for name, item in members.items()}
 
 
 def _plain_float(value: float) -> int | float:
-    if value.is_integer() and abs(value) <= MAX_EXACT_INTEGER:
-        return int(value)
+    if value.is_integer():  # msgspec would write 2^53 as 9007199254740992.0
+        return _plain(int(value))  # type: ignore[return-value]
     if 1e-5 <= abs(value) < 1e16:
         return value
     raise _OutOfRange

@@ -138,7 +138,7 @@ def parse_key_set(raw: bytes) -> KeySet:
     Unusable keys are passed over: private or symmetric, for encryption, weak, off their curve, of low order, without a
     kid; of two keys with one kid, both. Raises InputError where the set itself is malformed.
     """
-    value = loads(raw, max_bytes=MAX_KEY_SET_BYTES, max_depth=8, number=float)
+    value = loads(raw, max_bytes=MAX_KEY_SET_BYTES, max_depth=8, number=_any_number)
     members = value.get("keys") if isinstance(value, dict) else None
     if not isinstance(members, list):
         raise _malformed("not a JWK set: no `keys` array")
@@ -150,6 +150,13 @@ def parse_key_set(raw: bytes) -> KeySet:
     return KeySet(keys, len(members) - len(keys))
 
 
+def _any_number(text: str) -> float:
+    """Read a number beside the keys, where its size does no harm; NaN and Infinity are no JSON."""
+    if not text[-1].isdigit():
+        raise ValueError("no JSON number")
+    return float(text)
+
+
 def parse_key(jwk: JSON) -> Key | None:
     """Read one JWK (RFC 7517, 7518 section 6, 8037), or return None where it must not be used to verify."""
     if not isinstance(jwk, Mapping) or not _may_verify(jwk):
@@ -159,7 +166,7 @@ def parse_key(jwk: JSON) -> Key | None:
     except (ValueError, KeyError, InputError):
         return None
     if (named := jwk.get("alg")) is not None:
-        algorithms &= EDDSA_NAMES if named in EDDSA_NAMES else {named}
+        algorithms &= EDDSA_NAMES if str(named) in EDDSA_NAMES else {str(named)}  # text, where it may be a list
     return Key(str(jwk["kid"]), algorithms, public) if algorithms else None
 
 

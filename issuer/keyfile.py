@@ -17,6 +17,7 @@ from issuer.errors import Code, SetupError
 from issuer.jose import is_good_point
 
 _MAX_BYTES = 16 * 1024
+_MAX_PASSPHRASE = 1023  # OpenSSL's bound
 
 
 def generate() -> ed25519.Ed25519PrivateKey:
@@ -25,9 +26,14 @@ def generate() -> ed25519.Ed25519PrivateKey:
 
 
 def write(path: Path, key: ed25519.Ed25519PrivateKey, passphrase: bytes | None = None) -> None:
-    """Write a new file with mode 0600, encrypted where a passphrase is given. Never replaces one: FileExistsError."""
+    """Write a new file with mode 0600, encrypted where a passphrase is given. Never replaces one: FileExistsError.
+
+    Raises SetupError(`key.unusable`) for a passphrase that does not encrypt: an empty one, or over 1023 bytes.
+    """
     encryption: serialization.KeySerializationEncryption = serialization.NoEncryption()
-    if passphrase:
+    if passphrase is not None:
+        if not 1 <= len(passphrase) <= _MAX_PASSPHRASE:
+            raise SetupError(Code.KEY_UNUSABLE, f"a passphrase has 1 to {_MAX_PASSPHRASE} bytes; give another one")
         encryption = serialization.BestAvailableEncryption(passphrase)
     pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
@@ -45,6 +51,8 @@ def read(path: Path, passphrase: bytes | None = None) -> ed25519.Ed25519PrivateK
     anything but one good Ed25519 key that the passphrase opens.
     """
     pem = _read_private(path)
+    if pem.count(b"-----BEGIN ") > 1:  # a reader takes the first of them and says nothing
+        raise SetupError(Code.KEY_UNUSABLE, f"{path} holds more than one key; keep one in each file")
     try:
         key = serialization.load_pem_private_key(pem, passphrase)
     except TypeError:
@@ -67,10 +75,11 @@ def _read_private(path: Path) -> bytes:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
         raise SetupError(Code.KEY_UNSAFE, f"{path} cannot be opened: {error.strerror}") from None
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode):
+        os.close(descriptor)  # before fdopen, which raises for a folder
+        raise SetupError(Code.KEY_UNSAFE, f"{path} is not a plain file")
     with os.fdopen(descriptor, "rb") as file:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
-            raise SetupError(Code.KEY_UNSAFE, f"{path} is not a plain file")
         if found.st_mode & 0o077:
             mode = stat.S_IMODE(found.st_mode)
             raise SetupError(Code.KEY_UNSAFE, f"{path} has mode {mode:04o}: others may read it. Run `chmod 600 {path}`")

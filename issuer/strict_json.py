@@ -12,6 +12,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from typing import TypeAlias, TypeVar
 
 import msgspec
@@ -93,22 +94,37 @@ def pointer_to(parent: str, name: str | int) -> str:
     return f"{parent}/{str(name).replace('~', '~0').replace('/', '~1')}"
 
 
-def _walk(value: object, pointer: str, depth: int, max_depth: int) -> None:
+Path: TypeAlias = "tuple[Path, str | int] | None"
+
+
+def pointer_along(path: Path) -> str:
+    """Return the JSON pointer of a path, which is a chain from the leaf up.
+
+    Walks carry a path and make the pointer where they fail: one pointer per value is quadratic under a long name.
+    """
+    names: list[str | int] = []
+    while path is not None:
+        path, name = path
+        names.append(name)
+    return "".join(pointer_to("", name) for name in reversed(names))
+
+
+def _walk(value: object, path: Path, depth: int, max_depth: int) -> None:
     """Raise for the first thing in the tree that breaks a rule, in document order."""
     if isinstance(value, _Broken):
-        raise InputError(value.code, value.detail, Place(""), pointer)
+        raise InputError(value.code, value.detail, Place(""), pointer_along(path))
     if isinstance(value, str):
         if "\x00" in value:
-            raise InputError(Code.FILE_ENCODING, "a NUL character", Place(""), pointer)
+            raise InputError(Code.FILE_ENCODING, "a NUL character", Place(""), pointer_along(path))
         if not value.isascii() and _SURROGATE.search(value):
-            raise InputError(Code.FILE_ENCODING, "half of a surrogate pair", Place(""), pointer)
+            raise InputError(Code.FILE_ENCODING, "half of a surrogate pair", Place(""), pointer_along(path))
     elif isinstance(value, list | dict):
         if depth >= max_depth:
-            raise InputError(Code.FILE_TOO_LARGE, f"nested deeper than {max_depth}", Place(""), pointer)
+            raise InputError(Code.FILE_TOO_LARGE, f"nested deeper than {max_depth}", Place(""), pointer_along(path))
         for name, item in value.items() if isinstance(value, dict) else enumerate(value):
             if isinstance(name, str):
-                _walk(name, pointer, depth, max_depth)
-            _walk(item, pointer_to(pointer, name), depth + 1, max_depth)
+                _walk(name, path, depth, max_depth)
+            _walk(item, (path, name), depth + 1, max_depth)
 
 
 def loads(
@@ -116,8 +132,9 @@ def loads(
 ) -> JSON:
     """Read one JSON document of at most `max_bytes`, whose arrays and objects nest at most `max_depth` deep.
 
-    `number` reads each number's text and raises ValueError for one that it refuses. Raises InputError with a `file.*`
-    code, and a pointer or a line and column, never anything else; `name` is what the document is called in it.
+    `number` reads each number's text, `NaN` and `Infinity` among them, and raises ValueError for one that it refuses:
+    by default everything that a double does not carry exactly. Raises InputError with a `file.*` code, and a
+    pointer or a line and column, never anything else; `name` is what the document is called in it.
     """
     if len(raw) > max_bytes:
         raise InputError(Code.FILE_TOO_LARGE, f"larger than {max_bytes} bytes", Place(name))
@@ -141,14 +158,17 @@ def loads(
     # Fewer brackets than the allowed depth cannot nest deeper than it; most documents are not walked at all.
     if reading.broken or text.count("{") + text.count("[") > max_depth or _SUSPECT_ESCAPE.search(text):
         try:
-            _walk(value, "", 0, max_depth)
+            _walk(value, None, 0, max_depth)
         except InputError as error:
             raise InputError(error.code, error.detail, Place(name), error.pointer) from None
     return value
 
 
-_PATH_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]")
-_UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
+_PATH_STEP = re.compile(r"\.([^.\[\]]+)|\[([0-9]{1,9}|\.\.\.)\]")
+# A message may quote what was sent, and so may what looks like its path: neither is believed to be anything but text.
+_MESSAGE = re.compile(
+    r"(?P<message>Object contains unknown field `(?P<unknown>.*?)`|.*?)(?: - at `\$(?P<path>[^`]*)`)?", re.DOTALL
+)
 
 
 def convert(value: JSON, kind: type[T], name: str = "") -> T:
@@ -159,10 +179,11 @@ def convert(value: JSON, kind: type[T], name: str = "") -> T:
     try:
         return msgspec.convert(value, kind, strict=True)
     except msgspec.ValidationError as error:
-        message, _, path = str(error).partition(" - at `$")
-        pointer = _pointer_of(value, path.rstrip("`"), str(error), kind)
-        if unknown := _UNKNOWN_FIELD.match(message):
-            pointer, message = pointer_to(pointer, unknown[1]), "this member is not known here"
+        said = _MESSAGE.fullmatch(str(error))
+        message, unknown, path = said.groups() if said else (str(error), None, None)
+        pointer = _pointer_of(value, path or "", str(error), kind)
+        if unknown is not None:
+            pointer, message = pointer_to(pointer, unknown), "this member is not known here"
         raise InputError(Code.FILE_SCHEMA, _spoken(message), Place(name), pointer) from None
 
 
@@ -175,8 +196,9 @@ def _pointer_of(root: JSON, path: str, message: str, kind: type) -> str:
         if step_name is not None and isinstance(value, Mapping):
             key: str | int | None = step_name
         elif index == "..." and isinstance(value, Mapping):
-            key = next((k for k in value if _fails_alike(rebuild({k: value[k]}), kind, message)), None)
-        elif index is not None and index.isdigit():
+            some = islice(value, 1000)  # each try is a conversion
+            key = next((k for k in some if _fails_alike(rebuild({k: value[k]}), kind, message)), None)
+        elif index not in {None, "..."} and isinstance(value, list) and int(index) < len(value):
             key = int(index)
         else:
             key = None

@@ -23,6 +23,8 @@ T = TypeVar("T")
 MAX_BYTES = 1024 * 1024
 MAX_DEPTH = 16
 MAX_NODES = 200_000
+MAX_KEY = 1024  # what YAML itself allows a key without a question mark (YAML 1.2.2, 7.4)
+MAX_POINTERS = 32 * 1024 * 1024  # characters of all places together: a value under long keys has a long pointer
 
 # What all four readers see as the same decimal number; exponents need a point and a sign for PyYAML (YAML 1.1).
 _NUMBER = re.compile(r"[-+]?(?:0|[1-9][0-9]*|[0-9]+\.[0-9]*(?:[eE][-+][0-9]+)?)|\.[0-9]+(?:[eE][-+][0-9]+)?")
@@ -36,8 +38,8 @@ _WORDS = re.compile(r"(?:yes|no|on|off|true|false|null)", re.IGNORECASE)
 _CONSTANTS = {"true": True, "false": False, "null": None}
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _TIMESTAMP = re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:[Tt \t].*)?")
-# Line breaks to YAML 1.1 readers only, a byte order mark in the middle, and control characters.
-_DISPUTED = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ufeff]")
+# Line breaks to some readers only (a lone CR is none to npm's yaml), a byte order mark, control and non-characters.
+_DISPUTED = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]|\r(?!\n)")
 
 
 class Document(Struct, frozen=True):
@@ -94,7 +96,8 @@ def _decode(raw: bytes, name: str) -> str:
     if found := _DISPUTED.search(text):
         before = text[: found.start()]
         place = Place(name, before.count("\n") + 1, found.start() - before.rfind("\n"))
-        what = "a byte order mark" if found[0] == "\ufeff" else f"the character U+{ord(found[0]):04X}"
+        names = {"\ufeff": "a byte order mark", "\r": "a carriage return without a line feed"}
+        what = names.get(found[0], f"the character U+{ord(found[0]):04X}")
         raise InputError(Code.FILE_ENCODING, f"{what}: leave it out or escape it in double quotes", place)
     return text
 
@@ -106,6 +109,7 @@ class _Reader:
         self.places: dict[str, Place] = {}
         self._name = name
         self._bare_dates = bare_dates
+        self._pointers = 0
         self._events: Iterator[yaml.Event] = iter(())
 
     def read(self, text: str) -> JSON:
@@ -139,6 +143,9 @@ class _Reader:
             raise self._refuse(event, Code.FILE_FEATURE, "an explicit tag (!tag): leave it out", pointer)
         if len(self.places) >= MAX_NODES:
             raise self._refuse(event, Code.FILE_TOO_LARGE, f"more than {MAX_NODES} values", pointer)
+        self._pointers += len(pointer)
+        if self._pointers > MAX_POINTERS:
+            raise self._refuse(event, Code.FILE_TOO_LARGE, "keys too long for so many values below them")
         self.places[pointer] = self._place(event)
         if isinstance(event, yaml.ScalarEvent):
             return self._scalar(event, pointer)
@@ -168,16 +175,18 @@ class _Reader:
             raise self._refuse(event, Code.FILE_FEATURE, "a key with an anchor or a tag", pointer)
         if not event.style and event.value == "<<":
             raise self._refuse(event, Code.FILE_FEATURE, "a merge key (<<): write the members out", pointer)
-        key = self._scalar(event, pointer)
+        if len(event.value) > MAX_KEY:
+            raise self._refuse(event, Code.FILE_TOO_LARGE, f"a key longer than {MAX_KEY} characters", pointer)
+        key = self._scalar(event, pointer, bare_date=False)
         if not isinstance(key, str):
             raise self._refuse(event, Code.FILE_SCALAR, "a key must be text: put it in double quotes", pointer)
         return key
 
-    def _scalar(self, event: yaml.ScalarEvent, pointer: str) -> JSON:
+    def _scalar(self, event: yaml.ScalarEvent, pointer: str, *, bare_date: bool = True) -> JSON:
         text: str = event.value
         if "\x00" in text:  # libyaml refuses the escapes of lone surrogates, not that of NUL
             raise self._refuse(event, Code.FILE_ENCODING, "a NUL character", pointer)
-        if event.style or (_DATE.fullmatch(text) and self._bare_dates(pointer)):
+        if event.style or (bare_date and _DATE.fullmatch(text) and self._bare_dates(pointer)):
             return text
         try:
             return resolve_plain(text)
@@ -235,6 +244,8 @@ _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 
 def quoted(text: str) -> str:
     """Write text as a double-quoted scalar on one line that every reader reads alike."""
+    if text.isprintable() and '"' not in text and "\\" not in text:
+        return f'"{text}"'
     return '"' + "".join(_ESCAPES.get(char) or _escape(char) for char in text) + '"'
 
 

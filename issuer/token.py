@@ -24,7 +24,7 @@ VERSION = 1
 MAX_TIME = 2**33
 MAX_TTL_S = 86_400
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
-_JTI = re.compile(r"[A-Za-z0-9_-]{22}")
+_JTI = re.compile(r"[A-Za-z0-9_-]{21}[AQgw]")  # 16 bytes in their one canonical spelling
 
 
 class Template(Struct, frozen=True):

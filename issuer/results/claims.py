@@ -6,6 +6,7 @@ refused with its place, never trimmed, rounded or lowercased.
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from issuer import jcs
 from issuer.errors import Code, Fault, InputError, Refused
-from issuer.strict_json import JSON, convert
+from issuer.strict_json import JSON, MAX_EXACT_INTEGER, convert
 
 REVISION = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 IDENTIFIER = re.compile(r"[\x21-\x7e]{1,128}")
@@ -32,7 +33,7 @@ class Metric(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
     value: float
     slice: str | UnsetType = UNSET
     value_type: Literal["float", "int", "percentage", "rank"] | UnsetType = UNSET
-    sample_size: Annotated[int, Meta(ge=1)] | UnsetType = UNSET
+    sample_size: Annotated[int, Meta(ge=1, le=MAX_EXACT_INTEGER)] | UnsetType = UNSET
 
     @property
     def pair(self) -> tuple[bytes, bytes]:
@@ -74,7 +75,7 @@ def read_claims(value: JSON, pointer: str = "") -> RunClaims:
     """Read run claims from JSON that a strict reader returned, and put the metrics in canonical order.
 
     Raises Refused with every fault, pointers below `pointer`: `claims.invalid`, `claims.revision`,
-    `claims.duplicate_metric`.
+    `claims.number`, `claims.duplicate_metric`.
     """
     try:
         claims = convert(value, RunClaims)
@@ -125,6 +126,8 @@ def _metric_faults(metric: Metric, place: str) -> Iterator[Fault]:
         yield Fault(Code.CLAIMS_INVALID, f"{place}/metric_id", "must be 1 to 128 printable ASCII without space")
     if metric.slice is not UNSET and not IDENTIFIER.fullmatch(metric.slice):
         yield Fault(Code.CLAIMS_INVALID, f"{place}/slice", "must be 1 to 128 printable ASCII without space, or absent")
+    if not math.isfinite(metric.value) or (metric.value.is_integer() and abs(metric.value) > MAX_EXACT_INTEGER):
+        yield Fault(Code.CLAIMS_NUMBER, f"{place}/value", "must be finite, and at most 2^53 - 1 where it is whole")
     if metric.value_type in {"int", "rank"} and not metric.value.is_integer():
         yield Fault(
             Code.CLAIMS_INVALID, f"{place}/value", f"must be a whole number: its value_type is {metric.value_type}"

@@ -17,20 +17,24 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from issuer import jcs, strict_yaml
 from issuer.errors import Code, Fault, InputError, Place, Refused
 from issuer.results.claims import RunClaims
-from issuer.strict_json import JSON, convert, pointer_to
+from issuer.strict_json import JSON, Path, convert, pointer_along
 
 TOKEN_MEMBERS = ("verify_token", "verifyToken")
 MAX_ENTRIES = 1000
+MAX_NAME = 1000  # YAML readers take no longer key than 1024 characters
+MAX_WRITTEN = 512 * 1024  # half of what a result file may have
 
 _MEMBER_ORDER = (
     "dataset", "model_revision", "framework", "metrics", "date", "source", "notes", "run", "artifacts",
     "runtime_context", "benchmark_subset", "normalization", "verify_token",
 )  # fmt: skip
 _PART_ORDER = ("id", "task_id", "revision", "name", "version", "command", "metric_id", "value", "slice")
+_RANK = {name: index for index, name in enumerate((*_MEMBER_ORDER, *_PART_ORDER))}
 _DATE = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:T[0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,9})?)?(?:Z|[+-][0-9]{2}:[0-9]{2})?)?"
 )
-_FREE_FORM = {"run", "artifacts", "runtime_context", "normalization"}
+# RFC 3986's characters and no others: urlsplit drops line breaks, and browsers take a backslash for a slash.
+_URL = re.compile(r"[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]+")
 
 
 class Source(Struct, frozen=True, forbid_unknown_fields=True):
@@ -62,6 +66,8 @@ def read_details(value: JSON, pointer: str = "") -> dict[str, JSON]:
     """
     try:
         plain = drop_nulls(value)
+        if plain is None and isinstance(value, Mapping):
+            plain = {}  # every member was null, so absent
         details = convert(plain, Details)
     except InputError as error:
         raise Refused.of([Fault(Code.DETAILS_INVALID, pointer + error.pointer, error.detail)]) from None
@@ -71,6 +77,8 @@ def read_details(value: JSON, pointer: str = "") -> dict[str, JSON]:
     if details.source is not UNSET and not _is_public_url(details.source.url):
         rule = "must be an absolute http or https URL without credentials"
         faults.append(Fault(Code.DETAILS_INVALID, f"{pointer}/source/url", rule))
+    if rule := _unreadable(plain):
+        faults.append(Fault(Code.DETAILS_INVALID, pointer, rule))
     if faults:
         raise Refused.of(faults)
     return dict(plain)  # type: ignore[arg-type]
@@ -86,33 +94,48 @@ def _is_date(text: str) -> bool:
 def _is_public_url(url: str) -> bool:
     try:
         parts = urlsplit(url)
-        return parts.scheme in {"http", "https"} and bool(parts.hostname) and "@" not in parts.netloc and url.isascii()
+        port_is_number = parts.port is None or parts.port >= 0  # the property raises where it is none
     except ValueError:
         return False
+    web = parts.scheme in {"http", "https"} and bool(parts.hostname) and port_is_number
+    return web and "@" not in parts.netloc and _URL.fullmatch(url) is not None
 
 
-def drop_nulls(value: JSON, pointer: str = "", *, in_array: bool = False) -> JSON:
+def _unreadable(details: JSON) -> str:
+    """Return why the details could be signed, but an entry with them not be read from a file; or ""."""
+    if len("\n".join(_lines(details, "  ")).encode()) > MAX_WRITTEN:
+        return f"longer than {MAX_WRITTEN} bytes when written into a file; put large evidence behind a URL"
+    return "" if _keys_fit(details) else f"a name longer than {MAX_NAME} characters when written into a file"
+
+
+def _keys_fit(value: JSON) -> bool:
+    if isinstance(value, Mapping):
+        return all(len(strict_yaml.quoted(name)) <= MAX_NAME and _keys_fit(item) for name, item in value.items())
+    return not isinstance(value, list) or all(map(_keys_fit, value))
+
+
+def drop_nulls(value: JSON, path: Path = None, *, in_array: bool = False) -> JSON:
     """Drop nulls from maps, bottom-up, and a map left empty by that with them; a map that was `{}` stays.
 
     Raises InputError(`file.rule`) for a null in an array, and for a map in an array that would become empty.
     """
     if isinstance(value, Mapping):
-        kept = {name: drop_nulls(item, pointer_to(pointer, name)) for name, item in value.items()}
+        kept = {name: drop_nulls(item, (path, name)) for name, item in value.items()}
         kept = {name: item for name, item in kept.items() if item is not None}
         if value and not kept:
             if in_array:
-                _refuse_nothing(pointer, "a map of nulls in a list")
+                _refuse_nothing(path, "a map of nulls in a list")
             return None
         return kept
     if isinstance(value, list | tuple):
-        return [drop_nulls(item, pointer_to(pointer, index), in_array=True) for index, item in enumerate(value)]
+        return [drop_nulls(item, (path, index), in_array=True) for index, item in enumerate(value)]
     if value is None and in_array:
-        _refuse_nothing(pointer, "a null in a list")
+        _refuse_nothing(path, "a null in a list")
     return value
 
 
-def _refuse_nothing(pointer: str, what: str) -> NoReturn:
-    raise InputError(Code.FILE_RULE, f"{what} has no canonical form: leave it out", Place(""), pointer)
+def _refuse_nothing(path: Path, what: str) -> NoReturn:
+    raise InputError(Code.FILE_RULE, f"{what} has no canonical form: leave it out", Place(""), pointer_along(path))
 
 
 def target_entry(claims: RunClaims, details: Mapping[str, JSON]) -> dict[str, JSON]:
@@ -181,21 +204,22 @@ def _item_lines(value: JSON, indent: str) -> list[str]:
 
 
 def _lines(value: JSON, indent: str) -> list[str]:
-    if isinstance(value, Mapping) and value:
+    if isinstance(value, dict) and value:
         return [line for name in _ordered(value) for line in _member_lines(name, value[name], indent)]
     if isinstance(value, list | tuple) and value:
         return [line for item in value for line in _item_lines(item, indent)]
     return [indent + _flow(value)]
 
 
+# Words that some reader takes for something else than text are quoted, as keys, too.
+_PLAIN_KEY = re.compile(r"(?!(?:y|n|yes|no|on|off|true|false|null)\Z)[a-z][a-z0-9]*(?:_[a-z0-9]+)*")
+
+
 def _member_lines(name: str, value: JSON, indent: str) -> list[str]:
-    key = name if re.fullmatch(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)*", name) and name not in _YAML_WORDS else strict_yaml.quoted(name)
-    if isinstance(value, Mapping | list | tuple) and value:
+    key = name if _PLAIN_KEY.fullmatch(name) else strict_yaml.quoted(name)
+    if isinstance(value, dict | list | tuple) and value:
         return [f"{indent}{key}:", *_lines(value, indent + "  ")]
     return [f"{indent}{key}: {_flow(value)}"]
-
-
-_YAML_WORDS = {"yes", "no", "on", "off", "true", "false", "null", "y", "n"}
 
 
 def _flow(value: JSON) -> str:
@@ -212,8 +236,7 @@ def _flow(value: JSON) -> str:
 
 def _ordered(members: Mapping[str, JSON]) -> list[str]:
     """Order members as the contract's example does; unknown ones follow, by name."""
-    rank = {name: index for index, name in enumerate((*_MEMBER_ORDER, *_PART_ORDER))}
-    return sorted(members, key=lambda name: (rank.get(name, len(rank)), name))
+    return sorted(members, key=lambda name: (_RANK.get(name, len(_RANK)), name))
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------
