@@ -6,6 +6,7 @@ import os
 import resource
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -147,3 +148,43 @@ def test_sigterm_finishes_what_is_in_flight(tmp_path: Path, provider: LocalProvi
         assert live.post(live.token()).status_code == 201
         live.process.terminate()
         assert live.process.wait(25) == 0
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("round_number", range(5))
+def test_a_kill_under_load_loses_no_token_and_gives_no_second_one(
+    tmp_path: Path, provider: LocalProvider, round_number: int
+) -> None:
+    with EmbeddedValkey() as store:
+        with running(tmp_path, provider, redis_url=store) as first:
+            identities, port = [first.token() for _ in range(200)], first.settings.port
+            before = [first.post(identity, numbered(index)).content for index, identity in enumerate(identities[:50])]
+            with ThreadPoolExecutor(16) as pool:
+                under_way = [
+                    pool.submit(first.post, identity, numbered(index)) for index, identity in enumerate(identities)
+                ]
+                time.sleep(0.02 * (round_number + 1))
+                first.kill()
+                for answer in under_way:
+                    answer.exception()
+        with running(tmp_path, provider, redis_url=store, port=port) as second, ThreadPoolExecutor(16) as pool:
+            answers = list(pool.map(lambda pair: second.post(pair[1], numbered(pair[0])), enumerate(identities)))
+            assert {answer.status_code for answer in answers} <= {200, 201}
+            assert [answer.content for answer in answers[:50]] == before
+            others = list(pool.map(lambda identity: second.post(identity, numbered(999)), identities))
+            assert {answer.json()["code"] for answer in others} == {"identity.replayed"}
+
+
+@pytest.mark.long
+def test_a_thousand_identities_used_by_32_at_once_give_a_thousand_tokens(
+    tmp_path: Path, provider: LocalProvider
+) -> None:
+    with running(tmp_path, provider) as live, ThreadPoolExecutor(32) as pool:
+        issued = 0
+        for _ in range(1000):
+            identity = live.token()
+            answers = pool.map(
+                lambda number, identity=identity: live.post(identity, numbered(number)).status_code, range(32)
+            )
+            issued += sorted(answers).count(201)
+        assert issued == 1000
