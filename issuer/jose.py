@@ -1,7 +1,7 @@
 """Compact JWS, keys and key sets (RFC 7515, 7517, 7518, 7638, 8037, 8725). Pure; the only file that imports jwt.
 
 PyJWT's algorithm objects do the signature arithmetic, and nothing else of PyJWT is used: it accepts duplicate members,
-padded signatures, weak RSA keys and low-order Ed25519 points (security.md). `parse_compact` is the only reader of
+padded signatures, weak RSA keys and low-order Ed25519 points (SECURITY.md). `parse_compact` is the only reader of
 tokens, `parse_key_set` the only judge of keys.
 """
 

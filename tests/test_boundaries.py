@@ -1,4 +1,4 @@
-"""Who may import whom (architecture.md), in two ways: what a fresh interpreter loads, and what the source says.
+"""Who may import whom (issuer/README.md), in two ways: what a fresh interpreter loads, and what the source says.
 
 A module that this file does not know belongs to no room: add it to its room, or draw the room.
 """

@@ -1,4 +1,4 @@
-"""Secrets that were left in a command (security.md, bodies). Pure.
+"""Secrets that were left in a command (contract section 2). Pure.
 
 A heuristic of two rules, precise rather than complete: known token shapes with their length, and long values under a
 name that ends in token, key, secret or password. Says which rule, never the text that it found.

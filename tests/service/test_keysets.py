@@ -1,4 +1,4 @@
-"""The key-set cache against a real provider over HTTP: every bound of security.md, on a clock that the test moves."""
+"""The key-set cache against a real provider over HTTP: every bound of SECURITY.md, on a clock that the test moves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Identity tokens, from the first byte to the Caller: the attacks of security.md J1 to J14 at the level of one call.
+"""Identity tokens, from the first byte to the Caller: the attacks of SECURITY.md J1 to J14 at the level of one call.
 
 The provider is real, its keys are real, and it will sign anything. Each refusal before the key look-up is also one
 without a connection.

@@ -1,4 +1,4 @@
-"""One fetch of a provider's key set, from a host that may be slow, broken or hostile (security.md, key sets).
+"""One fetch of a provider's key set, from a host that may be slow, broken or hostile (SECURITY.md).
 
 Knows where a connection may go, how long and how large an answer may be, and what a discovery document must say. The
 checked address is the one that is connected to. Nothing here follows a URL that a token names, or a redirect.
