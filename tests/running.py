@@ -119,7 +119,7 @@ def running(
     settings = msgspec.structs.replace(settings_for(folder, port or free_port()), **changes)
     process = start(settings, folder, command)
     try:
-        with httpx.Client(base_url=settings.url, timeout=15) as http:
+        with httpx.Client(base_url=f"http://{settings.host}:{settings.port}", timeout=15) as http:
             _wait(http, process, folder)
             yield Running(folder, settings, provider, process, http)
     finally:

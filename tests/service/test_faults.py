@@ -45,6 +45,22 @@ def test_killed_between_admission_and_signature_a_retry_gives_the_token_that_wou
             assert alive.post(identity, numbered(1)).json()["code"] == "identity.replayed"
 
 
+def test_j14_a_replay_on_another_instance_is_refused(tmp_path: Path, provider: LocalProvider) -> None:
+    with (
+        EmbeddedValkey() as store,
+        running(tmp_path, provider, redis_url=store) as one,
+        running(tmp_path, provider, redis_url=store, url=one.url) as other,
+    ):
+        identity = one.token()
+        issued = one.post(identity)
+        assert other.post(identity).content == issued.content, "the same request is the same token everywhere"
+        assert other.post(identity, numbered(1)).json()["code"] == "identity.replayed"
+        shared = one.token()
+        with ThreadPoolExecutor(32) as pool:
+            answers = pool.map(lambda n: (one, other)[n % 2].post(shared, numbered(n)).status_code, range(32))
+            assert sorted(answers) == [201] + [409] * 31
+
+
 def test_a_store_that_lost_its_memory_yields_no_second_token(tmp_path: Path, provider: LocalProvider) -> None:
     with EmbeddedValkey() as store, running(tmp_path, provider, redis_url=store) as live:
         identity = live.token()
