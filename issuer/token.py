@@ -15,7 +15,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from issuer import jcs, jose
-from issuer.errors import Code, InputError, Place, Refused
+from issuer.errors import Code, InputError, Place, Refused, Undecided
 from issuer.results.claims import RunClaims, read_claims
 from issuer.results.entry import Submission
 from issuer.strict_json import JSON, convert, loads
@@ -70,8 +70,11 @@ def draft(
 
 
 def template_from(raw: bytes) -> Template:
-    """Read a template that the admission kept. Raises msgspec.DecodeError where the store holds something else."""
-    return msgspec.json.decode(raw, type=Template)
+    """Read a template that the admission kept. Raises Undecided(`dependency.state`) where the store holds no such."""
+    try:
+        return msgspec.json.decode(raw, type=Template)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        raise Undecided(Code.DEPENDENCY_STATE) from None
 
 
 def compose(template: Template, submissions: tuple[Submission, ...], *, batch: bool) -> tuple[Unsigned, ...]:
