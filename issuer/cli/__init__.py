@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import importlib
 import sys
+from typing import NoReturn
 
 import rich_click as click
 
 from issuer import __version__
-from issuer.errors import InputError, IssuerError, Refused, SetupError
+from issuer.errors import Code, InputError, IssuerError, Refused, SetupError
 
 _COMMANDS = {
     "demo": ("issuer.cli.demo", "demo", "Show the whole line on a real evaluation run."),
     "dev": ("issuer.cli.serve", "dev", "Run a throw-away issuer with a local identity provider."),
     "keys": ("issuer.cli.keys", "keys", "Make and list signing keys."),
+    "results": ("issuer.cli.results", "results", "Make result files of finished runs."),
     "serve": ("issuer.cli.serve", "serve", "Run the service."),
     "token": ("issuer.cli.token", "token", "Ask an issuer for verify tokens."),
     "verify": ("issuer.cli.verify", "verify", "Check a result file as a relying party."),
@@ -38,7 +40,13 @@ class _Lazy(click.RichGroup):
         module, name, text = _COMMANDS[cmd_name]
         if ctx.invoked_subcommand is None and not ctx.resilient_parsing and "--help" in sys.argv[1:2]:
             return click.RichCommand(name=cmd_name, help=text)  # the overview needs one line of each, not its imports
-        command: click.Command = getattr(importlib.import_module(module), name)
+        try:
+            command: click.Command = getattr(importlib.import_module(module), name)
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] == "issuer":
+                raise
+            detail = f"`issuer {cmd_name}` needs {error.name}. Run `pip install 'eval-token-issuer[server,embedded]'`."
+            raise SetupError(Code.SETTINGS_INVALID, detail) from None
         return command
 
 
@@ -53,8 +61,19 @@ def main() -> None:
     try:
         cli(prog_name="issuer")
     except IssuerError as error:
-        click.echo(f"issuer: {said(error)}", err=True)
-        sys.exit(exit_code(error))
+        _end(error)
+    except OSError as error:  # a folder that cannot be written, a disk that is full
+        _end(SetupError(Code.SETTINGS_INVALID, f"{error.filename or 'this machine'}: {error.strerror or error}"))
+
+
+def _end(error: IssuerError) -> NoReturn:
+    click.echo(f"issuer: {said(error)}", err=True)
+    sys.exit(exit_code(error))
+
+
+def printable(text: str) -> str:
+    """Escape what a terminal would obey: a hostile file must not draw its own "verified"."""
+    return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)
 
 
 def said(error: IssuerError) -> str:
@@ -64,7 +83,7 @@ def said(error: IssuerError) -> str:
         lines += [f"  {fault.pointer or '/'}: {fault.detail}" for fault in error.faults if fault.detail != error.detail]
     if error.code.meaning.remedy not in error.detail:
         lines.append(f"  {error.code.meaning.remedy}")
-    return "\n".join(lines)
+    return "\n".join(printable(line) for line in "\n".join(lines).split("\n"))
 
 
 def exit_code(error: IssuerError) -> int:

@@ -20,7 +20,7 @@ _passphrase = click.option("--passphrase-file", type=click.Path(path_type=Path, 
 
 
 def _read(path: Path | None) -> bytes | None:
-    return path.read_bytes().rstrip(b"\r\n") if path else None
+    return path.read_bytes().rstrip(b"\r\n") if path else None  # OSError: `main` says it
 
 
 @keys.command("generate")

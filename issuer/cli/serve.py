@@ -19,7 +19,9 @@ def serve(config: Path | None) -> None:
 
 
 @click.command()
-@click.option("--port", default=0, show_default="a free one", help="The port to listen on.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=0, show_default="a free one", help="The port to listen on."
+)
 def dev(port: int) -> None:
     """Run a throw-away issuer: embedded Valkey, fresh key, sample policies, local identity provider. Ctrl-C ends it."""
     with sandbox(port) as box:

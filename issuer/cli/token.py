@@ -10,10 +10,11 @@ import msgspec
 import rich_click as click
 
 from issuer.adapters import Supplied, inspect_ai
+from issuer.cli import printable
 from issuer.client.files import append_entry
-from issuer.client.http import check_url, request_tokens, unreadable
+from issuer.client.http import Answer, check_url, request_tokens, unreadable
 from issuer.client.identity import identity_token
-from issuer.errors import Code, InputError, Place
+from issuer.errors import Code, InputError, Place, Undecided
 from issuer.strict_json import JSON, loads
 
 _MAX_CLAIMS = 64 * 1024
@@ -73,18 +74,34 @@ def request(
     named = {"integration": integration, "audience": audience}
     body |= {name: value for name, value in named.items() if value}
     answer = request_tokens(url, identity_token(url, id_token_file), body)
-    issued: dict[str, Any] = msgspec.json.decode(answer.body)
+    issued = _issued(answer)
     if out is not None:
-        append_entry(out, issued["entry"])
-    for warning in issued["warnings"]:
-        click.echo(f"warning: {warning}", err=True)
+        append_entry(out, issued.entry)
+    for warning in issued.warnings:
+        click.echo(f"warning: {printable(warning)}", err=True)
     if as_json:
         click.echo(answer.body)
     elif out is None:
-        click.echo(issued["entry"], nl=False)
+        click.echo(issued.entry, nl=False)
     else:
         repeated = " (a repeat: the same token as before)" if answer.status == 200 else ""
-        click.echo(f"{out}: entry written, token {issued['jti']} until {issued['expires_at']}{repeated}")
+        click.echo(f"{out}: entry written, token {issued.jti} until {issued.expires_at}{repeated}")
+
+
+class _Issued(msgspec.Struct, frozen=True):
+    """What is shown of the issuer's answer."""
+
+    entry: str
+    jti: str
+    expires_at: int
+    warnings: list[str]
+
+
+def _issued(answer: Answer) -> _Issued:
+    try:
+        return msgspec.json.decode(answer.body, type=_Issued)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise Undecided(Code.DEPENDENCY_STATE, "what answered is not an issuer: its 2xx carries no token") from None
 
 
 def _selectors(metrics: tuple[str, ...]) -> dict[str, str]:

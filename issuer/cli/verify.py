@@ -11,6 +11,7 @@ import msgspec
 import rich_click as click
 
 from issuer import jose
+from issuer.cli import printable
 from issuer.client.http import check_url, fetch_key_set, unreadable
 from issuer.errors import Code, InputError, Place
 from issuer.results.entry import read_entries
@@ -18,6 +19,7 @@ from issuer.trust import KeySetSource, Trust, TrustedEntry, TrustFile, inline_ke
 from issuer.verify import Report, Status, verify_entries
 
 REPORT_VERSION = 1
+_MAX_FILE = 4 * 1024 * 1024  # more than any reader takes
 _EXIT = {"verified": 0, "unverified": 0, "failed": 1, "undecided": 4}
 _COLOURS = {Status.PASS: "green", Status.FAIL: "red", Status.UNKNOWN: "yellow", Status.SKIP: "bright_black"}
 
@@ -68,7 +70,8 @@ def exit_code(reports: tuple[Report, ...], *, require_token: bool) -> int:
 
 def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        with path.open("rb") as file:
+            return file.read(_MAX_FILE + 1)  # its reader refuses what is larger; nothing need hold it
     except OSError as error:
         raise unreadable(str(path), str(error.strerror)) from None
 
@@ -123,18 +126,20 @@ def _keys(source: KeySetSource, trust_path: Path) -> jose.KeySet | None:
 def show(reports: tuple[Report, ...], name: str) -> None:
     """Print every check of every entry, and what the answer means."""
     if not reports:
-        click.echo(f"{name}: no entries")
+        click.echo(f"{printable(name)}: no entries")
     for report in reports:
-        click.echo(f"{name}, entry {report.pointer.removeprefix('/')}:")
+        click.echo(f"{printable(name)}, entry {report.pointer.removeprefix('/')}:")
         if report.verdict == "unverified":
-            click.secho(f"  unverified: {report.reason}", fg="yellow")
+            click.secho(f"  unverified: {printable(report.reason)}", fg="yellow")
             continue
         for check in report.checks:
             word = "FAIL" if check.status is Status.FAIL else str(check.status)
             marked = click.style(f"{word:<8}", fg=_COLOURS[check.status])
-            click.echo(f"  {check.number:>2}  {marked}{check.name:<26}{check.evidence}")
+            click.echo(f"  {check.number:>2}  {marked}{check.name:<26}{printable(check.evidence)}")
             if check.token or check.file:
-                click.echo(f"{'':>14}token: {check.token or '-'}\n{'':>14}here:  {check.file or '-'}")
+                click.echo(
+                    f"{'':>14}token: {printable(check.token or '-')}\n{'':>14}here:  {printable(check.file or '-')}"
+                )
         _show_meaning(report)
 
 

@@ -17,7 +17,8 @@ def append_entry(path: Path, entry: str) -> None:
     new file replaces the old one in one step. Raises InputError.
     """
     try:
-        before = path.read_text("utf-8") if path.exists() else ""
+        # Bytes, not read_text: that one would turn every CRLF of the file into LF.
+        before = path.read_bytes().decode() if path.exists() else ""
     except (OSError, UnicodeDecodeError) as error:
         raise unreadable(str(path), str(error)) from None
     count = len(read_entries(before.encode(), str(path))) if before.strip() else 0
@@ -26,5 +27,8 @@ def append_entry(path: Path, entry: str) -> None:
         raise InputError(Code.FILE_RULE, "the entry cannot be appended to this file as it is written", Place(str(path)))
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.write_text(after, "utf-8")
-    draft.replace(path)
+    try:
+        draft.write_bytes(after.encode())
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)

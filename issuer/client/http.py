@@ -38,8 +38,14 @@ class Answer(Struct, frozen=True):
 
 def check_url(url: str) -> str:
     """Return an issuer's URL; plain http is for loopback addresses only. Raises SetupError(`settings.invalid`)."""
-    parts = urlsplit(url)
-    if parts.scheme == "https" or (parts.scheme == "http" and _is_loopback(parts.hostname or "")):
+    try:
+        parts = urlsplit(url)
+        named = parts.hostname if parts.port != 0 else None  # the port is looked at only when asked
+    except ValueError:
+        named = None
+    if not named or not url.isascii() or not url.isprintable() or " " in url:
+        raise SetupError(Code.SETTINGS_INVALID, f"{url!r} is no URL; give https://HOST")
+    if parts.scheme == "https" or (parts.scheme == "http" and _is_loopback(named)):
         return url.rstrip("/")
     raise SetupError(Code.SETTINGS_INVALID, f"{url} must be https (http for a loopback address only)")
 

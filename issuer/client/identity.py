@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 from issuer.errors import Code, SetupError
 
+# RFC 6750 2.1, b64token.
+_BEARER = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 VARIABLE = "ISSUER_ID_TOKEN"
 
 
@@ -18,10 +21,19 @@ def identity_token(audience: str, file: Path | None) -> str:
     """
     if file is not None:
         try:
-            return file.read_text("ascii").strip()
+            return _checked(file.read_text("ascii").strip(), f"the file {file}")
         except (OSError, UnicodeDecodeError):
             raise SetupError(Code.SETTINGS_INVALID, f"the identity token file {file} cannot be read") from None
-    return os.environ.get(VARIABLE, "").strip() or _ambient(audience)
+    if given := os.environ.get(VARIABLE, "").strip():
+        return _checked(given, f"${VARIABLE}")
+    return _checked(_ambient(audience), "the CI's answer")
+
+
+def _checked(token: str, place: str) -> str:
+    # What is no header value makes the HTTP library raise an error that quotes the token.
+    if not _BEARER.fullmatch(token):
+        raise SetupError(Code.SETTINGS_INVALID, f"{place} holds no identity token: it has other characters, or none")
+    return token
 
 
 def _ambient(audience: str) -> str:

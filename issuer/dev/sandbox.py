@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import signal
 import socket
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -37,12 +39,34 @@ class Sandbox(Struct, frozen=True):
 def sandbox(port: int = 0) -> Iterator[Sandbox]:
     """Make a sandbox, and leave nothing of it behind. `port` 0 takes a free one."""
     with contextlib.ExitStack() as stack:
+        stack.enter_context(_cleaned_up())
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="issuer-")))
         provider = stack.enter_context(LocalProvider())
         write_policies(folder / "policies", provider.issuer)
         generate(folder / "keys", "active")
         chosen = port or free_port()
         yield Sandbox(folder, provider, settings_for(folder, chosen))
+
+
+@contextlib.contextmanager
+def _cleaned_up() -> Iterator[None]:
+    """Have a signal end the block as an exception does, so that keys, folders and children go; a second one waits."""
+    numbers = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread():  # signals are the main thread's
+        yield
+        return
+
+    def end(number: int, _frame: object) -> None:
+        for stop in numbers:
+            signal.signal(stop, signal.SIG_IGN)
+        raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
+
+    before = {number: signal.signal(number, end) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def settings_for(folder: Path, port: int) -> Settings:

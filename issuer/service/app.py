@@ -94,7 +94,8 @@ def _now_us() -> int:
 
 def keep_policies(policies: PolicySet, folder: Path) -> None:
     """Keep every policy value under its digest, before the first admission under it (contract section 4)."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for made in (folder.parent, folder):  # parents that mkdir makes by itself are open to everyone
+        made.mkdir(mode=0o700, parents=True, exist_ok=True)
     for digest, value in policies.digests.items():
         path = folder / f"{digest.removeprefix('sha256:')}.json"
         if not path.exists():

@@ -48,7 +48,11 @@ class EmbeddedValkey:
             text=True,
             start_new_session=True,
         )
-        said = read_line(self._watcher.stdout)  # the watcher gives up by itself after START_S
+        try:
+            said = read_line(self._watcher.stdout)  # the watcher gives up by itself after START_S
+        except BaseException:  # a stop signal: nobody calls __exit__ of what was not entered
+            self.close()
+            raise
         if not said.startswith(SCHEME):
             self.close()
             raise SetupError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import ipaddress
 import re
 import time
 import uuid
@@ -16,7 +17,7 @@ import structlog
 from litestar import Request as HttpRequest
 from litestar import Response, get, head, post
 from litestar.datastructures import State as AppState
-from litestar.exceptions import HTTPException, MethodNotAllowedException, NotFoundException
+from litestar.exceptions import HTTPException, InternalServerException, MethodNotAllowedException, NotFoundException
 from msgspec import Struct
 
 from issuer.body import MAX_BYTES, Endpoint
@@ -30,10 +31,13 @@ from issuer.service.problems import problem_response
 from issuer.service.state import State
 
 BODY_DEADLINE_S = 10.0
-# Refusals that no registered identity can be charged with, so that their source is.
-UNCHARGED = frozenset({Code.INTEGRATION_UNKNOWN, Code.INTEGRATION_AMBIGUOUS})
+# Refusals that no registered identity can be charged with, so that their source is: all up to its resolution.
+UNCHARGED = frozenset(code for code in Code if code.meaning.status in {401, 408, 413, 415}) | {
+    Code.INTEGRATION_UNKNOWN,
+    Code.INTEGRATION_AMBIGUOUS,
+}
 
-_BEARER = re.compile(r"[Bb]earer +([A-Za-z0-9._~+/-]+=*) *", re.ASCII)
+_BEARER = re.compile(r"(?i:bearer) +([A-Za-z0-9._~+/-]+=*) *", re.ASCII)
 _log = structlog.get_logger("issuer")
 
 Http = HttpRequest[Any, Any, AppState]
@@ -103,14 +107,14 @@ def routes(service: Service) -> list[Any]:
 async def _answer(service: Service, request: Http, endpoint: Endpoint) -> Response[bytes]:
     """Run one request down the line, and write its one event to the log stream."""
     began, now, request_id = time.perf_counter(), int(time.time()), str(uuid.uuid4())
-    source = request.client.host if request.client else ""
+    source = source_of(request.client.host if request.client else "")
     try:
         body = await _read(request, MAX_BYTES[endpoint])
         asked = Request(request_id, endpoint, _bearer(request), body, source)
         issued = await issue(service.line, asked, now, base64.urlsafe_b64encode(urandom(16)).rstrip(b"=").decode())
     except (Refused, Undecided) as error:
-        if error.code.meaning.status == 401 or error.code in UNCHARGED:
-            service.sources.refuse(source, now * 1_000_000)
+        if error.code in UNCHARGED:
+            service.sources.refuse(source, time.time_ns() // 1000)  # whole seconds would let ten more through in each
         _log.info("decision", request_id=request_id, outcome="no" if isinstance(error, Refused) else "undecided",
                   code=str(error.code), ms=_ms_since(began))  # fmt: skip
         return problem_response(error, service.line.issuer_url, request_id)
@@ -120,6 +124,15 @@ async def _answer(service: Service, request: Http, endpoint: Endpoint) -> Respon
               jti=[token.jti for token in issued.tokens], content=[token.content_digest for token in issued.tokens],
               ms=_ms_since(began))  # fmt: skip
     return _rendered(issued, endpoint, request_id)
+
+
+def source_of(address: str) -> str:
+    """Name the sender of an address: an IPv6 customer has at least a /64, and so 2^64 addresses to be refused under."""
+    try:
+        ip = ipaddress.IPv6Address(address)
+    except ValueError:
+        return address
+    return str(ip.ipv4_mapped or ipaddress.IPv6Network((int(ip), 64), strict=False))
 
 
 def _rendered(issued: Issued, endpoint: Endpoint, request_id: str) -> Response[bytes]:
@@ -146,11 +159,11 @@ def _bearer(request: Http) -> str:
 
 async def _read(request: Http, max_bytes: int) -> bytes:
     """Read the body whole: JSON by its media type, within size and deadline."""
-    media_type, _, parameters = request.headers.get("content-type", "").partition(";")
+    media_type, _, parameters = ",".join(request.headers.getall("content-type", [])).partition(";")
     charset = parameters.strip().lower().replace('"', "")
     if media_type.strip().lower() != "application/json" or charset not in {"", "charset=utf-8"}:
         raise Refused(Code.REQUEST_MEDIA_TYPE)
-    if request.headers.get("content-encoding", "identity") != "identity":
+    if not {"identity"}.issuperset(request.headers.getall("content-encoding", [])):
         raise Refused(Code.REQUEST_MEDIA_TYPE)
     length = request.headers.get("content-length", "")
     if length.isdigit() and len(length) < 19 and int(length) > max_bytes:
@@ -163,6 +176,8 @@ async def _read(request: Http, max_bytes: int) -> bytes:
                 if len(body) > max_bytes:
                     raise Refused(Code.REQUEST_TOO_LARGE)
     except TimeoutError:
+        raise Refused(Code.REQUEST_TIMEOUT, retry_after_s=1) from None
+    except InternalServerException:  # Litestar's word for a client that hung up: nobody's fault here, so no 500
         raise Refused(Code.REQUEST_TIMEOUT, retry_after_s=1) from None
     return bytes(body)
 

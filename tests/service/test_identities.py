@@ -57,6 +57,16 @@ def with_exp_text(number: str) -> Forge:
     return raw_payload(lambda text: text.replace('"exp": ', f'"exp": {number}, "x": '))
 
 
+def with_times(**seconds_from_now: int) -> Forge:
+    """Times as seconds from the moment of the request: a suite may take long to get there."""
+
+    def forge(live: Running) -> str:
+        now = int(time.time())
+        return live.provider.sign(header(live), claims(live, **{name: now + s for name, s in seconds_from_now.items()}))
+
+    return forge
+
+
 def edited(edit: Callable[[str], str]) -> Forge:
     return lambda live: edit(live.token())
 
@@ -144,12 +154,12 @@ ROWS: list[tuple[str, Forge, str]] = [
     ("J7 iat missing", raw_payload(lambda text: text.replace('"iat"', '"xiat"')), "identity.malformed"),
     ("J7 iat a bool", with_claims(iat=True), "identity.malformed"),
     ("J7 nbf text", with_claims(nbf="0"), "identity.malformed"),
-    ("J7 exp before iat", with_claims(iat=int(time.time()), exp=int(time.time()) - 1), "identity.malformed"),
-    ("J7 expired", with_claims(iat=int(time.time()) - 600, exp=int(time.time()) - 31), "identity.expired"),
-    ("J7 not yet valid", with_claims(nbf=int(time.time()) + 300), "identity.not_yet_valid"),
-    ("J7 issued in the future", with_claims(iat=int(time.time()) + 300, exp=int(time.time()) + 600), "identity.not_yet_valid"),
-    ("J7 lives too long", with_claims(exp=int(time.time()) + 7300), "identity.lifetime_too_long"),
-    ("J7 too old", with_claims(iat=int(time.time()) - 2000, exp=int(time.time()) + 60), "identity.too_old"),
+    ("J7 exp before iat", with_times(iat=0, exp=-1), "identity.malformed"),
+    ("J7 expired", with_times(iat=-600, exp=-31), "identity.expired"),
+    ("J7 not yet valid", with_times(nbf=300), "identity.not_yet_valid"),
+    ("J7 issued in the future", with_times(iat=300, exp=600), "identity.not_yet_valid"),
+    ("J7 lives too long", with_times(exp=7300), "identity.lifetime_too_long"),
+    ("J7 too old", with_times(iat=-2000, exp=60), "identity.too_old"),
     # J8: audience
     ("J8 missing", raw_payload(lambda text: text.replace('"aud"', '"xaud"')), "identity.audience_mismatch"),
     ("J8 empty", with_claims(aud=""), "identity.audience_mismatch"),
