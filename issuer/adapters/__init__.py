@@ -1,13 +1,28 @@
 """From a framework's finished run to run claims: one reader a source, none of which imports its framework.
 
-    run = inspect_ai.read(Path("log.json").read_bytes(), "log.json")
+    run = adapters.read("logs/2026-11-21_gsm8k.eval")
     built = run.claims(Supplied(model_revision="<40 hex>", command="inspect eval ..."))
     built.claims, built.details, built.origins
 
-`read` knows the format and refuses runs that are not whole; `Run.claims` adds what the owner of the run supplies and
-says of each claim where it came from. Both raise InputError with the place, and nothing else.
+`read` knows the formats and refuses runs that must not be used; `Run.claims` adds what the owner of the run supplies,
+refuses what is not whole, and says of each claim where it came from. Both raise InputError with the place, and nothing
+else. `read_all` is for files and folders of many runs. README.md says what each format gives and lacks.
 """
 
+from issuer.adapters.load import SOURCES, Source, read, read_all
 from issuer.adapters.run import Built, Origin, Run, Said, Score, Supplied
+from issuer.adapters.verievals import Anchors
 
-__all__ = ["Built", "Origin", "Run", "Said", "Score", "Supplied"]
+__all__ = [
+    "SOURCES",
+    "Anchors",
+    "Built",
+    "Origin",
+    "Run",
+    "Said",
+    "Score",
+    "Source",
+    "Supplied",
+    "read",
+    "read_all",
+]

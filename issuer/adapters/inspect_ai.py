@@ -1,4 +1,4 @@
-"""Reads the JSON logs of Inspect AI (log format 2) into a `Run`. Pure; does not import inspect_ai.
+"""Reads the logs of Inspect AI (log format 2), JSON or `.eval`, into a `Run`. Pure; does not import inspect_ai.
 
 Where each claim comes from, and what is never taken for it:
 
@@ -16,33 +16,36 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from datetime import datetime
-from pathlib import PurePath
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from issuer import jcs, strict_json
+from issuer import strict_json
+from issuer.adapters import eval_zip, large_json
+from issuer.adapters.evidence import (
+    Octets,
+    artifact,
+    broken,
+    is_moment,
+    lenient_number,
+    measured,
+    said,
+    words,
+)  # fmt: skip
 from issuer.adapters.run import Run, Said, Score
 from issuer.errors import Code, Fault, InputError, Place
 from issuer.results.claims import REVISION, is_repo
-from issuer.strict_json import JSON, pointer_to
+from issuer.strict_json import pointer_to
 
 FRAMEWORK = "inspect-ai"
-MAX_BYTES = 128 * 2**20
+MAX_BYTES = 512 * 2**20
+MAX_HEADER = 8 * 2**20  # what is parsed: all but the samples
 MAX_DEPTH = 128  # the deepest of the sample logs is 11; tool calls nest what the tools take
 HUB_PROVIDERS = frozenset({"hf", "hf-inference-providers", "sglang", "vllm", "vllm-completions"})
 MOCK_PROVIDER = "mockllm"
+PASSED_OVER = frozenset({"samples", "reductions"})  # one item a sample each: nearly all of a log
 
 _DATA_FILE = re.compile(r".*\.(?:arrow|csv|gz|jsonl?|parquet|tsv|txt|ya?ml|zip)", re.IGNORECASE)
-_DATE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)", re.ASCII)
-
-
-class _InexactNumber:
-    """Stands for a number that claims cannot carry (NaN, 30 digits). It does no harm where nobody needs it."""
-
-    def __init__(self, rule: str) -> None:
-        self.rule = rule
 
 
 class _Dataset(Struct, frozen=True):
@@ -118,71 +121,76 @@ class _Log(Struct, frozen=True):
     invalidated: bool = False
 
 
-def read(raw: bytes, name: str = "") -> Run:
-    """Read one JSON log; `name` is what the file is called in errors and in `details.artifacts`.
+def read(raw: Octets, name: str = "") -> Run:
+    """Read one log, JSON or `.eval`; `name` is what the file is called in errors and in `details.artifacts`.
 
-    Raises InputError: `file.*` of the strict reader (numbers that nobody needs may be NaN), `file.schema` for a member
-    of the wrong type, `file.rule` for a run that failed, was limited, invalidated or not finished, or whose code had
+    Of a JSON log the samples are passed over (a bytearray is scanned in place), of an `.eval` only `header.json` is
+    unpacked. Raises InputError: `file.*` of the readers (numbers that nobody needs may be NaN), `file.schema` for a
+    member of the wrong type, `file.rule` for a run that failed, was invalidated or never finished, or whose code had
     uncommitted changes. The log is believed otherwise: it is not signed.
     """
-    tree = strict_json.loads(raw, max_bytes=MAX_BYTES, max_depth=MAX_DEPTH, number=_number, name=name)
+    if len(raw) > MAX_BYTES:
+        raise InputError(Code.FILE_TOO_LARGE, f"larger than {MAX_BYTES} bytes", Place(name))
+    header = _eval_header(raw, name) if eval_zip.is_zip(raw) else large_json.without(raw, PASSED_OVER, name=name)
+    tree = strict_json.loads(header, max_bytes=MAX_HEADER, max_depth=MAX_DEPTH, number=lenient_number, name=name)
     log = strict_json.convert(tree, _Log, name)
-    results = _whole(log, name)
+    results = _finished(log, name)
+    task = log.eval.task
     return Run(
         name=name,
-        framework=FRAMEWORK,
-        framework_version=_said(log.eval.packages.inspect_ai, "/eval/packages/inspect_ai"),
+        task=task,
+        framework_name=Said(FRAMEWORK, ""),
+        framework_version=said(log.eval.packages.inspect_ai, "/eval/packages/inspect_ai"),
         model_repo=_model_repo(log.eval),
         model_revision=_model_revision(log.eval, name),
         benchmark_repo=_benchmark_repo(log.eval.dataset),
-        benchmark_revision=_said(_metadata(log.eval).benchmark_revision, "/eval/metadata/benchmark_revision"),
-        task_id=_said(log.eval.task.rpartition("/")[2], "/eval/task"),
+        benchmark_revision=said(_metadata(log.eval).benchmark_revision, "/eval/metadata/benchmark_revision"),
+        task_id=said(task.rpartition("/")[2], "/eval/task"),
         mock=Said(log.eval.model, "/eval/model") if _provider(log.eval) == MOCK_PROVIDER else None,
-        scores=tuple(_scores(results, name)),
-        details=_details(raw, log, results, name),
+        partial=tuple(Fault(Code.FILE_RULE, pointer, rule) for pointer, rule in _gaps(log, results)),
+        scores=tuple(_scores(results)),
+        details={
+            "date": _date(log, name),
+            "artifacts": [artifact(raw, name)],
+            # The run's own words, which claims may rename; samples are counted with every epoch, as the log does.
+            "run": words({"num_samples": results.total_samples, "task": task, "model": log.eval.model}),
+        },
     )
 
 
-def _number(text: str) -> int | float | _InexactNumber:
-    try:
-        return strict_json.exact_number(text)
-    except ValueError as error:
-        return _InexactNumber(str(error))
+def _eval_header(raw: Octets, name: str) -> bytes:
+    members = eval_zip.directory(raw, name)
+    if "header.json" not in members:
+        # It is written last, when the run has ended.
+        raise broken(name, "", "the archive has no header.json: the run never finished, or it is no .eval log")
+    return eval_zip.unpack(raw, members["header.json"], max_bytes=MAX_HEADER, name=name)
 
 
-def _said(text: str | None, pointer: str) -> Said | None:
-    """Take an empty text for none, as Inspect AI writes some."""
-    return Said(text, pointer) if text else None
-
-
-def _whole(log: _Log, name: str) -> _Results:
-    """Return the results of a run that is whole. Raises InputError(`file.rule`) with the first sign that it is not."""
-    for pointer, rule in _shortcomings(log):
-        raise InputError(Code.FILE_RULE, rule, Place(name), pointer)
+def _finished(log: _Log, name: str) -> _Results:
+    """Return the results of a run that may be used. Raises InputError(`file.rule`) where no flag makes it one."""
+    if log.status != "success":
+        raise broken(name, "/status", "the run did not succeed: its status must be success")
+    if log.invalidated:
+        raise broken(name, "/invalidated", "the run was invalidated")
+    if log.eval.revision and log.eval.revision.dirty:
+        rule = "the evaluation's code had uncommitted changes: no commit names what ran"
+        raise broken(name, "/eval/revision/dirty", rule)
     if log.results is None:
-        raise InputError(Code.FILE_RULE, "the run has no results", Place(name), "/results")
-    for pointer, rule in _gaps(log.results):
-        raise InputError(Code.FILE_RULE, rule, Place(name), pointer)
+        raise broken(name, "/results", "the run has no results")
+    if log.results.total_samples < 1:
+        raise broken(name, "/results/total_samples", "the run has no samples")
+    if log.results.completed_samples > log.results.total_samples:
+        raise broken(name, "/results/completed_samples", "more samples were completed than there are")
     return log.results
 
 
-def _shortcomings(log: _Log) -> Iterator[tuple[str, str]]:
-    if log.status != "success":
-        yield "/status", "the run did not succeed: its status must be success"
-    if log.invalidated:
-        yield "/invalidated", "the run was invalidated"
+def _gaps(log: _Log, results: _Results) -> Iterator[tuple[str, str]]:
+    """Say why the run is not one of the whole benchmark."""
+    done, total = results.completed_samples, results.total_samples
     if log.eval.config.limit is not None:
         yield "/eval/config/limit", "the run was limited to a part of the benchmark"
     if log.eval.config.sample_id is not None:
         yield "/eval/config/sample_id", "the run was limited to chosen samples"
-    if log.eval.revision and log.eval.revision.dirty:
-        yield "/eval/revision/dirty", "the evaluation's code had uncommitted changes: no commit names what ran"
-
-
-def _gaps(results: _Results) -> Iterator[tuple[str, str]]:
-    done, total = results.completed_samples, results.total_samples
-    if total < 1:
-        yield "/results/total_samples", "the run has no samples"
     if done != total:
         yield "/results/completed_samples", f"{done} of {total} samples were completed"
     if results.logged_samples not in {None, total}:
@@ -209,7 +217,7 @@ def _model_repo(spec: _Eval) -> Said | None:
 
 def _model_revision(spec: _Eval, name: str) -> Said | None:
     """Return the revision that the metadata names, or else the commit that the provider was told to load."""
-    noted = _said(_metadata(spec).model_revision, "/eval/metadata/model_revision")
+    noted = said(_metadata(spec).model_revision, "/eval/metadata/model_revision")
     loaded = spec.model_args.revision
     if _provider(spec) not in HUB_PROVIDERS or not isinstance(loaded, str) or not REVISION.fullmatch(loaded):
         return noted
@@ -227,58 +235,32 @@ def _benchmark_repo(dataset: _Dataset) -> Said | None:
     return None
 
 
-def _scores(results: _Results, name: str) -> Iterator[Score]:
+def _scores(results: _Results) -> Iterator[Score]:
     for index, score in enumerate(results.scores):
         place = pointer_to("/results/scores", index)
         partial = None
         if score.unscored_samples:
-            rule = f"{score.unscored_samples} samples were not scored"
+            rule = f"{score.unscored_samples} samples were not scored by {score.name!r}"
             partial = Fault(Code.FILE_RULE, pointer_to(place, "unscored_samples"), rule)
         # By key, not by the metric's `name`: Inspect AI makes only the keys unique.
-        for metric, measured in score.metrics.items():
+        for metric, found in score.metrics.items():
             pointer = pointer_to(pointer_to(pointer_to(place, "metrics"), metric), "value")
-            value, fault = _value(measured.value, pointer, name)
+            value, fault = measured(found.value, pointer)
             yield Score(
                 scorer=score.name,
                 reducer=score.reducer or "",
                 metric=metric,
                 value=value,
                 pointer=pointer,
-                fault=partial or fault,
+                fault=fault,
+                partial=partial,
             )
-
-
-def _value(value: object, pointer: str, name: str) -> tuple[int | float, Fault | None]:
-    if isinstance(value, _InexactNumber):
-        return 0, Fault(Code.FILE_NUMBER, pointer, value.rule)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InputError(Code.FILE_SCHEMA, "a metric's value must be a number", Place(name), pointer)
-    return value, None
-
-
-def _details(raw: bytes, log: _Log, results: _Results, name: str) -> dict[str, JSON]:
-    """Say when the run was, what proves it, and the run's own words for its task and model, which claims may rename.
-
-    `num_samples` counts every epoch of a sample, as the log does.
-    """
-    artifact = {"sha256": jcs.digest_of_bytes(raw)}
-    if file_name := PurePath(name).name:
-        artifact = {"name": file_name, **artifact}
-    return {
-        "date": _date(log, name),
-        "artifacts": [artifact],
-        "run": {"num_samples": results.total_samples, "task": log.eval.task, "model": log.eval.model},
-    }
 
 
 def _date(log: _Log, name: str) -> str:
     """Return when the run was completed, or else created, as the log spells it."""
     completed_at = log.stats.completed_at if log.stats else None
     date, pointer = (completed_at, "/stats/completed_at") if completed_at else (log.eval.created, "/eval/created")
-    try:
-        if _DATE.fullmatch(date):
-            datetime.fromisoformat(date)
-            return date
-    except ValueError:
-        pass
-    raise InputError(Code.FILE_RULE, "must be an ISO 8601 time with its offset", Place(name), pointer)
+    if not is_moment(date):
+        raise broken(name, pointer, "must be an ISO 8601 time with its offset")
+    return date

@@ -192,9 +192,13 @@ def content_digest(form: Mapping[str, JSON]) -> str:
 # -- writing ----------------------------------------------------------------------------------------------------------
 
 
-def write_entry(form: Mapping[str, JSON], token: str) -> str:
-    """Write one entry in the target profile, as the YAML list item to paste into a file: every string double-quoted."""
-    return "\n".join(_item_lines({**form, "verify_token": token}, "")) + "\n"
+def write_entry(form: Mapping[str, JSON], token: str | None = None) -> str:
+    """Write one entry in the target profile, as the YAML list item to paste into a file: every string double-quoted.
+
+    Without a token it is a result that nobody vouches for: `unverified`, until it has one.
+    """
+    members = form if token is None else {**form, "verify_token": token}
+    return "\n".join(_item_lines(members, "")) + "\n"
 
 
 def _item_lines(value: JSON, indent: str) -> list[str]:

@@ -33,6 +33,7 @@ from issuer.strict_json import loads
 from issuer.token import compose
 from issuer.trust import Trust, TrustedIssuer
 from issuer.verify import Report, verify_entries
+from tests.bench.adapters import bench_adapters
 from tests.running import BODY, Running, numbered, running, write_folder
 
 SECONDS = 0.4
@@ -189,6 +190,7 @@ def main() -> None:
         with running(Path(folder) / "service", provider) as live:
             bench_http(live, sign)
             bench_verify(live, check)
+    bench_adapters()
 
 
 if __name__ == "__main__":

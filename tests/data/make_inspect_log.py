@@ -9,6 +9,7 @@ It writes, relative to the repository:
 * `issuer/dev/runs/gsm8k_mini_inspect_ai.json`: one scorer; `eval.metadata` names the benchmark's revision and not the
   model's, so that whoever makes claims of it must supply something.
 * `tests/data/inspect_two_scorers.json`: two scorers that disagree; both revisions in `eval.metadata`.
+* `tests/data/inspect_two_scorers.eval`: the same evaluation as a zip archive, with its samples.
 
 Every run is new: the logs' ids and times differ, their scores do not. The evaluation runs in an empty folder outside
 any repository, with a task that has no file, because Inspect AI writes the task's path and the checkout's origin into
@@ -56,8 +57,8 @@ def answer(messages: list[ChatMessage], *_: object) -> ModelOutput:
     return output
 
 
-def run(scorers: list[Scorer], metadata: dict[str, str], out: Path) -> None:
-    """Evaluate the rows in an empty folder and move the log to `out`."""
+def run(scorers: list[Scorer], metadata: dict[str, str], out: Path, limit: int | None = None) -> None:
+    """Evaluate the rows in an empty folder and move the log to `out`, in the format of its suffix."""
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         (log,) = eval(
             Task(
@@ -72,14 +73,15 @@ def run(scorers: list[Scorer], metadata: dict[str, str], out: Path) -> None:
             ),
             model=get_model("mockllm/model", custom_outputs=answer),
             log_dir="logs",
-            log_format="json",
-            log_samples=False,  # their events are 90 % of a log; the reductions keep each sample's scores
+            log_format=out.suffix[1:],
+            log_samples=out.suffix == ".eval",  # their events are 90 % of a log, which a zip archive makes small
+            limit=limit,
             display="none",
         )
         if log.status != "success":
             sys.exit(f"the evaluation ended as {log.status}")
         shutil.copyfile(log.location, out)
-    print(out.relative_to(REPOSITORY), {score.name: score.metrics["accuracy"].value for score in log.results.scores})
+    print(out, {score.name: score.metrics["accuracy"].value for score in log.results.scores})
 
 
 def main() -> None:
@@ -90,6 +92,7 @@ def main() -> None:
     benchmark_only = {"benchmark_revision": BENCHMARK_REVISION}
     run([match()], benchmark_only, REPOSITORY / "issuer/dev/runs/gsm8k_mini_inspect_ai.json")
     run([match(), includes()], revisions, REPOSITORY / "tests/data/inspect_two_scorers.json")
+    run([match(), includes()], revisions, REPOSITORY / "tests/data/inspect_two_scorers.eval")
 
 
 if __name__ == "__main__":

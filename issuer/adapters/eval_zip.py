@@ -1,0 +1,204 @@
+"""Takes one member out of a zip archive that nobody has to trust (APPNOTE 6.3; methods 0, 8 and 93). Pure.
+
+The standard library's reader knows no zstd in Python 3.11, and is lenient: here the end record, the central directory
+and the member's own header must say the same, names are plain relative paths, and sizes are bounded before anything
+is unpacked. Other members are never unpacked.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+import zlib
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from issuer.adapters.evidence import Octets
+from issuer.errors import Code, InputError, Place
+
+MAX_MEMBERS = 200_000
+MAX_NAME = 512
+MAX_RATIO = 200  # samples of long, repetitive transcripts come to 40
+RATIO_FREE = 1024 * 1024  # what is smaller unpacked may be as repetitive as it likes
+
+_END = struct.Struct("<4s4H2LH")
+_END64 = struct.Struct("<4sQ2H2L4Q")
+_LOCATOR64 = struct.Struct("<4sLQL")
+_CENTRAL = struct.Struct("<4s6H3L5H2L")
+_LOCAL = struct.Struct("<4s5H3L2H")
+_STORED, _DEFLATED, _ZSTD = 0, 8, 93
+_ENCRYPTED = 0x0001
+_NAME = re.compile(r"(?!/)(?!.*(?:^|/)\.\.?(?:/|$))[^\\]+")
+
+
+class Member(Struct, frozen=True):
+    """One member of an archive, as its directory describes it. Sizes are bytes."""
+
+    name: str
+    method: int
+    packed: int
+    unpacked: int
+    checksum: int
+    offset: int
+
+
+def is_zip(raw: Octets) -> bool:
+    """Say whether these bytes begin as a zip archive with members does."""
+    return raw[:4] == b"PK\x03\x04"
+
+
+def directory(raw: Octets, name: str) -> dict[str, Member]:
+    """Read the central directory: the members by their names.
+
+    Raises InputError: `file.syntax` for what is no well-formed archive, `file.duplicate_key` for two members of one
+    name, `file.feature` for encryption, parts and unknown methods, `file.too_large` for too many members, or one whose
+    packed size is a bomb's.
+    """
+    count, size, start, end = _ends(raw, name)
+    if count > MAX_MEMBERS:
+        raise InputError(Code.FILE_TOO_LARGE, f"an archive of more than {MAX_MEMBERS} members", Place(name))
+    if start + size != end:
+        raise _malformed("its directory does not end where it should", name)
+    members: dict[str, Member] = {}
+    at = start
+    for _ in range(count):
+        if at + _CENTRAL.size > end:
+            raise _malformed("its directory is cut short", name)
+        member, at = _member(raw, at, name)
+        if member.name in members:
+            raise InputError(Code.FILE_DUPLICATE_KEY, f"two members are called {member.name!r}", Place(name))
+        members[member.name] = member
+    if at != end:
+        raise _malformed("its directory is longer than it says", name)
+    return members
+
+
+def unpack(raw: Octets, member: Member, *, max_bytes: int, name: str) -> bytes:
+    """Unpack one member of at most `max_bytes`, and check its length and CRC-32. Raises InputError."""
+    if member.unpacked > max_bytes:
+        raise InputError(Code.FILE_TOO_LARGE, f"{member.name} is larger than {max_bytes} bytes", Place(name))
+    packed = _packed(raw, member, name)
+    try:
+        data = b"".join(_chunks(packed, member))
+    except (zlib.error, _ZstdError):
+        raise _malformed(f"{member.name} cannot be unpacked", name) from None
+    if len(data) != member.unpacked or zlib.crc32(data) != member.checksum:
+        raise _malformed(f"{member.name} is not what the directory says (length or CRC-32)", name)
+    return data
+
+
+def _ends(raw: Octets, name: str) -> tuple[int, int, int, int]:
+    """Return the directory's count, size, start and end by the end record, or by that of ZIP64 before it."""
+    at = raw.rfind(b"PK\x05\x06", max(0, len(raw) - _END.size - 0xFFFF))
+    if at < 0 or at + _END.size > len(raw):
+        raise _malformed("no end record: cut short, or no zip archive", name)
+    _, disk, first, here, count, size, start, comment = _END.unpack_from(raw, at)
+    if at + _END.size + comment != len(raw):
+        raise _malformed("something follows its end record", name)
+    end = at
+    if 0xFFFF in {here, count} or 0xFFFFFFFF in {size, start}:
+        end, (disk, first, here, count, size, start) = _end64(raw, at, name)
+    if disk or first or here != count:
+        raise InputError(Code.FILE_FEATURE, "an archive in several parts", Place(name))
+    return count, size, start, end
+
+
+def _end64(raw: Octets, at: int, name: str) -> tuple[int, tuple[int, ...]]:
+    locator = at - _LOCATOR64.size
+    if locator < 0 or raw[locator : locator + 4] != b"PK\x06\x07":
+        raise _malformed("no ZIP64 end record", name)
+    end = _LOCATOR64.unpack_from(raw, locator)[2]
+    if end + _END64.size != locator or raw[end : end + 4] != b"PK\x06\x06":
+        raise _malformed("no ZIP64 end record where it should be", name)
+    return end, _END64.unpack_from(raw, end)[4:]
+
+
+def _member(raw: Octets, at: int, name: str) -> tuple[Member, int]:
+    (mark, _, _, flags, method, _, _, checksum, packed, unpacked, name_size, extra_size, comment_size, disk, _, _,
+     offset) = _CENTRAL.unpack_from(raw, at)  # fmt: skip
+    if mark != b"PK\x01\x02" or disk:
+        raise _malformed("its directory is broken", name)
+    after = at + _CENTRAL.size + name_size
+    member_name = _name(raw[at + _CENTRAL.size : after], name)
+    if flags & _ENCRYPTED or method not in {_STORED, _DEFLATED, _ZSTD}:
+        rule = f"{member_name!r} is encrypted, or packed by a method that is not read here ({method})"
+        raise InputError(Code.FILE_FEATURE, rule, Place(name))
+    wide = _wide(raw[after : after + extra_size])
+    unpacked = next(wide, 0) if unpacked == 0xFFFFFFFF else unpacked
+    packed = next(wide, 0) if packed == 0xFFFFFFFF else packed
+    offset = next(wide, 0) if offset == 0xFFFFFFFF else offset
+    if unpacked > RATIO_FREE and unpacked > MAX_RATIO * packed:
+        rule = f"{member_name!r} unpacks to more than {MAX_RATIO} times its size"
+        raise InputError(Code.FILE_TOO_LARGE, rule, Place(name))
+    return Member(member_name, method, packed, unpacked, checksum, offset), after + extra_size + comment_size
+
+
+def _wide(extra: Octets) -> Iterator[int]:
+    """Return the 64-bit numbers of the ZIP64 extra field (APPNOTE 4.5.3)."""
+    at = 0
+    while at + 4 <= len(extra):
+        kind, size = struct.unpack_from("<2H", extra, at)
+        if kind == 1:
+            field = bytes(extra[at + 4 : at + 4 + size])
+            yield from (number for (number,) in struct.iter_unpack("<Q", field[: len(field) // 8 * 8]))
+            return
+        at += 4 + size
+
+
+def _name(raw: Octets, name: str) -> str:
+    try:
+        text = bytes(raw).decode("utf-8")
+    except UnicodeDecodeError:
+        text = ""
+    if len(raw) > MAX_NAME or not text.isprintable() or not _NAME.fullmatch(text):
+        raise InputError(Code.FILE_RULE, "a member's name is no plain relative path", Place(name))
+    return text
+
+
+def _packed(raw: Octets, member: Member, name: str) -> memoryview:
+    """Return the member's packed bytes, behind a header of its own that names the same member and method."""
+    at = member.offset
+    if at + _LOCAL.size > len(raw) or raw[at : at + 4] != b"PK\x03\x04":
+        raise _malformed(f"{member.name} is not where the directory says", name)
+    _, _, flags, method, _, _, checksum, _, _, name_size, extra_size = _LOCAL.unpack_from(raw, at)
+    begin = at + _LOCAL.size + name_size + extra_size
+    own_name = bytes(raw[at + _LOCAL.size : at + _LOCAL.size + name_size])
+    streamed = flags & 0x0008  # sizes and checksum follow the data
+    same = own_name == member.name.encode() and method == member.method and (streamed or checksum == member.checksum)
+    if not same or flags & _ENCRYPTED or begin + member.packed > len(raw):
+        raise _malformed(f"{member.name} is not what the directory says", name)
+    return memoryview(raw)[begin : begin + member.packed]
+
+
+def _chunks(packed: memoryview, member: Member) -> Iterator[bytes]:
+    """Unpack, one byte more than the directory says at most: the length is compared afterwards."""
+    limit = member.unpacked + 1
+    if member.method == _STORED:
+        yield bytes(packed[:limit])
+    elif member.method == _DEFLATED:
+        inflate = zlib.decompressobj(-zlib.MAX_WBITS)
+        yield inflate.decompress(packed, limit)
+    else:
+        yield from _unzstd(packed, limit)
+
+
+def _unzstd(packed: memoryview, limit: int) -> Iterator[bytes]:
+    import zstandard  # 40 ms that only archives need
+
+    # A hostile frame would have any window allocated: 8 MiB is what every decoder should have (RFC 8878 3.1.1.1.2).
+    reader = zstandard.ZstdDecompressor(max_window_size=8 * 2**20).stream_reader(packed, read_across_frames=True)
+    try:
+        while limit > 0 and (chunk := reader.read(min(limit, 2**20))):
+            limit -= len(chunk)
+            yield chunk
+    except zstandard.ZstdError as error:
+        raise _ZstdError from error
+
+
+class _ZstdError(Exception):
+    """zstandard's own error, which is known where that is imported."""
+
+
+def _malformed(detail: str, name: str) -> InputError:
+    return InputError(Code.FILE_SYNTAX, f"not a whole zip archive: {detail}", Place(name))

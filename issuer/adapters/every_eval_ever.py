@@ -1,0 +1,202 @@
+"""Reads a record of Every Eval Ever (schema 0.2.0 to 0.3.0) into one `Run` an evaluation. Pure.
+
+A record is a retelling. What it says of itself decides: `source_type` `documentation` is a number that somebody copied
+from a page, and never becomes claims. Of a converted run it holds:
+
+* no revisions. `additional_details.sha` is not taken: for a PEFT run it is the base model's.
+* limits only by accident: a run is one of the whole benchmark where `samples_number` and `num_samples` agree, and
+  partial where they differ or one is missing, as nothing then says that it was whole.
+* renamed metrics (`exact_match` becomes `exact-match`): `metric_name` is taken, `metric_id` only where there is none.
+* `model_repo`: `model_info.id` where an inference engine loaded it; `anthropic/claude-...` of an API is no Hub name.
+* `benchmark_repo`: `hf_repo`. `framework`: `eval_library`, without the `inspect_ai:` before its version.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from issuer import strict_json
+from issuer.adapters.evidence import Octets, artifact, broken, lenient_number, measured, said, words
+from issuer.adapters.run import Run, Said, Score
+from issuer.errors import Code, Fault
+from issuer.results.claims import is_repo
+from issuer.strict_json import JSON, pointer_to
+
+MAX_BYTES = 8 * 2**20
+MAX_DEPTH = 64
+# How the converters call the frameworks, and how claims do.
+FRAMEWORKS = {
+    "helm": "helm", "inspect": "inspect-ai", "inspect_ai": "inspect-ai", "lm_eval": "lm-eval",
+    "lm-evaluation-harness": "lm-eval",
+}  # fmt: skip
+HUB_ENGINES = frozenset({"sglang", "transformers", "vllm"})
+MOCK_OWNERS = frozenset({"dummy", "mockllm", "simple"})
+
+_SCHEMA = re.compile(r"0\.2\.[0-9]{1,3}|0\.3\.0")
+_SECONDS = re.compile(r"[0-9]{9,11}(?:\.[0-9]{1,9})?")
+_UNKNOWN = frozenset({"", "unknown"})
+
+
+class _Source(Struct, frozen=True):
+    source_type: str
+
+
+class _Library(Struct, frozen=True):
+    name: str
+    version: str
+
+
+class _Engine(Struct, frozen=True):
+    name: str | None = None
+
+
+class _Model(Struct, frozen=True):
+    id: str
+    inference_engine: _Engine | None = None
+    inference_platform: str | None = None
+
+
+class _Data(Struct, frozen=True):
+    hf_repo: str | None = None
+    samples_number: int | None = None
+
+
+class _Metric(Struct, frozen=True):
+    metric_id: str | None = None
+    metric_name: str | None = None
+
+
+class _Uncertainty(Struct, frozen=True):
+    num_samples: int | None = None
+
+
+class _Details(Struct, frozen=True):
+    score: object
+    uncertainty: _Uncertainty | None = None
+
+
+class _Result(Struct, frozen=True):
+    evaluation_name: str
+    metric_config: _Metric
+    score_details: _Details
+    source_data: _Data = _Data()
+    evaluation_result_id: str | None = None
+
+
+class _Record(Struct, frozen=True):
+    """The members that are read; unknown ones are passed over."""
+
+    schema_version: str
+    source_metadata: _Source
+    model_info: _Model
+    evaluation_results: Annotated[tuple[_Result, ...], Meta(min_length=1, max_length=5000)]
+    eval_library: _Library | None = None
+    evaluation_timestamp: str | None = None
+
+
+def read(raw: Octets, name: str = "") -> tuple[Run, ...]:
+    """Read one record: a run for each evaluation in it (name and dataset), in the record's order.
+
+    Raises InputError: `file.*` of the strict reader (numbers that nobody needs may be NaN), `file.schema` for a member
+    of the wrong type, `file.rule` for another schema version and for scraped numbers.
+    """
+    tree = strict_json.loads(bytes(raw), max_bytes=MAX_BYTES, max_depth=MAX_DEPTH, number=lenient_number, name=name)
+    record = strict_json.convert(tree, _Record, name)
+    if not _SCHEMA.fullmatch(record.schema_version):
+        raise broken(name, "/schema_version", "only records of schema 0.2.0 to 0.3.0 are read")
+    if record.source_metadata.source_type != "evaluation_run":
+        rule = "a number copied from somewhere, not a run: its source_type must be evaluation_run"
+        raise broken(name, "/source_metadata/source_type", rule)
+    evaluations: dict[tuple[str, str | None], list[int]] = {}
+    for index, result in enumerate(record.evaluation_results):
+        evaluations.setdefault((result.evaluation_name, result.source_data.hf_repo), []).append(index)
+    evidence = artifact(raw, name)
+    return tuple(_run(record, indexes, evidence, name) for indexes in evaluations.values())
+
+
+def _run(record: _Record, indexes: list[int], evidence: dict[str, JSON], name: str) -> Run:
+    first = pointer_to("/evaluation_results", indexes[0])
+    result = record.evaluation_results[indexes[0]]
+    library = _library(record)
+    framework = FRAMEWORKS.get(library.name, library.name)
+    model = record.model_info.id
+    task = result.evaluation_name
+    task_id = task.rpartition("/")[2] if framework == "inspect-ai" else task
+    version = "" if library.version in _UNKNOWN else library.version.removeprefix("inspect_ai:")
+    counted = result.score_details.uncertainty.num_samples if result.score_details.uncertainty else None
+    mock = model.partition("/")[0] in MOCK_OWNERS
+    details: dict[str, JSON] = {
+        "artifacts": [evidence],
+        "run": words({"num_samples": counted, "task": task, "model": model}),
+    }
+    if date := _date(record.evaluation_timestamp):
+        details = {"date": date, **details}
+    return Run(
+        name=name,
+        task=task,
+        framework_name=said("" if library.name in _UNKNOWN else framework, "/eval_library/name"),
+        framework_version=said(version, "/eval_library/version"),
+        model_repo=_model_repo(record.model_info),
+        benchmark_repo=_benchmark_repo(result.source_data, first),
+        task_id=said(task_id, f"{first}/evaluation_name"),
+        mock=Said(model, "/model_info/id") if mock else None,
+        scores=tuple(_score(record, index) for index in indexes),
+        details=details,
+    )
+
+
+def _library(record: _Record) -> _Library:
+    return record.eval_library or _Library("", "")
+
+
+def _model_repo(model: _Model) -> Said | None:
+    engine = (model.inference_engine.name if model.inference_engine else None) or ""
+    if engine in HUB_ENGINES and is_repo(model.id):
+        return Said(model.id, "/model_info/id")
+    return None
+
+
+def _benchmark_repo(data: _Data, place: str) -> Said | None:
+    if data.hf_repo and is_repo(data.hf_repo):
+        return Said(data.hf_repo, f"{place}/source_data/hf_repo")
+    return None
+
+
+def _score(record: _Record, index: int) -> Score:
+    result = record.evaluation_results[index]
+    place = pointer_to("/evaluation_results", index)
+    pointer = f"{place}/score_details/score"
+    value, fault = measured(result.score_details.score, pointer)
+    spelling = result.evaluation_result_id or ""
+    return Score(
+        scorer=spelling.rpartition(":")[0],
+        metric=result.metric_config.metric_name or result.metric_config.metric_id or "",
+        spelling=spelling,
+        value=value,
+        pointer=pointer,
+        fault=fault,
+        partial=next(_gaps(result, place), None),
+    )
+
+
+def _gaps(result: _Result, place: str) -> Iterator[Fault]:
+    uncertainty = result.score_details.uncertainty
+    there, used = result.source_data.samples_number, uncertainty.num_samples if uncertainty else None
+    if there is None or used is None:
+        rule = "the record does not say whether the whole benchmark was run"
+        yield Fault(Code.FILE_RULE, f"{place}/source_data/samples_number", rule)
+    elif there != used:
+        rule = f"{used} of {there} samples were used"
+        yield Fault(Code.FILE_RULE, f"{place}/score_details/uncertainty/num_samples", rule)
+
+
+def _date(seconds: str | None) -> str:
+    """Return when the evaluation was, which the record has as Unix seconds in text; never `retrieved_timestamp`."""
+    if seconds is None or not _SECONDS.fullmatch(seconds):
+        return ""
+    return f"{datetime.fromtimestamp(int(seconds.partition('.')[0]), UTC):%Y-%m-%dT%H:%M:%SZ}"

@@ -1,0 +1,70 @@
+"""What every reader needs of a run's files: numbers, times, digests, and where a word was said. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import PurePath
+from typing import TypeAlias
+
+from issuer import strict_json
+from issuer.adapters.run import Said
+from issuer.errors import Code, Fault, InputError, Place
+from issuer.strict_json import JSON
+
+Octets: TypeAlias = bytes | bytearray
+
+
+class InexactNumber:
+    """Stands for a number that claims cannot carry (NaN, 30 digits). It does no harm where nobody needs it."""
+
+    def __init__(self, rule: str) -> None:
+        self.rule = rule
+
+
+def lenient_number(text: str) -> int | float | InexactNumber:
+    """Read a number for `strict_json.loads`; one that cannot be carried is refused only where it is used."""
+    try:
+        return strict_json.exact_number(text)
+    except ValueError as error:
+        return InexactNumber(str(error))
+
+
+def measured(value: object, pointer: str) -> tuple[int | float, Fault | None]:
+    """Return a score's value, or 0 with the reason why there is none (`N/A`, NaN, null, text)."""
+    if isinstance(value, InexactNumber):
+        return 0, Fault(Code.FILE_NUMBER, pointer, value.rule)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return 0, Fault(Code.FILE_SCHEMA, pointer, "a metric's value must be a number")
+    return value, None
+
+
+def said(text: str | None, pointer: str) -> Said | None:
+    """Say where a word of the run stands; an empty one is none, as frameworks write some."""
+    return Said(text, pointer) if text else None
+
+
+def artifact(raw: Octets, name: str) -> dict[str, JSON]:
+    """Name and digest of an evidence file; not its folder, which is nobody's business."""
+    digest = f"sha256:{hashlib.sha256(raw).hexdigest()}"
+    file_name = PurePath(name).name
+    return {"name": file_name, "sha256": digest} if file_name else {"sha256": digest}
+
+
+def words(members: Mapping[str, str | int | None]) -> dict[str, JSON]:
+    """Return the run's own words for `details.run`, without those that it lacks."""
+    return {name: word for name, word in members.items() if word not in {None, ""}}
+
+
+def is_moment(text: str) -> bool:
+    """Say whether a text is an ISO 8601 date and time with its offset."""
+    try:
+        return len(text) >= 20 and text[10] == "T" and datetime.fromisoformat(text).tzinfo is not None
+    except ValueError:
+        return False
+
+
+def broken(name: str, pointer: str, rule: str) -> InputError:
+    """Make the error for a run that must not be used."""
+    return InputError(Code.FILE_RULE, rule, Place(name), pointer)

@@ -1,0 +1,137 @@
+"""Finds the runs in files and folders, recognises their format and reads them. Reads files; writes none.
+
+Sizes are checked before anything is read. A format is recognised by the names of a document's members, never by the
+name of its file.
+"""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, Literal, TypeAlias
+
+from issuer.adapters import eval_zip, every_eval_ever, helm, inspect_ai, large_json, lm_eval, verievals
+from issuer.adapters.evidence import broken
+from issuer.adapters.run import Run
+from issuer.adapters.verievals import Anchors
+from issuer.errors import Code, InputError, Place
+
+Source: TypeAlias = Literal["auto", "inspect", "lm-eval", "helm", "eee", "verievals"]
+
+SOURCES: Final = ("auto", "inspect", "lm-eval", "helm", "eee", "verievals")
+MAX_BYTES = {
+    "auto": inspect_ai.MAX_BYTES,
+    "inspect": inspect_ai.MAX_BYTES,
+    "lm-eval": lm_eval.MAX_BYTES,
+    "helm": helm.MAX_BYTES,
+    "eee": every_eval_ever.MAX_BYTES,
+    "verievals": verievals.MAX_BYTES,
+}
+MAX_FILES = 10_000
+
+# The members by which a JSON document is known.
+_MARKS = {
+    "inspect": {"status", "eval"},
+    "lm-eval": {"results", "configs", "n-shot"},
+    "eee": {"schema_version", "source_metadata", "evaluation_results"},
+    "verievals": {"body", "content_hash", "signature"},
+}
+_PATTERNS = {
+    "auto": ("*.json", "*.eval"),
+    "inspect": ("*.json", "*.eval"),
+    "lm-eval": ("results*.json",),
+    "eee": ("*.json",),
+    "verievals": ("*.json",),
+}
+
+
+def read(path: Path | str, source: Source = "auto", *, task: str = "", anchors: Anchors | None = None) -> Run:
+    """Read the one run that is in a file or folder, or that of `task` where a file has several.
+
+    Raises InputError as `read_all` does, and `file.rule` where there is not exactly one.
+    """
+    runs = [run for run in read_all(path, source, anchors=anchors) if task in {"", run.task}]
+    if len(runs) != 1:
+        tasks = ", ".join(repr(run.task[:64]) for run in runs[:20])
+        raise broken(str(path), "", f"{len(runs)} runs where one is wanted: {tasks}")
+    return runs[0]
+
+
+def read_all(path: Path | str, source: Source = "auto", *, anchors: Anchors | None = None) -> tuple[Run, ...]:
+    """Read every run in a file, a run directory of HELM, or a folder of such.
+
+    `anchors` is what a verievals record is checked against. Raises InputError: `file.unreadable`, `file.too_large`,
+    `file.rule` for a document of no known format, and what the format's own reader raises.
+    """
+    return tuple(run for found in _files(Path(path), source) for run in _read_one(found, source, anchors))
+
+
+def _files(path: Path, source: Source) -> Iterator[Path]:
+    """Find files and run directories, in the order of their names. What is hidden or linked to is passed over."""
+    if not path.is_dir() or (path / "run_spec.json").is_file():
+        yield path
+        return
+    runs = sorted(found.parent for found in path.rglob("run_spec.json"))
+    files = sorted({file for pattern in _PATTERNS.get(source, ()) for file in path.rglob(pattern)})
+    alone = [file for file in files if not set(file.parents) & set(runs) and not file.is_symlink()]
+    found = [*(runs if source in {"auto", "helm"} else []), *alone]
+    if not found:
+        raise broken(str(path), "", f"no file in this folder looks like a run ({source})")
+    if len(found) > MAX_FILES:
+        raise InputError(Code.FILE_TOO_LARGE, f"more than {MAX_FILES} runs", Place(str(path)))
+    yield from found
+
+
+def _read_one(path: Path, source: Source, anchors: Anchors | None) -> tuple[Run, ...]:
+    name = str(path)
+    if path.is_dir():
+        if source not in {"auto", "helm"}:
+            raise broken(name, "", f"a run directory of HELM, not a file of {source}")
+        files = [file for file in (*helm.REQUIRED, *helm.OPTIONAL) if (path / file).exists()]
+        return (helm.read({file: read_file(path / file, helm.MAX_BYTES) for file in files}, name),)
+    raw = read_file(path, MAX_BYTES[source])
+    kind = _recognised(raw, name) if source == "auto" else source
+    if kind == "inspect":
+        return (inspect_ai.read(raw, name),)
+    if kind == "lm-eval":
+        return lm_eval.read(raw, name)
+    if kind == "eee":
+        return every_eval_ever.read(raw, name)
+    if kind == "helm":
+        raise broken(name, "", "a run of HELM is a folder with run_spec.json and stats.json: give the folder")
+    if anchors is None:
+        rule = "a record is worth what it is checked against: give --verievals-key, -ledger and -root"
+        raise broken(name, "", rule)
+    return (verievals.read(raw, name, anchors=anchors),)
+
+
+def _recognised(raw: bytearray, name: str) -> str:
+    if eval_zip.is_zip(raw):
+        return "inspect"
+    members = large_json.members(raw, name)
+    kinds = [kind for kind, marks in _MARKS.items() if marks <= members]
+    if len(kinds) != 1:
+        what = "of several formats" if kinds else "no run of a known format"
+        raise broken(name, "", f"{what}: say with --from which it is")
+    return kinds[0]
+
+
+def read_file(path: Path, max_bytes: int) -> bytearray:
+    """Read a regular file of at most `max_bytes`. Raises InputError."""
+    try:
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):  # a pipe would be waited for, a device never end
+            raise InputError(Code.FILE_UNREADABLE, "not a regular file", Place(str(path)))
+        if found.st_size > max_bytes:
+            raise InputError(Code.FILE_TOO_LARGE, f"larger than {max_bytes} bytes", Place(str(path)))
+        raw = bytearray(found.st_size)
+        with path.open("rb", buffering=0) as file:
+            view, filled = memoryview(raw), 0
+            while filled < len(raw) and (count := file.readinto(view[filled:])):
+                filled += count
+    except OSError as error:
+        raise InputError(Code.FILE_UNREADABLE, str(error.strerror), Place(str(path))) from None
+    if filled != len(raw):
+        raise InputError(Code.FILE_UNREADABLE, "the file shrank while it was read", Place(str(path)))
+    return raw

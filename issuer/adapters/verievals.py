@@ -1,0 +1,248 @@
+"""Reads and verifies a RunRecord of verievals (`verievals/runrecord/v1`) into a `Run`. Pure; does not import verievals.
+
+The record is signed, so unlike other runs it is not believed but checked, more strictly than its own verifier does:
+
+* that one takes the public key that travels in the record, keys of small order, and members named twice. Here the key
+  and the ledger's root are the owner's configuration, and the record's own key must be the configured one.
+* it hashes what its classes kept of the body; here the body is hashed as it stands, and unknown members are refused.
+* the envelope (time, signer) is not signed, and nothing is taken from it.
+* nobody else recomputes the aggregate from the results.
+
+A record names models and benchmarks in words of its own: repositories, revisions and the command are supplied.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from typing import Annotated, Literal, TypeAlias
+
+from msgspec import Meta, Struct
+
+from issuer import jose, strict_json
+from issuer.adapters.evidence import Octets, artifact, broken, said, words
+from issuer.adapters.run import Run, Said, Score
+from issuer.errors import Code, Fault, InputError, Place
+from issuer.strict_json import JSON
+from issuer.tlog import merkle
+
+FRAMEWORK = "verievals"
+MAX_BYTES = 64 * 2**20
+MAX_DEPTH = 32
+MAX_ENTRIES = 50_000
+MAX_ENTRY = 4096
+MOCK_PROVIDER = "mock"
+
+_HASH = re.compile(r"[0-9a-f]{64}")
+_Hex32: TypeAlias = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
+_Hex64: TypeAlias = Annotated[str, Meta(pattern=r"^[0-9a-f]{128}\Z")]
+
+
+class Anchors(Struct, frozen=True):
+    """What the owner of a record trusts, in lowercase hex: the runner's Ed25519 key and a published root of the ledger.
+
+    `ledger` is the text of `entries.jsonl`, up to that root or beyond it.
+    """
+
+    public_key: str
+    root: str
+    ledger: Octets
+
+
+class _Benchmark(Struct, frozen=True, forbid_unknown_fields=True):
+    id: str
+    version: str
+    content_hash: _Hex32
+
+
+class _Model(Struct, frozen=True, forbid_unknown_fields=True):
+    provider: str
+    name: str
+    version: str
+    params: dict[str, object]
+
+
+class _Runner(Struct, frozen=True, forbid_unknown_fields=True):
+    seed: int
+    sample_limit: int | None
+
+
+class _Result(Struct, frozen=True, forbid_unknown_fields=True):
+    task_id: str
+    prompt: str
+    output: str
+    expected: str | None
+    score: float
+    passed: bool
+
+
+class _Metrics(Struct, frozen=True, forbid_unknown_fields=True):
+    """The two that verievals 0.1.0 computes. Others could not be recomputed."""
+
+    accuracy: float
+    passed: float
+
+
+class _Aggregate(Struct, frozen=True, forbid_unknown_fields=True):
+    scorer: str
+    num_tasks: int
+    metrics: _Metrics
+
+
+class _Body(Struct, frozen=True, forbid_unknown_fields=True):
+    schema_version: Literal["verievals/runrecord/v1"]
+    verievals_version: str
+    benchmark: _Benchmark
+    model: _Model
+    runner: _Runner
+    results: Annotated[tuple[_Result, ...], Meta(min_length=1, max_length=1_000_000)]
+    aggregate: _Aggregate
+
+
+class _Signature(Struct, frozen=True, forbid_unknown_fields=True):
+    algorithm: Literal["ed25519"]
+    public_key: _Hex32
+    signature: _Hex64
+
+
+class _Envelope(Struct, frozen=True, forbid_unknown_fields=True):
+    created_at: str
+    signer: str | None
+
+
+class _Record(Struct, frozen=True, forbid_unknown_fields=True):
+    body: _Body
+    content_hash: _Hex32
+    signature: _Signature
+    envelope: _Envelope
+
+
+class _Entry(Struct, frozen=True, forbid_unknown_fields=True):
+    index: int
+    record_id: _Hex32
+    leaf: _Hex32
+    public_key: _Hex32
+    appended_at: str
+
+
+def read(raw: Octets, name: str = "", *, anchors: Anchors) -> Run:
+    """Read one record and check it all. The order: parse, hash, signature, aggregate, ledger.
+
+    Raises InputError: `file.*` of the strict reader, `file.schema` for unknown or mistyped members, `key.unusable` for
+    an unfit configured key, `file.rule` for everything that does not verify.
+    """
+    tree = strict_json.loads(bytes(raw), max_bytes=MAX_BYTES, max_depth=MAX_DEPTH, name=name)
+    record = strict_json.convert(tree, _Record, name)
+    # (1) integrity
+    _demand_hash(tree["body"], record.content_hash, name)  # type: ignore[call-overload,index]
+    # (2) signature
+    _demand_signature(record, anchors.public_key, name)
+    # (3) the aggregate follows from the results
+    _demand_aggregate(record.body, name)
+    # (4) inclusion
+    _demand_inclusion(record.content_hash, anchors)
+    return _run(record, raw, name)
+
+
+def _demand_hash(body: JSON, content_hash: str, name: str) -> None:
+    if _content_hash(body) != content_hash:
+        raise broken(name, "/content_hash", "not the hash of the body: the record was altered")
+    stem = name.rpartition("/")[2].removesuffix(".json")
+    if _HASH.fullmatch(stem) and stem != content_hash:
+        raise broken(name, "/content_hash", "the file has the name of another record")
+
+
+def _content_hash(body: JSON) -> str:
+    """Hash as verievals does: not RFC 8785, but Python's JSON with sorted names (its crypto/canonical.py)."""
+    text = json.dumps(body, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _demand_signature(record: _Record, public_key: str, name: str) -> None:
+    key = _key(public_key)
+    if record.signature.public_key != public_key:
+        raise broken(name, "/signature/public_key", "signed with another key than the configured one")
+    signed, signature = record.content_hash.encode(), bytes.fromhex(record.signature.signature)
+    if not key.verifies(jose.EDDSA, signed, signature):
+        raise broken(name, "/signature/signature", "the signature is not one of the configured key")
+
+
+def _key(public_key: str) -> jose.Key:
+    if _HASH.fullmatch(public_key):
+        point = jose.base64url_encode(bytes.fromhex(public_key))
+        if key := jose.parse_key({"kty": "OKP", "crv": "Ed25519", "x": point, "kid": "runner"}):
+            return key
+    rule = "the configured public key must be a good Ed25519 point in 64 lowercase hex characters"
+    raise InputError(Code.KEY_UNUSABLE, rule, Place("--verievals-key"))
+
+
+def _demand_aggregate(body: _Body, name: str) -> None:
+    passed, count = sum(result.passed for result in body.results), len(body.results)
+    if len({result.task_id for result in body.results}) != count:
+        raise broken(name, "/body/results", "one task has several results")
+    found = (body.aggregate.num_tasks, body.aggregate.metrics.passed, body.aggregate.metrics.accuracy)
+    if found != (count, passed, passed / count):
+        raise broken(name, "/body/aggregate", "not what the results add up to")
+    if body.runner.sample_limit is not None and body.runner.sample_limit < count:
+        raise broken(name, "/body/results", "more results than the sample limit")
+
+
+def _demand_inclusion(content_hash: str, anchors: Anchors) -> None:
+    """Demand that the pinned root is one that the ledger had when the record was in it."""
+    name = "--verievals-ledger"
+    if not _HASH.fullmatch(anchors.root):
+        raise broken("--verievals-root", "", "a root is 64 lowercase hex characters")
+    lines = bytes(anchors.ledger).splitlines()
+    if len(lines) > MAX_ENTRIES:
+        raise InputError(Code.FILE_TOO_LARGE, f"a ledger of more than {MAX_ENTRIES} entries", Place(name))
+    included, pinned, ids, leaves = False, bytes.fromhex(anchors.root), set(), []
+    for index, line in enumerate(lines):
+        place = f"{name} line {index + 1}"
+        value = strict_json.loads(line, max_bytes=MAX_ENTRY, max_depth=2, name=place)
+        entry = strict_json.convert(value, _Entry, place)
+        if entry.index != index or entry.leaf != entry.record_id or entry.record_id in ids:
+            raise broken(place, "", "entries must be in their order, each record once")
+        ids.add(entry.record_id)
+        leaves.append(merkle.leaf_hash(bytes.fromhex(entry.leaf)))
+    for index, head in enumerate(merkle.roots(leaves)):
+        included = included or leaves[index] == merkle.leaf_hash(bytes.fromhex(content_hash))
+        if head == pinned:
+            if included:
+                return
+            raise broken(name, "", "the record is not in the ledger under the pinned root")
+    raise broken(name, "", "the ledger never had the pinned root: it was altered, cut short, or is another one")
+
+
+def _run(record: _Record, raw: Octets, name: str) -> Run:
+    body = record.body
+    model = f"{body.model.provider}:{body.model.name}"
+    limit = body.runner.sample_limit
+    partial = Fault(Code.FILE_RULE, "/body/runner/sample_limit", f"the run was limited to {limit} samples")
+    return Run(
+        name=name,
+        task=body.benchmark.id,
+        framework_name=Said(FRAMEWORK, ""),
+        framework_version=said(body.verievals_version, "/body/verievals_version"),
+        task_id=said(body.benchmark.id, "/body/benchmark/id"),
+        mock=Said(model, "/body/model/provider") if body.model.provider == MOCK_PROVIDER else None,
+        partial=() if limit is None else (partial,),
+        scores=tuple(
+            Score(scorer=body.aggregate.scorer, metric=metric, value=value, pointer=f"/body/aggregate/metrics/{metric}")
+            for metric, value in (
+                ("accuracy", body.aggregate.metrics.accuracy),
+                ("passed", body.aggregate.metrics.passed),
+            )
+        ),
+        details={
+            "artifacts": [artifact(raw, name)],
+            "run": words({
+                "num_samples": len(body.results),
+                "task": body.benchmark.id,
+                "model": model,
+                "benchmark_version": body.benchmark.version,
+                "benchmark_hash": f"sha256:{body.benchmark.content_hash}",
+                "record": f"sha256:{record.content_hash}",
+            }),
+        },
+    )  # fmt: skip

@@ -1,0 +1,1 @@
+"""Transparency logs: Merkle trees and their proofs. Pure."""

@@ -1,0 +1,201 @@
+"""Records of Every Eval Ever: real conversions give what they kept; scraped numbers never become claims."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from issuer.adapters import Run, every_eval_ever
+from issuer.errors import Code
+from issuer.results.claims import Metric
+from tests.adapters.helping import ALL, edited, refusal, refusal_or_none, shared
+from tests.shared import needs_shared
+
+SIMPLEQA = "records/simpleqa__from_inspect__schema-0.3.0.json"
+PUBMEDQA = "records/pubmedqa__from_inspect__schema-0.3.0.json"
+MATH = "records/math_perturbed__from_lm_eval__schema-0.3.0.json"
+# Ours, in the shape of the schema: a transformers model whose run was whole.
+RECORD = json.dumps(
+    {
+        "schema_version": "0.3.0",
+        "evaluation_id": "gsm8k/acme_open-model/1",
+        "evaluation_timestamp": "1768964383.9",
+        "retrieved_timestamp": "1795225833.64",
+        "source_metadata": {
+            "source_type": "evaluation_run",
+            "source_organization_name": "acme",
+            "evaluator_relationship": "first_party",
+        },
+        "eval_library": {"name": "lm_eval", "version": "0.4.13"},
+        "model_info": {
+            "name": "open-model",
+            "id": "acme/open-model",
+            "inference_engine": {"name": "transformers"},
+            "additional_details": {"revision": "main", "sha": "82047f5e5d5245c1b3a4cd75ad98aa441d6487cd"},
+        },
+        "evaluation_results": [
+            {
+                "evaluation_result_id": "exact_match",
+                "evaluation_name": "gsm8k",
+                "source_data": {"source_type": "hf_dataset", "hf_repo": "openai/gsm8k", "samples_number": 8},
+                "metric_config": {"metric_id": "exact-match", "metric_name": "exact_match"},
+                "score_details": {"score": 0.625, "uncertainty": {"num_samples": 8}},
+            }
+        ],
+    }
+).encode()
+RESULT = "/evaluation_results/0"
+
+
+def only(raw: bytes) -> Run:
+    (run,) = every_eval_ever.read(raw, "record.json")
+    return run
+
+
+def text(said: Any) -> str | None:
+    return said.text if said else None
+
+
+def test_what_a_record_of_a_whole_run_gives() -> None:
+    run = only(RECORD)
+    assert (text(run.framework_name), text(run.framework_version)) == ("lm-eval", "0.4.13")
+    assert (text(run.model_repo), text(run.benchmark_repo)) == ("acme/open-model", "openai/gsm8k")
+    built = run.claims(replace(ALL, benchmark_repo=None, model_repo=None, framework_version=None))
+    assert built.claims.metrics == (Metric("exact_match", 0.625),)  # not exact-match, which is the record's own word
+    assert built.details["date"] == "2026-01-21T02:59:43Z"  # of the evaluation, not of the record's retrieval
+
+
+def test_a_record_says_no_revision_even_where_it_holds_a_commit() -> None:
+    run = only(RECORD)
+    assert (run.model_revision, run.benchmark_revision, run.command) == (None, None, None)
+
+
+@pytest.mark.parametrize("kind", ["documentation", "scraped", ""])
+def test_scraped_numbers_are_refused_whatever_is_allowed(kind: str) -> None:
+    error = refusal(lambda: only(edited(RECORD, "/source_metadata/source_type", kind)))
+    assert (error.code, error.pointer) == (Code.FILE_RULE, "/source_metadata/source_type")
+
+
+@needs_shared
+@pytest.mark.parametrize(
+    "file",
+    [
+        "demo__documentation__schema-0.3.0",
+        "hfopenllm_v2__documentation__schema-0.2.0",
+        "mmlu_pro_yi__documentation__schema-0.2.2",
+    ],
+)
+def test_real_scraped_records_are_refused(file: str) -> None:
+    assert (
+        refusal(lambda: every_eval_ever.read(shared(f"records/{file}.json"))).pointer == "/source_metadata/source_type"
+    )
+
+
+@pytest.mark.parametrize("version", ["0.2.0", "0.2.2", "0.3.0"])
+def test_versions_that_are_read(version: str) -> None:
+    assert only(edited(RECORD, "/schema_version", version))
+
+
+@pytest.mark.parametrize("version", ["0.1.0", "0.3.1", "0.4.0", "1.0.0", "0.2.0 ", "0.2.", ""])
+def test_versions_that_are_not(version: str) -> None:
+    assert refusal(lambda: only(edited(RECORD, "/schema_version", version))).pointer == "/schema_version"
+
+
+@pytest.mark.parametrize(
+    ("samples", "rule"), [(7, "8 of 7 samples were used"), (500, "8 of 500 samples were used"), (..., "does not say")]
+)
+def test_a_record_that_does_not_show_a_whole_run_is_partial(samples: object, rule: str) -> None:
+    run = only(edited(RECORD, f"{RESULT}/source_data/samples_number", samples))
+    assert rule in refusal(lambda: run.claims(replace(ALL, framework_version=None))).detail
+    built = run.claims(replace(ALL, framework_version=None), allow_partial=True)
+    assert rule in str(built.details["notes"])
+
+
+@needs_shared
+def test_the_record_of_a_whole_inspect_run_gives_its_score() -> None:
+    run = only(shared(SIMPLEQA))
+    assert (text(run.framework_name), text(run.framework_version)) == ("inspect-ai", "0.3.162")
+    assert run.model_repo is None  # anthropic/claude-opus-4-6 has the shape of a Hub name
+    assert text(run.task_id) == "simpleqa_verified"
+    supplied = replace(
+        ALL, benchmark_repo=None, framework_version=None, metrics={"accuracy": "simpleqa_scorer/accuracy"}
+    )
+    assert run.claims(supplied).claims.metrics == (Metric("accuracy", 0.431),)
+
+
+@needs_shared
+@pytest.mark.parametrize(("file", "rule"), [(PUBMEDQA, "2 of 500 samples were used"), (MATH, "does not say whether")])
+def test_real_records_of_lost_limits_are_partial(file: str, rule: str) -> None:
+    run = only(shared(file))
+    supplied = replace(
+        ALL, model_repo=None if run.model_repo else ALL.model_repo, benchmark_repo=None, framework_version=None
+    )
+    assert rule in refusal(lambda: run.claims(supplied)).detail
+
+
+@pytest.mark.parametrize("engine", ["openai", "", None])
+def test_a_model_that_no_engine_loaded_is_no_hub_model(engine: str | None) -> None:
+    assert only(edited(RECORD, "/model_info/inference_engine/name", engine)).model_repo is None
+
+
+@pytest.mark.parametrize("library", [..., {"name": "unknown", "version": "unknown"}])
+def test_a_library_that_is_not_named_is_supplied(library: object) -> None:
+    run = only(edited(RECORD, "/eval_library", library))
+    detail = refusal(lambda: run.claims(replace(ALL, framework_version=None))).detail
+    assert "--framework-name" in detail
+    assert "--framework-version" in detail
+    assert run.claims(replace(ALL, framework_name="helm")).origins["framework.name"] == "supplied"
+
+
+def test_each_evaluation_is_a_run_and_one_metric_twice_is_ambiguous() -> None:
+    record = json.loads(RECORD)
+    record["evaluation_results"] *= 2
+    (run,) = every_eval_ever.read(json.dumps(record).encode())
+    assert "none chosen" in refusal(lambda: run.claims(replace(ALL, framework_version=None))).detail
+    record["evaluation_results"] = [record["evaluation_results"][0], json.loads(RECORD)["evaluation_results"][0]]
+    record["evaluation_results"][1]["source_data"]["hf_repo"] = "acme/other"
+    assert [text(run.benchmark_repo) for run in every_eval_ever.read(json.dumps(record).encode())] == [
+        "openai/gsm8k",
+        "acme/other",
+    ]
+
+
+def test_a_mock_s_record_is_a_mock_s() -> None:
+    run = only(edited(RECORD, "/model_info/id", "mockllm/model"))
+    assert "'mockllm/model'" in refusal(lambda: run.claims(ALL)).detail
+
+
+@pytest.mark.parametrize(
+    ("score", "code"), [(math.nan, Code.FILE_NUMBER), ("0.5", Code.FILE_SCHEMA), (None, Code.FILE_SCHEMA)]
+)
+def test_a_score_that_is_no_number_is_refused(score: object, code: Code) -> None:
+    error = refusal(
+        lambda: only(edited(RECORD, f"{RESULT}/score_details/score", score)).claims(
+            replace(ALL, framework_version=None)
+        )
+    )
+    assert (error.code, error.pointer) == (code, f"{RESULT}/score_details/score")
+
+
+def test_absurdly_many_results_are_refused() -> None:
+    record = json.loads(RECORD)
+    record["evaluation_results"] *= 5001
+    assert refusal(lambda: every_eval_ever.read(json.dumps(record).encode())).code is Code.FILE_SCHEMA
+
+
+@given(st.integers(0, len(RECORD) - 1))
+def test_a_truncated_record_is_refused(end: int) -> None:
+    assert refusal(lambda: every_eval_ever.read(RECORD[:end])).code is Code.FILE_SYNTAX
+
+
+@given(st.integers(0, len(RECORD) - 1), st.integers(0, 40), st.binary(max_size=8))
+def test_no_other_exception_escapes(at: int, length: int, instead: bytes) -> None:
+    raw = RECORD[:at] + instead + RECORD[at + length :]
+    error = refusal_or_none(lambda: [run.claims(ALL, allow_partial=True) for run in every_eval_ever.read(raw)])
+    assert error is None or error.code.value.startswith(("file.", "claims."))

@@ -1,0 +1,120 @@
+"""Large documents: what is passed over leaves no trace, and what is kept is what every reader would read there."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from issuer.adapters import large_json
+from issuer.errors import Code
+from tests.adapters.helping import refusal, refusal_or_none
+
+SAMPLES = frozenset({"samples"})
+
+
+def kept(raw: bytes | bytearray) -> bytes:
+    return large_json.without(raw, SAMPLES, name="log.json")
+
+
+@pytest.mark.parametrize(
+    ("raw", "rest"),
+    [
+        (b'{"a": 1, "samples": [1, {"samples": 2}], "b": 2}', b'{"a": 1, "samples": null, "b": 2}'),
+        (b' {"samples":[]}\n', b' {"samples":null}\n'),
+        (b'{"s\\u0061mples": [NaN], "b": NaN}', b'{"s\\u0061mples": null, "b": NaN}'),
+        (b'{"b": {"samples": [1]}}', b'{"b": {"samples": [1]}}'),
+        (b"{}", b"{}"),
+        ('{"samples": "…", "b": "…"}'.encode(), '{"samples": null, "b": "…"}'.encode()),
+        (b'{"samples": [-Infinity, Infinity,NaN ,"x: NaN, "], "b": "is, NaN, so"}', b'{"samples": null, "b": "is, NaN, so"}'),
+    ],
+)  # fmt: skip
+def test_only_the_values_of_these_members_are_left_out(raw: bytes, rest: bytes) -> None:
+    assert kept(raw) == rest
+    buffer = bytearray(raw)
+    assert kept(buffer) == rest
+    assert buffer == raw
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b'{"a": 1, "a": 1}',
+        b'{"samples": [1], "a": 1, "samples": [2]}',
+        b'{"samples": [1], "s\\u0061mples": [1]}',
+        # Were the second value's length taken for the first one, `a` would be found inside of it.
+        b'{"samples": ["xx", "a":"b", 1], "samples": ["xx"]}'.replace(b'"a":"b"', b'", \\"a\\":0"'),
+        b'{"a": 12, "a": 1}',
+        b'{"": 1, "": 2}',
+    ],
+)
+def test_a_member_that_is_named_twice_is_found(raw: bytes) -> None:
+    json.loads(raw)
+    assert refusal(lambda: kept(raw)).code is Code.FILE_DUPLICATE_KEY
+
+
+@pytest.mark.parametrize(
+    ("raw", "code", "line"),
+    [
+        (b'{"a": 1,\n "b": tru}', Code.FILE_SYNTAX, 2),
+        (b'{"samples": [1, NaNa]}', Code.FILE_SYNTAX, 1),
+        (b'{"samples": [1', Code.FILE_SYNTAX, None),
+        (b'{"a": 1} {}', Code.FILE_SYNTAX, 1),
+        (b"", Code.FILE_SYNTAX, None),
+        (b"[1]", Code.FILE_SCHEMA, None),
+        (b"1", Code.FILE_SCHEMA, None),
+        (b'{"samples": ' + b"[" * 100_000, Code.FILE_TOO_LARGE, None),
+        (b'{"samples": "\xff"}', Code.FILE_ENCODING, None),
+        ('{"samples": "…"}'.encode()[:-4], Code.FILE_ENCODING, None),
+    ],
+)
+def test_what_is_no_json_object_is_refused_with_its_place(raw: bytes, code: Code, line: int | None) -> None:
+    error = refusal(lambda: kept(raw))
+    assert error.code is code
+    assert line in {None, error.place.line}
+    buffer = bytearray(raw)
+    refusal(lambda: kept(buffer))
+    assert buffer == raw
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b'{"samples": [' + b"NaN," * 10_000_000 + b"1]}",
+        b'{"samples": ["' + b"xNaN" * 10_000_000 + b'", NaN]}',
+        b"{" + b",".join(b'"%d":1' % number for number in range(500_000)) + b"}",
+        b'{"other": "' + b"x" * large_json.MAX_REST + b'"}',
+    ],
+    ids=["NaN", "NaN in text", "members", "other"],
+)
+def test_absurd_documents_are_refused_quickly(raw: bytes) -> None:
+    began = time.process_time()
+    assert refusal(lambda: kept(raw)).code is Code.FILE_TOO_LARGE
+    assert time.process_time() - began < 2
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats() | st.text(max_size=8) | st.just("a, NaN, b"),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(st.dictionaries(st.sampled_from(["samples", "a", "b", 'q"\\', "ü"]), VALUES), st.booleans())
+def test_what_is_kept_reads_as_the_whole_does(members: dict[str, object], ascii_only: bool) -> None:
+    raw = json.dumps(members, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")
+    if (error := refusal_or_none(lambda: kept(raw))) is not None:
+        assert error.code is Code.FILE_ENCODING
+        return
+    whole = {**members, **({"samples": None} if "samples" in members else {})}
+    assert json.dumps(json.loads(kept(raw))) == json.dumps(whole)
+
+
+@given(st.integers(0, 60), st.integers(0, 6), st.binary(max_size=6))
+def test_no_other_exception_escapes(at: int, length: int, instead: bytes) -> None:
+    raw = b'{"version": 2, "samples": [{"value": NaN, "text": "\\u00e9"}], "status": "success"}'
+    error = refusal_or_none(lambda: kept(raw[:at] + instead + raw[at + length :]))
+    assert error is None or error.code.value.startswith("file.")

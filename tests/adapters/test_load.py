@@ -1,0 +1,299 @@
+"""Finding and recognising runs; the golden claims; and every real file beside the repository, by name."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from issuer import adapters, jcs
+from issuer.adapters import Supplied, every_eval_ever, inspect_ai, lm_eval, verievals
+from issuer.adapters.load import read_file
+from issuer.errors import Code, InputError
+from tests.adapters.helping import ALL, DATA, edited, refusal, shared
+from tests.adapters.test_every_eval_ever import RECORD
+from tests.adapters.test_verievals import anchors_for, body, raw_of, real_anchors, signed
+from tests.bench.adapters import LIMIT_MIB, LIMIT_S, measure, write_large_log
+from tests.shared import SHARED, needs_shared, vectors
+
+ROOT = Path(__file__).parents[2]
+INSPECT = (DATA / "inspect_two_scorers.json").read_bytes()
+HELLASWAG = "helm/commonsense-dataset=hellaswag,method=multiple_choice_joint,model=eleutherai_pythia-1b-v0"
+MIB = 2**20
+
+
+# -- golden claims ------------------------------------------------------------------------------------------------------
+
+
+def golden(case: dict[str, Any], first: dict[str, Any]) -> tuple[Supplied, str]:
+    """Say in our words what a golden case supplies."""
+    given = case["supplied"]
+    given = {**first["supplied"], **given} if set(given) == {"scale"} else given
+    split = f"{given['split']}/" if "split" in given else ""
+    metrics = given.get("metric_map") or {metric: split + metric for metric in given.get("metrics", [])}
+    members = {name: given[name] for name in Supplied.__struct_fields__ if name in given and name != "metrics"}
+    if "version" in given:
+        members["framework_version"] = given["version"]
+    return Supplied(**members, metrics=metrics), given.get("task", "")
+
+
+@pytest.mark.parametrize("case", vectors("golden_core_claims.json"), ids=lambda case: case["name"])
+def test_golden_claims_come_out_byte_for_byte(case: dict[str, Any]) -> None:
+    supplied, task = golden(case, vectors("golden_core_claims.json")[0])
+    run = adapters.read(SHARED / case["input"], task=task, anchors=real_anchors())
+    claims = run.claims(supplied, allow_mock={"mock:gemma3:1b-capture"}, allow_partial=True).claims
+    assert jcs.canonical(claims.to_json()).decode() == case["jcs"]
+    assert claims.digest == f"sha256:{case['sha256']}"
+
+
+@needs_shared
+def test_there_are_golden_claims_of_every_format_that_has_some() -> None:
+    assert len(vectors("golden_core_claims.json")) == 5
+
+
+# -- every real file ----------------------------------------------------------------------------------------------------
+
+TAKEN = "taken"
+EVERY_FILE = {
+    "inspect/data_arc_qwen.json": "/eval/config/limit",
+    "inspect/data_cvebench_empty_choices.json": "/eval/revision/dirty",
+    "inspect/data_pubmedqa_gpt4o_mini.json": "/eval/config/limit",
+    "inspect/data_with_llm_scoring.json": TAKEN,
+    "inspect/generated_gsm8k_mini_two_scorers_0.3.285.json": "/eval/model",  # a mock
+    "inspect/generated_gsm8k_mini_zstd_0.3.285.eval": "/eval/model",
+    "lm_eval/results_2026-01-21T03-44-18.458309.json": TAKEN,
+    "lm_eval/samples_math_perturbed_full_2026-01-21T03-44-18.458309.jsonl": "",  # samples, no results
+    "records/demo__documentation__schema-0.3.0.json": "/source_metadata/source_type",
+    "records/hfopenllm_v2__documentation__schema-0.2.0.json": "/source_metadata/source_type",
+    "records/math_perturbed__from_lm_eval__schema-0.3.0.json": "/evaluation_results/0/source_data/samples_number",
+    "records/mmlu_pro_yi__documentation__schema-0.2.2.json": "/source_metadata/source_type",
+    "records/pubmedqa__from_inspect__schema-0.3.0.json": "/evaluation_results/0/score_details/uncertainty/num_samples",
+    "records/simpleqa__from_inspect__schema-0.3.0.json": TAKEN,
+    "verievals/records/4a8aa15dce3432a3159e0f9b4a4ff155a50ab9f947cd160c13a0decd3bcbb13b.json": "/body/model/provider",
+    "verievals/records/56c7984e5b5ad853a183983100aab5ca3255740809bb7367f3d95eecc4d37dc8.json": "/body/model/provider",
+    HELLASWAG: "/run_spec.json/adapter_spec/max_eval_instances",
+}
+
+
+def outcome(path: str) -> str:
+    """Supply what each run lacks, and return where it is refused by default, or that it is taken."""
+
+    def claims() -> None:
+        for run in adapters.read_all(SHARED / path, anchors=real_anchors()):
+            lacking = {name: None for name in Supplied.__struct_fields__ if getattr(run, name, None) is not None}
+            selectors = {"em": "valid/exact_match"} if path == HELLASWAG else {}
+            if "simpleqa" in path or "llm_scoring" in path:
+                selectors = {"accuracy": "accuracy"}
+            run.claims(
+                Supplied(
+                    **{**{name: getattr(ALL, name) for name in ALL.__struct_fields__}, **lacking, "metrics": selectors}
+                )
+            )
+
+    try:
+        claims()
+    except InputError as error:
+        return error.pointer
+    return TAKEN
+
+
+@needs_shared
+@pytest.mark.parametrize("path", EVERY_FILE)
+def test_every_real_run_is_taken_or_refused_at_its_place(path: str) -> None:
+    assert outcome(path) == EVERY_FILE[path]
+
+
+@needs_shared
+def test_no_real_run_is_forgotten() -> None:
+    there = {
+        str(path.relative_to(SHARED))
+        for folder in ("inspect", "lm_eval", "records")
+        for path in (SHARED / folder).iterdir()
+    }
+    assert there == {path for path in EVERY_FILE if not path.startswith(("helm", "verievals"))}
+
+
+@needs_shared
+@pytest.mark.parametrize("path", [path for path in EVERY_FILE if path.endswith(".json")])
+def test_every_real_file_is_refused_when_it_is_truncated_or_one_document_too_many(path: str) -> None:
+    raw = shared(path)
+    for number in range(1, 40):
+        end = len(raw.rstrip()) * number // 40
+        assert refusal(lambda end=end: _read(path, raw[:end])).code is Code.FILE_SYNTAX  # type: ignore[misc]
+    assert refusal(lambda: _read(path, raw + b"{}")).code is Code.FILE_SYNTAX
+
+
+def _read(path: str, raw: bytes) -> object:
+    kind = path.partition("/")[0]
+    if kind == "verievals":
+        return verievals.read(raw, anchors=real_anchors())
+    readers: dict[str, Any] = {"inspect": inspect_ai.read, "lm_eval": lm_eval.read, "records": every_eval_ever.read}
+    return readers[kind](raw)
+
+
+READERS: dict[str, tuple[Any, bytes]] = {
+    "inspect": (inspect_ai, INSPECT),
+    "lm-eval": (lm_eval, (DATA / "lm_eval_dummy.json").read_bytes()),
+    "eee": (every_eval_ever, RECORD),
+}
+
+
+@pytest.mark.parametrize("kind", READERS)
+def test_members_in_another_order_are_the_same_run(kind: str) -> None:
+    reader, raw = READERS[kind]
+
+    def turned(value: Any) -> Any:
+        return {name: turned(value[name]) for name in reversed(value)} if isinstance(value, dict) else value
+
+    before, after = reader.read(raw), reader.read(json.dumps(turned(json.loads(raw))).encode())
+    for one, other in zip(
+        *(sorted(found, key=str) if isinstance(found, tuple) else [found] for found in (before, after)), strict=True
+    ):
+        assert sorted(map(str, one.scores)) == sorted(map(str, other.scores))
+        assert (one.model_repo, one.model_revision, one.mock, one.partial) == (
+            other.model_repo,
+            other.model_revision,
+            other.mock,
+            other.partial,
+        )
+
+
+@pytest.mark.parametrize("kind", READERS)
+def test_oversized_documents_are_refused(kind: str) -> None:
+    reader, raw = READERS[kind]
+    larger = raw[:-2].rstrip().removesuffix(b"}") + b" " * (9 * MIB) + b"}"
+    assert refusal(lambda: reader.read(larger)).code is Code.FILE_TOO_LARGE
+
+
+def test_the_evidence_of_every_format_is_in_its_artifacts(tmp_path: Path) -> None:
+    record = signed(body())
+    (tmp_path / "record.json").write_bytes(raw_of(record))
+    (tmp_path / "eee.json").write_bytes(RECORD)
+    for path in (DATA / "inspect_two_scorers.json", DATA / "inspect_two_scorers.eval", DATA / "lm_eval_dummy.json",
+                 tmp_path / "record.json", tmp_path / "eee.json"):  # fmt: skip
+        for run in adapters.read_all(path, anchors=anchors_for(record)):
+            digest = hashlib.sha256(path.read_bytes()).hexdigest()
+            assert run.details["artifacts"] == [{"name": path.name, "sha256": f"sha256:{digest}"}]
+
+
+# -- recognising and finding ----------------------------------------------------------------------------------------------
+
+
+def test_formats_are_recognised_by_what_is_in_them(tmp_path: Path) -> None:
+    record = signed(body())
+    for number, raw in enumerate(
+        (
+            INSPECT,
+            (DATA / "inspect_two_scorers.eval").read_bytes(),
+            RECORD,
+            (DATA / "lm_eval_dummy.json").read_bytes(),
+            raw_of(record),
+        )
+    ):
+        (tmp_path / f"{number}.json").write_bytes(raw)
+    runs = [adapters.read_all(tmp_path / f"{number}.json", anchors=anchors_for(record)) for number in range(5)]
+    names = [found[0].framework_name.text for found in runs if found[0].framework_name]
+    assert names == ["inspect-ai", "inspect-ai", "lm-eval", "lm-eval", "verievals"]
+    assert [len(found) for found in runs] == [1, 1, 1, 3, 1]
+    assert adapters.read(DATA / "helm_simple_mcqa").task == "simple_mcqa"
+
+
+def test_a_folder_gives_all_its_runs_in_the_order_of_their_names(tmp_path: Path) -> None:
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "log.json").write_bytes(INSPECT)
+    (tmp_path / "a.eval").write_bytes((DATA / "inspect_two_scorers.eval").read_bytes())
+    (tmp_path / "helm").mkdir()
+    for path in (DATA / "helm_simple_mcqa").iterdir():
+        (tmp_path / "helm" / path.name).write_bytes(path.read_bytes())
+    (tmp_path / "link.json").symlink_to(tmp_path / "b" / "log.json")
+    (tmp_path / "samples.jsonl").write_bytes(b"{}")
+    assert [run.task for run in adapters.read_all(tmp_path)] == ["simple_mcqa", "gsm8k_mini", "gsm8k_mini"]
+    assert len(adapters.read_all(tmp_path, "inspect")) == 2
+
+
+def test_read_wants_exactly_one_run() -> None:
+    error = refusal(lambda: adapters.read(DATA / "lm_eval_dummy.json"))
+    assert "'choice_mini'" in error.detail
+    assert adapters.read(DATA / "lm_eval_dummy.json", task="mini").task == "mini"
+
+
+@pytest.mark.parametrize(
+    "raw", [b"{}", b'{"results": {}}', json.dumps({**json.loads(INSPECT), **json.loads(RECORD)}).encode()]
+)
+def test_a_document_of_no_format_or_of_two_is_refused(raw: bytes, tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_bytes(raw)
+    error = refusal(lambda: adapters.read(tmp_path / "x.json"))
+    assert (error.code, "--from" in error.detail) == (Code.FILE_RULE, True)
+
+
+def test_a_record_without_anything_to_check_it_against_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_bytes(raw_of(signed(body())))
+    assert "--verievals-key" in refusal(lambda: adapters.read(tmp_path / "x.json")).detail
+
+
+def test_what_is_no_regular_file_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/zero"), tmp_path / "missing"):
+        assert refusal(lambda path=path: adapters.read(path)).code is Code.FILE_UNREADABLE  # type: ignore[misc]
+    assert refusal(lambda: adapters.read(tmp_path)).code is Code.FILE_RULE
+
+
+def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
+    with (tmp_path / "x.json").open("wb") as file:
+        file.truncate(inspect_ai.MAX_BYTES + 1)  # sparse
+    began = time.process_time()
+    assert refusal(lambda: adapters.read(tmp_path / "x.json")).code is Code.FILE_TOO_LARGE
+    assert time.process_time() - began < 0.2
+    assert refusal(lambda: read_file(tmp_path / "x.json", 10)).code is Code.FILE_TOO_LARGE
+
+
+# -- large and absurd -----------------------------------------------------------------------------------------------------
+
+
+def test_a_million_metrics_in_a_log_are_refused_quickly() -> None:
+    metrics = b",".join(b'"m%d":{"value":0}' % number for number in range(1_000_000))
+    raw = INSPECT.replace(b'"metrics": {', b'"metrics": {' + metrics + b",", 1)
+    assert raw != INSPECT
+    began = time.process_time()
+    assert refusal(lambda: inspect_ai.read(raw)).code is Code.FILE_TOO_LARGE
+    assert time.process_time() - began < 1
+
+
+@pytest.mark.parametrize("pointer", ["/samples", "/eval/metadata/x", "/results/scores"])
+def test_absurd_nesting_is_refused_wherever_it_is(pointer: str) -> None:
+    raw = edited(INSPECT, pointer, "HERE").replace(b'"HERE"', b"[" * 100_000 + b"]" * 100_000)
+    assert refusal(lambda: inspect_ai.read(raw)).code is Code.FILE_TOO_LARGE
+
+
+def test_samples_are_passed_over_and_nothing_else_is() -> None:
+    deep = b"[" * 300 + b"]" * 300
+    assert inspect_ai.read(edited(INSPECT, "/samples", "HERE").replace(b'"HERE"', deep)).scores
+    raw = edited(INSPECT, "/other", "HERE").replace(b'"HERE"', deep)
+    assert refusal(lambda: inspect_ai.read(raw)).code is Code.FILE_TOO_LARGE
+    assert inspect_ai.read(edited(INSPECT, "/samples", [float("nan")])).scores
+
+
+def test_100_mib_are_read_within_2_seconds_and_200_mib(tmp_path: Path) -> None:
+    write_large_log(tmp_path / "log.json", 100 * MIB, value="NaN")
+    seconds, resident = measure(tmp_path / "log.json", "inspect")
+    assert resident < LIMIT_MIB
+    assert seconds < 2 * LIMIT_S  # the machine may be busy; `make bench` holds it to the limit
+
+
+def test_a_bytearray_is_as_it_was_also_where_a_log_is_refused() -> None:
+    raw = bytearray(edited(INSPECT, "/samples", [float("nan")] * 3))
+    before = bytes(raw)
+    inspect_ai.read(raw)
+    assert raw == before
+
+
+def test_no_reader_imports_its_framework() -> None:
+    seen = "import sys, issuer.adapters; print({'inspect_ai', 'lm_eval', 'helm', 'every_eval_ever', 'verievals'} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", seen], capture_output=True, check=True, cwd=ROOT).stdout == b"set()\n"

@@ -1,0 +1,80 @@
+"""The mapping file: strict YAML, what it says for one run and for all, and no rule that fits nothing."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from issuer.adapters import Run, Score, Supplied
+from issuer.adapters.mapping import Mapping, read_mapping, together
+from issuer.errors import Code, Place
+from tests.adapters.helping import refusal
+
+SCORE = Score(scorer="none", metric="acc", value=0.5, pointer="/acc")
+RUN = Run(name="logs/results_1.json", task="anatomy", scores=(SCORE,), details={})
+
+
+def mapping(text: str) -> Mapping:
+    return read_mapping(text.encode(), "map.yaml")
+
+
+def test_what_is_said_for_one_run_wins_over_what_is_said_for_all() -> None:
+    read = mapping(
+        """
+supply: {model_repo: "acme/open-model", task_id: "all"}
+runs:
+  - task: "anatomy"
+    file: "results_*.json"
+    supply: {task_id: "mmlu_anatomy", metrics: {accuracy: "none/acc"}, scale: 100}
+  - task: "virology"
+    supply: {task_id: "mmlu_virology"}
+"""
+    )
+    special = read.supplied(RUN)
+    assert special == Supplied(
+        model_repo="acme/open-model", task_id="mmlu_anatomy", metrics={"accuracy": "none/acc"}, scale=100
+    )
+    assert read.supplied(replace(RUN, name="other.json")).task_id == "all"
+    assert read.supplied(replace(RUN, task="virology")).task_id == "mmlu_virology"
+
+
+def test_two_rules_that_fit_one_run_add_up_unless_they_contradict() -> None:
+    text = 'runs: [{task: "anatomy", supply: {task_id: "a"}}, {file: "*.json", supply: {%s}}]'
+    assert mapping(text % 'model_repo: "a/b"').supplied(RUN) == Supplied(task_id="a", model_repo="a/b")
+    error = refusal(lambda: mapping(text % 'task_id: "b"').supplied(RUN))
+    assert (error.code, error.place.line) == (Code.FILE_RULE, 1)
+
+
+def test_a_rule_that_fits_no_run_is_refused() -> None:
+    read = mapping('runs: [{task: "anatomi", supply: {task_id: "a"}}]')
+    error = refusal(lambda: read.demand_all_fit([RUN]))
+    assert "'anatomy'" in error.detail
+    mapping('runs: [{task: "anatomy", supply: {}}]').demand_all_fit([RUN])
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ('suply: {model_repo: "a/b"}', Code.FILE_SCHEMA),
+        ('supply: {model: "a/b"}', Code.FILE_SCHEMA),
+        ("supply: {model_revision: 0000000000000000000000000000000000000000}", Code.FILE_SCALAR),
+        ('supply: {task_id: "a", task_id: "b"}', Code.FILE_DUPLICATE_KEY),
+        ('supply: &a {task_id: "a"}', Code.FILE_FEATURE),
+        ("runs: [{supply: {}}]", Code.FILE_RULE),
+        ('runs: [{task: "a"}]', Code.FILE_SCHEMA),
+        ("", Code.FILE_SYNTAX),
+        ("[]", Code.FILE_SCHEMA),
+    ],
+)
+def test_a_file_that_is_not_strict_is_refused_with_its_line(text: str, code: Code) -> None:
+    error = refusal(lambda: mapping(text))
+    assert error.code is code
+    assert error.place.line >= 1
+
+
+def test_nothing_that_is_supplied_twice_is_overruled() -> None:
+    place = Place("map.yaml")
+    assert together(Supplied(task_id="a"), Supplied(task_id="a", scale=100), place) == Supplied(task_id="a", scale=100)
+    assert together(Supplied(scale="100"), Supplied(scale=100), place).scale == 100
+    for other in (Supplied(task_id="b"), Supplied(task_id="")):
+        assert "task_id" in refusal(lambda other=other: together(Supplied(task_id="a"), other, place)).detail  # type: ignore[misc]

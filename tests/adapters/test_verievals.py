@@ -1,0 +1,336 @@
+"""verievals records: checked under a configured key and a pinned root, where its own verifier believes the record."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from issuer.adapters import Anchors, verievals
+from issuer.errors import Code, InputError
+from issuer.results.claims import Metric
+from issuer.tlog import merkle
+from tests.adapters.helping import ALL, refusal, refusal_or_none, shared
+from tests.shared import SHARED, needs_shared
+
+KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
+OTHER = Ed25519PrivateKey.from_private_bytes(bytes(32))
+# Points of small order: under such a key one signature fits every message (RFC 8032; see issuer.jose).
+SMALL_ORDER = [
+    "01" + "00" * 31,
+    "ec" + "ff" * 30 + "7f",
+    "00" * 32,
+    "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05",
+]
+SUPPLIED = replace(ALL, framework_version=None)
+
+
+def body() -> dict[str, Any]:
+    results = [
+        {
+            "task_id": f"t{number}",
+            "prompt": "é?",
+            "output": "1",
+            "expected": "1",
+            "score": float(number > 0),
+            "passed": number > 0,
+        }
+        for number in range(4)
+    ]
+    return {
+        "schema_version": "verievals/runrecord/v1",
+        "verievals_version": "0.1.0",
+        "benchmark": {"id": "gsm8k", "version": "1.0.0", "content_hash": "ab" * 32},
+        "model": {"provider": "ollama", "name": "gemma3:1b", "version": "1", "params": {"temperature": 0.0}},
+        "runner": {"seed": 0, "sample_limit": None},
+        "results": results,
+        "aggregate": {"scorer": "exact", "num_tasks": 4, "metrics": {"accuracy": 0.75, "passed": 3.0}},
+    }
+
+
+def hex_of(key: Ed25519PrivateKey) -> str:
+    return key.public_key().public_bytes_raw().hex()
+
+
+def hashed(content: object) -> str:
+    """Hash as verievals' crypto/canonical.py does."""
+    text = json.dumps(content, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def signed(content: dict[str, Any], key: Ed25519PrivateKey = KEY) -> dict[str, Any]:
+    digest = hashed(content)
+    signature = {"algorithm": "ed25519", "public_key": hex_of(key), "signature": key.sign(digest.encode()).hex()}
+    envelope = {"created_at": "2026-11-21T01:41:27+00:00", "signer": "ci"}
+    return {"body": content, "content_hash": digest, "signature": signature, "envelope": envelope}
+
+
+def ledger_of(*digests: str) -> bytes:
+    entries = [
+        {"appended_at": "2026-11-21", "index": index, "leaf": digest, "public_key": hex_of(KEY), "record_id": digest}
+        for index, digest in enumerate(digests)
+    ]
+    return b"".join(json.dumps(entry, sort_keys=True).encode() + b"\n" for entry in entries)
+
+
+def root_of(*digests: str) -> str:
+    return merkle.root(merkle.leaf_hash(bytes.fromhex(digest)) for digest in digests).hex()
+
+
+def anchors_for(record: dict[str, Any], **other: Any) -> Anchors:
+    digests = ("11" * 32, record["content_hash"], "22" * 32)
+    return replace(Anchors(hex_of(KEY), root_of(*digests), ledger_of(*digests)), **other)
+
+
+def raw_of(record: dict[str, Any]) -> bytes:
+    return json.dumps(record, indent=2).encode()
+
+
+def check(record: dict[str, Any], **other: Any) -> InputError:
+    return refusal(lambda: verievals.read(raw_of(record), "record.json", anchors=anchors_for(record, **other)))
+
+
+def changed(change: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
+    """A record whose signer signed something else: hash, signature and ledger are right."""
+    content = body()
+    change(content)
+    return signed(content)
+
+
+def test_a_good_record_gives_its_claims_and_nothing_of_its_unsigned_envelope() -> None:
+    record = signed(body())
+    run = verievals.read(raw_of(record), f"{record['content_hash']}.json", anchors=anchors_for(record))
+    built = run.claims(SUPPLIED)
+    assert built.claims.metrics == (Metric("accuracy", 0.75), Metric("passed", 3))
+    assert (built.claims.framework.name, built.claims.framework.version) == ("verievals", "0.1.0")
+    assert "date" not in built.details
+    assert (run.model_repo, run.model_revision, run.benchmark_repo) == (None, None, None)
+
+
+def test_a_record_in_another_order_of_members_is_the_same_record() -> None:
+    record = signed(body())
+    turned = json.dumps(dict(reversed(record.items()))).encode()
+    assert verievals.read(turned, anchors=anchors_for(record)).scores
+
+
+# -- integrity ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "forge",
+    [
+        lambda r: r["body"]["aggregate"]["metrics"].update(accuracy=1.0),
+        lambda r: r["body"]["results"][0].update(passed=True),
+        lambda r: r["body"]["results"].reverse(),
+        lambda r: r["body"]["results"].pop(),
+        lambda r: r["body"]["model"].update(name="gemma3:27b"),
+        lambda r: r.update(content_hash="ab" * 32),
+    ],
+)
+def test_a_body_that_was_altered_is_refused(forge: Callable[[dict[str, Any]], object]) -> None:
+    record = signed(body())
+    anchors = anchors_for(record)
+    forge(record)
+    assert refusal(lambda: verievals.read(raw_of(record), anchors=anchors)).pointer == "/content_hash"
+
+
+def test_a_file_with_the_name_of_another_record_is_refused() -> None:
+    record = signed(body())
+    error = refusal(lambda: verievals.read(raw_of(record), f"{'0' * 64}.json", anchors=anchors_for(record)))
+    assert "name of another record" in error.detail
+
+
+@pytest.mark.parametrize("place", ["", "body", "envelope", "signature"])
+def test_an_unknown_member_is_refused_where_verievals_drops_it_before_it_hashes(place: str) -> None:
+    record = signed(body())
+    (record[place] if place else record)["note"] = "0.99"
+    assert check(record).code is Code.FILE_SCHEMA
+
+
+@pytest.mark.parametrize("member", ["accuracy", "content_hash", "public_key", "passed"])
+def test_a_member_named_twice_is_refused(member: str) -> None:
+    record = signed(body())
+    raw = raw_of(record)
+    at = raw.index(f'"{member}":'.encode())
+    twice = raw[:at] + f'"{member}": 1.0, '.encode() + raw[at:]
+    assert refusal(lambda: verievals.read(twice, anchors=anchors_for(record))).code is Code.FILE_DUPLICATE_KEY
+
+
+# -- signature ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_key_that_travels_in_the_record_is_not_believed() -> None:
+    record = signed(body(), OTHER)
+    assert check(record).pointer == "/signature/public_key"
+
+
+@pytest.mark.parametrize("signature", ["00" * 64, "ff" * 64])
+def test_a_wrong_signature_is_refused(signature: str) -> None:
+    record = signed(body())
+    record["signature"]["signature"] = signature
+    assert check(record).pointer == "/signature/signature"
+
+
+@pytest.mark.parametrize("key", SMALL_ORDER)
+def test_a_key_of_small_order_is_refused_even_if_it_is_configured(key: str) -> None:
+    record = signed(body())
+    # R the identity and S zero: it verifies for every message under a key of order 1 in most implementations.
+    record["signature"] |= {"public_key": key, "signature": "01" + "00" * 63}
+    assert check(record, public_key=key).code is Code.KEY_UNUSABLE
+
+
+@pytest.mark.parametrize("key", ["", "ab", hex_of(KEY).upper(), hex_of(KEY) + "\n", "zz" * 32, "ff" * 32])
+def test_a_configured_key_that_is_none_is_refused(key: str) -> None:
+    assert check(signed(body()), public_key=key).code is Code.KEY_UNUSABLE
+
+
+@pytest.mark.parametrize(
+    ("member", "value"),
+    [("algorithm", "none"), ("algorithm", "Ed25519"), ("public_key", "AB" * 32), ("signature", "ab" * 63)],
+)
+def test_a_signature_of_another_form_is_refused(member: str, value: str) -> None:
+    record = signed(body())
+    record["signature"][member] = value
+    assert check(record).code is Code.FILE_SCHEMA
+
+
+# -- aggregate ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        lambda b: b["aggregate"]["metrics"].update(accuracy=1.0),
+        lambda b: b["aggregate"]["metrics"].update(accuracy=math.nextafter(0.75, 1)),
+        lambda b: b["aggregate"]["metrics"].update(passed=4.0),
+        lambda b: b["aggregate"].update(num_tasks=5),
+        lambda b: b["results"][1].update(task_id="t0"),
+        lambda b: b["runner"].update(sample_limit=3),
+    ],
+)
+def test_a_signed_aggregate_that_the_results_do_not_give_is_refused(lie: Callable[[dict[str, Any]], object]) -> None:
+    assert check(changed(lie)).code is Code.FILE_RULE
+
+
+def test_a_metric_that_cannot_be_recomputed_is_refused() -> None:
+    assert check(changed(lambda b: b["aggregate"]["metrics"].update(f1=0.9))).code is Code.FILE_SCHEMA
+
+
+def test_an_empty_run_is_refused() -> None:
+    record = changed(lambda b: b.update(results=[]))
+    assert check(record).code is Code.FILE_SCHEMA
+
+
+def test_a_limited_run_is_partial_and_a_mock_a_mock() -> None:
+    limited = changed(lambda b: b["runner"].update(sample_limit=4))
+    run = verievals.read(raw_of(limited), anchors=anchors_for(limited))
+    assert refusal(lambda: run.claims(SUPPLIED)).pointer == "/body/runner/sample_limit"
+    mock = changed(lambda b: b["model"].update(provider="mock"))
+    run = verievals.read(raw_of(mock), anchors=anchors_for(mock))
+    assert "'mock:gemma3:1b'" in refusal(lambda: run.claims(SUPPLIED)).detail
+    assert run.claims(SUPPLIED, allow_mock={"mock:gemma3:1b"})
+
+
+# -- ledger ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_ledger_that_grew_since_the_root_was_published_is_good() -> None:
+    record = signed(body())
+    digests = ("11" * 32, record["content_hash"])
+    grown = replace(anchors_for(record), root=root_of(*digests))
+    assert verievals.read(raw_of(record), anchors=grown).scores
+
+
+@pytest.mark.parametrize(
+    ("digests", "rule"),
+    [
+        (("11" * 32, "22" * 32), "not in the ledger"),
+        (("11" * 32,), "not in the ledger"),
+    ],
+)
+def test_a_record_that_is_not_under_the_root_is_refused(digests: tuple[str, ...], rule: str) -> None:
+    record = signed(body())
+    later = (*digests, record["content_hash"])
+    assert rule in check(record, root=root_of(*digests), ledger=ledger_of(*later)).detail
+    assert rule in check(record, root=root_of(*digests), ledger=ledger_of(*digests)).detail
+
+
+def test_a_ledger_that_was_altered_cut_or_reordered_never_had_the_root() -> None:
+    record = signed(body())
+    whole = ("11" * 32, record["content_hash"], "22" * 32)
+    for other in (whole[:2], whole[::-1], ("33" * 32, *whole[1:]), ()):
+        error = check(record, root=root_of(*whole), ledger=ledger_of(*other))
+        assert "never had the pinned root" in error.detail
+
+
+@pytest.mark.parametrize(
+    "ledger",
+    [
+        b"{}\n",
+        b"not json\n",
+        ledger_of("11" * 32, "11" * 32),
+        ledger_of("11" * 32).replace(b'"index": 0', b'"index": 1'),
+        ledger_of("11" * 32).replace(b'"index": 0', b'"index": 0, "index": 0'),
+        ledger_of("11" * 32).replace(b'"leaf": "1', b'"leaf": "2'),
+        b" " * 5000,
+    ],
+)
+def test_a_malformed_ledger_is_refused(ledger: bytes) -> None:
+    assert check(signed(body()), ledger=ledger).code.value.startswith("file.")
+
+
+def test_a_ledger_with_an_entry_twice_or_out_of_its_place_is_refused_even_under_its_own_root() -> None:
+    record = signed(body())
+    digest = record["content_hash"]
+    twice = check(record, ledger=ledger_of(digest, digest), root=root_of(digest, digest))
+    moved = check(record, ledger=ledger_of(digest).replace(b'"index": 0', b'"index": 1'), root=root_of(digest))
+    for error in (twice, moved):
+        assert "entries must be in their order, each record once" in error.detail
+
+
+def test_a_ledger_of_absurdly_many_entries_is_refused_unread() -> None:
+    assert check(signed(body()), ledger=b"{}\n" * 50_001).code is Code.FILE_TOO_LARGE
+
+
+@pytest.mark.parametrize("root", ["", "ab", "AB" * 32, "ab" * 32 + "\n"])
+def test_a_root_that_is_none_is_refused(root: str) -> None:
+    assert check(signed(body()), root=root).code is Code.FILE_RULE
+
+
+# -- real records ---------------------------------------------------------------------------------------------------------
+
+
+def real_anchors() -> Anchors:
+    ledger = shared("verievals/ledger/entries.jsonl")
+    leaves = [json.loads(line)["leaf"] for line in ledger.splitlines()]
+    return Anchors(shared("verievals/runner.pub").decode().strip(), root_of(*leaves), ledger)
+
+
+@needs_shared
+def test_real_records_verify() -> None:
+    records = sorted((SHARED / "verievals" / "records").iterdir())
+    assert len(records) == 2
+    for path in records:
+        run = verievals.read(path.read_bytes(), path.name, anchors=real_anchors())
+        assert run.mock is not None
+
+
+@needs_shared
+@given(data=st.data())
+def test_a_real_record_with_any_byte_changed_is_refused_or_the_same(data: st.DataObject) -> None:
+    name = "56c7984e5b5ad853a183983100aab5ca3255740809bb7367f3d95eecc4d37dc8.json"
+    raw = shared(f"verievals/records/{name}")
+    at = data.draw(st.integers(0, len(raw) - 1))
+    forged = raw[:at] + data.draw(st.binary(max_size=4)) + raw[at + data.draw(st.integers(0, 9)) :]
+    if refusal_or_none(lambda: verievals.read(forged, name, anchors=real_anchors())) is None:
+        before, after = json.loads(raw), json.loads(forged)
+        before.pop("envelope"), after.pop("envelope")  # which is not signed, and not used
+        assert before == after

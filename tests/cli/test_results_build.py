@@ -1,0 +1,193 @@
+"""`issuer results build`: runs in, result files and claims out; what runs lack is supplied, and nothing is overwritten."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from issuer.body import read_body
+from issuer.results.entry import content_digest, read_entries
+from tests.adapters.helping import BENCHMARK_COMMIT, DATA, MODEL_COMMIT, OTHER_COMMIT, edited
+from tests.adapters.test_verievals import anchors_for, body, raw_of, signed
+
+ROOT = Path(__file__).parents[2]
+INSPECT = DATA / "inspect_two_scorers.json"
+LM_EVAL = DATA / "lm_eval_dummy.json"
+MODEL = ("--model-repo", "acme/open-model", "--command", "inspect eval gsm8k_mini.py")
+MATCH = ("--metric", "accuracy=match/accuracy", "--allow-mock", "mockllm/model")
+
+
+def build(*arguments: object, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "issuer", "results", "build", *map(str, arguments)],
+        capture_output=True, text=True, check=False, cwd=ROOT,
+        env={"PATH": os.environ["PATH"], "HOME": "/nonexistent", "TERM": "dumb", "COLUMNS": "200", **(env or {})},
+    )  # fmt: skip
+
+
+def built(*arguments: object, env: dict[str, str] | None = None) -> str:
+    done = build(*arguments, env=env)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_one_run_makes_a_result_file_and_the_claims_of_its_token(tmp_path: Path) -> None:
+    out = tmp_path / "gsm8k.yaml"
+    said = built(INSPECT, "-o", out, *MODEL, *MATCH, "--show-origin")
+    (entry,) = read_entries(out.read_bytes(), "gsm8k.yaml")
+    assert (entry.token, entry.dataset.id, entry.dataset.revision) == (None, "openai/gsm8k", BENCHMARK_COMMIT)
+    assert "artifacts" in entry.form
+    assert f"  model_repo: acme/open-model (supplied)\n  model_revision: {MODEL_COMMIT} (run)" in said
+    assert "  metrics: accuracy 0.625 (run)" in said
+    # The claims are the body of a token request, for exactly this entry.
+    (claims,) = (tmp_path / "gsm8k.claims").iterdir()
+    (submission,) = read_body("/tokens", claims.read_bytes()).submissions
+    assert submission.content_digest == content_digest(entry.form)
+    assert submission.claims.model_repo == "acme/open-model"
+
+
+def test_many_runs_make_a_tree_by_model_and_benchmark(tmp_path: Path) -> None:
+    mapping = tmp_path / "map.yaml"
+    mapping.write_text(
+        f"""
+supply: {{model_repo: "acme/open-model", command: "run"}}
+runs:
+  - file: "inspect_*"
+    supply: {{metrics: {{accuracy: "includes/accuracy"}}, scale: 100}}
+  - file: "lm_eval_*"
+    supply: {{model_revision: "{MODEL_COMMIT}", benchmark_repo: "acme/choice", benchmark_revision: "{OTHER_COMMIT}"}}
+"""
+    )
+    done = built(
+        INSPECT, DATA / "inspect_two_scorers.eval", LM_EVAL, "--map", mapping, "-o", tmp_path / "out",
+        "--task", "choice_mini", "--allow-mock", "mockllm/model", "--allow-mock", "dummy",
+    )  # fmt: skip
+    assert done.count("\n") == 1
+    files = sorted(str(path.relative_to(tmp_path / "out")) for path in (tmp_path / "out").rglob("*") if path.is_file())
+    assert files == ["acme/open-model/.eval_results/choice.yaml", "claims/0001-choice_mini.json"]
+    built(INSPECT, DATA / "inspect_two_scorers.eval", LM_EVAL, "--map", mapping, "-o", tmp_path / "two", "--task",
+          "choice_mini", "--task", "mini", "--allow-mock", "dummy")  # fmt: skip
+    entries = read_entries((tmp_path / "two" / "acme/open-model/.eval_results/choice.yaml").read_bytes(), "c")
+    assert [entry.dataset.task_id for entry in entries] == ["choice_mini", "mini"]
+
+
+def test_a_scale_in_the_mapping_file_is_applied(tmp_path: Path) -> None:
+    mapping = tmp_path / "map.yaml"
+    mapping.write_text('supply: {scale: 100, metrics: {accuracy: "match/accuracy"}}\n')
+    built(INSPECT, "--map", mapping, "-o", tmp_path / "o.yaml", *MODEL, "--allow-mock", "mockllm/model")
+    (entry,) = read_entries((tmp_path / "o.yaml").read_bytes(), "o")
+    assert entry.metrics is not None
+    assert entry.metrics[0].value == 62.5
+
+
+def test_what_a_run_lacks_may_stand_in_the_environment(tmp_path: Path) -> None:
+    env = {"ISSUER_RUN_MODEL_REPO": "acme/open-model", "ISSUER_RUN_COMMAND": "inspect eval"}
+    said = built(INSPECT, "-o", tmp_path / "o.yaml", *MATCH, "--show-origin", env=env)
+    assert "  framework.command: inspect eval (supplied)" in said
+
+
+def refused(*arguments: object, code: int = 3) -> str:
+    done = build(*arguments)
+    assert done.returncode == code, done
+    assert "Traceback" not in done.stderr
+    return done.stderr
+
+
+def test_errors_name_the_place_in_the_run(tmp_path: Path) -> None:
+    (tmp_path / "log.json").write_bytes(edited(INSPECT.read_bytes(), "/eval/config/limit", 4))
+    out = tmp_path / "o.yaml"
+    said = refused(tmp_path / "log.json", "-o", out, *MODEL, *MATCH)
+    assert "log.json#/eval/config/limit: file.rule: the run was limited" in said
+    assert not out.exists()
+    built(tmp_path / "log.json", "-o", out, *MODEL, *MATCH, "--allow-partial")
+    assert 'notes: "Partial run: the run was limited to a part of the benchmark."' in out.read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "rule"),
+    [
+        ((*MODEL, "--metric", "accuracy=match/accuracy"), "mockllm/model"),
+        ((*MODEL, "--metric", "accuracy=match/accuracy", "--allow-mock", "other"), "is a mock model"),
+        ((*MODEL, "--allow-mock", "mockllm/model"), "several scorers, none chosen"),
+        (MATCH, "--model-repo"),
+        ((*MODEL, *MATCH, "--model-revision", OTHER_COMMIT), "#/eval/metadata/model_revision: file.rule: the run says"),
+        ((*MODEL, *MATCH, "--scale", "1e2"), "--scale"),
+        (("--model-repo", "a/b", "--command", "HF_TOKEN=hf_" + "a1B2" * 8, *MATCH), "claims.secret"),
+    ],
+)
+def test_what_is_refused_by_default(arguments: tuple[str, ...], rule: str, tmp_path: Path) -> None:
+    assert rule in refused(INSPECT, "-o", tmp_path / "out", *arguments)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_flag_and_the_mapping_file_do_not_overrule_each_other(tmp_path: Path) -> None:
+    mapping = tmp_path / "map.yaml"
+    mapping.write_text('supply: {model_repo: "acme/other"}\n')
+    assert "supplied twice" in refused(INSPECT, "--map", mapping, "-o", tmp_path / "o.yaml", *MODEL, *MATCH)
+    mapping.write_text('runs: [{task: "gsm9k", supply: {}}]\n')
+    assert "map.yaml:1:8: file.rule: this rule fits none" in refused(
+        INSPECT, "--map", mapping, "-o", tmp_path / "o.yaml", *MODEL, *MATCH
+    )
+
+
+def test_nothing_that_is_there_is_changed_and_one_bad_run_stops_all(tmp_path: Path) -> None:
+    out = tmp_path / "o.yaml"
+    built(INSPECT, "-o", out, *MODEL, *MATCH)
+    before = out.read_bytes()
+    assert "is there already" in refused(INSPECT, "-o", out, *MODEL, *MATCH)
+    assert out.read_bytes() == before
+    (tmp_path / "bad.json").write_bytes(edited(INSPECT.read_bytes(), "/status", "error"))
+    assert "bad.json#/status" in refused(INSPECT, tmp_path / "bad.json", "-o", tmp_path / "two", *MODEL, *MATCH)
+    assert not (tmp_path / "two").exists()
+
+
+def test_one_result_twice_and_two_benchmarks_in_one_file_are_refused(tmp_path: Path) -> None:
+    assert "given twice" in refused(INSPECT, INSPECT, "-o", tmp_path / "o.yaml", *MODEL, *MATCH)
+    (tmp_path / "log.json").write_bytes(edited(INSPECT.read_bytes(), "/eval/dataset/location", "acme/other"))
+    assert "give a folder" in refused(INSPECT, tmp_path / "log.json", "-o", tmp_path / "o.yaml", *MODEL, *MATCH)
+    built(INSPECT, tmp_path / "log.json", "-o", tmp_path / "tree", *MODEL, *MATCH)
+    assert sorted(path.name for path in (tmp_path / "tree/acme/open-model/.eval_results").iterdir()) == [
+        "gsm8k.yaml",
+        "other.yaml",
+    ]
+
+
+def test_a_record_of_verievals_is_checked_under_what_is_configured(tmp_path: Path) -> None:
+    record = signed(body())
+    anchors = anchors_for(record)
+    (tmp_path / "record.json").write_bytes(raw_of(record))
+    (tmp_path / "entries.jsonl").write_bytes(bytes(anchors.ledger))
+    lacking = ("--model-repo", "google/gemma", "--model-revision", MODEL_COMMIT, "--benchmark-repo", "openai/gsm8k",
+               "--benchmark-revision", BENCHMARK_COMMIT, "--command", "verievals run")  # fmt: skip
+    pinned = (
+        "--verievals-key",
+        anchors.public_key,
+        "--verievals-ledger",
+        tmp_path / "entries.jsonl",
+        "--verievals-root",
+    )
+    record_file = tmp_path / "record.json"
+    built(record_file, "--from", "verievals", "-o", tmp_path / "o.yaml", *lacking, *pinned, anchors.root)
+    assert "never had the pinned root" in refused(record_file, "-o", tmp_path / "p.yaml", *lacking, *pinned, "ab" * 32)
+    assert "--verievals-key" in refused(record_file, "-o", tmp_path / "p.yaml", *lacking)
+    assert "--verievals-key" in refused(
+        record_file, "-o", tmp_path / "p.yaml", *lacking, "--verievals-root", anchors.root
+    )
+    refused(record_file, "-o", tmp_path / "p.yaml", *lacking, "--verievals-ledger", tmp_path / "entries.jsonl", code=2)
+
+
+def test_usage(tmp_path: Path) -> None:
+    for wrong in (("--metric", "accuracy"), ("--task", "other"), ("--from", "csv")):
+        refused(INSPECT, "-o", tmp_path / "o.yaml", *MODEL, *wrong, code=2)
+    refused("-o", tmp_path / "o.yaml", code=2)
+
+
+def test_claims_are_readable_json(tmp_path: Path) -> None:
+    built(INSPECT, "-o", tmp_path / "out", *MODEL, *MATCH)
+    value = json.loads((tmp_path / "out/claims/0001-gsm8k_mini.json").read_bytes())
+    assert set(value) == {"claims", "details"}

@@ -1,0 +1,143 @@
+"""Merkle trees: RFC 6962's hashes, the published vectors of transparency-dev/merkle, and every proof of small trees."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from issuer.tlog import merkle
+from tests.shared import VECTORS, needs_shared
+
+TESTDATA = VECTORS / "merkle" / "testdata"
+# The leaves and heads that Certificate Transparency's own tests use.
+LEAVES = [bytes.fromhex(text) for text in (
+    "", "00", "10", "2021", "3031", "40414243", "5051525354555657", "606162636465666768696a6b6c6d6e6f",
+)]  # fmt: skip
+HEADS = [
+    "6e340b9cffb37a989ca544e6bb780a2c78901d3fb33738768511a30617afa01d",
+    "fac54203e7cc696cf0dfcb42c92a1d9dbaf70ad9e621f4bd8d98662f00e3c125",
+    "aeb6bcfe274b70a14fb067a5e5578264db0fa9b51af5e0ba159158f329e06e77",
+    "d37ee418976dd95753c1c73862b9398fa2a2cf9b4ff0fdfe8b30cd95209614b7",
+    "4e3bbb1f7b478dcfe71fb631631519a3bca12c9aefca1612bfce4c13a86264d4",
+    "76e67dadbcdf1e10e1b74ddc608abd2f98dfb16fbce75277b5232a127f2087ef",
+    "ddb89be403809e325750d3d263cd78929c2942b7942a34b77e122c9594a74c8c",
+    "5dc9da79a70659a9ad559cb701ded9a2ab9d823aad2f4960cfe370eff4604328",
+]
+
+
+def cases(kind: str) -> list[Any]:
+    files = sorted((TESTDATA / kind).rglob("*.json"))
+    return [pytest.param(path, id=str(path.relative_to(TESTDATA))) for path in files]
+
+
+def unpacked(text: str | None) -> bytes:
+    return base64.b64decode(text or "")
+
+
+def load(path: Path) -> dict[str, Any]:
+    case: dict[str, Any] = json.loads(path.read_bytes())
+    case["proof"] = [unpacked(item) for item in case["proof"] or []]
+    return case
+
+
+@needs_shared
+def test_all_published_vectors_are_found() -> None:
+    assert len(cases("inclusion")) + len(cases("consistency")) == 196
+
+
+@pytest.mark.parametrize("path", cases("inclusion"))
+def test_inclusion_vectors(path: Path) -> None:
+    case = load(path)
+    leaf, head = unpacked(case["leafHash"]), unpacked(case["root"])
+    good = merkle.verify_inclusion(case["leafIdx"], case["treeSize"], leaf, case["proof"], head)
+    assert good is not case["wantErr"]
+
+
+@pytest.mark.parametrize("path", cases("consistency"))
+def test_consistency_vectors(path: Path) -> None:
+    case = load(path)
+    heads = unpacked(case["root1"]), unpacked(case["root2"])
+    good = merkle.verify_consistency(case["size1"], case["size2"], *heads, case["proof"])
+    assert good is not case["wantErr"]
+
+
+def test_heads_are_those_of_certificate_transparency() -> None:
+    hashed = [merkle.leaf_hash(leaf) for leaf in LEAVES]
+    assert [head.hex() for head in merkle.roots(hashed)] == HEADS
+    assert [merkle.root(hashed[: size + 1]).hex() for size in range(8)] == HEADS
+    assert merkle.root([]) == merkle.EMPTY_ROOT
+
+
+def head_of(leaves: list[bytes]) -> bytes:
+    """The definition of RFC 6962 2.1, word for word."""
+    if len(leaves) == 1:
+        return leaves[0]
+    middle = split(len(leaves))
+    return merkle.node_hash(head_of(leaves[:middle]), head_of(leaves[middle:]))
+
+
+def split(size: int) -> int:
+    """The largest power of two smaller than the size."""
+    return 1 << ((size - 1).bit_length() - 1)
+
+
+def path_of(index: int, leaves: list[bytes]) -> list[bytes]:
+    """PATH(m, D[n]) of RFC 6962 2.1.1."""
+    if len(leaves) == 1:
+        return []
+    middle = split(len(leaves))
+    if index < middle:
+        return [*path_of(index, leaves[:middle]), head_of(leaves[middle:])]
+    return [*path_of(index - middle, leaves[middle:]), head_of(leaves[:middle])]
+
+
+def proof_of(size: int, leaves: list[bytes], *, whole: bool = True) -> list[bytes]:
+    """SUBPROOF(m, D[n], b) of RFC 6962 2.1.2."""
+    if size == len(leaves):
+        return [] if whole else [head_of(leaves)]
+    middle = split(len(leaves))
+    if size <= middle:
+        return [*proof_of(size, leaves[:middle], whole=whole), head_of(leaves[middle:])]
+    return [*proof_of(size - middle, leaves[middle:], whole=False), head_of(leaves[:middle])]
+
+
+@pytest.mark.parametrize("size", range(1, 20))
+def test_every_proof_of_every_small_tree(size: int) -> None:
+    leaves = [merkle.leaf_hash(bytes([number])) for number in range(size)]
+    heads = list(merkle.roots(leaves))
+    assert heads[-1] == head_of(leaves)
+    for index in range(size):
+        path = path_of(index, leaves)
+        assert merkle.verify_inclusion(index, size, leaves[index], path, heads[-1])
+        for other in set(range(size + 2)) - {index}:
+            assert not merkle.verify_inclusion(other, size, leaves[index], path, heads[-1])
+        assert not merkle.verify_inclusion(index, size, merkle.leaf_hash(b"other"), path, heads[-1])
+        assert not merkle.verify_inclusion(index, size, leaves[index], [*path, heads[-1]], heads[-1])
+        assert not merkle.verify_inclusion(-1, size, leaves[index], path, heads[-1])
+    for first in range(1, size + 1):
+        proof = proof_of(first, leaves)
+        assert merkle.verify_consistency(first, size, heads[first - 1], heads[-1], proof)
+        assert not merkle.verify_consistency(first, size, merkle.leaf_hash(b"x"), heads[-1], proof)
+        for other in set(range(1, size + 1)) - {first}:
+            assert not merkle.verify_consistency(other, size, heads[first - 1], heads[-1], proof)
+
+
+def test_a_proof_longer_than_the_tree_is_high_is_refused_even_if_its_hashes_add_up() -> None:
+    leaf, other = merkle.leaf_hash(b"a"), merkle.leaf_hash(b"b")
+    above = merkle.node_hash(other, leaf)
+    assert not merkle.verify_inclusion(0, 1, leaf, [other], above)
+    assert merkle.verify_inclusion(1, 2, leaf, [other], above)
+    higher = merkle.node_hash(other, merkle.node_hash(leaf, other))
+    assert not merkle.verify_consistency(1, 2, leaf, higher, [other, other])
+
+
+def test_a_proof_of_things_that_are_no_hashes_is_refused() -> None:
+    leaf = merkle.leaf_hash(b"")
+    assert merkle.verify_inclusion(0, 1, leaf, [], leaf)
+    assert not merkle.verify_inclusion(0, 1, b"", [], b"")
+    assert not merkle.verify_inclusion(0, 2, leaf, [b""], merkle.node_hash(leaf, b""))
+    assert not merkle.verify_consistency(1, 2, leaf, merkle.node_hash(leaf, b""), [b""])
