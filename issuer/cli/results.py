@@ -14,6 +14,7 @@ from issuer import jcs
 from issuer.adapters import SOURCES, Anchors, Built, Run, Source, Supplied, read_all
 from issuer.adapters.load import read_file
 from issuer.adapters.mapping import read_mapping, together
+from issuer.cli.token import selectors
 from issuer.errors import Code, InputError, Place, Refused
 from issuer.results.entry import (
     content_digest,
@@ -90,7 +91,7 @@ def build(
     not contradict it. Entries are written without a token; each one's claims go, as JSON for `issuer token request
     --claims`, to the folder `claims` in OUT, or beside the file. Nothing is written unless every run is good.
     """
-    given = Supplied(metrics=_selectors(metrics), scale=scale, **supplied)
+    given = Supplied(metrics=selectors(metrics), scale=scale, **supplied)
     mapping = read_mapping(bytes(read_file(map_path, _MAX_MAP)), str(map_path)) if map_path else None
     anchors = _anchors(verievals_key, verievals_root, verievals_ledger)
     try:
@@ -111,13 +112,6 @@ def build(
         click.echo(f"{one.file}: {_one_line(one.run.task)} of {_one_line(one.run.name)}, claims in {one.claims_file}")
         if show_origin:
             _show_origin(one.built)
-
-
-def _selectors(metrics: tuple[str, ...]) -> dict[str, str]:
-    pairs = dict(metric.partition("=")[::2] for metric in metrics)
-    if len(pairs) != len(metrics) or not all(pairs) or not all(pairs.values()):
-        raise click.BadParameter("give each as ID=SELECTOR, each ID once", param_hint="--metric")
-    return pairs
 
 
 def _anchors(key: str | None, root: str | None, ledger: Path | None) -> Anchors | None:

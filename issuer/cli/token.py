@@ -68,7 +68,7 @@ def request(
     if (claims_path is None) == (inspect_log is None):
         raise click.UsageError("give exactly one of --claims and --inspect-log")
     if inspect_log is not None:
-        body = _body_of_log(inspect_log, Supplied(metrics=_selectors(metrics), **supplied), allow_mock=allow_mock)
+        body = _body_of_log(inspect_log, Supplied(metrics=selectors(metrics), **supplied), allow_mock=allow_mock)
     else:
         body = _body_of_file(claims_path or Path("-"))
     named = {"integration": integration, "audience": audience}
@@ -104,7 +104,8 @@ def _issued(answer: Answer) -> _Issued:
         raise Undecided(Code.DEPENDENCY_STATE, "what answered is not an issuer: its 2xx carries no token") from None
 
 
-def _selectors(metrics: tuple[str, ...]) -> dict[str, str]:
+def selectors(metrics: tuple[str, ...]) -> dict[str, str]:
+    """Read the values of `--metric ID=SELECTOR`. Raises click.BadParameter."""
     pairs = dict(metric.partition("=")[::2] for metric in metrics)
     if len(pairs) != len(metrics) or not all(pairs) or not all(pairs.values()):
         raise click.BadParameter("give each as ID=SELECTOR, each ID once", param_hint="--metric")
