@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -432,6 +433,20 @@ class Place:
         return f"{self.file}:{self.line}:{self.column}" if self.line else self.file
 
 
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a check of a file found, and where. Errors make the file unusable, warnings only doubtful."""
+
+    code: Code
+    place: Place
+    detail: str
+    pointer: str = ""
+    severity: Literal["error", "warning"] = "error"
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.code}: {self.detail}"
+
+
 class InputError(IssuerError):
     """A file that a person wrote is not what its kind demands. Prints as `file:line:col: code: what`."""
 
@@ -439,6 +454,11 @@ class InputError(IssuerError):
         super().__init__(code, detail, (Fault(code, pointer, detail),))
         self.place = place
         self.pointer = pointer
+
+    @property
+    def finding(self) -> Finding:
+        """The same as one finding among several."""
+        return Finding(self.code, self.place, self.detail, self.pointer)
 
     def __str__(self) -> str:
         return f"{self.place}: {self.code}: {self.detail}"

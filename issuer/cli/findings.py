@@ -1,0 +1,131 @@
+"""Findings of `policy check` and `results lint` in the forms that people, editors and CI systems read.
+
+`human` is `file:line:col: code: what, and what to do`; `github` are workflow commands, `junit` one test case per file,
+`sarif` is SARIF 2.1.0. The exit code does not depend on the form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import PurePath
+from typing import Any
+from xml.sax.saxutils import quoteattr
+
+import msgspec
+
+from issuer import __version__
+from issuer.cli import printable
+from issuer.errors import Finding
+
+FORMATS = ("human", "json", "github", "junit", "sarif")
+_SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+
+
+def render(findings: Sequence[Finding], files: Sequence[str], tool: str, form: str) -> str:
+    """Write what `tool` (as `issuer policy check`) found in `files`, in one of FORMATS; "" is nothing to say."""
+    writers: dict[str, Callable[[], str]] = {
+        "human": lambda: "\n".join(map(told, findings)),
+        "json": lambda: _json(findings, files, tool),
+        "github": lambda: "\n".join(map(_github, findings)),
+        "junit": lambda: _junit(findings, files, tool),
+        "sarif": lambda: _sarif(findings, tool),
+    }
+    return writers[form]()
+
+
+def exit_code(findings: Sequence[Finding]) -> int:
+    """Return 3 (input malformed) where there is an error; warnings alone are good (contract section 6)."""
+    return 3 if any(finding.severity == "error" for finding in findings) else 0
+
+
+def told(finding: Finding) -> str:
+    """Say one finding on one line for people: `file:line:col: code: what, and what to do`."""
+    mark = "warning: " if finding.severity == "warning" else ""
+    what = finding.detail.rstrip(".")
+    return printable(f"{finding.place}: {mark}{finding.code}: {what}. {finding.code.meaning.remedy}")
+
+
+def _json(findings: Sequence[Finding], files: Sequence[str], tool: str) -> str:
+    told_by_place = [
+        {
+            "severity": finding.severity,
+            "code": str(finding.code),
+            "file": finding.place.file,
+            "line": finding.place.line,
+            "column": finding.place.column,
+            "pointer": finding.pointer,
+            "detail": finding.detail,
+            "remedy": finding.code.meaning.remedy,
+        }
+        for finding in findings
+    ]
+    document = {"version": 1, "tool": tool, "files": list(files), "findings": told_by_place}
+    return msgspec.json.format(msgspec.json.encode(document)).decode()
+
+
+def _github(finding: Finding) -> str:
+    """Write a workflow command; what would end it or a property is escaped as GitHub's runner unescapes it."""
+    place = finding.place
+    properties = {"file": place.file, "line": place.line or 1, "col": place.column or 1, "title": str(finding.code)}
+    told_properties = ",".join(f"{name}={_escaped(str(value), ':,')}" for name, value in properties.items())
+    message = f"{finding.detail.rstrip('.')}. {finding.code.meaning.remedy}"
+    return f"::{finding.severity} {told_properties}::{_escaped(message)}"
+
+
+def _escaped(text: str, signs: str = "") -> str:
+    for sign in "%\r\n" + signs:
+        text = text.replace(sign, f"%{ord(sign):02X}")
+    return printable(text)
+
+
+def _junit(findings: Sequence[Finding], files: Sequence[str], tool: str) -> str:
+    errors = [finding for finding in findings if finding.severity == "error"]
+    named = list(dict.fromkeys([*files, *(finding.place.file for finding in errors)]))
+    failed = {finding.place.file for finding in errors}
+    lines = [
+        '<?xml version="1.0" encoding="UTF-8"?>',
+        f'<testsuite name={_attribute(tool)} tests="{len(named)}" failures="{len(failed)}">',
+    ]
+    for name in named:
+        told_here = [told(finding) for finding in errors if finding.place.file == name]
+        lines.append(f"  <testcase name={_attribute(name)} classname={_attribute(tool)}>")
+        if told_here:
+            lines.append(f"    <failure message={_attribute(chr(10).join(told_here))}/>")
+        lines.append("  </testcase>")
+    return "\n".join([*lines, "</testsuite>"])
+
+
+def _attribute(text: str) -> str:
+    """Quote an XML attribute; a line break stays one, and what XML 1.0 cannot hold is gone by `printable`."""
+    return quoteattr("\n".join(map(printable, text.split("\n"))), {"\n": "&#10;"})
+
+
+def _sarif(findings: Sequence[Finding], tool: str) -> str:
+    codes = sorted({finding.code for finding in findings})
+    rules = [
+        {
+            "id": str(code),
+            "shortDescription": {"text": code.meaning.title},
+            "help": {"text": code.meaning.remedy},
+        }
+        for code in codes
+    ]
+    driver = {"name": tool, "version": __version__, "rules": rules}
+    results = [_sarif_result(finding, codes.index(finding.code)) for finding in findings]
+    run = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}
+    document = {"$schema": _SARIF_SCHEMA, "version": "2.1.0", "runs": [run]}
+    return msgspec.json.format(msgspec.json.encode(document)).decode()
+
+
+def _sarif_result(finding: Finding, rule: int) -> dict[str, Any]:
+    place = finding.place
+    where: dict[str, Any] = {"artifactLocation": {"uri": PurePath(place.file).as_posix()}}
+    if place.line:
+        where["region"] = {"startLine": place.line, "startColumn": max(1, place.column)}
+    return {
+        "ruleId": str(finding.code),
+        "ruleIndex": rule,
+        "level": finding.severity,
+        "message": {"text": f"{finding.detail.rstrip('.')}. {finding.code.meaning.remedy}"},
+        "locations": [{"physicalLocation": where}],
+    }
