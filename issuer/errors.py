@@ -346,6 +346,42 @@ class Code(enum.StrEnum):
         "file.rule", 0, "The file breaks a rule of its kind.",
         "Correct the member at the place that is named.",
     )  # fmt: skip
+    POLICY_TEST_FAILED = (
+        "policy.test_failed", 0, "A policy decides one of its own tests otherwise than the test expects.",
+        "Correct the policy if the test says what you want, the test if it does not; `issuer policy test` shows why.",
+    )  # fmt: skip
+    LINT_UNTESTED = (
+        "lint.untested", 0, "A policy has no test, or none that expects a refusal.",
+        "Add `tests` to the file: a run that is to be signed, and the nearest one that is not.",
+    )  # fmt: skip
+    LINT_SHADOWED = (
+        "lint.shadowed", 0, "A rule of a policy has no effect, because another one already grants more.",
+        "Remove the wider grant, or this one.",
+    )  # fmt: skip
+    LINT_PATTERN_ANY = (
+        "lint.pattern_any", 0, "A requirement is met by nearly every value.",
+        "Name the values that are meant, or leave the requirement out.",
+    )  # fmt: skip
+    LINT_PATTERN_EMPTY = (
+        "lint.pattern_empty", 0, "A pattern is met by the empty text.",
+        "Have it demand at least one character.",
+    )  # fmt: skip
+    LINT_NAME_UNPINNED = (
+        "lint.name_unpinned", 0, "A readable name stands without the id that it is the name of.",
+        "Pin the id: a name only warns, and can be taken over.",
+    )  # fmt: skip
+    LINT_PIN_UNNAMED = (
+        "lint.pin_unnamed", 0, "An id is pinned without the name that people know it by.",
+        "Give the name under `names`; a renaming then shows as a warning.",
+    )  # fmt: skip
+    LINT_IDENTITY_EXPIRED = (
+        "lint.identity_expired", 0, "An identity has expired.",
+        "Renew it or take it out of the policy.",
+    )  # fmt: skip
+    LINT_CASE = (
+        "lint.case", 0, "A value differs in upper and lower case from what tokens say.",
+        "Spell it exactly as the provider does: values are compared byte for byte.",
+    )  # fmt: skip
     KEY_UNSAFE = (
         "key.unsafe", 0, "A private key file can be read by others, or is not a private key file.",
         "Give it mode 0600 and the service's owner.",

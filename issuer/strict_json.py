@@ -11,9 +11,10 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
-from itertools import islice
-from typing import TypeAlias, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from types import UnionType
+from typing import Annotated, Any, TypeAlias, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
@@ -164,13 +165,6 @@ def loads(
     return value
 
 
-_PATH_STEP = re.compile(r"\.([^.\[\]]+)|\[([0-9]{1,9}|\.\.\.)\]")
-# A message may quote what was sent, and so may what looks like its path: neither is believed to be anything but text.
-_MESSAGE = re.compile(
-    r"(?P<message>Object contains unknown field `(?P<unknown>.*?)`|.*?)(?: - at `\$(?P<path>[^`]*)`)?", re.DOTALL
-)
-
-
 def convert(value: JSON, kind: type[T], name: str = "") -> T:
     """Turn what a strict reader read into a typed value: strict types, unknown members refused.
 
@@ -178,61 +172,78 @@ def convert(value: JSON, kind: type[T], name: str = "") -> T:
     """
     try:
         return msgspec.convert(value, kind, strict=True)
-    except msgspec.ValidationError as error:
-        said = _MESSAGE.fullmatch(str(error))
-        message, unknown, path = said.groups() if said else (str(error), None, None)
-        pointer = _pointer_of(value, path or "", str(error), kind)
-        if unknown is not None:
-            pointer, message = pointer_to(pointer, unknown), "this member is not known here"
-        raise InputError(Code.FILE_SCHEMA, _spoken(message), Place(name), pointer) from None
+    except msgspec.ValidationError:
+        pointer, said = next(faults(value, kind))
+        raise InputError(Code.FILE_SCHEMA, said, Place(name), pointer) from None
 
 
-def _pointer_of(root: JSON, path: str, message: str, kind: type) -> str:
-    """Turn msgspec's `.a[0][...]` into `/a/0/key`: `[...]` hides a map's key, so the keys are tried one by one."""
-    pointer, value = "", root
-    rebuild: Callable[[JSON], JSON] = _itself
-    for step in _PATH_STEP.finditer(path):
-        step_name, index = step.groups()
-        if step_name is not None and isinstance(value, Mapping):
-            key: str | int | None = step_name
-        elif index == "..." and isinstance(value, Mapping):
-            some = islice(value, 1000)  # each try is a conversion
-            key = next((k for k in some if _fails_alike(rebuild({k: value[k]}), kind, message)), None)
-        elif index not in {None, "..."} and isinstance(value, list) and int(index) < len(value):
-            key = int(index)
-        else:
-            key = None
-        if key is None or (isinstance(key, str) and key not in value):  # type: ignore[operator]
-            return pointer
-        pointer, rebuild, value = pointer_to(pointer, key), _replacer(rebuild, value, key), value[key]  # type: ignore[index]
-    return pointer
+def faults(value: JSON, kind: Any) -> Iterator[tuple[str, str]]:
+    """Yield each member that does not fit the type, as its pointer and what is wrong; nothing where all fit.
+
+    msgspec stops at the first and hides the keys of maps, so a value that does not fit is taken apart along its type:
+    the fault is where the value does not fit and every part of it does.
+    """
+    for path, said in _misfits(value, kind, None):
+        yield pointer_along(path), said
 
 
-def _itself(part: JSON) -> JSON:
-    return part
-
-
-def _replacer(outer: Callable[[JSON], JSON], container: JSON, key: str | int) -> Callable[[JSON], JSON]:
-    """Return a function that puts another value at `key` and rebuilds everything around it."""
-
-    def rebuild(part: JSON) -> JSON:
-        if isinstance(container, Mapping):
-            return outer({**container, str(key): part})
-        items = list(container)  # type: ignore[arg-type]
-        items[int(key)] = part
-        return outer(items)
-
-    return rebuild
-
-
-def _fails_alike(value: JSON, kind: type, message: str) -> bool:
+def _misfits(value: JSON, kind: Any, path: Path) -> Iterator[tuple[Path, str]]:
     try:
         msgspec.convert(value, kind, strict=True)
     except msgspec.ValidationError as error:
-        return str(error) == message
-    return False
+        message = str(error)
+    else:
+        return
+    within = _misfits_within(value, _container(value, kind), path)
+    first = next(within, None)
+    if first is None:
+        yield path, _spoken(message)
+    else:
+        yield first
+        yield from within
 
 
+def _misfits_within(value: JSON, kind: Any, path: Path) -> Iterator[tuple[Path, str]]:
+    if isinstance(value, Mapping) and _is_struct(kind):
+        fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
+        for name, item in value.items():
+            if name in fields:
+                yield from _misfits(item, fields[name].type, (path, name))
+            elif kind.__struct_config__.forbid_unknown_fields:
+                yield (path, name), _unknown(name, list(fields))
+        for name in (name for name, field in fields.items() if field.required and name not in value):
+            yield path, f"object missing required field `{name}`"
+    elif isinstance(value, Mapping) and get_origin(kind) is dict:
+        for name, item in value.items():
+            yield from _misfits(item, get_args(kind)[1], (path, name))
+    elif isinstance(value, list) and (get_origin(kind) is list or get_args(kind)[1:] == (...,)):
+        for index, item in enumerate(value):
+            yield from _misfits(item, get_args(kind)[0], (path, index))
+
+
+def _container(value: JSON, kind: Any) -> Any:
+    """Return the type along which a map or a list is taken apart: of a union, its one member of that shape."""
+    if get_origin(kind) is Annotated:
+        return _container(value, get_args(kind)[0])
+    if get_origin(kind) not in {Union, UnionType}:
+        return kind
+    members = [_container(value, member) for member in get_args(kind)]
+    shapes = {dict} if isinstance(value, Mapping) else {list, tuple}
+    fitting = [m for m in members if get_origin(m) in shapes or (isinstance(value, Mapping) and _is_struct(m))]
+    return fitting[0] if len(fitting) == 1 else None
+
+
+def _is_struct(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+
+
+def _unknown(name: str, known: list[str]) -> str:
+    near = get_close_matches(name, known, 1, 0.7)
+    return "this member is not known here" + (f" (did you mean `{near[0]}`?)" if near else "")
+
+
+# Only at the very end: text that was sent is quoted, and may pose as a place.
+_PLACE = re.compile(r" - at `\$[^`]*`\Z")
 _SPOKEN = {
     "`str`": "text", "`int`": "a whole number", "`float`": "a number", "`bool`": "true or false",
     "`null`": "nothing (null)", "`object`": "a map", "`array`": "a list",
@@ -240,7 +251,8 @@ _SPOKEN = {
 
 
 def _spoken(message: str) -> str:
-    """Say msgspec's message in the words of the file's author, not of Python's types."""
+    """Say msgspec's message in the words of the file's author, not of Python's types; the place is told apart."""
+    message = _PLACE.sub("", message)
     for kind, words in _SPOKEN.items():
         message = message.replace(kind, words)
     return message[:1].lower() + message[1:]

@@ -10,13 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from decimal import Decimal
-from typing import TypeVar
+from typing import Any, Literal, TypeVar
 
 import yaml
 from msgspec import Struct
 
-from issuer.errors import Code, InputError, Place
-from issuer.strict_json import JSON, convert, exact_number, pointer_to
+from issuer.errors import Code, Finding, InputError, Place
+from issuer.strict_json import JSON, convert, exact_number, faults, pointer_to
 
 T = TypeVar("T")
 
@@ -64,8 +64,18 @@ class Document(Struct, frozen=True):
         try:
             return convert(self.value, kind, self.name)
         except InputError as error:
-            hint = ": put it in double quotes" if error.detail.startswith("expected text, got") else ""
-            raise self.error(error.code, error.pointer, error.detail + hint) from None
+            raise self.error(error.code, error.pointer, hinted(error.detail)) from None
+
+    def misfits(self, kind: type) -> list[Finding]:
+        """Return each member that does not fit the type; none, and `convert` succeeds."""
+        return [
+            self.error(Code.FILE_SCHEMA, pointer, hinted(said)).finding for pointer, said in faults(self.value, kind)
+        ]
+
+
+def hinted(said: str) -> str:
+    """Add what to write to a fault of a value that was meant as text."""
+    return f"{said}: put it in double quotes" if said.startswith("expected text, got") else said
 
 
 def load(raw: bytes, name: str, *, bare_dates: Callable[[str], bool] = lambda _: False) -> Document:
@@ -113,7 +123,7 @@ class _Reader:
         self._events: Iterator[yaml.Event] = iter(())
 
     def read(self, text: str) -> JSON:
-        self._events = yaml.parse(text, Loader=yaml.CSafeLoader)
+        self._events = iter(yaml.CSafeLoader(text).get_event, None)
         next(self._events)  # stream start
         start = next(self._events)
         if isinstance(start, yaml.StreamEndEvent):
@@ -193,6 +203,53 @@ class _Reader:
         except ValueError as error:
             code = Code.FILE_NUMBER if _NUMBER.fullmatch(text) else Code.FILE_SCALAR
             raise self._refuse(event, code, str(error), pointer) from None
+
+
+class Span(Struct, frozen=True):
+    """Where a node stands in a text: from the character at `start` to before `end`, on lines from 0.
+
+    `last_line` is the last line with a character of it. `depth` is the number of block collections around it; `style`
+    is a scalar's quote or block sign, "" for plain text and for collections.
+    """
+
+    kind: Literal["map", "list", "scalar"]
+    start: int
+    end: int
+    line: int
+    last_line: int
+    column: int
+    depth: int
+    flow: bool
+    style: str
+    value: str
+
+
+def layout(text: str) -> tuple[Span, ...]:
+    """Return where every node of a text stands, in the order of their beginnings. `load` must have taken the text."""
+    spans: list[Span | None] = []
+    opened: list[tuple[int, Any]] = []  # where its span goes, and the event that began it
+    for event in yaml.parse(text, Loader=yaml.CSafeLoader):
+        depth = sum(not begun.flow_style for _, begun in opened)
+        if isinstance(event, yaml.ScalarEvent):
+            spans.append(_span("scalar", event, event, depth, text))
+        elif isinstance(event, yaml.MappingStartEvent | yaml.SequenceStartEvent):
+            opened.append((len(spans), event))
+            spans.append(None)
+        elif isinstance(event, yaml.MappingEndEvent | yaml.SequenceEndEvent):
+            place, begun = opened.pop()
+            kind: Literal["map", "list"] = "map" if isinstance(event, yaml.MappingEndEvent) else "list"
+            spans[place] = _span(kind, begun, event, depth - (not begun.flow_style), text)
+    return tuple(span for span in spans if span is not None)
+
+
+def _span(kind: Literal["map", "list", "scalar"], begun: Any, ended: Any, depth: int, text: str) -> Span:
+    start, end, style = begun.start_mark, ended.end_mark.index, getattr(begun, "style", None) or ""
+    # What has no closing sign ends, to libyaml, where the next token begins; what it holds ends with its last sign.
+    held = text[start.index : end]
+    last_line = start.line + (held if style in {"|", ">"} else held.rstrip()).rstrip("\n").count("\n")
+    flow = kind != "scalar" and begun.flow_style
+    value = begun.value if kind == "scalar" else ""
+    return Span(kind, start.index, end, start.line, last_line, start.column, depth, flow, style, value)
 
 
 def resolve_plain(text: str) -> int | float | str | bool | None:

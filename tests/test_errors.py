@@ -32,7 +32,9 @@ TABLE = {
 }
 # Reported for files and at start, never over HTTP.
 FILES = """file.unreadable file.too_large file.encoding file.syntax file.duplicate_key file.feature file.scalar
-    file.number file.schema file.rule key.unsafe key.unusable settings.invalid state.unsafe state.unreachable"""
+    file.number file.schema file.rule policy.test_failed lint.untested lint.shadowed lint.pin_unnamed lint.pattern_empty
+    lint.case lint.pattern_any lint.name_unpinned lint.identity_expired key.unsafe key.unusable settings.invalid
+    state.unsafe state.unreachable"""
 
 ROWS = [(code, status) for status, codes in TABLE.items() for code in codes.split()]
 

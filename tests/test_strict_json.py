@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from issuer.errors import Code, InputError
-from issuer.strict_json import convert, exact_number, loads, pointer_to
+from issuer.strict_json import convert, exact_number, faults, loads, pointer_to
 
 ANYTHING = st.recursive(
     st.none()
@@ -171,10 +171,16 @@ class Inner(Struct, forbid_unknown_fields=True):
     kind: Literal["a", "b"] = "a"
 
 
+class Text(Struct, forbid_unknown_fields=True):
+    text: str
+
+
 class Outer(Struct, forbid_unknown_fields=True):
     items: list[Inner]
     names: dict[str, Annotated[str, Meta(max_length=3)]] = {}
     deep: dict[str, dict[str, list[int]]] = {}
+    pair: tuple[int, str] | UnsetType = UNSET
+    either: int | Text | Annotated[list[int], Meta(min_length=1)] | UnsetType = UNSET
 
 
 def fault(value: Any) -> tuple[str, str]:
@@ -196,6 +202,73 @@ def test_an_unknown_member_is_refused_with_its_pointer() -> None:
     unknown = "this member is not known here"
     assert fault({"items": [{"count": 1, "a/b": 2}]}) == ("/items/0/a~1b", unknown)
     assert fault({"items": [], "`": 1}) == ("/`", unknown)
+
+
+def test_an_unknown_member_near_a_known_one_is_told_which() -> None:
+    assert fault({"itmes": [], "items": []}) == ("/itmes", "this member is not known here (did you mean `items`?)")
+    assert fault({"items": [], "item" * 16384: 1})[1] == "this member is not known here"
+
+
+def test_every_fault_is_found_where_it_is() -> None:
+    value: dict[str, Any] = {
+        "items": [{"count": "1", "kind": "c", "x": 1}, {"count": 1}, {}, 7],
+        "names": {"a/b": "long", "ok": "abc", "c": 1},
+        "deep": {"a": {"b": [1, "2", None]}},
+        "either": {"text": 1},
+        "x": None,
+    }
+    assert list(faults(value, Outer)) == [
+        ("/items/0/count", "expected a whole number, got text"),
+        ("/items/0/kind", "invalid enum value 'c'"),
+        ("/items/0/x", "this member is not known here"),
+        ("/items/2", "object missing required field `count`"),
+        ("/items/3", "expected a map, got a whole number"),
+        ("/names/a~1b", "expected text of length <= 3"),
+        ("/names/c", "expected text, got a whole number"),
+        ("/deep/a/b/1", "expected a whole number, got text"),
+        ("/deep/a/b/2", "expected a whole number, got nothing (null)"),
+        ("/either/text", "expected text, got a whole number"),
+        ("/x", "this member is not known here"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "place"),
+    [
+        ({"text": "a", "x": 1}, "/either/x"),
+        ([1, "a"], "/either/1"),
+        (1.5, "/either"),
+        ([], "/either"),
+        (None, "/either"),
+    ],
+)
+def test_of_a_union_the_member_of_the_value_s_shape_is_meant(value: Any, place: str) -> None:
+    assert [pointer for pointer, _ in faults({"items": [], "either": value}, Outer)] == [place]
+
+
+def test_what_cannot_be_taken_apart_is_at_fault_as_a_whole() -> None:
+    value: dict[str, Any] = {"items": [], "pair": [1, 2]}
+    assert list(faults(value, Outer)) == [("/pair", "expected text, got a whole number")]
+
+
+def test_what_fits_has_no_fault() -> None:
+    assert list(faults({"items": [{"count": 1}], "either": [1]}, Outer)) == []
+
+
+def test_a_long_name_over_many_values_is_searched_in_no_time() -> None:
+    began = time.process_time()
+    assert len(list(faults({"items": [], "deep": {"n" * 200_000: {"k": [1] * 20_000}, "x": {"k": ["1"]}}}, Outer))) == 1
+    assert time.process_time() - began < 2
+
+
+@given(ANYTHING)
+def test_a_value_fits_if_and_only_if_it_has_no_fault(value: Any) -> None:
+    told: list[tuple[str, str]] = []
+    try:
+        convert(value, Outer)
+    except InputError as error:
+        told = [(error.pointer, error.detail)]
+    assert list(faults(value, Outer))[:1] == told
 
 
 def test_the_key_that_a_message_hides_is_found() -> None:

@@ -26,7 +26,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 from msgspec import UNSET, Struct
 
@@ -70,17 +70,49 @@ def rs256_key() -> SigningKey:
     )
 
 
+def ps256_key() -> SigningKey:
+    """Make an RSA key of 2048 bits that signs with PSS (RFC 7518 3.5)."""
+    private, kid = rsa.generate_private_key(public_exponent=65537, key_size=2048), secrets.token_hex(16)
+    public = private.public_key().public_numbers()
+    jwk = {"kty": "RSA", "n": _base64url(_octets(public.n)), "e": _base64url(_octets(public.e))}
+    pss = padding.PSS(padding.MGF1(hashes.SHA256()), padding.PSS.DIGEST_LENGTH)
+    return SigningKey(
+        "PS256",
+        kid,
+        lambda signing_input: private.sign(signing_input, pss, hashes.SHA256()),
+        {**jwk, "alg": "PS256", "kid": kid, "use": "sig"},
+    )
+
+
 def es256_key() -> SigningKey:
     """Make a P-256 key (RFC 7518 3.4)."""
-    private, kid = ec.generate_private_key(ec.SECP256R1()), secrets.token_hex(16)
+    return _ec_key("ES256", ec.SECP256R1(), "P-256", 32, hashes.SHA256())
+
+
+def es384_key() -> SigningKey:
+    """Make a P-384 key (RFC 7518 3.4)."""
+    return _ec_key("ES384", ec.SECP384R1(), "P-384", 48, hashes.SHA384())
+
+
+def _ec_key(alg: str, curve: ec.EllipticCurve, name: str, size: int, digest: hashes.HashAlgorithm) -> SigningKey:
+    private, kid = ec.generate_private_key(curve), secrets.token_hex(16)
     public = private.public_key().public_numbers()
-    jwk = {"kty": "EC", "crv": "P-256", "x": _base64url(_octets(public.x, 32)), "y": _base64url(_octets(public.y, 32))}
+    x, y = _base64url(_octets(public.x, size)), _base64url(_octets(public.y, size))
 
     def signature(signing_input: bytes) -> bytes:
-        r, s = decode_dss_signature(private.sign(signing_input, ec.ECDSA(hashes.SHA256())))
-        return _octets(r, 32) + _octets(s, 32)
+        r, s = decode_dss_signature(private.sign(signing_input, ec.ECDSA(digest)))
+        return _octets(r, size) + _octets(s, size)
 
-    return SigningKey("ES256", kid, signature, {**jwk, "alg": "ES256", "kid": kid, "use": "sig"})
+    return SigningKey(
+        alg, kid, signature, {"kty": "EC", "crv": name, "x": x, "y": y, "alg": alg, "kid": kid, "use": "sig"}
+    )
+
+
+def eddsa_key() -> SigningKey:
+    """Make an Ed25519 key (RFC 8037)."""
+    private, kid = ed25519.Ed25519PrivateKey.generate(), secrets.token_hex(16)
+    jwk = {"kty": "OKP", "crv": "Ed25519", "x": _base64url(private.public_key().public_bytes_raw())}
+    return SigningKey("EdDSA", kid, private.sign, {**jwk, "alg": "EdDSA", "kid": kid, "use": "sig"})
 
 
 class LocalProvider:

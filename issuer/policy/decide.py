@@ -1,43 +1,30 @@
 """What a registered identity may have signed. Pure: no clock, no network, no Redis.
 
 Every rule is tried, in the order of policies/README.md; the first that failed names the code. What of a check a caller
-may see is the disclosure ladder of contract section 5: its own values and the rule's place always, the expected value
-only for the identity's requirements and the framework.
+may see is `issuer.policy.disclose`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from functools import lru_cache
+from typing import Literal, NamedTuple
 
-import msgspec
 from msgspec import UNSET, Struct
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
-from issuer.errors import Code, Fault, Refused
-from issuer.policy.match import equal, glob_matches, meets
-from issuer.policy.model import Caller, FrameworkGrant, Matcher, Party, Requirement
-from issuer.results.claims import Framework
+from issuer.errors import Code
+from issuer.policy.check import Check, shown
+from issuer.policy.identity import check_identity, name_warnings
+from issuer.policy.match import glob_matches
+from issuer.policy.model import Caller, FrameworkGrant, Grants, MetricGrant, Party, Policy, Registered
+from issuer.results.claims import Framework, Metric, RunClaims
 from issuer.results.entry import Submission
+from issuer.strict_yaml import number_text
 
-
-class Check(Struct, frozen=True):
-    """One rule's outcome. `pointer` leads into the request body ("" for what the identity token says), `rule` into the
-    policy file. `expected` is filled in only where the caller may see it."""
-
-    code: Code
-    pointer: str
-    rule: str
-    passed: bool
-    actual: str
-    expected: str = ""
-
-    def fault(self) -> Fault:
-        """Say what failed, as the caller may see it."""
-        wanted = f"; expected {self.expected}" if self.expected else ""
-        return Fault(self.code, self.pointer, f"{self.actual}{wanted}; rule: {self.rule}")
+_MetricGrants = tuple[str | MetricGrant, ...]
+Checks = tuple[Check, ...]
 
 
 class Grant(Struct, frozen=True):
@@ -55,10 +42,6 @@ class Denial(Struct, frozen=True):
     code: Code
     checks: tuple[Check, ...]
 
-    def refusal(self) -> Refused:
-        """Return the refusal with every failed check."""
-        return Refused.of([check.fault() for check in self.checks if not check.passed])
-
 
 def decide(
     party: Party, caller: Caller, submissions: tuple[Submission, ...], now: int, *, integration: str, audience: str
@@ -68,76 +51,185 @@ def decide(
     `integration` and `audience` are what the request names, "" where it names none. `submissions` may be empty: then
     only the identity is judged.
     """
-    grants, token = party.policy.grants, party.policy.token
+    policy, audiences = party.policy, party.policy.token.audiences
     checks = [
-        Check(Code.INTEGRATION_UNKNOWN, "/integration", "integration", integration in {"", party.policy.integration},
-              "the request names another integration than the one that this identity is registered for"),
-        Check(Code.INTEGRATION_SUSPENDED, "", "mode", party.policy.mode == "active",
-              f"the integration is {party.policy.mode}"),
-        _check_expiry(party, now),
-        *_check_event(party, caller),
-        *(_check_claim(caller, name, rule) for name, rule in party.identity.require.items()),
-        Check(Code.POLICY_AUDIENCE, "/audience", "token.audience", audience in {"", token.audience},
-              "the request names another audience than the integration's"),
-    ]  # fmt: skip
+        _check_integration(integration, policy.integration),
+        _check_mode(policy.mode),
+        *check_identity(party, caller, now),
+        _check_audience(audience, audiences),
+    ]
     for submission in submissions:
-        claims, at = submission.claims, f"{submission.pointer}/claims"
-        checks += [
-            *_check_framework(grants.frameworks, claims.framework, f"{at}/framework"),
-            _check_name(Code.POLICY_BENCHMARK, f"{at}/benchmark_repo", claims.benchmark_repo, grants.benchmarks),
-            _check_name(Code.POLICY_MODEL, f"{at}/model_repo", claims.model_repo, grants.models),
-            _check_name(Code.POLICY_TASK, f"{at}/task_id", claims.task_id, grants.tasks),
-        ]
+        checks += check_run(policy.grants, party.registered, submission.claims, f"{submission.pointer}/claims")
+    if policy.mode == "staged":  # last, so that it names the code only where everything else passed
+        checks.append(Check(Code.INTEGRATION_STAGED, "", "mode", False, "the integration is staged"))
     if failed := [check for check in checks if not check.passed]:
         return Denial(failed[0].code, tuple(checks))
-    return Grant(token.ttl_s, token.audience, tuple(_name_warnings(party, caller)), tuple(checks))
+    warnings = tuple(name_warnings(party, caller))
+    return Grant(policy.token.ttl_s, audience or audiences[0], warnings, tuple(checks))
 
 
-def _check_expiry(party: Party, now: int) -> Check:
-    expires = party.identity.expires
-    passed = expires is UNSET or now < datetime.fromisoformat(expires).replace(tzinfo=UTC).timestamp()
-    where = f"identities.{party.identity.id}.expires"
-    return Check(Code.IDENTITY_REGISTRATION_EXPIRED, "", where, passed, f"the registration of this identity: {expires}")
+# What a policy says of a name never changes, and one integration's runs name the same few frameworks, benchmarks and
+# tasks again and again: a look-up costs a third of the judgement. Only of what the data contract keeps short.
+_remembered = lru_cache(maxsize=4096)
 
 
-def _check_event(party: Party, caller: Caller) -> Iterator[Check]:
-    """Judge what started the job, unless the policy itself names the events that may."""
-    claim = caller.provider.rules.event_claim
-    if claim is None or claim in party.identity.require:
-        return
-    actual = caller.claims.get(claim)
-    passed = any(equal(actual, event) for event in caller.provider.events)
-    wanted = "one of " + ", ".join(caller.provider.events)
-    yield Check(Code.IDENTITY_EVENT_FORBIDDEN, "", f"providers.{caller.provider.id}.events", passed,
-                f"the identity token's {claim} is {_shown(actual)}", wanted)  # fmt: skip
+def _check_integration(named: str, own: str) -> Check:
+    told = f"the request names {shown(named)}" if named else "the request names no integration"
+    return Check(Code.INTEGRATION_UNKNOWN, "/integration", "integration", not named or named == own, told,
+                 "none, or the one of this identity")  # fmt: skip
 
 
-def _check_claim(caller: Caller, name: str, rule: Requirement) -> Check:
-    where = f"identities[].require.{name}"
-    if name not in caller.claims:
-        missing = f"the identity token has no claim {name}"
-        return Check(Code.IDENTITY_CLAIM_MISSING, "", where, passed=False, actual=missing, expected=_said(rule))
-    actual = f"the identity token's {name} is {_shown(caller.claims[name])}"
-    return Check(Code.IDENTITY_CLAIM_MISMATCH, "", where, meets(caller.claims[name], rule), actual, _said(rule))
+@_remembered
+def _check_mode(mode: str) -> Check:
+    return Check(Code.INTEGRATION_SUSPENDED, "", "mode", mode != "suspended", f"the integration is {mode}")
 
 
-def _check_framework(grants: list[FrameworkGrant], framework: Framework, place: str) -> Iterator[Check]:
-    named = [grant for grant in grants if grant.name == framework.name]
-    names = "one of " + ", ".join(grant.name for grant in grants)
-    yield Check(Code.POLICY_FRAMEWORK, f"{place}/name", "grants.frameworks[].name", bool(named),
-                f"the run names the framework {framework.name}", names)  # fmt: skip
-    ranges = [grant.versions or "" if grant.versions is not UNSET else "" for grant in named]
-    yield Check(Code.POLICY_VERSION, f"{place}/version", "grants.frameworks[].versions",
-                any(version_allowed(allowed, framework.version) for allowed in ranges) or not named,
-                f"the run names version {framework.version}", " or ".join(filter(None, ranges)))  # fmt: skip
+def _check_audience(named: str, own: tuple[str, ...]) -> Check:
+    told = f"the request names {shown(named)}" if named else "the request names no audience"
+    return Check(Code.POLICY_AUDIENCE, "/audience", "token.audiences", not named or named in own, told,
+                 "none, or one of the integration's")  # fmt: skip
 
 
-_GRANTED = {Code.POLICY_BENCHMARK: "benchmarks", Code.POLICY_MODEL: "models", Code.POLICY_TASK: "tasks"}
+def check_run(grants: Grants, registered: Registered, claims: RunClaims, at: str) -> list[Check]:
+    """Judge one run by the grants, in the order of policies/README.md. `at` is where its claims stand in the body."""
+    deny, framework = grants.deny, claims.framework
+    return [
+        *_check_framework(grants.frameworks, framework.name, framework.version, f"{at}/framework"),
+        *([_check_command(framework, f"{at}/framework/command")] if grants.command == "required" else ()),
+        *_check_name(_BENCHMARKS, f"{at}/benchmark_repo", claims.benchmark_repo, grants.benchmarks, deny.benchmarks),
+        *_check_name(_MODELS, f"{at}/model_repo", claims.model_repo, grants.models, deny.models),
+        *_check_name(_TASKS, f"{at}/task_id", claims.task_id, grants.tasks, deny.tasks),
+        *_check_metrics(grants.metrics, claims.metrics, f"{at}/metrics"),
+        *(_check_registered(registered, claims, at) if grants.registered_only else ()),
+    ]
 
 
-def _check_name(code: Code, pointer: str, actual: str, patterns: list[str]) -> Check:
-    passed = any(glob_matches(pattern, actual) for pattern in patterns)
-    return Check(code, pointer, f"grants.{_GRANTED[code]}", passed, f"the run names {actual}")
+@_remembered
+def _check_framework(grants: tuple[FrameworkGrant, ...], name: str, version: str, place: str) -> Checks:
+    ranges = [grant.versions or "" for grant in grants if grant.name == name]
+    allowed = not ranges or any(version_allowed(versions, version) for versions in ranges)
+    names = "one of " + ", ".join(dict.fromkeys(grant.name for grant in grants))
+    return (
+        Check(Code.POLICY_FRAMEWORK, f"{place}/name", "grants.frameworks[].name", bool(ranges),
+              f"the run names the framework {name}", names, "frameworks"),
+        Check(Code.POLICY_VERSION, f"{place}/version", "grants.frameworks[].versions", allowed,
+              f"the run names version {version}", " or ".join(filter(None, ranges)), "frameworks"),
+    )  # fmt: skip
+
+
+def _check_command(framework: Framework, place: str) -> Check:
+    sent = framework.command is not UNSET
+    return Check(Code.POLICY_COMMAND, place, "grants.command", sent, f"the run has {'a' if sent else 'no'} command")
+
+
+class _Names(NamedTuple):
+    """How one of the lists of names is judged."""
+
+    topic: Literal["benchmarks", "models", "tasks"]
+    code: Code
+    granted: str
+    denied: str
+
+
+_BENCHMARKS = _Names("benchmarks", Code.POLICY_BENCHMARK, "grants.benchmarks", "grants.deny.benchmarks")
+_MODELS = _Names("models", Code.POLICY_MODEL, "grants.models", "grants.deny.models")
+_TASKS = _Names("tasks", Code.POLICY_TASK, "grants.tasks", "grants.deny.tasks")
+
+
+@_remembered
+def _check_name(kind: _Names, pointer: str, actual: str, granted: tuple[str, ...], denied: tuple[str, ...]) -> Checks:
+    said = f"the run names {actual}"
+    passed = any(glob_matches(pattern, actual) for pattern in granted)
+    check = Check(kind.code, pointer, kind.granted, passed, said, "one of " + ", ".join(granted), kind.topic)
+    if not denied:
+        return (check,)
+    # The Hub finds a repository in any case, so another case must not be a way around.
+    passed = not any(glob_matches(pattern.lower(), actual.lower()) for pattern in denied)
+    return (check, Check(kind.code, pointer, kind.denied, passed, said, "none of " + ", ".join(denied), kind.topic))
+
+
+# A caller learns from the first few refused metrics what the others are refused for.
+_MAX_TOLD = 16
+
+
+def _check_metrics(grants: _MetricGrants, metrics: tuple[Metric, ...], at: str) -> Checks:
+    wanted = _metrics_said(grants)
+    refused = [index for index, metric in enumerate(metrics) if not metric_granted(grants, metric)]
+    if refused:
+        return tuple(
+            Check(Code.POLICY_METRIC, f"{at}/{index}", "grants.metrics", False,
+                  f"the run names {_metric_shown(grants, metrics[index])}", wanted, "metrics")
+            for index in refused[:_MAX_TOLD]
+        )  # fmt: skip
+    said = shown(", ".join([metric.metric_id for metric in metrics]))
+    return (Check(Code.POLICY_METRIC, at, "grants.metrics", True, f"the run names {said}", wanted, "metrics"),)
+
+
+def _metric_shown(grants: _MetricGrants, metric: Metric) -> str:
+    """Show a metric; its value only where that is what was read."""
+    read = any(not isinstance(grant, str) and glob_matches(grant.id, metric.metric_id) for grant in grants)
+    return f"{metric.metric_id} = {number_text(metric.value)}" if read else metric.metric_id
+
+
+def metric_granted(grants: _MetricGrants, metric: Metric) -> bool:
+    """Say whether any of the grants allows a metric's id and value; grants add up."""
+    for grant in grants:
+        if isinstance(grant, str):
+            if glob_matches(grant, metric.metric_id):
+                return True
+        elif glob_matches(grant.id, metric.metric_id) and _in_range(grant, metric.value):
+            return True
+    return False
+
+
+def _in_range(grant: MetricGrant, value: float) -> bool:
+    return (grant.min is UNSET or grant.min <= value) and (grant.max is UNSET or value <= grant.max)
+
+
+def unbounded(grant: str | MetricGrant) -> bool:
+    """Say whether a metric grant allows every value of the metrics that it names."""
+    return isinstance(grant, str) or (grant.min is UNSET and grant.max is UNSET)
+
+
+def values_read(policy: Policy, metric_id: str) -> bool:
+    """Say whether a rule reads this metric's value: an id that is granted in every value needs none."""
+    named = [grant for grant in policy.grants.metrics if glob_matches(_id_of(grant), metric_id)]
+    return bool(named) and not any(map(unbounded, named))
+
+
+def _id_of(grant: str | MetricGrant) -> str:
+    return grant if isinstance(grant, str) else grant.id
+
+
+def _check_registered(registered: Registered, claims: RunClaims, at: str) -> Iterator[Check]:
+    rule = "grants.registered_only"
+    benchmark = registered.find(claims.benchmark_repo, claims.benchmark_revision)
+    yield Check(Code.POLICY_BENCHMARK, f"{at}/benchmark_revision", rule, benchmark is not None,
+                f"the run names {claims.benchmark_repo} at {claims.benchmark_revision}",
+                "a benchmark that is registered with an eval.yaml as of that commit")  # fmt: skip
+    if benchmark is None:
+        return  # what it defines is not known, so nothing of it can be judged
+    yield Check(Code.POLICY_TASK, f"{at}/task_id", rule, claims.task_id in benchmark.task_ids,
+                f"the run names {claims.task_id}", "a task of the registered eval.yaml")  # fmt: skip
+    foreign = [index for index, metric in enumerate(claims.metrics) if metric.metric_id not in benchmark.metric_ids]
+    wanted = "a metric of the registered eval.yaml" + ("" if benchmark.metrics else ", which defines none")
+    if not foreign:
+        yield Check(Code.POLICY_METRIC, f"{at}/metrics", rule, True, "the run names metrics that it defines", wanted)
+    for index in foreign[:_MAX_TOLD]:
+        yield Check(Code.POLICY_METRIC, f"{at}/metrics/{index}", rule, False,
+                    f"the run names {claims.metrics[index].metric_id}", wanted)  # fmt: skip
+
+
+@_remembered
+def _metrics_said(grants: _MetricGrants) -> str:
+    return "one of " + ", ".join(map(_metric_said, grants))
+
+
+def _metric_said(grant: str | MetricGrant) -> str:
+    if isinstance(grant, str):
+        return grant
+    low = "" if grant.min is UNSET else f" from {number_text(grant.min)}"
+    return f"{grant.id}{low}" + ("" if grant.max is UNSET else f" up to {number_text(grant.max)}")
 
 
 @lru_cache(maxsize=4096)
@@ -154,34 +246,3 @@ def version_allowed(specifier: str, version: str) -> bool:
         return allowed.contains(Version(version), prereleases=bool(allowed.prereleases))
     except InvalidVersion:
         return False
-
-
-def _name_warnings(party: Party, caller: Caller) -> Iterator[str]:
-    for name, expected in party.identity.names.items():
-        if not equal(caller.claims.get(name), expected):
-            actual = _shown(caller.claims.get(name))
-            yield f"the identity token's {name} is {actual}, registered as {expected}: ids decide; tell the operator"
-
-
-def _shown(value: object) -> str:
-    """Show a claim's value to the caller whose claim it is, shortened."""
-    if value is None:
-        return "absent"
-    text = _text(value)
-    return text if len(text) <= 200 else f"{text[:200]}..."
-
-
-def _text(value: object) -> str:
-    """Write a value so that the number 1 and the text "1", which never match, do not look alike."""
-    if isinstance(value, str):
-        return value
-    kind = "boolean" if isinstance(value, bool) else "number" if isinstance(value, int | float) else "structure"
-    return f"the {kind} {msgspec.json.encode(value).decode()}"
-
-
-def _said(rule: Requirement) -> str:
-    if not isinstance(rule, Matcher):
-        return _text(rule)
-    if rule.any_of is not UNSET:
-        return "one of " + ", ".join(_text(value) for value in rule.any_of)
-    return f"the form {rule.glob}"

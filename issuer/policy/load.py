@@ -1,256 +1,262 @@
-"""Read a directory of policies: `providers.yaml` and one `<integration>.yaml` per integration.
+"""Read a directory of policies: `providers.yaml`, one `<integration>.yaml` per integration, and `benchmarks/`.
 
-The directory loads as a whole or not at all: the first rule that a file breaks is an InputError with file, line and
-column. Reads files, and nothing else of the world.
+The directory loads as a whole or not at all. Every rule that a file breaks is found, with file, line and column; then
+the tests that the files hold are run. Reads files, and nothing else of the world.
 """
 
 from __future__ import annotations
 
-import ipaddress
 import re
-from collections.abc import Iterable
-from datetime import datetime
+from collections.abc import Mapping
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
-from issuer import jcs, jose
-from issuer.errors import Code, InputError, Place
-from issuer.policy.match import PolicySet, told_apart
+from issuer import jcs
+from issuer.errors import Code, Finding, InputError, Place
+from issuer.policy.decide import unbounded
+from issuer.policy.files import read_file
+from issuer.policy.findings import Findings
+from issuer.policy.match import PolicySet, glob_matches, told_apart
 from issuer.policy.model import (
-    Bounded,
-    Identity,
-    KeySource,
-    Matcher,
+    Grants,
+    MetricGrant,
     Party,
     Policy,
     Provider,
-    ProviderEntry,
     ProvidersFile,
+    Registered,
+    TokenRules,
 )
-from issuer.policy.profiles import PROFILES
-from issuer.strict_json import pointer_to
+from issuer.policy.providers import effective
+from issuer.policy.register import check_identity
+from issuer.policy.registered import read_registered
+from issuer.policy.suite import Outcome, run_tests
+from issuer.strict_json import JSON, pointer_to
 from issuer.strict_yaml import Document
 from issuer.strict_yaml import load as load_yaml
 
 PROVIDERS_FILE = "providers.yaml"
+BENCHMARKS_FOLDER = "benchmarks"
 _ID = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
-_URL = re.compile(r"[^\x00-\x20?#\\\x7f-\U0010ffff]+")
 _REPO_PATTERN = re.compile(r"[A-Za-z0-9_.*-]+/[A-Za-z0-9_.*-]+")
-_ALGORITHMS = {"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519"}
+_ID_RULE = "id is lowercase words joined by `-`"
+_DATED = re.compile(r"/identities/[0-9]+/expires|/tests/[0-9]+/date")
 
 
 def load_policies(directory: Path, issuer_url: str, *, development: bool = False) -> PolicySet:
-    """Load a directory. `issuer_url` is this service's own: the default audience, and never a provider.
+    """Load a directory whose every rule holds and whose every test passes.
 
-    `development` allows providers on plain http, at loopback addresses only. Raises InputError.
+    `issuer_url` is this service's own: the default audience, and never a provider. `development` allows providers on
+    plain http, at loopback addresses only. Raises InputError for the first error, saying how many more there are.
     """
-    providers = _load_providers(directory / PROVIDERS_FILE, issuer_url, development=development)
-    policies: dict[str, Policy] = {}
-    parties: list[tuple[Document, int, Party]] = []
+    policies, findings = check_policies(directory, issuer_url, 0, development=development)
+    if policies is None:
+        first, *more = (finding for finding in findings if finding.severity == "error")
+        others = f" (and {len(more)} more: run `issuer policy check`)" if more else ""
+        raise InputError(first.code, first.detail + others, first.place, first.pointer)
+    return policies
+
+
+def check_policies(
+    directory: Path, issuer_url: str, now: int, *, development: bool = False
+) -> tuple[PolicySet | None, tuple[Finding, ...]]:
+    """Check a directory at `now` (Unix seconds, for warnings only): every finding, by file and line.
+
+    No PolicySet comes back where a finding is an error, a failed test among them.
+    """
+    findings = Findings()
+    policies, _ = _read_all(directory, issuer_url, now, findings, development=development)
+    return (None if findings.broken else policies), findings.in_order()
+
+
+def try_policies(
+    directory: Path, issuer_url: str, now: int, *, development: bool = False
+) -> tuple[tuple[Outcome, ...], tuple[Finding, ...]]:
+    """Return how each test went of each file that has, and rests on, no other error; and all findings."""
+    findings = Findings()
+    _, outcomes = _read_all(directory, issuer_url, now, findings, development=development)
+    return outcomes, findings.in_order()
+
+
+Providers = Mapping[str, Provider | None]  # by id; None for an entry that is there and has an error
+
+
+class _Read(Struct, frozen=True):
+    """A policy file that keeps every rule of its kind; its tests have not been run."""
+
+    document: Document
+    policy: Policy
+
+
+def _read_all(
+    directory: Path, issuer_url: str, now: int, findings: Findings, *, development: bool
+) -> tuple[PolicySet, tuple[Outcome, ...]]:
+    """Return the set of what is sound in the directory, and how the tests went in it."""
+    providers = _read_providers(directory / PROVIDERS_FILE, issuer_url, findings, development=development)
+    registered, files = read_registered(directory / BENCHMARKS_FOLDER, findings)
+    testable = not findings.broken  # every test rests on these
+    candidates = [_read_policy(path, providers, now, findings) for path in _policy_files(directory, findings)]
+    read = [item for item in candidates if item is not None]
+    policies = _put_together(read, providers, registered, files, findings)
+    sound = [item for item in read if testable and item.document.name not in findings.broken]
+    outcomes = [outcome for item in sound for outcome in run_tests(policies, item.policy, item.document, findings)]
+    return policies, tuple(outcomes)
+
+
+def _put_together(
+    read: list[_Read], providers: Providers, registered: Registered, files: Mapping[str, str], findings: Findings
+) -> PolicySet:
+    """Index what was read; `files` are the digests of the registered benchmarks' files."""
+    sound = {name: provider for name, provider in providers.items() if provider is not None}
+    written = {name: jcs.canonical(msgspec.to_builtins(provider)) for name, provider in sound.items()}
     digests: dict[str, bytes] = {}
-    for path in _policy_files(directory):
-        document = _read(path)
-        policy = _load_policy(document, path, providers)
-        policies[policy.integration] = policy
-        for index, identity in enumerate(policy.identities):
-            provider = providers[identity.provider]
-            value = jcs.canonical({"policy": msgspec.to_builtins(policy), "provider": msgspec.to_builtins(provider)})
-            digests[jcs.digest_of_bytes(value)] = value
-            parties.append((document, index, Party(policy, identity, provider, jcs.digest_of_bytes(value))))
-    by_issuer = {provider.issuer: provider for provider in providers.values()}
-    return PolicySet(by_issuer, policies, _indexed(parties), digests)
+    parties: list[tuple[Document, int, Party]] = []
+    for item in read:
+        policy = jcs.canonical(msgspec.to_builtins(item.policy))
+        under: dict[str, str] = {}
+        for index, identity in enumerate(item.policy.identities):
+            provider = sound.get(identity.provider)
+            if provider is None:
+                continue
+            if provider.id not in under:
+                # Canonical parts under names in order are canonical.
+                value = b'{"policy":%b,"provider":%b}' % (policy, written[provider.id])
+                under[provider.id] = jcs.digest_of_bytes(value)
+                digests[under[provider.id]] = value
+            party = Party(item.policy, identity, provider, under[provider.id], registered)
+            parties.append((item.document, index, party))
+    whole: JSON = {"policies": sorted(digests), "providers": _digests(written), "benchmarks": files}
+    return PolicySet(
+        providers={provider.issuer: provider for provider in sound.values()},
+        policies={item.policy.integration: item.policy for item in read},
+        parties=_indexed(parties, findings),
+        digests=digests,
+        digest=jcs.digest(whole),
+    )
 
 
-def _policy_files(directory: Path) -> Iterable[Path]:
+def _digests(written: Mapping[str, bytes]) -> dict[str, JSON]:
+    return {name: jcs.digest_of_bytes(text) for name, text in written.items()}
+
+
+def _policy_files(directory: Path, findings: Findings) -> list[Path]:
     try:
-        paths = sorted(directory.iterdir())
+        # Dot files are editors' locks and backups, or a mounted volume's own.
+        named = (path for path in directory.iterdir() if not path.name.startswith("."))
+        paths = sorted(path for path in named if path.suffix.lower() in {".yml", ".yaml"})
     except OSError as error:
-        raise InputError(Code.FILE_UNREADABLE, str(error.strerror), Place(str(directory))) from None
-    for path in paths:
-        if path.suffix.lower() in {".yml", ".yaml"} and path.suffix != ".yaml":
-            raise InputError(Code.FILE_RULE, "policies end in .yaml; this file would be overlooked", Place(str(path)))
-        if path.suffix == ".yaml" and path.name != PROVIDERS_FILE:
-            yield path
+        findings.refuse(InputError(Code.FILE_UNREADABLE, str(error.strerror), Place(str(directory))))
+        return []
+    for path in (path for path in paths if path.suffix != ".yaml"):
+        rule = "policies end in .yaml; this file would be overlooked"
+        findings.refuse(InputError(Code.FILE_RULE, rule, Place(str(path))))
+    return [path for path in paths if path.suffix == ".yaml" and path.name != PROVIDERS_FILE]
 
 
-def _read(path: Path) -> Document:
+def _read(path: Path, findings: Findings) -> Document | None:
     try:
-        raw = path.read_bytes()
-    except OSError as error:
-        raise InputError(Code.FILE_UNREADABLE, str(error.strerror), Place(str(path))) from None
-    return load_yaml(raw, str(path), bare_dates=lambda at: re.fullmatch(r"/identities/[0-9]+/expires", at) is not None)
+        return load_yaml(read_file(path), str(path), bare_dates=lambda at: _DATED.fullmatch(at) is not None)
+    except InputError as error:
+        findings.refuse(error)
+    return None
 
 
 # -- providers --------------------------------------------------------------------------------------------------------
 
 
-def _load_providers(path: Path, issuer_url: str, *, development: bool) -> dict[str, Provider]:
-    document = _read(path)
-    providers: dict[str, Provider] = {}
-    for name, entry in document.convert(ProvidersFile).providers.items():
+def _read_providers(path: Path, issuer_url: str, findings: Findings, *, development: bool) -> Providers:
+    document = _read(path, findings)
+    file = findings.convert(document, ProvidersFile) if document else None
+    if document is None or file is None:
+        return _AnyProvider()
+    providers: dict[str, Provider | None] = {}
+    taken: set[str] = set()
+    for name, entry in file.providers.items():
         at = pointer_to("/providers", name)
-        _demand(document, at, _ID.fullmatch(name), "a provider's id is lowercase words joined by `-`")
-        provider = _effective(document, at, name, entry, issuer_url)
-        _check_issuer(document, f"{at}/issuer", provider.issuer, issuer_url, development=development)
-        _check_keys(document, f"{at}/keys", entry, development=development)
-        taken = provider.issuer in {other.issuer for other in providers.values()}
-        _demand(document, f"{at}/issuer", not taken, "another provider already has this issuer")
+        findings.demand(document, at, _ID.fullmatch(name), "a provider's id is lowercase words joined by `-`")
+        provider = effective(findings, document, at, name, entry, issuer_url, development=development)
+        if provider is not None:
+            new = provider.issuer not in taken
+            findings.demand(document, f"{at}/issuer", new, "another provider already has this issuer")
+            taken.add(provider.issuer)
         providers[name] = provider
     return providers
 
 
-def _effective(document: Document, at: str, name: str, entry: ProviderEntry, issuer_url: str) -> Provider:
-    profile = PROFILES.get(entry.profile)
-    if profile is None:
-        raise document.error(Code.FILE_RULE, f"{at}/profile", f"not a profile; there are {', '.join(sorted(PROFILES))}")
-    issuer = profile.issuer if entry.issuer is UNSET else entry.issuer
-    if issuer is None:
-        raise document.error(Code.FILE_RULE, at, f"the profile {entry.profile} needs an `issuer`")
-    algorithms = profile.algorithms if entry.algorithms is UNSET else tuple(entry.algorithms)
-    _demand(document, f"{at}/algorithms", _ALGORITHMS.issuperset(algorithms), "asymmetric JWS algorithms only")
-    judged = entry.events is UNSET or profile.event_claim is not None
-    _demand(document, f"{at}/events", judged, f"{entry.profile} tokens do not say what started a job")
-    bound = entry.uses.bounded if isinstance(entry.uses, Bounded) else 1 if entry.uses == "single" else profile.uses
-    return Provider(
-        id=name,
-        profile=entry.profile,
-        issuer=issuer,
-        audience=issuer_url if entry.audience is UNSET else entry.audience,
-        algorithms=algorithms,
-        max_lifetime_s=profile.max_lifetime_s if entry.max_lifetime_s is UNSET else entry.max_lifetime_s,
-        max_age_s=profile.max_age_s if entry.max_age_s is UNSET else entry.max_age_s,
-        uses=bound,
-        keys=entry.keys,
-        events=profile.events if entry.events is UNSET else tuple(entry.events),
-    )
+class _AnyProvider(dict[str, None]):
+    """What a table that cannot be read lists: whatever a policy names, so that its own faults alone are told."""
 
-
-def _check_issuer(document: Document, at: str, issuer: str, issuer_url: str, *, development: bool) -> None:
-    _demand(document, at, issuer != issuer_url, "this service cannot be its own identity provider")
-    _check_url(document, at, issuer, development=development)
-
-
-def _check_url(document: Document, at: str, url: str, *, development: bool) -> None:
-    try:
-        parts = urlsplit(url)
-        # urlsplit drops white space and an empty query, and looks at the port only when asked.
-        plain = parts.hostname and parts.port != 0 and "@" not in parts.netloc and _URL.fullmatch(url)
-    except ValueError:
-        plain, parts = None, urlsplit("")
-    _demand(document, at, plain, "must be a plain URL: host, path, nothing else")
-    allowed = parts.scheme == "https" or (development and parts.scheme == "http" and _is_loopback(parts.hostname or ""))
-    _demand(document, at, allowed, "must be https (http only for a loopback address in development)")
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def _check_keys(document: Document, at: str, entry: ProviderEntry, *, development: bool) -> None:
-    if not isinstance(entry.keys, KeySource):
-        return
-    located, static = entry.keys.jwks_uri, entry.keys.static
-    _demand(document, at, (located is UNSET) != (static is UNSET), "give exactly one of `jwks_uri` and `static`")
-    if located is not UNSET:
-        _check_url(document, f"{at}/jwks_uri", located, development=development)
-    kids: set[str] = set()
-    for index, jwk in enumerate([] if static is UNSET else static):
-        key, place = jose.parse_key(jwk), f"{at}/static/{index}"
-        if key is None:
-            raise document.error(Code.FILE_RULE, place, "not a usable public key: strong, for signatures, with a kid")
-        _demand(document, place, key.kid not in kids, "another key has this kid: neither would be used")
-        kids.add(key.kid)
+    def __contains__(self, name: object) -> bool:
+        return True
 
 
 # -- policies ---------------------------------------------------------------------------------------------------------
 
 
-def _load_policy(document: Document, path: Path, providers: dict[str, Provider]) -> Policy:
-    policy = document.convert(Policy)
-    _demand(
-        document,
-        "/integration",
-        _ID.fullmatch(policy.integration),
-        "an integration's id is lowercase words joined by `-`",
-    )
-    _demand(
-        document,
-        "/integration",
-        path.stem == policy.integration,
-        f"this integration's file is {policy.integration}.yaml",
-    )
-    names = [identity.id for identity in policy.identities]
+def _read_policy(path: Path, providers: Providers, now: int, findings: Findings) -> _Read | None:
+    """Read one integration's file; None where it has an error."""
+    document = _read(path, findings)
+    policy = findings.convert(document, Policy) if document else None
+    if document is None or policy is None:
+        return None
+    integration, file = policy.integration, f"this integration's file is {policy.integration}.yaml"
+    if findings.demand(document, "/integration", _ID.fullmatch(integration), f"an integration's {_ID_RULE}"):
+        findings.demand(document, "/integration", path.stem == integration, file)
+    _check_identities(findings, document, policy, providers, now)
+    _check_grants(findings, document, policy.grants)
+    _check_token(findings, document, policy.token)
+    return None if document.name in findings.broken else _Read(document, policy)
+
+
+def _check_identities(findings: Findings, document: Document, policy: Policy, providers: Providers, now: int) -> None:
+    seen: set[str] = set()
     for index, identity in enumerate(policy.identities):
         at = f"/identities/{index}"
-        _demand(document, f"{at}/id", _ID.fullmatch(identity.id), "an identity's id is lowercase words joined by `-`")
-        _demand(document, f"{at}/id", names.count(identity.id) == 1, "another identity of this file has this id")
-        _demand(document, f"{at}/provider", identity.provider in providers, f"not a provider of {PROVIDERS_FILE}")
-        _check_identity(document, at, identity, providers[identity.provider])
-    _check_grants(document, policy)
-    return policy
+        findings.demand(document, f"{at}/id", _ID.fullmatch(identity.id), f"an identity's {_ID_RULE}")
+        findings.demand(document, f"{at}/id", identity.id not in seen, "another identity of this file has this id")
+        seen.add(identity.id)
+        there = identity.provider in providers
+        findings.demand(document, f"{at}/provider", there, f"not a provider of {PROVIDERS_FILE}")
+        if provider := providers.get(identity.provider):
+            check_identity(findings, document, at, identity, provider, now)
 
 
-def _check_identity(document: Document, at: str, identity: Identity, provider: Provider) -> None:
-    rules = provider.rules
-    for pin in rules.pins:
-        _demand(document, f"{at}/pins", pin in identity.pins, f"{provider.profile} identities must pin {pin}")
-    for name in (*identity.pins, *identity.require):
-        part = pointer_to(f"{at}/{'pins' if name in identity.pins else 'require'}", name)
-        _demand(
-            document, part, name not in rules.names, f"{name} is a name and can be taken over: put it under `names`"
-        )
-        _demand(document, part, name not in rules.never, f"{name} is never matched for {provider.profile}")
-        known = rules.matchable is None or name in rules.matchable or name in rules.pins
-        _demand(document, part, known, f"{provider.profile} tokens have no claim of this name to match")
-        twice = name in identity.pins and name in identity.require
-        _demand(document, part, not twice, f"{name} is both pinned and required: keep one")
-    for name in identity.names:
-        _demand(
-            document, pointer_to(f"{at}/names", name), name in rules.names, f"not a name claim of {provider.profile}"
-        )
-    for name, rule in identity.require.items():
-        place = pointer_to(f"{at}/require", name)
-        _check_requirement(document, place, rule)
-        # A pattern would let in the events that strangers cause without anyone having named them.
-        listed = name != rules.event_claim or not isinstance(rule, Matcher) or rule.glob is UNSET
-        _demand(document, place, listed, f"name each {name}: an exact value or `any_of`")
-    if identity.expires is not UNSET:
-        _demand(document, f"{at}/expires", _is_date(identity.expires), "must be a date, as 2027-06-30")
-
-
-def _check_requirement(document: Document, at: str, rule: object) -> None:
-    if isinstance(rule, Matcher):
-        one = (rule.any_of is UNSET) != (rule.glob is UNSET)
-        _demand(document, at, one, "give exactly one of `any_of` and `glob`")
-
-
-def _is_date(text: str) -> bool:
-    try:
-        return bool(re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", text) and datetime.fromisoformat(text))
-    except ValueError:
-        return False
-
-
-def _check_grants(document: Document, policy: Policy) -> None:
-    for index, framework in enumerate(policy.grants.frameworks):
+def _check_grants(findings: Findings, document: Document, grants: Grants) -> None:
+    for index, framework in enumerate(grants.frameworks):
         at = f"/grants/frameworks/{index}/versions"
-        _demand(document, at, _is_specifier(framework.versions), "must be a PEP 440 range, as `>=0.3,<0.4`")
-    for kind in ("benchmarks", "models"):
-        for index, pattern in enumerate(getattr(policy.grants, kind)):
-            at = f"/grants/{kind}/{index}"
-            _demand(
-                document,
-                at,
-                _REPO_PATTERN.fullmatch(pattern),
-                "must be `owner/name`; each side may hold `*`, which never crosses `/`",
-            )
+        ranged = _is_specifier(framework.versions)
+        findings.demand(document, at, ranged, "must be a PEP 440 range, as `>=0.3,<0.4`")
+    for part, lists in (("/grants", grants), ("/grants/deny", grants.deny)):
+        for kind in ("benchmarks", "models"):
+            for index, pattern in enumerate(getattr(lists, kind)):
+                fits = _REPO_PATTERN.fullmatch(pattern)
+                findings.demand(document, f"{part}/{kind}/{index}", fits, _REPO_RULE)
+    _check_metrics(findings, document, grants.metrics)
+
+
+_REPO_RULE = "must be `owner/name`; each side may hold `*`, which never crosses `/`"
+
+
+def _check_metrics(findings: Findings, document: Document, grants: tuple[str | MetricGrant, ...]) -> None:
+    whole = [grant if isinstance(grant, str) else grant.id for grant in grants if unbounded(grant)]
+    for index, grant in enumerate(grants):
+        if isinstance(grant, str) or unbounded(grant):
+            continue
+        at = f"/grants/metrics/{index}"
+        ordered = grant.min is UNSET or grant.max is UNSET or grant.min <= grant.max
+        findings.demand(document, at, ordered, "`min` is above `max`: no value lies between them")
+        for pattern in whole:
+            if glob_matches(pattern, grant.id):
+                findings.warn(document, at, Code.LINT_SHADOWED, f"{pattern} already grants these metrics every value")
+
+
+def _check_token(findings: Findings, document: Document, token: TokenRules) -> None:
+    for index, audience in enumerate(token.audiences):
+        new = audience not in token.audiences[:index]
+        findings.demand(document, f"/token/audiences/{index}", new, "this audience stands here twice")
 
 
 def _is_specifier(text: object) -> bool:
@@ -262,19 +268,20 @@ def _is_specifier(text: object) -> bool:
         return False
 
 
-def _indexed(parties: list[tuple[Document, int, Party]]) -> dict[tuple[str, str], tuple[Party, ...]]:
-    """Index identities by provider and first pin, refusing two that one token could match."""
+def _indexed(
+    parties: list[tuple[Document, int, Party]], findings: Findings
+) -> dict[tuple[str, str], tuple[Party, ...]]:
+    """Index identities by provider and first pin, leaving out one that a token could match as well as another."""
     index: dict[tuple[str, str], tuple[Party, ...]] = {}
     for document, position, party in parties:
         key = (party.provider.id, party.identity.pins[party.provider.rules.pins[0]])
-        for other in index.get(key, ()):
-            overlap = f"overlaps {other.policy.integration}/{other.identity.id}: one token could match both"
-            rule = f"{overlap}; tell them apart by a pin, an exact value or `any_of`"
-            _demand(document, f"/identities/{position}", told_apart(party.identity, other.identity), rule)
-        index[key] = (*index.get(key, ()), party)
+        bucket = index.get(key, ())
+        if all(_apart(findings, document, f"/identities/{position}", party, other) for other in bucket):
+            index[key] = (*bucket, party)
     return index
 
 
-def _demand(document: Document, pointer: str, condition: object, rule: str) -> None:
-    if not condition:
-        raise document.error(Code.FILE_RULE, pointer, rule)
+def _apart(findings: Findings, document: Document, at: str, party: Party, other: Party) -> bool:
+    overlap = f"overlaps {other.policy.integration}/{other.identity.id}: one token could match both"
+    rule = f"{overlap}; tell them apart by a pin, an exact value or `any_of`"
+    return findings.demand(document, at, told_apart(party.identity, other.identity), rule)

@@ -12,6 +12,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from issuer.limits import Limits
 from issuer.policy.profiles import PROFILES, Profile
+from issuer.results.benchmark import Benchmark
 from issuer.strict_json import JSON
 
 Seconds = Annotated[int, Meta(ge=1, le=86_400)]
@@ -78,10 +79,17 @@ class Provider(Struct, frozen=True):
 
 
 class Matcher(Struct, frozen=True, forbid_unknown_fields=True):
-    """A requirement that is more than one exact value: exactly one of `any_of` and `glob`."""
+    """A requirement that is more than one exact value: exactly one of its members, and `reason` with `regex` alone.
 
-    any_of: Annotated[list[str | bool | int], Meta(min_length=1)] | UnsetType = UNSET
+    `contains_all` is for claims of space-separated words, as `scope`. `absent` is met by a claim that is not there.
+    """
+
+    any_of: Annotated[tuple[str | bool | int, ...], Meta(min_length=1)] | UnsetType = UNSET
     glob: Text | UnsetType = UNSET
+    regex: Text | UnsetType = UNSET
+    reason: Text | UnsetType = UNSET
+    contains_all: Annotated[tuple[Text, ...], Meta(min_length=1)] | UnsetType = UNSET
+    absent: Literal[True] | UnsetType = UNSET
 
 
 Requirement = str | bool | int | Matcher
@@ -109,36 +117,106 @@ class FrameworkGrant(Struct, frozen=True, forbid_unknown_fields=True):
     versions: str | UnsetType = UNSET
 
 
-Patterns = Annotated[list[Text], Meta(min_length=1)]
+class MetricGrant(Struct, frozen=True, forbid_unknown_fields=True):
+    """Metrics whose id matches the glob `id`, and whose value lies between `min` and `max`, both included."""
+
+    id: Text
+    min: float | UnsetType = UNSET
+    max: float | UnsetType = UNSET
+
+
+Patterns = Annotated[tuple[Text, ...], Meta(min_length=1)]
+
+
+class Deny(Struct, frozen=True, forbid_unknown_fields=True):
+    """Globs that win over every grant; they also match what differs in upper and lower case only."""
+
+    benchmarks: tuple[Text, ...] = ()
+    models: tuple[Text, ...] = ()
+    tasks: tuple[Text, ...] = ()
 
 
 class Grants(Struct, frozen=True, forbid_unknown_fields=True):
-    """What the integration may have signed. Every list must be there: nothing is granted by leaving something out."""
+    """What the integration may have signed. Every list must be there: nothing is granted by leaving something out.
 
-    frameworks: Annotated[list[FrameworkGrant], Meta(min_length=1)]
+    `registered_only`: benchmark, task and metrics must be those of an `eval.yaml` under `benchmarks/`.
+    """
+
+    frameworks: Annotated[tuple[FrameworkGrant, ...], Meta(min_length=1)]
     benchmarks: Patterns
     models: Patterns
     tasks: Patterns
+    metrics: Annotated[tuple[Text | MetricGrant, ...], Meta(min_length=1)]
+    deny: Deny = Deny()
+    registered_only: bool = False
+    command: Literal["optional", "required"] = "optional"
 
 
 class TokenRules(Struct, frozen=True, forbid_unknown_fields=True):
-    """How long verify tokens live, and for which relying party they are."""
+    """How long verify tokens live, and for which relying parties they may be; the first where a request names none."""
 
-    audience: Text
+    audiences: Annotated[tuple[Text, ...], Meta(min_length=1)]
     ttl_s: Seconds = 3600
 
 
+Disclosable = Literal["identity", "frameworks", "benchmarks", "models", "tasks", "metrics"]
+
+
+class Override(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a test changes of the one that it starts from; a null takes a member away."""
+
+    identity: dict[str, Any] = {}
+    run: dict[str, Any] = {}
+
+
+class PolicyTest(Struct, frozen=True, forbid_unknown_fields=True):
+    """A case that the policy must decide as `expect` says: `granted`, or the code of the refusal.
+
+    `identity` are the claims of an identity token of `provider`; `run` is as much of the run claims as the case is
+    about. `claims_from` names an earlier test of the file, whose provider, identity and run are taken and changed by
+    `override`. `date` is that of the request; without it nothing has expired.
+    """
+
+    name: Text
+    expect: Text
+    provider: Text | UnsetType = UNSET
+    identity: dict[str, Any] | UnsetType = UNSET
+    run: dict[str, Any] | UnsetType = UNSET
+    claims_from: Text | UnsetType = UNSET
+    override: Override = Override()
+    date: str | UnsetType = UNSET
+
+
 class Policy(Struct, frozen=True, forbid_unknown_fields=True):
-    """One integration's policy file."""
+    """One integration's policy file.
+
+    `staged` is judged and audited, never issued. `disclose` names whose expected values a refused caller may see.
+    `public`: anyone may read what its callers must send.
+    """
 
     version: Literal[1]
     integration: str
-    mode: Literal["active", "suspended"]
+    mode: Literal["active", "staged", "suspended"]
     contacts: Annotated[list[Text], Meta(min_length=1)]
     identities: Annotated[list[Identity], Meta(min_length=1)]
     grants: Grants
     token: TokenRules
     limits: Limits = Limits()
+    disclose: tuple[Disclosable, ...] = ("identity", "frameworks")
+    public: bool = False
+    tests: tuple[PolicyTest, ...] = ()
+
+
+class Registered(Struct, frozen=True):
+    """The benchmarks that the operator registered: `at_commit` by repository and full commit, `at_any` by repository
+    for every commit without a file of its own."""
+
+    at_commit: Mapping[tuple[str, str], Benchmark] = {}
+    at_any: Mapping[str, Benchmark] = {}
+
+    def find(self, repo: str, revision: str) -> Benchmark | None:
+        """Return the `eval.yaml` that counts for a repository as of a full commit, or None."""
+        return self.at_commit.get((repo, revision)) or self.at_any.get(repo)
 
 
 class Party(Struct, frozen=True):
@@ -148,6 +226,7 @@ class Party(Struct, frozen=True):
     identity: Identity
     provider: Provider
     digest: str
+    registered: Registered = Registered()
 
 
 # -- what is judged ---------------------------------------------------------------------------------------------------

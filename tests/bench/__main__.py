@@ -20,7 +20,7 @@ import yaml
 from issuer import jcs, jose, keyfile
 from issuer.body import read_body
 from issuer.dev.provider import LocalProvider
-from issuer.issue import Line, NoLog, claim_of_use, draft_template, granted
+from issuer.issue import Judged, Line, NoLog, claim_of_use, draft_template, granted
 from issuer.limits import Rate, Sources
 from issuer.policy.decide import Denial, Grant, decide
 from issuer.policy.load import load_policies
@@ -34,6 +34,7 @@ from issuer.token import compose
 from issuer.trust import Trust, TrustedIssuer
 from issuer.verify import Report, verify_entries
 from tests.bench.adapters import bench_adapters
+from tests.bench.policy import bench_policies
 from tests.running import BODY, Running, numbered, running, write_folder
 
 SECONDS = 0.4
@@ -109,11 +110,14 @@ def bench_line(folder: Path, provider: LocalProvider, sign: float) -> None:
 
         row("decide", cpu_us(judge))
         line = Line(url, policies, authenticator, None, NoLog(), keyring, None)  # type: ignore[arg-type]
-        draft = draft_template(line, party, caller, granted(judge()), now, "A" * 22)
-        row("draft_template", cpu_us(lambda: draft_template(line, party, caller, granted(judge()), now, "A" * 22)))
+        draft = draft_template(line, party, caller, granted(party, judge()), now, "A" * 22)
+        row(
+            "draft_template",
+            cpu_us(lambda: draft_template(line, party, caller, granted(party, judge()), now, "A" * 22)),
+        )
         row(
             "claim_of_use (request digest, template bytes)",
-            cpu_us(lambda: claim_of_use(line, party, caller, body, draft)),
+            cpu_us(lambda: claim_of_use(line, Judged(caller, party, body, granted(party, judge()), draft))),
         )
         row("compose", cpu_us(lambda: compose(draft, body.submissions, batch=False)))
         (unsigned,) = compose(draft, body.submissions, batch=False)
@@ -185,6 +189,7 @@ def bench_verify(live: Running, check: float) -> None:
 def main() -> None:
     """Run everything."""
     sign, check = bench_primitives()
+    bench_policies(cpu_us, row)
     with tempfile.TemporaryDirectory() as folder, LocalProvider() as provider:
         bench_line(Path(folder) / "line", provider, sign)
         with running(Path(folder) / "service", provider) as live:

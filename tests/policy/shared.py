@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from issuer.policy.load import load_policies
 from issuer.policy.match import PolicySet, resolve
 from issuer.policy.model import Caller, Party
+from issuer.policy.profiles import derived
 from issuer.results.claims import read_claims
 from issuer.results.entry import Submission, content_digest, target_entry
 from issuer.strict_json import JSON
@@ -45,7 +47,8 @@ grants:
   benchmarks: ["openai/gsm8k", "cais/*"]
   models: ["*/*"]
   tasks: ["*"]
-token: {audience: "https://hub.example", ttl_s: 3600}
+  metrics: ["*"]
+token: {audiences: ["https://hub.example"], ttl_s: 3600}
 limits:
   identity: {count: 600, per_s: 3600, burst: 200}
 """
@@ -86,7 +89,8 @@ def changed(text: str, old: str, new: str) -> str:
 def caller(policies: PolicySet, claims: dict[str, JSON] = GITHUB, /, **changes: JSON) -> Caller:
     """Make an authenticated caller; a claim set to None is absent."""
     said = {name: value for name, value in {**claims, **changes}.items() if value is not None}
-    return Caller(policies.providers[str(said["iss"])], said, "0" * 64, NOW - 10, NOW + 290)
+    provider = policies.providers[str(said["iss"])]
+    return Caller(provider, derived(provider.rules, said), "0" * 64, NOW - 10, NOW + 290)
 
 
 def party(policies: PolicySet, claims: dict[str, JSON] = GITHUB, /, **changes: JSON) -> Party:
@@ -102,16 +106,19 @@ def submission(
     task: str = "gsm8k",
     framework: str = "inspect-ai",
     version: str = "0.3.285",
+    command: str = "",
+    revision: str = "b" * 40,
+    metrics: Mapping[str, float] = {"accuracy": 20.9},
 ) -> Submission:
     """Make one result as a body's reader would."""
     claims = read_claims({
         "model_repo": model,
         "model_revision": "a" * 40,
         "benchmark_repo": benchmark,
-        "benchmark_revision": "b" * 40,
+        "benchmark_revision": revision,
         "task_id": task,
-        "metrics": [{"metric_id": "accuracy", "value": 20.9}],
-        "framework": {"name": framework, "version": version},
+        "metrics": [{"metric_id": name, "value": value} for name, value in metrics.items()],
+        "framework": {"name": framework, "version": version, **({"command": command} if command else {})},
     })  # fmt: skip
     form = target_entry(claims, {})
     return Submission(pointer, claims, {}, form, claims.digest, content_digest(form))

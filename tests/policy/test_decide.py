@@ -4,16 +4,34 @@ from __future__ import annotations
 
 import string
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import UNSET
 
+from issuer import strict_yaml
 from issuer.errors import Code, Refused
 from issuer.policy.decide import Denial, Grant, decide, version_allowed
-from issuer.policy.model import Caller, FrameworkGrant, Grants, Identity, Matcher, Party, Policy, Provider, TokenRules
+from issuer.policy.disclose import denied, disclosed
+from issuer.policy.model import (
+    Caller,
+    Deny,
+    FrameworkGrant,
+    Grants,
+    Identity,
+    Matcher,
+    MetricGrant,
+    Party,
+    Policy,
+    Provider,
+    Registered,
+    TokenRules,
+)
 from issuer.policy.profiles import PROFILES
+from issuer.results.benchmark import Benchmark, BenchmarkMetric, Task
 from issuer.results.entry import Submission
 from issuer.strict_json import JSON
 from tests.policy.shared import GITHUB, NOW, POLICY, PROVIDERS, caller, changed, load, party, submission
@@ -39,9 +57,13 @@ def failed(verdict: Grant | Denial) -> list[Code]:
     return [check.code for check in verdict.checks if not check.passed]
 
 
+# What a policy discloses by default.
+PLAIN = strict_yaml.load(POLICY.encode(), "").convert(Policy)
+
+
 def only_fault(verdict: Grant | Denial) -> tuple[Code, str, str]:
     assert isinstance(verdict, Denial)
-    refusal = verdict.refusal()
+    refusal = denied(verdict.checks, PLAIN)
     (fault,) = refusal.faults
     assert (refusal.code, refusal.detail) == (verdict.code, fault.detail)
     return fault.code, fault.pointer, fault.detail
@@ -58,7 +80,8 @@ def test_a_registered_run_is_granted_the_life_and_audience_of_its_policy(tmp_pat
 
 
 def test_naming_the_own_integration_and_audience_changes_nothing(tmp_path: Path) -> None:
-    assert judged(tmp_path, integration="inspect-ai", audience="https://hub.example") == judged(tmp_path)
+    named = judged(tmp_path, integration="inspect-ai", audience="https://hub.example")
+    assert msgspec.structs.replace(named, checks=()) == msgspec.structs.replace(judged(tmp_path), checks=())
 
 
 def test_a_name_that_differs_only_warns(tmp_path: Path) -> None:
@@ -86,7 +109,7 @@ def test_another_integration_than_one_s_own_is_unknown_whether_it_exists_or_not(
     verdict = judged(tmp_path, integration=name)
     assert only_fault(verdict) == (
         Code.INTEGRATION_UNKNOWN, "/integration",
-        "the request names another integration than the one that this identity is registered for; rule: integration",
+        f"the request names {name}; expected none, or the one of this identity; rule: integration",
     )  # fmt: skip
 
 
@@ -167,7 +190,7 @@ def test_a_generic_provider_has_no_events(tmp_path: Path) -> None:
 def test_a_claim_that_is_missing_says_which_and_what_it_should_be(tmp_path: Path) -> None:
     assert only_fault(judged(tmp_path, ref=None)) == (
         Code.IDENTITY_CLAIM_MISSING, "",
-        "the identity token has no claim ref; expected refs/heads/main; rule: identities[].require.ref",
+        "the identity token has no claim ref; expected refs/heads/main; rule: identities.main.require.ref",
     )  # fmt: skip
 
 
@@ -189,7 +212,7 @@ def test_a_claim_that_is_missing_says_which_and_what_it_should_be(tmp_path: Path
 def test_a_claim_that_differs_is_shown_with_what_was_expected(tmp_path: Path, ref: JSON, shown: str) -> None:
     assert only_fault(judged(tmp_path, ref=ref)) == (
         Code.IDENTITY_CLAIM_MISMATCH, "",
-        f"the identity token's ref is {shown}; expected refs/heads/main; rule: identities[].require.ref",
+        f"the identity token's ref is {shown}; expected refs/heads/main; rule: identities.main.require.ref",
     )  # fmt: skip
 
 
@@ -204,7 +227,7 @@ def test_a_claim_that_differs_is_shown_with_what_was_expected(tmp_path: Path, re
 def test_a_refusal_tells_a_number_from_the_text_that_looks_like_it(tmp_path: Path, rule: str, said: str) -> None:
     text = changed(POLICY, '"refs/heads/main"', rule)
     assert only_fault(judged(tmp_path, text=text, ref="1"))[2] == (
-        f"the identity token's ref is 1; expected {said}; rule: identities[].require.ref"
+        f"the identity token's ref is 1; expected {said}; rule: identities.main.require.ref"
     )
 
 
@@ -212,7 +235,7 @@ def test_another_audience_than_the_integration_s_is_refused_without_naming_it(tm
     for audience in ("https://other.example", "https://hub.example/", "HTTPS://hub.example", "https://hub.example\n"):
         assert only_fault(judged(tmp_path, audience=audience)) == (
             Code.POLICY_AUDIENCE, "/audience",
-            "the request names another audience than the integration's; rule: token.audience",
+            f"the request names {audience}; expected none, or one of the integration's; rule: token.audiences",
         )  # fmt: skip
 
 
@@ -243,13 +266,14 @@ def test_another_version_is_refused_and_the_registered_range_is_named(tmp_path: 
     ],
 )
 def test_what_is_not_granted_is_refused_and_the_grants_are_not_told(
-    tmp_path: Path, code: Code, pointer: str, rule: str, run: dict[str, str]
+    tmp_path: Path, code: Code, pointer: str, rule: str, run: dict[str, Any]
 ) -> None:
     text = changed(changed(POLICY, '"*/*"', '"org/*"'), 'tasks: ["*"]', 'tasks: ["gsm8k"]')
     verdict = judged(tmp_path, submission(**run), text=text)
     (actual,) = run.values()
     assert only_fault(verdict) == (code, f"/claims/{pointer}", f"the run names {actual}; rule: grants.{rule}")
-    assert all(check.expected == "" for check in verdict.checks if check.rule == f"grants.{rule}")
+    shown = disclosed(verdict.checks, PLAIN)
+    assert all(check.expected == "" for check in shown if check.rule == f"grants.{rule}")
 
 
 @pytest.mark.parametrize("benchmark", ["openai/gsm8k", "cais/hle", "cais/mmlu"])
@@ -276,8 +300,9 @@ def test_every_rule_is_tried_and_the_first_that_fails_names_the_code(tmp_path: P
         Code.POLICY_FRAMEWORK, Code.POLICY_BENCHMARK, Code.POLICY_MODEL, Code.POLICY_TASK, Code.POLICY_VERSION,
     ]  # fmt: skip
     assert isinstance(verdict, Denial)
-    assert verdict.refusal().code is verdict.code is Code.INTEGRATION_UNKNOWN
-    assert len(verdict.refusal().faults) == 12
+    refusal = denied(verdict.checks, PLAIN)
+    assert refusal.code is verdict.code is Code.INTEGRATION_UNKNOWN
+    assert len(refusal.faults) == 12
 
 
 def test_a_batch_is_refused_for_one_item_which_is_pointed_at(tmp_path: Path) -> None:
@@ -290,7 +315,8 @@ def test_no_fault_of_a_refusal_tells_a_pin_a_name_a_contact_or_a_limit(tmp_path:
     text = changed(text, '"org/evals"', '"secret-name/repo"')
     verdict = judged(tmp_path, text=text, ref="x", audience="x", integration="x")
     assert isinstance(verdict, Denial)
-    told = " ".join(fault.detail for fault in verdict.refusal().faults)
+    refusal = denied(verdict.checks, PLAIN)
+    told = " ".join(fault.detail for fault in refusal.faults) + repr(refusal.checks)
     for secret in ("secret-org", "secret-name", "evals@example.org", "600", "https://hub.example"):
         assert secret not in told
 
@@ -357,11 +383,21 @@ SCALARS = st.one_of(WORDS, st.booleans(), st.integers(-2, 2))
 VALUES: st.SearchStrategy[JSON] = st.one_of(SCALARS, st.none(), st.lists(SCALARS, max_size=2), st.floats(0, 2))
 CLAIMS = st.dictionaries(st.sampled_from(["event_name", "ref", "sha", "repository", "environment"]), VALUES)
 MATCHERS = st.one_of(
-    st.lists(SCALARS, min_size=1, max_size=3).map(lambda values: Matcher(any_of=values)),
+    st.lists(SCALARS, min_size=1, max_size=3).map(lambda values: Matcher(any_of=tuple(values))),
     st.sampled_from(["*", "a*", "refs/*/main", "[", "(a"]).map(lambda glob: Matcher(glob=glob)),
 )
 RULES = st.dictionaries(st.sampled_from(["ref", "sha", "environment", "event_name"]), st.one_of(SCALARS, MATCHERS))
-PATTERNS = st.lists(st.sampled_from(["*/*", "a/*", "a/b", "*", "x"]), min_size=1, max_size=3)
+GLOBS = st.sampled_from(["*/*", "a/*", "a/b", "*", "x"])
+PATTERNS = st.lists(GLOBS, min_size=1, max_size=3).map(tuple)
+DENIES = st.builds(Deny, *[st.lists(GLOBS, max_size=1).map(tuple)] * 3)
+BOUNDS = st.sampled_from([UNSET, -1.0, 0.0, 0.5, 20.9, 100.0])
+METRICS = st.lists(
+    st.one_of(GLOBS, st.builds(MetricGrant, id=GLOBS, min=BOUNDS, max=BOUNDS)), min_size=1, max_size=3
+).map(tuple)
+BENCHMARK = Benchmark("b", (Task("a"), Task("x")), metrics=(BenchmarkMetric("accuracy"),))
+REGISTERED = st.sampled_from([
+    Registered(), Registered({("a/b", "b" * 40): BENCHMARK}), Registered({}, {"a/b": BENCHMARK}),
+])  # fmt: skip
 FRAMEWORKS = st.builds(
     FrameworkGrant,
     name=st.sampled_from(["inspect-ai", "helm"]),
@@ -384,12 +420,17 @@ def parties(draw: st.DrawFn) -> Party:
         id="main", provider="github-actions", pins={"repository_id": "7"}, names={"repository": "a/b"},
         require=draw(RULES), expires=draw(st.sampled_from(["2020-01-01", "2026-11-21", "2026-11-22", "9999-12-31"])),
     )  # fmt: skip
-    grants = Grants(draw(st.lists(FRAMEWORKS, min_size=1, max_size=3)), draw(PATTERNS), draw(PATTERNS), draw(PATTERNS))
-    policy = Policy(
-        version=1, integration="a", mode=draw(st.sampled_from(["active", "active", "suspended"])), contacts=["c"],
-        identities=[identity], grants=grants, token=TokenRules(audience="b"),
+    grants = Grants(
+        frameworks=draw(st.lists(FRAMEWORKS, min_size=1, max_size=3).map(tuple)), benchmarks=draw(PATTERNS),
+        models=draw(PATTERNS), tasks=draw(PATTERNS), metrics=draw(METRICS), deny=draw(st.just(Deny()) | DENIES),
+        registered_only=draw(st.sampled_from([False, False, True])),
+        command=draw(st.sampled_from(["optional", "optional", "required"])),
     )  # fmt: skip
-    return Party(policy, identity, PROVIDER, "sha256:" + "0" * 64)
+    policy = Policy(
+        version=1, integration="a", mode=draw(st.sampled_from(["active", "active", "staged", "suspended"])),
+        contacts=["c"], identities=[identity], grants=grants, token=TokenRules(audiences=("b", "ab")),
+    )  # fmt: skip
+    return Party(policy, identity, PROVIDER, "sha256:" + "0" * 64, draw(REGISTERED))
 
 
 @st.composite
@@ -398,6 +439,8 @@ def runs(draw: st.DrawFn) -> Submission:
     return submission(
         benchmark=draw(name), model=draw(name), task=draw(st.sampled_from(["a", "x", "a/b", "b:c"])),
         framework=draw(st.sampled_from(["inspect-ai", "helm", "other"])), version=draw(VERSIONS),
+        command=draw(st.sampled_from(["", "run"])), revision=draw(st.sampled_from(["b" * 40, "c" * 40])),
+        metrics=draw(st.sampled_from([{"accuracy": 20.9}, {"accuracy": 0.5}, {"x": 1}, {"a/b": 0, "x": 101}])),
     )  # fmt: skip
 
 
@@ -427,17 +470,18 @@ def test_decide_is_total_and_deterministic(asked: Asked) -> None:
     assert first == verdict_of(asked)
     if isinstance(first, Denial):
         assert first.code is failed(first)[0]
-        assert isinstance(first.refusal(), Refused)
-        assert all(fault.detail for fault in first.refusal().faults)
+        refusal = denied(first.checks, PLAIN)
+        assert isinstance(refusal, Refused)
+        assert all(fault.detail for fault in refusal.faults)
     else:
         assert failed(first) == []
 
 
 @settings(max_examples=150, deadline=None)
-@given(REQUESTS, st.sampled_from(["frameworks", "benchmarks", "models", "tasks"]), st.integers(0, 2))
+@given(REQUESTS, st.sampled_from(["frameworks", "benchmarks", "models", "tasks", "metrics"]), st.integers(0, 2))
 def test_removing_a_grant_never_allows_more(asked: Asked, kind: str, index: int) -> None:
     grants = asked[0].policy.grants
-    fewer = [grant for place, grant in enumerate(getattr(grants, kind)) if place != index]
+    fewer = tuple(grant for place, grant in enumerate(getattr(grants, kind)) if place != index)
     less = verdict_of(with_policy(asked, grants=msgspec.structs.replace(grants, **{kind: fewer})))
     assert isinstance(less, Denial) or isinstance(verdict_of(asked), Grant)
 
@@ -449,6 +493,41 @@ def test_adding_a_requirement_never_allows_more(asked: Asked, name: str, rule: s
     added = {**identity.require, name: identity.require.get(name, rule)}
     more = msgspec.structs.replace(identity, require=added)
     assert isinstance(verdict_of(with_policy(asked, identity=more)), Denial) or isinstance(verdict_of(asked), Grant)
+
+
+def never_more(asked: Asked, **grants: object) -> None:
+    """What the grants so changed allow, the grants as they were allow, too."""
+    less = msgspec.structs.replace(asked[0].policy.grants, **grants)
+    assert isinstance(verdict_of(with_policy(asked, grants=less)), Denial) or isinstance(verdict_of(asked), Grant)
+
+
+@settings(max_examples=150, deadline=None)
+@given(REQUESTS, st.sampled_from(["benchmarks", "models", "tasks"]), GLOBS)
+def test_adding_a_deny_never_allows_more(asked: Asked, kind: str, pattern: str) -> None:
+    deny = asked[0].policy.grants.deny
+    never_more(asked, deny=msgspec.structs.replace(deny, **{kind: (*getattr(deny, kind), pattern)}))
+
+
+@settings(max_examples=100, deadline=None)
+@given(REQUESTS)
+def test_demanding_a_command_or_a_registered_benchmark_never_allows_more(asked: Asked) -> None:
+    never_more(asked, command="required")
+    never_more(asked, registered_only=True)
+
+
+@settings(max_examples=100, deadline=None)
+@given(REQUESTS, BOUNDS, BOUNDS)
+def test_a_range_of_values_never_allows_more(asked: Asked, low: float, high: float) -> None:
+    grants = asked[0].policy.grants.metrics
+    never_more(asked, metrics=tuple(
+        MetricGrant(grant, low, high) if isinstance(grant, str) else grant for grant in grants
+    ))  # fmt: skip
+
+
+@settings(max_examples=100, deadline=None)
+@given(REQUESTS, st.sampled_from(["staged", "suspended"]))
+def test_a_staged_or_suspended_policy_never_grants(asked: Asked, mode: str) -> None:
+    assert isinstance(verdict_of(with_policy(asked, mode=mode)), Denial)
 
 
 @settings(max_examples=100, deadline=None)
@@ -465,4 +544,7 @@ def test_the_properties_see_both_verdicts(tmp_path: Path) -> None:
         (party(load(tmp_path, inspect_ai=POLICY)), dict(GITHUB), (submission(),), NOW, "", ""), mode="active"
     )
     assert isinstance(verdict_of(plain), Grant)
-    assert isinstance(verdict_of(with_policy(plain, mode="suspended")), Denial)
+    seen = {mode: verdict_of(with_policy(plain, mode=mode)) for mode in ("staged", "suspended")}
+    assert {mode: verdict.code for mode, verdict in seen.items() if isinstance(verdict, Denial)} == {
+        "staged": Code.INTEGRATION_STAGED, "suspended": Code.INTEGRATION_SUSPENDED,
+    }  # fmt: skip

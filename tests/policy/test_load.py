@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -13,11 +14,12 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from issuer import jcs, jose
+from issuer.dev.sandbox import write_policies
 from issuer.errors import Code, InputError
-from issuer.policy.load import load_policies
+from issuer.policy.load import check_policies, load_policies
 from issuer.policy.model import Bounded, KeySource
 from issuer.policy.profiles import PROFILES
-from tests.policy.shared import ISSUER_URL, POLICY, PROVIDERS, changed, load, write
+from tests.policy.shared import ISSUER_URL, NOW, POLICY, PROVIDERS, changed, load, write
 
 SAMPLES = Path(__file__).parents[2] / "policies"
 
@@ -49,6 +51,17 @@ def test_the_shipped_samples_load() -> None:
     policies = load_policies(SAMPLES, ISSUER_URL)
     assert set(policies.policies) == {"inspect-ai", "lm-evaluation-harness"}
     assert {provider.id for provider in policies.providers.values()} == {"github-actions", "gitlab-ci"}
+
+
+def test_the_shipped_samples_are_beyond_doubt() -> None:
+    policies, findings = check_policies(SAMPLES, ISSUER_URL, NOW)
+    assert policies is not None
+    assert findings == ()
+
+
+def test_the_sandbox_of_the_samples_loads(tmp_path: Path) -> None:
+    write_policies(tmp_path / "policies", "http://127.0.0.1:1")
+    assert set(load_policies(tmp_path / "policies", ISSUER_URL, development=True).policies) >= {"inspect-ai"}
 
 
 def test_what_a_provider_leaves_out_comes_from_its_profile(tmp_path: Path) -> None:
@@ -111,16 +124,134 @@ def test_a_comment_and_another_order_of_members_leave_the_digest(tmp_path: Path)
     assert load(tmp_path, inspect_ai=moved).digests == before
 
 
+def test_each_part_of_a_directory_counts_into_its_digest(tmp_path: Path) -> None:
+    seen = {load(tmp_path, inspect_ai=POLICY).digest}
+    assert load(tmp_path, inspect_ai="# a comment\n" + POLICY).digest in seen
+    seen.add(load(tmp_path, inspect_ai=changed(POLICY, "burst: 200", "burst: 201")).digest)
+    seen.add(load(tmp_path, changed(PROVIDERS, "id.acme.example", "other.example"), inspect_ai=POLICY).digest)
+    other = POLICY.replace("integration: inspect-ai", "integration: other").replace('"7"', '"8"')
+    seen.add(load(tmp_path, inspect_ai=POLICY, other=other).digest)
+    assert len(seen) == 4
+    assert all(digest.startswith("sha256:") for digest in seen)
+
+
+def test_the_digest_of_a_policy_tells_its_providers_apart(tmp_path: Path) -> None:
+    gitlab = '  - id: other\n    provider: gitlab-ci\n    pins: {project_id: "1", namespace_id: "2"}\n'
+    policies = load(tmp_path, inspect_ai=changed(POLICY, "grants:\n", gitlab + "grants:\n"))
+    parties = [party for bucket in policies.parties.values() for party in bucket]
+    assert {party.digest for party in parties} == set(policies.digests)
+    for party in parties:
+        value = json.loads(policies.digests[party.digest])
+        assert value["provider"]["id"] == party.identity.provider
+        assert jcs.digest(value) == party.digest
+
+
+# -- all errors, not only the first ------------------------------------------------------------------------------------
+
+
+def found(folder: Path, providers: str = PROVIDERS, **policies: str) -> list[tuple[str, str, str]]:
+    """Each error as file name, pointer and detail."""
+    _, findings = check_policies(write(folder, providers, **policies), ISSUER_URL, NOW)
+    errors = [finding for finding in findings if finding.severity == "error"]
+    assert errors == sorted(errors, key=lambda f: (f.place.file, f.place.line, f.place.column))
+    return [(Path(finding.place.file).name, finding.pointer, finding.detail) for finding in errors]
+
+
+def test_every_error_of_every_file_is_found_in_order(tmp_path: Path) -> None:
+    bad_types = changed(changed(POLICY, "version: 1", 'version: "1"'), 'repository_id: "7"', "repository_id: 7")
+    bad_types = changed(changed(bad_types, "burst: 200", "brust: 200"), "  tasks:", "  taks:")
+    bad_rules = changed(changed(POLICY, "integration: inspect-ai", "integration: other"), '"cais/*"', '"cais"')
+    bad_rules = changed(changed(bad_rules, ">=0.3.100,<0.4", "latest"), "provider: github-actions", "provider: github")
+    bad_table = changed(changed(PROVIDERS, "{bounded: 10}", "none"), "  acme:", "  Acme:")
+    assert found(tmp_path, bad_table, a=bad_types, other=bad_rules, c="a: [", d=POLICY) == [
+        ("a.yaml", "/version", "expected a whole number, got text"),
+        ("a.yaml", "/identities/0/pins/repository_id", "expected text, got a whole number: put it in double quotes"),
+        ("a.yaml", "/grants", "object missing required field `tasks`"),
+        ("a.yaml", "/grants/taks", "this member is not known here (did you mean `tasks`?)"),
+        ("a.yaml", "/limits/identity", "object missing required field `burst`"),
+        ("a.yaml", "/limits/identity/brust", "this member is not known here (did you mean `burst`?)"),
+        ("c.yaml", "", "did not find expected node content"),
+        ("d.yaml", "/integration", "this integration's file is inspect-ai.yaml"),
+        ("other.yaml", "/grants/frameworks/0/versions", "must be a PEP 440 range, as `>=0.3,<0.4`"),
+        ("other.yaml", "/grants/benchmarks/1",
+         "must be `owner/name`; each side may hold `*`, which never crosses `/`"),
+        ("providers.yaml", "/providers/gitlab-ci/uses", "invalid enum value 'none'"),
+    ]  # fmt: skip
+
+
+def test_a_broken_provider_does_not_make_its_identities_wrong(tmp_path: Path) -> None:
+    broken = changed(PROVIDERS, "{profile: github-actions}", "{profile: github}")
+    assert [name for name, _, _ in found(tmp_path, broken, inspect_ai=POLICY)] == ["providers.yaml"]
+    assert [name for name, _, _ in found(tmp_path, "a: [", inspect_ai=POLICY)] == ["providers.yaml"]
+
+
+def test_what_rests_on_a_broken_table_or_benchmark_is_not_tested(tmp_path: Path) -> None:
+    tested = POLICY + (
+        'tests: [{name: x, provider: github-actions, identity: {repository_id: "7"}, expect: granted}]\n'
+    )
+    broken = changed(PROVIDERS, "{profile: github-actions}", "{profile: github}")
+    assert [name for name, _, _ in found(tmp_path, broken, inspect_ai=tested)] == ["providers.yaml"]
+    (tmp_path / "benchmarks" / "a" / "b").mkdir(parents=True)
+    (tmp_path / "benchmarks" / "a" / "b" / "eval.yaml").write_text("name: 7\n")
+    assert {name for name, _, _ in found(tmp_path, inspect_ai=tested)} == {"eval.yaml"}
+
+
+def test_a_sound_file_is_tested_beside_a_broken_one(tmp_path: Path) -> None:
+    failing = POLICY + (
+        'tests: [{name: x, provider: github-actions, identity: {repository_id: "7"}, expect: granted}]\n'
+    )
+    assert [name for name, _, _ in found(tmp_path, broken="a: [", inspect_ai=failing)] == [
+        "broken.yaml", "inspect-ai.yaml",
+    ]  # fmt: skip
+
+
+def test_the_first_error_says_how_many_more_there_are(tmp_path: Path) -> None:
+    text = changed(changed(POLICY, "version: 1", 'version: "1"'), "ttl_s: 3600", "ttl_s: 0")
+    error = refused(tmp_path, inspect_ai=text)
+    assert (error.pointer, error.detail) == (
+        "/version", "expected a whole number, got text (and 1 more: run `issuer policy check`)",
+    )  # fmt: skip
+
+
+def test_a_directory_with_an_error_gives_no_policies(tmp_path: Path) -> None:
+    write(tmp_path, inspect_ai=POLICY, other="a: [")
+    assert check_policies(tmp_path, ISSUER_URL, NOW)[0] is None
+
+
+@pytest.mark.parametrize(
+    ("metrics", "warned"),
+    [
+        ('["*", {id: "acc", min: 0}]', ["* already grants these metrics every value"]),
+        ('[{id: "acc", min: 0}, {id: "a*"}]', ["a* already grants these metrics every value"]),
+        ('["a*c", {id: "a*", min: 0}]', []),
+        ('["f1", {id: "acc", min: 0}]', []),
+        ('["*", {id: "pass@*", max: 1}]', []),
+        ('[{id: "acc", min: 0}, {id: "acc", max: 1}]', []),
+    ],
+)
+def test_a_range_that_a_wider_grant_makes_pointless_is_warned_of(
+    tmp_path: Path, metrics: str, warned: list[str]
+) -> None:
+    write(tmp_path, inspect_ai=changed(POLICY, '["*"]\ntoken', f"{metrics}\ntoken"))
+    policies, findings = check_policies(tmp_path, ISSUER_URL, NOW)
+    assert policies is not None
+    assert [finding.detail for finding in findings if finding.code is Code.LINT_SHADOWED] == warned
+
+
 # -- the types of an integration's file --------------------------------------------------------------------------------
 
 UNKNOWN = "not known here"
 
 SCHEMA = [
     # unknown members, everywhere
-    ("mode: active", "mode: active\ntests: [1]", "[1]", UNKNOWN),
+    ("mode: active", "mode: active\nsuite: [1]", "[1]", UNKNOWN),
     ("provider: github", "disclose: true\n    provider: github", "true", UNKNOWN),
-    ('any_of: ["github-hosted"]', 'any_of: ["github-hosted"], regex: "x"', '"x"', UNKNOWN),
-    ("  tasks:", '  metrics: ["x"]\n  tasks:', '["x"]', UNKNOWN),
+    ('any_of: ["github-hosted"]', 'any_of: ["github-hosted"], none_of: "x"', '"x"', UNKNOWN),
+    ("  tasks:", '  languages: ["x"]\n  tasks:', '["x"]', UNKNOWN),
+    ("  tasks:", '  deny: {metrics: ["x"]}\n  tasks:', '["x"]', UNKNOWN),
+    ('metrics: ["*"]', 'metrics: [{id: "*", most: 7}]', "7}", UNKNOWN),
+    ("limits:", "tests: [{name: x, expect: granted, when: 7}]\nlimits:", "7}", UNKNOWN),
+    ("limits:", "tests: [{name: x, expect: granted, override: {provider: x}}]\nlimits:", "x}}", UNKNOWN),
     ('versions: ">', 'range: "x", versions: ">', '"x"', UNKNOWN),
     ("ttl_s: 3600", "ttl_s: 3600, ttl: 7", "7}", UNKNOWN),
     ("limits:", "limits:\n  source: 8", "8\n", UNKNOWN),
@@ -129,14 +260,15 @@ SCHEMA = [
     ("version: 1\n", "", "integration: inspect", "missing required field `version`"),
     ("mode: active\n", "", "version: 1", "missing required field `mode`"),
     ('contacts: ["evals@example.org"]\n', "", "version: 1", "missing required field `contacts`"),
-    ('token: {audience: "https://hub.example", ttl_s: 3600}\n', "", "version: 1", "missing required field `token`"),
-    ('audience: "https://hub.example", ', "", "{ttl_s", "missing required field `audience`"),
+    ('token: {audiences: ["https://hub.example"], ttl_s: 3600}\n', "", "version: 1", "missing required field `token`"),
+    ('audiences: ["https://hub.example"], ', "", "{ttl_s", "missing required field `audiences`"),
     ("    provider: github-actions\n", "", "id: main", "missing required field `provider`"),
     ('    pins: {repository_id: "7", repository_owner_id: "6"}\n', "", "id: main", "missing required field `pins`"),
     ('name: "inspect-ai", ', "", "{versions", "missing required field `name`"),
     ("  benchmarks: [", "  # benchmarks: [", "frameworks:", "missing required field `benchmarks`"),
     ("  models: [", "  # models: [", "frameworks:", "missing required field `models`"),
     ("  tasks: [", "  # tasks: [", "frameworks:", "missing required field `tasks`"),
+    ("  metrics: [", "  # metrics: [", "frameworks:", "missing required field `metrics`"),
     # an unquoted id says what to do
     ('repository_id: "7"', "repository_id: 7", "7, rep", "expected text, got a whole number: put it in double quotes"),
     ('owner_id: "6"', "owner_id: 6", "6}", "expected text, got a whole number: put it in double quotes"),
@@ -145,7 +277,7 @@ SCHEMA = [
     ("version: 1", "version: 2", "2\n", "invalid enum value 2"),
     ("version: 1", "version: true", "true", "expected a whole number"),
     ("version: 1", "version: 1.0", "1.0", "expected a whole number"),
-    ("mode: active", "mode: staged", "staged", "invalid enum value 'staged'"),
+    ("mode: active", "mode: stagd", "stagd", "invalid enum value 'stagd'"),
     ("mode: active", "mode: true", "true", "expected text"),
     ('contacts: ["evals@example.org"]', "contacts: []", "[]", "length >= 1"),
     ('contacts: ["evals@example.org"]', 'contacts: "me"', '"me"', "expected a list, got text"),
@@ -157,12 +289,20 @@ SCHEMA = [
     ('any_of: ["github-hosted"]', 'any_of: "github-hosted"', '"github-hosted"', "expected a list"),
     ('any_of: ["github-hosted"]', 'glob: ""', '""', "length >= 1"),
     ('benchmarks: ["openai/gsm8k", "cais/*"]', "benchmarks: []", "[]", "length >= 1"),
-    ('tasks: ["*"]', 'tasks: "*"', '"*"', "expected a list"),
+    ('tasks: ["*"]', 'tasks: "*"', '"*"\n  metrics', "expected a list"),
+    ('metrics: ["*"]', "metrics: []", "[]", "length >= 1"),
+    ('metrics: ["*"]', 'metrics: [{min: 0}]', "{min: 0}", "missing required field `id`"),
+    ('metrics: ["*"]', 'metrics: [{id: x, max: "1"}]', '"1"}', "expected a number"),
+    ('  metrics: ["*"]', '  metrics: ["*"]\n  command: yes please', "yes please", "invalid enum value"),
+    ('  metrics: ["*"]', '  metrics: ["*"]\n  registered_only: 1', "1\ntoken", "expected true or false"),
+    ("mode: active", "mode: active\npublic: 7", "7\ncontacts", "expected true or false"),
+    ("mode: active", "mode: active\ndisclose: [contacts]", "contacts]", "invalid enum value 'contacts'"),
     ('    - {name: "inspect-ai", versions: ">=0.3.100,<0.4"}', "    []", "[]", "length >= 1"),
     ("ttl_s: 3600", "ttl_s: 0", "0}\nlimits", ">= 1"),
     ("ttl_s: 3600", "ttl_s: 86401", "86401", "<= 86400"),
     ("ttl_s: 3600", 'ttl_s: "3600"', '"3600"', "expected a whole number, got text"),
     ('"https://hub.example"', '""', '""', "length >= 1"),
+    ('audiences: ["https://hub.example"]', "audiences: []", "[]", "length >= 1"),
     ("count: 600", "count: 0", "0, per", ">= 1"),
     ("burst: 200", "burst: 50001", "50001", "<= 50000"),
     ("identity: {count: 600, per_s: 3600, burst: 200}", "identity: {count: 5}", "{count", "missing required field"),
@@ -179,10 +319,12 @@ def test_a_member_of_another_type_is_refused_at_its_place(
     check(error, tmp_path / "inspect-ai.yaml", text, snippet, Code.FILE_SCHEMA, reason)
 
 
-@pytest.mark.parametrize("kept", ["frameworks", "benchmarks", "models", "tasks"])
+@pytest.mark.parametrize("kept", ["frameworks", "benchmarks", "models", "tasks", "metrics"])
 def test_nothing_is_granted_by_leaving_the_other_grants_out(tmp_path: Path, kept: str) -> None:
     head, _, rest = POLICY.partition("grants:\n")
-    grants = {"frameworks": "[{name: x}]", "benchmarks": '["*/*"]', "models": '["*/*"]', "tasks": '["*"]'}
+    grants = {
+        "frameworks": "[{name: x}]", "benchmarks": '["*/*"]', "models": '["*/*"]', "tasks": '["*"]', "metrics": '["*"]'
+    }  # fmt: skip
     text = f"{head}grants: {{{kept}: {grants[kept]}}}\n{rest[rest.index('token:') :]}"
     error = refused(tmp_path, inspect_ai=text)
     check(error, tmp_path / "inspect-ai.yaml", text, f"{{{kept}: ", Code.FILE_SCHEMA, "missing required field")
@@ -204,7 +346,7 @@ RULES = [
     ("integration: inspect-ai", "integration: inspect", "inspect\n", "this integration's file is inspect.yaml"),
     ("id: main", "id: Main", "Main", "an identity's id is lowercase words joined by `-`"),
     ("id: main", 'id: ""', '""', "an identity's id is lowercase words joined by `-`"),
-    ("grants:\n", TWICE, "main\n    provider: github", "another identity of this file has this id"),
+    ("grants:\n", TWICE, "main\n    provider: gitlab", "another identity of this file has this id"),
     ("provider: github-actions", "provider: github", "github\n", "not a provider of providers.yaml"),
     ('repository_id: "7", ', "", '{repository_owner_id: "6"}', "github-actions identities must pin repository_id"),
     (', repository_owner_id: "6"', "", '{repository_id: "7"}', "must pin repository_owner_id"),
@@ -218,7 +360,7 @@ RULES = [
     ("      ref: ", '      repository_id: "7"\n      ref: ', '"7", repo', "both pinned and required"),
     ("names: {repository:", "names: {ref:", '"org/evals"', "not a name claim of github-actions"),
     ("names: {repository:", "names: {sub:", '"org/evals"', "not a name claim of github-actions"),
-    ('{any_of: ["github-hosted"]}', "{}", "{}", "give exactly one of `any_of` and `glob`"),
+    ('{any_of: ["github-hosted"]}', "{}", "{}", "give exactly one of"),
     ('any_of: ["github-hosted"]', 'any_of: ["a"], glob: "b"', '{any_of: ["a"]', "give exactly one of"),
     ("      ref: ", '      event_name: {glob: "*"}\n      ref: ', '{glob: "*"}', "name each event_name"),
     ("    require:", "    expires: 2027-02-29\n    require:", "2027-02-29", "must be a date, as 2027-06-30"),
@@ -239,6 +381,11 @@ RULES = [
     ('"cais/*"', '"cais/*\\n"', '"cais/*\\n"', "must be `owner/name`"),
     ('"cais/*"', '"cаis/*"', '"cаis/*"', "must be `owner/name`"),
     ('"*/*"', '"*/*@main"', '"*/*@main"', "must be `owner/name`"),
+    ("  tasks:", '  deny: {benchmarks: ["cais"]}\n  tasks:', '"cais"', "must be `owner/name`"),
+    ("  tasks:", '  deny: {models: ["*"]}\n  tasks:', '"*"]}', "must be `owner/name`"),
+    ('metrics: ["*"]', "metrics: [{id: x, min: 1, max: 0.5}]", "{id: x", "no value lies between them"),
+    ('"https://hub.example"]', '"https://hub.example", "https://hub.example"]', '"https://hub.example"], ',
+     "this audience stands here twice"),
 ]  # fmt: skip
 
 
@@ -359,8 +506,20 @@ def test_identities_of_two_files_overlap_too(tmp_path: Path) -> None:
     check(error, tmp_path / "beta.yaml", second, "id: one", Code.FILE_RULE, "overlaps alpha/one")
 
 
+def test_an_overlap_is_told_once_and_fails_no_test(tmp_path: Path) -> None:
+    case = (
+        "tests: [{name: x, provider: github-actions, expect: granted, identity: "
+        '{repository_id: "7", repository_owner_id: "6", event_name: push}}]\n'
+    )
+    first = two(identity("one", ""), "", "alpha") + case
+    second = two(identity("one", ""), "", "beta") + case
+    assert [(name, pointer) for name, pointer, _ in found(tmp_path, alpha=first, beta=second)] == [
+        ("beta.yaml", "/identities/0"),
+    ]  # fmt: skip
+
+
 def test_identities_of_two_providers_do_not_overlap(tmp_path: Path) -> None:
-    providers = PROVIDERS + '  ghes: {profile: github-actions, issuer: "https://ghes.example"}\n'
+    providers = PROVIDERS + '  ghes: {profile: github-actions, issuer: "https://ghes.example/_services/token"}\n'
     other = identity("two", "").replace("provider: github-actions", "provider: ghes")
     assert len(load(tmp_path, providers, inspect_ai=two(identity("one", ""), other)).parties) == 2
 
@@ -384,7 +543,7 @@ PROVIDER_FAULTS = [
     ("{profile: github-actions}", "{}", "{}", Code.FILE_SCHEMA, "missing required field `profile`"),
     ("acme:", "Acme:", "profile: oidc", Code.FILE_RULE, "a provider's id is lowercase words joined by `-`"),
     ("acme:", '"acme/x":', "profile: oidc", Code.FILE_RULE, "a provider's id is lowercase words joined by `-`"),
-    ("profile: oidc", "profile: oidcc", "oidcc", Code.FILE_RULE, "there are github-actions, gitlab-ci, oidc"),
+    ("profile: oidc", "profile: oidcc", "oidcc", Code.FILE_RULE, "not a profile; there are "),
     ('    issuer: "https://id.acme.example"\n', "", "profile: oidc", Code.FILE_RULE, "needs an `issuer`"),
     ("profile: oidc", "profile: oidc\n    events: [push]", "[push]", Code.FILE_RULE, "do not say what started a job"),
     ("profile: oidc", "profile: oidc\n    uses: many", "many", Code.FILE_SCHEMA, "invalid enum value 'many'"),
@@ -561,9 +720,13 @@ def test_a_file_that_would_be_overlooked_is_refused(tmp_path: Path, name: str) -
 
 
 def test_other_files_and_folders_are_not_policies(tmp_path: Path) -> None:
+    (tmp_path / ".#inspect-ai.yaml").symlink_to("someone@here.1234")  # an editor's lock: leads nowhere
+    (tmp_path / ".inspect-ai.yml").write_text("not a policy")
+    (tmp_path / "benchmarks" / "..data").mkdir(parents=True)
+    (tmp_path / "benchmarks" / "..data" / "eval.yaml").write_text("not a benchmark")
     (tmp_path / "README.md").write_text("not a policy")
-    (tmp_path / "benchmarks").mkdir()
-    (tmp_path / "benchmarks" / "gsm8k.yaml").write_text("not a policy")
+    (tmp_path / "schema").mkdir()
+    (tmp_path / "schema" / "x.yaml").write_text("not a policy")
     assert set(load(tmp_path, inspect_ai=POLICY).policies) == {"inspect-ai"}
 
 
@@ -591,7 +754,7 @@ def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError) as missing:
         load_policies(tmp_path / "nowhere", ISSUER_URL)
     assert (missing.value.code, missing.value.place.file) == (
-        Code.FILE_UNREADABLE, str(tmp_path / "nowhere" / "providers.yaml")
+        Code.FILE_UNREADABLE, str(tmp_path / "nowhere")
     )  # fmt: skip
     write(tmp_path)
     (tmp_path / "inspect-ai.yaml").mkdir()
@@ -623,3 +786,42 @@ def test_a_folder_that_cannot_be_listed_is_refused() -> None:
         done = subprocess.run([sys.executable, "-c", UNLISTABLE, name], capture_output=True, text=True, check=False)
         folder.chmod(0o700)
     assert (done.stdout, done.stderr) == (f"{name}: file.unreadable: Permission denied\n", "")
+
+
+# -- what else may lie in the folder -----------------------------------------------------------------------------------
+
+
+def checked(folder: Path) -> str:
+    """Check a folder in a process that may neither wait for ever nor fill the machine's memory."""
+    limits = "import resource; resource.setrlimit(resource.RLIMIT_AS, (2**30, 2**30))"
+    program = f"{limits}; from issuer.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", program, "policy", "check", str(folder)], capture_output=True, text=True, timeout=30
+    )
+    return done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("name", ["odd.yaml", "benchmarks/openai/gsm8k/eval.yaml"])
+@pytest.mark.parametrize("kind", ["a pipe", "a device", "a large file"])
+def test_what_has_no_end_is_refused_and_not_waited_for(tmp_path: Path, name: str, kind: str) -> None:
+    """A service that watches the folder would never look at it again."""
+    path = write(tmp_path, inspect_ai=POLICY) / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if kind == "a pipe":
+        os.mkfifo(path)
+    elif kind == "a device":
+        path.symlink_to("/dev/zero")
+    else:
+        path.touch()
+        os.truncate(path, 2**32)
+    wanted = "file.too_large: larger than" if kind == "a large file" else "file.unreadable: not a plain file"
+    assert f"{path}: {wanted}" in checked(tmp_path)
+
+
+def test_folders_that_contain_themselves_end(tmp_path: Path) -> None:
+    """Each of two links doubles what is below it, forty times over."""
+    owner = write(tmp_path, inspect_ai=POLICY) / "benchmarks" / "openai"
+    owner.mkdir(parents=True)
+    (owner / "one").symlink_to(owner)
+    (owner / "two").symlink_to(owner)
+    assert "good: 1 integration" in checked(tmp_path)

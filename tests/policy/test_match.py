@@ -7,14 +7,18 @@ import re
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from issuer.errors import Code, Refused
-from issuer.policy.match import equal, glob_matches, meets, pins_match, resolve, told_apart
+from issuer.policy import regex
+from issuer.policy.check import said
+from issuer.policy.decide import Denial, decide
+from issuer.policy.match import equal, glob_matches, meets, met, pins_match, resolve, told_apart
 from issuer.policy.model import Identity, Matcher, Requirement
 from issuer.policy.profiles import PROFILES
 from issuer.strict_json import JSON
-from tests.policy.shared import GITHUB, POLICY, caller, changed, load, party
+from tests.policy.shared import GITHUB, NOW, POLICY, caller, changed, load, party
 
 PROFILE = PROFILES["github-actions"]
 
@@ -130,11 +134,24 @@ def test_a_callers_long_value_does_not_stall_a_glob(pattern: str, value: str) ->
 def test_values_of_two_types_are_never_equal(actual: JSON, expected: str | bool | int) -> None:
     assert not equal(actual, expected)
     assert not meets(actual, expected)
-    assert not meets(actual, Matcher(any_of=[expected]))
+    assert not meets(actual, Matcher(any_of=(expected,)))
     assert equal(expected, expected)
 
 
-@pytest.mark.parametrize("rule", ["a", Matcher(any_of=["b", "a"]), Matcher(glob="*"), Matcher(glob="a")])
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "a",
+        Matcher(
+            any_of=(
+                "b",
+                "a",
+            )
+        ),
+        Matcher(glob="*"),
+        Matcher(glob="a"),
+    ],
+)
 def test_a_requirement_is_met_by_its_value(rule: Requirement) -> None:
     assert meets("a", rule)
     assert not meets("a\n", rule)
@@ -143,6 +160,157 @@ def test_a_requirement_is_met_by_its_value(rule: Requirement) -> None:
 @pytest.mark.parametrize("value", [None, True, 1, 1.5, ["a"], {"a": "a"}])
 def test_a_glob_is_met_by_text_alone(value: JSON) -> None:
     assert not meets(value, Matcher(glob="*"))
+
+
+def test_absent_is_met_by_a_claim_that_is_not_there_alone() -> None:
+    rule = Matcher(absent=True)
+    assert met({}, "x", rule)
+    assert met({"y": "a"}, "x", rule)
+    values: list[JSON] = ["", "a", None, False, 0, [], {}]
+    for value in values:
+        assert not met({"x": value}, "x", rule)
+
+
+@pytest.mark.parametrize("rule", ["a", Matcher(any_of=("a",)), Matcher(glob="*"), Matcher(regex=".*", reason="r"),
+                                  Matcher(contains_all=("a",))])  # fmt: skip
+def test_a_claim_that_is_not_there_meets_no_other_requirement(rule: Requirement) -> None:
+    assert not met({}, "x", rule)
+    assert not met({"x": None}, "x", rule)
+
+
+@pytest.mark.parametrize(
+    ("words", "claim", "contained"),
+    [
+        (["read"], "read", True),
+        (["read", "write"], "write openid read", True),
+        (["read"], "read  write", True),
+        (["read"], " read ", True),
+        (["read", "read"], "read", True),
+        (["read", "write"], "read", False),
+        (["read"], "readall", False),
+        (["read"], "already", False),
+        (["read"], "READ", False),
+        (["read"], "read\twrite", False),
+        (["read"], "read\nwrite", False),
+        (["read"], "read,write", False),
+        (["read"], "read\u00a0write", False),
+        (["read"], "rеad", False),  # Cyrillic ie
+        (["read"], "", False),
+    ],
+)
+def test_contains_all_compares_the_words_between_spaces(words: list[str], claim: str, *, contained: bool) -> None:
+    assert meets(claim, Matcher(contains_all=tuple(words))) is contained
+
+
+@pytest.mark.parametrize("value", [["read"], {"read": True}, None, 1])
+def test_contains_all_is_met_by_text_alone(value: JSON) -> None:
+    assert not meets(value, Matcher(contains_all=("read",)))
+
+
+# -- regular expressions -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("pattern", "value"),
+    [
+        ("refs/(heads|tags)/[a-z]+", "refs/tags/v"),
+        ("a|b", "b"),
+        ("[^/]+/[^/]+", "org/evals"),
+        ("v[0-9]{1,3}", "v12"),
+        (r"\.github/[a-z.]*", ".github/a.yml"),
+        (".*", ""),
+    ],
+)
+def test_a_regex_matches_a_whole_value(pattern: str, value: str) -> None:
+    assert regex.fault(pattern) == ""
+    assert meets(value, Matcher(regex=pattern, reason="r"))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "value"),
+    [
+        ("a|b", "ax"), ("a|b", "xb"), ("a|b", "a\n"), ("(a)|b", "ab"), ("refs/heads/main|x", "refs/heads/main/evil"),
+        ("main", "main\n"), ("main", "\nmain"), ("main", "Main"), ("main", "mаin"), ("main", "ｍain"),
+        ("main", "ma\u200bin"), (".*", "a\nb"), (".*", "a\rb"), (".*", "a\x00"), (".*", "a\u2028b"), ("[^x]*", "a\x1b"),
+        ("[0-9]", "１"), ("[a-z]*", "ı"), ("a*", "a" * 257),
+    ],
+)  # fmt: skip
+def test_a_near_miss_of_a_regex_is_refused(pattern: str, value: str) -> None:
+    assert regex.fault(pattern) == ""
+    assert not meets(value, Matcher(regex=pattern, reason="r"))
+
+
+@pytest.mark.parametrize(
+    "pattern", ["(a|a)*b", "(a+)+b", "(a*)*b", "(?:a?b?)*c", "(a|ab)+c", ".*.*.*.*x", "a?" * 100 + "b"]
+)
+def test_no_value_stalls_a_regex(pattern: str) -> None:
+    """Each of them keeps a backtracking matcher busy for longer than anyone waits: this test would not end."""
+    assert regex.fault(pattern) == ""
+    for value in ("a" * 256, "ab" * 128 + "d", "a" * 200 + "d" * 56):
+        assert not regex.matches(pattern, value[:256])
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r"(a)\1", "(?i)a", "(?=a)a", "(?<=a)a", "(?!a)b", "(?P<n>a)", "(?>a)", "(a", "a)", "*a", "a**", "[", "[]", "[^]",
+        "[z-a]", "a{3,2}", "mаin", "a\n", "a{1001}", "((a{100}){100}){100}", "a" * 257,
+    ],
+)  # fmt: skip
+def test_a_regex_that_re2_does_not_know_or_that_has_flags_is_refused(
+    pattern: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert regex.fault(pattern) != ""
+    assert capfd.readouterr() == ("", "")
+
+
+def test_the_bounds_of_a_regex_are_exact() -> None:
+    assert regex.fault("a" * 256) == ""
+    assert regex.matches("a*", "a" * 256)
+
+
+@pytest.mark.parametrize(("pattern", "value"), [(r"\d+", "١"), (r"\w", "é"), ("k", "\u212a"), (".", "\ud800")])
+def test_the_classes_of_a_regex_mean_ascii_and_no_letter_is_folded(pattern: str, value: str) -> None:
+    assert regex.fault(pattern) == ""
+    assert not regex.matches(pattern, value)
+
+
+def test_a_sound_regex_means_what_re_means() -> None:
+    assert regex.matches("a|bc", "bc")
+    assert [regex.matches("(?:ab){2,3}", "ab" * n) for n in range(5)] == [False, False, True, True, False]
+    assert regex.matches("[a-c.+-]+", "a.b+c-")
+
+
+@pytest.mark.parametrize(
+    ("rule", "told"),
+    [
+        ("a", "a"),
+        (1, "the number 1"),
+        (
+            Matcher(
+                any_of=(
+                    "a",
+                    True,
+                )
+            ),
+            "one of a, the boolean true",
+        ),
+        (Matcher(glob="a*"), "the form a*"),
+        (Matcher(regex="a|b", reason="because"), "the expression a|b"),
+        (
+            Matcher(
+                contains_all=(
+                    "a",
+                    "b",
+                )
+            ),
+            "the words a, b",
+        ),
+        (Matcher(absent=True), "no such claim"),
+    ],
+)
+def test_every_requirement_can_be_said(rule: Requirement, told: str) -> None:
+    assert said(rule) == told
 
 
 def test_an_absent_claim_matches_nothing() -> None:
@@ -157,11 +325,71 @@ def test_identities_are_told_apart_by_disjoint_exact_values_of_one_claim() -> No
     def identity(**require: Requirement) -> Identity:
         return Identity(id="x", provider="acme", pins={"sub": "robot"}, require=require)
 
-    assert told_apart(identity(ref="a"), identity(ref=Matcher(any_of=["b", "c"])))
+    assert told_apart(
+        identity(ref="a"),
+        identity(
+            ref=Matcher(
+                any_of=(
+                    "b",
+                    "c",
+                )
+            )
+        ),
+    )
     assert told_apart(identity(n=1), identity(n=True))
-    assert not told_apart(identity(ref="a"), identity(ref=Matcher(any_of=["a", "b"])))
+    assert not told_apart(
+        identity(ref="a"),
+        identity(
+            ref=Matcher(
+                any_of=(
+                    "a",
+                    "b",
+                )
+            )
+        ),
+    )
     assert not told_apart(identity(ref="a"), identity(sha="b"))
     assert not told_apart(identity(ref=Matcher(glob="a*")), identity(ref=Matcher(glob="b*")))
+    assert not told_apart(identity(ref=Matcher(regex="a", reason="r")), identity(ref="b"))
+    assert not told_apart(identity(scope=Matcher(contains_all=("a",))), identity(scope=Matcher(contains_all=("b",))))
+    assert told_apart(identity(ref=Matcher(absent=True)), identity(ref="a"))
+    assert told_apart(
+        identity(ref=Matcher(absent=True)),
+        identity(
+            ref=Matcher(
+                any_of=(
+                    "a",
+                    True,
+                )
+            )
+        ),
+    )
+    assert not told_apart(identity(ref=Matcher(absent=True)), identity(ref=Matcher(absent=True)))
+    assert not told_apart(identity(ref=Matcher(absent=True)), identity(ref=Matcher(glob="a")))
+
+
+def test_identities_that_are_told_apart_never_share_a_token() -> None:
+    """Against every token over two claims with few values; and some pairs must be told apart, and some not."""
+    rules: list[Requirement | None] = [
+        None, "a", "b", 1, True, Matcher(any_of=("a", 1,)), Matcher(any_of=("b", True,)), Matcher(glob="a*"),
+        Matcher(regex="a|b", reason="r"), Matcher(contains_all=("a",)), Matcher(absent=True),
+    ]  # fmt: skip
+    values: list[JSON] = ["a", "b", "a b", "aa", 1, True, None]
+    tokens = [{}, *({"x": x} for x in values), *({"y": y} for y in values)]
+    tokens += [{"x": x, "y": y} for x in values for y in values]
+
+    def identity(x: Requirement | None, y: Requirement | None) -> Identity:
+        require = {name: rule for name, rule in (("x", x), ("y", y)) if rule is not None}
+        return Identity(id="i", provider="acme", pins={"sub": "robot"}, require=require)
+
+    def meeting(one: Identity) -> set[int]:
+        return {i for i, claims in enumerate(tokens) if all(met(claims, n, r) for n, r in one.require.items())}
+
+    identities = [identity(x, y) for x in rules for y in rules]
+    met_by = [meeting(one) for one in identities]
+    apart = [(i, j) for i, one in enumerate(identities) for j, two in enumerate(identities) if told_apart(one, two)]
+    assert 1000 < len(apart) < len(identities) ** 2 - 1000
+    assert all(met_by[i].isdisjoint(met_by[j]) for i, j in apart)
 
 
 # -- resolve -----------------------------------------------------------------------------------------------------------
@@ -255,8 +483,33 @@ def test_identities_with_the_same_pins_are_told_apart_by_their_requirements(
 
 
 @pytest.mark.parametrize("ref", ["refs/heads/other", "refs/heads/main\n", None, True])
-def test_a_caller_that_is_none_of_several_with_its_pins_is_unknown(tmp_path: Path, ref: JSON) -> None:
-    assert unresolved(tmp_path, changed(POLICY, "grants:\n", SECOND), ref=ref).code is Code.INTEGRATION_UNKNOWN
+def test_a_caller_that_is_none_of_several_of_one_integration_is_judged_as_the_nearest(
+    tmp_path: Path, ref: JSON
+) -> None:
+    """`main` lacks one requirement of two, `release` its only one: equally near, and `main` stands first."""
+    policies = load(tmp_path, inspect_ai=changed(POLICY, "grants:\n", SECOND))
+    near = party(policies, ref=ref)
+    verdict = decide(near, caller(policies, ref=ref), (), NOW, integration="", audience="")
+    assert near.identity.id == "main"
+    assert isinstance(verdict, Denial)
+    assert verdict.code in {Code.IDENTITY_CLAIM_MISMATCH, Code.IDENTITY_CLAIM_MISSING}
+    assert [check.rule for check in verdict.checks if not check.passed] == ["identities.main.require.ref"]
+
+
+def test_the_nearest_identity_is_the_one_with_the_fewest_requirements_unmet(tmp_path: Path) -> None:
+    policies = load(tmp_path, inspect_ai=changed(POLICY, "grants:\n", SECOND))
+    assert party(policies, ref="refs/heads/x", runner_environment="self-hosted").identity.id == "release"
+
+
+def test_a_caller_that_is_none_of_several_of_two_integrations_is_unknown(tmp_path: Path) -> None:
+    """Which of the two it means, nobody can say; naming one would tell it of the other's policy."""
+    other = changed(changed(POLICY, "integration: inspect-ai", "integration: other"), "refs/heads/main", "refs/heads/x")
+    policies = load(tmp_path, inspect_ai=POLICY, other=other)
+    assert party(policies, ref="refs/heads/x").policy.integration == "other"
+    with pytest.raises(Refused) as refused:
+        party(policies, ref="refs/heads/y")
+    assert refused.value.code is Code.INTEGRATION_UNKNOWN
+    assert "refs/heads" not in refused.value.detail
 
 
 def test_a_caller_that_is_two_identities_is_ambiguous(tmp_path: Path) -> None:
@@ -264,7 +517,7 @@ def test_a_caller_that_is_two_identities_is_ambiguous(tmp_path: Path) -> None:
     policies = load(tmp_path, inspect_ai=POLICY)
     one = party(policies)
     key = next(iter(policies.parties))
-    doubled = type(policies)(policies.providers, policies.policies, {key: (one, one)}, policies.digests)
+    doubled = msgspec.structs.replace(policies, parties={key: (one, one)})
     with pytest.raises(Refused) as refused:
         resolve(doubled, caller(policies))
     assert refused.value.code is Code.INTEGRATION_AMBIGUOUS

@@ -6,33 +6,48 @@ import re
 from pathlib import Path
 
 import pytest
+from msgspec import Struct
 
-from issuer.errors import Refused
+from issuer.errors import Code, Refused
 from issuer.limits import Limits, Rate
 from issuer.policy.decide import Grant, decide
-from issuer.policy.load import load_policies
+from issuer.policy.load import load_policies, try_policies
 from issuer.policy.match import resolve
-from issuer.policy.model import Identity, Policy, ProviderEntry
+from issuer.policy.model import Caller, Grants, Identity, Policy, PolicyTest, ProviderEntry
 from issuer.policy.profiles import PROFILES
 from tests.policy.shared import GITHUB, ISSUER_URL, NOW, caller, submission
 
 REFERENCE = (Path(__file__).parents[2] / "policies" / "README.md").read_text(encoding="utf-8")
-EXAMPLES = re.findall(r"```yaml\n# ([a-z-]+\.yaml)\n(.*?)```", REFERENCE, re.DOTALL)
+EXAMPLES = re.findall(r"```yaml\n# ([a-z0-9/-]+\.yaml)\n(.*?)```", REFERENCE, re.DOTALL)
 
 
 def examples(folder: Path) -> Path:
     for name, text in EXAMPLES:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")
     return folder
 
 
 def test_the_examples_load_as_one_directory(tmp_path: Path) -> None:
-    assert [name for name, _ in EXAMPLES] == ["providers.yaml", "my-framework.yaml"]
+    assert [name for name, _ in EXAMPLES] == [
+        "providers.yaml", "my-framework.yaml", "widespread-framework.yaml", "benchmarks/openai/gsm8k/eval.yaml",
+        "careful-framework.yaml",
+    ]  # fmt: skip
     assert len(EXAMPLES) == REFERENCE.count("```yaml")
     policies = load_policies(examples(tmp_path), ISSUER_URL)
-    assert [provider.id for provider in policies.providers.values()] == ["github-actions", "gitlab-ci", "ghes", "acme"]
+    assert [provider.id for provider in policies.providers.values()] == [
+        "github-actions", "gitlab-ci", "ghes", "acme", "circleci", "cluster",
+    ]  # fmt: skip
     assert [identity.id for identity in policies.policies["my-framework"].identities] == [
         "main", "merge-queue", "nightly",
+    ]  # fmt: skip
+
+
+def test_the_tests_of_the_examples_pass(tmp_path: Path) -> None:
+    outcomes, findings = try_policies(examples(tmp_path), ISSUER_URL, NOW)
+    assert [finding for finding in findings if finding.severity == "error" or finding.code is Code.LINT_UNTESTED] == []
+    assert [(outcome.integration, outcome.passed) for outcome in outcomes] == [
+        *[("careful-framework", True)] * 4, *[("my-framework", True)] * 6, *[("widespread-framework", True)] * 11,
     ]  # fmt: skip
 
 
@@ -42,7 +57,7 @@ def test_the_examples_grant_what_they_say(tmp_path: Path) -> None:
     claims = {**GITHUB, **registered, "workflow_ref": "example-org/evals/.github/workflows/x.yml@refs/heads/main"}
 
     def granted(task: str, **changes: str) -> bool:
-        run = submission(framework="my-framework", version="1.5", task=task)
+        run = submission(framework="my-framework", version="1.5", task=task, model="acme/model")
         who = caller(policies, claims, **changes)
         try:
             return isinstance(decide(resolve(policies, who), who, (run,), NOW, integration="", audience=""), Grant)
@@ -64,41 +79,59 @@ def row(name: str) -> list[str]:
     return [cell.strip() for cell in line.split("|")[2:-1]]
 
 
-def words(cell: str) -> set[str]:
-    return set(re.findall(r"[A-Za-z0-9_:/.]+", cell)) - {"none", "nothing"}
+@pytest.mark.parametrize("name", PROFILES)
+def test_the_row_of_a_profile_is_the_profile(name: str) -> None:
+    profile = PROFILES[name]
+    (line,) = (line for line in REFERENCE.splitlines() if line.startswith(f"| `{name}` |") and line.count("|") == 7)
+    issuer, algorithms, times, uses, pins = (cell.strip() for cell in line.split("|")[2:-1])
+    lifetime_s, age_s = profile.max_lifetime_s, profile.max_age_s or profile.max_lifetime_s
+    assert issuer == (f"`{profile.issuer}`" if profile.issuer else "must be given")
+    assert algorithms.split() == (list(profile.algorithms) or ["must", "be", "given"])
+    assert times == ("must be given" if lifetime_s is None else f"{lifetime_s} · {age_s}")
+    assert uses == str(profile.uses)
+    assert re.findall(r"`([^`]+)`", pins) == list(profile.pins)
 
 
-@pytest.mark.parametrize("column", range(3))
-def test_the_profile_table_is_the_profiles(column: int) -> None:
-    assert row("profile") == [f"`{name}`" for name in PROFILES]
-    profile = list(PROFILES.values())[column]
-    said = {name: row(name)[column] for name in (
-        "`issuer`", "`algorithms`", "`max_lifetime_s` · `max_age_s`", "uses", "must be pinned", "`names` (only warn)",
-        "never matched", "event claim", "`events`", "public in the token's `caller`",
-    )}  # fmt: skip
-    assert said["`issuer`"] == (f"`{profile.issuer}`" if profile.issuer else "must be given")
-    assert said["`max_lifetime_s` · `max_age_s`"] == f"{profile.max_lifetime_s} · {profile.max_age_s}"
-    assert said["uses"] == str(profile.uses)
-    assert words(said["`algorithms`"]) == set(profile.algorithms)
-    assert words(said["must be pinned"]) == set(profile.pins)
-    assert words(said["`names` (only warn)"]) == set(profile.names)
-    assert words(said["never matched"]) == set(profile.never)
-    assert words(said["event claim"]) == ({profile.event_claim} if profile.event_claim else set())
-    assert words(said["`events`"]) == set(profile.events)
-    assert words(said["public in the token's `caller`"]) == set(profile.provenance)
+@pytest.mark.parametrize("name", PROFILES)
+def test_the_section_of_a_profile_is_the_profile(name: str) -> None:
+    profile = PROFILES[name]
+    section = re.split(r"\n#+ ", REFERENCE.partition(f"#### `{name}`\n")[2])[0]
+    items = dict(re.findall(r"^- ([^:]+): ((?:[^\n]|\n  )+)", section, re.MULTILINE))
+    told = {kind: re.findall(r"`([^`]+)`", said) for kind, said in items.items()}
+    if profile.matchable is None:
+        assert items.pop("may match") == "any other claim"
+    else:
+        assert told["may match"] == sorted(profile.matchable)
+    assert told.get("derived", []) == list(profile.derived)
+    assert told.get("names", []) == [word for pair in profile.names.items() for word in pair]
+    assert told.get("never", []) == list(profile.never)
+    assert told.get("must be required", []) == list(profile.must_require)
+    assert told.get("demanded unless `require` names it", []) == list(profile.demands)
+    assert told.get(f"events, by `{profile.event_claim}`", []) == list(profile.events)
+    assert told["public"] == list(profile.provenance)
 
 
-@pytest.mark.parametrize("name", ["github-actions", "gitlab-ci"])
-def test_the_claims_that_may_be_matched_are_the_profile_s(name: str) -> None:
-    found = re.search(rf"^- `{name}` may match: ((?:[^.]|\.(?=\S))+)\.$", REFERENCE, re.MULTILINE)
-    assert found is not None
-    assert words(found[1]) == set(PROFILES[name].matchable or ())
-
-
-@pytest.mark.parametrize("kind", [ProviderEntry, Identity])
-def test_every_member_has_a_row(kind: type[ProviderEntry | Identity]) -> None:
+@pytest.mark.parametrize("kind", [ProviderEntry, Identity, Grants, PolicyTest])
+def test_every_member_has_a_row(kind: type[Struct]) -> None:
     for member in kind.__struct_fields__:
-        assert re.search(rf"^\| `{member}` \|", REFERENCE, re.MULTILINE), member
+        assert re.search(rf"^\| (?:`[a-z]+`, )?`{member}`(?:, `[a-z]+`)? \|", REFERENCE, re.MULTILINE), member
+
+
+def test_every_check_has_a_row_in_the_order_of_the_checks(tmp_path: Path) -> None:
+    """The staged example asks for everything; a denial of everything is listed as the table lists it."""
+    policies = load_policies(examples(tmp_path), ISSUER_URL)
+    party = policies.parties["gitlab-ci", "41000002"][0]
+    strange = Caller(party.provider, {"project_id": "41000002", "namespace_id": "31000002"}, "0" * 64, NOW, NOW)
+    verdict = decide(party, strange, (submission(),), NOW, integration="x", audience="x")
+    table = REFERENCE[REFERENCE.index("| code | check |") :]
+    listed = [
+        code
+        for line in table.split("\n\n")[0].splitlines()[2:]
+        for code in re.findall(r"`([a-z]+\.[a-z_]+)`", line.split("|")[1])
+    ]
+    places = [listed.index(str(check.code)) for check in verdict.checks if check.rule != "grants.registered_only"]
+    assert places == sorted(places)
+    assert {str(check.code) for check in verdict.checks} <= set(listed)
 
 
 def test_every_member_of_a_policy_has_a_row() -> None:

@@ -24,7 +24,7 @@ from msgspec import UNSET
 
 from issuer.dev.provider import REPOSITORY_ID, LocalProvider, SigningKey, rs256_key
 from issuer.errors import Code, IssuerError, Refused
-from issuer.issue import LEEWAY_S
+from issuer.identity_token import LEEWAY_S
 from issuer.limits import Rate, Sources
 from issuer.policy.model import Caller, Provider
 from issuer.service.authn.keysets import KeySets

@@ -1,0 +1,91 @@
+"""What an identity token says, and whether it suits its provider's registration (RFC 7519 under RFC 8725). Pure.
+
+Nothing here checks a signature: whoever needs to know who is speaking goes through `service/authn/oidc.py`. Offline,
+`issuer policy explain` reads tokens by the same functions. A refusal never quotes the token.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from issuer import jose
+from issuer.errors import Code, InputError, Refused
+from issuer.policy.model import Provider
+from issuer.strict_json import JSON, loads
+
+# How far a provider's clock may be off: one constant for the decoder and for the life of the use record.
+LEEWAY_S = 30
+MAX_CLAIMS = 200
+MAX_DEPTH = 8
+MAX_UNIX_S = 2**33  # the year 2242; a time in milliseconds lies beyond it
+
+_KID = re.compile(r"[\x21-\x7e]{1,256}")
+# Members that bring a key along, say where to fetch one, or change what the signature covers (RFC 7515 4.1, 7797).
+_REFUSED_MEMBERS = frozenset({"b64", "crit", "enc", "jku", "jwk", "x5c", "x5u", "zip"})
+
+
+def read_token(bearer: str) -> tuple[jose.UnverifiedJws, Mapping[str, JSON]]:
+    """Take a token apart strictly; its claims are not verified. Raises Refused, without a word of the token."""
+    try:
+        jws = jose.parse_compact(bearer)
+        unverified_claims = loads(jws.unverified_payload, max_bytes=jose.MAX_TOKEN_BYTES, max_depth=MAX_DEPTH)
+    except InputError:
+        raise Refused(Code.IDENTITY_MALFORMED) from None
+    if not isinstance(unverified_claims, dict) or len(unverified_claims) > MAX_CLAIMS:
+        raise Refused(Code.IDENTITY_MALFORMED)
+    return jws, unverified_claims
+
+
+def read_header(header: Mapping[str, JSON], provider: Provider) -> tuple[str, str]:
+    """Return `alg` and `kid` of a header that fits the provider's registration. Raises Refused."""
+    if not _REFUSED_MEMBERS.isdisjoint(header):
+        raise Refused(Code.IDENTITY_MALFORMED)
+    algorithm, kid = header.get("alg"), header.get("kid")
+    if not isinstance(algorithm, str) or algorithm not in provider.algorithms:
+        raise Refused(Code.IDENTITY_ALGORITHM_REFUSED)
+    if "typ" in header and not _is_type(header["typ"], provider.rules.types):
+        raise Refused(Code.IDENTITY_TYPE_REFUSED)
+    if not isinstance(kid, str) or not _KID.fullmatch(kid):
+        raise Refused(Code.IDENTITY_MALFORMED)
+    return algorithm, kid
+
+
+def _is_type(typ: JSON, types: tuple[str, ...]) -> bool:
+    """Compare as a media type: in any case, `application/` understood (RFC 7515 4.1.9)."""
+    if not isinstance(typ, str) or not typ.isascii():
+        return False
+    return typ in types or typ.lower().removeprefix("application/") in [allowed.lower() for allowed in types]
+
+
+def read_times(claims: Mapping[str, JSON], provider: Provider, now: int) -> tuple[int, int]:
+    """Return `iat` and `exp`, Unix seconds, of a token that is good at `now` (RFC 7519 4.1.4 to 4.1.6). Raises Refused.
+
+    `iat` and `exp` are required. The leeway is for clocks that differ; a lifetime is one clock's and gets none.
+    """
+    issued_at, expires_at = _unix_s(claims.get("iat")), _unix_s(claims.get("exp"))
+    not_before = _unix_s(claims["nbf"]) if "nbf" in claims else issued_at
+    if expires_at <= issued_at:
+        raise Refused(Code.IDENTITY_MALFORMED)
+    if now - LEEWAY_S >= expires_at:
+        raise Refused(Code.IDENTITY_EXPIRED)
+    if max(issued_at, not_before) > now + LEEWAY_S:
+        raise Refused(Code.IDENTITY_NOT_YET_VALID)
+    if expires_at - issued_at > provider.max_lifetime_s:
+        raise Refused(Code.IDENTITY_LIFETIME_TOO_LONG)
+    if now - issued_at > provider.max_age_s + LEEWAY_S:
+        raise Refused(Code.IDENTITY_TOO_OLD)
+    return issued_at, expires_at
+
+
+def _unix_s(value: JSON) -> int:
+    # `type`, not isinstance: True is an int to Python.
+    if type(value) is not int or not 0 <= value <= MAX_UNIX_S:
+        raise Refused(Code.IDENTITY_MALFORMED)
+    return value
+
+
+def check_audience(audience: JSON, registered: str) -> None:
+    """Demand a token for this service and for nobody else: who shares a token can pass it on. Raises Refused."""
+    if audience != registered and audience != [registered]:
+        raise Refused(Code.IDENTITY_AUDIENCE_MISMATCH)

@@ -1,0 +1,157 @@
+"""The rules of `providers.yaml`: an entry, filled in by its profile, and the URLs that it may name. Pure."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from urllib.parse import urlsplit
+
+from msgspec import UNSET
+
+from issuer import jose
+from issuer.policy.findings import Findings
+from issuer.policy.model import Bounded, KeySource, Provider, ProviderEntry
+from issuer.policy.profiles import PROFILES, Profile
+from issuer.strict_yaml import Document
+
+_URL = re.compile(r"[^\x00-\x20?#\\\x7f-\U0010ffff]+")
+_ALGORITHMS = {"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519"}
+_SHARED = (
+    "this is what {} tokens are for where nobody asked for an audience: whoever else takes such tokens could pose as "
+    "the caller; have the jobs ask for an audience of this service alone"
+)
+
+
+def effective(
+    findings: Findings,
+    document: Document,
+    at: str,
+    name: str,
+    entry: ProviderEntry,
+    issuer_url: str,
+    *,
+    development: bool,
+) -> Provider | None:
+    """Fill in the profile's defaults and check the whole; None where that cannot be, and an error was recorded.
+
+    `issuer_url` is this service's own: the default audience, and never a provider. `development` allows http at a
+    loopback address, which is of no profile's form.
+    """
+    profile = PROFILES.get(entry.profile)
+    if profile is None:
+        there = ", ".join(sorted(PROFILES))
+        findings.demand(document, f"{at}/profile", condition=False, rule=f"not a profile; there are {there}")
+        return None
+    provider = _filled(findings, document, at, name, entry, profile, issuer_url)
+    if provider is not None:
+        _check_issuer(findings, document, f"{at}/issuer", provider, issuer_url, development=development)
+        _check_keys(findings, document, f"{at}/keys", entry, development=development)
+        _check_rules(findings, document, at, entry, provider, issuer_url)
+    return provider
+
+
+def _filled(
+    findings: Findings,
+    document: Document,
+    at: str,
+    name: str,
+    entry: ProviderEntry,
+    profile: Profile,
+    issuer_url: str,
+) -> Provider | None:
+    """Take what the entry says, else what the profile does; None where neither says what there must be."""
+    issuer = profile.issuer if entry.issuer is UNSET else entry.issuer
+    algorithms = profile.algorithms if entry.algorithms is UNSET else tuple(entry.algorithms)
+    lifetime_s = profile.max_lifetime_s if entry.max_lifetime_s is UNSET else entry.max_lifetime_s
+    age_s = (profile.max_age_s or lifetime_s) if entry.max_age_s is UNSET else entry.max_age_s
+    for member, value in (("an `issuer`", issuer), ("`algorithms`", algorithms), ("a `max_lifetime_s`", lifetime_s)):
+        findings.demand(document, at, value, f"the profile {entry.profile} needs {member}")
+    if issuer is None or lifetime_s is None or age_s is None:
+        return None
+    return Provider(
+        id=name,
+        profile=entry.profile,
+        issuer=issuer,
+        audience=issuer_url if entry.audience is UNSET else entry.audience,
+        algorithms=algorithms,
+        max_lifetime_s=lifetime_s,
+        max_age_s=age_s,
+        uses=_uses(entry, profile),
+        keys=entry.keys,
+        events=profile.events if entry.events is UNSET else tuple(entry.events),
+    )
+
+
+def _check_rules(
+    findings: Findings, document: Document, at: str, entry: ProviderEntry, provider: Provider, issuer_url: str
+) -> None:
+    """Demand asymmetric algorithms, an audience of our own, and events only where tokens tell of them."""
+    rules, profile = provider.rules, provider.profile
+    strong = _ALGORITHMS.issuperset(provider.algorithms)
+    findings.demand(document, f"{at}/algorithms", strong, "asymmetric JWS algorithms only")
+    shared = provider.audience == provider.issuer or not _fits(rules.audience_form, provider.audience)
+    told = provider.issuer == issuer_url  # that this is another fault
+    findings.demand(document, f"{at}/audience", told or not shared, _SHARED.format(profile))
+    judged = entry.events is UNSET or rules.event_claim is not None
+    findings.demand(document, f"{at}/events", judged, f"{profile} tokens do not say what started a job")
+
+
+def _uses(entry: ProviderEntry, profile: Profile) -> int:
+    if isinstance(entry.uses, Bounded):
+        return entry.uses.bounded
+    return 1 if entry.uses == "single" else profile.uses
+
+
+def _fits(form: str, text: str) -> bool:
+    return not form or re.fullmatch(form, text) is not None
+
+
+def _check_issuer(
+    findings: Findings, document: Document, at: str, provider: Provider, issuer_url: str, *, development: bool
+) -> None:
+    """Demand that an issuer is a plain https URL of someone else, and one that the profile's provider has."""
+    issuer = provider.issuer
+    findings.demand(document, at, issuer != issuer_url, "this service cannot be its own identity provider")
+    if check_url(findings, document, at, issuer, development=development):
+        ours = development and issuer.startswith("http:")
+        rule = f"not an issuer of {provider.profile}: see its form in policies/README.md, and copy the token's `iss`"
+        findings.demand(document, at, ours or _fits(provider.rules.issuer_form, issuer), rule)
+
+
+def check_url(findings: Findings, document: Document, at: str, url: str, *, development: bool) -> bool:
+    """Demand a plain https URL, or http at a loopback address in development; return whether it is one."""
+    try:
+        parts = urlsplit(url)
+        # urlsplit drops white space and an empty query, and looks at the port only when asked.
+        plain = parts.hostname and parts.port != 0 and "@" not in parts.netloc and _URL.fullmatch(url)
+    except ValueError:
+        plain, parts = None, urlsplit("")
+    if not findings.demand(document, at, plain, "must be a plain URL: host, path, nothing else"):
+        return False
+    allowed = parts.scheme == "https" or (development and parts.scheme == "http" and _is_loopback(parts.hostname or ""))
+    return findings.demand(document, at, allowed, "must be https (http only for a loopback address in development)")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _check_keys(findings: Findings, document: Document, at: str, entry: ProviderEntry, *, development: bool) -> None:
+    if not isinstance(entry.keys, KeySource):
+        return
+    located, static = entry.keys.jwks_uri, entry.keys.static
+    findings.demand(
+        document, at, (located is UNSET) != (static is UNSET), "give exactly one of `jwks_uri` and `static`"
+    )
+    if located is not UNSET:
+        check_url(findings, document, f"{at}/jwks_uri", located, development=development)
+    kids: set[str] = set()
+    for index, jwk in enumerate([] if static is UNSET else static):
+        key, place = jose.parse_key(jwk), f"{at}/static/{index}"
+        usable = "not a usable public key: strong, for signatures, with a kid"
+        if findings.demand(document, place, key, usable) and key is not None:
+            findings.demand(document, place, key.kid not in kids, "another key has this kid: neither would be used")
+            kids.add(key.kid)

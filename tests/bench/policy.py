@@ -1,0 +1,112 @@
+"""What policies cost: loading a directory of many integrations, and a decision among them."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from issuer.policy.decide import Grant, decide
+from issuer.policy.load import load_policies
+from issuer.policy.match import PolicySet, resolve
+from issuer.policy.model import Caller
+from issuer.results.claims import read_claims
+from issuer.results.entry import Submission
+from issuer.strict_json import JSON
+
+URL = "https://issuer.example"
+PROVIDERS = "version: 1\nproviders:\n  github-actions: {profile: github-actions}\n"
+IDENTITY = """\
+  - id: branch-{ref}
+    provider: github-actions
+    pins: {{repository_id: "{number}", repository_owner_id: "6"}}
+    names: {{repository: "org/evals-{number}"}}
+    require:
+      ref: "refs/heads/{ref}"
+      runner_environment: {{any_of: ["github-hosted"]}}
+"""
+REST = """\
+grants:
+  frameworks:
+    - {name: "inspect-ai", versions: ">=0.3.100,<0.4"}
+  benchmarks: ["openai/gsm8k", "cais/*", "TIGER-Lab/MMLU-Pro"]
+  models: ["*/*"]
+  tasks: ["*"]
+  metrics: ["*", {id: "pass@*", min: 0, max: 1}]
+  deny: {models: ["evil/*"]}
+token: {audiences: ["https://huggingface.co"], ttl_s: 3600}
+"""
+TESTS = """\
+tests:
+  - name: the nightly run
+    expect: granted
+    provider: github-actions
+    identity:
+      repository_id: "{number}"
+      repository_owner_id: "6"
+      ref: "refs/heads/main"
+      runner_environment: "github-hosted"
+      event_name: "schedule"
+    run: {{benchmark_repo: "openai/gsm8k", model_repo: "org/model", task_id: "gsm8k"}}
+  - {{name: a pull request, claims_from: the nightly run, override: {{identity: {{event_name: "pull_request"}}}},
+     expect: identity.event_forbidden}}
+  - {{name: another benchmark, claims_from: the nightly run, override: {{run: {{benchmark_repo: "org/other"}}}},
+     expect: policy.benchmark}}
+"""
+RUN: dict[str, JSON] = {
+    "model_repo": "org/model",
+    "model_revision": "a" * 40,
+    "benchmark_repo": "cais/hle",
+    "benchmark_revision": "b" * 40,
+    "task_id": "hle",
+    "metrics": [{"metric_id": "accuracy", "value": 20.9}],
+    "framework": {"name": "inspect-ai", "version": "0.3.285"},
+}
+
+
+def write_many(folder: Path, count: int, *, tested: bool) -> Path:
+    """Write a directory of `count` integrations with three identities each."""
+    (folder / "providers.yaml").write_text(PROVIDERS, "utf-8")
+    for number in range(count):
+        head = f'version: 1\nintegration: framework-{number}\nmode: active\ncontacts: ["a@b.example"]\nidentities:\n'
+        identities = "".join(IDENTITY.format(number=number, ref=ref) for ref in ("main", "next", "old"))
+        tests = TESTS.format(number=number) if tested else ""
+        (folder / f"framework-{number}.yaml").write_text(head + identities + REST + tests, "utf-8")
+    return folder
+
+
+def bench_policies(cpu_us: Callable[[Callable[[], object]], float], row: Callable[..., None]) -> None:
+    """Print both. A load is timed once, in CPU time of this process."""
+    print("\npolicies (integrations of three identities each)")
+    for count, tested in ((10, False), (100, False), (1000, False), (1000, True)):
+        with tempfile.TemporaryDirectory() as name:
+            folder = write_many(Path(name), count, tested=tested)
+            began = time.process_time()
+            policies = load_policies(folder, URL)
+            row(f"load {count:>5}{' with three tests each' if tested else ''}", (time.process_time() - began) * 1e6)
+        claims: dict[str, JSON] = {
+            "repository_id": str(count // 2), "repository_owner_id": "6", "repository": f"org/evals-{count // 2}",
+            "ref": "refs/heads/old", "runner_environment": "github-hosted", "event_name": "push",
+        }  # fmt: skip
+        (provider,) = policies.providers.values()
+        caller = Caller(provider, claims, "0" * 64, 0, 0)
+        row(f"a decision among {count}: resolve and decide", cpu_us(judging(policies, caller)))
+
+
+def judging(policies: PolicySet, caller: Caller) -> Callable[[], Grant]:
+    """Return what judges one run, each time of another of 5000 models: more than are remembered."""
+    models = itertools.cycle(
+        [
+            Submission("", read_claims({**RUN, "model_repo": f"org/model-{number}"}), {}, {}, "", "")
+            for number in range(5000)
+        ]
+    )
+
+    def judge() -> Grant:
+        verdict = decide(resolve(policies, caller), caller, (next(models),), 1, integration="", audience="")
+        assert isinstance(verdict, Grant)
+        return verdict
+
+    return judge
