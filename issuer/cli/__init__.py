@@ -19,6 +19,7 @@ _COMMANDS = {
     "demo": ("issuer.cli.demo", "demo", "Show the whole line on a real evaluation run."),
     "dev": ("issuer.cli.serve", "dev", "Run a throw-away issuer with a local identity provider."),
     "keys": ("issuer.cli.keys", "keys", "Make and list signing keys."),
+    "policy": ("issuer.cli.policy", "policy", "Check, test, explain and compare policies."),
     "results": ("issuer.cli.results", "results", "Make result files of finished runs."),
     "serve": ("issuer.cli.serve", "serve", "Run the service."),
     "token": ("issuer.cli.token", "token", "Ask an issuer for verify tokens."),

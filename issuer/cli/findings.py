@@ -81,16 +81,21 @@ def _escaped(text: str, signs: str = "") -> str:
 def _junit(findings: Sequence[Finding], files: Sequence[str], tool: str) -> str:
     errors = [finding for finding in findings if finding.severity == "error"]
     named = list(dict.fromkeys([*files, *(finding.place.file for finding in errors)]))
-    failed = {finding.place.file for finding in errors}
+    told_of = {name: [told(finding) for finding in errors if finding.place.file == name] for name in named}
+    return junit_suite(tool, [(tool, name, told_of[name]) for name in named])
+
+
+def junit_suite(tool: str, cases: Sequence[tuple[str, str, Sequence[str]]]) -> str:
+    """Write a JUnit suite of cases: a group, a name, and what failed of it."""
+    failures = sum(bool(failed) for _, _, failed in cases)
     lines = [
         '<?xml version="1.0" encoding="UTF-8"?>',
-        f'<testsuite name={_attribute(tool)} tests="{len(named)}" failures="{len(failed)}">',
+        f'<testsuite name={_attribute(tool)} tests="{len(cases)}" failures="{failures}">',
     ]
-    for name in named:
-        told_here = [told(finding) for finding in errors if finding.place.file == name]
-        lines.append(f"  <testcase name={_attribute(name)} classname={_attribute(tool)}>")
-        if told_here:
-            lines.append(f"    <failure message={_attribute(chr(10).join(told_here))}/>")
+    for group, name, failed in cases:
+        lines.append(f"  <testcase name={_attribute(name)} classname={_attribute(group)}>")
+        if failed:
+            lines.append(f"    <failure message={_attribute(chr(10).join(failed))}/>")
         lines.append("  </testcase>")
     return "\n".join([*lines, "</testsuite>"])
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NoReturn, TypeVar
 
 import msgspec
 import rich_click as click
 
 from issuer.adapters import Supplied, inspect_ai
 from issuer.cli import printable
+from issuer.cli.checks import table
 from issuer.client.files import append_entry
-from issuer.client.http import Answer, check_url, request_tokens, unreadable
+from issuer.client.http import Answer, Check, Denied, Endpoint, check_url, request_tokens, unreadable
 from issuer.client.identity import identity_token
-from issuer.errors import Code, InputError, Place, Undecided
+from issuer.errors import Code, InputError, Place, Refused, Undecided
 from issuer.strict_json import JSON, loads
 
 _MAX_CLAIMS = 64 * 1024
@@ -53,28 +54,34 @@ def _supplied_options(command: Any) -> Any:
 @click.option("--audience", metavar="AUD", help="The relying party that the token is for.")
 @click.option("--id-token-file", type=click.Path(path_type=Path), help="The identity token, in a file.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Append the entry to this result file.")
+@click.option("--dry-run", is_flag=True, help="Ask what would be decided, and why; get no token and use nothing up.")
 @click.option("--json", "as_json", is_flag=True, help="Print the issuer's answer as JSON.")
 def request(
     issuer: str, claims_path: Path | None, inspect_log: Path | None, metrics: tuple[str, ...], allow_mock: bool,
-    integration: str | None, audience: str | None, id_token_file: Path | None, out: Path | None, as_json: bool,
-    **supplied: str | None,
+    integration: str | None, audience: str | None, id_token_file: Path | None, out: Path | None, dry_run: bool,
+    as_json: bool, **supplied: str | None,
 ) -> None:  # fmt: skip
     """Exchange this job's identity and the claims of a run for a verify token.
 
     The identity comes from --id-token-file, then $ISSUER_ID_TOKEN, then the CI that this runs in. Requests are repeated
-    where nothing was decided; the same request always gets the same token.
+    where nothing was decided; the same request always gets the same token. With --dry-run the exit code is 5 where the
+    answer would be no.
     """
     url = check_url(issuer)
     if (claims_path is None) == (inspect_log is None):
         raise click.UsageError("give exactly one of --claims and --inspect-log")
+    if dry_run and out is not None:
+        raise click.UsageError("--dry-run gets no entry that --out could take")
     if inspect_log is not None:
         body = _body_of_log(inspect_log, Supplied(metrics=selectors(metrics), **supplied), allow_mock=allow_mock)
     else:
         body = _body_of_file(claims_path or Path("-"))
     named = {"integration": integration, "audience": audience}
     body |= {name: value for name, value in named.items() if value}
-    answer = request_tokens(url, identity_token(url, id_token_file), body)
-    issued = _issued(answer)
+    answer = _sent(url, identity_token(url, id_token_file), body, "/tokens/explain" if dry_run else "/tokens")
+    if dry_run:
+        _end_dry_run(answer, as_json=as_json)
+    issued = _read_answer(answer, _Issued)
     if out is not None:
         append_entry(out, issued.entry)
     for warning in issued.warnings:
@@ -97,11 +104,52 @@ class _Issued(msgspec.Struct, frozen=True):
     warnings: list[str]
 
 
-def _issued(answer: Answer) -> _Issued:
+class _Explained(msgspec.Struct, frozen=True):
+    """What is shown of the issuer's explanation."""
+
+    verdict: Literal["granted", "refused"]
+    integration: str
+    identity: str
+    policy: str
+    checks: tuple[Check, ...]
+    warnings: list[str]
+    code: str = ""
+    audience: str = ""
+    ttl_s: int = 0
+
+
+Answered = TypeVar("Answered", _Issued, _Explained)
+
+
+def _read_answer(answer: Answer, kind: type[Answered]) -> Answered:
     try:
-        return msgspec.json.decode(answer.body, type=_Issued)
+        return msgspec.json.decode(answer.body, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        raise Undecided(Code.DEPENDENCY_STATE, "what answered is not an issuer: its 2xx carries no token") from None
+        raise Undecided(Code.DEPENDENCY_STATE, "what answered is not an issuer: its 2xx is no answer of one") from None
+
+
+def _sent(url: str, identity: str, body: dict[str, Any], endpoint: Endpoint) -> Answer:
+    """Send the request; where a policy refuses it, show which checks failed. Raises Refused and Undecided."""
+    try:
+        return request_tokens(url, identity, body, endpoint)
+    except Denied as refusal:
+        click.echo(table([check for check in refusal.checks if not check.passed]), err=True)
+        raise Refused(refusal.code, refusal.code.meaning.title) from None
+
+
+def _end_dry_run(answer: Answer, *, as_json: bool) -> NoReturn:
+    """Show what would be decided, and end: with 5 where it is no."""
+    told = _read_answer(answer, _Explained)
+    if as_json:
+        click.echo(answer.body)
+    else:
+        click.echo(table(told.checks))
+        for warning in told.warnings:
+            click.echo(f"warning: {printable(warning)}")
+        granted = f"a token for {told.audience}, good for {told.ttl_s} s"
+        outcome = granted if told.verdict == "granted" else f"refused, {told.code}"
+        click.echo(printable(f"{told.integration}/{told.identity}: {outcome} (policy {told.policy})"))
+    sys.exit(0 if told.verdict == "granted" else 5)
 
 
 def selectors(metrics: tuple[str, ...]) -> dict[str, str]:

@@ -6,7 +6,7 @@ import functools
 import ipaddress
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
 import msgspec
@@ -95,15 +95,39 @@ def _origin(url: str) -> str:
     return f"{parts.scheme}://{parts.hostname}" + (f":{parts.port}" if parts.port else "")
 
 
-def request_tokens(issuer: str, identity_token: str, request: Mapping[str, Any], *, batch: bool = False) -> Answer:
-    """Post a request for verify tokens and return the answer that issued them.
+Endpoint = Literal["/tokens", "/tokens/batch", "/tokens/explain"]
+
+
+class Check(Struct, frozen=True):
+    """One rule's outcome, as the issuer tells it to its caller; `expected` and `hint` may be ""."""
+
+    code: str
+    pointer: str
+    rule: str
+    passed: bool
+    actual: str
+    expected: str
+    hint: str
+
+
+class Denied(Refused):
+    """A refusal by a policy: `checks` are all that were made."""
+
+    checks: tuple[Check, ...] = ()
+
+
+def request_tokens(
+    issuer: str, identity_token: str, request: Mapping[str, Any], endpoint: Endpoint = "/tokens"
+) -> Answer:
+    """Post a request for verify tokens, or for what would be decided, and return the answer that was good.
 
     The same request is safe to repeat (contract section 5), so it is, where nothing was decided: 429, 502, 503, 504 and
-    lost connections, up to 4 times, waiting as long as Retry-After says. Raises Refused and Undecided.
+    lost connections, up to 4 times, waiting as long as Retry-After says. Raises Refused, Denied where a policy refused,
+    and Undecided.
     """
     body = msgspec.json.encode(request)
     headers = {"Authorization": f"Bearer {identity_token}", "Content-Type": "application/json"}
-    url = f"{check_url(issuer)}/tokens{'/batch' if batch else ''}"
+    url = f"{check_url(issuer)}{endpoint}"
     for attempt in range(1, ATTEMPTS + 1):
         try:
             answer = send("POST", url, headers=headers, body=body)
@@ -143,7 +167,21 @@ def problem_of(answer: Answer) -> IssuerError:
         for fault in (errors if isinstance(errors, list) else [])
         if isinstance(fault, dict)
     )
-    return Undecided(code, detail) if code.retryable else Refused(code, detail, faults)
+    if code.retryable:
+        return Undecided(code, detail)
+    if (checks := _checks(members.get("checks"))) is None:
+        return Refused(code, detail, faults)
+    refusal = Denied(code, detail, faults)
+    refusal.checks = checks
+    return refusal
+
+
+def _checks(value: object) -> tuple[Check, ...] | None:
+    """Read the checks of a problem document; None where there are none that can be read."""
+    try:
+        return msgspec.convert(value, tuple[Check, ...])
+    except msgspec.ValidationError:
+        return None
 
 
 def fetch_key_set(url: str) -> jose.KeySet | None:

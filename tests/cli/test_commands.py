@@ -206,6 +206,74 @@ def test_a_refusal_exits_5_with_code_place_and_next_step(service: Running) -> No
     assert "/claims/benchmark_repo" in done.stderr
 
 
+def test_a_refusal_shows_each_failed_check_with_what_is_expected(service: Running) -> None:
+    wrong = {"claims": {**BODY["claims"], "framework": {"name": "helm", "version": "1"}, "benchmark_repo": "x/y"}}
+    done = issuer(
+        "token", "request", "--issuer", service.url, "--claims", "-", env={"ISSUER_ID_TOKEN": service.token()}, stdin=json.dumps(wrong)
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (5, "")
+    failed = [line for line in done.stderr.splitlines() if line.startswith("FAIL")]
+    assert len(failed) == 2
+    assert "policy.framework /claims/framework/name" in failed[0]
+    assert "one of inspect-ai" in failed[0]
+    assert "policy.benchmark /claims/benchmark_repo" in failed[1]
+    assert "issuer: policy.framework" in done.stderr
+    assert "  ok  " not in done.stderr
+
+
+def dry_run(service: Running, sent: dict[str, Any], *more: object, **claims: Any) -> subprocess.CompletedProcess[str]:
+    return issuer(
+        "token", "request", "--issuer", service.url, "--claims", "-", "--dry-run", *more,
+        env={"ISSUER_ID_TOKEN": service.token(**claims)}, stdin=json.dumps(sent),
+    )  # fmt: skip
+
+
+def test_a_dry_run_shows_every_check_and_exits_0_where_the_answer_is_yes(service: Running) -> None:
+    done = dry_run(service, BODY, repository_owner="renamed")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].split() == ["check", "your", "value", "expected", "next", "step"]
+    assert sum(line.startswith("ok  ") for line in lines) >= 8
+    assert "FAIL" not in done.stdout
+    assert "warning: the identity token's repository_owner" in done.stdout
+    assert f"inspect-ai/evaluate-main: a token for {AUDIENCE}, good for 3600 s" in lines[-1]
+    assert "eyJ" not in done.stdout
+    assert not [line for line in lines if line != line.rstrip()]
+
+
+def test_a_dry_run_exits_5_where_the_answer_is_no_and_uses_nothing_up(service: Running) -> None:
+    wrong = {**BODY, "claims": {**BODY["claims"], "benchmark_repo": "x/\u202e"}}
+    malformed = dry_run(service, wrong)
+    assert (malformed.returncode, "claims.invalid" in malformed.stderr) == (5, True)
+    wrong["claims"]["benchmark_repo"] = "x/y"
+    done = dry_run(service, wrong, ref="refs/heads/\u202eevil")
+    assert done.returncode == 5
+    failed = [line for line in done.stdout.splitlines() if line.startswith("FAIL")]
+    assert len(failed) == 2
+    assert "refs/heads/main" in failed[0]
+    assert "\u202e" not in done.stdout, "nothing that a terminal obeys"
+    assert "inspect-ai/evaluate-main: refused, identity.claim_mismatch" in done.stdout
+    identity = service.token()
+    environment = {"ISSUER_ID_TOKEN": identity}
+    arguments = ("token", "request", "--issuer", service.url, "--claims", "-")
+    assert issuer(*arguments, "--dry-run", env=environment, stdin=json.dumps(BODY)).returncode == 0
+    assert issuer(*arguments, env=environment, stdin=json.dumps({**BODY, "details": {}})).returncode == 0
+
+
+def test_a_dry_run_as_json_is_the_issuer_s_answer_with_the_same_exit_code(service: Running) -> None:
+    done = dry_run(service, BODY, "--json")
+    assert (done.returncode, json.loads(done.stdout)["verdict"]) == (0, "granted")
+    done = dry_run(service, BODY, "--json", ref="refs/heads/x")
+    assert (done.returncode, json.loads(done.stdout)["code"]) == (5, "identity.claim_mismatch")
+
+
+def test_a_dry_run_of_a_stranger_exits_5_with_its_own_claims(service: Running) -> None:
+    done = dry_run(service, BODY, repository_id="99")
+    assert (done.returncode, done.stdout) == (5, "")
+    assert "repository_id=99" in done.stderr
+    assert dry_run(service, BODY, "--out", "x.yaml").returncode == 2
+
+
 def test_without_an_identity_it_says_how_to_give_one(service: Running) -> None:
     done = issuer("token", "request", "--issuer", service.url, "--claims", "-", stdin="{}")
     assert (done.returncode, "--id-token-file" in done.stderr) == (6, True)

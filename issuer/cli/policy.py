@@ -1,0 +1,251 @@
+"""`issuer policy check|test|schema|fmt`: what the author of a policy runs.
+
+`explain` and `plan` have files of their own. Findings and tests print in the forms of `issuer.cli.findings`. Exit
+codes: 0 good, 1 a policy's own test fails, 2 usage, 3 a file is malformed (contract section 6).
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import rich_click as click
+
+from issuer.cli import printable
+from issuer.cli.checks import table
+from issuer.cli.findings import FORMATS, junit_suite, render
+from issuer.cli.policy_explain import NOBODY, explain
+from issuer.cli.policy_plan import plan
+from issuer.errors import Code, Finding, InputError, Place
+from issuer.policy.disclose import undisguised
+from issuer.policy.fmt import formatted
+from issuer.policy.load import check_policies, try_policies
+from issuer.policy.match import PolicySet
+from issuer.policy.schema import schemas
+from issuer.policy.suite import Outcome
+
+
+@click.group()
+def policy() -> None:
+    """Check, test, explain and compare policies."""
+
+
+policy.add_command(explain)
+policy.add_command(plan)
+
+
+def _directory_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add what every command that loads one directory takes."""
+    for add in (
+        click.option("--development", is_flag=True, help="Allow providers on plain http, at loopback addresses."),
+        click.option("--url", envvar="ISSUER_URL", metavar="URL", help="The issuer's own URL. Also $ISSUER_URL."),
+        click.argument("directory", default="policies", type=click.Path(path_type=Path), metavar="[DIR]"),
+    ):
+        command = add(command)
+    return command
+
+
+_format = click.option("--format", "form", type=click.Choice(FORMATS), default="human", show_default=True)
+
+
+# -- check ------------------------------------------------------------------------------------------------------------
+
+
+@policy.command()
+@_directory_options
+@_format
+@click.option("--warnings-as-errors", is_flag=True, help="Make warnings errors.")
+def check(directory: Path, url: str | None, development: bool, form: str, warnings_as_errors: bool) -> None:
+    """Check the policies of DIR ("policies"): every error and warning, as file:line:col: code: what, and what to do.
+
+    The tests in the files are run, too. Where all is good, the digests are printed that the issuer shows at
+    /health/ready and puts into tokens.
+    """
+    policies, findings = check_policies(directory, url or NOBODY, int(time.time()), development=development)
+    if warnings_as_errors:
+        findings = tuple(replace(finding, severity="error") for finding in findings)
+    code = exit_code(findings)
+    said = render(findings, _files(directory), "issuer policy check", form)
+    if said:
+        click.echo(said)
+    if policies is not None and code == 0 and form == "human":
+        click.echo(_digests(policies, url))
+    sys.exit(code)
+
+
+def exit_code(findings: Iterable[Finding]) -> int:
+    """Return 3 where a file is malformed, 1 where only tests of policies fail, 0 where there is no error."""
+    codes = {finding.code for finding in findings if finding.severity == "error"}
+    return 3 if codes - {Code.POLICY_TEST_FAILED} else 1 if codes else 0
+
+
+def _files(directory: Path) -> list[str]:
+    return [str(path) for path in sorted(directory.glob("*.yaml"))]
+
+
+def _digests(policies: PolicySet, url: str | None) -> str:
+    """Tell what was read, and its digests where they are those of an issuer."""
+    tests = sum(len(policy.tests) for policy in policies.policies.values())
+    counts = f"{_counted(len(policies.policies), 'integration')}, {_counted(len(policies.providers), 'provider')}"
+    told = [f"good: {counts}, {_counted(tests, 'test')} passed"]
+    if url is None:
+        return f"{told[0]}\nFor the digests give --url, the issuer's own: it is its providers' default audience."
+    parties = sorted({(party.policy.integration, party.provider.id, party.digest)
+                      for bucket in policies.parties.values() for party in bucket})  # fmt: skip
+    width = max((len(f"{integration} ({provider})") for integration, provider, _ in parties), default=0)
+    told += [f"{f'{integration} ({provider})':<{width}}  {digest}" for integration, provider, digest in parties]
+    return "\n".join([*told, f"{'the whole directory':<{width}}  {policies.digest}"])
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+# -- test -------------------------------------------------------------------------------------------------------------
+
+
+@policy.command()
+@_directory_options
+@_format
+@click.option("--integration", metavar="ID", help="Only the tests of this integration.")
+def test(directory: Path, url: str | None, development: bool, form: str, integration: str | None) -> None:
+    """Run the tests that the policies of DIR ("policies") hold, by the evaluator that judges requests."""
+    outcomes, findings = try_policies(directory, url or NOBODY, int(time.time()), development=development)
+    errors = [finding for finding in findings if finding.severity == "error"]
+    if integration is not None:
+        own = str(directory / f"{integration}.yaml")
+        if own not in _files(directory):
+            raise click.BadParameter(f"there is no {integration}.yaml in {directory}", param_hint="--integration")
+        outcomes = tuple(outcome for outcome in outcomes if outcome.integration == integration)
+        errors = [finding for finding in errors if finding.place.file == own or not _is_test(finding)]
+    said = _TESTS[form](outcomes, errors, directory)
+    if said:
+        click.echo(said)
+    sys.exit(exit_code(errors))
+
+
+def _is_test(finding: Finding) -> bool:
+    return finding.code is Code.POLICY_TEST_FAILED
+
+
+def _tests_for_people(outcomes: Sequence[Outcome], errors: Sequence[Finding], _: Path) -> str:
+    broken = [finding for finding in errors if not _is_test(finding)]
+    failed = sum(not outcome.passed for outcome in outcomes)
+    told = [line for outcome in outcomes for line in _test_told(outcome)]
+    told += [render(broken, [], "", "human")] if broken else []
+    return "\n".join([*told, f"{_counted(len(outcomes), 'test')}, {failed} failed"])
+
+
+def _test_told(outcome: Outcome) -> list[str]:
+    name = printable(f"{outcome.integration}: {outcome.name}")
+    if outcome.passed:
+        return [f"ok    {name}"]
+    verdict = printable(f"expected {outcome.expected}, the policy says {outcome.actual}")
+    told = [f"FAIL  {name}", f"      {outcome.place}: {verdict}"]
+    if not outcome.checks and outcome.detail:
+        told.append(f"      {printable(outcome.detail)}")
+    return told + [f"      {line}" for line in (_table_of(outcome).split("\n") if outcome.checks else [])]
+
+
+def _table_of(outcome: Outcome) -> str:
+    """Show what refused, or, where the refusal that is expected did not come, everything that let it pass."""
+    failed = [check for check in outcome.checks if not check.passed]
+    return table(undisguised(failed or outcome.checks))
+
+
+def _tests_as_json(outcomes: Sequence[Outcome], errors: Sequence[Finding], _: Path) -> str:
+    told = [_json_of(outcome) for outcome in outcomes]
+    broken = [str(finding) for finding in errors if not _is_test(finding)]
+    document = {"version": 1, "tool": "issuer policy test", "tests": told, "errors": broken}
+    return msgspec.json.format(msgspec.json.encode(document)).decode()
+
+
+def _json_of(outcome: Outcome) -> dict[str, Any]:
+    place = outcome.place
+    return {
+        "integration": outcome.integration,
+        "name": outcome.name,
+        "passed": outcome.passed,
+        "expected": outcome.expected,
+        "actual": outcome.actual,
+        "detail": outcome.detail,
+        "file": place.file,
+        "line": place.line,
+        "column": place.column,
+        "checks": undisguised(outcome.checks),
+    }
+
+
+def _tests_as_junit(outcomes: Sequence[Outcome], errors: Sequence[Finding], _: Path) -> str:
+    cases = [
+        (outcome.integration, outcome.name, [] if outcome.passed else [f"{outcome.place}: {_verdict(outcome)}"])
+        for outcome in outcomes
+    ]
+    cases += [
+        ("policies", finding.place.file, [render([finding], [], "", "human")])
+        for finding in errors
+        if not _is_test(finding)
+    ]
+    return junit_suite("issuer policy test", cases)
+
+
+def _verdict(outcome: Outcome) -> str:
+    because = f": {outcome.detail}" if outcome.detail else ""
+    return f"expected {outcome.expected}, the policy says {outcome.actual}{because}"
+
+
+def _tests_as(form: str) -> Callable[[Sequence[Outcome], Sequence[Finding], Path], str]:
+    return lambda _, errors, directory: render(errors, _files(directory), "issuer policy test", form)
+
+
+_TESTS = {
+    "human": _tests_for_people,
+    "json": _tests_as_json,
+    "junit": _tests_as_junit,
+    "github": _tests_as("github"),
+    "sarif": _tests_as("sarif"),
+}
+
+
+# -- schema -----------------------------------------------------------------------------------------------------------
+
+
+@policy.command()
+@click.argument("name", type=click.Choice(sorted(schemas())), default="policy", metavar="[policy|providers]")
+def schema(name: str) -> None:
+    """Print the JSON Schema of policy files, or of providers.yaml, for editors.
+
+    It helps while writing; `issuer policy check` is the judge.
+    """
+    click.echo(schemas()[name], nl=False)
+
+
+# -- fmt --------------------------------------------------------------------------------------------------------------
+
+
+@policy.command()
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
+@click.option("--check", "only_check", is_flag=True, help="Change nothing; exit 1 where a file would change.")
+def fmt(files: tuple[Path, ...], only_check: bool) -> None:
+    """Lay files out canonically: indentation, quotes, blank lines, the end. No value, no order, no comment changes."""
+    changed = [(path, after) for path in files if (after := _formatted(path)) is not None]
+    for path, after in changed:
+        click.echo(f"{printable(str(path))}: {'would change' if only_check else 'formatted'}")
+        if not only_check:
+            path.write_bytes(after)
+    sys.exit(1 if only_check and changed else 0)
+
+
+def _formatted(path: Path) -> bytes | None:
+    """Return a file's canonical form, or None where it has it already."""
+    try:
+        before = path.read_bytes()
+    except OSError as error:
+        raise InputError(Code.FILE_UNREADABLE, str(error.strerror), Place(str(path))) from None
+    after = formatted(before, str(path))
+    return None if after == before else after

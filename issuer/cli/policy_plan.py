@@ -1,0 +1,76 @@
+"""`issuer policy plan`: which recorded decisions would change under other policies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import rich_click as click
+
+from issuer.cli import printable
+from issuer.cli.policy_explain import NOBODY
+from issuer.cli.times import told_time
+from issuer.errors import Code, InputError, Place
+from issuer.policy.load import load_policies
+from issuer.policy.plan import Group, Plan, make_plan
+
+_MAX_LINE = 16 * 1024 * 1024  # a batch of 100 results with 256 metrics each is smaller
+_BECOMES = {"refused": "would be refused", "granted": "would be granted", "untold": "cannot tell"}
+
+
+@click.command()
+@click.argument("old", type=click.Path(path_type=Path))
+@click.argument("new", type=click.Path(path_type=Path))
+@click.option("--audit", required=True, type=click.Path(path_type=Path), metavar="FILE", help="The audit file.")
+@click.option("--url", envvar="ISSUER_URL", metavar="URL", help="The issuer's own URL. Also $ISSUER_URL.")
+@click.option("--development", is_flag=True, help="Allow providers on plain http, at loopback addresses.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+def plan(old: Path, new: Path, audit: Path, url: str | None, development: bool, as_json: bool) -> None:
+    """Show which decisions of an audit FILE would change if the policies in OLD were those in NEW.
+
+    Each is judged again by both, as of its own time. Where NEW asks for what the audit does not hold, the answer is
+    "cannot tell". Times, audiences and signatures of identity tokens are not judged again.
+    """
+    before, after = (load_policies(folder, url or NOBODY, development=development) for folder in (old, new))
+    made = make_plan(before, after, _lines(audit))
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode({"version": 1, **msgspec.to_builtins(made)})))
+    else:
+        click.echo(_told(made))
+    if made.torn:
+        click.echo(f"warning: {made.torn} of its lines are no events, or half of one: skipped", err=True)
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    """Read a file line by line; of a line that is too long only its beginning, which is then no event."""
+    try:
+        with path.open("rb") as file:
+            while line := file.readline(_MAX_LINE):
+                yield line
+                while len(line) == _MAX_LINE and not line.endswith(b"\n"):
+                    line = file.readline(_MAX_LINE)
+    except OSError as error:
+        raise InputError(Code.FILE_UNREADABLE, str(error.strerror), Place(str(path))) from None
+
+
+def _told(made: Plan) -> str:
+    told = [
+        f"{made.decisions} decisions: {made.unchanged} unchanged, {made.refused} would be refused, "
+        f"{made.granted} would be granted, {made.untold} cannot tell"
+    ]
+    if made.not_decided:
+        told.append(f"{made.not_decided} more were refused by no policy (limits, replays, bodies): not judged")
+    if made.otherwise:
+        told.append(f"{made.otherwise} were decided otherwise than OLD decides: they were made under other policies")
+    return "\n".join([*told, *(line for group in made.groups for line in _told_group(group))])
+
+
+def _told_group(group: Group) -> list[str]:
+    whose = group.integration or "no integration"
+    why = f"the audit does not hold {group.why}" if group.kind == "untold" else group.why
+    told = [f"{_BECOMES[group.kind]}: {group.count} of {whose}: {why}"]
+    for example in group.examples:
+        rule = f": {example.detail}; rule: {example.rule}" if example.rule else ""
+        told.append(f"  {told_time(example.time)} {example.request_id}{rule}")
+    return [printable(line) for line in told]

@@ -1,0 +1,241 @@
+"""`issuer policy explain` with real tokens of a real provider: what it shows, hides and never prints."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+import pytest
+
+from issuer.dev.provider import LocalProvider
+from issuer.dev.sandbox import write_policies
+from tests.cli.test_commands import issuer
+from tests.policy.shared import changed
+from tests.running import BODY, body
+
+URL = "https://issuer.example.org"
+
+
+@pytest.fixture(scope="module")
+def provider() -> Iterator[LocalProvider]:
+    with LocalProvider() as live:
+        yield live
+
+
+@pytest.fixture
+def folder(tmp_path: Path, provider: LocalProvider) -> Path:
+    write_policies(tmp_path / "policies", provider.issuer)
+    return tmp_path
+
+
+def explain(folder: Path, token: str, *more: object, run: Any = BODY) -> CompletedProcess[str]:
+    (folder / "token").write_text(token + "\n")
+    (folder / "run.json").write_text(json.dumps(run))
+    arguments = [
+        "--identity-token-file",
+        folder / "token",
+        "--claims",
+        folder / "run.json",
+        "--url",
+        URL,
+        "--development",
+    ]
+    done = issuer("policy", "explain", folder / "policies", *arguments, *more)
+    assert "Traceback" not in done.stderr
+    for part in token.split("."):
+        assert len(part) < 8 or part not in done.stdout + done.stderr, "no part of a token is ever printed"
+    return done
+
+
+def failed(done: CompletedProcess[str]) -> list[str]:
+    return re.findall(r"^FAIL  (\S+)", done.stdout, re.M)
+
+
+def test_a_grant_shows_every_check_in_the_order_of_the_service(folder: Path, provider: LocalProvider) -> None:
+    done = explain(folder, provider.token(URL))
+    assert (done.returncode, failed(done)) == (0, []), done.stdout
+    codes = re.findall(r"^ok +(\S+)", done.stdout, re.M)
+    assert codes[:4] == [
+        "identity.issuer_unknown",
+        "identity.algorithm_refused",
+        "identity.expired",
+        "identity.audience_mismatch",
+    ]
+    assert codes[4:6] == ["integration.unknown", "integration.suspended"]
+    assert codes.index("policy.audience") < codes.index("policy.framework") < codes.index("policy.metric")
+    assert "granted, as inspect-ai/evaluate-main" in done.stdout
+    assert "signature not checked" in done.stdout
+    assert "not known offline: rate limits, quarantine" in done.stdout
+
+
+def test_a_signature_is_not_checked_and_the_answer_says_so(folder: Path, provider: LocalProvider) -> None:
+    token = provider.token(URL)
+    forged = token[: token.rindex(".") + 1] + "A" * (len(token) - token.rindex(".") - 1)
+    done = explain(folder, forged)
+    assert (done.returncode, "signature not checked" in done.stdout) == (0, True)
+    assert json.loads(explain(folder, forged, "--json").stdout)["signature"] == "not checked"
+
+
+REFUSED = [
+    ({"exp": 1_500_000_300, "iat": 1_500_000_000, "nbf": 1_500_000_000}, "identity.expired", "2017-07-14T02:45:00Z"),
+    ({"aud": "https://other.example"}, "identity.audience_mismatch", "https://other.example"),
+    ({"event_name": "pull_request_target"}, "identity.event_forbidden", "pull_request_target"),
+    ({"ref": "refs/heads/dev"}, "identity.claim_mismatch", "refs/heads/dev"),
+    ({"iss": "https://evil.example"}, "identity.issuer_unknown", "https://evil.example"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("claims", "code", "actual"), REFUSED)
+def test_a_refusal_names_what_was_wrong_expected_and_to_do(
+    folder: Path, provider: LocalProvider, claims: dict[str, Any], code: str, actual: str
+) -> None:
+    token = provider.token(claims.get("aud", URL), **{name: value for name, value in claims.items() if name != "aud"})
+    done = explain(folder, token)
+    assert (done.returncode, failed(done)) == (5, [code]), done.stdout
+    line = re.search("^FAIL.*$", done.stdout, re.M)
+    assert line
+    assert actual in line[0]
+    assert re.search(rf"^refused: {re.escape(code)}", done.stdout, re.M)
+    check = next(item for item in json.loads(explain(folder, token, "--json").stdout)["checks"] if not item["passed"])
+    assert (check["code"], bool(check["expected"]), bool(check["hint"])) == (code, True, True)
+
+
+def test_what_is_wrong_with_a_token_hides_nothing_of_what_the_policy_says(
+    folder: Path, provider: LocalProvider
+) -> None:
+    done = explain(
+        folder, provider.token("https://other.example", ref="refs/heads/dev"), run=body(benchmark_repo="a/b")
+    )
+    assert failed(done) == ["identity.audience_mismatch", "identity.claim_mismatch", "policy.benchmark"]
+
+
+def test_an_unregistered_token_shows_the_registration_that_comes_nearest(folder: Path, provider: LocalProvider) -> None:
+    done = explain(folder, provider.token(URL, repository_id="1"))
+    assert (done.returncode, failed(done)) == (5, ["integration.unknown", "integration.unknown"])
+    assert re.search(
+        r"FAIL  integration\.unknown inspect-ai/evaluate-main: [a-z._]* +the identity token's repository_id is 1 +7\d+",
+        done.stdout,
+    )
+
+
+def test_as_caller_shows_what_the_service_would_and_no_more(folder: Path, provider: LocalProvider) -> None:
+    # An identity that is no good: its code.
+    done = explain(folder, provider.token("https://other.example"), "--as-caller")
+    assert (done.returncode, done.stdout.split("\n")[0]) == (5, "refused: identity.audience_mismatch")
+    assert "inspect-ai" not in done.stdout
+    assert (
+        json.loads(explain(folder, provider.token("https://o.example"), "--as-caller", "--json").stdout)["integration"]
+        is None
+    )
+    # Nobody's: its own claims.
+    done = explain(folder, provider.token(URL, repository_id="1"), "--as-caller")
+    assert (done.returncode, "repository_id=1" in done.stdout, "inspect-ai" in done.stdout) == (5, True, False)
+    # Registered: every check, but what the policy does not disclose.
+    done = explain(folder, provider.token(URL), "--as-caller", run=body(benchmark_repo="a/b"))
+    assert failed(done) == ["policy.benchmark"]
+    assert "cais/*" not in done.stdout
+    assert "cais/*" in explain(folder, provider.token(URL), run=body(benchmark_repo="a/b")).stdout
+
+
+def test_time_is_as_stated(folder: Path, provider: LocalProvider) -> None:
+    token = provider.token(URL, iat=1_500_000_000, nbf=1_500_000_000, exp=1_500_000_300)
+    assert explain(folder, token, "--at", "2017-07-14T02:41:00Z").returncode == 0
+    assert explain(folder, token, "--at", "1500000001").returncode == 0
+    assert failed(explain(folder, token, "--at", "2017-07-14T03:41:00Z")) == ["identity.expired"]
+    assert explain(folder, token, "--at", "2017-07-14T03:41:00").returncode == 2
+
+
+def test_claims_alone_explain_to_an_author_without_a_token(folder: Path, provider: LocalProvider) -> None:
+    path = folder / "identity.json"
+    path.write_text(json.dumps(provider.claims()))
+    arguments = ("policy", "explain", folder / "policies", "--identity-claims-file", path, "--development")
+    done = issuer(*arguments)
+    assert (done.returncode, "identity.expired" in done.stdout) == (0, False), done.stdout
+    path.write_text(json.dumps(provider.claims(ref="refs/heads/dev")))
+    assert failed(issuer(*arguments)) == ["identity.claim_mismatch"]
+    path.write_text('{"iss": "https://evil.example"}')
+    assert failed(issuer(*arguments)) == ["identity.issuer_unknown"]
+
+
+def test_a_token_may_come_by_standard_input(folder: Path, provider: LocalProvider) -> None:
+    arguments = ("policy", "explain", folder / "policies", "--identity-token-file", "-", "--url", URL, "--development")
+    assert issuer(*arguments, stdin=provider.token(URL) + "\n").returncode == 0
+
+
+def test_a_batch_is_explained_as_one_request(folder: Path, provider: LocalProvider) -> None:
+    batch = {"results": [{"claims": BODY["claims"]}, {"claims": {**BODY["claims"], "benchmark_repo": "a/b"}}]}
+    done = explain(folder, provider.token(URL), run=batch)
+    assert failed(done) == ["policy.benchmark"]
+    assert "FAIL  policy.benchmark /results/1/claims/benchmark_repo" in done.stdout
+
+
+def test_run_claims_alone_and_a_request_body_are_both_read(folder: Path, provider: LocalProvider) -> None:
+    assert explain(folder, provider.token(URL), run=BODY["claims"]).returncode == 0
+    done = explain(folder, provider.token(URL), run={**BODY, "integration": "other"})
+    assert failed(done) == ["integration.unknown"]
+
+
+@pytest.mark.parametrize(
+    "token", ["", "x", "a.b.c", "e30.e30.", "\x1b[2J", "\x00", "x" * 70_000, "é.é.é", "eyJhbGciOiJub25lIn0.e30.x"]
+)
+def test_what_is_no_token_is_refused_without_being_quoted(folder: Path, token: str) -> None:
+    done = explain(folder, token)
+    assert (done.returncode, failed(done)) == (5, ["identity.malformed"])
+    assert "\x1b" not in done.stdout
+
+
+HOSTILE = "x\x07\r\ngranted\x1b[2J"
+
+
+@pytest.mark.parametrize("more", [(), ("--as-caller",), ("--json",)])
+def test_a_claim_s_value_cannot_write_on_the_terminal(
+    folder: Path, provider: LocalProvider, more: tuple[str, ...]
+) -> None:
+    tokens = [
+        provider.token(URL, repository_owner=HOSTILE),  # a warning
+        provider.token(URL, repository=HOSTILE, repository_id="1"),  # what a stranger is told
+        provider.token(URL, ref=HOSTILE),
+    ]
+    for code, token in zip((0, 5, 5), tokens, strict=True):
+        done = explain(folder, token, *more)
+        assert (done.returncode, {"\x1b", "\r", "\x07"} & set(done.stdout)) == (code, set())
+        assert not re.search("^granted(?!, as)", done.stdout, re.M)
+
+
+@pytest.mark.parametrize("run", [[], {"claims": {}}, {"claims": BODY["claims"], "other": 1}, {"model_repo": 1}])
+def test_a_run_that_the_service_would_refuse_is_refused_here(folder: Path, provider: LocalProvider, run: Any) -> None:
+    done = explain(folder, provider.token(URL), run=run)
+    assert done.returncode == (3 if run == [] else 5)
+    assert done.stderr.startswith("issuer: ")
+
+
+def test_usage(folder: Path, provider: LocalProvider) -> None:
+    (folder / "token").write_text(provider.token(URL))
+    both = ("--identity-token-file", folder / "token", "--identity-claims-file", folder / "token")
+    assert issuer("policy", "explain", folder / "policies").returncode == 2
+    assert issuer("policy", "explain", folder / "policies", *both).returncode == 2
+    without_url = issuer("policy", "explain", folder / "policies", *both[:2])
+    assert (without_url.returncode, "--url" in without_url.stderr) == (2, True)
+    missing = issuer(
+        "policy",
+        "explain",
+        folder / "policies",
+        "--identity-token-file",
+        folder / "none",
+        "--url",
+        URL,
+        "--development",
+    )
+    assert (missing.returncode, "file.unreadable" in missing.stderr) == (3, True)
+
+
+def test_policies_that_do_not_load_explain_nothing(folder: Path, provider: LocalProvider) -> None:
+    path = folder / "policies" / "inspect-ai.yaml"
+    path.write_text(changed(path.read_text(), "mode: active", "mode: activ"))
+    done = explain(folder, provider.token(URL))
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "inspect-ai.yaml:" in done.stderr
