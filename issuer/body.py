@@ -1,4 +1,4 @@
-"""The request bodies of `/tokens` and `/tokens/batch` (contract section 5). Pure: bytes in, submissions out."""
+"""Request bodies of `/tokens`, its explanation and batches (contract section 5). Pure: bytes in, submissions out."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from issuer.results.entry import Submission, content_digest, read_details, targe
 from issuer.results.secret import secret_in
 from issuer.strict_json import JSON, convert, loads
 
-Endpoint = Literal["/tokens", "/tokens/batch"]
+Endpoint = Literal["/tokens", "/tokens/batch", "/tokens/explain"]
 
-MAX_BYTES: dict[Endpoint, int] = {"/tokens": 64 * 1024, "/tokens/batch": 1024 * 1024}
+MAX_BYTES: dict[Endpoint, int] = {"/tokens": 64 * 1024, "/tokens/batch": 1024 * 1024, "/tokens/explain": 64 * 1024}
 MAX_DEPTH = 16
 
 
 class TokenRequest(Struct, frozen=True, forbid_unknown_fields=True):
-    """The body of `POST /tokens`."""
+    """The body of `POST /tokens` and `POST /tokens/explain`."""
 
     claims: dict[str, Any]
     details: dict[str, Any] | UnsetType = UNSET

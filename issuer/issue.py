@@ -14,61 +14,64 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from issuer import jose, token
-from issuer.body import Body, Endpoint, read_body
+from issuer.body import Body, read_body
+from issuer.case import Case, decision_event, refused_event
 from issuer.errors import Refused
+from issuer.identity_token import LEEWAY_S
 from issuer.limits import Limits
 from issuer.policy.decide import Denial, Grant, decide
+from issuer.policy.disclose import denied
 from issuer.policy.match import PolicySet, resolve
 from issuer.policy.model import Caller, Party
 from issuer.results.entry import Submission, write_entry
-from issuer.strict_json import JSON
 
-# How far a provider's clock may be off: one constant for the decoder and for the life of the use record.
-LEEWAY_S = 30
 # How much longer a use record lives than the identity token that it spends.
 RECORD_MARGIN_S = 60
 
 
-async def issue(line: Line, request: Request, now: int, jti: str) -> Issued:
-    """Answer one request for verify tokens. `now` is Unix seconds, `jti` 16 fresh random bytes in base64url.
+async def issue(line: Line, case: Case, jti: str) -> Issued:
+    """Answer one request for verify tokens. `jti` is 16 fresh random bytes in base64url.
 
     Raises Refused (decided no; audited, if the caller is authenticated) and Undecided (nobody decided; try again).
     """
-    caller = await line.authenticator.authenticate(request.bearer, request.source, now)
-    party: Party | None = None
-    body: Body | None = None
-    try:
-        party = resolve(line.policies, caller)
-        async with refusals_counted(line.admission, party):
-            body = read_body(request.endpoint, request.body)
-            verdict = decide(party, caller, body.submissions, now, integration=body.integration, audience=body.audience)
-            grant = granted(verdict)
-            draft = draft_template(line, party, caller, grant, now, jti)
-            token.check_size(token.compose(draft, body.submissions, batch=body.is_batch), body.submissions)
-        admitted = await line.admission.admit(claim_of_use(line, party, caller, body, draft))
-    except Refused as refusal:
-        await line.audit.record(refused_event(request, caller, party, body, refusal, now))
-        raise
+    async with refusals_audited(line.audit, case):
+        found = await judge(line, case, jti)
+        admitted = await line.admission.admit(claim_of_use(line, found))
     template = token.template_from(admitted.template)
-    unsigned = token.compose(template, body.submissions, batch=body.is_batch)
+    unsigned = token.compose(template, found.body.submissions, batch=found.body.is_batch)
     await line.log.append(tuple(item.signing_input for item in unsigned))
     signatures = await line.signer.sign(template.kid, tuple(item.signing_input for item in unsigned))
-    issued = Issued(answers(party, grant, body, template, unsigned, signatures), admitted.repeat)
-    await line.audit.record(issued_event(request, caller, party, body, issued, now))
+    issued = Issued(answers(found, template, unsigned, signatures), admitted.repeat)
+    await line.audit.record(issued_event(case, found, issued))
     return issued
+
+
+async def judge(line: Line, case: Case, jti: str) -> Judged:
+    """Take a request up to its draft, before anything is spent for it. `issuer.explain` goes the same way. Raises as
+    `issue` does."""
+    request, now = case.request, case.judged_at
+    caller = case.caller = await line.authenticator.authenticate(request.bearer, request.source, now)
+    party = case.party = resolve(line.policies, caller)
+    async with refusals_counted(line.admission, party):
+        body = case.body = read_body(request.endpoint, request.body)
+        verdict = decide(party, caller, body.submissions, now, integration=body.integration, audience=body.audience)
+        grant = granted(party, verdict)
+        draft = draft_template(line, party, caller, grant, now, jti)
+        token.check_size(token.compose(draft, body.submissions, batch=body.is_batch), body.submissions)
+    return Judged(caller, party, body, grant, draft)
 
 
 # -- what goes in, what comes out -------------------------------------------------------------------------------------
 
 
-class Request(Struct, frozen=True):
-    """A request as the edge read it. `bearer` is the credential, not yet parsed; `source` the address it came from."""
+class Judged(Struct, frozen=True):
+    """A request that was granted, with everything that it takes to issue."""
 
-    id: str
-    endpoint: Endpoint
-    bearer: str
-    body: bytes
-    source: str
+    caller: Caller
+    party: Party
+    body: Body
+    grant: Grant
+    draft: token.Template
 
 
 class IssuedToken(Struct, frozen=True):
@@ -100,19 +103,30 @@ class Issued(Struct, frozen=True):
 
 
 @asynccontextmanager
+async def refusals_audited(audit: Audit, case: Case) -> AsyncIterator[None]:
+    """Have the audit see a refusal of an authenticated caller; a stranger must not fill its disk."""
+    try:
+        yield
+    except Refused as refusal:
+        if case.caller is not None:
+            await audit.record(refused_event(case, case.caller, refusal))
+        raise
+
+
+@asynccontextmanager
 async def refusals_counted(admission: Admission, party: Party) -> AsyncIterator[None]:
     """Have the limits and the abuse counters see a refusal; they may refuse first, for a reason of their own."""
     try:
         yield
     except Refused:
-        await admission.count(_call(party, cost=1, use=None))
+        await admission.count(Admit.of(party, refused=True))
         raise
 
 
-def granted(verdict: Grant | Denial) -> Grant:
+def granted(party: Party, verdict: Grant | Denial) -> Grant:
     """Return the grant, or raise the refusal that the caller may see."""
     if isinstance(verdict, Denial):
-        raise verdict.refusal()
+        raise denied(verdict.checks, party.policy)
     return verdict
 
 
@@ -132,12 +146,13 @@ def draft_template(line: Line, party: Party, caller: Caller, grant: Grant, now: 
     )
 
 
-def claim_of_use(line: Line, party: Party, caller: Caller, body: Body, draft: token.Template) -> Admit:
+def claim_of_use(line: Line, found: Judged) -> Admit:
     """Make the admission call that claims one use of the identity for this request."""
+    caller, party, draft = found.caller, found.party, found.draft
     use = Use(
         record=caller.use_record,
         allowed=caller.provider.uses,
-        request_digest=body.request_digest(party.policy.integration, str(draft.payload["aud"])),
+        request_digest=found.body.request_digest(party.policy.integration, str(draft.payload["aud"])),
         template=draft.to_bytes(),
         template_exp=draft.exp,
         kid=draft.kid,
@@ -145,31 +160,20 @@ def claim_of_use(line: Line, party: Party, caller: Caller, body: Body, draft: to
         issued_at=caller.issued_at,
         keep_until=caller.expires_at + LEEWAY_S + RECORD_MARGIN_S,
     )
-    return _call(party, cost=len(body.submissions), use=use)
-
-
-def _call(party: Party, cost: int, use: Use | None) -> Admit:
-    return Admit(party.policy.integration, party.identity.id, cost, party.policy.limits, use)
+    return Admit.of(party, cost=len(found.body.submissions), use=use)
 
 
 def answers(
-    party: Party,
-    grant: Grant,
-    body: Body,
-    template: token.Template,
-    unsigned: tuple[token.Unsigned, ...],
-    signatures: tuple[bytes, ...],
+    found: Judged, template: token.Template, unsigned: tuple[token.Unsigned, ...], signatures: tuple[bytes, ...]
 ) -> tuple[IssuedToken, ...]:
     """Put tokens and entries together, in the order of the submissions."""
     return tuple(
-        _answer(party, grant, submission, template, item.jti, jose.compact(item.signing_input, signature))
-        for submission, item, signature in zip(body.submissions, unsigned, signatures, strict=True)
+        _answer(found, submission, template, item.jti, jose.compact(item.signing_input, signature))
+        for submission, item, signature in zip(found.body.submissions, unsigned, signatures, strict=True)
     )
 
 
-def _answer(
-    party: Party, grant: Grant, submission: Submission, template: token.Template, jti: str, signed: str
-) -> IssuedToken:
+def _answer(found: Judged, submission: Submission, template: token.Template, jti: str, signed: str) -> IssuedToken:
     return IssuedToken(
         verify_token=signed,
         token_type=jose.TOKEN_TYPE,
@@ -179,69 +183,26 @@ def _answer(
         expires_at=template.exp,
         claims_digest=submission.claims_digest,
         content_digest=submission.content_digest,
-        integration=party.policy.integration,
-        identity=party.identity.id,
+        integration=found.party.policy.integration,
+        identity=found.party.identity.id,
         policy=str(template.payload["policy"]),
         entry=write_entry(submission.form, signed),
-        warnings=grant.warnings,
+        warnings=found.grant.warnings,
     )
 
 
-# -- audit events -----------------------------------------------------------------------------------------------------
-
-
-def refused_event(
-    request: Request, caller: Caller, party: Party | None, body: Body | None, refusal: Refused, now: int
-) -> dict[str, Any]:
-    """Tell a refusal: what was read, and the code."""
-    return {**_event(request, caller, party, body, now), "verdict": "refused", "code": str(refusal.code)}
-
-
-def issued_event(
-    request: Request, caller: Caller, party: Party, body: Body, issued: Issued, now: int
-) -> dict[str, Any]:
+def issued_event(case: Case, found: Judged, issued: Issued) -> dict[str, Any]:
     """Tell an issuance; `template_policy` is there where a repeat was drafted under another policy than today's."""
-    event = _event(request, caller, party, body, now)
+    event = decision_event(case, found.caller)
     event |= {
         "verdict": "repeated" if issued.repeat else "issued",
         "kid": issued.tokens[0].kid,
         "jti": [item.jti for item in issued.tokens],
         "content_digest": [item.content_digest for item in issued.tokens],
     }
-    if issued.tokens[0].policy != party.digest:
+    if issued.tokens[0].policy != found.party.digest:
         event["template_policy"] = issued.tokens[0].policy
     return event
-
-
-def _event(request: Request, caller: Caller, party: Party | None, body: Body | None, now: int) -> dict[str, Any]:
-    event: dict[str, Any] = {"time": now, "request_id": request.id, "endpoint": request.endpoint}
-    event["caller"] = {**caller.provenance(), **caller.shown(_claims_read(caller, party))}
-    if party is not None:
-        event |= {"integration": party.policy.integration, "identity": party.identity.id, "policy": party.digest}
-    if body is not None:
-        event["results"] = [_result_read(submission) for submission in body.submissions]
-    return event
-
-
-def _claims_read(caller: Caller, party: Party | None) -> list[str]:
-    """Return the identity claims that the decision read."""
-    rules = caller.provider.rules
-    names = [*rules.pins, *rules.names, *([rules.event_claim] if rules.event_claim else [])]
-    return names if party is None else [*names, *party.identity.pins, *party.identity.require]
-
-
-def _result_read(submission: Submission) -> dict[str, JSON]:
-    """Return what the decision read of a result: never a metric's value, never the command."""
-    claims = submission.claims
-    return {
-        "model_repo": claims.model_repo,
-        "model_revision": claims.model_revision,
-        "benchmark_repo": claims.benchmark_repo,
-        "benchmark_revision": claims.benchmark_revision,
-        "task_id": claims.task_id,
-        "metric_ids": [metric.metric_id for metric in claims.metrics],
-        "framework": {"name": claims.framework.name, "version": claims.framework.version},
-    }
 
 
 # -- what the line needs of the world ---------------------------------------------------------------------------------
@@ -279,14 +240,23 @@ class Use(Struct, frozen=True):
 
 
 class Admit(Struct, frozen=True):
-    """One call of the admission script: who, at what cost, and the use to claim. `use` is None for a refused request,
-    which the limits and the abuse counters see all the same."""
+    """One call of the admission script: who, at what cost, and the use to claim.
+
+    `use` is None for a request that claims none: one that was `refused`, which the abuse counters see, too, or one that
+    only asks for an explanation.
+    """
 
     integration: str
     identity: str
     cost: int
     limits: Limits
     use: Use | None
+    refused: bool = False
+
+    @classmethod
+    def of(cls, party: Party, *, cost: int = 1, use: Use | None = None, refused: bool = False) -> Admit:
+        """Make the call of a registered identity."""
+        return cls(party.policy.integration, party.identity.id, cost, party.policy.limits, use, refused)
 
 
 class Admitted(Struct, frozen=True):
@@ -306,7 +276,7 @@ class Admission(Protocol):
         ...
 
     async def count(self, call: Admit) -> None:
-        """Count a refused request (`call.use` is None). Raises as `admit` does: a limit or a quarantine comes first."""
+        """Count a request that claims no use. Raises as `admit` does: a limit or a quarantine comes first."""
         ...
 
 

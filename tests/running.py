@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -86,7 +87,7 @@ class Running:
 
     def audit(self) -> list[dict[str, Any]]:
         """Return the audit events, oldest first."""
-        return [msgspec.json.decode(line) for line in self.settings.audit_file.read_bytes().splitlines()]
+        return [msgspec.json.decode(line) for line in self.settings.audit_file.read_bytes().splitlines() if line]
 
     def kill(self) -> None:
         """Kill it as the kernel does when memory is gone."""
@@ -102,6 +103,16 @@ def write_folder(folder: Path, provider: LocalProvider, *, limits: str = WIDE_LI
     path = folder / "policies" / "inspect-ai.yaml"
     path.write_text(path.read_text("utf-8").partition("limits:")[0] + limits, "utf-8")
     generate(folder / "keys", "active")
+
+
+def rewrite(folder: Path, pattern: str, new: str, name: str = "inspect-ai.yaml") -> None:
+    """Replace the one place of a service's policy that a regular expression (multi-line) finds, in one step."""
+    path = folder / "policies" / name
+    text, count = re.subn(pattern, lambda _: new, path.read_text("utf-8"), flags=re.MULTILINE)
+    assert count == 1, (pattern, count)
+    draft = path.with_suffix(".draft")
+    draft.write_text(text, "utf-8")
+    draft.rename(path)
 
 
 @contextlib.contextmanager

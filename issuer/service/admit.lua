@@ -70,8 +70,9 @@ keep(KEYS[1], identity_arrival)
 keep(KEYS[2], integration_arrival)
 
 -- (4) A refused request claims no use. Too many of them, and the identity is quarantined; the end is also the value,
--- because a passed-in clock does not move the store's expiry.
+-- because a passed-in clock does not move the store's expiry. A grant that was only explained claims none either.
 if not use then
+  if not call.refused then return {ticket, 'COUNTED'} end
   local arrival, wait = charge(KEYS[3], call.refusals_us, call.refusals_tolerance_us)
   if wait > 0 then
     redis.call('SET', KEYS[4], digits(now + call.quarantine_us), 'PX', digits(call.quarantine_us / 1000))

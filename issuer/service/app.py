@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -24,7 +25,10 @@ from issuer.service import openapi
 from issuer.service.audit import AuditFile
 from issuer.service.authn.keysets import KeySets
 from issuer.service.authn.oidc import OidcAuthenticator
+from issuer.service.documents import document
 from issuer.service.keyring import load_keyring
+from issuer.service.reload import Active, Live
+from issuer.service.requirements import requirements
 from issuer.service.routes import Service, exception_handlers, routes
 from issuer.service.settings import Settings
 from issuer.service.state import State
@@ -44,8 +48,6 @@ def build(settings: Settings, log: Log | None = None) -> Litestar:
     Raises SetupError and InputError: a service whose keys, policies or store are not fit does not start.
     """
     keyring = load_keyring(Path(settings.keys), settings.passphrase())
-    policies = load_policies(Path(settings.policies), settings.url, development=settings.development)
-    keep_policies(policies, Path(settings.data) / "policies")
     audit = AuditFile(settings.audit_file)
     sources = Sources(SOURCE_RATE)
     state = State(
@@ -55,15 +57,26 @@ def build(settings: Settings, log: Log | None = None) -> Litestar:
         noeviction_stated=settings.noeviction_stated,
     )
     keysets = KeySets(development=settings.development, report=_report_fetch)
-    authenticator = OidcAuthenticator(policies.providers, keysets, sources, _now_us)
-    line = Line(settings.url, policies, authenticator, state, log or NoLog(), keyring, audit)
-    service = Service(line, sources, state, keyring, audit, metadata(settings.url, policies))
+
+    def activated() -> Active:
+        policies = load_policies(Path(settings.policies), settings.url, development=settings.development)
+        keep_policies(policies, Path(settings.data) / "policies")
+        authenticator = OidcAuthenticator(policies.providers, keysets, sources, _now_us)
+        line = Line(settings.url, policies, authenticator, state, log or NoLog(), keyring, audit)
+        published = document(metadata(settings.url, policies))
+        return Active(line, time_ns() // 10**9, published, requirements(settings.url, policies))
+
+    live = Live(Path(settings.policies), activated, audit)
+    service = Service(settings.url, live, sources, state, keyring, audit)
 
     @asynccontextmanager
     async def lifespan(_: Litestar) -> AsyncIterator[None]:
         try:
             await state.start()
+            await live.announce()
+            watching = asyncio.create_task(live.watch())
             yield
+            watching.cancel()
         except SetupError as error:
             _log.error("start refused", code=str(error.code), detail=error.detail)
             raise
@@ -124,6 +137,8 @@ def metadata(url: str, policies: PolicySet) -> bytes:
         "jwks_uri": f"{url}/.well-known/jwks.json",
         "token_endpoint": f"{url}/tokens",
         "batch_endpoint": f"{url}/tokens/batch",
+        "explain_endpoint": f"{url}/tokens/explain",
+        "schemas": f"{url}/schemas",
         "errors": f"{url}/errors",
         "openapi": f"{url}/openapi.json",
         "identity_audience": url,

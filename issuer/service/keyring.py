@@ -9,7 +9,6 @@ A key's state is the folder that it lies in, so that a rotation is a `mv` and ca
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -47,7 +46,6 @@ class Keyring:
         self.active_kid = active[0]
         self.usable_kids = tuple(self._keys)
         self.jwks = msgspec.json.encode({"keys": [jose.public_jwk(key.private.public_key()) for key in keys]})
-        self.etag = hashlib.sha256(self.jwks).hexdigest()[:32]
 
     async def sign(self, kid: str, signing_inputs: tuple[bytes, ...]) -> tuple[bytes, ...]:
         """Sign each input. Ed25519 takes 40 microseconds; handing it to a thread costs more than it frees."""

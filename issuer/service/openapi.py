@@ -15,6 +15,7 @@ from litestar.openapi.spec import Components, OpenAPIResponse, Operation, Reques
 
 from issuer import __version__
 from issuer.body import BatchItem, BatchRequest, TokenRequest
+from issuer.explain import Explained
 from issuer.issue import IssuedToken
 from issuer.results.claims import RunClaims
 from issuer.results.entry import Details
@@ -42,7 +43,7 @@ EXAMPLE: dict[str, Any] = {
 
 def _components() -> dict[str, Any]:
     """Return the JSON Schemas of every type on the wire; free-form members of bodies point at what they hold."""
-    kinds = [TokenRequest, BatchRequest, BatchItem, RunClaims, Details, IssuedToken, Problem]
+    kinds = [TokenRequest, BatchRequest, BatchItem, RunClaims, Details, IssuedToken, Explained, Problem]
     _, schemas = msgspec.json.schema_components(kinds, ref_template=_REF)
     for name in ("TokenRequest", "BatchItem"):
         schemas[name]["properties"]["claims"] = {"$ref": _REF.format(name="RunClaims")}
@@ -62,19 +63,25 @@ def _content(media_type: str, schema: str, example: dict[str, Any] | None = None
     return {media_type: content}
 
 
-def _responses(schema: str) -> dict[str, OpenAPIResponse]:
-    good = _content("application/json", schema)
+def _responses(good: dict[str, OpenAPIResponse]) -> dict[str, OpenAPIResponse]:
     problem = _content(MEDIA_TYPE, "Problem")
     refused = {
         "400": "not this body", "401": "not authenticated", "403": "not allowed", "408": "too slow",
         "409": "the identity was used for another request", "413": "too large", "415": "not JSON",
         "422": "breaks the data contract", "429": "over a limit", "500": "unforeseen", "503": "could not decide",
     }  # fmt: skip
-    return {
-        "200": OpenAPIResponse(description="a repeat of the same request: the same tokens", content=good),
-        "201": OpenAPIResponse(description="issued", content=good),
-        **{status: OpenAPIResponse(description=text, content=problem) for status, text in refused.items()},
-    }
+    problems = {status: OpenAPIResponse(description=text, content=problem) for status, text in refused.items()}
+    return {**good, **problems}
+
+
+def _issued(schema: str) -> dict[str, OpenAPIResponse]:
+    good = _content("application/json", schema)
+    return _responses(
+        {
+            "200": OpenAPIResponse(description="a repeat of the same request: the same tokens", content=good),
+            "201": OpenAPIResponse(description="issued", content=good),
+        }
+    )
 
 
 @dataclass
@@ -84,7 +91,7 @@ class TokenOperation(Operation):
     def __post_init__(self) -> None:
         self.summary = "Exchange a workload identity and the claims of one run for a verify token"
         self.request_body = RequestBody(content=_content("application/json", "TokenRequest", EXAMPLE), required=True)
-        self.responses = cast("Any", _responses("IssuedToken"))
+        self.responses = cast("Any", _issued("IssuedToken"))
         self.security = [{"identity": []}]
 
 
@@ -96,8 +103,33 @@ class BatchOperation(Operation):
         self.summary = "The same for up to 100 results, all or nothing"
         batch = {"results": [EXAMPLE]}
         self.request_body = RequestBody(content=_content("application/json", "BatchRequest", batch), required=True)
-        self.responses = cast("Any", _responses("IssuedTokens"))
+        self.responses = cast("Any", _issued("IssuedTokens"))
         self.security = [{"identity": []}]
+
+
+@dataclass
+class ExplainOperation(Operation):
+    """`POST /tokens/explain`."""
+
+    def __post_init__(self) -> None:
+        self.summary = "Say what /tokens would decide, and why: signs nothing, uses nothing up, costs a request"
+        self.request_body = RequestBody(content=_content("application/json", "TokenRequest", EXAMPLE), required=True)
+        judged = OpenAPIResponse(description="judged", content=_content("application/json", "Explained"))
+        self.responses = cast("Any", _responses({"200": judged}))
+        self.security = [{"identity": []}]
+
+
+@dataclass
+class RequirementsOperation(Operation):
+    """`GET /integrations/{id}/requirements`."""
+
+    def __post_init__(self) -> None:
+        self.summary = "What an integration's CI must send, where the integration makes it public"
+        content = {"application/json": {"schema": {"type": "object"}}}
+        self.responses = {
+            "200": OpenAPIResponse(description="the requirements", content=cast("Any", content)),
+            "404": OpenAPIResponse(description="not public, or not there", content=_content(MEDIA_TYPE, "Problem")),
+        }
 
 
 @dataclass

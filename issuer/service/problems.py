@@ -6,9 +6,10 @@ import math
 
 import msgspec
 from litestar import Response
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from issuer.errors import Code, IssuerError, Refused, Undecided
+from issuer.policy.disclose import Denied, ShownCheck
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -22,7 +23,10 @@ class ProblemFault(Struct, frozen=True):
 
 
 class Problem(Struct, frozen=True):
-    """The body of every error. `type` is a page that this service serves; `retryable` says whether to send it again."""
+    """The body of every error. `type` is a page that this service serves; `retryable` says whether to send it again.
+
+    `checks` is there where a policy refused: all that were made, passed ones too, as the caller may see them.
+    """
 
     type: str
     title: str
@@ -33,6 +37,7 @@ class Problem(Struct, frozen=True):
     retryable: bool
     request_id: str
     errors: list[ProblemFault]
+    checks: tuple[ShownCheck, ...] | UnsetType = UNSET
 
 
 def problem_response(error: IssuerError, issuer_url: str, request_id: str) -> Response[bytes]:
@@ -49,6 +54,7 @@ def problem_response(error: IssuerError, issuer_url: str, request_id: str) -> Re
         retryable=code.retryable,
         request_id=request_id,
         errors=[ProblemFault(fault.pointer, str(fault.code), fault.detail) for fault in error.faults if told],
+        checks=error.checks if isinstance(error, Denied) else UNSET,
     )
     return Response(
         msgspec.json.encode(problem), status_code=problem.status, media_type=MEDIA_TYPE, headers=_headers(error, code)

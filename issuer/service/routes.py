@@ -8,7 +8,7 @@ import ipaddress
 import re
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from os import urandom
 from typing import Any
 
@@ -18,16 +18,21 @@ from litestar import Request as HttpRequest
 from litestar import Response, get, head, post
 from litestar.datastructures import State as AppState
 from litestar.exceptions import HTTPException, InternalServerException, MethodNotAllowedException, NotFoundException
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from issuer.body import MAX_BYTES, Endpoint
+from issuer.case import Case, Request, names_of
 from issuer.errors import Code, IssuerError, Refused, Undecided
-from issuer.issue import Issued, Line, Request, issue
+from issuer.explain import explain
+from issuer.issue import Issued, Line, issue
 from issuer.limits import Sources
+from issuer.policy.schema import schemas
 from issuer.service import openapi, pages
 from issuer.service.audit import AuditFile
+from issuer.service.documents import Document, document, without_body
 from issuer.service.keyring import Keyring
 from issuer.service.problems import problem_response
+from issuer.service.reload import Live
 from issuer.service.state import State
 
 BODY_DEADLINE_S = 10.0
@@ -37,6 +42,8 @@ UNCHARGED = frozenset(code for code in Code if code.meaning.status in {401, 408,
     Code.INTEGRATION_AMBIGUOUS,
 }
 
+_KEY_SET_CACHE = "public, max-age=300, stale-if-error=3600"
+_SCHEMA_TYPE, _SCHEMA_CACHE = "application/schema+json", "public, max-age=3600"
 _BEARER = re.compile(r"(?i:bearer) +([A-Za-z0-9._~+/-]+=*) *", re.ASCII)
 _log = structlog.get_logger("issuer")
 
@@ -44,18 +51,20 @@ Http = HttpRequest[Any, Any, AppState]
 
 
 class Service(Struct, frozen=True):
-    """What the endpoints reach: the line and the parts of it that health and metadata show."""
+    """What the endpoints reach: the line of the active policies, and the parts of it that health shows."""
 
-    line: Line
+    issuer_url: str
+    live: Live
     sources: Sources
     state: State
     keyring: Keyring
     audit: AuditFile
-    metadata: bytes
 
 
 def routes(service: Service) -> list[Any]:
     """Return the handlers of one service."""
+    jwks = document(service.keyring.jwks, "application/jwk-set+json", cache=_KEY_SET_CACHE)
+    published = {name: document(body, _SCHEMA_TYPE, cache=_SCHEMA_CACHE) for name, body in schemas().items()}
 
     @post("/tokens", operation_class=openapi.TokenOperation, status_code=201, name="tokens")
     async def tokens(request: Http) -> Response[bytes]:
@@ -65,19 +74,29 @@ def routes(service: Service) -> list[Any]:
     async def tokens_batch(request: Http) -> Response[bytes]:
         return await _answer(service, request, "/tokens/batch")
 
+    @post("/tokens/explain", operation_class=openapi.ExplainOperation, status_code=200, name="tokens_explain")
+    async def tokens_explain(request: Http) -> Response[bytes]:
+        return await _answer(service, request, "/tokens/explain")
+
     @get("/.well-known/jwks.json", operation_class=openapi.KeySetOperation)
     async def key_set(request: Http) -> Response[bytes]:
-        return _key_set(service, request)
+        return jwks.answer(_known(request))
 
     @head("/.well-known/jwks.json", include_in_schema=False)
     async def key_set_head(request: Http) -> Response[None]:
-        return _without_body(_key_set(service, request))
+        return without_body(jwks.answer(_known(request)))
 
     @get("/.well-known/eval-token-issuer", operation_class=openapi.JsonOperation)
-    async def metadata() -> Response[bytes]:
-        return Response(
-            service.metadata, media_type="application/json", headers={"Cache-Control": "public, max-age=300"}
-        )
+    async def metadata(request: Http) -> Response[bytes]:
+        return service.live.active.metadata.answer(_known(request))
+
+    @get("/integrations/{integration:str}/requirements", operation_class=openapi.RequirementsOperation)
+    async def requirements(request: Http, integration: str) -> Response[bytes]:
+        return _found(service.live.active.requirements, integration).answer(_known(request))
+
+    @get("/schemas/{name:str}", operation_class=openapi.JsonOperation)
+    async def schema(request: Http, name: str) -> Response[bytes]:
+        return _found(published, name.removesuffix(".json") if name.endswith(".json") else "").answer(_known(request))
 
     @get("/health/live", operation_class=openapi.JsonOperation)
     async def live() -> Response[bytes]:
@@ -88,7 +107,8 @@ def routes(service: Service) -> list[Any]:
         service.keyring.check(int(time.time()))
         service.audit.check()
         await service.state.ready()
-        return Response(b'{"status":"ready"}', media_type="application/json", headers={"Cache-Control": "no-store"})
+        told = {"status": "ready", "policies": _readiness(service.live)}
+        return Response(msgspec.json.encode(told), media_type="application/json", headers={"Cache-Control": "no-store"})
 
     @get("/errors", include_in_schema=False)
     async def error_index() -> Response[str]:
@@ -98,32 +118,54 @@ def routes(service: Service) -> list[Any]:
     async def error_page(code: str) -> Response[str]:
         return pages.of(code)
 
-    return [tokens, tokens_batch, key_set, key_set_head, metadata, live, ready, error_index, error_page]
+    return [
+        tokens, tokens_batch, tokens_explain, key_set, key_set_head, metadata, requirements, schema, live, ready,
+        error_index, error_page,
+    ]  # fmt: skip
 
 
-# -- POST /tokens, POST /tokens/batch ---------------------------------------------------------------------------------
+def _readiness(live: Live) -> dict[str, Any]:
+    """Tell which policies decide. Ready with stale ones, too: otherwise one typo would stop every integration."""
+    return {"digest": live.active.digest, "loaded_at": live.active.loaded_at, "stale": live.stale}
+
+
+# -- POST /tokens, /tokens/batch and /tokens/explain ------------------------------------------------------------------
 
 
 async def _answer(service: Service, request: Http, endpoint: Endpoint) -> Response[bytes]:
     """Run one request down the line, and write its one event to the log stream."""
     began, now, request_id = time.perf_counter(), int(time.time()), str(uuid.uuid4())
     source = source_of(request.client.host if request.client else "")
+    case: Case | None = None
     try:
         body = await _read(request, MAX_BYTES[endpoint])
-        asked = Request(request_id, endpoint, _bearer(request), body, source)
-        issued = await issue(service.line, asked, now, base64.urlsafe_b64encode(urandom(16)).rstrip(b"=").decode())
+        case = Case(Request(request_id, endpoint, _bearer(request), body, source), now)
+        answer, told = await _run(service.live.active.line, case)
     except (Refused, Undecided) as error:
         if error.code in UNCHARGED:
             service.sources.refuse(source, time.time_ns() // 1000)  # whole seconds would let ten more through in each
-        _log.info("decision", request_id=request_id, outcome="no" if isinstance(error, Refused) else "undecided",
-                  code=str(error.code), ms=_ms_since(began))  # fmt: skip
-        return problem_response(error, service.line.issuer_url, request_id)
-    first = issued.tokens[0]
-    _log.info("decision", request_id=request_id, outcome="repeat" if issued.repeat else "issued",
-              integration=first.integration, identity=first.identity, kid=first.kid, policy=first.policy,
-              jti=[token.jti for token in issued.tokens], content=[token.content_digest for token in issued.tokens],
-              ms=_ms_since(began))  # fmt: skip
-    return _rendered(issued, endpoint, request_id)
+        answer = problem_response(error, service.issuer_url, request_id)
+        told = {"outcome": "no" if isinstance(error, Refused) else "undecided", "code": str(error.code)}
+    who: Mapping[str, object] = names_of(case.party) if case and case.party else {}
+    _log.info("decision", request_id=request_id, endpoint=endpoint, **{**who, **told}, ms=_ms_since(began))
+    return answer
+
+
+async def _run(line: Line, case: Case) -> tuple[Response[bytes], dict[str, Any]]:
+    """Return the answer of the line, and what its log event tells of it beside who was judged."""
+    if case.request.endpoint == "/tokens/explain":
+        explained = await explain(line, case)
+        told: dict[str, Any] = {"outcome": "explained", "verdict": explained.verdict}
+        return _json(explained, case.request.id), told if explained.code is UNSET else {**told, "code": explained.code}
+    issued = await issue(line, case, base64.urlsafe_b64encode(urandom(16)).rstrip(b"=").decode())
+    told = {
+        "outcome": "repeat" if issued.repeat else "issued",
+        "kid": issued.tokens[0].kid,
+        "policy": issued.tokens[0].policy,
+        "jti": [token.jti for token in issued.tokens],
+        "content": [token.content_digest for token in issued.tokens],
+    }
+    return _rendered(issued, case.request), told
 
 
 def source_of(address: str) -> str:
@@ -135,17 +177,17 @@ def source_of(address: str) -> str:
     return str(ip.ipv4_mapped or ipaddress.IPv6Network((int(ip), 64), strict=False))
 
 
-def _rendered(issued: Issued, endpoint: Endpoint, request_id: str) -> Response[bytes]:
-    answer: object = {"tokens": issued.tokens} if endpoint == "/tokens/batch" else issued.tokens[0]
-    headers = {"Cache-Control": "no-store", "X-Request-Id": request_id}
+def _rendered(issued: Issued, request: Request) -> Response[bytes]:
+    answer: object = {"tokens": issued.tokens} if request.endpoint == "/tokens/batch" else issued.tokens[0]
+    response = _json(answer, request.id, status=200 if issued.repeat else 201)
     if issued.repeat:
-        headers["Idempotent-Replay"] = "true"
-    return Response(
-        msgspec.json.encode(answer),
-        status_code=200 if issued.repeat else 201,
-        media_type="application/json",
-        headers=headers,
-    )
+        response.headers["Idempotent-Replay"] = "true"
+    return response
+
+
+def _json(answer: object, request_id: str, status: int = 200) -> Response[bytes]:
+    headers = {"Cache-Control": "no-store", "X-Request-Id": request_id}
+    return Response(msgspec.json.encode(answer), status_code=status, media_type="application/json", headers=headers)
 
 
 def _bearer(request: Http) -> str:
@@ -186,22 +228,19 @@ def _ms_since(began: float) -> float:
     return round((time.perf_counter() - began) * 1000, 2)
 
 
-# -- key set ----------------------------------------------------------------------------------------------------------
+# -- public documents -------------------------------------------------------------------------------------------------
 
 
-def _key_set(service: Service, request: Http) -> Response[bytes]:
-    etag = f'"{service.keyring.etag}"'
-    headers = {"Cache-Control": "public, max-age=300, stale-if-error=3600", "ETag": etag}
-    # RFC 9110 13.1.2: a list, compared weakly; "*" matches whatever there is.
-    known = {tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")}
-    if known & {etag, "*"}:
-        return Response(b"", status_code=304, headers=headers, media_type="application/jwk-set+json")
-    return Response(service.keyring.jwks, media_type="application/jwk-set+json", headers=headers)
+def _known(request: Http) -> str:
+    """Return what the client has already, as it says (If-None-Match)."""
+    return ",".join(request.headers.getall("if-none-match", []))
 
 
-def _without_body(response: Response[bytes]) -> Response[None]:
-    headers = {**response.headers, "Content-Length": str(len(response.content))}
-    return Response(None, status_code=response.status_code, media_type=response.media_type, headers=headers)
+def _found(documents: Mapping[str, Document], name: str) -> Document:
+    """Return a document. What is not public is not there: both are answered alike. Raises Refused."""
+    if name not in documents:
+        raise Refused(Code.REQUEST_NOT_FOUND)
+    return documents[name]
 
 
 # -- everything else that can go wrong --------------------------------------------------------------------------------
@@ -236,8 +275,6 @@ def exception_handlers(issuer_url: str) -> dict[Any, Callable[[Http, Any], Respo
 def _allowed(request: Http) -> str:
     """Name the methods that the path takes (RFC 9110 10.2.1)."""
     for route in request.app.routes:
-        if route.path == request.url.path or (
-            route.path.startswith("/errors/") and request.url.path.startswith("/errors/")
-        ):
+        if re.fullmatch(re.sub(r"\{[^}]*\}", "[^/]+", route.path_format), request.url.path):
             return ", ".join(sorted(route.methods))
     return "GET"

@@ -179,10 +179,15 @@ def server(settings: Settings, log: Log | None = None) -> uvicorn.Server:
 
 
 def serve(settings: Settings, log: Log | None = None) -> None:
-    """Serve until SIGTERM or SIGINT; requests in flight are finished first. Raises SetupError and InputError."""
+    """Serve until SIGTERM or SIGINT; requests in flight are finished first. SIGHUP reloads the policies.
+
+    Raises SetupError and InputError.
+    """
     configure_logging()
     for number in STOPS:
         signal.signal(number, _stopped)  # uvicorn takes these over while it runs, then raises them again
+    if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until `reload` takes it: before that, all is loaded anyway
     with store(settings) as redis_url:
         running = server(replace(settings, redis_url=redis_url), log)
         try:

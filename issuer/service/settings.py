@@ -17,7 +17,7 @@ from msgspec import Meta, Struct
 
 from issuer import strict_yaml
 from issuer.errors import Code, InputError, Place, SetupError
-from issuer.issue import LEEWAY_S
+from issuer.identity_token import LEEWAY_S
 from issuer.strict_json import convert, pointer_to
 
 # An empty path would be the folder that the service happens to stand in.

@@ -92,6 +92,7 @@ class Question(Struct, frozen=True):
     refusals_us: int
     refusals_tolerance_us: int
     quarantine_us: int
+    refused: bool
     use: Claim | None
 
 
@@ -218,7 +219,7 @@ class State:
         return admitted
 
     async def count(self, call: Admit) -> None:
-        """Count a refused request, in at most 0.8 s; it never claims a use. Raises as `admit`."""
+        """Count a request that claims no use, in at most 0.8 s. Raises as `admit`."""
         await self._ask(msgspec.structs.replace(call, use=None))
 
     async def _ask(self, call: Admit) -> Admitted | None:
@@ -255,6 +256,7 @@ class State:
                 refusals_us=limits.refusals.interval_us,
                 refusals_tolerance_us=limits.refusals.tolerance_us,
                 quarantine_us=limits.quarantine_s * 1_000_000,
+                refused=call.refused,
                 use=Claim.of(call.use) if call.use else None,
             )
         )

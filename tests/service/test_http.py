@@ -193,7 +193,9 @@ def test_an_invalid_body_without_an_identity_is_401(service: Running) -> None:
 
 def test_health_says_live_and_ready(service: Running) -> None:
     assert service.http.get("/health/live").json() == {"status": "live"}
-    assert service.http.get("/health/ready").json() == {"status": "ready"}
+    ready = service.http.get("/health/ready").json()
+    assert ready["status"] == "ready"
+    assert ready["policies"]["stale"] is False
 
 
 def test_every_answer_about_tokens_forbids_storing(service: Running) -> None:

@@ -63,9 +63,9 @@ def no_key(folder: Path) -> None:
         (open_key, "key.unsafe"),
         (second_active_key, "key.unusable"),
         (no_key, "issuer keys generate"),
-        (edit("inspect-ai.yaml", "integration: inspect-ai", "integration: inspect-ai\nintegraton: x"), "inspect-ai.yaml:4:13: file.schema"),
+        (edit("inspect-ai.yaml", "integration: inspect-ai", "integration: inspect-ai\nintegraton: x"), "inspect-ai.yaml:5:13: file.schema"),
         (edit("inspect-ai.yaml", '"700000001"', "700000001"), "put it in double quotes"),
-        (edit("lm-evaluation-harness.yaml", "mode: active", "mode: activ"), "lm-evaluation-harness.yaml:4:"),
+        (edit("lm-evaluation-harness.yaml", "mode: active", "mode: activ"), "lm-evaluation-harness.yaml:5:"),
     ],
 )  # fmt: skip
 def test_an_unfit_folder_is_refused_with_the_place(

@@ -62,7 +62,9 @@ def use(name: str = "one", request: str = "a", **changes: object) -> Use:
 
 
 def call(claim: Use | None, limits: Limits = UNLIMITED, cost: int = 1, identity: str = "ci") -> Admit:
-    return Admit(integration="inspect-ai", identity=identity, cost=cost, limits=limits, use=claim)
+    return Admit(
+        integration="inspect-ai", identity=identity, cost=cost, limits=limits, use=claim, refused=claim is None
+    )
 
 
 async def outcome(state: State, asked: Admit) -> Admitted | IssuerError | None:

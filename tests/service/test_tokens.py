@@ -215,7 +215,7 @@ def test_an_issuer_whose_keys_have_other_uses_names_its_policy_by_digest(service
 
 
 def test_a_name_that_differs_beside_its_id_only_warns(service: Running) -> None:
-    answer = service.post(service.token(repository="example-org/renamed"))
+    answer = service.post(service.token(repository_owner="renamed"))
     assert answer.status_code == 201
     assert "repository" in answer.json()["warnings"][0]
 
@@ -225,9 +225,9 @@ def test_every_decision_is_audited_and_says_what_was_read(service: Running) -> N
     event = service.audit()[-1]
     assert event["verdict"] == "issued"
     assert event["jti"] == [issued["jti"]]
-    assert event["results"][0]["metric_ids"] == ["accuracy"]
+    assert event["results"][0]["metrics"] == [{"metric_id": "accuracy"}]
     assert event["policy"] == issued["policy"]
-    assert event["caller"]["repository_id"] == "700000001"
+    assert event["caller"]["claims"]["repository_id"] == "700000001"
     service.post(service.token(), body(benchmark_repo="x/y"))
     assert (service.audit()[-1]["verdict"], service.audit()[-1]["code"]) == ("refused", "policy.benchmark")
     service.post(service.token(repository_id="1"), numbered(78))

@@ -72,6 +72,7 @@ class KeySets:
         if kept is None or (kept.provider is not provider and kept.provider.keys != provider.keys):
             kept = self._keep(provider)
             self._kept[provider.issuer] = kept
+        kept.provider = provider  # loaded anew, and the same keys: a set that is kept survives
         return kept
 
     def _keep(self, provider: Provider) -> Kept:

@@ -1,0 +1,123 @@
+"""One request on its way down the line: what came in, what has been found out of it so far, and how the audit tells it.
+
+Pure. The events are described in deploy/README.md: enough to judge a decision again, and never a token or a command.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypedDict
+
+from msgspec import UNSET, Struct
+
+from issuer.body import Body, Endpoint
+from issuer.errors import Refused
+from issuer.policy.decide import values_read
+from issuer.policy.disclose import Denied
+from issuer.policy.identity import claims_read
+from issuer.policy.model import Caller, Party, Policy
+from issuer.results.claims import Metric
+from issuer.results.entry import Submission
+from issuer.strict_json import JSON
+
+
+class Request(Struct, frozen=True):
+    """A request as the edge read it. `bearer` is the credential, not yet parsed; `source` the address it came from."""
+
+    id: str
+    endpoint: Endpoint
+    bearer: str
+    body: bytes
+    source: str
+
+
+class Case:
+    """A request, the time at which it is judged (Unix seconds), and what the line has found out of it so far."""
+
+    def __init__(self, request: Request, judged_at: int) -> None:
+        self.request = request
+        self.judged_at = judged_at
+        self.caller: Caller | None = None
+        self.party: Party | None = None
+        self.body: Body | None = None
+
+
+# -- audit events -----------------------------------------------------------------------------------------------------
+
+
+def refused_event(case: Case, caller: Caller, refusal: Refused) -> dict[str, Any]:
+    """Tell a refusal: what was read, the code, and where a policy refused the codes of all checks that failed."""
+    event = {**decision_event(case, caller), "verdict": "refused", "code": str(refusal.code)}
+    if isinstance(refusal, Denied):
+        event["failed"] = list(dict.fromkeys(check.code for check in refusal.checks if not check.passed))
+    return event
+
+
+def decision_event(case: Case, caller: Caller) -> dict[str, Any]:
+    """Tell what was read on the way to a decision: enough to judge it again, and never a token or a command."""
+    event: dict[str, Any] = {
+        "event": "decision",
+        "time": case.judged_at,
+        "request_id": case.request.id,
+        "endpoint": case.request.endpoint,
+        "caller": _caller_read(caller, case.party),
+    }
+    if case.party is not None:
+        event |= names_of(case.party)
+    if case.party is not None and case.body is not None:
+        named = {"integration": case.body.integration, "audience": case.body.audience}
+        event["named"] = {name: value for name, value in named.items() if value}
+        event["results"] = [_result_read(case.party.policy, submission) for submission in case.body.submissions]
+    return event
+
+
+class Names(TypedDict):
+    """Who was judged, and by what: the digest of a policy."""
+
+    integration: str
+    identity: str
+    policy: str
+
+
+def names_of(party: Party) -> Names:
+    """Name who is judged, for every event and answer of a caller that is known."""
+    return {"integration": party.policy.integration, "identity": party.identity.id, "policy": party.digest}
+
+
+def _caller_read(caller: Caller, party: Party | None) -> dict[str, JSON]:
+    """Return the claims that were read, and the names of those that were not there.
+
+    One that is structured or long stands in neither: whoever judges again cannot tell. What a claim was derived from
+    counts as read.
+    """
+    rules, read = caller.provider.rules, claims_read(caller, party)
+    sources = [rules.derived[name].path[0] for name in read if name in rules.derived]
+    names = list(dict.fromkeys([*read, *sources, *rules.provenance]))
+    absent: list[JSON] = [name for name in read if name not in caller.claims]
+    own = {"provider": caller.provider.id, "issuer": caller.provider.issuer}
+    return {**own, "claims": caller.shown(names), "absent": absent}
+
+
+def _result_read(policy: Policy, submission: Submission) -> dict[str, JSON]:
+    """Return what the decision read of a result: a metric's value only where a rule reads it, never the command."""
+    claims = submission.claims
+    read: dict[str, JSON] = {
+        "model_repo": claims.model_repo,
+        "model_revision": claims.model_revision,
+        "benchmark_repo": claims.benchmark_repo,
+        "benchmark_revision": claims.benchmark_revision,
+        "task_id": claims.task_id,
+        "metrics": [_metric_read(policy, metric) for metric in claims.metrics],
+        "framework": {"name": claims.framework.name, "version": claims.framework.version},
+    }
+    if policy.grants.command == "required":
+        read["has_command"] = claims.framework.command is not UNSET
+    return read
+
+
+def _metric_read(policy: Policy, metric: Metric) -> dict[str, JSON]:
+    read: dict[str, JSON] = {"metric_id": metric.metric_id}
+    if metric.slice is not UNSET:
+        read["slice"] = metric.slice
+    if values_read(policy, metric.metric_id):
+        read["value"] = metric.value
+    return read

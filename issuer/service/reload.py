@@ -1,0 +1,198 @@
+"""The policies that a process answers by, and their change: the whole folder at once, or not at all.
+
+Each process watches the folder for itself. A request keeps what it began with: it takes `Live.active` once. A folder
+that does not load changes nothing: the last good one goes on deciding, and audit, log and readiness say so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import stat
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import structlog
+from msgspec import Struct
+
+from issuer.errors import Code, InputError, IssuerError, Undecided
+from issuer.issue import Audit, Line
+from issuer.policy.match import PolicySet
+from issuer.service.documents import Document
+
+# How often the folder is looked at. A change is loaded when two looks in a row see the same: not while it is written.
+LOOK_S = 1.0
+# policies/benchmarks/<owner>/<name>/eval.yaml
+MAX_DEPTH = 4
+
+# For each file and folder: path, inode, size, mtime and ctime in nanoseconds.
+Look = frozenset[tuple[str, int, int, int, int]]
+
+_log = structlog.get_logger("issuer")
+
+
+class Active(Struct, frozen=True):
+    """What is answered by, made of one folder of policies. `loaded_at` is Unix seconds."""
+
+    line: Line
+    loaded_at: int
+    metadata: Document
+    requirements: Mapping[str, Document]
+
+    @property
+    def digest(self) -> str:
+        """What everything that the folder says has as its digest."""
+        return self.line.policies.digest
+
+
+class Live:
+    """The active policies of one process. `active` is replaced as a whole; `stale`: the folder was refused since.
+
+    `load` reads the folder and raises what refuses it; it runs in a thread. Making one loads: it raises, too.
+    """
+
+    def __init__(self, folder: Path, load: Callable[[], Active], audit: Audit) -> None:
+        self._folder = folder
+        self._load = load
+        self._audit = audit
+        self._asked = asyncio.Event()
+        self._seen = look(folder)
+        self.active = load()
+        self.stale = False
+        self._announced = False
+
+    async def announce(self) -> None:
+        """Audit what the process starts with. Where that cannot be, no token leaves, and `watch` tries again."""
+        with suppress(Undecided):
+            await self._audit.record(loaded_event(None, self.active))
+            self._announced = True
+
+    async def watch(self) -> None:
+        """Follow the folder, and SIGHUP, for ever."""
+        self._take_hangups()
+        before = self._seen
+        while True:
+            asked = await self._woken()
+            if not self._announced:
+                await self.announce()
+            seen = await asyncio.to_thread(look, self._folder)
+            if asked or (seen == before and seen != self._seen):
+                await self._reload(seen)
+            before = seen
+
+    def _take_hangups(self) -> None:
+        """Have SIGHUP reload, unless it has a meaning here already: in `issuer dev` it is the end."""
+        main = threading.current_thread() is threading.main_thread()
+        if main and not callable(signal.getsignal(signal.SIGHUP)):
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._asked.set)
+
+    async def _woken(self) -> bool:
+        """Wait for the next look; True where someone asked for it."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_S):
+                await self._asked.wait()
+        asked = self._asked.is_set()
+        self._asked.clear()
+        return asked
+
+    async def _reload(self, seen: Look) -> None:
+        """Load the folder as it was `seen`. What cannot be audited is not done, and tried again."""
+        began = time.perf_counter()
+        loaded = await asyncio.to_thread(self._attempt)
+        if await asyncio.to_thread(look, self._folder) != seen:
+            return  # it changed while it was read: nobody has written what was loaded
+        with suppress(Undecided):
+            if isinstance(loaded, Exception):
+                await self._refuse(loaded)
+            else:
+                await self._activate(loaded, round((time.perf_counter() - began) * 1000))
+            self._seen = seen
+
+    def _attempt(self) -> Active | Exception:
+        """Load, and return an error as a value: a thread's StopIteration would never reach who waits for it."""
+        try:
+            return self._load()
+        except Exception as error:  # noqa: BLE001 (whatever it is, the last good policies go on)
+            return error
+
+    async def _activate(self, loaded: Active, ms: int) -> None:
+        event = loaded_event(self.active, loaded)
+        self.stale = True  # until it has been audited
+        await self._audit.record(event)
+        self.active, self.stale = loaded, False
+        _log.info("policies loaded", policies=loaded.digest, changed=sorted(event["changed"]), ms=ms)
+
+    async def _refuse(self, error: Exception) -> None:
+        event = refused_event(self.active, error)
+        self.stale = True
+        told = {name: event[name] for name in ("policies", "code", "file", "line", "column")}
+        # Without its text, which may show a policy. What has no code is our own mistake: its frames, without variables.
+        _log.error("policies refused", **told, exc_info=None if isinstance(error, IssuerError | OSError) else error)
+        await self._audit.record(event)
+
+
+def look(folder: Path) -> Look:
+    """Look at a folder of policies: equal looks mean that nothing was written in between. Follows links, as a mounted
+    ConfigMap has them; what cannot be looked at is seen as such."""
+    return frozenset(_entries(str(folder), MAX_DEPTH))
+
+
+def _entries(folder: str, depth: int) -> Iterator[tuple[str, int, int, int, int]]:
+    try:
+        paths = [entry.path for entry in os.scandir(folder)]
+    except OSError as error:
+        yield folder, 0, error.errno or 0, 0, 0
+        return
+    for path in paths:
+        try:
+            found = os.stat(path)
+        except OSError as error:
+            yield path, 0, error.errno or 0, 0, 0
+            continue
+        yield path, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+        if depth > 1 and stat.S_ISDIR(found.st_mode):
+            yield from _entries(path, depth - 1)
+
+
+# -- audit events (deploy/README.md) ----------------------------------------------------------------------------------
+
+
+def loaded_event(before: Active | None, after: Active) -> dict[str, Any]:
+    """Tell what is decided by from now on: the digest of all of it, and those of integrations that changed."""
+    old, new = digests(before.line.policies) if before else {}, digests(after.line.policies)
+    return {
+        "event": "policies_loaded",
+        "time": after.loaded_at,
+        "policies": after.digest,
+        "changed": {name: found for name, found in new.items() if found != old.get(name)},
+        "removed": sorted(old.keys() - new.keys()),
+    }
+
+
+def digests(policies: PolicySet) -> dict[str, list[str]]:
+    """Return each integration's policy digests: one for each provider that it has identities of."""
+    found: dict[str, set[str]] = {}
+    for parties in policies.parties.values():
+        for party in parties:
+            found.setdefault(party.policy.integration, set()).add(party.digest)
+    return {name: sorted(found[name]) for name in sorted(found)}
+
+
+def refused_event(active: Active, error: Exception) -> dict[str, Any]:
+    """Tell that the folder was refused: where and by which code, and never what stands there."""
+    place = error.place if isinstance(error, InputError) else None
+    unnamed = Code.FILE_UNREADABLE if isinstance(error, OSError) else Code.INTERNAL
+    return {
+        "event": "policies_refused",
+        "time": int(time.time()),
+        "policies": active.digest,
+        "code": str(error.code if isinstance(error, IssuerError) else unnamed),
+        "file": os.fsencode(place.file).decode("utf-8", "replace") if place else "",
+        "line": place.line if place else 0,
+        "column": place.column if place else 0,
+    }

@@ -1,0 +1,73 @@
+"""What a CI author must send, for integrations whose policy says `public: true`. Nothing of any other policy.
+
+Pinned claims are named without their values: whoever owns them knows them, and a list of registered repositories is a
+list of places to attack. Expected values stand here where the policy's `disclose` names them (contract section 5).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+
+from issuer.policy.check import said
+from issuer.policy.match import PolicySet
+from issuer.policy.model import Identity, Matcher, Policy, Provider, Requirement
+from issuer.service.documents import Document, document
+from issuer.service.openapi import EXAMPLE
+
+
+def requirements(url: str, policies: PolicySet) -> dict[str, Document]:
+    """Return the documents of all public integrations, by integration id. `url` is the issuer's."""
+    providers = {provider.id: provider for provider in policies.providers.values()}
+    return {
+        name: document(msgspec.json.encode(_required(url, policy, providers)))
+        for name, policy in policies.policies.items()
+        if policy.public
+    }
+
+
+def _required(url: str, policy: Policy, providers: dict[str, Provider]) -> dict[str, Any]:
+    shown = policy.disclose
+    required: dict[str, Any] = {
+        "integration": policy.integration,
+        "identities": [
+            _identity(identity, providers[identity.provider], told="identity" in shown)
+            for identity in policy.identities
+        ],
+        "command": policy.grants.command,
+        "token": {"audiences": policy.token.audiences, "ttl_s": policy.token.ttl_s},
+        "request": _example(url),
+    }
+    if "frameworks" in shown:
+        required["frameworks"] = policy.grants.frameworks
+    return required
+
+
+def _identity(identity: Identity, provider: Provider, *, told: bool) -> dict[str, Any]:
+    """Say which token one identity presents, and what must be in it; what it must say, only where that is `told`."""
+    rules = {**provider.rules.demands, **identity.require}
+    required: dict[str, Any] = {
+        "provider": provider.id,
+        "issuer": provider.issuer,
+        "audience": provider.audience,
+        "max_age_s": provider.max_age_s,
+        "uses": provider.uses,
+        "pins": list(identity.pins),
+        "require": {name: _said(rule) for name, rule in rules.items()} if told else list(rules),
+    }
+    if told and provider.rules.event_claim not in {None, *identity.require}:
+        required["events"] = provider.events
+    if told and identity.expires is not UNSET:
+        required["expires"] = identity.expires
+    return required
+
+
+def _said(rule: Requirement | None) -> str:
+    return said(Matcher(absent=True) if rule is None else rule)
+
+
+def _example(url: str) -> dict[str, Any]:
+    headers = {"Authorization": "Bearer <identity token>", "Content-Type": "application/json"}
+    return {"method": "POST", "url": f"{url}/tokens", "headers": headers, "body": EXAMPLE}

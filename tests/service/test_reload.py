@@ -1,0 +1,470 @@
+"""The policies of a running service change as a whole or not at all, and nobody who asks meanwhile gets an error."""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+
+from issuer.dev.provider import KEY_SET_PATH, LocalProvider
+from issuer.dev.sandbox import free_port, settings_for
+from issuer.issue import Line, NoLog
+from issuer.policy.load import load_policies
+from issuer.service.audit import AuditFile
+from issuer.service.documents import document
+from issuer.service.embedded import EmbeddedValkey
+from issuer.service.reload import Active, Live, look
+from tests.running import Running, numbered, rewrite, running, start, write_folder
+
+# At most: two looks a second apart and the load, on a machine that has other things to do.
+SOON_S = 20.0
+GOOD, OTHER = "ttl_s: 3600", "ttl_s: 1800"
+
+
+@pytest.fixture
+def live(tmp_path: Path, provider: LocalProvider) -> Iterator[Running]:
+    with running(tmp_path, provider) as service:
+        yield service
+
+
+def policy_of(live: Running) -> Path:
+    return live.folder / "policies" / "inspect-ai.yaml"
+
+
+def change(live: Running, old: str, new: str) -> None:
+    """Change the policy, and leave it to the service to see it."""
+    rewrite(live.folder, f"^( *){re.escape(old)}$", new if old.startswith("mode") else f"  {new}")
+
+
+def apply(live: Running, old: str, new: str) -> None:
+    """Change the policy and have it loaded: not every test needs to wait for two looks."""
+    before = ready(live)["digest"]
+    change(live, old, new)
+    live.process.send_signal(signal.SIGHUP)
+    until(lambda: ready(live)["digest"] != before)
+
+
+def ready(live: Running) -> dict[str, Any]:
+    answer = live.http.get("/health/ready")
+    assert answer.status_code == 200
+    found: dict[str, Any] = answer.json()["policies"]
+    return found
+
+
+def until(condition: Callable[[], bool]) -> float:
+    """Wait for a condition; return how many seconds it took."""
+    began = time.monotonic()
+    while not condition():
+        assert time.monotonic() - began < SOON_S, "it did not come"
+        time.sleep(0.05)
+    return time.monotonic() - began
+
+
+def events(live: Running, name: str) -> list[dict[str, Any]]:
+    return [event for event in live.audit() if event["event"] == name]
+
+
+# -- change ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_changed_file_decides_from_now_on_and_is_audited(live: Running) -> None:
+    before, first = ready(live), live.post(live.token()).json()
+    change(live, GOOD, OTHER)
+    until(lambda: ready(live)["digest"] != before["digest"])
+    second = live.post(live.token()).json()
+    assert second["expires_at"] - second["issued_at"] == 1800
+    assert second["policy"] != first["policy"]
+    assert ready(live)["stale"] is False
+    started, loaded = events(live, "policies_loaded")
+    assert started["policies"] == before["digest"]
+    assert started["changed"].keys() == {"inspect-ai", "lm-evaluation-harness"}
+    assert loaded["policies"] == ready(live)["digest"]
+    assert loaded["changed"] == {"inspect-ai": [second["policy"]]}
+    assert loaded["removed"] == []
+
+
+def test_every_process_follows_the_folder_by_itself(tmp_path: Path, provider: LocalProvider) -> None:
+    with (
+        EmbeddedValkey() as store,
+        running(tmp_path, provider, redis_url=store) as one,
+        running(tmp_path, provider, redis_url=store, url=one.url) as other,
+    ):
+        before = ready(one)["digest"]
+        assert ready(other)["digest"] == before
+        change(one, GOOD, OTHER)
+        until(lambda: before not in {ready(one)["digest"], ready(other)["digest"]})
+        assert ready(one)["digest"] == ready(other)["digest"]
+        assert one.post(one.token()).json()["policy"] == other.post(one.token()).json()["policy"]
+
+
+def test_every_policy_that_signed_stays_retrievable_by_its_digest(live: Running) -> None:
+    digests = []
+    for old, new in ((GOOD, OTHER), (OTHER, "ttl_s: 900"), ("ttl_s: 900", GOOD)):
+        digests.append(live.post(live.token()).json()["policy"])
+        apply(live, old, new)
+    for digest, ttl_s in zip(digests, (3600, 1800, 900), strict=True):
+        kept = live.folder / "data" / "policies" / f"{digest.removeprefix('sha256:')}.json"
+        assert msgspec.json.decode(kept.read_bytes())["policy"]["token"]["ttl_s"] == ttl_s
+
+
+def test_an_integration_can_come_and_go(live: Running) -> None:
+    text = policy_of(live).read_text("utf-8").replace("integration: inspect-ai", "integration: newcomer")
+    newcomer = policy_of(live).with_name("newcomer.yaml")
+    newcomer.write_text(text.replace('repository_id: "700000001"', 'repository_id: "5"'), "utf-8")
+    identity = live.token(repository_id="5")
+    live.process.send_signal(signal.SIGHUP)
+    until(lambda: live.post(identity).status_code in {200, 201})
+    newcomer.unlink()
+    live.process.send_signal(signal.SIGHUP)
+    until(lambda: live.post(identity).json().get("code") == "integration.unknown")
+    assert events(live, "policies_loaded")[-1]["removed"] == ["newcomer"]
+
+
+def test_a_suspended_integration_is_refused_even_its_repeats(live: Running) -> None:
+    identity = live.token()
+    assert live.post(identity).status_code == 201
+    apply(live, "mode: active", "mode: suspended")
+    repeated = live.post(identity)
+    assert (repeated.status_code, repeated.json()["code"]) == (403, "integration.suspended")
+    apply(live, "mode: suspended", "mode: active")
+    assert live.post(identity).status_code == 200
+
+
+def test_a_repeat_after_a_reload_keeps_its_template_and_the_audit_names_both_policies(live: Running) -> None:
+    identity = live.token()
+    first = live.post(identity)
+    apply(live, GOOD, OTHER)
+    again = live.post(identity)
+    assert again.content == first.content
+    event = live.audit()[-1]
+    assert event["verdict"] == "repeated"
+    assert event["template_policy"] == first.json()["policy"] != event["policy"]
+
+
+# -- what does not load ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("mode: active", "mode: actve"), ("mode: active", "mode: active\nmode: active"), (GOOD, "ttl_s: [secret-thing")],
+)  # fmt: skip
+def test_a_folder_that_does_not_load_changes_nothing_and_says_so(live: Running, old: str, new: str) -> None:
+    before, good = ready(live), live.post(live.token()).json()["policy"]
+    good_text = policy_of(live).read_text("utf-8")
+    change(live, old, new)
+    live.process.send_signal(signal.SIGHUP)
+    until(lambda: ready(live)["stale"])
+    assert ready(live) == {**before, "stale": True}
+    assert live.post(live.token()).json()["policy"] == good
+    (event,) = events(live, "policies_refused")
+    assert event["policies"] == before["digest"]
+    assert event["code"].startswith("file.")
+    assert event["file"] == str(policy_of(live))
+    assert event["line"] > 0
+    assert "secret-thing" not in live.log_text() + live.settings.audit_file.read_text("utf-8")
+    assert "policies refused" in live.log_text()
+    write_again(live, good_text)
+    live.process.send_signal(signal.SIGHUP)
+    until(lambda: not ready(live)["stale"])
+    assert ready(live)["digest"] == before["digest"]
+
+
+def write_again(live: Running, text: str) -> None:
+    draft = policy_of(live).with_suffix(".draft")
+    draft.write_text(text, "utf-8")
+    draft.rename(policy_of(live))
+
+
+def test_a_refused_folder_is_told_once_and_seen_to_be_good_again(live: Running) -> None:
+    change(live, "mode: active", "mode: actve")
+    until(lambda: ready(live)["stale"])
+    time.sleep(2.5)
+    assert len(events(live, "policies_refused")) == 1, "once, not at every look"
+    change(live, "mode: actve", "mode: active")
+    until(lambda: not ready(live)["stale"])
+
+
+FAILING = (
+    '\ntests:\n  - {name: "it is granted", expect: granted, provider: github-actions, identity: {repository_id: "1"}}\n'
+)
+
+
+def test_a_policy_whose_own_tests_fail_never_becomes_active(live: Running) -> None:
+    before = ready(live)
+    text = policy_of(live).read_text("utf-8").partition("\ntests:")[0]
+    policy_of(live).write_text(text + FAILING, "utf-8")
+    live.process.send_signal(signal.SIGHUP)
+    until(lambda: ready(live)["stale"])
+    assert ready(live)["digest"] == before["digest"]
+    assert events(live, "policies_refused")[0]["code"] == "policy.test_failed"
+    assert live.post(live.token()).status_code == 201
+
+
+def test_a_folder_that_vanishes_changes_nothing(live: Running) -> None:
+    folder = live.folder / "policies"
+    folder.rename(folder.with_name("away"))
+    until(lambda: ready(live)["stale"])
+    assert live.post(live.token()).status_code == 201
+    folder.with_name("away").rename(folder)
+    until(lambda: not ready(live)["stale"])
+
+
+def test_a_folder_that_is_being_written_is_left_alone(live: Running) -> None:
+    """Half of a deployment is no policy: as long as every look finds something new, nothing is loaded."""
+    before = ready(live)["digest"]
+    change(live, "mode: active", "mode: actve")
+    deadline = time.monotonic() + 4
+    while time.monotonic() < deadline:
+        (live.folder / "policies" / "README.txt").write_text(str(time.monotonic()), "utf-8")
+        time.sleep(0.1)
+    change(live, "mode: actve", "mode: active")
+    assert events(live, "policies_refused") == []
+    assert ready(live) == {**ready(live), "digest": before, "stale": False}
+
+
+# -- SIGHUP ---------------------------------------------------------------------------------------------------------------
+
+
+def test_sighup_loads_at_once_and_disturbs_nothing(live: Running) -> None:
+    def loads() -> int:
+        return len(events(live, "policies_loaded"))
+
+    for _ in range(3):  # nothing has changed: without a signal nothing would ever be loaded
+        before = loads()
+        live.process.send_signal(signal.SIGHUP)
+        until(lambda before=before: loads() > before)  # type: ignore[misc]
+    assert events(live, "policies_loaded")[-1]["changed"] == {}
+    assert live.post(live.token()).status_code == 201
+
+
+def test_sighup_during_the_start_does_not_kill(tmp_path: Path, provider: LocalProvider) -> None:
+    write_folder(tmp_path, provider)
+    process = start(settings_for(tmp_path, free_port()), tmp_path, TMPDIR=str(tmp_path))
+    try:
+        until(lambda: bool(list(tmp_path.glob("issuer-valkey-*"))))  # its store is on the way, the server is not
+        process.send_signal(signal.SIGHUP)
+        time.sleep(1)
+        assert process.poll() is None
+    finally:
+        process.terminate()
+        assert process.wait(30) == 0
+
+
+# -- under load -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_folder_that_flips_under_load_turns_no_answer_into_an_error(live: Running) -> None:
+    """Two good versions and a bad one in turn, under four clients: every token is one of the two policies'."""
+    good = policy_of(live).read_text("utf-8")
+    versions = [good.replace(GOOD, OTHER), good.replace("mode: active", "mode: actve"), good]
+    seen: list[tuple[int, str]] = []
+    stop = threading.Event()
+
+    def client(number: int) -> None:
+        sent = number * 1_000_000
+        while not stop.is_set():
+            sent += 1
+            answer = live.post(live.token(), numbered(sent))
+            seen.append((answer.status_code, answer.json().get("policy", answer.text)))
+
+    clients = [threading.Thread(target=client, args=(number,)) for number in range(4)]
+    for thread in clients:
+        thread.start()
+    for turn in range(2):
+        for version in versions:
+            write_again(live, version)
+            if turn == 1:
+                live.process.send_signal(signal.SIGHUP)
+            time.sleep(2.4 if turn == 0 else 0.3)
+    stop.set()
+    for thread in clients:
+        thread.join()
+    assert len(seen) > 200
+    assert {status for status, _ in seen} == {201}
+    assert len({policy for _, policy in seen}) == 2
+    until(lambda: not ready(live)["stale"])
+    assert live.post(live.token()).json()["expires_at"] > 0
+    assert len(events(live, "policies_refused")) >= 1
+    assert len(events(live, "policies_loaded")) >= 3
+    assert "unforeseen" not in live.log_text()
+
+
+def test_the_provider_s_keys_that_are_kept_survive(live: Running) -> None:
+    assert live.post(live.token()).status_code == 201
+    fetched = live.provider.requests[KEY_SET_PATH]
+    apply(live, GOOD, OTHER)
+    assert live.post(live.token()).status_code == 201
+    assert live.provider.requests[KEY_SET_PATH] == fetched
+
+
+def test_a_provider_that_was_taken_out_is_unknown(live: Running) -> None:
+    identity = live.token()
+    assert live.post(identity).status_code == 201
+    policy_of(live).unlink()
+    providers = live.folder / "policies" / "providers.yaml"
+    providers.write_text('version: 1\nproviders:\n  gitlab-ci: {profile: "gitlab-ci"}\n', "utf-8")
+    live.process.send_signal(signal.SIGHUP)
+    until(lambda: live.post(identity).json().get("code") == "identity.issuer_unknown")
+    published = live.http.get("/.well-known/eval-token-issuer").json()["identity_providers"]
+    assert [provider["id"] for provider in published] == ["gitlab-ci"], "what is published changes with it"
+
+
+MANY = 1000
+
+
+def test_loading_a_thousand_files_holds_no_request_up(tmp_path: Path, provider: LocalProvider) -> None:
+    write_folder(tmp_path, provider)
+    text = (tmp_path / "policies" / "inspect-ai.yaml").read_text("utf-8").partition("\ntests:")[0]
+    for number in range(MANY):
+        one = text.replace("integration: inspect-ai", f"integration: many-{number}")
+        one = one.replace('"700000001"', f'"{number}"')
+        (tmp_path / "policies" / f"many-{number}.yaml").write_text(one, "utf-8")
+    with running(tmp_path, provider) as live:
+        slowest, before = 0.0, ready(live)["loaded_at"]
+        live.process.send_signal(signal.SIGHUP)
+        while ready(live)["loaded_at"] == before:
+            began = time.monotonic()
+            assert live.http.get("/health/live").status_code == 200
+            assert live.post(live.token()).status_code == 201
+            slowest = max(slowest, time.monotonic() - began)
+        assert slowest < 1.0
+
+
+async def test_what_changed_while_it_was_read_is_not_taken(tmp_path: Path, provider: LocalProvider) -> None:
+    """A folder that is written while it is loaded was never anybody's: neither a verdict nor policies come of it."""
+    write_folder(tmp_path, provider)
+    audit, folder = AuditFile(tmp_path / "audit.jsonl"), tmp_path / "policies"
+    loads: list[int] = []
+
+    def load() -> Active:
+        loads.append(1)
+        try:
+            policies = load_policies(folder, "https://issuer.example", development=True)
+        finally:
+            if len(loads) == 2:
+                (folder / "more.yaml").write_text("nothing good")
+            if len(loads) == 3:
+                (folder / "more.yaml").unlink()
+        line = Line("https://issuer.example", policies, None, None, NoLog(), None, audit)  # type: ignore[arg-type]
+        return Active(line, len(loads), document(b""), {})
+
+    live = Live(folder, load, audit)
+    await live._reload(look(folder))  # read well, and changed meanwhile
+    assert (len(loads), live.active.loaded_at) == (2, 1)
+    await live._reload(look(folder))  # refused, and set right meanwhile
+    assert (len(loads), live.active.loaded_at, live.stale) == (3, 1, False)
+    await live._reload(look(folder))
+    assert (live.active.loaded_at, live.stale) == (4, False)
+    audit.close()
+
+
+def test_in_dev_a_hangup_is_the_end_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    with (tmp_path / "out").open("w+") as out:
+        child = subprocess.Popen([sys.executable, "-m", "issuer", "dev"], stdout=out, stderr=subprocess.DEVNULL)
+        until(lambda: "folder   " in (tmp_path / "out").read_text())
+        printed = (tmp_path / "out").read_text()
+        url = printed.split()[1]
+        until(lambda: answers(url))
+        child.send_signal(signal.SIGHUP)
+        assert child.wait(30) != 0
+        assert not Path(printed.partition("folder   ")[2].split()[0]).exists()
+
+
+def answers(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/health/ready").status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+# -- looks ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_look_sees_every_change_and_nothing_else(tmp_path: Path) -> None:
+    folder = tmp_path / "policies"
+    (folder / "benchmarks" / "openai" / "gsm8k").mkdir(parents=True)
+    file, deep = folder / "a.yaml", folder / "benchmarks" / "openai" / "gsm8k" / "eval.yaml"
+    file.write_text("one")
+    deep.write_text("one")
+    looks = [look(folder)]
+    assert look(folder) == looks[0]
+
+    def after(change: Callable[[], object]) -> None:
+        time.sleep(0.02)
+        change()
+        assert look(folder) not in looks
+        looks.append(look(folder))
+
+    after(lambda: file.write_text("two"))
+    after(lambda: deep.write_text("two"))
+    after(lambda: file.rename(folder / "b.yaml"))
+    after(lambda: (folder / "c.yaml").symlink_to(folder / "nowhere"))
+    after(lambda: (folder / "b.yaml").chmod(0o600))
+    after(lambda: shutil.rmtree(folder / "benchmarks"))
+    after(lambda: shutil.rmtree(folder))
+
+
+def test_a_look_follows_links_as_a_mounted_config_map_has_them(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.yaml").write_text(name)
+    folder = tmp_path / "policies"
+    folder.mkdir()
+    (folder / "..data").symlink_to(tmp_path / "one")
+    (folder / "a.yaml").symlink_to(Path("..data") / "a.yaml")
+    before = look(folder)
+    (folder / "..new").symlink_to(tmp_path / "two")
+    (folder / "..new").rename(folder / "..data")
+    assert look(folder) != before
+
+
+def test_a_link_to_itself_ends(tmp_path: Path) -> None:
+    (tmp_path / "again").symlink_to(tmp_path)
+    assert look(tmp_path)
+
+
+def test_the_digest_is_the_one_that_the_loader_gives(live: Running) -> None:
+    loaded = load_policies(live.folder / "policies", live.url, development=True)
+    assert ready(live)["digest"] == loaded.digest
+
+
+def test_a_file_whose_name_is_no_text_does_not_end_the_watch(live: Running) -> None:
+    odd = os.fsencode(live.folder / "policies") + b"/\xff.yaml"
+    with open(odd, "w") as file:
+        file.write("version: 1\n")
+    live.process.send_signal(signal.SIGHUP)
+    until(lambda: ready(live)["stale"])
+    until(lambda: len(events(live, "policies_refused")) == 1)
+    os.unlink(odd)
+    apply(live, GOOD, OTHER)
+    assert "unforeseen" not in live.log_text()
+
+
+def test_what_cannot_be_audited_is_not_loaded_and_is_once_it_can(live: Running) -> None:
+    """No audit, no token, and no other policy either; afterwards nobody has to ask for it again."""
+    before = ready(live)["digest"]
+    for _ in range(10):  # the limit below is for the log stream, too, which is shorter by then
+        live.post(live.token())
+    size = live.settings.audit_file.stat().st_size
+    resource.prlimit(live.process.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+    change(live, "mode: active", "mode: suspended")
+    time.sleep(3)
+    assert live.http.get("/health/ready").json()["code"] == "dependency.audit"
+    assert live.post(live.token()).status_code == 503
+    resource.prlimit(live.process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    until(lambda: live.http.get("/health/ready").status_code == 200 and ready(live)["digest"] != before)
+    assert live.post(live.token()).json()["code"] == "integration.suspended"
+    assert events(live, "policies_loaded")[-1]["changed"].keys() == {"inspect-ai"}, "the change is on record"
