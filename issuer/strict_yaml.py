@@ -1,7 +1,7 @@
-"""A strict YAML reader on the parser's events (contract section 3, reading YAML).
+"""A strict YAML reader on the node graph (contract section 3, reading YAML).
 
 YAML readers disagree about plain scalars (`1e3`, `017`, `12:30`, `on`, `1_000`, a bare date), so nothing is resolved by
-a YAML library: libyaml gives events, and a plain scalar is a number, `true`, `false`, `null` or text only where PyYAML,
+a YAML library: libyaml gives nodes, and a plain scalar is a number, `true`, `false`, `null` or text only where PyYAML,
 ruamel.yaml, js-yaml and yaml all read it so. Everything else is refused with its line and column, and what to write.
 """
 
@@ -10,13 +10,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from decimal import Decimal
-from typing import Any, Literal, TypeVar
+from itertools import takewhile
+from typing import Any, TypeVar
 
 import yaml
 from msgspec import Struct
+from yaml._yaml import CParser
 
 from issuer.errors import Code, Finding, InputError, Place
-from issuer.strict_json import JSON, convert, exact_number, faults, pointer_to
+from issuer.strict_json import JSON, MAX_EXACT_INTEGER, Path, convert, exact_number, faults, pointer_along
 
 T = TypeVar("T")
 
@@ -24,36 +26,95 @@ MAX_BYTES = 1024 * 1024
 MAX_DEPTH = 16
 MAX_NODES = 200_000
 MAX_KEY = 1024  # what YAML itself allows a key without a question mark (YAML 1.2.2, 7.4)
-MAX_POINTERS = 32 * 1024 * 1024  # characters of all places together: a value under long keys has a long pointer
+MAX_REFUSALS = 100  # of one file, where all are asked for
 
-# What all four readers see as the same decimal number; exponents need a point and a sign for PyYAML (YAML 1.1).
-_NUMBER = re.compile(r"[-+]?(?:0|[1-9][0-9]*|[0-9]+\.[0-9]*(?:[eE][-+][0-9]+)?)|\.[0-9]+(?:[eE][-+][0-9]+)?")
-# What at least one of them sees as a number, in any base, with separators, base 60, or not finite.
-_NUMERIC = re.compile(
-    r"""[-+]?(?: 0[bo][0-7_]* | 0x[0-9a-f_]* | [0-9][0-9_]*(?::[0-9_]+)*(?:\.[0-9_]*)?(?:e[-+]?[0-9]+)?
-               | \.[0-9_]+(?:e[-+]?[0-9]+)? | \.inf | \.nan )""",
-    re.VERBOSE | re.IGNORECASE,
+# What a plain scalar is to the readers, in the order in which it is tried; none of these: text to all of them.
+_PLAIN = re.compile(
+    r"""
+    # The same decimal number to all four; exponents need a point and a sign for PyYAML (YAML 1.1).
+    (?P<number> [-+]?(?: 0 | [1-9][0-9]* | [0-9]+\.[0-9]*(?:[eE][-+][0-9]+)? ) | \.[0-9]+(?:[eE][-+][0-9]+)? )
+    | (?P<hexadecimal> 0x[0-9a-fA-F]+ )
+    | (?P<constant> true | false | null )
+    | (?P<empty> ~? )
+    | (?P<word> (?i: yes | no | on | off | true | false | null ) )
+    # A number to at least one of them: in any base, with separators, base 60, or not finite.
+    | (?P<numeric> [-+]?(?i: 0[bo][0-7_]* | 0x[0-9a-f_]* | [0-9][0-9_]*(?::[0-9_]+)*(?:\.[0-9_]*)?(?:e[-+]?[0-9]+)?
+                           | \.[0-9_]+(?:e[-+]?[0-9]+)? | \.inf | \.nan ) )
+    | (?P<timestamp> [0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:[Tt\ \t].*)? )
+    | (?P<sign> = | << )
+    """,
+    re.VERBOSE,
 )
-_WORDS = re.compile(r"(?:yes|no|on|off|true|false|null)", re.IGNORECASE)
 _CONSTANTS = {"true": True, "false": False, "null": None}
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
-_TIMESTAMP = re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:[Tt \t].*)?")
 # Line breaks to some readers only (a lone CR is none to npm's yaml), a byte order mark, control and non-characters.
 _DISPUTED = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]|\r(?!\n)")
+# A search of every text would cost more than all the rest of reading it: most files consist of these bytes.
+_HARMLESS = bytes(range(0x20, 0x7F)) + b"\t\n"
+# What a node's text begins with where it has one: an anchor, a tag, or it is an alias. No other node begins so.
+_PROPERTIES = {
+    "&": "an anchor (&name): leave it out",
+    "!": "an explicit tag (!tag): leave it out",
+    "*": "an alias (*name): write the value out",
+}
 
 
-class Document(Struct, frozen=True):
-    """What a file says: its value as JSON, and the place of every node (and of every key) by JSON pointer."""
+# The composer's own complaints: of an alias without its anchor, and these.
+_COMPOSED = {
+    "but found another document": "a second document: one file holds one document",
+    "second occurrence": _PROPERTIES["&"],
+}
+
+
+class Document(Struct, frozen=True, eq=False):
+    """What a file says: its value as JSON, and the place of every node and key, found by JSON pointer when asked."""
 
     name: str
     value: JSON
-    places: dict[str, Place]
+    root: Any = None  # libyaml's node graph, on which pointers are resolved; None for what was never a file's text
 
     def place(self, pointer: str) -> Place:
         """Return where the node is, or the nearest node around it."""
-        while pointer and pointer not in self.places:
-            pointer = pointer.rpartition("/")[0]
-        return self.places.get(pointer, Place(self.name, 1, 1))
+        return _place(self.name, self._nodes(pointer)[-1][1])
+
+    def key_place(self, pointer: str) -> Place:
+        """Return where the member's key is; for what is no member of a map, where the node is."""
+        key, node = self._nodes(pointer)[-1]
+        return _place(self.name, key or node)
+
+    def span(self, pointer: str) -> tuple[int, int]:
+        """Return where the node's text begins and ends, in characters; a block ends with the last value in it."""
+        node = last = self._nodes(pointer)[-1][1]
+        while not isinstance(last, yaml.ScalarNode) and last.value and not last.flow_style:
+            last = last.value[-1][1] if isinstance(last, yaml.MappingNode) else last.value[-1]
+        return node.start_mark.index, last.end_mark.index
+
+    def first_comment(self, text: str) -> Place | None:
+        """Return where the first comment of the file is, whose text this is; no value holds it."""
+        end = 0
+        for node in _leaves(self.root):
+            begin = node.start_mark.index
+            header = text.find("\n", begin) if node.style in {"|", ">"} else begin  # it may end in a comment
+            if (sign := text.find("#", end, max(begin, header))) >= 0:
+                return _place_at(self.name, text, sign)
+            end = node.end_mark.index
+        sign = text.find("#", end)
+        return None if sign < 0 else _place_at(self.name, text, sign)
+
+    def _nodes(self, pointer: str) -> list[tuple[Any, Any]]:
+        """Return (key, node) of every step of the pointer that is there, the root first."""
+        found = [(None, self.root)]
+        for name in pointer.split("/")[1:]:
+            node, step = found[-1][1], name.replace("~1", "/").replace("~0", "~")
+            if isinstance(node, yaml.MappingNode):
+                inner = next((pair for pair in node.value if pair[0].value == step), None)
+            else:
+                items = node.value if isinstance(node, yaml.SequenceNode) else ()
+                inner = next(((None, item) for index, item in enumerate(items) if str(index) == step), None)
+            if inner is None:
+                break
+            found.append(inner)
+        return found
 
     def error(self, code: Code, pointer: str, detail: str) -> InputError:
         """Make the error for one node of this file."""
@@ -61,10 +122,14 @@ class Document(Struct, frozen=True):
 
     def convert(self, kind: type[T]) -> T:
         """Turn the whole document into a typed value. Raises InputError(`file.schema`) with its line and column."""
+        return self.convert_part("", self.value, kind)
+
+    def convert_part(self, pointer: str, value: JSON, kind: type[T]) -> T:
+        """Turn the value at `pointer` into a typed one. Raises InputError(`file.schema`) with its line and column."""
         try:
-            return convert(self.value, kind, self.name)
+            return convert(value, kind, self.name)
         except InputError as error:
-            raise self.error(error.code, error.pointer, hinted(error.detail)) from None
+            raise self.error(error.code, pointer + error.pointer, hinted(error.detail)) from None
 
     def misfits(self, kind: type) -> list[Finding]:
         """Return each member that does not fit the type; none, and `convert` succeeds."""
@@ -74,182 +139,209 @@ class Document(Struct, frozen=True):
 
 
 def hinted(said: str) -> str:
-    """Add what to write to a fault of a value that was meant as text."""
-    return f"{said}: put it in double quotes" if said.startswith("expected text, got") else said
+    """Add what to write to the fault of a value that has quotes and should have none, or the other way round."""
+    if said.startswith("expected text, got"):
+        return f"{said}: put it in double quotes"
+    return f"{said}: write it without quotes" if re.fullmatch("expected a (whole )?number, got text", said) else said
 
 
-def load(raw: bytes, name: str, *, bare_dates: Callable[[str], bool] = lambda _: False) -> Document:
+def _no_dates(_pointer: str) -> bool:
+    return False
+
+
+def load(raw: bytes, name: str, *, bare_dates: Callable[[str], bool] = _no_dates) -> Document:
     """Read one YAML document of at most 1 MiB, 16 levels.
 
     `bare_dates` says at which pointers a bare ISO date is text. Raises InputError with line and column for everything
     that contract section 3 refuses, never anything else.
     """
-    if len(raw) > MAX_BYTES:
-        raise InputError(Code.FILE_TOO_LARGE, f"larger than {MAX_BYTES} bytes", Place(name))
-    text = _decode(raw, name)
-    reader = _Reader(name, bare_dates)
+    return _Reader(raw, name, bare_dates, 1).read()
+
+
+def examine(
+    raw: bytes, name: str, *, bare_dates: Callable[[str], bool] = _no_dates
+) -> tuple[Document | None, tuple[InputError, ...]]:
+    """Read a document as `load` does, and return it with up to 100 refusals, in the file's order.
+
+    A value that is refused stands in the document as its text. The document is None where reading could not go on.
+    """
+    reader = _Reader(raw, name, bare_dates, MAX_REFUSALS)
     try:
-        value = reader.read(text)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        place = Place(name, mark.line + 1, mark.column + 1) if mark else Place(name)
-        raise InputError(Code.FILE_SYNTAX, str(getattr(error, "problem", None) or "not YAML"), place) from None
-    return Document(name, value, reader.places)
+        return reader.read(), tuple(reader.refusals)
+    except InputError as error:
+        return None, tuple(reader.refusals) if error in reader.refusals else (*reader.refusals, error)
 
 
 def _decode(raw: bytes, name: str) -> str:
+    if len(raw) > MAX_BYTES:
+        raise InputError(Code.FILE_TOO_LARGE, f"larger than {MAX_BYTES} bytes", Place(name))
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         raise InputError(Code.FILE_ENCODING, "not UTF-8", Place(name, line, 1)) from None
-    if found := _DISPUTED.search(text):
-        before = text[: found.start()]
-        place = Place(name, before.count("\n") + 1, found.start() - before.rfind("\n"))
+    if raw.translate(None, _HARMLESS) and (found := _DISPUTED.search(text)):
+        place = _place_at(name, text, found.start())
         names = {"\ufeff": "a byte order mark", "\r": "a carriage return without a line feed"}
         what = names.get(found[0], f"the character U+{ord(found[0]):04X}")
         raise InputError(Code.FILE_ENCODING, f"{what}: leave it out or escape it in double quotes", place)
     return text
 
 
-class _Reader:
-    """One pass over libyaml's events. Nothing here recurses deeper than MAX_DEPTH."""
+def _place(name: str, node: Any) -> Place:
+    if node is None:
+        return Place(name)
+    mark = node.start_mark
+    return Place(name, mark.line + 1, mark.column + 1)
 
-    def __init__(self, name: str, bare_dates: Callable[[str], bool]) -> None:
-        self.places: dict[str, Place] = {}
+
+def _place_at(name: str, text: str, index: int) -> Place:
+    return Place(name, text.count("\n", 0, index) + 1, index - text.rfind("\n", 0, index))
+
+
+def _leaves(node: Any) -> Iterator[Any]:
+    """Yield the scalars below a node, keys among them, in the file's order."""
+    if isinstance(node, yaml.ScalarNode):
+        yield node
+        return
+    for inner in node.value:
+        for part in inner if isinstance(node, yaml.MappingNode) else (inner,):
+            yield from _leaves(part)
+
+
+class _Composer(CParser):
+    """libyaml's composer, resolving nothing. It recurses in C, so its hooks bound the depth before the stack does."""
+
+    def __init__(self, text: str, name: str) -> None:
+        super().__init__(text)
+        self._name = name
+        self._depth = 0
+        self._nodes = 0
+
+    def descend_resolver(self, parent: Any, _index: Any) -> None:
+        self._depth += 1
+        self._nodes += 1
+        if self._depth > MAX_DEPTH + 1:
+            raise InputError(Code.FILE_TOO_LARGE, f"nested deeper than {MAX_DEPTH}", _place(self._name, parent))
+        if self._nodes > MAX_NODES:
+            raise InputError(Code.FILE_TOO_LARGE, f"more than {MAX_NODES} values", _place(self._name, parent))
+
+    def ascend_resolver(self) -> None:
+        self._depth -= 1
+
+    def resolve(self, _kind: Any, _value: Any, _implicit: Any) -> None:
+        return None
+
+
+def _compose(text: str, name: str) -> yaml.Node:
+    try:
+        root: yaml.Node | None = _Composer(text, name).get_single_node()
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        place = Place(name, mark.line + 1, mark.column + 1) if mark else Place(name)
+        problem = str(getattr(error, "problem", None) or "not YAML")
+        if isinstance(error, yaml.composer.ComposerError):
+            raise InputError(Code.FILE_FEATURE, _COMPOSED.get(problem, _PROPERTIES["*"]), place) from None
+        raise InputError(Code.FILE_SYNTAX, problem, place) from None
+    if root is None:
+        lines = text.split("\n")
+        raise InputError(Code.FILE_SYNTAX, "the file is empty", Place(name, len(lines), len(lines[-1]) + 1))
+    return root
+
+
+class _Reader:
+    """One walk over the node graph, which stops at the `limit`th refusal. Recurses no deeper than MAX_DEPTH."""
+
+    def __init__(self, raw: bytes, name: str, bare_dates: Callable[[str], bool], limit: int) -> None:
+        self.refusals: list[InputError] = []
+        self._raw = raw
         self._name = name
         self._bare_dates = bare_dates
-        self._pointers = 0
-        self._events: Iterator[yaml.Event] = iter(())
+        self._limit = limit
+        self._text = ""
+        self._has_properties = False
 
-    def read(self, text: str) -> JSON:
-        self._events = iter(yaml.CSafeLoader(text).get_event, None)
-        next(self._events)  # stream start
-        start = next(self._events)
-        if isinstance(start, yaml.StreamEndEvent):
-            raise self._refuse(start, Code.FILE_SYNTAX, "the file is empty")
-        if getattr(start, "version", None) or getattr(start, "tags", None):
-            raise self._refuse(start, Code.FILE_FEATURE, "directives (%YAML, %TAG) are refused")
-        value = self._node(next(self._events), "", 0)
-        next(self._events)  # document end
-        after = next(self._events)
-        if not isinstance(after, yaml.StreamEndEvent):
-            raise self._refuse(after, Code.FILE_FEATURE, "a second document: one file holds one document")
-        return value
+    def read(self) -> Document:
+        self._text = _decode(self._raw, self._name)
+        self._has_properties = any(sign in self._text for sign in _PROPERTIES)
+        self._demand_no_directive()
+        root = _compose(self._text, self._name)
+        return Document(self._name, self._value(root, None, 0), root)
 
-    def _place(self, event: yaml.Event) -> Place:
-        mark = event.start_mark
-        return Place(self._name, mark.line + 1, mark.column + 1) if mark else Place(self._name)
+    def _demand_no_directive(self) -> None:
+        """Refuse %YAML and %TAG, which the node graph does not show."""
+        if not self._text.startswith("%") and "\n%" not in self._text:
+            return
+        try:
+            events = yaml.parse(self._text, Loader=yaml.CSafeLoader)
+            for event in takewhile(lambda event: not isinstance(event, yaml.DocumentEndEvent), events):
+                if getattr(event, "version", None) or (isinstance(event, yaml.DocumentStartEvent) and event.tags):
+                    raise InputError(
+                        Code.FILE_FEATURE, "directives (%YAML, %TAG) are refused", _place(self._name, event)
+                    )
+        except yaml.YAMLError:
+            return  # the composer will say it
 
-    def _refuse(self, event: yaml.Event, code: Code, detail: str, pointer: str = "") -> InputError:
-        return InputError(code, detail, self._place(event), pointer)
+    def _refuse(self, node: Any, code: Code, detail: str, path: Path) -> None:
+        self.refusals.append(InputError(code, detail, _place(self._name, node), pointer_along(path)))
+        if len(self.refusals) >= self._limit:
+            raise self.refusals[-1]
 
-    def _node(self, event: yaml.Event, pointer: str, depth: int) -> JSON:
-        if isinstance(event, yaml.AliasEvent):
-            raise self._refuse(event, Code.FILE_FEATURE, "an alias (*name): write the value out", pointer)
-        if getattr(event, "anchor", None) is not None:
-            raise self._refuse(event, Code.FILE_FEATURE, "an anchor (&name): leave it out", pointer)
-        if getattr(event, "tag", None) is not None:
-            raise self._refuse(event, Code.FILE_FEATURE, "an explicit tag (!tag): leave it out", pointer)
-        if len(self.places) >= MAX_NODES:
-            raise self._refuse(event, Code.FILE_TOO_LARGE, f"more than {MAX_NODES} values", pointer)
-        self._pointers += len(pointer)
-        if self._pointers > MAX_POINTERS:
-            raise self._refuse(event, Code.FILE_TOO_LARGE, "keys too long for so many values below them")
-        self.places[pointer] = self._place(event)
-        if isinstance(event, yaml.ScalarEvent):
-            return self._scalar(event, pointer)
+    def _property(self, node: Any) -> str | None:
+        start = node.start_mark.index
+        return _PROPERTIES.get(self._text[start : start + 1])
+
+    def _value(self, node: Any, path: Path, depth: int) -> JSON:
+        if self._has_properties and (what := self._property(node)):
+            self._refuse(node, Code.FILE_FEATURE, what, path)
+            return ""
+        if isinstance(node, yaml.ScalarNode):
+            return self._scalar(node, path, self._bare_dates)
         if depth >= MAX_DEPTH:
-            raise self._refuse(event, Code.FILE_TOO_LARGE, f"nested deeper than {MAX_DEPTH}", pointer)
-        return (self._map if isinstance(event, yaml.MappingStartEvent) else self._list)(pointer, depth)
+            self._refuse(node, Code.FILE_TOO_LARGE, f"nested deeper than {MAX_DEPTH}", path)
+            return ""
+        if isinstance(node, yaml.MappingNode):
+            return self._map(node, path, depth + 1)
+        return [self._value(item, (path, index), depth + 1) for index, item in enumerate(node.value)]
 
-    def _list(self, pointer: str, depth: int) -> JSON:
-        items: list[JSON] = []
-        while not isinstance(event := next(self._events), yaml.SequenceEndEvent):
-            items.append(self._node(event, pointer_to(pointer, len(items)), depth + 1))
-        return items
-
-    def _map(self, pointer: str, depth: int) -> JSON:
+    def _map(self, node: Any, path: Path, depth: int) -> JSON:
         members: dict[str, JSON] = {}
-        while not isinstance(event := next(self._events), yaml.MappingEndEvent):
-            key = self._key(event, pointer)
+        for key_node, item in node.value:
+            key = self._key(key_node, path)
             if key in members:
-                raise self._refuse(event, Code.FILE_DUPLICATE_KEY, "this key stands here twice", pointer)
-            members[key] = self._node(next(self._events), pointer_to(pointer, key), depth + 1)
+                self._refuse(key_node, Code.FILE_DUPLICATE_KEY, "this key stands here twice", (path, key))
+            members[key] = self._value(item, (path, key), depth)
         return members
 
-    def _key(self, event: yaml.Event, pointer: str) -> str:
-        if not isinstance(event, yaml.ScalarEvent):
-            raise self._refuse(event, Code.FILE_FEATURE, "a key must be text", pointer)
-        if event.anchor is not None or event.tag is not None:
-            raise self._refuse(event, Code.FILE_FEATURE, "a key with an anchor or a tag", pointer)
-        if not event.style and event.value == "<<":
-            raise self._refuse(event, Code.FILE_FEATURE, "a merge key (<<): write the members out", pointer)
-        if len(event.value) > MAX_KEY:
-            raise self._refuse(event, Code.FILE_TOO_LARGE, f"a key longer than {MAX_KEY} characters", pointer)
-        key = self._scalar(event, pointer, bare_date=False)
-        if not isinstance(key, str):
-            raise self._refuse(event, Code.FILE_SCALAR, "a key must be text: put it in double quotes", pointer)
-        return key
+    def _key(self, node: Any, path: Path) -> str:
+        if not isinstance(node, yaml.ScalarNode):
+            self._refuse(node, Code.FILE_FEATURE, "a key must be text", path)
+            return ""
+        text: str = node.value
+        if self._has_properties and (what := self._property(node)):
+            self._refuse(node, Code.FILE_FEATURE, what, path)
+        elif len(text) > MAX_KEY:
+            self._refuse(node, Code.FILE_TOO_LARGE, f"a key longer than {MAX_KEY} characters", path)
+        elif text == "<<" and not node.style:
+            self._refuse(node, Code.FILE_FEATURE, "a merge key (<<): write the members out", path)
+        elif not isinstance(self._scalar(node, path, _no_dates), str):
+            self._refuse(node, Code.FILE_SCALAR, "a key must be text: put it in double quotes", path)
+        return text
 
-    def _scalar(self, event: yaml.ScalarEvent, pointer: str, *, bare_date: bool = True) -> JSON:
-        text: str = event.value
+    def _scalar(self, node: Any, path: Path, bare_dates: Callable[[str], bool]) -> JSON:
+        text: str = node.value
         if "\x00" in text:  # libyaml refuses the escapes of lone surrogates, not that of NUL
-            raise self._refuse(event, Code.FILE_ENCODING, "a NUL character", pointer)
-        if event.style or (bare_date and _DATE.fullmatch(text) and self._bare_dates(pointer)):
+            self._refuse(node, Code.FILE_ENCODING, "a NUL character", path)
+        if node.style or (disputed := _PLAIN.fullmatch(text)) is None:
+            return text
+        if _DATE.fullmatch(text) and bare_dates(pointer_along(path)):
             return text
         try:
-            return resolve_plain(text)
+            return _resolved(text, disputed)
         except ValueError as error:
-            code = Code.FILE_NUMBER if _NUMBER.fullmatch(text) else Code.FILE_SCALAR
-            raise self._refuse(event, code, str(error), pointer) from None
-
-
-class Span(Struct, frozen=True):
-    """Where a node stands in a text: from the character at `start` to before `end`, on lines from 0.
-
-    `last_line` is the last line with a character of it. `depth` is the number of block collections around it; `style`
-    is a scalar's quote or block sign, "" for plain text and for collections.
-    """
-
-    kind: Literal["map", "list", "scalar"]
-    start: int
-    end: int
-    line: int
-    last_line: int
-    column: int
-    depth: int
-    flow: bool
-    style: str
-    value: str
-
-
-def layout(text: str) -> tuple[Span, ...]:
-    """Return where every node of a text stands, in the order of their beginnings. `load` must have taken the text."""
-    spans: list[Span | None] = []
-    opened: list[tuple[int, Any]] = []  # where its span goes, and the event that began it
-    for event in yaml.parse(text, Loader=yaml.CSafeLoader):
-        depth = sum(not begun.flow_style for _, begun in opened)
-        if isinstance(event, yaml.ScalarEvent):
-            spans.append(_span("scalar", event, event, depth, text))
-        elif isinstance(event, yaml.MappingStartEvent | yaml.SequenceStartEvent):
-            opened.append((len(spans), event))
-            spans.append(None)
-        elif isinstance(event, yaml.MappingEndEvent | yaml.SequenceEndEvent):
-            place, begun = opened.pop()
-            kind: Literal["map", "list"] = "map" if isinstance(event, yaml.MappingEndEvent) else "list"
-            spans[place] = _span(kind, begun, event, depth - (not begun.flow_style), text)
-    return tuple(span for span in spans if span is not None)
-
-
-def _span(kind: Literal["map", "list", "scalar"], begun: Any, ended: Any, depth: int, text: str) -> Span:
-    start, end, style = begun.start_mark, ended.end_mark.index, getattr(begun, "style", None) or ""
-    # What has no closing sign ends, to libyaml, where the next token begins; what it holds ends with its last sign.
-    held = text[start.index : end]
-    last_line = start.line + (held if style in {"|", ">"} else held.rstrip()).rstrip("\n").count("\n")
-    flow = kind != "scalar" and begun.flow_style
-    value = begun.value if kind == "scalar" else ""
-    return Span(kind, start.index, end, start.line, last_line, start.column, depth, flow, style, value)
+            code = Code.FILE_NUMBER if disputed.lastgroup in {"number", "hexadecimal"} else Code.FILE_SCALAR
+            self._refuse(node, code, str(error), path)
+            return text
 
 
 def resolve_plain(text: str) -> int | float | str | bool | None:
@@ -257,21 +349,35 @@ def resolve_plain(text: str) -> int | float | str | bool | None:
 
     Raises ValueError with what to write instead where they differ, or where a number cannot be carried exactly.
     """
-    if _NUMBER.fullmatch(text):
+    matched = _PLAIN.fullmatch(text)
+    return text if matched is None else _resolved(text, matched)
+
+
+def _hexadecimal(text: str) -> int:
+    value = int(text, 16)
+    if value > MAX_EXACT_INTEGER:
+        raise ValueError("an integer beyond 2^53 - 1, which readers round differently")
+    return value
+
+
+_ADVICE = {
+    "empty": 'an empty value: write "" for empty text, null for nothing, or leave the member out',
+    "word": "readers disagree about this word: write true, false or null in lower case, or quote it",
+    "timestamp": "readers disagree about a bare date: put it in double quotes",
+    "sign": "readers disagree about this sign: put it in double quotes",
+}
+
+
+def _resolved(text: str, matched: re.Match[str]) -> int | float | bool | None:
+    if matched.lastgroup == "number":
         return exact_number(text)
-    if text in _CONSTANTS:
+    if matched.lastgroup == "hexadecimal":
+        return _hexadecimal(text)
+    if matched.lastgroup == "constant":
         return _CONSTANTS[text]
-    if text in {"", "~"}:
-        raise ValueError('an empty value: write "" for empty text, null for nothing, or leave the member out')
-    if _WORDS.fullmatch(text):
-        raise ValueError("readers disagree about this word: write true, false or null in lower case, or quote it")
-    if _NUMERIC.fullmatch(text):
+    if matched.lastgroup == "numeric":
         raise ValueError(f"readers disagree about this number: {_other_spelling(text)}")
-    if _TIMESTAMP.fullmatch(text):
-        raise ValueError("readers disagree about a bare date: put it in double quotes")
-    if text in {"=", "<<"}:
-        raise ValueError("readers disagree about this sign: put it in double quotes")
-    return text
+    raise ValueError(_ADVICE[str(matched.lastgroup)])
 
 
 def _other_spelling(text: str) -> str:

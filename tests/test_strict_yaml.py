@@ -1,7 +1,13 @@
 """Strict YAML: what is accepted, real readers read alike; the rest is refused with line and column."""
 
+import contextlib
+import json
 import math
+import re
+import shutil
+import subprocess
 import tracemalloc
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,7 +18,9 @@ from msgspec import Struct
 from ruamel.yaml import YAML
 
 from issuer.errors import Code, InputError, Place
-from issuer.strict_yaml import MAX_KEY, Document, load, number_text, quoted, resolve_plain
+from issuer.results import emit
+from issuer.strict_json import pointer_to
+from issuer.strict_yaml import MAX_KEY, Document, examine, load, number_text, quoted, resolve_plain
 from tests import make
 from tests.shared import VECTORS, needs_shared
 
@@ -53,13 +61,29 @@ def same(ours: Any, theirs: Any) -> bool:
 
 # -- plain scalars ----------------------------------------------------------------------------------------------------
 
-# Every row of the matrix: the value where all four readers see the same one, `...` where it is refused.
+# What the rows of the measurement are to us: the value where all four readers see the same one, `...` where it is refused.
 MATRIX: dict[str, Any] = {
-    "20.90": 20.9, "1e3": ..., "1e+3": ..., "2.09e1": ..., "1.0e+3": 1000, "017": ..., "0o17": ..., "0x1F": ...,
+    "20.90": 20.9, "1e3": ..., "1e+3": ..., "2.09e1": ..., "1.0e+3": 1000, "017": ..., "0o17": ..., "0x1F": 31,
     "0b11": ..., "1_000": ..., "12:30": ..., "on": ..., "yes": ..., "2026-02-14": ..., "36190055": 36190055,
     "123e4567": ..., "1234567890123456789012345678901234567890": ..., "9007199254740993": ..., "1e400": ...,
     ".nan": ..., ".inf": ..., "1.10": 1.1, "-0": 0, "-0.0": 0, "=": ...,
 }  # fmt: skip
+IN_WORDS = {"40 digits": "1234567890123456789012345678901234567890"}
+
+
+def rows() -> list[tuple[str, str, tuple[str, ...]]]:
+    """Return (scalar, the row's whole first cell, the four recorded readings) of every row, taken from the file."""
+    path = VECTORS / "yaml_scalar_matrix.md"
+    lines = path.read_text().splitlines() if path.is_file() else []
+    cells = [[cell.strip(" `") for cell in line.split("|")[1:-1]] for line in lines if line.startswith("| ")][1:]
+    found = []
+    for first, *readings in cells:
+        for word in first.split("(")[0].strip(" `").split(" / "):
+            found.append((IN_WORDS.get(word, word), first, tuple(readings)))  # noqa: PERF401
+    return [row for row in found if row[0] != "duplicate keys"]
+
+
+ROWS = rows()
 
 
 @pytest.mark.parametrize("text", MATRIX)
@@ -72,12 +96,114 @@ def test_every_scalar_of_the_measured_matrix_is_read_alike_or_refused(text: str)
 
 
 @needs_shared
-def test_the_matrix_above_has_every_row_of_the_measurement() -> None:
-    lines = (VECTORS / "yaml_scalar_matrix.md").read_text().splitlines()
-    cells = [line.split("|")[1] for line in lines if line.startswith("| ")][1:]
-    scalars = {word.strip() for cell in cells for word in cell.split("(")[0].strip(" `").split(" / ")}
-    in_words = {"40 digits", "duplicate keys"}
-    assert scalars - in_words <= MATRIX.keys()
+def test_no_row_of_the_measurement_is_missing_above() -> None:
+    assert len(ROWS) >= 25
+    assert {text for text, *_ in ROWS} == MATRIX.keys()
+
+
+def recorded(cell: str, said: str) -> Any:
+    """Return the value that a recorded cell means for a number; None for what it does not tell as one."""
+    number = re.search(r"-?[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?", cell)
+    if cell in {"int", "float", "number", "int exact"} or "(exact)" in cell:
+        return float(said)
+    return float(number[0]) if number and not cell.startswith(("str", "date")) else None
+
+
+@needs_shared
+@pytest.mark.parametrize(("text", "first", "readings"), ROWS, ids=[row[0] for row in ROWS])
+def test_a_row_is_accepted_only_where_its_recorded_readings_are_one_value(
+    text: str, first: str, readings: tuple[str, ...]
+) -> None:
+    """The recorded columns stand in for js-yaml and yaml where node or its packages are not to be had."""
+    values = [recorded(cell, text) for cell in readings if cell not in {"-", "same"}]
+    agreed = None not in values and len(set(values)) == 1
+    if MATRIX[text] is not ...:
+        assert agreed
+        assert values[0] == MATRIX[text]
+    elif agreed and "-" not in readings:  # a number that all of them read, and round: more than a double carries
+        assert abs(values[0]) > 2**53 - 1
+    for reader in READERS:  # PyYAML and ruamel.yaml, here and now
+        if MATRIX[text] is not ...:
+            assert same(read(f"value: {text}").value, reader(f"value: {text}"))
+
+
+# js-yaml and yaml themselves, each value with its type; a value that JSON does not have is told by name.
+JAVASCRIPT = """
+const texts = JSON.parse(require('fs').readFileSync(0, 'utf8'));
+const said = (load, text) => { try { const value = load(text);
+  return JSON.parse(JSON.stringify(value, (_, v) => typeof v === 'number' && !Number.isFinite(v) ? {other: String(v)} :
+    v instanceof Date ? {other: 'date'} : v)) } catch (error) { return {other: 'error'} } };
+const one = require('js-yaml').load, two = require('yaml').parse;
+console.log(JSON.stringify(texts.map(text => [said(one, text), said(text => two(text), text)])));
+"""
+
+
+@pytest.fixture(scope="module")
+def javascript(tmp_path_factory: pytest.TempPathFactory) -> Callable[[list[str]], list[list[Any]]]:
+    """Return what reads texts with js-yaml 4 and yaml 2, installed for this test; skipped where that cannot be had."""
+    node, npm = shutil.which("node"), shutil.which("npm")
+    if not node or not npm:
+        pytest.skip("needs node and npm; the recorded columns of the matrix stand in")
+    folder = tmp_path_factory.mktemp("javascript")
+    install = [
+        npm,
+        "install",
+        "--prefix",
+        str(folder),
+        "--no-audit",
+        "--no-fund",
+        "--ignore-scripts",
+        "js-yaml@4",
+        "yaml@2",
+    ]
+    done = subprocess.run(install, capture_output=True, timeout=120, check=False)
+    if done.returncode:
+        pytest.skip("npm cannot install js-yaml and yaml here; the recorded columns of the matrix stand in")
+
+    def reader(texts: list[str]) -> list[list[Any]]:
+        answer = subprocess.run(
+            [node, "-e", JAVASCRIPT], input=json.dumps(texts), capture_output=True, text=True, timeout=60, check=True,
+            cwd=folder,
+        )  # fmt: skip
+        return json.loads(answer.stdout)  # type: ignore[no-any-return]
+
+    return reader
+
+
+@pytest.mark.long
+def test_both_javascript_readers_read_every_accepted_row_alike(
+    javascript: Callable[[list[str]], list[list[Any]]],
+) -> None:
+    accepted = [text for text in MATRIX if MATRIX[text] is not ...]
+    for text, readings in zip(accepted, javascript([f"value: {text}" for text in accepted]), strict=True):
+        assert all(same({"value": MATRIX[text]}, theirs) for theirs in readings), text
+
+
+@pytest.mark.long
+def test_both_javascript_readers_read_accepted_scalars_and_written_ones_alike(
+    javascript: Callable[[list[str]], list[list[Any]]],
+) -> None:
+    texts: set[str] = set()
+
+    @settings(max_examples=3000)
+    @given(scalars())
+    def gather(text: str) -> None:
+        texts.add(f"- {text}\n")
+
+    @settings(max_examples=1000)
+    @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")), st.floats(-1e15, 1e15))
+    def gather_written(text: str, number: float) -> None:
+        texts.add(f"- {quoted(text)}\n- {number_text(number)}\n")
+
+    gather()
+    gather_written()
+    accepted = {}
+    for text in sorted(texts):
+        with contextlib.suppress(InputError):
+            accepted[text] = read(text).value
+    assert len(accepted) > 1000
+    for (text, ours), readings in zip(accepted.items(), javascript(list(accepted)), strict=True):
+        assert all(same(ours, theirs) for theirs in readings), (text, readings)
 
 
 def test_a_duplicate_key_is_refused_where_pyyaml_takes_the_last() -> None:
@@ -90,7 +216,7 @@ def scalars() -> st.SearchStrategy[str]:
     letters = "0123456789+-._:eExXoObBnNaAfFiITZ~=<tru lsyYo"
     words = ["null", "Null", "True", "TRUE", "no", "Off", "y", "~", "=", "<<", ".NaN", "-.INF", "0o7", "0_8", "._", "1._5",
              "190:20:30", "190:20:30.15", "2026-1-1", "2001-12-14t21:59:43.10-05:00", "+1", ".5", "-.5", "1.", "1.e+5",
-             "00.5", "+0x1", "1e5", "1E+5", "-", "١٢", "0.0e+0", "5.0e-324", "1.7e+308", "1,000", "1__0.5"]  # fmt: skip
+             "00.5", "+0x1", "1e5", "1E+5", "-", "١٢", "0.0e+0", "5.0e-324", "1.7e+308", "0x1f", "-0x1f", "0xFF_", "0X1F", "0x1FFFFFFFFFFFFF", "0x20000000000000", "1,000", "1__0.5"]  # fmt: skip
     return (
         st.sampled_from(words)
         | st.text(letters, max_size=12)
@@ -115,6 +241,13 @@ def test_what_is_accepted_as_a_plain_scalar_both_real_readers_read_as_the_same_v
         assert same(value, reader(document)), reader
     if isinstance(ours, int | float):
         assert math.isfinite(ours)
+
+
+def test_a_hexadecimal_number_is_one_to_all_four_readers_up_to_what_a_double_carries() -> None:
+    assert read("a: 0x1FFFFFFFFFFFFF").value == {"a": 2**53 - 1}
+    assert refusal("a: 0x20000000000000").code is Code.FILE_NUMBER
+    assert refusal("a: 0x" + "f" * 5000).code is Code.FILE_NUMBER
+    assert refusal("a: -0x1F").code is Code.FILE_SCALAR
 
 
 @pytest.mark.parametrize(
@@ -224,7 +357,7 @@ def test_many_values_under_long_keys_do_not_fill_the_memory() -> None:
     text = "".join(f"{' ' * depth}{key}:\n" for depth in range(15)) + " " * 15 + "[" + "1," * 100_000 + "]"
     tracemalloc.start()
     try:
-        assert refusal(text).code is Code.FILE_TOO_LARGE
+        assert read(text).place("/" + "/".join(["k" * 1000] * 15) + "/99999").line == 16
         assert tracemalloc.get_traced_memory()[1] < 200e6
     finally:
         tracemalloc.stop()
@@ -256,6 +389,56 @@ def test_every_value_has_its_place() -> None:
     assert document.place("") == Place("f.yaml", 1, 1)
 
 
+def test_every_key_has_its_place() -> None:
+    document = read('- name: "a"\n  é: [1,\n      {"x/y": 2}]\n')
+    assert document.key_place("/0/é") == Place("f.yaml", 2, 3)
+    assert document.key_place("/0/é/1/x~1y") == Place("f.yaml", 3, 8)
+    assert document.key_place("/0/é/1") == Place("f.yaml", 3, 7)
+
+
+@settings(max_examples=200)
+@given(
+    st.recursive(
+        st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=4),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("ab~/é😀 ", max_size=3), inner, max_size=3),
+        max_leaves=8,
+    )
+)
+def test_the_place_of_every_node_and_key_is_where_its_text_stands(value: Any) -> None:
+    text = "# head\n" + emit.item({"v": value})
+    document, lines = read(text), text.split("\n")
+
+    def check(value: Any, pointer: str) -> None:
+        start, end = document.span(pointer)
+        place = document.place(pointer)
+        assert text[:start].count("\n") + 1 == place.line
+        assert lines[place.line - 1][place.column - 1 :].startswith(text[start:end].split("\n")[0])
+        if isinstance(value, str):
+            assert text[start:end] == quoted(value)
+        for name, inner in (
+            value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+        ):
+            at = pointer_to(pointer, name)
+            if isinstance(value, dict):
+                key = document.key_place(at)
+                assert lines[key.line - 1][key.column - 1 :].lstrip('"').startswith(str(name))
+            check(inner, at)
+
+    check([{"v": value}], "")
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("a: b", None), ('a: "#"\nb#: c#d\n', None), ("a: |\n  # x\nb: >\n  y # z\n", None), ("# x\na: b", (1, 1)), ("a: b # x", (1, 6)),
+        ("a: | # x\n  y\n", (1, 6)), ("a: b\n# end\n", (2, 1)), ("[a, # x\n b]", (1, 5)), ("a: |\n  y\n# x\nb: c", (3, 1)), ("a: '# # #'", None),
+    ],
+)  # fmt: skip
+def test_a_comment_is_found_and_no_value_is_taken_for_one(text: str, place: tuple[int, int] | None) -> None:
+    found = read(text).first_comment(text)
+    assert (found and (found.line, found.column)) == place
+
+
 def test_a_value_of_the_wrong_type_is_refused_at_its_place_with_the_remedy() -> None:
     with pytest.raises(InputError) as caught:
         read("- name: a\n- name: 1.10\n").convert(list[Item])
@@ -263,6 +446,90 @@ def test_a_value_of_the_wrong_type_is_refused_at_its_place_with_the_remedy() -> 
     with pytest.raises(InputError) as unknown:
         read("- name: a\n  nam: b\n").convert(list[Item])
     assert (unknown.value.place, unknown.value.pointer) == (Place("f.yaml", 2, 8), "/0/nam")
+
+
+# -- all refusals at once ---------------------------------------------------------------------------------------------
+
+
+def test_all_refusals_are_told_in_the_order_of_the_file() -> None:
+    text = "- a: 1e3\n  a: on\n  ? [x]\n  : &y {b: ~}\n- !t c\n- 0.123456789012345678\n"
+    document, refusals = examine(text.encode(), "f")
+    assert [(str(each.code), each.place.line) for each in refusals] == [
+        ("file.scalar", 1), ("file.duplicate_key", 2), ("file.scalar", 2), ("file.feature", 3), ("file.feature", 4),
+        ("file.feature", 5), ("file.number", 6),
+    ]  # fmt: skip
+    assert [each.pointer for each in refusals][:3] == ["/0/a", "/0/a", "/0/a"]
+    assert document
+    assert refusal(text).place.column == refusals[0].place.column == 6
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_one_refusal_is_the_same_alone_and_among_all(name: str) -> None:
+    text, code, line, column = REFUSED[name]
+    _, refusals = examine(text.encode(), "f.yaml")
+    assert (refusals[0].code, refusals[0].place) == (code, Place("f.yaml", line, column))
+
+
+def test_refusals_of_one_file_are_bounded() -> None:
+    document, refusals = examine(b"- on\n" * 5000, "f")
+    assert (document, len(refusals)) == (None, 100)
+
+
+def test_an_alias_bomb_is_not_walked_where_all_refusals_are_told() -> None:
+    bomb = "a: &a [x, x]\n" + "".join(f"{b}: &{b} [*{a}, *{a}]\n" for a, b in zip("abcdefgh", "bcdefghi", strict=True))
+    assert len(examine(bomb.encode(), "f")[1]) == 9
+    assert len(examine(b"&a [*a, *a]", "f")[1]) == 1
+
+
+@settings(max_examples=500)
+@given(
+    st.lists(
+        st.sampled_from(
+            [
+                "&x ",
+                "*x",
+                "!t ",
+                "! ",
+                "!!str ",
+                "a: ",
+                "b: ",
+                "- ",
+                "\n",
+                "\n  ",
+                "[",
+                "]",
+                "{",
+                "}",
+                ", ",
+                "c",
+                '"d"',
+                "? ",
+                "é😀 ",
+                "%TAG ! !x\n",
+                "--- ",
+            ]
+        ),
+        max_size=10,
+    ).map("".join)
+)
+def test_no_anchor_alias_tag_or_directive_of_the_parser_is_ever_accepted(text: str) -> None:
+    """The node graph shows none of them: here the parser's events are asked."""
+    try:
+        read(text)
+    except InputError:
+        return
+    for event in yaml.parse(text, Loader=yaml.CSafeLoader):
+        assert not isinstance(event, yaml.AliasEvent)
+        assert getattr(event, "anchor", None) is None
+        assert getattr(event, "tag", None) is None
+        assert not getattr(event, "tags", None)
+
+
+@pytest.mark.parametrize("deep", [b"[" * 1_000_000, b"- " * 500_000, b"{a: " * 200_000, b"? " * 500_000])
+def test_depth_is_bounded_before_the_stack_is(deep: bytes) -> None:
+    """libyaml's composer recurses in C: without a bound of its own the process would die."""
+    (found,) = examine(deep, "f")[1]
+    assert found.code is Code.FILE_TOO_LARGE
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------

@@ -14,11 +14,12 @@ from issuer import jcs
 from issuer.adapters import SOURCES, Anchors, Built, Run, Source, Supplied, read_all
 from issuer.adapters.load import read_file
 from issuer.adapters.mapping import read_mapping, together
+from issuer.cli.lint import diff, digest, fmt, lint
 from issuer.cli.token import selectors
 from issuer.errors import Code, InputError, Place, Refused
+from issuer.results.details import read_details
 from issuer.results.entry import (
     content_digest,
-    read_details,
     read_entries,
     result_file_name,
     target_entry,
@@ -34,7 +35,11 @@ _TEXTS = tuple(name for name in Supplied.__struct_fields__ if name not in {"metr
 
 @click.group()
 def results() -> None:
-    """Make result files of finished runs."""
+    """Make, check and compare result files."""
+
+
+for command in (lint, fmt, digest, diff):
+    results.add_command(command)
 
 
 class _Made(Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Writing result files: an issued entry goes to the end of its file, and nothing else in it changes."""
+"""Writing result files: one entry is appended or gets its token, and nothing else in the file changes."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import os
 from pathlib import Path
 
 from issuer.client.http import unreadable
-from issuer.errors import Code, InputError, Place
-from issuer.results.entry import read_entries
+from issuer.results import edit
 
 
 def append_entry(path: Path, entry: str) -> None:
@@ -21,10 +20,11 @@ def append_entry(path: Path, entry: str) -> None:
         before = path.read_bytes().decode() if path.exists() else ""
     except (OSError, UnicodeDecodeError) as error:
         raise unreadable(str(path), str(error)) from None
-    count = len(read_entries(before.encode(), str(path))) if before.strip() else 0
-    after = (before if not before or before.endswith("\n") else before + "\n") + entry
-    if len(read_entries(after.encode(), str(path))) != count + 1:
-        raise InputError(Code.FILE_RULE, "the entry cannot be appended to this file as it is written", Place(str(path)))
+    write_text(path, edit.append(before, entry, str(path)))
+
+
+def write_text(path: Path, after: str) -> None:
+    """Replace a file in one step, or make it with its folders."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:

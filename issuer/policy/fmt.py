@@ -13,7 +13,8 @@ from collections.abc import Iterator
 
 from issuer.errors import Code, InputError, Place
 from issuer.strict_json import JSON
-from issuer.strict_yaml import Span, layout, load, quoted
+from issuer.strict_yaml import load, quoted
+from issuer.yaml_layout import Span, layout
 
 _DASHES = re.compile(r"(?:-[ ]+)*")
 _COMMENT = re.compile(r"(?:(?<=\s)|^)#.*")

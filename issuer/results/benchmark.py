@@ -6,11 +6,15 @@ Reads the Hub's live form, which has no `metrics`, and the target form alike. Me
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Generator, Iterator, Mapping
+from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from issuer import strict_yaml
+from issuer.errors import Code, Finding, InputError
+from issuer.results.claims import IDENTIFIER, REVISION, is_repo
+from issuer.strict_json import JSON, pointer_to
 
 Text = Annotated[str, Meta(min_length=1)]
 
@@ -72,5 +76,133 @@ class Benchmark(Struct, frozen=True):
 
 
 def read_benchmark(raw: bytes, name: str) -> Benchmark:
-    """Read an `eval.yaml`; `name` is what the file is called. Raises InputError with file, line and column."""
-    return strict_yaml.load(raw, name).convert(Benchmark)
+    """Read an `eval.yaml`; `name` is what the file is called. Raises InputError with file, line and column.
+
+    Its code is `benchmark.absent` where the file is sound YAML and no benchmark definition at all: other tools have
+    files of this name, too.
+    """
+    document = strict_yaml.load(raw, name)
+    _demand_benchmark(document)
+    return document.convert(Benchmark)
+
+
+def is_benchmark(value: JSON) -> bool:
+    """Say whether a document means to be a benchmark definition: a map with `tasks` or `metrics`."""
+    return isinstance(value, Mapping) and not value.keys().isdisjoint({"tasks", "metrics"})
+
+
+def _demand_benchmark(document: strict_yaml.Document) -> None:
+    if not is_benchmark(document.value):
+        rule = "not a benchmark definition: neither `tasks` nor `metrics`"
+        raise document.error(Code.BENCHMARK_ABSENT, "", rule)
+
+
+# -- lint -------------------------------------------------------------------------------------------------------------
+
+# Members that other tools have in tasks; Inspect's, as the Hub's documentation shows them.
+_FOREIGN = frozenset({"field_spec", "solvers", "scorers"})
+
+
+def lint_benchmark(raw: bytes, name: str) -> tuple[Finding, ...]:
+    """Return everything that is wrong with an `eval.yaml`, in the file's order; never raises."""
+    document, refusals = strict_yaml.examine(raw, name)
+    told = [refusal.finding for refusal in refusals]
+    if document is not None:
+        try:
+            _demand_benchmark(document)
+            told += _Lint(document, {refusal.pointer for refusal in refusals}).findings()
+        except InputError as error:
+            told.append(error.finding)
+    return tuple(sorted(told, key=lambda finding: (finding.place.line, finding.place.column)))
+
+
+class _Lint:
+    """The rules of contract section 3 for `eval.yaml`; each method is one of them."""
+
+    def __init__(self, document: strict_yaml.Document, refused: set[str]) -> None:
+        self._document = document
+        self._refused = refused
+        self.members: Mapping[str, Any] = document.value  # type: ignore[assignment]
+
+    def findings(self) -> Iterator[Finding]:
+        yield from self._texts()
+        yield from self._unknown("", self.members, Benchmark, frozenset())
+        if "metrics" in self.members:
+            metrics = yield from self._items("metrics", BenchmarkMetric, frozenset())
+            yield from self._scores(metrics)
+        else:
+            yield self._warn("", "has no `metrics`, as today's Hub has it: no metric is defined, none is primary")
+        tasks = yield from self._items("tasks", Task, _FOREIGN)
+        yield from self._datasets(tasks)
+
+    def _error(self, pointer: str, detail: str, code: Code = Code.BENCHMARK_RULE) -> Finding:
+        return Finding(code, self._document.place(pointer), detail, pointer)
+
+    def _warn(self, pointer: str, detail: str) -> Finding:
+        return Finding(Code.BENCHMARK_RULE, self._document.place(pointer), detail, pointer, "warning")
+
+    def _texts(self) -> Iterator[Finding]:
+        for name in ("name", "description", "evaluation_framework"):
+            if name in self.members and not isinstance(self.members[name], str):
+                yield self._error(f"/{name}", "expected text: put it in double quotes", Code.FILE_SCHEMA)
+        for name in ("name", "description"):
+            if name not in self.members:
+                yield self._error("", f"lacks `{name}`")
+
+    def _unknown(
+        self, at: str, item: Mapping[str, Any], kind: type[Struct], foreign: frozenset[str]
+    ) -> Iterator[Finding]:
+        for name in item:
+            if name not in kind.__struct_fields__ and name not in foreign:
+                yield self._warn(pointer_to(at, name), "no reader knows this member")
+
+    def _items(
+        self, name: str, kind: type[Struct], foreign: frozenset[str]
+    ) -> Generator[Finding, None, dict[str, Mapping[str, Any]]]:
+        """Tell what is wrong with each item of a list; return the others by their pointer."""
+        items = self.members.get(name)
+        if not isinstance(items, list) or not items:
+            yield self._error(f"/{name}" if name in self.members else "", f"`{name}` must be a list of one or more")
+            return {}
+        good: dict[str, Mapping[str, Any]] = {}
+        for index, item in enumerate(items):
+            at = f"/{name}/{index}"
+            if any(other == at or other.startswith(f"{at}/") for other in self._refused):
+                continue
+            try:
+                self._document.convert_part(at, item, kind)
+            except InputError as error:
+                yield error.finding
+                continue
+            yield from self._unknown(at, item, kind, foreign)
+            yield from self._ids(at, item, good)
+            good[at] = item
+        return good
+
+    def _ids(self, at: str, item: Mapping[str, Any], others: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:
+        if not IDENTIFIER.fullmatch(item["id"]):
+            yield self._error(f"{at}/id", "must be 1 to 128 printable ASCII characters without space")
+        if any(other["id"] == item["id"] for other in others.values()):
+            yield self._error(f"{at}/id", "stands here a second time")
+
+    def _scores(self, metrics: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:
+        for at, metric in metrics.items():
+            for name in ("display_name", "higher_is_better"):
+                if name not in metric:
+                    yield self._error(at, f"lacks `{name}`")
+        primary = [at for at, metric in metrics.items() if metric.get("primary")]
+        if len(metrics) > 1 and not primary:
+            yield self._error("/metrics", "none of several metrics is marked `primary: true`: mark exactly one")
+        for at in primary[1:]:
+            yield self._error(f"{at}/primary", "a second primary metric: mark exactly one")
+
+    def _datasets(self, tasks: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:
+        """Warn of what the two texts of the specification disagree about: one demands a dataset, examples lack it."""
+        for at, task in tasks.items():
+            dataset = task.get("dataset")
+            if dataset is None and "metrics" in self.members:
+                yield self._warn(at, "lacks `dataset`, with `id` and `revision`: what data it runs on is not said")
+            elif isinstance(dataset, Mapping) and not is_repo(dataset["id"]):
+                yield self._error(f"{at}/dataset/id", "must be `owner/name` by the Hub's rules, in ASCII")
+            elif isinstance(dataset, Mapping) and not REVISION.fullmatch(dataset.get("revision") or ""):
+                yield self._warn(f"{at}/dataset", "lacks a full commit as `revision`: the data may change")

@@ -1,4 +1,4 @@
-"""Entries of `.eval_results/*.yaml` files (contract section 3, the target profile). Pure.
+"""Entries of `.eval_results/*.yaml` files (contract section 3): three shapes read, three profiles written. Pure.
 
 Knows the details, the target form and its content digest, how an entry is written so that every YAML reader reads it
 alike, and how it is read back. The repository that a file sits in is not in the file and not known here.
@@ -7,111 +7,20 @@ alike, and how it is read back. The repository that a file sits in is not in the
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from datetime import datetime
-from typing import Annotated, Any, NoReturn
-from urllib.parse import urlsplit
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, NoReturn, get_args
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from issuer import jcs, strict_yaml
-from issuer.errors import Code, Fault, InputError, Place, Refused
-from issuer.results.claims import RunClaims
-from issuer.strict_json import JSON, Path, convert, pointer_along
+from issuer.errors import Code, InputError, Place
+from issuer.results import emit
+from issuer.results.claims import RunClaims, read_claims
+from issuer.strict_json import JSON, Path, pointer_along
 
 TOKEN_MEMBERS = ("verify_token", "verifyToken")
+_UNBOUND = frozenset({*TOKEN_MEMBERS, "value"})
 MAX_ENTRIES = 1000
-MAX_NAME = 1000  # YAML readers take no longer key than 1024 characters
-MAX_WRITTEN = 512 * 1024  # half of what a result file may have
-
-_MEMBER_ORDER = (
-    "dataset", "model_revision", "framework", "metrics", "date", "source", "notes", "run", "artifacts",
-    "runtime_context", "benchmark_subset", "normalization", "verify_token",
-)  # fmt: skip
-_PART_ORDER = ("id", "task_id", "revision", "name", "version", "command", "metric_id", "value", "slice")
-_RANK = {name: index for index, name in enumerate((*_MEMBER_ORDER, *_PART_ORDER))}
-_DATE = re.compile(
-    r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:T[0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,9})?)?(?:Z|[+-][0-9]{2}:[0-9]{2})?)?"
-)
-# RFC 3986's characters and no others: urlsplit drops line breaks, and browsers take a backslash for a slash.
-_URL = re.compile(r"[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]+")
-
-
-class Source(Struct, frozen=True, forbid_unknown_fields=True):
-    """Where a result comes from. `url` is required, absolute and free of credentials."""
-
-    url: str
-    name: str | UnsetType = UNSET
-    user: str | UnsetType = UNSET
-    org: str | UnsetType = UNSET
-
-
-class Details(Struct, frozen=True, forbid_unknown_fields=True):
-    """An entry's members that are not run claims; the types of what a request may send."""
-
-    date: str | UnsetType = UNSET
-    source: Source | UnsetType = UNSET
-    notes: str | UnsetType = UNSET
-    run: dict[str, Any] | UnsetType = UNSET
-    artifacts: list[Any] | dict[str, Any] | UnsetType = UNSET
-    runtime_context: dict[str, Any] | UnsetType = UNSET
-    benchmark_subset: str | UnsetType = UNSET
-    normalization: dict[str, Any] | UnsetType = UNSET
-
-
-def read_details(value: JSON, pointer: str = "") -> dict[str, JSON]:
-    """Read the details of a request from JSON that a strict reader returned; nulls are dropped as in the target form.
-
-    Raises Refused(`details.invalid`) with every fault, pointers below `pointer`.
-    """
-    try:
-        plain = drop_nulls(value)
-        if plain is None and isinstance(value, Mapping):
-            plain = {}  # every member was null, so absent
-        details = convert(plain, Details)
-    except InputError as error:
-        raise Refused.of([Fault(Code.DETAILS_INVALID, pointer + error.pointer, error.detail)]) from None
-    faults = []
-    if details.date is not UNSET and not _is_date(details.date):
-        faults.append(Fault(Code.DETAILS_INVALID, f"{pointer}/date", "must be an ISO 8601 date or date and time"))
-    if details.source is not UNSET and not _is_public_url(details.source.url):
-        rule = "must be an absolute http or https URL without credentials"
-        faults.append(Fault(Code.DETAILS_INVALID, f"{pointer}/source/url", rule))
-    if rule := _unreadable(plain):
-        faults.append(Fault(Code.DETAILS_INVALID, pointer, rule))
-    if faults:
-        raise Refused.of(faults)
-    return dict(plain)  # type: ignore[arg-type]
-
-
-def _is_date(text: str) -> bool:
-    try:
-        return bool(_DATE.fullmatch(text) and datetime.fromisoformat(text))
-    except ValueError:
-        return False
-
-
-def _is_public_url(url: str) -> bool:
-    try:
-        parts = urlsplit(url)
-        port_is_number = parts.port is None or parts.port >= 0  # the property raises where it is none
-    except ValueError:
-        return False
-    web = parts.scheme in {"http", "https"} and bool(parts.hostname) and port_is_number
-    return web and "@" not in parts.netloc and _URL.fullmatch(url) is not None
-
-
-def _unreadable(details: JSON) -> str:
-    """Return why the details could be signed, but an entry with them not be read from a file; or ""."""
-    if len("\n".join(_lines(details, "  ")).encode()) > MAX_WRITTEN:
-        return f"longer than {MAX_WRITTEN} bytes when written into a file; put large evidence behind a URL"
-    return "" if _keys_fit(details) else f"a name longer than {MAX_NAME} characters when written into a file"
-
-
-def _keys_fit(value: JSON) -> bool:
-    if isinstance(value, Mapping):
-        return all(len(strict_yaml.quoted(name)) <= MAX_NAME and _keys_fit(item) for name, item in value.items())
-    return not isinstance(value, list) or all(map(_keys_fit, value))
 
 
 def drop_nulls(value: JSON, path: Path = None, *, in_array: bool = False) -> JSON:
@@ -119,6 +28,8 @@ def drop_nulls(value: JSON, path: Path = None, *, in_array: bool = False) -> JSO
 
     Raises InputError(`file.rule`) for a null in an array, and for a map in an array that would become empty.
     """
+    if isinstance(value, str):
+        return value
     if isinstance(value, Mapping):
         kept = {name: drop_nulls(item, (path, name)) for name, item in value.items()}
         kept = {name: item for name, item in kept.items() if item is not None}
@@ -170,10 +81,12 @@ def target_form(entry: Mapping[str, JSON]) -> dict[str, JSON]:
     Token members and `value` go, nulls are dropped, metrics are sorted; every other member counts, known or not.
     Raises InputError(`file.rule`) where there is no canonical form.
     """
-    kept = {name: item for name, item in entry.items() if name not in {*TOKEN_MEMBERS, "value"}}
-    form = drop_nulls(kept)
-    if not isinstance(form, dict):
-        return {}
+    plain = drop_nulls({name: item for name, item in entry.items() if name not in _UNBOUND})
+    return _without_unbound(plain) if isinstance(plain, dict) else {}
+
+
+def _without_unbound(plain: Mapping[str, JSON]) -> dict[str, JSON]:
+    form = {name: item for name, item in plain.items() if name not in _UNBOUND}
     if isinstance(metrics := form.get("metrics"), list):
         form["metrics"] = sorted(metrics, key=_metric_key)
     return form
@@ -191,56 +104,45 @@ def content_digest(form: Mapping[str, JSON]) -> str:
 
 # -- writing ----------------------------------------------------------------------------------------------------------
 
+Profile = Literal["target", "both", "hub"]
+PROFILES: tuple[Profile, ...] = get_args(Profile)
+_HUB_MEMBERS = ("dataset", "value", "date", "source", "notes")
+_HUB_DATASET = ("id", "task_id", "revision")
 
-def write_entry(form: Mapping[str, JSON], token: str | None = None) -> str:
-    """Write one entry in the target profile, as the YAML list item to paste into a file: every string double-quoted.
 
+def write_entry(
+    form: Mapping[str, JSON], token: str | None = None, *, profile: Profile = "target", primary: str | None = None
+) -> str:
+    """Write one entry, given in its target form, as the YAML list item to paste into a file.
+
+    `target` is the form and the token; `both` adds `value`, the score of the primary metric, and the token under its
+    second name, for today's readers; `hub` is what today's Hub knows of it, without a token. `primary` is the id of the
+    benchmark's primary metric (`Benchmark.primary`). Raises InputError(`file.rule`) where `both` or `hub` lacks it.
     Without a token it is a result that nobody vouches for: `unverified`, until it has one.
     """
-    members = form if token is None else {**form, "verify_token": token}
-    return "\n".join(_item_lines(members, "")) + "\n"
+    members = dict(form)
+    if profile != "target":
+        members["value"] = primary_value(form, primary)
+    if profile == "hub":
+        members = {name: members[name] for name in _HUB_MEMBERS if name in members}
+        dataset = members["dataset"] if isinstance(members.get("dataset"), Mapping) else {}
+        members["dataset"] = {name: dataset[name] for name in _HUB_DATASET if name in dataset}  # type: ignore[index, operator, call-overload]
+    elif token is not None:
+        members.update(dict.fromkeys(TOKEN_MEMBERS if profile == "both" else TOKEN_MEMBERS[:1], token))
+    return emit.item(members)
 
 
-def _item_lines(value: JSON, indent: str) -> list[str]:
-    """Write one list item: its first line starts with a dash, the others stand below it."""
-    lines = _lines(value, indent + "  ")
-    return [f"{indent}- {lines[0].removeprefix(indent + '  ')}", *lines[1:]]
-
-
-def _lines(value: JSON, indent: str) -> list[str]:
-    if isinstance(value, dict) and value:
-        return [line for name in _ordered(value) for line in _member_lines(name, value[name], indent)]
-    if isinstance(value, list | tuple) and value:
-        return [line for item in value for line in _item_lines(item, indent)]
-    return [indent + _flow(value)]
-
-
-# Words that some reader takes for something else than text are quoted, as keys, too.
-_PLAIN_KEY = re.compile(r"(?!(?:y|n|yes|no|on|off|true|false|null)\Z)[a-z][a-z0-9]*(?:_[a-z0-9]+)*")
-
-
-def _member_lines(name: str, value: JSON, indent: str) -> list[str]:
-    key = name if _PLAIN_KEY.fullmatch(name) else strict_yaml.quoted(name)
-    if isinstance(value, dict | list | tuple) and value:
-        return [f"{indent}{key}:", *_lines(value, indent + "  ")]
-    return [f"{indent}{key}: {_flow(value)}"]
-
-
-def _flow(value: JSON) -> str:
-    if isinstance(value, str):
-        return strict_yaml.quoted(value)
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int | float):
-        return strict_yaml.number_text(value)
-    return "{}" if isinstance(value, Mapping) else "[]"
-
-
-def _ordered(members: Mapping[str, JSON]) -> list[str]:
-    """Order members as the contract's example does; unknown ones follow, by name."""
-    return sorted(members, key=lambda name: (_RANK.get(name, len(_RANK)), name))
+def primary_value(form: Mapping[str, JSON], primary: str | None) -> JSON:
+    """Return the score of (primary metric, no slice). Raises InputError(`file.rule`) where there is none."""
+    if primary is None:
+        rule = "this profile needs the benchmark's primary metric: give the `eval.yaml` that names it"
+        raise InputError(Code.FILE_RULE, rule, Place(""), "/metrics")
+    metrics = form.get("metrics")
+    for metric in metrics if isinstance(metrics, Sequence) else ():
+        if isinstance(metric, Mapping) and metric.get("metric_id") == primary and "slice" not in metric:
+            return metric.get("value")
+    rule = f"this profile needs a score of the primary metric, {primary}, without a slice"
+    raise InputError(Code.FILE_RULE, rule, Place(""), "/metrics")
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------
@@ -272,8 +174,34 @@ class EntryFramework(Struct, frozen=True):
     command: str | UnsetType = UNSET
 
 
+class EntrySource(Struct, frozen=True):
+    """`source` of an entry."""
+
+    url: str | UnsetType = UNSET
+    name: str | UnsetType = UNSET
+    user: str | UnsetType = UNSET
+    org: str | UnsetType = UNSET
+
+
+class EntryDetails(Struct, frozen=True):
+    """The details of an entry of a file: only their types are demanded, an entry that nobody signed may say more."""
+
+    date: str | UnsetType = UNSET
+    source: EntrySource | UnsetType = UNSET
+    notes: str | UnsetType = UNSET
+    run: dict[str, Any] | UnsetType = UNSET
+    artifacts: list[Any] | dict[str, Any] | UnsetType = UNSET
+    runtime_context: dict[str, Any] | UnsetType = UNSET
+    benchmark_subset: str | UnsetType = UNSET
+    normalization: dict[str, Any] | UnsetType = UNSET
+
+
 class Entry(Struct, frozen=True):
-    """One entry as it stands in a file: the typed members that checks compare, and `form`, its target form."""
+    """One entry as it stands in a file: the typed members that checks compare, and `form`, its target form.
+
+    Members that are not known here are in `form` alone: kept, and bound by the content digest. `token_members` are the
+    names under which the token stands.
+    """
 
     pointer: str
     form: dict[str, JSON]
@@ -283,6 +211,13 @@ class Entry(Struct, frozen=True):
     framework: EntryFramework
     metrics: tuple[EntryMetric, ...] | None
     value: float | UnsetType
+    details: EntryDetails
+    token_members: tuple[str, ...]
+
+    def rewritten(self) -> str:
+        """Write the entry in the shape that it has, as `write_entry` writes: nothing that it says is changed."""
+        value = {} if self.value is UNSET else {"value": self.value}
+        return emit.item({**self.form, **value, **dict.fromkeys(self.token_members, self.token)})
 
 
 class _Members(Struct, frozen=True):
@@ -299,38 +234,78 @@ class _Members(Struct, frozen=True):
 
 def read_entries(raw: bytes, name: str) -> tuple[Entry, ...]:
     """Read a result file. Raises InputError with file, line and column; never anything else."""
-    document = strict_yaml.load(raw, name, bare_dates=_is_date_member)
+    return entries_of(open_results(raw, name))
+
+
+def open_results(raw: bytes, name: str) -> strict_yaml.Document:
+    """Read a result file as a document: a list of at most 1000 items, not yet entries. Raises InputError."""
+    document = strict_yaml.load(raw, name, bare_dates=is_date_member)
+    demand_list(document)
+    return document
+
+
+def demand_list(document: strict_yaml.Document) -> None:
+    """Raise InputError where the document is no list of at most 1000 items."""
     if not isinstance(document.value, list):
         raise document.error(Code.FILE_SCHEMA, "", "a result file is a list of entries")
     if len(document.value) > MAX_ENTRIES:
         raise document.error(Code.FILE_TOO_LARGE, f"/{MAX_ENTRIES}", f"more than {MAX_ENTRIES} entries")
-    return tuple(_read_entry(document, f"/{index}", value) for index, value in enumerate(document.value))
 
 
-def _is_date_member(pointer: str) -> bool:
+def entries_of(document: strict_yaml.Document) -> tuple[Entry, ...]:
+    """Read the entries of a document that is a list. Raises InputError with its place."""
+    items: Sequence[JSON] = document.value  # type: ignore[assignment]
+    return tuple(_read_entry(document, f"/{index}", value) for index, value in enumerate(items))
+
+
+def read_entry(value: JSON, name: str) -> Entry:
+    """Read one entry that a strict JSON reader returned. Raises InputError with its pointer within the entry."""
+    try:
+        return _read_entry(strict_yaml.Document(name, value), "", value)
+    except InputError as error:
+        raise InputError(error.code, error.detail, Place(name), error.pointer) from None
+
+
+def is_date_member(pointer: str) -> bool:
+    """Say whether this is the `date` of an entry, which may be a bare ISO date."""
     return re.fullmatch(r"/[0-9]+/date", pointer) is not None
 
 
 def _read_entry(document: strict_yaml.Document, pointer: str, value: JSON) -> Entry:
     try:
-        members = convert(drop_nulls(value), _Members)
-        form = target_form(value) if isinstance(value, Mapping) else {}
+        plain = drop_nulls(value)
     except InputError as error:
-        hint = ": put it in double quotes" if error.detail.startswith("expected text, got") else ""
-        raise document.error(error.code, pointer + error.pointer, error.detail + hint) from None
+        raise document.error(error.code, pointer + error.pointer, error.detail) from None
+    members = document.convert_part(pointer, plain, _Members)
+    details = document.convert_part(pointer, plain, EntryDetails)
     spellings = {token for token in (members.verify_token, members.verifyToken) if token is not UNSET}
     if len(spellings) > 1:
         raise document.error(Code.FILE_RULE, f"{pointer}/verifyToken", "differs from verify_token: keep one of the two")
     return Entry(
         pointer,
-        form,
+        _without_unbound(plain),  # type: ignore[arg-type]
         next(iter(spellings), None),
         members.dataset,
         members.model_revision,
         members.framework,
         None if members.metrics is UNSET else members.metrics,
         members.value,
+        details,
+        tuple(name for name in TOKEN_MEMBERS if name in plain),  # type: ignore[operator]
     )
+
+
+def claims_of(entry: Entry, repo: str) -> RunClaims:
+    """Return the run claims of an entry in this model repository. Raises Refused where they are not complete."""
+    dataset = entry.form.get("dataset")
+    parts = dataset if isinstance(dataset, Mapping) else {}
+    said = {
+        "benchmark_repo": parts.get("id"),
+        "benchmark_revision": parts.get("revision"),
+        "task_id": parts.get("task_id"),
+    }
+    said |= {name: entry.form.get(name) for name in ("model_revision", "metrics", "framework")}
+    return read_claims({"model_repo": repo, **{name: value for name, value in said.items() if value is not None}})
 
 
 def result_file_name(benchmark_repo: str) -> str:

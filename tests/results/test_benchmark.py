@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from issuer.errors import InputError
-from issuer.results.benchmark import read_benchmark
+from issuer.errors import Code, InputError
+from issuer.results.benchmark import lint_benchmark, read_benchmark
+from tests.shared import SHARED, needs_shared
 
 LIVE = b"name: AIME 2026\ndescription: Exam.\ntasks:\n  - id: MathArena/aime_2026\n    split: test\n"
 TARGET = LIVE + b"metrics:\n  - {id: acc, higher_is_better: true, primary: true}\n  - {id: wer}\n"
@@ -34,3 +37,91 @@ def test_a_file_without_tasks_is_refused_with_its_place() -> None:
     with pytest.raises(InputError) as caught:
         read_benchmark(b"name: x\ntasks: []\n", "eval.yaml")
     assert str(caught.value).startswith("eval.yaml:2:8: file.schema")
+
+
+# -- lint -------------------------------------------------------------------------------------------------------------
+
+FULL = """name: "GSM8K"
+description: "Grade school mathematics."
+metrics:
+  - {id: "acc", display_name: "Accuracy", higher_is_better: true, primary: true, unit: "percent"}
+  - {id: "cost", display_name: "Cost", higher_is_better: false, aggregation: "mean", slice: "all"}
+tasks:
+  - id: "gsm8k"
+    config: "default"
+    split: "test"
+    dataset: {id: "openai/gsm8k", revision: "5503434ddd753f426f4b38109466949a1217c2bb"}
+"""
+
+
+def lint(text: str | bytes) -> list[tuple[str, int, str]]:
+    raw = text.encode() if isinstance(text, str) else text
+    return [(str(found.code), found.place.line, found.severity) for found in lint_benchmark(raw, "eval.yaml")]
+
+
+def test_a_complete_definition_has_no_fault() -> None:
+    assert lint(FULL) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "severity"),
+    [
+        ('name: "GSM8K"\n', "", 1, "error"),
+        ('description: "Grade school mathematics."\n', "", 1, "error"),
+        ("primary: true", "primary: false", 4, "error"),
+        ("higher_is_better: false", "higher_is_better: false, primary: true", 5, "error"),
+        (', display_name: "Cost"', "", 5, "error"),
+        (", higher_is_better: false", "", 5, "error"),
+        ('id: "cost"', 'id: "acc"', 5, "error"),
+        ('id: "cost"', 'id: "a b"', 5, "error"),
+        ('id: "gsm8k"', 'id: ""', 7, "error"),
+        ('id: "openai/gsm8k"', 'id: "gsm8k"', 10, "error"),
+        (', revision: "5503434ddd753f426f4b38109466949a1217c2bb"', "", 10, "warning"),
+        ('    dataset: {id: "openai/gsm8k", revision: "5503434ddd753f426f4b38109466949a1217c2bb"}\n', "", 7, "warning"),
+        ('unit: "percent"', 'units: "percent"', 4, "warning"),
+        ('split: "test"', 'splits: "test"', 9, "warning"),
+        ("tasks:", "licence: x\ntasks:", 6, "warning"),
+        ("tasks:", "tasks: []\nevaluation_framework:", 6, "error"),
+        ('split: "test"', "split: on", 9, "error"),
+        ('split: "test"', "solvers: [x]", 0, ""),
+        ("tasks:", "evaluation_framework: x\ntasks:", 0, ""),
+    ],
+)
+def test_each_rule_is_told_at_its_place(old: str, new: str, line: int, severity: str) -> None:
+    assert old in FULL
+    found = lint(FULL.replace(old, new, 1))
+    expected = [(line, severity)] if line else []
+    assert [(at, how) for _, at, how in found if (at, how) == (line, severity)] == expected
+    assert found == found[:1] or "evaluation_framework:" in new
+
+
+def test_the_live_form_is_good_and_said_to_have_no_primary_metric() -> None:
+    assert lint(LIVE) == [("benchmark.rule", 1, "warning")]
+
+
+@pytest.mark.parametrize("text", ["a: b", "- 1", "x", "model: m\ndataset: d", "{}"])
+def test_what_is_no_benchmark_file_is_told_apart_from_a_broken_one(text: str) -> None:
+    assert lint(text) == [("benchmark.absent", 1, "error")]
+    with pytest.raises(InputError) as caught:
+        read_benchmark(text.encode(), "eval.yaml")
+    assert caught.value.code is Code.BENCHMARK_ABSENT
+
+
+@pytest.mark.parametrize("text", ["tasks: x", "tasks: [", "metrics: []", "tasks: [{}]\nname: &a x", ""])
+def test_a_broken_one_is_not_taken_for_none(text: str) -> None:
+    assert "benchmark.absent" not in {code for code, *_ in lint(text)}
+    with pytest.raises(InputError) as caught:
+        read_benchmark(text.encode(), "eval.yaml")
+    assert caught.value.code is not Code.BENCHMARK_ABSENT
+
+
+@needs_shared
+@pytest.mark.parametrize("path", sorted((SHARED / "eval_yaml").glob("*.yaml")), ids=lambda path: path.stem)
+def test_real_files_break_no_rule_and_are_warned_of_what_they_leave_open(path: Path) -> None:
+    """Live files define no metric; those of the target specification lack the dataset that one of its texts requires."""
+    found = lint_benchmark(path.read_bytes(), path.name)
+    assert {each.severity for each in found} == {"warning"}
+    live = not path.name.startswith("target001")
+    assert any(("no `metrics`" if live else "lacks `dataset`") in each.detail for each in found)
+    unknown = {each.pointer for each in found if "no reader knows" in each.detail}
+    assert unknown == ({"/metrics/2/value_type"} if path.stem == "target001__matharena" else set())

@@ -11,10 +11,10 @@ from ruamel.yaml import YAML
 
 from issuer import jcs
 from issuer.errors import Code, InputError, Refused
+from issuer.results.details import read_details
 from issuer.results.entry import (
     content_digest,
     drop_nulls,
-    read_details,
     read_entries,
     result_file_name,
     target_form,

@@ -1,0 +1,93 @@
+"""The details of a result: an entry's members that are not run claims, as a request may send them. Pure.
+
+Knows their types and rules (contract sections 1 and 3). Refuses to repair: what breaks one is refused with its place.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+from urllib.parse import urlsplit
+
+from msgspec import UNSET, Struct, UnsetType
+
+from issuer.errors import Code, Fault, InputError, Refused
+from issuer.results import emit
+from issuer.results.entry import drop_nulls
+from issuer.strict_json import JSON, convert
+
+MAX_WRITTEN = 512 * 1024  # half of what a result file may have
+
+_DATE = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:T[0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,9})?)?(?:Z|[+-][0-9]{2}:[0-9]{2})?)?"
+)
+# RFC 3986's characters and no others: urlsplit drops line breaks, and browsers take a backslash for a slash.
+_URL = re.compile(r"[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]+")
+
+
+class Source(Struct, frozen=True, forbid_unknown_fields=True):
+    """Where a result comes from. `url` is required, absolute and free of credentials."""
+
+    url: str
+    name: str | UnsetType = UNSET
+    user: str | UnsetType = UNSET
+    org: str | UnsetType = UNSET
+
+
+class Details(Struct, frozen=True, forbid_unknown_fields=True):
+    """An entry's members that are not run claims; the types of what a request may send."""
+
+    date: str | UnsetType = UNSET
+    source: Source | UnsetType = UNSET
+    notes: str | UnsetType = UNSET
+    run: dict[str, Any] | UnsetType = UNSET
+    artifacts: list[Any] | dict[str, Any] | UnsetType = UNSET
+    runtime_context: dict[str, Any] | UnsetType = UNSET
+    benchmark_subset: str | UnsetType = UNSET
+    normalization: dict[str, Any] | UnsetType = UNSET
+
+
+def read_details(value: JSON, pointer: str = "") -> dict[str, JSON]:
+    """Read the details of a request from JSON that a strict reader returned; nulls are dropped as in the target form.
+
+    Raises Refused(`details.invalid`) with every fault, pointers below `pointer`.
+    """
+    try:
+        plain = drop_nulls(value)
+        if plain is None and isinstance(value, Mapping):
+            plain = {}  # every member was null, so absent
+        details = convert(plain, Details)
+    except InputError as error:
+        raise Refused.of([Fault(Code.DETAILS_INVALID, pointer + error.pointer, error.detail)]) from None
+    faults = []
+    if details.date is not UNSET and not is_date(details.date):
+        faults.append(Fault(Code.DETAILS_INVALID, f"{pointer}/date", "must be an ISO 8601 date or date and time"))
+    if details.source is not UNSET and not is_public_url(details.source.url):
+        rule = "must be an absolute http or https URL without credentials"
+        faults.append(Fault(Code.DETAILS_INVALID, f"{pointer}/source/url", rule))
+    if rule := emit.fits(plain, MAX_WRITTEN):
+        faults.append(Fault(Code.DETAILS_INVALID, pointer, rule))
+    if faults:
+        raise Refused.of(faults)
+    return dict(plain)  # type: ignore[arg-type]
+
+
+def is_date(text: str) -> bool:
+    """Say whether a text is an ISO 8601 date, or date and time, as details have it."""
+    try:
+        return bool(_DATE.fullmatch(text) and datetime.fromisoformat(text))
+    except ValueError:
+        return False
+
+
+def is_public_url(url: str) -> bool:
+    """Say whether a URL is absolute, http or https, and without credentials (contract section 6, the source badge)."""
+    try:
+        parts = urlsplit(url)
+        port_is_number = parts.port is None or parts.port >= 0  # the property raises where it is none
+    except ValueError:
+        return False
+    web = parts.scheme in {"http", "https"} and bool(parts.hostname) and port_is_number
+    return web and "@" not in parts.netloc and _URL.fullmatch(url) is not None

@@ -1,0 +1,173 @@
+"""Result files edited in place: text in, text out. Pure.
+
+One entry is appended, replaced or given a token by the places of the file's nodes; other entries, comments, order and
+line ends stay as they are. What comes out is read again: it holds what was asked for, and all else as it was, or it is
+not returned. Raises InputError, and nothing else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from msgspec import UNSET
+
+from issuer.errors import Code, InputError, Place
+from issuer.results.entry import (
+    TOKEN_MEMBERS,
+    Entry,
+    Profile,
+    entries_of,
+    open_results,
+    read_entries,
+    write_entry,
+)
+from issuer.strict_yaml import Document, quoted
+
+_NO_LINE = re.compile(r"[ \t\r]*(?:#.*)?")
+_DASH_ALONE = re.compile(r"[ \t]*-[ \t\r]*(?:#.*)?")
+
+
+def append(text: str, entry: str, name: str) -> str:
+    """Return the file with one entry more at its end; `entry` is as `write_entry` writes it."""
+    if not text.strip():
+        return _checked("", text + entry, name, lambda before, added: [*before, added], entry)
+    document = open_results(text.encode(), name)
+    indent = _column(text, _dash(text, document.span("/0")[0])) if document.value else 0
+    joined = text if text.endswith("\n") else text + _line_end(text)
+    return _checked(text, joined + _fitted(entry, indent, text), name, lambda before, added: [*before, added], entry)
+
+
+def replace(text: str, index: int, entry: str, name: str) -> str:
+    """Return the file with another entry in the place of the one at `index`, from 0."""
+    document = _demand(text, index, name)
+    start, end = document.span(f"/{index}")
+    dash = _dash(text, start)
+    after = (
+        text[: dash - _column(text, dash)] + _fitted(entry, _column(text, dash), text) + text[_line_after(text, end) :]
+    )
+    return _checked(text, after, name, lambda before, new: [*before[:index], new, *before[index + 1 :]], entry)
+
+
+def put_token(text: str, index: int, token: str, name: str) -> str:
+    """Return the file with this token in the entry at `index`, from 0: in the place of the one that it has, or as its
+    last member.
+    """
+    document = _demand(text, index, name)
+    before = entries_of(document)
+    spans = [document.span(f"/{index}/{member}") for member in _token_members(document, index)]
+    after = text
+    for start, end in sorted(spans, reverse=True):
+        joint = _line_end(text) if text[end - 1] == "\n" else ""  # a block scalar ends with its line
+        after = after[:start] + quoted(token) + joint + after[end:]
+    if not spans:
+        after = _with_member(text, *document.span(f"/{index}"), f"{TOKEN_MEMBERS[0]}: {quoted(token)}")
+    now = read_entries(after.encode(), name)
+    others = [entry.form for entry in now] == [entry.form for entry in before]
+    tokens = [token if place == index else entry.token for place, entry in enumerate(before)]
+    if not others or [entry.token for entry in now] != tokens:
+        raise _impossible(name)
+    return after
+
+
+def rewrite(text: str, name: str, *, profile: Profile | None = None, primary: str | None = None) -> str:
+    """Return the file written canonically: each entry in its own shape, or in another profile where it has metrics.
+
+    Comments are not kept, nor what a profile has no place for. Raises InputError also where `value` would be dropped
+    that no metric of the entry repeats.
+    """
+    written = []
+    for entry in read_entries(text.encode(), name):
+        if profile is None or entry.metrics is None:
+            written.append(entry.rewritten())
+            continue
+        scores = [metric.value for metric in entry.metrics if not metric.slice]
+        if entry.value is not UNSET and entry.value not in scores:
+            rule = "`value` is not the score of any metric of this entry without a slice: it would be lost"
+            raise InputError(Code.RESULT_VALUE, rule, Place(name), f"{entry.pointer}/value")
+        written.append(write_entry(entry.form, entry.token, profile=profile, primary=primary))
+    return "".join(written) or "[]\n"
+
+
+def _token_members(document: Document, index: int) -> list[str]:
+    entries = document.value
+    entry = entries[index] if isinstance(entries, list) else None
+    return [member for member in TOKEN_MEMBERS if isinstance(entry, dict) and member in entry]
+
+
+def _demand(text: str, index: int, name: str) -> Document:
+    """Read the file as one that has this entry."""
+    document = open_results(text.encode(), name)
+    count = len(document.value)  # type: ignore[arg-type]
+    if not 0 <= index < count:
+        raise InputError(Code.FILE_RULE, f"has no entry {index}: there are {count}, counted from 0", Place(name))
+    return document
+
+
+def _checked(
+    before: str, after: str, name: str, expect: Callable[[list[Entry], Entry], list[Entry]], entry: str
+) -> str:
+    """Return the file as edited, if it reads as what was asked for."""
+    was = list(read_entries(before.encode(), name)) if before else []
+    new, now = read_entries(entry.encode(), name), read_entries(after.encode(), name)
+    expected = expect(was, new[0]) if len(new) == 1 else None
+    if expected is None or list(map(_said, now)) != list(map(_said, expected)):
+        raise _impossible(name)
+    return after
+
+
+def _said(entry: Entry) -> tuple[object, ...]:
+    return entry.form, entry.token, entry.value
+
+
+def _impossible(name: str) -> InputError:
+    return InputError(
+        Code.FILE_RULE, "cannot be edited in place as it is written: write it as a plain list", Place(name)
+    )
+
+
+# -- lines ------------------------------------------------------------------------------------------------------------
+
+
+def _line_end(text: str) -> str:
+    return "\r\n" if "\r\n" in text else "\n"
+
+
+def _fitted(entry: str, indent: int, text: str) -> str:
+    """Return an entry as lines of this file: indented as its entries are, with its line ends."""
+    return "".join(" " * indent + line + _line_end(text) for line in entry.splitlines())
+
+
+def _column(text: str, index: int) -> int:
+    return index - (text.rfind("\n", 0, index) + 1)
+
+
+def _dash(text: str, start: int) -> int:
+    """Return where the dash of the item is whose first key stands at `start`: before it, or on a line of its own."""
+    line = text.rfind("\n", 0, start) + 1
+    if (dash := text.rfind("-", line, start)) >= 0:
+        return dash
+    while line > 0:
+        end, line = line - 1, text.rfind("\n", 0, line - 1) + 1
+        if _DASH_ALONE.fullmatch(text, line, end):
+            return text.index("-", line)
+        if not _NO_LINE.fullmatch(text, line, end):
+            break
+    return start  # an item of a flow list: there is no dash, and no editing it
+
+
+def _line_after(text: str, end: int) -> int:
+    """Return where the line after the one that ends at or after `end` begins; a block scalar ends at a line's start."""
+    if end > 0 and text[end - 1] == "\n":
+        return end
+    found = text.find("\n", end)
+    return len(text) if found < 0 else found + 1
+
+
+def _with_member(text: str, start: int, end: int, member: str) -> str:
+    """Return the text with one member more in the map from `start` to `end`."""
+    if text[start] == "{":
+        return f"{text[: start + 1]}{member}, {text[start + 1 :]}"
+    place = _line_after(text, end)
+    joint = "" if text[place - 1] == "\n" else _line_end(text)
+    return f"{text[:place]}{joint}{' ' * _column(text, start)}{member}{_line_end(text)}{text[place:]}"

@@ -1,0 +1,79 @@
+"""How entries are written so that every YAML reader reads them alike (contract section 3). Pure.
+
+Every string is double-quoted on one line, numbers are spelled as all readers read them, and members stand in the order
+of the contract's example; unknown ones follow, by name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from issuer.strict_json import JSON
+from issuer.strict_yaml import number_text, quoted
+
+MAX_NAME = 1000  # YAML readers take no longer key than 1024 characters
+_ORDER = (
+    "dataset", "model_revision", "framework", "metrics", "metric_id", "value", "slice", "date", "source", "notes",
+    "run", "artifacts", "runtime_context", "benchmark_subset", "normalization", "verify_token", "verifyToken",
+    "id", "task_id", "revision", "name", "version", "command",
+)  # fmt: skip
+_RANK = {name: index for index, name in enumerate(_ORDER)}
+# Words that some reader takes for something else than text are quoted, as keys, too.
+_PLAIN_KEY = re.compile(r"(?!(?:y|n|yes|no|on|off|true|false|null)\Z)[a-z][a-z0-9]*(?:_[a-z0-9]+)*")
+
+
+def item(members: Mapping[str, JSON]) -> str:
+    """Write one item of a file's list."""
+    return "\n".join(_item_lines(members, "")) + "\n"
+
+
+def fits(value: JSON, max_bytes: int) -> str:
+    """Return why members could not be read back from a file, or "": too long together, or a name too long."""
+    if len("\n".join(_lines(value, "  ")).encode()) > max_bytes:
+        return f"longer than {max_bytes} bytes when written into a file; put large evidence behind a URL"
+    return "" if _names_fit(value) else f"a name longer than {MAX_NAME} characters when written into a file"
+
+
+def _names_fit(value: JSON) -> bool:
+    if isinstance(value, Mapping):
+        return all(len(quoted(name)) <= MAX_NAME and _names_fit(inner) for name, inner in value.items())
+    return not isinstance(value, list) or all(map(_names_fit, value))
+
+
+def _item_lines(value: JSON, indent: str) -> list[str]:
+    """Write one list item: its first line starts with a dash, the others stand below it."""
+    lines = _lines(value, indent + "  ")
+    return [f"{indent}- {lines[0].removeprefix(indent + '  ')}", *lines[1:]]
+
+
+def _lines(value: JSON, indent: str) -> list[str]:
+    if isinstance(value, dict) and value:
+        return [line for name in _ordered(value) for line in _member_lines(name, value[name], indent)]
+    if isinstance(value, list | tuple) and value:
+        return [line for inner in value for line in _item_lines(inner, indent)]
+    return [indent + flow(value)]
+
+
+def _member_lines(name: str, value: JSON, indent: str) -> list[str]:
+    key = name if _PLAIN_KEY.fullmatch(name) or name == "verifyToken" else quoted(name)
+    if isinstance(value, dict | list | tuple) and value:
+        return [f"{indent}{key}:", *_lines(value, indent + "  ")]
+    return [f"{indent}{key}: {flow(value)}"]
+
+
+def flow(value: JSON) -> str:
+    """Write a scalar, or what is empty, on one line."""
+    if isinstance(value, str):
+        return quoted(value)
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return number_text(value)
+    return "{}" if isinstance(value, Mapping) else "[]"
+
+
+def _ordered(members: Mapping[str, JSON]) -> list[str]:
+    return sorted(members, key=lambda name: (_RANK.get(name, len(_RANK)), name))

@@ -1,0 +1,304 @@
+"""What contract sections 2 and 3 say of a result file: every rule that it breaks, each at its place. Pure.
+
+Errors are what no relying party or issuer accepts; warnings are what keeps an entry from being verified, or what is
+probably a mistake. Nothing here judges a token: that is `issuer.verify`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator, Iterator, Mapping
+from pathlib import PurePosixPath
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from issuer import jcs, strict_yaml
+from issuer.errors import Code, Finding, InputError, Refused
+from issuer.results.benchmark import Benchmark
+from issuer.results.claims import Framework, Metric, read_claims
+from issuer.results.details import MAX_WRITTEN, is_date, is_public_url
+from issuer.results.emit import fits
+from issuer.results.entry import (
+    TOKEN_MEMBERS,
+    Dataset,
+    EntryDetails,
+    EntrySource,
+    demand_list,
+    drop_nulls,
+    is_date_member,
+    result_file_name,
+    target_form,
+)
+from issuer.results.secret import secret_in
+from issuer.strict_json import JSON, pointer_to
+
+MAX_METRICS = 256
+MAX_TOKEN = 16 * 1024
+_JWS = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
+_KINDS: dict[str, Any] = {
+    "dataset": Dataset, "model_revision": str, "framework": Framework, "metrics": list[Any], "value": float,
+    "date": str, "source": EntrySource, "notes": str, "run": dict[str, Any], "artifacts": list[Any] | dict[str, Any],
+    "runtime_context": dict[str, Any], "benchmark_subset": str, "normalization": dict[str, Any],
+    **dict.fromkeys(TOKEN_MEMBERS, str),
+}  # fmt: skip
+# Where a run claim stands in an entry, and what stands in for one that is missing: that is told in its own words.
+_CLAIMS = {
+    "/model_revision": "/model_revision", "/benchmark_repo": "/dataset/id", "/task_id": "/dataset/task_id",
+    "/benchmark_revision": "/dataset/revision",
+}  # fmt: skip
+_STAND_IN: dict[str, JSON] = {
+    "model_repo": "a/a", "model_revision": "0" * 40, "benchmark_repo": "a/a", "benchmark_revision": "0" * 40,
+    "task_id": "a", "metrics": [{"metric_id": "a", "value": 0}], "framework": {"name": "a", "version": "a"},
+}  # fmt: skip
+
+
+class Found(Struct, frozen=True):
+    """One thing that is wrong with an entry, by its pointer in it."""
+
+    code: Code
+    pointer: str
+    detail: str
+    severity: Literal["error", "warning"] = "error"
+
+
+def lint_results(
+    raw: bytes, name: str, *, path: str = "", repo: str | None = None, benchmark: Benchmark | None = None
+) -> tuple[Finding, ...]:
+    """Return everything that is wrong with a result file, in the file's order; never raises.
+
+    `path` is where the file lies, "" where that does not matter; `repo` is the model repository that it belongs to;
+    `benchmark` the `eval.yaml` that its entries are held against.
+    """
+    document, refusals = strict_yaml.examine(raw, name, bare_dates=is_date_member)
+    told = [refusal.finding for refusal in refusals]
+    try:
+        if document is not None:
+            demand_list(document)
+            told += _entries(document, {refusal.pointer for refusal in refusals}, path, repo, benchmark)
+    except InputError as error:
+        told.append(error.finding)
+    return tuple(sorted(told, key=lambda finding: (finding.place.line, finding.place.column)))
+
+
+def _entries(
+    document: strict_yaml.Document, refused: set[str], path: str, repo: str | None, benchmark: Benchmark | None
+) -> Iterator[Finding]:
+    seen: dict[str, int] = {}
+    for index, item in enumerate(document.value):  # type: ignore[arg-type]
+        for found in _entry(item, path, repo, benchmark):
+            pointer = f"/{index}{found.pointer}"
+            if not any(_touch(pointer, other) for other in refused):
+                place = document.place(pointer)
+                yield Finding(found.code, place, found.detail, pointer, found.severity)
+        first = seen.setdefault(_identity(item), index)
+        if first != index:
+            detail = f"says the same as entry {first}"
+            yield Finding(Code.RESULT_REPEATED, document.place(f"/{index}"), detail, f"/{index}", "warning")
+
+
+def _touch(one: str, other: str) -> bool:
+    """Say whether one of two pointers leads to the other, or through it."""
+    return one == other or one.startswith(f"{other}/") or other.startswith(f"{one}/")
+
+
+def _identity(item: JSON) -> str:
+    """Return what two entries that say the same have in common."""
+    try:
+        said = {**target_form(item), "value": item.get("value")} if isinstance(item, Mapping) else item
+        return jcs.digest(said)
+    except (InputError, ValueError):
+        return str(id(item))
+
+
+# -- one entry --------------------------------------------------------------------------------------------------------
+
+
+def _entry(item: JSON, path: str, repo: str | None, benchmark: Benchmark | None) -> Iterator[Found]:
+    if not isinstance(item, Mapping):
+        yield Found(Code.FILE_SCHEMA, "", "an entry is a map")
+        return
+    try:
+        plain = drop_nulls(item)
+    except InputError as error:
+        yield Found(error.code, error.pointer, error.detail)
+        plain = {name: value for name, value in item.items() if value is not None}
+    members: dict[str, Any] = dict(plain) if isinstance(plain, Mapping) else {}
+    typed = yield from _types(members)
+    yield from _unknown(members)
+    yield from _lacking(members)
+    yield from _claims(typed, repo)
+    yield from _details(typed)
+    yield from _tokens(typed)
+    yield from _file_name(typed, path)
+    yield from _value(typed, benchmark)
+    if benchmark is not None:
+        yield from _defined(typed, benchmark)
+
+
+def _types(members: Mapping[str, Any]) -> Generator[Found, None, dict[str, Any]]:
+    """Tell members of the wrong type, and return the others."""
+    typed: dict[str, Any] = {}
+    for name, kind in _KINDS.items():
+        if name in members and not (yield from _type(f"/{name}", members[name], kind)):
+            typed[name] = members[name]
+    if "metrics" in typed:
+        typed["metrics"] = yield from _metric_types(typed["metrics"])
+    return typed
+
+
+def _type(pointer: str, value: JSON, kind: Any) -> Generator[Found, None, bool]:
+    """Tell why the value is not of this kind; return whether that was so."""
+    try:
+        strict_yaml.Document("", value).convert(kind)
+    except InputError as error:
+        yield Found(error.code, pointer + error.pointer, error.detail)
+        return True
+    return False
+
+
+def _metric_types(metrics: list[Any]) -> Generator[Found, None, list[Any]]:
+    """Tell metrics of the wrong type; return them with None in the place of those."""
+    if not 1 <= len(metrics) <= MAX_METRICS:
+        yield Found(Code.CLAIMS_INVALID, "/metrics", f"has {len(metrics)} items; 1 to {MAX_METRICS} are allowed")
+    good: list[Any] = []
+    for index, metric in enumerate(metrics):
+        broken = yield from _type(f"/metrics/{index}", metric, Metric)
+        good.append(None if broken else metric)
+    return good
+
+
+def _unknown(members: Mapping[str, Any]) -> Iterator[Found]:
+    for name in members.keys() - _KINDS.keys():
+        yield _unknown_member("", name)
+    for outer, kind in (("dataset", Dataset), ("source", EntrySource)):
+        inner = members.get(outer)
+        for name in inner.keys() - set(kind.__struct_fields__) if isinstance(inner, Mapping) else ():
+            yield _unknown_member(f"/{outer}", name)
+
+
+def _unknown_member(parent: str, name: str) -> Found:
+    detail = "no reader knows this member"
+    return Found(Code.RESULT_UNKNOWN_MEMBER, pointer_to(parent, name), detail, "warning")
+
+
+def _lacking(members: Mapping[str, Any]) -> Iterator[Found]:
+    if "dataset" not in members:
+        yield Found(Code.FILE_SCHEMA, "", "lacks `dataset`")
+    dataset, framework = (members.get(name) for name in ("dataset", "framework"))
+    if isinstance(dataset, Mapping) and "task_id" not in dataset:
+        yield Found(Code.RESULT_UNBOUND, "/dataset", "lacks `dataset.task_id`")
+    if "metrics" not in members:
+        yield from _lacking_metrics(members)
+        return
+    severity: Literal["error", "warning"] = "error" if any(name in members for name in TOKEN_MEMBERS) else "warning"
+    if isinstance(dataset, Mapping) and "revision" not in dataset:
+        yield Found(Code.RESULT_UNBOUND, "/dataset", "lacks `dataset.revision`, the benchmark's commit", severity)
+    if "model_revision" not in members:
+        yield Found(Code.RESULT_UNBOUND, "", "lacks `model_revision`, the model's commit", severity)
+    if framework is None:
+        yield Found(Code.RESULT_UNBOUND, "", "lacks `framework`, with `name` and `version`", severity)
+
+
+def _lacking_metrics(members: Mapping[str, Any]) -> Iterator[Found]:
+    if "value" not in members:
+        yield Found(Code.FILE_SCHEMA, "", "lacks `metrics`")
+        return
+    detail = "lacks `metrics`: a lone `value` names no metric, so this entry can never be verified"
+    yield Found(Code.RESULT_UNBOUND, "/value", detail, "warning")
+
+
+def _claims(typed: Mapping[str, Any], repo: str | None) -> Iterator[Found]:
+    """Hold what the entry has of the run claims against their rules."""
+    dataset = typed.get("dataset", {})
+    metrics = [metric for metric in typed.get("metrics", ())[:MAX_METRICS] if metric is not None]
+    places = [index for index, metric in enumerate(typed.get("metrics", ())) if metric is not None]
+    said = {
+        "model_repo": repo,
+        "model_revision": typed.get("model_revision"),
+        "benchmark_repo": dataset.get("id"),
+        "benchmark_revision": dataset.get("revision"),
+        "task_id": dataset.get("task_id"),
+        "metrics": metrics or None,
+        "framework": typed.get("framework"),
+    }
+    try:
+        read_claims({name: _STAND_IN[name] if value is None else value for name, value in said.items()})
+    except Refused as refusal:
+        for fault in refusal.faults:
+            yield Found(fault.code, _in_entry(fault.pointer, places), _told(fault.pointer, fault.detail))
+    command = typed.get("framework", {}).get("command")
+    if command is not None and (secret := secret_in(command)):
+        yield Found(Code.CLAIMS_SECRET, "/framework/command", f"the command seems to hold {secret}")
+
+
+def _in_entry(pointer: str, places: list[int]) -> str:
+    if pointer == "/model_repo":
+        return ""
+    if match := re.fullmatch(r"/metrics/([0-9]+)(.*)", pointer):
+        return f"/metrics/{places[int(match[1])]}{match[2]}"
+    return _CLAIMS.get(pointer, pointer)
+
+
+def _told(pointer: str, rule: str) -> str:
+    names = {"/model_repo": "the repository", "/benchmark_repo": "`dataset.id`"}
+    return f"{names[pointer]} {rule}" if pointer in names else rule
+
+
+def _details(typed: Mapping[str, Any]) -> Iterator[Found]:
+    """Hold the details against the rules by which the issuer takes them."""
+    if "date" in typed and not is_date(typed["date"]):
+        yield Found(Code.DETAILS_INVALID, "/date", "must be an ISO 8601 date or date and time")
+    source = typed.get("source")
+    if source is not None and "url" not in source:
+        yield Found(Code.DETAILS_INVALID, "/source", "lacks `source.url`")
+    elif source is not None and not is_public_url(source["url"]):
+        yield Found(Code.DETAILS_INVALID, "/source/url", "must be an absolute http or https URL without credentials")
+    details = {name: typed[name] for name in EntryDetails.__struct_fields__ if name in typed}
+    if rule := fits(details, MAX_WRITTEN):
+        yield Found(Code.DETAILS_INVALID, "", rule)
+
+
+def _tokens(typed: Mapping[str, Any]) -> Iterator[Found]:
+    tokens = {name: typed[name] for name in TOKEN_MEMBERS if name in typed}
+    if len(set(tokens.values())) > 1:
+        yield Found(Code.FILE_RULE, "/verifyToken", "differs from verify_token: keep one of the two")
+    for name, token in tokens.items():
+        if len(token) > MAX_TOKEN or not _JWS.fullmatch(token):
+            detail = f"is no compact JWS of at most {MAX_TOKEN} bytes: three base64url parts, joined by dots"
+            yield Found(Code.RESULT_TOKEN, f"/{name}", detail)
+
+
+def _file_name(typed: Mapping[str, Any], path: str) -> Iterator[Found]:
+    """Demand the name that the entry's benchmark gives its file; where the file is not in its folder, advise it."""
+    expected = result_file_name(typed.get("dataset", {}).get("id", ""))
+    if not path or "dataset" not in typed or PurePosixPath(path).name == PurePosixPath(expected).name:
+        return
+    placed = PurePosixPath(path).parent.name == ".eval_results"
+    detail = f"results of {typed['dataset']['id']} belong into {expected}"
+    yield Found(Code.RESULT_FILE_NAME, "/dataset/id", detail, "error" if placed else "warning")
+
+
+def _value(typed: Mapping[str, Any], benchmark: Benchmark | None) -> Iterator[Found]:
+    """Hold `value` beside metrics against them: it is that of the primary metric, whichever that is."""
+    if "value" not in typed or "metrics" not in typed:
+        return
+    primary = benchmark.primary if benchmark else None
+    scores = [
+        metric["value"]
+        for metric in typed["metrics"]
+        if metric and "slice" not in metric and primary in (None, metric["metric_id"])
+    ]
+    if typed["value"] not in scores and None not in typed["metrics"]:
+        name = f"the primary metric, {primary}" if primary else "any metric of this entry without a slice"
+        yield Found(Code.RESULT_VALUE, "/value", f"is not the score of {name}")
+
+
+def _defined(typed: Mapping[str, Any], benchmark: Benchmark) -> Iterator[Found]:
+    task = typed.get("dataset", {}).get("task_id")
+    if task is not None and task not in benchmark.task_ids:
+        yield Found(Code.RESULT_UNDEFINED, "/dataset/task_id", f"the benchmark defines no task {task!r}")
+    for index, metric in enumerate(typed.get("metrics", ()) if benchmark.metric_ids else ()):
+        if metric and metric["metric_id"] not in benchmark.metric_ids:
+            detail = f"the benchmark defines no metric {metric['metric_id']!r}"
+            yield Found(Code.RESULT_UNDEFINED, f"/metrics/{index}/metric_id", detail)

@@ -1,0 +1,63 @@
+"""How entries differ: what the content digest binds is material, spelling is nothing, the token is neither."""
+
+from __future__ import annotations
+
+import pytest
+
+from issuer.results.diff import differences, matched
+from issuer.results.entry import Entry, content_digest, read_entries
+from tests import make
+from tests.results.test_entry import read_one
+
+SAID = make.submission({"notes": "no tools", "run": {"seed": 1, "deep": [1, {"a": 2}]}})
+FILE = make.file_for(SAID)
+
+
+def found(new: Entry) -> list[tuple[str, str, str, bool]]:
+    return [(one.pointer, one.left, one.right, one.material) for one in differences(read_one(FILE), new)]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("20.9", "20.90"), ('"no tools"', "no tools  # c"), ("  notes:", "  date: null\n  notes:"), ("verify_token", "verifyToken")]
+)  # fmt: skip
+def test_another_spelling_is_no_difference(old: str, new: str) -> None:
+    assert found(read_one(FILE.replace(old, new, 1))) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("20.9", "21", ("/metrics/0/value", "20.9", "21", True)),
+        ('"no tools"', '"tools"', ("/notes", '"no tools"', '"tools"', True)),
+        ('  notes: "no tools"\n', "", ("/notes", '"no tools"', "", True)),
+        ("        - a: 2\n", "        - a: 3\n", ("/run/deep/1/a", "2", "3", True)),
+        ("  notes:", '  x/y: "z"\n  notes:', ("/x~1y", "", '"z"', True)),
+        ("  notes:", "  value: 20.9\n  notes:", ("/value", "", "20.9", False)),
+    ],
+)
+def test_each_member_that_differs_is_told_with_both_sides(
+    old: str, new: str, expected: tuple[str, str, str, bool]
+) -> None:
+    text = FILE.replace(old, new, 1)
+    assert text != FILE or old.startswith("        - a")
+    other = read_one(text) if text != FILE else read_one(FILE.replace("a: 2", "a: 3", 1))
+    assert found(other) == [expected]
+    assert (content_digest(other.form) != SAID.content_digest) is expected[3]
+
+
+def test_another_token_is_told_and_not_material() -> None:
+    (one,) = found(read_one(FILE[: FILE.index("verify_token")] + "verify_token: a.b.c\n"))
+    assert (one[0], one[2], one[3]) == ("/verify_token", '"a.b.c"', False)
+
+
+def test_entries_are_matched_by_what_they_are_of_and_then_by_what_they_say() -> None:
+    others = [
+        make.file_for(make.submission({"notes": notes}, task_id=task))
+        for task, notes in (("t", "x"), ("gsm8k", "y"), ("gsm8k", "no tools"))
+    ]
+    left = read_entries((FILE + others[0] + others[2]).encode(), "l")
+    right = read_entries("".join(others).encode(), "r")
+    pairs = [(one and one.pointer, other and other.pointer) for one, other in matched(left, right)]
+    assert pairs == [("/0", "/1"), ("/1", "/0"), ("/2", "/2")]
+    assert list(matched(left[:1], ())) == [(left[0], None)]
+    assert list(matched((), right[:1])) == [(None, right[0])]

@@ -1,0 +1,199 @@
+"""Files edited in place: the entry that was asked for changes, and not a byte of anything else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from issuer.errors import Code, InputError
+from issuer.results import edit
+from issuer.results.entry import read_entries, write_entry
+from tests import make
+
+NEW = make.file_for(make.submission(task_id="new"))
+# Comments everywhere, three styles of entry, a block scalar, quoting and order of its author's own.
+FILE = """# head
+- value: 3 # a score
+  dataset: {id: "a/b", task_id: first}
+
+  notes: |
+    several
+    lines   # not a comment
+
+# between
+-
+  # inside
+  dataset: { id: a/b, task_id: 'second' }   # flow
+  metrics:
+  - metric_id: m
+    value: 2.50
+- {dataset: {id: a/b, task_id: third}, value: 1} # tail
+# foot
+"""
+
+
+def lines_kept(before: str, after: str) -> bool:
+    """Say whether every line of the one stands in the other, in order."""
+    rest = iter(after.splitlines())
+    return all(line in rest for line in before.splitlines())
+
+
+def tokens(text: str) -> list[str | None]:
+    return [entry.token for entry in read_entries(text.encode(), "f")]
+
+
+def tasks(text: str) -> list[Any]:
+    return [entry.dataset.task_id for entry in read_entries(text.encode(), "f")]
+
+
+def test_an_entry_is_appended_and_all_before_it_stays() -> None:
+    after = edit.append(FILE, NEW, "f")
+    assert after == FILE + NEW
+    assert tasks(after) == ["first", "second", "third", "new"]
+
+
+def test_an_appended_entry_is_indented_as_the_others_are() -> None:
+    before = "# x\n   - dataset: {id: a/b}\n     value: 1"
+    after = edit.append(before, NEW, "f")
+    assert after.startswith(before + "\n   - dataset:")
+    assert len(tasks(after)) == 2
+
+
+@pytest.mark.parametrize("before", ["", "\n", "   \n\n"])
+def test_the_first_entry_makes_the_file(before: str) -> None:
+    assert tasks(edit.append(before, NEW, "f")) == ["new"]
+
+
+@pytest.mark.parametrize("index", [0, 1, 2])
+def test_an_entry_is_replaced_and_the_others_keep_every_line(index: int) -> None:
+    after = edit.replace(FILE, index, NEW, "f")
+    expected = ["first", "second", "third"]
+    expected[index] = "new"
+    assert tasks(after) == expected
+    parts = {
+        0: FILE[FILE.index("# between") :],
+        1: FILE[: FILE.index("-\n")],
+        2: FILE[: FILE.index("- {dataset: {id: a/b, task_id: th")],
+    }
+    assert parts[index] in after
+    assert {"# head", "# between", "# foot"} <= set(after.splitlines())
+
+
+@pytest.mark.parametrize("index", [0, 1, 2])
+def test_a_token_is_put_into_one_entry_as_its_last_member(index: int) -> None:
+    after = edit.put_token(FILE, index, "a.b.c", "f")
+    assert tokens(after) == ["a.b.c" if place == index else None for place in range(3)]
+    assert index == 2 or lines_kept(FILE, after)
+    assert len(after) < len(FILE) + 40
+
+
+def test_a_token_takes_the_place_of_the_one_that_is_there_under_each_name() -> None:
+    before = "- dataset: {id: a/b}\n  verifyToken: null # old\n  verify_token: null\n- dataset: {id: c/d}\n  verify_token: 'x.y.z'\n"
+    after = edit.put_token(before, 0, "a.b.c", "f")
+    assert after == before.replace("verifyToken: null", 'verifyToken: "a.b.c"').replace(
+        "verify_token: null", 'verify_token: "a.b.c"'
+    )
+    assert tokens(edit.put_token(after, 1, "q.r.s", "f")) == ["a.b.c", "q.r.s"]
+
+
+@pytest.mark.parametrize("style", ["|\n    x.y.z", ">-\n    x.y.z", "|+\n    x.y.z\n", '"x.y.z"'])
+def test_a_token_in_any_style_is_replaced(style: str) -> None:
+    before = f"- dataset: {{id: a/b}}\n  verify_token: {style}\n  value: 1\n"
+    assert tokens(edit.put_token(before, 0, "a.b.c", "f")) == ["a.b.c"]
+
+
+@pytest.mark.parametrize("style", ["|", ">", "|+"])
+def test_a_token_below_text_that_a_line_end_would_change_is_refused(style: str) -> None:
+    before = f"- dataset: {{id: a/b}}\n  notes: {style}\n    x"
+    with pytest.raises(InputError, match="in place"):
+        edit.put_token(before, 0, "a.b.c", "f")
+    assert tokens(edit.put_token(before + "\n", 0, "a.b.c", "f")) == ["a.b.c"]
+
+
+def test_line_ends_stay() -> None:
+    dos = FILE.replace("\n", "\r\n")
+    for after in (edit.append(dos, NEW, "f"), edit.replace(dos, 1, NEW, "f"), edit.put_token(dos, 0, "a.b.c", "f")):
+        assert after.count("\n") == after.count("\r\n")
+
+
+@pytest.mark.parametrize("index", [-1, 3, 99])
+def test_an_entry_that_is_not_there_is_said(index: int) -> None:
+    for change in (edit.replace, edit.put_token):
+        with pytest.raises(InputError, match="there are 3"):
+            change(FILE, index, NEW, "f")
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "[{dataset: {id: a/b}}]\n",
+        "- dataset: {id: a/b}\n...\n",
+        "a: b\n",
+        "- 1\n",
+        "- dataset: {id: a/b}\n  notes: |+\n   x",
+    ],
+)
+def test_a_file_that_cannot_be_edited_in_place_is_refused_and_not_broken(before: str) -> None:
+    with pytest.raises(InputError):
+        edit.append(before, NEW, "f")
+
+
+@pytest.mark.parametrize("entry", ["", "[]", NEW + NEW, "nonsense", "- 1"])
+def test_what_is_appended_is_one_entry(entry: str) -> None:
+    with pytest.raises(InputError):
+        edit.append(FILE, entry, "f")
+
+
+def test_rewriting_changes_the_spelling_and_nothing_that_is_said() -> None:
+    after = edit.rewrite(FILE, "f")
+    assert [(one.form, one.value) for one in read_entries(after.encode(), "f")] == [
+        (one.form, one.value) for one in read_entries(FILE.encode(), "f")
+    ]
+    assert edit.rewrite(after, "f") == after
+    assert edit.rewrite("[]\n", "f") == "[]\n"
+
+
+def test_a_value_that_no_metric_repeats_is_not_dropped_silently() -> None:
+    text = "- dataset: {id: a/b}\n  metrics: [{metric_id: m, value: 1}]\n  value: 2\n"
+    with pytest.raises(InputError) as caught:
+        edit.rewrite(text, "f", profile="target")
+    assert caught.value.code is Code.RESULT_VALUE
+    assert "value: 2" in edit.rewrite(text, "f")
+    assert "value: 2" not in edit.rewrite(text.replace("value: 2", "value: 1"), "f", profile="target")
+
+
+PARTS = ["- ", "dataset: ", "{id: a/b}", "{", "}", "[", "]", "\n", "\n  ", "\r\n", "# c", "value: 1", "verify_token: ", "x.y.z", "|\n", ">-\n", "null",
+         "'q'", '"', "notes: ", "---", "...", "-", " ", "é😀", "&a ", "*a", "!t ", ", "]  # fmt: skip
+
+
+@settings(max_examples=400)
+@given(
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=60) | st.lists(st.sampled_from(PARTS), max_size=14).map("".join)
+    | st.lists(st.sampled_from(PARTS), max_size=9).map(lambda parts: "- dataset: {id: a/b}\n  " + "".join(parts)),
+    st.integers(-2, 3), st.sampled_from([NEW, "- dataset: {id: c/d}\n", ""]) | st.text(st.characters(exclude_categories=["Cs"]), max_size=20),
+)  # fmt: skip
+def test_any_text_is_edited_as_asked_or_refused(text: str, index: int, entry: str) -> None:
+    changes: list[Callable[[], str]] = [
+        lambda: edit.append(text, entry, "f"),
+        lambda: edit.replace(text, index, entry, "f"),
+        lambda: edit.put_token(text, index, entry, "f"),
+        lambda: edit.rewrite(text, "f"),
+        lambda: edit.rewrite(text, "f", profile="both", primary="m"),
+    ]
+    for change in changes:
+        try:
+            after = change()
+        except InputError:
+            continue
+        read_entries(after.encode(), "f")
+
+
+def test_a_written_file_is_appended_to_and_given_its_token() -> None:
+    said = make.submission({"notes": "x\ny"})
+    before = write_entry(said.form)
+    after = edit.put_token(before, 0, make.token_for(said), "f")
+    assert after == make.file_for(said)

@@ -1,0 +1,187 @@
+"""The lint of result files: every rule of the contract, each at its place, all of them at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from issuer.errors import Code, Finding
+from issuer.results.benchmark import Benchmark, lint_benchmark, read_benchmark
+from issuer.results.entry import write_entry
+from issuer.results.lint import lint_results
+from tests import make
+from tests.results.test_edit import FILE, PARTS
+from tests.shared import SHARED, needs_shared
+
+SAID = make.submission({"date": "2026-11-21", "source": {"url": "https://a.example/x"}, "notes": "no tools"})
+GOOD = make.file_for(SAID)
+
+
+def lint(text: str | bytes, **members: Any) -> list[tuple[str, int, str]]:
+    raw = text.encode() if isinstance(text, str) else text
+    return [
+        (str(found.code), found.place.line, found.severity)
+        for found in lint_results(
+            raw, "f.yaml", **{"path": make.PATH, "repo": make.REPO, "benchmark": make.benchmark(), **members}
+        )
+    ]
+
+
+def test_what_the_issuer_writes_has_no_fault() -> None:
+    assert lint(GOOD) == []
+    assert lint(write_entry(SAID.form, make.token_for(SAID), profile="both", primary="accuracy")) == []
+
+
+# (old, new) in the good file; code, line, severity.
+RULES = {
+    "short model commit": ('"9f3c2c9a1c4e6d1e0b7a5f4d3c2b1a0987654321"', '"9f3c2c9a"', ("claims.revision", 5, "error")),
+    "short benchmark commit": ('"5503434ddd753f426f4b38109466949a1217c2bb"', '"5503434d"', ("claims.revision", 4, "error")),
+    "commit that is a number": ('"9f3c2c9a1c4e6d1e0b7a5f4d3c2b1a0987654321"', "36190055", ("file.schema", 5, "error")),
+    "empty command": ('"inspect eval gsm8k"', '""', ("claims.invalid", 9, "error")),
+    "secret": ('"inspect eval gsm8k"', '"x --api-key=sk-abcdefghijklmnopqrstuvwxyz0123456789abcdefghijkl"', ("claims.secret", 9, "error")),
+    "disputed number": ("value: 20.9", "value: 2e1", ("file.scalar", 12, "error")),
+    "inexact number": ("value: 20.9", "value: 0.123456789012345678", ("file.number", 12, "error")),
+    "quoted number": ("value: 20.9", 'value: "20.9"', ("file.schema", 12, "error")),
+    "unknown member of a metric": ("value: 20.9", "value: 20.9\n      unit: x", ("file.schema", 13, "error")),
+    "undefined metric": ('"accuracy"', '"f1"', ("result.undefined", 11, "error")),
+    "undefined task": ('task_id: "gsm8k"', 'task_id: "gsm"', ("result.undefined", 3, "error")),
+    "no date": ('"2026-11-21"', '"yesterday"', ("details.invalid", 13, "error")),
+    "no public address": ("https://a.example", "https://u:p@a.example", ("details.invalid", 15, "error")),
+    "null in a list": ("  date:", "  run:\n    a: [null]\n  date:", ("file.rule", 14, "error")),
+    "duplicate key": ('  notes: "no tools"', '  notes: "a"\n  notes: "b"', ("file.duplicate_key", 17, "error")),
+    "unknown member": ('  notes: "no tools"', '  note: "no tools"', ("result.unknown_member", 16, "warning")),
+    "unknown member of dataset": ('    task_id: "gsm8k"', '    task_id: "gsm8k"\n    split: "x"', ("result.unknown_member", 4, "warning")),
+    "no token": ("verify_token: ", "verify_token: null # ", None),
+    "no JWS": ("verify_token: ", "verify_token: '...' # ", ("result.token", 17, "error")),
+    "two tokens": ("  verify_token: ", "  verifyToken: a.b.c\n  verify_token: ", ("file.rule", 17, "error")),
+    "no model commit": ('  model_revision: "9f3c2c9a1c4e6d1e0b7a5f4d3c2b1a0987654321"\n', "", ("result.unbound", 1, "error")),
+    "no version": ('    version: "0.3.285"\n', "", ("file.schema", 7, "error")),
+    "value of another metric": ("  date:", "  value: 20.8\n  date:", ("result.value", 13, "error")),
+    "another benchmark": ('id: "openai/gsm8k"', 'id: "openai/mmlu"', ("result.file_name", 2, "error")),
+    "no repository name": ('id: "openai/gsm8k"', 'id: "gsm8k"', ("claims.invalid", 2, "error")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_broken_rule_is_told_at_its_place_and_nothing_else_is(name: str) -> None:
+    old, new, expected = RULES[name]
+    assert GOOD.count(old) >= 1
+    assert lint(GOOD.replace(old, new, 1)) == ([expected] if expected else [])
+
+
+def test_all_findings_of_a_file_are_told_in_its_order() -> None:
+    text = GOOD.replace("value: 20.9", "value: 2e1").replace('"2026-11-21"', "on").replace('"gsm8k"', "1_0")
+    text += "- 1\n- {}\n- dataset: {id: a}\n  value: 1\n"
+    found = lint(text)
+    assert [line for _, line, _ in found] == sorted(line for _, line, _ in found)
+    assert {code for code, *_ in found} >= {"file.scalar", "file.schema", "claims.invalid", "result.unbound"}
+    assert len(found) >= 8
+
+
+def test_metrics_are_told_by_the_place_where_they_stand() -> None:
+    metrics = "\n".join(
+        f'    - {{metric_id: "{name}", value: {value}}}' for name, value in (("b", 1), ("a a", 2), ("b", 3), ("c", "x"))
+    )
+    text = f"- dataset: {{id: openai/gsm8k, task_id: gsm8k}}\n  metrics:\n{metrics}\n"
+    found = [(code, line) for code, line, severity in lint(text, benchmark=None) if severity == "error"]
+    assert found == [("claims.invalid", 4), ("claims.duplicate_metric", 5), ("file.schema", 6)]
+
+
+def test_value_without_a_benchmark_must_be_some_score_without_a_slice() -> None:
+    assert lint(GOOD.replace("  date:", "  value: 20.9\n  date:", 1), benchmark=None) == []
+    assert lint(GOOD.replace("  date:", "  value: 1\n  date:", 1), benchmark=None) == [("result.value", 13, "error")]
+
+
+def test_value_is_not_judged_by_metrics_that_could_not_be_read() -> None:
+    text = GOOD.replace("value: 20.9", "value: true").replace("  date:", "  value: 20.9\n  date:", 1)
+    assert lint(text) == [("file.schema", 12, "error")]
+
+
+def test_a_wild_entry_is_only_warned_of() -> None:
+    text = "- dataset: {id: openai/gsm8k, task_id: gsm8k}\n  value: 96.06\n  source: {url: https://a.b, name: Card}\n"
+    assert lint(text) == [("result.unbound", 2, "warning")]
+    assert lint(text.replace("  value: 96.06\n", "")) == [("file.schema", 1, "error")]
+
+
+def test_what_a_token_binds_is_missed_softly_where_there_is_none() -> None:
+    text = "- dataset: {id: openai/gsm8k, task_id: gsm8k}\n  metrics: [{metric_id: accuracy, value: 1}]\n"
+    assert {severity for _, _, severity in lint(text)} == {"warning"}
+    assert {severity for _, _, severity in lint(text + "  verify_token: a.b.c\n")} == {"error"}
+
+
+def test_a_name_is_demanded_in_its_folder_and_advised_elsewhere() -> None:
+    for path, expected in ((".eval_results/x.yaml", "error"), ("x.yaml", "warning")):
+        assert [(code, severity) for code, _, severity in lint(GOOD, path=path)] == [("result.file_name", expected)]
+    assert lint(GOOD, path="out/gsm8k.yaml") == lint(GOOD, path="") == []
+
+
+def test_an_entry_that_repeats_another_is_told() -> None:
+    assert [(code, severity) for code, _, severity in lint(GOOD + GOOD)] == [("result.repeated", "warning")]
+
+
+def test_the_repository_is_held_to_the_hub_s_rules() -> None:
+    assert lint(GOOD, repo="nobody") == [("claims.invalid", 1, "error")]
+
+
+@pytest.mark.parametrize("raw", [b"\xff", b"a: b", b"", b"- &a 1\n- *a", b"\xef\xbb\xbf- 1", b"- a\n---\n- b"])
+def test_a_file_that_is_no_list_has_one_finding_with_its_place(raw: bytes) -> None:
+    found = lint_results(raw, "f.yaml")
+    assert found
+    assert all(isinstance(each, Finding) and each.place.line > 0 for each in found)
+
+
+@settings(max_examples=400)
+@given(
+    st.binary(max_size=60)
+    | st.lists(st.sampled_from([*PARTS, "metrics: ", "metric_id: m", "framework: ", "run: ", "tasks: ", "id: a", "name: ", "primary: true"]), max_size=14).map(
+        lambda parts: "".join(parts).encode()
+    )
+    | st.tuples(st.integers(0, len(GOOD) - 1), st.characters(exclude_categories=["Cs"])).map(
+        lambda edit: (GOOD[: edit[0]] + edit[1] + GOOD[edit[0] + 1 :]).encode()
+    )
+    | st.tuples(st.integers(0, len(FILE) - 1), st.sampled_from(PARTS)).map(lambda edit: (FILE[: edit[0]] + edit[1] + FILE[edit[0] :]).encode())
+)  # fmt: skip
+def test_any_bytes_are_linted(raw: bytes) -> None:
+    for found in (*lint_results(raw, "f", path="f", benchmark=make.benchmark()), *lint_benchmark(raw, "f")):
+        assert isinstance(found.code, Code)
+
+
+# -- the real files ---------------------------------------------------------------------------------------------------
+
+BENCHMARKS = {
+    "aime_2026": "matharena", "coco": "coco", "datasets": "open_asr", "hle_full": "hle", "hle_minimal": "hle", "swe_bench_pro": "swe_bench_pro",
+}  # fmt: skip
+# Which of the target specification's six examples break rules, and which ones.
+BROKEN = {
+    "coco": {"claims.invalid": "`dataset.id` must be `owner/name`", "result.undefined": "no task 'bbox_testdev_2017'"},
+    "hle_full": {"claims.revision": "a full commit", "result.token": "three base64url parts", "result.undefined": "no task 'default'"},
+    "hle_minimal": {"result.undefined": "no task 'default'"},
+    "swe_bench_pro": {"result.undefined": "no task 'public'"},
+}  # fmt: skip
+
+
+def benchmark_of(name: str) -> Benchmark:
+    return read_benchmark((SHARED / "eval_yaml" / f"target001__{name}.yaml").read_bytes(), name)
+
+
+@needs_shared
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_four_of_the_target_specification_s_six_examples_break_its_rules(name: str) -> None:
+    raw = (SHARED / "eval_results_yaml" / f"target001__{name}.yaml").read_bytes()
+    path = f".eval_results/{name.removesuffix('_full').removesuffix('_minimal')}.yaml"
+    found = lint_results(raw, name, path=path, benchmark=benchmark_of(BENCHMARKS[name]))
+    errors = {str(each.code): each.detail for each in found if each.severity == "error"}
+    expected = BROKEN.get(name, {})
+    assert errors.keys() == expected.keys()
+    assert all(detail in errors[code] for code, detail in expected.items())
+
+
+@needs_shared
+@pytest.mark.parametrize("path", sorted((SHARED / "eval_results_yaml").glob("[!t]*.yaml")), ids=lambda path: path.stem)
+def test_real_files_of_the_live_hub_name_no_metric_and_break_no_rule(path: Any) -> None:
+    placed = f".eval_results/{path.name.rpartition('__')[2].replace('_minimal', '')}"
+    found = lint_results(path.read_bytes(), path.name, path=placed)
+    assert [(each.code, each.severity) for each in found] == [(Code.RESULT_UNBOUND, "warning")]
