@@ -10,7 +10,8 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from issuer import jcs
 from issuer.errors import Code, Fault, InputError, Refused
 from issuer.results.claims import read_claims
-from issuer.results.entry import Submission, content_digest, read_details, target_entry
+from issuer.results.details import read_details
+from issuer.results.entry import Submission, content_digest, target_entry
 from issuer.results.secret import secret_in
 from issuer.strict_json import JSON, convert, loads
 

@@ -382,6 +382,42 @@ class Code(enum.StrEnum):
         "lint.case", 0, "A value differs in upper and lower case from what tokens say.",
         "Spell it exactly as the provider does: values are compared byte for byte.",
     )  # fmt: skip
+    RESULT_FILE_NAME = (
+        "result.file_name", 0, "A result file is not named after its benchmark.",
+        "Rename the file as named, in `.eval_results/`; results of each benchmark have a file of their own.",
+    )  # fmt: skip
+    RESULT_UNBOUND = (
+        "result.unbound", 0, "An entry lacks what a verify token binds.",
+        "Add the member; without it no token can be issued for this entry, and none verifies.",
+    )  # fmt: skip
+    RESULT_UNKNOWN_MEMBER = (
+        "result.unknown_member", 0, "An entry has a member that no reader knows.",
+        "Correct its spelling, or move it under `run`; as it stands it is kept, and bound by the content digest.",
+    )  # fmt: skip
+    RESULT_TOKEN = (
+        "result.token", 0, "What stands as verify token is none.",
+        "Ask the issuer for a token with `issuer token request`, or remove the member.",
+    )  # fmt: skip
+    RESULT_VALUE = (
+        "result.value", 0, "`value` is not the score of the primary metric.",
+        "Write the score of the primary metric, without a slice, or remove `value`.",
+    )  # fmt: skip
+    RESULT_REPEATED = (
+        "result.repeated", 0, "An entry repeats another one of the file.",
+        "Keep one of the two.",
+    )  # fmt: skip
+    RESULT_UNDEFINED = (
+        "result.undefined", 0, "An entry names a task or metric that the benchmark does not define.",
+        "Use an id of the benchmark's `eval.yaml`, as of the entry's `dataset.revision`.",
+    )  # fmt: skip
+    BENCHMARK_ABSENT = (
+        "benchmark.absent", 0, "The file is YAML, but no benchmark definition.",
+        "A benchmark's `eval.yaml` is a map with `tasks`, and with `metrics` in the target form.",
+    )  # fmt: skip
+    BENCHMARK_RULE = (
+        "benchmark.rule", 0, "A benchmark definition breaks a rule.",
+        "Correct the member at the place that is named.",
+    )  # fmt: skip
     KEY_UNSAFE = (
         "key.unsafe", 0, "A private key file can be read by others, or is not a private key file.",
         "Give it mode 0600 and the service's owner.",
@@ -393,6 +429,10 @@ class Code(enum.StrEnum):
     SETTINGS_INVALID = (
         "settings.invalid", 0, "A setting of the service is missing or not usable.",
         "Correct the setting that is named.",
+    )  # fmt: skip
+    CACHE_UNSAFE = (
+        "cache.unsafe", 0, "Others can write where fetched key sets are kept.",
+        "Run `chmod 700` on the folder that is named, or give another one with --cache.",
     )  # fmt: skip
     STATE_UNSAFE = (
         "state.unsafe", 0, "The store may forget what it must remember.",

@@ -8,6 +8,7 @@ tokens, `parse_key_set` the only judge of keys.
 from __future__ import annotations
 
 import base64
+import binascii
 import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +34,8 @@ MAX_KEY_SET_BYTES = 256 * 1024
 MAX_KEYS = 64
 
 _ALGORITHMS = get_default_algorithms()
-_SEGMENT = re.compile(r"[A-Za-z0-9_-]+")
+_TO_BASE64 = bytes.maketrans(b"-_", b"+/")
+_PADDING = (b"", b"===", b"==", b"=")  # by length modulo 4
 _KID = re.compile(r"[\x21-\x7e]{1,256}")
 
 # -- compact JWS ------------------------------------------------------------------------------------------------------
@@ -48,13 +50,13 @@ class UnverifiedJws(Struct, frozen=True):
     signing_input: bytes
 
 
-def parse_compact(token: str) -> UnverifiedJws:
+def parse_compact(token: str, max_bytes: int = MAX_TOKEN_BYTES) -> UnverifiedJws:
     """Take a compact JWS apart (RFC 7515 7.1): size, alphabet, canonical base64url, a header object without duplicates.
 
     Raises InputError. The caller must still judge every header member, the payload and the signature.
     """
-    if len(token) > MAX_TOKEN_BYTES:
-        raise _malformed(f"longer than {MAX_TOKEN_BYTES} bytes")
+    if len(token) > max_bytes:
+        raise _malformed(f"longer than {max_bytes} bytes")
     segments = token.split(".")
     if len(segments) != 3:
         raise _malformed(f"{len(segments)} segments where a signed JWT has 3")
@@ -70,14 +72,13 @@ def parse_compact(token: str) -> UnverifiedJws:
 
 def base64url_decode(segment: str) -> bytes:
     """Decode unpadded base64url (RFC 7515 section 2) in its one canonical spelling. Raises InputError."""
-    if not _SEGMENT.fullmatch(segment):
-        raise _malformed("a segment that is empty or not base64url")
     try:
-        raw = base64.urlsafe_b64decode(segment + "=" * (-len(segment) % 4))
+        raw = binascii.a2b_base64(segment.encode("ascii").translate(_TO_BASE64) + _PADDING[len(segment) % 4])
     except ValueError:
-        raise _malformed("a segment whose length no base64url text has") from None
-    if base64url_encode(raw) != segment:  # non-zero trailing bits: a second spelling of the same bytes
-        raise _malformed("a segment that is not the canonical base64url of its bytes")
+        raise _malformed("a segment that is not base64url, or whose length no such text has") from None
+    # Decoding passes over junk, and takes +, padding and non-zero trailing bits: other spellings of the same bytes.
+    if not segment or base64url_encode(raw) != segment:
+        raise _malformed("a segment that is empty, or not the canonical base64url of its bytes")
     return raw
 
 

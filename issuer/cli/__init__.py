@@ -20,7 +20,7 @@ _COMMANDS = {
     "dev": ("issuer.cli.serve", "dev", "Run a throw-away issuer with a local identity provider."),
     "keys": ("issuer.cli.keys", "keys", "Make and list signing keys."),
     "policy": ("issuer.cli.policy", "policy", "Check, test, explain and compare policies."),
-    "results": ("issuer.cli.results", "results", "Make result files of finished runs."),
+    "results": ("issuer.cli.results", "results", "Make, check and compare result files."),
     "serve": ("issuer.cli.serve", "serve", "Run the service."),
     "token": ("issuer.cli.token", "token", "Ask an issuer for verify tokens."),
     "verify": ("issuer.cli.verify", "verify", "Check a result file as a relying party."),

@@ -16,15 +16,16 @@ import rich_click as click
 
 from issuer import jose
 from issuer.adapters import Built, Supplied, inspect_ai
-from issuer.cli.verify import show
+from issuer.cli.report import show
 from issuer.client.files import append_entry
 from issuer.client.http import Answer, problem_of, request_tokens, send
 from issuer.dev.sandbox import AUDIENCE, REQUEST_URL, SAMPLE_RUN, Sandbox, environment, sandbox
 from issuer.errors import Code, IssuerError, Refused, SetupError, Undecided
 from issuer.results.entry import read_entries, result_file_name
 from issuer.strict_json import JSON
-from issuer.trust import Trust, TrustedIssuer
-from issuer.verify import Report, verify_entries
+from issuer.verify import Context, verify_entries
+from issuer.verify.report import Report
+from issuer.verify.trust import Trust, TrustedIssuer
 
 REPO = "acme/open-model"
 SUPPLIED = Supplied(
@@ -154,7 +155,10 @@ def _step_verify(box: Sandbox, path: Path) -> Trust:
 
 
 def _judged(path: Path, trust: Trust) -> Report:
-    reports = verify_entries(read_entries(path.read_bytes(), path.name), REPO, path.name, trust, int(time.time()))
+    now = int(time.time())
+    reports = verify_entries(
+        read_entries(path.read_bytes(), path.name), REPO, path.name, trust, now, Context(now, witnessed=True)
+    )
     show(reports, path.name)
     return reports[0]
 

@@ -1,79 +1,198 @@
-"""`issuer verify`: judge a result file, show every check, exit with the answer."""
+"""`issuer verify`: judge a result file, or a folder of repositories, and exit with the answer.
+
+Exit codes (contract section 6), the same in every output format, the worst wins: 2 usage, 6 local state, 3 a file that
+is missing or malformed, 1 no (also: nothing with a token at all), 4 could not decide, 0 all good.
+"""
 
 from __future__ import annotations
 
 import sys
 import time
+from collections import Counter
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 import rich_click as click
+from msgspec import Struct
 
-from issuer import jose
-from issuer.cli import printable
-from issuer.client.http import check_url, fetch_key_set, unreadable
-from issuer.errors import Code, InputError, Place
-from issuer.results.entry import read_entries
-from issuer.trust import KeySetSource, Trust, TrustedEntry, TrustFile, inline_keys, read_trust_file, with_keys
-from issuer.verify import Report, Status, verify_entries
+from issuer.cli import said
+from issuer.cli.report import show
+from issuer.client.folders import BenchmarkFolder, OneBenchmark, ReceiptFolder
+from issuer.client.judge import Judge
+from issuer.client.keysets import Documents, default_folder
+from issuer.client.trusted import read_file, trust_by_file, trust_in_issuer
+from issuer.errors import Code
+from issuer.results.benchmark import read_benchmark
+from issuer.verify import Context
+from issuer.verify.report import REPORT_VERSION, Reports, json_schema
+from issuer.verify.summary import Summary, tally
 
-REPORT_VERSION = 1
-_MAX_FILE = 4 * 1024 * 1024  # more than any reader takes
-_EXIT = {"verified": 0, "unverified": 0, "failed": 1, "undecided": 4}
-_COLOURS = {Status.PASS: "green", Status.FAIL: "red", Status.UNKNOWN: "yellow", Status.SKIP: "bright_black"}
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    from issuer.results.benchmark import Benchmark
+    from issuer.verify.trust import Trust
+
+_FILE = click.Path(path_type=Path)
+_FOLDER = click.Path(path_type=Path, file_okay=False)
+
+
+class Options(Struct, frozen=True):
+    """What was asked for, by the names of the options."""
+
+    trust: Path | None
+    issuer: str | None
+    audience: str | None
+    at: str | None
+    receipts: Path | None
+    receipt_key: Path | None
+    benchmark: Path | None
+    benchmarks: Path | None
+    cache: Path | None
+    offline: bool
 
 
 @click.command()
-@click.argument("file", type=click.Path(path_type=Path))
-@click.option("--repo", required=True, metavar="OWNER/NAME", help="The model repository that the file sits in.")
-@click.option("--trust", "trust_path", type=click.Path(path_type=Path), help="The trust file to judge by.")
+@click.argument("path", type=_FILE, required=False)
+@click.option("--repo", metavar="OWNER/NAME", help="The model repository that the FILE sits in.")
+@click.option("--trust", type=_FILE, metavar="FILE", help="The trust file to judge by.")
 @click.option("--issuer", metavar="URL", help="Without a trust file: the one issuer to trust.")
 @click.option("--audience", metavar="AUD", help="Without a trust file: who is asking, as tokens must name it.")
-@click.option("--at", metavar="TIME", help="When the file was received: ISO 8601 with an offset, or Unix seconds.")
+@click.option("--at", metavar="TIME", help="When it was received: ISO 8601 with an offset, or Unix seconds.")
 @click.option("--require-token", is_flag=True, help="Say no where an entry has no token.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@click.option("--receipts", type=_FOLDER, metavar="DIR", help="Receipts to use; with --receipt-key, also to write.")
+@click.option(
+    "--receipt-key", type=_FILE, metavar="FILE", help="A key under `receipt_keys`: write receipts of what verifies."
+)
+@click.option("--benchmark", type=_FILE, metavar="EVAL.YAML", help="The benchmark's definition; you vouch for it.")
+@click.option("--benchmarks", type=_FOLDER, metavar="DIR", help="Definitions: DIR/OWNER/NAME/REVISION/eval.yaml.")
+@click.option(
+    "--offline", is_flag=True, help="Fetch nothing: use what was fetched before, however old; its age is said."
+)
+@click.option("--cache", type=_FOLDER, metavar="DIR", help="Where fetched key sets are kept.")
+@click.option("--jobs", type=click.IntRange(1, 256), metavar="N", help="Of a folder: how many processes judge.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON: one document for a file, lines for a folder.")
+@click.option("--schema", is_flag=True, help="Print the JSON Schema of the reports, and nothing else.")
 def verify(
-    file: Path,
-    repo: str,
-    trust_path: Path | None,
-    issuer: str | None,
-    audience: str | None,
-    at: str | None,
+    path: Path | None,
+    repo: str | None,
     require_token: bool,
+    jobs: int | None,
     as_json: bool,
+    schema: bool,
+    **more: object,
 ) -> None:
-    """Check every entry of a result FILE: signature, issuer, freshness, every field.
+    """Check every entry of a result FILE, or of DIR/OWNER/NAME/.eval_results/*.yaml on all cores.
 
-    The audience is yours to say; it is never taken from the issuer or from the token.
+    Signature, issuer, freshness, every field. The audience is yours to say; it is never taken from the issuer or from
+    the token. PATH is a FILE (with --repo) or a DIR.
     """
-    trust = _trust(trust_path, issuer, audience)
-    moment = int(time.time()) if at is None else _moment(at)
-    reports = verify_entries(read_entries(_read(file), str(file)), repo, str(file), trust, moment)
+    if schema:
+        click.echo(msgspec.json.format(msgspec.json.encode(json_schema())))
+        return
+    options = msgspec.convert(more, Options)
+    folder = path is not None and path.is_dir()
+    _check_usage(path, repo, options, folder=folder, jobs=jobs)
+    judge = _judge(options)
+    if folder:
+        from issuer.cli.bulk import verify_folder  # processes, which one file does not need
+
+        summary = verify_folder(Path(str(path)), judge, jobs=jobs or 0, as_json=as_json)
+    else:
+        summary = _verify_file(Path(str(path)), str(repo), judge, as_json=as_json)
+    sys.exit(exit_code(summary, require_token=require_token))
+
+
+def _check_usage(path: Path | None, repo: str | None, options: Options, *, folder: bool, jobs: int | None) -> None:
+    if path is None:
+        raise click.UsageError("give a FILE with --repo OWNER/NAME, or a DIR of repositories")
+    if not folder and repo is None:
+        raise click.UsageError("give --repo OWNER/NAME: a file does not say which repository it sits in")
+    if not folder and jobs is not None:
+        raise click.UsageError("--jobs is for a DIR")
+    if folder and (repo is not None or options.benchmark is not None):
+        raise click.UsageError("--repo and --benchmark are for one FILE; for a DIR, --benchmarks has many definitions")
+    if options.benchmark is not None and options.benchmarks is not None:
+        raise click.UsageError("give --benchmark or --benchmarks, not both")
+    if options.receipt_key is not None and options.receipts is None:
+        raise click.UsageError("--receipt-key signs receipts: say where they go with --receipts DIR")
+
+
+def _verify_file(file: Path, repo: str, judge: Judge, *, as_json: bool) -> Summary:
+    reports = judge.reports(read_file(file), str(file), repo)
     if as_json:
-        document = {"version": REPORT_VERSION, "file": str(file), "repo": repo, "entries": reports}
-        click.echo(msgspec.json.format(msgspec.json.encode(document)))
+        click.echo(msgspec.json.format(msgspec.json.encode(Reports(REPORT_VERSION, reports))))
     else:
         show(reports, str(file))
-    sys.exit(exit_code(reports, require_token=require_token))
+    faults = judge.take_faults()
+    for fault in faults:
+        click.echo(f"issuer: {said(fault)}", err=True)
+    summary = Summary()
+    summary.add(1, Counter(map(tally, reports)).items(), [fault.code for fault in faults])
+    return summary
 
 
-def exit_code(reports: tuple[Report, ...], *, require_token: bool) -> int:
-    """Return the worst entry's code: no (1) before could not decide (4) before good (0)."""
-    codes = {_EXIT[report.verdict] for report in reports}
-    checked = any(report.verdict == "verified" for report in reports)
-    lacking = any(report.verdict == "unverified" for report in reports)
-    if 1 in codes or (require_token and lacking) or (not checked and codes <= {0}):
+def exit_code(summary: Summary, *, require_token: bool) -> int:
+    """Return the exit code of what was found: a file that could not be read, then no, then could not decide."""
+    verdicts = summary.verdicts
+    lost = summary.by_reason[Code.INTERNAL]
+    undecided = bool(verdicts["undecided"] or lost or summary.interrupted)
+    if summary.findings > lost:
+        return 3
+    if verdicts["failed"] or (require_token and verdicts["unverified"]):
         return 1
-    return 4 if 4 in codes else 0
+    if undecided:
+        return 4
+    return 0 if verdicts["verified"] else 1
 
 
-def _read(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            return file.read(_MAX_FILE + 1)  # its reader refuses what is larger; nothing need hold it
-    except OSError as error:
-        raise unreadable(str(path), str(error.strerror)) from None
+# -- what to judge by -------------------------------------------------------------------------------------------------
+
+
+def _judge(options: Options) -> Judge:
+    now = int(time.time())
+    trust = _trust(options, now)
+    receipts = None if options.receipts is None else ReceiptFolder(options.receipts)
+    context = Context(now, witnessed=options.at is None, benchmarks=_benchmarks(options), receipts=receipts or {})
+    at = now if options.at is None else _moment(options.at)
+    return Judge(trust, at, context, receipts, _receipt_key(options.receipt_key, trust))
+
+
+def _trust(options: Options, now: int) -> Trust:
+    documents = Documents(options.cache or default_folder(), now, offline=options.offline)
+    if options.trust is not None:
+        if options.issuer or options.audience:
+            raise click.UsageError("give --trust, or --issuer with --audience, not both")
+        trust = trust_by_file(options.trust, documents)
+    elif options.issuer and options.audience:
+        trust = trust_in_issuer(options.issuer, options.audience, documents)
+    else:
+        raise click.UsageError("give --trust FILE, or --issuer URL with --audience AUD")
+    for absence in trust.absent:
+        click.echo(f"issuer: warning: {absence.pointer} of the trust file: {absence.reason}", err=True)
+    return trust
+
+
+def _benchmarks(options: Options) -> Mapping[tuple[str, str], Benchmark]:
+    if options.benchmarks is not None:
+        return BenchmarkFolder(options.benchmarks)
+    if options.benchmark is not None:
+        return OneBenchmark(read_benchmark(read_file(options.benchmark), str(options.benchmark)))
+    return {}
+
+
+def _receipt_key(path: Path | None, trust: Trust) -> Ed25519PrivateKey | None:
+    if path is None:
+        return None
+    from issuer import keyfile
+    from issuer.verify.receipts import check_key
+
+    key = keyfile.read(path)
+    check_key(trust, key)
+    return key
 
 
 def _moment(text: str) -> int:
@@ -88,71 +207,3 @@ def _moment(text: str) -> int:
             "give Unix seconds, or ISO 8601 with an offset, as 2026-11-21T09:00:00Z", param_hint="--at"
         )
     return int(moment.timestamp())
-
-
-# -- whom to trust ----------------------------------------------------------------------------------------------------
-
-
-def _trust(path: Path | None, issuer: str | None, audience: str | None) -> Trust:
-    if path is not None:
-        if issuer or audience:
-            raise click.UsageError("give --trust, or --issuer with --audience, not both")
-        trust = read_trust_file(_read(path), str(path))
-        return with_keys(trust, {entry.issuer: _keys(entry.keys, path) for entry in trust.issuers})
-    if not issuer or not audience:
-        raise click.UsageError("give --trust FILE, or --issuer URL with --audience AUD")
-    url = check_url(issuer)
-    source = KeySetSource(url=f"{url}/.well-known/jwks.json")
-    trust = TrustFile(version=1, audience=audience, issuers=[TrustedEntry(issuer=url, keys=source)])
-    return with_keys(trust, {url: _keys(source, Path())})
-
-
-def _keys(source: KeySetSource, trust_path: Path) -> jose.KeySet | None:
-    if isinstance(source.url, str):
-        return fetch_key_set(source.url)
-    try:
-        if isinstance(source.file, str):
-            return jose.parse_key_set(_read(trust_path.parent / source.file))
-        return inline_keys(source)
-    except InputError as error:
-        if error.code is Code.FILE_UNREADABLE:
-            raise
-        raise InputError(error.code, f"a key set: {error.detail}", Place(str(trust_path))) from None
-
-
-# -- for people -------------------------------------------------------------------------------------------------------
-
-
-def show(reports: tuple[Report, ...], name: str) -> None:
-    """Print every check of every entry, and what the answer means."""
-    if not reports:
-        click.echo(f"{printable(name)}: no entries")
-    for report in reports:
-        click.echo(f"{printable(name)}, entry {report.pointer.removeprefix('/')}:")
-        if report.verdict == "unverified":
-            click.secho(f"  unverified: {printable(report.reason)}", fg="yellow")
-            continue
-        for check in report.checks:
-            word = "FAIL" if check.status is Status.FAIL else str(check.status)
-            marked = click.style(f"{word:<8}", fg=_COLOURS[check.status])
-            click.echo(f"  {check.number:>2}  {marked}{check.name:<26}{printable(check.evidence)}")
-            if check.token or check.file:
-                click.echo(
-                    f"{'':>14}token: {printable(check.token or '-')}\n{'':>14}here:  {printable(check.file or '-')}"
-                )
-        _show_meaning(report)
-
-
-def _show_meaning(report: Report) -> None:
-    if report.verdict == "verified":
-        click.secho("  verified", fg="green", bold=True)
-        click.echo(
-            "  This proves: the issuer's registered integration had exactly this run signed, for this repository."
-        )
-        click.echo("  It does not: that the benchmark is sound, or that the run was honest.")
-    elif report.verdict == "failed":
-        failed = ", ".join(str(check.number) for check in report.checks if check.status is Status.FAIL)
-        click.secho(f"  not verified: check {failed} failed", fg="red", bold=True)
-        click.echo("  The result may still be true; nothing signed says so.")
-    else:
-        click.secho("  undecided: something that a check needs was not to be had; try again", fg="yellow", bold=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import ipaddress
+import threading
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
@@ -18,11 +19,14 @@ from issuer.errors import InputError as UnreadableError
 from issuer.strict_json import loads
 
 if TYPE_CHECKING:
-    from urllib3 import PoolManager
+    from urllib3 import BaseHTTPResponse, PoolManager
 
 MAX_ANSWER_BYTES = 4 * 1024 * 1024
 CONNECT_S = 5
 READ_S = 15
+# For one answer, to the last byte of a body that drips: the service gives a request 10 s and its store some more.
+DEADLINE_S = 30.0
+_CHUNK = 64 * 1024
 RETRIED = frozenset({429, 502, 503, 504})
 ATTEMPTS = 4
 LONGEST_WAIT_S = 30
@@ -57,29 +61,66 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-def send(method: str, url: str, *, headers: Mapping[str, str] | None = None, body: bytes | None = None) -> Answer:
-    """Send one request and read the answer, up to 4 MiB. Raises Undecided where there was none."""
+def send(
+    method: str,
+    url: str,
+    *,
+    headers: Mapping[str, str] | None = None,
+    body: bytes | None = None,
+    max_bytes: int = MAX_ANSWER_BYTES,
+    deadline_s: float = DEADLINE_S,
+) -> Answer:
+    """Send one request and read the answer, up to `max_bytes`. Raises Undecided where there was none.
+
+    `deadline_s` bounds all of it together: the name, the connection, the handshake, the headers and the body.
+    """
+    from concurrent.futures import Future
+
+    until = time.monotonic() + deadline_s
+    answer: Future[Answer] = Future()
+
+    def work() -> None:
+        try:
+            answer.set_result(_exchange(method, url, dict(headers or {}), body, max_bytes, until))
+        except BaseException as error:  # noqa: BLE001  (carried to the caller, who raises it)
+            answer.set_exception(error)
+
+    # A thread, because only each single read of a socket can be bounded, and resolving a name not at all.
+    threading.Thread(target=work, daemon=True).start()
+    try:
+        return answer.result(deadline_s)
+    except TimeoutError:
+        raise Undecided(Code.DEPENDENCY_STATE, f"no whole answer from {_origin(url)} within {deadline_s:g} s") from None
+
+
+def _exchange(
+    method: str, url: str, headers: dict[str, str], body: bytes | None, max_bytes: int, until: float
+) -> Answer:
     from urllib3.exceptions import HTTPError
 
     try:
         response = _pool().request(
-            method,
-            url,
-            headers=dict(headers or {}),
-            body=body,
-            redirect=False,
-            preload_content=False,
-            decode_content=False,
+            method, url, headers=headers, body=body, redirect=False, preload_content=False, decode_content=False
         )
         try:
-            data = response.read(MAX_ANSWER_BYTES + 1)
+            data = _read(response, max_bytes, until)
         finally:
-            response.release_conn()
+            response.close()
     except HTTPError as error:
         raise Undecided(Code.DEPENDENCY_STATE, f"no answer from {_origin(url)} ({type(error).__name__})") from None
-    if len(data) > MAX_ANSWER_BYTES:
-        raise Undecided(Code.DEPENDENCY_STATE, f"the answer of {_origin(url)} is larger than {MAX_ANSWER_BYTES} bytes")
+    if len(data) > max_bytes:
+        raise Undecided(Code.DEPENDENCY_STATE, f"the answer of {_origin(url)} is larger than {max_bytes} bytes")
     return Answer(response.status, {name.lower(): value for name, value in response.headers.items()}, data)
+
+
+def _read(response: BaseHTTPResponse, max_bytes: int, until: float) -> bytes:
+    """Read a body, as it comes: an abandoned thread ends with the read in which its deadline passes."""
+    data = bytearray()
+    while len(data) <= max_bytes and (part := response.read1(_CHUNK)):
+        data += part
+        if time.monotonic() > until:
+            raise TimeoutError
+    return bytes(data)
 
 
 @functools.cache

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 from msgspec import Struct
 
 from issuer.dev.provider import LocalProvider
@@ -25,6 +26,13 @@ SAMPLE_RUN = Path(__file__).parent / "runs" / "gsm8k_mini_inspect_ai.json"
 # Where a GitHub runner tells a job to ask for its identity token.
 REQUEST_URL = "ACTIONS_ID_TOKEN_REQUEST_URL"
 AUDIENCE = "https://huggingface.co"
+# What `POST /verify` of a sandbox judges by: itself.
+TRUST = """version: 1
+audience: "{audience}"
+issuers:
+  - issuer: "{url}"
+    keys: {{url: "{url}/.well-known/jwks.json"}}
+"""
 
 
 class Sandbox(Struct, frozen=True):
@@ -44,8 +52,10 @@ def sandbox(port: int = 0) -> Iterator[Sandbox]:
         provider = stack.enter_context(LocalProvider())
         write_policies(folder / "policies", provider.issuer)
         generate(folder / "keys", "active")
-        chosen = port or free_port()
-        yield Sandbox(folder, provider, settings_for(folder, chosen))
+        settings = settings_for(folder, port or free_port())
+        trust = folder / "trust.yaml"
+        trust.write_text(TRUST.format(url=settings.url, audience=AUDIENCE), "utf-8")
+        yield Sandbox(folder, provider, msgspec.structs.replace(settings, trust=str(trust)))
 
 
 @contextlib.contextmanager

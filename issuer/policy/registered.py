@@ -30,7 +30,7 @@ def read_registered(folder: Path, findings: Findings) -> tuple[Registered, dict[
     digests: dict[str, str] = {}
     for path in _yaml_files(folder, LEVELS, findings) if folder.exists() else ():
         repo = path.parent.relative_to(folder).as_posix()
-        document = Document(str(path), None, {})
+        document = Document(str(path), None)
         placed = path.suffix == ".yaml" and is_repo(repo) and (path.stem == ANY_COMMIT or REVISION.fullmatch(path.stem))
         rule = "must be OWNER/NAME/eval.yaml or OWNER/NAME/<full commit>.yaml: it would be overlooked"
         if not findings.demand(document, "", placed, rule):

@@ -26,6 +26,7 @@ from issuer.service.audit import AuditFile
 from issuer.service.authn.keysets import KeySets
 from issuer.service.authn.oidc import OidcAuthenticator
 from issuer.service.documents import document
+from issuer.service.judging import judging_routes
 from issuer.service.keyring import load_keyring
 from issuer.service.reload import Active, Live
 from issuer.service.requirements import requirements
@@ -63,7 +64,7 @@ def build(settings: Settings, log: Log | None = None) -> Litestar:
         keep_policies(policies, Path(settings.data) / "policies")
         authenticator = OidcAuthenticator(policies.providers, keysets, sources, _now_us)
         line = Line(settings.url, policies, authenticator, state, log or NoLog(), keyring, audit)
-        published = document(metadata(settings.url, policies))
+        published = document(metadata(settings.url, policies, judges=bool(settings.trust)))
         return Active(line, time_ns() // 10**9, published, requirements(settings.url, policies))
 
     live = Live(Path(settings.policies), activated, audit)
@@ -86,7 +87,7 @@ def build(settings: Settings, log: Log | None = None) -> Litestar:
             audit.close()
 
     return Litestar(
-        routes(service),
+        [*routes(service), *judging_routes(settings.trust, settings.url, lambda: keyring.jwks)],
         lifespan=[lifespan],
         exception_handlers=exception_handlers(settings.url),
         openapi_config=openapi.config(),
@@ -118,7 +119,7 @@ def keep_policies(policies: PolicySet, folder: Path) -> None:
             draft.rename(path)
 
 
-def metadata(url: str, policies: PolicySet) -> bytes:
+def metadata(url: str, policies: PolicySet, *, judges: bool) -> bytes:
     """Return `/.well-known/eval-token-issuer`: what a CI author and a relying party need, and nothing of a policy."""
     providers: list[JSON] = [
         {
@@ -132,12 +133,14 @@ def metadata(url: str, policies: PolicySet) -> bytes:
         }
         for provider in policies.providers.values()
     ]
+    judging: dict[str, JSON] = {"verify_endpoint": f"{url}/verify"} if judges else {}
     return msgspec.json.encode({
         "issuer": url,
         "jwks_uri": f"{url}/.well-known/jwks.json",
         "token_endpoint": f"{url}/tokens",
         "batch_endpoint": f"{url}/tokens/batch",
         "explain_endpoint": f"{url}/tokens/explain",
+        **judging,
         "schemas": f"{url}/schemas",
         "errors": f"{url}/errors",
         "openapi": f"{url}/openapi.json",

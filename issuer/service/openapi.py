@@ -18,8 +18,10 @@ from issuer.body import BatchItem, BatchRequest, TokenRequest
 from issuer.explain import Explained
 from issuer.issue import IssuedToken
 from issuer.results.claims import RunClaims
-from issuer.results.entry import Details
+from issuer.results.details import Details
 from issuer.service.problems import MEDIA_TYPE, Problem
+from issuer.verify.question import VerifyRequest
+from issuer.verify.report import Reports
 
 _REF = "#/components/schemas/{name}"
 
@@ -43,7 +45,8 @@ EXAMPLE: dict[str, Any] = {
 
 def _components() -> dict[str, Any]:
     """Return the JSON Schemas of every type on the wire; free-form members of bodies point at what they hold."""
-    kinds = [TokenRequest, BatchRequest, BatchItem, RunClaims, Details, IssuedToken, Explained, Problem]
+    kinds = [TokenRequest, BatchRequest, BatchItem, RunClaims, Details, IssuedToken, Explained, Problem, VerifyRequest,
+             Reports]  # fmt: skip
     _, schemas = msgspec.json.schema_components(kinds, ref_template=_REF)
     for name in ("TokenRequest", "BatchItem"):
         schemas[name]["properties"]["claims"] = {"$ref": _REF.format(name="RunClaims")}
@@ -130,6 +133,21 @@ class RequirementsOperation(Operation):
             "200": OpenAPIResponse(description="the requirements", content=cast("Any", content)),
             "404": OpenAPIResponse(description="not public, or not there", content=_content(MEDIA_TYPE, "Problem")),
         }
+
+
+@dataclass
+class VerifyOperation(Operation):
+    """`POST /verify`."""
+
+    def __post_init__(self) -> None:
+        self.summary = "Judge a result entry or file by this service's trust file"
+        self.request_body = RequestBody(content=_content("application/json", "VerifyRequest"), required=True)
+        reports = _content("application/json", "Reports")
+        answers = _responses(
+            {"200": OpenAPIResponse(description="the whole report, whatever it says", content=reports)}
+        )
+        possible = ("200", "400", "408", "413", "415", "429", "500")
+        self.responses = cast("Any", {status: answers[status] for status in possible})
 
 
 @dataclass

@@ -138,7 +138,7 @@ async def _answer(service: Service, request: Http, endpoint: Endpoint) -> Respon
     source = source_of(request.client.host if request.client else "")
     case: Case | None = None
     try:
-        body = await _read(request, MAX_BYTES[endpoint])
+        body = await read_json_body(request, MAX_BYTES[endpoint])
         case = Case(Request(request_id, endpoint, _bearer(request), body, source), now)
         answer, told = await _run(service.live.active.line, case)
     except (Refused, Undecided) as error:
@@ -147,7 +147,7 @@ async def _answer(service: Service, request: Http, endpoint: Endpoint) -> Respon
         answer = problem_response(error, service.issuer_url, request_id)
         told = {"outcome": "no" if isinstance(error, Refused) else "undecided", "code": str(error.code)}
     who: Mapping[str, object] = names_of(case.party) if case and case.party else {}
-    _log.info("decision", request_id=request_id, endpoint=endpoint, **{**who, **told}, ms=_ms_since(began))
+    _log.info("decision", request_id=request_id, endpoint=endpoint, **{**who, **told}, ms=ms_since(began))
     return answer
 
 
@@ -199,7 +199,7 @@ def _bearer(request: Http) -> str:
     return match[1]
 
 
-async def _read(request: Http, max_bytes: int) -> bytes:
+async def read_json_body(request: Http, max_bytes: int) -> bytes:
     """Read the body whole: JSON by its media type, within size and deadline."""
     media_type, _, parameters = ",".join(request.headers.getall("content-type", [])).partition(";")
     charset = parameters.strip().lower().replace('"', "")
@@ -224,7 +224,7 @@ async def _read(request: Http, max_bytes: int) -> bytes:
     return bytes(body)
 
 
-def _ms_since(began: float) -> float:
+def ms_since(began: float) -> float:
     return round((time.perf_counter() - began) * 1000, 2)
 
 

@@ -32,7 +32,8 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
 
     `url` is this issuer's name (`iss`) and public address, without a trailing slash. `policies`, `keys` and `data` are
     folders; `data` holds the audit file and every policy by digest. `redis_url` is `redis://`, `rediss://`,
-    `unix://PATH` or `embedded`. `noeviction_stated` and `durable_store` are the operator's word for what the store
+    `unix://PATH` or `embedded`. `trust` is the trust file that `POST /verify` judges by; without one there is no such
+    endpoint. `noeviction_stated` and `durable_store` are the operator's word for what the store
     itself cannot be asked. `epoch_leeway_s` is 30 unless every provider shares this machine's clock. `development`
     allows providers on plain http at loopback addresses.
     """
@@ -45,6 +46,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     host: Text = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65535)] = 8000
     key_passphrase_file: str = ""
+    trust: str = ""
     noeviction_stated: bool = False
     durable_store: bool = False
     epoch_leeway_s: Annotated[int, Meta(ge=0, le=3600)] = LEEWAY_S

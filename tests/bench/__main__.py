@@ -31,9 +31,11 @@ from issuer.service.authn.oidc import OidcAuthenticator
 from issuer.service.keyring import load_keyring
 from issuer.strict_json import loads
 from issuer.token import compose
-from issuer.trust import Trust, TrustedIssuer
-from issuer.verify import Report, verify_entries
+from issuer.verify import Context, verify_entries
+from issuer.verify.report import Report
+from issuer.verify.trust import Trust, TrustedIssuer
 from tests.bench.adapters import bench_adapters
+from tests.bench.bulk import bench_bulk
 from tests.bench.policy import bench_policies
 from tests.running import BODY, Running, numbered, running, write_folder
 
@@ -180,7 +182,7 @@ def bench_verify(live: Running, check: float) -> None:
     now = int(time.time())
 
     def judged() -> tuple[Report, ...]:
-        return verify_entries(read_entries(entry, "e"), "acme/open-model", "gsm8k.yaml", trust, now)
+        return verify_entries(read_entries(entry, "e"), "acme/open-model", "gsm8k.yaml", trust, now, Context(now))
 
     assert judged()[0].verdict == "verified"
     row("read_entries + verify_entries", cpu_us(judged), check + load)
@@ -195,6 +197,7 @@ def main() -> None:
         with running(Path(folder) / "service", provider) as live:
             bench_http(live, sign)
             bench_verify(live, check)
+    bench_bulk()
     bench_adapters()
 
 

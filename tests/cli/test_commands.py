@@ -77,8 +77,8 @@ def test_verify_of_a_changed_digit_names_the_check_and_both_values_and_exits_1(
 def test_verify_as_json_is_one_document_with_a_version(tmp_path: Path, service: Running) -> None:
     done = verify(write_entry(tmp_path, service), service, "--json")
     document = json.loads(done.stdout)
-    assert (document["version"], document["entries"][0]["verdict"]) == (1, "verified")
-    assert [check["number"] for check in document["entries"][0]["checks"]] == list(range(1, 12))
+    assert (document["version"], document["reports"][0]["verdict"]) == (1, "verified")
+    assert [check["number"] for check in document["reports"][0]["checks"]] == list(range(1, 12))
 
 
 def test_a_file_without_a_token_is_no_answer_to_build_on(tmp_path: Path, service: Running) -> None:

@@ -294,7 +294,7 @@ YAML_TRAPS = [
     ("repository_id: 1_000", "file.scalar"),
     ("repository_id: 1e3", "file.scalar"),
     ("repository_id: 12:30", "file.scalar"),
-    ("repository_id: 0x1F", "file.scalar"),
+    ("repository_id: 0x1F", "file.schema"),
     ("repository_id: no", "file.scalar"),
     ("repository_id: ~", "file.scalar"),
     ("repository_id: 700000001", "file.schema"),

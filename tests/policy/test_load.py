@@ -164,7 +164,7 @@ def test_every_error_of_every_file_is_found_in_order(tmp_path: Path) -> None:
     bad_rules = changed(changed(bad_rules, ">=0.3.100,<0.4", "latest"), "provider: github-actions", "provider: github")
     bad_table = changed(changed(PROVIDERS, "{bounded: 10}", "none"), "  acme:", "  Acme:")
     assert found(tmp_path, bad_table, a=bad_types, other=bad_rules, c="a: [", d=POLICY) == [
-        ("a.yaml", "/version", "expected a whole number, got text"),
+        ("a.yaml", "/version", "expected a whole number, got text: write it without quotes"),
         ("a.yaml", "/identities/0/pins/repository_id", "expected text, got a whole number: put it in double quotes"),
         ("a.yaml", "/grants", "object missing required field `tasks`"),
         ("a.yaml", "/grants/taks", "this member is not known here (did you mean `tasks`?)"),
@@ -209,7 +209,7 @@ def test_the_first_error_says_how_many_more_there_are(tmp_path: Path) -> None:
     text = changed(changed(POLICY, "version: 1", 'version: "1"'), "ttl_s: 3600", "ttl_s: 0")
     error = refused(tmp_path, inspect_ai=text)
     assert (error.pointer, error.detail) == (
-        "/version", "expected a whole number, got text (and 1 more: run `issuer policy check`)",
+        "/version", "expected a whole number, got text: write it without quotes (and 1 more: run `issuer policy check`)",
     )  # fmt: skip
 
 

@@ -17,8 +17,8 @@ from issuer.dev.sandbox import AUDIENCE
 from issuer.policy.model import Provider
 from issuer.results.entry import read_entries
 from issuer.token import batch_jti, read_unverified
-from issuer.trust import Trust, TrustedIssuer
-from issuer.verify import verify_entries
+from issuer.verify import Context, verify_entries
+from issuer.verify.trust import Trust, TrustedIssuer
 from tests.running import BODY, Running, body, numbered, running
 
 
@@ -58,7 +58,8 @@ def test_the_entry_that_is_answered_verifies_as_it_stands(service: Running) -> N
     keys = jose.parse_key_set(service.http.get("/.well-known/jwks.json").content)
     trust = Trust(AUDIENCE, {service.url: TrustedIssuer(service.url, keys)})
     entries = read_entries(issued["entry"].encode(), "gsm8k.yaml")
-    (report,) = verify_entries(entries, "acme/open-model", "gsm8k.yaml", trust, int(time.time()))
+    now = int(time.time())
+    (report,) = verify_entries(entries, "acme/open-model", "gsm8k.yaml", trust, now, Context(now))
     assert report.verdict == "verified", report
 
 

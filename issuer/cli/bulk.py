@@ -1,0 +1,188 @@
+"""`issuer verify DIR`: what was found, as it is found; progress on a terminal; a summary at the end."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import FrameType
+
+import msgspec
+import rich_click as click
+
+from issuer.cli import printable
+from issuer.client.bulk import Writer, judge_folder
+from issuer.client.judge import Judge
+from issuer.errors import InputError
+from issuer.verify.report import REPORT_VERSION, Report, Status
+from issuer.verify.summary import Summary
+from issuer.verify.trust import Trust
+
+_VERDICTS = ("verified", "failed", "undecided", "unverified")
+_DECISIVE = {"failed": Status.FAIL, "undecided": Status.UNKNOWN}
+_EVERY_S = 0.2
+_UNITS = (("d", 86_400), ("h", 3600), ("min", 60))
+
+
+def verify_folder(root: Path, judge: Judge, *, jobs: int, as_json: bool) -> Summary:
+    """Judge every result file below `root`, print what is found, and return the counts."""
+    progress = _Progress(shown=sys.stderr.isatty())
+    with _interruptible() as stopped:
+        summary = judge_folder(
+            root, judge, JSON_LINES if as_json else FOR_PEOPLE, jobs=jobs, out=progress.out, tick=progress.tick,
+            stopped=stopped,
+        )  # fmt: skip
+    progress.out(
+        json_summary(summary, judge.trust) if as_json else told_summary(summary, judge.trust, judge.context.now)
+    )
+    return summary
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[Callable[[], bool]]:
+    """Let the first Ctrl-C be noticed; the second one ends this process at once, and so its workers."""
+    seen: list[int] = []
+
+    def notice(number: int, _frame: FrameType | None) -> None:
+        seen.append(number)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+    before = signal.signal(signal.SIGINT, notice)
+    try:
+        yield lambda: bool(seen)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+class _Progress:
+    """The last line of a terminal: how many, how fast, how long still. Standard error; nothing where that is a file."""
+
+    def __init__(self, *, shown: bool) -> None:
+        self._shown = shown
+        self._began = self._told = time.monotonic()
+        self._standing = False
+
+    def tick(self, fraction: float, summary: Summary) -> None:
+        """Show how far it is, a few times a second."""
+        now = time.monotonic()
+        if not self._shown or now - self._told < _EVERY_S:
+            return
+        self._told, spent = now, now - self._began
+        rate, left = summary.entries / spent, _span(spent * (1 - fraction) / fraction)
+        line = f"{summary.entries:,} entries, {rate:,.0f}/s, {fraction:.0%}, {left} left"
+        click.echo(f"\r\x1b[K{line}", err=True, nl=False)
+        self._standing = True
+
+    def out(self, text: str) -> None:
+        """Write to standard output, where progress does not stand in the way."""
+        if self._standing:
+            click.echo("\r\x1b[K", err=True, nl=False)
+            self._standing = False
+        if text:
+            click.echo(text.encode(), nl=False)
+
+
+def _span(seconds: float) -> str:
+    whole = int(seconds) + 1
+    return f"{whole} s" if whole < 60 else f"{whole // 60} min {whole % 60:02} s"
+
+
+# -- for people -------------------------------------------------------------------------------------------------------
+
+
+def told_reports(file: str, reports: tuple[Report, ...]) -> str:
+    """Tell on one line each what is not verified though it has a token; the rest is for the summary."""
+    return "".join(
+        f"{printable(file)}, entry {report.pointer.removeprefix('/')}: {_told(report)}\n"
+        for report in reports
+        if report.verdict in _DECISIVE
+    )
+
+
+def _told(report: Report) -> str:
+    checks = [check for check in report.checks if check.status is _DECISIVE[report.verdict]]
+    reasons = []
+    for check in checks:
+        values = f" (token: {check.token or '-'}, here: {check.file or '-'})" if check.token or check.file else ""
+        reasons.append(printable(f"{check.number} {check.name}: {check.evidence}{values}"))
+    word = "not verified" if report.verdict == "failed" else "undecided"
+    return f"{word}: {'; '.join(reasons)}"
+
+
+def told_finding(error: InputError) -> str:
+    """Tell on one line what could not be read, and where."""
+    return f"{printable(str(error))}\n"
+
+
+def told_summary(summary: Summary, trust: Trust, now: int) -> str:
+    """Tell the counts: verdicts, by issuer, by framework, and why what is not verified is not."""
+    counts = ", ".join(f"{summary.verdicts[verdict]:,} {verdict}" for verdict in _VERDICTS)
+    lines = [f"{summary.entries:,} entries in {summary.files:,} files: {counts}"]
+    if summary.findings:
+        lines.append(f"{summary.findings:,} findings in files that could not be read whole")
+    lines += _told_names("by issuer", summary.by_issuer) + _told_names("by framework", summary.by_framework)
+    if summary.by_reason:
+        lines += ["not verified, because"]
+        lines += [f"  {count:>9,}  {reason}" for reason, count in summary.by_reason.most_common() if count]
+    lines += [f"key set of {issuer}, fetched {_age(now - fetched_at)} ago" for issuer, fetched_at in _fetched(trust)]
+    if summary.interrupted:
+        lines.append("interrupted: this is what was judged until then")
+    return "\n".join(map(printable, lines)) + "\n"
+
+
+def _age(seconds: int) -> str:
+    size, unit = next(((size, unit) for unit, size in _UNITS if seconds >= size), (1, "s"))
+    return f"{seconds // size} {unit}"
+
+
+def _told_names(title: str, counts: Mapping[str, Counter[str]]) -> list[str]:
+    ranked = sorted(counts.items(), key=lambda item: (-item[1].total(), item[0]))
+    told = [
+        f"  {name}: " + ", ".join(f"{kinds[verdict]:,} {verdict}" for verdict in _VERDICTS if kinds[verdict])
+        for name, kinds in ranked
+        if kinds.total()
+    ]
+    return [title, *told] if told else []
+
+
+FOR_PEOPLE = Writer(told_reports, told_finding)
+
+
+# -- for machines -----------------------------------------------------------------------------------------------------
+
+_json = msgspec.json.Encoder().encode
+
+
+def json_reports(_file: str, reports: tuple[Report, ...]) -> str:
+    """Write one report a line."""
+    return "".join(_json(report).decode() + "\n" for report in reports)
+
+
+def json_finding(error: InputError) -> str:
+    """Write a line with the one member `finding` beside `version`."""
+    place = error.place
+    finding = {
+        "code": str(error.code), "file": place.file, "line": place.line, "column": place.column,
+        "pointer": error.pointer, "detail": error.detail,
+    }  # fmt: skip
+    return _json({"version": REPORT_VERSION, "finding": finding}).decode() + "\n"
+
+
+def json_summary(summary: Summary, trust: Trust) -> str:
+    """Write the last line, with the one member `summary` beside `version`."""
+    key_sets = [{"issuer": issuer, "fetched_at": fetched_at} for issuer, fetched_at in _fetched(trust)]
+    document = {**msgspec.to_builtins(summary), "key_sets": key_sets}
+    return _json({"version": document.pop("version"), "summary": document}).decode() + "\n"
+
+
+JSON_LINES = Writer(json_reports, json_finding)
+
+
+def _fetched(trust: Trust) -> list[tuple[str, int]]:
+    return [
+        (name, issuer.keys_fetched_at) for name, issuer in trust.issuers.items() if issuer.keys_fetched_at is not None
+    ]

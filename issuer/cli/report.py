@@ -1,0 +1,76 @@
+"""Reports for people: every check with its evidence, differing values beside each other, and what the answer means."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable
+
+import rich_click as click
+
+from issuer.cli import printable
+from issuer.verify.report import Check, Report, Status
+
+_COLOURS = {Status.PASS: "green", Status.FAIL: "red", Status.UNKNOWN: "yellow", Status.SKIP: "bright_black"}
+# What the answer proves, and what it does not.
+_MEANING = {
+    "verified": (
+        "This proves: the issuer's registered integration had exactly this run signed, for this repository.",
+        "It does not: that the benchmark is sound, or that the run was honest.",
+    ),
+    "failed": (
+        "This proves: the file and the token do not belong together as they are, or the token does not count here.",
+        "It does not: that the result is false. Nothing signed says that it is true.",
+    ),
+    "undecided": (
+        "This proves: nothing yet. Something that a check needs was not to be had, and nothing speaks against it.",
+        "It does not: that the result is good. Try again when what is missing is there.",
+    ),
+    "unverified": (
+        "This proves: nothing. Nobody vouches for this result.",
+        "It does not: that the result is false.",
+    ),
+}
+_HEADLINE = {"verified": "green", "failed": "red", "undecided": "yellow", "unverified": "yellow"}
+_AT_FROM = {"clock": "", "stated": ", as stated", "receipt": ", by the receipt"}
+
+
+def show(reports: Iterable[Report], name: str) -> None:
+    """Print the reports of a file; `name` is what to call it."""
+    shown = False
+    for report in reports:
+        shown = True
+        _show(report, name)
+    if not shown:
+        click.echo(f"{printable(name)}: no entries")
+
+
+def _show(report: Report, name: str) -> None:
+    click.echo(f"{printable(name)}, entry {report.pointer.removeprefix('/')}:")
+    if report.verdict != "unverified":
+        click.echo(f"  judged as received at {_moment(report.at)}{_AT_FROM[report.at_from]}")
+        for check in report.checks:
+            _show_check(check)
+    click.secho(f"  {_headline(report)}", fg=_HEADLINE[report.verdict], bold=True)
+    for line in _MEANING[report.verdict]:
+        click.echo(f"  {line}")
+
+
+def _show_check(check: Check) -> None:
+    word = "FAIL" if check.status is Status.FAIL else str(check.status)
+    marked = click.style(f"{word:<8}", fg=_COLOURS[check.status])
+    click.echo(f"  {check.number:>2}  {marked}{check.name:<26}{printable(check.evidence)}")
+    if check.token or check.file:
+        click.echo(f"{'':>14}token: {printable(check.token or '-')}\n{'':>14}here:  {printable(check.file or '-')}")
+
+
+def _headline(report: Report) -> str:
+    if report.verdict == "failed":
+        return f"not verified: check {', '.join(map(str, report.failed))} failed"
+    return f"{report.verdict}: {printable(report.reason)}" if report.reason else str(report.verdict)
+
+
+def _moment(at: int) -> str:
+    try:
+        return dt.datetime.fromtimestamp(at, dt.UTC).isoformat().replace("+00:00", "Z")
+    except (ValueError, OverflowError, OSError):  # beyond the years that have names
+        return f"Unix second {at}"

@@ -1,0 +1,131 @@
+"""Forked processes that work on messages, and give the answers back in the order of the messages.
+
+Forked, because they inherit what no message could carry: keys. Knows nothing of the work. A process that dies costs the
+one message that it had.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import signal
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
+
+from msgspec import Struct
+
+Work = Callable[[bytes], bytes]
+
+
+def cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class _Task(Struct):
+    """A message that is under way: what was sent, whether an answer or a death came back."""
+
+    message: bytes
+    over: bool = False
+    answer: bytes | None = None
+
+
+class Crew:
+    """So many workers, from `with Crew(...)` on; they end with the block, and with their parent."""
+
+    def __init__(self, jobs: int, work: Work) -> None:
+        self._work = work
+        self._jobs = jobs
+        self._workers: list[_Worker] = []
+
+    def __enter__(self) -> Crew:
+        """Start the workers."""
+        gc.collect()
+        gc.freeze()  # what there is stays shared: a worker's collection would touch, and so copy, every page of it
+        for _ in range(self._jobs):
+            self._workers.append(_Worker(self._work, self._workers))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End every worker, whatever it is at."""
+        for worker in self._workers:
+            worker.end()
+        gc.unfreeze()
+
+    def answers(self, messages: Iterable[bytes]) -> Iterator[tuple[bytes, bytes | None]]:
+        """Yield each message with its answer, in order; None where the process that had it died."""
+        source, tasks = iter(messages), deque[_Task]()
+        while True:
+            for worker in self._workers:
+                # Nobody runs far ahead of a slow message: the answers that wait for it are held here.
+                if worker.task is None and len(tasks) < 4 * self._jobs and (message := next(source, None)) is not None:
+                    tasks.append(_Task(message))
+                    worker.give(tasks[-1])
+            busy = {worker.pipe: worker for worker in self._workers if worker.task is not None}
+            if not busy:
+                return
+            for pipe in wait(list(busy)):
+                if not busy[pipe].take():  # type: ignore[index]
+                    self._replace(busy[pipe])  # type: ignore[index]
+            while tasks and tasks[0].over:
+                task = tasks.popleft()
+                yield task.message, task.answer
+
+    def _replace(self, dead: _Worker) -> None:
+        dead.end()
+        others = [worker for worker in self._workers if worker is not dead]
+        self._workers = [*others, _Worker(self._work, others)]
+
+
+class _Worker:
+    """A process at the other end of a pipe. It has one message at a time: two could fill both directions and block."""
+
+    def __init__(self, work: Work, others: Iterable[_Worker]) -> None:
+        forking = get_context("fork")
+        self.task: _Task | None = None
+        self.pipe, theirs = forking.Pipe()
+        inherited = [self.pipe, *(other.pipe for other in others)]
+        self._process = forking.Process(target=_serve, args=(theirs, inherited, work), daemon=True)
+        # Ctrl-C goes to the whole group, and is the parent's to act on, also while this one is starting.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            self._process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        theirs.close()
+
+    def give(self, task: _Task) -> None:
+        """Send a message."""
+        self.task = task
+        with contextlib.suppress(OSError):  # it has died: `take` finds out
+            self.pipe.send_bytes(task.message)
+
+    def take(self) -> bool:
+        """Receive the answer; False where the process died over it."""
+        task, self.task = self.task, None
+        if task is not None:
+            task.over = True
+            try:
+                task.answer = self.pipe.recv_bytes()
+            except (EOFError, OSError):
+                return False
+        return True
+
+    def end(self) -> None:
+        """End the process."""
+        self.pipe.close()
+        self._process.kill()
+        self._process.join()
+
+
+def _serve(pipe: Connection, inherited: Iterable[Connection], work: Work) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    for other in inherited:  # else the workers would keep each other's pipes open, and not see the parent end
+        other.close()
+    with contextlib.suppress(EOFError, OSError):
+        while True:
+            pipe.send_bytes(work(pipe.recv_bytes()))

@@ -1,0 +1,135 @@
+"""When a token and an entry agree (contract section 6): numbered checks, each with its evidence. Pure.
+
+For relying parties. Imports no server, no network and no clock. Any entry and any token become a report, never an
+exception; reading the file is `issuer.results.entry.read_entries`, whose one declared error is InputError. Checks 1 to
+5 are in `check_token`, 6 to 10 in `check_entry`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from issuer.results.entry import Entry
+from issuer.verify import check_entry
+from issuer.verify.check_entry import Benchmarks
+from issuer.verify.check_token import Moment, Signed, judge_token
+from issuer.verify.receipts import token_digest
+from issuer.verify.replay import ReplayIndex
+from issuer.verify.report import (
+    ALWAYS_DUE,
+    NAMES,
+    REPORT_VERSION,
+    Check,
+    Report,
+    Status,
+    Verdict,
+    check,
+    rests_on,
+    verdict_of,
+)
+from issuer.verify.trust import Trust
+
+__all__ = [
+    "Check", "Context", "Report", "Status", "Verdict", "fail_shared_jti", "token_digest", "verify_entries",
+    "verify_entry",
+]  # fmt: skip
+
+
+class Context(Struct, frozen=True):
+    """What a judge knows beside the file and its trust.
+
+    `now` is its own clock (Unix seconds): revocation lists go stale by it. `witnessed` says that `at` is its own
+    knowledge, its clock or its record of the push, and nobody's word: only then may the report become a receipt.
+    `benchmarks` has `eval.yaml` files by (repository, commit), `receipts` the text of receipts by token digest.
+    """
+
+    now: int
+    witnessed: bool = False
+    benchmarks: Benchmarks = field(default_factory=dict)
+    receipts: Mapping[str, str] = field(default_factory=dict)
+
+
+def verify_entry(entry: Entry, repo: str, path: str, trust: Trust, at: int, context: Context) -> Report:
+    """Judge one entry of the file `path` in the model repository `repo`, as received at `at` (Unix seconds).
+
+    Every check is made and reported. A badge must come from `verdict` alone, never from a member of the file. Two
+    tokens with one jti are seen by `verify_entries` within a file, and by a ReplayIndex across files.
+    """
+    own = Moment(at, "clock" if context.witnessed else "stated")
+    blank = Report(
+        REPORT_VERSION, repo, path, entry.pointer, "unverified", "", own.at, own.at_from, issuer="", framework="",
+        jti="", kid="", content_digest="", token_digest=token_digest(entry.token) if entry.token else "", checks=(),
+    )  # fmt: skip
+    if entry.token is None:
+        return _unverified(blank, "no token")
+    if entry.metrics is None:
+        return _unverified(blank, "profile: an entry without `metrics` names no metric that a token could bind")
+    receipt = context.receipts.get(blank.token_digest)
+    token = judge_token(entry.token, repo, path, trust, own, context.now, receipt)
+    signed = token.signed
+    checks = (
+        *token.checks,
+        check_entry.placed(entry, repo, path, signed),
+        check_entry.fields(entry, signed),
+        check_entry.metrics(entry, signed, context.benchmarks),
+        check_entry.digests(entry, repo, signed),
+        check_entry.defined(entry, signed, context.benchmarks, required="benchmark" in trust.require),
+        _logged(signed, required="log" in trust.require),
+    )
+    verdict, moment = verdict_of(checks, due(trust)), token.moment
+    report = replace(blank, verdict=verdict, at=moment.at, at_from=moment.at_from, checks=checks)
+    return report if signed is None else _vouched(report, signed)
+
+
+def due(trust: Trust) -> frozenset[int]:
+    """Return the numbers of the checks that must pass: 1 to 9, and what the trust file requires."""
+    return ALWAYS_DUE | {number for number, name in ((10, "benchmark"), (11, "log")) if name in trust.require}
+
+
+def _logged(signed: Signed | None, *, required: bool) -> Check:  # (11)
+    if not required:
+        return check(11, Status.SKIP, "not required")
+    return rests_on(11, 3) if signed is None else check(11, Status.UNKNOWN, "there is no log to look into yet")
+
+
+def _vouched(report: Report, signed: Signed) -> Report:
+    """Put in what a good signature vouches for."""
+    claims = signed.claims
+    return replace(
+        report, issuer=claims.iss, framework=signed.run.framework.name, jti=claims.jti, kid=signed.kid,
+        content_digest=claims.content_digest,
+    )  # fmt: skip
+
+
+def _unverified(blank: Report, reason: str) -> Report:
+    checks = tuple(check(number, Status.SKIP, reason) for number in NAMES)
+    return replace(blank, reason=reason, checks=checks)
+
+
+# -- several entries --------------------------------------------------------------------------------------------------
+
+
+def verify_entries(
+    entries: Iterable[Entry], repo: str, path: str, trust: Trust, at: int, context: Context
+) -> tuple[Report, ...]:
+    """Judge all entries of a file; two different tokens of one issuer with one jti fail, both."""
+    reports = [verify_entry(entry, repo, path, trust, at, context) for entry in entries]
+    if len(reports) < 2:
+        return tuple(reports)
+    index = ReplayIndex()
+    shared = [(index.add(report, place), place) for place, report in enumerate(reports)]
+    for first, place in shared:
+        if first is not None:
+            reports[first] = fail_shared_jti(reports[first], f"entry {reports[place].pointer} of this file")
+            reports[place] = fail_shared_jti(reports[place], f"entry {reports[first].pointer} of this file")
+    return tuple(reports)
+
+
+def fail_shared_jti(report: Report, other: str) -> Report:
+    """Turn number 5 of a verified report into a failure: `other` is where the other token with its jti stands."""
+    evidence = f"{other} has another good token with the jti {report.jti}: the issuer is at fault, and neither counts"
+    checks = tuple(check(5, Status.FAIL, evidence) if made.number == 5 else made for made in report.checks)
+    return replace(report, verdict="failed", checks=checks)

@@ -1,0 +1,79 @@
+"""The Hub's badges for an entry (contract section 6). Pure.
+
+A badge is a function of the report, the entry and what only the Hub knows, which it says in `Hub`. What was not said is
+`unknown`, never `no`; no member of the file can earn the badge `verified`.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import UNSET, Struct
+
+from issuer.results.benchmark import Benchmark
+from issuer.results.details import is_public_url
+from issuer.results.entry import Entry
+from issuer.verify.report import Report, Verdict
+
+Badge = Literal["yes", "no", "unknown"]
+
+_VERIFIED: dict[Verdict, Badge] = {"verified": "yes", "failed": "no", "unverified": "no", "undecided": "unknown"}
+
+
+class Hub(Struct, frozen=True):
+    """What only the Hub knows of an entry; None is what it does not say.
+
+    `open_pull_request`: the entry sits on one. `registered`: the benchmark repository is a registered benchmark.
+    `benchmark`: that benchmark's `eval.yaml`.
+    """
+
+    open_pull_request: bool | None = None
+    registered: bool | None = None
+    benchmark: Benchmark | None = None
+
+
+class Badges(Struct, frozen=True):
+    """The four badges. An entry without `verified` stays visible."""
+
+    verified: Badge
+    community: Badge
+    leaderboard: Badge
+    source: Badge
+
+
+def badges(report: Report, entry: Entry, hub: Hub) -> Badges:
+    """Return the badges of an entry whose report this is."""
+    return Badges(
+        verified=_VERIFIED[report.verdict],
+        community=_said(hub.open_pull_request),
+        leaderboard=_leaderboard(entry, hub),
+        source=_said(_has_source(entry)),
+    )
+
+
+def _said(value: bool | None) -> Badge:
+    return "unknown" if value is None else "yes" if value else "no"
+
+
+def _leaderboard(entry: Entry, hub: Hub) -> Badge:
+    """Registered, with the task and at least one of the entry's metrics defined. One clear no is enough for no."""
+    parts = (hub.registered, _task_defined(entry, hub.benchmark), _metric_defined(entry, hub.benchmark))
+    if False in parts:
+        return "no"
+    return _said(None if None in parts else True)
+
+
+def _task_defined(entry: Entry, benchmark: Benchmark | None) -> bool | None:
+    return None if benchmark is None else entry.dataset.task_id in benchmark.task_ids
+
+
+def _metric_defined(entry: Entry, benchmark: Benchmark | None) -> bool | None:
+    """An `eval.yaml` in the live form defines no metrics: nobody can tell then."""
+    if benchmark is None or not benchmark.metrics:
+        return None
+    return any(metric.metric_id in benchmark.metric_ids for metric in entry.metrics or ())
+
+
+def _has_source(entry: Entry) -> bool:
+    source = entry.details.source
+    return source is not UNSET and source.url is not UNSET and is_public_url(source.url)

@@ -1,0 +1,184 @@
+"""Checks 6 to 10 of contract section 6: does the entry say what the token says, where it says it? Pure.
+
+Every function takes what a good signature vouches for, or None: then the token's side of the check is skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from msgspec import UNSET
+
+from issuer import jcs
+from issuer.results.benchmark import Benchmark
+from issuer.results.claims import RunClaims
+from issuer.results.entry import Entry, content_digest, result_file_name
+from issuer.strict_json import JSON
+from issuer.verify.check_token import Signed
+from issuer.verify.report import Check, Status, check, rests_on
+
+Benchmarks = Mapping[tuple[str, str], Benchmark]  # by repository and commit
+
+
+def placed(entry: Entry, repo: str, path: str, signed: Signed | None) -> Check:  # (6)
+    """The file's name needs no token, the repository does."""
+    expected = result_file_name(entry.dataset.id).rpartition("/")[2]
+    actual = path.rpartition("/")[2]
+    if actual != expected:
+        return check(6, Status.FAIL, f"results of {entry.dataset.id} belong into {expected}", file=actual)
+    if signed is None:
+        return rests_on(6, 3)
+    if signed.run.model_repo != repo:
+        evidence = "the token is for another model repository"
+        return check(6, Status.FAIL, evidence, token=signed.run.model_repo, file=repo)
+    return check(6, Status.PASS, f"{repo}, {actual}")
+
+
+def fields(entry: Entry, signed: Signed | None) -> Check:  # (7)
+    """Compare every bound field; one that is absent here is a mismatch."""
+    if signed is None:
+        return rests_on(7, 3)
+    for name, bound, found in _bound_fields(signed.run, entry):
+        if bound != found:
+            return check(7, Status.FAIL, f"{name} differs", token=_shown(bound), file=_shown(found))
+    return check(7, Status.PASS, "model, benchmark, task and framework are equal")
+
+
+def _bound_fields(run: RunClaims, entry: Entry) -> Iterator[tuple[str, object, object]]:
+    """Yield every bound field by its name in the file, with the token's and the file's value."""
+    yield "dataset.id", run.benchmark_repo, entry.dataset.id
+    yield "dataset.task_id", run.task_id, entry.dataset.task_id
+    yield "dataset.revision", run.benchmark_revision, entry.dataset.revision
+    yield "model_revision", run.model_revision, entry.model_revision
+    yield "framework.name", run.framework.name, entry.framework.name
+    yield "framework.version", run.framework.version, entry.framework.version
+    yield "framework.command", run.framework.command, entry.framework.command
+
+
+# -- (8) --------------------------------------------------------------------------------------------------------------
+
+
+def metrics(entry: Entry, signed: Signed | None, benchmarks: Benchmarks) -> Check:  # (8)
+    """Compare the pairs and their doubles, and a lone `value` with the primary metric."""
+    if signed is None:
+        return rests_on(8, 3)
+    bound = {(metric.metric_id, metric.slice or ""): metric.value for metric in signed.run.metrics}
+    found = [((metric.metric_id, metric.slice or ""), metric.value) for metric in entry.metrics or ()]
+    for pair, value in found:
+        if pair not in bound:
+            return check(8, Status.FAIL, "the token does not bind this metric", file=_pair(pair))
+        if bound[pair] != value:
+            evidence = f"{_pair(pair)} differs"
+            return check(8, Status.FAIL, evidence, token=_shown(bound[pair]), file=_shown(value))
+    if missing := sorted(bound.keys() - dict(found).keys()):
+        return check(8, Status.FAIL, "the file lacks a metric of the token", token=_pair(missing[0]), file="absent")
+    if len(found) != len(bound):
+        return check(8, Status.FAIL, "the file names a metric twice")
+    if entry.value is not UNSET:
+        return _primary(entry.value, bound, benchmarks.get((signed.run.benchmark_repo, signed.run.benchmark_revision)))
+    return check(8, Status.PASS, f"{len(bound)} equal")
+
+
+def _primary(value: float, bound: Mapping[tuple[str, str], float], benchmark: Benchmark | None) -> Check:
+    """Judge a lone `value`: it is the score of the primary metric, without a slice (contract section 3)."""
+    if benchmark is None:
+        return check(8, Status.UNKNOWN, "`value` can only be judged with the benchmark's eval.yaml")
+    if benchmark.primary is None:
+        return check(8, Status.UNKNOWN, "`value` cannot be judged: the benchmark's eval.yaml names no primary metric")
+    pair = (benchmark.primary, "")
+    if pair not in bound:
+        return check(8, Status.FAIL, f"`value` is of the primary metric {_pair(pair)}, which no metric here is")
+    if bound[pair] != value:
+        evidence = f"`value` is not that of the primary metric {_pair(pair)}"
+        return check(8, Status.FAIL, evidence, token=_shown(bound[pair]), file=_shown(value))
+    return check(8, Status.PASS, f"{len(bound)} equal, and `value` is {_pair(pair)}")
+
+
+# -- (9) --------------------------------------------------------------------------------------------------------------
+
+
+def digests(entry: Entry, repo: str, signed: Signed | None) -> Check:  # (9)
+    """Recompute both digests from the file; what the token states is not believed."""
+    if signed is None:
+        return rests_on(9, 3)
+    stated = signed.claims
+    bound = signed.run.to_json()
+    here, digest = _entry_claims(entry.form, repo), jcs.digest(bound)
+    # JCS writes equal values alike, so that equal claims need no second digest.
+    claims = digest if here == {**bound, "metrics": list(bound["metrics"])} else jcs.digest(here)  # type: ignore[arg-type]
+    if not claims == digest == stated.claims_digest:
+        evidence = "claims_digest does not recompute"
+        return check(9, Status.FAIL, evidence, token=stated.claims_digest, file=claims)
+    content = content_digest(entry.form)
+    if content != stated.content_digest:
+        evidence = "content_digest does not recompute: some member of the entry was changed"
+        return check(9, Status.FAIL, evidence, token=stated.content_digest, file=content)
+    return check(9, Status.PASS, "claims_digest and content_digest recompute")
+
+
+def _entry_claims(form: dict[str, JSON], repo: str) -> dict[str, JSON]:
+    """Return the run claims that the file alone makes."""
+    dataset = form.get("dataset")
+    parts = dataset if isinstance(dataset, dict) else {}
+    return {
+        "model_repo": repo,
+        "model_revision": form.get("model_revision"),
+        "benchmark_repo": parts.get("id"),
+        "benchmark_revision": parts.get("revision"),
+        "task_id": parts.get("task_id"),
+        "metrics": form.get("metrics"),
+        "framework": form.get("framework"),
+    }
+
+
+# -- (10) -------------------------------------------------------------------------------------------------------------
+
+
+def defined(entry: Entry, signed: Signed | None, benchmarks: Benchmarks, *, required: bool) -> Check:  # (10)
+    """Look up task and metrics in the `eval.yaml` of the commit: the file's needs no token."""
+    if not required:
+        return check(10, Status.SKIP, "not required")
+    here = benchmarks.get((entry.dataset.id, entry.dataset.revision or ""))
+    if here and (missing := _undefined(here, entry.dataset.task_id or "", (m.metric_id for m in entry.metrics or ()))):
+        return check(10, Status.FAIL, "the benchmark's eval.yaml does not define it", file=missing)
+    if signed is None:
+        return rests_on(10, 3)
+    run = signed.run
+    benchmark = benchmarks.get((run.benchmark_repo, run.benchmark_revision))
+    if benchmark is None:
+        return check(10, Status.UNKNOWN, "the benchmark's eval.yaml of that commit is not to be had")
+    if missing := _undefined(benchmark, run.task_id, (metric.metric_id for metric in run.metrics)):
+        return check(10, Status.FAIL, "the benchmark's eval.yaml does not define it", token=missing)
+    if not benchmark.metrics:
+        return check(10, Status.UNKNOWN, "the benchmark's eval.yaml defines the task, and no metrics at all")
+    return check(10, Status.PASS, f"task and metrics are defined{_elsewhere(benchmark, run)}")
+
+
+def _undefined(benchmark: Benchmark, task_id: str, metric_ids: Iterable[str]) -> str:
+    """Name what the benchmark does not define, or return ""."""
+    if task_id not in benchmark.task_ids:
+        return f"task {_shown(task_id)}"
+    known = benchmark.metric_ids
+    unknown = [metric_id for metric_id in metric_ids if metric_id not in known] if known else []
+    return f"metric {_shown(unknown[0])}" if unknown else ""
+
+
+def _elsewhere(benchmark: Benchmark, run: RunClaims) -> str:
+    """Report a task that runs on another dataset or commit; a commit cannot name itself, so that is no failure."""
+    for task in benchmark.tasks:
+        if task.id != run.task_id or task.dataset is UNSET:
+            continue
+        if (task.dataset.id, task.dataset.revision or "") != (run.benchmark_repo, run.benchmark_revision):
+            return f"; the task's dataset is {_shown(task.dataset.id)} at {_shown(task.dataset.revision)}"
+    return ""
+
+
+def _pair(pair: tuple[str, str]) -> str:
+    return f"{pair[0]} ({pair[1]})" if pair[1] else pair[0]
+
+
+def _shown(value: object) -> str:
+    if value is UNSET:
+        return "absent"
+    text = value if isinstance(value, str) else jcs.canonical(value).decode()  # type: ignore[arg-type]
+    return text if len(text) <= 200 else f"{text[:200]}..."

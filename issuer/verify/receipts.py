@@ -1,0 +1,120 @@
+"""A relying party's receipts: its own word that it saw a verified entry in time (contract section 6). Pure.
+
+A JWS, `typ` `eval-receipt+jwt`, by a key listed under `receipt_keys` and never a token key. Tokens expire within a day
+and files stay: a receipt serves freshness and the key's window of the one entry that it names, and nothing else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Final, Literal
+
+import msgspec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from msgspec import Struct
+
+from issuer import jose
+from issuer.errors import Code, InputError, Place, SetupError
+from issuer.strict_json import convert
+from issuer.verify.archive import Time
+from issuer.verify.report import ALWAYS_DUE, NAMES, Report, Status
+from issuer.verify.statement import read_statement, write_statement
+from issuer.verify.trust import Trust
+
+RECEIPT_TYPE: Final = "eval-receipt+jwt"
+MAX_BYTES = 16 * 1024
+# How far the clocks of those who write and read receipts may be apart.
+LEEWAY_S = 60
+
+
+class Receipt(Struct, frozen=True, forbid_unknown_fields=True):
+    """The payload, a closed set. `kid` is the token's key; `iat` is the writer's clock, `at` when it got the file.
+
+    `trust` is the digest of the trust file then, and is information; `checks` are the outcomes by number.
+    """
+
+    ver: Literal[1]
+    repo: str
+    path: str
+    token: str
+    jti: str
+    content_digest: str
+    at: Time
+    kid: str
+    trust: str
+    checks: dict[str, Status]
+    iat: Time
+
+
+class Subject(Struct, frozen=True):
+    """What a receipt must name to serve an entry."""
+
+    repo: str
+    path: str
+    token: str
+    jti: str
+    content_digest: str
+    kid: str
+
+
+_NAMED = {
+    "repo": "another repository", "path": "another file", "token": "another token", "jti": "another jti",
+    "content_digest": "another entry", "kid": "another key",
+}  # fmt: skip
+
+
+def token_digest(token: str) -> str:
+    """Return the SHA-256 of a token's text, which receipts know it by."""
+    return f"sha256:{hashlib.sha256(token.encode('utf-8', 'surrogatepass')).hexdigest()}"
+
+
+def file_name(digest: str) -> str:
+    """Return what the receipt of a token with this digest is called in a folder of receipts."""
+    return f"{digest.removeprefix('sha256:')}.jwt"
+
+
+def write_receipt(report: Report, trust: Trust, key: Ed25519PrivateKey, iat: int) -> bytes | None:
+    """Sign the receipt of a report at `iat` (the writer's clock, Unix seconds), or return None where there may be none.
+
+    There is none for what is not verified, and none where the report rests on a stated time (`--at`, a request), which
+    whoever stole a key would state, or on a receipt. Raises SetupError(`key.unusable`) for a key that could not be
+    believed afterwards: not under `receipt_keys`, or a token key.
+    """
+    if report.verdict != "verified" or report.at_from != "clock":
+        return None
+    check_key(trust, key)
+    checks = {str(check.number): check.status for check in report.checks}
+    receipt = Receipt(
+        1, report.repo, report.path, report.token_digest, report.jti, report.content_digest, report.at, report.kid,
+        trust.digest, checks, iat,
+    )  # fmt: skip
+    return write_statement(RECEIPT_TYPE, msgspec.to_builtins(receipt), key)
+
+
+def check_key(trust: Trust, key: Ed25519PrivateKey) -> None:
+    """Raise SetupError(`key.unusable`) for a key whose receipts nobody could believe."""
+    public = key.public_key()
+    if any(public == other.public for other in trust.token_keys()):
+        raise SetupError(Code.KEY_UNUSABLE, "the receipt key signs tokens, too; make another one for receipts")
+    if not trust.receipt_keys or all(public != other.public for other in trust.receipt_keys.keys.values()):
+        raise SetupError(Code.KEY_UNUSABLE, "the receipt key is not listed under `receipt_keys` of the trust file")
+
+
+def read_receipt(text: str, keys: jose.KeySet) -> Receipt:
+    """Read a receipt that one of the keys has signed. Raises InputError; whom it serves is `objection`'s to say."""
+    receipt = convert(read_statement(text.strip("\r\n"), RECEIPT_TYPE, keys, MAX_BYTES), Receipt)
+    if receipt.checks.keys() != {str(number) for number in NAMES}:
+        raise InputError(Code.FILE_RULE, "it does not have every check", Place(""), "/checks")
+    return receipt
+
+
+def objection(receipt: Receipt, subject: Subject, now: int) -> str:
+    """Return why a good receipt does not serve this entry, or ""."""
+    for name, other in _NAMED.items():
+        if getattr(receipt, name) != getattr(subject, name):
+            return f"it is for {other}"
+    if any(receipt.checks[str(number)] is not Status.PASS for number in ALWAYS_DUE):
+        return "it is of an entry that was not verified"
+    if receipt.at > receipt.iat + LEEWAY_S:
+        return "it tells of a time after it was written"
+    return "it was written in the future" if receipt.iat > now + LEEWAY_S else ""

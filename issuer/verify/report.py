@@ -1,0 +1,110 @@
+"""What a judgement says (contract section 6): numbered checks, a verdict, and the JSON form of both. Pure.
+
+The values that `issuer.verify` returns, that the command line prints and that `POST /verify` answers. Knows no rule:
+how a check comes out is decided elsewhere. A new meaning of a member is a new REPORT_VERSION; members may be added.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from typing import Any, Final, Literal
+
+import msgspec
+from msgspec import Struct
+
+REPORT_VERSION: Final = 1
+
+
+class Status(enum.StrEnum):
+    """`unknown`: due, but something needed was not to be had. `skip`: not required, or it rests on one that failed."""
+
+    PASS = "pass"  # noqa: S105
+    FAIL = "fail"
+    UNKNOWN = "unknown"
+    SKIP = "skip"
+
+
+NAMES = {
+    1: "well-formed token", 2: "key", 3: "signature", 4: "issuer and audience", 5: "fresh",
+    6: "repository and file name", 7: "bound fields", 8: "metrics", 9: "digests",
+    10: "benchmark definition", 11: "transparency log",
+}  # fmt: skip
+ALWAYS_DUE = frozenset(range(1, 10))
+
+
+class Check(Struct, frozen=True):
+    """One numbered check. Where two values differ, `token` is the token's and `file` is what stands here."""
+
+    number: int
+    name: str
+    status: Status
+    evidence: str
+    token: str
+    file: str
+
+
+Verdict = Literal["verified", "failed", "undecided", "unverified"]
+# Where the time came from: this party's own clock or records, somebody's word, or the receipt that it wrote then.
+AtFrom = Literal["clock", "stated", "receipt"]
+
+
+class Report(Struct, frozen=True):
+    """The whole judgement of one entry: all eleven checks, in their order.
+
+    `reason` says why an entry is `unverified`. `at` (Unix seconds) is when the file counts as received. `issuer`,
+    `framework`, `jti`, `kid` and `content_digest` are the token's, and "" unless its signature is good; `token_digest`
+    is the SHA-256 of its text, "" without one.
+    """
+
+    version: Literal[1]
+    repo: str
+    path: str
+    pointer: str
+    verdict: Verdict
+    reason: str
+    at: int
+    at_from: AtFrom
+    issuer: str
+    framework: str
+    jti: str
+    kid: str
+    content_digest: str
+    token_digest: str
+    checks: tuple[Check, ...]
+
+    @property
+    def failed(self) -> tuple[int, ...]:
+        """The numbers of the checks that failed."""
+        return tuple(check.number for check in self.checks if check.status is Status.FAIL)
+
+
+class Reports(Struct, frozen=True):
+    """The reports of all entries of a file, in the file's order."""
+
+    version: Literal[1]
+    reports: tuple[Report, ...]
+
+
+def check(number: int, status: Status, evidence: str, *, token: str = "", file: str = "") -> Check:
+    """Make the check of this number, with its name."""
+    return Check(number, NAMES[number], status, evidence, token, file)
+
+
+def rests_on(number: int, other: int) -> Check:
+    """Make the check that says nothing because another one did not pass."""
+    return check(number, Status.SKIP, f"rests on check {other}, which did not pass")
+
+
+def verdict_of(checks: Iterable[Check], due: frozenset[int] = ALWAYS_DUE) -> Verdict:
+    """Any fail is no; otherwise any unknown is undecided; otherwise all that are due passed."""
+    statuses = {check.status for check in checks if check.number in due}
+    if Status.FAIL in statuses:
+        return "failed"
+    return "verified" if statuses == {Status.PASS} else "undecided"
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON Schema (2020-12) of `Reports`; `#/$defs/Report` is that of one JSON line."""
+    (top,), definitions = msgspec.json.schema_components([Reports], ref_template="#/$defs/{name}")
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **top, "$defs": definitions}

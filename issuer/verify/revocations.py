@@ -1,0 +1,84 @@
+"""An issuer's revocation list (contract section 5, `revocations.json`). Pure.
+
+A JWS, `typ` `eval-revocations+jwt`, by a key listed under `revocation_keys`. Payload, a closed set: `ver` 1, `iss`,
+`jti` (a list of token ids), `sub` (a list of `{sub, from, until}`: what an integration had signed in that interval is
+bad), `next_update` (Unix seconds: after it the list says nothing more about what it does not name).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Annotated, Final, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from issuer import jose
+from issuer.errors import Code, InputError, Place
+from issuer.strict_json import convert
+from issuer.verify.archive import Time
+from issuer.verify.statement import read_statement
+
+REVOCATIONS_TYPE: Final = "eval-revocations+jwt"
+MAX_BYTES = 4 * 1024 * 1024
+
+Text = Annotated[str, Meta(min_length=1, max_length=512)]
+
+
+class RevokedInterval(Struct, frozen=True, forbid_unknown_fields=True, rename={"from_": "from"}):
+    """All that `sub` had signed with an `iat` from `from` to `until`, both included; without `until`, ever since."""
+
+    sub: Text
+    from_: Time
+    until: Time | UnsetType = UNSET
+
+
+class _Payload(Struct, frozen=True, forbid_unknown_fields=True):
+    ver: Literal[1]
+    iss: Text
+    next_update: Time
+    jti: list[Text]
+    sub: list[RevokedInterval]
+
+
+class Revocations(Struct, frozen=True):
+    """What one issuer has revoked. A list that is past `next_update` still revokes what it names."""
+
+    jtis: frozenset[str]
+    intervals: Mapping[str, tuple[RevokedInterval, ...]]
+    next_update: int
+
+    def revoked(self, jti: str, sub: str, iat: int) -> str:
+        """Return why a token is revoked, or "" where this list does not name it."""
+        if jti in self.jtis:
+            return "the issuer has revoked this jti"
+        for interval in self.intervals.get(sub, ()):
+            if interval.from_ <= iat and (interval.until is UNSET or iat <= interval.until):
+                return f"the issuer has revoked what {sub} had signed at that time"
+        return ""
+
+
+def parse_revocations(raw: bytes, issuer: str, keys: jose.KeySet) -> Revocations:
+    """Read an issuer's list of at most 4 MiB. Raises InputError where it is not its own, or by none of the keys."""
+    payload = convert(read_statement(_text(raw), REVOCATIONS_TYPE, keys, MAX_BYTES), _Payload)
+    if payload.iss != issuer:
+        raise InputError(Code.FILE_RULE, "it is another issuer's list", Place(""), "/iss")
+    intervals: defaultdict[str, list[RevokedInterval]] = defaultdict(list)
+    for index, interval in enumerate(payload.sub):
+        if interval.until is not UNSET and interval.until < interval.from_:
+            raise InputError(Code.FILE_RULE, "ends before it begins", Place(""), f"/sub/{index}/until")
+        intervals[interval.sub].append(interval)
+    by_sub = {sub: tuple(found) for sub, found in intervals.items()}
+    return Revocations(frozenset(payload.jti), by_sub, payload.next_update)
+
+
+def check_form(raw: bytes) -> None:
+    """Raise InputError for what cannot be a list, whoever signed it."""
+    jose.parse_compact(_text(raw), MAX_BYTES)
+
+
+def _text(raw: bytes) -> str:
+    """A list is ASCII; a file may end with a line break."""
+    if len(raw) > MAX_BYTES or not raw.isascii():
+        raise InputError(Code.FILE_ENCODING, f"not a JWS in ASCII of at most {MAX_BYTES} bytes", Place(""))
+    return raw.decode("ascii").strip("\r\n")

@@ -1,0 +1,90 @@
+"""What a run over many result files found, in counts: by verdict, issuer, framework and reason. Pure.
+
+Bounded, whatever the files say: issuers and frameworks are counted by name up to MAX_NAMES, and then together.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Literal
+
+from msgspec import Struct, field
+
+from issuer.verify.report import NAMES, Report, Status, Verdict
+
+MAX_NAMES = 1000
+OTHERS = "(others)"
+NOT_SIGNED = "(no good signature)"
+
+_ONE_REASON = {"failed": Status.FAIL, "undecided": Status.UNKNOWN}
+
+
+class Tally(Struct, frozen=True, order=True):
+    """What one report counts as. `issuer` and `framework` are signed, or NOT_SIGNED."""
+
+    issuer: str
+    framework: str
+    verdict: Verdict
+    reason: str
+
+
+def tally(report: Report) -> Tally:
+    """Say what a report counts as. The reason is the first check that decided: its number and name."""
+    return Tally(report.issuer or NOT_SIGNED, report.framework or NOT_SIGNED, report.verdict, reason_of(report))
+
+
+def reason_of(report: Report) -> str:
+    """Return why a report is not verified, without what varies from entry to entry; "" where it is."""
+    wanted = _ONE_REASON.get(report.verdict)
+    decisive = next((check.number for check in report.checks if check.status is wanted), None)
+    if decisive is not None:
+        return f"check {decisive}, {NAMES[decisive]}"
+    return report.reason.partition(":")[0]
+
+
+class Summary(Struct):
+    """The counts of a run. `by_issuer` and `by_framework` are verdicts by name, `by_reason` of what is not verified."""
+
+    version: Literal[1] = 1
+    files: int = 0
+    entries: int = 0
+    findings: int = 0
+    verdicts: Counter[str] = field(default_factory=Counter)
+    by_issuer: dict[str, Counter[str]] = field(default_factory=dict)
+    by_framework: dict[str, Counter[str]] = field(default_factory=dict)
+    by_reason: Counter[str] = field(default_factory=Counter)
+    interrupted: bool = False
+
+    def add(self, files: int, tallies: Iterable[tuple[Tally, int]], findings: Iterable[str]) -> None:
+        """Add what some files have: so many entries of each kind, and the codes of what could not be read."""
+        self.files += files
+        for kind, number in tallies:
+            self._count(kind, number)
+        for code in findings:
+            self.findings += 1
+            self.by_reason[code] += 1
+
+    def recount(self, before: Tally, after: Tally) -> None:
+        """Count an entry as something else than it was counted as."""
+        self._count(before, -1)
+        self._count(after, 1)
+
+    def _count(self, kind: Tally, number: int) -> None:
+        self.entries += number
+        _add(self.verdicts, kind.verdict, number)
+        _add(_named(self.by_issuer, kind.issuer), kind.verdict, number)
+        _add(_named(self.by_framework, kind.framework), kind.verdict, number)
+        if kind.reason:
+            _add(self.by_reason, kind.reason, number)
+
+
+def _add(counts: Counter[str], name: str, number: int) -> None:
+    counts[name] += number
+    if not counts[name]:
+        del counts[name]
+
+
+def _named(counts: dict[str, Counter[str]], name: str) -> Counter[str]:
+    known = name if name in counts or len(counts) < MAX_NAMES else OTHERS
+    return counts.setdefault(known, Counter())

@@ -1,0 +1,257 @@
+"""Whom a relying party trusts: its trust file, and the same with what it points to filled in. Pure: bytes in.
+
+A trust file without an issuer or without an audience is an error, not a permissive default (contract section 6).
+Whoever fetches asks `sources` what is wanted, and gives `resolve` the bytes that were to be had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Annotated, Any, Literal, TypeVar
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from issuer import jcs, jose
+from issuer.errors import Code, InputError, Place
+from issuer.strict_yaml import Document, load
+from issuer.token import MAX_TTL_S
+from issuer.verify.archive import Archive, parse_archive
+from issuer.verify.revocations import Revocations, check_form, parse_revocations
+from issuer.verify.statement import without_token_keys
+
+T = TypeVar("T")
+Text = Annotated[str, Meta(min_length=1, max_length=512)]
+TokenLife = Annotated[int, Meta(ge=1, le=MAX_TTL_S)]
+Requirement = Literal["benchmark", "log"]
+
+
+class Source(Struct, frozen=True, forbid_unknown_fields=True):
+    """Where something comes from: exactly one of a URL, a file beside the trust file, or the thing itself.
+
+    What stands inline is a JWK set as a map; a revocation list is text.
+    """
+
+    url: Text | UnsetType = UNSET
+    file: Text | UnsetType = UNSET
+    inline: dict[str, Any] | str | UnsetType = UNSET
+
+
+class TrustedEntry(Struct, frozen=True, forbid_unknown_fields=True):
+    """One issuer of a trust file; `frameworks` limits which `framework.name`s it may speak for."""
+
+    issuer: Text
+    keys: Source
+    archive: Source | UnsetType = UNSET
+    revocations: Source | UnsetType = UNSET
+    frameworks: Annotated[list[Text], Meta(min_length=1)] | UnsetType = UNSET
+
+
+class TrustFile(Struct, frozen=True, forbid_unknown_fields=True):
+    """A trust file as written. `audience` is this relying party; `max_token_life_s` bounds exp - iat.
+
+    `receipt_keys` sign this relying party's receipts, `revocation_keys` the issuers' revocation lists; neither may sign
+    tokens. `require` makes the checks 10 (`benchmark`) and 11 (`log`) due.
+    """
+
+    version: Literal[1]
+    audience: Text
+    issuers: Annotated[list[TrustedEntry], Meta(min_length=1)]
+    max_token_life_s: TokenLife = MAX_TTL_S
+    receipt_keys: Source | UnsetType = UNSET
+    revocation_keys: Source | UnsetType = UNSET
+    require: list[Requirement] | UnsetType = UNSET
+
+    @property
+    def digest(self) -> str:
+        """What receipts name it by: a digest of what it says, not of how it is laid out."""
+        return jcs.digest(msgspec.to_builtins(self))
+
+
+class TrustedIssuer(Struct, frozen=True):
+    """An issuer with its keys. None is what could not be had, UNSET what the trust file does not ask for.
+
+    `keys_fetched_at` (Unix seconds) is when the key set's URL last confirmed it; None for one from a file.
+    """
+
+    issuer: str
+    keys: jose.KeySet | None
+    frameworks: frozenset[str] | None = None
+    archive: Archive | UnsetType | None = UNSET
+    revocations: Revocations | UnsetType | None = UNSET
+    keys_fetched_at: int | None = None
+
+
+class Absence(Struct, frozen=True):
+    """Something that the trust file names, by its pointer there, and that could not be had or used."""
+
+    pointer: str
+    reason: str
+
+
+class Trust(Struct, frozen=True):
+    """What `issuer.verify` judges by. Issuers are compared byte for byte."""
+
+    audience: str
+    issuers: Mapping[str, TrustedIssuer]
+    max_token_life_s: int = MAX_TTL_S
+    receipt_keys: jose.KeySet | UnsetType | None = UNSET
+    require: frozenset[Requirement] = frozenset()
+    digest: str = ""
+    absent: tuple[Absence, ...] = ()
+
+    def token_keys(self) -> Iterator[jose.Key]:
+        """Every key that some trusted issuer signs tokens with, or did."""
+        for issuer in self.issuers.values():
+            yield from issuer.keys.keys.values() if issuer.keys else ()
+            yield from (archived.key for archived in (issuer.archive or {}).values())
+
+
+# -- the file ---------------------------------------------------------------------------------------------------------
+
+
+def read_trust_file(raw: bytes, name: str) -> TrustFile:
+    """Read a trust file. Raises InputError with file, line and column."""
+    document = load(raw, name)
+    trust = document.convert(TrustFile)
+    issuers = [entry.issuer for entry in trust.issuers]
+    for index, entry in enumerate(trust.issuers):
+        if issuers.count(entry.issuer) > 1:
+            raise document.error(Code.FILE_RULE, f"/issuers/{index}/issuer", "this issuer stands here twice")
+        if entry.revocations is not UNSET and trust.revocation_keys is UNSET:
+            rule = "a revocation list needs `revocation_keys`, or nobody can tell whose it is"
+            raise document.error(Code.FILE_RULE, f"/issuers/{index}/revocations", rule)
+    for pointer, source in sources(trust).items():
+        _check_source(document, pointer, source)
+    return trust
+
+
+def _check_source(document: Document, pointer: str, source: Source) -> None:
+    if sum(part is not UNSET for part in (source.url, source.file, source.inline)) != 1:
+        raise document.error(Code.FILE_RULE, pointer, "give exactly one of `url`, `file` and `inline`")
+    if source.inline is not UNSET:
+        try:
+            check_found(pointer, _inline_bytes(source))
+        except InputError as error:
+            raise document.error(error.code, f"{pointer}/inline{error.pointer}", error.detail) from None
+
+
+def sources(trust: TrustFile) -> dict[str, Source]:
+    """Return everything that the trust file points to, by its JSON pointer there."""
+    found = {}
+    for index, entry in enumerate(trust.issuers):
+        for name in ("keys", "archive", "revocations"):
+            found[f"/issuers/{index}/{name}"] = getattr(entry, name)
+    for name in ("receipt_keys", "revocation_keys"):
+        found[f"/{name}"] = getattr(trust, name)
+    return {pointer: source for pointer, source in found.items() if source is not UNSET}
+
+
+def check_found(pointer: str, raw: bytes) -> None:
+    """Raise InputError where bytes are not of the kind that belongs at this pointer; nothing else need be kept.
+
+    A revocation list is only taken apart here: its signature needs the keys, which `resolve` has.
+    """
+    if pointer.endswith("/revocations"):
+        check_form(raw)
+    elif pointer.endswith("/archive"):
+        parse_archive(raw)
+    else:
+        _parse_keys(raw)
+
+
+def _parse_keys(raw: bytes) -> jose.KeySet:
+    keys = jose.parse_key_set(raw)
+    if not keys.keys:
+        raise InputError(Code.FILE_RULE, "a key set without one usable key", Place(""))
+    return keys
+
+
+# -- with what it points to -------------------------------------------------------------------------------------------
+
+
+def resolve(
+    trust: TrustFile, found: Mapping[str, bytes | None], fetched_at: Mapping[str, int] = MappingProxyType({})
+) -> Trust:
+    """Fill in what the trust file points to: `found` has the bytes of URLs and files by the pointers of `sources`.
+
+    `fetched_at` says when a URL last confirmed its bytes (Unix seconds), which check 2 then reports. What is None or
+    missing in `found`, or malformed from a URL, was not to be had: checks that need it are `unknown`, and `absent` says
+    so. Raises InputError with the pointer for what is malformed in a file or in the trust file itself.
+    """
+    return _Resolution(trust, found, fetched_at).trust()
+
+
+class _Resolution:
+    """One resolution: what is read, and what of it turned out absent."""
+
+    def __init__(self, trust: TrustFile, found: Mapping[str, bytes | None], fetched_at: Mapping[str, int]) -> None:
+        self.file, self.found, self.fetched_at, self.sources = trust, found, fetched_at, sources(trust)
+        self.absent: list[Absence] = []
+
+    def trust(self) -> Trust:
+        issuers = {
+            entry.issuer: self.issuer(f"/issuers/{index}", entry) for index, entry in enumerate(self.file.issuers)
+        }
+        keyed = Trust(self.file.audience, issuers)
+        token_keys = list(keyed.token_keys())
+        receipt_keys = self.apart("/receipt_keys", token_keys)
+        revocation_keys = self.apart("/revocation_keys", token_keys)
+        for index, entry in enumerate(self.file.issuers):
+            listed = self.revocations(f"/issuers/{index}/revocations", entry.issuer, revocation_keys)
+            issuers[entry.issuer] = msgspec.structs.replace(issuers[entry.issuer], revocations=listed)
+        return Trust(
+            self.file.audience,
+            issuers,
+            self.file.max_token_life_s,
+            receipt_keys,
+            frozenset(() if self.file.require is UNSET else self.file.require),
+            self.file.digest,
+            tuple(self.absent),
+        )
+
+    def issuer(self, at: str, entry: TrustedEntry) -> TrustedIssuer:
+        frameworks = None if entry.frameworks is UNSET else frozenset(entry.frameworks)
+        keys = self.read(f"{at}/keys", _parse_keys) or None
+        archive = self.read(f"{at}/archive", parse_archive)
+        return TrustedIssuer(entry.issuer, keys, frameworks, archive, keys_fetched_at=self.fetched_at.get(f"{at}/keys"))
+
+    def apart(self, pointer: str, token_keys: list[jose.Key]) -> jose.KeySet | UnsetType | None:
+        """Read keys that must not be token keys, and leave those out that are."""
+        keys = self.read(pointer, _parse_keys)
+        if not keys:
+            return keys
+        kept = without_token_keys(keys, token_keys)
+        if len(kept.keys) < len(keys.keys):
+            self.absent.append(Absence(pointer, "a key that signs tokens may not sign this, too: it is left out"))
+        return kept
+
+    def revocations(
+        self, pointer: str, issuer: str, keys: jose.KeySet | UnsetType | None
+    ) -> Revocations | UnsetType | None:
+        if not keys:
+            return None if pointer in self.sources else UNSET
+        return self.read(pointer, lambda raw: parse_revocations(raw, issuer, keys))
+
+    def read(self, pointer: str, parse: Callable[[bytes], T]) -> T | UnsetType | None:
+        """Return what stands behind a pointer, None where it is not to be had, UNSET where nothing is asked for."""
+        source = self.sources.get(pointer)
+        if source is None:
+            return UNSET
+        raw = self.found.get(pointer) if source.inline is UNSET else _inline_bytes(source)
+        if raw is None:
+            self.absent.append(Absence(pointer, "not to be had"))
+            return None
+        try:
+            return parse(raw)
+        except InputError as error:
+            if source.url is UNSET:
+                raise InputError(error.code, error.detail, Place("the trust file"), pointer + error.pointer) from None
+            self.absent.append(Absence(pointer, error.detail))
+            return None
+
+
+def _inline_bytes(source: Source) -> bytes:
+    inline = source.inline
+    return inline.encode() if isinstance(inline, str) else msgspec.json.encode(inline)

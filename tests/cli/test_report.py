@@ -1,0 +1,76 @@
+"""Reports for people: every check with its evidence, differing values side by side, and what the answer means."""
+
+from __future__ import annotations
+
+import pytest
+
+from issuer.cli.report import show
+from issuer.results.entry import read_entries, write_entry
+from issuer.verify import Context, verify_entries
+from issuer.verify.report import NAMES, Report, Status
+from issuer.verify.trust import Trust
+from tests import make
+
+SAID = make.submission()
+FILE = make.file_for(SAID)
+
+
+def judge(
+    text: str = FILE, trust: Trust | None = None, at: int = make.NOW, *, witnessed: bool = True
+) -> tuple[Report, ...]:
+    entries = read_entries(text.encode(), make.PATH)
+    return verify_entries(entries, make.REPO, make.PATH, trust or make.trust(), at, Context(at, witnessed=witnessed))
+
+
+def shown(capsys: pytest.CaptureFixture[str], reports: tuple[Report, ...], name: str = "gsm8k.yaml") -> str:
+    show(reports, name)
+    return capsys.readouterr().out
+
+
+def test_every_check_is_shown_with_its_status_and_evidence(capsys: pytest.CaptureFixture[str]) -> None:
+    reports = (*judge(), *judge(FILE.replace("20.9", "21")), *judge(trust=make.trust(keys=None)))
+    text = shown(capsys, reports)
+    for report in reports:
+        for check in report.checks:
+            word = "FAIL" if check.status is Status.FAIL else check.status.value
+            assert f"  {check.number:>2}  {word:<8}{check.name:<26}{check.evidence}\n" in text
+    assert all(name in text for name in NAMES.values())
+
+
+def test_values_that_differ_stand_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
+    text = shown(capsys, judge(FILE.replace("value: 20.9", "value: 21")))
+    assert "              token: 20.9\n              here:  21\n" in text
+    missing = shown(capsys, judge(FILE.replace('    command: "inspect eval gsm8k"\n', "")))
+    assert "token: inspect eval gsm8k\n              here:  absent\n" in missing
+
+
+def test_each_answer_says_in_two_lines_what_it_proves_and_what_not(capsys: pytest.CaptureFixture[str]) -> None:
+    cases = {
+        "verified": judge(),
+        "not verified: check 8, 9 failed": judge(FILE.replace("20.9", "21")),
+        "undecided": judge(trust=make.trust(keys=None)),
+        "unverified: no token": judge(write_entry(SAID.form)),
+    }
+    for headline, reports in cases.items():
+        lines = shown(capsys, reports).splitlines()
+        assert lines[-3] == f"  {headline}"
+        assert lines[-2].startswith("  This proves: ")
+        assert lines[-1].startswith("  It does not: ")
+
+
+def test_it_says_when_the_file_counts_as_received_and_by_whose_word(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "judged as received at 2026-11-18T11:06:40Z\n" in shown(capsys, judge(at=make.NOW))
+    assert "2026-11-18T11:06:40Z, as stated\n" in shown(capsys, judge(at=make.NOW, witnessed=False))
+    assert "Unix second" in shown(capsys, judge(at=2**60))
+
+
+def test_a_file_without_entries_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert shown(capsys, ()) == "gsm8k.yaml: no entries\n"
+
+
+def test_nothing_of_a_file_moves_the_cursor_or_colours_the_screen(capsys: pytest.CaptureFixture[str]) -> None:
+    said = make.submission({"notes": "x"})
+    text = make.file_for(said).replace('task_id: "gsm8k"', 'task_id: "\\e[31mverified"')
+    out = shown(capsys, judge(text), name="\x1b[2Jgsm8k.yaml")
+    assert "\x1b" not in out
+    assert "verified" in out

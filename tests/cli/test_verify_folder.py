@@ -1,0 +1,255 @@
+"""`issuer verify DIR` as people and machines call it: lines, summary, exit codes, a terminal, Ctrl-C, a closed pipe."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.bench.tree import entry_text, write_tree, write_trust
+from tests.cli.test_commands import issuer
+from tests.client.test_bulk import result
+from tests.client.test_crew import running
+from tests.make import NOW
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    for path in write_tree(tmp_path / "tree", 20):
+        assert path.exists()
+    write_trust(tmp_path)
+    return tmp_path / "tree"
+
+
+def arguments(tree: Path, *more: object) -> list[str]:
+    return ["verify", str(tree), "--trust", str(tree.parent / "trust.yaml"), "--at", str(NOW), *map(str, more)]
+
+
+def spoil(tree: Path, how: str) -> None:
+    repo = "zz/last"
+    good = entry_text(repo, 10_000)
+    text: dict[str, str | None] = {
+        "good": None,
+        "malformed": "- [",
+        "false": good.replace("0.5", "0.6"),
+        "undecided": good + "  value: 0.5\n",
+        "bare": "\n".join(line for line in good.splitlines() if "verify_token" not in line) + "\n",
+    }
+    if text[how] is not None:
+        result(tree, repo, "task_0.yaml", str(text[how]))
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)])
+@pytest.mark.parametrize(
+    ("spoilt", "more", "code"),
+    [
+        (["good"], (), 0),
+        (["bare"], (), 0),
+        (["bare"], ("--require-token",), 1),
+        (["undecided"], (), 4),
+        (["false"], (), 1),
+        (["malformed"], (), 3),
+    ],
+)
+def test_the_worst_decides_the_exit_code_in_every_format(
+    tree: Path, form: tuple[str, ...], spoilt: list[str], more: tuple[str, ...], code: int
+) -> None:
+    for how in spoilt:
+        spoil(tree, how)
+    done = issuer(*arguments(tree, *form, *more))
+    assert done.returncode == code, done.stdout + done.stderr
+    assert done.stderr == ""
+
+
+def test_a_folder_without_any_token_is_no_answer_to_build_on(tmp_path: Path) -> None:
+    write_trust(tmp_path)
+    (tmp_path / "tree").mkdir()
+    assert issuer(*arguments(tmp_path / "tree")).returncode == 1
+
+
+def test_people_see_what_is_wrong_and_a_summary(tree: Path) -> None:
+    spoil(tree, "false")
+    result(tree, "zz/other", "task_0.yaml", "- [")
+    done = issuer(*arguments(tree))
+    assert re.search(
+        r"zz/last/.*task_0.yaml, entry 0: not verified: 8 metrics: accuracy differs \(token: 0.5, here: 0.6\)",
+        done.stdout,
+    )
+    assert re.search(r"zz/other/.*task_0.yaml:2:1: file.syntax: ", done.stdout)
+    assert "21 entries in 22 files: 20 verified, 1 failed, 0 undecided, 0 unverified" in done.stdout
+    assert "https://issuer.example: 20 verified, 1 failed" in done.stdout
+    assert "inspect-ai: 20 verified, 1 failed" in done.stdout
+    assert re.search(r"1  check 8, metrics", done.stdout)
+    assert re.search(r"1  file.syntax", done.stdout)
+
+
+def test_machines_get_one_report_a_line_and_the_summary_last(tree: Path) -> None:
+    result(tree, "zz/other", "task_0.yaml", "- [")
+    *found, last = map(json.loads, issuer(*arguments(tree, "--json")).stdout.splitlines())
+    assert [line["version"] for line in found] == [1] * 21
+    assert sum("checks" in line for line in found) == 20
+    (finding,) = [line["finding"] for line in found if "finding" in line]
+    assert finding.keys() == {"code", "file", "line", "column", "pointer", "detail"}
+    assert last["version"] == 1
+    summary = last["summary"]
+    assert (summary["entries"], summary["files"], summary["findings"], summary["interrupted"]) == (20, 21, 1, False)
+    assert summary["verdicts"] == {"verified": 20}
+    assert summary["by_framework"] == {"inspect-ai": {"verified": 20}}
+
+
+def test_a_hostile_name_cannot_write_on_the_terminal(tree: Path) -> None:
+    result(tree, "zz/m\x1b[2Jverified", "task_0.yaml", "- [")
+    done = issuer(*arguments(tree))
+    assert "\x1b" not in done.stdout
+    assert "zz/m\\x1b[2Jverified" in done.stdout
+
+
+# -- a terminal -------------------------------------------------------------------------------------------------------
+
+
+class Terminal:
+    """A child whose standard error is a terminal; its standard output is a file."""
+
+    def __init__(self, tree: Path, *more: object) -> None:
+        self.master, slave = pty.openpty()
+        self.out = tree.parent / "out"
+        with self.out.open("wb") as out:
+            self.child = subprocess.Popen(
+                [sys.executable, "-m", "issuer", *arguments(tree, *more)],
+                stdout=out,
+                stderr=slave,
+                start_new_session=True,
+            )
+        os.close(slave)
+        self.shown = b""
+
+    def read(self, until: bytes, seconds: float = 20) -> None:
+        """Read what it shows until this is in it, or it ends."""
+        deadline = time.monotonic() + seconds
+        while until not in self.shown and time.monotonic() < deadline:
+            if not select.select([self.master], [], [], 0.1)[0]:
+                continue
+            try:
+                self.shown += os.read(self.master, 4096)
+            except OSError:  # it has closed its end
+                return
+
+    def end(self) -> int:
+        """Read the rest, and return the exit code."""
+        self.read(b"\0 never")
+        code = self.child.wait(30)
+        os.close(self.master)
+        return code
+
+    def lines(self) -> list[Any]:
+        return [json.loads(line) for line in self.out.read_bytes().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two thousand good entries: about a second of two processes."""
+    folder = tmp_path_factory.mktemp("large")
+    write_trust(folder)
+    for path in write_tree(folder / "tree", 2000):
+        assert path.exists()
+    return folder / "tree"
+
+
+def test_a_terminal_shows_how_many_how_fast_and_how_long_still(large: Path) -> None:
+    terminal = Terminal(large, "--json", "--jobs", 1)
+    assert terminal.end() == 0
+    assert re.search(rb"[0-9,]+ entries, [0-9,]+/s, [0-9]+%, [0-9]+ s left", terminal.shown)
+    assert terminal.shown.endswith(b"\r\x1b[K"), "nothing of it is left standing"
+    assert len(terminal.lines()) == 2001
+
+
+def test_no_progress_where_standard_error_is_no_terminal(large: Path) -> None:
+    assert issuer(*arguments(large)).stderr == ""
+
+
+# -- Ctrl-C -----------------------------------------------------------------------------------------------------------
+
+
+def children(pid: int) -> list[int]:
+    try:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+@pytest.mark.parametrize("whole_group", [True, False])
+def test_ctrl_c_ends_with_what_was_found_so_far(large: Path, whole_group: bool) -> None:
+    terminal = Terminal(large, "--json", "--jobs", 2)
+    terminal.read(b"entries")
+    workers = children(terminal.child.pid)
+    assert len(workers) == 2
+    # A terminal's Ctrl-C goes to every process of the group; `kill -INT` to one.
+    os.killpg(terminal.child.pid, signal.SIGINT) if whole_group else terminal.child.send_signal(signal.SIGINT)
+    assert terminal.end() == 4
+    assert b"Traceback" not in terminal.shown
+    *reports, last = terminal.lines()
+    summary = last["summary"]
+    assert summary["interrupted"] is True
+    assert 0 < summary["entries"] < 2000
+    assert len(reports) == summary["entries"]
+    assert {report["verdict"] for report in reports} == {"verified"}
+    assert not [pid for pid in workers if Path(f"/proc/{pid}").exists()]
+
+
+def test_what_is_wrong_outweighs_that_it_was_interrupted(large: Path) -> None:
+    bad = result(large, "a/first", "task_0.yaml", entry_text("a/first", 5000).replace("0.5", "0.6"))
+    try:
+        terminal = Terminal(large, "--json", "--jobs", 1)
+        terminal.read(b"entries")
+        terminal.child.send_signal(signal.SIGINT)
+        assert terminal.end() == 1
+        assert terminal.lines()[-1]["summary"]["interrupted"] is True
+    finally:
+        bad.unlink()
+
+
+def test_a_second_ctrl_c_ends_at_once(large: Path) -> None:
+    for path in large.glob("owner0/model0/.eval_results/*.yaml"):
+        heavy = path.read_text() * 500
+    slow = result(large, "a/slow", "task_0.yaml", heavy)
+    try:
+        terminal = Terminal(large, "--json", "--jobs", 1)
+        deadline = time.monotonic() + 20
+        while not children(terminal.child.pid) and time.monotonic() < deadline:
+            time.sleep(0.005)
+        terminal.child.send_signal(signal.SIGINT)
+        time.sleep(0.05)
+        workers = children(terminal.child.pid)
+        terminal.child.send_signal(signal.SIGINT)
+        assert terminal.end() == -signal.SIGINT
+        assert b"Traceback" not in terminal.shown
+        until = time.monotonic() + 5
+        while any(map(running, workers)) and time.monotonic() < until:
+            time.sleep(0.02)
+        assert not any(map(running, workers))
+    finally:
+        slow.unlink()
+
+
+def test_a_reader_that_stops_reading_gets_no_traceback_and_leaves_no_process(large: Path) -> None:
+    command = [sys.executable, "-m", "issuer", *arguments(large, "--json", "--jobs", 2)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+        assert child.stdout
+        assert child.stderr
+        child.stdout.readline()
+        workers = children(child.pid)
+        child.stdout.close()
+        assert child.stderr.read() == b""
+        child.wait(10)
+    assert workers
+    assert not [pid for pid in workers if Path(f"/proc/{pid}").exists()]

@@ -1,0 +1,1 @@
+"""What a relying party is told."""

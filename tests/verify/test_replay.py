@@ -1,0 +1,138 @@
+"""Two different tokens with one jti: noticed within a file and across files, and only where both had verified."""
+
+import hashlib
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from issuer import jcs, jose
+from issuer.results.entry import read_entries, write_entry
+from issuer.verify import Context, fail_shared_jti, verify_entries
+from issuer.verify.replay import ReplayIndex, replay_key, token_key
+from issuer.verify.report import Report, Status
+from issuer.verify.trust import Trust
+from tests import make
+
+SAID = make.submission()
+OTHER = make.submission({"notes": "other"})
+FILE = make.file_for(SAID)
+BOTH = make.trust()
+ELSEWHERE = "https://other.example"
+TWO_ISSUERS = Trust(make.AUDIENCE, {**BOTH.issuers, **make.trust(issuer=ELSEWHERE).issuers})
+
+
+def judge(text: str, *, trust: Trust = BOTH, repo: str = make.REPO) -> tuple[Report, ...]:
+    context = Context(make.NOW + 5, witnessed=True)
+    return verify_entries(read_entries(text.encode(), make.PATH), repo, make.PATH, trust, make.NOW + 5, context)
+
+
+def verdicts(text: str, trust: Trust = BOTH) -> list[str]:
+    return [report.verdict for report in judge(text, trust=trust)]
+
+
+# -- one file -------------------------------------------------------------------------------------------------------------
+
+
+def test_two_tokens_with_one_jti_both_fail_loudly_under_5_and_name_each_other() -> None:
+    reports = judge(FILE + make.file_for(OTHER) + make.file_for(SAID, jti=jose.base64url_encode(b"j" * 16)))
+    assert [report.verdict for report in reports] == ["failed", "failed", "verified"]
+    assert reports[0].failed == reports[1].failed == (5,)
+    first, second = (report.checks[4].evidence for report in reports[:2])
+    assert first.startswith("entry /1 of this file has another good token")
+    assert second.startswith("entry /0 of this file has another good token")
+    assert "the issuer is at fault" in first
+
+
+def test_three_tokens_with_one_jti_all_fail() -> None:
+    text = FILE + make.file_for(OTHER) + make.file_for(make.submission({"notes": "third"}))
+    assert verdicts(text) == ["failed"] * 3
+
+
+def test_the_same_token_twice_is_no_fault() -> None:
+    assert verdicts(FILE + FILE) == ["verified", "verified"]
+
+
+def test_a_jti_belongs_to_its_issuer() -> None:
+    """Another trusted issuer must not be able to burn this one's tokens, whose jtis are public."""
+    assert verdicts(FILE + make.file_for(OTHER, iss=ELSEWHERE), TWO_ISSUERS) == ["verified", "verified"]
+
+
+def test_what_does_not_verify_for_another_reason_burns_nothing() -> None:
+    forged = make.signed(make.HEADER, jcs.canonical(make.payload_of(OTHER, jti=make.JTI)), make.STRANGER)
+    expired = make.token_for(OTHER, exp=make.NOW + 1)
+    misplaced = make.token_for(make.submission({"notes": "other"}, model_repo="acme/other"))
+    for bad in (forged, expired, misplaced):
+        assert verdicts(write_entry(OTHER.form, bad) + FILE) == ["failed", "verified"]
+        assert verdicts(FILE + write_entry(OTHER.form, bad)) == ["verified", "failed"]
+
+
+def test_a_thief_with_a_revoked_key_burns_no_token_of_the_key_that_is_good() -> None:
+    stolen = make.STRANGER
+    trust = make.trust(keys=make.key_set(make.KEY, stolen), archive=make.archive(stolen, revoked_from=make.NOW))
+    kid = jose.public_jwk(stolen.public_key())["kid"]
+    by_thief = make.signed({**make.HEADER, "kid": kid}, jcs.canonical(make.payload_of(OTHER)), stolen)
+    reports = judge(write_entry(OTHER.form, by_thief) + FILE, trust=trust)
+    assert [report.verdict for report in reports] == ["failed", "verified"]
+    assert reports[0].checks[2].status is Status.PASS
+
+
+# -- across files ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_index_returns_where_the_first_other_token_was() -> None:
+    index = ReplayIndex()
+    (first,), (second,) = judge(FILE), judge(make.file_for(OTHER))
+    (third,) = judge(make.file_for(SAID, jti=jose.base64url_encode(b"j" * 16)))
+    assert index.add(first, 7) is None
+    assert index.add(first, 8) is None, "a copy"
+    assert index.add(third, 9) is None
+    assert index.add(second, 10) == 7
+    assert index.add(second, 11) == 7
+    assert len(index) == 2
+    failed = fail_shared_jti(first, "acme/b .eval_results/gsm8k.yaml, entry /0,")
+    assert (failed.verdict, failed.failed) == ("failed", (5,))
+    assert failed.checks[4].evidence.startswith("acme/b .eval_results/gsm8k.yaml, entry /0,")
+
+
+def test_a_copied_token_burns_nothing() -> None:
+    index = ReplayIndex()
+    (copy,) = judge(FILE, repo="acme/thief")
+    assert copy.jti == make.JTI
+    assert index.add(copy, 1) is None
+    assert len(index) == 0
+    (original,) = judge(FILE)
+    assert index.add(original, 2) is None
+    assert len(index) == 1
+
+
+def test_the_keys_are_of_issuer_and_jti_and_of_the_whole_token() -> None:
+    (report,) = judge(FILE)
+    (elsewhere,) = judge(make.file_for(SAID, iss=ELSEWHERE), trust=TWO_ISSUERS)
+    (again,) = judge(make.file_for(OTHER))
+    assert replay_key(report) == replay_key(again) != replay_key(elsewhere)
+    assert token_key(report) != token_key(again)
+    assert len(replay_key(report)) == len(token_key(report)) == 16
+    assert token_key(report) == hashlib.sha256(make.token_for(SAID).encode()).digest()[:16]
+
+
+# Few different keys, and many that fall into one slot: their first 8 bytes are equal.
+KEYS = st.integers(0, 5).map(lambda n: bytes(15) + bytes([n])) | st.binary(min_size=16, max_size=16)
+
+
+@given(st.lists(st.tuples(KEYS, st.integers(0, 2).map(lambda n: bytes([n]) * 16)), max_size=300))
+def test_the_index_answers_as_a_dictionary_would(added: list[tuple[bytes, bytes]]) -> None:
+    index, known = ReplayIndex(), dict[bytes, tuple[bytes, int]]()
+    for place, (key, token) in enumerate(added):
+        first, at = known.setdefault(key, (token, place))
+        assert index.add_key(key, token, place) == (None if first == token else at)
+    assert len(index) == len(known)
+
+
+def test_an_entry_costs_at_most_52_bytes() -> None:
+    index, highest = ReplayIndex(), 0.0
+    for number in range(100_000):
+        index.add_key(hashlib.sha256(number.to_bytes(4, "big")).digest()[:16], bytes(16), number)
+        if number > 20_000 and number % 1000 == 0:
+            highest = max(highest, index.size / len(index))
+    assert 36 < highest < 54
+    assert index.add_key(hashlib.sha256(bytes(4)).digest()[:16], b"x" * 16, 1) == 0

@@ -1,0 +1,310 @@
+"""The trust file: an issuer and an audience, or nothing; and what it points to only where that could be had."""
+
+import contextlib
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import UNSET
+
+from issuer import jose
+from issuer.errors import Code, InputError
+from issuer.verify.trust import (
+    Absence,
+    Source,
+    Trust,
+    TrustedEntry,
+    TrustFile,
+    check_found,
+    read_trust_file,
+    resolve,
+    sources,
+)
+from tests import make
+
+GOOD = f"""\
+version: 1
+audience: {make.AUDIENCE}
+issuers:
+- issuer: {make.ISSUER}
+  keys: {{url: {make.ISSUER}/.well-known/jwks.json}}
+  archive: {{url: {make.ISSUER}/.well-known/jwks-archive.json}}
+  revocations: {{url: {make.ISSUER}/.well-known/revocations.json}}
+- issuer: https://other.example
+  keys: {{file: keys.json}}
+  frameworks: [inspect-ai, lm-eval]
+max_token_life_s: 3600
+receipt_keys: {{file: receipts.json}}
+revocation_keys: {{file: revocations.json}}
+require: [benchmark]
+"""
+FILE = read_trust_file(GOOD.encode(), "trust.yaml")
+FOUND: dict[str, bytes | None] = {
+    "/issuers/0/keys": make.jwks(),
+    "/issuers/0/archive": make.jwks(make.KEY, active_from=1, last_token_exp=2, revoked_from=3),
+    "/issuers/0/revocations": make.revocation_list(jti=["x"]),
+    "/issuers/1/keys": make.jwks(make.STRANGER),
+    "/receipt_keys": make.jwks(make.RECEIPT_KEY),
+    "/revocation_keys": make.jwks(make.REVOCATION_KEY),
+}
+
+
+def refusal(text: str) -> InputError:
+    with pytest.raises(InputError) as caught:
+        read_trust_file(text.encode(), "trust.yaml")
+    return caught.value
+
+
+# -- the file -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_trust_file_says_whom_to_trust_for_what_and_what_is_due() -> None:
+    trust = resolve(FILE, FOUND)
+    assert (trust.audience, trust.max_token_life_s, trust.require) == (make.AUDIENCE, 3600, frozenset({"benchmark"}))
+    assert list(trust.issuers) == [make.ISSUER, "https://other.example"]
+    first, second = trust.issuers.values()
+    assert (first.keys, first.frameworks) == (make.key_set(), None)
+    assert (second.keys, second.frameworks) == (make.key_set(make.STRANGER), frozenset({"inspect-ai", "lm-eval"}))
+    assert first.archive
+    assert (first.archive[make.KID].active_from, first.archive[make.KID].revoked_from) == (1, 3)
+    assert first.revocations
+    assert first.revocations.jtis == {"x"}
+    assert (second.archive, second.revocations) == (UNSET, UNSET)
+    assert trust.receipt_keys == make.key_set(make.RECEIPT_KEY)
+    assert trust.absent == ()
+
+
+def test_a_short_trust_file_requires_nothing_more_and_trusts_a_day() -> None:
+    text = f"version: 1\naudience: a\nissuers: [{{issuer: {make.ISSUER}, keys: {{url: u}}}}]\n"
+    trust = resolve(read_trust_file(text.encode(), "t"), {"/issuers/0/keys": make.jwks()})
+    assert trust.max_token_life_s == Trust("a", {}).max_token_life_s == 86_400
+    assert (trust.require, trust.receipt_keys, trust.absent) == (frozenset(), UNSET, ())
+
+
+def test_sources_are_everything_that_the_file_points_to() -> None:
+    assert list(sources(FILE)) == [
+        "/issuers/0/keys", "/issuers/0/archive", "/issuers/0/revocations", "/issuers/1/keys", "/receipt_keys", "/revocation_keys",
+    ]  # fmt: skip
+    assert sources(FILE)["/issuers/1/keys"] == Source(file="keys.json")
+
+
+def test_the_digest_is_of_what_the_file_says_and_not_of_how() -> None:
+    again = read_trust_file(GOOD.replace("require: [benchmark]", "require:  # due\n- benchmark").encode(), "t")
+    assert again.digest == FILE.digest == resolve(FILE, FOUND).digest
+    for old, new in (("3600", "3601"), ("require: [benchmark]\n", ""), ("file: keys.json", "url: keys.json")):
+        assert read_trust_file(GOOD.replace(old, new).encode(), "t").digest != FILE.digest
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (f"audience: {make.AUDIENCE}\n", ""),
+        (f"audience: {make.AUDIENCE}", 'audience: ""'),
+        (f"audience: {make.AUDIENCE}", "audience: null"),
+        (f"audience: {make.AUDIENCE}", f"audience: [{make.AUDIENCE}]"),
+        (f"issuer: {make.ISSUER}", 'issuer: ""'),
+        (f"issuer: {make.ISSUER}", "issuers: x"),
+        ("version: 1", "version: 2"),
+        ("version: 1", 'version: "1"'),
+        ("version: 1\n", ""),
+        ("max_token_life_s: 3600", "max_token_life_s: 0"),
+        ("max_token_life_s: 3600", "max_token_life_s: 86401"),
+        ("max_token_life_s: 3600", "max_token_life_s: true"),
+        ("max_token_life_s: 3600", "max_age: 3600"),
+        ("frameworks: [inspect-ai, lm-eval]", "frameworks: []"),
+        ("frameworks: [inspect-ai, lm-eval]", "frameworks: inspect-ai"),
+        ("frameworks: [inspect-ai, lm-eval]", "framework: [inspect-ai]"),
+        ("keys: {file: keys.json}", "keys: {}"),
+        ("keys: {file: keys.json}", "keys: {file: keys.json, url: x}"),
+        ("keys: {file: keys.json}", "keys: {file: k, inline: {keys: []}}"),
+        ("keys: {file: keys.json}", "keys: keys.json"),
+        ("keys: {file: keys.json}", "keys: {path: keys.json}"),
+        ("  keys: {file: keys.json}\n", ""),
+        ("https://other.example", make.ISSUER),
+        ("version: 1", "version: 1\nversion: 1"),
+        ("inspect-ai, lm-eval", "yes"),
+        ("require: [benchmark]", "require: [receipts]"),
+        ("require: [benchmark]", "require: benchmark"),
+        ("receipt_keys: {file: receipts.json}", "receipt_keys: {}"),
+        ("receipt_keys: {file: receipts.json}", "receipt_keys: receipts.json"),
+        ("receipt_keys: {file: receipts.json}", 'receipt_keys: {inline: "x"}'),
+        ("receipt_keys: {file: receipts.json}", "receipt_keys: {inline: {keys: []}}"),
+        ("revocation_keys: {file: revocations.json}\n", ""),
+        ("/.well-known/jwks-archive.json}", "/, file: x}"),
+        ("archive: {url", "archives: {url"),
+    ],
+)
+def test_a_trust_file_that_is_not_complete_and_plain_is_an_error_and_no_permissive_default(old: str, new: str) -> None:
+    assert old in GOOD
+    error = refusal(GOOD.replace(old, new))
+    assert error.code in {Code.FILE_SCHEMA, Code.FILE_RULE, Code.FILE_DUPLICATE_KEY, Code.FILE_SCALAR, Code.FILE_SYNTAX}
+    assert error.place.line >= 1
+
+
+def test_a_trust_file_without_an_issuer_is_an_error() -> None:
+    head = f"version: 1\naudience: {make.AUDIENCE}\n"
+    for tail in ("", "issuers: []\n", "issuers: {}\n", "issuers: null\n"):
+        assert refusal(head + tail).code is Code.FILE_SCHEMA
+
+
+def test_the_same_issuer_twice_is_an_error_at_its_line() -> None:
+    error = refusal(GOOD.replace("https://other.example", make.ISSUER))
+    assert (error.pointer, error.place.line) == ("/issuers/0/issuer", 4)
+
+
+def test_a_revocation_list_without_a_key_to_vouch_for_it_is_an_error_at_its_line() -> None:
+    error = refusal(GOOD.replace("revocation_keys: {file: revocations.json}\n", ""))
+    assert (error.pointer, error.place.line) == ("/issuers/0/revocations", 7)
+    assert "revocation_keys" in error.detail
+
+
+def inline(**member: Any) -> str:
+    return GOOD.replace("{file: keys.json}", json.dumps({"inline": member}))
+
+
+def test_an_inline_key_set_is_judged_like_any_other_and_needs_no_bytes() -> None:
+    good: dict[str, Any] = dict(jose.public_jwk(make.STRANGER.public_key()))
+    file = read_trust_file(inline(keys=[good, {**good, "kid": "b", "d": "AA"}]).encode(), "t")
+    trust = resolve(file, {**FOUND, "/issuers/1/keys": None})
+    found = trust.issuers["https://other.example"].keys
+    assert found is not None
+    assert (list(found.keys), found.skipped) == ([good["kid"]], 1)
+
+
+def test_a_malformed_inline_set_is_an_error_at_its_line() -> None:
+    sets: list[dict[str, Any]] = [
+        {"key": []},
+        {"keys": []},
+        {"keys": {}},
+        {"keys": [{"kty": "oct", "kid": "x", "k": "AA"}]},
+    ]
+    for member in sets:
+        error = refusal(inline(**member))
+        assert error.pointer.startswith("/issuers/1/keys/inline")
+        assert error.place.line == 9
+
+
+def test_a_trust_file_can_be_made_in_code() -> None:
+    made = TrustFile(version=1, audience="a", issuers=[TrustedEntry(issuer=make.ISSUER, keys=Source(url="u"))])
+    assert resolve(made, {"/issuers/0/keys": make.jwks()}).issuers[make.ISSUER].keys == make.key_set()
+    assert made.digest.startswith("sha256:")
+
+
+def test_the_examples_of_the_references_are_trust_files() -> None:
+    root = Path(__file__).parents[1]
+    pages = [root / "issuer" / "README.md", root / "deploy" / "README.md"]
+    examples = [
+        text
+        for page in pages
+        for text in re.findall(r"```yaml\n(version: 1\naudience.*?)```", page.read_text("utf-8"), re.DOTALL)
+    ]
+    full, short = (read_trust_file(text.encode(), "example") for text in examples)
+    assert {pointer.rpartition("/")[2] for pointer in sources(full)} == {
+        "keys", "archive", "revocations", "receipt_keys", "revocation_keys",
+    }  # fmt: skip
+    assert full.require == ["benchmark"]
+    assert list(sources(short)) == ["/issuers/0/keys"]
+
+
+# -- what it points to ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pointer", list(FOUND))
+def test_what_is_not_to_be_had_is_absent_and_everything_else_is_there(pointer: str) -> None:
+    for found in ({**FOUND, pointer: None}, {name: raw for name, raw in FOUND.items() if name != pointer}):
+        trust = resolve(FILE, found)
+        first, second = trust.issuers.values()
+        there: dict[str, object] = {
+            "/issuers/0/keys": first.keys, "/issuers/0/archive": first.archive, "/issuers/0/revocations": first.revocations,
+            "/issuers/1/keys": second.keys, "/receipt_keys": trust.receipt_keys,
+        }  # fmt: skip
+        missing = {name for name, value in there.items() if value is None}
+        assert missing == {"/issuers/0/revocations" if pointer == "/revocation_keys" else pointer}
+        assert trust.absent == (Absence(pointer, "not to be had"),)
+
+
+@pytest.mark.parametrize("pointer", [name for name, source in sources(FILE).items() if source.url is not UNSET])
+def test_what_a_url_gives_and_is_malformed_was_not_to_be_had(pointer: str) -> None:
+    trust = resolve(FILE, {**FOUND, pointer: b"<html>"})
+    assert [absence.pointer for absence in trust.absent] == [pointer]
+    assert trust.absent[0].reason != "not to be had"
+
+
+@pytest.mark.parametrize("pointer", [name for name, source in sources(FILE).items() if source.file is not UNSET])
+def test_what_stands_in_a_file_and_is_malformed_is_an_error_at_its_pointer(pointer: str) -> None:
+    for raw in (b"<html>", b"{}", b'{"keys":[]}', b"\xff"):
+        with pytest.raises(InputError) as caught:
+            resolve(FILE, {**FOUND, pointer: raw})
+        assert caught.value.pointer.startswith(pointer)
+
+
+def test_a_list_by_another_key_or_of_another_issuer_is_absent() -> None:
+    bad = (
+        make.revocation_list(key=make.STRANGER),
+        make.revocation_list(iss="https://other.example"),
+        make.revocation_list(typ="JWT"),
+    )
+    for raw in bad:
+        trust = resolve(FILE, {**FOUND, "/issuers/0/revocations": raw})
+        assert trust.issuers[make.ISSUER].revocations is None
+        assert [absence.pointer for absence in trust.absent] == ["/issuers/0/revocations"]
+
+
+@pytest.mark.parametrize("where", ["/issuers/0/keys", "/issuers/0/archive", "/issuers/1/keys"])
+def test_a_token_key_vouches_for_no_receipt_and_no_revocation_list(where: str) -> None:
+    """Whoever steals it would write receipts from before the theft, and take the revocation back."""
+    window = {"active_from": 1} if where.endswith("archive") else {}
+    found = {
+        **FOUND,
+        "/receipt_keys": make.jwks(make.RECEIPT_KEY, make.REVOCATION_KEY),
+        "/issuers/1/keys": make.jwks(make.STRANGER),
+        where: make.jwks(make.REVOCATION_KEY, **window),
+    }
+    stolen = resolve(FILE, found)
+    assert stolen.receipt_keys == msgspec.structs.replace(make.key_set(make.RECEIPT_KEY), skipped=1)
+    assert stolen.issuers[make.ISSUER].revocations is None
+    absent = {absence.pointer for absence in stolen.absent}
+    assert absent == {"/receipt_keys", "/revocation_keys", "/issuers/0/revocations"}
+
+
+def test_a_token_key_is_left_out_whatever_kid_it_has_there() -> None:
+    jwk = {**jose.public_jwk(make.KEY.public_key()), "kid": "receipts"}
+    trust = resolve(FILE, {**FOUND, "/receipt_keys": json.dumps({"keys": [jwk]}).encode()})
+    assert trust.receipt_keys == jose.KeySet({}, 1)
+
+
+def test_the_age_of_a_key_set_is_kept() -> None:
+    trust = resolve(FILE, FOUND, {"/issuers/0/keys": 5})
+    assert [issuer.keys_fetched_at for issuer in trust.issuers.values()] == [5, None]
+
+
+@pytest.mark.parametrize("pointer", list(FOUND))
+def test_bytes_are_checked_before_they_are_kept(pointer: str) -> None:
+    check_found(pointer, FOUND[pointer] or b"")
+    for raw in (b"", b"<html>", b"{}", b"[]", b"\xff", b'{"keys":5}'):
+        with pytest.raises(InputError):
+            check_found(pointer, raw)
+
+
+BYTES = st.binary(max_size=40) | st.text(max_size=20).map(str.encode) | st.just(b"{" * 5000)
+
+
+@given(st.sampled_from(list(FOUND)), BYTES)
+def test_any_bytes_anywhere_are_a_trust_or_an_input_error(pointer: str, raw: bytes) -> None:
+    with contextlib.suppress(InputError):
+        check_found(pointer, raw)
+    with contextlib.suppress(InputError):
+        resolve(FILE, {**FOUND, pointer: raw})
+    with contextlib.suppress(InputError):
+        read_trust_file(raw, "t")
+
+
+@given(st.integers(0, len(GOOD) - 1), st.sampled_from(sorted({*GOOD, *"\t#&*!|>%@`~?é\0"})))
+def test_a_trust_file_with_another_character_is_a_trust_file_or_an_input_error(place: int, char: str) -> None:
+    with contextlib.suppress(InputError):
+        resolve(read_trust_file((GOOD[:place] + char + GOOD[place + 1 :]).encode(), "t"), {})
