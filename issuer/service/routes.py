@@ -26,6 +26,7 @@ from issuer.issue import Issued, Line, Request, issue
 from issuer.limits import Sources
 from issuer.service import openapi, pages
 from issuer.service.audit import AuditFile
+from issuer.service.in_flight import MAX_IN_FLIGHT, InFlight
 from issuer.service.keyring import Keyring
 from issuer.service.problems import problem_response
 from issuer.service.state import State
@@ -56,14 +57,15 @@ class Service(Struct, frozen=True):
 
 def routes(service: Service) -> list[Any]:
     """Return the handlers of one service."""
+    under_way = {endpoint: InFlight(limit) for endpoint, limit in MAX_IN_FLIGHT.items()}
 
     @post("/tokens", operation_class=openapi.TokenOperation, status_code=201, name="tokens")
     async def tokens(request: Http) -> Response[bytes]:
-        return await _answer(service, request, "/tokens")
+        return await _answer(service, request, "/tokens", under_way["/tokens"])
 
     @post("/tokens/batch", operation_class=openapi.BatchOperation, status_code=201, name="tokens_batch")
     async def tokens_batch(request: Http) -> Response[bytes]:
-        return await _answer(service, request, "/tokens/batch")
+        return await _answer(service, request, "/tokens/batch", under_way["/tokens/batch"])
 
     @get("/.well-known/jwks.json", operation_class=openapi.KeySetOperation)
     async def key_set(request: Http) -> Response[bytes]:
@@ -104,14 +106,16 @@ def routes(service: Service) -> list[Any]:
 # -- POST /tokens, POST /tokens/batch ---------------------------------------------------------------------------------
 
 
-async def _answer(service: Service, request: Http, endpoint: Endpoint) -> Response[bytes]:
+async def _answer(service: Service, request: Http, endpoint: Endpoint, under_way: InFlight) -> Response[bytes]:
     """Run one request down the line, and write its one event to the log stream."""
     began, now, request_id = time.perf_counter(), int(time.time()), str(uuid.uuid4())
     source = source_of(request.client.host if request.client else "")
     try:
-        body = await _read(request, MAX_BYTES[endpoint])
-        asked = Request(request_id, endpoint, _bearer(request), body, source)
-        issued = await issue(service.line, asked, now, base64.urlsafe_b64encode(urandom(16)).rstrip(b"=").decode())
+        _check_framing(request, MAX_BYTES[endpoint])
+        bearer = _bearer(request)
+        with under_way:
+            asked = Request(request_id, endpoint, bearer, await _read(request, MAX_BYTES[endpoint]), source)
+            issued = await issue(service.line, asked, now, base64.urlsafe_b64encode(urandom(16)).rstrip(b"=").decode())
     except (Refused, Undecided) as error:
         if error.code in UNCHARGED:
             service.sources.refuse(source, time.time_ns() // 1000)  # whole seconds would let ten more through in each
@@ -127,11 +131,16 @@ async def _answer(service: Service, request: Http, endpoint: Endpoint) -> Respon
 
 
 def source_of(address: str) -> str:
-    """Name the sender of an address: an IPv6 customer has at least a /64, and so 2^64 addresses to be refused under."""
+    """Name the sender of an address: an IPv6 customer has at least a /64, and so 2^64 addresses to be refused under.
+
+    What is no address, as a trusted proxy may pass on, is one sender for all.
+    """
     try:
-        ip = ipaddress.IPv6Address(address)
+        ip = ipaddress.ip_address(address)
     except ValueError:
-        return address
+        return "unknown"
+    if isinstance(ip, ipaddress.IPv4Address):
+        return str(ip)
     return str(ip.ipv4_mapped or ipaddress.IPv6Network((int(ip), 64), strict=False))
 
 
@@ -157,8 +166,8 @@ def _bearer(request: Http) -> str:
     return match[1]
 
 
-async def _read(request: Http, max_bytes: int) -> bytes:
-    """Read the body whole: JSON by its media type, within size and deadline."""
+def _check_framing(request: Http, max_bytes: int) -> None:
+    """Refuse by its head a body that is not JSON, or too large."""
     media_type, _, parameters = ",".join(request.headers.getall("content-type", [])).partition(";")
     charset = parameters.strip().lower().replace('"', "")
     if media_type.strip().lower() != "application/json" or charset not in {"", "charset=utf-8"}:
@@ -168,6 +177,10 @@ async def _read(request: Http, max_bytes: int) -> bytes:
     length = request.headers.get("content-length", "")
     if length.isdigit() and len(length) < 19 and int(length) > max_bytes:
         raise Refused(Code.REQUEST_TOO_LARGE)
+
+
+async def _read(request: Http, max_bytes: int) -> bytes:
+    """Read the body whole, within size and deadline."""
     body = bytearray()
     try:
         async with asyncio.timeout(BODY_DEADLINE_S):
@@ -236,8 +249,8 @@ def exception_handlers(issuer_url: str) -> dict[Any, Callable[[Http, Any], Respo
 def _allowed(request: Http) -> str:
     """Name the methods that the path takes (RFC 9110 10.2.1)."""
     for route in request.app.routes:
-        if route.path == request.url.path or (
-            route.path.startswith("/errors/") and request.url.path.startswith("/errors/")
-        ):
+        # The scope's path: `request.url` is built with the Host header, which may be no host at all.
+        path = str(request.scope["path"])
+        if route.path == path or (route.path.startswith("/errors/") and path.startswith("/errors/")):
             return ", ".join(sorted(route.methods))
     return "GET"
