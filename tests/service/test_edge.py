@@ -244,7 +244,7 @@ def test_beyond_the_most_batches_in_flight_the_next_is_told_to_come_back_and_sin
 @pytest.mark.parametrize("first", [b"", b"GET / HTTP/1.1\r\nX: ", BEHIND], ids=["silent", "half a head", "idle"])
 def test_open_connections_that_ask_for_nothing_make_room(edge: Running, first: bytes) -> None:
     with many(edge, MAX_CONNECTIONS + 50, first) as connections:
-        assert edge.post(edge.token()).status_code == 201
+        assert statuses(edge, BEHIND)[:1] == [200]
         connections[0].settimeout(1)
         assert len(read(connections[0])) < 1000, "the first one was closed"
         assert open_connections(edge) <= MAX_CONNECTIONS + 5
@@ -258,7 +258,7 @@ def test_where_every_connection_is_being_answered_a_new_one_is_refused(tmp_path:
             time.sleep(0.5)
             with many(live, 3, head) as more:
                 answers = [read(connection) for connection in more[1:]]
-            assert any(answer.startswith(b"HTTP/1.1 503 ") and b"retry-after: 1" in answer for answer in answers)
+            assert any(b"retry-after: 1" in answer and b"Too many connections." in answer for answer in answers)
             busy = [connection for connection in connections if b"service.busy" in peek(connection)]
             assert len(busy) == MAX_CONNECTIONS - 2 - MAX_IN_FLIGHT["/tokens"]
         deadline = time.monotonic() + 5
