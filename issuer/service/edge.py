@@ -21,14 +21,11 @@ BODY_S = BODY_DEADLINE_S + 1.0
 READ_S = 15.0
 # Request line and headers. An identity token has at most 16 KiB.
 MAX_HEAD_BYTES = 64 * 1024
-# Of one process, which has 1024 descriptors where nobody gave it more: the rest is for the store, keys and audit.
+# Of one process, which has 1024 descriptors where nobody gave it more: the rest is for the store, keys and audit. More
+# than can be in flight, so that there is always one to close that is not.
 MAX_CONNECTIONS = 800
 
 _HOST = re.compile(rb"(?:[A-Za-z0-9._~!$&'()*+,;=%-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]{0,5})?")
-_BUSY = (
-    b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\n"
-    b"content-type: text/plain; charset=utf-8\r\ncontent-length: 21\r\n\r\nToo many connections."
-)
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -47,13 +44,12 @@ class BoundedProtocol(HttpToolsProtocol):
     _idle_since = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for a head, if there is room for one more connection."""
+        """Begin to wait for a head, and make room where this connection is one too many."""
         super().connection_made(transport)
         self._idle_since = self.loop.time()
         self._await(HEAD_S)
-        if len(self.connections) > MAX_CONNECTIONS and not self._make_room():
-            transport.write(_BUSY)
-            transport.close()
+        if len(self.connections) > MAX_CONNECTIONS:
+            self._make_room()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Wait for nothing any more."""
@@ -116,15 +112,12 @@ class BoundedProtocol(HttpToolsProtocol):
             self._reader_due.cancel()
             self._reader_due = None
 
-    def _make_room(self) -> bool:
-        """Close the connection that has owed nobody an answer for the longest time; say whether there was one."""
-        others = (other for other in self.connections if isinstance(other, BoundedProtocol) and other is not self)
-        oldest = min((other for other in others if other._is_idle()), key=lambda other: other._idle_since, default=None)
-        if oldest is None:
-            return False
+    def _make_room(self) -> None:
+        """Close the connection that has owed nobody an answer for the longest time; where all do, this new one."""
+        idle = (other for other in self.connections if isinstance(other, BoundedProtocol) and other._is_idle())
+        oldest = min(idle, key=lambda other: other._idle_since)
         self.connections.discard(oldest)  # at once: the next newcomer must not count on this place, too
         oldest.transport.close()
-        return True
 
     def _is_idle(self) -> bool:
         """Say whether nobody waits for an answer: between two requests, or in the middle of a head."""

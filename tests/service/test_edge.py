@@ -251,30 +251,19 @@ def test_open_connections_that_ask_for_nothing_make_room(edge: Running, first: b
     assert edge.http.get("/health/live").status_code == 200
 
 
-def test_where_every_connection_is_being_answered_a_new_one_is_refused(tmp_path: Path, provider: LocalProvider) -> None:
-    with running(tmp_path, provider) as live:
-        head = post_head(live, 1000)
-        with many(live, MAX_CONNECTIONS - 2, head) as connections:  # and the one of `running`
-            time.sleep(0.5)
-            with many(live, 3, head) as more:
-                answers = [read(connection) for connection in more[1:]]
-            assert any(b"retry-after: 1" in answer and b"Too many connections." in answer for answer in answers)
-            busy = [connection for connection in connections if b"service.busy" in peek(connection)]
-            assert len(busy) == MAX_CONNECTIONS - 2 - MAX_IN_FLIGHT["/tokens"]
-        deadline = time.monotonic() + 5
-        while open_connections(live) > 5 and time.monotonic() < deadline:
-            time.sleep(0.1)
-        with connect(live) as connection:
-            connection.sendall(BEHIND)
-            assert connection.recv(100).startswith(b"HTTP/1.1 200 ")
-
-
-def peek(connection: socket.socket) -> bytes:
-    connection.setblocking(False)
-    try:
-        return connection.recv(65536)
-    except BlockingIOError:
-        return b""
+def test_a_flood_of_requests_costs_those_that_are_under_way_nothing(edge: Running) -> None:
+    body = msgspec.json.encode(BODY)
+    head = post_head(edge, len(body))
+    assert sum(MAX_IN_FLIGHT.values()) < MAX_CONNECTIONS
+    with many(edge, MAX_IN_FLIGHT["/tokens"], head) as under_way:
+        time.sleep(0.3)
+        with many(edge, MAX_CONNECTIONS, head):
+            assert statuses(edge, BEHIND)[:1] == [200]
+        for connection in under_way:
+            connection.sendall(body)
+        answers = [connection.recv(15).split()[1] for connection in under_way]
+        assert answers.count(b"201") == 1
+        assert set(answers) == {b"200", b"201"}
 
 
 def open_connections(live: Running) -> int:
