@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import httpx
 import msgspec
 import pytest
 
@@ -244,7 +245,7 @@ def test_beyond_the_most_batches_in_flight_the_next_is_told_to_come_back_and_sin
 @pytest.mark.parametrize("first", [b"", b"GET / HTTP/1.1\r\nX: ", BEHIND], ids=["silent", "half a head", "idle"])
 def test_open_connections_that_ask_for_nothing_make_room(edge: Running, first: bytes) -> None:
     with many(edge, MAX_CONNECTIONS + 50, first) as connections:
-        assert statuses(edge, BEHIND)[:1] == [200]
+        assert httpx.get(f"{edge.url}/health/live", timeout=3).status_code == 200
         connections[0].settimeout(1)
         assert len(read(connections[0])) < 1000, "the first one was closed"
         assert open_connections(edge) <= MAX_CONNECTIONS + 5
@@ -258,7 +259,7 @@ def test_a_flood_of_requests_costs_those_that_are_under_way_nothing(edge: Runnin
     with many(edge, MAX_IN_FLIGHT["/tokens"], head) as under_way:
         time.sleep(0.3)
         with many(edge, MAX_CONNECTIONS, head):
-            assert statuses(edge, BEHIND)[:1] == [200]
+            assert httpx.get(f"{edge.url}/health/live", timeout=3).status_code == 200
         for connection in under_way:
             connection.sendall(body)
         answers = [connection.recv(15).split()[1] for connection in under_way]
