@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import signal
+import socket
 import sys
 from collections.abc import Iterator, MutableMapping
 from typing import Any
@@ -23,9 +24,9 @@ from issuer.service.app import build
 from issuer.service.edge import BoundedProtocol
 from issuer.service.embedded import EmbeddedValkey
 from issuer.service.settings import EMBEDDED, Settings
+from issuer.service.workers import STOPS, addresses_of, bound, supervise
 
 GRACE_S = 20
-STOPS = (signal.SIGTERM, signal.SIGINT)
 
 
 def configure_logging() -> None:
@@ -87,18 +88,30 @@ def server(settings: Settings, log: Log | None = None) -> uvicorn.Server:
     return uvicorn.Server(config)
 
 
-def serve(settings: Settings, log: Log | None = None) -> None:
-    """Serve until SIGTERM or SIGINT; requests in flight are finished first. Raises SetupError and InputError."""
+def serve(settings: Settings, log: Log | None = None, workers: int = 1) -> None:
+    """Serve until SIGTERM or SIGINT; requests in flight are finished first. Raises SetupError and InputError.
+
+    One worker is this very process; several are its children, on one port and one store.
+    """
     configure_logging()
     for number in STOPS:
         signal.signal(number, _stopped)  # uvicorn takes these over while it runs, then raises them again
     with store(settings) as redis_url:
-        running = server(replace(settings, redis_url=redis_url), log)
-        try:
-            running.run()
-        except SystemExit as end:
-            if end.code:  # uvicorn's own, where the store or the port was not to be had
-                raise SetupError(Code.SETTINGS_INVALID, "the service did not start; the reason stands above") from None
+        settings = replace(settings, redis_url=redis_url)
+        if workers == 1:
+            _run(settings, log)
+        else:
+            addresses = addresses_of(settings.host, settings.port)
+            supervise(workers, lambda: _run(settings, log, bound(addresses)), GRACE_S + 2)
+
+
+def _run(settings: Settings, log: Log | None, sockets: list[socket.socket] | None = None) -> None:
+    running = server(settings, log)
+    try:
+        running.run(sockets)
+    except SystemExit as end:
+        if end.code:  # uvicorn's own, where the store or the port was not to be had
+            raise SetupError(Code.SETTINGS_INVALID, "the service did not start; the reason stands above") from None
 
 
 def _stopped(_number: int, _frame: object) -> None:
