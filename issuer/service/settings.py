@@ -33,7 +33,8 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
 
     `url` is this issuer's name (`iss`) and public address, without a trailing slash. `policies`, `keys` and `data` are
     folders; `data` holds the audit file and every policy by digest. `redis_url` is `redis://`, `rediss://`,
-    `unix://PATH` or `embedded`. `noeviction_stated` and `durable_store` are the operator's word for what the store
+    `unix://PATH`, `redis+sentinel://` (connect.py) or `embedded`. `wait_replicas` is how many replicas must have a use
+    before it counts. `noeviction_stated` and `durable_store` are the operator's word for what the store
     itself cannot be asked. `epoch_leeway_s` is 30 unless every provider shares this machine's clock. `development`
     allows providers on plain http at loopback addresses. `trusted_proxies` are addresses and networks, separated by
     commas, from which `X-Forwarded-For` is believed.
@@ -49,6 +50,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     key_passphrase_file: str = ""
     noeviction_stated: bool = False
     durable_store: bool = False
+    wait_replicas: Annotated[int, Meta(ge=0, le=8)] = 0
     epoch_leeway_s: Annotated[int, Meta(ge=0, le=3600)] = LEEWAY_S
     development: bool = False
     trusted_proxies: str = ""
