@@ -299,18 +299,21 @@ class State:
         async with asyncio.timeout(FLIGHT_S):
             answers = await self._send(aboard)
             if lost := [at for at, answer in enumerate(answers) if isinstance(answer, NoScriptError)]:
-                await self._client.script_load(SCRIPT)
-                for at, answer in zip(lost, await self._send([aboard[at] for at in lost]), strict=True):
+                # EVAL brings the script along: between a load and EVALSHA it could be flushed again.
+                again = await self._send([aboard[at] for at in lost], "EVAL", SCRIPT)
+                for at, answer in zip(lost, again, strict=True):
                     answers[at] = answer
         for waiting, answer in zip(aboard, answers, strict=True):
             waiting.settle(answer)
 
-    async def _send(self, calls: Sequence[Waiting]) -> list[object]:
+    async def _send(
+        self, calls: Sequence[Waiting], command: str = "EVALSHA", script: bytes | str = SCRIPT_SHA
+    ) -> list[object]:
         """Send calls as one pipeline; answer i, or the error in its place, belongs to call i."""
         pipeline = self._client.pipeline(transaction=False)
         for waiting in calls:
             pipeline.execute_command(
-                "EVALSHA", SCRIPT_SHA, len(waiting.keys), *waiting.keys, waiting.question, waiting.template
+                command, script, len(waiting.keys), *waiting.keys, waiting.question, waiting.template
             )
         if self._wait_replicas:
             pipeline.execute_command("WAIT", self._wait_replicas, REPLICAS_MS)
