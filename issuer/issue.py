@@ -43,14 +43,16 @@ async def issue(line: Line, request: Request, now: int, jti: str) -> Issued:
             body = read_body(request.endpoint, request.body)
             verdict = decide(party, caller, body.submissions, now, integration=body.integration, audience=body.audience)
             grant = granted(verdict)
-            draft = draft_template(line, party, caller, grant, now, jti)
-            token.check_size(token.compose(draft, body.submissions, batch=body.is_batch), body.submissions)
-        admitted = await line.admission.admit(claim_of_use(line, party, caller, body, draft))
+            template = draft_template(line, party, caller, grant, now, jti)
+            unsigned = token.compose(template, body.submissions, batch=body.is_batch)
+            token.check_size(unsigned, body.submissions)
+        admitted = await line.admission.admit(claim_of_use(line, party, caller, body, template))
     except Refused as refusal:
         await line.audit.record(refused_event(request, caller, party, body, refusal, now))
         raise
-    template = token.template_from(admitted.template)
-    unsigned = token.compose(template, body.submissions, batch=body.is_batch)
+    if admitted.repeat:  # not this request's draft, but that of the first time
+        template = token.template_from(admitted.template)
+        unsigned = token.compose(template, body.submissions, batch=body.is_batch)
     await line.log.append(tuple(item.signing_input for item in unsigned))
     signatures = await line.signer.sign(template.kid, tuple(item.signing_input for item in unsigned))
     issued = Issued(answers(party, grant, body, template, unsigned, signatures), admitted.repeat)
