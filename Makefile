@@ -6,12 +6,13 @@ UV      = $(BIN)/uv
 COMPILE = pip compile pyproject.toml --group build --universal --python-version 3.11 --generate-hashes \
           --no-emit-index-url --no-emit-find-links --quiet --upgrade
 
-.PHONY: help demo test check lint bench lock clean needs
+.PHONY: help demo test check lint bench soak lock clean needs
 help:
 	@echo 'make demo    a real evaluation run becomes a signed, verified result; a tampered copy is refused'
 	@echo 'make test    lint, types and tests'
 	@echo 'make check   the longer suite: what make test runs, and the tests marked long'
-	@echo 'make bench   what the primitives and the line cost, as ratios and CPU per operation'
+	@echo 'make bench   what the primitives, the line and the service under load cost, beside the floor of the same run'
+	@echo 'make soak    a million requests, good and bad: memory, descriptors and keys stay bounded'
 	@echo 'make lock    compile run.lock and dev.lock anew'
 
 needs:
@@ -52,6 +53,10 @@ check: lint
 
 bench: $(VENV)/dev.done
 	$(BIN)/python -m tests.bench
+	$(BIN)/python -m tests.bench.load
+
+soak: $(VENV)/dev.done
+	$(BIN)/python -m tests.bench.soak
 
 lock: $(VENV)/dev.done
 	$(UV) $(COMPILE) --extra server --extra embedded -o run.lock

@@ -280,6 +280,10 @@ class Code(enum.StrEnum):
         "internal", 500, "The service failed in a way that it did not foresee.",
         "Send the same request again; report `request_id` to the operator if it fails again.",
     )  # fmt: skip
+    SERVICE_BUSY = (
+        "service.busy", 503, "This service has as many requests under way as it takes.",
+        "Send the same request again, with the same identity token, when Retry-After has passed.",
+    )  # fmt: skip
     DEPENDENCY_STATE = (
         "dependency.state", 503, "The store of limits and uses cannot be reached.",
         "Send the same request again, with the same identity token.",

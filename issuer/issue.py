@@ -37,8 +37,10 @@ async def issue(line: Line, case: Case, jti: str) -> Issued:
     async with refusals_audited(line.audit, case):
         found = await judge(line, case, jti)
         admitted = await line.admission.admit(claim_of_use(line, found))
-    template = token.template_from(admitted.template)
-    unsigned = token.compose(template, found.body.submissions, batch=found.body.is_batch)
+    template, unsigned = found.draft, found.unsigned
+    if admitted.repeat:  # not this request's draft, but that of the first time
+        template = token.template_from(admitted.template)
+        unsigned = token.compose(template, found.body.submissions, batch=found.body.is_batch)
     await line.log.append(tuple(item.signing_input for item in unsigned))
     signatures = await line.signer.sign(template.kid, tuple(item.signing_input for item in unsigned))
     issued = Issued(answers(found, template, unsigned, signatures), admitted.repeat)
@@ -57,8 +59,9 @@ async def judge(line: Line, case: Case, jti: str) -> Judged:
         verdict = decide(party, caller, body.submissions, now, integration=body.integration, audience=body.audience)
         grant = granted(party, verdict)
         draft = draft_template(line, party, caller, grant, now, jti)
-        token.check_size(token.compose(draft, body.submissions, batch=body.is_batch), body.submissions)
-    return Judged(caller, party, body, grant, draft)
+        unsigned = token.compose(draft, body.submissions, batch=body.is_batch)
+        token.check_size(unsigned, body.submissions)
+    return Judged(caller, party, body, grant, draft, unsigned)
 
 
 # -- what goes in, what comes out -------------------------------------------------------------------------------------
@@ -72,6 +75,7 @@ class Judged(Struct, frozen=True):
     body: Body
     grant: Grant
     draft: token.Template
+    unsigned: tuple[token.Unsigned, ...]
 
 
 class IssuedToken(Struct, frozen=True):

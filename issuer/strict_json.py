@@ -25,6 +25,7 @@ T = TypeVar("T")
 
 MAX_EXACT_INTEGER = 2**53 - 1
 MAX_SIGNIFICANT_DIGITS = 17
+SHORT_CHARS = 15
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _SUSPECT_ESCAPE = re.compile(r"\\u(?:0000|[dD][89a-fA-F])")
@@ -38,6 +39,8 @@ def exact_number(text: str) -> int | float:
     Raises ValueError, saying which rule is broken: not finite, over- or underflow, integral beyond 2^53 - 1 in any
     spelling, more than 17 significant digits (contract section 2).
     """
+    if len(text) <= SHORT_CHARS and _INTEGER.fullmatch(text):
+        return int(text)  # a time, a count: the rules below cannot refuse it
     match = _MANTISSA.match(text)
     digits = "".join(match.groups()).lstrip("0") if match else ""
     if len(digits) > MAX_SIGNIFICANT_DIGITS:

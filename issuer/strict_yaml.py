@@ -395,9 +395,12 @@ def number_text(value: float) -> str:
     """Write a number so that all four readers read the same double back: `20.9`, `0.00002`, `1.0e-7`."""
     if float(value).is_integer():
         return str(int(value))
+    text = repr(float(value))
+    if "e" not in text:
+        return text
     if abs(value) >= 1e-6:
-        return format(Decimal(repr(float(value))), "f")
-    mantissa, _, exponent = repr(float(value)).partition("e")
+        return format(Decimal(text), "f")
+    mantissa, _, exponent = text.partition("e")
     point = mantissa if "." in mantissa else f"{mantissa}.0"
     return f"{point}e{int(exponent):+d}"
 

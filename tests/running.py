@@ -16,6 +16,7 @@ from typing import Any
 
 import httpx
 import msgspec
+import pytest
 
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import environment, free_port, settings_for, write_policies
@@ -41,6 +42,11 @@ WIDE_LIMITS = """limits:
   integration: {count: 1000000, per_s: 60, burst: 50000}
   refusals: {count: 1000000, per_s: 60, burst: 50000}
 """
+
+# A fault is tried once in `make test` and five times in `make check`.
+FIVE_TIMES = pytest.mark.parametrize(
+    "round_number", [0, *(pytest.param(number, marks=pytest.mark.long) for number in range(1, 5))]
+)
 
 
 def body(**claims: Any) -> dict[str, Any]:

@@ -27,7 +27,7 @@ TABLE = {
         claims.too_large details.invalid""",
     429: "rate.source rate.identity rate.integration",
     500: "internal",
-    503: """dependency.state dependency.state_reset dependency.issuer_keys dependency.signer dependency.log
+    503: """service.busy dependency.state dependency.state_reset dependency.issuer_keys dependency.signer dependency.log
         dependency.audit""",
 }
 # Reported for files and at start, never over HTTP.

@@ -13,9 +13,12 @@ from issuer.service.settings import read_settings
 
 @click.command()
 @click.option("--config", type=click.Path(path_type=Path), help="A YAML file of settings; ISSUER_* variables win.")
-def serve(config: Path | None) -> None:
+@click.option(
+    "--workers", type=click.IntRange(1, 64), default=1, show_default=True, help="Processes on one port and one store."
+)
+def serve(config: Path | None, workers: int) -> None:
     """Run the service until SIGTERM. Settings: deploy/README.md."""
-    run(read_settings(config))
+    run(read_settings(config), workers=workers)
 
 
 @click.command()

@@ -56,6 +56,7 @@ def build(settings: Settings, log: Log | None = None) -> Litestar:
         leeway_s=settings.epoch_leeway_s,
         durable_store=settings.durable_store,
         noeviction_stated=settings.noeviction_stated,
+        wait_replicas=settings.wait_replicas,
     )
     keysets = KeySets(development=settings.development, report=_report_fetch)
 

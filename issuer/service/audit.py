@@ -1,6 +1,7 @@
 """The audit sink: one JSON line per decision in an append-only file of mode 0600, apart from the log stream.
 
-An event that cannot be written means that no token leaves (contract section 5).
+An event that cannot be written means that no token leaves (contract section 5). Several workers append to one file,
+each through a descriptor of its own; whoever rotates it renames it, and the next event begins a new one.
 """
 
 from __future__ import annotations
@@ -14,36 +15,82 @@ import msgspec
 
 from issuer.errors import Code, SetupError, Undecided
 
+# Readiness ends while there still is room for the events of what is under way.
+MIN_FREE_BYTES = 1024 * 1024
+
 
 class AuditFile:
     """An open sink. Implements `issue.Audit`."""
 
     def __init__(self, path: Path) -> None:
+        self._path = path
+        self._failed = False
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-            # A full disk can take half a line, also that of the process before this one: the next event then begins on
-            # a line of its own.
-            self._failed = not _ends_whole(path)
+            self._open()
         except OSError as error:
             raise SetupError(
                 Code.SETTINGS_INVALID, f"the audit file {path} cannot be opened: {error.strerror}"
             ) from None
-        if os.fstat(self._descriptor).st_mode & 0o077 and stat.S_ISREG(os.fstat(self._descriptor).st_mode):
+        if self._is_open_to_others():
             os.close(self._descriptor)
             raise SetupError(Code.SETTINGS_INVALID, f"others may read the audit file {path}. Run `chmod 600 {path}`")
 
     async def record(self, event: dict[str, Any]) -> None:
         """Append one event with one write. Raises Undecided(`dependency.audit`) where it did not get there whole."""
-        self._append((b"\n" if self._failed else b"") + msgspec.json.encode(event) + b"\n")
+        line = msgspec.json.encode(event) + b"\n"
+        self._follow()
+        self._append((b"\n" if self._failed else b"") + line)
+        if self._is_behind_half_a_line(len(line)):
+            self._append(b"\n" + line)
 
     def check(self) -> None:
-        """Raise Undecided(`dependency.audit`) where the last write failed and another one fails, too.
+        """Raise Undecided(`dependency.audit`) where the next event would not be written.
 
-        Trying is the way back: a service that is not ready gets no request that could try.
+        Where the last write failed another one is tried, which is the way back: a service that is not ready gets no
+        request that could try.
         """
+        self._follow()
         if self._failed:
             self._append(b"\n")
+        space = os.fstatvfs(self._descriptor)
+        full = space.f_blocks and space.f_bavail * space.f_frsize < MIN_FREE_BYTES
+        if self._is_plain and (full or space.f_flag & os.ST_RDONLY):
+            raise Undecided(Code.DEPENDENCY_AUDIT)
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._descriptor)
+
+    def _open(self) -> None:
+        self._descriptor = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        opened = os.fstat(self._descriptor)
+        self._identity = (opened.st_dev, opened.st_ino)
+        self._is_plain = stat.S_ISREG(opened.st_mode)
+        # A full disk can take half a line, also that of the process before this one: the next event then begins on a
+        # line of its own.
+        self._failed = self._is_plain and opened.st_size > 0 and self._byte_at(opened.st_size - 1) != b"\n"
+
+    def _is_open_to_others(self) -> bool:
+        return self._is_plain and bool(os.fstat(self._descriptor).st_mode & 0o077)
+
+    def _follow(self) -> None:
+        """Open the file anew where it was rotated: under its name there is another one by now, or none."""
+        try:
+            now = os.stat(self._path, follow_symlinks=False)
+            if (now.st_dev, now.st_ino) == self._identity:
+                return
+        except FileNotFoundError:
+            pass
+        before = self._descriptor
+        try:
+            self._open()
+        except OSError:
+            raise Undecided(Code.DEPENDENCY_AUDIT) from None
+        os.close(before)
+        if self._is_open_to_others():
+            self._identity = (0, 0)  # and looked at again before the next event
+            raise Undecided(Code.DEPENDENCY_AUDIT)
 
     def _append(self, line: bytes) -> None:
         try:
@@ -54,15 +101,16 @@ class AuditFile:
         if self._failed:
             raise Undecided(Code.DEPENDENCY_AUDIT)
 
-    def close(self) -> None:
-        """Close the file."""
-        os.close(self._descriptor)
+    def _is_behind_half_a_line(self, length: int) -> bool:
+        """Say whether another worker's torn line stands right before ours, and so has swallowed it.
 
+        Looked at afterwards: a look before the write would be a race, and a lock could be held by a worker that stands
+        still. The event is then written twice, once readably.
+        """
+        if not self._is_plain:
+            return False
+        start = os.lseek(self._descriptor, 0, os.SEEK_CUR) - length  # an append leaves the offset behind its bytes
+        return start > 0 and self._byte_at(start - 1) != b"\n"
 
-def _ends_whole(path: Path) -> bool:
-    """Say whether a file is empty or ends with a line break. What is no plain file has no end."""
-    if not path.is_file() or path.stat().st_size == 0:
-        return True
-    with path.open("rb") as file:
-        file.seek(-1, os.SEEK_END)
-        return file.read(1) == b"\n"
+    def _byte_at(self, offset: int) -> bytes:
+        return os.pread(self._descriptor, 1, offset)

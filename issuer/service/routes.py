@@ -30,6 +30,7 @@ from issuer.policy.schema import schemas
 from issuer.service import openapi, pages
 from issuer.service.audit import AuditFile
 from issuer.service.documents import Document, document, without_body
+from issuer.service.in_flight import MAX_IN_FLIGHT, InFlight
 from issuer.service.keyring import Keyring
 from issuer.service.problems import problem_response
 from issuer.service.reload import Live
@@ -65,18 +66,19 @@ def routes(service: Service) -> list[Any]:
     """Return the handlers of one service."""
     jwks = document(service.keyring.jwks, "application/jwk-set+json", cache=_KEY_SET_CACHE)
     published = {name: document(body, _SCHEMA_TYPE, cache=_SCHEMA_CACHE) for name, body in schemas().items()}
+    under_way = {endpoint: InFlight(limit) for endpoint, limit in MAX_IN_FLIGHT.items()}
 
     @post("/tokens", operation_class=openapi.TokenOperation, status_code=201, name="tokens")
     async def tokens(request: Http) -> Response[bytes]:
-        return await _answer(service, request, "/tokens")
+        return await _answer(service, request, "/tokens", under_way["/tokens"])
 
     @post("/tokens/batch", operation_class=openapi.BatchOperation, status_code=201, name="tokens_batch")
     async def tokens_batch(request: Http) -> Response[bytes]:
-        return await _answer(service, request, "/tokens/batch")
+        return await _answer(service, request, "/tokens/batch", under_way["/tokens/batch"])
 
     @post("/tokens/explain", operation_class=openapi.ExplainOperation, status_code=200, name="tokens_explain")
     async def tokens_explain(request: Http) -> Response[bytes]:
-        return await _answer(service, request, "/tokens/explain")
+        return await _answer(service, request, "/tokens/explain", under_way["/tokens/explain"])
 
     @get("/.well-known/jwks.json", operation_class=openapi.KeySetOperation)
     async def key_set(request: Http) -> Response[bytes]:
@@ -132,15 +134,18 @@ def _readiness(live: Live) -> dict[str, Any]:
 # -- POST /tokens, /tokens/batch and /tokens/explain ------------------------------------------------------------------
 
 
-async def _answer(service: Service, request: Http, endpoint: Endpoint) -> Response[bytes]:
+async def _answer(service: Service, request: Http, endpoint: Endpoint, under_way: InFlight) -> Response[bytes]:
     """Run one request down the line, and write its one event to the log stream."""
     began, now, request_id = time.perf_counter(), int(time.time()), str(uuid.uuid4())
     source = source_of(request.client.host if request.client else "")
     case: Case | None = None
     try:
-        body = await read_json_body(request, MAX_BYTES[endpoint])
-        case = Case(Request(request_id, endpoint, _bearer(request), body, source), now)
-        answer, told = await _run(service.live.active.line, case)
+        _check_framing(request, MAX_BYTES[endpoint])
+        bearer = _bearer(request)
+        with under_way:
+            body = await _read(request, MAX_BYTES[endpoint])
+            case = Case(Request(request_id, endpoint, bearer, body, source), now)
+            answer, told = await _run(service.live.active.line, case)
     except (Refused, Undecided) as error:
         if error.code in UNCHARGED:
             service.sources.refuse(source, time.time_ns() // 1000)  # whole seconds would let ten more through in each
@@ -169,11 +174,16 @@ async def _run(line: Line, case: Case) -> tuple[Response[bytes], dict[str, Any]]
 
 
 def source_of(address: str) -> str:
-    """Name the sender of an address: an IPv6 customer has at least a /64, and so 2^64 addresses to be refused under."""
+    """Name the sender of an address: an IPv6 customer has at least a /64, and so 2^64 addresses to be refused under.
+
+    What is no address, as a trusted proxy may pass on, is one sender for all.
+    """
     try:
-        ip = ipaddress.IPv6Address(address)
+        ip = ipaddress.ip_address(address)
     except ValueError:
-        return address
+        return "unknown"
+    if isinstance(ip, ipaddress.IPv4Address):
+        return str(ip)
     return str(ip.ipv4_mapped or ipaddress.IPv6Network((int(ip), 64), strict=False))
 
 
@@ -201,6 +211,12 @@ def _bearer(request: Http) -> str:
 
 async def read_json_body(request: Http, max_bytes: int) -> bytes:
     """Read the body whole: JSON by its media type, within size and deadline."""
+    _check_framing(request, max_bytes)
+    return await _read(request, max_bytes)
+
+
+def _check_framing(request: Http, max_bytes: int) -> None:
+    """Refuse by its head a body that is not JSON, or too large."""
     media_type, _, parameters = ",".join(request.headers.getall("content-type", [])).partition(";")
     charset = parameters.strip().lower().replace('"', "")
     if media_type.strip().lower() != "application/json" or charset not in {"", "charset=utf-8"}:
@@ -210,6 +226,10 @@ async def read_json_body(request: Http, max_bytes: int) -> bytes:
     length = request.headers.get("content-length", "")
     if length.isdigit() and len(length) < 19 and int(length) > max_bytes:
         raise Refused(Code.REQUEST_TOO_LARGE)
+
+
+async def _read(request: Http, max_bytes: int) -> bytes:
+    """Read the body whole, within size and deadline."""
     body = bytearray()
     try:
         async with asyncio.timeout(BODY_DEADLINE_S):
@@ -275,6 +295,7 @@ def exception_handlers(issuer_url: str) -> dict[Any, Callable[[Http, Any], Respo
 def _allowed(request: Http) -> str:
     """Name the methods that the path takes (RFC 9110 10.2.1)."""
     for route in request.app.routes:
-        if re.fullmatch(re.sub(r"\{[^}]*\}", "[^/]+", route.path_format), request.url.path):
+        # The scope's path: `request.url` is built with the Host header, which may be no host at all.
+        if re.fullmatch(re.sub(r"\{[^}]*\}", "[^/]+", route.path_format), str(request.scope["path"])):
             return ", ".join(sorted(route.methods))
     return "GET"

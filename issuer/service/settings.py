@@ -5,6 +5,7 @@ Each member of `Settings` can stand in the file under its name and in the enviro
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
 from collections.abc import Mapping
@@ -32,10 +33,12 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
 
     `url` is this issuer's name (`iss`) and public address, without a trailing slash. `policies`, `keys` and `data` are
     folders; `data` holds the audit file and every policy by digest. `redis_url` is `redis://`, `rediss://`,
-    `unix://PATH` or `embedded`. `trust` is the trust file that `POST /verify` judges by; without one there is no such
-    endpoint. `noeviction_stated` and `durable_store` are the operator's word for what the store
+    `unix://PATH`, `redis+sentinel://` (connect.py) or `embedded`. `trust` is the trust file that `POST /verify` judges
+    by; without one there is no such endpoint. `wait_replicas` is how many replicas must have a use before it counts.
+    `noeviction_stated` and `durable_store` are the operator's word for what the store
     itself cannot be asked. `epoch_leeway_s` is 30 unless every provider shares this machine's clock. `development`
-    allows providers on plain http at loopback addresses.
+    allows providers on plain http at loopback addresses. `trusted_proxies` are addresses and networks, separated by
+    commas, from which `X-Forwarded-For` is believed.
     """
 
     url: Text
@@ -49,8 +52,10 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     trust: str = ""
     noeviction_stated: bool = False
     durable_store: bool = False
+    wait_replicas: Annotated[int, Meta(ge=0, le=8)] = 0
     epoch_leeway_s: Annotated[int, Meta(ge=0, le=3600)] = LEEWAY_S
     development: bool = False
+    trusted_proxies: str = ""
 
     @property
     def audit_file(self) -> Path:
@@ -82,6 +87,7 @@ def read_settings(file: Path | None = None, environ: Mapping[str, str] | None = 
         hint = f"set {PREFIX}<NAME> or the member of the settings file"
         raise SetupError(Code.SETTINGS_INVALID, f"{error}: {hint}") from None
     _check_url(settings)
+    _check_proxies(settings.trusted_proxies)
     return settings
 
 
@@ -116,3 +122,14 @@ def _check_url(settings: Settings) -> None:
         raise SetupError(Code.SETTINGS_INVALID, "url must be scheme, host and path, without a trailing slash")
     if parts.scheme != "https" and not (settings.development and parts.scheme == "http"):
         raise SetupError(Code.SETTINGS_INVALID, "url must be https (http in development only)")
+
+
+def _check_proxies(proxies: str) -> None:
+    """Demand addresses or networks: what is neither would be believed to be trusted, and never match."""
+    for proxy in proxies.split(",") if proxies else ():
+        try:
+            ipaddress.ip_network(proxy.strip())
+        except ValueError:
+            raise SetupError(
+                Code.SETTINGS_INVALID, "trusted_proxies: name addresses or networks (10.0.0.0/8), separated by commas"
+            ) from None

@@ -16,19 +16,15 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NoReturn
-from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Struct
-from redis.asyncio import BlockingConnectionPool, Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
-from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import NoScriptError, RedisError, ResponseError
+from redis.exceptions import NoScriptError, ReadOnlyError, RedisError, ResponseError
 
 from issuer.errors import Code, Refused, SetupError, Undecided
 from issuer.issue import Admit, Admitted, Use
 from issuer.limits import Rate
+from issuer.service.connect import connect, place_of
 
 SCRIPT = Path(__file__).with_name("admit.lua").read_bytes()
 SCRIPT_SHA = hashlib.sha1(SCRIPT, usedforsecurity=False).hexdigest()  # the name that EVALSHA demands
@@ -36,14 +32,15 @@ SCRIPT_SHA = hashlib.sha1(SCRIPT, usedforsecurity=False).hexdigest()  # the name
 # One hash tag: a cluster keeps all keys of a call in one slot, which a script demands.
 PREFIX = "{evi}:"
 EPOCH_KEY = PREFIX + "epoch"
+READY_KEY = PREFIX + "ready"
 
 # A caller waits at most CALL_S, whatever the rest does: the service promises its 503 within a second. A flight gives
 # up earlier, so that those who wait for the next one still have time.
 CALL_S = 0.8
 FLIGHT_S = 0.6
-SOCKET_S = 0.5
-CONNECT_S = 0.3
 START_S = 3.0
+# How long the store waits for its replicas, where they are asked for.
+REPLICAS_MS = 300
 
 # Two flights hide the round trip; more would only make each pipeline smaller, and a merged call costs a third.
 FLIGHTS = 2
@@ -115,7 +112,8 @@ class State:
 
     `leeway_s` is what the clocks of providers and of the store may differ by: 30, and 0 only where they are one clock.
     `durable_store` states that the store forgets nothing when it restarts or fails over; `noeviction_stated` that its
-    policy is `noeviction` where it does not let us ask. `now_us` replaces the store's clock in tests.
+    policy is `noeviction` where it does not let us ask. `wait_replicas` is how many replicas must have a use before it
+    counts. `now_us` replaces the store's clock in tests.
     """
 
     def __init__(
@@ -125,10 +123,12 @@ class State:
         leeway_s: int = 30,
         durable_store: bool = False,
         noeviction_stated: bool = False,
+        wait_replicas: int = 0,
         now_us: Callable[[], int] | None = None,
     ) -> None:
         self._place = place_of(url)
-        self._client = Redis.from_pool(pool_for(url))
+        self._client = connect(url, FLIGHTS + 1)  # and one for `ready`
+        self._wait_replicas = wait_replicas
         self._leeway_s = leeway_s
         self._durable_store = durable_store
         self._noeviction_stated = noeviction_stated
@@ -158,10 +158,13 @@ class State:
             raise SetupError(Code.STATE_UNREACHABLE, detail) from failure
 
     async def ready(self) -> None:
-        """Return if the store answers in time. Raises Undecided (`dependency.state`)."""
+        """Return if the store takes a write in time: one that is full or a replica answers pings, too.
+
+        Raises Undecided (`dependency.state`).
+        """
         try:
             async with asyncio.timeout(CALL_S):
-                await self._client.ping()
+                await self._client.set(READY_KEY, "1", px=1000)
         except Failure as failure:
             raise Undecided(Code.DEPENDENCY_STATE) from failure
 
@@ -298,54 +301,35 @@ class State:
         async with asyncio.timeout(FLIGHT_S):
             answers = await self._send(aboard)
             if lost := [at for at, answer in enumerate(answers) if isinstance(answer, NoScriptError)]:
-                await self._client.script_load(SCRIPT)
-                for at, answer in zip(lost, await self._send([aboard[at] for at in lost]), strict=True):
+                # EVAL brings the script along: between a load and EVALSHA it could be flushed again.
+                again = await self._send([aboard[at] for at in lost], "EVAL", SCRIPT)
+                for at, answer in zip(lost, again, strict=True):
                     answers[at] = answer
         for waiting, answer in zip(aboard, answers, strict=True):
             waiting.settle(answer)
 
-    async def _send(self, calls: Sequence[Waiting]) -> list[object]:
+    async def _send(
+        self, calls: Sequence[Waiting], command: str = "EVALSHA", script: bytes | str = SCRIPT_SHA
+    ) -> list[object]:
         """Send calls as one pipeline; answer i, or the error in its place, belongs to call i."""
         pipeline = self._client.pipeline(transaction=False)
         for waiting in calls:
             pipeline.execute_command(
-                "EVALSHA", SCRIPT_SHA, len(waiting.keys), *waiting.keys, waiting.question, waiting.template
+                command, script, len(waiting.keys), *waiting.keys, waiting.question, waiting.template
             )
+        if self._wait_replicas:
+            pipeline.execute_command("WAIT", self._wait_replicas, REPLICAS_MS)
         answers: list[object] = await pipeline.execute(raise_on_error=False)
+        if self._wait_replicas and not _at_least(self._wait_replicas, answers.pop()):
+            raise ResponseError("a use that too few replicas have may be forgotten")
+        if any(isinstance(answer, ReadOnlyError) for answer in answers):
+            # The master was demoted under us: its address may lead to another server by now.
+            await self._client.connection_pool.disconnect(inuse_connections=False)
         return answers
 
 
-def pool_for(url: str) -> BlockingConnectionPool:
-    """Make a pool that waits for nothing long. Raises SetupError (`settings.invalid`).
-
-    redis-py's own defaults, 5 s and 10 retries, let a stalled store hold a request for over 12 s. One retry, and only
-    on a lost connection: repeating is safe, since the same request digest gets the same template. After a timeout
-    nobody would wait for it. RESP2, because the handshake of RESP3 buys nothing here.
-    """
-    try:
-        return BlockingConnectionPool.from_url(
-            url,
-            max_connections=FLIGHTS + 1,  # and one for `ready`
-            timeout=CONNECT_S,
-            socket_timeout=SOCKET_S,
-            socket_connect_timeout=CONNECT_S,
-            retry=Retry(NoBackoff(), 1, (RedisConnectionError,)),
-            protocol=2,
-            driver_info=None,
-        )
-    except ValueError as cause:
-        detail = "The store's URL cannot be read. Write redis://HOST:PORT, rediss://HOST:PORT or unix:///PATH."
-        raise SetupError(Code.SETTINGS_INVALID, detail) from cause
-
-
-def place_of(url: str) -> str:
-    """Name the store without its credentials. Raises SetupError (`settings.invalid`)."""
-    try:
-        parts = urlsplit(url)
-        port = f":{parts.port}" if parts.port else ""
-    except ValueError as cause:
-        raise SetupError(Code.SETTINGS_INVALID, "The store's URL cannot be read.") from cause
-    return parts.path if parts.scheme == "unix" else f"{parts.hostname or 'localhost'}{port}"
+def _at_least(count: int, answer: object) -> bool:
+    return isinstance(answer, int) and answer >= count
 
 
 def keys_of(call: Admit) -> tuple[str, ...]:

@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 from issuer.dev.provider import LocalProvider
+from issuer.service.edge import HEAD_S
 from issuer.service.routes import source_of
-from issuer.service.server import HEAD_S
 from tests.running import BODY, Running, running
 
 SEED = 20261121

@@ -77,7 +77,8 @@ def test_a_body_over_the_limit_is_refused_with_and_without_a_length(service: Run
 def test_a_body_that_does_not_come_is_answered_within_its_deadline(service: Running) -> None:
     with socket.create_connection((service.settings.host, service.settings.port), timeout=20) as slow:
         slow.sendall(
-            b"POST /tokens HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 10\r\n\r\n{"
+            b"POST /tokens HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 10\r\n"
+            b"Authorization: Bearer a.b.c\r\n\r\n{"
         )
         began = time.monotonic()
         answer = b""

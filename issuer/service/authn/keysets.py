@@ -30,6 +30,8 @@ HARD_AGE_S = 86_400.0
 PAUSE_S = 5.0
 FETCHES_A_MINUTE = 6
 MINUTE_S = 60.0
+# Who waits for a fetch holds a place among the requests in flight; a slow provider's must not take them all.
+MAX_WAITING = 128
 # A renewal that nobody waits for leaves the minute's fetches to those who do wait.
 RENEWAL_PAUSE_S = 60.0
 
@@ -141,6 +143,7 @@ class FetchedKeys:
         self._good_at = -math.inf
         self._ended_at = -math.inf
         self._starts: deque[float] = deque(maxlen=FETCHES_A_MINUTE)
+        self._waiting = 0
         self._flight: Flight | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -155,7 +158,13 @@ class FetchedKeys:
         flight = self._flight or self._take_off(now)
         # A set that was asked for before this request arrived may be older than the key that the token was signed with.
         current = not flight.asked
-        await self._landing()
+        if self._waiting >= MAX_WAITING:
+            raise self._undecided()
+        self._waiting += 1
+        try:
+            await self._landing()
+        finally:
+            self._waiting -= 1
         if (key := self._key(kid, self._monotonic())) is not None:
             return key
         if current and flight.landed is not None:

@@ -1,0 +1,200 @@
+"""Several workers on one port: a parent that starts them, starts them again, and stops them.
+
+uvicorn's own supervisor pickles the application, answers SIGHUP by replacing every worker, restarts without a pause,
+waits for ever at the end, and leaves orphans when it is killed. This one forks: a worker is back in 0.1 s, and shares
+what was imported. The parent opens no event loop and no connection; it waits for signals, and nothing else.
+
+Each worker has a socket of its own (SO_REUSEPORT). On one that all share, whoever wakes first takes a whole burst:
+8 of 8 connections went to one of four workers, measured. A dead or starting worker is left out by the kernel.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+import structlog
+
+from issuer.errors import Code, IssuerError, SetupError
+
+STOPS = (signal.SIGTERM, signal.SIGINT)
+_WATCHED = (*STOPS, signal.SIGHUP, signal.SIGCHLD)
+# A worker that was refused its start, by its own words in the log stream; EX_CONFIG of sysexits.h.
+REFUSED = 78
+# How long a worker that ends too soon is waited for: twice as long each time, so that the store's return, or a
+# corrected file, is noticed within seconds.
+PAUSE_S = 0.1
+MAX_PAUSE_S = 2.0
+STEADY_S = 10.0
+
+Address = tuple[socket.AddressFamily, tuple[str, int]]
+_log = structlog.get_logger("issuer")
+
+
+def addresses_of(host: str, port: int) -> list[Address]:
+    """Return every address of a name, and make sure that nobody listens there: with SO_REUSEPORT we would share it.
+
+    Raises SetupError (`settings.invalid`).
+    """
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        addresses: list[Address] = sorted(
+            {(family, (str(address[0]), int(address[1]))) for family, _, _, _, address in found}
+        )
+        for family, address in addresses:
+            socket.create_server(address, family=family).close()
+    except OSError as error:
+        raise SetupError(Code.SETTINGS_INVALID, f"cannot listen on {host} port {port}: {error.strerror}") from None
+    return addresses
+
+
+def bound(addresses: Sequence[Address]) -> list[socket.socket]:
+    """Bind one worker's own sockets. They get no connection before it listens on them: when it is ready."""
+    sockets = []
+    for family, address in addresses:
+        sock = socket.socket(family)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        sock.bind(address)
+        sockets.append(sock)
+    return sockets
+
+
+class Worker:
+    """The place of one worker, and the process that has it, if one does."""
+
+    def __init__(self) -> None:
+        self.pid: int | None = None
+        self.due = 0.0
+        self._started = 0.0
+        self._starts = 0
+        self._failures = 0
+
+    def start(self, run: Callable[[], None], lifeline: tuple[int, int]) -> None:
+        """Fork. The child runs, and never returns."""
+        self._started = time.monotonic()
+        self._starts += 1
+        pid = os.fork()
+        if pid == 0:
+            _work(run, lifeline)
+        self.pid = pid
+        _log.info("worker started", pid=pid)
+
+    def reap(self) -> None:
+        """Notice the end of the process, and say when the next one is due.
+
+        Raises SetupError where the very first one was refused its start: so will all others be.
+        """
+        if self.pid is None:
+            return
+        ended, status = os.waitpid(self.pid, os.WNOHANG)
+        if not ended:
+            return
+        self.pid, code = None, os.waitstatus_to_exitcode(status)
+        if code == REFUSED and self._starts == 1:
+            raise SetupError(Code.SETTINGS_INVALID, "the service did not start; the reason stands above")
+        now = time.monotonic()
+        self._failures = 0 if now - self._started > STEADY_S else self._failures + 1
+        pause_s = min(MAX_PAUSE_S, PAUSE_S * 2 ** min(self._failures, 10))
+        self.due = now + pause_s
+        _log.warning("worker ended", pid=ended, code=code, next_in_s=pause_s)
+
+    def send(self, number: int) -> None:
+        """Pass a signal on."""
+        if self.pid is not None:
+            os.kill(self.pid, number)
+
+
+def supervise(count: int, run: Callable[[], None], grace_s: float) -> None:
+    """Keep `count` processes in `run` until SIGTERM or SIGINT, then end them; SIGHUP is passed on to each.
+
+    Those that have not ended `grace_s` after the signal are killed. Raises SetupError where they cannot start.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)  # for good: from here on they are waited for, one by one
+    lifeline = os.pipe()
+    workers = [Worker() for _ in range(count)]
+    try:
+        while (number := _turn(workers, run, lifeline)) not in STOPS:
+            if number == signal.SIGHUP:
+                _send(workers, signal.SIGHUP)
+    finally:
+        _end(workers, grace_s)
+        for descriptor in lifeline:
+            os.close(descriptor)
+
+
+def _turn(workers: Sequence[Worker], run: Callable[[], None], lifeline: tuple[int, int]) -> int | None:
+    """Start what is due, wait for the next signal or the next start, and see who has ended. Returns the signal."""
+    now = time.monotonic()
+    for worker in workers:
+        if worker.pid is None and worker.due <= now:
+            worker.start(run, lifeline)
+    number = _wait(min((worker.due - now for worker in workers if worker.pid is None), default=3600.0))
+    for worker in workers:  # always: several ends may have come as one SIGCHLD
+        worker.reap()
+    return number
+
+
+def _wait(seconds: float) -> int | None:
+    arrived = signal.sigtimedwait(_WATCHED, max(0.0, seconds))
+    return arrived.si_signo if arrived else None
+
+
+def _send(workers: Sequence[Worker], number: int) -> None:
+    for worker in workers:
+        worker.send(number)
+
+
+def _end(workers: Sequence[Worker], grace_s: float) -> None:
+    """End every worker: it finishes what is in flight, within its own bound, then within ours."""
+    _send(workers, signal.SIGTERM)
+    deadline = time.monotonic() + grace_s
+    while (left := [worker for worker in workers if worker.pid]) and (wait_s := deadline - time.monotonic()) > 0:
+        _wait(wait_s)
+        for worker in left:
+            _forget(worker, os.WNOHANG)
+    _send(workers, signal.SIGKILL)
+    for worker in workers:
+        _forget(worker, 0)
+
+
+def _forget(worker: Worker, options: int) -> None:
+    if worker.pid is not None and os.waitpid(worker.pid, options)[0]:
+        worker.pid = None
+
+
+# -- the child --------------------------------------------------------------------------------------------------------
+
+
+def _work(run: Callable[[], None], lifeline: tuple[int, int]) -> NoReturn:
+    """Run in the child, and leave without unwinding what the parent has open: its store is not ours to stop."""
+    code = 1
+    try:
+        signal.signal(signal.SIGHUP, lambda _number, _frame: None)  # whoever reloads on it takes it over
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _WATCHED)
+        os.close(lifeline[1])
+        threading.Thread(target=_end_with_parent, args=(lifeline[0],), daemon=True).start()
+        run()
+        code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 0
+    except IssuerError as error:
+        _log.error("start refused", code=str(error.code), detail=str(error))
+        code = REFUSED
+    except BaseException as error:  # noqa: BLE001 (the frames below are the parent's)
+        _log.error("worker failed", exc_info=error)
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _end_with_parent(lifeline: int) -> None:
+    """Stop as by SIGTERM when the parent is gone, however it went: the kernel closes its end of the pipe."""
+    os.read(lifeline, 1)
+    os.kill(os.getpid(), signal.SIGTERM)

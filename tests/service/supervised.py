@@ -1,0 +1,43 @@
+"""Workers that serve nothing, under the real supervisor: `python -m tests.service.supervised COUNT KIND FOLDER`.
+
+Each writes `start PID` to FOLDER/said; `loyal` ones write `hup PID` for a SIGHUP, `failing` ones end at once with 1,
+`refused` ones are refused their start, and `deaf` ones do not hear SIGTERM.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from issuer.errors import Code, SetupError
+from issuer.service.server import configure_logging
+from issuer.service.workers import supervise
+
+
+def say(word: str) -> None:
+    with Path(sys.argv[3], "said").open("a") as said:
+        said.write(f"{word} {os.getpid()}\n")
+
+
+def work() -> None:
+    kind = sys.argv[2]
+    if kind == "deaf":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    else:
+        signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(0))
+    signal.signal(signal.SIGHUP, lambda _number, _frame: say("hup"))
+    say("start")
+    if kind == "failing":
+        sys.exit(1)
+    if kind == "refused":
+        raise SetupError(Code.SETTINGS_INVALID, "no")
+    while True:
+        time.sleep(1)
+
+
+if __name__ == "__main__":
+    configure_logging()
+    supervise(int(sys.argv[1]), work, grace_s=1.0)

@@ -1,0 +1,191 @@
+"""The audit file of several workers, rotated, torn, full, gone and stopped, under a real service with load."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from issuer.dev.provider import LocalProvider
+from issuer.errors import Undecided
+from issuer.service.audit import MIN_FREE_BYTES, AuditFile
+from issuer.service.embedded import EmbeddedValkey
+from tests.running import FIVE_TIMES, Running, numbered, running
+from tests.service.test_workers import command, eventually, listening
+
+
+def events(*files: Path) -> list[dict[str, Any]]:
+    """Read every line that is whole."""
+    found = []
+    for file in files:
+        for line in file.read_bytes().splitlines():
+            with contextlib.suppress(ValueError):
+                found.append(json.loads(line))
+    return found
+
+
+def jtis(*files: Path) -> set[str]:
+    return {jti for event in events(*files) for jti in event.get("jti", [])}
+
+
+@contextlib.contextmanager
+def two(folder: Path, provider: LocalProvider) -> Iterator[Running]:
+    with EmbeddedValkey() as store, running(folder, provider, command=command(2), redis_url=store) as live:
+        assert eventually(lambda: listening(live) == 2)
+        yield live
+
+
+def post_all(live: Running, identities: list[str]) -> list[httpx.Response | None]:
+    """Post each once, 16 at a time; None where the connection broke."""
+
+    def post(pair: tuple[int, str]) -> httpx.Response | None:
+        try:
+            return live.post(pair[1], numbered(pair[0]))
+        except httpx.TransportError:
+            return None
+
+    with ThreadPoolExecutor(16) as pool:
+        return list(pool.map(post, enumerate(identities)))
+
+
+@FIVE_TIMES
+def test_rotated_under_load_every_token_has_its_event(
+    tmp_path: Path, provider: LocalProvider, round_number: int
+) -> None:
+    with two(tmp_path, provider) as live, ThreadPoolExecutor(1) as pool:
+        audit = live.settings.audit_file
+        under_way = pool.submit(post_all, live, [live.token() for _ in range(300)])
+        rotated: list[Path] = []
+        while not under_way.done():
+            time.sleep(0.1)
+            if audit.exists():
+                rotated.append(audit.rename(audit.with_suffix(f".{len(rotated)}")))
+        answers = [answer for answer in under_way.result() if answer is not None]
+        assert {answer.status_code for answer in answers} == {201}
+        assert len(rotated) >= 2
+        files = [file for file in (audit, *rotated) if file.exists()]
+        assert {answer.json()["jti"] for answer in answers} == jtis(*files)
+        assert {file.stat().st_mode & 0o777 for file in files} == {0o600}
+        assert live.http.get("/health/ready").status_code == 200
+
+
+@FIVE_TIMES
+def test_sigterm_loses_no_event(tmp_path: Path, provider: LocalProvider, round_number: int) -> None:
+    with two(tmp_path, provider) as live, ThreadPoolExecutor(1) as pool:
+        under_way = pool.submit(post_all, live, [live.token() for _ in range(300)])
+        time.sleep(0.2 + 0.05 * round_number)
+        live.process.send_signal(signal.SIGTERM)
+        issued = {answer.json()["jti"] for answer in under_way.result() if answer is not None and answer.is_success}
+        assert live.process.wait(20) == 0
+        assert issued
+        assert issued <= jtis(live.settings.audit_file)
+
+
+@pytest.mark.parametrize("round_number", range(5))
+async def test_a_torn_line_of_one_worker_does_not_swallow_the_next_one_s(tmp_path: Path, round_number: int) -> None:
+    path = tmp_path / "audit.jsonl"
+    one, other = AuditFile(path), AuditFile(path)
+    await one.record({"number": 1})
+    os.write(one._descriptor, b'{"number":2,"to'[: 3 * round_number + 1])  # as a disk that is full takes it
+    await other.record({"number": 3})
+    await other.record({"number": 4})
+    await one.record({"number": 5})
+    assert [event["number"] for event in events(path)] == [1, 3, 4, 5]
+    one.close()
+    other.close()
+
+
+@FIVE_TIMES
+def test_a_sink_that_cannot_be_opened_again_gives_no_token_until_it_can(
+    tmp_path: Path, provider: LocalProvider, round_number: int
+) -> None:
+    with running(tmp_path, provider) as live:
+        assert live.post(live.token()).status_code == 201
+        audit = live.settings.audit_file
+
+        def readable_by_others() -> None:
+            audit.touch()
+            audit.chmod(0o644)
+
+        ways: list[tuple[Callable[[], object], Callable[[], object]]] = [
+            (audit.mkdir, audit.rmdir),
+            (lambda: audit.symlink_to(tmp_path / "elsewhere"), audit.unlink),
+            (readable_by_others, audit.unlink),
+        ]
+        for make, unmake in ways:
+            audit.rename(audit.with_suffix(".1"))
+            make()
+            identity = live.token()
+            answer = live.post(identity)
+            assert (answer.status_code, answer.json()["code"]) == (503, "dependency.audit")
+            assert "verify_token" not in answer.text
+            assert live.http.get("/health/ready").json()["code"] == "dependency.audit"
+            assert live.http.get("/health/live").status_code == 200
+            unmake()
+            assert live.http.get("/health/ready").status_code == 200
+            assert live.post(identity).status_code == 200, "the honest retry"
+            assert [event["verdict"] for event in events(audit)] == ["repeated"], "in a file of its own"
+        assert not (tmp_path / "elsewhere").exists()
+
+
+@contextlib.contextmanager
+def small_disk(folder: Path, size: str) -> Iterator[Path]:
+    folder.mkdir()
+    made = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size},mode=0700", "tmpfs", folder], check=False)
+    if made.returncode:
+        pytest.skip("mounting a small disk takes root and a kernel that lets it")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", folder], check=True)
+
+
+@FIVE_TIMES
+def test_a_full_disk_gives_no_token_says_so_and_is_left_behind(
+    tmp_path: Path, provider: LocalProvider, round_number: int
+) -> None:
+    with small_disk(tmp_path / "disk", "4m") as disk, running(tmp_path, provider, data=str(disk)) as live:
+        assert live.http.get("/health/ready").status_code == 200
+        issued = {live.post(live.token()).json()["jti"]}
+        ballast = disk / "ballast"
+        ballast.write_bytes(bytes(4 * 1024 * 1024 - MIN_FREE_BYTES))
+        assert live.http.get("/health/ready").json()["code"] == "dependency.audit", "before the first event is lost"
+        with contextlib.suppress(OSError), ballast.open("ab") as file:
+            while True:
+                file.write(bytes(4096))
+                file.flush()
+        lost = live.token()
+        while (answer := live.post(lost)).status_code in {200, 201}:  # the last page of the file
+            issued.add(answer.json()["jti"])
+            lost = live.token()
+        assert (answer.status_code, answer.json()["code"]) == (503, "dependency.audit")
+        assert "verify_token" not in answer.text
+        ballast.unlink()
+        assert live.http.get("/health/ready").status_code == 200
+        retried = live.post(lost)
+        assert retried.status_code == 200
+        issued.add(retried.json()["jti"])
+        assert issued <= jtis(live.settings.audit_file)
+
+
+async def test_an_event_that_is_torn_by_a_full_disk_is_an_event_that_was_not_written(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", "64k") as disk:
+        audit = AuditFile(disk / "audit.jsonl")
+        written = 0
+        with contextlib.suppress(Undecided):
+            for number in range(100):
+                await audit.record({"number": number, "filler": "x" * 1000})
+                written = number + 1
+        assert 10 < written < 64
+        assert len(events(disk / "audit.jsonl")) == written
+        audit.close()

@@ -1,0 +1,391 @@
+"""The store killed, stopped, full, read-only, forgetful, behind a bad network, failed over, restored: real processes.
+
+In each fault every request is answered within a second with 503 `dependency.state`, what needs no store goes on, and
+when the store is back so is the service, by itself: with the same token for an honest retry and none for a replay.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import signal
+import ssl
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from issuer.dev.provider import LocalProvider
+from tests.running import FIVE_TIMES, Running, numbered, running
+from tests.service.stores import Proxy, Store, sentinel
+
+# What the contract promises, and what this machine, shared by many, adds to it.
+WITHIN_S = 1.0 + 0.3
+BACK_S = 5.0
+
+
+class Hurt:
+    """A service, its store, and the way between them."""
+
+    def __init__(self, live: Running, store: Store, proxy: Proxy) -> None:
+        self.live, self.store, self.proxy = live, store, proxy
+
+
+@pytest.fixture(scope="module")
+def hurt(tmp_path_factory: pytest.TempPathFactory, provider: LocalProvider) -> Iterator[Hurt]:
+    folder = tmp_path_factory.mktemp("hurt")
+    with Store(folder / "store", password="right") as store, Proxy(store.port) as proxy:
+        url = f"redis://:right@127.0.0.1:{proxy.port}/0"
+        with running(folder, provider, redis_url=url) as live:
+            yield Hurt(live, store, proxy)
+
+
+# -- faults: each a block in which the store cannot be used -----------------------------------------------------------
+
+
+@contextlib.contextmanager
+def stopped(hurt: Hurt) -> Iterator[None]:
+    hurt.store.signal(signal.SIGSTOP)
+    yield
+    hurt.store.signal(signal.SIGCONT)
+
+
+@contextlib.contextmanager
+def full(hurt: Hurt) -> Iterator[None]:
+    with hurt.store.client as client:
+        client.config_set("maxmemory", 1)
+        yield
+        client.config_set("maxmemory", 0)
+
+
+@contextlib.contextmanager
+def read_only(hurt: Hurt) -> Iterator[None]:
+    with hurt.store.client as client:
+        client.replicaof("127.0.0.1", "1")
+        yield
+        client.replicaof("NO", "ONE")
+
+
+@contextlib.contextmanager
+def without_replicas(hurt: Hurt) -> Iterator[None]:
+    with hurt.store.client as client:
+        client.config_set("min-replicas-to-write", 1)
+        yield
+        client.config_set("min-replicas-to-write", 0)
+
+
+@contextlib.contextmanager
+def another_password(hurt: Hurt) -> Iterator[None]:
+    with hurt.store.client as client:
+        client.config_set("requirepass", "changed")
+        hurt.proxy.cut()
+        yield
+        client.config_set("requirepass", "right")
+
+
+@contextlib.contextmanager
+def slow(hurt: Hurt) -> Iterator[None]:
+    hurt.proxy.delay_s = 3.0
+    yield
+    hurt.proxy.delay_s = 0.0
+
+
+@contextlib.contextmanager
+def silent(hurt: Hurt) -> Iterator[None]:
+    hurt.proxy.silent = True
+    yield
+    hurt.proxy.silent = False
+    hurt.proxy.cut()  # what was swallowed never comes: TCP would have
+
+
+@contextlib.contextmanager
+def cut_off(hurt: Hurt) -> Iterator[None]:
+    hurt.proxy.closed = True
+    hurt.proxy.cut()
+    yield
+    hurt.proxy.closed = False
+
+
+@contextlib.contextmanager
+def too_many_clients(hurt: Hurt) -> Iterator[None]:
+    with hurt.store.client as client:
+        client.config_set("maxclients", 1)
+        hurt.proxy.cut()
+        yield
+        client.config_set("maxclients", 1000)
+
+
+FAULTS: list[Callable[[Hurt], contextlib.AbstractContextManager[None]]] = [
+    stopped, full, read_only, without_replicas, another_password, slow, silent, cut_off, too_many_clients,
+]  # fmt: skip
+
+
+def asked(live: Running, identity: str, number: int) -> tuple[int, str, float]:
+    """Post once; return status, code and how long it took."""
+    began = time.monotonic()
+    answer = live.post(identity, numbered(number))
+    return answer.status_code, answer.json().get("code", ""), time.monotonic() - began
+
+
+def assert_down(live: Running, identities: list[str]) -> None:
+    """Assert what the module's docstring says of a fault, for many requests at once: the pool is exhausted, too."""
+    with ThreadPoolExecutor(len(identities) + 1) as pool:
+        not_ready = pool.submit(live.http.get, "/health/ready")
+        answers = list(pool.map(lambda pair: asked(live, pair[1], pair[0]), enumerate(identities)))
+    assert {answer[:2] for answer in answers} == {(503, "dependency.state")}
+    assert max(answer[2] for answer in answers) < WITHIN_S
+    assert not_ready.result().json()["code"] == "dependency.state"
+    for path in (
+        "/health/live",
+        "/.well-known/jwks.json",
+        "/errors/dependency.state",
+        "/.well-known/eval-token-issuer",
+    ):
+        began = time.monotonic()
+        assert live.http.get(path).status_code == 200
+        assert time.monotonic() - began < 0.5
+
+
+def assert_back(live: Running, identities: list[str]) -> None:
+    """Assert that within five seconds an honest retry gets its token, and that nobody gets two."""
+    deadline = time.monotonic() + BACK_S
+    while (first := asked(live, identities[0], 0))[0] == 503:
+        assert time.monotonic() < deadline, first
+        time.sleep(0.05)
+    assert first[0] in {200, 201}, "an honest retry is no replay"
+    for number, identity in enumerate(identities):
+        assert asked(live, identity, number)[0] in {200, 201}
+        assert asked(live, identity, 1000 + number)[:2] == (409, "identity.replayed")
+    while live.http.get("/health/ready").status_code != 200:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@FIVE_TIMES
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
+def test_a_fault_of_the_store_is_said_within_a_second_and_passes_by_itself(
+    hurt: Hurt, fault: Callable[[Hurt], contextlib.AbstractContextManager[None]], round_number: int
+) -> None:
+    spent, fresh = hurt.live.token(), [hurt.live.token() for _ in range(12)]
+    assert asked(hurt.live, spent, 0)[0] == 201
+    with fault(hurt):
+        assert_down(hurt.live, [spent, *fresh])
+    assert_back(hurt.live, [spent, *fresh])
+
+
+@pytest.mark.parametrize(
+    "seconds", [1, pytest.param(5, marks=pytest.mark.long), pytest.param(30, marks=pytest.mark.long)]
+)
+def test_a_store_that_stands_still_under_load_keeps_nobody_waiting(hurt: Hurt, seconds: float) -> None:
+    identities = [hurt.live.token() for _ in range(400)]
+    ended, answers = threading.Event(), []
+
+    def keep_asking(worker: int) -> None:
+        for number in range(worker, 400, 16):
+            if ended.is_set():
+                return
+            answers.append(asked(hurt.live, identities[number], number))
+            time.sleep(0.05)
+
+    with ThreadPoolExecutor(16) as pool:
+        under_way = [pool.submit(keep_asking, worker) for worker in range(16)]
+        time.sleep(0.2)
+        with stopped(hurt):
+            time.sleep(seconds)
+            ended.set()
+        for each in under_way:
+            each.result()
+    assert {answer[:2] for answer in answers} <= {(201, ""), (503, "dependency.state")}
+    assert (503, "dependency.state") in {answer[:2] for answer in answers}
+    assert max(answer[2] for answer in answers) < WITHIN_S
+    assert_back(hurt.live, identities[:40])
+
+
+@FIVE_TIMES
+def test_a_flushed_script_cache_is_noticed_by_nobody(hurt: Hurt, round_number: int) -> None:
+    with hurt.store.client as client, ThreadPoolExecutor(8) as pool:
+        identities = [hurt.live.token() for _ in range(80)]
+        under_way = [pool.submit(asked, hurt.live, identity, n) for n, identity in enumerate(identities)]
+        for _ in range(10):
+            client.script_flush()
+            time.sleep(0.02)
+        assert {answer.result()[0] for answer in under_way} == {201}
+
+
+@FIVE_TIMES
+def test_a_killed_store_that_comes_back_empty_gives_no_second_token(
+    tmp_path: Path, provider: LocalProvider, round_number: int
+) -> None:
+    with Store(tmp_path / "store") as store, running(tmp_path, provider, redis_url=store.url) as live:
+        spent = [live.token() for _ in range(8)]
+        assert {asked(live, identity, 0)[0] for identity in spent} == {201}
+        store.kill()
+        assert_down(live, spent)
+        store.start()
+        assert_fresh_is_served(live)
+        for identity in spent:
+            assert asked(live, identity, 0)[:2] == (503, "dependency.state_reset")
+            assert asked(live, identity, 1)[:2] == (503, "dependency.state_reset")
+
+
+def assert_fresh_is_served(live: Running) -> None:
+    deadline = time.monotonic() + BACK_S
+    while (answer := asked(live, live.token(), 5))[0] != 201:
+        assert answer[1].startswith("dependency.state"), answer
+        assert time.monotonic() < deadline, answer
+        time.sleep(0.1)
+
+
+@FIVE_TIMES
+def test_a_store_restored_from_an_old_snapshot_gives_no_second_token(
+    tmp_path: Path, provider: LocalProvider, round_number: int
+) -> None:
+    with Store(tmp_path / "store") as store, running(tmp_path, provider, redis_url=store.url) as live:
+        assert asked(live, live.token(), 0)[0] == 201
+        with store.client as client:
+            client.save()
+        shutil.copyfile(tmp_path / "store" / "dump.rdb", tmp_path / "old.rdb")
+        spent = [live.token() for _ in range(8)]
+        assert {asked(live, identity, 0)[0] for identity in spent} == {201}
+        store.kill()
+        shutil.copyfile(tmp_path / "old.rdb", tmp_path / "store" / "dump.rdb")
+        store.start()
+        with store.client as client:
+            assert client.get("{evi}:epoch"), "the snapshot brought an epoch along"
+        assert_fresh_is_served(live)
+        for identity in spent:
+            assert asked(live, identity, 1)[:2] == (503, "dependency.state_reset")
+
+
+# -- failover ---------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def replicated(folder: Path, provider: LocalProvider, **more: Any) -> Iterator[tuple[Running, Store, Store]]:
+    """Run a service on the master that a Sentinel names, with one replica."""
+    with (
+        Store(folder / "one", password="right") as one,
+        Store(folder / "two", password="right") as two,
+        sentinel(folder / "sentinel", one) as port,
+    ):
+        two.is_replica_of(one)
+        url = f"redis+sentinel://:right@127.0.0.1:1,127.0.0.1:{port}/mymaster/0"  # the first Sentinel is not there
+        time.sleep(1.5)  # the Sentinel learns of replicas once a second at most
+        with running(folder, provider, redis_url=url, **more) as live:
+            yield live, one, two
+
+
+@FIVE_TIMES
+def test_a_lagging_replica_that_a_sentinel_promotes_gives_no_second_token(
+    tmp_path: Path, provider: LocalProvider, round_number: int
+) -> None:
+    with replicated(tmp_path, provider) as (live, one, two):
+        assert asked(live, live.token(), 0)[0] == 201
+        time.sleep(0.3)
+        two.signal(signal.SIGSTOP)  # it lags: what follows it has not got
+        spent = [live.token() for _ in range(8)]
+        assert {asked(live, identity, 0)[0] for identity in spent} == {201}
+        one.kill()
+        two.signal(signal.SIGCONT)
+        deadline = time.monotonic() + 20  # the Sentinel's time, not ours
+        with two.client as client:
+            while client.info("replication")["role"] != "master":
+                assert time.monotonic() < deadline, "the Sentinel did not fail over"
+                time.sleep(0.05)
+        assert_fresh_is_served(live)
+        for identity in spent:
+            assert asked(live, identity, 1)[:2] == (503, "dependency.state_reset")
+
+
+def test_an_address_that_leads_to_another_master_is_followed(tmp_path: Path, provider: LocalProvider) -> None:
+    """The old master lives on as a replica and keeps its connections: its READONLY is the only sign."""
+    with (
+        Store(tmp_path / "one", password="right") as one,
+        Store(tmp_path / "two", password="right") as two,
+        Proxy(one.port) as proxy,
+        running(tmp_path, provider, redis_url=f"redis://:right@127.0.0.1:{proxy.port}/0") as live,
+    ):
+        assert asked(live, live.token(), 0)[0] == 201
+        one.is_replica_of(two)
+        proxy.target = two.port
+        assert_fresh_is_served(live)
+
+
+@FIVE_TIMES
+def test_with_wait_replicas_a_master_without_its_replica_gives_no_token(
+    tmp_path: Path, provider: LocalProvider, round_number: int
+) -> None:
+    """Both halves of a split have a master: only the one that a replica follows may issue."""
+    with replicated(tmp_path, provider, wait_replicas=1) as (live, _, two):
+        assert asked(live, live.token(), 0)[0] == 201
+        two.signal(signal.SIGSTOP)
+        identity = live.token()
+        for _ in range(3):
+            status, code, took_s = asked(live, identity, 0)
+            assert (status, code) == (503, "dependency.state")
+            assert took_s < WITHIN_S
+        two.signal(signal.SIGCONT)
+        deadline = time.monotonic() + BACK_S
+        while asked(live, identity, 0)[0] == 503:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert asked(live, identity, 0)[0] == 200
+        assert asked(live, identity, 1)[0] == 409
+
+
+# -- TLS --------------------------------------------------------------------------------------------------------------
+
+
+def certificate(folder: Path) -> tuple[Path, ssl.SSLContext]:
+    """Make a certificate for 127.0.0.1 that signs itself; return its file, and a context that serves it."""
+    import ipaddress
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name, now = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "store")]), datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+        .serial_number(1).not_valid_before(now - timedelta(days=1)).not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), False)
+        .add_extension(x509.BasicConstraints(True, None), True)
+        .sign(key, hashes.SHA256())
+    )  # fmt: skip
+    public, private = folder / "store.pem", folder / "store.key"
+    public.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    private.write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(public, private)
+    return public, context
+
+
+def test_a_store_behind_tls_is_served_and_one_that_cannot_be_verified_is_not(
+    tmp_path: Path, provider: LocalProvider
+) -> None:
+    trusted, context = certificate(tmp_path)
+    with Store(tmp_path / "store", password="right") as store, Proxy(store.port, context) as proxy:
+        url = f"rediss://:right@127.0.0.1:{proxy.port}/0"
+        with running(tmp_path, provider, redis_url=f"{url}?ssl_ca_certs={trusted}") as live:
+            assert Counter(asked(live, live.token(), n)[0] for n in range(5)) == {201: 5}
+            proxy.cut()
+            assert asked(live, live.token(), 0)[0] == 201
+        with pytest.raises(AssertionError, match=r"state\.unreachable"), running(tmp_path, provider, redis_url=url):
+            pass
+
+
+def test_a_wrong_password_is_refused_at_the_start_and_not_shown(tmp_path: Path, provider: LocalProvider) -> None:
+    with Store(tmp_path / "store", password="right") as store:
+        url = f"redis://:wr0ng-secret@127.0.0.1:{store.port}/0"
+        with pytest.raises(AssertionError, match=r"state\.unreachable"), running(tmp_path, provider, redis_url=url):
+            pass
+        assert "wr0ng-secret" not in (tmp_path / "service.log").read_text()

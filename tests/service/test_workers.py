@@ -1,0 +1,270 @@
+"""Several workers: one port, one store, one memory; and what is left when one of them, or their parent, dies."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+
+from issuer.dev.provider import LocalProvider
+from issuer.dev.sandbox import free_port, settings_for
+from issuer.service.embedded import EmbeddedValkey
+from tests.running import BODY, FIVE_TIMES, Running, numbered, running, start, write_folder
+
+NARROW = """limits:
+  identity: {count: 20, per_s: 3600, burst: 20}
+  integration: {count: 1000000, per_s: 60, burst: 50000}
+  refusals: {count: 1000000, per_s: 60, burst: 50000}
+"""
+
+
+def command(workers: int) -> tuple[str, ...]:
+    return ("-m", "issuer", "serve", "--workers", str(workers))
+
+
+def children(pid: int) -> list[int]:
+    with contextlib.suppress(OSError):
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return []
+
+
+def workers_of(live: Running) -> list[int]:
+    """Return the children that run what the parent runs: the embedded store's watcher does not."""
+    parent = Path(f"/proc/{live.process.pid}/cmdline").read_bytes()
+    found = []
+    for pid in children(live.process.pid):
+        with contextlib.suppress(OSError):
+            if Path(f"/proc/{pid}/cmdline").read_bytes() == parent:
+                found.append(pid)
+    return found
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def eventually(holds: Callable[[], bool], seconds: float = 5.0) -> bool:
+    deadline = time.monotonic() + seconds
+    while not holds() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return holds()
+
+
+def post_once(live: Running, identity: str, number: int = 0) -> tuple[int, str]:
+    """Post on a connection of its own, so that any worker may get it; return status and code."""
+    connection = http.client.HTTPConnection("127.0.0.1", live.settings.port, timeout=15)
+    try:
+        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {identity}"}
+        connection.request("POST", "/tokens", msgspec.json.encode(numbered(number)), headers)
+        answer = connection.getresponse()
+        return answer.status, msgspec.json.decode(answer.read()).get("code", "")
+    finally:
+        connection.close()
+
+
+def listening(live: Running) -> int:
+    """Count the sockets that listen on the service's port: one a worker that is ready (proc(5), state 0A)."""
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return sum(row[1].endswith(f":{live.settings.port:04X}") and row[3] == "0A" for row in rows)
+
+
+@contextlib.contextmanager
+def four(folder: Path, provider: LocalProvider, **more: Any) -> Iterator[Running]:
+    """Run four workers on a store of their own, and wait until all of them serve."""
+    with EmbeddedValkey() as store, running(folder, provider, command=command(4), redis_url=store, **more) as live:
+        assert eventually(lambda: listening(live) == 4, 20), "all of them serve"
+        yield live
+
+
+def who_answers(live: Running, requests: int = 40) -> Counter[int]:
+    """Open so many connections, and return how many of them each worker took."""
+    before = {pid: sockets_of(pid) for pid in workers_of(live)}
+    with contextlib.ExitStack() as stack:
+        for _ in range(requests):
+            connection = stack.enter_context(socket.create_connection(("127.0.0.1", live.settings.port)))
+            connection.sendall(b"GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n")
+            connection.recv(1)
+        return +Counter({pid: sockets_of(pid) - count for pid, count in before.items()})
+
+
+def sockets_of(pid: int) -> int:
+    count = 0
+    for path in Path(f"/proc/{pid}/fd").glob("*"):
+        with contextlib.suppress(OSError):
+            count += str(path.readlink()).startswith("socket:")
+    return count
+
+
+def test_a_limit_of_20_lets_20_through_four_workers(tmp_path: Path, provider: LocalProvider) -> None:
+    with four(tmp_path, provider, limits=NARROW) as live:
+        identities = [live.token() for _ in range(100)]
+        with ThreadPoolExecutor(16) as pool:
+            answers = list(pool.map(lambda pair: post_once(live, pair[1], pair[0]), enumerate(identities)))
+        assert Counter(answers) == {(201, ""): 20, (429, "rate.identity"): 80}
+
+
+def test_each_of_four_workers_gets_its_share_of_a_burst(tmp_path: Path, provider: LocalProvider) -> None:
+    with four(tmp_path, provider) as live:
+        taken = who_answers(live, 80)
+        assert len(taken) == 4
+        assert max(taken.values()) < 40
+
+
+def test_one_identity_used_by_32_on_four_workers_gives_one_token(tmp_path: Path, provider: LocalProvider) -> None:
+    with four(tmp_path, provider) as live, ThreadPoolExecutor(32) as pool:
+        for _ in range(5):
+            identity = live.token()
+            statuses = Counter(pool.map(lambda n, i=identity: post_once(live, i, n)[0], range(32)))
+            assert statuses == {201: 1, 409: 31}
+
+
+@FIVE_TIMES
+def test_kill_9_of_a_worker_loses_its_requests_alone_and_it_comes_back(
+    tmp_path: Path, provider: LocalProvider, round_number: int
+) -> None:
+    with four(tmp_path, provider) as live, ThreadPoolExecutor(16) as pool:
+        before = workers_of(live)
+        identities = [live.token() for _ in range(300)]
+        under_way = [pool.submit(post_once, live, identity, n) for n, identity in enumerate(identities)]
+        time.sleep(0.1 + 0.05 * round_number)
+        os.kill(before[round_number % 4], signal.SIGKILL)
+        lost = [answer for answer in under_way if isinstance(answer.exception(), OSError | http.client.HTTPException)]
+        assert all(answer in lost or answer.result()[0] == 201 for answer in under_way)
+        assert len(lost) <= 16, "no more than were in flight"
+        assert eventually(lambda: listening(live) == 4), "it came back"
+        assert len(set(workers_of(live)) - set(before)) == 1
+        for n, identity in enumerate(identities):  # whatever became of it: the same request gets its token
+            assert post_once(live, identity, n)[0] in {200, 201}
+        assert post_once(live, identities[0], 999) == (409, "identity.replayed")
+
+
+@FIVE_TIMES
+def test_kill_9_of_the_parent_leaves_nobody(tmp_path: Path, provider: LocalProvider, round_number: int) -> None:
+    with running(tmp_path, provider, command=command(2)) as live:  # and an embedded Valkey with its watcher
+        assert eventually(lambda: listening(live) == 2)
+        family = [pid for child in children(live.process.pid) for pid in (child, *children(child))]
+        assert len(family) >= 4
+        live.kill()
+        assert eventually(lambda: not any(map(is_alive, family)), 10), [pid for pid in family if is_alive(pid)]
+
+
+@FIVE_TIMES
+@pytest.mark.parametrize("workers", [1, 3])
+def test_sigterm_finishes_what_is_in_flight_and_ends_with_0(
+    tmp_path: Path, provider: LocalProvider, round_number: int, workers: int
+) -> None:
+    body = msgspec.json.encode(BODY)
+    with running(tmp_path, provider, command=command(workers)) as live, contextlib.ExitStack() as stack:
+        assert eventually(lambda: listening(live) == workers)
+        connections = []
+        for _ in range(12):
+            connection = stack.enter_context(socket.create_connection(("127.0.0.1", live.settings.port), timeout=5))
+            lines = ("POST /tokens HTTP/1.1", "Host: x", "Content-Type: application/json",
+                     f"Content-Length: {len(body)}", f"Authorization: Bearer {live.token()}", "", "")  # fmt: skip
+            connection.sendall("\r\n".join(lines).encode() + body[:-1])
+            connections.append(connection)
+        time.sleep(0.3)
+        family = children(live.process.pid)
+        live.process.send_signal(signal.SIGTERM)
+        time.sleep(0.3)
+        with pytest.raises(httpx.TransportError):
+            httpx.get(f"{live.url}/health/live", timeout=1)
+        for connection in connections:
+            connection.sendall(body[-1:])
+            assert connection.recv(65536).startswith(b"HTTP/1.1 201 ")
+        assert live.process.wait(10) == 0
+        assert eventually(lambda: not any(map(is_alive, family)))
+        assert len(live.audit()) == 12, "no token without its event"
+
+
+def test_a_port_that_is_taken_and_a_store_that_is_not_there_are_said_and_leave_nobody(
+    tmp_path: Path, provider: LocalProvider
+) -> None:
+    write_folder(tmp_path, provider)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        taken_port = taken.getsockname()[1]
+        for port, store, said in (
+            (taken_port, "embedded", "cannot listen on 127.0.0.1"),
+            (free_port(), f"unix://{tmp_path}/none.sock", "state.unreachable"),
+        ):
+            settings = msgspec.structs.replace(settings_for(tmp_path, port), redis_url=store)
+            process = start(settings, tmp_path, command(3))
+            assert process.wait(15) == 6
+            assert said in (tmp_path / "service.log").read_text()
+
+
+# -- the supervisor alone ---------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def supervised(folder: Path, count: int, kind: str) -> Iterator[subprocess.Popen[bytes]]:
+    with (folder / "log").open("ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.service.supervised", str(count), kind, str(folder)], stderr=log
+        )
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+def said(folder: Path, word: str) -> list[int]:
+    if not (folder / "said").exists():
+        return []
+    lines = [line.split() for line in (folder / "said").read_text().splitlines()]
+    return [int(pid) for what, pid in lines if what == word]
+
+
+def test_sighup_reaches_every_worker_and_ends_none(tmp_path: Path) -> None:
+    with supervised(tmp_path, 4, "loyal") as parent:
+        assert eventually(lambda: len(said(tmp_path, "start")) == 4)
+        for rounds in range(1, 6):
+            parent.send_signal(signal.SIGHUP)
+            assert eventually(lambda rounds=rounds: len(said(tmp_path, "hup")) == 4 * rounds)  # type: ignore[misc]
+        assert sorted(said(tmp_path, "hup")) == sorted(said(tmp_path, "start") * 5)
+        parent.terminate()
+        assert parent.wait(5) == 0
+
+
+def test_workers_that_end_at_once_are_started_again_ever_more_slowly(tmp_path: Path) -> None:
+    with supervised(tmp_path, 1, "failing") as parent:
+        time.sleep(3)
+        assert 3 <= len(said(tmp_path, "start")) <= 6, "0.2, 0.4, 0.8, 1.6 s"
+        assert parent.poll() is None
+        parent.terminate()
+        assert parent.wait(5) == 0
+
+
+def test_a_worker_that_does_not_hear_is_killed_in_the_end(tmp_path: Path) -> None:
+    with supervised(tmp_path, 2, "deaf") as parent:
+        assert eventually(lambda: len(said(tmp_path, "start")) == 2)
+        began = time.monotonic()
+        parent.terminate()
+        assert parent.wait(5) == 0
+        assert time.monotonic() - began < 3
+        assert not any(map(is_alive, said(tmp_path, "start")))
+
+
+def test_a_first_start_that_is_refused_ends_the_service(tmp_path: Path) -> None:
+    with supervised(tmp_path, 3, "refused") as parent:
+        assert parent.wait(5) != 0
+        assert not any(map(is_alive, said(tmp_path, "start")))
+        assert "start refused" in (tmp_path / "log").read_text()
