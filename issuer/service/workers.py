@@ -176,7 +176,7 @@ def _work(run: Callable[[], None], lifeline: tuple[int, int]) -> NoReturn:
     """Run in the child, and leave without unwinding what the parent has open: its store is not ours to stop."""
     code = 1
     try:
-        signal.signal(signal.SIGHUP, lambda _number, _frame: None)  # whoever reloads on it takes it over
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until `reload` takes it: before that, all is loaded anyway
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _WATCHED)
         os.close(lifeline[1])
         threading.Thread(target=_end_with_parent, args=(lifeline[0],), daemon=True).start()

@@ -117,12 +117,10 @@ def bench_line(folder: Path, provider: LocalProvider, sign: float) -> None:
             "draft_template",
             cpu_us(lambda: draft_template(line, party, caller, granted(party, judge()), now, "A" * 22)),
         )
-        row(
-            "claim_of_use (request digest, template bytes)",
-            cpu_us(lambda: claim_of_use(line, Judged(caller, party, body, granted(party, judge()), draft))),
-        )
         row("compose", cpu_us(lambda: compose(draft, body.submissions, batch=False)))
-        (unsigned,) = compose(draft, body.submissions, batch=False)
+        composed = compose(draft, body.submissions, batch=False)
+        judged, (unsigned,) = Judged(caller, party, body, granted(party, judge()), draft, composed), composed
+        row("claim_of_use (request digest, template bytes)", cpu_us(lambda: claim_of_use(line, judged)))
         row("sign", cpu_us(lambda: _run(keyring.sign(draft.kid, (unsigned.signing_input,)))), sign)
         row("write_entry", cpu_us(lambda: write_entry(body.submissions[0].form, "x" * 2000)))
         await keysets.aclose()

@@ -23,7 +23,7 @@ import pytest
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import free_port, settings_for
 from issuer.service.embedded import EmbeddedValkey
-from tests.running import BODY, FIVE_TIMES, Running, numbered, running, start, write_folder
+from tests.running import BODY, FIVE_TIMES, Running, numbered, rewrite, running, start, write_folder
 
 NARROW = """limits:
   identity: {count: 20, per_s: 3600, burst: 20}
@@ -242,6 +242,22 @@ def test_sighup_reaches_every_worker_and_ends_none(tmp_path: Path) -> None:
         assert sorted(said(tmp_path, "hup")) == sorted(said(tmp_path, "start") * 5)
         parent.terminate()
         assert parent.wait(5) == 0
+
+
+def test_a_change_of_policy_and_a_hangup_reach_every_worker(tmp_path: Path, provider: LocalProvider) -> None:
+    def told() -> set[str]:
+        """What so many connections, which the kernel deals out among the workers, are told of the active policies."""
+        return {httpx.get(f"{live.url}/health/ready").json()["policies"]["digest"] for _ in range(40)}
+
+    with four(tmp_path, provider) as live:
+        (first,) = told()
+        rewrite(live.folder, "^  ttl_s: 3600$", "  ttl_s: 1800")
+        assert eventually(lambda: first not in told(), 30), "each looks for itself"
+        (second,) = told()
+        rewrite(live.folder, "^  ttl_s: 1800$", "  ttl_s: 900")
+        live.process.send_signal(signal.SIGHUP)
+        assert eventually(lambda: not {first, second} & told(), 30)
+        assert len(workers_of(live)) == 4
 
 
 def test_workers_that_end_at_once_are_started_again_ever_more_slowly(tmp_path: Path) -> None:
