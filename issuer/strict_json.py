@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from types import UnionType
-from typing import Annotated, Any, TypeAlias, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
@@ -200,7 +200,7 @@ def _misfits(value: JSON, kind: Any, path: Path) -> Iterator[tuple[Path, str]]:
     within = _misfits_within(value, _container(value, kind), path)
     first = next(within, None)
     if first is None:
-        yield path, _spoken(message)
+        yield path, _spoken(message) + (_choice(kind) if isinstance(value, str) else "")
     else:
         yield first
         yield from within
@@ -247,15 +247,26 @@ def _unknown(name: str, known: list[str]) -> str:
 
 # Only at the very end: text that was sent is quoted, and may pose as a place.
 _PLACE = re.compile(r" - at `\$[^`]*`\Z")
-_SPOKEN = {
-    "`str`": "text", "`int`": "a whole number", "`float`": "a number", "`bool`": "true or false",
-    "`null`": "nothing (null)", "`object`": "a map", "`array`": "a list",
+_KINDS = {
+    "str": "text", "int": "a whole number", "float": "a number", "bool": "true or false", "null": "nothing (null)",
+    "object": "a map", "array": "a list",
 }  # fmt: skip
+_SPOKEN = re.compile(rf"`((?:{'|'.join(_KINDS)})(?: \| (?:{'|'.join(_KINDS)}))*)`")
 
 
 def _spoken(message: str) -> str:
     """Say msgspec's message in the words of the file's author, not of Python's types; the place is told apart."""
-    message = _PLACE.sub("", message)
-    for kind, words in _SPOKEN.items():
-        message = message.replace(kind, words)
+    message = _SPOKEN.sub(_in_words, _PLACE.sub("", message))
     return message[:1].lower() + message[1:]
+
+
+def _in_words(kinds: re.Match[str]) -> str:
+    return " or ".join(_KINDS[kind] for kind in kinds[1].split(" | "))
+
+
+def _choice(kind: Any) -> str:
+    """Name the words that a type allows, where it is nothing but words."""
+    if get_origin(kind) is Annotated:
+        return _choice(get_args(kind)[0])
+    words = get_args(kind) if get_origin(kind) is Literal else ()
+    return "; it is one of " + ", ".join(words) if words and all(isinstance(word, str) for word in words) else ""

@@ -219,7 +219,7 @@ def test_every_fault_is_found_where_it_is() -> None:
     }
     assert list(faults(value, Outer)) == [
         ("/items/0/count", "expected a whole number, got text"),
-        ("/items/0/kind", "invalid enum value 'c'"),
+        ("/items/0/kind", "invalid enum value 'c'; it is one of a, b"),
         ("/items/0/x", "this member is not known here"),
         ("/items/2", "object missing required field `count`"),
         ("/items/3", "expected a map, got a whole number"),

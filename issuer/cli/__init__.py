@@ -13,7 +13,7 @@ from typing import NoReturn
 import rich_click as click
 
 from issuer import __version__
-from issuer.errors import Code, InputError, IssuerError, Refused, SetupError
+from issuer.errors import Code, Fault, InputError, IssuerError, Refused, SetupError
 
 _COMMANDS = {
     "demo": ("issuer.cli.demo", "demo", "Show the whole line on a real evaluation run."),
@@ -80,11 +80,18 @@ def printable(text: str) -> str:
 def said(error: IssuerError) -> str:
     """Say an error for people: its code, every fault with its place, and the next step."""
     lines = [str(error)]
-    if not isinstance(error, InputError):
-        lines += [f"  {fault.pointer or '/'}: {fault.detail}" for fault in error.faults if fault.detail != error.detail]
+    if isinstance(error, InputError):
+        lines += [f"  at {error.pointer}"] if error.pointer and not error.place.line else []
+    else:
+        lines += [f"  {fault.pointer or '/'}: {fault.detail}" for fault in error.faults if _adds(fault, error)]
     if error.code.meaning.remedy not in error.detail:
         lines.append(f"  {error.code.meaning.remedy}")
     return "\n".join(printable(line) for line in "\n".join(lines).split("\n"))
+
+
+def _adds(fault: Fault, error: IssuerError) -> bool:
+    """Say whether a fault tells more than the error; an issuer's detail has that of its first fault in it."""
+    return fault.detail not in error.detail if not fault.pointer else fault.detail != error.detail
 
 
 def exit_code(error: IssuerError) -> int:

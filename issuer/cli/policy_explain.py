@@ -264,15 +264,13 @@ def _known_to(explanation: Explanation, *, as_caller: bool) -> Party | None:
 def _for_people(explanation: Explanation, *, as_caller: bool) -> str:
     checks, code = _shown(explanation, as_caller=as_caller), explanation.code
     party = _known_to(explanation, as_caller=as_caller)
-    # Where nothing in the request is judged, the rule's place says which check it is.
-    placed = [msgspec.structs.replace(check, pointer=check.pointer or check.rule) for check in checks]
     told = [f"warning: {warning}" for warning in explanation.warnings]
     whose = "" if party is None else f", as {party.policy.integration}/{party.identity.id}"
     told.append(f"granted{whose}" if code is None else f"refused: {code}{whose}")
     if code is not None and not checks:
         told.append(explanation.told if explanation.authenticated else code.meaning.title)
     told += [] if as_caller else [_NOT_CHECKED, _NOT_KNOWN]
-    return "\n".join([*([table(placed), ""] if placed else []), *map(printable, told)])
+    return "\n".join([*([table(checks), ""] if checks else []), *map(printable, told)])
 
 
 def _as_json(explanation: Explanation, *, as_caller: bool) -> str:

@@ -148,6 +148,8 @@ def _end_dry_run(answer: Answer, *, as_json: bool) -> NoReturn:
             click.echo(f"warning: {printable(warning)}")
         granted = f"a token for {told.audience}, good for {told.ttl_s} s"
         outcome = granted if told.verdict == "granted" else f"refused, {told.code}"
+        if told.verdict == "granted":
+            click.echo("not told: whether the identity token is used up, which only the request itself finds out")
         click.echo(printable(f"{told.integration}/{told.identity}: {outcome} (policy {told.policy})"))
     sys.exit(0 if told.verdict == "granted" else 5)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import msgspec
 from msgspec import UNSET, Struct
 
@@ -39,6 +41,13 @@ def written(value: object) -> str:
         return value
     kind = "boolean" if isinstance(value, bool) else "number" if isinstance(value, int | float) else "structure"
     return f"the {kind} {msgspec.json.encode(value).decode()}"
+
+
+# Once a list, not once a request: a caller that sends ever new names must not have each kept with a long list.
+@lru_cache(maxsize=4096)
+def listed(said: str, names: tuple[str, ...]) -> str:
+    """Say a list of a policy or provider, as `one of a, b`."""
+    return said + ", ".join(names)
 
 
 def said(rule: Requirement) -> str:

@@ -15,9 +15,9 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from issuer.errors import Code
-from issuer.policy.check import Check, shown
+from issuer.policy.check import Check, listed, shown
 from issuer.policy.identity import check_identity, name_warnings
-from issuer.policy.match import glob_matches
+from issuer.policy.match import deny_matches, glob_matches
 from issuer.policy.model import Caller, FrameworkGrant, Grants, MetricGrant, Party, Policy, Registered
 from issuer.results.claims import Framework, Metric, RunClaims
 from issuer.results.entry import Submission
@@ -96,9 +96,11 @@ def check_run(grants: Grants, registered: Registered, claims: RunClaims, at: str
     return [
         *_check_framework(grants.frameworks, framework.name, framework.version, f"{at}/framework"),
         *([_check_command(framework, f"{at}/framework/command")] if grants.command == "required" else ()),
-        *_check_name(_BENCHMARKS, f"{at}/benchmark_repo", claims.benchmark_repo, grants.benchmarks, deny.benchmarks),
+        *_check_familiar(
+            _BENCHMARKS, f"{at}/benchmark_repo", claims.benchmark_repo, grants.benchmarks, deny.benchmarks
+        ),
         *_check_name(_MODELS, f"{at}/model_repo", claims.model_repo, grants.models, deny.models),
-        *_check_name(_TASKS, f"{at}/task_id", claims.task_id, grants.tasks, deny.tasks),
+        *_check_familiar(_TASKS, f"{at}/task_id", claims.task_id, grants.tasks, deny.tasks),
         *_check_metrics(grants.metrics, claims.metrics, f"{at}/metrics"),
         *(_check_registered(registered, claims, at) if grants.registered_only else ()),
     ]
@@ -107,11 +109,11 @@ def check_run(grants: Grants, registered: Registered, claims: RunClaims, at: str
 @_remembered
 def _check_framework(grants: tuple[FrameworkGrant, ...], name: str, version: str, place: str) -> Checks:
     ranges = [grant.versions or "" for grant in grants if grant.name == name]
+    names = tuple(dict.fromkeys(grant.name for grant in grants))
     allowed = not ranges or any(version_allowed(versions, version) for versions in ranges)
-    names = "one of " + ", ".join(dict.fromkeys(grant.name for grant in grants))
     return (
         Check(Code.POLICY_FRAMEWORK, f"{place}/name", "grants.frameworks[].name", bool(ranges),
-              f"the run names the framework {name}", names, "frameworks"),
+              f"the run names the framework {name}", listed("one of ", names), "frameworks"),
         Check(Code.POLICY_VERSION, f"{place}/version", "grants.frameworks[].versions", allowed,
               f"the run names version {version}", " or ".join(filter(None, ranges)), "frameworks"),
     )  # fmt: skip
@@ -136,16 +138,18 @@ _MODELS = _Names("models", Code.POLICY_MODEL, "grants.models", "grants.deny.mode
 _TASKS = _Names("tasks", Code.POLICY_TASK, "grants.tasks", "grants.deny.tasks")
 
 
-@_remembered
 def _check_name(kind: _Names, pointer: str, actual: str, granted: tuple[str, ...], denied: tuple[str, ...]) -> Checks:
     said = f"the run names {actual}"
-    passed = any(glob_matches(pattern, actual) for pattern in granted)
-    check = Check(kind.code, pointer, kind.granted, passed, said, "one of " + ", ".join(granted), kind.topic)
+    passed = any([glob_matches(pattern, actual) for pattern in granted])  # noqa: C419 (a list is faster here)
+    check = Check(kind.code, pointer, kind.granted, passed, said, listed("one of ", granted), kind.topic)
     if not denied:
         return (check,)
     # The Hub finds a repository in any case, so another case must not be a way around.
-    passed = not any(glob_matches(pattern.lower(), actual.lower()) for pattern in denied)
-    return (check, Check(kind.code, pointer, kind.denied, passed, said, "none of " + ", ".join(denied), kind.topic))
+    passed = not any([deny_matches(pattern, actual) for pattern in denied])  # noqa: C419
+    return (check, Check(kind.code, pointer, kind.denied, passed, said, listed("none of ", denied), kind.topic))
+
+
+_check_familiar = _remembered(_check_name)
 
 
 # A caller learns from the first few refused metrics what the others are refused for.

@@ -1,4 +1,4 @@
-"""Read one file of a folder of policies. A service watches that folder: nothing that lies there may stall or fill it."""
+"""Read one file of a folder of policies. A service watches it: what lies there must not stall it or fill its memory."""
 
 from __future__ import annotations
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import bisect
 import re
-from collections.abc import Iterator
 
 from issuer.errors import Code, InputError, Place
 from issuer.strict_json import JSON
@@ -69,7 +68,10 @@ class _Page:
     def __init__(self, text: str) -> None:
         spans = layout(text)
         self.lines = text.removesuffix("\n").split("\n")
-        self.blocks = [span for span in spans if span.kind != "scalar" and not span.flow]
+        self.open: list[list[Span]] = [[] for _ in self.lines]  # the block collections around each line
+        for block in (span for span in spans if span.kind != "scalar" and not span.flow):
+            for number in range(block.line, block.last_line + 1):
+                self.open[number].append(block)
         self.begun = {(span.line, span.column): span for span in reversed(spans)}
         self.inner: dict[int, Span] = {}  # lines that go on with what an earlier line began: the outermost
         for span in spans:
@@ -87,7 +89,7 @@ class _Page:
         line = self.lines[number]
         is_item = line.lstrip().startswith("- ") or line.strip() == "-"
         kind = "list" if is_item else "map"
-        found = [block for block in self._open(number) if block.column == _width(line) and block.kind == kind]
+        found = [block for block in self.open[number] if block.column == _width(line) and block.kind == kind]
         node = found[-1] if found else self.begun.get((number, _width(line)))
         return _width(line) if node is None else 2 * node.depth
 
@@ -97,16 +99,13 @@ class _Page:
         at = bisect.bisect(self.content, number)
         around = [*self.content[at : at + 1], *self.content[max(0, at - 1) : at]]
         for neighbour in around:
-            if found := [block for block in self._open(neighbour) if block.column == column]:
+            if found := [block for block in self.open[neighbour] if block.column == column]:
                 return 2 * found[-1].depth
         return max(0, column + self.shift(around[0])) if around else 0
 
     def shift(self, number: int) -> int:
         """Return by how much a line moves to the right."""
         return self.level(number) - _width(self.lines[number])
-
-    def _open(self, number: int) -> Iterator[Span]:
-        return (block for block in self.blocks if block.line <= number <= block.last_line)
 
 
 def _laid_out(text: str) -> str:

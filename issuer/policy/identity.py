@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from msgspec import UNSET
 
 from issuer.errors import Code
-from issuer.policy.check import Check, said, shown
+from issuer.policy.check import Check, listed, said, shown
 from issuer.policy.match import exact_values, met
 from issuer.policy.model import Caller, Identity, Matcher, Party, Requirement
 from issuer.policy.profiles import Foreign
@@ -48,13 +48,16 @@ def name_warnings(party: Party, caller: Caller) -> Iterator[str]:
     for name, expected in party.identity.names.items():
         if caller.claims.get(name) != expected:  # text, which nothing but text equals
             actual = shown(caller.claims.get(name))
-            yield f"the identity token's {name} is {actual}, registered as {expected}: ids decide; tell the operator"
+            # The caller reads it, so that what is not disclosed is not told (contract section 5).
+            registered = f"registered as {expected}" if "identity" in party.policy.disclose else "not as registered"
+            yield f"the identity token's {name} is {actual}, {registered}: ids decide; tell the operator"
 
 
 def _check_expiry(identity: Identity, now: int) -> Check:
-    told = f"the registration of this identity: {identity.expires}"
+    told = f"the request is of {datetime.fromtimestamp(now, UTC).date().isoformat()}"
     where = f"identities.{identity.id}.expires"
-    return Check(Code.IDENTITY_REGISTRATION_EXPIRED, "", where, not has_expired(identity, now), told)
+    return Check(Code.IDENTITY_REGISTRATION_EXPIRED, "", where, not has_expired(identity, now), told,
+                 f"a day before {identity.expires}", "identity")  # fmt: skip
 
 
 def has_expired(identity: Identity, now: int) -> bool:
@@ -70,7 +73,7 @@ def _check_event(claim: str, caller: Caller) -> Check:
     passed = isinstance(actual, str) and actual in events
     told = f"the identity token's {claim} is {shown(actual)}"
     where = f"providers.{caller.provider.id}.events"
-    return Check(Code.IDENTITY_EVENT_FORBIDDEN, "", where, passed, told, "one of " + ", ".join(events), "identity")
+    return Check(Code.IDENTITY_EVENT_FORBIDDEN, "", where, passed, told, listed("one of ", events), "identity")
 
 
 def _check_claim(caller: Caller, name: str, rule: Requirement, where: str) -> Check:

@@ -40,7 +40,10 @@ from issuer.strict_yaml import load as load_yaml
 
 PROVIDERS_FILE = "providers.yaml"
 BENCHMARKS_FOLDER = "benchmarks"
+# Every request of such a caller is compared with all of them, and the loader compares each with each.
+MAX_SHARING = 100
 _ID = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
+_WORD_PATTERN = re.compile(r"[\x21-\x7e]{1,128}")
 _REPO_PATTERN = re.compile(r"[A-Za-z0-9_.*-]+/[A-Za-z0-9_.*-]+")
 _ID_RULE = "id is lowercase words joined by `-`"
 _DATED = re.compile(r"/identities/[0-9]+/expires|/tests/[0-9]+/date")
@@ -234,18 +237,23 @@ def _check_grants(findings: Findings, document: Document, grants: Grants) -> Non
             for index, pattern in enumerate(getattr(lists, kind)):
                 fits = _REPO_PATTERN.fullmatch(pattern)
                 findings.demand(document, f"{part}/{kind}/{index}", fits, _REPO_RULE)
+        for index, pattern in enumerate(lists.tasks):
+            findings.demand(document, f"{part}/tasks/{index}", _WORD_PATTERN.fullmatch(pattern), _WORD_RULE)
     _check_metrics(findings, document, grants.metrics)
 
 
 _REPO_RULE = "must be `owner/name`; each side may hold `*`, which never crosses `/`"
+_WORD_RULE = "must be 1 to 128 printable ASCII characters without space, as the ids are: nothing else is ever met"
 
 
 def _check_metrics(findings: Findings, document: Document, grants: tuple[str | MetricGrant, ...]) -> None:
     whole = [grant if isinstance(grant, str) else grant.id for grant in grants if unbounded(grant)]
     for index, grant in enumerate(grants):
+        at = f"/grants/metrics/{index}"
+        fits = _WORD_PATTERN.fullmatch(grant if isinstance(grant, str) else grant.id)
+        findings.demand(document, at, fits, _WORD_RULE)
         if isinstance(grant, str) or unbounded(grant):
             continue
-        at = f"/grants/metrics/{index}"
         ordered = grant.min is UNSET or grant.max is UNSET or grant.min <= grant.max
         findings.demand(document, at, ordered, "`min` is above `max`: no value lies between them")
         for pattern in whole:
@@ -276,7 +284,9 @@ def _indexed(
     for document, position, party in parties:
         key = (party.provider.id, party.identity.pins[party.provider.rules.pins[0]])
         bucket = index.get(key, ())
-        if all(_apart(findings, document, f"/identities/{position}", party, other) for other in bucket):
+        full = f"more than {MAX_SHARING} identities have the first pin of this one: join some with `any_of` or a glob"
+        room = findings.demand(document, f"/identities/{position}", len(bucket) < MAX_SHARING, full)
+        if room and all(_apart(findings, document, f"/identities/{position}", party, other) for other in bucket):
             index[key] = (*bucket, party)
     return index
 

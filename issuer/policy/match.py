@@ -110,21 +110,28 @@ def meets(actual: JSON, rule: Requirement) -> bool:
 
 def glob_matches(pattern: str, value: str) -> bool:
     """Match a whole value against a glob in which only `*` is special."""
-    return _compiled(pattern).fullmatch(value) is not None
+    return pattern == value if "*" not in pattern else _compiled(pattern, _STAR).fullmatch(value) is not None
+
+
+def deny_matches(pattern: str, value: str) -> bool:
+    """Match a whole value against a glob of `deny`, whose `*` is any text, in any case: no sign is a way around."""
+    return _compiled(pattern.lower(), _ANYTHING).fullmatch(value.lower()) is not None
 
 
 # Control characters and Unicode's line breaks are excluded, so that no `*` swallows what a log or a file would show as
 # an end.
 _STAR = r"[^/@:\x00-\x1f\x7f-\x9f\u2028\u2029]*"
+_ANYTHING = r"[\s\S]*"
 
 
-@lru_cache(maxsize=4096)
-def _compiled(pattern: str) -> re.Pattern[str]:
+# Patterns are policies', never callers'. Room for those of thousands: what falls out costs a hundred times as much.
+@lru_cache(maxsize=65_536)
+def _compiled(pattern: str, star: str) -> re.Pattern[str]:
     # Each part between two stars takes its first place and never gives it back: a glob needs no second try, and trying
     # is what lets a caller's long value stall the service (128 `_` against `*_*_*_*_*_*x`: a minute).
     first, *parts = (re.escape(part) for part in pattern.split("*"))
-    between = "".join(f"(?>{_STAR}?{part})" for part in parts[:-1])
-    return re.compile(first + between + (_STAR + parts[-1] if parts else ""))
+    between = "".join(f"(?>{star}?{part})" for part in parts[:-1])
+    return re.compile(first + between + (star + parts[-1] if parts else ""))
 
 
 def told_apart(one: Identity, other: Identity) -> bool:

@@ -146,7 +146,7 @@ class Grants(Struct, frozen=True, forbid_unknown_fields=True):
     benchmarks: Patterns
     models: Patterns
     tasks: Patterns
-    metrics: Annotated[tuple[Text | MetricGrant, ...], Meta(min_length=1)]
+    metrics: Annotated[tuple[Text | MetricGrant, ...], Meta(min_length=1, max_length=1000)]
     deny: Deny = Deny()
     registered_only: bool = False
     command: Literal["optional", "required"] = "optional"

@@ -8,7 +8,7 @@ claim that was not recorded, a metric's value, whether there was a command) and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Literal, cast
 
 import msgspec
@@ -18,7 +18,7 @@ from issuer.errors import Code, Refused
 from issuer.policy.check import Check
 from issuer.policy.decide import decide, values_read
 from issuer.policy.identity import check_identity
-from issuer.policy.match import PolicySet, resolve
+from issuer.policy.match import PolicySet, met, resolve
 from issuer.policy.model import Caller, Party, Policy, Registered
 from issuer.policy.profiles import Profile, derived
 from issuer.results.claims import Framework, Metric, RunClaims
@@ -37,23 +37,28 @@ class _RecordedCaller(Struct, frozen=True):
     absent: list[str]
 
 
+# No run that was judged has a longer name or version (contract section 2); what is longer is no record of one.
+_Name = Annotated[str, Meta(max_length=256)]
+_Version = Annotated[str, Meta(max_length=64)]
+
+
 class _RecordedMetric(Struct, frozen=True):
-    metric_id: str
-    slice: str | UnsetType = UNSET
+    metric_id: _Name
+    slice: _Name | UnsetType = UNSET
     value: float | UnsetType = UNSET
 
 
 class _RecordedFramework(Struct, frozen=True):
-    name: str
-    version: str
+    name: _Name
+    version: _Version
 
 
 class _RecordedResult(Struct, frozen=True):
-    model_repo: str
-    model_revision: str
-    benchmark_repo: str
-    benchmark_revision: str
-    task_id: str
+    model_repo: _Name
+    model_revision: _Name
+    benchmark_repo: _Name
+    benchmark_revision: _Name
+    task_id: _Name
     metrics: list[_RecordedMetric]
     framework: _RecordedFramework
     has_command: bool | UnsetType = UNSET
@@ -165,10 +170,19 @@ def _resolved(policies: PolicySet, decision: Decision) -> tuple[Party, Caller] |
         if untold:
             return Verdict("untold", untold=untold)
         return Verdict("refused", "", refusal.code, "identities", refusal.detail)
-    # Whoever is found is the only one: those that share their pins differ in a claim that was held (`told_apart`), and
-    # what else of its rules is not held comes up again when it is judged.
-    held.untold()
+    untold = held.untold()
+    if any(_may_be(other, held) for other in _candidates(policies, decision) if other is not party):
+        return Verdict("untold", party.policy.integration, untold=untold)
     return party, caller
+
+
+def _may_be(party: Party, held: _Held) -> bool:
+    """Say whether nothing that is held tells against an identity."""
+    for name, rule in {**party.identity.pins, **party.identity.require}.items():
+        passed = met(held, name, rule)
+        if not held.untold() and not passed:
+            return False
+    return True
 
 
 def _decided(party: Party, caller: Caller, decision: Decision) -> Verdict:
@@ -298,12 +312,30 @@ class _Comparison:
     def judge(self, decision: Decision) -> tuple[Verdict, Verdict | None]:
         """Return what the old and the new policies say; None where the rules are the same ones."""
         before, after = _resolved(self.old, decision), _resolved(self.new, decision)
-        same = not isinstance(before, Verdict) and not isinstance(after, Verdict) and self._same(before[0], after[0])
+        same = self._same_candidates(decision)
+        if not isinstance(before, Verdict) and not isinstance(after, Verdict):
+            same = same or self._same([before[0]], [after[0]])
         return _final(before, decision), None if same else _final(after, decision)
 
-    def _same(self, one: Party, other: Party) -> bool:
-        benchmarks = self._same_benchmarks or not one.policy.grants.registered_only
-        return benchmarks and (one.digest, one.identity.id) == (other.digest, other.identity.id)
+    def _same_candidates(self, decision: Decision) -> bool:
+        """Say whether both have the same rules for everyone that this caller may be, whoever it is."""
+        before, after = _candidates(self.old, decision), _candidates(self.new, decision)
+        return bool(before) and self._same(before, after)
+
+    def _same(self, ones: Sequence[Party], others: Sequence[Party]) -> bool:
+        benchmarks = self._same_benchmarks or not any(one.policy.grants.registered_only for one in ones)
+        return benchmarks and [_named(one) for one in ones] == [_named(other) for other in others]
+
+
+def _candidates(policies: PolicySet, decision: Decision) -> tuple[Party, ...]:
+    """Return the identities that share the caller's first pin, and so all that it may be."""
+    provider = policies.providers.get(decision.caller.issuer)
+    pin = decision.caller.claims.get(provider.rules.pins[0]) if provider else None
+    return policies.parties.get((provider.id, pin), ()) if provider and isinstance(pin, str) else ()
+
+
+def _named(party: Party) -> tuple[str, str]:
+    return party.digest, party.identity.id
 
 
 def _registered(policies: PolicySet) -> Registered | None:

@@ -116,6 +116,17 @@ def _check_issuer(
         ours = development and issuer.startswith("http:")
         rule = f"not an issuer of {provider.profile}: see its form in policies/README.md, and copy the token's `iss`"
         findings.demand(document, at, ours or _fits(provider.rules.issuer_form, issuer), rule)
+        known = _profile_of(issuer)
+        told = f"{provider.profile} would not keep out whom this provider lets in: use the profile {known}"
+        findings.demand(document, at, known in {None, provider.profile}, told)
+
+
+def _profile_of(issuer: str) -> str | None:
+    """Name the profile that knows an issuer: by its own one, or by the form of all of them."""
+    for name, rules in PROFILES.items():
+        if issuer == rules.issuer or (rules.issuer_form and _fits(rules.issuer_form, issuer)):
+            return name
+    return None
 
 
 def check_url(findings: Findings, document: Document, at: str, url: str, *, development: bool) -> bool:

@@ -100,11 +100,15 @@ def _check_name(entry: _Entry, name: str) -> None:
 
 def _check_requirement(entry: _Entry, name: str, requirement: Requirement) -> None:
     part = pointer_to("/require", name)
-    # A pattern would let in the events that strangers cause without anyone having named them.
-    listed = name != entry.rules.event_claim or any(value is not None for value in exact_values(requirement))
+    rules = entry.rules
+    # A pattern would let in events that strangers cause, and whom the profile keeps out, and nobody had named them.
+    listed = name != rules.event_claim or any(value is not None for value in exact_values(requirement))
     entry.demand(part, listed, f"name each {name}: an exact value or `any_of`")
     if not isinstance(requirement, Matcher):
         return
+    loose = requirement.glob is not UNSET or requirement.regex is not UNSET
+    kept = not loose or name not in {*rules.must_require, *rules.demands}
+    entry.demand(part, kept, f"no pattern for {name}: it keeps strangers out; name what it may be")
     given = [kind for kind in _KINDS if getattr(requirement, kind) is not UNSET]
     entry.demand(part, len(given) == 1, _ONE_KIND)
     reasoned = (requirement.regex is UNSET) == (requirement.reason is UNSET)

@@ -1,7 +1,7 @@
 """The tests that a policy file holds, run by the evaluator that judges requests. Pure.
 
 A test is judged as far as it goes: the identity as a whole, of the run those members that it gives, each as a whole. It
-is judged as if the policy were active, and without `on` as if nothing had expired: neither a suspension in an
+is judged as if the policy were active, and without `date` as if nothing had expired: neither a suspension in an
 emergency nor the passing of time makes a file fail its own tests.
 """
 

@@ -61,7 +61,7 @@ class Live:
         self._load = load
         self._audit = audit
         self._asked = asyncio.Event()
-        self._seen = look(folder)
+        self._seen: Look | None = look(folder)
         self.active = load()
         self.stale = False
         self._announced = False
@@ -106,6 +106,7 @@ class Live:
         loaded = await asyncio.to_thread(self._attempt)
         if await asyncio.to_thread(look, self._folder) != seen:
             return  # it changed while it was read: nobody has written what was loaded
+        self._seen = None  # until it has been audited: the next looks find the folder new
         with suppress(Undecided):
             if isinstance(loaded, Exception):
                 await self._refuse(loaded)

@@ -237,6 +237,7 @@ def test_a_dry_run_shows_every_check_and_exits_0_where_the_answer_is_yes(service
     assert "FAIL" not in done.stdout
     assert "warning: the identity token's repository_owner" in done.stdout
     assert f"inspect-ai/evaluate-main: a token for {AUDIENCE}, good for 3600 s" in lines[-1]
+    assert "not told: whether the identity token is used up" in lines[-2]
     assert "eyJ" not in done.stdout
     assert not [line for line in lines if line != line.rstrip()]
 
@@ -258,6 +259,34 @@ def test_a_dry_run_exits_5_where_the_answer_is_no_and_uses_nothing_up(service: R
     arguments = ("token", "request", "--issuer", service.url, "--claims", "-")
     assert issuer(*arguments, "--dry-run", env=environment, stdin=json.dumps(BODY)).returncode == 0
     assert issuer(*arguments, env=environment, stdin=json.dumps({**BODY, "details": {}})).returncode == 0
+
+
+def test_what_differs_behind_the_end_of_a_column_is_told(service: Running) -> None:
+    """A workflow's reference is longer than a column, and its branch stands at its end."""
+    sent, wrong = "example-org/inspect-evals/.github/workflows/evaluate.yml@refs/heads/other", BODY
+    for done in (
+        dry_run(service, wrong, workflow_ref=sent),
+        issuer("token", "request", "--issuer", service.url, "--claims", "-", stdin=json.dumps(wrong),
+               env={"ISSUER_ID_TOKEN": service.token(workflow_ref=sent)}),
+    ):  # fmt: skip
+        told = (done.stdout + done.stderr).splitlines()
+        assert done.returncode == 5
+        at = told.index("identity.claim_mismatch identities.evaluate-main.require.workflow_ref")
+        assert told[at + 1] == f"  your value: the identity token's workflow_ref is {sent}"
+        assert told[at + 2].startswith("  expected:   the form example-org/inspect-evals/.github/workflows/")
+        assert told[at + 2].endswith("@refs/heads/main")
+
+
+def test_a_refusal_is_told_once(service: Running) -> None:
+    done = dry_run(service, BODY, repository_id="99")
+    assert done.stderr.count("repository_id=99") == 1
+
+
+def test_a_number_that_cannot_be_sent_is_named_with_its_place(service: Running) -> None:
+    wrong = {"claims": {**BODY["claims"], "metrics": [{"metric_id": "accuracy", "value": 1e300}]}}
+    done = dry_run(service, wrong)
+    assert done.returncode == 3
+    assert "  at /claims/metrics/0/value\n" in done.stderr
 
 
 def test_a_dry_run_as_json_is_the_issuer_s_answer_with_the_same_exit_code(service: Running) -> None:

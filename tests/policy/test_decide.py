@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import string
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -132,7 +133,9 @@ def test_a_registration_ends_at_midnight_utc_of_its_date(tmp_path: Path, expires
     if not granted:
         code, pointer, detail = only_fault(verdict)
         assert (code, pointer) == (Code.IDENTITY_REGISTRATION_EXPIRED, "")
-        assert detail == f"the registration of this identity: {expires}; rule: identities.main.expires"
+        day = datetime.fromtimestamp(now, UTC).date()
+        told = f"the request is of {day}; expected a day before {expires}; rule: identities.main.expires"
+        assert detail == told
 
 
 STRANGERS = [
@@ -548,3 +551,16 @@ def test_the_properties_see_both_verdicts(tmp_path: Path) -> None:
     assert {mode: verdict.code for mode, verdict in seen.items() if isinstance(verdict, Denial)} == {
         "staged": Code.INTEGRATION_STAGED, "suspended": Code.INTEGRATION_SUSPENDED,
     }  # fmt: skip
+
+
+def test_the_end_of_a_registration_and_registered_names_are_told_only_where_they_are_disclosed(tmp_path: Path) -> None:
+    text = changed(POLICY, "    require:", "    expires: 2026-11-01\n    require:") + "disclose: [benchmarks]\n"
+    verdict = judged(tmp_path, text=text)
+    assert isinstance(verdict, Denial)
+    policy = party(load(tmp_path, inspect_ai=text)).policy
+    told = msgspec.json.encode(denied(verdict.checks, policy).checks)
+    assert b"2026-11-01" not in told
+    renamed = judged(tmp_path, text=POLICY + "disclose: [benchmarks]\n", repository="evil/evals")
+    assert isinstance(renamed, Grant)
+    (warning,) = renamed.warnings
+    assert warning == "the identity token's repository is evil/evals, not as registered: ids decide; tell the operator"

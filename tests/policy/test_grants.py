@@ -296,3 +296,11 @@ def test_a_registered_file_counts_into_the_digest_of_the_whole(tmp_path: Path) -
     register(tmp_path, "cais/hle/eval.yaml", EVAL + "# a comment\n")
     digests.add(load(tmp_path, inspect_ai=POLICY).digest)
     assert len(digests) == 3
+
+
+@pytest.mark.parametrize("task", ["private:x", "private/x", "private@x", "PRIVATE|a:b|5", "private"])
+def test_no_sign_is_a_way_around_a_denied_task(tmp_path: Path, task: str) -> None:
+    text = changed(POLICY, '  tasks: ["*"]', '  tasks: ["*", "*:*", "*/*", "*@*"]\n  deny: {tasks: ["private*"]}')
+    verdict, _ = judged(tmp_path, submission(task=task), text=text)
+    assert isinstance(verdict, Denial)
+    assert verdict.code is Code.POLICY_TASK

@@ -319,3 +319,16 @@ def test_a_pin_that_readers_could_misread_does_not_load(tmp_path: Path, pin: str
     assert policies is None
     assert found[0].code == code, found
     assert found[0].place.line == 8
+
+
+@pytest.mark.parametrize(("profile", "name"), [("circleci", "oidc.circleci.com/vcs-origin"),
+                                               ("circleci", "oidc.circleci.com/ssh-rerun"), ("azure", "scp"),
+                                               ("codefresh", "scm_pull_request_target_branch")])  # fmt: skip
+@pytest.mark.parametrize("rule", [{"glob": "*/*/*"}, {"regex": ".+", "reason": "r"}])
+def test_what_a_profile_asks_for_is_not_replaced_by_a_pattern(
+    tmp_path: Path, profile: str, name: str, rule: dict[str, Any]
+) -> None:
+    sample = BY_NAME[profile]
+    ((pointer, said),) = errors(tmp_path, sample.identity(require={**sample.require, name: rule}), profile)
+    assert pointer.startswith("/identities/0/require/")
+    assert said == f"no pattern for {name}: it keeps strangers out; name what it may be"

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from issuer import jcs, jose
 from issuer.dev.sandbox import write_policies
 from issuer.errors import Code, InputError
-from issuer.policy.load import check_policies, load_policies
+from issuer.policy.load import MAX_SHARING, check_policies, load_policies
 from issuer.policy.model import Bounded, KeySource
 from issuer.policy.profiles import PROFILES
 from tests.policy.shared import ISSUER_URL, NOW, POLICY, PROVIDERS, changed, load, write
@@ -588,7 +588,6 @@ def test_a_fault_of_the_provider_table_is_refused_at_its_place(
     ("issuer", "reason"),
     [
         (ISSUER_URL, "this service cannot be its own identity provider"),
-        ("https://gitlab.com", "another provider already has this issuer"),
         ("http://id.acme.example", "must be https"),
         ("http://localhost:8080", "must be https"),
         ("file:///etc/keys", "must be a plain URL"),
@@ -825,3 +824,47 @@ def test_folders_that_contain_themselves_end(tmp_path: Path) -> None:
     (owner / "one").symlink_to(owner)
     (owner / "two").symlink_to(owner)
     assert "good: 1 integration" in checked(tmp_path)
+
+
+@pytest.mark.parametrize("pattern", ["\u0430rc*", "a b", "a\\nb", "x" * 129])
+@pytest.mark.parametrize("place", ["tasks", "metrics", "deny"])
+def test_a_pattern_that_no_task_or_metric_can_meet_is_refused(tmp_path: Path, place: str, pattern: str) -> None:
+    old = {"tasks": '  tasks: ["*"]\n', "metrics": '  metrics: ["*"]\n', "deny": "token:"}[place]
+    new = {"tasks": f'  tasks: ["{pattern}"]\n', "metrics": f'  metrics: [{{id: "{pattern}", max: 1}}]\n',
+           "deny": f'  deny: {{tasks: ["{pattern}"]}}\ntoken:'}[place]  # fmt: skip
+    with pytest.raises(InputError, match="printable ASCII") as refused:
+        load(tmp_path, inspect_ai=changed(POLICY, old, new))
+    assert refused.value.pointer == f"/grants/{'deny/tasks' if place == 'deny' else place}/0"
+
+
+def test_only_so_many_identities_may_share_their_first_pin_because_each_request_asks_them_all(tmp_path: Path) -> None:
+    def text(count: int) -> str:
+        identities = "".join(
+            f'  - {{id: a{n}, provider: acme, pins: {{sub: s}}, require: {{team: "{n}"}}}}\n' for n in range(count)
+        )
+        head, _, rest = POLICY.partition("  - id: main")
+        return head + identities + rest[rest.index("grants:") :]
+
+    assert len(load(tmp_path, inspect_ai=text(MAX_SHARING)).parties["acme", "s"]) == MAX_SHARING
+    with pytest.raises(InputError, match="identities have the first pin of this one") as refused:
+        load(tmp_path, inspect_ai=text(MAX_SHARING + 1))
+    assert refused.value.pointer == f"/identities/{MAX_SHARING}"
+
+
+@pytest.mark.parametrize(("issuer", "profile"), [("https://token.actions.githubusercontent.com", "github-actions"),
+                                                 ("https://token.actions.githubusercontent.com/acme", "github-actions"),
+                                                 ("https://gitlab.com", "gitlab-ci"),
+                                                 ("https://accounts.google.com", "google")])  # fmt: skip
+@pytest.mark.parametrize("taken", ["oidc", "jenkins", "spiffe"])
+def test_an_issuer_that_a_profile_knows_is_not_taken_under_another(
+    tmp_path: Path, issuer: str, profile: str, taken: str
+) -> None:
+    providers = f'version: 1\nproviders:\n  acme: {{profile: {taken}, issuer: "{issuer}"}}\n'
+    with pytest.raises(InputError, match=f"use the profile {profile}"):
+        load(tmp_path, providers)
+
+
+def test_two_providers_never_have_one_issuer(tmp_path: Path) -> None:
+    text = PROVIDERS + '  copy:\n    profile: oidc\n    issuer: "https://id.acme.example"\n'
+    error = refused(tmp_path, text)
+    assert (error.pointer, error.detail) == ("/providers/copy/issuer", "another provider already has this issuer")

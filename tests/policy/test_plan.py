@@ -235,9 +235,36 @@ def test_two_identities_with_the_same_pins_are_told_apart_by_recorded_claims_or_
     old, new = policies(), policies((IDENTITIES, TWINS.replace("environment: {absent: true}, ", "")))
     assert counts(make_plan(old, new, [recorded(old)])) == (1, 0, 0, 0)
     line = without(recorded(old), "caller", "claims", "ref")
-    assert only(make_plan(old, new, [line]))[:2] == ("untold", "the claim ref")
+    assert only(make_plan(old, new, [line]))[:2] == (
+        "untold",
+        "the claim ref, the claim head_ref, the claim environment",
+    )
     plan = make_plan(old, policies((IDENTITIES, TWINS)), [recorded(old)])
     assert only(plan) == ("untold", "the claim environment", "")
+
+
+OTHER = """\
+  - id: dev
+    provider: github-actions
+    pins: {repository_id: "7", repository_owner_id: "6"}
+    require: {ref: "refs/heads/dev", environment: "prod"}
+grants:
+"""
+
+
+def test_who_may_be_another_identity_is_not_refused_as_the_nearest(policies: Directory) -> None:
+    """The second of the new identities would do, were its environment the one that nobody recorded."""
+    old, new = policies((REF, 'ref: "refs/heads/dev"')), policies(("grants:\n", OTHER))
+    plan = make_plan(old, new, [recorded(old, ref="refs/heads/dev", environment="prod")])
+    assert counts(plan) == (0, 0, 0, 1)
+    assert plan.groups[0].why == "the claim environment"
+
+
+def test_rules_that_stay_the_same_decide_the_same_whoever_it_was(policies: Directory) -> None:
+    """It was judged as the nearest, whose rules do not read the environment; neither has changed since."""
+    old, new = policies(("grants:\n", OTHER)), policies(("grants:\n", OTHER))
+    line = recorded(old, ref="refs/heads/dev", environment="staging")
+    assert counts(make_plan(old, new, [line])) == (1, 0, 0, 0)
 
 
 def test_decisions_are_judged_as_of_their_own_time(policies: Directory) -> None:
@@ -268,6 +295,15 @@ def test_decisions_that_the_old_policies_do_not_explain_are_counted(policies: Di
 TORN = [b'{"event": "decision", "time": 1, "req', b"\xff\xfe\n", b"[]", b"null", b'{"event": 1}', b'{"time": 1}', b"[" * 100_000,
         b'{"event": "decision", "time": -1}', b'{"event": "decision"}',
         b'{"event": "\xff"}', b'{"event": "decision", "x": "\xff"}', b'{"x": ' + b"[" * 100_000]  # fmt: skip
+
+
+def test_a_run_that_no_service_would_have_judged_is_no_record(policies: Directory) -> None:
+    old = policies()
+    event = msgspec.json.decode(recorded(old))
+    for member, value in (("version", "9" * 5000), ("name", "x" * 300)):
+        wrong = {**event["results"][0], "framework": {**event["results"][0]["framework"], member: value}}
+        line = msgspec.json.encode({**event, "results": [wrong]})
+        assert make_plan(old, old, [line]).torn == 1
 
 
 @pytest.mark.parametrize("line", TORN)
@@ -308,6 +344,7 @@ CHANGES = [
     ((BENCHMARKS, 'benchmarks: ["cais/*"]'), ("mode: active", "mode: staged")),
     ((REF, 'event_name: "pull_request"'),), (('repository_id: "7"', 'repository_id: "8"'),),
     ((REF, 'job_workflow_path: "org/evals/.github/workflows/x.yml"'),), ((IDENTITIES, TWINS),),
+    (("grants:\n", OTHER),),
 ]  # fmt: skip
 WORKFLOW = "org/evals/.github/workflows/x.yml@refs/heads/main"
 

@@ -8,13 +8,18 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
+from issuer.policy.load import check_policies
 from issuer.policy.model import Policy, ProvidersFile
 from issuer.policy.schema import MEMBERS, schemas
-from tests.policy.shared import POLICY, PROVIDERS, changed
+from issuer.strict_yaml import load as load_yaml
+from tests.policy.shared import ISSUER_URL, NOW, POLICY, PROVIDERS, changed, write
 
 POLICIES = Path(__file__).parents[2] / "policies"
 FOLDER = POLICIES / "schema"
@@ -174,3 +179,38 @@ def test_what_is_wrong_is_named_with_its_place(
         told = found.pop(f"{number}.yaml")
         assert [said for where, said in told if where == place and said.startswith(message)], told
     assert found == {}
+
+
+# -- schema and loader ------------------------------------------------------------------------------------------------
+
+VALUES = [None, True, 0, -1, 86_401, 1.5, "", "x", "A", "main\n", "2027-6-3", "x" * 600, [], {}, ["x"], [1], {"glob": "x"},
+          {"glob": "x", "any_of": ["y"]}, {"absent": 1}, {"regex": "a"}, {"bounded": 0}, {"id": "x", "min": "0"}]  # fmt: skip
+
+
+def changes(value: Any, at: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """Go through the place of every node below."""
+    for name, part in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+        yield (*at, name)
+        yield from changes(part, (*at, name))
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_what_the_schema_refuses_the_loader_refuses(tmp_path: Path, data: st.DataObject) -> None:
+    """Otherwise an editor would find fault with a good file."""
+    name = data.draw(st.sampled_from(["policy", "providers"]))
+    text = {"policy": POLICY, "providers": PROVIDERS}[name]
+    value = cast("dict[str, Any]", load_yaml(text.encode(), name).value)
+    inner: Any = value
+    *way, last = data.draw(st.sampled_from(list(changes(value))))
+    for step in way:
+        inner = inner[step]
+    if data.draw(st.booleans()):
+        inner[last] = data.draw(st.sampled_from(VALUES))
+    else:
+        del inner[last]
+    texts = {"policy": POLICY, "providers": PROVIDERS, name: json.dumps(value)}
+    write(tmp_path, texts["providers"], inspect_ai=texts["policy"])
+    policies, _ = check_policies(tmp_path, ISSUER_URL, NOW)
+    if not Draft202012Validator(DOCUMENTS[name]).is_valid(value):
+        assert policies is None, value

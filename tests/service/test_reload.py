@@ -468,3 +468,25 @@ def test_what_cannot_be_audited_is_not_loaded_and_is_once_it_can(live: Running) 
     until(lambda: live.http.get("/health/ready").status_code == 200 and ready(live)["digest"] != before)
     assert live.post(live.token()).json()["code"] == "integration.suspended"
     assert events(live, "policies_loaded")[-1]["changed"].keys() == {"inspect-ai"}, "the change is on record"
+
+
+def test_a_hangup_that_could_not_be_audited_is_made_up_for(live: Running) -> None:
+    """The folder is as it was, so no look would ever find a reason to load it again."""
+    for _ in range(10):
+        live.post(live.token())
+    size = live.settings.audit_file.stat().st_size
+    resource.prlimit(live.process.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+    live.process.send_signal(signal.SIGHUP)
+    time.sleep(2)
+    resource.prlimit(live.process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    until(lambda: live.http.get("/health/ready").status_code == 200 and len(events(live, "policies_loaded")) == 2)
+    assert ready(live)["stale"] is False
+
+
+def test_a_pipe_in_the_folder_does_not_end_the_watch(live: Running) -> None:
+    pipe = live.folder / "policies" / "pipe.yaml"
+    os.mkfifo(pipe)
+    until(lambda: ready(live)["stale"])
+    pipe.unlink()
+    until(lambda: not ready(live)["stale"])
+    apply(live, GOOD, OTHER)
