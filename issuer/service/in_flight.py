@@ -9,7 +9,7 @@ from issuer.errors import Code, Undecided
 
 # Whoever is taken in is answered in good time: work for a fraction of a second, and bodies for 64 MiB in all. A batch
 # is a hundred times the work, and 1 MiB.
-MAX_IN_FLIGHT: dict[Endpoint, int] = {"/tokens": 512, "/tokens/batch": 32, "/tokens/explain": 512}
+MAX_IN_FLIGHT: dict[Endpoint, int] = {"/tokens": 512, "/tokens/batch": 32}
 
 
 class InFlight:

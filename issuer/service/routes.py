@@ -78,7 +78,7 @@ def routes(service: Service) -> list[Any]:
 
     @post("/tokens/explain", operation_class=openapi.ExplainOperation, status_code=200, name="tokens_explain")
     async def tokens_explain(request: Http) -> Response[bytes]:
-        return await _answer(service, request, "/tokens/explain", under_way["/tokens/explain"])
+        return await _answer(service, request, "/tokens/explain", under_way["/tokens"])
 
     @get("/.well-known/jwks.json", operation_class=openapi.KeySetOperation)
     async def key_set(request: Http) -> Response[bytes]:

@@ -97,7 +97,9 @@ def serve(settings: Settings, log: Log | None = None, workers: int = 1) -> None:
     configure_logging()
     for number in STOPS:
         signal.signal(number, _stopped)  # uvicorn takes these over while it runs, then raises them again
-    if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:
+    if callable(signal.getsignal(signal.SIGHUP)):
+        signal.signal(signal.SIGHUP, _hung_up)
+    elif signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until `reload` takes it: before that, all is loaded anyway
     with store(settings) as redis_url:
         settings = replace(settings, redis_url=redis_url)
@@ -115,6 +117,11 @@ def _run(settings: Settings, log: Log | None, sockets: list[socket.socket] | Non
     except SystemExit as end:
         if end.code:  # uvicorn's own, where the store or the port was not to be had
             raise SetupError(Code.SETTINGS_INVALID, "the service did not start; the reason stands above") from None
+
+
+def _hung_up(_number: int, _frame: object) -> None:
+    """End as for SIGTERM where a hangup was the end before we ran: raised in the event loop, an exception may hang."""
+    signal.raise_signal(signal.SIGTERM)
 
 
 def _stopped(_number: int, _frame: object) -> None:

@@ -379,7 +379,7 @@ def test_in_dev_a_hangup_is_the_end_and_leaves_nothing_behind(tmp_path: Path) ->
         url = printed.split()[1]
         until(lambda: answers(url))
         child.send_signal(signal.SIGHUP)
-        assert child.wait(30) != 0
+        assert child.wait(30) == 0
         assert not Path(printed.partition("folder   ")[2].split()[0]).exists()
 
 
