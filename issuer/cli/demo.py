@@ -53,6 +53,7 @@ def demo(keep: Path | None) -> None:
             _step_tamper(path, trust)
             _step_repeat(box, identity, body, issued)
             _step_reuse(box, identity, body)
+            _step_explain(box, body)
     click.secho("\nDone: one run, one identity, one token; a changed digit and a second use were refused.", bold=True)
 
 
@@ -190,9 +191,26 @@ def _step_reuse(box: Sandbox, identity: str, body: dict[str, Any]) -> None:
     click.echo(f"   409 {error.code}: {error.detail}")
 
 
+def _step_explain(box: Sandbox, body: dict[str, Any]) -> None:
+    _title(10, "Why would I be refused? The same run from a feature branch, asked at POST /tokens/explain")
+    branch = "refs/heads/feature"
+    workflow = f"example-org/inspect-evals/.github/workflows/evaluate.yml@{branch}"
+    identity = box.provider.token(box.settings.url, ref=branch, workflow_ref=workflow)
+    told = msgspec.json.decode(_post(box, "/tokens/explain", identity, body).body)
+    _expect(told["verdict"] == "refused", "a refusal")
+    failed = [check for check in told["checks"] if not check["passed"]]
+    click.echo(f"   {told['verdict']}, {told['code']}: {len(failed)} of {len(told['checks'])} checks failed")
+    for check in failed:
+        click.echo(f"   FAIL      {check['actual']}\n   expected  {check['expected']}\n   rule      {check['rule']}")
+    click.echo(f"   next      {failed[0]['hint']}")
+
+
 def _refusal(box: Sandbox, identity: str, body: dict[str, Any]) -> IssuerError:
-    headers = {"Authorization": f"Bearer {identity}", "Content-Type": "application/json"}
-    answer: Answer = send("POST", f"{box.settings.url}/tokens", headers=headers, body=msgspec.json.encode(body))
-    error = problem_of(answer)
+    error = problem_of(_post(box, "/tokens", identity, body))
     _expect(isinstance(error, Refused), "a refusal")
     return error
+
+
+def _post(box: Sandbox, path: str, identity: str, body: dict[str, Any]) -> Answer:
+    headers = {"Authorization": f"Bearer {identity}", "Content-Type": "application/json"}
+    return send("POST", f"{box.settings.url}{path}", headers=headers, body=msgspec.json.encode(body))
