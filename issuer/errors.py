@@ -232,7 +232,7 @@ class Code(enum.StrEnum):
     # -- what a run says --------------------------------------------------------------------------------------------
     CLAIMS_INVALID = (
         "claims.invalid", 422, "The run claims break a rule of the data contract.",
-        "Correct the members that `errors` points at.",
+        "Correct the members at the places that are named.",
     )  # fmt: skip
     CLAIMS_NUMBER = (
         "claims.number", 422, "A number cannot be carried exactly.",
@@ -260,7 +260,7 @@ class Code(enum.StrEnum):
     )  # fmt: skip
     DETAILS_INVALID = (
         "details.invalid", 422, "The details of the run break a rule of the data contract.",
-        "Correct the members that `errors` points at.",
+        "Correct the members at the places that are named.",
     )  # fmt: skip
 
     # -- not now ----------------------------------------------------------------------------------------------------
@@ -420,7 +420,7 @@ class Code(enum.StrEnum):
     )  # fmt: skip
     BENCHMARK_RULE = (
         "benchmark.rule", 0, "A benchmark definition breaks a rule.",
-        "Correct the member at the place that is named.",
+        "Correct the member at the place that is named, or add it there.",
     )  # fmt: skip
     KEY_UNSAFE = (
         "key.unsafe", 0, "A private key file can be read by others, or is not a private key file.",

@@ -13,6 +13,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from functools import lru_cache
 from types import UnionType
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar, Union, get_args, get_origin
 
@@ -145,13 +146,7 @@ def loads(
     reading = _Reading(number)
     try:
         text = raw.decode("utf-8")
-        value: JSON = json.loads(
-            text,
-            object_pairs_hook=reading.members,
-            parse_int=reading.number,
-            parse_float=reading.number,
-            parse_constant=reading.number,
-        )
+        value = _scan(text, reading, number)
     except UnicodeDecodeError as error:
         raise InputError(Code.FILE_ENCODING, f"not UTF-8 at byte {error.start}", Place(name)) from None
     except json.JSONDecodeError as error:
@@ -166,6 +161,38 @@ def loads(
         except InputError as error:
             raise InputError(error.code, error.detail, Place(name), error.pointer) from None
     return value
+
+
+def _scan(text: str, reading: _Reading, number: Callable[[str], object]) -> JSON:
+    """Scan the text; with hooks that leave marks only where it breaks a rule: they cost more than the scan."""
+    try:
+        return _decoder(number).decode(text)  # type: ignore[no-any-return]
+    except ValueError:
+        return json.loads(  # type: ignore[no-any-return]
+            text,
+            object_pairs_hook=reading.members,
+            parse_int=reading.number,
+            parse_float=reading.number,
+            parse_constant=reading.number,
+        )
+
+
+@lru_cache(8)
+def _decoder(number: Callable[[str], object]) -> json.JSONDecoder:
+    """Return a decoder that raises ValueError at the first broken rule. Making one takes longer than most scans."""
+    return json.JSONDecoder(
+        object_pairs_hook=_distinct,
+        parse_int=number,
+        parse_float=number,
+        parse_constant=number,
+    )
+
+
+def _distinct(pairs: list[tuple[str, object]]) -> object:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        raise ValueError("a member is named twice")
+    return members
 
 
 def convert(value: JSON, kind: type[T], name: str = "") -> T:

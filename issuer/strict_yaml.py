@@ -13,6 +13,7 @@ from decimal import Decimal
 from itertools import takewhile
 from typing import Any, TypeVar
 
+import msgspec
 import yaml
 from msgspec import Struct
 from yaml._yaml import CParser
@@ -46,6 +47,7 @@ _PLAIN = re.compile(
     re.VERBOSE,
 )
 _CONSTANTS = {"true": True, "false": False, "null": None}
+_INDEX = re.compile(r"0|[1-9][0-9]{0,9}")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 # Line breaks to some readers only (a lone CR is none to npm's yaml), a byte order mark, control and non-characters.
 _DISPUTED = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]|\r(?!\n)")
@@ -58,6 +60,11 @@ _PROPERTIES = {
     "*": "an alias (*name): write the value out",
 }
 
+
+# An escaped line end with an empty line below it: one or no space or line break, as the reader has it.
+_JOINED = re.compile(r"\\\r?\n[ \t]*\r?\n")
+# Where a key may stand behind a question mark; most of them stand in addresses.
+_QUESTION = re.compile(r"\?(?<=[\s,\[{]\?)\S")  # its sign first: found fast
 
 # The composer's own complaints: of an alias without its anchor, and these.
 _COMPOSED = {
@@ -72,6 +79,7 @@ class Document(Struct, frozen=True, eq=False):
     name: str
     value: JSON
     root: Any = None  # libyaml's node graph, on which pointers are resolved; None for what was never a file's text
+    _found: dict[int, dict[str, tuple[Any, Any]]] = msgspec.field(default_factory=dict)
 
     def place(self, pointer: str) -> Place:
         """Return where the node is, or the nearest node around it."""
@@ -107,14 +115,21 @@ class Document(Struct, frozen=True, eq=False):
         for name in pointer.split("/")[1:]:
             node, step = found[-1][1], name.replace("~1", "/").replace("~0", "~")
             if isinstance(node, yaml.MappingNode):
-                inner = next((pair for pair in node.value if pair[0].value == step), None)
+                inner = self._members_of(node).get(step)
+            elif isinstance(node, yaml.SequenceNode) and _INDEX.fullmatch(step) and int(step) < len(node.value):
+                inner = (None, node.value[int(step)])
             else:
-                items = node.value if isinstance(node, yaml.SequenceNode) else ()
-                inner = next(((None, item) for index, item in enumerate(items) if str(index) == step), None)
+                inner = None
             if inner is None:
                 break
             found.append(inner)
         return found
+
+    def _members_of(self, node: Any) -> dict[str, tuple[Any, Any]]:
+        """Return (key, value) of each member by its name; found once, or many places in one map are quadratic."""
+        if id(node) not in self._found:
+            self._found[id(node)] = {pair[0].value: pair for pair in reversed(node.value)}  # the first of two alike
+        return self._found[id(node)]
 
     def error(self, code: Code, pointer: str, detail: str) -> InputError:
         """Make the error for one node of this file."""
@@ -260,10 +275,15 @@ class _Reader:
         self._limit = limit
         self._text = ""
         self._has_properties = False
+        self._may_differ = False
+        self._cut_short = 0  # block text that ends here or later has lost its line end
 
     def read(self) -> Document:
         self._text = _decode(self._raw, self._name)
         self._has_properties = any(sign in self._text for sign in _PROPERTIES)
+        ends = self._text.endswith("\n")
+        self._cut_short = MAX_BYTES + 1 if ends else len(self._text.rstrip())
+        self._may_differ = not ends or bool(_QUESTION.search(self._text) or _JOINED.search(self._text))
         self._demand_no_directive()
         root = _compose(self._text, self._name)
         return Document(self._name, self._value(root, None, 0), root)
@@ -332,6 +352,8 @@ class _Reader:
         text: str = node.value
         if "\x00" in text:  # libyaml refuses the escapes of lone surrogates, not that of NUL
             self._refuse(node, Code.FILE_ENCODING, "a NUL character", path)
+        if self._may_differ and (advice := self._difference(node)):
+            self._refuse(node, Code.FILE_SCALAR, advice, path)
         if node.style or (disputed := _PLAIN.fullmatch(text)) is None:
             return text
         if _DATE.fullmatch(text) and bare_dates(pointer_along(path)):
@@ -342,6 +364,19 @@ class _Reader:
             code = Code.FILE_NUMBER if disputed.lastgroup in {"number", "hexadecimal"} else Code.FILE_SCALAR
             self._refuse(node, code, str(error), path)
             return text
+
+    def _difference(self, node: Any) -> str | None:
+        """Return what to do about text that readers delimit or join differently; None where they agree."""
+        start, end = node.start_mark.index, node.end_mark.index
+        if node.style in {"|", ">"}:
+            if end < self._cut_short or "-" in self._text[start:end].split(maxsplit=1)[0]:
+                return None
+            return "readers disagree how this text ends: end the file with a line break"
+        if node.style == '"' and _JOINED.search(self._text, start, end):
+            return "readers disagree about an empty line below an escaped line end: write the text on one line"
+        if self._text[start - 1 : start] == "?":
+            return "readers disagree about a question mark before a key: put the key in double quotes"
+        return None
 
 
 def resolve_plain(text: str) -> int | float | str | bool | None:

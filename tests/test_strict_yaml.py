@@ -269,6 +269,18 @@ def test_quoted_and_block_scalars_are_text_whatever_they_look_like() -> None:
     assert read(text).value == ["1e3", "yes", "2026-02-14", "null", ""] == pyyaml(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("- |-\n  b", ["b"]), ("- >2-\n   b", [" b"]), ("- |\n  b\n- c", ["b\n", "c"]), ('- "a\\\n  \\ b"\n', ["a b"]),
+        ("- {? a : 1}\n", [{"a": 1}]), ("- https://a.example/?b\n", ["https://a.example/?b"]), ("- ?a\n- b?", ["?a", "b?"]),
+    ],
+)  # fmt: skip
+def test_text_that_looks_like_the_disputed_one_is_read(text: str, value: Any) -> None:
+    assert read(text).value == value
+    assert all(reader(text) == value for reader in READERS)
+
+
 def test_a_bare_date_is_text_only_where_it_was_declared() -> None:
     def at_date(pointer: str) -> bool:
         return pointer == "/0/date"
@@ -320,6 +332,12 @@ REFUSED = {
     "unclosed": ("a: [1,", Code.FILE_SYNTAX, 2, 1),
     "huge integer": ("a: 9007199254740993", Code.FILE_NUMBER, 1, 4),
     "eighteen digits": ("- 0.123456789012345678", Code.FILE_NUMBER, 1, 3),
+    "block text at the end of a file without a line end": ("- a\n- |\n  b", Code.FILE_SCALAR, 2, 3),
+    "folded text that is kept at such an end": ("a: >+\n  b\n  c", Code.FILE_SCALAR, 1, 4),
+    "an empty line below an escaped line end": ('- "a\\\n\n  b"\n', Code.FILE_SCALAR, 1, 3),
+    "the same in a key": ('? "a\\\r\n \t\r\n b"\n: 1\n', Code.FILE_SCALAR, 1, 3),
+    "a question mark before a key": ("- {?a: 1}\n", Code.FILE_SCALAR, 1, 5),
+    "a question mark before a key in a list": ("- [?a: 1]\n", Code.FILE_SCALAR, 1, 5),
     "long key": ("? " + "k" * (MAX_KEY + 1) + "\n: 1", Code.FILE_TOO_LARGE, 1, 3),
 }
 
@@ -344,6 +362,7 @@ def test_size_depth_and_number_of_values_are_bounded_exactly() -> None:
     assert refusal("[" * 500_000).code is Code.FILE_TOO_LARGE
     assert read(b"- a" + b" " * ((1 << 20) - 3)).value == ["a"]
     assert refusal(b"- a" + b" " * ((1 << 20) - 2)).code is Code.FILE_TOO_LARGE
+    assert read(b"- ?a\n- |\n  " + b"b" * ((1 << 20) - 12) + b"\n").value
     assert refusal("[" + "1," * 200_000 + "]").code is Code.FILE_TOO_LARGE
 
 

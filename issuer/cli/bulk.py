@@ -82,8 +82,10 @@ class _Progress:
         if self._standing:
             click.echo("\r\x1b[K", err=True, nl=False)
             self._standing = False
-        if text:
-            click.echo(text.encode(), nl=False)
+        stream, left = sys.stdout.buffer, memoryview(text.encode())
+        while left:  # under PYTHONUNBUFFERED a signal cuts a write to a full pipe short
+            left = left[stream.write(left) or 0 :]
+        stream.flush()
 
 
 def _span(seconds: float) -> str:

@@ -17,7 +17,7 @@ import rich_click as click
 from issuer import jose
 from issuer.adapters import Built, Supplied, inspect_ai
 from issuer.cli.report import show
-from issuer.client.files import append_entry
+from issuer.client.files import put_entry
 from issuer.client.http import Answer, problem_of, request_tokens, send
 from issuer.dev.sandbox import AUDIENCE, REQUEST_URL, SAMPLE_RUN, Sandbox, environment, sandbox
 from issuer.errors import Code, IssuerError, Refused, SetupError, Undecided
@@ -142,7 +142,7 @@ def _step_issue(box: Sandbox, identity: str, body: dict[str, Any]) -> dict[str, 
 
 def _step_write(path: Path, issued: dict[str, Any]) -> None:
     _title(5, f"The entry goes into the model repository: {'/'.join(path.parts[-2:])}")
-    append_entry(path, issued["entry"])
+    put_entry(path, issued["entry"])
     for line in path.read_text("utf-8").splitlines():
         click.echo(f"   {line if len(line) < 110 else line[:107] + '...'}")
 

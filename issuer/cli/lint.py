@@ -123,7 +123,7 @@ def fmt(
     for file, after in changed.items():
         if not check:
             write_text(file, after)
-        click.echo(f"{file}: {'would be' if check else 'is'} rewritten")
+        click.echo(f"{printable(str(file))}: {'would be' if check else 'is'} rewritten")
     sys.exit(1 if check and changed else 0)
 
 

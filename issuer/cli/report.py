@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import rich_click as click
 
 from issuer.cli import printable
-from issuer.verify.report import Check, Report, Status
+from issuer.verify.report import ALWAYS_DUE, Check, Report, Status
 
 _COLOURS = {Status.PASS: "green", Status.FAIL: "red", Status.UNKNOWN: "yellow", Status.SKIP: "bright_black"}
 # What the answer proves, and what it does not.
@@ -30,6 +30,11 @@ _MEANING = {
         "It does not: that the result is false.",
     ),
 }
+# Where nothing but 5 failed: what differs is the time, and not what the two say.
+_NOT_FRESH = (
+    "This proves: the file says what the token says, but the token does not count at this time: see check 5.",
+    "It does not: that the result is false. Tokens are short-lived: a receipt from back then may serve (--receipts).",
+)
 _HEADLINE = {"verified": "green", "failed": "red", "undecided": "yellow", "unverified": "yellow"}
 _AT_FROM = {"clock": "", "stated": ", as stated", "receipt": ", by the receipt"}
 
@@ -51,8 +56,13 @@ def _show(report: Report, name: str) -> None:
         for check in report.checks:
             _show_check(check)
     click.secho(f"  {_headline(report)}", fg=_HEADLINE[report.verdict], bold=True)
-    for line in _MEANING[report.verdict]:
+    for line in _meaning(report):
         click.echo(f"  {line}")
+
+
+def _meaning(report: Report) -> tuple[str, str]:
+    rest = {check.status for check in report.checks if check.number in ALWAYS_DUE - {5}}
+    return _NOT_FRESH if report.failed == (5,) and rest == {Status.PASS} else _MEANING[report.verdict]
 
 
 def _show_check(check: Check) -> None:

@@ -12,7 +12,7 @@ import rich_click as click
 from issuer.adapters import Supplied, inspect_ai
 from issuer.cli import printable
 from issuer.cli.checks import table
-from issuer.client.files import append_entry
+from issuer.client.files import put_entry
 from issuer.client.http import Answer, Check, Denied, Endpoint, check_url, request_tokens, unreadable
 from issuer.client.identity import identity_token
 from issuer.errors import Code, InputError, Place, Refused, Undecided
@@ -53,7 +53,7 @@ def _supplied_options(command: Any) -> Any:
 @click.option("--integration", metavar="ID", help="The integration that you mean to be.")
 @click.option("--audience", metavar="AUD", help="The relying party that the token is for.")
 @click.option("--id-token-file", type=click.Path(path_type=Path), help="The identity token, in a file.")
-@click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Append the entry to this result file.")
+@click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Put the entry into this result file.")
 @click.option("--dry-run", is_flag=True, help="Ask what would be decided, and why; get no token and use nothing up.")
 @click.option("--json", "as_json", is_flag=True, help="Print the issuer's answer as JSON.")
 def request(
@@ -83,7 +83,7 @@ def request(
         _end_dry_run(answer, as_json=as_json)
     issued = _read_answer(answer, _Issued)
     if out is not None:
-        append_entry(out, issued.entry)
+        put_entry(out, issued.entry)
     for warning in issued.warnings:
         click.echo(f"warning: {printable(warning)}", err=True)
     if as_json:

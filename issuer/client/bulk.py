@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from zlib import crc32
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from issuer.client.crew import Crew, cores
 from issuer.client.http import unreadable
@@ -62,7 +64,7 @@ def judge_folder(
             out(done.output)
             summary.add(len(chunk), done.tallies, done.findings)
             across.remember(done.verified, done.places)
-            tick(chunk[-1][1].fraction, summary)
+            tick(chunk[-1].fraction, summary)
     for file, before, after in across.corrected(root, judge):
         out(writer.reports(file, (after,)))
         summary.recount(tally(before), tally(after))
@@ -72,11 +74,11 @@ def judge_folder(
 
 # -- a chunk of files -------------------------------------------------------------------------------------------------
 
-Chunk = list[tuple[int, Found]]  # each with its number in the walk
+Chunk = list[Found]
 
 
 class _Done(Struct, array_like=True):
-    """What a worker says of a chunk. `verified` has the two replay keys of each entry, `places` its file's number."""
+    """What a worker says of a chunk. `verified` has the two replay keys of each entry, `places` is where it stands."""
 
     output: str = ""
     tallies: list[tuple[Tally, int]] = []
@@ -92,13 +94,13 @@ _decode_done = msgspec.msgpack.Decoder(_Done).decode
 
 
 def chunked(places: Iterable[Found], stopped: Callable[[], bool] = lambda: False) -> Iterator[Chunk]:
-    """Number what a walk finds, and hand it out by CHUNK_FILES, or fewer where they are large, until `stopped`."""
+    """Hand out what a walk finds by CHUNK_FILES, or fewer where they are large, until `stopped`."""
     chunk: Chunk = []
     size = 0
-    for number, found in enumerate(places):
+    for found in places:
         if stopped():
             return
-        chunk.append((number, found))
+        chunk.append(found)
         size += found.size
         if len(chunk) >= CHUNK_FILES or size >= CHUNK_BYTES:
             yield chunk
@@ -113,14 +115,14 @@ def _judge_chunk(judge: Judge, writer: Writer, chunk: Chunk) -> _Done:
     tallies = Counter[Tally]()
     verified, places = bytearray(), []
     try:
-        for place, found in chunk:
+        for found in chunk:
             faults: list[InputError] = []
             reports = _judge_found(judge, found, faults)
             for report in reports:
                 tallies[tally(report)] += 1
                 if report.verdict == "verified":
                     verified += replay_key(report) + token_key(report)
-                    places.append(place)
+                    places.append(_place(found))
             output += [writer.reports(found.file, reports), *map(writer.finding, faults)]
             codes += [fault.code for fault in faults]
     except SetupError as error:
@@ -143,7 +145,7 @@ def _judge_found(judge: Judge, found: Found, faults: list[InputError]) -> tuple[
 
 def _lost(writer: Writer, chunk: Chunk) -> _Done:
     detail = "not judged: the process that had it ended; is there enough memory? Judge it alone to see why"
-    errors = [InputError(Code.INTERNAL, detail, Place(found.file)) for _, found in chunk]
+    errors = [InputError(Code.INTERNAL, detail, Place(found.file)) for found in chunk]
     return _Done("".join(map(writer.finding, errors)), findings=[error.code for error in errors])
 
 
@@ -158,7 +160,7 @@ class _Across:
         self._shared: defaultdict[bytes, set[int]] = defaultdict(set)
 
     def remember(self, keys: bytes, places: list[int]) -> None:
-        """Take the replay keys of verified entries, and the numbers of the files that they are in."""
+        """Take the replay keys of verified entries, and where they stand."""
         for number, place in enumerate(places):
             at = 2 * _KEY * number
             key, token = keys[at : at + _KEY], keys[at + _KEY : at + 2 * _KEY]
@@ -168,12 +170,20 @@ class _Across:
     def corrected(self, root: Path, judge: Judge) -> Iterator[tuple[str, Report, Report]]:
         """Judge once more what shares a jti; yield its file, the report as it was and the report as it must be."""
         wanted = set().union(*self._shared.values())
-        files = {place: found for place, found in enumerate(walk(root) if wanted else ()) if place in wanted}
-        for key, places in sorted(self._shared.items()):
-            here = sorted(places & files.keys())
-            for place in here:
-                other = files[here[0] if place != here[0] else here[-1]].file
-                for report in _judge_found(judge, files[place], []):
-                    if report.verdict == "verified" and replay_key(report) == key:
-                        judge.forget(report)
-                        yield files[place].file, report, fail_shared_jti(report, other)
+        again = [found for found in (walk(root) if wanted else ()) if _place(found) in wanted]
+        files = {_place(found): found.file for found in again}
+        unwritten = replace(judge, receipt_key=None)
+        for found in again:
+            for report in _judge_found(unwritten, found, []):
+                if report.verdict == "verified" and (places := self._shared.get(replay_key(report))):
+                    others = (files[place] for place in places if place in files and place != _place(found))
+                    judge.forget(report)
+                    yield found.file, report, fail_shared_jti(report, next(others, "a file that is gone by now"))
+
+
+def _place(found: Found) -> int:
+    """Return 32 bits for a file by which another walk finds it. By name: a number shifts where files come and go.
+
+    Two files may have the same: then both are judged once more, and only what shares a jti is told.
+    """
+    return crc32(found.file.encode("utf-8", "surrogateescape"))

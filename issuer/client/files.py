@@ -9,18 +9,19 @@ from issuer.client.http import unreadable
 from issuer.results import edit
 
 
-def append_entry(path: Path, entry: str) -> None:
-    """Append an issued entry to a result file, or make the file with it.
+def put_entry(path: Path, entry: str) -> None:
+    """Put an issued entry into a result file, or make the file with it.
 
-    What stands there must be readable as a result file, and still be, with one entry more, before it is written; the
-    new file replaces the old one in one step. Raises InputError.
+    An entry that says the same and has no token gets this one's; where there is none, the entry is appended. What
+    stands there must be readable as a result file, and still be, before it is written; the new file replaces the old
+    one in one step. Raises InputError.
     """
     try:
         # Bytes, not read_text: that one would turn every CRLF of the file into LF.
         before = path.read_bytes().decode() if path.exists() else ""
     except (OSError, UnicodeDecodeError) as error:
         raise unreadable(str(path), str(error)) from None
-    write_text(path, edit.append(before, entry, str(path)))
+    write_text(path, edit.put_entry(before, entry, str(path)))
 
 
 def write_text(path: Path, after: str) -> None:

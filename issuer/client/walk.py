@@ -72,13 +72,20 @@ def _files(folder: str, repo: str, fraction: float) -> Iterator[Found]:
             named = sorted((entry.name, entry) for entry in entries if entry.name.endswith(".yaml"))
         for _, entry in named:
             if entry.path.isascii() or _is_text(entry.path):
-                yield Found(fraction, entry.path, repo, entry.stat(follow_symlinks=False).st_size)
+                yield Found(fraction, entry.path, repo, _size(entry))
             else:
                 yield _fault(fraction, entry.path, repo, "its name is not UTF-8")
     except FileNotFoundError:
         return
     except OSError as error:
         yield _fault(fraction, inner, repo, str(error.strerror))
+
+
+def _size(entry: os.DirEntry[str]) -> int:
+    try:
+        return entry.stat(follow_symlinks=False).st_size
+    except OSError:  # it has just gone: whoever reads it says so
+        return 0
 
 
 def _fault(fraction: float, path: str, repo: str, reason: str) -> Found:

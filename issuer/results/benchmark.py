@@ -165,6 +165,7 @@ class _Lint:
             yield self._error(f"/{name}" if name in self.members else "", f"`{name}` must be a list of one or more")
             return {}
         good: dict[str, Mapping[str, Any]] = {}
+        ids: set[str] = set()
         for index, item in enumerate(items):
             at = f"/{name}/{index}"
             if any(other == at or other.startswith(f"{at}/") for other in self._refused):
@@ -175,14 +176,15 @@ class _Lint:
                 yield error.finding
                 continue
             yield from self._unknown(at, item, kind, foreign)
-            yield from self._ids(at, item, good)
+            yield from self._ids(at, item, ids)
+            ids.add(item["id"])
             good[at] = item
         return good
 
-    def _ids(self, at: str, item: Mapping[str, Any], others: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:
+    def _ids(self, at: str, item: Mapping[str, Any], others: set[str]) -> Iterator[Finding]:
         if not IDENTIFIER.fullmatch(item["id"]):
             yield self._error(f"{at}/id", "must be 1 to 128 printable ASCII characters without space")
-        if any(other["id"] == item["id"] for other in others.values()):
+        if item["id"] in others:
             yield self._error(f"{at}/id", "stands here a second time")
 
     def _scores(self, metrics: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:

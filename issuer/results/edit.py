@@ -17,6 +17,7 @@ from issuer.results.entry import (
     TOKEN_MEMBERS,
     Entry,
     Profile,
+    content_digest,
     entries_of,
     open_results,
     read_entries,
@@ -26,6 +27,19 @@ from issuer.strict_yaml import Document, quoted
 
 _NO_LINE = re.compile(r"[ \t\r]*(?:#.*)?")
 _DASH_ALONE = re.compile(r"[ \t]*-[ \t\r]*(?:#.*)?")
+
+
+def put_entry(text: str, entry: str, name: str) -> str:
+    """Return the file with this entry's token in the first entry that says the same and has none; else with the entry
+    appended.
+    """
+    issued = read_entries(entry.encode(), name)
+    if text.strip() and len(issued) == 1 and (token := issued[0].token) is not None:
+        said = content_digest(issued[0].form)
+        for index, old in enumerate(read_entries(text.encode(), name)):
+            if old.token is None and content_digest(old.form) == said:
+                return put_token(text, index, token, name)
+    return append(text, entry, name)
 
 
 def append(text: str, entry: str, name: str) -> str:
@@ -76,16 +90,20 @@ def rewrite(text: str, name: str, *, profile: Profile | None = None, primary: st
     Comments are not kept, nor what a profile has no place for. Raises InputError also where `value` would be dropped
     that no metric of the entry repeats.
     """
+    document = open_results(text.encode(), name)
     written = []
-    for entry in read_entries(text.encode(), name):
+    for entry in entries_of(document):
         if profile is None or entry.metrics is None:
             written.append(entry.rewritten())
             continue
         scores = [metric.value for metric in entry.metrics if not metric.slice]
         if entry.value is not UNSET and entry.value not in scores:
             rule = "`value` is not the score of any metric of this entry without a slice: it would be lost"
-            raise InputError(Code.RESULT_VALUE, rule, Place(name), f"{entry.pointer}/value")
-        written.append(write_entry(entry.form, entry.token, profile=profile, primary=primary))
+            raise document.error(Code.RESULT_VALUE, f"{entry.pointer}/value", rule)
+        try:
+            written.append(write_entry(entry.form, entry.token, profile=profile, primary=primary))
+        except InputError as error:
+            raise document.error(error.code, entry.pointer + error.pointer, error.detail) from None
     return "".join(written) or "[]\n"
 
 
@@ -109,8 +127,12 @@ def _checked(
 ) -> str:
     """Return the file as edited, if it reads as what was asked for."""
     was = list(read_entries(before.encode(), name)) if before else []
-    new, now = read_entries(entry.encode(), name), read_entries(after.encode(), name)
+    new = read_entries(entry.encode(), name)
     expected = expect(was, new[0]) if len(new) == 1 else None
+    try:
+        now = read_entries(after.encode(), name)
+    except InputError:  # its place is in a file that nobody has
+        raise _impossible(name) from None
     if expected is None or list(map(_said, now)) != list(map(_said, expected)):
         raise _impossible(name)
     return after

@@ -28,7 +28,7 @@ def drop_nulls(value: JSON, path: Path = None, *, in_array: bool = False) -> JSO
 
     Raises InputError(`file.rule`) for a null in an array, and for a map in an array that would become empty.
     """
-    if isinstance(value, str):
+    if isinstance(value, str | float | int):  # before Mapping, which takes ten times as long to ask for
         return value
     if isinstance(value, Mapping):
         kept = {name: drop_nulls(item, (path, name)) for name, item in value.items()}

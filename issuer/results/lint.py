@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator, Iterator, Mapping
+from itertools import islice
 from pathlib import PurePosixPath
 from typing import Any, Literal
 
@@ -34,6 +35,7 @@ from issuer.results.secret import secret_in
 from issuer.strict_json import JSON, pointer_to
 
 MAX_METRICS = 256
+MAX_FAULTS = 1000  # told of one file: who has more corrects these first, and nobody has to wait for the rest
 MAX_TOKEN = 16 * 1024
 _JWS = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
 _KINDS: dict[str, Any] = {
@@ -75,7 +77,11 @@ def lint_results(
     try:
         if document is not None:
             demand_list(document)
-            told += _entries(document, {refusal.pointer for refusal in refusals}, path, repo, benchmark)
+            faults = _entries(document, {refusal.pointer for refusal in refusals}, path, repo, benchmark)
+            told += islice(faults, MAX_FAULTS)
+            if (more := next(faults, None)) is not None:
+                rule = f"more than {MAX_FAULTS} faults: the rest is not told"
+                told.append(Finding(Code.FILE_RULE, more.place, rule))
     except InputError as error:
         told.append(error.finding)
     return tuple(sorted(told, key=lambda finding: (finding.place.line, finding.place.column)))
@@ -158,23 +164,24 @@ def _type(pointer: str, value: JSON, kind: Any) -> Generator[Found, None, bool]:
 
 
 def _metric_types(metrics: list[Any]) -> Generator[Found, None, list[Any]]:
-    """Tell metrics of the wrong type; return them with None in the place of those."""
+    """Tell metrics of the wrong type; return the first 256 with None in the place of those."""
     if not 1 <= len(metrics) <= MAX_METRICS:
         yield Found(Code.CLAIMS_INVALID, "/metrics", f"has {len(metrics)} items; 1 to {MAX_METRICS} are allowed")
     good: list[Any] = []
-    for index, metric in enumerate(metrics):
+    for index, metric in enumerate(metrics[:MAX_METRICS]):
         broken = yield from _type(f"/metrics/{index}", metric, Metric)
         good.append(None if broken else metric)
     return good
 
 
 def _unknown(members: Mapping[str, Any]) -> Iterator[Found]:
-    for name in members.keys() - _KINDS.keys():
+    for name in (name for name in members if name not in _KINDS):
         yield _unknown_member("", name)
     for outer, kind in (("dataset", Dataset), ("source", EntrySource)):
         inner = members.get(outer)
-        for name in inner.keys() - set(kind.__struct_fields__) if isinstance(inner, Mapping) else ():
-            yield _unknown_member(f"/{outer}", name)
+        for name in inner if isinstance(inner, Mapping) else ():
+            if name not in kind.__struct_fields__:
+                yield _unknown_member(f"/{outer}", name)
 
 
 def _unknown_member(parent: str, name: str) -> Found:
@@ -211,7 +218,7 @@ def _lacking_metrics(members: Mapping[str, Any]) -> Iterator[Found]:
 def _claims(typed: Mapping[str, Any], repo: str | None) -> Iterator[Found]:
     """Hold what the entry has of the run claims against their rules."""
     dataset = typed.get("dataset", {})
-    metrics = [metric for metric in typed.get("metrics", ())[:MAX_METRICS] if metric is not None]
+    metrics = [metric for metric in typed.get("metrics", ()) if metric is not None]
     places = [index for index, metric in enumerate(typed.get("metrics", ())) if metric is not None]
     said = {
         "model_repo": repo,

@@ -7,6 +7,7 @@ exception; reading the file is `issuer.results.entry.read_entries`, whose one de
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 from msgspec import Struct, field
@@ -17,7 +18,7 @@ from issuer.verify import check_entry
 from issuer.verify.check_entry import Benchmarks
 from issuer.verify.check_token import Moment, Signed, judge_token
 from issuer.verify.receipts import token_digest
-from issuer.verify.replay import ReplayIndex
+from issuer.verify.replay import replay_key
 from issuer.verify.report import (
     ALWAYS_DUE,
     NAMES,
@@ -117,15 +118,19 @@ def verify_entries(
 ) -> tuple[Report, ...]:
     """Judge all entries of a file; two different tokens of one issuer with one jti fail, both."""
     reports = [verify_entry(entry, repo, path, trust, at, context) for entry in entries]
-    if len(reports) < 2:
-        return tuple(reports)
-    index = ReplayIndex()
-    shared = [(index.add(report, place), place) for place, report in enumerate(reports)]
-    for first, place in shared:
-        if first is not None:
-            reports[first] = fail_shared_jti(reports[first], f"entry {reports[place].pointer} of this file")
-            reports[place] = fail_shared_jti(reports[place], f"entry {reports[first].pointer} of this file")
-    return tuple(reports)
+    pointers: defaultdict[bytes, dict[str, str]] = defaultdict(dict)  # by issuer and jti: where each token stands first
+    for report in reports if len(reports) > 1 else ():
+        if report.verdict == "verified":
+            pointers[replay_key(report)].setdefault(report.token_digest, report.pointer)
+    return tuple(_unshared(report, pointers.get(replay_key(report), {})) for report in reports)
+
+
+def _unshared(report: Report, pointers: Mapping[str, str]) -> Report:
+    if report.verdict != "verified":
+        return report
+    others = (pointer for token, pointer in pointers.items() if token != report.token_digest)
+    other = next(others, None)
+    return report if other is None else fail_shared_jti(report, f"entry {other} of this file")
 
 
 def fail_shared_jti(report: Report, other: str) -> Report:

@@ -96,8 +96,10 @@ def check_key(trust: Trust, key: Ed25519PrivateKey) -> None:
     public = key.public_key()
     if any(public == other.public for other in trust.token_keys()):
         raise SetupError(Code.KEY_UNUSABLE, "the receipt key signs tokens, too; make another one for receipts")
-    if not trust.receipt_keys or all(public != other.public for other in trust.receipt_keys.keys.values()):
-        raise SetupError(Code.KEY_UNUSABLE, "the receipt key is not listed under `receipt_keys` of the trust file")
+    listed = trust.receipt_keys.get(jose.public_jwk(public)["kid"]) if trust.receipt_keys else None
+    if listed is None or listed.public != public:
+        detail = "the receipt key is not listed under `receipt_keys` of the trust file, under its RFC 7638 thumbprint"
+        raise SetupError(Code.KEY_UNUSABLE, detail)
 
 
 def read_receipt(text: str, keys: jose.KeySet) -> Receipt:

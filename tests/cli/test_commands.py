@@ -170,6 +170,24 @@ def test_token_request_takes_the_ambient_identity_of_the_ci(tmp_path: Path, serv
     assert verify(out, service).returncode == 0
 
 
+def test_token_request_puts_the_token_into_the_entry_that_was_built_without_one(
+    tmp_path: Path, service: Running
+) -> None:
+    out, claims = write_entry(tmp_path, service), tmp_path / "claims.json"
+    claims.write_text(json.dumps(BODY))
+    built = [line for line in out.read_text().splitlines() if "verify_token" not in line]
+    before = "\n".join(["# built", *built, "# end", ""])
+    out.write_text(before)
+    done = issuer(
+        "token", "request", "--issuer", service.url, "--claims", claims, "--out", out, env=service.provider.environment
+    )
+    assert done.returncode == 0, done.stderr
+    lines = out.read_text().splitlines()
+    (added,) = (line for line in lines if "verify_token" in line)
+    assert [line for line in lines if line != added] == before.splitlines()
+    assert verify(out, service).returncode == 0
+
+
 def test_token_request_reads_a_real_inspect_log_and_says_what_was_supplied(tmp_path: Path, service: Running) -> None:
     out = tmp_path / "gsm8k.yaml"
     done = issuer(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from issuer.client.files import append_entry
+from issuer.client.files import put_entry
 from issuer.client.http import check_url
 from issuer.errors import SetupError
 from tests.cli.test_commands import issuer
@@ -70,7 +70,7 @@ def test_a_reader_that_stops_reading_gets_no_traceback(tmp_path: Path) -> None:
 def test_appending_keeps_the_line_ends_of_a_file(tmp_path: Path) -> None:
     path, before = tmp_path / "gsm8k.yaml", file_for(submission(task_id="other")).replace("\n", "\r\n").encode()
     path.write_bytes(before)
-    append_entry(path, file_for(submission()))
+    put_entry(path, file_for(submission()))
     assert path.read_bytes().startswith(before)
 
 

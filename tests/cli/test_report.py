@@ -74,3 +74,12 @@ def test_nothing_of_a_file_moves_the_cursor_or_colours_the_screen(capsys: pytest
     out = shown(capsys, judge(text), name="\x1b[2Jgsm8k.yaml")
     assert "\x1b" not in out
     assert "verified" in out
+
+
+def test_a_token_that_is_only_too_old_is_not_said_to_contradict_the_file(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = shown(capsys, judge(at=make.NOW + make.YEAR)).splitlines()
+    assert lines[-3] == "  not verified: check 5 failed"
+    assert lines[-2].startswith("  This proves: the file says what the token says, but")
+    assert "--receipts" in lines[-1]
+    undecided_value = FILE.replace("  metrics:", "  value: 20.9\n  metrics:", 1)
+    assert "the file says" not in shown(capsys, judge(undecided_value, at=make.NOW + make.YEAR))

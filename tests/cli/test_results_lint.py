@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from issuer.client.files import append_entry
+from issuer.client.files import put_entry
 from issuer.results.entry import read_entries, write_entry
 from tests import make
 from tests.cli.test_commands import issuer
@@ -155,12 +155,27 @@ def test_no_finding_draws_on_the_terminal(tmp_path: Path) -> None:
         done = issuer("results", *command)
         assert "\x1b" not in done.stdout + done.stderr
         assert "Traceback" not in done.stderr
+    drawn = tmp_path / "k\x1b[2J.yaml"
+    drawn.write_text(GOOD.replace("20.9", "20.90"))
+    for arguments in (("fmt", "--check"), ("lint",), ("digest",), ("fmt",)):
+        done = issuer("results", *arguments, drawn)
+        assert "\x1b" not in done.stdout + done.stderr
+        assert "k\\x1b[2J.yaml" in done.stdout
+
+
+def test_every_finding_ends_with_a_step_that_its_reader_can_take(tmp_path: Path) -> None:
+    file = tmp_path / "gsm8k.yaml"
+    file.write_text(GOOD.replace('"openai/gsm8k"', '"gsm8k"').replace('"no tools"', '"no tools"\n  date: "soon"'))
+    said = issuer("results", "lint", file).stdout
+    assert "claims.invalid" in said
+    assert "details.invalid" in said
+    assert "`errors`" not in said, "that is a member of the service's answers"
 
 
 def test_an_appended_entry_keeps_every_comment(tmp_path: Path) -> None:
     file = tmp_path / "new" / "gsm8k.yaml"
-    append_entry(file, GOOD)
+    put_entry(file, GOOD)
     file.write_text("# mine\n" + file.read_text() + "# end")
-    append_entry(file, GOOD)
+    put_entry(file, GOOD)
     assert file.read_text() == "# mine\n" + GOOD + "# end\n" + GOOD
     assert len(read_entries(file.read_bytes(), "f")) == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import pty
@@ -10,9 +11,10 @@ import select
 import signal
 import subprocess
 import sys
+import termios
 import time
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
@@ -204,6 +206,29 @@ def test_ctrl_c_ends_with_what_was_found_so_far(large: Path, whole_group: bool) 
     assert len(reports) == summary["entries"]
     assert {report["verdict"] for report in reports} == {"verified"}
     assert not [pid for pid in workers if Path(f"/proc/{pid}").exists()]
+
+
+def waiting(pipe: IO[bytes]) -> int:
+    """Return how many bytes are in the pipe."""
+    return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
+
+
+def test_ctrl_c_cuts_no_line_short_that_waits_for_a_slow_reader(large: Path) -> None:
+    """A container sets PYTHONUNBUFFERED, and then a write that a signal interrupts is for the writer to go on with."""
+    command = [sys.executable, "-m", "issuer", *arguments(large, "--json", "--jobs", 1)]
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as child:
+        assert child.stdout
+        fcntl.fcntl(child.stdout, fcntl.F_SETPIPE_SZ, 4096)
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline and waiting(child.stdout) < 4096:  # a chunk's lines are far longer
+            time.sleep(0.01)
+        child.send_signal(signal.SIGINT)
+        time.sleep(0.2)
+        out, _ = child.communicate(timeout=30)
+    *reports, last = map(json.loads, out.splitlines())
+    assert len(reports) == last["summary"]["entries"] > 0
+    assert last["summary"]["interrupted"] is True
 
 
 def test_what_is_wrong_outweighs_that_it_was_interrupted(large: Path) -> None:

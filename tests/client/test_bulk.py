@@ -127,7 +127,7 @@ def test_nothing_in_a_folder_is_an_empty_answer(tmp_path: Path) -> None:
 def test_chunks_are_bounded_by_files_and_by_bytes() -> None:
     small = list(chunked(Found(0, f"{number}", "a/b", 10) for number in range(2 * CHUNK_FILES + 1)))
     assert [len(chunk) for chunk in small] == [CHUNK_FILES, CHUNK_FILES, 1]
-    assert [number for chunk in small for number, _ in chunk] == list(range(2 * CHUNK_FILES + 1))
+    assert [found.file for chunk in small for found in chunk] == [str(number) for number in range(2 * CHUNK_FILES + 1)]
     large = list(chunked(Found(0, f"{number}", "a/b", CHUNK_BYTES) for number in range(3)))
     assert [len(chunk) for chunk in large] == [1, 1, 1]
 
@@ -168,6 +168,15 @@ def test_different_tokens_with_one_jti_fail_all_and_the_last_line_of_each_says_s
     assert summary.by_issuer == {"https://issuer.example": {"verified": 299, "failed": 4}}
     assert summary.by_reason == {"check 5, fresh": 4}
     assert summary.entries == 303
+
+
+def test_files_that_appear_while_it_is_judged_hide_no_shared_jti(tmp_path: Path) -> None:
+    shared(tmp_path)
+
+    def out(_: str) -> None:
+        result(tmp_path, "0/new", "task_0.yaml", "[]\n")
+
+    assert judge_folder(tmp_path, judge(), JSON_LINES, out=out).verdicts == {"verified": 299, "failed": 4}
 
 
 def test_the_same_token_twice_is_no_shared_jti(tmp_path: Path) -> None:
@@ -256,6 +265,16 @@ def test_what_shares_a_jti_loses_the_receipt_of_this_run_and_keeps_an_older_one(
     _, summary = lines(tmp_path / "tree", with_receipts(receipts, NOW + 60))
     assert summary.verdicts == {"failed": 2}
     assert list(receipts.iterdir()) == [old]
+
+
+def test_entries_that_share_two_jtis_across_two_files_lose_all_receipts_of_this_run(
+    tmp_path: Path, receipts: Path
+) -> None:
+    for repo in ("a/one", "b/two"):
+        result(tmp_path / "tree", repo, "task_0.yaml", entry_text(repo, 0) + entry_text(repo, 5))
+    _, summary = lines(tmp_path / "tree", with_receipts(receipts))
+    assert summary.verdicts == {"failed": 4}
+    assert list(receipts.iterdir()) == []
 
 
 def test_a_folder_of_receipts_that_cannot_be_used_ends_the_run(tmp_path: Path, receipts: Path) -> None:

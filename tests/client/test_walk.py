@@ -43,6 +43,15 @@ def test_result_files_are_found_in_the_order_of_their_names(tmp_path: Path) -> N
     assert [found.repo for found in walk(tmp_path)] == ["a/z", "b/a", "b/a", "b/c"]
 
 
+def test_a_file_that_vanishes_hides_none_of_the_others(tmp_path: Path) -> None:
+    for name in "abc":
+        place(tmp_path, f"o/n/.eval_results/{name}.yaml")
+    walking = walk(tmp_path)
+    next(walking)
+    (tmp_path / "o/n/.eval_results/b.yaml").unlink()
+    assert [Path(found.file).name for found in walking] == ["b.yaml", "c.yaml"], "reading it says that it is gone"
+
+
 def test_the_fraction_grows_to_one(tmp_path: Path) -> None:
     for owner in "abc":
         for name in "xy":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -113,6 +114,13 @@ def test_a_broken_one_is_not_taken_for_none(text: str) -> None:
     with pytest.raises(InputError) as caught:
         read_benchmark(text.encode(), "eval.yaml")
     assert caught.value.code is not Code.BENCHMARK_ABSENT
+
+
+def test_a_definition_of_many_tasks_is_linted_in_a_time_that_grows_with_its_size() -> None:
+    text = "name: a\ndescription: b\ntasks:\n" + "".join(f"- id: t{index}\n" for index in range(60_000)) + "- id: t0\n"
+    began = time.process_time()
+    assert [(line, severity) for _, line, severity in lint(text)] == [(1, "warning"), (60_004, "error")]
+    assert time.process_time() - began < 10
 
 
 @needs_shared

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from issuer.errors import Code, InputError
+from issuer.errors import Code, InputError, Place
 from issuer.results import edit
 from issuer.results.entry import read_entries, write_entry
 from tests import make
@@ -54,6 +54,34 @@ def test_an_entry_is_appended_and_all_before_it_stays() -> None:
     after = edit.append(FILE, NEW, "f")
     assert after == FILE + NEW
     assert tasks(after) == ["first", "second", "third", "new"]
+
+
+def test_an_issued_entry_gives_its_token_to_the_one_that_says_the_same_and_has_none() -> None:
+    said = make.submission({"notes": "x"}, task_id="second")
+    bare, issued = write_entry(said.form), make.file_for(said)
+    before = FILE + bare.replace('notes: "x"', "notes: x # mine") + "# end\n"
+    after = edit.put_entry(before, issued, "f")
+    assert tokens(after) == [None, None, None, make.token_for(said)]
+    assert lines_kept(before, after)
+    again = edit.put_entry(after, issued, "f")
+    assert again == after + issued, "one that has a token is left alone"
+    assert tokens(edit.put_entry(bare + bare, issued, "f")) == [make.token_for(said), None]
+
+
+@pytest.mark.parametrize(("old", "new"), [('"x"', '"y"'), ("20.9", "21"), ('"gsm8k"', '"second"')])
+def test_an_issued_entry_is_appended_where_none_says_the_same(old: str, new: str) -> None:
+    said = make.submission({"notes": "x"})
+    before = write_entry(said.form).replace(old, new)
+    for text in ("", before):
+        assert edit.put_entry(text, make.file_for(said), "f") == text + make.file_for(said)
+    assert edit.put_entry(write_entry(said.form), write_entry(said.form), "f") == write_entry(said.form) * 2
+
+
+def test_a_file_that_would_not_be_one_with_the_entry_is_refused_without_a_place_in_it() -> None:
+    for before in ("- dataset: {id: a/b}\n...\n", "[{dataset: {id: a/b}}]\n"):
+        with pytest.raises(InputError, match="in place") as caught:
+            edit.append(before, NEW, "f")
+        assert caught.value.place.line == 0
 
 
 def test_an_appended_entry_is_indented_as_the_others_are() -> None:
@@ -109,7 +137,7 @@ def test_a_token_in_any_style_is_replaced(style: str) -> None:
 @pytest.mark.parametrize("style", ["|", ">", "|+"])
 def test_a_token_below_text_that_a_line_end_would_change_is_refused(style: str) -> None:
     before = f"- dataset: {{id: a/b}}\n  notes: {style}\n    x"
-    with pytest.raises(InputError, match="in place"):
+    with pytest.raises(InputError, match="line break"):
         edit.put_token(before, 0, "a.b.c", "f")
     assert tokens(edit.put_token(before + "\n", 0, "a.b.c", "f")) == ["a.b.c"]
 
@@ -164,6 +192,14 @@ def test_a_value_that_no_metric_repeats_is_not_dropped_silently() -> None:
     assert caught.value.code is Code.RESULT_VALUE
     assert "value: 2" in edit.rewrite(text, "f")
     assert "value: 2" not in edit.rewrite(text.replace("value: 2", "value: 1"), "f", profile="target")
+
+
+def test_a_profile_that_an_entry_cannot_have_is_refused_at_its_place() -> None:
+    text = FILE + NEW
+    for primary in (None, "f1"):
+        with pytest.raises(InputError) as caught:
+            edit.rewrite(text, "f", profile="both", primary=primary)
+        assert (caught.value.place, caught.value.pointer) == (Place("f", 14, 3), "/1/metrics")
 
 
 PARTS = ["- ", "dataset: ", "{id: a/b}", "{", "}", "[", "]", "\n", "\n  ", "\r\n", "# c", "value: 1", "verify_token: ", "x.y.z", "|\n", ">-\n", "null",

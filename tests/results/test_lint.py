@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -120,6 +121,38 @@ def test_a_name_is_demanded_in_its_folder_and_advised_elsewhere() -> None:
 
 def test_an_entry_that_repeats_another_is_told() -> None:
     assert [(code, severity) for code, _, severity in lint(GOOD + GOOD)] == [("result.repeated", "warning")]
+
+
+def test_a_thousand_faults_are_told_and_then_that_there_are_more() -> None:
+    head = "- dataset: {id: openai/gsm8k, task_id: gsm8k}\n  value: 1\n"
+    for count in (999, 1000):
+        text = head + "".join(f"  x{index}: 1\n" for index in range(count - 1))
+        assert [code for code, _, severity in lint(text) if severity == "error"] == []
+        assert len(lint(text)) == count
+    found = lint(text + "  more: 1\n  and_more: 1\n")
+    assert (len(found), [each for each in found if each[2] == "error"]) == (1001, [("file.rule", 1003, "error")])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "- {dataset: {id: a/b}, value: 1, " + ", ".join(f"k{index}: 1" for index in range(80_000)) + "}\n",
+        "- {dataset: {id: a/b}, metrics: [" + "{}," * 60_000 + "]}\n",
+        ("- {dataset: {id: a/b}, metrics: [" + "{}," * 150 + "]}\n") * 1000,
+        "- a\n" + "- |\n  b\n" * 999 + "- c",
+    ],
+    ids=["members", "metrics", "entries", "blocks"],
+)
+def test_a_file_full_of_faults_is_linted_in_a_time_that_grows_with_its_size(text: str) -> None:
+    began = time.process_time()
+    assert lint_results(text.encode(), "f", path="f")
+    assert time.process_time() - began < 6
+
+
+def test_too_many_metrics_are_told_once() -> None:
+    metrics = ", ".join(f"{{metric_id: m{index}, value: 1}}" for index in range(257))
+    text = f"- dataset: {{id: openai/gsm8k, task_id: gsm8k}}\n  metrics: [{metrics}]\n"
+    assert [each for each in lint(text, benchmark=None) if each[2] == "error"] == [("claims.invalid", 2, "error")]
 
 
 def test_the_repository_is_held_to_the_hub_s_rules() -> None:

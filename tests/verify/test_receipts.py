@@ -108,6 +108,13 @@ def test_a_key_that_is_not_listed_or_signs_tokens_writes_no_receipt() -> None:
         assert caught.value.code is Code.KEY_UNUSABLE
 
 
+def test_a_key_that_is_listed_under_another_kid_writes_no_receipt_that_nobody_could_look_up() -> None:
+    listed = {"keys": [{**jose.public_jwk(make.RECEIPT_KEY.public_key()), "kid": "receipts-2026"}]}
+    trust = make.trust(receipt_keys=jose.parse_key_set(msgspec.json.encode(listed)))
+    with pytest.raises(SetupError, match="under its RFC 7638 thumbprint"):
+        write_receipt(judge(trust=TRUST, at=make.NOW + 5, now=make.NOW + 5), trust, make.RECEIPT_KEY, make.NOW)
+
+
 def test_a_key_from_a_key_file_writes_receipts(tmp_path: Any) -> None:
     keyfile.write(tmp_path / "receipts.pem", make.RECEIPT_KEY)
     key = keyfile.read(tmp_path / "receipts.pem")

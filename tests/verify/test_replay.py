@@ -48,6 +48,11 @@ def test_three_tokens_with_one_jti_all_fail() -> None:
     assert verdicts(text) == ["failed"] * 3
 
 
+def test_a_token_that_stands_twice_fails_twice_beside_another_with_its_jti() -> None:
+    other = make.file_for(OTHER)
+    assert verdicts(FILE + other + FILE) == verdicts(FILE + FILE + other) == ["failed"] * 3
+
+
 def test_the_same_token_twice_is_no_fault() -> None:
     assert verdicts(FILE + FILE) == ["verified", "verified"]
 

@@ -196,7 +196,7 @@ def test_a_trust_file_can_be_made_in_code() -> None:
 
 
 def test_the_examples_of_the_references_are_trust_files() -> None:
-    root = Path(__file__).parents[1]
+    root = Path(__file__).parents[2]
     pages = [root / "issuer" / "README.md", root / "deploy" / "README.md"]
     examples = [
         text
