@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from decimal import Decimal
+from functools import lru_cache
 from itertools import takewhile
 from typing import Any, TypeVar
 
@@ -338,6 +339,8 @@ class _Reader:
             self._refuse(node, Code.FILE_FEATURE, "a key must be text", path)
             return ""
         text: str = node.value
+        if not (self._has_properties or self._may_differ or node.style) and _is_text(text):
+            return text  # nearly every key
         if self._has_properties and (what := self._property(node)):
             self._refuse(node, Code.FILE_FEATURE, what, path)
         elif len(text) > MAX_KEY:
@@ -377,6 +380,12 @@ class _Reader:
         if self._text[start - 1 : start] == "?":
             return "readers disagree about a question mark before a key: put the key in double quotes"
         return None
+
+
+# The keys of all files are the same few words.
+@lru_cache(maxsize=1024)
+def _is_text(plain: str) -> bool:
+    return len(plain) <= MAX_KEY and _PLAIN.fullmatch(plain) is None
 
 
 def resolve_plain(text: str) -> int | float | str | bool | None:

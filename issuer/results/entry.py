@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, NoReturn, get_args
 
+import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from issuer import jcs, strict_yaml
@@ -23,15 +24,20 @@ _UNBOUND = frozenset({*TOKEN_MEMBERS, "value"})
 MAX_ENTRIES = 1000
 
 
-def drop_nulls(value: JSON, path: Path = None, *, in_array: bool = False) -> JSON:
+def drop_nulls(value: JSON) -> JSON:
     """Drop nulls from maps, bottom-up, and a map left empty by that with them; a map that was `{}` stays.
 
     Raises InputError(`file.rule`) for a null in an array, and for a map in an array that would become empty.
     """
+    # Nearly no entry has one, and encoding it in C costs a twentieth of the walk.
+    return _without_nulls(value, None) if b"null" in msgspec.json.encode(value) else value
+
+
+def _without_nulls(value: JSON, path: Path, *, in_array: bool = False) -> JSON:
     if isinstance(value, str | float | int):  # before Mapping, which takes ten times as long to ask for
         return value
     if isinstance(value, Mapping):
-        kept = {name: drop_nulls(item, (path, name)) for name, item in value.items()}
+        kept = {name: _without_nulls(item, (path, name)) for name, item in value.items()}
         kept = {name: item for name, item in kept.items() if item is not None}
         if value and not kept:
             if in_array:
@@ -39,7 +45,7 @@ def drop_nulls(value: JSON, path: Path = None, *, in_array: bool = False) -> JSO
             return None
         return kept
     if isinstance(value, list | tuple):
-        return [drop_nulls(item, (path, index), in_array=True) for index, item in enumerate(value)]
+        return [_without_nulls(item, (path, index), in_array=True) for index, item in enumerate(value)]
     if value is None and in_array:
         _refuse_nothing(path, "a null in a list")
     return value
