@@ -137,4 +137,4 @@ def fail_shared_jti(report: Report, other: str) -> Report:
     """Turn number 5 of a verified report into a failure: `other` is where the other token with its jti stands."""
     evidence = f"{other} has another good token with the jti {report.jti}: the issuer is at fault, and neither counts"
     checks = tuple(check(5, Status.FAIL, evidence) if made.number == 5 else made for made in report.checks)
-    return replace(report, verdict="failed", checks=checks)
+    return replace(report, verdict="failed", checks=checks, shared_jti=True)

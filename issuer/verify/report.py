@@ -54,7 +54,7 @@ class Report(Struct, frozen=True):
 
     `reason` says why an entry is `unverified`. `at` (Unix seconds) is when the file counts as received. `issuer`,
     `framework`, `jti`, `kid` and `content_digest` are the token's, and "" unless its signature is good; `token_digest`
-    is the SHA-256 of its text, "" without one.
+    is the SHA-256 of its text, "" without one. `shared_jti`: it failed for another good token with its jti alone.
     """
 
     version: Literal[1]
@@ -72,6 +72,7 @@ class Report(Struct, frozen=True):
     content_digest: str
     token_digest: str
     checks: tuple[Check, ...]
+    shared_jti: bool = False
 
     @property
     def failed(self) -> tuple[int, ...]:

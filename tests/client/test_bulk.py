@@ -179,6 +179,14 @@ def test_files_that_appear_while_it_is_judged_hide_no_shared_jti(tmp_path: Path)
     assert judge_folder(tmp_path, judge(), JSON_LINES, out=out).verdicts == {"verified": 299, "failed": 4}
 
 
+def test_two_tokens_that_fail_in_one_file_still_fail_a_third_with_their_jti_elsewhere(tmp_path: Path) -> None:
+    both = entry_text("a/one", 0) + entry_text("a/one", 0, value=0.75)
+    result(tmp_path / "tree", "a/one", "task_0.yaml", both)
+    result(tmp_path / "tree", "b/two", "task_0.yaml", entry_text("b/two", 0))
+    _, summary = lines(tmp_path / "tree", judge())
+    assert summary.verdicts == {"failed": 3}
+
+
 def test_the_same_token_twice_is_no_shared_jti(tmp_path: Path) -> None:
     text = entry_text("a/m", 1)
     result(tmp_path, "a/m", "task_1.yaml", text + text)
