@@ -11,7 +11,6 @@ from msgspec import UNSET, Struct
 
 from issuer.body import Body, Endpoint
 from issuer.errors import Refused
-from issuer.policy.decide import values_read
 from issuer.policy.disclose import Denied
 from issuer.policy.identity import claims_read
 from issuer.policy.model import Caller, Party, Policy
@@ -118,6 +117,6 @@ def _metric_read(policy: Policy, metric: Metric) -> dict[str, JSON]:
     read: dict[str, JSON] = {"metric_id": metric.metric_id}
     if metric.slice is not UNSET:
         read["slice"] = metric.slice
-    if values_read(policy, metric.metric_id):
+    if policy.grants.compiled.metrics.reads_value(metric.metric_id):
         read["value"] = metric.value
     return read

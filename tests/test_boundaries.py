@@ -190,7 +190,7 @@ def importers_of(name: str) -> set[str]:
         ("httpcore", {"issuer.service.authn.fetch"}),
         ("uvicorn", {"issuer.service.server", "issuer.service.edge", "issuer.dev.provider", "issuer.dev.sandbox"}),
         ("re2", {"issuer.policy.regex"}),
-        ("packaging", {"issuer.policy.decide", "issuer.policy.load"}),
+        ("packaging", {"issuer.policy.compiled", "issuer.policy.load"}),
         ("urllib3", {"issuer.client.http", "issuer.client.identity"}),
     ],
 )

@@ -24,14 +24,15 @@ from issuer.cli.checks import table
 from issuer.cli.times import read_time, told_time
 from issuer.errors import Code, InputError, Place, Refused
 from issuer.identity_token import check_audience, read_header, read_times, read_token
-from issuer.policy.check import Check, shown
+from issuer.policy.check import Check, shown, stated
 from issuer.policy.decide import Grant, decide
 from issuer.policy.disclose import ShownCheck, disclosed, undisguised
 from issuer.policy.identity import check_identity
 from issuer.policy.load import load_policies
-from issuer.policy.match import PolicySet, equal, pins_match, resolve
+from issuer.policy.match import PolicySet, pins_match, resolve
 from issuer.policy.model import Caller, Party, Provider
 from issuer.policy.profiles import derived
+from issuer.policy.requirement import equal
 from issuer.strict_json import JSON, loads
 
 # Policies can be read without knowing whose they are; only digests and default audiences depend on it.
@@ -153,7 +154,7 @@ def explain_token(policies: PolicySet, token: str, body: Body | None, now: int) 
     try:
         jws, unverified_claims = read_token(token)
     except Refused as refusal:
-        return Explanation((Check(refusal.code, "", "the identity token", False, refusal.detail),))
+        return Explanation((stated(refusal.code, "the identity token", False, refusal.detail),))
     provider = _provider_of(policies, unverified_claims)
     if isinstance(provider, Check):
         return Explanation((provider,))
@@ -173,7 +174,7 @@ def _provider_of(policies: PolicySet, claims: Mapping[str, JSON]) -> Provider | 
     issuer = claims.get("iss")
     found = policies.providers.get(issuer) if isinstance(issuer, str) else None
     issuers = " or ".join(policies.providers)
-    return found or Check(Code.IDENTITY_ISSUER_UNKNOWN, "", "providers", False, f"the iss is {shown(issuer)}", issuers)
+    return found or stated(Code.IDENTITY_ISSUER_UNKNOWN, "providers", False, f"the iss is {shown(issuer)}", issuers)
 
 
 def _token_checks(
@@ -182,7 +183,7 @@ def _token_checks(
     """Judge a token by its provider's registration, in the order of the service."""
     at = f"providers.{provider.id}"
     algorithm, audience = shown(header.get("alg")), shown(claims.get("aud"))
-    yield Check(Code.IDENTITY_ISSUER_UNKNOWN, "", f"{at}.issuer", True, f"the token's iss is {provider.issuer}")
+    yield stated(Code.IDENTITY_ISSUER_UNKNOWN, f"{at}.issuer", True, f"the token's iss is {provider.issuer}")
     yield _tried(Code.IDENTITY_ALGORITHM_REFUSED, f"{at}.algorithms", f"the token's alg is {algorithm}",
                  " or ".join(provider.algorithms), lambda: read_header(header, provider))  # fmt: skip
     times = f"issued {_told(claims.get('iat'))}, expires {_told(claims.get('exp'))}, judged at {told_time(now)}"
@@ -196,8 +197,8 @@ def _tried(code: Code, rule: str, actual: str, expected: str, judge: Callable[[]
     try:
         judge()
     except Refused as refusal:
-        return Check(refusal.code, "", rule, False, actual, expected)
-    return Check(code, "", rule, True, actual, expected)
+        return stated(refusal.code, rule, False, actual, expected)
+    return stated(code, rule, True, actual, expected)
 
 
 def _told(value: JSON) -> str:
@@ -217,7 +218,7 @@ def _judged(
     try:
         party = resolve(policies, caller)
     except Refused as refusal:
-        failed = Check(refusal.code, "", "identities", False, refusal.detail)
+        failed = stated(refusal.code, "identities", False, refusal.detail)
         nearest = tuple(_nearest(policies, caller, refusal.code, now))
         return Explanation(token_checks, (failed, *nearest), told=refusal.detail)
     submissions = () if body is None else body.submissions
@@ -235,10 +236,12 @@ def _nearest(policies: PolicySet, caller: Caller, code: Code, now: int) -> Itera
         where = f"{party.policy.integration}/{party.identity.id}"
         for name, matches in _pins(party, caller).items():
             actual = f"the identity token's {name} is {shown(caller.claims.get(name))}"
-            yield Check(code, "", f"{where}: pins.{name}", matches, actual, party.identity.pins[name])
+            yield stated(code, f"{where}: pins.{name}", matches, actual, party.identity.pins[name])
         if pins_match(party.identity, caller.claims):
             for check in check_identity(party, caller, now):
-                yield msgspec.structs.replace(check, rule=f"{where}: {check.rule}")
+                yield msgspec.structs.replace(
+                    check, of=msgspec.structs.replace(check.of, place=f"{where}: {check.rule}")
+                )
 
 
 def _pins(party: Party, caller: Caller) -> dict[str, bool]:

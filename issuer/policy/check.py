@@ -2,29 +2,72 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import msgspec
-from msgspec import UNSET, Struct
+from msgspec import Struct
 
 from issuer.errors import Code
-from issuer.policy.model import Disclosable, Matcher, Requirement
+
+if TYPE_CHECKING:
+    from issuer.policy.model import Disclosable
+
+
+class Rule(Struct, frozen=True, gc=False):
+    """What a check asks, written once for each policy.
+
+    `place` leads into the policy file. `says` is what a caller did, with `{}` for each value that was read. `topic` is
+    what `disclose` must name for a caller to see `expected`; None where there is nothing to hide.
+    """
+
+    code: Code
+    place: str
+    says: str
+    expected: str = ""
+    topic: Disclosable | None = None
 
 
 class Check(Struct, frozen=True, gc=False):
     """One rule's outcome, with everything that an operator may see; what a caller may is `issuer.policy.disclose`.
 
-    `pointer` leads into the request body ("" for what the identity token says), `rule` into the policy file. `topic`
-    is what `disclose` must name for a caller to see `expected`; None where there is nothing to hide.
+    `values` are what was read, and `pointer` where it stands in the request body ("" for what the identity token says).
+    Most checks pass and are never shown, so that their words are put together only when asked for.
     """
 
-    code: Code
-    pointer: str
-    rule: str
+    of: Rule
     passed: bool
-    actual: str
-    expected: str = ""
-    topic: Disclosable | None = None
+    values: tuple[object, ...] = ()
+    pointer: str = ""
+
+    @property
+    def code(self) -> Code:
+        """The code of a refusal by this rule."""
+        return self.of.code
+
+    @property
+    def rule(self) -> str:
+        """The rule's place in the policy file."""
+        return self.of.place
+
+    @property
+    def actual(self) -> str:
+        """What was read, in words."""
+        return self.of.says.format(*map(shown, self.values))
+
+    @property
+    def expected(self) -> str:
+        """What would have passed, in words; "" where there is nothing to say."""
+        return self.of.expected
+
+    @property
+    def topic(self) -> Disclosable | None:
+        """What a policy must disclose for a caller to see `expected`."""
+        return self.of.topic
+
+
+def stated(code: Code, place: str, passed: bool, actual: str, expected: str = "") -> Check:
+    """Make a check of words that are there already."""
+    return Check(Rule(code, place, actual.replace("{", "{{").replace("}", "}}"), expected), passed)
 
 
 def shown(value: object) -> str:
@@ -41,23 +84,3 @@ def written(value: object) -> str:
         return value
     kind = "boolean" if isinstance(value, bool) else "number" if isinstance(value, int | float) else "structure"
     return f"the {kind} {msgspec.json.encode(value).decode()}"
-
-
-# Once a list, not once a request: a caller that sends ever new names must not have each kept with a long list.
-@lru_cache(maxsize=4096)
-def listed(said: str, names: tuple[str, ...]) -> str:
-    """Say a list of a policy or provider, as `one of a, b`."""
-    return said + ", ".join(names)
-
-
-def said(rule: Requirement) -> str:
-    """Say what a requirement demands."""
-    if not isinstance(rule, Matcher):
-        return written(rule)
-    if rule.any_of is not UNSET:
-        return "one of " + ", ".join(written(value) for value in rule.any_of)
-    if rule.contains_all is not UNSET:
-        return "the words " + ", ".join(rule.contains_all)
-    if rule.regex is not UNSET:
-        return f"the expression {rule.regex}"
-    return "no such claim" if rule.absent is not UNSET else f"the form {rule.glob}"

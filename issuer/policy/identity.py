@@ -8,28 +8,26 @@ from datetime import UTC, datetime
 from msgspec import UNSET
 
 from issuer.errors import Code
-from issuer.policy.check import Check, listed, said, shown
-from issuer.policy.match import exact_values, met
-from issuer.policy.model import Caller, Identity, Matcher, Party, Requirement
+from issuer.policy.check import Check, Rule, shown
+from issuer.policy.model import Caller, Identity, Party, Provider
 from issuer.policy.profiles import Foreign
-
-_ABSENT = Matcher(absent=True)
+from issuer.policy.requirement import exact_values
+from issuer.strict_json import JSON
 
 
 def check_identity(party: Party, caller: Caller, now: int) -> Iterator[Check]:
     """Judge the caller by its registration at `now` (Unix seconds), in the order of policies/README.md."""
-    identity, rules = party.identity, caller.provider.rules
+    identity, rules, claims = party.identity, caller.provider.rules, caller.claims
     if identity.expires is not UNSET:
         yield _check_expiry(identity, now)
     if rules.event_claim is not None and rules.event_claim not in identity.require:
-        yield _check_event(rules.event_claim, caller)
-    for name, value in rules.demands.items():
-        if name not in identity.require:
-            where = f"providers.{caller.provider.id}.profile"
-            yield _check_claim(caller, name, _ABSENT if value is None else value, where)
-    for name, rule in identity.require.items():
-        yield _check_claim(caller, name, rule, f"identities.{identity.id}.require.{name}")
-    if rules.foreign is not None and rules.foreign.claims[0] in caller.claims:
+        yield _check_event(caller.provider, claims.get(rules.event_claim))
+    for demand in caller.provider.compiled.demands:
+        if demand.name not in identity.require:
+            yield demand.check(claims)
+    for requirement in identity.compiled.requirements:
+        yield requirement.check(claims)
+    if rules.foreign is not None and rules.foreign.claims[0] in claims:
         yield _check_foreign(rules.foreign, identity, caller)
 
 
@@ -54,10 +52,9 @@ def name_warnings(party: Party, caller: Caller) -> Iterator[str]:
 
 
 def _check_expiry(identity: Identity, now: int) -> Check:
-    told = f"the request is of {datetime.fromtimestamp(now, UTC).date().isoformat()}"
-    where = f"identities.{identity.id}.expires"
-    return Check(Code.IDENTITY_REGISTRATION_EXPIRED, "", where, not has_expired(identity, now), told,
-                 f"a day before {identity.expires}", "identity")  # fmt: skip
+    """The date is UTC's."""
+    today = datetime.fromtimestamp(now, UTC).date().isoformat()
+    return Check(identity.compiled.expiry, not has_expired(identity, now), (today,))
 
 
 def has_expired(identity: Identity, now: int) -> bool:
@@ -67,22 +64,9 @@ def has_expired(identity: Identity, now: int) -> bool:
     return now >= datetime.fromisoformat(identity.expires).replace(tzinfo=UTC).timestamp()
 
 
-def _check_event(claim: str, caller: Caller) -> Check:
+def _check_event(provider: Provider, event: JSON) -> Check:
     """Judge what started the job; a policy that names the events that may does it by its own requirement."""
-    actual, events = caller.claims.get(claim), caller.provider.events
-    passed = isinstance(actual, str) and actual in events
-    told = f"the identity token's {claim} is {shown(actual)}"
-    where = f"providers.{caller.provider.id}.events"
-    return Check(Code.IDENTITY_EVENT_FORBIDDEN, "", where, passed, told, listed("one of ", events), "identity")
-
-
-def _check_claim(caller: Caller, name: str, rule: Requirement, where: str) -> Check:
-    passed = met(caller.claims, name, rule)
-    if name in caller.claims:
-        actual = f"the identity token's {name} is {shown(caller.claims[name])}"
-        return Check(Code.IDENTITY_CLAIM_MISMATCH, "", where, passed, actual, said(rule), "identity")
-    missing = f"the identity token has no claim {name}"
-    return Check(Code.IDENTITY_CLAIM_MISSING, "", where, passed, missing, said(rule), "identity")
+    return Check(provider.compiled.event, isinstance(event, str) and event in provider.events, (event,))
 
 
 def _check_foreign(rules: Foreign, identity: Identity, caller: Caller) -> Check:
@@ -93,11 +77,11 @@ def _check_foreign(rules: Foreign, identity: Identity, caller: Caller) -> Check:
     """
     code, home = caller.claims[rules.claims[0]], caller.claims.get(rules.home)
     at_home = isinstance(code, str) and isinstance(home, str) and code.startswith(f"{home}/")
-    told = f"the identity token's {rules.claims[0]} is {shown(code)}, and its {rules.home} is {shown(home)}"
-    wanted = f"code of this repository, or a policy that names the {rules.commit}"
-    where = f"identities.{identity.id}.require.{rules.commit}"
     passed = at_home or names_commit(identity, rules.commit)
-    return Check(Code.IDENTITY_CLAIM_MISMATCH, "", where, passed, told, wanted)
+    says = f"the identity token's {rules.claims[0]} is {{}}, and its {rules.home} is {{}}"
+    wanted = f"code of this repository, or a policy that names the {rules.commit}"
+    place = f"identities.{identity.id}.require.{rules.commit}"
+    return Check(Rule(Code.IDENTITY_CLAIM_MISMATCH, place, says, wanted), passed, (code, home))
 
 
 def names_commit(identity: Identity, claim: str) -> bool:

@@ -16,10 +16,11 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from issuer import jcs
 from issuer.errors import Code, Finding, InputError, Place
-from issuer.policy.decide import unbounded
+from issuer.policy.compiled import unbounded
 from issuer.policy.files import read_file
 from issuer.policy.findings import Findings
-from issuer.policy.match import PolicySet, glob_matches, told_apart
+from issuer.policy.globs import glob_matches
+from issuer.policy.match import PolicySet, told_apart
 from issuer.policy.model import (
     Grants,
     MetricGrant,

@@ -6,17 +6,19 @@ Every member that is accepted here is enforced somewhere; what is not enforced y
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from issuer.limits import Limits
+from issuer.policy.compiled import CompiledGrants, CompiledIdentity, CompiledProvider
 from issuer.policy.profiles import PROFILES, Profile
+from issuer.policy.requirement import Requirement, Text
 from issuer.results.benchmark import Benchmark
 from issuer.strict_json import JSON
 
 Seconds = Annotated[int, Meta(ge=1, le=86_400)]
-Text = Annotated[str, Meta(min_length=1, max_length=512)]
 
 # -- providers.yaml ---------------------------------------------------------------------------------------------------
 
@@ -55,7 +57,7 @@ class ProvidersFile(Struct, frozen=True, forbid_unknown_fields=True):
     providers: Annotated[dict[str, ProviderEntry], Meta(min_length=1)]
 
 
-class Provider(Struct, frozen=True):
+class Provider(Struct, frozen=True, dict=True):
     """The effective entry: what the file says, profile defaults filled in. Part of the policy digest."""
 
     id: str
@@ -74,28 +76,16 @@ class Provider(Struct, frozen=True):
         """The built-in profile behind this entry."""
         return PROFILES[self.profile]
 
+    @cached_property
+    def compiled(self) -> CompiledProvider:
+        """What it asks of every caller, made at the first request."""
+        return CompiledProvider(self)
+
 
 # -- <integration>.yaml -----------------------------------------------------------------------------------------------
 
 
-class Matcher(Struct, frozen=True, forbid_unknown_fields=True):
-    """A requirement that is more than one exact value: exactly one of its members, and `reason` with `regex` alone.
-
-    `contains_all` is for claims of space-separated words, as `scope`. `absent` is met by a claim that is not there.
-    """
-
-    any_of: Annotated[tuple[str | bool | int, ...], Meta(min_length=1)] | UnsetType = UNSET
-    glob: Text | UnsetType = UNSET
-    regex: Text | UnsetType = UNSET
-    reason: Text | UnsetType = UNSET
-    contains_all: Annotated[tuple[Text, ...], Meta(min_length=1)] | UnsetType = UNSET
-    absent: Literal[True] | UnsetType = UNSET
-
-
-Requirement = str | bool | int | Matcher
-
-
-class Identity(Struct, frozen=True, forbid_unknown_fields=True):
+class Identity(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
     """A machine identity that may speak for the integration.
 
     `pins` are immutable ids, all equal or no match. `names` are advisory. Every claim under `require` must match.
@@ -108,6 +98,11 @@ class Identity(Struct, frozen=True, forbid_unknown_fields=True):
     names: dict[str, Text] = {}
     require: dict[str, Requirement] = {}
     expires: str | UnsetType = UNSET
+
+    @cached_property
+    def compiled(self) -> CompiledIdentity:
+        """The same, ready to be asked: made at the first request, and kept with the policy."""
+        return CompiledIdentity(self)
 
 
 class FrameworkGrant(Struct, frozen=True, forbid_unknown_fields=True):
@@ -136,7 +131,7 @@ class Deny(Struct, frozen=True, forbid_unknown_fields=True):
     tasks: tuple[Text, ...] = ()
 
 
-class Grants(Struct, frozen=True, forbid_unknown_fields=True):
+class Grants(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
     """What the integration may have signed. Every list must be there: nothing is granted by leaving something out.
 
     `registered_only`: benchmark, task and metrics must be those of an `eval.yaml` under `benchmarks/`.
@@ -150,6 +145,11 @@ class Grants(Struct, frozen=True, forbid_unknown_fields=True):
     deny: Deny = Deny()
     registered_only: bool = False
     command: Literal["optional", "required"] = "optional"
+
+    @cached_property
+    def compiled(self) -> CompiledGrants:
+        """The same, ready to be asked: made at the first request, and kept with the policy."""
+        return CompiledGrants(self)
 
 
 class TokenRules(Struct, frozen=True, forbid_unknown_fields=True):

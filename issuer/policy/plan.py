@@ -16,11 +16,12 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from issuer.errors import Code, Refused
 from issuer.policy.check import Check
-from issuer.policy.decide import decide, values_read
+from issuer.policy.decide import decide
 from issuer.policy.identity import check_identity
-from issuer.policy.match import PolicySet, met, resolve
+from issuer.policy.match import PolicySet, resolve
 from issuer.policy.model import Caller, Party, Policy, Registered
 from issuer.policy.profiles import Profile, derived
+from issuer.policy.requirement import met
 from issuer.results.claims import Framework, Metric, RunClaims
 from issuer.results.entry import Submission
 from issuer.strict_json import JSON
@@ -199,7 +200,7 @@ def _decided(party: Party, caller: Caller, decision: Decision) -> Verdict:
     return Verdict("untold", integration, untold=untold) if untold else Verdict("granted", integration)
 
 
-def _doubtful_checks(party: Party, caller: Caller, now: int) -> tuple[frozenset[Check], tuple[str, ...]]:
+def _doubtful_checks(party: Party, caller: Caller, now: int) -> tuple[list[Check], tuple[str, ...]]:
     """Return the checks of the identity that read what the audit does not hold, and what that is."""
     held = cast("_Held", caller.claims)
     doubtful: list[Check] = []
@@ -208,7 +209,7 @@ def _doubtful_checks(party: Party, caller: Caller, now: int) -> tuple[frozenset[
         if asked := held.untold():
             doubtful.append(check)
             untold += asked
-    return frozenset(doubtful), tuple(untold)
+    return doubtful, tuple(untold)
 
 
 def _runs(policy: Policy, decision: Decision) -> tuple[tuple[Submission, ...], tuple[str, ...]]:
@@ -222,9 +223,8 @@ def _runs(policy: Policy, decision: Decision) -> tuple[tuple[Submission, ...], t
 
 
 def _run(policy: Policy, result: _RecordedResult) -> tuple[Submission, list[str]]:
-    known = [
-        metric for metric in result.metrics if metric.value is not UNSET or not values_read(policy, metric.metric_id)
-    ]
+    reads_value = policy.grants.compiled.metrics.reads_value
+    known = [metric for metric in result.metrics if metric.value is not UNSET or not reads_value(metric.metric_id)]
     untold = [f"the value of {metric.metric_id}" for metric in result.metrics if metric not in known]
     if policy.grants.command == "required" and result.has_command is UNSET:
         untold.append("the command")

@@ -12,9 +12,9 @@ from issuer.errors import Code
 from issuer.policy import regex
 from issuer.policy.findings import Findings
 from issuer.policy.identity import has_expired, names_commit
-from issuer.policy.match import exact_values
-from issuer.policy.model import Identity, Matcher, Provider, Requirement
+from issuer.policy.model import Identity, Provider
 from issuer.policy.profiles import Profile
+from issuer.policy.requirement import Matcher, Requirement, exact_values
 from issuer.strict_json import pointer_to
 from issuer.strict_yaml import Document
 

@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from issuer.policy.check import said
 from issuer.policy.match import PolicySet
-from issuer.policy.model import Identity, Matcher, Policy, Provider, Requirement
+from issuer.policy.model import Identity, Policy, Provider
+from issuer.policy.requirement import Matcher, Requirement, said
 from issuer.service.documents import Document, document
 from issuer.service.openapi import EXAMPLE
 

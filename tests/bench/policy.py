@@ -11,7 +11,7 @@ from pathlib import Path
 from issuer.policy.decide import Grant, decide
 from issuer.policy.load import load_policies
 from issuer.policy.match import PolicySet, resolve
-from issuer.policy.model import Caller
+from issuer.policy.model import Caller, Provider
 from issuer.results.claims import read_claims
 from issuer.results.entry import Submission
 from issuer.strict_json import JSON
@@ -31,11 +31,11 @@ REST = """\
 grants:
   frameworks:
     - {name: "inspect-ai", versions: ">=0.3.100,<0.4"}
-  benchmarks: ["openai/gsm8k", "cais/*", "TIGER-Lab/MMLU-Pro"]
-  models: ["*/*"]
-  tasks: ["*"]
+  benchmarks: ["openai/gsm8k", "lab-NUMBER/*", "cais/*", "TIGER-Lab/MMLU-Pro"]
+  models: ["lab-NUMBER/*", "*/*"]
+  tasks: ["task-NUMBER-*", "*"]
   metrics: ["*", {id: "pass@*", min: 0, max: 1}]
-  deny: {models: ["evil/*"]}
+  deny: {models: ["evil-NUMBER/*"]}
 token: {audiences: ["https://huggingface.co"], ttl_s: 3600}
 """
 TESTS = """\
@@ -67,13 +67,14 @@ RUN: dict[str, JSON] = {
 
 
 def write_many(folder: Path, count: int, *, tested: bool) -> Path:
-    """Write a directory of `count` integrations with three identities each."""
+    """Write a directory of `count` integrations with three identities and lists of names of their own each."""
     (folder / "providers.yaml").write_text(PROVIDERS, "utf-8")
     for number in range(count):
         head = f'version: 1\nintegration: framework-{number}\nmode: active\ncontacts: ["a@b.example"]\nidentities:\n'
         identities = "".join(IDENTITY.format(number=number, ref=ref) for ref in ("main", "next", "old"))
+        rest = REST.replace("NUMBER", str(number))
         tests = TESTS.format(number=number) if tested else ""
-        (folder / f"framework-{number}.yaml").write_text(head + identities + REST + tests, "utf-8")
+        (folder / f"framework-{number}.yaml").write_text(head + identities + rest + tests, "utf-8")
     return folder
 
 
@@ -86,26 +87,27 @@ def bench_policies(cpu_us: Callable[[Callable[[], object]], float], row: Callabl
             began = time.process_time()
             policies = load_policies(folder, URL)
             row(f"load {count:>5}{' with three tests each' if tested else ''}", (time.process_time() - began) * 1e6)
-        claims: dict[str, JSON] = {
-            "repository_id": str(count // 2), "repository_owner_id": "6", "repository": f"org/evals-{count // 2}",
-            "ref": "refs/heads/old", "runner_environment": "github-hosted", "event_name": "push",
-        }  # fmt: skip
         (provider,) = policies.providers.values()
-        caller = Caller(provider, claims, "0" * 64, 0, 0)
-        row(f"a decision among {count}: resolve and decide", cpu_us(judging(policies, caller)))
+        row(f"a decision among {count}: resolve and decide, of one", cpu_us(judging(policies, provider, [count // 2])))
+        judge = judging(policies, provider, list(range(count)))
+        for _ in range(count):  # what is made at an integration's first request is not what a request costs
+            judge()
+        row(f"a decision among {count}: resolve and decide, of each in turn", cpu_us(judge))
 
 
-def judging(policies: PolicySet, caller: Caller) -> Callable[[], Grant]:
-    """Return what judges one run, each time of another of 5000 models: more than are remembered."""
-    models = itertools.cycle(
-        [
-            Submission("", read_claims({**RUN, "model_repo": f"org/model-{number}"}), {}, {}, "", "")
-            for number in range(5000)
-        ]
-    )
+def judging(policies: PolicySet, provider: Provider, numbers: list[int]) -> Callable[[], Grant]:
+    """Return what judges one run, each time of the next integration. As in a request, what is judged was just read."""
+    turns = itertools.cycle(map(str, numbers))
+    submissions = (Submission("", read_claims(RUN), {}, {}, "", ""),)
 
     def judge() -> Grant:
-        verdict = decide(resolve(policies, caller), caller, (next(models),), 1, integration="", audience="")
+        number = next(turns)
+        claims: dict[str, JSON] = {
+            "repository_id": number, "repository_owner_id": "6", "repository": f"org/evals-{number}",
+            "ref": "refs/heads/old", "runner_environment": "github-hosted", "event_name": "push",
+        }  # fmt: skip
+        caller = Caller(provider, claims, "0" * 64, 0, 0)
+        verdict = decide(resolve(policies, caller), caller, submissions, 1, integration="", audience="")
         assert isinstance(verdict, Grant)
         return verdict
 

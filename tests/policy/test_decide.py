@@ -15,7 +15,8 @@ from msgspec import UNSET
 
 from issuer import strict_yaml
 from issuer.errors import Code, Refused
-from issuer.policy.decide import Denial, Grant, decide, version_allowed
+from issuer.policy.compiled import version_allowed
+from issuer.policy.decide import Denial, Grant, decide
 from issuer.policy.disclose import denied, disclosed
 from issuer.policy.model import (
     Caller,
@@ -23,7 +24,6 @@ from issuer.policy.model import (
     FrameworkGrant,
     Grants,
     Identity,
-    Matcher,
     MetricGrant,
     Party,
     Policy,
@@ -32,6 +32,7 @@ from issuer.policy.model import (
     TokenRules,
 )
 from issuer.policy.profiles import PROFILES
+from issuer.policy.requirement import Matcher
 from issuer.results.benchmark import Benchmark, BenchmarkMetric, Task
 from issuer.results.entry import Submission
 from issuer.strict_json import JSON
@@ -110,7 +111,7 @@ def test_another_integration_than_one_s_own_is_unknown_whether_it_exists_or_not(
     verdict = judged(tmp_path, integration=name)
     assert only_fault(verdict) == (
         Code.INTEGRATION_UNKNOWN, "/integration",
-        f"the request names {name}; expected none, or the one of this identity; rule: integration",
+        f"the request's integration is {name}; expected absent, or the one of this identity; rule: integration",
     )  # fmt: skip
 
 
@@ -238,7 +239,7 @@ def test_another_audience_than_the_integration_s_is_refused_without_naming_it(tm
     for audience in ("https://other.example", "https://hub.example/", "HTTPS://hub.example", "https://hub.example\n"):
         assert only_fault(judged(tmp_path, audience=audience)) == (
             Code.POLICY_AUDIENCE, "/audience",
-            f"the request names {audience}; expected none, or one of the integration's; rule: token.audiences",
+            f"the request's audience is {audience}; expected absent, or one of the integration's; rule: token.audiences",
         )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from issuer.errors import Code, InputError
-from issuer.policy.decide import Denial, Grant, decide, values_read
+from issuer.policy.decide import Denial, Grant, decide
 from issuer.policy.disclose import disclosed
 from issuer.policy.model import Policy
 from issuer.results.entry import Submission
@@ -135,7 +135,10 @@ def test_of_many_refused_metrics_the_first_are_told(tmp_path: Path) -> None:
 
 def test_a_value_is_read_only_where_its_range_decides(tmp_path: Path) -> None:
     _, policy = judged(tmp_path, text=changed(RANGED, '"f1",', '"f1", "acc_x", {id: "open"},'))
-    reads = {name: values_read(policy, name) for name in ("f1", "accuracy", "acc_x", "elo", "open", "other")}
+    reads = {
+        name: policy.grants.compiled.metrics.reads_value(name)
+        for name in ("f1", "accuracy", "acc_x", "elo", "open", "other")
+    }
     assert reads == {"f1": False, "accuracy": True, "acc_x": False, "elo": True, "open": False, "other": False}
 
 

@@ -12,11 +12,12 @@ import pytest
 
 from issuer.errors import Code, Refused
 from issuer.policy import regex
-from issuer.policy.check import said
 from issuer.policy.decide import Denial, decide
-from issuer.policy.match import equal, glob_matches, meets, met, pins_match, resolve, told_apart
-from issuer.policy.model import Identity, Matcher, Requirement
+from issuer.policy.globs import glob_matches
+from issuer.policy.match import pins_match, resolve, told_apart
+from issuer.policy.model import Identity
 from issuer.policy.profiles import PROFILES
+from issuer.policy.requirement import Matcher, Requirement, equal, meets, met, said
 from issuer.strict_json import JSON
 from tests.policy.shared import GITHUB, NOW, POLICY, caller, changed, load, party
 

@@ -1,0 +1,227 @@
+"""A policy made ready to be asked: patterns compiled, and what is said of its rules written, once and not per request.
+
+Pure. Who asks, and in which order, is `issuer.policy.identity` and `issuer.policy.decide`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from math import inf
+from typing import TYPE_CHECKING, Literal
+
+from msgspec import UNSET, Struct
+from packaging.specifiers import SpecifierSet
+from packaging.version import InvalidVersion, Version
+
+from issuer.errors import Code
+from issuer.policy.check import Check, Rule
+from issuer.policy.globs import DeniedGlobs, Globs
+from issuer.policy.requirement import Matcher, Requirement, met, said
+from issuer.strict_json import JSON
+from issuer.strict_yaml import number_text
+
+if TYPE_CHECKING:
+    from issuer.policy.model import FrameworkGrant, Grants, Identity, MetricGrant, Provider
+
+# -- who may ask -------------------------------------------------------------------------------------------------------
+
+
+class CompiledProvider:
+    """What a provider asks of every caller: the event that started its job, and its profile's demands."""
+
+    __slots__ = ("demands", "event")
+
+    def __init__(self, provider: Provider) -> None:
+        claim, at = provider.rules.event_claim, f"providers.{provider.id}"
+        expected = "one of " + ", ".join(provider.events)
+        says = f"the identity token's {claim} is {{}}"
+        self.event = Rule(Code.IDENTITY_EVENT_FORBIDDEN, f"{at}.events", says, expected, "identity")
+        self.demands = tuple(
+            CompiledRequirement(name, Matcher(absent=True) if value is None else value, f"{at}.profile")
+            for name, value in provider.rules.demands.items()
+        )
+
+
+class CompiledIdentity:
+    """What a registered identity asks of its callers."""
+
+    __slots__ = ("expiry", "requirements")
+
+    def __init__(self, identity: Identity) -> None:
+        at = f"identities.{identity.id}"
+        ends = f"a day before {identity.expires}"
+        says = "the request is of {}"
+        self.expiry = Rule(Code.IDENTITY_REGISTRATION_EXPIRED, f"{at}.expires", says, ends, "identity")
+        self.requirements = tuple(
+            CompiledRequirement(name, rule, f"{at}.require.{name}") for name, rule in identity.require.items()
+        )
+
+
+class CompiledRequirement:
+    """A requirement for the claim `name`."""
+
+    __slots__ = ("_mismatch", "_missing", "_rule", "name")
+
+    def __init__(self, name: str, rule: Requirement, place: str) -> None:
+        self.name = name
+        self._rule = rule
+        expected, quoted = said(rule), name.replace("{", "{{").replace("}", "}}")
+        says = f"the identity token's {quoted} is {{}}"
+        self._mismatch = Rule(Code.IDENTITY_CLAIM_MISMATCH, place, says, expected, "identity")
+        says = f"the identity token has no claim {quoted}"
+        self._missing = Rule(Code.IDENTITY_CLAIM_MISSING, place, says, expected, "identity")
+
+    def check(self, claims: Mapping[str, JSON]) -> Check:
+        """Judge these claims by it."""
+        passed = met(claims, self.name, self._rule)
+        if self.name in claims:
+            return Check(self._mismatch, passed, (claims[self.name],))
+        return Check(self._missing, passed)
+
+
+# -- what may be signed ------------------------------------------------------------------------------------------------
+
+
+class CompiledGrants:
+    """What one integration may have signed."""
+
+    __slots__ = ("benchmarks", "frameworks", "metrics", "models", "tasks")
+
+    def __init__(self, grants: Grants) -> None:
+        deny = grants.deny
+        self.frameworks = CompiledFrameworks(grants.frameworks)
+        self.benchmarks = CompiledNames("benchmarks", Code.POLICY_BENCHMARK, grants.benchmarks, deny.benchmarks)
+        self.models = CompiledNames("models", Code.POLICY_MODEL, grants.models, deny.models)
+        self.tasks = CompiledNames("tasks", Code.POLICY_TASK, grants.tasks, deny.tasks)
+        self.metrics = CompiledMetrics(grants.metrics)
+
+
+class CompiledFrameworks:
+    """The frameworks that may be named, each in a version of its ranges."""
+
+    __slots__ = ("_in_range", "_named", "_ranges")
+
+    def __init__(self, grants: tuple[FrameworkGrant, ...]) -> None:
+        self._ranges: dict[str, list[str]] = {}
+        for grant in grants:
+            self._ranges.setdefault(grant.name, []).append(grant.versions or "")
+        expected = "one of " + ", ".join(self._ranges)
+        says = "the run names the framework {}"
+        self._named = Rule(Code.POLICY_FRAMEWORK, "grants.frameworks[].name", says, expected, "frameworks")
+        self._in_range = {name: _version_rule(ranges) for name, ranges in self._ranges.items()}
+
+    def check(self, name: str, version: str, place: str) -> tuple[Check, Check]:
+        """Judge a run's framework; `place` is where it stands in the body."""
+        ranges = self._ranges.get(name)
+        allowed = ranges is None or any([version_allowed(one, version) for one in ranges])  # noqa: C419 (faster here)
+        return (
+            Check(self._named, ranges is not None, (name,), f"{place}/name"),
+            Check(self._in_range.get(name, _ANY_VERSION), allowed, (version,), f"{place}/version"),
+        )
+
+
+def _version_rule(ranges: list[str]) -> Rule:
+    expected = " or ".join(filter(None, ranges))
+    place = "grants.frameworks[].versions"
+    return Rule(Code.POLICY_VERSION, place, "the run names version {}", expected, "frameworks")
+
+
+_ANY_VERSION = _version_rule([])
+
+
+@lru_cache(maxsize=16_384)
+def version_allowed(specifier: str, version: str) -> bool:
+    """Say whether a version lies in a PEP 440 range; "" allows every text, a range only what PEP 440 can order.
+
+    Pre-releases and development builds lie in a range that names one itself, as `>=0.3.dev0`.
+    """
+    if not specifier:
+        return True
+    allowed = SpecifierSet(specifier)
+    try:
+        # Said here, because packaging's own default changed between its releases 25 and 26.
+        return allowed.contains(Version(version), prereleases=bool(allowed.prereleases))
+    except InvalidVersion:
+        return False
+
+
+class CompiledNames:
+    """One of the lists of names, and what `deny` takes out of it."""
+
+    __slots__ = ("_allowed", "_denied", "_granted", "_names")
+
+    def __init__(
+        self,
+        topic: Literal["benchmarks", "models", "tasks"],
+        code: Code,
+        granted: tuple[str, ...],
+        denied: tuple[str, ...],
+    ) -> None:
+        says = "the run names {}"
+        self._names = Globs(granted)
+        self._granted = Rule(code, f"grants.{topic}", says, "one of " + ", ".join(granted), topic)
+        self._denied = DeniedGlobs(denied) if denied else None
+        self._allowed = Rule(code, f"grants.deny.{topic}", says, "none of " + ", ".join(denied), topic)
+
+    def check(self, actual: str, pointer: str) -> tuple[Check, ...]:
+        """Judge a name that a run gives."""
+        granted = Check(self._granted, self._names.match(actual), (actual,), pointer)
+        if self._denied is None:
+            return (granted,)
+        return (granted, Check(self._allowed, not self._denied.match(actual), (actual,), pointer))
+
+
+class CompiledMetrics:
+    """The metrics that may be named, some of them with a range of values."""
+
+    __slots__ = ("_any_value", "_ranges", "rule")
+
+    def __init__(self, grants: tuple[str | MetricGrant, ...]) -> None:
+        self._any_value = Globs(_id_of(grant) for grant in grants if unbounded(grant))
+        self._ranges = tuple(_range(grant) for grant in grants if not (isinstance(grant, str) or unbounded(grant)))
+        expected = "one of " + ", ".join(map(_metric_said, grants))
+        self.rule = Rule(Code.POLICY_METRIC, "grants.metrics", "the run names {}", expected, "metrics")
+
+    def allowed(self, metric_id: str, value: float) -> bool:
+        """Say whether any of the grants allows a metric's id and value; grants add up."""
+        return self._any_value.match(metric_id) or any(
+            one.low <= value <= one.high for one in self._ranges if one.ids.match(metric_id)
+        )
+
+    def ranged(self, metric_id: str) -> bool:
+        """Say whether a range is given for this metric."""
+        return any(one.ids.match(metric_id) for one in self._ranges)
+
+    def reads_value(self, metric_id: str) -> bool:
+        """Say whether a rule reads this metric's value: an id that is granted in every value needs none."""
+        return bool(self._ranges) and not self._any_value.match(metric_id) and self.ranged(metric_id)
+
+
+class _Range(Struct, frozen=True):
+    """The values, both ends included, that metrics with these ids may have."""
+
+    ids: Globs
+    low: float
+    high: float
+
+
+def _range(grant: MetricGrant) -> _Range:
+    low = -inf if grant.min is UNSET else grant.min
+    return _Range(Globs([grant.id]), low, inf if grant.max is UNSET else grant.max)
+
+
+def unbounded(grant: str | MetricGrant) -> bool:
+    """Say whether a metric grant allows every value of the metrics that it names."""
+    return isinstance(grant, str) or (grant.min is UNSET and grant.max is UNSET)
+
+
+def _id_of(grant: str | MetricGrant) -> str:
+    return grant if isinstance(grant, str) else grant.id
+
+
+def _metric_said(grant: str | MetricGrant) -> str:
+    if isinstance(grant, str):
+        return grant
+    low = "" if grant.min is UNSET else f" from {number_text(grant.min)}"
+    return f"{grant.id}{low}" + ("" if grant.max is UNSET else f" up to {number_text(grant.max)}")
