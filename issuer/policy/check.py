@@ -9,6 +9,7 @@ from msgspec import UNSET, Struct
 
 from issuer.errors import Code
 from issuer.policy.model import Disclosable, Matcher, Requirement
+from issuer.results.secret import secret_in
 
 
 class Check(Struct, frozen=True, gc=False):
@@ -33,6 +34,14 @@ def shown(value: object) -> str:
         return "absent"
     text = value if isinstance(value, str) else written(value)
     return text if len(text) <= 200 else f"{text[:200]}..."
+
+
+def misnamed(name: str) -> str:
+    """Show what a request calls something wrongly, shortened; a credential that was put there by mistake is not shown.
+
+    The answer goes to the caller, whose job prints it into a log that others read.
+    """
+    return "what looks like a credential" if secret_in(name) else shown(name)
 
 
 def written(value: object) -> str:

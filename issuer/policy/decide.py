@@ -15,7 +15,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from issuer.errors import Code
-from issuer.policy.check import Check, listed, shown
+from issuer.policy.check import Check, listed, misnamed, shown
 from issuer.policy.identity import check_identity, name_warnings
 from issuer.policy.match import deny_matches, glob_matches
 from issuer.policy.model import Caller, FrameworkGrant, Grants, MetricGrant, Party, Policy, Registered
@@ -74,8 +74,9 @@ _remembered = lru_cache(maxsize=4096)
 
 
 def _check_integration(named: str, own: str) -> Check:
-    told = f"the request names {shown(named)}" if named else "the request names no integration"
-    return Check(Code.INTEGRATION_UNKNOWN, "/integration", "integration", not named or named == own, told,
+    passed = not named or named == own
+    told = f"the request names {named if passed else misnamed(named)}" if named else "the request names no integration"
+    return Check(Code.INTEGRATION_UNKNOWN, "/integration", "integration", passed, told,
                  "none, or the one of this identity")  # fmt: skip
 
 
@@ -85,8 +86,9 @@ def _check_mode(mode: str) -> Check:
 
 
 def _check_audience(named: str, own: tuple[str, ...]) -> Check:
-    told = f"the request names {shown(named)}" if named else "the request names no audience"
-    return Check(Code.POLICY_AUDIENCE, "/audience", "token.audiences", not named or named in own, told,
+    passed = not named or named in own
+    told = f"the request names {named if passed else misnamed(named)}" if named else "the request names no audience"
+    return Check(Code.POLICY_AUDIENCE, "/audience", "token.audiences", passed, told,
                  "none, or one of the integration's")  # fmt: skip
 
 

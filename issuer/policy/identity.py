@@ -14,6 +14,7 @@ from issuer.policy.model import Caller, Identity, Matcher, Party, Requirement
 from issuer.policy.profiles import Foreign
 
 _ABSENT = Matcher(absent=True)
+SCOPE = "scope"
 
 
 def check_identity(party: Party, caller: Caller, now: int) -> Iterator[Check]:
@@ -23,6 +24,9 @@ def check_identity(party: Party, caller: Caller, now: int) -> Iterator[Check]:
         yield _check_expiry(identity, now)
     if rules.event_claim is not None and rules.event_claim not in identity.require:
         yield _check_event(rules.event_claim, caller)
+    if rules.scope:
+        may = Matcher(contains_all=(rules.scope,))
+        yield _check_claim(caller, SCOPE, may, f"providers.{caller.provider.id}.profile")
     for name, value in rules.demands.items():
         if name not in identity.require:
             where = f"providers.{caller.provider.id}.profile"
@@ -38,7 +42,8 @@ def claims_read(caller: Caller, party: Party | None) -> list[str]:
     rules = caller.provider.rules
     foreign = (rules.foreign.claims[0], rules.foreign.home, rules.foreign.commit) if rules.foreign else ()
     events = [rules.event_claim] if rules.event_claim else []
-    names = [*rules.pins, *rules.names, *events, *rules.demands, *foreign]
+    scope = [SCOPE] if rules.scope else []
+    names = [*rules.pins, *rules.names, *events, *scope, *rules.demands, *foreign]
     own = [] if party is None else [*party.identity.pins, *party.identity.require]
     return list(dict.fromkeys([*names, *own]))
 

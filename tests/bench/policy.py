@@ -91,7 +91,7 @@ def bench_policies(cpu_us: Callable[[Callable[[], object]], float], row: Callabl
             "ref": "refs/heads/old", "runner_environment": "github-hosted", "event_name": "push",
         }  # fmt: skip
         (provider,) = policies.providers.values()
-        caller = Caller(provider, claims, "0" * 64, 0, 0)
+        caller = Caller(provider, claims, ("use", "x", "x"), 0, 0)
         row(f"a decision among {count}: resolve and decide", cpu_us(judging(policies, caller)))
 
 
