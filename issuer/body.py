@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -19,6 +20,9 @@ Endpoint = Literal["/tokens", "/tokens/batch", "/tokens/explain"]
 
 MAX_BYTES: dict[Endpoint, int] = {"/tokens": 64 * 1024, "/tokens/batch": 1024 * 1024, "/tokens/explain": 64 * 1024}
 MAX_DEPTH = 16
+# 22 characters are 128 bits: who can guess another's nonce could use it up.
+NONCE_PATTERN = "[A-Za-z0-9_-]{22,128}"
+_NONCE = re.compile(NONCE_PATTERN)
 
 
 class TokenRequest(Struct, frozen=True, forbid_unknown_fields=True):
@@ -52,12 +56,13 @@ class BatchRequest(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Body(Struct, frozen=True):
-    """What a request asks for. `integration` and `audience` are "" where it names none."""
+    """What a request asks for. `integration`, `audience` and `nonce` are "" where it names none."""
 
     endpoint: Endpoint
     submissions: tuple[Submission, ...]
     integration: str
     audience: str
+    nonce: str = ""
 
     @property
     def is_batch(self) -> bool:
@@ -78,10 +83,10 @@ def read_body(endpoint: Endpoint, raw: bytes) -> Body:
         request = convert(value, BatchRequest) if endpoint == "/tokens/batch" else convert(value, TokenRequest)
     except InputError as error:
         raise _refusal(error) from None
-    if request.nonce is not UNSET:
-        raise Refused.at(Code.NONCE_INVALID, "/nonce")  # every identity so far is limited: its token is the nonce
+    if request.nonce is not UNSET and not _NONCE.fullmatch(request.nonce):
+        raise Refused.at(Code.NONCE_INVALID, "/nonce", "a nonce is 22 to 128 base64url characters, without padding")
     submissions = _read_items(request)
-    return Body(endpoint, submissions, request.integration or "", request.audience or "")
+    return Body(endpoint, submissions, request.integration or "", request.audience or "", request.nonce or "")
 
 
 def _read_items(request: TokenRequest | BatchRequest) -> tuple[Submission, ...]:

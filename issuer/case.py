@@ -16,7 +16,12 @@ from issuer.policy.identity import claims_read
 from issuer.policy.model import Caller, Party, Policy
 from issuer.results.claims import Metric
 from issuer.results.entry import Submission
+from issuer.results.secret import secret_in
 from issuer.strict_json import JSON
+
+# What a request names itself is any text, and may be a credential that was put there by mistake.
+MAX_NAME_CHARS = 512
+WITHHELD = "(withheld)"
 
 
 class Request(Struct, frozen=True):
@@ -64,9 +69,14 @@ def decision_event(case: Case, caller: Caller) -> dict[str, Any]:
         event |= names_of(case.party)
     if case.party is not None and case.body is not None:
         named = {"integration": case.body.integration, "audience": case.body.audience}
-        event["named"] = {name: value for name, value in named.items() if value}
+        event["named"] = {name: _told(value) for name, value in named.items() if value}
         event["results"] = [_result_read(case.party.policy, submission) for submission in case.body.submissions]
     return event
+
+
+def _told(name: str) -> str:
+    """Tell a name as the request gives it; of what can be none, a token in the wrong place, only that it was there."""
+    return name if len(name) <= MAX_NAME_CHARS and not secret_in(name) else WITHHELD
 
 
 class Names(TypedDict):

@@ -90,7 +90,7 @@ class Code(enum.StrEnum):
     )  # fmt: skip
     NONCE_INVALID = (
         "nonce.invalid", 400, "The nonce is malformed, or was sent with an identity that must not send one.",
-        "An OIDC identity token is its own use record: leave `nonce` out.",
+        "Send 22 to 128 base64url characters; with an OIDC identity token, which is its own use record, send none.",
     )  # fmt: skip
 
     # -- the identity -----------------------------------------------------------------------------------------------
@@ -99,7 +99,7 @@ class Code(enum.StrEnum):
         "Send exactly one header `Authorization: Bearer <identity token>`.",
     )  # fmt: skip
     IDENTITY_MALFORMED = (
-        "identity.malformed", 401, "The identity token is not a well-formed signed JWT.",
+        "identity.malformed", 401, "The identity token is not a well-formed signed JWT, nor another credential's form.",
         "Send the token exactly as the provider gave it; check for line breaks, quotes and truncation.",
     )  # fmt: skip
     IDENTITY_ISSUER_UNKNOWN = (
@@ -220,6 +220,10 @@ class Code(enum.StrEnum):
         "abuse.quarantined", 403, "Too many refused requests: this identity is quarantined for a while.",
         "Fix the cause of the refusals; the quarantine ends by itself at the time that the answer names.",
     )  # fmt: skip
+    IDENTITY_NETWORK_FORBIDDEN = (
+        "identity.network_forbidden", 403, "This credential may not be used from this address.",
+        "Send the request from a network that the token was created for, or ask the operator for another token.",
+    )  # fmt: skip
     IDENTITY_REPLAYED = (
         "identity.replayed", 409, "This identity token was already used for another request.",
         "Fetch a fresh identity token for every new request; only the identical request may repeat one.",
@@ -295,6 +299,14 @@ class Code(enum.StrEnum):
     DEPENDENCY_ISSUER_KEYS = (
         "dependency.issuer_keys", 503, "The identity provider's keys cannot be had right now.",
         "Send the same request again.",
+    )  # fmt: skip
+    DEPENDENCY_INTROSPECTION = (
+        "dependency.introspection", 503, "The identity provider cannot be asked about this token right now.",
+        "Send the same request again, with the same nonce.",
+    )  # fmt: skip
+    DEPENDENCY_CREDENTIALS = (
+        "dependency.credentials", 503, "The registered personal access tokens cannot be read right now.",
+        "Send the same request again, with the same nonce.",
     )  # fmt: skip
     DEPENDENCY_SIGNER = (
         "dependency.signer", 503, "The signing key cannot be used right now.",

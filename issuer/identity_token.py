@@ -1,4 +1,4 @@
-"""What an identity token says, and whether it suits its provider's registration (RFC 7519 under RFC 8725). Pure.
+"""What a provider's token says, and whether it suits the provider's registration (RFC 7519 under RFC 8725). Pure.
 
 Nothing here checks a signature: whoever needs to know who is speaking goes through `service/authn/oidc.py`. Offline,
 `issuer policy explain` reads tokens by the same functions. A refusal never quotes the token.
@@ -19,10 +19,16 @@ LEEWAY_S = 30
 MAX_CLAIMS = 200
 MAX_DEPTH = 8
 MAX_UNIX_S = 2**33  # the year 2242; a time in milliseconds lies beyond it
+MAX_ID_CHARS = 512
 
 _KID = re.compile(r"[\x21-\x7e]{1,256}")
 # Members that bring a key along, say where to fetch one, or change what the signature covers (RFC 7515 4.1, 7797).
 _REFUSED_MEMBERS = frozenset({"b64", "crit", "enc", "jku", "jwk", "x5c", "x5u", "zip"})
+
+
+def is_jwt(bearer: str) -> bool:
+    """Say whether a credential has the form of a signed JWT: three parts, the first of them a JSON object."""
+    return bearer.startswith("eyJ") and bearer.count(".") == 2
 
 
 def read_token(bearer: str) -> tuple[jose.UnverifiedJws, Mapping[str, JSON]]:
@@ -44,7 +50,9 @@ def read_header(header: Mapping[str, JSON], provider: Provider) -> tuple[str, st
     algorithm, kid = header.get("alg"), header.get("kid")
     if not isinstance(algorithm, str) or algorithm not in provider.algorithms:
         raise Refused(Code.IDENTITY_ALGORITHM_REFUSED)
-    if "typ" in header and not _is_type(header["typ"], provider.rules.types):
+    # RFC 9068, section 4: an access token says what it is, so that an ID token of the same client is none.
+    typed = "typ" in header or provider.rules.kind == "access-token"
+    if typed and not _is_type(header.get("typ"), provider.rules.types):
         raise Refused(Code.IDENTITY_TYPE_REFUSED)
     if not isinstance(kid, str) or not _KID.fullmatch(kid):
         raise Refused(Code.IDENTITY_MALFORMED)
@@ -63,8 +71,8 @@ def read_times(claims: Mapping[str, JSON], provider: Provider, now: int) -> tupl
 
     `iat` and `exp` are required. The leeway is for clocks that differ; a lifetime is one clock's and gets none.
     """
-    issued_at, expires_at = _unix_s(claims.get("iat")), _unix_s(claims.get("exp"))
-    not_before = _unix_s(claims["nbf"]) if "nbf" in claims else issued_at
+    issued_at, expires_at = unix_s(claims.get("iat")), unix_s(claims.get("exp"))
+    not_before = unix_s(claims["nbf"]) if "nbf" in claims else issued_at
     if expires_at <= issued_at:
         raise Refused(Code.IDENTITY_MALFORMED)
     if now - LEEWAY_S >= expires_at:
@@ -78,7 +86,8 @@ def read_times(claims: Mapping[str, JSON], provider: Provider, now: int) -> tupl
     return issued_at, expires_at
 
 
-def _unix_s(value: JSON) -> int:
+def unix_s(value: JSON) -> int:
+    """Return a time in whole Unix seconds. Raises Refused for anything else."""
     # `type`, not isinstance: True is an int to Python.
     if type(value) is not int or not 0 <= value <= MAX_UNIX_S:
         raise Refused(Code.IDENTITY_MALFORMED)
@@ -89,3 +98,30 @@ def check_audience(audience: JSON, registered: str) -> None:
     """Demand a token for this service and for nobody else: who shares a token can pass it on. Raises Refused."""
     if audience != registered and audience != [registered]:
         raise Refused(Code.IDENTITY_AUDIENCE_MISMATCH)
+
+
+# -- OAuth ------------------------------------------------------------------------------------------------------------
+
+
+def check_access_token(claims: Mapping[str, JSON]) -> None:
+    """Demand the ids of an access token (RFC 9068 2.2), and that whoever holds it may use it. Raises Refused.
+
+    What its `scope` must hold is the policy's to judge.
+    """
+    for name in ("client_id", "sub", "jti"):
+        check_id(claims.get(name))
+    check_unbound(claims)
+
+
+def check_id(value: JSON) -> None:
+    """Demand an id: a text that is neither empty nor long. Raises Refused."""
+    if not isinstance(value, str) or not 0 < len(value) <= MAX_ID_CHARS:
+        raise Refused(Code.IDENTITY_MALFORMED)
+
+
+def check_unbound(claims: Mapping[str, JSON]) -> None:
+    """Refuse a token that is bound to a key of its client (RFC 7800, 8705, 9449): a bearer proves to have none."""
+    if "cnf" in claims:
+        raise Refused(
+            Code.IDENTITY_TYPE_REFUSED, "The token is bound to its client's key, of which a bearer has no proof."
+        )

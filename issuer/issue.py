@@ -16,7 +16,7 @@ from msgspec import Struct
 from issuer import jose, token
 from issuer.body import Body, read_body
 from issuer.case import Case, decision_event, refused_event
-from issuer.errors import Refused
+from issuer.errors import Code, Refused
 from issuer.identity_token import LEEWAY_S
 from issuer.limits import Limits
 from issuer.policy.decide import Denial, Grant, decide
@@ -27,6 +27,8 @@ from issuer.results.entry import Submission, write_entry
 
 # How much longer a use record lives than the identity token that it spends.
 RECORD_MARGIN_S = 60
+# How long a nonce names its request (contract section 5): as long as the longest verify token lives.
+NONCE_KEPT_S = 86_400
 
 
 async def issue(line: Line, case: Case, jti: str) -> Issued:
@@ -36,7 +38,7 @@ async def issue(line: Line, case: Case, jti: str) -> Issued:
     """
     async with refusals_audited(line.audit, case):
         found = await judge(line, case, jti)
-        admitted = await line.admission.admit(claim_of_use(line, found))
+        admitted = await line.admission.admit(claim_of_use(line, found, case.judged_at))
     template, unsigned = found.draft, found.unsigned
     if admitted.repeat:  # not this request's draft, but that of the first time
         template = token.template_from(admitted.template)
@@ -56,6 +58,7 @@ async def judge(line: Line, case: Case, jti: str) -> Judged:
     party = case.party = resolve(line.policies, caller)
     async with refusals_counted(line.admission, party):
         body = case.body = read_body(request.endpoint, request.body)
+        check_nonce(caller, body.nonce)
         verdict = decide(party, caller, body.submissions, now, integration=body.integration, audience=body.audience)
         grant = granted(party, verdict)
         draft = draft_template(line, party, caller, grant, now, jti)
@@ -127,6 +130,21 @@ async def refusals_counted(admission: Admission, party: Party) -> AsyncIterator[
         raise
 
 
+def check_nonce(caller: Caller, nonce: str) -> None:
+    """Demand a nonce of a reusable identity, and none of one whose token is its own use record. Raises Refused."""
+    if caller.provider.rules.reusable and not nonce:
+        raise Refused.at(Code.NONCE_REQUIRED, "/nonce", _NO_NONCE)
+    if nonce and not caller.provider.rules.reusable:
+        raise Refused.at(Code.NONCE_INVALID, "/nonce", _NEEDLESS_NONCE)
+
+
+_NO_NONCE = (
+    "this identity can be used again and again: send 16 or more random bytes as base64url, fresh for every new request "
+    "and the same ones when it is sent again"
+)
+_NEEDLESS_NONCE = "this identity token is its own use record: leave the nonce out"
+
+
 def granted(party: Party, verdict: Grant | Denial) -> Grant:
     """Return the grant, or raise the refusal that the caller may see."""
     if isinstance(verdict, Denial):
@@ -150,19 +168,20 @@ def draft_template(line: Line, party: Party, caller: Caller, grant: Grant, now: 
     )
 
 
-def claim_of_use(line: Line, found: Judged) -> Admit:
-    """Make the admission call that claims one use of the identity for this request."""
+def claim_of_use(line: Line, found: Judged, now: int) -> Admit:
+    """Make the admission call that claims one use of the identity, or of its nonce, for this request."""
     caller, party, draft = found.caller, found.party, found.draft
+    reusable = caller.provider.rules.reusable
     use = Use(
-        record=caller.use_record,
+        record=caller.use_record(found.body.nonce),
         allowed=caller.provider.uses,
         request_digest=found.body.request_digest(party.policy.integration, str(draft.payload["aud"])),
         template=draft.to_bytes(),
         template_exp=draft.exp,
         kid=draft.kid,
         usable_kids=line.signer.usable_kids,
-        issued_at=caller.issued_at,
-        keep_until=caller.expires_at + LEEWAY_S + RECORD_MARGIN_S,
+        issued_at=None if reusable else caller.issued_at,
+        keep_until=now + NONCE_KEPT_S if reusable else caller.expires_at + LEEWAY_S + RECORD_MARGIN_S,
     )
     return Admit.of(party, cost=len(found.body.submissions), use=use)
 
@@ -216,9 +235,10 @@ class Authenticator(Protocol):
     """Who is calling."""
 
     async def authenticate(self, bearer: str, source: str, now: int) -> Caller:
-        """Verify a credential: form, registered issuer, key, signature, times, audience, type; in that order.
+        """Verify a credential: form, registered provider, key, signature, times, audience, type; in that order.
 
-        Raises Refused (401, or 429 `rate.source`) and Undecided (`dependency.issuer_keys`).
+        Raises Refused (401, 403 `identity.network_forbidden`, 429 `rate.source`) and Undecided
+        (`dependency.issuer_keys`, `dependency.introspection`).
         """
         ...
 
@@ -228,8 +248,9 @@ class Use(Struct, frozen=True):
 
     `record` is the lowercase hex SHA-256 that names the use record; `allowed` its N. `template` is the candidate,
     good until `template_exp` and signed by `kid`. `usable_kids` are the keys that may still sign an earlier template.
-    `issued_at` is the presented token's iat, judged against the store's epoch; `keep_until` its exp + leeway + margin.
-    All times are Unix seconds.
+    `issued_at` is the presented identity token's iat, judged against the store's epoch; None for a nonce, of which a
+    caller could always have made another: a store that forgot one has given nothing away. `keep_until` is the token's
+    exp + leeway + margin, or the nonce's end. All times are Unix seconds.
     """
 
     record: str
@@ -239,8 +260,13 @@ class Use(Struct, frozen=True):
     template_exp: int
     kid: str
     usable_kids: tuple[str, ...]
-    issued_at: int
+    issued_at: int | None
     keep_until: int
+
+    @property
+    def spent(self) -> Code:
+        """What a request is told that finds no use left."""
+        return Code.NONCE_REUSED if self.issued_at is None else Code.IDENTITY_REPLAYED
 
 
 class Admit(Struct, frozen=True):
@@ -275,7 +301,8 @@ class Admission(Protocol):
 
     async def admit(self, call: Admit) -> Admitted:
         """Claim `call.use`. Raises Refused (`rate.identity`, `rate.integration`, `abuse.quarantined`,
-        `identity.replayed`) and Undecided (`dependency.state`, `dependency.state_reset`). When in doubt it raises.
+        `identity.replayed`, `nonce.reused`) and Undecided (`dependency.state`, `dependency.state_reset`). When in doubt
+        it raises.
         """
         ...
 

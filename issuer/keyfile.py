@@ -5,15 +5,14 @@ For the service's signing keys and for a relying party's receipt key. Makes and 
 
 from __future__ import annotations
 
-import os
-import stat
 from pathlib import Path
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
-from issuer.errors import Code, SetupError
+from issuer import private_file
+from issuer.errors import Code, InputError, SetupError
 from issuer.jose import is_good_point
 
 _MAX_BYTES = 16 * 1024
@@ -36,12 +35,7 @@ def write(path: Path, key: ed25519.Ed25519PrivateKey, passphrase: bytes | None =
             raise SetupError(Code.KEY_UNUSABLE, f"a passphrase has 1 to {_MAX_PASSPHRASE} bytes; give another one")
         encryption = serialization.BestAvailableEncryption(passphrase)
     pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        os.fchmod(descriptor, 0o600)  # a umask can take bits away but never the decision
-        file.write(pem)
-        file.flush()
-        os.fsync(descriptor)
+    private_file.write(path, pem)
 
 
 def read(path: Path, passphrase: bytes | None = None) -> ed25519.Ed25519PrivateKey:
@@ -71,18 +65,6 @@ def read(path: Path, passphrase: bytes | None = None) -> ed25519.Ed25519PrivateK
 
 def _read_private(path: Path) -> bytes:
     try:
-        # Judge the file that was opened, not the name: the two can differ by the time of the second look.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError as error:
-        raise SetupError(Code.KEY_UNSAFE, f"{path} cannot be opened: {error.strerror}") from None
-    found = os.fstat(descriptor)
-    if not stat.S_ISREG(found.st_mode):
-        os.close(descriptor)  # before fdopen, which raises for a folder
-        raise SetupError(Code.KEY_UNSAFE, f"{path} is not a plain file")
-    with os.fdopen(descriptor, "rb") as file:
-        if found.st_mode & 0o077:
-            mode = stat.S_IMODE(found.st_mode)
-            raise SetupError(Code.KEY_UNSAFE, f"{path} has mode {mode:04o}: others may read it. Run `chmod 600 {path}`")
-        if found.st_uid not in {os.geteuid(), 0}:
-            raise SetupError(Code.KEY_UNSAFE, f"{path} belongs to another user")
-        return file.read(_MAX_BYTES)
+        return private_file.read(path, _MAX_BYTES)
+    except InputError as error:
+        raise SetupError(Code.KEY_UNSAFE, f"{path}: {error.detail}") from None

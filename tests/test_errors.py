@@ -21,14 +21,15 @@ TABLE = {
         identity.audience_mismatch identity.type_refused identity.inactive identity.credential_unknown""",
     403: """integration.unknown integration.ambiguous integration.suspended integration.staged identity.claim_missing
         identity.claim_mismatch identity.event_forbidden identity.registration_expired policy.framework policy.version
-        policy.benchmark policy.model policy.task policy.metric policy.audience policy.command abuse.quarantined""",
+        policy.benchmark policy.model policy.task policy.metric policy.audience policy.command abuse.quarantined
+        identity.network_forbidden""",
     409: "identity.replayed nonce.reused",
     422: """claims.invalid claims.number claims.duplicate_metric claims.revision claims.secret claims.digest_mismatch
         claims.too_large details.invalid""",
     429: "rate.source rate.identity rate.integration",
     500: "internal",
     503: """service.busy dependency.state dependency.state_reset dependency.issuer_keys dependency.signer dependency.log
-        dependency.audit""",
+        dependency.audit dependency.credentials dependency.introspection""",
 }
 # Reported for files and at start, never over HTTP.
 FILES = """file.unreadable file.too_large file.encoding file.syntax file.duplicate_key file.feature file.scalar

@@ -19,6 +19,7 @@ _COMMANDS = {
     "demo": ("issuer.cli.demo", "demo", "Show the whole line on a real evaluation run."),
     "dev": ("issuer.cli.serve", "dev", "Run a throw-away issuer with a local identity provider."),
     "keys": ("issuer.cli.keys", "keys", "Make and list signing keys."),
+    "pat": ("issuer.cli.pat", "pat", "Make, list and revoke personal access tokens."),
     "policy": ("issuer.cli.policy", "policy", "Check, test, explain and compare policies."),
     "results": ("issuer.cli.results", "results", "Make, check and compare result files."),
     "serve": ("issuer.cli.serve", "serve", "Run the service."),

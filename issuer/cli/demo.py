@@ -17,8 +17,10 @@ import rich_click as click
 from issuer import jose
 from issuer.adapters import Built, Supplied, inspect_ai
 from issuer.cli.report import show
+from issuer.client.credential import Credential
 from issuer.client.files import put_entry
-from issuer.client.http import Answer, problem_of, request_tokens, send
+from issuer.client.http import Answer, send
+from issuer.client.tokens import problem_of, request_tokens
 from issuer.dev.sandbox import AUDIENCE, REQUEST_URL, SAMPLE_RUN, Sandbox, environment, sandbox
 from issuer.errors import Code, IssuerError, Refused, SetupError, Undecided
 from issuer.results.entry import read_entries, result_file_name
@@ -130,7 +132,7 @@ def _step_identity(box: Sandbox) -> str:
 
 def _step_issue(box: Sandbox, identity: str, body: dict[str, Any]) -> dict[str, Any]:
     _title(4, "POST /tokens: identity and claims in, a signed token out")
-    answer = request_tokens(box.settings.url, identity, body)
+    answer = request_tokens(box.settings.url, Credential(identity, reusable=False), body)
     _expect(answer.status == 201, "201")
     issued: dict[str, Any] = msgspec.json.decode(answer.body)
     click.echo(f"   201: integration {issued['integration']}, identity {issued['identity']}, jti {issued['jti']}")
@@ -177,7 +179,7 @@ def _step_tamper(path: Path, trust: Trust) -> None:
 
 def _step_repeat(box: Sandbox, identity: str, body: dict[str, Any], issued: dict[str, Any]) -> None:
     _title(8, "The same request again, as after a lost answer: the same token")
-    answer = request_tokens(box.settings.url, identity, body)
+    answer = request_tokens(box.settings.url, Credential(identity, reusable=False), body)
     same = msgspec.json.decode(answer.body)["verify_token"] == issued["verify_token"]
     _expect(answer.status == 200 and same, "the same token")
     click.echo(f"   200, Idempotent-Replay: {answer.headers['idempotent-replay']}, byte for byte the same token")

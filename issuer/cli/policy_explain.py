@@ -23,7 +23,7 @@ from issuer.cli import printable
 from issuer.cli.checks import table
 from issuer.cli.times import read_time, told_time
 from issuer.errors import Code, InputError, Place, Refused
-from issuer.identity_token import check_audience, read_header, read_times, read_token
+from issuer.identity_token import check_access_token, check_audience, is_jwt, read_header, read_times, read_token
 from issuer.policy.check import Check, shown, stated
 from issuer.policy.decide import Grant, decide
 from issuer.policy.disclose import ShownCheck, disclosed, undisguised
@@ -32,6 +32,7 @@ from issuer.policy.load import load_policies
 from issuer.policy.match import PolicySet, pins_match, resolve
 from issuer.policy.model import Caller, Party, Provider
 from issuer.policy.profiles import derived
+from issuer.policy.providers import SIGNED
 from issuer.policy.requirement import equal
 from issuer.strict_json import JSON, loads
 
@@ -51,6 +52,7 @@ own_url = click.option("--url", envvar="ISSUER_URL", metavar="URL", callback=_wi
 _MAX_TOKEN = 64 * 1024
 _MAX_BODY = 1024 * 1024
 _NEAREST = 3
+_OPAQUE = "nobody can tell offline what this credential is worth: give its claims with --identity-claims-file"
 _NOT_CHECKED = "signature not checked: this is offline, and says what these claims would get, not whose they are"
 _NOT_KNOWN = "not known offline: rate limits, quarantine, and whether the identity token is used up"
 
@@ -83,12 +85,13 @@ class Explanation(Struct, frozen=True):
 @click.argument("directory", default="policies", type=click.Path(path_type=Path), metavar="[DIR]")
 @click.option(
     "--identity-token-file", "token_file", type=click.Path(path_type=Path, allow_dash=True), metavar="FILE",
-    help='The identity token; "-" reads standard input. It is never printed.',
+    help='The identity token, or an OAuth access token that is a JWT; "-" reads standard input. It is never printed.',
 )  # fmt: skip
 @click.option(
     "--identity-claims-file", "claims_file", type=click.Path(path_type=Path), metavar="FILE",
     help="Instead of a token: its claims, as a JSON object.",
 )  # fmt: skip
+@click.option("--provider", metavar="ID", help="Whose claims these are; the one that their `iss` names.")
 @click.option(
     "--claims", "run_file", type=click.Path(path_type=Path), metavar="FILE",
     help="JSON: the body of /tokens or /tokens/batch, or the run claims alone. Left out, only the identity is judged.",
@@ -99,8 +102,8 @@ class Explanation(Struct, frozen=True):
 @click.option("--development", is_flag=True, help="Allow providers on plain http, at loopback addresses.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def explain(
-    directory: Path, token_file: Path | None, claims_file: Path | None, run_file: Path | None, url: str | None,
-    at: str | None, as_caller: bool, development: bool, as_json: bool,
+    directory: Path, token_file: Path | None, claims_file: Path | None, provider: str | None, run_file: Path | None,
+    url: str | None, at: str | None, as_caller: bool, development: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Explain what the policies of DIR ("policies") say of a request, and why.
 
@@ -110,13 +113,17 @@ def explain(
         raise click.UsageError("give exactly one of --identity-token-file and --identity-claims-file")
     if token_file is not None and url is None:
         raise click.UsageError("give --url, the issuer's own: a token's audience is judged by it")
+    if token_file is not None and provider is not None:
+        raise click.UsageError("a token names its provider: --provider goes with --identity-claims-file")
     policies = load_policies(directory, url or NOBODY, development=development)
     now = int(time.time()) if at is None else read_time(at, "--at")
     body = None if run_file is None else _read_run(run_file)
     if token_file is not None:
         explanation = explain_token(policies, _read_token(token_file), body, now)
     else:
-        explanation = explain_claims(policies, _read_claims(claims_file or Path()), body, now)
+        claims = _read_claims(claims_file or Path())
+        whose = _provider_of(policies, claims) if provider is None else _provider_named(policies, provider)
+        explanation = explain_claims(policies, whose, claims, body, now)
     told = _as_json(explanation, as_caller=as_caller) if as_json else _for_people(explanation, as_caller=as_caller)
     click.echo(told)
     sys.exit(0 if explanation.code is None else 5)
@@ -161,7 +168,13 @@ def _read_run(path: Path) -> Body:
 
 
 def explain_token(policies: PolicySet, token: str, body: Body | None, now: int) -> Explanation:
-    """Judge a token and a request at `now` (Unix seconds). The token's signature is not checked."""
+    """Judge a token and a request at `now` (Unix seconds). The token's signature is not checked.
+
+    Raises UsageError for a credential that says nothing by itself.
+    """
+    asked = [provider for provider in policies.providers.values() if provider.rules.kind not in SIGNED]
+    if not is_jwt(token) and any(token.startswith(provider.token_prefix) for provider in asked):
+        raise click.UsageError(_OPAQUE)
     try:
         jws, unverified_claims = read_token(token)
     except Refused as refusal:
@@ -169,13 +182,16 @@ def explain_token(policies: PolicySet, token: str, body: Body | None, now: int) 
     provider = _provider_of(policies, unverified_claims)
     if isinstance(provider, Check):
         return Explanation((provider,))
+    if provider in asked:
+        raise click.UsageError(_OPAQUE)
     checks = tuple(_token_checks(provider, jws.header, unverified_claims, now))
     return _judged(policies, provider, unverified_claims, body, now, checks)
 
 
-def explain_claims(policies: PolicySet, claims: Mapping[str, JSON], body: Body | None, now: int) -> Explanation:
-    """Judge claims as those of a good token of the provider that their `iss` names."""
-    provider = _provider_of(policies, claims)
+def explain_claims(
+    policies: PolicySet, provider: Provider | Check, claims: Mapping[str, JSON], body: Body | None, now: int
+) -> Explanation:
+    """Judge claims as those of a good credential of a provider."""
     if isinstance(provider, Check):
         return Explanation((provider,))
     return _judged(policies, provider, claims, body, now, ())
@@ -188,20 +204,34 @@ def _provider_of(policies: PolicySet, claims: Mapping[str, JSON]) -> Provider | 
     return found or stated(Code.IDENTITY_ISSUER_UNKNOWN, "providers", False, f"the iss is {shown(issuer)}", issuers)
 
 
+def _provider_named(policies: PolicySet, name: str) -> Provider:
+    for provider in policies.providers.values():
+        if provider.id == name:
+            return provider
+    there = ", ".join(provider.id for provider in policies.providers.values())
+    raise click.UsageError(f"--provider: not one of providers.yaml; there are {there}")
+
+
 def _token_checks(
     provider: Provider, header: Mapping[str, JSON], claims: Mapping[str, JSON], now: int
 ) -> Iterator[Check]:
     """Judge a token by its provider's registration, in the order of the service."""
     at = f"providers.{provider.id}"
-    algorithm, audience = shown(header.get("alg")), shown(claims.get("aud"))
+    rules, audience = provider.rules, shown(claims.get("aud"))
+    algorithm, typ = shown(header.get("alg")), shown(header.get("typ"))
     yield stated(Code.IDENTITY_ISSUER_UNKNOWN, f"{at}.issuer", True, f"the token's iss is {provider.issuer}")
-    yield _tried(Code.IDENTITY_ALGORITHM_REFUSED, f"{at}.algorithms", f"the token's alg is {algorithm}",
-                 " or ".join(provider.algorithms), lambda: read_header(header, provider))  # fmt: skip
+    yield _tried(Code.IDENTITY_ALGORITHM_REFUSED, f"{at}.algorithms", f"the token's alg is {algorithm}, its typ {typ}",
+                 f"{' or '.join(provider.algorithms)}, {' or '.join(rules.types)}",
+                 lambda: read_header(header, provider))  # fmt: skip
     times = f"issued {_told(claims.get('iat'))}, expires {_told(claims.get('exp'))}, judged at {told_time(now)}"
     bounds = f"a life of at most {provider.max_lifetime_s} s, an age of at most {provider.max_age_s} s"
     yield _tried(Code.IDENTITY_EXPIRED, f"{at}.max_age_s", times, bounds, lambda: read_times(claims, provider, now))
     yield _tried(Code.IDENTITY_AUDIENCE_MISMATCH, f"{at}.audience", f"the token's aud is {audience}",
                  provider.audience, lambda: check_audience(claims.get("aud"), provider.audience))  # fmt: skip
+    if rules.kind == "access-token":
+        told = ", ".join(f"{name} {shown(claims.get(name))}" for name in ("client_id", "sub", "jti", "cnf"))
+        yield _tried(Code.IDENTITY_MALFORMED, f"{at}.profile", f"of the token {told}", "the first three, and no cnf",
+                     lambda: check_access_token(claims))  # fmt: skip
 
 
 def _tried(code: Code, rule: str, actual: str, expected: str, judge: Callable[[], object]) -> Check:
@@ -225,7 +255,7 @@ def _judged(
     now: int,
     token_checks: tuple[Check, ...],
 ) -> Explanation:
-    caller = Caller(provider, derived(provider.rules, claims), "", now, now)
+    caller = Caller(provider, derived(provider.rules, claims), (), now, now)
     try:
         party = resolve(policies, caller)
     except Refused as refusal:

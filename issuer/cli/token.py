@@ -12,9 +12,11 @@ import rich_click as click
 from issuer.adapters import Supplied, inspect_ai
 from issuer.cli import printable
 from issuer.cli.checks import table
+from issuer.cli.credentials import Given, credential_options
+from issuer.client.credential import Credential, fresh_nonce, is_nonce
 from issuer.client.files import put_entry
-from issuer.client.http import Answer, Check, Denied, Endpoint, check_url, request_tokens, unreadable
-from issuer.client.identity import identity_token
+from issuer.client.http import Answer, check_url, unreadable
+from issuer.client.tokens import Check, Denied, Endpoint, request_tokens
 from issuer.errors import Code, InputError, Place, Refused, Undecided
 from issuer.strict_json import JSON, loads
 
@@ -52,24 +54,32 @@ def _supplied_options(command: Any) -> Any:
 @_supplied_options
 @click.option("--integration", metavar="ID", help="The integration that you mean to be.")
 @click.option("--audience", metavar="AUD", help="The relying party that the token is for.")
-@click.option("--id-token-file", type=click.Path(path_type=Path), help="The identity token, in a file.")
+@credential_options
+@click.option("--nonce", metavar="TEXT", help="22 to 128 base64url characters, so that a repeated job asks the same.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Put the entry into this result file.")
 @click.option("--dry-run", is_flag=True, help="Ask what would be decided, and why; get no token and use nothing up.")
 @click.option("--json", "as_json", is_flag=True, help="Print the issuer's answer as JSON.")
 def request(
     issuer: str, claims_path: Path | None, inspect_log: Path | None, metrics: tuple[str, ...], allow_mock: bool,
-    integration: str | None, audience: str | None, id_token_file: Path | None, out: Path | None, dry_run: bool,
+    integration: str | None, audience: str | None, given: Given, nonce: str | None, out: Path | None, dry_run: bool,
     as_json: bool, **supplied: str | None,
 ) -> None:  # fmt: skip
-    """Exchange this job's identity and the claims of a run for a verify token.
+    """Exchange a credential and the claims of a run for a verify token.
 
-    The identity comes from --id-token-file, then $ISSUER_ID_TOKEN, then the CI that this runs in. Requests are repeated
-    where nothing was decided; the same request always gets the same token. With --dry-run the exit code is 5 where the
-    answer would be no.
+    The credential is an identity token (--id-token-file) or an access token (--access-token-file, --oauth); without
+    such a flag it comes from $ISSUER_ID_TOKEN, $ISSUER_ACCESS_TOKEN, or the CI that this runs in. An access token may
+    be used again, so every request with it has a nonce, which is made here unless --nonce gives one.
+
+    Requests are repeated where nothing was decided; the same request always gets the same token. With --dry-run the
+    exit code is 5 where the answer would be no.
     """
     url = check_url(issuer)
     if (claims_path is None) == (inspect_log is None):
         raise click.UsageError("give exactly one of --claims and --inspect-log")
+    if str(claims_path) == "-" and given.reads_standard_input:
+        raise click.UsageError("standard input holds one thing: the claims, or the credential")
+    if nonce and not is_nonce(nonce):
+        raise click.UsageError("--nonce is 22 to 128 base64url characters (A-Z a-z 0-9 - _)")
     if dry_run and out is not None:
         raise click.UsageError("--dry-run gets no entry that --out could take")
     if inspect_log is not None:
@@ -78,21 +88,12 @@ def request(
         body = _body_of_file(claims_path or Path("-"))
     named = {"integration": integration, "audience": audience}
     body |= {name: value for name, value in named.items() if value}
-    answer = _sent(url, identity_token(url, id_token_file), body, "/tokens/explain" if dry_run else "/tokens")
+    credential = given.credential(url)
+    body |= _nonce(credential, nonce, body)
+    answer = _sent(url, credential, body, "/tokens/explain" if dry_run else "/tokens")
     if dry_run:
-        _end_dry_run(answer, as_json=as_json)
-    issued = _read_answer(answer, _Issued)
-    if out is not None:
-        put_entry(out, issued.entry)
-    for warning in issued.warnings:
-        click.echo(f"warning: {printable(warning)}", err=True)
-    if as_json:
-        click.echo(answer.body)
-    elif out is None:
-        click.echo(issued.entry, nl=False)
-    else:
-        repeated = " (a repeat: the same token as before)" if answer.status == 200 else ""
-        click.echo(f"{out}: entry written, token {issued.jti} until {issued.expires_at}{repeated}")
+        _end_dry_run(answer, "nonce" if credential.reusable else "identity token", as_json=as_json)
+    _end_request(answer, out, as_json=as_json)
 
 
 class _Issued(msgspec.Struct, frozen=True):
@@ -128,17 +129,58 @@ def _read_answer(answer: Answer, kind: type[Answered]) -> Answered:
         raise Undecided(Code.DEPENDENCY_STATE, "what answered is not an issuer: its 2xx is no answer of one") from None
 
 
-def _sent(url: str, identity: str, body: dict[str, Any], endpoint: Endpoint) -> Answer:
+def _nonce(credential: Credential, given: str | None, body: dict[str, Any]) -> dict[str, str]:
+    """Return the member that a reusable credential's request must have: as given, as in the body, or a fresh one."""
+    if not credential.reusable:
+        if given:
+            raise click.UsageError("--nonce goes with an access token; an identity token is its own use record")
+        return {}
+    return {"nonce": given or body.get("nonce") or fresh_nonce()}
+
+
+def _sent(url: str, credential: Credential, body: dict[str, Any], endpoint: Endpoint) -> Answer:
     """Send the request; where a policy refuses it, show which checks failed. Raises Refused and Undecided."""
     try:
-        return request_tokens(url, identity, body, endpoint)
+        return request_tokens(url, credential, body, endpoint)
+    except Undecided as error:
+        if "nonce" in body:
+            again = f"this very request again, after {error.retry_after_s} s: --nonce {body['nonce']}"
+            click.echo(printable(again), err=True)
+        raise
     except Denied as refusal:
         click.echo(table([check for check in refusal.checks if not check.passed]), err=True)
         raise Refused(refusal.code, refusal.code.meaning.title) from None
+    except Refused as refusal:
+        if hint := _TAKEN_FOR_THE_OTHER.get((refusal.code, credential.reusable)):
+            click.echo(hint, err=True)
+        raise
 
 
-def _end_dry_run(answer: Answer, *, as_json: bool) -> NoReturn:
-    """Show what would be decided, and end: with 5 where it is no."""
+# What the issuer takes for the other kind of credential was given by the wrong flag or variable.
+_TAKEN_FOR_THE_OTHER = {
+    (Code.NONCE_REQUIRED, False): "an access token is given by --access-token-file or $ISSUER_ACCESS_TOKEN",
+    (Code.NONCE_INVALID, True): "an identity token is given by --id-token-file or $ISSUER_ID_TOKEN",
+}
+
+
+def _end_request(answer: Answer, out: Path | None, *, as_json: bool) -> None:
+    """Put the entry where it belongs, or show it."""
+    issued = _read_answer(answer, _Issued)
+    if out is not None:
+        put_entry(out, issued.entry)
+    for warning in issued.warnings:
+        click.echo(f"warning: {printable(warning)}", err=True)
+    if as_json:
+        click.echo(answer.body)
+    elif out is None:
+        click.echo(issued.entry, nl=False)
+    else:
+        repeated = " (a repeat: the same token as before)" if answer.status == 200 else ""
+        click.echo(f"{out}: entry written, token {issued.jti} until {issued.expires_at}{repeated}")
+
+
+def _end_dry_run(answer: Answer, use: str, *, as_json: bool) -> NoReturn:
+    """Show what would be decided, and end: with 5 where it is no. `use` is what the request itself would use up."""
     told = _read_answer(answer, _Explained)
     if as_json:
         click.echo(answer.body)
@@ -149,7 +191,7 @@ def _end_dry_run(answer: Answer, *, as_json: bool) -> NoReturn:
         granted = f"a token for {told.audience}, good for {told.ttl_s} s"
         outcome = granted if told.verdict == "granted" else f"refused, {told.code}"
         if told.verdict == "granted":
-            click.echo("not told: whether the identity token is used up, which only the request itself finds out")
+            click.echo(f"not told: whether the {use} is used up, which only the request itself finds out")
         click.echo(printable(f"{told.integration}/{told.identity}: {outcome} (policy {told.policy})"))
     sys.exit(0 if told.verdict == "granted" else 5)
 

@@ -1,22 +1,23 @@
-"""HTTP to an issuer: bounded in size and time, no redirects, and retries only where nothing was decided."""
+"""HTTP to an issuer: bounded in size and time, no redirects, and repeated only where nothing was decided."""
 
 from __future__ import annotations
 
 import functools
 import ipaddress
+import itertools
+import math
 import threading
 import time
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-import msgspec
 from msgspec import Struct
 
-from issuer import jose
-from issuer.errors import Code, Fault, IssuerError, Place, Refused, SetupError, Undecided
+from issuer.errors import Code, Place, SetupError, Undecided
 from issuer.errors import InputError as UnreadableError
-from issuer.strict_json import loads
 
 if TYPE_CHECKING:
     from urllib3 import BaseHTTPResponse, PoolManager
@@ -29,7 +30,8 @@ DEADLINE_S = 30.0
 _CHUNK = 64 * 1024
 RETRIED = frozenset({429, 502, 503, 504})
 ATTEMPTS = 4
-LONGEST_WAIT_S = 30
+# For all attempts and the waits between them: an identity token of GitHub's lives for five minutes.
+PATIENCE_S = 120.0
 
 
 class Answer(Struct, frozen=True):
@@ -39,19 +41,37 @@ class Answer(Struct, frozen=True):
     headers: Mapping[str, str]
     body: bytes
 
+    @property
+    def retry_after_s(self) -> int | None:
+        """How long Retry-After asks to wait (RFC 9110 10.2.3: seconds, or a date); None where it says nothing."""
+        text = self.headers.get("retry-after", "").strip()
+        if text.isascii() and text.isdigit():
+            return int(text[:9])
+        try:
+            return max(0, math.ceil((parsedate_to_datetime(text) - datetime.now(UTC)).total_seconds()))
+        except (TypeError, ValueError, OverflowError):  # no date, or one without a zone
+            return None
+
+
+class NoAnswer(Undecided):
+    """No whole answer came: no connection, a lost one, or one that took too long."""
+
 
 def check_url(url: str) -> str:
     """Return an issuer's URL; plain http is for loopback addresses only. Raises SetupError(`settings.invalid`)."""
     try:
         parts = urlsplit(url)
         named = parts.hostname if parts.port != 0 else None  # the port is looked at only when asked
+        secret = "@" in (parts.netloc or url)
     except ValueError:
-        named = None
-    if not named or not url.isascii() or not url.isprintable() or " " in url:
+        named, secret = None, "@" in url
+    if secret:  # what stands before it may be a password, and is not quoted
+        raise SetupError(Code.SETTINGS_INVALID, "a URL has a name or password in it; give https://HOST")
+    if not named or not url.isascii() or not url.isprintable() or {" ", "\\"} & set(url):
         raise SetupError(Code.SETTINGS_INVALID, f"{url!r} is no URL; give https://HOST")
     if parts.scheme == "https" or (parts.scheme == "http" and _is_loopback(named)):
         return url.rstrip("/")
-    raise SetupError(Code.SETTINGS_INVALID, f"{url} must be https (http for a loopback address only)")
+    raise SetupError(Code.SETTINGS_INVALID, f"{_origin(url)} must be https (http for a loopback address only)")
 
 
 def _is_loopback(host: str) -> bool:
@@ -59,6 +79,9 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+# -- one exchange -----------------------------------------------------------------------------------------------------
 
 
 def send(
@@ -70,7 +93,7 @@ def send(
     max_bytes: int = MAX_ANSWER_BYTES,
     deadline_s: float = DEADLINE_S,
 ) -> Answer:
-    """Send one request and read the answer, up to `max_bytes`. Raises Undecided where there was none.
+    """Send one request and read the answer. Raises NoAnswer, and Undecided for one larger than `max_bytes`.
 
     `deadline_s` bounds all of it together: the name, the connection, the handshake, the headers and the body.
     """
@@ -90,7 +113,9 @@ def send(
     try:
         return answer.result(deadline_s)
     except TimeoutError:
-        raise Undecided(Code.DEPENDENCY_STATE, f"no whole answer from {_origin(url)} within {deadline_s:g} s") from None
+        raise NoAnswer(
+            Code.DEPENDENCY_STATE, f"no whole answer from {_origin(url)} within {deadline_s:.3g} s"
+        ) from None
 
 
 def _exchange(
@@ -107,7 +132,7 @@ def _exchange(
         finally:
             response.close()
     except HTTPError as error:
-        raise Undecided(Code.DEPENDENCY_STATE, f"no answer from {_origin(url)} ({type(error).__name__})") from None
+        raise NoAnswer(Code.DEPENDENCY_STATE, f"no answer from {_origin(url)} ({type(error).__name__})") from None
     if len(data) > max_bytes:
         raise Undecided(Code.DEPENDENCY_STATE, f"the answer of {_origin(url)} is larger than {max_bytes} bytes")
     return Answer(response.status, {name.lower(): value for name, value in response.headers.items()}, data)
@@ -136,102 +161,51 @@ def _origin(url: str) -> str:
     return f"{parts.scheme}://{parts.hostname}" + (f":{parts.port}" if parts.port else "")
 
 
-Endpoint = Literal["/tokens", "/tokens/batch", "/tokens/explain"]
+# -- a request that is safe to repeat ---------------------------------------------------------------------------------
 
 
-class Check(Struct, frozen=True):
-    """One rule's outcome, as the issuer tells it to its caller; `expected` and `hint` may be ""."""
-
-    code: str
-    pointer: str
-    rule: str
-    passed: bool
-    actual: str
-    expected: str
-    hint: str
+def decided(answer: Answer) -> bool:
+    """Say whether repeating the request would be pointless: 429, 502, 503 and 504 alone say that it is not."""
+    return answer.status not in RETRIED
 
 
-class Denied(Refused):
-    """A refusal by a policy: `checks` are all that were made."""
-
-    checks: tuple[Check, ...] = ()
-
-
-def request_tokens(
-    issuer: str, identity_token: str, request: Mapping[str, Any], endpoint: Endpoint = "/tokens"
+def send_until_decided(
+    method: str,
+    url: str,
+    *,
+    headers: Mapping[str, str],
+    body: bytes | None = None,
+    max_bytes: int = MAX_ANSWER_BYTES,
+    patience_s: float = PATIENCE_S,
+    enough: Callable[[Answer], bool] = decided,
 ) -> Answer:
-    """Post a request for verify tokens, or for what would be decided, and return the answer that was good.
+    """Send the same bytes until an answer is `enough`, at most ATTEMPTS times; return the last answer as it is.
 
-    The same request is safe to repeat (contract section 5), so it is, where nothing was decided: 429, 502, 503, 504 and
-    lost connections, up to 4 times, waiting as long as Retry-After says. Raises Refused, Denied where a policy refused,
-    and Undecided.
+    Between two attempts it waits as long as Retry-After says, or 1, 2, 3 s where it says nothing; where that would
+    pass `patience_s`, counted from the first attempt, it waits no more. Raises NoAnswer where the last attempt had
+    none, and Undecided for an answer that is too large, which is not repeated.
     """
-    body = msgspec.json.encode(request)
-    headers = {"Authorization": f"Bearer {identity_token}", "Content-Type": "application/json"}
-    url = f"{check_url(issuer)}{endpoint}"
-    for attempt in range(1, ATTEMPTS + 1):
-        try:
-            answer = send("POST", url, headers=headers, body=body)
-        except Undecided:
-            if attempt == ATTEMPTS:
-                raise
-            time.sleep(attempt)
-            continue
-        if answer.status in {200, 201}:
-            return answer
-        error = problem_of(answer)
-        # A store that lost its memory answers the same to this identity token for ever: only a fresh one helps.
-        if answer.status not in RETRIED or attempt == ATTEMPTS or error.code is Code.DEPENDENCY_STATE_RESET:
-            raise error
-        time.sleep(min(LONGEST_WAIT_S, _retry_after(answer, attempt)))
-    raise Undecided(Code.DEPENDENCY_STATE)
+    once = functools.partial(send, method, url, headers=headers, body=body, max_bytes=max_bytes)
+    until = time.monotonic() + patience_s
+    for attempt in itertools.count(1):
+        outcome = _attempt(once, min(DEADLINE_S, until - time.monotonic()))
+        if isinstance(outcome, Answer) and enough(outcome):
+            break
+        asked_s = outcome.retry_after_s if isinstance(outcome, Answer) else None
+        wait_s = attempt if asked_s is None else asked_s
+        if attempt == ATTEMPTS or time.monotonic() + wait_s >= until:
+            break
+        time.sleep(wait_s)
+    if isinstance(outcome, NoAnswer):
+        raise outcome
+    return outcome
 
 
-def _retry_after(answer: Answer, attempt: int) -> int:
-    text = answer.headers.get("retry-after", "")
-    return int(text) if text.isdigit() and len(text) < 6 else attempt
-
-
-def problem_of(answer: Answer) -> IssuerError:
-    """Turn a problem document (RFC 9457) into the error that the server meant; anything else is Undecided."""
+def _attempt(once: Callable[..., Answer], left_s: float) -> Answer | NoAnswer:
     try:
-        value = loads(answer.body, max_bytes=MAX_ANSWER_BYTES, max_depth=8)
-        members = dict(value) if isinstance(value, dict) else {}
-    except UnreadableError:
-        members = {}
-    code, detail = Code.named(str(members.get("code"))), str(members.get("detail") or f"HTTP status {answer.status}")
-    if code is None or not 400 <= answer.status < 500:
-        return Undecided(code or Code.DEPENDENCY_STATE, detail)
-    errors = members.get("errors")
-    faults = tuple(
-        Fault(Code.named(str(fault.get("code"))) or code, str(fault.get("pointer", "")), str(fault.get("detail", "")))
-        for fault in (errors if isinstance(errors, list) else [])
-        if isinstance(fault, dict)
-    )
-    if code.retryable:
-        return Undecided(code, detail)
-    if (checks := _checks(members.get("checks"))) is None:
-        return Refused(code, detail, faults)
-    refusal = Denied(code, detail, faults)
-    refusal.checks = checks
-    return refusal
-
-
-def _checks(value: object) -> tuple[Check, ...] | None:
-    """Read the checks of a problem document; None where there are none that can be read."""
-    try:
-        return msgspec.convert(value, tuple[Check, ...])
-    except msgspec.ValidationError:
-        return None
-
-
-def fetch_key_set(url: str) -> jose.KeySet | None:
-    """Fetch a key set. Returns None where it is not to be had, and so nothing of its issuer can be decided."""
-    try:
-        answer = send("GET", check_url(url))
-        return jose.parse_key_set(answer.body) if answer.status == 200 else None
-    except (Undecided, UnreadableError):
-        return None
+        return once(deadline_s=max(0.1, left_s))
+    except NoAnswer as lost:
+        return lost
 
 
 def unreadable(path: str, reason: str) -> UnreadableError:

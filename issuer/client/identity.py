@@ -1,39 +1,84 @@
-"""The caller's identity token: from a file, from $ISSUER_ID_TOKEN, or from the CI that this runs in."""
+"""Where a caller's credential comes from: a file, standard input, the environment, or the CI that this runs in.
+
+Never from the command line: a flag names a file. What is read is shown nowhere, nor is the name of its file, which
+may be the secret itself, misplaced.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import sys
 from pathlib import Path
+from typing import BinaryIO
 
+from issuer.client.credential import Credential, access_token, identity_token
 from issuer.errors import Code, SetupError
 
-# RFC 6750 2.1, b64token.
-_BEARER = re.compile(r"[A-Za-z0-9._~+/-]+=*")
-VARIABLE = "ISSUER_ID_TOKEN"
+ID_TOKEN = "ISSUER_ID_TOKEN"  # noqa: S105  (names of variables)
+ACCESS_TOKEN = "ISSUER_ACCESS_TOKEN"  # noqa: S105
+CLIENT_SECRET = "ISSUER_CLIENT_SECRET"  # noqa: S105
+
+# More than any credential may have: what is cut here is refused by its length.
+_ENOUGH_BYTES = 64 * 1024
+_SERVICE_SAYS = re.compile(r"(?:GitHub|GCP|GitLab|Buildkite|CircleCI): [A-Za-z0-9_ ,`-]{1,200}")
 
 
-def identity_token(audience: str, file: Path | None) -> str:
-    """Return an identity token for `audience`. Raises SetupError(`settings.invalid`) with what to do.
+def identity_token_in(file: Path) -> Credential:
+    """Return the identity token in a file; `-` is standard input. Raises SetupError(`settings.invalid`)."""
+    return identity_token(_secret_in(file, "--id-token-file"), "what --id-token-file names")
 
-    The order is: `file`, then $ISSUER_ID_TOKEN, then the ambient identity of GitHub Actions, GitLab, Buildkite,
-    CircleCI or Google Cloud, by the `id` package. There is no flag: a command line is not a place for a secret.
+
+def access_token_in(file: Path) -> Credential:
+    """Return the access token in a file; `-` is standard input. Raises SetupError(`settings.invalid`)."""
+    return access_token(_secret_in(file, "--access-token-file"), "what --access-token-file names")
+
+
+def client_secret(file: Path | None) -> str:
+    """Return the client's secret: in `file`, or in $ISSUER_CLIENT_SECRET. Raises SetupError(`settings.invalid`)."""
+    if secret := _secret_in(file, "--client-secret-file") if file else _variable(CLIENT_SECRET):
+        return secret
+    raise _error(f"there is no client secret; give one by --client-secret-file or ${CLIENT_SECRET}")
+
+
+def credential_here(audience: str) -> Credential:
+    """Return the credential of the environment: one of its two variables, or an identity token of the CI's.
+
+    That is of GitHub Actions, GitLab, Buildkite, CircleCI or Google Cloud, for `audience`, by the `id` package. Raises
+    SetupError(`settings.invalid`) with what to do.
     """
-    if file is not None:
-        try:
-            return _checked(file.read_text("ascii").strip(), f"the file {file}")
-        except (OSError, UnicodeDecodeError):
-            raise SetupError(Code.SETTINGS_INVALID, f"the identity token file {file} cannot be read") from None
-    if given := os.environ.get(VARIABLE, "").strip():
-        return _checked(given, f"${VARIABLE}")
-    return _checked(_ambient(audience), "the CI's answer")
+    identity, access = _variable(ID_TOKEN), _variable(ACCESS_TOKEN)
+    if identity and access:
+        raise _error(f"${ID_TOKEN} and ${ACCESS_TOKEN} are both set; unset the one that is not meant")
+    if identity:
+        return identity_token(identity, f"${ID_TOKEN}")
+    if access:
+        return access_token(access, f"${ACCESS_TOKEN}")
+    return identity_token(_ambient(audience), "the CI's answer")
 
 
-def _checked(token: str, place: str) -> str:
-    # What is no header value makes the HTTP library raise an error that quotes the token.
-    if not _BEARER.fullmatch(token):
-        raise SetupError(Code.SETTINGS_INVALID, f"{place} holds no identity token: it has other characters, or none")
-    return token
+def _variable(name: str) -> str:
+    return os.environ.get(name, "").strip()
+
+
+def _secret_in(file: Path, flag: str) -> str:
+    try:
+        if str(file) == "-":
+            return _read(_standard_input())
+        with file.open("rb") as opened:
+            return _read(opened)
+    except (OSError, ValueError):
+        raise _error(f"the file that {flag} names cannot be read, or is not UTF-8") from None
+
+
+def _standard_input() -> BinaryIO:
+    if sys.stdin is None:  # it was closed before this began
+        raise OSError
+    return sys.stdin.buffer
+
+
+def _read(opened: BinaryIO) -> str:
+    return opened.read(_ENOUGH_BYTES).decode("utf-8").strip()
 
 
 def _ambient(audience: str) -> str:
@@ -41,9 +86,18 @@ def _ambient(audience: str) -> str:
 
     try:
         token = ambient.detect_credential(audience)
-    except ambient.IdentityError as error:
-        raise SetupError(Code.SETTINGS_INVALID, f"the CI's identity cannot be had: {error}") from None
+    except Exception as error:  # noqa: BLE001  (what it raises may quote what a CI's endpoint or tool said)
+        said = _SERVICE_SAYS.match(str(error)) if isinstance(error, ambient.IdentityError) else None
+        detail = f": {said[0].strip()}" if said else ""
+        raise _error(f"the CI's identity cannot be had{detail}") from None
     if token is None:
-        ways = "--id-token-file, $ISSUER_ID_TOKEN, or a CI job with `permissions: id-token: write` (or its like)"
-        raise SetupError(Code.SETTINGS_INVALID, f"there is no identity here; give one by {ways}")
+        ways = (
+            f"--id-token-file, --access-token-file, --oauth, ${ID_TOKEN}, ${ACCESS_TOKEN}, "
+            "or a CI job with `permissions: id-token: write` (or its like)"
+        )
+        raise _error(f"there is no identity here; give one by {ways}")
     return token
+
+
+def _error(detail: str) -> SetupError:
+    return SetupError(Code.SETTINGS_INVALID, detail)

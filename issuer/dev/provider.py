@@ -57,62 +57,52 @@ class SigningKey(Struct, frozen=True):
     jwk: Mapping[str, str]
 
 
-def rs256_key() -> SigningKey:
-    """Make an RSA key of 2048 bits (RFC 7518 3.3); about 0.1 s."""
-    private, kid = rsa.generate_private_key(public_exponent=65537, key_size=2048), secrets.token_hex(16)
+_DIGESTS = {"256": hashes.SHA256(), "384": hashes.SHA384(), "512": hashes.SHA512()}
+_CURVES: dict[str, tuple[ec.EllipticCurve, str, int]] = {  # RFC 7518 3.4, with the octets of a coordinate
+    "256": (ec.SECP256R1(), "P-256", 32),
+    "384": (ec.SECP384R1(), "P-384", 48),
+    "512": (ec.SECP521R1(), "P-521", 66),
+}
+
+
+def signing_key(alg: str) -> SigningKey:
+    """Make a key for RS, PS or ES with 256, 384 or 512 (RFC 7518 3.3 to 3.5), or EdDSA (RFC 8037).
+
+    An RSA key has 2048 bits and takes about 0.1 s.
+    """
+    signature, jwk = _ed25519() if alg == "EdDSA" else _ecdsa(alg[2:]) if alg[:2] == "ES" else _rsa(alg)
+    kid = secrets.token_hex(16)
+    return SigningKey(alg, kid, signature, {**jwk, "alg": alg, "kid": kid, "use": "sig"})
+
+
+_Pair = tuple[Callable[[bytes], bytes], dict[str, str]]
+
+
+def _rsa(alg: str) -> _Pair:
+    private, digest = rsa.generate_private_key(public_exponent=65537, key_size=2048), _DIGESTS[alg[2:]]
     public = private.public_key().public_numbers()
+    pss = padding.PSS(padding.MGF1(digest), padding.PSS.DIGEST_LENGTH)
+    scheme = pss if alg[:2] == "PS" else padding.PKCS1v15()
     jwk = {"kty": "RSA", "n": _base64url(_octets(public.n)), "e": _base64url(_octets(public.e))}
-    return SigningKey(
-        "RS256",
-        kid,
-        lambda signing_input: private.sign(signing_input, padding.PKCS1v15(), hashes.SHA256()),
-        {**jwk, "alg": "RS256", "kid": kid, "use": "sig"},
-    )
+    return lambda signing_input: private.sign(signing_input, scheme, digest), jwk
 
 
-def ps256_key() -> SigningKey:
-    """Make an RSA key of 2048 bits that signs with PSS (RFC 7518 3.5)."""
-    private, kid = rsa.generate_private_key(public_exponent=65537, key_size=2048), secrets.token_hex(16)
+def _ecdsa(bits: str) -> _Pair:
+    curve, name, size = _CURVES[bits]
+    private = ec.generate_private_key(curve)
     public = private.public_key().public_numbers()
-    jwk = {"kty": "RSA", "n": _base64url(_octets(public.n)), "e": _base64url(_octets(public.e))}
-    pss = padding.PSS(padding.MGF1(hashes.SHA256()), padding.PSS.DIGEST_LENGTH)
-    return SigningKey(
-        "PS256",
-        kid,
-        lambda signing_input: private.sign(signing_input, pss, hashes.SHA256()),
-        {**jwk, "alg": "PS256", "kid": kid, "use": "sig"},
-    )
-
-
-def es256_key() -> SigningKey:
-    """Make a P-256 key (RFC 7518 3.4)."""
-    return _ec_key("ES256", ec.SECP256R1(), "P-256", 32, hashes.SHA256())
-
-
-def es384_key() -> SigningKey:
-    """Make a P-384 key (RFC 7518 3.4)."""
-    return _ec_key("ES384", ec.SECP384R1(), "P-384", 48, hashes.SHA384())
-
-
-def _ec_key(alg: str, curve: ec.EllipticCurve, name: str, size: int, digest: hashes.HashAlgorithm) -> SigningKey:
-    private, kid = ec.generate_private_key(curve), secrets.token_hex(16)
-    public = private.public_key().public_numbers()
-    x, y = _base64url(_octets(public.x, size)), _base64url(_octets(public.y, size))
 
     def signature(signing_input: bytes) -> bytes:
-        r, s = decode_dss_signature(private.sign(signing_input, ec.ECDSA(digest)))
+        r, s = decode_dss_signature(private.sign(signing_input, ec.ECDSA(_DIGESTS[bits])))
         return _octets(r, size) + _octets(s, size)
 
-    return SigningKey(
-        alg, kid, signature, {"kty": "EC", "crv": name, "x": x, "y": y, "alg": alg, "kid": kid, "use": "sig"}
-    )
+    x, y = _base64url(_octets(public.x, size)), _base64url(_octets(public.y, size))
+    return signature, {"kty": "EC", "crv": name, "x": x, "y": y}
 
 
-def eddsa_key() -> SigningKey:
-    """Make an Ed25519 key (RFC 8037)."""
-    private, kid = ed25519.Ed25519PrivateKey.generate(), secrets.token_hex(16)
-    jwk = {"kty": "OKP", "crv": "Ed25519", "x": _base64url(private.public_key().public_bytes_raw())}
-    return SigningKey("EdDSA", kid, private.sign, {**jwk, "alg": "EdDSA", "kid": kid, "use": "sig"})
+def _ed25519() -> _Pair:
+    private = ed25519.Ed25519PrivateKey.generate()
+    return private.sign, {"kty": "OKP", "crv": "Ed25519", "x": _base64url(private.public_key().public_bytes_raw())}
 
 
 class LocalProvider:
@@ -125,8 +115,8 @@ class LocalProvider:
     def __init__(
         self, *, clock: Callable[[], float] = time.time, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None
     ) -> None:
-        self.rs256 = rs256_key()
-        self.es256 = es256_key()
+        self.rs256 = signing_key("RS256")
+        self.es256 = signing_key("ES256")
         self.published = [self.rs256, self.es256]
         self.request_token = secrets.token_urlsafe(32)
         self.requests: Counter[str] = Counter()
@@ -221,7 +211,7 @@ class LocalProvider:
 
     def rotate(self) -> None:
         """Take the published keys away and sign with new ones."""
-        self.rs256, self.es256 = rs256_key(), es256_key()
+        self.rs256, self.es256 = signing_key("RS256"), signing_key("ES256")
         self.published = [self.rs256, self.es256]
 
     # -- pages --------------------------------------------------------------------------------------------------------
@@ -234,7 +224,7 @@ class LocalProvider:
             "subject_types_supported": ["public", "pairwise"],
             "response_types_supported": ["id_token"],
             "claims_supported": sorted(self.claims()),
-            "id_token_signing_alg_values_supported": ["RS256", "ES256"],
+            "id_token_signing_alg_values_supported": sorted({key.alg for key in self.published}),
             "scopes_supported": ["openid"],
         }
 

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from issuer.errors import Code
+from issuer.results.secret import secret_in
 
 if TYPE_CHECKING:
     from issuer.policy.model import Disclosable
@@ -76,6 +77,14 @@ def shown(value: object) -> str:
         return "absent"
     text = value if isinstance(value, str) else written(value)
     return text if len(text) <= 200 else f"{text[:200]}..."
+
+
+def misnamed(name: str) -> str:
+    """Show what a request calls something wrongly, shortened; a credential that was put there by mistake is not shown.
+
+    The answer goes to the caller, whose job prints it into a log that others read.
+    """
+    return "what looks like a credential" if secret_in(name) else shown(name)
 
 
 def written(value: object) -> str:

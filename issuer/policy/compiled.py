@@ -28,15 +28,18 @@ if TYPE_CHECKING:
 
 
 class CompiledProvider:
-    """What a provider asks of every caller: the event that started its job, and its profile's demands."""
+    """What a provider asks of every caller: the event that started its job, and its profile's scope (None where it has
+    none) and demands."""
 
-    __slots__ = ("demands", "event")
+    __slots__ = ("demands", "event", "scope")
 
     def __init__(self, provider: Provider) -> None:
         claim, at = provider.rules.event_claim, f"providers.{provider.id}"
         expected = "one of " + ", ".join(provider.events)
         says = f"the identity token's {claim} is {{}}"
         self.event = Rule(Code.IDENTITY_EVENT_FORBIDDEN, f"{at}.events", says, expected, "identity")
+        may = Matcher(contains_all=(provider.rules.scope,))
+        self.scope = CompiledRequirement("scope", may, f"{at}.profile") if provider.rules.scope else None
         self.demands = tuple(
             CompiledRequirement(name, Matcher(absent=True) if value is None else value, f"{at}.profile")
             for name, value in provider.rules.demands.items()

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET, Struct
 
 from issuer.errors import Code
-from issuer.policy.check import Check, Rule
+from issuer.policy.check import Check, Rule, misnamed
 from issuer.policy.compiled import CompiledMetrics
 from issuer.policy.identity import check_identity, name_warnings
 from issuer.policy.model import Caller, Grants, Party, Registered
@@ -47,10 +47,10 @@ def decide(
     """
     policy, audiences = party.policy, party.policy.token.audiences
     checks = [
-        Check(_INTEGRATION, integration in ("", policy.integration), (integration or None,), "/integration"),
+        _check_named(_INTEGRATION, integration, (policy.integration,), "/integration"),
         Check(_NOT_SUSPENDED, policy.mode != "suspended", (policy.mode,)),
         *check_identity(party, caller, now),
-        Check(_AUDIENCE, audience in ("", *audiences), (audience or None,), "/audience"),
+        _check_named(_AUDIENCE, audience, audiences, "/audience"),
     ]
     for submission in submissions:
         checks += check_run(policy.grants, party.registered, submission.claims, f"{submission.pointer}/claims")
@@ -69,6 +69,12 @@ _AUDIENCE = Rule(Code.POLICY_AUDIENCE, "token.audiences", "the request's audienc
 _NOT_SUSPENDED = Rule(Code.INTEGRATION_SUSPENDED, "mode", "the integration is {}")
 _STAGED = Check(Rule(Code.INTEGRATION_STAGED, "mode", "the integration is staged"), False)
 _COMMAND = Rule(Code.POLICY_COMMAND, "grants.command", "the run's command is {}")
+
+
+def _check_named(rule: Rule, named: str, own: tuple[str, ...], pointer: str) -> Check:
+    if not named:
+        return Check(rule, True, (None,), pointer)
+    return Check(rule, True, (named,), pointer) if named in own else Check(rule, False, (misnamed(named),), pointer)
 
 
 def check_run(grants: Grants, registered: Registered, claims: RunClaims, at: str) -> list[Check]:

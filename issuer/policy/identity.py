@@ -22,6 +22,8 @@ def check_identity(party: Party, caller: Caller, now: int) -> Iterator[Check]:
         yield _check_expiry(identity, now)
     if rules.event_claim is not None and rules.event_claim not in identity.require:
         yield _check_event(caller.provider, claims.get(rules.event_claim))
+    if caller.provider.compiled.scope is not None:
+        yield caller.provider.compiled.scope.check(claims)
     for demand in caller.provider.compiled.demands:
         if demand.name not in identity.require:
             yield demand.check(claims)
@@ -36,7 +38,8 @@ def claims_read(caller: Caller, party: Party | None) -> list[str]:
     rules = caller.provider.rules
     foreign = (rules.foreign.claims[0], rules.foreign.home, rules.foreign.commit) if rules.foreign else ()
     events = [rules.event_claim] if rules.event_claim else []
-    names = [*rules.pins, *rules.names, *events, *rules.demands, *foreign]
+    scope = ["scope"] if rules.scope else []
+    names = [*rules.pins, *rules.names, *events, *scope, *rules.demands, *foreign]
     own = [] if party is None else [*party.identity.pins, *party.identity.require]
     return list(dict.fromkeys([*names, *own]))
 

@@ -31,7 +31,7 @@ from issuer.policy.model import (
     Registered,
     TokenRules,
 )
-from issuer.policy.providers import effective
+from issuer.policy.providers import check_token_prefixes, effective
 from issuer.policy.register import check_identity
 from issuer.policy.registered import read_registered
 from issuer.policy.suite import Outcome, run_tests
@@ -183,10 +183,11 @@ def _read_providers(path: Path, issuer_url: str, findings: Findings, *, developm
         findings.demand(document, at, _ID.fullmatch(name), "a provider's id is lowercase words joined by `-`")
         provider = effective(findings, document, at, name, entry, issuer_url, development=development)
         if provider is not None:
-            new = provider.issuer not in taken
+            new = provider.rules.prefix or provider.issuer not in taken  # of those there is one each, see below
             findings.demand(document, f"{at}/issuer", new, "another provider already has this issuer")
             taken.add(provider.issuer)
         providers[name] = provider
+    check_token_prefixes(findings, document, [provider for provider in providers.values() if provider is not None])
     return providers
 
 

@@ -5,12 +5,14 @@ Every member that is accepted here is enforced somewhere; what is not enforced y
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from issuer import jcs
 from issuer.limits import Limits
 from issuer.policy.compiled import CompiledGrants, CompiledIdentity, CompiledProvider
 from issuer.policy.profiles import PROFILES, Profile
@@ -36,6 +38,19 @@ class KeySource(Struct, frozen=True, forbid_unknown_fields=True):
     static: Annotated[list[dict[str, Any]], Meta(min_length=1, max_length=64)] | UnsetType = UNSET
 
 
+class Introspection(Struct, frozen=True, forbid_unknown_fields=True):
+    """How to ask a provider about its opaque tokens (RFC 7662): as which client, and where, if not by discovery.
+
+    `client_secret_file` is the path of the file that holds the client's secret: the secret itself stands in no policy
+    and no digest. `token_prefix` is how each of its tokens begins, so that no other provider's is shown to it.
+    """
+
+    client_id: Text
+    client_secret_file: Text
+    endpoint: Text | UnsetType = UNSET
+    token_prefix: Text | UnsetType = UNSET
+
+
 class ProviderEntry(Struct, frozen=True, forbid_unknown_fields=True):
     """One provider as `providers.yaml` has it; what is absent comes from the profile."""
 
@@ -46,8 +61,9 @@ class ProviderEntry(Struct, frozen=True, forbid_unknown_fields=True):
     max_lifetime_s: Seconds | UnsetType = UNSET
     max_age_s: Seconds | UnsetType = UNSET
     uses: Literal["single"] | Bounded | UnsetType = UNSET
-    keys: Literal["discovery"] | KeySource = "discovery"
+    keys: Literal["discovery"] | KeySource | UnsetType = UNSET
     events: list[str] | UnsetType = UNSET
+    introspection: Introspection | UnsetType = UNSET
 
 
 class ProvidersFile(Struct, frozen=True, forbid_unknown_fields=True):
@@ -57,8 +73,12 @@ class ProvidersFile(Struct, frozen=True, forbid_unknown_fields=True):
     providers: Annotated[dict[str, ProviderEntry], Meta(min_length=1)]
 
 
-class Provider(Struct, frozen=True, dict=True):
-    """The effective entry: what the file says, profile defaults filled in. Part of the policy digest."""
+class Provider(Struct, frozen=True, omit_defaults=True, dict=True):
+    """The effective entry: what the file says, profile defaults filled in. Part of the policy digest.
+
+    `max_lifetime_s` and `max_age_s` are 0 for a kind whose credentials they do not judge. `uses` is how many different
+    requests one identity token may make, or one nonce.
+    """
 
     id: str
     profile: str
@@ -70,11 +90,17 @@ class Provider(Struct, frozen=True, dict=True):
     uses: int
     keys: Literal["discovery"] | KeySource
     events: tuple[str, ...]
+    introspection: Introspection | None = None
 
     @property
     def rules(self) -> Profile:
         """The built-in profile behind this entry."""
         return PROFILES[self.profile]
+
+    @property
+    def token_prefix(self) -> str:
+        """How each opaque credential of this provider begins; "" where that is not known."""
+        return self.rules.prefix or (self.introspection and self.introspection.token_prefix) or ""
 
     @cached_property
     def compiled(self) -> CompiledProvider:
@@ -235,14 +261,21 @@ class Party(Struct, frozen=True):
 class Caller(Struct, frozen=True):
     """An authenticated machine identity: its signature, times, audience and type have been checked.
 
-    `claims` are the token's verified claims. `use_record` names its use record. Times are Unix seconds.
+    `claims` are what is verified of it. `use_parts` name its use record (contract section 5): ("use", iss, jti) or
+    ("input", hex SHA-256) of an identity token; ("nonce", provider id, credential id) of a reusable identity, where the
+    credential's id is public and stays the same when it is renewed. Times are Unix seconds.
     """
 
     provider: Provider
     claims: Mapping[str, JSON]
-    use_record: str
+    use_parts: tuple[str, ...]
     issued_at: int
     expires_at: int
+
+    def use_record(self, nonce: str) -> str:
+        """Name the use record, the token's own or that of a reusable identity's nonce, as lowercase hex SHA-256."""
+        parts = [*self.use_parts, nonce] if self.provider.rules.reusable else [*self.use_parts]
+        return hashlib.sha256(jcs.canonical(parts)).hexdigest()
 
     def provenance(self) -> dict[str, JSON]:
         """Return what of the caller is public: provider, issuer and allow-listed immutable ids."""

@@ -19,7 +19,7 @@ from issuer.policy.check import Check
 from issuer.policy.decide import decide
 from issuer.policy.identity import check_identity
 from issuer.policy.match import PolicySet, resolve
-from issuer.policy.model import Caller, Party, Policy, Registered
+from issuer.policy.model import Caller, Party, Policy, Provider, Registered
 from issuer.policy.profiles import Profile, derived
 from issuer.policy.requirement import met
 from issuer.results.claims import Framework, Metric, RunClaims
@@ -36,6 +36,7 @@ class _RecordedCaller(Struct, frozen=True):
     issuer: str
     claims: dict[str, str | bool | int]
     absent: list[str]
+    provider: str = ""
 
 
 # No run that was judged has a longer name or version (contract section 2); what is longer is no record of one.
@@ -158,11 +159,11 @@ def _final(found: tuple[Party, Caller] | Verdict, decision: Decision) -> Verdict
 
 
 def _resolved(policies: PolicySet, decision: Decision) -> tuple[Party, Caller] | Verdict:
-    provider = policies.providers.get(decision.caller.issuer)
+    provider = _provider_of(policies, decision.caller)
     if provider is None:
         return Verdict("refused", "", Code.IDENTITY_ISSUER_UNKNOWN, "providers", "the issuer is no provider")
     held = _Held(decision.caller, provider.rules)
-    caller = Caller(provider, held, "", decision.time, decision.time)
+    caller = Caller(provider, held, (), decision.time, decision.time)
     try:
         party = resolve(policies, caller)
     except Refused as refusal:
@@ -175,6 +176,13 @@ def _resolved(policies: PolicySet, decision: Decision) -> tuple[Party, Caller] |
     if any(_may_be(other, held) for other in _candidates(policies, decision) if other is not party):
         return Verdict("untold", party.policy.integration, untold=untold)
     return party, caller
+
+
+def _provider_of(policies: PolicySet, recorded: _RecordedCaller) -> Provider | None:
+    """Find a caller's provider by its issuer; that of this service's own tokens by its id: whoever reads the policies
+    may not know the service's URL."""
+    own = (provider for provider in policies.providers.values() if provider.rules.kind == "pat")
+    return policies.providers.get(recorded.issuer) or next((it for it in own if it.id == recorded.provider), None)
 
 
 def _may_be(party: Party, held: _Held) -> bool:
@@ -329,7 +337,7 @@ class _Comparison:
 
 def _candidates(policies: PolicySet, decision: Decision) -> tuple[Party, ...]:
     """Return the identities that share the caller's first pin, and so all that it may be."""
-    provider = policies.providers.get(decision.caller.issuer)
+    provider = _provider_of(policies, decision.caller)
     pin = decision.caller.claims.get(provider.rules.pins[0]) if provider else None
     return policies.parties.get((provider.id, pin), ()) if provider and isinstance(pin, str) else ()
 

@@ -55,8 +55,18 @@ class Foreign(Struct, frozen=True):
     commit: str
 
 
+# What a provider's credentials are, and so who verifies them: OIDC identity tokens; OAuth access tokens (RFC 9068), or
+# opaque ones that the provider is asked about (RFC 7662); personal access tokens of this service, or of Hugging Face.
+Kind = Literal["identity-token", "access-token", "introspection", "pat", "huggingface"]
+TOKENS_ISSUE = "tokens:issue"
+
+
 class Profile(Struct, frozen=True, kw_only=True):
     """What is known of a kind of provider.
+
+    `kind` is what its credentials are. One that is no identity token can be sent again and again: it is `reusable`, and
+    a nonce tells its requests apart. `scope` is a word that the credential's `scope` must hold, `prefix` how every one
+    of them begins.
 
     `issuer` is set where every customer shares one; `issuer_form` is a regular expression of the issuers that there
     are, and `audience_form` one of the audiences that a token for this service can have, both for the whole text; ""
@@ -74,6 +84,9 @@ class Profile(Struct, frozen=True, kw_only=True):
     never an e-mail, an actor or a display name.
     """
 
+    kind: Kind = "identity-token"
+    scope: str = ""
+    prefix: str = ""
     issuer: str | None = None
     issuer_form: str = ""
     algorithms: tuple[str, ...] = ("RS256",)
@@ -94,6 +107,11 @@ class Profile(Struct, frozen=True, kw_only=True):
     foreign: Foreign | None = None
     lowercase: frozenset[str] = frozenset()
     provenance: tuple[str, ...] = ()
+
+    @property
+    def reusable(self) -> bool:
+        """Whether a credential outlives the request that it is sent with, so that a nonce must name the request."""
+        return self.kind != "identity-token"
 
 
 def derived(profile: Profile, claims: Mapping[str, JSON]) -> dict[str, JSON]:
@@ -334,4 +352,52 @@ PROFILES: dict[str, Profile] = {
         never=dict.fromkeys(("email", "name", "preferred_username"), _PERSON),
         # nothing is public: a generic `sub` may be a person's address
     ),
+    # RFC 9068; RS256 is what its section 2.1 has everyone support, the others are those of FAPI 2.0, section 5.4.1
+    "oauth": Profile(
+        kind="access-token",
+        scope=TOKENS_ISSUE,
+        algorithms=("RS256", "PS256", "ES256", "EdDSA"),
+        types=("at+jwt",),
+        pins=("client_id",),
+        never=dict.fromkeys(("email", "name", "preferred_username"), _PERSON),
+        provenance=("client_id",),
+    ),
+    # RFC 7662
+    "oauth-introspection": Profile(
+        kind="introspection",
+        scope=TOKENS_ISSUE,
+        algorithms=(),
+        max_lifetime_s=None,
+        pins=("client_id",),
+        never=dict.fromkeys(("email", "name", "preferred_username", "username"), _PERSON),
+        provenance=("client_id",),
+    ),
+    # issuer/pat.py
+    "pat": Profile(
+        kind="pat",
+        scope=TOKENS_ISSUE,
+        prefix="evi_pat_",
+        algorithms=(),
+        max_lifetime_s=None,
+        pins=("account",),
+        matchable=frozenset({"scope", "token_id"}),
+        provenance=("account", "token_id"),
+    ),
+    # https://huggingface.co/docs/hub/api: GET /api/whoami-v2
+    "huggingface": Profile(
+        kind="huggingface",
+        prefix="hf_",
+        issuer="https://huggingface.co",
+        issuer_form=r"https://huggingface\.co",
+        algorithms=(),
+        max_lifetime_s=None,
+        pins=("id",),
+        names={"name": "id"},
+        never=dict.fromkeys(("email", "fullname"), _PERSON),
+        matchable=frozenset({"token_role", "type"}),
+        derived={"token_role": Derived(("auth", "accessToken", "role"))},
+        provenance=("id",),
+    ),
 }  # fmt: skip
+# Forms by which an opaque credential is known as one kind's, whoever else would take it.
+TOKEN_PREFIXES = tuple(profile.prefix for profile in PROFILES.values() if profile.prefix)

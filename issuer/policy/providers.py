@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Iterable, Mapping
 from urllib.parse import urlsplit
 
 from msgspec import UNSET
@@ -11,11 +12,28 @@ from msgspec import UNSET
 from issuer import jose
 from issuer.policy.findings import Findings
 from issuer.policy.model import Bounded, KeySource, Provider, ProviderEntry
-from issuer.policy.profiles import PROFILES, Profile
+from issuer.policy.profiles import PROFILES, TOKEN_PREFIXES, Kind, Profile
+from issuer.strict_json import JSON, pointer_to
 from issuer.strict_yaml import Document
 
+# The kinds whose credentials are JWTs, verified under the provider's published keys.
+SIGNED: frozenset[Kind] = frozenset({"identity-token", "access-token"})
+# What an entry may say beside its profile. What a kind's verifier does not judge by is refused, not ignored.
+_OF_TOKENS = frozenset({"issuer", "audience", "algorithms", "max_lifetime_s", "max_age_s", "keys"})
+MEMBERS_OF: Mapping[Kind, frozenset[str]] = {
+    "identity-token": _OF_TOKENS | {"uses", "events"},
+    "access-token": _OF_TOKENS,
+    "introspection": frozenset({"issuer", "audience", "introspection"}),
+    "pat": frozenset(),  # it is this service that issues them, for itself
+    "huggingface": frozenset({"issuer"}),
+}
 _URL = re.compile(r"[^\x00-\x20?#\\\x7f-\U0010ffff]+")
 _ALGORITHMS = {"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519"}
+_TOKEN_TEXT = re.compile(r"[A-Za-z0-9._~+/-]+")
+_PREFIX_TAKEN = (
+    "another provider's credentials begin like this one's, and would be shown to this one: give each a `token_prefix` "
+    "with which no other's begin"
+)
 _SHARED = (
     "this is what {} tokens are for where nobody asked for an audience: whoever else takes such tokens could pose as "
     "the caller; have the jobs ask for an audience of this service alone"
@@ -42,12 +60,46 @@ def effective(
         there = ", ".join(sorted(PROFILES))
         findings.demand(document, f"{at}/profile", condition=False, rule=f"not a profile; there are {there}")
         return None
+    _check_members(findings, document, at, entry, profile)
     provider = _filled(findings, document, at, name, entry, profile, issuer_url)
     if provider is not None:
-        _check_issuer(findings, document, f"{at}/issuer", provider, issuer_url, development=development)
+        if profile.kind != "pat":  # which this service issues itself
+            _check_issuer(findings, document, f"{at}/issuer", provider, issuer_url, development=development)
         _check_keys(findings, document, f"{at}/keys", entry, development=development)
-        _check_rules(findings, document, at, entry, provider, issuer_url)
+        _check_introspection(findings, document, f"{at}/introspection", entry, development=development)
+        _check_rules(findings, document, at, provider, issuer_url)
     return provider
+
+
+def judges(profile: Profile, member: str) -> bool:
+    """Say whether an entry of this profile may have a member beside `profile`."""
+    return member in MEMBERS_OF[profile.kind] and (member != "events" or profile.event_claim is not None)
+
+
+def published(provider: Provider) -> dict[str, JSON]:
+    """Return what who presents a credential of this provider must know: no more than its kind is judged by."""
+    rules = provider.rules
+    members: dict[str, JSON] = {
+        "audience": provider.audience,
+        "algorithms": list(provider.algorithms),
+        "max_lifetime_s": provider.max_lifetime_s,
+        "max_age_s": provider.max_age_s,
+        "uses": provider.uses,
+    }
+    return {
+        "kind": rules.kind,
+        "issuer": provider.issuer,
+        "nonce": "required" if rules.reusable else "refused",
+        **({"scope": rules.scope} if rules.scope else {}),
+        **{name: value for name, value in members.items() if judges(rules, name)},
+    }
+
+
+def _check_members(findings: Findings, document: Document, at: str, entry: ProviderEntry, profile: Profile) -> None:
+    for member in ProviderEntry.__struct_fields__[1:]:
+        judged = getattr(entry, member) is UNSET or judges(profile, member)
+        told = "do not say what started a job" if member == "events" else "are not judged by this"
+        findings.demand(document, f"{at}/{member}", judged, f"{entry.profile} tokens {told}")
 
 
 def _filled(
@@ -60,13 +112,16 @@ def _filled(
     issuer_url: str,
 ) -> Provider | None:
     """Take what the entry says, else what the profile does; None where neither says what there must be."""
-    issuer = profile.issuer if entry.issuer is UNSET else entry.issuer
+    issuer = _issuer(entry, profile, issuer_url)
     algorithms = profile.algorithms if entry.algorithms is UNSET else tuple(entry.algorithms)
     lifetime_s = profile.max_lifetime_s if entry.max_lifetime_s is UNSET else entry.max_lifetime_s
     age_s = (profile.max_age_s or lifetime_s) if entry.max_age_s is UNSET else entry.max_age_s
-    for member, value in (("an `issuer`", issuer), ("`algorithms`", algorithms), ("a `max_lifetime_s`", lifetime_s)):
-        findings.demand(document, at, value, f"the profile {entry.profile} needs {member}")
-    if issuer is None or lifetime_s is None or age_s is None:
+    values = {"issuer": issuer, "algorithms": algorithms, "max_lifetime_s": lifetime_s,
+              "introspection": entry.introspection is not UNSET}  # fmt: skip
+    for member, value in values.items():
+        there = value or member not in MEMBERS_OF[profile.kind]
+        findings.demand(document, at, there, f"the profile {entry.profile} needs {_NEEDED[member]}")
+    if issuer is None or (lifetime_s is None and profile.kind in SIGNED):
         return None
     return Provider(
         id=name,
@@ -74,26 +129,61 @@ def _filled(
         issuer=issuer,
         audience=issuer_url if entry.audience is UNSET else entry.audience,
         algorithms=algorithms,
-        max_lifetime_s=lifetime_s,
-        max_age_s=age_s,
+        max_lifetime_s=lifetime_s or 0,
+        max_age_s=age_s or 0,
         uses=_uses(entry, profile),
-        keys=entry.keys,
+        keys="discovery" if entry.keys is UNSET else entry.keys,
         events=profile.events if entry.events is UNSET else tuple(entry.events),
+        introspection=None if entry.introspection is UNSET else entry.introspection,
     )
 
 
-def _check_rules(
-    findings: Findings, document: Document, at: str, entry: ProviderEntry, provider: Provider, issuer_url: str
-) -> None:
-    """Demand asymmetric algorithms, an audience of our own, and events only where tokens tell of them."""
+_NEEDED = {
+    "issuer": "an `issuer`",
+    "algorithms": "`algorithms`",
+    "max_lifetime_s": "a `max_lifetime_s`",
+    "introspection": "`introspection`: how to ask about a token",
+}
+
+
+def _issuer(entry: ProviderEntry, profile: Profile, issuer_url: str) -> str | None:
+    if profile.kind == "pat":
+        return issuer_url
+    return profile.issuer if entry.issuer is UNSET else entry.issuer
+
+
+def _check_rules(findings: Findings, document: Document, at: str, provider: Provider, issuer_url: str) -> None:
+    """Demand asymmetric algorithms, and an audience of our own."""
     rules, profile = provider.rules, provider.profile
     strong = _ALGORITHMS.issuperset(provider.algorithms)
     findings.demand(document, f"{at}/algorithms", strong, "asymmetric JWS algorithms only")
     shared = provider.audience == provider.issuer or not _fits(rules.audience_form, provider.audience)
     told = provider.issuer == issuer_url  # that this is another fault
     findings.demand(document, f"{at}/audience", told or not shared, _SHARED.format(profile))
-    judged = entry.events is UNSET or rules.event_claim is not None
-    findings.demand(document, f"{at}/events", judged, f"{profile} tokens do not say what started a job")
+
+
+def check_token_prefixes(findings: Findings, document: Document, providers: Iterable[Provider]) -> None:
+    """Demand that an opaque credential is at most one provider's: who is asked about another's has it then.
+
+    A form that is known as one kind's is nobody else's, whether that kind is registered or not.
+    """
+    taken: dict[Kind, list[str]] = {}
+    for provider in providers:
+        kind, prefix = provider.rules.kind, provider.token_prefix
+        if kind in SIGNED:
+            continue
+        at, others = pointer_to("/providers", provider.id), taken.setdefault(kind, [])
+        if provider.introspection is None:
+            findings.demand(document, at, not others, f"another provider has the profile {provider.profile}, too")
+        else:
+            reserved = TOKEN_PREFIXES if prefix else ()
+            apart = not any(_one_begins_the_other(prefix, other) for other in (*others, *reserved))
+            findings.demand(document, f"{at}/introspection/token_prefix", apart, _PREFIX_TAKEN)
+        others.append(prefix)
+
+
+def _one_begins_the_other(one: str, other: str) -> bool:
+    return one.startswith(other) or other.startswith(one)
 
 
 def _uses(entry: ProviderEntry, profile: Profile) -> int:
@@ -148,6 +238,20 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def _check_introspection(
+    findings: Findings, document: Document, at: str, entry: ProviderEntry, *, development: bool
+) -> None:
+    """Demand an endpoint that may be asked, and a prefix that a credential can have."""
+    if entry.introspection is UNSET:
+        return
+    endpoint, prefix = entry.introspection.endpoint, entry.introspection.token_prefix
+    if endpoint is not UNSET:
+        check_url(findings, document, f"{at}/endpoint", endpoint, development=development)
+    possible = prefix is UNSET or _TOKEN_TEXT.fullmatch(prefix)
+    rule = "no bearer token begins like this (RFC 6750, section 2.1)"
+    findings.demand(document, f"{at}/token_prefix", possible, rule)
 
 
 def _check_keys(findings: Findings, document: Document, at: str, entry: ProviderEntry, *, development: bool) -> None:

@@ -14,6 +14,7 @@ import msgspec
 
 from issuer.policy import model
 from issuer.policy.profiles import PROFILES
+from issuer.policy.providers import judges
 from issuer.policy.suite import EXPECTABLE
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -105,14 +106,23 @@ def _alone(first: str, *others: str) -> Schema:
 
 
 def _by_profile() -> Schema:
-    """Demand what a profile leaves to `providers.yaml`, and refuse events where its tokens do not tell them."""
+    """Demand what a profile leaves to `providers.yaml`, and refuse what its credentials are not judged by."""
     demanded = {
-        member: [name for name, profile in PROFILES.items() if not getattr(profile, member)]
-        for member in ("issuer", "algorithms", "max_lifetime_s")
+        member: [
+            name for name, profile in PROFILES.items() if judges(profile, member) and not getattr(profile, member, None)
+        ]
+        for member in ("issuer", "algorithms", "max_lifetime_s", "introspection")
     }
-    rules = [{"if": _profile_in(names), "then": {"required": [member]}} for member, names in demanded.items() if names]
-    without_events = [name for name, profile in PROFILES.items() if profile.event_claim is None]
-    return {"allOf": [*rules, {"if": _profile_in(without_events), "then": {"properties": {"events": False}}}]}
+    refused = {
+        member: [name for name, profile in PROFILES.items() if not judges(profile, member)]
+        for member in model.ProviderEntry.__struct_fields__[1:]
+    }
+    return {
+        "allOf": [
+            *({"if": _profile_in(names), "then": {"required": [member]}} for member, names in demanded.items()),
+            *({"if": _profile_in(names), "then": {"properties": {member: False}}} for member, names in refused.items()),
+        ]
+    }
 
 
 def _profile_in(names: Iterable[str]) -> Schema:
@@ -238,6 +248,13 @@ MEMBERS: Mapping[str, Mapping[str, Schema]] = {
         "uses": _says("How many different requests one token may make.", "single", {"bounded": 10}),
         "keys": _says("Where the keys are, when not by discovery.", {"jwks_uri": "https://id.example.org/keys"}),
         "events": _says("What may have started a job. " + _list_by_profile("events"), ["push", "workflow_dispatch"]),
+        "introspection": _says("How to ask about an opaque token."),
+    },
+    "Introspection": {
+        "client_id": _says("The client that this service is at the provider.", "eval-issuer"),
+        "client_secret_file": _says("The path of the file with the client's secret.", "/run/secrets/introspection"),
+        "endpoint": _says("The URL to ask at; left out, it is discovered.", "https://id.example.org/oauth/introspect"),
+        "token_prefix": _says("How each of the provider's opaque tokens begins.", "acme_"),
     },
     "Bounded": {"bounded": _says("How many, from 1 to 1000.")},
     "KeySource": {

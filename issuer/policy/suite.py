@@ -28,13 +28,13 @@ from issuer.strict_yaml import Document, hinted
 
 GRANTED = "granted"
 _MODES = {Code.INTEGRATION_SUSPENDED, Code.INTEGRATION_STAGED}
-# What a test can expect: its mode does not count, a test names no audience, and quarantine is not in the policy.
+# Not in a policy, and so not of its tests.
+_ELSEWHERE = {Code.ABUSE_QUARANTINED, Code.IDENTITY_NETWORK_FORBIDDEN}
+# What a test can expect: its mode does not count, and a test names no audience.
 EXPECTABLE = (
     GRANTED,
     *sorted(
-        code
-        for code in Code
-        if code.meaning.status == 403 and code not in {*_MODES, Code.POLICY_AUDIENCE, Code.ABUSE_QUARANTINED}
+        code for code in Code if code.meaning.status == 403 and code not in {*_MODES, *_ELSEWHERE, Code.POLICY_AUDIENCE}
     ),
 )
 # Stands for what a test does not give; what is said of it is not listened to.
@@ -166,7 +166,7 @@ class _Suite(Struct, frozen=True):
 
     def judged(self, case: _Case, claims: RunClaims) -> tuple[str, str, tuple[Check, ...]]:
         """Return the verdict as `granted` or a code, why it was refused, and the checks that count."""
-        caller = Caller(case.provider, derived(case.provider.rules, case.identity), "", case.time, case.time)
+        caller = Caller(case.provider, derived(case.provider.rules, case.identity), (), case.time, case.time)
         submission = Submission("", claims, {}, {}, "", "")
         try:
             party = _as_active(resolve(self.policies, caller))

@@ -18,7 +18,7 @@ _SHAPES = re.compile(
     | xox[abprs]-[A-Za-z0-9-]{10,}                 # Slack
     | (?:AKIA|ASIA)[A-Z0-9]{16}                    # AWS
     | AIza[A-Za-z0-9_-]{35}                        # Google
-    | evi_pat_[A-Za-z0-9_-]{16,}                   # ours
+    | evi_pat_[A-Za-z0-9_-]{16,}                   # ours (pat.py), cut short as well; an id alone is public
     | eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}   # a JWT
     | -----BEGIN\x20[A-Z ]*PRIVATE\x20KEY-----
     )""",

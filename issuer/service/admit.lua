@@ -82,11 +82,12 @@ if not use then
   return {ticket, 'COUNTED'}
 end
 
--- (5) Was this identity token issued since the store remembers? If not, its use may have been forgotten.
+-- (5) Was this identity token issued since the store remembers? If not, its use may have been forgotten. A nonce has no
+-- such time: who presents one could have presented another.
 local remembered_from = epoch + call.leeway_s
-if use.issued_at < remembered_from then return {ticket, 'RESET', remembered_from} end
+if use.issued_at and use.issued_at < remembered_from then return {ticket, 'RESET', remembered_from} end
 
--- (6) The use record must outlive the identity token. If this clock says that it is over already, the record would
+-- (6) The use record must outlive the identity token, and a nonce its day. If this clock says that it is over already, the record would
 -- vanish as it is written, and the next request with this token would be "new": the clocks disagree, nobody decides.
 local left_ms = use.keep_until * 1000 - math.floor(now / 1000)
 if left_ms <= 0 then return {ticket, 'LATE'} end

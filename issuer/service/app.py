@@ -21,13 +21,20 @@ from issuer.limits import Rate, Sources
 from issuer.policy.load import load_policies
 from issuer.policy.match import PolicySet
 from issuer.policy.model import Provider
+from issuer.policy.profiles import Kind
+from issuer.policy.providers import published
 from issuer.service import openapi
 from issuer.service.audit import AuditFile
+from issuer.service.authn.authenticator import Authenticators, Verifier
+from issuer.service.authn.huggingface import HuggingFace
+from issuer.service.authn.introspection import Introspector
 from issuer.service.authn.keysets import KeySets
-from issuer.service.authn.oidc import OidcAuthenticator
+from issuer.service.authn.oidc import SignedTokens
+from issuer.service.authn.pat import PatVerifier
 from issuer.service.documents import document
 from issuer.service.judging import judging_routes
 from issuer.service.keyring import load_keyring
+from issuer.service.pats import Pats
 from issuer.service.reload import Active, Live
 from issuer.service.requirements import requirements
 from issuer.service.routes import Service, exception_handlers, routes
@@ -59,14 +66,19 @@ def build(settings: Settings, log: Log | None = None) -> Litestar:
         wait_replicas=settings.wait_replicas,
     )
     keysets = KeySets(development=settings.development, report=_report_fetch)
+    signed = SignedTokens(keysets)
+    introspector = Introspector(development=settings.development, report=_report_question)
+    hugging_face = HuggingFace(development=settings.development, report=_report_question)
+    pats = PatVerifier(Pats(settings.pats_folder))
+    verifiers: dict[Kind, Verifier] = {"introspection": introspector, "huggingface": hugging_face, "pat": pats}
 
     def activated() -> Active:
         policies = load_policies(Path(settings.policies), settings.url, development=settings.development)
         keep_policies(policies, Path(settings.data) / "policies")
-        authenticator = OidcAuthenticator(policies.providers, keysets, sources, _now_us)
+        authenticator = Authenticators(policies.providers, signed, verifiers, sources, _now_us)
         line = Line(settings.url, policies, authenticator, state, log or NoLog(), keyring, audit)
-        published = document(metadata(settings.url, policies, judges=bool(settings.trust)))
-        return Active(line, time_ns() // 10**9, published, requirements(settings.url, policies))
+        told = document(metadata(settings.url, policies, judges=bool(settings.trust)))
+        return Active(line, time_ns() // 10**9, told, requirements(settings.url, policies))
 
     live = Live(Path(settings.policies), activated, audit)
     service = Service(settings.url, live, sources, state, keyring, audit)
@@ -83,7 +95,8 @@ def build(settings: Settings, log: Log | None = None) -> Litestar:
             _log.error("start refused", code=str(error.code), detail=error.detail)
             raise
         finally:
-            await keysets.aclose()
+            for asking in (keysets, introspector, hugging_face):
+                await asking.aclose()
             await state.aclose()
             audit.close()
 
@@ -101,6 +114,10 @@ def build(settings: Settings, log: Log | None = None) -> Litestar:
 
 def _report_fetch(provider: Provider, reason: str) -> None:
     _log.warning("key set not fetched", provider=provider.id, reason=reason)
+
+
+def _report_question(provider: Provider, reason: str) -> None:
+    _log.warning("provider not asked", provider=provider.id, reason=reason)
 
 
 def _now_us() -> int:
@@ -122,18 +139,7 @@ def keep_policies(policies: PolicySet, folder: Path) -> None:
 
 def metadata(url: str, policies: PolicySet, *, judges: bool) -> bytes:
     """Return `/.well-known/eval-token-issuer`: what a CI author and a relying party need, and nothing of a policy."""
-    providers: list[JSON] = [
-        {
-            "id": provider.id,
-            "issuer": provider.issuer,
-            "audience": provider.audience,
-            "algorithms": list(provider.algorithms),
-            "max_lifetime_s": provider.max_lifetime_s,
-            "max_age_s": provider.max_age_s,
-            "uses": provider.uses,
-        }
-        for provider in policies.providers.values()
-    ]
+    providers: list[JSON] = [{"id": provider.id, **published(provider)} for provider in policies.providers.values()]
     judging: dict[str, JSON] = {"verify_endpoint": f"{url}/verify"} if judges else {}
     return msgspec.json.encode({
         "issuer": url,

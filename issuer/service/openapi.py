@@ -14,7 +14,7 @@ from litestar.openapi.plugins import JsonRenderPlugin
 from litestar.openapi.spec import Components, OpenAPIResponse, Operation, RequestBody, SecurityScheme
 
 from issuer import __version__
-from issuer.body import BatchItem, BatchRequest, TokenRequest
+from issuer.body import NONCE_PATTERN, BatchItem, BatchRequest, TokenRequest
 from issuer.explain import Explained
 from issuer.issue import IssuedToken
 from issuer.results.claims import RunClaims
@@ -24,6 +24,10 @@ from issuer.verify.question import VerifyRequest
 from issuer.verify.report import Reports
 
 _REF = "#/components/schemas/{name}"
+_NONCE = (
+    "For a credential that can be used again (an OAuth or personal access token) random, fresh for every new request, "
+    "and the same when it is sent again; refused with an identity token."
+)
 
 EXAMPLE: dict[str, Any] = {
     "claims": {
@@ -51,6 +55,8 @@ def _components() -> dict[str, Any]:
     for name in ("TokenRequest", "BatchItem"):
         schemas[name]["properties"]["claims"] = {"$ref": _REF.format(name="RunClaims")}
         schemas[name]["properties"]["details"] = {"$ref": _REF.format(name="Details")}
+    for name in ("TokenRequest", "BatchRequest"):
+        schemas[name]["properties"]["nonce"] |= {"pattern": f"^{NONCE_PATTERN}$", "description": _NONCE}
     schemas["IssuedTokens"] = {
         "type": "object",
         "properties": {"tokens": {"type": "array", "items": {"$ref": _REF.format(name="IssuedToken")}}},
@@ -70,7 +76,7 @@ def _responses(good: dict[str, OpenAPIResponse]) -> dict[str, OpenAPIResponse]:
     problem = _content(MEDIA_TYPE, "Problem")
     refused = {
         "400": "not this body", "401": "not authenticated", "403": "not allowed", "408": "too slow",
-        "409": "the identity was used for another request", "413": "too large", "415": "not JSON",
+        "409": "the identity or nonce was used for another request", "413": "too large", "415": "not JSON",
         "422": "breaks the data contract", "429": "over a limit", "500": "unforeseen", "503": "could not decide",
     }  # fmt: skip
     problems = {status: OpenAPIResponse(description=text, content=problem) for status, text in refused.items()}
@@ -183,7 +189,8 @@ class _WithSchemas(JsonRenderPlugin):
 
 def config() -> OpenAPIConfig:
     """Return the configuration: one JSON document at /openapi.json, and no page that loads scripts from elsewhere."""
-    scheme = SecurityScheme(type="http", scheme="bearer", bearer_format="JWT", description="the CI's identity token")
+    told = "the CI's identity token, or an OAuth or personal access token"
+    scheme = SecurityScheme(type="http", scheme="bearer", description=told)
     return OpenAPIConfig(
         title="issuer",
         version=__version__,

@@ -13,9 +13,13 @@ from msgspec import UNSET
 
 from issuer.policy.match import PolicySet
 from issuer.policy.model import Identity, Policy, Provider
+from issuer.policy.providers import published
 from issuer.policy.requirement import Matcher, Requirement, said
 from issuer.service.documents import Document, document
 from issuer.service.openapi import EXAMPLE
+
+# What must not be copied is no example: a nonce is good once.
+NONCE = "<16 or more random bytes as base64url, made for this request>"
 
 
 def requirements(url: str, policies: PolicySet) -> dict[str, Document]:
@@ -38,7 +42,7 @@ def _required(url: str, policy: Policy, providers: dict[str, Provider]) -> dict[
         ],
         "command": policy.grants.command,
         "token": {"audiences": policy.token.audiences, "ttl_s": policy.token.ttl_s},
-        "request": _example(url),
+        "request": _example(url, reusable=all(providers[it.provider].rules.reusable for it in policy.identities)),
     }
     if "frameworks" in shown:
         required["frameworks"] = policy.grants.frameworks
@@ -46,14 +50,11 @@ def _required(url: str, policy: Policy, providers: dict[str, Provider]) -> dict[
 
 
 def _identity(identity: Identity, provider: Provider, *, told: bool) -> dict[str, Any]:
-    """Say which token one identity presents, and what must be in it; what it must say, only where that is `told`."""
+    """Say which credential one identity presents and what must be in it; what that must say only where it is `told`."""
     rules = {**provider.rules.demands, **identity.require}
     required: dict[str, Any] = {
         "provider": provider.id,
-        "issuer": provider.issuer,
-        "audience": provider.audience,
-        "max_age_s": provider.max_age_s,
-        "uses": provider.uses,
+        **published(provider),
         "pins": list(identity.pins),
         "require": {name: _said(rule) for name, rule in rules.items()} if told else list(rules),
     }
@@ -68,6 +69,7 @@ def _said(rule: Requirement | None) -> str:
     return said(Matcher(absent=True) if rule is None else rule)
 
 
-def _example(url: str) -> dict[str, Any]:
-    headers = {"Authorization": "Bearer <identity token>", "Content-Type": "application/json"}
-    return {"method": "POST", "url": f"{url}/tokens", "headers": headers, "body": EXAMPLE}
+def _example(url: str, *, reusable: bool) -> dict[str, Any]:
+    bearer, nonce = ("access token", {"nonce": NONCE}) if reusable else ("identity token", {})
+    headers = {"Authorization": f"Bearer <{bearer}>", "Content-Type": "application/json"}
+    return {"method": "POST", "url": f"{url}/tokens", "headers": headers, "body": {**EXAMPLE, **nonce}}

@@ -41,6 +41,7 @@ BODY_DEADLINE_S = 10.0
 UNCHARGED = frozenset(code for code in Code if code.meaning.status in {401, 408, 413, 415}) | {
     Code.INTEGRATION_UNKNOWN,
     Code.INTEGRATION_AMBIGUOUS,
+    Code.IDENTITY_NETWORK_FORBIDDEN,
 }
 
 _KEY_SET_CACHE = "public, max-age=300, stale-if-error=3600"

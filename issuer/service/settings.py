@@ -32,8 +32,9 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     """Everything that an operator can set.
 
     `url` is this issuer's name (`iss`) and public address, without a trailing slash. `policies`, `keys` and `data` are
-    folders; `data` holds the audit file and every policy by digest. `redis_url` is `redis://`, `rediss://`,
-    `unix://PATH`, `redis+sentinel://` (connect.py) or `embedded`. `trust` is the trust file that `POST /verify` judges
+    folders; `data` holds the audit file and every policy by digest. `pats` is the folder of personal access tokens, in
+    `data` where it is not set. `redis_url` is `redis://`, `rediss://`, `unix://PATH`, `redis+sentinel://` (connect.py)
+    or `embedded`. `trust` is the trust file that `POST /verify` judges
     by; without one there is no such endpoint. `wait_replicas` is how many replicas must have a use before it counts.
     `noeviction_stated` and `durable_store` are the operator's word for what the store
     itself cannot be asked. `epoch_leeway_s` is 30 unless every provider shares this machine's clock. `development`
@@ -49,6 +50,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     host: Text = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65535)] = 8000
     key_passphrase_file: str = ""
+    pats: str = ""
     trust: str = ""
     noeviction_stated: bool = False
     durable_store: bool = False
@@ -61,6 +63,11 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     def audit_file(self) -> Path:
         """Where audit events go."""
         return Path(self.data) / "audit.jsonl"
+
+    @property
+    def pats_folder(self) -> Path:
+        """Where personal access tokens are registered."""
+        return Path(self.pats) if self.pats else Path(self.data) / "pats"
 
     def passphrase(self) -> bytes | None:
         """Read the passphrase of the signing keys, where they have one."""

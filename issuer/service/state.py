@@ -58,7 +58,7 @@ class Claim(Struct, frozen=True):
     template_exp: int
     kid: str
     usable_kids: tuple[str, ...]
-    issued_at: int
+    issued_at: int | None
     keep_until: int
 
     @classmethod
@@ -358,7 +358,7 @@ def read_answer(call: Admit, ticket: int, answer: object) -> Admitted | None:
             case use, [b"SAME", bytes(template)] if use is not None and template:
                 return Admitted(template, repeat=True)
             case use, [b"EXHAUSTED"] if use is not None:
-                raise Refused(Code.IDENTITY_REPLAYED)
+                raise Refused(use.spent)
             case _, [b"RATE_IDENTITY", int(wait_us)]:
                 refuse_rate(Code.RATE_IDENTITY, call.limits.identity, call.cost, wait_us)
             case _, [b"RATE_INTEGRATION", int(wait_us)]:

@@ -26,8 +26,9 @@ from issuer.policy.decide import Denial, Grant, decide
 from issuer.policy.load import load_policies
 from issuer.policy.match import resolve
 from issuer.results.entry import read_entries, write_entry
+from issuer.service.authn.authenticator import Authenticators
 from issuer.service.authn.keysets import KeySets
-from issuer.service.authn.oidc import OidcAuthenticator
+from issuer.service.authn.oidc import SignedTokens
 from issuer.service.keyring import load_keyring
 from issuer.strict_json import loads
 from issuer.token import compose
@@ -36,6 +37,7 @@ from issuer.verify.report import Report
 from issuer.verify.trust import Trust, TrustedIssuer
 from tests.bench.adapters import bench_adapters
 from tests.bench.bulk import bench_bulk
+from tests.bench.pat import bench_pats
 from tests.bench.policy import bench_policies
 from tests.running import BODY, Running, numbered, running, write_folder
 
@@ -92,7 +94,8 @@ def bench_line(folder: Path, provider: LocalProvider, sign: float) -> None:
 
     async def steps() -> None:
         keysets = KeySets(development=True)
-        authenticator = OidcAuthenticator(policies.providers, keysets, Sources(Rate(600, 60, 600)), lambda: now * 10**6)
+        sources = Sources(Rate(600, 60, 600))
+        authenticator = Authenticators(policies.providers, SignedTokens(keysets), {}, sources, lambda: now * 10**6)
         identity = provider.token(url)
         caller = await authenticator.authenticate(identity, "127.0.0.1", now)
         registered = next(iter(policies.providers.values()))
@@ -120,7 +123,7 @@ def bench_line(folder: Path, provider: LocalProvider, sign: float) -> None:
         row("compose", cpu_us(lambda: compose(draft, body.submissions, batch=False)))
         composed = compose(draft, body.submissions, batch=False)
         judged, (unsigned,) = Judged(caller, party, body, granted(party, judge()), draft, composed), composed
-        row("claim_of_use (request digest, template bytes)", cpu_us(lambda: claim_of_use(line, judged)))
+        row("claim_of_use (request digest, template bytes)", cpu_us(lambda: claim_of_use(line, judged, now)))
         row("sign", cpu_us(lambda: _run(keyring.sign(draft.kid, (unsigned.signing_input,)))), sign)
         row("write_entry", cpu_us(lambda: write_entry(body.submissions[0].form, "x" * 2000)))
         await keysets.aclose()
@@ -190,6 +193,7 @@ def main() -> None:
     """Run everything."""
     sign, check = bench_primitives()
     bench_policies(cpu_us, row)
+    bench_pats(cpu_us, row)
     with tempfile.TemporaryDirectory() as folder, LocalProvider() as provider:
         bench_line(Path(folder) / "line", provider, sign)
         with running(Path(folder) / "service", provider) as live:

@@ -106,7 +106,7 @@ def judging(policies: PolicySet, provider: Provider, numbers: list[int]) -> Call
             "repository_id": number, "repository_owner_id": "6", "repository": f"org/evals-{number}",
             "ref": "refs/heads/old", "runner_environment": "github-hosted", "event_name": "push",
         }  # fmt: skip
-        caller = Caller(provider, claims, "0" * 64, 0, 0)
+        caller = Caller(provider, claims, ("use", "x", "x"), 0, 0)
         verdict = decide(resolve(policies, caller), caller, submissions, 1, integration="", audience="")
         assert isinstance(verdict, Grant)
         return verdict

@@ -37,7 +37,9 @@ def test_what_is_no_token_is_refused_without_being_quoted(secret: str) -> None:
     assert "hush" not in done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("url", ["http://[", "https://x:99999", "https://", "https://a b", "https://a\x1b[2J", "x"])
+@pytest.mark.parametrize(
+    "url", ["http://[", "https://x:99999", "https://", "https://a b", "https://a\x1b[2J", "https://a\\b", "x"]
+)
 def test_what_is_no_url_is_refused(url: str) -> None:
     with pytest.raises(SetupError):
         check_url(url)

@@ -161,6 +161,97 @@ def test_claims_alone_explain_to_an_author_without_a_token(folder: Path, provide
     assert failed(issuer(*arguments)) == ["identity.issuer_unknown"]
 
 
+# -- reusable credentials -----------------------------------------------------------------------------------------------
+
+APPS = """
+version: 1
+providers:
+  apps: {{profile: oauth, issuer: "{issuer}"}}
+  opaque: {{profile: oauth-introspection, issuer: "https://o.example", introspection: {{client_id: x, client_secret_file: /x, token_prefix: acme_}}}}
+  robots: {{profile: pat}}
+  hub: {{profile: huggingface}}
+"""
+
+
+@pytest.fixture
+def apps(folder: Path, provider: LocalProvider) -> Path:
+    """Policies whose identities are an OAuth client, of two servers, a robot and an account of the Hub."""
+    (folder / "policies" / "lm-evaluation-harness.yaml").unlink()
+    (folder / "policies" / "providers.yaml").write_text(APPS.format(issuer=provider.issuer))
+    path = folder / "policies" / "inspect-ai.yaml"
+    head, _, rest = path.read_text().partition("identities:")
+    identities = """identities:
+  - {id: app, provider: apps, pins: {client_id: "ci"}}
+  - {id: opaque-app, provider: opaque, pins: {client_id: "ci"}}
+  - {id: robot, provider: robots, pins: {account: "nightly"}}
+  - {id: account, provider: hub, pins: {id: "63f0"}, require: {token_role: "fineGrained"}}
+"""
+    path.write_text(head + identities + rest[rest.index("grants:") :].partition("\ntests:")[0] + "\n")
+    return folder
+
+
+def access_token(provider: LocalProvider, typ: str = "at+jwt", **changes: Any) -> str:
+    claims = {"iss": provider.issuer, "aud": URL, "sub": "ci", "client_id": "ci", "jti": "one", "scope": "tokens:issue"}
+    times = {name: provider.claims()[name] for name in ("iat", "exp")}
+    header = {"alg": "RS256", "kid": provider.rs256.kid, "typ": typ}
+    return provider.sign(header, {**claims, **times, **changes})
+
+
+def test_an_access_token_is_explained_as_the_service_judges_it(apps: Path, provider: LocalProvider) -> None:
+    done = explain(apps, access_token(provider))
+    assert (done.returncode, failed(done)) == (0, []), done.stdout + done.stderr
+    assert "granted, as inspect-ai/app" in done.stdout
+    bad: list[tuple[dict[str, Any], str]] = [
+        ({"typ": "JWT"}, "identity.type_refused"),
+        ({"cnf": {"jkt": "x"}}, "identity.type_refused"),
+        ({"jti": ""}, "identity.malformed"),
+        ({"client_id": None}, "identity.malformed"),
+        ({"scope": "openid"}, "identity.claim_mismatch"),
+    ]
+    for changes, code in bad:
+        refused = explain(apps, access_token(provider, **changes))
+        assert (refused.returncode, failed(refused)[0]) == (5, code), refused.stdout
+
+
+@pytest.mark.parametrize("token", ["evi_pat_x", "hf_x", "acme_x", "jwt of the opaque one"])
+def test_a_credential_that_says_nothing_by_itself_is_not_guessed_at(
+    apps: Path, provider: LocalProvider, token: str
+) -> None:
+    if token.startswith("jwt"):
+        token = access_token(provider, iss="https://o.example")
+    done = explain(apps, token)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--identity-claims-file" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("provider_id", "claims", "verdict"),
+    [
+        ("robots", {"account": "nightly", "scope": "tokens:issue"}, "granted, as inspect-ai/robot"),
+        ("robots", {"account": "nightly", "scope": "other"}, "refused: identity.claim_mismatch"),
+        ("opaque", {"client_id": "ci", "scope": "tokens:issue"}, "granted, as inspect-ai/opaque-app"),
+        ("hub", {"id": "63f0", "auth": {"accessToken": {"role": "fineGrained"}}}, "granted, as inspect-ai/account"),
+        ("hub", {"id": "63f0", "auth": {"accessToken": {"role": "write"}}}, "refused: identity.claim_mismatch"),
+        ("apps", {"client_id": "other", "scope": "tokens:issue"}, "refused: integration.unknown"),
+    ],
+)
+def test_claims_of_a_provider_that_is_named_need_no_iss(
+    apps: Path, provider_id: str, claims: dict[str, Any], verdict: str
+) -> None:
+    path = apps / "identity.json"
+    path.write_text(json.dumps(claims))
+    arguments = ("policy", "explain", apps / "policies", "--identity-claims-file", path, "--development")
+    done = issuer(*arguments, "--provider", provider_id)
+    assert verdict in done.stdout, done.stdout + done.stderr
+    assert failed(issuer(*arguments)) == ["identity.issuer_unknown"]
+    unknown = issuer(*arguments, "--provider", "nobody")
+    assert (unknown.returncode, "there are apps, opaque, robots, hub" in unknown.stderr) == (2, True)
+
+
+def test_a_token_s_provider_is_not_chosen(folder: Path, provider: LocalProvider) -> None:
+    assert explain(folder, provider.token(URL), "--provider", "github-actions").returncode == 2
+
+
 def test_a_token_may_come_by_standard_input(folder: Path, provider: LocalProvider) -> None:
     arguments = ("policy", "explain", folder / "policies", "--identity-token-file", "-", "--url", URL, "--development")
     assert issuer(*arguments, stdin=provider.token(URL) + "\n").returncode == 0

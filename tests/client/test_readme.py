@@ -1,4 +1,7 @@
-"""The relying party's page does what it says: each of its examples is run, in order, in a folder that has its files."""
+"""The client's page does what it says: each of its examples is run, in order, in a folder that has its files.
+
+Those of whoever asks for tokens are run in tests/cli/test_token_request.py, where an issuer is.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ import pytest
 
 import issuer.client
 from issuer import keyfile
+from issuer.client.http import ATTEMPTS, PATIENCE_S
 from issuer.client.keysets import LONGEST_AGE_S, MAX_CACHE_BYTES, MAX_DOCUMENT_BYTES, Documents
 from issuer.client.trusted import trust_by_file
 from issuer.dev.provider import LocalProvider
@@ -92,7 +96,7 @@ def test_the_trust_file_of_the_page_is_read_with_all_that_it_names(place: Path) 
 
 
 def test_the_python_of_the_page_runs(place: Path) -> None:
-    (program,) = blocks("python")
+    program, _ = blocks("python")
     done = run(place, sys.executable, "-c", program.replace("1795000000", str(int(time.time()))))
     assert done.stdout == "['verified']\n", done.stderr
 
@@ -101,3 +105,4 @@ def test_the_numbers_of_the_page_are_those_of_the_code() -> None:
     assert f"{MAX_CACHE_BYTES // 2**20} MiB" in PAGE
     assert f"{MAX_DOCUMENT_BYTES // 2**20} MiB" in PAGE
     assert LONGEST_AGE_S == 86_400
+    assert f"up to {ATTEMPTS} times\nwithin {PATIENCE_S / 60:g} minutes" in PAGE

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from issuer.policy.profiles import PROFILES
+from issuer.policy.providers import judges
 
 PERSON = "mona-the-person"
 PERSON_MAIL = f"{PERSON}@mail.example"
@@ -38,7 +39,8 @@ class Sample:
 
     def providers(self, **changes: Any) -> dict[str, Any]:
         """Return the table's entries with this one; `changes` are its members."""
-        own = {} if PROFILES[self.profile].issuer == self.issuer else {"issuer": self.issuer}
+        profile = PROFILES[self.profile]
+        own = {"issuer": self.issuer} if judges(profile, "issuer") and profile.issuer != self.issuer else {}
         return {self.profile: {"profile": self.profile, **own, **self.entry, **changes}}
 
     def identity(self, **changes: Any) -> dict[str, Any]:
@@ -262,8 +264,46 @@ SAMPLES = [
         require={"scope": {"contains_all": ["evals:sign"]}, "team": "evals"},
         public={},
     ),
+    Sample(
+        "oauth",
+        "https://auth.acme.example",
+        claims={"sub": f"service-of-{PERSON}", "client_id": "evals-ci", "jti": "c1", "scope": "openid tokens:issue",
+                "team": "evals", "email": PERSON_MAIL},
+        pins={"client_id": "evals-ci"},
+        require={"sub": f"service-of-{PERSON}", "team": "evals"},
+        public={"client_id": "evals-ci"},
+    ),
 ]  # fmt: skip
-BY_NAME = {sample.profile: sample for sample in SAMPLES}
+# Credentials that are no JWTs: `claims` are what is known of them when they have been verified.
+OPAQUE_SAMPLES = [
+    Sample(
+        "oauth-introspection",
+        "https://opaque.acme.example",
+        claims={"active": True, "client_id": "evals-ci", "username": PERSON, "scope": "tokens:issue", "team": "evals"},
+        pins={"client_id": "evals-ci"},
+        require={"team": "evals"},
+        public={"client_id": "evals-ci"},
+        entry={"introspection": {"client_id": "issuer", "client_secret_file": "/run/secrets/introspection"}},
+    ),
+    Sample(
+        "pat",
+        AUDIENCE,
+        claims={"account": "my-framework-nightly", "token_id": "4Fq0ZtB2x9Lm", "scope": "tokens:issue"},
+        pins={"account": "my-framework-nightly"},
+        require={"token_id": {"any_of": ["4Fq0ZtB2x9Lm"]}},
+        public={"account": "my-framework-nightly", "token_id": "4Fq0ZtB2x9Lm"},
+    ),
+    Sample(
+        "huggingface",
+        "https://huggingface.co",
+        claims={"id": "63f0c4080aafd14555660000", "name": PERSON, "type": "user",
+                "auth": {"accessToken": {"role": "fineGrained"}}},
+        pins={"id": "63f0c4080aafd14555660000"},
+        require={"type": "user", "token_role": "fineGrained"},
+        public={"id": "63f0c4080aafd14555660000"},
+    ),
+]  # fmt: skip
+BY_NAME = {sample.profile: sample for sample in [*SAMPLES, *OPAQUE_SAMPLES]}
 
 # Both forms that GitHub writes: repositories made, renamed or moved since 2026-07-15 have the second.
 GITHUB_SUBJECTS = [

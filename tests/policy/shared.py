@@ -28,6 +28,26 @@ providers:
     issuer: "https://id.acme.example"
 """
 
+REUSABLE = """\
+version: 1
+providers:
+  acme:
+    profile: oauth
+    issuer: "https://id.acme.example"
+  opaque:
+    profile: oauth-introspection
+    issuer: "https://opaque.acme.example"
+    introspection:
+      client_id: "issuer"
+      client_secret_file: "/run/secrets/introspection"
+      endpoint: "https://ask.acme.example/introspect"
+      token_prefix: "acme_"
+  robots:
+    profile: pat
+  hub:
+    profile: huggingface
+"""
+
 POLICY = """\
 version: 1
 integration: inspect-ai
@@ -90,7 +110,7 @@ def caller(policies: PolicySet, claims: dict[str, JSON] = GITHUB, /, **changes: 
     """Make an authenticated caller; a claim set to None is absent."""
     said = {name: value for name, value in {**claims, **changes}.items() if value is not None}
     provider = policies.providers[str(said["iss"])]
-    return Caller(provider, derived(provider.rules, said), "0" * 64, NOW - 10, NOW + 290)
+    return Caller(provider, derived(provider.rules, said), ("use", "x", "x"), NOW - 10, NOW + 290)
 
 
 def party(policies: PolicySet, claims: dict[str, JSON] = GITHUB, /, **changes: JSON) -> Party:

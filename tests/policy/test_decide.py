@@ -456,7 +456,7 @@ Asked = tuple[Party, dict[str, JSON], tuple[Submission, ...], int, str, str]
 
 def verdict_of(asked: Asked) -> Grant | Denial:
     who, claims, submissions, now, integration, audience = asked
-    presented = Caller(PROVIDER, claims, "0" * 64, NOW, NOW)
+    presented = Caller(PROVIDER, claims, ("use", "x", "x"), NOW, NOW)
     return decide(who, presented, submissions, now, integration=integration, audience=audience)
 
 

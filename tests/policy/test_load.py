@@ -17,9 +17,9 @@ from issuer import jcs, jose
 from issuer.dev.sandbox import write_policies
 from issuer.errors import Code, InputError
 from issuer.policy.load import MAX_SHARING, check_policies, load_policies
-from issuer.policy.model import Bounded, KeySource
+from issuer.policy.model import Bounded, Introspection, KeySource
 from issuer.policy.profiles import PROFILES
-from tests.policy.shared import ISSUER_URL, NOW, POLICY, PROVIDERS, changed, load, write
+from tests.policy.shared import ISSUER_URL, NOW, POLICY, PROVIDERS, REUSABLE, changed, load, write
 
 SAMPLES = Path(__file__).parents[2] / "policies"
 
@@ -868,3 +868,138 @@ def test_two_providers_never_have_one_issuer(tmp_path: Path) -> None:
     text = PROVIDERS + '  copy:\n    profile: oidc\n    issuer: "https://id.acme.example"\n'
     error = refused(tmp_path, text)
     assert (error.pointer, error.detail) == ("/providers/copy/issuer", "another provider already has this issuer")
+
+
+# -- providers of reusable credentials ----------------------------------------------------------------------------------
+
+
+def test_every_kind_of_reusable_credential_loads(tmp_path: Path) -> None:
+    acme, opaque, robots, hub = load(tmp_path, REUSABLE).providers.values()
+    assert [p.rules.kind for p in (acme, opaque, robots, hub)] == [
+        "access-token",
+        "introspection",
+        "pat",
+        "huggingface",
+    ]
+    assert acme.algorithms == PROFILES["oauth"].algorithms
+    assert (acme.max_lifetime_s, acme.max_age_s) == (3600, 3600)
+    assert opaque.introspection == Introspection(
+        client_id="issuer",
+        client_secret_file="/run/secrets/introspection",
+        endpoint="https://ask.acme.example/introspect",
+        token_prefix="acme_",
+    )
+    assert (robots.issuer, hub.issuer) == (ISSUER_URL, "https://huggingface.co")
+    assert {p.audience for p in (acme, opaque, robots, hub)} == {ISSUER_URL}
+    assert {p.uses for p in (acme, opaque, robots, hub)} == {1}, "of a nonce"
+    assert {p.max_lifetime_s + p.max_age_s for p in (opaque, robots, hub)} == {0}, "not judged"
+
+
+def test_where_the_secret_lies_is_in_the_digest_and_the_secret_in_nothing(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("s3cret-of-the-client", "utf-8")
+    text = changed(REUSABLE, "/run/secrets/introspection", str(secret))
+    policy = changed(changed(POLICY, "provider: github-actions", "provider: opaque"), POLICY_PINS, OPAQUE_PINS)
+    (value,) = load(tmp_path, text, inspect_ai=policy).digests.values()
+    assert str(secret).encode() in value
+    assert b"s3cret" not in value
+
+
+POLICY_PINS = """    pins: {repository_id: "7", repository_owner_id: "6"}
+    names: {repository: "org/evals"}
+    require:
+      ref: "refs/heads/main"
+      runner_environment: {any_of: ["github-hosted"]}
+"""
+OPAQUE_PINS = '    pins: {client_id: "ci"}\n'
+NAMES = {"oauth": "acme", "oauth-introspection": "opaque", "pat": "robots", "huggingface": "hub"}
+# What each kind is not judged by.
+NOT_JUDGED = {
+    "oauth": "uses introspection",
+    "oauth-introspection": "algorithms max_lifetime_s max_age_s uses keys",
+    "pat": "issuer audience algorithms max_lifetime_s max_age_s uses keys introspection",
+    "huggingface": "audience algorithms max_lifetime_s max_age_s uses keys introspection",
+}
+SAID = {
+    "issuer": '"https://issuer.example/pat"', "audience": '"https://other.example"', "algorithms": "[ES384]",
+    "max_lifetime_s": "600", "max_age_s": "600", "uses": "single", "keys": "discovery",
+    "introspection": '{client_id: "x", client_secret_file: "/x"}',
+}  # fmt: skip
+PREFIX = "with which no other's begin"
+REUSABLE_FAULTS = [
+    *[
+        (f"profile: {name}\n", f"profile: {name}\n    {member}: {SAID[member]}\n", f"{NAMES[name]}/{member}",
+         f"{name} tokens are not judged by this")
+        for name, members in NOT_JUDGED.items()
+        for member in members.split()
+    ],
+    *[
+        (f"profile: {name}\n", f"profile: {name}\n    events: [push]\n", f"{id}/events", "do not say what started a job")
+        for name, id in NAMES.items()
+    ],
+    # what must be there
+    ('    issuer: "https://id.acme.example"\n', "", "acme", "the profile oauth needs an `issuer`"),
+    ('    issuer: "https://opaque.acme.example"\n', "", "opaque", "oauth-introspection needs an `issuer`"),
+    ("profile: oauth\n", "profile: oauth-introspection\n", "acme", "needs `introspection`"),
+    # whose it is
+    ("https://id.acme.example", ISSUER_URL, "acme/issuer", "this service cannot be its own identity provider"),
+    ("https://opaque.acme.example", ISSUER_URL, "opaque/issuer", "this service cannot be its own identity provider"),
+    ("https://opaque.acme.example", "https://id.acme.example", "opaque/issuer", "another provider already has this"),
+    ("profile: huggingface", 'profile: huggingface\n    issuer: "https://h.example"', "hub/issuer", "not an issuer of"),
+    ("https://id.acme.example", "https://huggingface.co", "acme/issuer", "use the profile huggingface"),
+    ("profile: huggingface", "profile: pat", "hub", "another provider has the profile pat, too"),
+    ("profile: pat", "profile: huggingface", "hub", "another provider has the profile huggingface, too"),
+    # how it is asked
+    ("https://ask.acme", "http://ask.acme", "opaque/introspection/endpoint", "must be https"),
+    ("https://ask.acme", "https://u@ask.acme", "opaque/introspection/endpoint", "must be a plain URL"),
+    ('"acme_"', '"a me"', "opaque/introspection/token_prefix", "no bearer token begins like this"),
+    ('"acme_"', '"acme_\\n"', "opaque/introspection/token_prefix", "no bearer token begins like this"),
+    *[
+        ('"acme_"', f'"{prefix}"', "opaque/introspection/token_prefix", PREFIX)
+        for prefix in ("evi_pat_", "evi_", "e", "evi_pat_x", "hf_", "h", "hf_x")
+    ],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "place", "reason"), REUSABLE_FAULTS, ids=[f"{fault[1]!r} {fault[2]}" for fault in REUSABLE_FAULTS]
+)
+def test_a_fault_of_a_provider_of_reusable_credentials_is_refused_at_its_place(
+    tmp_path: Path, old: str, new: str, place: str, reason: str
+) -> None:
+    error = refused(tmp_path, changed(REUSABLE, old, new))
+    assert (error.code, error.pointer) == (Code.FILE_RULE, f"/providers/{place}")
+    assert reason in error.detail
+    assert error.place.line > 2
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "apart"),
+    [
+        ("acme_", "other_", True), ("acme_", "acmE_", True), ("acme_", "acme_", False), ("acme_", "acme_x", False),
+        ("acme_x", "acme_", False), ("acme_", "", False), ("", "acme_", False), ("", "", False),
+    ],
+)  # fmt: skip
+def test_an_opaque_token_is_never_shown_to_two_providers(tmp_path: Path, first: str, second: str, apart: bool) -> None:
+    def entry(name: str, prefix: str) -> str:
+        told = f', token_prefix: "{prefix}"' if prefix else ""
+        how = f'{{client_id: "x", client_secret_file: "/x"{told}}}'
+        return f'  {name}: {{profile: oauth-introspection, issuer: "https://{name}.example", introspection: {how}}}\n'
+
+    text = f"version: 1\nproviders:\n{entry('a', first)}{entry('b', second)}"
+    if apart:
+        assert len(load(tmp_path, text).providers) == 2
+    else:
+        error = refused(tmp_path, text)
+        assert error.pointer == "/providers/b/introspection/token_prefix"
+        assert PREFIX in error.detail
+
+
+def test_one_provider_may_have_every_opaque_token_that_no_other_s_begin_like(tmp_path: Path) -> None:
+    assert len(load(tmp_path, changed(REUSABLE, '      token_prefix: "acme_"\n', "")).providers) == 4
+
+
+def test_hugging_face_may_stand_on_loopback_in_development_alone(tmp_path: Path) -> None:
+    text = changed(REUSABLE, "profile: huggingface", 'profile: huggingface\n    issuer: "http://127.0.0.1:8443"')
+    assert "http://127.0.0.1:8443" in load(tmp_path, text, development=True).providers
+    assert "in development" in refused(tmp_path, text).detail

@@ -16,11 +16,12 @@ from issuer.case import Case, Request, decision_event, refused_event
 from issuer.errors import Code, Refused
 from issuer.issue import granted
 from issuer.policy.decide import decide
+from issuer.policy.load import load_policies
 from issuer.policy.match import PolicySet, resolve
 from issuer.policy.plan import EXAMPLES, Plan, judge_again, make_plan, read_decision
 from issuer.results.entry import Submission
 from issuer.strict_json import JSON
-from tests.policy.shared import GITHUB, NOW, POLICY, PROVIDERS, caller, changed, load, submission
+from tests.policy.shared import GITHUB, ISSUER_URL, NOW, POLICY, PROVIDERS, caller, changed, submission, write
 
 
 def recorded(
@@ -62,14 +63,14 @@ class Directory:
     def __init__(self, folder: Path) -> None:
         self._folder, self._number = folder, 0
 
-    def __call__(self, *changes: tuple[str, str], providers: str = PROVIDERS) -> PolicySet:
+    def __call__(self, *changes: tuple[str, str], providers: str = PROVIDERS, url: str = ISSUER_URL) -> PolicySet:
         text = POLICY
         for old, new in changes:
             text = changed(text, old, new)
         self._number += 1
         folder = self._folder / str(self._number)
         folder.mkdir()
-        return load(folder, providers, inspect_ai=text)
+        return load_policies(write(folder, providers, inspect_ai=text), url)
 
 
 @pytest.fixture
@@ -158,6 +159,58 @@ def test_an_issuer_that_goes_refuses(policies: Directory) -> None:
         "identity.issuer_unknown",
         "providers",
     )
+
+
+ROBOTS = "version: 1\nproviders:\n  robots: {profile: pat}\n"
+PAT: dict[str, JSON] = {"iss": ISSUER_URL, "account": "nightly", "token_id": "4Fq0ZtB2x9Lm", "scope": "tokens:issue"}
+TO_ROBOTS = [
+    ("provider: github-actions", "provider: robots"),
+    ('''{repository_id: "7", repository_owner_id: "6"}
+    names: {repository: "org/evals"}
+    require:
+      ref: "refs/heads/main"
+      runner_environment: {any_of: ["github-hosted"]}''', "{account: nightly}"),
+]  # fmt: skip
+
+
+def test_a_reusable_identity_s_decisions_are_judged_again(policies: Directory) -> None:
+    old = policies(*TO_ROBOTS, providers=ROBOTS)
+    lines = [recorded(old, claims=PAT), recorded(old, claims=PAT, scope=None), recorded(old, claims=PAT, account="x")]
+    assert [msgspec.json.decode(line)["verdict"] for line in lines] == ["issued", "refused", "refused"]
+    assert counts(make_plan(old, old, lines)) == (3, 0, 0, 0)
+    another = policies(*TO_ROBOTS, ("ttl_s: 3600", "ttl_s: 60"), providers=ROBOTS)
+    assert counts(make_plan(old, another, lines)) == (3, 0, 0, 0), "the audit holds the scope, too"
+    narrower = policies(*TO_ROBOTS, (BENCHMARKS, 'benchmarks: ["cais/*"]'), providers=ROBOTS)
+    assert counts(make_plan(old, narrower, lines)) == (2, 1, 0, 0)
+
+
+def test_a_decision_on_our_own_token_is_judged_by_who_does_not_know_our_url(policies: Directory) -> None:
+    line = recorded(policies(*TO_ROBOTS, providers=ROBOTS), claims=PAT)
+    nowhere = "https://issuer.invalid"
+    blind = policies(*TO_ROBOTS, providers=ROBOTS, url=nowhere)
+    assert counts(make_plan(blind, blind, [line])) == (1, 0, 0, 0)
+    renamed = [*TO_ROBOTS, ("provider: robots", "provider: others")]
+    other = policies(*renamed, providers=ROBOTS.replace("robots:", "others:"), url=nowhere)
+    assert only(make_plan(blind, other, [line])) == ("refused", "identity.issuer_unknown", "providers")
+
+
+JWT = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhIn0.c2ln"
+
+
+@pytest.mark.parametrize(
+    "sent", [JWT, f"Bearer {JWT}", "evi_pat_4Fq0ZtB2x9Lm_" + "a" * 49, "hf_" + "a" * 34, "x" * 513]
+)
+def test_a_credential_in_the_place_of_a_name_is_not_recorded(policies: Directory, sent: str) -> None:
+    old = policies()
+    for named in ((sent, ""), ("", sent)):
+        line = recorded(old, named=named)
+        assert sent.encode() not in line
+        assert list(msgspec.json.decode(line)["named"].values()) == ["(withheld)"]
+        assert counts(make_plan(old, policies(("ttl_s: 3600", "ttl_s: 60")), [line])) == (1, 0, 0, 0), (
+            "refused, then as now"
+        )
+    honest = ("inspect-ai", "https://hub.example/" + "a" * 400)
+    assert list(msgspec.json.decode(recorded(old, named=honest))["named"].values()) == list(honest)
 
 
 UNTOLD = [

@@ -13,8 +13,9 @@ from issuer.limits import Limits, Rate
 from issuer.policy.decide import Grant, decide
 from issuer.policy.load import load_policies, try_policies
 from issuer.policy.match import resolve
-from issuer.policy.model import Caller, Grants, Identity, Policy, PolicyTest, ProviderEntry
+from issuer.policy.model import Caller, Grants, Identity, Introspection, Policy, PolicyTest, ProviderEntry
 from issuer.policy.profiles import PROFILES
+from issuer.policy.providers import judges
 from tests.policy.shared import GITHUB, ISSUER_URL, NOW, caller, submission
 
 REFERENCE = (Path(__file__).parents[2] / "policies" / "README.md").read_text(encoding="utf-8")
@@ -30,13 +31,13 @@ def examples(folder: Path) -> Path:
 
 def test_the_examples_load_as_one_directory(tmp_path: Path) -> None:
     assert [name for name, _ in EXAMPLES] == [
-        "providers.yaml", "my-framework.yaml", "widespread-framework.yaml", "benchmarks/openai/gsm8k/eval.yaml",
-        "careful-framework.yaml",
+        "providers.yaml", "my-framework.yaml", "widespread-framework.yaml", "automated-framework.yaml",
+        "benchmarks/openai/gsm8k/eval.yaml", "careful-framework.yaml",
     ]  # fmt: skip
     assert len(EXAMPLES) == REFERENCE.count("```yaml")
     policies = load_policies(examples(tmp_path), ISSUER_URL)
     assert [provider.id for provider in policies.providers.values()] == [
-        "github-actions", "gitlab-ci", "ghes", "acme", "circleci", "cluster",
+        "github-actions", "gitlab-ci", "ghes", "acme", "circleci", "cluster", "apps", "opaque-apps", "robots", "hub",
     ]  # fmt: skip
     assert [identity.id for identity in policies.policies["my-framework"].identities] == [
         "main", "merge-queue", "nightly",
@@ -47,7 +48,7 @@ def test_the_tests_of_the_examples_pass(tmp_path: Path) -> None:
     outcomes, findings = try_policies(examples(tmp_path), ISSUER_URL, NOW)
     assert [finding for finding in findings if finding.severity == "error" or finding.code is Code.LINT_UNTESTED] == []
     assert [(outcome.integration, outcome.passed) for outcome in outcomes] == [
-        *[("careful-framework", True)] * 4, *[("my-framework", True)] * 6, *[("widespread-framework", True)] * 11,
+        *[("automated-framework", True)] * 9, *[("careful-framework", True)] * 4, *[("my-framework", True)] * 6, *[("widespread-framework", True)] * 11,
     ]  # fmt: skip
 
 
@@ -85,10 +86,14 @@ def test_the_row_of_a_profile_is_the_profile(name: str) -> None:
     (line,) = (line for line in REFERENCE.splitlines() if line.startswith(f"| `{name}` |") and line.count("|") == 7)
     issuer, algorithms, times, uses, pins = (cell.strip() for cell in line.split("|")[2:-1])
     lifetime_s, age_s = profile.max_lifetime_s, profile.max_age_s or profile.max_lifetime_s
-    assert issuer == (f"`{profile.issuer}`" if profile.issuer else "must be given")
-    assert algorithms.split() == (list(profile.algorithms) or ["must", "be", "given"])
-    assert times == ("must be given" if lifetime_s is None else f"{lifetime_s} · {age_s}")
-    assert uses == str(profile.uses)
+    own = "must be given" if judges(profile, "issuer") else "this service's URL"
+    assert issuer == (f"`{profile.issuer}`" if profile.issuer else own)
+    if judges(profile, "algorithms"):
+        assert algorithms.split() == (list(profile.algorithms) or ["must", "be", "given"])
+        assert times == ("must be given" if lifetime_s is None else f"{lifetime_s} · {age_s}")
+    else:
+        assert (algorithms, times) == ("-", "-")
+    assert uses == ("a nonce" if profile.reusable else str(profile.uses))
     assert re.findall(r"`([^`]+)`", pins) == list(profile.pins)
 
 
@@ -111,7 +116,7 @@ def test_the_section_of_a_profile_is_the_profile(name: str) -> None:
     assert told["public"] == list(profile.provenance)
 
 
-@pytest.mark.parametrize("kind", [ProviderEntry, Identity, Grants, PolicyTest])
+@pytest.mark.parametrize("kind", [ProviderEntry, Introspection, Identity, Grants, PolicyTest])
 def test_every_member_has_a_row(kind: type[Struct]) -> None:
     for member in kind.__struct_fields__:
         assert re.search(rf"^\| (?:`[a-z]+`, )?`{member}`(?:, `[a-z]+`)? \|", REFERENCE, re.MULTILINE), member
@@ -121,7 +126,9 @@ def test_every_check_has_a_row_in_the_order_of_the_checks(tmp_path: Path) -> Non
     """The staged example asks for everything; a denial of everything is listed as the table lists it."""
     policies = load_policies(examples(tmp_path), ISSUER_URL)
     party = policies.parties["gitlab-ci", "41000002"][0]
-    strange = Caller(party.provider, {"project_id": "41000002", "namespace_id": "31000002"}, "0" * 64, NOW, NOW)
+    strange = Caller(
+        party.provider, {"project_id": "41000002", "namespace_id": "31000002"}, ("use", "x", "x"), NOW, NOW
+    )
     verdict = decide(party, strange, (submission(),), NOW, integration="x", audience="x")
     table = REFERENCE[REFERENCE.index("| code | check |") :]
     listed = [

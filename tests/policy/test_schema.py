@@ -19,7 +19,7 @@ from issuer.policy.load import check_policies
 from issuer.policy.model import Policy, ProvidersFile
 from issuer.policy.schema import MEMBERS, schemas
 from issuer.strict_yaml import load as load_yaml
-from tests.policy.shared import ISSUER_URL, NOW, POLICY, PROVIDERS, changed, write
+from tests.policy.shared import ISSUER_URL, NOW, POLICY, PROVIDERS, REUSABLE, changed, write
 
 POLICIES = Path(__file__).parents[2] / "policies"
 FOLDER = POLICIES / "schema"
@@ -165,9 +165,21 @@ BAD_PROVIDERS = [
     ('    issuer: "https://id.acme.example"\n', "", "$.providers.acme", "'issuer' is a required property"),
     ('    issuer: "https://id.acme.example"\n', '    issuer: "https://x"\n    events: []\n', "$.providers.acme", "False schema does not allow []"),
 ]  # fmt: skip
+ACME, OPAQUE, ROBOTS = "$.providers.acme", "$.providers.opaque", "$.providers.robots"
+BAD_REUSABLE = [
+    ('    issuer: "https://id.acme.example"\n', "", ACME, "'issuer' is a required property"),
+    ('    issuer: "https://id.acme.example"\n', '    issuer: "https://x"\n    uses: single\n', ACME, "False schema does not allow 'single'"),
+    ("profile: oauth\n", "profile: oauth-introspection\n", ACME, "'introspection' is a required property"),
+    ("profile: oauth-introspection\n", "profile: oauth-introspection\n    keys: discovery\n", OPAQUE, "False schema does not allow 'discovery'"),
+    ('      client_id: "issuer"\n', "", f"{OPAQUE}.introspection", "'client_id' is a required property"),
+    ('      client_id: "issuer"\n', '      client_secret: "x"\n      client_id: "issuer"\n', f"{OPAQUE}.introspection", "Additional properties are not allowed ('client_secret' was unexpected)"),
+    ("profile: pat\n", 'profile: pat\n    issuer: "https://x"\n', ROBOTS, "False schema does not allow 'https://x'"),
+    ("profile: pat\n", "profile: pat\n    max_age_s: 60\n", ROBOTS, "False schema does not allow 60"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "good", "cases"), [("policy", POLICY, BAD_POLICIES), ("providers", PROVIDERS, BAD_PROVIDERS)])  # fmt: skip
+@pytest.mark.parametrize(("name", "good", "cases"), [("policy", POLICY, BAD_POLICIES), ("providers", PROVIDERS, BAD_PROVIDERS),
+                                                      ("providers", REUSABLE, BAD_REUSABLE)])  # fmt: skip
 def test_what_is_wrong_is_named_with_its_place(
     name: str, good: str, cases: list[tuple[str, str, str, str]], tmp_path: Path
 ) -> None:
@@ -198,8 +210,7 @@ def changes(value: Any, at: tuple[str | int, ...] = ()) -> Iterator[tuple[str | 
 @given(st.data())
 def test_what_the_schema_refuses_the_loader_refuses(tmp_path: Path, data: st.DataObject) -> None:
     """Otherwise an editor would find fault with a good file."""
-    name = data.draw(st.sampled_from(["policy", "providers"]))
-    text = {"policy": POLICY, "providers": PROVIDERS}[name]
+    name, text = data.draw(st.sampled_from([("policy", POLICY), ("providers", PROVIDERS), ("providers", REUSABLE)]))
     value = cast("dict[str, Any]", load_yaml(text.encode(), name).value)
     inner: Any = value
     *way, last = data.draw(st.sampled_from(list(changes(value))))

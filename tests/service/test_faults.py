@@ -189,18 +189,3 @@ def test_a_kill_under_load_loses_no_token_and_gives_no_second_one(
             assert [answer.content for answer in answers[:50]] == before
             others = list(pool.map(lambda identity: second.post(identity, numbered(999)), identities))
             assert {answer.json()["code"] for answer in others} == {"identity.replayed"}
-
-
-@pytest.mark.long
-def test_a_thousand_identities_used_by_32_at_once_give_a_thousand_tokens(
-    tmp_path: Path, provider: LocalProvider
-) -> None:
-    with running(tmp_path, provider) as live, ThreadPoolExecutor(32) as pool:
-        issued = 0
-        for _ in range(1000):
-            identity = live.token()
-            answers = pool.map(
-                lambda number, identity=identity: live.post(identity, numbered(number)).status_code, range(32)
-            )
-            issued += sorted(answers).count(201)
-        assert issued == 1000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import time
 from typing import Any
@@ -153,6 +154,7 @@ def test_the_metadata_tells_a_ci_author_what_to_send_and_nothing_of_a_policy(ser
     assert published["token_endpoint"] == f"{service.url}/tokens"
     assert {provider["id"] for provider in published["identity_providers"]} == {"github-actions", "gitlab-ci"}
     assert published["identity_providers"][0]["max_lifetime_s"] > 0
+    assert {(p["kind"], p["nonce"]) for p in published["identity_providers"]} == {("identity-token", "refused")}
     for secret in ("700000001", "inspect-ai", "huggingface.co"):
         assert secret not in document.text
 
@@ -168,6 +170,8 @@ def test_openapi_declares_the_bodies_that_handlers_read_themselves(service: Runn
     ]  # fmt: skip
     assert {"201", "200", "401", "403", "409", "422", "429", "503"} <= operation["responses"].keys()
     assert content["examples"]["example"]["value"] == EXAMPLE
+    for name in ("TokenRequest", "BatchRequest"):
+        assert re.fullmatch(schemas[name]["properties"]["nonce"]["pattern"], "n" * 22)
     for reference in _references(document):
         assert reference.rpartition("/")[2] in schemas, reference
 

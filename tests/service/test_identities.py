@@ -15,7 +15,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
 from issuer import jose
-from issuer.dev.provider import KEY_SET_PATH, rs256_key
+from issuer.dev.provider import KEY_SET_PATH, signing_key
 from tests.running import BODY, Running, numbered
 
 Forge = Callable[[Running], str]
@@ -82,7 +82,7 @@ def hmac_with_public_key(live: Running) -> str:
 
 
 def signed_by_another_key(live: Running) -> str:
-    return live.provider.sign(header(live), claims(live), rs256_key())
+    return live.provider.sign(header(live), claims(live), signing_key("RS256"))
 
 
 def our_own_verify_token(live: Running) -> str:

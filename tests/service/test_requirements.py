@@ -7,10 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 
 from issuer.dev.provider import LocalProvider
 from issuer.policy.schema import schemas
+from issuer.service.requirements import requirements
+from tests.policy.shared import ISSUER_URL as URL
+from tests.policy.shared import POLICY, load
 from tests.running import Running, rewrite, running, write_folder
 
 PATH = "/integrations/inspect-ai/requirements"
@@ -53,6 +57,45 @@ def test_a_public_integration_tells_what_its_ci_must_send(public: Running) -> No
     assert "push" in identity["events"]
     assert told["frameworks"] == [{"name": "inspect-ai", "versions": ">=0.3.100,<0.4"}]
     assert told["token"] == {"audiences": ["https://huggingface.co"], "ttl_s": 3600}
+
+
+OPAQUE = "{client_id: x, client_secret_file: /x, token_prefix: acme_}"
+REUSABLE = f"""version: 1
+providers:
+  apps: {{profile: oauth, issuer: "https://apps.example"}}
+  opaque: {{profile: oauth-introspection, issuer: "https://o.example", introspection: {OPAQUE}}}
+  robots: {{profile: pat}}
+  hub: {{profile: huggingface}}
+"""
+IDENTITIES = """
+  - {id: app, provider: apps, pins: {client_id: "a"}}
+  - {id: opaque-app, provider: opaque, pins: {client_id: "b"}}
+  - {id: robot, provider: robots, pins: {account: "c"}}
+  - {id: account, provider: hub, pins: {id: "d"}}
+"""
+
+
+def test_of_a_reusable_credential_is_told_what_it_is_judged_by_and_no_more(tmp_path: Path) -> None:
+    policy = POLICY.replace("mode: active", "mode: active\npublic: true")
+    head, _, rest = policy.partition("identities:")
+    text = f"{head}identities:{IDENTITIES}{rest[rest.index('grants:') :]}"
+    told = requirements(URL, load(tmp_path, REUSABLE, inspect_ai=text))["inspect-ai"].answer("").content
+    required = msgspec.json.decode(told)
+    common = {"nonce": "required", "require": {}}
+    scoped = {**common, "scope": "tokens:issue"}
+    assert required["identities"] == [
+        {"provider": "apps", "kind": "access-token", "issuer": "https://apps.example", "audience": URL,
+         "algorithms": ["RS256", "PS256", "ES256", "EdDSA"], "max_lifetime_s": 3600, "max_age_s": 3600,
+         "pins": ["client_id"], **scoped},
+        {"provider": "opaque", "kind": "introspection", "issuer": "https://o.example", "audience": URL,
+         "pins": ["client_id"], **scoped},
+        {"provider": "robots", "kind": "pat", "issuer": URL, "pins": ["account"], **scoped},
+        {"provider": "hub", "kind": "huggingface", "issuer": "https://huggingface.co", "pins": ["id"], **common},
+    ]  # fmt: skip
+    assert required["request"]["headers"]["Authorization"] == "Bearer <access token>"
+    assert required["request"]["body"]["nonce"].startswith("<"), "nobody's next request is this one"
+    assert b"client_secret_file" not in told
+    assert b"acme_" not in told
 
 
 def test_the_example_request_in_it_is_granted(public: Running) -> None:

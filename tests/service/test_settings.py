@@ -51,7 +51,13 @@ def test_a_file_is_enough_and_the_rest_has_safe_defaults(tmp_path: Path) -> None
     assert settings.epoch_leeway_s == LEEWAY_S == 30
     assert (settings.development, settings.durable_store, settings.noeviction_stated) == (False, False, False)
     assert settings.audit_file == Path("data/audit.jsonl")
+    assert settings.pats_folder == Path("data/pats")
     assert settings.passphrase() is None
+
+
+def test_personal_access_tokens_may_lie_apart_from_the_data(tmp_path: Path) -> None:
+    assert from_file(tmp_path, FILE + 'pats: "/srv/pats"\n').pats_folder == Path("/srv/pats")
+    assert from_file(tmp_path, ISSUER_PATS="elsewhere").pats_folder == Path("elsewhere")
 
 
 def test_the_environment_is_enough() -> None:

@@ -293,6 +293,45 @@ async def test_the_leeway_counts_from_the_epoch(url: str, redis: Redis) -> None:
         assert await codes(state, early, late) == ["dependency.state_reset", "new"]
 
 
+# -- nonces ------------------------------------------------------------------------------------------------------------
+
+
+def nonce(name: str = "one", request: str = "a", **changes: object) -> Use:
+    return use(name, request, issued_at=None, **changes)
+
+
+async def test_a_nonce_names_one_request(state: State) -> None:
+    assert await codes(state, call(nonce()), call(nonce()), call(nonce(request="b"))) == [
+        "new", "repeat", "nonce.reused",
+    ]  # fmt: skip
+    assert await codes(state, call(nonce("two", "b"))) == ["new"]
+
+
+async def test_of_32_requests_at_once_under_one_nonce_one_is_new(state: State) -> None:
+    asked = [call(nonce(request=f"{number}")) for number in range(32)]
+    assert await at_once(state, asked) == {"new": 1, "nonce.reused": 31}
+    assert await at_once(state, [call(nonce("same")) for _ in range(32)]) == {"new": 1, "repeat": 31}
+
+
+async def test_a_nonce_is_not_judged_by_the_store_s_memory(url: str, redis: Redis) -> None:
+    """Who can send a nonce again could as well send another one; so a store that lost it has lost nothing."""
+    async with started(url, leeway_s=30) as state:
+        assert await codes(state, call(nonce()), call(use())) == ["new", "dependency.state_reset"]
+        await redis.flushall()
+        assert await codes(state, call(nonce(request="b")), call(nonce())) == ["new", "nonce.reused"]
+
+
+async def test_a_nonce_is_kept_for_its_day_and_each_use_begins_a_new_one(state: State, redis: Redis) -> None:
+    now = int(time.time())
+    await state.admit(call(nonce(keep_until=now + 100)))
+    (key,) = await redis.keys("*use:*")
+    assert 98_000 < await redis.pttl(key) <= 100_000
+    await state.admit(call(nonce(keep_until=now + 200)))
+    assert 198_000 < await redis.pttl(key) <= 200_000
+    await state.admit(call(nonce(keep_until=now + 50)))
+    assert await redis.pttl(key) > 190_000, "never lowered"
+
+
 # -- limits ------------------------------------------------------------------------------------------------------------
 
 

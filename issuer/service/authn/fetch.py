@@ -24,6 +24,7 @@ from issuer.policy.model import KeySource, Provider
 from issuer.strict_json import loads
 
 WELL_KNOWN = "/.well-known/openid-configuration"
+OAUTH_WELL_KNOWN = "/.well-known/oauth-authorization-server"
 
 # For discovery and key set together, to the last byte of a dripping body.
 DEADLINE_S = 5.0
@@ -37,6 +38,10 @@ Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 
 class FetchRefused(Exception):
     """What a provider sent, or where it lives, is not acceptable. The text is ours, never the provider's."""
+
+
+class NotServed(FetchRefused):
+    """The provider answers that it has no such page, 4xx."""
 
 
 # Everything that fetching from a stranger can fail with; what else it raises is our own mistake.
@@ -73,7 +78,7 @@ async def addresses_of(host: str, port: int) -> Sequence[str]:
 
 
 class Fetcher:
-    """Gets a provider's key set over the network, within the bounds, or raises one of FAILURES."""
+    """Gets a provider's key set and metadata over the network, within the bounds, or raises one of FAILURES."""
 
     def __init__(
         self, *, development: bool, deadline_s: float, resolve: Resolve, context: ssl.SSLContext | None
@@ -93,6 +98,18 @@ class Fetcher:
             raise FetchRefused("the key set has no usable key")
         return key_set
 
+    async def discover(self, provider: Provider, member: str) -> str:
+        """Return the URL that a member of the provider's metadata is."""
+        async with asyncio.timeout(self._deadline_s), self._pool() as pool:
+            return await self._discover(pool, provider, member)
+
+    async def send(
+        self, method: str, uri: str, headers: Sequence[tuple[str, str]], content: bytes, max_bytes: int
+    ) -> tuple[int, bytes]:
+        """Send one request, and return the status and the body of the answer. How long it may take, the caller says."""
+        async with self._pool() as pool:
+            return await self._exchange(pool, method, uri, headers, content, max_bytes)
+
     def _pool(self) -> httpcore.AsyncConnectionPool:
         """Return a pool for one fetch: a connection that outlived it would outlive the check of its address.
 
@@ -104,20 +121,45 @@ class Fetcher:
         return httpcore.AsyncConnectionPool(ssl_context=self._context, network_backend=backend)
 
     async def _jwks_uri(self, pool: httpcore.AsyncConnectionPool, provider: Provider) -> str:
-        """Return where the key set is: as registered, or as discovered (OpenID Connect Discovery 1.0, 4.1 to 4.3)."""
+        """Return where the key set is: as registered, or as discovered."""
         if isinstance(provider.keys, KeySource) and provider.keys.jwks_uri is not UNSET:
             return provider.keys.jwks_uri
-        raw = await self._get(pool, provider.issuer.removesuffix("/") + WELL_KNOWN)
-        return discovered_jwks_uri(raw, provider.issuer)
+        return await self._discover(pool, provider, "jwks_uri")
+
+    async def _discover(self, pool: httpcore.AsyncConnectionPool, provider: Provider, member: str) -> str:
+        """Ask where OpenID Connect has the metadata (Discovery 1.0, 4.1 to 4.3), then where OAuth has it (RFC 8414)."""
+        try:
+            raw = await self._get(pool, provider.issuer.removesuffix("/") + WELL_KNOWN)
+        except NotServed:
+            if not provider.rules.reusable:
+                raise
+            raw = await self._get(pool, oauth_metadata_url(provider.issuer))
+        return discovered(raw, provider.issuer, member)
 
     async def _get(self, pool: httpcore.AsyncConnectionPool, uri: str) -> bytes:
+        status, body = await self._exchange(pool, "GET", uri, (), b"", MAX_DOCUMENT_BYTES)
+        if status != 200:
+            told = f"the provider answered {status}"
+            raise NotServed(told) if 400 <= status < 500 else FetchRefused(told)
+        return body
+
+    async def _exchange(
+        self,
+        pool: httpcore.AsyncConnectionPool,
+        method: str,
+        uri: str,
+        own: Sequence[tuple[str, str]],
+        content: bytes,
+        max_bytes: int,
+    ) -> tuple[int, bytes]:
         parts = split_url(uri, development=self._development)
         target = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
         # Built from the parts that were checked, so that no second parser sees another host.
         url = httpcore.URL(scheme=parts.scheme, host=str(parts.hostname), port=parts.port, target=target)
-        headers = [("Host", parts.netloc), *HEADERS]
-        async with pool.stream("GET", url, headers=headers) as response:
-            return await read_body(response)
+        length = [("Content-Length", str(len(content)))] if content else []
+        headers = [("Host", parts.netloc), *HEADERS, *own, *length]
+        async with pool.stream(method, url, headers=headers, content=content or None) as response:
+            return response.status, await read_body(response, max_bytes)
 
 
 def split_url(url: str, *, development: bool) -> SplitResult:
@@ -133,36 +175,40 @@ def split_url(url: str, *, development: bool) -> SplitResult:
     return parts
 
 
-def discovered_jwks_uri(raw: bytes, issuer: str) -> str:
-    """Return the `jwks_uri` of a discovery document, which must be the issuer's and on the issuer's host."""
+def oauth_metadata_url(issuer: str) -> str:
+    """Return where an OAuth server has its metadata: its own path comes last (RFC 8414, section 3.1)."""
+    parts = urlsplit(issuer)
+    return f"{parts.scheme}://{parts.netloc}{OAUTH_WELL_KNOWN}{parts.path.removesuffix('/')}"
+
+
+def discovered(raw: bytes, issuer: str, member: str) -> str:
+    """Return a URL of a discovery document, which must be the issuer's and on the issuer's host."""
     document = loads(raw, max_bytes=MAX_DOCUMENT_BYTES, max_depth=8)
     if not isinstance(document, dict):
         raise FetchRefused("the discovery document is not an object")
     # Byte for byte, before Authlib looks at it: whoever is not the issuer names no keys (Discovery 4.3).
     if document.get("issuer") != issuer:
         raise FetchRefused("the discovery document is of another issuer")
-    if not isinstance(uri := document.get("jwks_uri"), str):
-        raise FetchRefused("the discovery document has no jwks_uri")
+    if not isinstance(uri := document.get(member), str):
+        raise FetchRefused(f"the discovery document has no {member}")
     metadata = OpenIDProviderMetadata(document)
     metadata.validate_issuer()
-    metadata.validate_jwks_uri()
+    getattr(metadata, f"validate_{member}")()
     if urlsplit(uri).hostname != urlsplit(issuer).hostname:
-        raise FetchRefused("the jwks_uri is on another host than the issuer: register it under `keys`")
+        raise FetchRefused(f"the {member} is on another host than the issuer: register it in providers.yaml")
     return uri
 
 
-async def read_body(response: httpcore.Response) -> bytes:
-    """Read a plain 200 answer, counting what arrives: Content-Length is only a claim."""
-    if response.status != 200:
-        raise FetchRefused(f"the provider answered {response.status}")
+async def read_body(response: httpcore.Response, max_bytes: int) -> bytes:
+    """Read a plain answer, counting what arrives: Content-Length is only a claim."""
     # A few bytes of gzip unpack to gigabytes; we asked for none.
     if any(name.lower() == b"content-encoding" and value.lower() != b"identity" for name, value in response.headers):
         raise FetchRefused("the answer is compressed, though identity was asked for")
     body = bytearray()
     async for chunk in response.aiter_stream():
         body += chunk
-        if len(body) > MAX_DOCUMENT_BYTES:
-            raise FetchRefused(f"the answer is larger than {MAX_DOCUMENT_BYTES} bytes")
+        if len(body) > max_bytes:
+            raise FetchRefused(f"the answer is larger than {max_bytes} bytes")
     return bytes(body)
 
 

@@ -1,74 +1,57 @@
-"""OIDC identity tokens (RFC 7519 under RFC 8725; OpenID Connect Core 2): an unknown bearer in, a Caller out.
+"""Signed tokens: OIDC identity tokens (RFC 7519 under RFC 8725; OpenID Connect Core 2) and OAuth access tokens (RFC
+9068).
 
-The numbered order is contract section 5's: cheap first, the closed table before any network, nothing believed before
-the signature. Before it, a refusal is a code and nothing else. Who the caller may speak for is not decided here, nor
-is a refusal counted against its source here.
+The numbered order is contract section 5's, and goes on where `authenticator.py` has looked the issuer up: nothing is
+believed before the signature. Before it, a refusal is a code and nothing else. Who the caller may speak for is not
+decided here.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
-from issuer import jcs, jose
+from issuer import jose
 from issuer.errors import Code, Refused
-from issuer.identity_token import check_audience, read_header, read_times, read_token
-from issuer.limits import Sources
+from issuer.identity_token import check_access_token, check_audience, read_header, read_times
 from issuer.policy.model import Caller, Provider
 from issuer.policy.profiles import derived
 from issuer.service.authn.keysets import KeySets
+from issuer.service.authn.oauth import credential_of, validate_access_token
 from issuer.strict_json import JSON
 
 MAX_JTI_CHARS = 256
 
 
-class OidcAuthenticator:
-    """Implements `issue.Authenticator` for identity tokens of registered providers.
+class SignedTokens:
+    """Verifies tokens that registered providers sign, under the keys that they publish."""
 
-    `providers` is the closed table by issuer (`PolicySet.providers`). `clock_us` is the clock of `sources`, in
-    microseconds. The caller of `authenticate` counts refusals with `sources.refuse`.
-    """
-
-    def __init__(
-        self, providers: Mapping[str, Provider], keysets: KeySets, sources: Sources, clock_us: Callable[[], int]
-    ) -> None:
-        self._providers = providers
+    def __init__(self, keysets: KeySets) -> None:
         self._keysets = keysets
-        self._sources = sources
-        self._clock_us = clock_us
 
-    async def authenticate(self, bearer: str, source: str, now: int) -> Caller:
-        """Verify an identity token at `now`, Unix seconds. Raises Refused (401, 429 `rate.source`) and Undecided (503).
+    async def verify(
+        self,
+        jws: jose.UnverifiedJws,
+        unverified_claims: Mapping[str, JSON],
+        provider: Provider,
+        now: int,
+        retry_after_s: int,
+    ) -> Caller:
+        """Verify a token at `now`, Unix seconds. Raises Refused (401, 429 `rate.source`) and Undecided (503).
 
-        Above its limit a source's genuine tokens are still served, under kept keys: thousands of honest jobs share an
-        address. What does not verify learns only that.
+        `retry_after_s` above 0 says that the request's source is over its limit: nothing is fetched for it.
         """
-        retry_after_s = -(-self._sources.retry_us(source, self._clock_us()) // 1_000_000)
-        try:
-            return await self._verify(bearer, now, retry_after_s)
-        except Refused as refusal:
-            if retry_after_s > 0:
-                raise Refused(Code.RATE_SOURCE, retry_after_s=retry_after_s) from refusal
-            raise
-
-    async def _verify(self, bearer: str, now: int, retry_after_s: int) -> Caller:
-        jws, unverified_claims = read_token(bearer)  # (1) size, form, a payload object
-        provider = self._provider_of(unverified_claims.get("iss"))  # (2) registered issuer
         algorithm, kid = read_header(jws.header, provider)  # (3) header
         key = await self._keysets.find(provider, kid, retry_after_s=retry_after_s)  # (4) key
         check_signature(jws, key, algorithm)  # (5) signature
         claims = unverified_claims
         issued_at, expires_at = read_times(claims, provider, now)  # (6) times
         check_audience(claims.get("aud"), provider.audience)  # (7) audience
-        record = use_record(claims, jws.signing_input)
-        return Caller(provider, derived(provider.rules, claims), record, issued_at, expires_at)
-
-    def _provider_of(self, issuer: JSON) -> Provider:
-        """Look the issuer up as it is: no slash, case or port is forgiven, and nothing is fetched to find out."""
-        provider = self._providers.get(issuer) if isinstance(issuer, str) else None
-        if provider is None:
-            raise Refused(Code.IDENTITY_ISSUER_UNKNOWN)
-        return provider
+        if provider.rules.reusable:
+            check_access_token(claims)  # (8) what else an access token must say
+            validate_access_token(jws.header, claims, provider, now)
+        parts = use_parts(provider, claims, jws.signing_input)
+        return Caller(provider, derived(provider.rules, claims), parts, issued_at, expires_at)
 
 
 def check_signature(jws: jose.UnverifiedJws, key: jose.Key, algorithm: str) -> None:
@@ -79,16 +62,17 @@ def check_signature(jws: jose.UnverifiedJws, key: jose.Key, algorithm: str) -> N
         raise Refused(Code.IDENTITY_SIGNATURE_INVALID)
 
 
-def use_record(claims: Mapping[str, JSON], signing_input: bytes) -> str:
-    """Name the token's use record (contract section 5): by issuer and `jti`, or by what was signed where it has none.
+def use_parts(provider: Provider, claims: Mapping[str, JSON], signing_input: bytes) -> tuple[str, ...]:
+    """Name the use record of an identity token by issuer and `jti`, or by what was signed where it has none; of an
+    access token it is the nonce's (contract section 5).
 
     The signature is not part of it: ES256 signs the same token in many ways. Raises Refused for a malformed `jti`.
     """
     jti = claims.get("jti")
+    if provider.rules.reusable:
+        return ("nonce", provider.id, credential_of(claims))
     if "jti" not in claims:
-        parts: list[JSON] = ["input", hashlib.sha256(signing_input).hexdigest()]
-    elif isinstance(jti, str) and 0 < len(jti) <= MAX_JTI_CHARS:
-        parts = ["use", claims["iss"], jti]
-    else:
-        raise Refused(Code.IDENTITY_MALFORMED)
-    return hashlib.sha256(jcs.canonical(parts)).hexdigest()
+        return ("input", hashlib.sha256(signing_input).hexdigest())
+    if isinstance(jti, str) and 0 < len(jti) <= MAX_JTI_CHARS:
+        return ("use", provider.issuer, jti)
+    raise Refused(Code.IDENTITY_MALFORMED)

@@ -1,0 +1,208 @@
+"""`issuer pat`: personal access tokens, made, listed and revoked by the operator on the service's own machine.
+
+A token is printed once, to standard output and alone, so that it can be piped into a store of secrets; what is said
+about it goes to standard error. Nothing here prints a hash, or takes a token.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import rich_click as click
+
+from issuer import pat as form
+from issuer.cli import printable, said
+from issuer.cli.times import told_time
+from issuer.errors import SetupError
+from issuer.policy.profiles import TOKENS_ISSUE
+from issuer.service import pat_records as pats
+from issuer.service.settings import read_settings
+
+
+@click.group()
+def pat() -> None:
+    """Make, list and revoke personal access tokens, for machines that have no identity of their own."""
+
+
+def _folder_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add how a command finds the folder: as the service does, or where it is told to."""
+    for add in (
+        click.option("--config", type=click.Path(path_type=Path), help="The service's file of settings; as `serve`."),
+        click.option("--dir", "folder", type=click.Path(path_type=Path), help="The folder, if not by the settings."),
+    ):
+        command = add(command)
+    return command
+
+
+def _found(folder: Path | None, config: Path | None) -> Path:
+    """Return the folder that the service reads. Raises SetupError and InputError."""
+    try:
+        return folder or read_settings(config).pats_folder
+    except SetupError as error:
+        raise SetupError(error.code, f"{error.detail}; or give --dir, the folder of the tokens") from None
+
+
+# -- create -----------------------------------------------------------------------------------------------------------
+
+
+def _account(_: click.Context, __: click.Parameter, text: str) -> str:
+    if not pats.is_account(text):
+        raise click.BadParameter(pats.ACCOUNT_RULE)
+    return text
+
+
+def _scopes(_: click.Context, __: click.Parameter, words: tuple[str, ...]) -> tuple[str, ...]:
+    if not all(map(pats.is_scope, words)):
+        raise click.BadParameter(pats.SCOPE_RULE)
+    return tuple(dict.fromkeys(words))
+
+
+def _networks(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
+    networks = [pats.canonical_network(text) for text in texts]
+    if None in networks:
+        raise click.BadParameter(pats.NETWORK_RULE)
+    return tuple(dict.fromkeys(str(network) for network in networks))
+
+
+@pat.command()
+@_folder_options
+@click.option("--account", required=True, callback=_account, metavar="NAME", help="The stable name that a policy pins.")
+@click.option(
+    "--scope",
+    "scopes",
+    multiple=True,
+    callback=_scopes,
+    default=(TOKENS_ISSUE,),
+    show_default=True,
+    help="What it is for; may be given again.",
+)
+@click.option(
+    "--network",
+    "networks",
+    multiple=True,
+    callback=_networks,
+    metavar="CIDR",
+    help="Where it may be used from; may be given again. Default: anywhere.",
+)
+@click.option(
+    "--expires", type=click.IntRange(1, 90), default=30, show_default=True, metavar="DAYS", help="At most 90."
+)
+def create(
+    folder: Path | None,
+    config: Path | None,
+    account: str,
+    scopes: tuple[str, ...],
+    networks: tuple[str, ...],
+    expires: int,
+) -> None:
+    """Make a token and print it, once. The service takes it from its next request on."""
+    where = _found(folder, config)
+    is_new = not where.exists()
+    random, now = os.urandom(form.RANDOM_BYTES), int(time.time())
+    token, record = pats.create(where, account, scopes, networks, now=now, life_s=expires * pats.DAY_S, random=random)
+    click.echo(_about(record, where, is_new=is_new), err=True)
+    click.echo(token)
+
+
+def _about(record: pats.Record, folder: Path, *, is_new: bool) -> str:
+    """Say what was made, what is doubtful about it, and what a policy needs to know of it."""
+    told = [f"made   {printable(str(pats.path_of(folder, record.id)))}, until {told_time(record.expires)}"]
+    if is_new:
+        told.append("warning: that folder was not there; is it the one that the service reads?")
+    if TOKENS_ISSUE not in record.scopes:
+        told.append(f"warning: without the scope {TOKENS_ISSUE} it gets no verify token")
+    if not record.networks:
+        told.append("warning: whoever has it can use it from anywhere; --network says from where")
+    told.append("It is shown this once. What lets it speak for an integration, in that integration's policy:\n")
+    return "\n".join([*told, _identity_block(record)])
+
+
+def _identity_block(record: pats.Record) -> str:
+    identity = "-".join(word for word in record.account.replace(".", "-").replace("_", "-").split("-") if word)
+    return f"""identities:
+  - id: {identity}
+    provider: pat              # the one with `profile: pat` in providers.yaml
+    pins: {{account: "{record.account}"}}
+"""
+
+
+# -- list -------------------------------------------------------------------------------------------------------------
+
+
+@pat.command("list")
+@_folder_options
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def list_tokens(folder: Path | None, config: Path | None, as_json: bool) -> None:
+    """List the tokens, oldest first. Exit code 3 where a record cannot be read: no such token is taken."""
+    where, now = _found(folder, config), int(time.time())
+    good, bad = pats.records(where)
+    rows = [_row(record, where, now) for record in good]
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode({"version": 1, "tokens": rows})))
+    else:
+        click.echo(_table(rows) if rows else f"{printable(str(where))} holds no token", err=not rows)
+    for error in bad:
+        click.echo(f"issuer: {said(error)}", err=True)
+    sys.exit(3 if bad else 0)
+
+
+def _row(record: pats.Record, folder: Path, now: int) -> dict[str, Any]:
+    """Tell a token as JSON does: times in Unix seconds, null for never."""
+    return {
+        "id": record.id,
+        "account": record.account,
+        "state": record.state(now),
+        "scopes": record.scopes,
+        "networks": record.networks,
+        "created": record.created,
+        "expires": record.expires,
+        "revoked": record.revoked or None,
+        "last_used": pats.last_used(folder, record.id),
+    }
+
+
+_COLUMNS = ("id", "account", "state", "created", "expires", "last_used", "scopes", "networks")
+
+
+def _table(rows: list[dict[str, Any]]) -> str:
+    lines = [
+        [name.replace("_", " ").upper() for name in _COLUMNS],
+        *([_told(name, row[name]) for name in _COLUMNS] for row in rows),
+    ]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
+
+
+def _told(name: str, value: Any) -> str:
+    """Say one value for people."""
+    if name in {"created", "expires", "last_used"}:
+        return told_time(value) if value is not None else "never"
+    if name in {"scopes", "networks"}:
+        return ",".join(value) or "any"
+    return str(value)
+
+
+# -- revoke -----------------------------------------------------------------------------------------------------------
+
+
+@pat.command()
+@_folder_options
+@click.argument("token_id", metavar="ID")
+def revoke(folder: Path | None, config: Path | None, token_id: str) -> None:
+    """Revoke the token with this public id, for ever: the 12 characters after `evi_pat_`.
+
+    Every worker refuses it from its next request on. To revoke it again changes nothing.
+    """
+    if not pats.is_id(token_id):
+        # Never repeated here: it may be the token itself, which then stands in the shell's history.
+        raise click.BadParameter(
+            "give the public id alone, the 12 letters and digits after `evi_pat_`", param_hint="ID"
+        )
+    record = pats.revoke(_found(folder, config), token_id, int(time.time()))
+    click.echo(f"{record.id} ({record.account}) is revoked since {told_time(record.revoked or 0)}")

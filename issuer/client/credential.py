@@ -1,0 +1,80 @@
+"""What a caller proves itself with, and whether it may be used again. Pure but for the nonce's randomness.
+
+A credential is *limited* (an identity token: it is its own use record) or *reusable* (an access token: a personal one,
+OAuth's, Hugging Face's), and then every request needs a nonce (contract section 5). Nothing here shows its text: no
+repr, no error.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from dataclasses import dataclass, field
+
+from issuer import jose, pat
+from issuer.errors import Code, InputError, SetupError
+
+# RFC 6750 2.1, b64token. What is no header value makes the HTTP library raise an error that quotes it.
+_BEARER = re.compile(r"[A-Za-z0-9._~+/-]+=*")
+_ACCESS_TOKEN_TYPES = frozenset({"at+jwt", "application/at+jwt"})
+_NONCE = re.compile(r"[A-Za-z0-9_-]{22,128}")
+NONCE_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Credential:
+    """`bearer` is what the Authorization header says after `Bearer`; `reusable` says that requests need a nonce."""
+
+    bearer: str = field(repr=False)
+    reusable: bool
+
+
+def is_bearer(text: str) -> bool:
+    """Say whether a text can be sent as a bearer token (RFC 6750 2.1), and is no longer than the service reads."""
+    return len(text) <= jose.MAX_TOKEN_BYTES and _BEARER.fullmatch(text) is not None
+
+
+def identity_token(text: str, place: str) -> Credential:
+    """Return the credential of an identity token from `place`.
+
+    What has the type at+jwt (RFC 9068), or is a personal access token, is reusable here, too.
+
+    Raises SetupError(`settings.invalid`).
+    """
+    return Credential(_checked(text, place, "identity token"), reusable=_is_access_token(text))
+
+
+def access_token(text: str, place: str) -> Credential:
+    """Return the credential of an access token, of whatever kind. Raises SetupError(`settings.invalid`)."""
+    return Credential(_checked(text, place, "access token"), reusable=True)
+
+
+def _checked(text: str, place: str, kind: str) -> str:
+    if not is_bearer(text):
+        detail = f"{place} holds no {kind}: it has other characters, none at all, or too many"
+        raise SetupError(Code.SETTINGS_INVALID, detail)
+    if text.startswith(pat.PREFIX) and pat.token_id(text) is None:
+        detail = f"{place} holds a personal access token whose checksum is wrong; copy it again, all of it"
+        raise SetupError(Code.SETTINGS_INVALID, detail)
+    return text
+
+
+def _is_access_token(text: str) -> bool:
+    """Say whether a text shows by its form that it is reusable, wherever it was found."""
+    if text.startswith(pat.PREFIX):
+        return True
+    try:
+        typ = jose.parse_compact(text).header.get("typ")
+    except InputError:
+        return False  # what it is, the issuer says
+    return isinstance(typ, str) and typ.lower() in _ACCESS_TOKEN_TYPES
+
+
+def fresh_nonce() -> str:
+    """Make a nonce of 128 random bits: 22 base64url characters."""
+    return jose.base64url_encode(secrets.token_bytes(NONCE_BYTES))
+
+
+def is_nonce(text: str) -> bool:
+    """Say whether a text has a nonce's form: 22 to 128 base64url characters."""
+    return _NONCE.fullmatch(text) is not None

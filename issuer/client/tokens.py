@@ -1,0 +1,116 @@
+"""Asking an issuer for verify tokens, and reading what it says: an answer, or the error that it meant."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from issuer.client.credential import Credential
+from issuer.client.http import MAX_ANSWER_BYTES, PATIENCE_S, Answer, check_url, decided, send_until_decided
+from issuer.errors import Code, Fault, InputError, IssuerError, Refused, Undecided
+from issuer.strict_json import JSON, loads
+
+Endpoint = Literal["/tokens", "/tokens/batch", "/tokens/explain"]
+
+_MAX_DEPTH = 16
+# Shorter texts are no secrets, and stand in answers by chance.
+_SECRET_CHARS = 16
+
+
+class Check(Struct, frozen=True):
+    """One rule's outcome, as the issuer tells it to its caller; `expected` and `hint` may be ""."""
+
+    code: str
+    pointer: str
+    rule: str
+    passed: bool
+    actual: str
+    expected: str
+    hint: str
+
+
+class Denied(Refused):
+    """A refusal by a policy: `checks` are all that were made."""
+
+    checks: tuple[Check, ...] = ()
+
+
+def request_tokens(
+    issuer: str,
+    credential: Credential,
+    request: Mapping[str, Any],
+    endpoint: Endpoint = "/tokens",
+    *,
+    patience_s: float = PATIENCE_S,
+) -> Answer:
+    """Post a request for verify tokens, or for what would be decided, and return the answer that was good.
+
+    A request with a reusable credential must have its `nonce`. The same request is safe to repeat (contract section
+    5), so it is where nothing was decided, within `patience_s` (http.py). Raises Refused, Denied where a policy
+    refused, and Undecided; none of them, and no answer, has the credential in it, even where the server repeats it.
+    """
+    headers = {"Authorization": f"Bearer {credential.bearer}", "Content-Type": "application/json"}
+    answer = send_until_decided(
+        "POST", f"{check_url(issuer)}{endpoint}", headers=headers, body=msgspec.json.encode(request),
+        patience_s=patience_s, enough=_is_enough,
+    )  # fmt: skip
+    value = _json(answer)
+    told = _tells(value, credential.bearer)
+    if answer.status not in {200, 201}:
+        error = problem_of(answer)
+        if told:
+            raise Undecided(error.code) if isinstance(error, Undecided) else Refused(error.code)
+        raise error
+    if told or not isinstance(value, dict):
+        what = "repeats the credential, so nothing of it is shown" if told else "is none of an issuer"
+        raise Undecided(Code.DEPENDENCY_STATE, f"the answer {what} (HTTP status {answer.status})")
+    return answer
+
+
+def _is_enough(answer: Answer) -> bool:
+    # A store that lost its memory answers the same to this identity token for ever: only a fresh one helps.
+    return decided(answer) or problem_of(answer).code is Code.DEPENDENCY_STATE_RESET
+
+
+def _json(answer: Answer) -> JSON:
+    """Read the body of an answer; what is no JSON is as good as none."""
+    try:
+        return loads(answer.body, max_bytes=MAX_ANSWER_BYTES, max_depth=_MAX_DEPTH)
+    except InputError:
+        return None
+
+
+def _tells(value: JSON, secret: str) -> bool:
+    """Say whether a secret stands anywhere in a JSON value. Encoded anew: the value's own text may have escapes."""
+    return len(secret) >= _SECRET_CHARS and secret.encode() in msgspec.json.encode(value)
+
+
+def problem_of(answer: Answer) -> IssuerError:
+    """Turn a problem document (RFC 9457) into the error that the server meant; anything else is Undecided."""
+    value = _json(answer)
+    members = dict(value) if isinstance(value, dict) else {}
+    code, detail = Code.named(str(members.get("code"))), str(members.get("detail") or f"HTTP status {answer.status}")
+    if code is None or not 400 <= answer.status < 500 or code.retryable:
+        return Undecided(code or Code.DEPENDENCY_STATE, detail, retry_after_s=answer.retry_after_s or 1)
+    errors = members.get("errors")
+    faults = tuple(
+        Fault(Code.named(str(fault.get("code"))) or code, str(fault.get("pointer", "")), str(fault.get("detail", "")))
+        for fault in (errors if isinstance(errors, list) else [])
+        if isinstance(fault, dict)
+    )
+    if (checks := _checks(members.get("checks"))) is None:
+        return Refused(code, detail, faults)
+    refusal = Denied(code, detail, faults)
+    refusal.checks = checks
+    return refusal
+
+
+def _checks(value: object) -> tuple[Check, ...] | None:
+    """Read the checks of a problem document; None where there are none that can be read."""
+    try:
+        return msgspec.convert(value, tuple[Check, ...])
+    except msgspec.ValidationError:
+        return None

@@ -1,0 +1,61 @@
+"""The form of personal access tokens: what one looks like, and whether it was copied whole. Pure.
+
+    evi_pat_  0aB...  _  9xY...  3kQ...
+    prefix    id: 12     secret: 43, 256 bits     checksum: 6, CRC-32 of everything before
+
+All three parts are base62. The id is public; the checksum tells a typing error, and a scanner's false alarm, from a
+token without asking anybody. It proves nothing: which tokens there are, `service/pats.py` knows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import string
+import zlib
+
+PREFIX = "evi_pat_"
+# Published for secret scanners (SECURITY.md): a match whose checksum is right is a token.
+PATTERN = "evi_pat_[0-9A-Za-z]{12}_[0-9A-Za-z]{49}"
+ID_PATTERN = "[0-9A-Za-z]{12}"
+RANDOM_BYTES = 16 + 32
+
+_BASE62 = string.digits + string.ascii_uppercase + string.ascii_lowercase
+_ID_CHARS, _SECRET_CHARS, _CHECKSUM_CHARS = 12, 43, 6
+_TOKEN = re.compile(PATTERN)
+
+
+def make(random: bytes) -> str:
+    """Make a token of RANDOM_BYTES bytes, which must be fresh and of cryptographic quality."""
+    if len(random) != RANDOM_BYTES:
+        raise ValueError(f"a token is made of {RANDOM_BYTES} bytes")
+    # 128 bits for 71: the remainder favours no id by more than 2^-56. The secret takes all of its 256.
+    public_id = _base62(int.from_bytes(random[:16]) % 62**_ID_CHARS, _ID_CHARS)
+    body = f"{PREFIX}{public_id}_{_base62(int.from_bytes(random[16:]), _SECRET_CHARS)}"
+    return body + _checksum(body)
+
+
+def token_id(text: str) -> str | None:
+    """Return the public id of what has the form and the checksum of a token, None of anything else."""
+    body = text[:-_CHECKSUM_CHARS]
+    if not _TOKEN.fullmatch(text) or text[-_CHECKSUM_CHARS:] != _checksum(body):
+        return None
+    return text[len(PREFIX) :][:_ID_CHARS]
+
+
+def digest(token: str) -> bytes:
+    """Return the SHA-256 of the whole token: all that is kept of it. 256 random bits need no slower hash."""
+    return hashlib.sha256(token.encode()).digest()
+
+
+def _checksum(body: str) -> str:
+    return _base62(zlib.crc32(body.encode()), _CHECKSUM_CHARS)
+
+
+def _base62(number: int, width: int) -> str:
+    """Write a number with the digits 0-9A-Za-z, the most significant first, zeros in front."""
+    signs = ""
+    for _ in range(width):
+        number, digit = divmod(number, 62)
+        signs = _BASE62[digit] + signs
+    return signs

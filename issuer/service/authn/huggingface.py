@@ -1,0 +1,100 @@
+"""Hugging Face access tokens, by asking the Hub whose they are: `GET /api/whoami-v2`, as `huggingface_hub` does.
+
+Such a token names no audience: whoever is shown it can use it here. So this kind is off until `providers.yaml` names
+it, and an identity is pinned to the account's persistent id. Tokens of OAuth apps are refused: apps are shown them.
+"""
+
+from __future__ import annotations
+
+import re
+import ssl
+import time
+from collections.abc import Callable, Mapping
+from datetime import datetime
+
+import httpx2
+
+from issuer.errors import Code, Refused
+from issuer.policy.model import Caller, Provider
+from issuer.policy.profiles import derived
+from issuer.service.authn.cached import KEPT_S, Answer, Answers
+from issuer.service.authn.fetch import Fetcher, FetchRefused, Resolve, addresses_of
+from issuer.service.authn.transport import DEADLINE_S, CheckedTransport, Report, asking, read_object
+from issuer.strict_json import JSON
+
+WHOAMI = "/api/whoami-v2"
+# A user's or an organization's own token; `hf_oauth_...` and `hf_jwt_...` are others.
+_TOKEN = re.compile(r"hf_[A-Za-z0-9]{16,128}")
+_ID = re.compile(r"[0-9A-Za-z]{1,64}")
+
+
+class HuggingFace:
+    """Verifies Hugging Face tokens. Belongs to one event loop; the parameters are `introspection.Introspector`'s."""
+
+    def __init__(
+        self,
+        *,
+        development: bool = False,
+        report: Report = lambda _provider, _reason: None,
+        monotonic: Callable[[], float] = time.monotonic,
+        deadline_s: float = DEADLINE_S,
+        resolve: Resolve = addresses_of,
+        ssl_context: ssl.SSLContext | None = None,
+    ) -> None:
+        fetcher = Fetcher(development=development, deadline_s=deadline_s, resolve=resolve, context=ssl_context)
+        self._transport = CheckedTransport(fetcher)
+        self._report = report
+        self._deadline_s = deadline_s
+        self._answers = Answers(monotonic=monotonic)
+
+    async def verify(self, bearer: str, provider: Provider, now: int, retry_after_s: int, source: str) -> Caller:  # noqa: ARG002
+        """Return the account behind a token at `now`, Unix seconds. Raises as `introspection.Introspector.verify`."""
+        if not _TOKEN.fullmatch(bearer):  # before any network: nothing else is ever sent to the Hub
+            raise Refused(Code.IDENTITY_MALFORMED)
+        answer = await self._answers.find(provider, bearer, now, retry_after_s, lambda: self._ask(bearer, provider))
+        use_parts = ("nonce", provider.id, str(answer.claims["id"]))
+        expires_at = now + int(KEPT_S) if answer.expires_at is None else answer.expires_at
+        return Caller(provider, derived(provider.rules, answer.claims), use_parts, now, expires_at)
+
+    async def _ask(self, bearer: str, provider: Provider) -> Answer:
+        async with asking(provider, self._report, self._deadline_s):
+            async with httpx2.AsyncClient(transport=self._transport, trust_env=False, timeout=None) as client:
+                url = provider.issuer + WHOAMI
+                response = await client.get(url, headers={"Authorization": f"Bearer {bearer}"})
+            if response.status_code == 401:
+                raise Refused(Code.IDENTITY_CREDENTIAL_UNKNOWN)
+            return read_account(read_object(response))
+
+    async def aclose(self) -> None:
+        """Cancel what is being asked and wait until its connections are closed."""
+        await self._answers.aclose()
+
+
+def read_account(account: Mapping[str, JSON]) -> Answer:
+    """Return the account's persistent id, name and type and the token's role: no e-mail, no organizations.
+
+    Raises Refused for a token that was made for an app, FetchRefused for what is no account.
+    """
+    auth = account.get("auth")
+    if not isinstance(auth, dict) or auth.get("type") != "access_token":
+        raise Refused(Code.IDENTITY_TYPE_REFUSED)
+    token = auth.get("accessToken")
+    found = {name: account.get(name) for name in ("id", "name", "type")}
+    if not isinstance(token, dict) or not all(isinstance(value, str) for value in found.values()):
+        raise FetchRefused("the answer has no account and token")
+    if not _ID.fullmatch(str(found["id"])):
+        raise FetchRefused("the account's id is none")
+    claims: dict[str, JSON] = {**found, "auth": {"accessToken": {"role": token.get("role")}}}
+    return Answer(claims, _unix_s(token.get("expiration") or auth.get("expiresAt")))
+
+
+def _unix_s(expiration: JSON) -> int | None:
+    """Read an ISO 8601 time; None where the token does not expire. Raises ValueError for anything else."""
+    if expiration is None:
+        return None
+    if not isinstance(expiration, str):
+        raise FetchRefused("the token's expiration is no time")
+    end = datetime.fromisoformat(expiration)
+    if end.tzinfo is None:
+        raise FetchRefused("the token's expiration has no time zone")
+    return int(end.timestamp())

@@ -1,0 +1,181 @@
+"""Opaque OAuth access tokens: their provider is asked what they are (RFC 7662), and its word is judged as a token's is.
+
+A credential is shown to the one provider that it was dispatched to, by Authlib's client, over `transport.py`'s checked
+connections. What cannot be asked or understood is no decision (503), never a pass.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import ssl
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from authlib.integrations.httpx_client import AsyncOAuth2Client  # type: ignore[import-untyped]
+from msgspec import UNSET
+
+from issuer import private_file
+from issuer.errors import Code, Refused
+from issuer.identity_token import LEEWAY_S, check_audience, check_id, check_unbound, unix_s
+from issuer.jose import MAX_TOKEN_BYTES
+from issuer.policy.model import Caller, Introspection, Provider
+from issuer.policy.profiles import derived
+from issuer.service.authn.cached import Answer, Answers
+from issuer.service.authn.fetch import Fetcher, FetchRefused, Resolve, addresses_of
+from issuer.service.authn.oauth import credential_of
+from issuer.service.authn.transport import DEADLINE_S, CheckedTransport, Report, asking, read_object
+from issuer.strict_json import JSON
+
+# How long a discovered endpoint is used before the metadata are read again.
+ENDPOINT_KEPT_S = 600.0
+MAX_SECRET_BYTES = 1024
+
+# What an access token is called: `token_type` by RFC 6749 7.1, `token_use` by Hydra, `typ` by Keycloak. Refresh and ID
+# tokens are active, too. Each server says one or two of the three, some none.
+_ACCESS_TOKEN = {
+    "token_type": {"bearer", "access_token"},
+    "token_use": {"access", "access_token"},
+    "typ": {"bearer", "at+jwt", "application/at+jwt"},
+}
+
+
+class Introspector:
+    """Verifies opaque tokens of registered providers. Belongs to one event loop; `aclose` ends what is under way.
+
+    `development` lets providers live on loopback addresses, there also on plain http. `report` is told the provider and
+    the reason of every failure to ask. `monotonic` counts seconds; `resolve` and `ssl_context` replace the system's.
+    """
+
+    def __init__(
+        self,
+        *,
+        development: bool = False,
+        report: Report = lambda _provider, _reason: None,
+        monotonic: Callable[[], float] = time.monotonic,
+        deadline_s: float = DEADLINE_S,
+        resolve: Resolve = addresses_of,
+        ssl_context: ssl.SSLContext | None = None,
+    ) -> None:
+        self._fetcher = Fetcher(development=development, deadline_s=deadline_s, resolve=resolve, context=ssl_context)
+        self._transport = CheckedTransport(self._fetcher)
+        self._report = report
+        self._monotonic = monotonic
+        self._deadline_s = deadline_s
+        self._answers = Answers(monotonic=monotonic)
+        self._endpoints: dict[str, tuple[str, float]] = {}
+        self._discovering: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    async def verify(self, bearer: str, provider: Provider, now: int, retry_after_s: int, source: str) -> Caller:  # noqa: ARG002
+        """Return the caller behind a token that its provider calls active at `now`, Unix seconds.
+
+        Raises Refused (401; 429 `rate.source` where it would have to be asked for a source over its limit) and
+        Undecided (`dependency.introspection`).
+        """
+        if len(bearer) > MAX_TOKEN_BYTES:
+            raise Refused(Code.IDENTITY_MALFORMED)
+        answer = await self._answers.find(
+            provider, bearer, now, retry_after_s, lambda: self._ask(bearer, provider, now)
+        )
+        # Again: it was good when it was asked for, by the registration of that time.
+        issued_at, expires_at = check_answer(answer.claims, provider, now)
+        use_parts = ("nonce", provider.id, credential_of(answer.claims))
+        return Caller(provider, derived(provider.rules, answer.claims), use_parts, issued_at, expires_at)
+
+    async def _ask(self, bearer: str, provider: Provider, now: int) -> Answer:
+        async with asking(provider, self._report, self._deadline_s):
+            claims = await self._introspect(bearer, provider)
+        _, expires_at = check_answer(claims, provider, now)
+        return Answer(claims, expires_at)
+
+    async def _introspect(self, bearer: str, provider: Provider) -> Mapping[str, JSON]:
+        how = provider.introspection
+        if how is None:
+            raise FetchRefused("the provider is registered without `introspection`")
+        endpoint = await self._endpoint(provider) if how.endpoint is UNSET else how.endpoint
+        client = AsyncOAuth2Client(
+            how.client_id, read_secret(how), "basic", transport=self._transport, trust_env=False, timeout=None
+        )
+        client.register_client_auth_method(("basic", form_encoded_basic))
+        async with client:
+            response = await client.introspect_token(endpoint, token=bearer, token_type_hint="access_token")  # noqa: S106
+        # Some servers call the token itself its `jti`: what is kept and judged never holds it.
+        return {name: value for name, value in read_object(response).items() if value != bearer}
+
+    async def _endpoint(self, provider: Provider) -> str:
+        """Return the discovered endpoint, from memory or read once for all who wait."""
+        async with self._discovering[provider.issuer]:
+            endpoint, until = self._endpoints.get(provider.issuer, ("", 0.0))
+            if not endpoint or self._monotonic() >= until:
+                endpoint = await self._fetcher.discover(provider, "introspection_endpoint")
+                self._endpoints[provider.issuer] = (endpoint, self._monotonic() + ENDPOINT_KEPT_S)
+            return endpoint
+
+    async def aclose(self) -> None:
+        """Cancel what is being asked and wait until its connections are closed."""
+        await self._answers.aclose()
+
+
+# -- the question -----------------------------------------------------------------------------------------------------
+
+
+def read_secret(how: Introspection) -> str:
+    """Read the client's secret, each time anew: a new one needs no restart. Raises InputError and FetchRefused."""
+    raw = private_file.read(Path(how.client_secret_file), MAX_SECRET_BYTES)
+    secret = raw.decode("utf-8", "replace").rstrip("\r\n")
+    if not secret or len(raw) > MAX_SECRET_BYTES or not secret.isprintable():
+        raise FetchRefused("the client secret's file does not hold one line of text")
+    return secret
+
+
+def form_encoded_basic(client: Any, _method: str, uri: str, headers: Any, body: str) -> tuple[str, Any, str]:
+    """Authenticate by HTTP Basic, id and secret form-encoded first (RFC 6749 2.3.1), which Authlib leaves out."""
+    # `%20` is form encoding as much as `+`, and is what a server decodes that forgets about forms.
+    pair = f"{quote(client.client_id, safe='')}:{quote(client.client_secret, safe='')}"
+    headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
+    return uri, headers, body
+
+
+# -- the answer -------------------------------------------------------------------------------------------------------
+
+
+def check_answer(claims: Mapping[str, JSON], provider: Provider, now: int) -> tuple[int, int]:
+    """Return issue and expiry, Unix seconds, of what a provider calls a good access token for this service at `now`.
+
+    Where it does not say when the token was issued, that is `now`. Raises Refused. What `scope` must hold is the
+    policy's to judge.
+    """
+    if claims.get("active") is not True:  # (1) not "true", not 1 (RFC 7662 2.2)
+        raise Refused(Code.IDENTITY_INACTIVE)
+    if claims.get("iss") != provider.issuer:  # (2) issuer
+        raise Refused(Code.IDENTITY_ISSUER_UNKNOWN)
+    check_kind(claims)  # (3) an access token, for whoever bears it
+    issued_at, expires_at = check_times(claims, now)  # (4) times
+    check_audience(claims.get("aud"), provider.audience)  # (5) audience
+    check_id(claims.get("client_id"))  # (6) who it is
+    if "sub" in claims:
+        check_id(claims["sub"])
+    return issued_at, expires_at
+
+
+def check_kind(claims: Mapping[str, JSON]) -> None:
+    """Refuse what says that it is another token than an access token, or bound to a key of its client."""
+    for name, access_token in _ACCESS_TOKEN.items():
+        if name in claims and str(claims[name]).lower() not in access_token:
+            raise Refused(Code.IDENTITY_TYPE_REFUSED)
+    check_unbound(claims)
+
+
+def check_times(claims: Mapping[str, JSON], now: int) -> tuple[int, int]:
+    """Return `iat` (`now` where it is absent) and `exp`, which is required. Raises Refused."""
+    issued_at, expires_at = unix_s(claims.get("iat", now)), unix_s(claims.get("exp"))
+    not_before = unix_s(claims.get("nbf", issued_at))
+    if now - LEEWAY_S >= expires_at:
+        raise Refused(Code.IDENTITY_EXPIRED)
+    if max(issued_at, not_before) > now + LEEWAY_S:
+        raise Refused(Code.IDENTITY_NOT_YET_VALID)
+    return issued_at, expires_at

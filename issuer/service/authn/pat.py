@@ -1,0 +1,45 @@
+"""Personal access tokens of this service: form, registration, state, network; in this order, cheap first.
+
+Which tokens there are is `service/pats.py`'s. A token that is not known is answered as one whose secret is wrong, after
+the same work; only who holds the secret learns that it was revoked, has expired or came from elsewhere.
+"""
+
+from __future__ import annotations
+
+from issuer import pat
+from issuer.errors import Code, Refused
+from issuer.policy.model import Caller, Provider
+from issuer.service.pats import Pats
+
+_REFUSED = {
+    "revoked": Code.IDENTITY_INACTIVE,
+    "expired": Code.IDENTITY_EXPIRED,
+    "future": Code.IDENTITY_NOT_YET_VALID,
+}
+
+
+class PatVerifier:
+    """Verifies the tokens of the one `pat` provider. Asks nobody, so that a source over its limit is served as well."""
+
+    def __init__(self, pats: Pats) -> None:
+        self._pats = pats
+
+    async def verify(self, bearer: str, provider: Provider, now: int, retry_after_s: int, source: str) -> Caller:  # noqa: ARG002
+        """Verify a token at `now`, Unix seconds, sent from `source`: an IPv4 address, or the /64 of an IPv6 one.
+
+        Raises Refused (401 `identity.*`, 403 `identity.network_forbidden`) and Undecided(`dependency.credentials`).
+        """
+        token_id = pat.token_id(bearer)  # (1) form and checksum
+        if token_id is None:
+            raise Refused(Code.IDENTITY_MALFORMED)
+        record = self._pats.find(token_id, pat.digest(bearer))  # (2) id and secret
+        if record is None:
+            raise Refused(Code.IDENTITY_CREDENTIAL_UNKNOWN)
+        state = record.state(now)  # (3) state
+        if state != "active":
+            raise Refused(_REFUSED[state])
+        if not record.may_come_from(source):  # (4) network
+            raise Refused(Code.IDENTITY_NETWORK_FORBIDDEN)
+        self._pats.mark_used(token_id, now)
+        claims = {"account": record.account, "token_id": token_id, "scope": " ".join(record.scopes)}
+        return Caller(provider, claims, ("nonce", provider.id, token_id), record.created, record.expires)

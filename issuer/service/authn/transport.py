@@ -1,0 +1,64 @@
+"""One request to an identity provider that is shown a credential, and its whole answer (SECURITY.md).
+
+An httpx transport over the same checked connections as key sets. What a caller of httpx could forget is done here: no
+redirect, proxy or cookie, nothing compressed, a bounded answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+
+import httpx2
+
+from issuer.errors import Code, Undecided
+from issuer.policy.model import Provider
+from issuer.service.authn.fetch import FAILURES, Fetcher, FetchRefused, reason
+from issuer.strict_json import JSON, loads
+
+# For everything that one credential makes us ask, to the last byte of a dripping body.
+DEADLINE_S = 3.0
+MAX_ANSWER_BYTES = 64 * 1024
+MAX_DEPTH = 16
+MAX_MEMBERS = 200
+
+Report = Callable[[Provider, str], None]
+
+
+class CheckedTransport(httpx2.AsyncBaseTransport):
+    """Sends a request over a connection of its own, to an address that was checked."""
+
+    def __init__(self, fetcher: Fetcher) -> None:
+        self._fetcher = fetcher
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Send it, with its own `Authorization` and `Content-Type` alone. The answer has no headers at all.
+
+        Raises one of FAILURES.
+        """
+        own = [(name, request.headers[name]) for name in ("Authorization", "Content-Type") if name in request.headers]
+        content = await request.aread()
+        status, body = await self._fetcher.send(request.method, str(request.url), own, content, MAX_ANSWER_BYTES)
+        return httpx2.Response(status, content=body)
+
+
+@asynccontextmanager
+async def asking(provider: Provider, report: Report, deadline_s: float) -> AsyncIterator[None]:
+    """Bound everything that is asked in the block. Raises Undecided where it fails, in words that are ours alone."""
+    try:
+        async with asyncio.timeout(deadline_s):
+            yield
+    except (*FAILURES, httpx2.HTTPError, httpx2.InvalidURL) as failure:
+        report(provider, reason(failure))
+        raise Undecided(Code.DEPENDENCY_INTROSPECTION) from None  # it may quote the request or the answer
+
+
+def read_object(response: httpx2.Response) -> Mapping[str, JSON]:
+    """Return the JSON object of a 200 answer, whatever media type it claims to be. Raises one of FAILURES."""
+    if response.status_code != 200:
+        raise FetchRefused(f"the provider answered {response.status_code}")
+    found = loads(response.content, max_bytes=MAX_ANSWER_BYTES, max_depth=MAX_DEPTH)
+    if not isinstance(found, dict) or len(found) > MAX_MEMBERS:
+        raise FetchRefused("the answer is no object, or has too many members")
+    return found

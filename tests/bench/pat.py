@@ -1,0 +1,77 @@
+"""What a personal access token costs, and what a clock tells of a guess: an unknown id against a wrong secret."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import fmean
+
+from issuer import pat
+from issuer.errors import Refused
+from issuer.policy.model import Caller, Provider
+from issuer.service.authn.pat import PatVerifier
+from issuer.service.pat_records import DAY_S, create
+from issuer.service.pats import RACY_NS, Pats
+
+URL = "https://issuer.example"
+NOW = 1_795_251_600
+TOKENS = 300
+CALLS = 10_000
+PROVIDER = Provider("pat", "pat", URL, URL, (), 0, 0, 1, "discovery", ())
+
+
+def bench_pats(cpu_us: Callable[[Callable[[], object]], float], row: Callable[..., None]) -> None:
+    """Print both. The two guesses are taken in turns, so that whatever the machine does meets both."""
+    print(f"\npersonal access tokens ({TOKENS} of them)")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name) / "pats"
+        known = [_made(folder) for _ in range(TOKENS)]
+        verifier = PatVerifier(Pats(folder, lambda: time.time_ns() + 2 * RACY_NS))
+        row("digest alone (the floor)", floor := cpu_us(lambda: pat.digest(known[0])))
+        row("a good token", cpu_us(lambda: judged(verifier, known[0])), floor)
+        unknown, wrong = guess_times(verifier, known)
+        row(f"an unknown id, mean of {CALLS:,}", unknown, floor)
+        row(f"a wrong secret, mean of {CALLS:,}", wrong, floor)
+        print(f"  {'wrong secret / unknown id':<58}{wrong / unknown:9.3f}")
+
+
+def _made(folder: Path) -> str:
+    random = os.urandom(pat.RANDOM_BYTES)
+    return create(folder, "nightly", ("tokens:issue",), (), now=NOW, life_s=DAY_S, random=random)[0]
+
+
+def guess_times(verifier: PatVerifier, known: list[str]) -> tuple[float, float]:
+    """Return the mean CPU microseconds of guesses at ids that there are not, and at secrets of those that there are.
+
+    CPU, the system's included: what a neighbour's time slice adds to a wall clock is no answer of ours.
+    """
+    unknown = [pat.make(os.urandom(pat.RANDOM_BYTES)) for _ in range(CALLS)]
+    wrong = [_with_id(known[number % len(known)], guess) for number, guess in enumerate(unknown)]
+    spent: tuple[list[int], list[int]] = ([], [])
+    for number, pair in enumerate(zip(unknown, wrong, strict=True)):
+        for kind in (0, 1) if number % 2 else (1, 0):  # who comes second finds a warmer cache
+            began = time.thread_time_ns()
+            judged(verifier, pair[kind])
+            spent[kind].append(time.thread_time_ns() - began)
+    return fmean(spent[0]) / 1000, fmean(spent[1]) / 1000
+
+
+def _with_id(token: str, guess: str) -> str:
+    """Return a well-formed guess at the secret of a token."""
+    body = token[:20] + guess[20:-6]
+    return body + pat._checksum(body)
+
+
+def judged(verifier: PatVerifier, bearer: str) -> Caller | None:
+    """Verify, as a request does; None where it is refused."""
+    try:
+        verifier.verify(bearer, PROVIDER, NOW, 0, "192.0.2.7").send(None)
+    except StopIteration as done:
+        caller: Caller = done.value
+        return caller
+    except Refused:
+        return None
+    raise AssertionError("it waited")

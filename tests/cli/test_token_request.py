@@ -1,0 +1,482 @@
+"""`issuer token request` with every kind of credential: what it sends, what it says, and that it never says a secret."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from click.testing import CliRunner
+
+import issuer.client as issuer_client
+from issuer.cli.token import token
+from issuer.dev.provider import LocalProvider
+from issuer.dev.sandbox import free_port
+from tests.cli.test_commands import issuer
+from tests.client.scripted import Action, Scripted, hang_up, reply, stall
+from tests.oauth_server import CLIENT_SECRET, PREFIX
+from tests.running import BODY, Running, running
+from tests.service.conftest import assert_nothing_secret
+from tests.service.reusable import Issuers, create_pat, issuers, new_nonce
+
+HUSH = "hush0123456789abcdef"
+NOWHERE = "http://127.0.0.1:1"
+ANSWER = {"entry": "- {}\n", "jti": "j", "expires_at": 1, "warnings": []}
+Done = subprocess.CompletedProcess[str]
+
+
+@pytest.fixture(scope="module")
+def known() -> Iterator[Issuers]:
+    with LocalProvider() as local, issuers(local) as known:
+        yield known
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory, known: Issuers) -> Iterator[Running]:
+    folder = tmp_path_factory.mktemp("issuer")
+    known.write(folder)
+    with running(folder, known.local) as live:
+        yield live
+        live.process.terminate()
+        assert live.process.wait(30) == 0
+        live.secrets += [CLIENT_SECRET, *known.jwts.secrets, *known.opaques.secrets]
+        assert_nothing_secret(live)
+
+
+@pytest.fixture
+def pat(live: Running) -> str:
+    live.secrets.append(made := create_pat(live.folder))
+    return made
+
+
+@pytest.fixture
+def claims(tmp_path: Path) -> Path:
+    path = tmp_path / "claims.json"
+    path.write_text(json.dumps(BODY))
+    return path
+
+
+def put(folder: Path, text: str) -> Path:
+    path = folder / "credential"
+    path.write_text(text, "utf-8")
+    return path
+
+
+def forms(secret: str, client_id: str = "ci:nightly/1") -> set[str]:
+    """Return how a secret looks, as it is and as it goes over the wire."""
+    quoted = quote(secret, safe="")
+    pair = base64.b64encode(f"{quote(client_id, safe='')}:{quoted}".encode()).decode()
+    return {secret, quoted, pair, base64.b64encode(secret.encode()).decode().rstrip("=")}
+
+
+def request(
+    url: str, *arguments: object, hides: str = HUSH, env: dict[str, str] | None = None, stdin: str = ""
+) -> Done:
+    """Run the command, and search all that it wrote for the secret; it must not fail in a way that nobody foresaw."""
+    done = issuer("token", "request", "--issuer", url, *arguments, env=env, stdin=stdin)
+    written = done.stdout + done.stderr
+    assert "Traceback" not in written, written
+    assert PREFIX not in written, "an access token was written"
+    for form in forms(hides):
+        assert form not in written
+    return done
+
+
+def jti(done: Done) -> str:
+    assert done.returncode == 0, done.stderr
+    found: str = json.loads(done.stdout)["jti"]
+    return found
+
+
+def caller(done: Done) -> str:
+    assert done.returncode == 0, done.stderr
+    found: str = json.loads(done.stdout)["identity"]
+    return found
+
+
+# -- every kind of credential, against the real service -------------------------------------------------------------------
+
+
+def test_a_personal_access_token_comes_from_a_file_the_environment_or_standard_input(
+    tmp_path: Path, live: Running, claims: Path, pat: str
+) -> None:
+    arguments = (live.url, "--claims", claims, "--json")
+    done = [
+        request(*arguments, "--access-token-file", put(tmp_path, f"{pat}\n"), hides=pat),
+        request(*arguments, env={"ISSUER_ACCESS_TOKEN": pat}, hides=pat),
+        request(*arguments, "--access-token-file", "-", stdin=f"{pat}\r\n", hides=pat),
+        request(*arguments, env={"ISSUER_ID_TOKEN": pat}, hides=pat),
+    ]
+    assert [caller(one) for one in done] == ["pat"] * 4
+    assert len({jti(one) for one in done}) == 4, "each command had a nonce of its own"
+
+
+def test_pat_create_can_be_piped_into_a_request(live: Running, claims: Path) -> None:
+    command = f"""{sys.executable} -m issuer pat create --dir {live.folder}/data/pats --account nightly |
+        {sys.executable} -m issuer token request --issuer {live.url} --claims {claims} --access-token-file - --json"""
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert caller(done) == "pat", done.stderr
+    assert "evi_pat_" not in done.stdout + done.stderr
+
+
+def test_an_oauth_client_s_secret_comes_from_a_file_the_environment_or_standard_input(
+    tmp_path: Path, live: Running, known: Issuers, claims: Path
+) -> None:
+    server = known.opaques
+    secret, client = server.client_secret, ("--client-id", server.client_id)
+    arguments = (live.url, "--claims", claims, "--json", *client)
+    file = put(tmp_path, secret + "\n")
+    done = [
+        request(*arguments, "--oauth", server.issuer, "--client-secret-file", file, hides=secret),
+        request(*arguments, "--oauth", server.issuer, env={"ISSUER_CLIENT_SECRET": secret}, hides=secret),
+        request(*arguments, "--oauth", server.issuer, "--client-secret-file", "-", stdin=secret, hides=secret),
+        request(*arguments, "--token-endpoint", server.token_endpoint, "--client-secret-file", file, hides=secret),
+    ]
+    assert [caller(one) for one in done] == ["opaque"] * 4
+
+
+def test_an_access_token_that_is_at_hand_is_sent_as_it_is(
+    tmp_path: Path, live: Running, known: Issuers, claims: Path
+) -> None:
+    jwt, opaque = known.credential(live, "jwt"), known.credential(live, "opaque")
+    arguments = (live.url, "--claims", claims, "--json")
+    assert caller(request(*arguments, env={"ISSUER_ID_TOKEN": jwt}, hides=jwt)) == "jwt", "its header says at+jwt"
+    assert caller(request(*arguments, env={"ISSUER_ACCESS_TOKEN": jwt}, hides=jwt)) == "jwt"
+    assert caller(request(*arguments, "--access-token-file", put(tmp_path, opaque), hides=opaque)) == "opaque"
+
+
+def test_an_identity_token_comes_from_a_file_standard_input_or_the_ci_and_has_no_nonce(
+    tmp_path: Path, live: Running, claims: Path
+) -> None:
+    first, second = live.token(), live.token()
+    arguments = (live.url, "--claims", claims, "--json")
+    done = [
+        request(*arguments, "--id-token-file", put(tmp_path, first), hides=first),
+        request(*arguments, "--id-token-file", "-", stdin=second, hides=second),
+        request(*arguments, env=live.provider.environment, hides=live.provider.request_token),
+    ]
+    assert [caller(one) for one in done] == ["ci"] * 3
+    refused = request(*arguments, "--nonce", new_nonce(), env={"ISSUER_ID_TOKEN": live.token()})
+    assert (refused.returncode, "own use record" in refused.stderr) == (2, True)
+
+
+def test_a_job_that_gives_its_nonce_gets_the_same_token_again(
+    tmp_path: Path, live: Running, known: Issuers, claims: Path, pat: str
+) -> None:
+    nonce, client = new_nonce(), ("--oauth", known.opaques.issuer, "--client-id", known.opaques.client_id)
+    for credential in (
+        {"env": {"ISSUER_ACCESS_TOKEN": pat}, "hides": pat},
+        {"env": {"ISSUER_CLIENT_SECRET": CLIENT_SECRET}, "hides": CLIENT_SECRET},  # each time another access token
+    ):
+        arguments: tuple[object, ...] = (live.url, "--nonce", nonce, *client * (credential["hides"] == CLIENT_SECRET))
+        first, second = (request(*arguments, "--claims", claims, "--json", **credential) for _ in range(2))  # type: ignore[arg-type]
+        assert first.stdout == second.stdout
+        assert jti(first) == jti(second)
+        other = json.dumps({**BODY, "details": {"notes": "another run"}})
+        reused = request(*arguments, "--claims", "-", stdin=other, **credential)  # type: ignore[arg-type]
+        assert (reused.returncode, "nonce.reused" in reused.stderr) == (5, True)
+
+
+def test_a_nonce_in_the_body_is_the_nonce(tmp_path: Path, live: Running, pat: str) -> None:
+    body = json.dumps({**BODY, "nonce": new_nonce()})
+    first, second = (
+        request(live.url, "--claims", "-", "--json", env={"ISSUER_ACCESS_TOKEN": pat}, stdin=body, hides=pat)
+        for _ in range(2)
+    )
+    assert jti(first) == jti(second)
+
+
+def test_a_dry_run_with_an_access_token_uses_nothing_up(live: Running, claims: Path, pat: str) -> None:
+    arguments = (live.url, "--claims", claims, "--nonce", new_nonce())
+    env = {"ISSUER_ACCESS_TOKEN": pat}
+    dry = request(*arguments, "--dry-run", env=env, hides=pat)
+    assert dry.returncode == 0, dry.stderr
+    assert "not told: whether the nonce is used up" in dry.stdout
+    assert request(*arguments, env=env, hides=pat).returncode == 0
+
+
+def test_the_entry_that_is_written_holds_no_secret(tmp_path: Path, live: Running, claims: Path, pat: str) -> None:
+    out = tmp_path / ".eval_results" / "gsm8k.yaml"
+    done = request(live.url, "--claims", claims, "--out", out, env={"ISSUER_ACCESS_TOKEN": pat}, hides=pat)
+    assert done.returncode == 0, done.stderr
+    assert "verify_token" in out.read_text()
+    assert pat not in out.read_text()
+
+
+def test_a_credential_of_the_other_kind_is_told_which_flag_it_belongs_to(
+    live: Running, known: Issuers, claims: Path
+) -> None:
+    opaque, identity = known.credential(live, "opaque"), live.token()
+    for variable, secret, code, flag in (
+        ("ISSUER_ID_TOKEN", opaque, "nonce.required", "--access-token-file"),
+        ("ISSUER_ACCESS_TOKEN", identity, "nonce.invalid", "--id-token-file"),
+    ):
+        done = request(live.url, "--claims", claims, env={variable: secret}, hides=secret)
+        assert (done.returncode, code in done.stderr, flag in done.stderr) == (5, True, True), done.stderr
+
+
+def test_every_example_of_the_page_does_what_it_says(
+    tmp_path: Path, live: Running, known: Issuers, claims: Path, pat: str
+) -> None:
+    page = (Path(issuer_client.__file__).parent / "README.md").read_text("utf-8")
+    page = page.partition("## Asking for tokens")[2].replace("https://issuer.example", live.url)
+    page = page.replace("https://login.example", known.opaques.issuer).replace(
+        "--client-id ci", "--client-id ci:nightly/1"
+    )
+    (tmp_path / "token.txt").write_text(f"{pat}\n")
+    (tmp_path / "secret.txt").write_text(CLIENT_SECRET, "utf-8")
+    claims.write_text(json.dumps(BODY["claims"]))
+    commands = re.findall(r"^\$ (.*)$", page, re.MULTILINE)
+    assert len(commands) == 6
+    env = {**os.environ, **live.provider.environment, "CI_PIPELINE_ID": "1", "CI_JOB_NAME": "evaluate"}
+    script = f'set -e; issuer() {{ {sys.executable} -m issuer "$@"; }}\n' + "\n".join(commands)
+    done = subprocess.run(["bash", "-c", script], cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / ".eval_results" / "gsm8k.yaml").read_text().count("verify_token") == 1
+    assert done.stdout.count("verify_token") == 4
+    (program,) = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stdout == "pat\n", done.stderr
+
+
+def test_refusals_of_the_real_servers_say_their_code(live: Running, known: Issuers, claims: Path, pat: str) -> None:
+    arguments = (live.url, "--claims", claims)
+    stranger = create_pat(live.folder, "stranger")
+    unknown = request(*arguments, env={"ISSUER_ACCESS_TOKEN": stranger}, hides=stranger)
+    assert (unknown.returncode, "integration.unknown" in unknown.stderr) == (5, True)
+    client = ("--oauth", known.opaques.issuer, "--client-id", known.opaques.client_id)
+    wrong = request(*arguments, *client, env={"ISSUER_CLIENT_SECRET": HUSH})
+    assert (wrong.returncode, "invalid_client" in wrong.stderr) == (6, True)
+
+
+# -- the command line -----------------------------------------------------------------------------------------------------
+
+OAUTH = ("--oauth", NOWHERE, "--client-id", "ci")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--claims", "-", "--access-token-file", "-"),
+        ("--claims", "-", "--id-token-file", "-"),
+        ("--claims", "-", *OAUTH, "--client-secret-file", "-"),
+        ("--access-token-file", "-", "--id-token-file", "-"),
+        ("--access-token-file", "x", *OAUTH),
+        (*OAUTH, "--token-endpoint", NOWHERE),
+        ("--oauth", NOWHERE),
+        ("--client-id", "ci"),
+        ("--client-secret-file", "-"),
+        ("--access-token-file", "-", "--client-secret-file", "-"),
+        ("--nonce", "short"),
+        ("--nonce", "a" * 21 + "="),
+        ("--client-secret", HUSH),
+        (f"--client-secret={HUSH}",),
+        (f"--access-token={HUSH}",),
+        ("--pat", HUSH),
+    ],
+)  # fmt: skip
+def test_options_that_contradict_each_other_or_are_none_are_a_usage_error(
+    claims: Path, arguments: tuple[str, ...]
+) -> None:
+    given = arguments if "--claims" in arguments else ("--claims", str(claims), *arguments)
+    done = CliRunner().invoke(token, ["request", "--issuer", NOWHERE, *given], input=HUSH)
+    assert (done.exit_code, "Usage: " in done.stderr) == (2, True)
+    assert HUSH not in done.output
+
+
+@pytest.mark.parametrize(
+    ("flag", "content"),
+    [
+        ("--id-token-file", f"{HUSH}\n{HUSH}".encode()),
+        ("--id-token-file", None),
+        ("--access-token-file", b""),
+        ("--access-token-file", b"\n"),
+        ("--access-token-file", HUSH.encode() + b"\x00"),
+        ("--access-token-file", b"\xff" + HUSH.encode()),
+        ("--access-token-file", HUSH.encode() * 1000),  # larger than any token
+        ("--access-token-file", HUSH.encode() * 5000),  # larger than is read
+        ("--client-secret-file", b" \n"),
+        ("--client-secret-file", f"{HUSH}\n{HUSH}".encode()),
+        ("--client-secret-file", None),
+        ("--client-secret-file", HUSH.encode() * 5000),
+        ("--client-secret-file", "a folder"),
+    ],
+)
+def test_a_file_that_holds_no_secret_is_told_by_its_flag(
+    tmp_path: Path, claims: Path, flag: str, content: bytes | str | None
+) -> None:
+    file = tmp_path / HUSH  # as where the secret itself was given in the place of its file
+    if isinstance(content, bytes):
+        file.write_bytes(content)
+    elif content:
+        file.mkdir()
+    done = request(NOWHERE, "--claims", claims, flag, file, *OAUTH * (flag == "--client-secret-file"))
+    assert (done.returncode, done.stdout) == (6, "")
+    assert flag in done.stderr or "the client secret is empty, or not one line" in done.stderr
+
+
+def test_standard_input_that_is_closed_is_no_traceback(claims: Path) -> None:
+    for more in (("--access-token-file", "-"), (*OAUTH, "--client-secret-file", "-")):
+        command = [sys.executable, "-m", "issuer", "token", "request", "--issuer", NOWHERE, "--claims", str(claims)]
+        done = subprocess.run(
+            ["bash", "-c", '"$@" <&-', "bash", *command, *more], capture_output=True, text=True, check=False
+        )
+        assert (done.returncode, "Traceback" in done.stderr) == (6, False)
+
+
+def test_two_variables_at_once_are_refused_and_a_flag_wins_over_both(
+    tmp_path: Path, live: Running, claims: Path, pat: str
+) -> None:
+    both = {"ISSUER_ID_TOKEN": HUSH, "ISSUER_ACCESS_TOKEN": HUSH}
+    done = request(live.url, "--claims", claims, env=both)
+    assert (done.returncode, "are both set" in done.stderr) == (6, True)
+    file = put(tmp_path, pat)
+    assert request(live.url, "--claims", claims, "--access-token-file", file, env=both, hides=pat).returncode == 0
+
+
+def test_a_personal_access_token_with_a_typing_error_is_not_sent(claims: Path, pat: str) -> None:
+    with Scripted([reply(201, ANSWER)]) as server:
+        done = request(server.url, "--claims", claims, env={"ISSUER_ACCESS_TOKEN": pat[:-1]}, hides=pat[:-1])
+    assert (done.returncode, "checksum is wrong" in done.stderr) == (6, True)
+    assert server.seen == []
+
+
+def test_no_process_has_a_secret_in_its_arguments(claims: Path) -> None:
+    """While a request is under way, nobody on the machine finds it in the list of processes."""
+    command = [sys.executable, "-m", "issuer", "token", "request", "--issuer", NOWHERE, "--claims", str(claims)]
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with Scripted([stall]) as server:
+        more = ("--token-endpoint", server.url, "--client-id", "ci", "--client-secret-file", "-")
+        with subprocess.Popen([*command, *more], **pipes) as child:  # type: ignore[call-overload]
+            child.stdin.write(HUSH.encode())
+            child.stdin.close()
+            deadline = time.monotonic() + 20
+            while not server.seen and time.monotonic() < deadline:
+                time.sleep(0.02)
+            found = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if os.access(path, os.R_OK)]
+            child.kill()
+    assert server.seen, "the request was under way"
+    assert [line for line in found if b"--client-secret-file" in line]
+    assert not [line for line in found if any(form.encode() in line for form in forms(HUSH, "ci"))]
+
+
+# -- servers that misbehave -----------------------------------------------------------------------------------------------
+
+ECHOES: list[Any] = [
+    {"error": HUSH, "error_description": HUSH, "code": HUSH, "detail": HUSH},
+    {"error": "invalid_client", "error_description": f"wrong: {sorted(forms(HUSH, 'ci'))}"},
+    {"code": "identity.credential_unknown", "errors": [{"pointer": HUSH, "detail": HUSH}]},
+    {"access_token": f"{HUSH} {HUSH}", "token_type": "Bearer"},
+    {"access_token": HUSH, "token_type": HUSH},
+    b"{" + HUSH.encode(),
+]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "exits"),
+    [*((body, 200, 4) for body in ECHOES), *((body, 401, 6) for body in ECHOES), (ECHOES[0], 302, 4)],
+)
+def test_an_oauth_server_that_repeats_the_secret_has_it_shown_by_nobody(
+    claims: Path, body: Any, status: int, exits: int
+) -> None:
+    with Scripted([reply(status, body, Location=f"/{HUSH}", WWW_Authenticate=f"Basic realm={HUSH}")]) as server:
+        done = request(
+            NOWHERE, "--claims", claims, "--token-endpoint", server.url, "--client-id", "ci",
+            env={"ISSUER_CLIENT_SECRET": HUSH},
+        )  # fmt: skip
+    assert (done.returncode, len(server.seen), done.stdout) == (exits, 1, "")
+
+
+OURS = [*ECHOES, {**ANSWER, "entry": HUSH}, {**ANSWER, "warnings": [HUSH]}]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "flags"),
+    [
+        *((body, 201, ("--json",)) for body in OURS),
+        *((body, 401, ()) for body in OURS),
+        (ECHOES[0], 200, ("--dry-run",)),
+        (OURS[-2], 201, ("--out", "out.yaml")),
+        (OURS[-2], 201, ()),
+    ],
+)
+def test_an_issuer_that_repeats_the_credential_has_it_shown_by_nobody(
+    tmp_path: Path, claims: Path, body: Any, status: int, flags: tuple[str, ...]
+) -> None:
+    flags = tuple(str(tmp_path / flag) if flag.endswith("yaml") else flag for flag in flags)
+    with Scripted([reply(status, body, Location=f"/{HUSH}")]) as server:
+        done = request(server.url, "--claims", claims, *flags, env={"ISSUER_ACCESS_TOKEN": HUSH})
+    assert (done.returncode in {4, 5}, done.stdout) == (True, "")
+    assert not (tmp_path / "out.yaml").exists()
+
+
+@pytest.mark.parametrize("fault", [hang_up, b"HTTP/1.1 " + HUSH.encode() + b"\r\n\r\n"], ids=["lost", "garbage"])
+def test_a_connection_that_breaks_is_undecided_and_told_without_the_secret(claims: Path, fault: Action) -> None:
+    with Scripted([reply(503, Retry_After="0"), fault]) as server:
+        done = request(server.url, "--claims", claims, env={"ISSUER_ACCESS_TOKEN": HUSH})
+    assert (done.returncode, done.stdout) == (4, "")
+    assert len({json.loads(seen.body)["nonce"] for seen in server.seen}) == 1
+    assert len(server.seen) == 4
+    assert f"--nonce {json.loads(server.seen[0].body)['nonce']}" in done.stderr, "so asks whoever asks the same again"
+
+
+def test_nobody_at_home_is_undecided(claims: Path) -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    arguments = ("--claims", claims)
+    with ThreadPoolExecutor() as at_once:
+        limited = at_once.submit(request, url, *arguments, env={"ISSUER_ID_TOKEN": HUSH})
+        by_client = at_once.submit(
+            request, url, *arguments, "--oauth", url, "--client-id", "ci", env={"ISSUER_CLIENT_SECRET": HUSH}
+        )
+    assert (limited.result().returncode, by_client.result().returncode) == (4, 4)
+    assert "--nonce" not in limited.result().stderr
+
+
+# -- the CI's own identity ------------------------------------------------------------------------------------------------
+
+
+def github(url: str, request_token: str = HUSH) -> dict[str, str]:
+    return {
+        "GITHUB_ACTIONS": "true",
+        "ACTIONS_ID_TOKEN_REQUEST_URL": f"{url}/token",
+        "ACTIONS_ID_TOKEN_REQUEST_TOKEN": request_token,
+    }
+
+
+@pytest.mark.parametrize(
+    ("status", "body"), [(200, {"value": HUSH}), (200, [HUSH]), (401, HUSH.encode()), (500, b"\xff" + HUSH.encode())]
+)
+def test_a_ci_that_repeats_its_request_token_has_it_shown_by_nobody(claims: Path, status: int, body: Any) -> None:
+    with Scripted([reply(status, body)]) as server:
+        done = request(NOWHERE, "--claims", claims, env=github(server.url))
+    assert (done.returncode, "the CI's identity cannot be had" in done.stderr) == (6, True)
+
+
+def test_a_request_token_that_is_no_header_is_shown_by_nobody(claims: Path) -> None:
+    done = request(NOWHERE, "--claims", claims, env=github(NOWHERE, f"{HUSH}\n{HUSH}"))
+    assert done.returncode == 6
+
+
+def test_a_ci_s_tool_that_prints_a_secret_has_it_shown_by_nobody(tmp_path: Path, claims: Path) -> None:
+    tool = tmp_path / "buildkite-agent"
+    tool.write_text(f"#!/bin/sh\necho {HUSH}\nexit 1\n")
+    tool.chmod(0o755)
+    env = {"BUILDKITE": "true", "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = request(NOWHERE, "--claims", claims, env=env)
+    assert done.returncode == 6
+    assert "cannot be had: Buildkite: the Buildkite agent encountered an error" in done.stderr
+
+
+def test_a_gitlab_job_is_told_which_variable_it_lacks(claims: Path) -> None:
+    done = request("https://issuer.example", "--claims", claims, env={"GITLAB_CI": "true"})
+    assert (done.returncode, "variable HTTPS___ISSUER_EXAMPLE_ID_TOKEN not found" in done.stderr) == (6, True)

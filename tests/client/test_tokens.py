@@ -1,0 +1,150 @@
+"""Asking for tokens: what is sent, what an answer means, and that no answer can have the credential shown."""
+
+from __future__ import annotations
+
+import json
+import logging
+import traceback
+from typing import Any
+
+import pytest
+
+from issuer.client.credential import Credential, fresh_nonce
+from issuer.client.http import Answer
+from issuer.client.oauth import Client, client_credentials
+from issuer.client.tokens import Denied, Endpoint, problem_of, request_tokens
+from issuer.errors import Code, IssuerError, Refused, Undecided
+from tests.client.scripted import Action, Scripted, hang_up, reply
+
+SECRET = "hush0123456789abcdef.hush"
+CREDENTIAL = Credential(SECRET, reusable=True)
+CHECK = {"code": "policy.model", "pointer": "", "rule": "r", "passed": False, "actual": "a", "expected": "", "hint": ""}
+
+
+def problem(status: int, code: str, **members: Any) -> bytes:
+    return reply(status, {"status": status, "code": code, "detail": "what happened", **members}, Retry_After="0")
+
+
+def ask(*actions: Action, endpoint: Endpoint = "/tokens") -> tuple[Answer, Scripted]:
+    with Scripted(list(actions)) as server:
+        request = {"claims": {"a": 1}, "nonce": fresh_nonce()}
+        return request_tokens(server.url, CREDENTIAL, request, endpoint, patience_s=10), server
+
+
+def error_of(*actions: Action) -> IssuerError:
+    with pytest.raises(IssuerError) as caught:
+        ask(*actions)
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
+    return caught.value
+
+
+def test_the_request_is_one_post_with_the_credential_in_its_one_place() -> None:
+    _, server = ask(reply(201, {}), endpoint="/tokens/explain")
+    (seen,) = server.seen
+    assert seen.line == "POST /tokens/explain HTTP/1.1"
+    assert seen.headers["authorization"] == f"Bearer {SECRET}"
+    assert seen.headers["content-type"] == "application/json"
+    assert SECRET.encode() not in seen.body
+
+
+def test_every_attempt_has_the_same_nonce() -> None:
+    answer, server = ask(problem(503, "dependency.state"), hang_up, problem(429, "rate.identity"), reply(200, {}))
+    assert answer.status == 200
+    assert len({json.loads(seen.body)["nonce"] for seen in server.seen}) == 1
+    assert len({seen.body for seen in server.seen}) == 1
+    assert len(server.seen) == 4
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "kind"),
+    [
+        (500, "internal", Undecided),
+        (503, "dependency.state_reset", Undecided),
+        (408, "request.timeout", Undecided),
+        (409, "nonce.reused", Refused),
+        (400, "nonce.required", Refused),
+        (401, "identity.inactive", Refused),
+    ],
+)
+def test_what_would_be_answered_the_same_again_is_asked_once(status: int, code: str, kind: type[IssuerError]) -> None:
+    with Scripted([problem(status, code), reply(201, {})]) as server:
+        with pytest.raises(kind) as caught:
+            request_tokens(server.url, CREDENTIAL, {})
+        assert caught.value.code == code
+    assert len(server.seen) == 1
+
+
+def test_no_log_has_the_credential(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    with Scripted([problem(503, "dependency.state", detail=SECRET), hang_up, reply(200, {})]) as server:
+        request_tokens(server.url, CREDENTIAL, {}, patience_s=10)
+        client_credentials_of(server)
+    assert "POST /tokens" in caplog.text
+    assert "hush" not in caplog.text
+
+
+def client_credentials_of(server: Scripted) -> None:
+    with pytest.raises(Undecided):
+        client_credentials(f"{server.url}/token", Client("ci", SECRET), "https://issuer.example", patience_s=1)
+
+
+def test_an_error_says_how_long_to_wait() -> None:
+    error = problem_of(Answer(503, {"retry-after": "7"}, b'{"code":"service.busy"}'))
+    assert isinstance(error, Undecided)
+    assert (error.code, error.retry_after_s) == (Code.SERVICE_BUSY, 7)
+
+
+# -- servers that repeat what they were sent ------------------------------------------------------------------------------
+
+ESCAPED = "".join(f"\\u{ord(sign):04x}" for sign in SECRET)
+
+
+@pytest.mark.parametrize("secret", [SECRET, ESCAPED, SECRET.replace("h", "\\u0068", 1)])
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"detail": "no such credential: HERE"},
+        {"errors": [{"pointer": "/x", "code": "identity.inactive", "detail": "Bearer HERE"}]},
+        {"errors": [{"pointer": "/HERE", "code": "identity.inactive", "detail": ""}]},
+        {"checks": [{**CHECK, "actual": "HERE"}]},
+        {"HERE": 1},
+        {"title": {"deep": ["", "xHEREx"]}},
+    ],
+)
+def test_an_error_that_repeats_the_credential_is_told_by_its_code_alone(members: dict[str, Any], secret: str) -> None:
+    body = json.dumps({"code": "identity.inactive", **members}).replace("HERE", secret).encode()
+    error = error_of(reply(401, body))
+    assert (error.code, error.detail, error.faults) == (
+        Code.IDENTITY_INACTIVE,
+        Code.IDENTITY_INACTIVE.meaning.title,
+        (),
+    )
+    assert isinstance(error, Refused)
+    assert not isinstance(error, Denied)
+    assert isinstance(error_of(reply(500, body)), Undecided)
+
+
+@pytest.mark.parametrize("secret", [SECRET, ESCAPED])
+def test_a_good_answer_that_repeats_the_credential_is_not_used(secret: str) -> None:
+    error = error_of(reply(201, b'{"entry": "token: %s"}' % secret.encode()))
+    assert isinstance(error, Undecided)
+    assert "repeats the credential" in error.detail
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"[]", b"<html>" + SECRET.encode(), b'{"a":1,"a":"%s"}' % SECRET.encode(), b"\xff"]
+)
+def test_a_good_answer_of_something_that_is_no_issuer_is_undecided(body: bytes) -> None:
+    assert isinstance(error_of(reply(200, body)), Undecided)
+    assert isinstance(error_of(reply(401, body)), Undecided)
+
+
+def test_other_details_are_shown() -> None:
+    error = error_of(problem(403, "policy.model", checks=[CHECK], errors=[{"pointer": "/x", "detail": "d"}]))
+    assert isinstance(error, Denied)
+    assert (error.detail, error.faults[0].pointer, error.checks[0].actual) == ("what happened", "/x", "a")
+
+
+def test_a_word_that_is_no_secret_may_stand_in_an_answer() -> None:
+    with Scripted([reply(201, {"a": "tokens"})]) as server:
+        assert request_tokens(server.url, Credential("token", reusable=False), {}).status == 201

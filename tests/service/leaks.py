@@ -1,0 +1,75 @@
+"""Looks for secrets in what was written: whole or in part, as they are or as they are usually encoded; for tests."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from urllib.parse import quote, quote_plus
+
+# A secret that leaked in part is found where this many bytes in a row did; a shorter run may be chance.
+GRAM = 12
+
+
+class Secrets:
+    """What must stand nowhere. `digests` also looks for their SHA-256 in hexadecimal."""
+
+    def __init__(self, *, digests: bool = True) -> None:
+        self._whole: dict[bytes, str] = {}
+        self._grams: dict[bytes, str] = {}
+        self._digests = digests
+
+    def __len__(self) -> int:
+        """Say how many spellings of secrets are looked for."""
+        return len(self._whole)
+
+    def add(self, name: str, secret: str | bytes, *, random: bool = True) -> None:
+        """Add a secret. Of one that is not random, as a password that people chose, parts are not looked for."""
+        raw = secret.encode() if isinstance(secret, str) else secret
+        for form in spellings(raw):
+            self._whole[form] = name
+            if random:
+                self._grams.update((gram, name) for gram in _apart(form))
+        if self._digests:
+            self._whole[hashlib.sha256(raw).hexdigest().encode()] = f"the SHA-256 of {name}"
+
+    def add_token(self, name: str, token: str) -> None:
+        """Add a credential: of a JWT, header and payload are no secret part by part, and the signature is."""
+        head, _, signature = token.rpartition(".")
+        self.add(name, signature)
+        self.add(name, token, random=False)
+        if head:
+            self.add(name, head.partition(".")[2], random=False)
+
+    def found_in(self, text: bytes) -> set[str]:
+        """Name the secrets of which a text holds at least a part."""
+        found = {name for form, name in self._whole.items() if form in text}
+        grams = (text[at : at + GRAM] for at in range(len(text) - GRAM + 1))
+        return found | {self._grams[gram] for gram in grams if gram in self._grams}
+
+
+def _apart(form: bytes) -> Iterator[bytes]:
+    """Yield grams that touch each other: every run of twice their length holds one."""
+    for at in range(0, len(form) - GRAM + 1, GRAM):
+        yield form[at : at + GRAM]
+
+
+def spellings(raw: bytes) -> Iterable[bytes]:
+    """Return a secret as it is, in hexadecimal, in base64 wherever in a longer text it stands, in URLs and in JSON."""
+    forms = {raw, raw.hex().encode(), raw.hex().upper().encode(), *_base64_anywhere(raw)}
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError:
+        return forms
+    escaped = json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]
+    return forms | {form.encode() for form in (quote(text, safe=""), quote(text), quote_plus(text), *escaped)}
+
+
+def _base64_anywhere(raw: bytes) -> Iterator[bytes]:
+    """Yield the characters that do not depend on what stands before and after, for each place in a group of three."""
+    for before in range(3):
+        whole = (before + len(raw)) // 3 * 4
+        text = base64.b64encode(bytes(before) + raw)[4 if before else 0 : whole]
+        if len(text) >= GRAM:
+            yield from (text, text.translate(bytes.maketrans(b"+/", b"-_")))
