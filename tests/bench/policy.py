@@ -99,7 +99,7 @@ def judging(policies: PolicySet, caller: Caller) -> Callable[[], Grant]:
     """Return what judges one run, each time of another of 5000 models: more than are remembered."""
     models = itertools.cycle(
         [
-            Submission("", read_claims({**RUN, "model_repo": f"org/model-{number}"}), {}, {}, "", "")
+            Submission("", read_claims({**RUN, "model_repo": f"org/model-{number}"}), {}, "", "")
             for number in range(5000)
         ]
     )
