@@ -54,6 +54,8 @@ check: lint
 bench: $(VENV)/dev.done
 	$(BIN)/python -m tests.bench
 	$(BIN)/python -m tests.bench.load
+	$(BIN)/python -m tests.bench.store
+	$(BIN)/python -m tests.bench.flood
 
 soak: $(VENV)/dev.done
 	$(BIN)/python -m tests.bench.soak

@@ -5,6 +5,7 @@ Pure. The events are described in deploy/README.md: enough to judge a decision a
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any, TypedDict
 
 from msgspec import UNSET, Struct
@@ -25,13 +26,16 @@ WITHHELD = "(withheld)"
 
 
 class Request(Struct, frozen=True):
-    """A request as the edge read it. `bearer` is the credential, not yet parsed; `source` the address it came from."""
+    """A request as the edge read it. `bearer` is the credential, not yet parsed; `source` the address it came from.
+
+    `read` reads the body whole, and raises Refused where it is late or too large.
+    """
 
     id: str
     endpoint: Endpoint
     bearer: str
-    body: bytes
     source: str
+    read: Callable[[], Awaitable[bytes]]
 
 
 class Case:

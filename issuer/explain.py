@@ -12,7 +12,8 @@ from typing import Any, Literal, cast
 from msgspec import UNSET, Struct, UnsetType
 
 from issuer.case import Case, decision_event, names_of
-from issuer.issue import Admit, Judged, Line, judge, refusals_audited
+from issuer.errors import Refused
+from issuer.issue import Admit, Judged, Line, audit_refusal, judge
 from issuer.policy.disclose import Denied, ShownCheck, disclosed
 from issuer.policy.model import Party
 
@@ -42,11 +43,13 @@ class Explained(Struct, frozen=True):
 async def explain(line: Line, case: Case) -> Explained:
     """Say what `issue` would decide, and why. Raises as `issue` does, but where a policy refuses."""
     try:
-        async with refusals_audited(line.audit, case):
-            found = await judge(line, case, _NO_JTI)
-            await line.admission.count(Admit.of(found.party))
-    except Denied as refusal:
-        return _refused(case, refusal)
+        found = await judge(line, case, _NO_JTI)
+        await line.admission.count(Admit.of(found.party))
+    except Refused as refusal:
+        await audit_refusal(line.audit, case, refusal)
+        if isinstance(refusal, Denied):
+            return _refused(case, refusal)
+        raise
     await line.audit.record(granted_event(case, found))
     return _granted(case, found)
 

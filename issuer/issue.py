@@ -7,8 +7,6 @@ parsed, and a registered caller's bad body can be counted against it.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -23,7 +21,7 @@ from issuer.policy.decide import Denial, Grant, decide
 from issuer.policy.disclose import denied
 from issuer.policy.match import PolicySet, resolve
 from issuer.policy.model import Caller, Party
-from issuer.results.entry import Submission, write_entry
+from issuer.results.entry import Submission
 
 # How much longer a use record lives than the identity token that it spends.
 RECORD_MARGIN_S = 60
@@ -36,9 +34,12 @@ async def issue(line: Line, case: Case, jti: str) -> Issued:
 
     Raises Refused (decided no; audited, if the caller is authenticated) and Undecided (nobody decided; try again).
     """
-    async with refusals_audited(line.audit, case):
+    try:
         found = await judge(line, case, jti)
         admitted = await line.admission.admit(claim_of_use(line, found, case.judged_at))
+    except Refused as refusal:
+        await audit_refusal(line.audit, case, refusal)
+        raise
     template, unsigned = found.draft, found.unsigned
     if admitted.repeat:  # not this request's draft, but that of the first time
         template = token.template_from(admitted.template)
@@ -56,14 +57,18 @@ async def judge(line: Line, case: Case, jti: str) -> Judged:
     request, now = case.request, case.judged_at
     caller = case.caller = await line.authenticator.authenticate(request.bearer, request.source, now)
     party = case.party = resolve(line.policies, caller)
-    async with refusals_counted(line.admission, party):
-        body = case.body = read_body(request.endpoint, request.body)
+    raw = await request.read()  # a stranger's is not waited for, and holds no place for it
+    try:
+        body = case.body = read_body(request.endpoint, raw)
         check_nonce(caller, body.nonce)
         verdict = decide(party, caller, body.submissions, now, integration=body.integration, audience=body.audience)
         grant = granted(party, verdict)
         draft = draft_template(line, party, caller, grant, now, jti)
         unsigned = token.compose(draft, body.submissions, batch=body.is_batch)
         token.check_size(unsigned, body.submissions)
+    except Refused:
+        await count_refusal(line.admission, party)
+        raise
     return Judged(caller, party, body, grant, draft, unsigned)
 
 
@@ -109,25 +114,15 @@ class Issued(Struct, frozen=True):
 # -- the steps --------------------------------------------------------------------------------------------------------
 
 
-@asynccontextmanager
-async def refusals_audited(audit: Audit, case: Case) -> AsyncIterator[None]:
+async def audit_refusal(audit: Audit, case: Case, refusal: Refused) -> None:
     """Have the audit see a refusal of an authenticated caller; a stranger must not fill its disk."""
-    try:
-        yield
-    except Refused as refusal:
-        if case.caller is not None:
-            await audit.record(refused_event(case, case.caller, refusal))
-        raise
+    if case.caller is not None:
+        await audit.record(refused_event(case, case.caller, refusal))
 
 
-@asynccontextmanager
-async def refusals_counted(admission: Admission, party: Party) -> AsyncIterator[None]:
+async def count_refusal(admission: Admission, party: Party) -> None:
     """Have the limits and the abuse counters see a refusal; they may refuse first, for a reason of their own."""
-    try:
-        yield
-    except Refused:
-        await admission.count(Admit.of(party, refused=True))
-        raise
+    await admission.count(Admit.of(party, refused=True))
 
 
 def check_nonce(caller: Caller, nonce: str) -> None:
@@ -209,7 +204,7 @@ def _answer(found: Judged, submission: Submission, template: token.Template, jti
         integration=found.party.policy.integration,
         identity=found.party.identity.id,
         policy=str(template.payload["policy"]),
-        entry=write_entry(submission.form, signed),
+        entry=submission.entry(signed),
         warnings=found.grant.warnings,
     )
 

@@ -7,11 +7,12 @@ tokens, `parse_key_set` the only judge of keys.
 
 from __future__ import annotations
 
-import base64
 import binascii
 import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from cryptography.hazmat.primitives import serialization
@@ -34,7 +35,9 @@ MAX_KEY_SET_BYTES = 256 * 1024
 MAX_KEYS = 64
 
 _ALGORITHMS = get_default_algorithms()
-_TO_BASE64 = bytes.maketrans(b"-_", b"+/")
+# What only the other alphabet and padding have becomes what no alphabet has.
+_TO_BASE64 = bytes.maketrans(b"-_+/=", b"+/!!!")
+_FROM_BASE64 = bytes.maketrans(b"+/", b"-_")
 _PADDING = (b"", b"===", b"==", b"=")  # by length modulo 4
 _KID = re.compile(r"[\x21-\x7e]{1,256}")
 
@@ -44,7 +47,7 @@ _KID = re.compile(r"[\x21-\x7e]{1,256}")
 class UnverifiedJws(Struct, frozen=True):
     """A well-formed compact JWS. Nothing in it is true until `verify_signature` has said so."""
 
-    header: dict[str, JSON]
+    header: Mapping[str, JSON]
     unverified_payload: bytes
     signature: bytes
     signing_input: bytes
@@ -62,34 +65,50 @@ def parse_compact(token: str, max_bytes: int = MAX_TOKEN_BYTES) -> UnverifiedJws
         raise _malformed(f"{len(segments)} segments where a signed JWT has 3")
     if len(segments[0]) > MAX_HEADER_BYTES:
         raise _malformed(f"a header longer than {MAX_HEADER_BYTES} bytes")
-    header_bytes, payload, signature = (base64url_decode(segment) for segment in segments)
-    header = loads(header_bytes, max_bytes=MAX_HEADER_BYTES, max_depth=8)
+    header = _header_of(segments[0])
+    payload, signature = base64url_decode(segments[1]), base64url_decode(segments[2])
+    return UnverifiedJws(header, payload, signature, f"{segments[0]}.{segments[1]}".encode("ascii"))
+
+
+@lru_cache(64)
+def _header_of(segment: str) -> Mapping[str, JSON]:
+    """Read a header. All tokens under one key have the same; whoever sends many others makes them slow, no more."""
+    header = loads(base64url_decode(segment), max_bytes=MAX_HEADER_BYTES, max_depth=8)
     if not isinstance(header, dict):
         raise _malformed("a header that is not a JSON object")
-    signing_input = token[: len(token) - len(segments[2]) - 1].encode("ascii")
-    return UnverifiedJws(header, payload, signature, signing_input)
+    return MappingProxyType(header)
 
 
 def base64url_decode(segment: str) -> bytes:
     """Decode unpadded base64url (RFC 7515 section 2) in its one canonical spelling. Raises InputError."""
     try:
-        raw = binascii.a2b_base64(segment.encode("ascii").translate(_TO_BASE64) + _PADDING[len(segment) % 4])
+        base64 = segment.encode("ascii").translate(_TO_BASE64) + _PADDING[len(segment) % 4]
+        raw = binascii.a2b_base64(base64)
     except ValueError:
         raise _malformed("a segment that is not base64url, or whose length no such text has") from None
-    # Decoding passes over junk, and takes +, padding and non-zero trailing bits: other spellings of the same bytes.
-    if not segment or base64url_encode(raw) != segment:
+    # Decoding passes over junk and takes non-zero trailing bits: other spellings of the same bytes.
+    if not segment or binascii.b2a_base64(raw, newline=False) != base64:
         raise _malformed("a segment that is empty, or not the canonical base64url of its bytes")
     return raw
 
 
 def base64url_encode(raw: bytes) -> str:
     """Encode as unpadded base64url (RFC 7515 section 2)."""
-    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode("ascii")
+    return _base64url(raw).decode("ascii")
+
+
+def _base64url(raw: bytes) -> bytes:
+    return binascii.b2a_base64(raw, newline=False).translate(_FROM_BASE64).rstrip(b"=")
 
 
 def signing_input(header: Mapping[str, JSON], payload: bytes) -> bytes:
     """Return the JWS signing input (RFC 7515 5.1) over the canonical header and the payload bytes as they are."""
-    return f"{base64url_encode(jcs.canonical(header))}.{base64url_encode(payload)}".encode("ascii")
+    return signing_input_of(jcs.canonical(header), payload)
+
+
+def signing_input_of(header: bytes, payload: bytes) -> bytes:
+    """Return the JWS signing input (RFC 7515 5.1) over the bytes of header and payload."""
+    return _base64url(header) + b"." + _base64url(payload)
 
 
 def compact(signed_input: bytes, signature: bytes) -> str:

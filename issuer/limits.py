@@ -77,11 +77,14 @@ class Sources:
 
     def retry_us(self, source: str, now_us: int) -> int:
         """Return 0 where the source may still cause a fetch; else the microseconds until it may."""
-        outcome = spend(self._rate, self._arrivals.get(source, 0), now_us)
+        arrival_us = self._arrivals.get(source, 0)
+        if arrival_us <= now_us:  # it has nothing to wait for, as a burst is at least one: nearly every request
+            return 0
+        outcome = spend(self._rate, arrival_us, now_us)
         return outcome.retry_us if isinstance(outcome, Exceeded) else 0
 
-    def refuse(self, source: str, now_us: int) -> None:
-        """Count one refused request against its source. Beyond the limit nothing more is added."""
+    def refuse(self, source: str, now_us: int) -> bool:
+        """Count one refused request against its source. False above the limit, where nothing more is added."""
         outcome = spend(self._rate, self._arrivals.get(source, 0), now_us)
         if isinstance(outcome, Spent):
             self._arrivals[source] = outcome.arrival_us
@@ -89,3 +92,4 @@ class Sources:
                 self._arrivals.popitem(last=False)
         if source in self._arrivals:
             self._arrivals.move_to_end(source)
+        return isinstance(outcome, Spent)

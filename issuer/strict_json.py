@@ -3,7 +3,7 @@
 Refuses what parsers disagree about: duplicate members (also in escaped spelling), lone surrogates, NUL, a byte order
 mark, other encodings, NaN, and numbers that a double cannot carry exactly (contract section 2). The standard
 library's C scanner does the reading; its hooks leave a mark where a rule is broken, and only then is the tree walked
-for the place.
+for the place. What is flat and plainly good, msgspec reads in a third of the time; nothing is refused on its word.
 """
 
 from __future__ import annotations
@@ -27,6 +27,10 @@ T = TypeVar("T")
 MAX_EXACT_INTEGER = 2**53 - 1
 MAX_SIGNIFICANT_DIGITS = 17
 SHORT_CHARS = 15
+
+_Whole: TypeAlias = Annotated[int, msgspec.Meta(ge=-MAX_EXACT_INTEGER, le=MAX_EXACT_INTEGER)]
+_read_flat = msgspec.json.Decoder(dict[str, _Whole | str | bool | None]).decode
+_write = msgspec.json.Encoder().encode
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _SUSPECT_ESCAPE = re.compile(r"\\u(?:0000|[dD][89a-fA-F])")
@@ -143,6 +147,9 @@ def loads(
     """
     if len(raw) > max_bytes:
         raise InputError(Code.FILE_TOO_LARGE, f"larger than {max_bytes} bytes", Place(name))
+    # Nothing nested: a JWS header, and nearly every identity token.
+    if raw.rfind(b"{") == 0 and number is exact_number and (flat := _flat(raw)) is not None:
+        return flat
     reading = _Reading(number)
     try:
         text = raw.decode("utf-8")
@@ -161,6 +168,24 @@ def loads(
         except InputError as error:
             raise InputError(error.code, error.detail, Place(name), error.pointer) from None
     return value
+
+
+def _flat(raw: bytes) -> dict[str, JSON] | None:
+    """Read an object of text, whole numbers, booleans and nulls in C; None where it may be anything else."""
+    try:
+        value = _read_flat(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return value if names_no_member_twice(raw, value) else None  # type: ignore[return-value]
+
+
+def names_no_member_twice(raw: bytes, value: object) -> bool:
+    """Say whether msgspec, which lets the last of two members win, has read a document whole; False where in doubt.
+
+    Each string that was read is written with as many quotes as it had, but where one was spelled `\\u0022`. So the
+    quotes are fewer if and only if a string was lost.
+    """
+    return b"\\u" not in raw and raw.count(b'"') == _write(value).count(b'"')
 
 
 def _scan(text: str, reading: _Reading, number: Callable[[str], object]) -> JSON:

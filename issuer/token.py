@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, Literal
 
 import msgspec
@@ -27,7 +28,7 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _JTI = re.compile(r"[A-Za-z0-9_-]{21}[AQgw]")  # 16 bytes in their one canonical spelling
 
 
-class Template(Struct, frozen=True):
+class Template(Struct, frozen=True, dict=True):
     """The complete header, and the payload without what the run says. Stored by the admission as canonical bytes."""
 
     header: dict[str, Any]
@@ -43,9 +44,15 @@ class Template(Struct, frozen=True):
         """When tokens from this template expire, Unix seconds (RFC 7519 4.1.4)."""
         return int(self.payload["exp"])
 
+    @cached_property
+    def plain_payload(self) -> Mapping[str, Any]:
+        """The payload for `jcs.encode`: it is stored, and put into every token of a batch."""
+        payload: Mapping[str, Any] = jcs.plain(self.payload)
+        return payload
+
     def to_bytes(self) -> bytes:
         """Write the template as the canonical bytes that the store keeps."""
-        return jcs.canonical({"header": self.header, "payload": self.payload})
+        return jcs.encode({"header": jcs.plain(self.header), "payload": self.plain_payload})
 
 
 class Unsigned(Struct, frozen=True):
@@ -79,17 +86,17 @@ def template_from(raw: bytes) -> Template:
 
 def compose(template: Template, submissions: tuple[Submission, ...], *, batch: bool) -> tuple[Unsigned, ...]:
     """Compose the tokens of a request from the template that the admission returned, recomputing nothing of it."""
-    own = str(template.payload["jti"])
+    own, header = str(template.payload["jti"]), jcs.canonical(template.header)
     return tuple(
-        _compose_one(template, submission, batch_jti(own, index) if batch else own)
+        _compose_one(template, header, submission, batch_jti(own, index) if batch else own)
         for index, submission in enumerate(submissions)
     )
 
 
-def _compose_one(template: Template, submission: Submission, jti: str) -> Unsigned:
+def _compose_one(template: Template, header: bytes, submission: Submission, jti: str) -> Unsigned:
     digests = {"claims_digest": submission.claims_digest, "content_digest": submission.content_digest}
-    payload = jcs.canonical({**template.payload, "jti": jti, **submission.claims.to_json(), **digests})
-    return Unsigned(jose.signing_input(template.header, payload), jti)
+    payload = jcs.encode({**template.plain_payload, "jti": jti, **submission.claims.plain, **digests})
+    return Unsigned(jose.signing_input_of(header, payload), jti)
 
 
 def batch_jti(template_jti: str, index: int) -> str:
@@ -145,7 +152,7 @@ def read_unverified(payload: bytes) -> tuple[TokenClaims, RunClaims]:
     value = loads(payload, max_bytes=jose.MAX_TOKEN_BYTES, max_depth=8)
     claims = convert(value, TokenClaims)
     run = read_claims({name: getattr(claims, name) for name in _RUN_MEMBERS})
-    if list(run.to_json()["metrics"]) != claims.metrics:  # type: ignore[arg-type]
+    if list(run.to_json()["metrics"]) != claims.metrics:
         raise _broken("/metrics", "not in canonical order")
     for name in ("iat", "nbf", "exp"):
         if not 0 <= getattr(claims, name) <= MAX_TIME:

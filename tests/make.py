@@ -20,7 +20,7 @@ from issuer import jcs, jose, token
 from issuer.results.benchmark import Benchmark, read_benchmark
 from issuer.results.claims import read_claims
 from issuer.results.details import read_details
-from issuer.results.entry import Submission, content_digest, result_file_name, target_entry, write_entry
+from issuer.results.entry import Submission, result_file_name, write_entry
 from issuer.strict_json import JSON
 from issuer.verify.archive import Archive, parse_archive
 from issuer.verify.revocations import REVOCATIONS_TYPE, Revocations, parse_revocations
@@ -75,9 +75,7 @@ def without_dots(members: Mapping[str, Any]) -> dict[str, Any]:
 
 def submission(details: Mapping[str, JSON] | None = None, **members: Any) -> Submission:
     """Return what the issuer makes of good claims with other members."""
-    run, read = read_claims(claims(**members)), read_details(dict(details or {}))
-    form = target_entry(run, read)
-    return Submission("", run, read, form, run.digest, content_digest(form))
+    return Submission.of(read_claims(claims(**members)), read_details(dict(details or {})))
 
 
 def template(**payload: Any) -> token.Template:

@@ -137,7 +137,7 @@ def running(
     process = start(settings, folder, command)
     try:
         with httpx.Client(base_url=f"http://{settings.host}:{settings.port}", timeout=15) as http:
-            _wait(http, process, folder)
+            until_live(http, process, folder)
             yield Running(folder, settings, provider, process, http)
     finally:
         if process.poll() is None:
@@ -154,11 +154,13 @@ def start(
         return subprocess.Popen([sys.executable, *command], env=env, stdout=log, stderr=log)
 
 
-def _wait(http: httpx.Client, process: subprocess.Popen[bytes], folder: Path) -> None:
+def until_live(http: httpx.Client, process: subprocess.Popen[bytes], folder: Path) -> None:
+    """Wait until it answers."""
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline and process.poll() is None:
         with contextlib.suppress(httpx.TransportError):
             if http.get("/health/live").status_code == 200:
                 return
         time.sleep(0.03)
-    raise AssertionError(f"the service did not start:\n{(folder / 'service.log').read_text()}")
+    log = folder / "service.log"
+    raise AssertionError(f"the service did not start:\n{log.read_text() if log.exists() else ''}")

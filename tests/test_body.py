@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from issuer import jcs
@@ -231,6 +231,75 @@ def test_the_same_result_twice_in_a_batch_is_refused_also_in_another_spelling() 
 def test_results_that_differ_only_in_model_or_details_are_two() -> None:
     other = item(claims=make.claims(model_repo="acme/other"))
     assert len(read(batch(item(), other, item(details={})), "/tokens/batch").submissions) == 3
+
+
+# -- two readers ------------------------------------------------------------------------------------------------------
+
+MEMBER = st.sampled_from([
+    '"notes":"a"', '"notes":"b"', '"notes":null', '"date":"2026-11-21"', '"date":"today"', '"run":{"a":1,"a":2}',
+    '"run":{"a":9007199254740991}', '"run":{"a":9007199254740993}', '"run":{"a":[1,-99999999999999999]}', '"run":{"a":1e400}',
+    '"run":{"a":0.12345678901234567890}', '"run":{"a":1.0,"b":-0.0}', '"run":{"a":"\\ud800"}', '"run":{"a":"é\\n\\""}',
+    f'"run":{{"a":{"[" * 13}1{"]" * 13}}}', f'"run":{{"a":{"[" * 14}1{"]" * 14}}}', f'"run":{{"a":{"[" * 12}1{"]" * 12}}}',
+    '"run":{"a":NaN}', '"run":{"a":"[[[[[[[[[[[[[[["}', '"artifacts":[null]', '"unknown":1', '"run":[]', '"run":{"\x7f":"\x01"}',
+])  # fmt: skip
+NUMBERS = st.sampled_from(
+    ["1", "0.5", "1.0", "-0", "1e-7", "9007199254740993", "0.1234567890123456789", "1e400", '"1"', "true", "1e16"]
+)
+
+
+@given(
+    st.lists(MEMBER, max_size=3),
+    NUMBERS,
+    st.sampled_from(sorted(MAX_BYTES)),
+    st.sampled_from(["", ',"model_repo":"a/b"', ',"x":1']),
+)
+@example(['"notes":"a"', '"notes":"a"'], "1", "/tokens", "")
+@example([f'"run":{{"a":{"[" * 12}1{"]" * 12}}}'], "1", "/tokens/batch", "")
+@example(['"run":{"a":9007199254740993}'], "1", "/tokens/batch", "")
+def test_a_body_is_read_alike_by_both_readers(members: list[str], number: str, endpoint: Endpoint, more: str) -> None:
+    def text(word: str) -> bytes:
+        """Return the body; the quick reader leaves any escape of that kind to the strict one."""
+        said = json.dumps(make.claims())[:-1].replace("20.9", number) + more + "}"
+        one = f'"claims":{said},"details":{{{",".join(members)}}}'
+        body = f'"results":[{{{one}}}]' if endpoint == "/tokens/batch" else one
+        return f'{{"integration":"{word}",{body}}}'.encode()
+
+    try:
+        quick = read_body(endpoint, text("i"))
+    except Refused as caught:
+        with pytest.raises(Refused) as strict:
+            read_body(endpoint, text("\\u0069"))
+        assert [(f.code, f.pointer) for f in caught.faults] == [(f.code, f.pointer) for f in strict.value.faults]  # noqa: PT017
+    else:
+        strictly = read_body(endpoint, text("\\u0069"))
+        assert quick == strictly
+        assert quick.request_digest("i", "a") == strictly.request_digest("i", "a")
+
+
+@pytest.mark.parametrize(
+    ("once", "twice", "pointer"),
+    [
+        ('"notes": "no tools"', '"notes": "x", "notes": "no tools"', "/details/notes"),
+        ('"notes": "no tools"', '"notes": "no tools", "n\\u006ftes": "no tools"', "/details/notes"),
+        ('"notes": "no tools"', '"run": {"a": 1, "a": 1}', "/details/run/a"),
+        ('"task_id": "gsm8k"', '"task_id": "gsm8k", "task_id": "gsm8k"', "/claims/task_id"),
+        ('"value": 20.9', '"value": 1, "value": 20.9', "/claims/metrics/0/value"),
+        ('"details":', '"details": {}, "details":', "/details"),
+    ],
+)
+def test_a_member_that_is_named_twice_in_an_else_good_body_is_refused(once: str, twice: str, pointer: str) -> None:
+    one = json.dumps(item())
+    assert read(one.encode())
+    assert refusal(one.replace(once, twice).encode()) == (400, Code.REQUEST_DUPLICATE_MEMBER, pointer)
+    many = json.dumps(batch(*numbered(2), item()))
+    assert refusal(many.replace(once, twice).encode(), "/tokens/batch")[:2] == (400, Code.REQUEST_DUPLICATE_MEMBER)
+
+
+def test_a_body_that_is_one_byte_too_large_is_refused_by_both_readers() -> None:
+    for endpoint, limit in MAX_BYTES.items():
+        plain = json.dumps(batch(item()) if endpoint == "/tokens/batch" else item()).encode()
+        assert read_body(endpoint, plain + b" " * (limit - len(plain)))
+        assert refusal(plain + b" " * (limit - len(plain) + 1), endpoint)[0] == 400
 
 
 # -- anything ---------------------------------------------------------------------------------------------------------

@@ -39,7 +39,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "identity_token": {*CORE, "jose", "policy"},
     "case": {*CORE, "results", "body", "policy"},
     "issue": {*CORE, "jose", "results", "limits", "token", "body", "policy", "identity_token", "case"},
-    "explain": {"policy", "case", "issue"},
+    "explain": {"errors", "policy", "case", "issue"},
     "verify": {*CORE, "jose", "results", "token"},
     "tlog": set(),
     "adapters": {*CORE, "jose", "results", "tlog"},

@@ -45,6 +45,13 @@ def test_a_token_is_taken_apart_into_the_bytes_that_were_signed() -> None:
     assert parts.signing_input == jose.signing_input(make.HEADER, b"\x00any payload bytes")
 
 
+def test_a_header_that_is_remembered_cannot_be_changed() -> None:
+    token = make.signed(make.HEADER, b"x")
+    with pytest.raises(TypeError):
+        parse_compact(token).header["alg"] = "none"  # type: ignore[index]
+    assert parse_compact(token).header == make.HEADER
+
+
 @pytest.mark.parametrize("token", ["", "a", "YQ.YQ", "YQ.YQ.YQ.YQ", "....", "e30.YQ.YQ.YQ.YQ"])
 def test_any_other_number_of_segments_than_three_is_refused(token: str) -> None:
     assert "segments" in malformed(token)

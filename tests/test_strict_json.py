@@ -153,6 +153,32 @@ def test_any_bytes_are_a_value_or_an_input_error(raw: bytes) -> None:
     assert value == json.loads(raw)
 
 
+NAME = st.sampled_from(["a", "b", "é", "\\u0061", "\\u0022", '\\"', "a\\/b", "a/b", "\\ud800", "\x00", "\x7f", "{"])
+SCALAR = st.one_of(
+    NAME.map('"{}"'.format),
+    st.sampled_from(["true", "null", "NaN", "-", "01", "-0", "1.0", "1e2", "1e400", "[1]", "{}", "9007199254740991"]),
+    st.sampled_from(["9007199254740992", "-9007199254740992", "18446744073709551617", "9" * 5000, "", '"\\', "1 2"]),
+)
+
+
+@given(st.lists(st.tuples(NAME, SCALAR), max_size=4), st.sampled_from(["}", "}}", "", "} x", "}\n", ",}"]))
+@example([("a", "1"), ("a", "1")], "}")
+@example([("a", '"\\u0022\\u0022"'), ("b", "1"), ("b", "2")], "}")
+@example([("a/b", "1"), ("a\\/b", "2")], "}")
+@example([("a", "9007199254740992")], "}")
+@example([("a", "-9007199254740992")], "}")
+@example([("a", "1.0"), ("b", "-0")], "}")
+def test_a_flat_object_is_read_as_any_other_document_is(members: list[tuple[str, str]], end: str) -> None:
+    text = ("{" + ",".join(f'"{name}":{value}' for name, value in members) + end).encode()
+    nested = b'{"in":{},' + text[1:] if members else b'{"in":{}' + text[1:]  # which is read the long way
+    try:
+        value = read(text)
+    except InputError as error:
+        assert (error.code, error.pointer) == refusal(nested)  # noqa: PT017
+    else:
+        assert repr(read(nested)) == repr({"in": {}, **value})
+
+
 @given(ANYTHING)
 def test_what_python_writes_is_read_back_unless_it_holds_nul_or_half_a_pair(value: Any) -> None:
     text = json.dumps(value)

@@ -86,7 +86,10 @@ def test_a_batch_derives_each_jti_from_the_templates_and_a_single_token_has_its_
     for index in (0, 1, 99):
         raw = hashlib.sha256(seed + bytes([0, 0, 0, index])).digest()[:16]
         assert batch_jti(make.JTI, index) == base64.urlsafe_b64encode(raw).decode().rstrip("=")
-    jtis = [unsigned.jti for unsigned in compose(make.template(), (SAID,) * 100, batch=True)]
+    composed = compose(make.template(), (SAID,) * 100, batch=True)
+    jtis = [unsigned.jti for unsigned in composed]
+    payloads = [jose.base64url_decode(unsigned.signing_input.decode().split(".")[1]) for unsigned in composed]
+    assert [json.loads(payload)["jti"] for payload in payloads] == jtis
     assert jtis == [batch_jti(make.JTI, index) for index in range(100)]
     assert len({*jtis, make.JTI}) == 101
 

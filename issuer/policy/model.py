@@ -287,9 +287,5 @@ class Caller(Struct, frozen=True):
 
     def shown(self, names: tuple[str, ...] | list[str]) -> dict[str, JSON]:
         """Return the named claims that are there, are scalars and are short."""
-        found = {name: self.claims[name] for name in names if name in self.claims}
-        return {
-            name: value
-            for name, value in found.items()
-            if isinstance(value, str | bool | int) and len(str(value)) <= 512
-        }
+        found = {name: self.claims.get(name) for name in names}
+        return {name: value for name, value in found.items() if isinstance(value, str | int) and len(str(value)) <= 512}

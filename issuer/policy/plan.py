@@ -246,7 +246,7 @@ def _run(policy: Policy, result: _RecordedResult) -> tuple[Submission, list[str]
         metrics=tuple(_metric(metric) for metric in known),
         framework=Framework(result.framework.name, result.framework.version, "-" if has_command else UNSET),
     )
-    return Submission("", claims, {}, {}, "", ""), untold
+    return Submission("", claims, {}, "", ""), untold
 
 
 def _metric(recorded: _RecordedMetric) -> Metric:

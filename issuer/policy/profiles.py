@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Literal
 
 from msgspec import Struct
@@ -35,7 +36,7 @@ class Derived(Struct, frozen=True):
             value = value.get(member) if isinstance(value, dict) else None
         if not self.part:
             return value
-        found = _PATH_AT_GIT_REF.fullmatch(value) if isinstance(value, str) else None
+        found = _path_at_git_ref(value) if isinstance(value, str) else None
         return found[self.part] if found else None
 
 
@@ -44,6 +45,7 @@ class Derived(Struct, frozen=True):
 _PATH_AT_GIT_REF = re.compile(
     r"(?P<path>[^@\x00-\x1f\x7f]+)@(?P<git_ref>refs/[^\x00-\x20\x7f]+|[0-9a-f]{40}(?:[0-9a-f]{24})?)"
 )
+_path_at_git_ref = lru_cache(256)(_PATH_AT_GIT_REF.fullmatch)  # jobs are many, workflows few
 
 
 class Foreign(Struct, frozen=True):

@@ -167,7 +167,7 @@ class _Suite(Struct, frozen=True):
     def judged(self, case: _Case, claims: RunClaims) -> tuple[str, str, tuple[Check, ...]]:
         """Return the verdict as `granted` or a code, why it was refused, and the checks that count."""
         caller = Caller(case.provider, derived(case.provider.rules, case.identity), (), case.time, case.time)
-        submission = Submission("", claims, {}, {}, "", "")
+        submission = Submission("", claims, {}, "", "")
         try:
             party = _as_active(resolve(self.policies, caller))
         except Refused as refusal:

@@ -6,11 +6,11 @@ refused with its place, never trimmed, rounded or lowercased.
 
 from __future__ import annotations
 
-import math
 import re
 import unicodedata
-from collections.abc import Iterator
-from typing import Annotated, Literal
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -23,7 +23,11 @@ REVISION = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 IDENTIFIER = re.compile(r"[\x21-\x7e]{1,128}")
 FRAMEWORK_WORD = re.compile(r"[\x20-\x7e]{1,64}")
 MAX_COMMAND = 4096
-_REPO_PART = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,94}[A-Za-z0-9_])?")
+_REPO_RULE = "must be `owner/name` by the Hub's rules, in ASCII"
+_REVISION_RULE = "must be a full commit: 40 or 64 lowercase hex characters"
+_WORD_RULE = "must be 1 to 64 printable ASCII characters"
+_REPO_PART = r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,94}[A-Za-z0-9_])?"
+_REPO = re.compile(rf"(?!.*(?:--|\.\.)){_REPO_PART}/{_REPO_PART}(?<!\.git)")
 
 
 class Metric(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -49,7 +53,7 @@ class Framework(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=T
     command: str | UnsetType = UNSET
 
 
-class RunClaims(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class RunClaims(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, dict=True):
     """The claims of one run, in canonical order. Built by `read_claims` only, which enforces every rule."""
 
     model_repo: str
@@ -60,15 +64,22 @@ class RunClaims(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=T
     metrics: Annotated[tuple[Metric, ...], Meta(min_length=1, max_length=256)]
     framework: Framework
 
-    def to_json(self) -> dict[str, JSON]:
+    def to_json(self) -> dict[str, Any]:
         """Return the claims as the JSON object that is digested and signed."""
-        value: dict[str, JSON] = msgspec.to_builtins(self)
+        value: dict[str, Any] = msgspec.to_builtins(self)
         return value
+
+    @cached_property
+    def plain(self) -> Mapping[str, Any]:
+        """The claims for `jcs.encode`: they are digested, bound into an entry, told apart and signed."""
+        said = self.to_json()
+        metrics = [{**metric, "value": jcs.plain(metric["value"])} for metric in said["metrics"]]
+        return {**said, "metrics": metrics}
 
     @property
     def digest(self) -> str:
         """The claims digest: SHA-256 over the RFC 8785 bytes."""
-        return jcs.digest(self.to_json())
+        return jcs.digest_of_bytes(jcs.encode(self.plain))
 
 
 def read_claims(value: JSON, pointer: str = "") -> RunClaims:
@@ -81,21 +92,16 @@ def read_claims(value: JSON, pointer: str = "") -> RunClaims:
         claims = convert(value, RunClaims)
     except InputError as error:
         raise Refused.of([Fault(Code.CLAIMS_INVALID, pointer + error.pointer, error.detail)]) from None
-    if faults := [Fault(fault.code, pointer + fault.pointer, fault.detail) for fault in _faults(claims)]:
-        raise Refused.of(faults)
+    if faults := list(_faults(claims)):
+        raise Refused.of([Fault(fault.code, pointer + fault.pointer, fault.detail) for fault in faults])
+    if len(claims.metrics) == 1:
+        return claims
     return msgspec.structs.replace(claims, metrics=tuple(sorted(claims.metrics, key=lambda metric: metric.pair)))
 
 
 def is_repo(name: str) -> bool:
     """Say whether a name is `owner/name` by the Hub's rules for repository ids, in ASCII."""
-    parts = name.split("/")
-    return (
-        len(parts) == 2
-        and all(_REPO_PART.fullmatch(part) for part in parts)
-        and "--" not in name
-        and ".." not in name
-        and not name.endswith(".git")
-    )
+    return _REPO.fullmatch(name) is not None
 
 
 def _faults(claims: RunClaims) -> Iterator[Fault]:
@@ -103,20 +109,22 @@ def _faults(claims: RunClaims) -> Iterator[Fault]:
     yield from _framework_faults(claims.framework)
     seen: set[tuple[bytes, bytes]] = set()
     for index, metric in enumerate(claims.metrics):
-        place = f"/metrics/{index}"
+        place, pair = f"/metrics/{index}", metric.pair
         yield from _metric_faults(metric, place)
-        if metric.pair in seen:
+        if pair in seen:
             yield Fault(Code.CLAIMS_DUPLICATE_METRIC, place, "the same metric_id and slice stand here a second time")
-        seen.add(metric.pair)
+        seen.add(pair)
 
 
 def _text_faults(claims: RunClaims) -> Iterator[Fault]:
-    for member in ("model_repo", "benchmark_repo"):
-        if not is_repo(getattr(claims, member)):
-            yield Fault(Code.CLAIMS_INVALID, f"/{member}", "must be `owner/name` by the Hub's rules, in ASCII")
-    for member in ("model_revision", "benchmark_revision"):
-        if not REVISION.fullmatch(getattr(claims, member)):
-            yield Fault(Code.CLAIMS_REVISION, f"/{member}", "must be a full commit: 40 or 64 lowercase hex characters")
+    if not is_repo(claims.model_repo):
+        yield Fault(Code.CLAIMS_INVALID, "/model_repo", _REPO_RULE)
+    if not is_repo(claims.benchmark_repo):
+        yield Fault(Code.CLAIMS_INVALID, "/benchmark_repo", _REPO_RULE)
+    if not REVISION.fullmatch(claims.model_revision):
+        yield Fault(Code.CLAIMS_REVISION, "/model_revision", _REVISION_RULE)
+    if not REVISION.fullmatch(claims.benchmark_revision):
+        yield Fault(Code.CLAIMS_REVISION, "/benchmark_revision", _REVISION_RULE)
     if not IDENTIFIER.fullmatch(claims.task_id):
         yield Fault(Code.CLAIMS_INVALID, "/task_id", "must be 1 to 128 printable ASCII characters without space")
 
@@ -126,7 +134,7 @@ def _metric_faults(metric: Metric, place: str) -> Iterator[Fault]:
         yield Fault(Code.CLAIMS_INVALID, f"{place}/metric_id", "must be 1 to 128 printable ASCII without space")
     if metric.slice is not UNSET and not IDENTIFIER.fullmatch(metric.slice):
         yield Fault(Code.CLAIMS_INVALID, f"{place}/slice", "must be 1 to 128 printable ASCII without space, or absent")
-    if not math.isfinite(metric.value) or (metric.value.is_integer() and abs(metric.value) > MAX_EXACT_INTEGER):
+    if not -MAX_EXACT_INTEGER <= metric.value <= MAX_EXACT_INTEGER:  # no double beyond it has a fraction
         yield Fault(Code.CLAIMS_NUMBER, f"{place}/value", "must be finite, and at most 2^53 - 1 where it is whole")
     if metric.value_type in {"int", "rank"} and not metric.value.is_integer():
         yield Fault(
@@ -135,9 +143,10 @@ def _metric_faults(metric: Metric, place: str) -> Iterator[Fault]:
 
 
 def _framework_faults(framework: Framework) -> Iterator[Fault]:
-    for member in ("name", "version"):
-        if not FRAMEWORK_WORD.fullmatch(getattr(framework, member)):
-            yield Fault(Code.CLAIMS_INVALID, f"/framework/{member}", "must be 1 to 64 printable ASCII characters")
+    if not FRAMEWORK_WORD.fullmatch(framework.name):
+        yield Fault(Code.CLAIMS_INVALID, "/framework/name", _WORD_RULE)
+    if not FRAMEWORK_WORD.fullmatch(framework.version):
+        yield Fault(Code.CLAIMS_INVALID, "/framework/version", _WORD_RULE)
     if framework.command is not UNSET and (rule := _command_rule(framework.command)):
         yield Fault(Code.CLAIMS_INVALID, "/framework/command", rule)
 
@@ -146,6 +155,8 @@ def _command_rule(command: str) -> str:
     """Return the rule that the command breaks, or ""."""
     if not 1 <= len(command) <= MAX_COMMAND:
         return f"must be 1 to {MAX_COMMAND} characters, or absent"
+    if command.isascii() and command.isprintable():
+        return ""  # nearly every one, and the rules below look at each character
     if not unicodedata.is_normalized("NFC", command):
         return "must be in Unicode normal form NFC"
     if any(unicodedata.category(char) == "Cc" for char in command):

@@ -9,10 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+import msgspec
+
 from issuer.strict_json import JSON
 from issuer.strict_yaml import number_text, quoted
 
 MAX_NAME = 1000  # YAML readers take no longer key than 1024 characters
+_SHORT_NAME = MAX_NAME // 10 - 1  # whatever stands in it: an escape has at most ten characters
 _ORDER = (
     "dataset", "model_revision", "framework", "metrics", "metric_id", "value", "slice", "date", "source", "notes",
     "run", "artifacts", "runtime_context", "benchmark_subset", "normalization", "verify_token", "verifyToken",
@@ -30,15 +33,33 @@ def item(members: Mapping[str, JSON]) -> str:
 
 def fits(value: JSON, max_bytes: int) -> str:
     """Return why members could not be read back from a file, or "": too long together, or a name too long."""
-    if len("\n".join(_lines(value, "  ")).encode()) > max_bytes:
+    written = msgspec.json.encode(value)
+    # The largest spelling of all: writing it down to find out takes longer than all other rules.
+    if _at_most(written) > max_bytes and len("\n".join(_lines(value, "  ")).encode()) > max_bytes:
         return f"longer than {max_bytes} bytes when written into a file; put large evidence behind a URL"
-    return "" if _names_fit(value) else f"a name longer than {MAX_NAME} characters when written into a file"
+    if len(written) <= _SHORT_NAME or _names_fit(value):
+        return ""
+    return f"a name longer than {MAX_NAME} characters when written into a file"
+
+
+def _at_most(written: bytes) -> int:
+    """Return how long JSON can become: a byte is at most four in YAML, or a line break and two spaces a level."""
+    levels = written.count(b"{") + written.count(b"[") + 1
+    return len(written) * (4 + 2 * levels)
 
 
 def _names_fit(value: JSON) -> bool:
     if isinstance(value, Mapping):
-        return all(len(quoted(name)) <= MAX_NAME and _names_fit(inner) for name, inner in value.items())
+        return all(
+            (len(name) <= _SHORT_NAME or len(quoted(name)) <= MAX_NAME) and _names_fit(inner)
+            for name, inner in value.items()
+        )
     return not isinstance(value, list) or all(map(_names_fit, value))
+
+
+def below(members: Mapping[str, JSON]) -> str:
+    """Write members of an item as they stand below its first line; "" where there are none."""
+    return "\n".join([*_lines(members, "  "), ""]) if members else ""
 
 
 def _item_lines(value: JSON, indent: str) -> list[str]:
@@ -57,6 +78,8 @@ def _lines(value: JSON, indent: str) -> list[str]:
 
 def _member_lines(name: str, value: JSON, indent: str) -> list[str]:
     key = name if _PLAIN_KEY.fullmatch(name) or name == "verifyToken" else quoted(name)
+    if isinstance(value, str):
+        return [f"{indent}{key}: {quoted(value)}"]
     if isinstance(value, dict | list | tuple) and value:
         return [f"{indent}{key}:", *_lines(value, indent + "  ")]
     return [f"{indent}{key}: {flow(value)}"]

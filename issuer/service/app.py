@@ -39,23 +39,26 @@ from issuer.service.reload import Active, Live
 from issuer.service.requirements import requirements
 from issuer.service.routes import Service, exception_handlers, routes
 from issuer.service.settings import Settings
+from issuer.service.shed import Shed
 from issuer.service.state import State
+from issuer.service.workers import BEAT_S, Beat
 from issuer.strict_json import JSON
 from issuer.token import MAX_TTL_S
 
 _log = structlog.get_logger("issuer")
 
+KEY_SET_CACHE = "public, max-age=300, stale-if-error=3600"
 # How many refused requests one address may send to one process: thousands of honest jobs share an address, and honest
 # ones are not refused.
 SOURCE_RATE = Rate(count=600, per_s=60, burst=600)
 
 
-def build(settings: Settings, log: Log | None = None) -> Litestar:
-    """Put one worker together. Reads keys and policies now, connects to the store when it starts.
+def build(settings: Settings, log: Log | None = None, beat: Beat | None = None) -> Litestar:
+    """Put one worker together. Reads keys and policies now, connects to the store when it starts; calls `beat`, where
+    it has a parent that waits for it, while it runs.
 
     Raises SetupError and InputError: a service whose keys, policies or store are not fit does not start.
     """
-    keyring = load_keyring(Path(settings.keys), settings.passphrase())
     audit = AuditFile(settings.audit_file)
     sources = Sources(SOURCE_RATE)
     state = State(
@@ -73,24 +76,29 @@ def build(settings: Settings, log: Log | None = None) -> Litestar:
     verifiers: dict[Kind, Verifier] = {"introspection": introspector, "huggingface": hugging_face, "pat": pats}
 
     def activated() -> Active:
+        keyring = load_keyring(Path(settings.keys), settings.passphrase())
         policies = load_policies(Path(settings.policies), settings.url, development=settings.development)
         keep_policies(policies, Path(settings.data) / "policies")
         authenticator = Authenticators(policies.providers, signed, verifiers, sources, _now_us)
         line = Line(settings.url, policies, authenticator, state, log or NoLog(), keyring, audit)
-        told = document(metadata(settings.url, policies, judges=bool(settings.trust)))
-        return Active(line, time_ns() // 10**9, told, requirements(settings.url, policies))
+        published = document(metadata(settings.url, policies, judges=bool(settings.trust)))
+        jwks = document(keyring.jwks, "application/jwk-set+json", cache=KEY_SET_CACHE)
+        return Active(line, time_ns() // 10**9, published, requirements(settings.url, policies), keyring, jwks)
 
     live = Live(Path(settings.policies), activated, audit)
-    service = Service(settings.url, live, sources, state, keyring, audit)
+    service = Service(settings.url, live, sources, state, audit, Shed(settings.url))
 
     @asynccontextmanager
     async def lifespan(_: Litestar) -> AsyncIterator[None]:
         try:
             await state.start()
             await live.announce()
-            watching = asyncio.create_task(live.watch())
+            tasks = [asyncio.create_task(live.watch())]
+            if beat is not None:
+                tasks.append(asyncio.create_task(_beating(beat)))
             yield
-            watching.cancel()
+            for task in tasks:
+                task.cancel()
         except SetupError as error:
             _log.error("start refused", code=str(error.code), detail=error.detail)
             raise
@@ -101,7 +109,7 @@ def build(settings: Settings, log: Log | None = None) -> Litestar:
             audit.close()
 
     return Litestar(
-        [*routes(service), *judging_routes(settings.trust, settings.url, lambda: keyring.jwks)],
+        [*routes(service), *judging_routes(settings.trust, settings.url, lambda: live.active.keyring.jwks)],
         lifespan=[lifespan],
         exception_handlers=exception_handlers(settings.url),
         openapi_config=openapi.config(),
@@ -110,6 +118,13 @@ def build(settings: Settings, log: Log | None = None) -> Litestar:
         debug=False,
         pdb_on_exception=False,
     )
+
+
+async def _beating(beat: Beat) -> None:
+    """Say twice in the time in which the parent listens once that this event loop turns."""
+    while True:
+        beat()
+        await asyncio.sleep(BEAT_S / 2)
 
 
 def _report_fetch(provider: Provider, reason: str) -> None:

@@ -23,7 +23,7 @@ class AuditFile:
     """An open sink. Implements `issue.Audit`."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self._path = str(path)  # of a Path, stat takes twice as long
         self._failed = False
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -21,7 +21,6 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from issuer.errors import Code, SetupError
 
 CONNECT_S = 0.3
-SOCKET_S = 0.5
 # One after the other: three that are silent must leave time for the store within a flight.
 SENTINEL_S = 0.1
 SENTINEL_SCHEMES = {"redis+sentinel": "redis", "rediss+sentinel": "rediss"}
@@ -59,11 +58,12 @@ def _patience() -> dict[str, Any]:
     """Return what every connection to the store is made with.
 
     redis-py's own defaults, 5 s and 10 retries, let a stalled store hold a request for over 12 s. One retry, and only
-    on a lost connection: repeating is safe, since the same request digest gets the same template. After a timeout
-    nobody would wait for it. RESP2, because the handshake of RESP3 buys nothing here.
+    on a lost connection: repeating is safe, since the same request digest gets the same template. No timeout of its own
+    for each read: whoever calls bounds the whole call (`state.py`), and a second clock cost a sixth of an admission.
+    RESP2, because the handshake of RESP3 buys nothing here.
     """
     return {
-        "socket_timeout": SOCKET_S,
+        "socket_timeout": None,
         "socket_connect_timeout": CONNECT_S,
         "retry": Retry(NoBackoff(), 1, (RedisConnectionError,)),
         "protocol": 2,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -28,6 +29,58 @@ MAX_CONNECTIONS = 800
 _HOST = re.compile(rb"(?:[A-Za-z0-9._~!$&'()*+,;=%-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]{0,5})?")
 
 
+class JoinedTransport(asyncio.Transport):
+    """A transport whose writes of one turn of the loop leave as one.
+
+    uvicorn writes an answer's head and body apart: two system calls, two packets, and a client that wakes up twice.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__()
+        self._transport = transport
+        self._loop = loop
+        self._held = b""
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Hold the first piece until the second one, or the next turn: so nothing waits for what may never come."""
+        if self._held:
+            held, self._held = self._held, b""
+            self._transport.writelines((held, data))
+        elif data:
+            self._held = bytes(data)
+            self._loop.call_soon(self._let_go)
+
+    def _let_go(self) -> None:
+        if self._held:
+            held, self._held = self._held, b""
+            self._transport.write(held)
+
+    def close(self) -> None:
+        """Close it behind what was written."""
+        self._let_go()
+        self._transport.close()
+
+    def abort(self) -> None:
+        """Close it at once."""
+        self._transport.abort()
+
+    def is_closing(self) -> bool:
+        """Say whether it closes."""
+        return self._transport.is_closing()
+
+    def get_extra_info(self, name: str, default: object = None) -> Any:
+        """Return what the transport knows of its socket."""
+        return self._transport.get_extra_info(name, default)
+
+    def pause_reading(self) -> None:
+        """Read no more for now."""
+        self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Read again."""
+        self._transport.resume_reading()
+
+
 class BoundedProtocol(HttpToolsProtocol):
     """uvicorn's HTTP/1.1 with deadlines and bounds, none of which it has.
 
@@ -45,7 +98,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a head, and make room where this connection is one too many."""
-        super().connection_made(transport)
+        super().connection_made(JoinedTransport(transport, self.loop))
         self._idle_since = self.loop.time()
         self._await(HEAD_S)
         if len(self.connections) > MAX_CONNECTIONS:

@@ -10,15 +10,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import structlog
-from litestar import Response, post
+from litestar import post
 
 from issuer.errors import Code, InputError, IssuerError, Place, Refused, SetupError, Undecided
 from issuer.limits import Rate, Sources
 from issuer.service import openapi
+from issuer.service.answer import Answer
 from issuer.service.problems import problem_response
-from issuer.service.routes import Http, ms_since, read_json_body, source_of
+from issuer.service.routes import Http, ms_since, read_json_body, source_of, written
 from issuer.verify import Context, verify_entries
 from issuer.verify.question import MAX_BYTES, read_question
 from issuer.verify.report import REPORT_VERSION, Reports
@@ -88,7 +88,7 @@ def judging_routes(trust: str, issuer_url: str, jwks: Callable[[], bytes]) -> li
     asked = Sources(QUESTION_RATE)
 
     @post("/verify", operation_class=openapi.VerifyOperation, status_code=200, name="verify")
-    async def verify(request: Http) -> Response[bytes]:
+    async def verify(request: Http) -> Answer:
         began, request_id = time.perf_counter(), str(uuid.uuid4())
         try:
             _admit(asked, source_of(request.client.host if request.client else ""))
@@ -100,8 +100,7 @@ def judging_routes(trust: str, issuer_url: str, jwks: Callable[[], bytes]) -> li
             return problem_response(error, issuer_url, request_id)
         verdicts = Counter(report.verdict for report in reports.reports)
         _log.info("question", request_id=request_id, outcome="answered", verdicts=dict(verdicts), ms=ms_since(began))
-        headers = {"Cache-Control": "no-store", "X-Request-Id": request_id}
-        return Response(msgspec.json.encode(reports), media_type="application/json", headers=headers)
+        return written(reports, request_id)
 
     return [verify]
 

@@ -44,6 +44,7 @@ class Keyring:
             raise SetupError(Code.KEY_UNUSABLE, "the same key lies in two folders; keep one")
         self._keys = {key.kid: key for key in keys}
         self.active_kid = active[0]
+        self.states = {key.kid: key.state for key in keys}
         self.usable_kids = tuple(self._keys)
         self.jwks = msgspec.json.encode({"keys": [jose.public_jwk(key.private.public_key()) for key in keys]})
 

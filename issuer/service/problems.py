@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 
 import msgspec
-from litestar import Response
 from msgspec import UNSET, Struct, UnsetType
 
 from issuer.errors import Code, IssuerError, Refused, Undecided
 from issuer.policy.disclose import Denied, ShownCheck
+from issuer.service.answer import Answer, answer
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -40,8 +40,8 @@ class Problem(Struct, frozen=True):
     checks: tuple[ShownCheck, ...] | UnsetType = UNSET
 
 
-def problem_response(error: IssuerError, issuer_url: str, request_id: str) -> Response[bytes]:
-    """Render an error. Nothing of a token, a key set or an upstream body is in it."""
+def problem_response(error: IssuerError, issuer_url: str, request_id: str, **headers: str) -> Answer:
+    """Write an error, with further headers. Nothing of a token, a key set or an upstream body is in it."""
     code = error.code if error.code.meaning.status else Code.INTERNAL
     told = code is error.code  # what a file says, and where it lies, is the operator's business
     problem = Problem(
@@ -56,8 +56,8 @@ def problem_response(error: IssuerError, issuer_url: str, request_id: str) -> Re
         errors=[ProblemFault(fault.pointer, str(fault.code), fault.detail) for fault in error.faults if told],
         checks=error.checks if isinstance(error, Denied) else UNSET,
     )
-    return Response(
-        msgspec.json.encode(problem), status_code=problem.status, media_type=MEDIA_TYPE, headers=_headers(error, code)
+    return answer(
+        msgspec.json.encode(problem), MEDIA_TYPE, problem.status, headers={**_headers(error, code), **headers}
     )
 
 

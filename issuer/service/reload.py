@@ -1,7 +1,8 @@
-"""The policies that a process answers by, and their change: the whole folder at once, or not at all.
+"""The policies and keys that a process answers by, and their change: all of it at once, or nothing.
 
-Each process watches the folder for itself. A request keeps what it began with: it takes `Live.active` once. A folder
-that does not load changes nothing: the last good one goes on deciding, and audit, log and readiness say so.
+Each process watches the folder of policies for itself, and takes SIGHUP; both folders are read then. A request keeps
+what it began with: it takes `Live.active` once. What does not load changes nothing: the last good goes on deciding, and
+audit, log and readiness say so.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from issuer.errors import Code, InputError, IssuerError, Undecided
 from issuer.issue import Audit, Line
 from issuer.policy.match import PolicySet
 from issuer.service.documents import Document
+from issuer.service.keyring import Keyring
 
 # How often the folder is looked at. A change is loaded when two looks in a row see the same: not while it is written.
 LOOK_S = 1.0
@@ -37,12 +39,14 @@ _log = structlog.get_logger("issuer")
 
 
 class Active(Struct, frozen=True):
-    """What is answered by, made of one folder of policies. `loaded_at` is Unix seconds."""
+    """What is answered by, made of one folder of policies and one of keys. `loaded_at` is Unix seconds."""
 
     line: Line
     loaded_at: int
     metadata: Document
     requirements: Mapping[str, Document]
+    keyring: Keyring
+    jwks: Document
 
     @property
     def digest(self) -> str:
@@ -53,7 +57,7 @@ class Active(Struct, frozen=True):
 class Live:
     """The active policies of one process. `active` is replaced as a whole; `stale`: the folder was refused since.
 
-    `load` reads the folder and raises what refuses it; it runs in a thread. Making one loads: it raises, too.
+    `load` reads both folders and raises what refuses it; it runs in a thread. Making one loads: it raises, too.
     """
 
     def __init__(self, folder: Path, load: Callable[[], Active], audit: Audit) -> None:
@@ -164,7 +168,7 @@ def _entries(folder: str, depth: int) -> Iterator[tuple[str, int, int, int, int]
 
 
 def loaded_event(before: Active | None, after: Active) -> dict[str, Any]:
-    """Tell what is decided by from now on: the digest of all of it, and those of integrations that changed."""
+    """Tell what is decided by from now on: the digest of all of it, those that changed, and the keys."""
     old, new = digests(before.line.policies) if before else {}, digests(after.line.policies)
     return {
         "event": "policies_loaded",
@@ -172,6 +176,7 @@ def loaded_event(before: Active | None, after: Active) -> dict[str, Any]:
         "policies": after.digest,
         "changed": {name: found for name, found in new.items() if found != old.get(name)},
         "removed": sorted(old.keys() - new.keys()),
+        "keys": after.keyring.states,
     }
 
 

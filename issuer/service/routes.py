@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import functools
 import ipaddress
 import re
 import time
@@ -15,9 +16,9 @@ from typing import Any
 import msgspec
 import structlog
 from litestar import Request as HttpRequest
-from litestar import Response, get, head, post
+from litestar import get, post, route
 from litestar.datastructures import State as AppState
-from litestar.exceptions import HTTPException, InternalServerException, MethodNotAllowedException, NotFoundException
+from litestar.exceptions import HTTPException, MethodNotAllowedException, NotFoundException
 from msgspec import UNSET, Struct
 
 from issuer.body import MAX_BYTES, Endpoint
@@ -28,12 +29,14 @@ from issuer.issue import Issued, Line, issue
 from issuer.limits import Sources
 from issuer.policy.schema import schemas
 from issuer.service import openapi, pages
+from issuer.service.answer import Answer, answer
 from issuer.service.audit import AuditFile
-from issuer.service.documents import Document, document, without_body
+from issuer.service.authn.keysets import KeyWithheld
+from issuer.service.documents import Document, document
 from issuer.service.in_flight import MAX_IN_FLIGHT, InFlight
-from issuer.service.keyring import Keyring
 from issuer.service.problems import problem_response
 from issuer.service.reload import Live
+from issuer.service.shed import Shed
 from issuer.service.state import State
 
 BODY_DEADLINE_S = 10.0
@@ -42,9 +45,9 @@ UNCHARGED = frozenset(code for code in Code if code.meaning.status in {401, 408,
     Code.INTEGRATION_UNKNOWN,
     Code.INTEGRATION_AMBIGUOUS,
     Code.IDENTITY_NETWORK_FORBIDDEN,
+    Code.RATE_SOURCE,
 }
 
-_KEY_SET_CACHE = "public, max-age=300, stale-if-error=3600"
 _SCHEMA_TYPE, _SCHEMA_CACHE = "application/schema+json", "public, max-age=3600"
 _BEARER = re.compile(r"(?i:bearer) +([A-Za-z0-9._~+/-]+=*) *", re.ASCII)
 _log = structlog.get_logger("issuer")
@@ -59,66 +62,66 @@ class Service(Struct, frozen=True):
     live: Live
     sources: Sources
     state: State
-    keyring: Keyring
     audit: AuditFile
+    shed: Shed
 
 
 def routes(service: Service) -> list[Any]:
     """Return the handlers of one service."""
-    jwks = document(service.keyring.jwks, "application/jwk-set+json", cache=_KEY_SET_CACHE)
     published = {name: document(body, _SCHEMA_TYPE, cache=_SCHEMA_CACHE) for name, body in schemas().items()}
+    alive = answer(b'{"status":"live"}', "application/json", headers={"Cache-Control": "no-store"})
     under_way = {endpoint: InFlight(limit) for endpoint, limit in MAX_IN_FLIGHT.items()}
 
     @post("/tokens", operation_class=openapi.TokenOperation, status_code=201, name="tokens")
-    async def tokens(request: Http) -> Response[bytes]:
+    async def tokens(request: Http) -> Answer:
         return await _answer(service, request, "/tokens", under_way["/tokens"])
 
     @post("/tokens/batch", operation_class=openapi.BatchOperation, status_code=201, name="tokens_batch")
-    async def tokens_batch(request: Http) -> Response[bytes]:
+    async def tokens_batch(request: Http) -> Answer:
         return await _answer(service, request, "/tokens/batch", under_way["/tokens/batch"])
 
     @post("/tokens/explain", operation_class=openapi.ExplainOperation, status_code=200, name="tokens_explain")
-    async def tokens_explain(request: Http) -> Response[bytes]:
+    async def tokens_explain(request: Http) -> Answer:
         return await _answer(service, request, "/tokens/explain", under_way["/tokens"])
 
     @get("/.well-known/jwks.json", operation_class=openapi.KeySetOperation)
-    async def key_set(request: Http) -> Response[bytes]:
-        return jwks.answer(_known(request))
+    async def key_set(request: Http) -> Answer:
+        return service.live.active.jwks.answer(_known(request))
 
-    @head("/.well-known/jwks.json", include_in_schema=False)
-    async def key_set_head(request: Http) -> Response[None]:
-        return without_body(jwks.answer(_known(request)))
+    @route("/.well-known/jwks.json", http_method="HEAD", include_in_schema=False)
+    async def key_set_head(request: Http) -> Answer:
+        return service.live.active.jwks.answer(_known(request))
 
     @get("/.well-known/eval-token-issuer", operation_class=openapi.JsonOperation)
-    async def metadata(request: Http) -> Response[bytes]:
+    async def metadata(request: Http) -> Answer:
         return service.live.active.metadata.answer(_known(request))
 
     @get("/integrations/{integration:str}/requirements", operation_class=openapi.RequirementsOperation)
-    async def requirements(request: Http, integration: str) -> Response[bytes]:
+    async def requirements(request: Http, integration: str) -> Answer:
         return _found(service.live.active.requirements, integration).answer(_known(request))
 
     @get("/schemas/{name:str}", operation_class=openapi.JsonOperation)
-    async def schema(request: Http, name: str) -> Response[bytes]:
+    async def schema(request: Http, name: str) -> Answer:
         return _found(published, name.removesuffix(".json") if name.endswith(".json") else "").answer(_known(request))
 
     @get("/health/live", operation_class=openapi.JsonOperation)
-    async def live() -> Response[bytes]:
-        return Response(b'{"status":"live"}', media_type="application/json", headers={"Cache-Control": "no-store"})
+    async def live() -> Answer:
+        return alive
 
     @get("/health/ready", operation_class=openapi.JsonOperation)
-    async def ready() -> Response[bytes]:
-        service.keyring.check(int(time.time()))
+    async def ready() -> Answer:
+        service.live.active.keyring.check(int(time.time()))
         service.audit.check()
         await service.state.ready()
         told = {"status": "ready", "policies": _readiness(service.live)}
-        return Response(msgspec.json.encode(told), media_type="application/json", headers={"Cache-Control": "no-store"})
+        return answer(msgspec.json.encode(told), "application/json", headers={"Cache-Control": "no-store"})
 
     @get("/errors", include_in_schema=False)
-    async def error_index() -> Response[str]:
+    async def error_index() -> Answer:
         return pages.index()
 
     @get("/errors/{code:str}", include_in_schema=False)
-    async def error_page(code: str) -> Response[str]:
+    async def error_page(code: str) -> Answer:
         return pages.of(code)
 
     return [
@@ -135,34 +138,40 @@ def _readiness(live: Live) -> dict[str, Any]:
 # -- POST /tokens, /tokens/batch and /tokens/explain ------------------------------------------------------------------
 
 
-async def _answer(service: Service, request: Http, endpoint: Endpoint, under_way: InFlight) -> Response[bytes]:
+async def _answer(service: Service, request: Http, endpoint: Endpoint, under_way: InFlight) -> Answer:
     """Run one request down the line, and write its one event to the log stream."""
     began, now, request_id = time.perf_counter(), int(time.time()), str(uuid.uuid4())
-    source = source_of(request.client.host if request.client else "")
+    client = request.scope["client"]
+    source = source_of(client[0] if client else "")
     case: Case | None = None
     try:
         _check_framing(request, MAX_BYTES[endpoint])
         bearer = _bearer(request)
         with under_way:
-            body = await _read(request, MAX_BYTES[endpoint])
-            case = Case(Request(request_id, endpoint, bearer, body, source), now)
-            answer, told = await _run(service.live.active.line, case)
+            read = functools.partial(_read, request, MAX_BYTES[endpoint])
+            case = Case(Request(request_id, endpoint, bearer, source, read), now)
+            answered, told = await _run(service.live.active.line, case)
     except (Refused, Undecided) as error:
-        if error.code in UNCHARGED:
-            service.sources.refuse(source, time.time_ns() // 1000)  # whole seconds would let ten more through in each
-        answer = problem_response(error, service.issuer_url, request_id)
+        charged = error.code in UNCHARGED or isinstance(error, KeyWithheld)
+        # Whole seconds would let ten more through in each.
+        above = charged and not service.sources.refuse(source, time.time_ns() // 1000)
+        if above and (case is None or case.caller is None):  # whose token verifies is told more, from any address
+            return service.shed.answer(request_id)
+        answered = problem_response(error, service.issuer_url, request_id)
         told = {"outcome": "no" if isinstance(error, Refused) else "undecided", "code": str(error.code)}
     who: Mapping[str, object] = names_of(case.party) if case and case.party else {}
     _log.info("decision", request_id=request_id, endpoint=endpoint, **{**who, **told}, ms=ms_since(began))
-    return answer
+    return answered
 
 
-async def _run(line: Line, case: Case) -> tuple[Response[bytes], dict[str, Any]]:
+async def _run(line: Line, case: Case) -> tuple[Answer, dict[str, Any]]:
     """Return the answer of the line, and what its log event tells of it beside who was judged."""
     if case.request.endpoint == "/tokens/explain":
         explained = await explain(line, case)
         told: dict[str, Any] = {"outcome": "explained", "verdict": explained.verdict}
-        return _json(explained, case.request.id), told if explained.code is UNSET else {**told, "code": explained.code}
+        if explained.code is not UNSET:
+            told["code"] = explained.code
+        return written(explained, case.request.id), told
     issued = await issue(line, case, base64.urlsafe_b64encode(urandom(16)).rstrip(b"=").decode())
     told = {
         "outcome": "repeat" if issued.repeat else "issued",
@@ -174,6 +183,7 @@ async def _run(line: Line, case: Case) -> tuple[Response[bytes], dict[str, Any]]
     return _rendered(issued, case.request), told
 
 
+@functools.lru_cache(1024)
 def source_of(address: str) -> str:
     """Name the sender of an address: an IPv6 customer has at least a /64, and so 2^64 addresses to be refused under.
 
@@ -188,22 +198,22 @@ def source_of(address: str) -> str:
     return str(ip.ipv4_mapped or ipaddress.IPv6Network((int(ip), 64), strict=False))
 
 
-def _rendered(issued: Issued, request: Request) -> Response[bytes]:
-    answer: object = {"tokens": issued.tokens} if request.endpoint == "/tokens/batch" else issued.tokens[0]
-    response = _json(answer, request.id, status=200 if issued.repeat else 201)
+def _rendered(issued: Issued, request: Request) -> Answer:
+    told: object = {"tokens": issued.tokens} if request.endpoint == "/tokens/batch" else issued.tokens[0]
     if issued.repeat:
-        response.headers["Idempotent-Replay"] = "true"
-    return response
+        return written(told, request.id, 200, **{"Idempotent-Replay": "true"})
+    return written(told, request.id, 201)
 
 
-def _json(answer: object, request_id: str, status: int = 200) -> Response[bytes]:
-    headers = {"Cache-Control": "no-store", "X-Request-Id": request_id}
-    return Response(msgspec.json.encode(answer), status_code=status, media_type="application/json", headers=headers)
+def written(told: object, request_id: str, status: int = 200, **headers: str) -> Answer:
+    """Write the JSON of one caller's answer, which no cache may keep."""
+    own = {"Cache-Control": "no-store", "X-Request-Id": request_id}
+    return answer(msgspec.json.encode(told), "application/json", status, headers={**own, **headers})
 
 
 def _bearer(request: Http) -> str:
     """Return the one bearer credential of the Authorization header (RFC 6750 2.1); other places are never looked at."""
-    values = request.headers.getall("authorization", [])
+    values = _values(request, b"authorization")
     match = _BEARER.fullmatch(values[0]) if len(values) == 1 else None
     if match is None:
         raise Refused(Code.IDENTITY_MISSING)
@@ -218,15 +228,23 @@ async def read_json_body(request: Http, max_bytes: int) -> bytes:
 
 def _check_framing(request: Http, max_bytes: int) -> None:
     """Refuse by its head a body that is not JSON, or too large."""
-    media_type, _, parameters = ",".join(request.headers.getall("content-type", [])).partition(";")
+    media_type, _, parameters = ",".join(_values(request, b"content-type")).partition(";")
     charset = parameters.strip().lower().replace('"', "")
     if media_type.strip().lower() != "application/json" or charset not in {"", "charset=utf-8"}:
         raise Refused(Code.REQUEST_MEDIA_TYPE)
-    if not {"identity"}.issuperset(request.headers.getall("content-encoding", [])):
+    if not {"identity"}.issuperset(_values(request, b"content-encoding")):
         raise Refused(Code.REQUEST_MEDIA_TYPE)
-    length = request.headers.get("content-length", "")
-    if length.isdigit() and len(length) < 19 and int(length) > max_bytes:
-        raise Refused(Code.REQUEST_TOO_LARGE)
+    for length in _values(request, b"content-length"):
+        if length.isdigit() and len(length) < 19 and int(length) > max_bytes:
+            raise Refused(Code.REQUEST_TOO_LARGE)
+
+
+def _values(request: Http, name: bytes) -> list[str]:
+    """Return the values of a header, in order; the server has its names in lowercase. The bytes are read as latin-1.
+
+    Not by `request.headers`, which decodes and sorts all of them first.
+    """
+    return [value.decode("latin-1") for header, value in request.scope["headers"] if header == name]
 
 
 async def _read(request: Http, max_bytes: int) -> bytes:
@@ -234,15 +252,15 @@ async def _read(request: Http, max_bytes: int) -> bytes:
     body = bytearray()
     try:
         async with asyncio.timeout(BODY_DEADLINE_S):
-            async for part in request.stream():
-                body += part
+            while (part := await request.receive())["type"] == "http.request":
+                body += part["body"]
                 if len(body) > max_bytes:
                     raise Refused(Code.REQUEST_TOO_LARGE)
+                if not part["more_body"]:
+                    return bytes(body)
     except TimeoutError:
         raise Refused(Code.REQUEST_TIMEOUT, retry_after_s=1) from None
-    except InternalServerException:  # Litestar's word for a client that hung up: nobody's fault here, so no 500
-        raise Refused(Code.REQUEST_TIMEOUT, retry_after_s=1) from None
-    return bytes(body)
+    raise Refused(Code.REQUEST_TIMEOUT, retry_after_s=1)  # the client hung up: nobody's fault here, so no 500
 
 
 def ms_since(began: float) -> float:
@@ -254,7 +272,7 @@ def ms_since(began: float) -> float:
 
 def _known(request: Http) -> str:
     """Return what the client has already, as it says (If-None-Match)."""
-    return ",".join(request.headers.getall("if-none-match", []))
+    return ",".join(_values(request, b"if-none-match"))
 
 
 def _found(documents: Mapping[str, Document], name: str) -> Document:
@@ -267,24 +285,23 @@ def _found(documents: Mapping[str, Document], name: str) -> Document:
 # -- everything else that can go wrong --------------------------------------------------------------------------------
 
 
-def exception_handlers(issuer_url: str) -> dict[Any, Callable[[Http, Any], Response[bytes]]]:
+def exception_handlers(issuer_url: str) -> dict[Any, Callable[[Http, Any], Any]]:
     """Return the handlers that make every error a problem document, the unforeseen included."""
 
-    def known(_: Http, error: IssuerError) -> Response[bytes]:
+    def known(_: Http, error: IssuerError) -> Answer:
         return problem_response(error, issuer_url, str(uuid.uuid4()))
 
-    def http(request: Http, error: HTTPException) -> Response[bytes]:
+    def http(request: Http, error: HTTPException) -> Answer:
         if isinstance(error, NotFoundException):
             return known(request, Refused(Code.REQUEST_NOT_FOUND))
         if isinstance(error, MethodNotAllowedException):
-            response = known(request, Refused(Code.REQUEST_METHOD))
-            response.headers["Allow"] = _allowed(request)
-            return response
+            refused, allow = Refused(Code.REQUEST_METHOD), _allowed(request)
+            return problem_response(refused, issuer_url, str(uuid.uuid4()), Allow=allow)
         if error.status_code < 500:
             return known(request, Refused(Code.REQUEST_MALFORMED))
         return unforeseen(request, error)
 
-    def unforeseen(_: Http, error: Exception) -> Response[bytes]:
+    def unforeseen(_: Http, error: Exception) -> Answer:
         request_id = str(uuid.uuid4())
         # The traceback's frames, never its local variables: they hold tokens.
         _log.error("unforeseen", request_id=request_id, exc_info=error)
@@ -295,8 +312,8 @@ def exception_handlers(issuer_url: str) -> dict[Any, Callable[[Http, Any], Respo
 
 def _allowed(request: Http) -> str:
     """Name the methods that the path takes (RFC 9110 10.2.1)."""
-    for route in request.app.routes:
+    for each in request.app.routes:
         # The scope's path: `request.url` is built with the Host header, which may be no host at all.
-        if re.fullmatch(re.sub(r"\{[^}]*\}", "[^/]+", route.path_format), str(request.scope["path"])):
-            return ", ".join(sorted(route.methods))
+        if re.fullmatch(re.sub(r"\{[^}]*\}", "[^/]+", each.path_format), str(request.scope["path"])):
+            return ", ".join(sorted(each.methods))
     return "GET"

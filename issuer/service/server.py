@@ -7,13 +7,16 @@ request. X-Forwarded-For is believed from listed proxies alone. What uvicorn lea
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
+import os
 import signal
 import socket
 import sys
 from collections.abc import Iterator, MutableMapping
 from typing import Any
 
+import msgspec
 import structlog
 import uvicorn
 from msgspec.structs import replace
@@ -24,7 +27,7 @@ from issuer.service.app import build
 from issuer.service.edge import BoundedProtocol
 from issuer.service.embedded import EmbeddedValkey
 from issuer.service.settings import EMBEDDED, Settings
-from issuer.service.workers import STOPS, addresses_of, bound, supervise
+from issuer.service.workers import STOPS, Beat, addresses_of, bound, supervise
 
 GRACE_S = 20
 
@@ -35,18 +38,47 @@ def configure_logging() -> None:
     shared: list[structlog.typing.Processor] = [
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.ExceptionRenderer(tracebacks),
-        structlog.processors.JSONRenderer(),
     ]
+    stream = LogStream(sys.stderr.fileno())
     structlog.configure(
-        processors=[structlog.processors.add_log_level, *shared],
+        processors=[structlog.processors.add_log_level, *shared, _line],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=lambda *_: stream,
         cache_logger_on_first_use=True,
     )
     # What libraries say goes the same way, warnings and above; uvicorn's access lines would repeat ours.
     library = logging.StreamHandler(sys.stderr)
-    library.setFormatter(structlog.stdlib.ProcessorFormatter(processors=[_library_event, *shared]))
+    text = structlog.processors.JSONRenderer()
+    library.setFormatter(structlog.stdlib.ProcessorFormatter(processors=[_library_event, *shared, text]))
     logging.basicConfig(level=logging.WARNING, handlers=[library], force=True)
+
+
+class LogStream:
+    """Where structlog writes. One write a line, so that those of several workers never mix.
+
+    A stream that takes no more, or whose reader stands still, stops nothing: the record of decisions is the audit
+    (contract section 5).
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        if not os.isatty(descriptor):  # of a terminal the shell has the other end, and would not block any more either
+            os.set_blocking(descriptor, False)
+
+    def msg(self, line: bytes) -> None:
+        """Write a line, or lose it."""
+        with contextlib.suppress(OSError):
+            os.write(self._descriptor, line)
+
+    info = warning = error = critical = msg
+
+
+def _line(_: object, __: str, event: MutableMapping[str, Any]) -> bytes:
+    """Write an event as a line of JSON; what msgspec does not write, such as half a surrogate pair, `json` does."""
+    try:
+        return msgspec.json.encode(event) + b"\n"
+    except (TypeError, ValueError):
+        return json.dumps(event, default=repr).encode() + b"\n"
 
 
 def _library_event(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
@@ -67,10 +99,13 @@ def store(settings: Settings) -> Iterator[str]:
         yield url
 
 
-def server(settings: Settings, log: Log | None = None) -> uvicorn.Server:
-    """Make the server of one worker. Raises SetupError and InputError where it must not start."""
+def server(settings: Settings, log: Log | None = None, beat: Beat | None = None) -> uvicorn.Server:
+    """Make the server of one worker, which calls `beat` while its event loop turns.
+
+    Raises SetupError and InputError where it must not start.
+    """
     config = uvicorn.Config(
-        build(settings, log),
+        build(settings, log, beat),
         host=settings.host,
         port=settings.port,
         http=BoundedProtocol,
@@ -107,11 +142,13 @@ def serve(settings: Settings, log: Log | None = None, workers: int = 1) -> None:
             _run(settings, log)
         else:
             addresses = addresses_of(settings.host, settings.port)
-            supervise(workers, lambda: _run(settings, log, bound(addresses)), GRACE_S + 2)
+            supervise(workers, lambda beat: _run(settings, log, bound(addresses), beat), GRACE_S + 2)
 
 
-def _run(settings: Settings, log: Log | None, sockets: list[socket.socket] | None = None) -> None:
-    running = server(settings, log)
+def _run(
+    settings: Settings, log: Log | None, sockets: list[socket.socket] | None = None, beat: Beat | None = None
+) -> None:
+    running = server(settings, log, beat)
     try:
         running.run(sockets)
     except SystemExit as end:

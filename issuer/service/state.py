@@ -227,21 +227,21 @@ class State:
 
     async def _ask(self, call: Admit) -> Admitted | None:
         """Have the store decide on one call: None where it carries no use."""
-        ticket = next(self._tickets)
+        ticket, loop = next(self._tickets), asyncio.get_running_loop()
         waiting = Waiting(
             keys=keys_of(call),
             question=self._question(call, ticket),
             template=call.use.template if call.use else b"",
-            answer=asyncio.get_running_loop().create_future(),
+            answer=loop.create_future(),
         )
         self._queue.append(waiting)
         self._announce_departure()
+        # A third of what asyncio.timeout costs; who gave up is settled, and so left behind.
+        late = loop.call_later(CALL_S, waiting.settle, TimeoutError())
         try:
-            async with asyncio.timeout(CALL_S):
-                answer = await waiting.answer
-        except TimeoutError as late:
-            raise Undecided(Code.DEPENDENCY_STATE) from late
-        return read_answer(call, ticket, answer)
+            return read_answer(call, ticket, await waiting.answer)
+        finally:
+            late.cancel()
 
     def _question(self, call: Admit, ticket: int) -> bytes:
         """Write the script's argument: what `limits.spend` would add and tolerate, and the use as it is."""
@@ -334,17 +334,21 @@ def _at_least(count: int, answer: object) -> bool:
 
 def keys_of(call: Admit) -> tuple[str, ...]:
     """KEYS, in the order that `admit.lua` lists: registered ids only, and hashed, never a raw claim."""
+    keys = _keys_of(call.integration, call.identity)
+    return keys if call.use is None else (*keys, f"{PREFIX}use:{call.use.record}")
+
+
+@functools.lru_cache(1024)
+def _keys_of(integration: str, identity: str) -> tuple[str, ...]:
     # NUL cannot stand in a registered id, so no two pairs share a name.
-    identity = hashlib.sha256(f"{call.integration}\0{call.identity}".encode()).hexdigest()[:32]
-    integration = hashlib.sha256(call.integration.encode()).hexdigest()[:32]
-    keys = (
-        f"{PREFIX}identity:{identity}",
-        f"{PREFIX}integration:{integration}",
-        f"{PREFIX}refusals:{identity}",
-        f"{PREFIX}quarantine:{identity}",
+    both = hashlib.sha256(f"{integration}\0{identity}".encode()).hexdigest()[:32]
+    return (
+        f"{PREFIX}identity:{both}",
+        f"{PREFIX}integration:{hashlib.sha256(integration.encode()).hexdigest()[:32]}",
+        f"{PREFIX}refusals:{both}",
+        f"{PREFIX}quarantine:{both}",
         EPOCH_KEY,
     )
-    return keys if call.use is None else (*keys, f"{PREFIX}use:{call.use.record}")
 
 
 def read_answer(call: Admit, ticket: int, answer: object) -> Admitted | None:

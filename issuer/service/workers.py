@@ -16,7 +16,8 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from typing import NoReturn
 
 import structlog
@@ -32,8 +33,14 @@ REFUSED = 78
 PAUSE_S = 0.1
 MAX_PAUSE_S = 2.0
 STEADY_S = 10.0
+# A worker's event loop says every second that it turns. One that has been silent for so many seconds is stopped, or in
+# a loop without an end: it is killed, for the kernel goes on giving it connections. Before its first word it loads.
+BEAT_S = 1.0
+SILENT_S = 10
+LOADING_S = 60
 
 Address = tuple[socket.AddressFamily, tuple[str, int]]
+Beat = Callable[[], None]
 _log = structlog.get_logger("issuer")
 
 
@@ -66,23 +73,64 @@ def bound(addresses: Sequence[Address]) -> list[socket.socket]:
     return sockets
 
 
+class Lines:
+    """What parent and workers hear of each other by, two pipes: on one each worker says that it lives, and the end of
+    the other tells them that the parent does not."""
+
+    def __init__(self) -> None:
+        self._ears, self._voice = os.pipe()
+        self._end, self._held = os.pipe()
+        os.set_blocking(self._ears, False)
+        os.set_blocking(self._voice, False)
+
+    def beat(self) -> None:
+        """Say as a worker that this process lives. Four bytes are one write; a parent that does not read loses them."""
+        with suppress(BlockingIOError):
+            os.write(self._voice, os.getpid().to_bytes(4, "big"))
+
+    def heard(self) -> set[int]:
+        """Return as the parent who has said so since the last time."""
+        said = b""
+        with suppress(BlockingIOError):
+            while more := os.read(self._ears, 4096):
+                said += more
+        return {int.from_bytes(said[at : at + 4], "big") for at in range(0, len(said), 4)}
+
+    def follow_parent(self) -> None:
+        """Stop as by SIGTERM when the parent is gone, however it went: the kernel closes its end of the pipe."""
+        os.close(self._held)
+        threading.Thread(target=self._end_with_parent, daemon=True).start()
+
+    def _end_with_parent(self) -> None:
+        os.read(self._end, 1)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    def close(self) -> None:
+        """Close all ends."""
+        for descriptor in (self._ears, self._voice, self._end, self._held):
+            os.close(descriptor)
+
+
 class Worker:
     """The place of one worker, and the process that has it, if one does."""
 
-    def __init__(self) -> None:
+    def __init__(self, silent_s: int) -> None:
         self.pid: int | None = None
         self.due = 0.0
         self._started = 0.0
         self._starts = 0
         self._failures = 0
+        self._silent_s = silent_s
+        self._patience = 0
 
-    def start(self, run: Callable[[], None], lifeline: tuple[int, int]) -> None:
+    def start(self, run: Callable[[Beat], None], lines: Lines) -> None:
         """Fork. The child runs, and never returns."""
         self._started = time.monotonic()
         self._starts += 1
+        self._patience = LOADING_S
         pid = os.fork()
         if pid == 0:
-            _work(run, lifeline)
+            _work(run, lines)
         self.pid = pid
         _log.info("worker started", pid=pid)
 
@@ -105,37 +153,55 @@ class Worker:
         self.due = now + pause_s
         _log.warning("worker ended", pid=ended, code=code, next_in_s=pause_s)
 
+    def listen(self, heard: Collection[int]) -> None:
+        """Take notice, once a second, of who was heard; kill the process when it has been silent for too long.
+
+        Seconds are counted here, not measured: while the parent stood still itself, nobody was silent.
+        """
+        if self.pid is None:
+            return
+        self._patience = self._silent_s if self.pid in heard else self._patience - 1
+        if self._patience < 0:
+            _log.error("worker hangs", pid=self.pid)
+            self.send(signal.SIGKILL)
+
     def send(self, number: int) -> None:
         """Pass a signal on."""
         if self.pid is not None:
             os.kill(self.pid, number)
 
 
-def supervise(count: int, run: Callable[[], None], grace_s: float) -> None:
+def supervise(count: int, run: Callable[[Beat], None], grace_s: float, silent_s: int = SILENT_S) -> None:
     """Keep `count` processes in `run` until SIGTERM or SIGINT, then end them; SIGHUP is passed on to each.
 
-    Those that have not ended `grace_s` after the signal are killed. Raises SetupError where they cannot start.
+    `run` is given what it must call at least once in `silent_s` seconds, from when it has loaded. Those that have not
+    ended `grace_s` after the signal are killed. Raises SetupError where they cannot start.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)  # for good: from here on they are waited for, one by one
-    lifeline = os.pipe()
-    workers = [Worker() for _ in range(count)]
+    lines = Lines()
+    workers = [Worker(silent_s) for _ in range(count)]
+    listens_at = time.monotonic()
     try:
-        while (number := _turn(workers, run, lifeline)) not in STOPS:
+        while (number := _turn(workers, run, lines)) not in STOPS:
             if number == signal.SIGHUP:
                 _send(workers, signal.SIGHUP)
+            if (now := time.monotonic()) >= listens_at:
+                listens_at = now + BEAT_S
+                heard = lines.heard()
+                for worker in workers:
+                    worker.listen(heard)
     finally:
         _end(workers, grace_s)
-        for descriptor in lifeline:
-            os.close(descriptor)
+        lines.close()
 
 
-def _turn(workers: Sequence[Worker], run: Callable[[], None], lifeline: tuple[int, int]) -> int | None:
-    """Start what is due, wait for the next signal or the next start, and see who has ended. Returns the signal."""
+def _turn(workers: Sequence[Worker], run: Callable[[Beat], None], lines: Lines) -> int | None:
+    """Start what is due, wait for the next signal, start or beat, and see who has ended. Returns the signal."""
     now = time.monotonic()
     for worker in workers:
         if worker.pid is None and worker.due <= now:
-            worker.start(run, lifeline)
-    number = _wait(min((worker.due - now for worker in workers if worker.pid is None), default=3600.0))
+            worker.start(run, lines)
+    number = _wait(min([BEAT_S, *(worker.due - now for worker in workers if worker.pid is None)]))
     for worker in workers:  # always: several ends may have come as one SIGCHLD
         worker.reap()
     return number
@@ -172,15 +238,14 @@ def _forget(worker: Worker, options: int) -> None:
 # -- the child --------------------------------------------------------------------------------------------------------
 
 
-def _work(run: Callable[[], None], lifeline: tuple[int, int]) -> NoReturn:
+def _work(run: Callable[[Beat], None], lines: Lines) -> NoReturn:
     """Run in the child, and leave without unwinding what the parent has open: its store is not ours to stop."""
     code = 1
     try:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until `reload` takes it: before that, all is loaded anyway
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _WATCHED)
-        os.close(lifeline[1])
-        threading.Thread(target=_end_with_parent, args=(lifeline[0],), daemon=True).start()
-        run()
+        lines.follow_parent()
+        run(lines.beat)
         code = 0
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 0
@@ -190,11 +255,6 @@ def _work(run: Callable[[], None], lifeline: tuple[int, int]) -> NoReturn:
     except BaseException as error:  # noqa: BLE001 (the frames below are the parent's)
         _log.error("worker failed", exc_info=error)
     finally:
-        sys.stderr.flush()
+        with suppress(OSError):  # a log stream that is gone must not lead back into the parent's frames either
+            sys.stderr.flush()
         os._exit(code)
-
-
-def _end_with_parent(lifeline: int) -> None:
-    """Stop as by SIGTERM when the parent is gone, however it went: the kernel closes its end of the pipe."""
-    os.read(lifeline, 1)
-    os.kill(os.getpid(), signal.SIGTERM)

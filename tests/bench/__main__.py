@@ -19,13 +19,25 @@ import yaml
 
 from issuer import jcs, jose, keyfile
 from issuer.body import read_body
+from issuer.case import Case, Request
 from issuer.dev.provider import LocalProvider
-from issuer.issue import Judged, Line, NoLog, claim_of_use, draft_template, granted
+from issuer.issue import (
+    Issued,
+    Judged,
+    Line,
+    NoLog,
+    answers,
+    claim_of_use,
+    draft_template,
+    granted,
+    issued_event,
+)
 from issuer.limits import Rate, Sources
 from issuer.policy.decide import Denial, Grant, decide
 from issuer.policy.load import load_policies
 from issuer.policy.match import resolve
-from issuer.results.entry import read_entries, write_entry
+from issuer.results.entry import read_entries
+from issuer.service.audit import AuditFile
 from issuer.service.authn.authenticator import Authenticators
 from issuer.service.authn.keysets import KeySets
 from issuer.service.authn.oidc import SignedTokens
@@ -125,10 +137,27 @@ def bench_line(folder: Path, provider: LocalProvider, sign: float) -> None:
         judged, (unsigned,) = Judged(caller, party, body, granted(party, judge()), draft, composed), composed
         row("claim_of_use (request digest, template bytes)", cpu_us(lambda: claim_of_use(line, judged, now)))
         row("sign", cpu_us(lambda: _run(keyring.sign(draft.kid, (unsigned.signing_input,)))), sign)
-        row("write_entry", cpu_us(lambda: write_entry(body.submissions[0].form, "x" * 2000)))
+        (signature,) = await keyring.sign(draft.kid, (unsigned.signing_input,))
+        row("answers (token and entry put together)", cpu_us(lambda: answers(judged, draft, composed, (signature,))))
+        case = Case(Request("0" * 32, "/tokens", identity, "127.0.0.1", _nothing), now)
+        case.caller, case.party, case.body = caller, party, body
+        issued = Issued(answers(judged, draft, composed, (signature,)), repeat=False)
+        event = issued_event(case, judged, issued)
+        row("issued_event", cpu_us(lambda: issued_event(case, judged, issued)))
+        audit = AuditFile(folder / "audit.jsonl")
+        row("the audit's line, written", cpu_us(lambda: _run(audit.record(event))))
+        audit.close()
+        batch = msgspec.json.encode({"results": [numbered(number) for number in range(100)]})
+        many = read_body("/tokens/batch", batch).submissions
+        row("batch of 100: read_body, per token", cpu_us(lambda: read_body("/tokens/batch", batch)) / 100)
+        row("batch of 100: compose, per token", cpu_us(lambda: compose(draft, many, batch=True)) / 100)
         await keysets.aclose()
 
     asyncio.run(steps())
+
+
+async def _nothing() -> bytes:
+    return b""
 
 
 def _run(awaitable: object) -> object:

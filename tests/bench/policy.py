@@ -98,7 +98,7 @@ def bench_policies(cpu_us: Callable[[Callable[[], object]], float], row: Callabl
 def judging(policies: PolicySet, provider: Provider, numbers: list[int]) -> Callable[[], Grant]:
     """Return what judges one run, each time of the next integration. As in a request, what is judged was just read."""
     turns = itertools.cycle(map(str, numbers))
-    submissions = (Submission("", read_claims(RUN), {}, {}, "", ""),)
+    submissions = (Submission("", read_claims(RUN), {}, "", ""),)
 
     def judge() -> Grant:
         number = next(turns)

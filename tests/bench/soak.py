@@ -24,7 +24,7 @@ import redis
 
 from issuer.dev.provider import LocalProvider
 from issuer.service.embedded import EmbeddedValkey
-from tests.bench.client import drive_here, request
+from tests.bench.client import drive, request
 from tests.bench.load import allow_es256, family, rss_mib
 from tests.running import Running, numbered, running, write_folder
 
@@ -75,7 +75,7 @@ def _base64url(raw: bytes) -> str:
 
 
 def _work(live: Running, process: int, count: int, results: Any) -> None:
-    results.put(drive_here(live.settings.port, traffic(live, process, count), 16).statuses)
+    results.put(drive(live.settings.port, traffic(live, process, count), 16).statuses)
 
 
 def stretch(live: Running, count: int) -> Counter[int]:

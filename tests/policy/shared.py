@@ -10,7 +10,7 @@ from issuer.policy.match import PolicySet, resolve
 from issuer.policy.model import Caller, Party
 from issuer.policy.profiles import derived
 from issuer.results.claims import read_claims
-from issuer.results.entry import Submission, content_digest, target_entry
+from issuer.results.entry import Submission
 from issuer.strict_json import JSON
 
 ISSUER_URL = "https://issuer.example"
@@ -140,5 +140,4 @@ def submission(
         "metrics": [{"metric_id": name, "value": value} for name, value in metrics.items()],
         "framework": {"name": framework, "version": version, **({"command": command} if command else {})},
     })  # fmt: skip
-    form = target_entry(claims, {})
-    return Submission(pointer, claims, {}, form, claims.digest, content_digest(form))
+    return Submission.of(claims, {}, pointer)

@@ -11,12 +11,14 @@ from ruamel.yaml import YAML
 
 from issuer import jcs
 from issuer.errors import Code, InputError, Refused
+from issuer.results import emit
 from issuer.results.details import read_details
 from issuer.results.entry import (
     content_digest,
     drop_nulls,
     read_entries,
     result_file_name,
+    target_entry,
     target_form,
     write_entry,
 )
@@ -181,6 +183,53 @@ def test_what_is_written_is_read_back_with_its_digest_and_alike_by_real_readers(
     for theirs in by_readers(text):
         (item,) = theirs
         assert jcs.canonical(target_form(item)) == jcs.canonical(said.form)
+
+
+PRINTABLE = st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7E), min_size=1, max_size=9)
+METRIC = st.fixed_dictionaries(
+    {"metric_id": PRINTABLE, "value": NUMBER},
+    optional={"slice": PRINTABLE, "sample_size": st.integers(1, 2**53 - 1), "value_type": st.sampled_from(["float", "percentage"])},
+)  # fmt: skip
+FRAMEWORK = st.fixed_dictionaries(
+    {"name": PRINTABLE, "version": PRINTABLE},
+    optional={"command": PRINTABLE | st.sampled_from(["é \u2028", "😀", '"\\', " "])},
+)
+
+
+@given(
+    DETAILS,
+    st.lists(METRIC, min_size=1, max_size=4, unique_by=lambda m: (m["metric_id"], m.get("slice"))),
+    FRAMEWORK,
+    PRINTABLE,
+)
+@example(
+    {},
+    [{"metric_id": "m", "value": 1e-7}, {"metric_id": "m", "value": 20.0, "slice": "s"}],
+    {"name": '"', "version": "\\"},
+    '"',
+)
+def test_a_submission_is_bound_and_written_as_its_form_is(
+    details: Any, metrics: Any, framework: Any, task: str
+) -> None:
+    said = make.submission(details, metrics=metrics, framework=framework, task_id=task)
+    assert said.form == target_entry(said.claims, said.details)
+    assert said.content_digest == content_digest(said.form)
+    assert said.claims_digest == jcs.digest(said.claims.to_json())
+    assert said.entry("T.o-k_en") == write_entry(said.form, "T.o-k_en")
+
+
+@given(
+    FREE
+    | st.recursive(st.just(""), lambda inner: st.lists(inner, min_size=1, max_size=2), max_leaves=9).map(
+        lambda it: {"a": it}
+    )
+)
+@example({"a": "\x7f" * 2000})
+@example({"a": [[[[[[[[1, 1], 1], 1], 1], 1], 1], 1], 1]})
+def test_whether_members_fit_is_judged_by_the_byte(members: Any) -> None:
+    size = len(emit.below(members).encode()) - 1 if members else 4
+    assert emit.fits(members, size) == ""
+    assert "longer" in emit.fits(members, size - 1)
 
 
 def test_entries_that_are_written_stand_one_below_the_other_in_one_file() -> None:

@@ -36,6 +36,10 @@ VALUE = "Zq9vK2mXw7Tb4RsL8nYd"
         f"--model_args token='{VALUE}'",
         f'{{"apiKey": "{VALUE}"}}',
         f"DbPassword : {VALUE}",
+        f"--a.token\t{VALUE}",
+        f"token'={VALUE}",
+        f"API_\u212aEY={VALUE}",  # a Kelvin sign, which is a k in any case
+        f"pa\u017f\u017fword={VALUE}",
         "curl -H 'Authorization: Bearer eyJabcde'; true",
         "Authorization: Bearer abcdefgh",
         "authorization: basic dXNlcjpwYXNz",

@@ -78,9 +78,10 @@ class Store:
         assert self.process is not None
         os.kill(self.process.pid, number)
 
-    def is_replica_of(self, master: Store) -> None:
+    def is_replica_of(self, master: Store, port: int = 0) -> None:
+        """Follow a master, at its own port or at that of a proxy."""
         with self.client as client:
-            client.replicaof("127.0.0.1", str(master.port))
+            client.replicaof("127.0.0.1", str(port or master.port))
             deadline = time.monotonic() + 10
             while client.info("replication").get("master_link_status") != "up":
                 assert time.monotonic() < deadline, "the replica does not follow"
@@ -88,15 +89,16 @@ class Store:
 
 
 @contextlib.contextmanager
-def sentinel(folder: Path, master: Store, name: str = "mymaster", quorum: int = 1) -> Iterator[int]:
-    """Run a Sentinel that watches a master and fails over after half a second; yield its port."""
+def sentinel(folder: Path, master: Store, name: str = "mymaster", quorum: int = 1, at: int = 0) -> Iterator[int]:
+    """Run a Sentinel that watches a master (at another port: a proxy's), and fails over after half a second; yield its
+    own port."""
     folder.mkdir(parents=True, exist_ok=True)
     port = free_port()
     config = folder / "sentinel.conf"
     auth = f"sentinel auth-pass {name} {master.password}\n" if master.password else ""
     config.write_text(
         f"port {port}\nbind 127.0.0.1\ndir {folder}\n"
-        f"sentinel monitor {name} 127.0.0.1 {master.port} {quorum}\n{auth}"
+        f"sentinel monitor {name} 127.0.0.1 {at or master.port} {quorum}\n{auth}"
         f"sentinel down-after-milliseconds {name} 500\nsentinel failover-timeout {name} 3000\n"
     )
     process = subprocess.Popen(
@@ -110,13 +112,18 @@ def sentinel(folder: Path, master: Store, name: str = "mymaster", quorum: int = 
 
 
 class Proxy:
-    """A TCP proxy to one port: `delay_s` holds every piece back, `silent` swallows all, `closed` refuses."""
+    """A TCP proxy to one port: `delay_s` holds every piece back, `silent` swallows all, `closed` refuses.
+
+    With `tls` it ends TLS, and lets pass in the clear what does not begin with a handshake: replicas and Sentinels, whose
+    own TLS the servers at hand are built without. `handshakes` counts who came by TLS.
+    """
 
     def __init__(self, target: int, tls: ssl.SSLContext | None = None) -> None:
         self.target = target
         self.delay_s = 0.0
         self.silent = False
         self.closed = False
+        self.handshakes = 0
         self._tls = tls
         self._server = socket.create_server(("127.0.0.1", 0))
         self.port = self._server.getsockname()[1]
@@ -159,8 +166,9 @@ class Proxy:
             if self.closed:
                 return
             with contextlib.ExitStack() as stack:
-                if self._tls is not None:
+                if self._tls is not None and near.recv(1, socket.MSG_PEEK) == b"\x16":
                     near = stack.enter_context(self._tls.wrap_socket(near, server_side=True))
+                    self.handshakes += 1
                 far = stack.enter_context(socket.create_connection(("127.0.0.1", self.target)))
                 self._open += [near, far]
                 back = threading.Thread(target=self._copy, args=(far, near), daemon=True)

@@ -1,7 +1,8 @@
 """Workers that serve nothing, under the real supervisor: `python -m tests.service.supervised COUNT KIND FOLDER`.
 
 Each writes `start PID` to FOLDER/said; `loyal` ones write `hup PID` for a SIGHUP, `failing` ones end at once with 1,
-`refused` ones are refused their start, and `deaf` ones do not hear SIGTERM.
+`refused` ones are refused their start, `deaf` ones do not hear SIGTERM, `loading` ones have not begun to beat, `busy`
+ones beat seldom, but within the 3 s that they have, and `endless` ones fall into a loop after their first beat.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 
 from issuer.errors import Code, SetupError
 from issuer.service.server import configure_logging
-from issuer.service.workers import supervise
+from issuer.service.workers import Beat, supervise
 
 
 def say(word: str) -> None:
@@ -22,7 +23,7 @@ def say(word: str) -> None:
         said.write(f"{word} {os.getpid()}\n")
 
 
-def work() -> None:
+def work(beat: Beat) -> None:
     kind = sys.argv[2]
     if kind == "deaf":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -34,10 +35,16 @@ def work() -> None:
         sys.exit(1)
     if kind == "refused":
         raise SetupError(Code.SETTINGS_INVALID, "no")
+    if kind == "endless":
+        beat()
+        while True:
+            pass
     while True:
-        time.sleep(1)
+        if kind != "loading":
+            beat()
+        time.sleep(2.0 if kind == "busy" else 0.5)
 
 
 if __name__ == "__main__":
     configure_logging()
-    supervise(int(sys.argv[1]), work, grace_s=1.0)
+    supervise(int(sys.argv[1]), work, grace_s=1.0, silent_s=3)

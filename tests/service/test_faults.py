@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import signal
+import subprocess
+import sys
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import IO
 
 import httpx
 import msgspec
@@ -15,8 +20,9 @@ import pytest
 import redis
 
 from issuer.dev.provider import LocalProvider
+from issuer.dev.sandbox import environment, free_port, settings_for
 from issuer.service.embedded import EmbeddedValkey
-from tests.running import BODY, Running, numbered, running
+from tests.running import BODY, FIVE_TIMES, Running, numbered, running, until_live, write_folder
 
 KILLED = ("-m", "tests.service.broken_log", "kill")
 FAULTY = ("-m", "tests.service.broken_log", "raise")
@@ -157,6 +163,49 @@ def test_the_unforeseen_is_a_500_without_a_stack_and_its_log_without_locals(
         assert answer.json()["request_id"] in log
         assert "eyJ" not in log, "a local variable was written"
         assert identity.rpartition(".")[2] not in log
+
+
+@contextlib.contextmanager
+def deaf(kind: str) -> Iterator[IO[bytes]]:
+    """Open a log stream that takes nothing: a full disk, a reader that is gone, or one that has stopped reading."""
+    if kind == "full":
+        with Path("/dev/full").open("wb") as full:
+            yield full
+        return
+    reader, writer = os.pipe()
+    if kind == "gone":
+        os.close(reader)
+    with os.fdopen(writer, "wb") as stream:
+        yield stream
+    if kind == "stalled":
+        os.close(reader)
+
+
+@FIVE_TIMES
+@pytest.mark.parametrize("kind", ["full", "gone", "stalled"])
+def test_a_log_stream_that_takes_nothing_stops_nothing(
+    tmp_path: Path, provider: LocalProvider, kind: str, round_number: int
+) -> None:
+    """The record of decisions is the audit. A pipe that nobody reads is full after a hundred lines."""
+    write_folder(tmp_path, provider)
+    settings = settings_for(tmp_path, free_port())
+    command = [sys.executable, "-m", "issuer", "serve", "--workers", str(1 + round_number % 2)]
+    with deaf(kind) as stream, httpx.Client(base_url=settings.url, timeout=5) as http:
+        process = subprocess.Popen(command, env={**os.environ, **environment(settings)}, stderr=stream)
+        try:
+            until_live(http, process, tmp_path)
+            live = Running(tmp_path, settings, provider, process, http)
+            jtis = set()
+            for number in range(250):
+                answer = live.post(live.token(), numbered(number))
+                assert answer.status_code == 201
+                jtis.add(answer.json()["jti"])
+            assert live.post("a.b.c").status_code == 401
+            assert jtis == {jti for event in live.audit() for jti in event.get("jti", [])}
+            assert http.get("/health/ready").status_code == 200
+        finally:
+            process.terminate()
+        assert process.wait(20) == 0
 
 
 def test_sigterm_finishes_what_is_in_flight(tmp_path: Path, provider: LocalProvider) -> None:

@@ -79,7 +79,7 @@ def test_a_body_that_does_not_come_is_answered_within_its_deadline(service: Runn
     with socket.create_connection((service.settings.host, service.settings.port), timeout=20) as slow:
         slow.sendall(
             b"POST /tokens HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 10\r\n"
-            b"Authorization: Bearer a.b.c\r\n\r\n{"
+            b"Authorization: Bearer %s\r\n\r\n{" % service.token().encode()
         )
         began = time.monotonic()
         answer = b""

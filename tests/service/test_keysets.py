@@ -23,7 +23,16 @@ from issuer.errors import Code, IssuerError, Refused, Undecided
 from issuer.jose import MAX_KEYS, Key
 from issuer.policy.model import KeySource, Provider
 from issuer.service.authn.fetch import MAX_DOCUMENT_BYTES, may_connect
-from issuer.service.authn.keysets import FETCHES_A_MINUTE, HARD_AGE_S, PAUSE_S, RENEWAL_PAUSE_S, SOFT_AGE_S, KeySets
+from issuer.service.authn.keysets import (
+    FETCHES_A_MINUTE,
+    HARD_AGE_S,
+    MAX_WAITING,
+    PAUSE_S,
+    RENEWAL_PAUSE_S,
+    SOFT_AGE_S,
+    KeySets,
+    KeyWithheld,
+)
 
 A_WHILE_S = 0.1  # long enough for a fetch that should not be there
 
@@ -312,6 +321,39 @@ async def test_who_stops_waiting_does_not_stop_the_others(local: LocalProvider) 
             await impatient
         gate.release()
         assert await patient == local.rs256.kid
+
+
+async def test_who_comes_during_the_very_first_fetch_and_may_not_wait_is_told_when_to_return(
+    local: LocalProvider,
+) -> None:
+    gate = Gate(local, KEY_SET_PATH)
+    async with opened() as here:
+        provider = registered(local.issuer)
+        waiting = [asyncio.create_task(here.outcome(provider, local.rs256.kid)) for _ in range(MAX_WAITING)]
+        await until(gate.seen)
+        with pytest.raises(Undecided) as refused:
+            await here.key_sets.find(provider, local.rs256.kid)
+        assert (refused.value.code, refused.value.retry_after_s) == (Code.DEPENDENCY_ISSUER_KEYS, 1)
+        gate.release()
+        assert set(await asyncio.gather(*waiting)) == {local.rs256.kid}
+
+
+async def test_a_kid_is_withheld_at_its_source_s_cost_only_where_other_keys_are_kept(local: LocalProvider) -> None:
+    async def withheld(here: Opened) -> type[BaseException]:
+        with pytest.raises(Undecided) as refused:
+            await here.key_sets.find(registered(local.issuer), "made-up")
+        return refused.type
+
+    local.answers[KEY_SET_PATH] = fixed({}, 500)
+    async with opened() as here:
+        assert [await withheld(here) for _ in range(2)] == [Undecided, Undecided], "nobody could have known better"
+        del local.answers[KEY_SET_PATH]
+        here.clock.s += PAUSE_S + 1
+        assert await here.outcome(registered(local.issuer), local.rs256.kid) == local.rs256.kid
+        assert await withheld(here) is KeyWithheld
+        here.clock.s += HARD_AGE_S + 1
+        local.answers[KEY_SET_PATH] = fixed({}, 500)
+        assert await withheld(here) is Undecided
 
 
 async def test_closing_leaves_nobody_waiting(local: LocalProvider) -> None:

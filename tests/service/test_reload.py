@@ -26,6 +26,7 @@ from issuer.policy.load import load_policies
 from issuer.service.audit import AuditFile
 from issuer.service.documents import document
 from issuer.service.embedded import EmbeddedValkey
+from issuer.service.keyring import load_keyring
 from issuer.service.reload import Active, Live, look
 from tests.running import Running, numbered, rewrite, running, start, write_folder
 
@@ -359,7 +360,7 @@ async def test_what_changed_while_it_was_read_is_not_taken(tmp_path: Path, provi
             if len(loads) == 3:
                 (folder / "more.yaml").unlink()
         line = Line("https://issuer.example", policies, None, None, NoLog(), None, audit)  # type: ignore[arg-type]
-        return Active(line, len(loads), document(b""), {})
+        return Active(line, len(loads), document(b""), {}, load_keyring(tmp_path / "keys"), document(b""))
 
     live = Live(folder, load, audit)
     await live._reload(look(folder))  # read well, and changed meanwhile

@@ -79,7 +79,7 @@ def test_of_a_reusable_credential_is_told_what_it_is_judged_by_and_no_more(tmp_p
     policy = POLICY.replace("mode: active", "mode: active\npublic: true")
     head, _, rest = policy.partition("identities:")
     text = f"{head}identities:{IDENTITIES}{rest[rest.index('grants:') :]}"
-    told = requirements(URL, load(tmp_path, REUSABLE, inspect_ai=text))["inspect-ai"].answer("").content
+    told = requirements(URL, load(tmp_path, REUSABLE, inspect_ai=text))["inspect-ai"].answer("").body
     required = msgspec.json.decode(told)
     common = {"nonce": "required", "require": {}}
     scoped = {**common, "scope": "tokens:issue"}

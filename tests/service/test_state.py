@@ -579,6 +579,12 @@ def test_an_answer_of_any_other_shape_admits_nobody(answer: object) -> None:
         read_answer(call(use()), 7, answer)
 
 
+def test_identities_of_one_name_in_two_integrations_share_nothing() -> None:
+    ours = call(None)
+    theirs = msgspec.structs.replace(ours, integration="other")
+    assert set(keys_of(ours)) & set(keys_of(theirs)) == {EPOCH_KEY}
+
+
 @pytest.mark.parametrize("answer", [[7, b"NEW"], [7, b"SAME", b"template"], [7, b"EXHAUSTED"]])
 def test_a_refused_request_is_never_answered_with_a_use(answer: object) -> None:
     with pytest.raises(Undecided):

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -23,6 +24,8 @@ import pytest
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import free_port, settings_for
 from issuer.service.embedded import EmbeddedValkey
+from issuer.service.keyring import generate
+from issuer.service.workers import SILENT_S
 from tests.running import BODY, FIVE_TIMES, Running, numbered, rewrite, running, start, write_folder
 
 NARROW = """limits:
@@ -156,6 +159,31 @@ def test_kill_9_of_a_worker_loses_its_requests_alone_and_it_comes_back(
 
 
 @FIVE_TIMES
+def test_a_worker_that_is_stopped_is_replaced_and_a_busy_one_is_not(
+    tmp_path: Path, provider: LocalProvider, round_number: int
+) -> None:
+    with four(tmp_path, provider) as live, ThreadPoolExecutor(8) as pool:
+        before = workers_of(live)
+        stopped = before[round_number % 4]
+        os.kill(stopped, signal.SIGSTOP)
+        began = time.monotonic()
+
+        def keep_asking(worker: int) -> set[int]:
+            found = set()
+            while time.monotonic() < began + SILENT_S + 3:
+                with contextlib.suppress(OSError):  # its connections end with it
+                    found.add(post_once(live, live.token(), worker)[0])
+            return found
+
+        under_way = [pool.submit(keep_asking, worker) for worker in range(8)]
+        assert eventually(lambda: not is_alive(stopped), SILENT_S + 3)
+        assert time.monotonic() - began > SILENT_S - 3, "a short silence is none"
+        assert eventually(lambda: listening(live) == 4), "it came back"
+        assert [answers.result() for answers in under_way] == [{201}] * 8
+        assert set(before) - set(workers_of(live)) == {stopped}
+
+
+@FIVE_TIMES
 def test_kill_9_of_the_parent_leaves_nobody(tmp_path: Path, provider: LocalProvider, round_number: int) -> None:
     with running(tmp_path, provider, command=command(2)) as live:  # and an embedded Valkey with its watcher
         assert eventually(lambda: listening(live) == 2)
@@ -261,6 +289,79 @@ def test_a_change_of_policy_and_a_hangup_reach_every_worker(tmp_path: Path, prov
         assert len(workers_of(live)) == 4
 
 
+@FIVE_TIMES
+def test_a_rotation_of_our_keys_and_a_hangup_reach_every_worker_and_no_request_fails(
+    tmp_path: Path, provider: LocalProvider, round_number: int
+) -> None:
+    def published() -> set[frozenset[str]]:
+        """What so many connections are told of the key set: one answer where all workers agree."""
+        asked = (httpx.get(f"{live.url}/.well-known/jwks.json") for _ in range(30))
+        return {frozenset(key["kid"] for key in answer.json()["keys"]) for answer in asked}
+
+    with four(tmp_path, provider) as live, ThreadPoolExecutor(2) as pool:
+        keys, begun = live.folder / "keys", live.token()
+        before = live.post(begun)
+        old = before.json()["kid"]
+        ended = threading.Event()
+
+        def keep_asking() -> set[int]:
+            found = set()
+            while not ended.is_set():
+                found.add(post_once(live, live.token())[0])
+            return found
+
+        under_way = [pool.submit(keep_asking) for _ in range(2)]
+        new = generate(keys, "next").stem
+        live.process.send_signal(signal.SIGHUP)
+        assert eventually(lambda: published() == {frozenset({old, new})}, 15)
+        (keys / "retiring").mkdir(mode=0o700)
+        (keys / "active" / f"{old}.pem").rename(keys / "retiring" / f"{old}.pem")
+        (keys / "next" / f"{new}.pem").rename(keys / "active" / f"{new}.pem")
+        live.process.send_signal(signal.SIGHUP)
+        assert eventually(lambda: {live.post(live.token()).json()["kid"] for _ in range(4)} == {new}, 15)
+        time.sleep(1)
+        kids = {httpx.post(f"{live.url}/tokens", **sent(live)).json()["kid"] for _ in range(20)}
+        assert kids == {new}, "of every worker"
+        assert published() == {frozenset({old, new})}
+        assert live.post(begun).content == before.content, "what the old key began it ends"
+        (keys / "retiring" / f"{old}.pem").unlink()
+        live.process.send_signal(signal.SIGHUP)
+        assert eventually(lambda: published() == {frozenset({new})}, 15)
+        ended.set()
+        assert [answers.result() for answers in under_way] == [{201}, {201}]
+        assert live.audit()[-1]["event"] == "decision"
+        assert [event["keys"] for event in live.audit() if event["event"] == "policies_loaded"][-1] == {new: "active"}
+
+
+def sent(live: Running) -> dict[str, Any]:
+    """Return what a good request of its own connection is made of."""
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {live.token()}"}
+    return {"content": msgspec.json.encode(BODY), "headers": headers}
+
+
+def test_keys_that_are_not_fit_are_refused_and_the_last_good_ones_sign_on(
+    tmp_path: Path, provider: LocalProvider
+) -> None:
+    with running(tmp_path, provider) as live:
+        kid = live.post(live.token()).json()["kid"]
+        (pem,) = (live.folder / "keys" / "active").glob("*.pem")
+        second = generate(live.folder / "keys", "next")
+        for spoil, repair in (
+            (lambda: pem.chmod(0o644), lambda: pem.chmod(0o600)),
+            (lambda: pem.rename(pem.with_suffix(".old")), lambda: pem.with_suffix(".old").rename(pem)),
+            (lambda: second.rename(pem.with_name("second.pem")), lambda: pem.with_name("second.pem").unlink()),
+        ):
+            spoil()
+            live.process.send_signal(signal.SIGHUP)
+            assert eventually(lambda: httpx.get(f"{live.url}/health/ready").json()["policies"]["stale"] is True)
+            assert live.post(live.token()).json()["kid"] == kid
+            repair()
+            live.process.send_signal(signal.SIGHUP)
+            assert eventually(lambda: httpx.get(f"{live.url}/health/ready").json()["policies"]["stale"] is False)
+        refused = [event["code"] for event in live.audit() if event["event"] == "policies_refused"]
+        assert refused == ["key.unsafe", "key.unusable", "key.unusable"]
+
+
 def test_workers_that_end_at_once_are_started_again_ever_more_slowly(tmp_path: Path) -> None:
     with supervised(tmp_path, 1, "failing") as parent:
         time.sleep(3)
@@ -268,6 +369,29 @@ def test_workers_that_end_at_once_are_started_again_ever_more_slowly(tmp_path: P
         assert parent.poll() is None
         parent.terminate()
         assert parent.wait(5) == 0
+
+
+def test_a_worker_in_an_endless_loop_is_killed_and_started_again(tmp_path: Path) -> None:
+    with supervised(tmp_path, 2, "endless") as parent:
+        assert eventually(lambda: len(said(tmp_path, "start")) == 2)
+        began = time.monotonic()
+        assert eventually(lambda: len(said(tmp_path, "start")) >= 4, 10)
+        assert 2 < time.monotonic() - began < 7, "3 s of silence"
+        assert parent.poll() is None
+        assert "worker hangs" in (tmp_path / "log").read_text()
+
+
+@pytest.mark.parametrize("kind", ["busy", "loading", "loyal"])
+def test_a_worker_that_is_busy_or_still_loads_is_left_alone(tmp_path: Path, kind: str) -> None:
+    """For twice the time of silence; and the parent itself stood still for longer than that."""
+    with supervised(tmp_path, 2, kind) as parent:
+        assert eventually(lambda: len(said(tmp_path, "start")) == 2)
+        time.sleep(6)
+        parent.send_signal(signal.SIGSTOP)
+        time.sleep(4)
+        parent.send_signal(signal.SIGCONT)
+        time.sleep(1.5)
+        assert len(said(tmp_path, "start")) == 2
 
 
 def test_a_worker_that_does_not_hear_is_killed_in_the_end(tmp_path: Path) -> None:

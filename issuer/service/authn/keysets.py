@@ -38,6 +38,11 @@ RENEWAL_PAUSE_S = 60.0
 Report = Callable[[Provider, str], None]
 
 
+class KeyWithheld(Undecided):
+    """No kept key has the kid, and none was fetched to tell. It counts against its source as a refusal does: made-up
+    kids would cost their senders nothing otherwise, and a key that is really new is found by the next fetch."""
+
+
 class KeySets:
     """The keys of all registered providers. Belongs to one event loop; `aclose` ends what is still under way.
 
@@ -65,7 +70,7 @@ class KeySets:
 
         `retry_after_s` above 0 says that the request's source is over its limit: nothing is fetched for it. Raises
         Refused (`identity.key_unknown` only where a set that was asked for after this call lacks the kid;
-        `rate.source`) and Undecided (`dependency.issuer_keys`).
+        `rate.source`) and Undecided (`dependency.issuer_keys`; KeyWithheld where other keys are kept).
         """
         return await self._of(provider).find(kid, retry_after_s)
 
@@ -212,8 +217,10 @@ class FetchedKeys:
             await asyncio.wait([self._task])
 
     def _undecided(self) -> Undecided:
-        wait_s = self._wait_s(self._monotonic())
-        return Undecided(Code.DEPENDENCY_ISSUER_KEYS, retry_after_s=max(1, math.floor(wait_s) + 1))
+        now = self._monotonic()
+        # Without a set that is good nobody could have sent a better kid.
+        kind = KeyWithheld if now - self._good_at <= HARD_AGE_S else Undecided
+        return kind(Code.DEPENDENCY_ISSUER_KEYS, retry_after_s=math.floor(max(0.0, self._wait_s(now))) + 1)
 
     async def aclose(self) -> None:
         """Cancel the fetch that is under way."""
