@@ -46,7 +46,7 @@ lint: $(VENV)/dev.done
 	$(BIN)/mypy
 
 test: lint
-	$(BIN)/pytest -q -m 'not long'
+	$(BIN)/pytest -q -n 2 --dist loadfile -m 'not long'
 
 check: lint
 	$(BIN)/pytest -q

@@ -157,7 +157,9 @@ def test_retry_after_as_a_date_is_waited_for() -> None:
     assert 2 <= server.gaps[0] < 4, "a date has whole seconds"
 
 
-@pytest.mark.parametrize("past", ["0", "00", in_seconds(-60), "Thu, 01 Jan 1970 00:00:00 GMT"])
+@pytest.mark.parametrize(
+    "past", ["0", "00", in_seconds(-60), "Thu, 01 Jan 1970 00:00:00 GMT"], ids=["0", "00", "a minute ago", "1970"]
+)
 def test_retry_after_now_is_not_waited_for(past: str) -> None:
     with Scripted([reply(503, Retry_After=past), GOOD]) as server:
         ask(server)
