@@ -156,7 +156,7 @@ async def _answer(service: Service, request: Http, endpoint: Endpoint, under_way
         # Whole seconds would let ten more through in each.
         above = charged and not service.sources.refuse(source, time.time_ns() // 1000)
         if above and (case is None or case.caller is None):  # whose token verifies is told more, from any address
-            return service.shed.answer(request_id)
+            return await service.shed.answer(request_id)
         answered = problem_response(error, service.issuer_url, request_id)
         told = {"outcome": "no" if isinstance(error, Refused) else "undecided", "code": str(error.code)}
     who: Mapping[str, object] = names_of(case.party) if case and case.party else {}

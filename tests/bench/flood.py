@@ -1,7 +1,8 @@
 """Good callers beside a flood of bad tokens from their own address. `python -m tests.bench.flood`, part of `make bench`.
 
 The flood is paced, whatever it is answered: one request on the next free connection, as often as asked. Its generator
-is a loop over epoll that costs 50 us a request, since it shares two cores with the service and the store.
+is a loop over epoll that costs 50 us a request, since it shares two cores with the service and the store. Over few
+connections the service takes less of it than it offers: what is turned away is answered late.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from tests.bench.load import allow_es256, cpu_s, singles
 from tests.running import Running, numbered, running, write_folder
 
 PER_S = 2000
-CONNECTIONS = 64
+# Fewer than the service holds back, and more.
+FEW, MANY = 64, 600
 # How many of them come at once.
 TOGETHER = 4
 
@@ -40,9 +42,9 @@ class Flooded:
     cpu: float
 
 
-def flood(port: int, payloads: Sequence[bytes], seconds: float, per_s: float = PER_S) -> Flooded:
+def flood(port: int, payloads: Sequence[bytes], seconds: float, connections: int) -> Flooded:
     """Send at a steady rate over keep-alive connections, each with at most one request under way."""
-    opened = [socket.create_connection(("127.0.0.1", port)) for _ in range(CONNECTIONS)]
+    opened = [socket.create_connection(("127.0.0.1", port)) for _ in range(connections)]
     poll, statuses = select.epoll(), Counter[str]()
     for connection in opened:
         poll.register(connection, select.EPOLLIN)
@@ -55,7 +57,7 @@ def flood(port: int, payloads: Sequence[bytes], seconds: float, per_s: float = P
             if free:  # where none is, the service takes no more: it answers later than it is asked
                 free.popleft().send(payloads[sent % len(payloads)])
                 sent += 1
-        due += TOGETHER / per_s if due <= now else 0
+        due += TOGETHER / PER_S if due <= now else 0
         for number, _ in poll.poll(max(0.0, due - now)):
             answer = by_number[number].recv(65536)
             if answer.startswith(b"HTTP/1.1 "):  # the rest of one that came in two pieces is not counted
@@ -84,11 +86,11 @@ def good(live: Running, count: int) -> Run:
     return drive(live.settings.port, singles(live, "ES256", count), 4, pause_s=0.04)
 
 
-def beside(live: Running, payloads: Sequence[bytes], count: int) -> tuple[Run, Flooded]:
+def beside(live: Running, payloads: Sequence[bytes], count: int, connections: int = FEW) -> tuple[Run, Flooded]:
     """Have good callers come beside a flood."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         pool.apply(abs, (1,))  # it has started
-        flooding = pool.apply_async(flood, (live.settings.port, payloads, count / 100 + 2.0))
+        flooding = pool.apply_async(flood, (live.settings.port, payloads, count / 100 + 2.0, connections))
         time.sleep(1.0)
         run = good(live, count)
         return run, flooding.get()
@@ -97,12 +99,13 @@ def beside(live: Running, payloads: Sequence[bytes], count: int) -> tuple[Run, F
 def bench(live: Running, count: int = 1000) -> None:
     """Print good callers alone and beside each kind of flood, one after the other: compare neighbours."""
     for kind, payloads in bad(live).items():
-        for name in ("good callers alone", f"beside {kind}"):
+        for connections in (0, FEW, MANY):
+            name = f"beside {kind}, {connections}" if connections else "good callers alone"
             before, began = cpu_s(live.process.pid), time.perf_counter()
-            run, flooded = (good(live, count), None) if name.endswith("alone") else beside(live, payloads, count)
+            run, flooded = beside(live, payloads, count, connections) if connections else (good(live, count), None)
             share = (cpu_s(live.process.pid) - before) / (time.perf_counter() - began)
             print(
-                f"  {name:<36} p50 {run.quantile_ms(0.5):6.2f} ms  p99 {run.quantile_ms(0.99):6.2f} ms"
+                f"  {name:<42} p50 {run.quantile_ms(0.5):6.2f} ms  p99 {run.quantile_ms(0.99):6.2f} ms"
                 f"  service {share:4.0%} of a core  {dict(run.statuses)}"
                 + (f"  {flooded.per_s:.0f}/s, {flooded.cpu:.0%}, {dict(flooded.statuses)}" if flooded else "")
             )

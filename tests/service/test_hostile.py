@@ -248,7 +248,7 @@ def test_everything_refused_before_an_identity_is_known_counts_against_its_sourc
         plain = {"Content-Type": "text/plain"}
         first = [live.http.post("/tokens", content=b"x", headers=plain).status_code for _ in range(SOURCE_RATE.burst)]
         assert set(first) == {415}
-        assert "rate.source" in {live.post("a.b.c").json()["code"] for _ in range(500)}
+        assert any(live.post("a.b.c").json()["code"] == "rate.source" for _ in range(500))
 
 
 def test_the_data_folder_is_its_owners_alone(attacked: Running) -> None:
