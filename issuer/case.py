@@ -13,7 +13,7 @@ from msgspec import UNSET, Struct
 from issuer.body import Body, Endpoint
 from issuer.errors import Refused
 from issuer.policy.disclose import Denied
-from issuer.policy.identity import claims_read
+from issuer.policy.identity import claims_read, claims_told
 from issuer.policy.model import Caller, Party, Policy
 from issuer.results.claims import Metric
 from issuer.results.entry import Submission
@@ -99,15 +99,14 @@ def names_of(party: Party) -> Names:
 def _caller_read(caller: Caller, party: Party | None) -> dict[str, JSON]:
     """Return the claims that were read, and the names of those that were not there.
 
-    One that is structured or long stands in neither: whoever judges again cannot tell. What a claim was derived from
-    counts as read.
+    One that is structured or long stands in neither: whoever judges again cannot tell.
     """
-    rules, read = caller.provider.rules, claims_read(caller, party)
-    sources = [rules.derived[name].path[0] for name in read if name in rules.derived]
-    names = list(dict.fromkeys([*read, *sources, *rules.provenance]))
-    absent: list[JSON] = [name for name in read if name not in caller.claims]
-    own = {"provider": caller.provider.id, "issuer": caller.provider.issuer}
-    return {**own, "claims": caller.shown(names), "absent": absent}
+    return {
+        "provider": caller.provider.id,
+        "issuer": caller.provider.issuer,
+        "claims": caller.shown(claims_told(caller, party)),
+        "absent": [name for name in claims_read(caller, party) if name not in caller.claims],
+    }
 
 
 def _result_read(policy: Policy, submission: Submission) -> dict[str, JSON]:

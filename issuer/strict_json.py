@@ -35,6 +35,7 @@ _write = msgspec.json.Encoder().encode
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _SUSPECT_ESCAPE = re.compile(r"\\u(?:0000|[dD][89a-fA-F])")
 _INTEGER = re.compile(r"[-+]?[0-9]+")
+_DECIMAL = re.compile(r"-?[0-9]+\.[0-9]+")
 _MANTISSA = re.compile(r"[-+]?([0-9]*)\.?([0-9]*)")
 
 
@@ -46,6 +47,8 @@ def exact_number(text: str) -> int | float:
     """
     if len(text) <= SHORT_CHARS and _INTEGER.fullmatch(text):
         return int(text)  # a time, a count: the rules below cannot refuse it
+    if len(text) <= SHORT_CHARS and _DECIMAL.fullmatch(text) and (value := float(text)):
+        return value  # a score: neither too large nor too small, and whatever digits it has are few enough
     match = _MANTISSA.match(text)
     digits = "".join(match.groups()).lstrip("0") if match else ""
     if len(digits) > MAX_SIGNIFICANT_DIGITS:

@@ -23,6 +23,7 @@ from issuer.strict_yaml import number_text
 
 if TYPE_CHECKING:
     from issuer.policy.model import FrameworkGrant, Grants, Identity, MetricGrant, Provider
+    from issuer.policy.profiles import Profile
 
 # -- who may ask -------------------------------------------------------------------------------------------------------
 
@@ -81,6 +82,23 @@ class CompiledRequirement:
         if self.name in claims:
             return Check(self._mismatch, passed, (claims[self.name],))
         return Check(self._missing, passed)
+
+
+class CompiledClaims:
+    """Which claims are `read` of the callers of a profile, and where one is known of an identity, once each; and which
+    of them are `told`: what a claim was derived from counts as read."""
+
+    __slots__ = ("read", "told")
+
+    def __init__(self, rules: Profile, identity: Identity | None) -> None:
+        foreign = (rules.foreign.claims[0], rules.foreign.home, rules.foreign.commit) if rules.foreign else ()
+        events = [rules.event_claim] if rules.event_claim else []
+        scope = ["scope"] if rules.scope else []
+        own = [] if identity is None else [*identity.pins, *identity.require]
+        names = [*rules.pins, *rules.names, *events, *scope, *rules.demands, *foreign, *own]
+        self.read = list(dict.fromkeys(names))
+        sources = [rules.derived[name].path[0] for name in self.read if name in rules.derived]
+        self.told = list(dict.fromkeys([*self.read, *sources, *rules.provenance]))
 
 
 # -- what may be signed ------------------------------------------------------------------------------------------------

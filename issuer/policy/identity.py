@@ -35,13 +35,13 @@ def check_identity(party: Party, caller: Caller, now: int) -> Iterator[Check]:
 
 def claims_read(caller: Caller, party: Party | None) -> list[str]:
     """Name the claims that `resolve` and `check_identity` read of this caller, once each."""
-    rules = caller.provider.rules
-    foreign = (rules.foreign.claims[0], rules.foreign.home, rules.foreign.commit) if rules.foreign else ()
-    events = [rules.event_claim] if rules.event_claim else []
-    scope = ["scope"] if rules.scope else []
-    names = [*rules.pins, *rules.names, *events, *scope, *rules.demands, *foreign]
-    own = [] if party is None else [*party.identity.pins, *party.identity.require]
-    return list(dict.fromkeys([*names, *own]))
+    return (party or caller.provider).claims.read
+
+
+def claims_told(caller: Caller, party: Party | None) -> list[str]:
+    """Name the claims that the audit tells of this caller: those that were read, with what they were derived from, and
+    those that the token names."""
+    return (party or caller.provider).claims.told
 
 
 def name_warnings(party: Party, caller: Caller) -> Iterator[str]:

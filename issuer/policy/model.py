@@ -14,7 +14,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from issuer import jcs
 from issuer.limits import Limits
-from issuer.policy.compiled import CompiledGrants, CompiledIdentity, CompiledProvider
+from issuer.policy.compiled import CompiledClaims, CompiledGrants, CompiledIdentity, CompiledProvider
 from issuer.policy.profiles import PROFILES, Profile
 from issuer.policy.requirement import Requirement, Text
 from issuer.results.benchmark import Benchmark
@@ -106,6 +106,11 @@ class Provider(Struct, frozen=True, omit_defaults=True, dict=True):
     def compiled(self) -> CompiledProvider:
         """What it asks of every caller, made at the first request."""
         return CompiledProvider(self)
+
+    @cached_property
+    def claims(self) -> CompiledClaims:
+        """What is read of a caller of whom no more is known."""
+        return CompiledClaims(self.rules, None)
 
 
 # -- <integration>.yaml -----------------------------------------------------------------------------------------------
@@ -245,7 +250,7 @@ class Registered(Struct, frozen=True):
         return self.at_commit.get((repo, revision)) or self.at_any.get(repo)
 
 
-class Party(Struct, frozen=True):
+class Party(Struct, frozen=True, dict=True):
     """One registered identity with everything that judges it; `digest` binds policy and provider (contract 4)."""
 
     policy: Policy
@@ -253,6 +258,11 @@ class Party(Struct, frozen=True):
     provider: Provider
     digest: str
     registered: Registered = Registered()
+
+    @cached_property
+    def claims(self) -> CompiledClaims:
+        """What is read of a caller who is this identity."""
+        return CompiledClaims(self.provider.rules, self.identity)
 
 
 # -- what is judged ---------------------------------------------------------------------------------------------------

@@ -77,7 +77,7 @@ def _lines(value: JSON, indent: str) -> list[str]:
 
 
 def _member_lines(name: str, value: JSON, indent: str) -> list[str]:
-    key = name if _PLAIN_KEY.fullmatch(name) or name == "verifyToken" else quoted(name)
+    key = name if name in _RANK or _PLAIN_KEY.fullmatch(name) else quoted(name)
     if isinstance(value, str):
         return [f"{indent}{key}: {quoted(value)}"]
     if isinstance(value, dict | list | tuple) and value:
