@@ -28,14 +28,16 @@ WITHHELD = "(withheld)"
 class Request(Struct, frozen=True):
     """A request as the edge read it. `bearer` is the credential, not yet parsed; `source` the address it came from.
 
-    `read` reads the body whole, and raises Refused where it is late or too large.
+    `read` reads a party's body whole, and raises Refused where it is late, too large or one too many at once. `charged`
+    says that the source has been refused too often.
     """
 
     id: str
     endpoint: Endpoint
     bearer: str
     source: str
-    read: Callable[[], Awaitable[bytes]]
+    read: Callable[[Party], Awaitable[bytes]]
+    charged: Callable[[], bool]
 
 
 class Case:

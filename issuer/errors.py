@@ -5,6 +5,7 @@ Sorted by who must act::
     IssuerError
     ├── Refused         the caller must act: 4xx, decided no (408 and 429: try again)
     ├── Undecided       nobody decided: 503, try again
+    │   └── Charged     and its source pays for it as for a refusal
     ├── InputError      whoever wrote the file must act: it has a place (line, column, pointer)
     └── SetupError      the operator must act: a key, a setting or the store is not fit to start with
 
@@ -120,7 +121,7 @@ class Code(enum.StrEnum):
     )  # fmt: skip
     IDENTITY_EXPIRED = (
         "identity.expired", 401, "The identity token has expired.",
-        "Fetch a fresh identity token immediately before the request.",
+        "Fetch a fresh identity token immediately before the request; for an access token, get another one.",
     )  # fmt: skip
     IDENTITY_NOT_YET_VALID = (
         "identity.not_yet_valid", 401, "The identity token is not valid yet, or was issued in the future.",
@@ -143,8 +144,8 @@ class Code(enum.StrEnum):
         "Send the identity token of the CI provider, not an access token, a logout token or a verify token.",
     )  # fmt: skip
     IDENTITY_INACTIVE = (
-        "identity.inactive", 401, "The provider says that this token is not active.",
-        "Fetch a fresh token.",
+        "identity.inactive", 401, "This token is not active: revoked, expired, or not known to its provider.",
+        "Fetch a fresh token; for a personal access token, ask the operator for another one.",
     )  # fmt: skip
     IDENTITY_CREDENTIAL_UNKNOWN = (
         "identity.credential_unknown", 401, "No such credential is registered.",
@@ -174,7 +175,7 @@ class Code(enum.StrEnum):
     )  # fmt: skip
     IDENTITY_CLAIM_MISMATCH = (
         "identity.claim_mismatch", 403, "A claim of the identity token is not what the integration's policy requires.",
-        "Run from the workflow, branch or environment that is registered, or ask the operator to change the policy.",
+        "Use the workflow, branch, environment or scope that is registered, or ask the operator to change the policy.",
     )  # fmt: skip
     IDENTITY_EVENT_FORBIDDEN = (
         "identity.event_forbidden", 403, "The job was started by an event that is not allowed.",
@@ -225,12 +226,14 @@ class Code(enum.StrEnum):
         "Send the request from a network that the token was created for, or ask the operator for another token.",
     )  # fmt: skip
     IDENTITY_REPLAYED = (
-        "identity.replayed", 409, "This identity token was already used for another request.",
-        "Fetch a fresh identity token for every new request; only the identical request may repeat one.",
+        "identity.replayed", 409,
+        "This identity token is spent: by another request, or by this one, whose token has expired or lost its key.",
+        "Fetch a fresh identity token; only the identical request may repeat one, while its token is good.",
     )  # fmt: skip
     NONCE_REUSED = (
-        "nonce.reused", 409, "This nonce was already used for another request.",
-        "Use a fresh nonce for every new request; only the identical request may repeat one.",
+        "nonce.reused", 409,
+        "This nonce is spent: by another request, or by this one, whose token has expired or lost its key.",
+        "Use a fresh nonce; only the identical request may repeat one, while its token is good.",
     )  # fmt: skip
 
     # -- what a run says --------------------------------------------------------------------------------------------
@@ -458,6 +461,10 @@ class Code(enum.StrEnum):
         "state.unreachable", 0, "The store cannot be reached at start.",
         "Check the store's URL, credentials and health.",
     )  # fmt: skip
+    DEPENDENCY_AUTHORIZATION_SERVER = (
+        "dependency.authorization_server", 0, "The OAuth server gives no access token right now.",
+        "Run the command again later; if it stays so, check --oauth or --token-endpoint.",
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -511,6 +518,11 @@ class Undecided(IssuerError):
     def __init__(self, code: Code, detail: str = "", *, retry_after_s: int = 1) -> None:
         super().__init__(code, detail)
         self.retry_after_s = retry_after_s
+
+
+class Charged(Undecided):
+    """Undecided for want of another's word on a credential, and counted against its source as a refusal is: made-up
+    credentials would cost their senders nothing otherwise."""
 
 
 @dataclass(frozen=True, slots=True)

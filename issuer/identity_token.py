@@ -6,6 +6,7 @@ Nothing here checks a signature: whoever needs to know who is speaking goes thro
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Mapping
 
@@ -21,14 +22,30 @@ MAX_DEPTH = 8
 MAX_UNIX_S = 2**33  # the year 2242; a time in milliseconds lies beyond it
 MAX_ID_CHARS = 512
 
+# How a JSON object begins (RFC 8259, section 2), so that hardly any text by chance does.
+_OBJECT = re.compile(rb'[ \t\n\r]*\{[ \t\n\r]*["}]')
 _KID = re.compile(r"[\x21-\x7e]{1,256}")
 # Members that bring a key along, say where to fetch one, or change what the signature covers (RFC 7515 4.1, 7797).
 _REFUSED_MEMBERS = frozenset({"b64", "crit", "enc", "jku", "jwk", "x5c", "x5u", "zip"})
 
 
 def is_jwt(bearer: str) -> bool:
-    """Say whether a credential has the form of a signed JWT: three parts, the first of them a JSON object."""
-    return bearer.startswith("eyJ") and bearer.count(".") == 2
+    """Say whether a credential has the form of a JWT: a JSON object and two more parts, or four if it is encrypted.
+
+    Not by `eyJ`: white space is allowed in the object (RFC 7515, section 3), and what passes for opaque is shown to
+    another provider.
+    """
+    header, *parts = bearer.split(".")
+    return len(parts) in {2, 4} and _OBJECT.match(_decoded(header)) is not None
+
+
+def _decoded(header: str) -> bytes:
+    """Decode what may be base64url, leniently: a JWT in a bad spelling is still one. Empty for anything else."""
+    whole = header + "AAA"  # of whatever length it is
+    try:
+        return base64.urlsafe_b64decode(whole[: len(whole) // 4 * 4])
+    except ValueError:
+        return b""
 
 
 def read_token(bearer: str) -> tuple[jose.UnverifiedJws, Mapping[str, JSON]]:

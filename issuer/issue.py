@@ -57,8 +57,8 @@ async def judge(line: Line, case: Case, jti: str) -> Judged:
     request, now = case.request, case.judged_at
     caller = case.caller = await line.authenticator.authenticate(request.bearer, request.source, now)
     party = case.party = resolve(line.policies, caller)
-    raw = await request.read()  # a stranger's is not waited for, and holds no place for it
     try:
+        raw = await request.read(party)  # a stranger's is not waited for, and holds no place for it
         body = case.body = read_body(request.endpoint, raw)
         check_nonce(caller, body.nonce)
         verdict = decide(party, caller, body.submissions, now, integration=body.integration, audience=body.audience)
@@ -115,8 +115,9 @@ class Issued(Struct, frozen=True):
 
 
 async def audit_refusal(audit: Audit, case: Case, refusal: Refused) -> None:
-    """Have the audit see a refusal of an authenticated caller; a stranger must not fill its disk."""
-    if case.caller is not None:
+    """Have the audit see a refusal of an authenticated caller; a stranger must not fill its disk, nor whoever has a
+    token of a provider that anybody can have one of."""
+    if case.caller is not None and (case.party is not None or not case.request.charged()):
         await audit.record(refused_event(case, case.caller, refusal))
 
 

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import environment, free_port, settings_for, write_policies
 from issuer.service.keyring import generate
 from issuer.service.settings import Settings
+from tests.bench.client import drive, request
 
 # Digits that stand nowhere else: whoever logs a metric's value is found by them.
 METRIC_VALUE = 0.62437518
@@ -121,6 +123,15 @@ def rewrite(folder: Path, pattern: str, new: str, name: str = "inspect-ai.yaml")
     draft.rename(path)
 
 
+def register(folder: Path, count: int) -> list[str]:
+    """Register further identities, each of a repository of its own. Returns the `repository_id`s."""
+    ids = [str(800_000_000 + number) for number in range(count)]
+    pins = '{{repository_id: "{}", repository_owner_id: "600000001"}}'
+    added = (f"  - {{id: other-{each}, provider: github-actions, pins: {pins.format(each)}}}\n" for each in ids)
+    rewrite(folder, r"^identities:\n", "identities:\n" + "".join(added))
+    return ids
+
+
 @contextlib.contextmanager
 def running(
     folder: Path,
@@ -143,6 +154,26 @@ def running(
         if process.poll() is None:
             process.terminate()
         process.wait(30)
+
+
+@contextlib.contextmanager
+def above_its_limit(service: Running) -> Iterator[None]:
+    """Keep this machine's address above the limit of sources: what is free again, 200 connections of junk take up."""
+    over = threading.Event()
+
+    def junk() -> Iterator[bytes]:
+        while not over.is_set():
+            yield request("/tokens", "nonsense", b"{}")
+
+    flood = threading.Thread(target=drive, args=(service.settings.port, junk(), 200))
+    flood.start()
+    try:
+        while service.post("nonsense").status_code != 429:
+            time.sleep(0.05)
+        yield
+    finally:
+        over.set()
+        flood.join()
 
 
 def start(

@@ -36,7 +36,8 @@ FILES = """file.unreadable file.too_large file.encoding file.syntax file.duplica
     file.number file.schema file.rule policy.test_failed lint.untested lint.shadowed lint.pin_unnamed lint.pattern_empty
     lint.case lint.pattern_any lint.name_unpinned lint.identity_expired result.file_name result.unbound
     result.unknown_member result.token result.value result.repeated result.undefined benchmark.absent benchmark.rule
-    key.unsafe key.unusable settings.invalid cache.unsafe state.unsafe state.unreachable"""
+    key.unsafe key.unusable settings.invalid cache.unsafe state.unsafe state.unreachable
+    dependency.authorization_server"""
 
 ROWS = [(code, status) for status, codes in TABLE.items() for code in codes.split()]
 
@@ -74,6 +75,12 @@ def test_titles_and_remedies_are_sentences(code: Code) -> None:
         assert "  " not in text
         assert len(text) <= 160
     assert code.meaning.title != code.meaning.remedy
+
+
+@pytest.mark.parametrize("code", [Code.IDENTITY_REPLAYED, Code.NONCE_REUSED])
+def test_what_is_spent_is_said_so_that_it_is_true_of_the_identical_request_too(code: Code) -> None:
+    assert "by another request, or by this one, whose token has expired or lost its key" in code.meaning.title
+    assert "already used for another" not in code.meaning.title + code.meaning.remedy
 
 
 def test_titles_tell_codes_apart_over_http() -> None:

@@ -6,14 +6,17 @@ Exit codes (contract section 6): 0 good, 1 the answer is no, 2 usage, 3 input mi
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import sys
-from typing import NoReturn
+from collections.abc import Iterator
+from typing import Any, NoReturn
 
 import rich_click as click
 
 from issuer import __version__
 from issuer.errors import Code, Fault, InputError, IssuerError, Refused, SetupError
+from issuer.results.secret import without_secrets
 
 _COMMANDS = {
     "demo": ("issuer.cli.demo", "demo", "Show the whole line on a real evaluation run."),
@@ -28,8 +31,28 @@ _COMMANDS = {
 }
 
 
+@contextlib.contextmanager
+def _discreet() -> Iterator[None]:
+    """Take what looks like a credential out of a usage error: click quotes whatever was typed in the wrong place."""
+    try:
+        yield
+    except click.ClickException as error:
+        error.message = without_secrets(error.message, guess=True)  # type: ignore[misc]  # click formats it when it is shown
+        raise
+
+
 class _Lazy(click.RichGroup):
     """A group whose commands are imported when they are called."""
+
+    def make_context(self, *arguments: Any, **more: Any) -> click.Context:
+        """Read the options that stand before the command."""
+        with _discreet():
+            return super().make_context(*arguments, **more)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command."""
+        with _discreet():
+            return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         """Name the commands."""
@@ -87,7 +110,7 @@ def said(error: IssuerError) -> str:
         lines += [f"  {fault.pointer or '/'}: {fault.detail}" for fault in error.faults if _adds(fault, error)]
     if error.code.meaning.remedy not in error.detail:
         lines.append(f"  {error.code.meaning.remedy}")
-    return "\n".join(printable(line) for line in "\n".join(lines).split("\n"))
+    return "\n".join(printable(line) for line in without_secrets("\n".join(lines)).split("\n"))
 
 
 def _adds(fault: Fault, error: IssuerError) -> bool:

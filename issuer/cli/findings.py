@@ -16,6 +16,7 @@ import msgspec
 from issuer import __version__
 from issuer.cli import printable
 from issuer.errors import Finding
+from issuer.results.secret import without_secrets
 
 FORMATS = ("human", "json", "github", "junit", "sarif")
 _SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
@@ -42,7 +43,8 @@ def told(finding: Finding) -> str:
     """Say one finding on one line for people: `file:line:col: code: what, and what to do`."""
     mark = "warning: " if finding.severity == "warning" else ""
     what = finding.detail.rstrip(".")
-    return printable(f"{finding.place}: {mark}{finding.code}: {what}. {finding.code.meaning.remedy}")
+    line = f"{finding.place}: {mark}{finding.code}: {what}. {finding.code.meaning.remedy}"
+    return printable(without_secrets(line))
 
 
 def _json(findings: Sequence[Finding], files: Sequence[str], tool: str) -> str:

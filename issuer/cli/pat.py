@@ -126,7 +126,7 @@ def _about(record: pats.Record, folder: Path, *, is_new: bool) -> str:
 def _identity_block(record: pats.Record) -> str:
     identity = "-".join(word for word in record.account.replace(".", "-").replace("_", "-").split("-") if word)
     return f"""identities:
-  - id: {identity}
+  - id: "{identity}"
     provider: pat              # the one with `profile: pat` in providers.yaml
     pins: {{account: "{record.account}"}}
 """

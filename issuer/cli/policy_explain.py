@@ -52,7 +52,6 @@ own_url = click.option("--url", envvar="ISSUER_URL", metavar="URL", callback=_wi
 _MAX_TOKEN = 64 * 1024
 _MAX_BODY = 1024 * 1024
 _NEAREST = 3
-_OPAQUE = "nobody can tell offline what this credential is worth: give its claims with --identity-claims-file"
 _NOT_CHECKED = "signature not checked: this is offline, and says what these claims would get, not whose they are"
 _NOT_KNOWN = "not known offline: rate limits, quarantine, and whether the identity token is used up"
 
@@ -173,19 +172,28 @@ def explain_token(policies: PolicySet, token: str, body: Body | None, now: int) 
     Raises UsageError for a credential that says nothing by itself.
     """
     asked = [provider for provider in policies.providers.values() if provider.rules.kind not in SIGNED]
-    if not is_jwt(token) and any(token.startswith(provider.token_prefix) for provider in asked):
-        raise click.UsageError(_OPAQUE)
+    for provider in asked:
+        if not is_jwt(token) and token.startswith(provider.token_prefix):
+            raise _opaque(provider)
     try:
         jws, unverified_claims = read_token(token)
     except Refused as refusal:
         return Explanation((stated(refusal.code, "the identity token", False, refusal.detail),))
-    provider = _provider_of(policies, unverified_claims)
-    if isinstance(provider, Check):
-        return Explanation((provider,))
-    if provider in asked:
-        raise click.UsageError(_OPAQUE)
-    checks = tuple(_token_checks(provider, jws.header, unverified_claims, now))
-    return _judged(policies, provider, unverified_claims, body, now, checks)
+    whose = _provider_of(policies, unverified_claims)
+    if isinstance(whose, Check):
+        return Explanation((whose,))
+    if whose in asked:
+        raise _opaque(whose)
+    checks = tuple(_token_checks(whose, jws.header, unverified_claims, now))
+    return _judged(policies, whose, unverified_claims, body, now, checks)
+
+
+def _opaque(provider: Provider) -> click.UsageError:
+    claims = ", ".join([*provider.rules.pins, *(["scope"] if provider.rules.scope else [])])
+    return click.UsageError(
+        "nobody can tell offline what this credential is worth: instead of it, "
+        f"give --provider {provider.id} and its claims {claims} with --identity-claims-file"
+    )
 
 
 def explain_claims(

@@ -70,8 +70,8 @@ def request(
     such a flag it comes from $ISSUER_ID_TOKEN, $ISSUER_ACCESS_TOKEN, or the CI that this runs in. An access token may
     be used again, so every request with it has a nonce, which is made here unless --nonce gives one.
 
-    Requests are repeated where nothing was decided; the same request always gets the same token. With --dry-run the
-    exit code is 5 where the answer would be no.
+    Requests are repeated where nothing was decided; the same request gets the same token while that lives. With
+    --dry-run the exit code is 5 where the answer would be no.
     """
     url = check_url(issuer)
     if (claims_path is None) == (inspect_log is None):

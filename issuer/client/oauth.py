@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from issuer.client.credential import Credential, is_bearer
@@ -65,9 +66,7 @@ def token_endpoint(server: str, *, patience_s: float = PATIENCE_S) -> str:
     Raises SetupError and Undecided.
     """
     for url in _metadata_urls(server):
-        answer = send_until_decided(
-            "GET", url, headers=_HEADERS, max_bytes=MAX_ANSWER_BYTES, patience_s=patience_s
-        )  # fmt: skip
+        answer = _send("GET", url, headers=_HEADERS, patience_s=patience_s)
         if answer.status == 200:
             return _endpoint_in(_members(answer), server)
         if not 400 <= answer.status < 500 or answer.status == 429:
@@ -111,16 +110,14 @@ def client_credentials(endpoint: str, client: Client, resource: str, *, patience
     Undecided.
     """
     check_url(endpoint)
-    form = {"grant_type": "client_credentials", "scope": SCOPE, "resource": resource}
+    # `audience` for servers without RFC 8707 (Ory Hydra, Auth0). What a server does not know it ignores (RFC 6749 3.2).
+    form = {"grant_type": "client_credentials", "scope": SCOPE, "resource": resource, "audience": resource}
     headers = {
         **_HEADERS,
         "Authorization": client.authorization,
         "Content-Type": "application/x-www-form-urlencoded",
     }
-    answer = send_until_decided(
-        "POST", endpoint, headers=headers, body=urlencode(form).encode(), max_bytes=MAX_ANSWER_BYTES,
-        patience_s=patience_s,
-    )  # fmt: skip
+    answer = _send("POST", endpoint, headers=headers, body=urlencode(form).encode(), patience_s=patience_s)
     if answer.status == 200:
         return _token_in(_members(answer))
     if 400 <= answer.status < 500 and answer.status != 429:
@@ -148,6 +145,14 @@ def _refusal(answer: Answer) -> IssuerError:
     return _setup(f"refuses with HTTP status {answer.status} and no error code that is known")
 
 
+def _send(method: str, url: str, **more: Any) -> Answer:
+    """Send a request as `send_until_decided` does; what it could not have is this server's lack, and no issuer's."""
+    try:
+        return send_until_decided(method, url, max_bytes=MAX_ANSWER_BYTES, **more)
+    except Undecided as error:
+        raise Undecided(Code.DEPENDENCY_AUTHORIZATION_SERVER, error.detail) from None
+
+
 def _members(answer: Answer) -> Mapping[str, JSON]:
     try:
         value = loads(answer.body, max_bytes=MAX_ANSWER_BYTES, max_depth=8)
@@ -163,9 +168,9 @@ def _setup(what: str) -> SetupError:
 
 
 def _malformed(what: str) -> Undecided:
-    return Undecided(Code.DEPENDENCY_STATE, f"the authorization server's answer is malformed: {what}")
+    return Undecided(Code.DEPENDENCY_AUTHORIZATION_SERVER, f"the authorization server's answer is malformed: {what}")
 
 
 def _undecided(answer: Answer) -> Undecided:
     detail = f"the authorization server answered HTTP status {answer.status}"
-    return Undecided(Code.DEPENDENCY_STATE, detail, retry_after_s=answer.retry_after_s or 1)
+    return Undecided(Code.DEPENDENCY_AUTHORIZATION_SERVER, detail, retry_after_s=answer.retry_after_s or 1)

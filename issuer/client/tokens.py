@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Literal
+from urllib.parse import unquote
 
 import msgspec
 from msgspec import Struct
 
+from issuer import pat
 from issuer.client.credential import Credential
 from issuer.client.http import MAX_ANSWER_BYTES, PATIENCE_S, Answer, check_url, decided, send_until_decided
 from issuer.errors import Code, Fault, InputError, IssuerError, Refused, Undecided
@@ -83,9 +85,20 @@ def _json(answer: Answer) -> JSON:
         return None
 
 
-def _tells(value: JSON, secret: str) -> bool:
-    """Say whether a secret stands anywhere in a JSON value. Encoded anew: the value's own text may have escapes."""
-    return len(secret) >= _SECRET_CHARS and secret.encode() in msgspec.json.encode(value)
+def _tells(value: JSON, bearer: str) -> bool:
+    """Say whether a part of a credential stands anywhere in a JSON value, percent-encoded or not.
+
+    Encoded anew: the value's own text may have escapes.
+    """
+    text, secret = unquote(msgspec.json.encode(value).decode()), _secret_of(bearer)
+    return any(secret[at : at + _SECRET_CHARS] in text for at in range(len(secret) - _SECRET_CHARS + 1))
+
+
+def _secret_of(bearer: str) -> str:
+    """Return what is secret of a credential: of a JWT its signature, for good answers hold JWTs, too."""
+    if bearer.startswith(pat.PREFIX):
+        return bearer.removeprefix(pat.PREFIX).partition("_")[2]  # the id before it is public
+    return bearer.rpartition(".")[2] if bearer.startswith("eyJ") else bearer
 
 
 def problem_of(answer: Answer) -> IssuerError:

@@ -18,7 +18,8 @@ class Rule(Struct, frozen=True, gc=False):
     """What a check asks, written once for each policy.
 
     `place` leads into the policy file. `says` is what a caller did, with `{}` for each value that was read. `topic` is
-    what `disclose` must name for a caller to see `expected`; None where there is nothing to hide.
+    what `disclose` must name for a caller to see `expected`; None where there is nothing to hide. `remedy` is the next
+    step where the code's own is not this rule's.
     """
 
     code: Code
@@ -26,6 +27,7 @@ class Rule(Struct, frozen=True, gc=False):
     says: str
     expected: str = ""
     topic: Disclosable | None = None
+    remedy: str = ""
 
 
 class Check(Struct, frozen=True, gc=False):
@@ -59,6 +61,11 @@ class Check(Struct, frozen=True, gc=False):
     def expected(self) -> str:
         """What would have passed, in words; "" where there is nothing to say."""
         return self.of.expected
+
+    @property
+    def hint(self) -> str:
+        """The next step, "" where it passed."""
+        return "" if self.passed else self.of.remedy or self.code.meaning.remedy
 
     @property
     def topic(self) -> Disclosable | None:

@@ -39,8 +39,10 @@ class CompiledProvider:
         expected = "one of " + ", ".join(provider.events)
         says = f"the identity token's {claim} is {{}}"
         self.event = Rule(Code.IDENTITY_EVENT_FORBIDDEN, f"{at}.events", says, expected, "identity")
-        may = Matcher(contains_all=(provider.rules.scope,))
-        self.scope = CompiledRequirement("scope", may, f"{at}.profile") if provider.rules.scope else None
+        word = provider.rules.scope
+        remedy = f"Ask for a token with the scope {word}."
+        may = Matcher(contains_all=(word,))
+        self.scope = CompiledRequirement("scope", may, f"{at}.profile", remedy) if word else None
         self.demands = tuple(
             CompiledRequirement(name, Matcher(absent=True) if value is None else value, f"{at}.profile")
             for name, value in provider.rules.demands.items()
@@ -67,14 +69,14 @@ class CompiledRequirement:
 
     __slots__ = ("_mismatch", "_missing", "_rule", "name")
 
-    def __init__(self, name: str, rule: Requirement, place: str) -> None:
+    def __init__(self, name: str, rule: Requirement, place: str, remedy: str = "") -> None:
         self.name = name
         self._rule = rule
         expected, quoted = said(rule), name.replace("{", "{{").replace("}", "}}")
         says = f"the identity token's {quoted} is {{}}"
-        self._mismatch = Rule(Code.IDENTITY_CLAIM_MISMATCH, place, says, expected, "identity")
+        self._mismatch = Rule(Code.IDENTITY_CLAIM_MISMATCH, place, says, expected, "identity", remedy)
         says = f"the identity token has no claim {quoted}"
-        self._missing = Rule(Code.IDENTITY_CLAIM_MISSING, place, says, expected, "identity")
+        self._missing = Rule(Code.IDENTITY_CLAIM_MISSING, place, says, expected, "identity", remedy)
 
     def check(self, claims: Mapping[str, JSON]) -> Check:
         """Judge these claims by it."""

@@ -53,7 +53,7 @@ def _shown(check: Check, told: bool) -> ShownCheck:
         passed=check.passed,
         actual=check.actual,
         expected=check.expected if told else "",
-        hint="" if check.passed else check.code.meaning.remedy,
+        hint=check.hint,
     )
 
 

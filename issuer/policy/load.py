@@ -224,7 +224,8 @@ def _check_identities(findings: Findings, document: Document, policy: Policy, pr
         findings.demand(document, f"{at}/id", identity.id not in seen, "another identity of this file has this id")
         seen.add(identity.id)
         there = identity.provider in providers
-        findings.demand(document, f"{at}/provider", there, f"not a provider of {PROVIDERS_FILE}")
+        unknown = f"not a provider of {PROVIDERS_FILE}; there are {', '.join(sorted(providers))}"
+        findings.demand(document, f"{at}/provider", there, unknown)
         if provider := providers.get(identity.provider):
             check_identity(findings, document, at, identity, provider, now)
 

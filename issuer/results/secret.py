@@ -33,6 +33,11 @@ _NAMED = re.compile(
 # What both ways to name a value have in common, in text whose case is folded: found or not in a tenth of the time.
 _NAME_ENDS = re.compile(r"""(?:token|key|secret|password)["'\s=:]""")
 _HARMLESS = re.compile(r"\$\{?[A-Za-z_][A-Za-z0-9_]*\}?|[-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?|--?[A-Za-z].*|(?i:true|false)")
+# A token's characters (RFC 6750 2.1) that stand together.
+_WORD = re.compile(r"[A-Za-z0-9._~+/=-]{16,}")
+# Shorter or without a digit, it may be an option or a path that people need to see.
+_GUESSED_CHARS = 32
+HIDDEN = "[not shown: it may be a secret]"
 _BEARER = re.compile(r"(?i:authorization)[\"']?\s*:\s*(?i:bearer|basic)\s+(?!\$)[^\s\"']{8,}")
 
 
@@ -48,3 +53,17 @@ def secret_in(command: str) -> str | None:
         if not _HARMLESS.fullmatch(match["value"]):
             return "a long value under a name that ends in token, key, secret or password"
     return None
+
+
+def without_secrets(text: str, *, guess: bool = False) -> str:
+    """Return a text for people, each word of a known token's shape replaced.
+
+    With `guess`, so is each of 32 or more characters with a digit among them: a token of no known shape.
+    """
+
+    def shown(match: re.Match[str]) -> str:
+        word = match[0]
+        guessed = guess and len(word) >= _GUESSED_CHARS and any(map(str.isdigit, word))
+        return HIDDEN if guessed or _SHAPES.search(word) else word
+
+    return _WORD.sub(shown, text)

@@ -39,7 +39,7 @@ from issuer.service.reload import Active, Live
 from issuer.service.requirements import requirements
 from issuer.service.routes import Service, exception_handlers, routes
 from issuer.service.settings import Settings
-from issuer.service.shed import Shed
+from issuer.service.shed import TELL_S, Shed
 from issuer.service.state import State
 from issuer.service.workers import BEAT_S, Beat
 from issuer.strict_json import JSON
@@ -70,8 +70,9 @@ def build(settings: Settings, log: Log | None = None, beat: Beat | None = None) 
     )
     keysets = KeySets(development=settings.development, report=_report_fetch)
     signed = SignedTokens(keysets)
-    introspector = Introspector(development=settings.development, report=_report_question)
-    hugging_face = HuggingFace(development=settings.development, report=_report_question)
+    failures = Failures()
+    introspector = Introspector(development=settings.development, report=failures.report)
+    hugging_face = HuggingFace(development=settings.development, report=failures.report)
     pats = PatVerifier(Pats(settings.pats_folder))
     verifiers: dict[Kind, Verifier] = {"introspection": introspector, "huggingface": hugging_face, "pat": pats}
 
@@ -131,8 +132,31 @@ def _report_fetch(provider: Provider, reason: str) -> None:
     _log.warning("key set not fetched", provider=provider.id, reason=reason)
 
 
-def _report_question(provider: Provider, reason: str) -> None:
-    _log.warning("provider not asked", provider=provider.id, reason=reason)
+class Failures:
+    """Tells of questions that failed: the first at once, and while there are more a line a second for each provider.
+
+    A stranger causes one with every made-up credential. Belongs to one event loop.
+    """
+
+    def __init__(self) -> None:
+        self._more: dict[str, list[str]] = {}
+
+    def report(self, provider: Provider, reason: str) -> None:
+        """Tell of one, now or with the next line."""
+        if provider.id in self._more:
+            self._more[provider.id].append(reason)
+        else:
+            _log.warning("provider not asked", provider=provider.id, reason=reason)
+            self._wait(provider.id)
+
+    def _wait(self, provider_id: str) -> None:
+        self._more[provider_id] = []
+        asyncio.get_running_loop().call_later(TELL_S, self._tell, provider_id)
+
+    def _tell(self, provider_id: str) -> None:
+        if reasons := self._more.pop(provider_id):
+            _log.warning("provider not asked", provider=provider_id, reason=reasons[-1], more=len(reasons))
+            self._wait(provider_id)
 
 
 def _now_us() -> int:

@@ -76,7 +76,7 @@ def _responses(good: dict[str, OpenAPIResponse]) -> dict[str, OpenAPIResponse]:
     problem = _content(MEDIA_TYPE, "Problem")
     refused = {
         "400": "not this body", "401": "not authenticated", "403": "not allowed", "408": "too slow",
-        "409": "the identity or nonce was used for another request", "413": "too large", "415": "not JSON",
+        "409": "the identity or nonce is spent", "413": "too large", "415": "not JSON",
         "422": "breaks the data contract", "429": "over a limit", "500": "unforeseen", "503": "could not decide",
     }  # fmt: skip
     problems = {status: OpenAPIResponse(description=text, content=problem) for status, text in refused.items()}

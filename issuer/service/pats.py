@@ -21,6 +21,8 @@ from issuer.service.pat_records import USED, Record, checked, last_used, names, 
 USED_EVERY_S = 60
 # A folder can change again within one tick of the clock that dates it; some file systems count in 2 s (git's "racy").
 RACY_NS = 2_000_000_000
+# So it is read again until the clock has ticked, but not for every guess: with 2000 records that takes 26 ms.
+RACY_AGAIN_NS = 100_000_000
 # A bad record may be mended where it lies, which its folder does not show: so it is tried again, as often as this.
 BAD_AGAIN_NS = 1_000_000_000
 # What an unknown id is compared with: the digest of nothing that anybody knows.
@@ -43,7 +45,8 @@ class Pats:
         self._folder = folder
         self._clock_ns = clock_ns
         self._seen: Look | None = None
-        self._again_ns: float = 0
+        self._read_ns = 0
+        self._rest_ns: float = 0
         self._files: dict[str, tuple[Look, bytes]] = {}
         self._digests: dict[str, bytes] = {}
         self._told: dict[str, str] = {}
@@ -81,13 +84,16 @@ class Pats:
         """Read the folder again if it may have changed. Raises OSError and SetupError."""
         found, now_ns = checked(self._folder), self._clock_ns()
         look = _look(found) if found else None
-        if found and look == self._seen and now_ns < self._again_ns:
+        # abs(), here and below: a clock that was set back, or a file server's that is ahead, is no change.
+        if found and look == self._seen and abs(now_ns - self._read_ns) < self._rest_ns:
             return
         listed = names(self._folder) if found else []
         self._files = dict(self._looked_at(listed))
         self._digests = {name.removesuffix(".json"): digest for name, (_, digest) in self._files.items()}
-        self._seen = look if found and now_ns - found.st_ctime_ns > RACY_NS else None
-        self._again_ns = math.inf if len(listed) == len(self._files) else now_ns + BAD_AGAIN_NS
+        self._seen, self._read_ns = look, now_ns
+        self._rest_ns = math.inf if len(listed) == len(self._files) else BAD_AGAIN_NS
+        if found and abs(now_ns - found.st_ctime_ns) <= RACY_NS:
+            self._rest_ns = RACY_AGAIN_NS
 
     def _looked_at(self, listed: Iterable[str]) -> Iterator[tuple[str, tuple[Look, bytes]]]:
         """Yield the digest of each good record; what has not changed is not read again. Raises OSError."""

@@ -34,6 +34,7 @@ def requirements(url: str, policies: PolicySet) -> dict[str, Document]:
 
 def _required(url: str, policy: Policy, providers: dict[str, Provider]) -> dict[str, Any]:
     shown = policy.disclose
+    kinds = {providers[identity.provider].rules.reusable for identity in policy.identities}
     required: dict[str, Any] = {
         "integration": policy.integration,
         "identities": [
@@ -42,7 +43,7 @@ def _required(url: str, policy: Policy, providers: dict[str, Provider]) -> dict[
         ],
         "command": policy.grants.command,
         "token": {"audiences": policy.token.audiences, "ttl_s": policy.token.ttl_s},
-        "request": _example(url, reusable=all(providers[it.provider].rules.reusable for it in policy.identities)),
+        "requests": [_example(url, reusable=reusable) for reusable in sorted(kinds)],
     }
     if "frameworks" in shown:
         required["frameworks"] = policy.grants.frameworks

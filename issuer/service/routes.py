@@ -23,30 +23,23 @@ from msgspec import UNSET, Struct
 
 from issuer.body import MAX_BYTES, Endpoint
 from issuer.case import Case, Request, names_of
-from issuer.errors import Code, IssuerError, Refused, Undecided
+from issuer.errors import Charged, Code, IssuerError, Refused, Undecided
 from issuer.explain import explain
 from issuer.issue import Issued, Line, issue
 from issuer.limits import Sources
+from issuer.policy.model import Party
 from issuer.policy.schema import schemas
 from issuer.service import openapi, pages
 from issuer.service.answer import Answer, answer
 from issuer.service.audit import AuditFile
-from issuer.service.authn.keysets import KeyWithheld
 from issuer.service.documents import Document, document
-from issuer.service.in_flight import MAX_IN_FLIGHT, InFlight
+from issuer.service.in_flight import MAX_BODIES, MAX_IN_FLIGHT, InFlight
 from issuer.service.problems import problem_response
 from issuer.service.reload import Live
 from issuer.service.shed import Shed
 from issuer.service.state import State
 
 BODY_DEADLINE_S = 10.0
-# Refusals that no registered identity can be charged with, so that their source is: all up to its resolution.
-UNCHARGED = frozenset(code for code in Code if code.meaning.status in {401, 408, 413, 415}) | {
-    Code.INTEGRATION_UNKNOWN,
-    Code.INTEGRATION_AMBIGUOUS,
-    Code.IDENTITY_NETWORK_FORBIDDEN,
-    Code.RATE_SOURCE,
-}
 
 _SCHEMA_TYPE, _SCHEMA_CACHE = "application/schema+json", "public, max-age=3600"
 _BEARER = re.compile(r"(?i:bearer) +([A-Za-z0-9._~+/-]+=*) *", re.ASCII)
@@ -70,7 +63,7 @@ def routes(service: Service) -> list[Any]:
     """Return the handlers of one service."""
     published = {name: document(body, _SCHEMA_TYPE, cache=_SCHEMA_CACHE) for name, body in schemas().items()}
     alive = answer(b'{"status":"live"}', "application/json", headers={"Cache-Control": "no-store"})
-    under_way = {endpoint: InFlight(limit) for endpoint, limit in MAX_IN_FLIGHT.items()}
+    under_way = {endpoint: InFlight(limit, MAX_BODIES[endpoint]) for endpoint, limit in MAX_IN_FLIGHT.items()}
 
     @post("/tokens", operation_class=openapi.TokenOperation, status_code=201, name="tokens")
     async def tokens(request: Http) -> Answer:
@@ -148,20 +141,25 @@ async def _answer(service: Service, request: Http, endpoint: Endpoint, under_way
         _check_framing(request, MAX_BYTES[endpoint])
         bearer = _bearer(request)
         with under_way:
-            read = functools.partial(_read, request, MAX_BYTES[endpoint])
-            case = Case(Request(request_id, endpoint, bearer, source, read), now)
+            read = functools.partial(_read_of, request, MAX_BYTES[endpoint], under_way)
+            charged = functools.partial(_is_charged, service.sources, source)
+            case = Case(Request(request_id, endpoint, bearer, source, read, charged), now)
             answered, told = await _run(service.live.active.line, case)
     except (Refused, Undecided) as error:
-        charged = error.code in UNCHARGED or isinstance(error, KeyWithheld)
+        # Who is registered has been charged by the line, and is told more, from any address.
+        stranger = (case is None or case.party is None) and isinstance(error, (Refused, Charged))
         # Whole seconds would let ten more through in each.
-        above = charged and not service.sources.refuse(source, time.time_ns() // 1000)
-        if above and (case is None or case.caller is None):  # whose token verifies is told more, from any address
+        if stranger and not service.sources.refuse(source, time.time_ns() // 1000):
             return await service.shed.answer(request_id)
         answered = problem_response(error, service.issuer_url, request_id)
         told = {"outcome": "no" if isinstance(error, Refused) else "undecided", "code": str(error.code)}
     who: Mapping[str, object] = names_of(case.party) if case and case.party else {}
     _log.info("decision", request_id=request_id, endpoint=endpoint, **{**who, **told}, ms=ms_since(began))
     return answered
+
+
+def _is_charged(sources: Sources, source: str) -> bool:
+    return sources.retry_us(source, time.time_ns() // 1000) > 0
 
 
 async def _run(line: Line, case: Case) -> tuple[Answer, dict[str, Any]]:
@@ -245,6 +243,12 @@ def _values(request: Http, name: bytes) -> list[str]:
     Not by `request.headers`, which decodes and sorts all of them first.
     """
     return [value.decode("latin-1") for header, value in request.scope["headers"] if header == name]
+
+
+async def _read_of(request: Http, max_bytes: int, under_way: InFlight, party: Party) -> bytes:
+    """Read a party's body, as one of so many at once."""
+    with under_way.body_of(party):
+        return await _read(request, max_bytes)
 
 
 async def _read(request: Http, max_bytes: int) -> bytes:

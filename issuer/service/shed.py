@@ -16,7 +16,7 @@ from issuer.errors import Code, Refused
 from issuer.service.answer import Answer
 from issuer.service.problems import problem_response
 
-# How often the log stream tells how many were turned away.
+# How often the log stream tells how many of a kind there were.
 TELL_S = 1.0
 
 # How long an answer is held back at least, at most twice as long: those who came together must not come again together.

@@ -36,6 +36,7 @@ from issuer.limits import Rate, Sources
 from issuer.policy.decide import Denial, Grant, decide
 from issuer.policy.load import load_policies
 from issuer.policy.match import resolve
+from issuer.policy.model import Party
 from issuer.results.entry import read_entries
 from issuer.service.audit import AuditFile
 from issuer.service.authn.authenticator import Authenticators
@@ -139,7 +140,7 @@ def bench_line(folder: Path, provider: LocalProvider, sign: float) -> None:
         row("sign", cpu_us(lambda: _run(keyring.sign(draft.kid, (unsigned.signing_input,)))), sign)
         (signature,) = await keyring.sign(draft.kid, (unsigned.signing_input,))
         row("answers (token and entry put together)", cpu_us(lambda: answers(judged, draft, composed, (signature,))))
-        case = Case(Request("0" * 32, "/tokens", identity, "127.0.0.1", _nothing), now)
+        case = Case(Request("0" * 32, "/tokens", identity, "127.0.0.1", _nothing, lambda: False), now)
         case.caller, case.party, case.body = caller, party, body
         issued = Issued(answers(judged, draft, composed, (signature,)), repeat=False)
         event = issued_event(case, judged, issued)
@@ -156,7 +157,7 @@ def bench_line(folder: Path, provider: LocalProvider, sign: float) -> None:
     asyncio.run(steps())
 
 
-async def _nothing() -> bytes:
+async def _nothing(_party: Party) -> bytes:
     return b""
 
 

@@ -14,8 +14,10 @@ from typing import Any
 
 import pytest
 
+from issuer import pat
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import AUDIENCE, SAMPLE_RUN
+from issuer.jose import base64url_encode
 from tests.running import BODY, Running, running
 
 REPO = "acme/open-model"
@@ -437,3 +439,59 @@ def test_demo_works_from_a_wheel_in_an_empty_folder(tmp_path: Path) -> None:
     ):
         assert said in done.stdout
     assert not list(empty.iterdir()), "it leaves nothing behind"
+
+
+# -- secrets that were put where they do not belong ----------------------------------------------------------------------
+
+PAT = pat.make(bytes(range(pat.RANDOM_BYTES)))
+JWT = ".".join(
+    base64url_encode(part) for part in (b'{"alg":"EdDSA","typ":"JWT"}', b'{"sub":"x","aud":"y"}', bytes(range(64)))
+)
+TYPED = [JWT, "hf_" + "aB3" * 12, "0123456789abcdef" * 2, f"xx{PAT}", base64url_encode(bytes(range(200, 248)))]
+
+
+PLACES: list[tuple[str, ...]] = [
+    ("token", "request", "--issuer", "https://issuer.example", "--claims", "c.json", "{}"),
+    ("token", "request", "--access-token", "{}"),
+    ("token", "{}"),
+    ("{}",),
+    ("--{}",),
+    ("pat", "list", "{}"),
+    ("pat", "create", "--account", "a", "--expires", "{}"),
+    ("verify", "a.yaml", "{}"),
+    ("policy", "explain", "policies", "--identity-token-file=x", "--at=1", "--", "{}"),
+]
+
+
+@pytest.mark.parametrize(
+    ("command", "secret"), [*((place, PAT) for place in PLACES), *((PLACES[0], secret) for secret in TYPED)]
+)
+def test_what_was_typed_in_the_wrong_place_is_not_said_again(command: tuple[str, ...], secret: str) -> None:
+    done = issuer(*(word.replace("{}", secret) for word in command))
+    assert (done.returncode, done.stdout) == (2, "")
+    shown = re.sub(r"[\s│╭╮╰╯─]", "", done.stderr)
+    assert "Error" in shown
+    runs = {secret[at : at + 12] for at in range(len(secret) - 11)}
+    assert not [run for run in runs if run in shown], done.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        (("verfy",), "No such command 'verfy'"),
+        (("verify", "a.yaml", "--requires-token-of-everybody-everywhere"), "--requires-token-of-everybody-everywhere"),
+        (("pat", "list", "benchmarks/gsm8k/eval.yaml"), "unexpected extra argument (benchmarks/gsm8k/eval.yaml)"),
+        (("pat", "create", "--account", "a", "--expires", "91"), "91 is not in the range 1<=x<=90"),
+    ],
+)
+def test_an_honest_slip_is_said_again(command: tuple[str, ...], told: str) -> None:
+    done = issuer(*command)
+    assert done.returncode == 2
+    assert told in " ".join(done.stderr.replace("│", " ").split())
+
+
+def test_a_credential_that_was_taken_for_a_file_is_not_said_again(tmp_path: Path) -> None:
+    for arguments in (("verify", PAT, "--repo", REPO, "--trust", tmp_path / "t"), ("results", "lint", PAT)):
+        done = issuer(*arguments)
+        assert done.returncode == 3, done.stderr
+        assert PAT[20:] not in done.stdout + done.stderr

@@ -70,8 +70,9 @@ def test_files_and_folders_are_the_owner_s_alone_whatever_the_umask(folder: Path
     assert modes == [0o600, 0o700, 0o700]
 
 
-def test_the_identity_that_is_printed_is_what_a_policy_takes(folder: Path, tmp_path: Path) -> None:
-    block = issuer(*CREATE, "--dir", folder).stderr.partition("identities:\n")[2]
+@pytest.mark.parametrize("account", ["inspect-ai-nightly", "2026", "null", "true", "1e3", "0x10", "on"])
+def test_the_identity_that_is_printed_is_what_a_policy_takes(folder: Path, tmp_path: Path, account: str) -> None:
+    block = issuer("pat", "create", "--account", account, "--dir", folder).stderr.partition("identities:\n")[2]
     assert block
     policies = tmp_path / "policies"
     policies.mkdir()
@@ -87,7 +88,7 @@ def test_the_identity_that_is_printed_is_what_a_policy_takes(folder: Path, tmp_p
 @pytest.mark.parametrize("account", ["a.b_c-d", "9", "x" * 64, "a..b", "a-", "a_"])
 def test_every_account_has_an_identity_that_a_policy_takes(folder: Path, account: str) -> None:
     done = issuer("pat", "create", "--account", account, "--dir", folder)
-    (identity,) = re.findall(r"  - id: (\S+)\n", done.stderr)
+    (identity,) = re.findall(r'  - id: "(\S+)"\n', done.stderr)
     assert re.fullmatch("[a-z0-9]+(?:-[a-z0-9]+)*", identity)
 
 

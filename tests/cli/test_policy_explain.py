@@ -213,15 +213,25 @@ def test_an_access_token_is_explained_as_the_service_judges_it(apps: Path, provi
         assert (refused.returncode, failed(refused)[0]) == (5, code), refused.stdout
 
 
-@pytest.mark.parametrize("token", ["evi_pat_x", "hf_x", "acme_x", "jwt of the opaque one"])
+@pytest.mark.parametrize(
+    ("token", "give"),
+    [
+        ("evi_pat_x", "--provider robots and its claims account, scope"),
+        ("hf_x", "--provider hub and its claims id"),
+        ("acme_x", "--provider opaque and its claims client_id, scope"),
+        ("jwt of the opaque one", "--provider opaque and its claims client_id, scope"),
+    ],
+)
 def test_a_credential_that_says_nothing_by_itself_is_not_guessed_at(
-    apps: Path, provider: LocalProvider, token: str
+    apps: Path, provider: LocalProvider, token: str, give: str
 ) -> None:
     if token.startswith("jwt"):
         token = access_token(provider, iss="https://o.example")
     done = explain(apps, token)
     assert (done.returncode, done.stdout) == (2, "")
-    assert "--identity-claims-file" in done.stderr
+    told = " ".join(done.stderr.replace("│", " ").split())
+    assert give in told
+    assert "--identity-claims-file" in told
 
 
 @pytest.mark.parametrize(
@@ -246,6 +256,20 @@ def test_claims_of_a_provider_that_is_named_need_no_iss(
     assert failed(issuer(*arguments)) == ["identity.issuer_unknown"]
     unknown = issuer(*arguments, "--provider", "nobody")
     assert (unknown.returncode, "there are apps, opaque, robots, hub" in unknown.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("provider_id", "pin"), [("robots", "account"), ("opaque", "client_id"), ("apps", "client_id")]
+)
+def test_a_credential_without_the_scope_is_told_to_get_one_with_it(apps: Path, provider_id: str, pin: str) -> None:
+    who = {"account": "nightly", "client_id": "ci"}[pin]
+    (apps / "identity.json").write_text(json.dumps({pin: who, "scope": "other"}))
+    arguments = ("--identity-claims-file", apps / "identity.json", "--development", "--provider", provider_id)
+    for form in ((), ("--as-caller",)):
+        done = issuer("policy", "explain", apps / "policies", *arguments, *form)
+        assert failed(done) == ["identity.claim_mismatch"], done.stdout
+        assert "Ask for a token with the scope tokens:issue." in done.stdout
+        assert "workflow" not in done.stdout
 
 
 def test_a_token_s_provider_is_not_chosen(folder: Path, provider: LocalProvider) -> None:

@@ -15,7 +15,7 @@ import pytest
 from issuer.client.credential import Credential
 from issuer.client.oauth import ERRORS, MAX_ANSWER_BYTES, Client, client_credentials, token_endpoint
 from issuer.dev.sandbox import free_port
-from issuer.errors import IssuerError, SetupError, Undecided
+from issuer.errors import Code, IssuerError, SetupError, Undecided
 from tests.client.scripted import Action, Scripted, hang_up, reply, stall
 from tests.oauth_server import OAuthServer, oauth_server
 
@@ -86,6 +86,7 @@ def test_the_request_is_that_of_rfc_6749_and_rfc_8707() -> None:
         "grant_type": ["client_credentials"],
         "scope": ["tokens:issue"],
         "resource": [ISSUER],
+        "audience": [ISSUER],  # the same for servers that do not read RFC 8707
     }
     scheme, _, encoded = seen.headers["authorization"].partition(" ")
     name, _, secret = base64.b64decode(encoded, validate=True).decode("ascii").partition(":")
@@ -206,6 +207,14 @@ def test_a_server_that_is_slow_or_not_there_is_undecided_in_time() -> None:
         client_credentials(f"http://127.0.0.1:{free_port()}/{SECRET}", CLIENT, ISSUER, patience_s=0.5)
     assert SECRET not in str(caught.value), "of a URL only the host is told"
     assert time.monotonic() - began < 3
+
+
+def test_what_the_server_could_not_say_is_not_laid_to_the_issuer_s_store() -> None:
+    for actions in ([reply(503, {})], [hang_up], [reply(200, {})], [reply(200, b" " * (MAX_ANSWER_BYTES + 1))]):
+        assert error_of(*actions, patience_s=0.5).code is Code.DEPENDENCY_AUTHORIZATION_SERVER
+    with pytest.raises(Undecided) as caught:
+        token_endpoint(f"http://127.0.0.1:{free_port()}", patience_s=0.5)
+    assert caught.value.code is Code.DEPENDENCY_AUTHORIZATION_SERVER
 
 
 def test_the_secret_is_sent_to_https_and_loopback_alone() -> None:

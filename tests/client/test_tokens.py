@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 import logging
 import traceback
+from collections.abc import Callable
 from typing import Any
+from urllib.parse import quote_plus
 
 import pytest
 
+from issuer import pat
 from issuer.client.credential import Credential, fresh_nonce
 from issuer.client.http import Answer
 from issuer.client.oauth import Client, client_credentials
 from issuer.client.tokens import Denied, Endpoint, problem_of, request_tokens
 from issuer.errors import Code, IssuerError, Refused, Undecided
+from issuer.jose import base64url_encode
 from tests.client.scripted import Action, Scripted, hang_up, reply
 
 SECRET = "hush0123456789abcdef.hush"
@@ -129,6 +133,31 @@ def test_a_good_answer_that_repeats_the_credential_is_not_used(secret: str) -> N
     error = error_of(reply(201, b'{"entry": "token: %s"}' % secret.encode()))
     assert isinstance(error, Undecided)
     assert "repeats the credential" in error.detail
+
+
+SIGNATURE = base64url_encode(bytes(range(64)))
+HEADER, PAYLOAD = (base64url_encode(part) for part in (b'{"alg":"EdDSA","typ":"JWT"}', b'{"iss":"https://i.example"}'))
+JWT = f"{HEADER}.{PAYLOAD}.{SIGNATURE}"
+PAT = pat.make(bytes(range(pat.RANDOM_BYTES)))
+
+
+@pytest.mark.parametrize("secret", [SECRET, JWT, PAT, PAT[:40] + "+/=" + PAT[43:]])
+@pytest.mark.parametrize("cut", [slice(None), slice(-16, None), slice(-40, -5), slice(-17, -1)])
+@pytest.mark.parametrize("written", [str, lambda text: "".join(f"%{ord(sign):02x}" for sign in text), quote_plus])
+def test_a_part_of_the_credential_is_found_however_it_is_written(
+    secret: str, cut: slice, written: Callable[[str], str]
+) -> None:
+    body = json.dumps({"code": "identity.inactive", "detail": f"x={written(secret[cut])}..."}).encode()
+    with Scripted([reply(401, body)]) as server, pytest.raises(Refused) as caught:
+        request_tokens(server.url, Credential(secret, reusable=True), {})
+    assert caught.value.detail == Code.IDENTITY_INACTIVE.meaning.title
+
+
+@pytest.mark.parametrize(("credential", "public"), [(JWT, f"{HEADER}.e30.c2ln"), (PAT, PAT[:20])])
+def test_what_is_public_of_a_credential_may_stand_in_an_answer(credential: str, public: str) -> None:
+    with Scripted([reply(201, json.dumps({"verify_token": public}).encode())]) as server:
+        answer = request_tokens(server.url, Credential(credential, reusable=True), {})
+    assert answer.status == 201
 
 
 @pytest.mark.parametrize(

@@ -347,7 +347,7 @@ RULES = [
     ("id: main", "id: Main", "Main", "an identity's id is lowercase words joined by `-`"),
     ("id: main", 'id: ""', '""', "an identity's id is lowercase words joined by `-`"),
     ("grants:\n", TWICE, "main\n    provider: gitlab", "another identity of this file has this id"),
-    ("provider: github-actions", "provider: github", "github\n", "not a provider of providers.yaml"),
+    ("provider: github-actions", "provider: github", "github\n", "not a provider of providers.yaml; there are acme, github-actions"),
     ('repository_id: "7", ', "", '{repository_owner_id: "6"}', "github-actions identities must pin repository_id"),
     (', repository_owner_id: "6"', "", '{repository_id: "7"}', "must pin repository_owner_id"),
     ('owner_id: "6"', 'owner_id: "6", sub: "s"', '"s"', "sub is never matched for github-actions"),

@@ -18,6 +18,7 @@ from issuer.issue import granted
 from issuer.policy.decide import decide
 from issuer.policy.load import load_policies
 from issuer.policy.match import PolicySet, resolve
+from issuer.policy.model import Party
 from issuer.policy.plan import EXAMPLES, Plan, judge_again, make_plan, read_decision
 from issuer.results.entry import Submission
 from issuer.strict_json import JSON
@@ -33,7 +34,7 @@ def recorded(
     **changes: JSON,
 ) -> bytes:
     """Decide as the service does, and return the line that its audit holds of it."""
-    case = Case(Request("r1", "/tokens", "", "", _unread), now)
+    case = Case(Request("r1", "/tokens", "", "", _unread, lambda: False), now)
     case.caller = who = caller(policies, dict(claims), **changes)
     try:
         case.party = resolve(policies, who)
@@ -46,7 +47,7 @@ def recorded(
     return msgspec.json.encode(event) + b"\n"
 
 
-async def _unread() -> bytes:
+async def _unread(_party: Party) -> bytes:
     raise AssertionError("what was decided stands in the case")
 
 

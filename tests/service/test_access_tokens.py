@@ -361,6 +361,35 @@ async def test_a_jwt_of_an_unknown_issuer_is_not_shown_to_who_takes_any_opaque_t
         assert door.others.asked == []
 
 
+@pytest.mark.parametrize("begins", ["{", " {", "\t{", "\r\n {", "{ ", "{\n", " " * 65 + "{\t"], ids=repr)
+async def test_a_jwt_is_known_however_its_header_is_written_and_shown_to_no_other_provider(
+    local: LocalProvider, begins: str
+) -> None:
+    """White space is allowed in it (RFC 7515, section 3)."""
+    header = f'{begins}"alg": "RS256", "kid": "{local.rs256.kid}", "typ": "at+jwt"}}'.encode()
+    providers = registered("oauth", local.issuer), registered("oauth-introspection", "https://a.example", "any")
+    async with aclosing(Door(*providers)) as door:
+        assert await door.outcome(local.sign(header, claims_of(local))) == "ok"
+        stranger = local.sign(header, claims_of(local, iss="https://other.example"))
+        assert await door.outcome(stranger) == Code.IDENTITY_ISSUER_UNKNOWN
+        assert door.others.asked == []
+
+
+@pytest.mark.parametrize(
+    "bearer", ["e30.e30.", "eyJ.x.y", "ICB7ICJhbGc.x.y", "eyJhbGciOiJkaXIifQ..aXY.Y3Q.dGFn", "eyJhbGciOi.a.b.c.d"]
+)
+async def test_what_looks_like_a_jwt_or_is_encrypted_is_shown_to_nobody(bearer: str) -> None:
+    async with aclosing(Door(registered("oauth-introspection", "https://a.example", "any"))) as door:
+        assert await door.outcome(bearer) == MALFORMED
+        assert door.others.asked == []
+
+
+@pytest.mark.parametrize("bearer", ["a.b.c", "..", "eyJhbGciOi.x", "ey.x.y", "e-_.x.y", "~~.x.y", "x.e30.e30", "e.x.y"])
+async def test_an_opaque_token_may_have_dots(bearer: str) -> None:
+    async with aclosing(Door(registered("oauth-introspection", "https://a.example", "any"))) as door:
+        assert await door.outcome(bearer) == "any"
+
+
 async def test_a_source_over_its_limit_is_told_so_whatever_the_form_of_its_credential(hall: Door) -> None:
     for _ in range(2):
         hall.sources.refuse(SOURCE, NOW * 1_000_000)

@@ -14,12 +14,13 @@ import httpx
 import msgspec
 import pytest
 
+from issuer.body import Endpoint
 from issuer.dev.provider import LocalProvider
 from issuer.service.edge import BODY_S, HEAD_S, MAX_CONNECTIONS
-from issuer.service.in_flight import MAX_IN_FLIGHT
+from issuer.service.in_flight import MAX_BODIES, MAX_IN_FLIGHT
 from issuer.service.routes import BODY_DEADLINE_S
 from tests.bench.client import request
-from tests.running import BODY, FIVE_TIMES, Running, running
+from tests.running import BODY, FIVE_TIMES, WIDE_LIMITS, Running, register, running, write_folder
 
 # A second request behind the first: whoever is answered twice for one message has been smuggled to.
 BEHIND = b"GET /health/live HTTP/1.1\r\nHost: smuggled\r\n\r\n"
@@ -28,7 +29,10 @@ POST = b"POST /tokens HTTP/1.1\r\nHost: x\r\n"
 
 @pytest.fixture(scope="module")
 def edge(tmp_path_factory: pytest.TempPathFactory, provider: LocalProvider) -> Iterator[Running]:
-    with running(tmp_path_factory.mktemp("edge"), provider) as live:
+    folder = tmp_path_factory.mktemp("edge")
+    write_folder(folder, provider)
+    register(folder, 7)
+    with running(folder, provider) as live:
         yield live
         assert "unforeseen" not in live.log_text()
         assert "Exception" not in live.log_text()
@@ -148,9 +152,9 @@ def test_a_host_in_every_form_is_taken(edge: Running) -> None:
 # -- deadlines ------------------------------------------------------------------------------------------------------------
 
 
-def post_head(live: Running, length: int, path: str = "/tokens") -> bytes:
+def post_head(live: Running, length: int, path: str = "/tokens", **claims: str) -> bytes:
     lines = (f"POST {path} HTTP/1.1", "Host: x", "Content-Type: application/json", f"Content-Length: {length}",
-             f"Authorization: Bearer {live.token()}", "", "")  # fmt: skip
+             f"Authorization: Bearer {live.token(**claims)}", "", "")  # fmt: skip
     return "\r\n".join(lines).encode()
 
 
@@ -228,6 +232,31 @@ def test_the_body_of_a_stranger_is_not_waited_for_and_holds_no_place_in_flight(
                 assert {connection.recv(12)[9:] for connection in waiting} <= {status, b"429"}
 
 
+@pytest.mark.parametrize("kind", ["hung up", "too large"])
+def test_a_body_that_is_not_read_to_its_end_is_charged_to_its_caller(
+    tmp_path: Path, provider: LocalProvider, kind: str
+) -> None:
+    limits = WIDE_LIMITS.partition("  refusals:")[0] + "  refusals: {count: 1, per_s: 60, burst: 3}\n"
+    write_folder(tmp_path, provider, limits=limits)
+    (other,) = register(tmp_path, 1)
+    with running(tmp_path, provider) as live:
+        for _ in range(4):
+            if kind == "hung up":
+                with many(live, 1, post_head(live, 1000) + b"{"):
+                    pass
+            else:
+                answer = live.http.post(
+                    "/tokens",
+                    content=iter([b" " * 1024] * 70),
+                    headers={"Content-Type": "application/json", "Authorization": f"Bearer {live.token()}"},
+                )
+                assert (answer.status_code, answer.json()["code"]) == (413, "request.too_large")
+        time.sleep(0.3)
+        answer = live.post(live.token())
+        assert (answer.status_code, answer.json()["code"]) == (403, "abuse.quarantined")
+        assert live.post(live.token(repository_id=other)).status_code == 201
+
+
 # -- how many -------------------------------------------------------------------------------------------------------------
 
 
@@ -246,12 +275,24 @@ def many(live: Running, count: int, first: bytes) -> Iterator[list[socket.socket
         yield connections
 
 
+@contextlib.contextmanager
+def full(live: Running, path: Endpoint, length: int) -> Iterator[list[socket.socket]]:
+    """Fill every place with requests whose bodies do not come: as many parties as it takes, each with its share."""
+    first = live.provider.claims()["repository_id"]
+    others = [str(800_000_000 + number) for number in range(MAX_IN_FLIGHT[path] // MAX_BODIES[path] - 1)]
+    with contextlib.ExitStack() as stack:
+        connections = []
+        for repository_id in (first, *others):
+            head = post_head(live, length, path, repository_id=repository_id)
+            connections += stack.enter_context(many(live, MAX_BODIES[path], head))
+        yield connections
+
+
 @FIVE_TIMES
 def test_beyond_the_most_batches_in_flight_the_next_is_told_to_come_back_and_singles_go_on(
     edge: Running, round_number: int
 ) -> None:
-    head = post_head(edge, 1000, "/tokens/batch")
-    with many(edge, MAX_IN_FLIGHT["/tokens/batch"], head) as slow:
+    with full(edge, "/tokens/batch", 1000) as slow:
         time.sleep(0.2)
         for _ in range(5):
             answer = edge.post(edge.token(), {"results": [BODY]}, "/tokens/batch")
@@ -280,17 +321,16 @@ def test_open_connections_that_ask_for_nothing_make_room(edge: Running, first: b
 
 def test_a_flood_of_requests_costs_those_that_are_under_way_nothing(edge: Running) -> None:
     body = msgspec.json.encode(BODY)
-    head = post_head(edge, len(body))
     assert edge.post(edge.token()).status_code == 201, "the provider's keys are known: nobody waits for them"
     assert sum(MAX_IN_FLIGHT.values()) < MAX_CONNECTIONS
-    with many(edge, MAX_IN_FLIGHT["/tokens"], head) as under_way:
+    with full(edge, "/tokens", len(body)) as under_way:
         time.sleep(0.3)
-        with many(edge, MAX_CONNECTIONS, head):
+        with many(edge, MAX_CONNECTIONS, post_head(edge, len(body))):
             assert httpx.get(f"{edge.url}/health/live", timeout=3).status_code == 200
         for connection in under_way:
             connection.sendall(body)
         answers = [connection.recv(15).split()[1] for connection in under_way]
-        assert answers.count(b"201") == 1
+        assert answers.count(b"201") == MAX_IN_FLIGHT["/tokens"] // MAX_BODIES["/tokens"]
         assert set(answers) == {b"200", b"201"}
 
 

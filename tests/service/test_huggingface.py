@@ -16,6 +16,7 @@ from huggingface_hub import HfApi
 
 from issuer.dev.provider import Answer, Exchange, LocalProvider
 from issuer.errors import Code, IssuerError
+from issuer.identity_token import LEEWAY_S
 from issuer.policy.model import Provider
 from issuer.service.authn.cached import KEPT_S
 from issuer.service.authn.huggingface import WHOAMI, HuggingFace
@@ -216,6 +217,11 @@ async def test_a_token_that_was_made_for_an_app_is_refused(hub: Hub, provider: P
         {"auth": auth(expiration=1_900_000_000)},
         {"auth": auth(expiration="tomorrow")},
         {"auth": auth(expiration="2030-01-01T00:00:00")},
+        {"auth": auth(expiration="")},
+        {"auth": auth(expiration=0)},
+        {"auth": auth(expiration=False)},
+        {"auth": {**auth(), "expiresAt": ""}},
+        {"auth": {**auth(expiration=""), "expiresAt": "2099-01-01T00:00:00Z"}},
     ],
     ids=str,
 )
@@ -274,6 +280,36 @@ async def test_an_answer_serves_no_longer_than_the_token_lives(hub: Hub, provide
         for later_s, asked in ((0, 1), (10, 1), (21, 2)):
             await here.outcome(provider, token, later_s=later_s)
             assert hub.asked == asked
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        auth(expiration="2020-01-01T00:00:00Z"),
+        {**auth(), "expiresAt": "2020-01-01T00:00:00.000Z"},
+        {**auth(expiration="2099-01-01T00:00:00Z"), "expiresAt": "2020-01-01T00:00:00Z"},
+    ],
+    ids=["expiration", "expiresAt", "the earlier of two"],
+)
+async def test_a_token_that_has_expired_is_refused_whatever_the_hub_thinks_of_it(
+    hub: Hub, provider: Provider, said: dict[str, Any]
+) -> None:
+    token = hub.token(auth=said)
+    async with opened() as here:
+        assert await here.outcome(provider, token) == Code.IDENTITY_EXPIRED
+        assert await here.outcome(provider, token) == Code.IDENTITY_EXPIRED
+    assert hub.asked == 2
+    assert not here.reasons
+
+
+async def test_a_token_that_has_just_expired_is_good_while_the_hub_says_so_for_its_clock_may_be_off(
+    hub: Hub, provider: Provider
+) -> None:
+    now = datetime.datetime.now(datetime.UTC)
+    for ago_s, told in ((LEEWAY_S - 10, ACCOUNT_ID), (LEEWAY_S + 1, Code.IDENTITY_EXPIRED)):
+        end = (now - datetime.timedelta(seconds=ago_s)).isoformat()
+        async with opened() as here:
+            assert await here.outcome(provider, hub.token(auth=auth(expiration=end))) == told
 
 
 # -- to whom it is shown ----------------------------------------------------------------------------------------------

@@ -15,11 +15,21 @@ import msgspec
 import pytest
 from msgspec import UNSET
 
-from issuer.errors import Code, IssuerError, Refused
+from issuer.errors import Charged, Code, IssuerError, Refused
 from issuer.policy.model import Introspection, Provider
-from issuer.service.authn.cached import KEPT_S, MAX_WAITING, Answer, Answers
+from issuer.policy.requirement import Matcher, met
+from issuer.service.authn.cached import (
+    KEPT_S,
+    MAX_ASKED_FOR_SOURCE,
+    MAX_WAITING,
+    MAX_WAITING_IN_ALL,
+    Answer,
+    Answers,
+)
 from issuer.service.authn.introspection import ENDPOINT_KEPT_S, Introspector
 from issuer.service.authn.transport import DEADLINE_S, MAX_ANSWER_BYTES
+from issuer.service.routes import BODY_DEADLINE_S
+from issuer.service.state import CALL_S
 from tests.oauth_server import METADATA_PATH, OAuthServer, oauth_server
 
 AUDIENCE = "https://evals.example"
@@ -261,49 +271,53 @@ async def test_metadata_that_point_elsewhere_are_not_followed(
 
 # -- the answer -------------------------------------------------------------------------------------------------------
 
-NOW = int(time.time())
+NOW = 1_795_000_000
 HOUR = 3600
-REFUSED: dict[str, tuple[dict[str, Any], Code]] = {
-    "another issuer": ({"iss": "https://other.example"}, Code.IDENTITY_ISSUER_UNKNOWN),
-    "a list of issuers": ({"iss": [AUDIENCE]}, Code.IDENTITY_ISSUER_UNKNOWN),
-    "no issuer": ({"iss": None}, Code.IDENTITY_ISSUER_UNKNOWN),
-    "another audience": ({"aud": "https://other.example"}, Code.IDENTITY_AUDIENCE_MISMATCH),
-    "an audience beside ours": ({"aud": [AUDIENCE, "account"]}, Code.IDENTITY_AUDIENCE_MISMATCH),
-    "ours with a slash": ({"aud": AUDIENCE + "/"}, Code.IDENTITY_AUDIENCE_MISMATCH),
-    "no audience": ({"aud": None}, Code.IDENTITY_AUDIENCE_MISMATCH),
-    "an empty list": ({"aud": []}, Code.IDENTITY_AUDIENCE_MISMATCH),
-    "no exp": ({"exp": None}, Code.IDENTITY_MALFORMED),
-    "exp as text": ({"exp": str(NOW + HOUR)}, Code.IDENTITY_MALFORMED),
-    "exp true": ({"exp": True}, Code.IDENTITY_MALFORMED),
-    "exp as a double": ({"exp": NOW + HOUR + 0.5}, Code.IDENTITY_MALFORMED),
-    "exp in milliseconds": ({"exp": (NOW + HOUR) * 1000}, Code.IDENTITY_MALFORMED),
-    "exp in the past": ({"exp": NOW - 31, "iat": NOW - HOUR}, Code.IDENTITY_EXPIRED),
-    "iat as text": ({"iat": "now"}, Code.IDENTITY_MALFORMED),
-    "iat in the future": ({"iat": NOW + HOUR, "exp": NOW + 2 * HOUR}, Code.IDENTITY_NOT_YET_VALID),
-    "iat later than nbf": ({"iat": NOW + HOUR, "nbf": NOW, "exp": NOW + 2 * HOUR}, Code.IDENTITY_NOT_YET_VALID),
-    "nbf in the future": ({"nbf": NOW + HOUR}, Code.IDENTITY_NOT_YET_VALID),
-    "nbf as text": ({"nbf": "now"}, Code.IDENTITY_MALFORMED),
-    "a refresh token": ({"token_type": "refresh_token"}, Code.IDENTITY_TYPE_REFUSED),
-    "a token for DPoP": ({"token_type": "DPoP"}, Code.IDENTITY_TYPE_REFUSED),
-    "a type that is no text": ({"token_type": ["Bearer"]}, Code.IDENTITY_TYPE_REFUSED),
-    "Hydra's refresh token": ({"token_use": "refresh_token"}, Code.IDENTITY_TYPE_REFUSED),
-    "Keycloak's refresh token": ({"token_type": None, "typ": "Refresh"}, Code.IDENTITY_TYPE_REFUSED),
-    "Keycloak's offline token": ({"typ": "Offline"}, Code.IDENTITY_TYPE_REFUSED),
-    "Keycloak's ID token": ({"typ": "ID"}, Code.IDENTITY_TYPE_REFUSED),
-    "bound to a key": ({"cnf": {"jkt": "x"}}, Code.IDENTITY_TYPE_REFUSED),
-    "bound to a certificate": ({"cnf": {"x5t#S256": "x"}}, Code.IDENTITY_TYPE_REFUSED),
-    "no client": ({"client_id": None}, Code.IDENTITY_MALFORMED),
-    "an empty client": ({"client_id": ""}, Code.IDENTITY_MALFORMED),
-    "a client that is no text": ({"client_id": 7}, Code.IDENTITY_MALFORMED),
-    "a subject that is no text": ({"sub": 7}, Code.IDENTITY_MALFORMED),
-}
 
 
-@pytest.mark.parametrize("name", REFUSED)
+def refused_at(now: int) -> dict[str, tuple[dict[str, Any], Code]]:
+    """Return what is refused, and how, when it is asked about at `now`."""
+    return {
+        "another issuer": ({"iss": "https://other.example"}, Code.IDENTITY_ISSUER_UNKNOWN),
+        "a list of issuers": ({"iss": [AUDIENCE]}, Code.IDENTITY_ISSUER_UNKNOWN),
+        "no issuer": ({"iss": None}, Code.IDENTITY_ISSUER_UNKNOWN),
+        "another audience": ({"aud": "https://other.example"}, Code.IDENTITY_AUDIENCE_MISMATCH),
+        "an audience beside ours": ({"aud": [AUDIENCE, "account"]}, Code.IDENTITY_AUDIENCE_MISMATCH),
+        "ours with a slash": ({"aud": AUDIENCE + "/"}, Code.IDENTITY_AUDIENCE_MISMATCH),
+        "no audience": ({"aud": None}, Code.IDENTITY_AUDIENCE_MISMATCH),
+        "an empty list": ({"aud": []}, Code.IDENTITY_AUDIENCE_MISMATCH),
+        "no exp": ({"exp": None}, Code.IDENTITY_MALFORMED),
+        "exp as text": ({"exp": str(now + HOUR)}, Code.IDENTITY_MALFORMED),
+        "exp true": ({"exp": True}, Code.IDENTITY_MALFORMED),
+        "exp as a double": ({"exp": now + HOUR + 0.5}, Code.IDENTITY_MALFORMED),
+        "exp in milliseconds": ({"exp": (now + HOUR) * 1000}, Code.IDENTITY_MALFORMED),
+        "exp in the past": ({"exp": now - 31, "iat": now - HOUR}, Code.IDENTITY_EXPIRED),
+        "iat as text": ({"iat": "now"}, Code.IDENTITY_MALFORMED),
+        "iat in the future": ({"iat": now + HOUR, "exp": now + 2 * HOUR}, Code.IDENTITY_NOT_YET_VALID),
+        "iat later than nbf": ({"iat": now + HOUR, "nbf": now, "exp": now + 2 * HOUR}, Code.IDENTITY_NOT_YET_VALID),
+        "nbf in the future": ({"nbf": now + HOUR}, Code.IDENTITY_NOT_YET_VALID),
+        "nbf as text": ({"nbf": "now"}, Code.IDENTITY_MALFORMED),
+        "a refresh token": ({"token_type": "refresh_token"}, Code.IDENTITY_TYPE_REFUSED),
+        "a token for DPoP": ({"token_type": "DPoP"}, Code.IDENTITY_TYPE_REFUSED),
+        "a type that is no text": ({"token_type": ["Bearer"]}, Code.IDENTITY_TYPE_REFUSED),
+        "Hydra's refresh token": ({"token_use": "refresh_token"}, Code.IDENTITY_TYPE_REFUSED),
+        "Keycloak's refresh token": ({"token_type": None, "typ": "Refresh"}, Code.IDENTITY_TYPE_REFUSED),
+        "Keycloak's offline token": ({"typ": "Offline"}, Code.IDENTITY_TYPE_REFUSED),
+        "Keycloak's ID token": ({"typ": "ID"}, Code.IDENTITY_TYPE_REFUSED),
+        "bound to a key": ({"cnf": {"jkt": "x"}}, Code.IDENTITY_TYPE_REFUSED),
+        "bound to a certificate": ({"cnf": {"x5t#S256": "x"}}, Code.IDENTITY_TYPE_REFUSED),
+        "no client": ({"client_id": None}, Code.IDENTITY_MALFORMED),
+        "an empty client": ({"client_id": ""}, Code.IDENTITY_MALFORMED),
+        "a client that is no text": ({"client_id": 7}, Code.IDENTITY_MALFORMED),
+        "a subject that is no text": ({"sub": 7}, Code.IDENTITY_MALFORMED),
+    }
+
+
+@pytest.mark.parametrize("name", refused_at(NOW))
 async def test_an_active_token_that_is_not_for_us_is_refused_and_not_remembered(
     server: OAuthServer, provider: Provider, name: str
 ) -> None:
-    claims, code = REFUSED[name]
+    claims, code = refused_at(int(time.time()))[name]
     token = server.token(AUDIENCE, **claims)
     async with opened() as here:
         assert await here.outcome(provider, token) == code
@@ -325,27 +339,30 @@ async def test_an_answer_that_does_not_say_whether_is_not_active(server: OAuthSe
         assert await here.outcome(provider, "made-up") == Code.IDENTITY_INACTIVE
 
 
-GOOD: dict[str, dict[str, Any]] = {
-    "an audience in a list": {"aud": [AUDIENCE]},
-    "a type in small letters": {"token_type": "bearer"},
-    "no type": {"token_type": None},
-    "no issue time": {"iat": None},
-    "just expired": {"exp": NOW - 5, "iat": NOW - HOUR},
-    # As their sources have it: node oidc-provider names no subject of a client; its opaque token may be its own `jti`.
-    "node oidc-provider": {"sub": None, "jti": "x" * 43, "sid": "s", "token_type": "Bearer"},
-    "Keycloak": {
-        "typ": "Bearer", "azp": "ci", "nbf": 0, "acr": "1", "allowed-origins": ["/*"], "username": "service-account-ci",
-        "realm_access": {"roles": ["default-roles-evals", "offline_access"]}, "email_verified": False,
-        "resource_access": {"account": {"roles": ["view-profile"]}}, "clientHost": "192.0.2.7", "jti": "trrtcc:1",
-        "preferred_username": "service-account-ci", "session_state": "s", "auth_time": NOW,
-    },
-    "Hydra": {"token_use": "access_token", "aud": [AUDIENCE], "ext": {"team": "evals"}, "nbf": NOW},
-}  # fmt: skip
+def good_at(now: int) -> dict[str, dict[str, Any]]:
+    """Return what is understood when it is asked about at `now`."""
+    return {
+        "an audience in a list": {"aud": [AUDIENCE]},
+        "a type in small letters": {"token_type": "bearer"},
+        "no type": {"token_type": None},
+        "no issue time": {"iat": None},
+        "just expired": {"exp": now - 5, "iat": now - HOUR},
+        # As their sources have it: node oidc-provider names no subject of a client; its opaque token may be its own
+        # `jti`.
+        "node oidc-provider": {"sub": None, "jti": "x" * 43, "sid": "s", "token_type": "Bearer"},
+        "Keycloak": {
+            "typ": "Bearer", "azp": "ci", "nbf": 0, "acr": "1", "allowed-origins": ["/*"],
+            "username": "service-account-ci", "realm_access": {"roles": ["default-roles-evals", "offline_access"]},
+            "email_verified": False, "resource_access": {"account": {"roles": ["view-profile"]}}, "clientHost": "192.0.2.7",
+            "jti": "trrtcc:1", "preferred_username": "service-account-ci", "session_state": "s", "auth_time": now,
+        },
+        "Hydra": {"token_use": "access_token", "aud": [AUDIENCE], "ext": {"team": "evals"}, "nbf": now},
+    }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", GOOD)
+@pytest.mark.parametrize("name", good_at(NOW))
 async def test_what_good_servers_answer_is_understood(server: OAuthServer, provider: Provider, name: str) -> None:
-    token = server.token(AUDIENCE, **GOOD[name])
+    token = server.token(AUDIENCE, **good_at(int(time.time()))[name])
     async with opened() as here:
         assert await here.outcome(provider, token) == server.client_id
     assert not here.reasons
@@ -457,8 +474,51 @@ async def test_a_revoked_token_is_refused_within_a_minute(server: OAuthServer, p
         here.clock.s += 0.1
         assert await here.outcome(provider, token) == Code.IDENTITY_INACTIVE
         assert await here.outcome(provider, token) == Code.IDENTITY_INACTIVE
-    assert KEPT_S == 60
     assert server.introspected == 3, "what is not active is never kept"
+
+
+def test_a_request_may_take_its_time_and_a_revoked_token_is_still_refused_within_a_minute() -> None:
+    """It is authenticated before its body comes, and the store is asked last."""
+    assert KEPT_S + DEADLINE_S + BODY_DEADLINE_S + CALL_S < 60
+
+
+async def test_what_is_kept_of_an_answer_is_what_can_be_read_and_that_the_rest_was_there(
+    server: OAuthServer, provider: Provider
+) -> None:
+    scope = " ".join(f"scope:{number}" for number in range(80))
+    token = server.token(AUDIENCE, scope=scope, text="x" * 513, short="x" * 512, list=["y"] * 999, deep={"z": ["z"]},
+                         number=7, yes=True, nothing="", aud=[AUDIENCE])  # fmt: skip
+    async with opened() as here:
+        caller = await here.introspector.verify(token, provider, int(time.time()), 0, SOURCE)
+    found = {name: caller.claims[name] for name in ("scope", "short", "number", "yes", "nothing", "aud")}
+    assert found == {
+        "scope": scope, "short": "x" * 512, "number": 7, "yes": True, "nothing": "", "aud": [AUDIENCE],
+    }  # fmt: skip
+    for name in ("text", "list", "deep"):
+        assert caller.claims[name] in ([], {})
+        assert not met(caller.claims, name, Matcher(absent=True))
+        assert not met(caller.claims, name, Matcher(glob="**"))
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {f"member-{number}": 1 for number in range(64)},
+        {"name" * 2100: 1},
+        {f"text-{number}": "x" * 500 for number in range(17)},
+        {"scope": "tokens:issue " * 700},
+    ],
+    ids=["members", "name", "texts", "scope"],
+)
+async def test_an_answer_that_would_take_too_much_memory_decides_nothing(
+    server: OAuthServer, provider: Provider, members: dict[str, Any]
+) -> None:
+    token = server.token(AUDIENCE)
+    server.behave(json.dumps(members))
+    async with opened() as here:
+        assert await here.outcome(provider, token) == UNDECIDED
+        assert here.introspector._answers._kept == {}
+    assert len(here.reasons) == 1
 
 
 async def test_the_minute_begins_with_the_question(server: OAuthServer, provider: Provider) -> None:
@@ -523,7 +583,7 @@ async def test_no_more_than_so_many_answers_are_kept_the_least_used_goes_first(p
             asked.append(token)
             return Answer({}, None)
 
-        await answers.find(provider, token, NOW, 0, ask)
+        await answers.find(provider, token, NOW, 0, SOURCE, ask)
 
     for token in ("a", "b", "a", "c", "a", "b"):
         await find(token)
@@ -571,12 +631,15 @@ async def test_who_stops_waiting_does_not_stop_the_others(server: OAuthServer, p
 async def test_only_so_many_wait_for_one_provider(provider: Provider, running: OAuthServer, tmp_path: Path) -> None:
     other = msgspec.structs.replace(provider, id="another")
     async with stuck() as (answers, ask):
-        waiting = [asyncio.create_task(answers.find(provider, str(n), NOW, 0, ask)) for n in range(MAX_WAITING - 1)]
-        waiting.append(asyncio.create_task(answers.find(provider, "0", NOW, 0, ask)))
+        waiting = [
+            asyncio.create_task(answers.find(provider, str(n), NOW, 0, f"192.0.2.{n}", ask))
+            for n in range(MAX_WAITING - 1)
+        ]
+        waiting.append(asyncio.create_task(answers.find(provider, "0", NOW, 0, SOURCE, ask)))
         await asyncio.sleep(A_WHILE_S)
         with pytest.raises(IssuerError, match=UNDECIDED):
-            await answers.find(provider, "0", NOW, 0, ask)
-        waiting.append(asyncio.create_task(answers.find(other, "0", NOW, 0, ask)))
+            await answers.find(provider, "0", NOW, 0, SOURCE, ask)
+        waiting.append(asyncio.create_task(answers.find(other, "0", NOW, 0, SOURCE, ask)))
         await asyncio.sleep(A_WHILE_S)
         assert not any(task.done() for task in waiting)
     assert MAX_WAITING == 128
@@ -584,15 +647,48 @@ async def test_only_so_many_wait_for_one_provider(provider: Provider, running: O
     assert {str(getattr(outcome, "code", outcome)) for outcome in outcomes} == {UNDECIDED}
 
 
+async def test_only_so_many_wait_for_all_providers_together(provider: Provider) -> None:
+    others = [msgspec.structs.replace(provider, id=f"other-{n}") for n in range(3)]
+    async with stuck() as (answers, ask):
+        waiting = [
+            asyncio.create_task(answers.find(others[n % 2], str(n), NOW, 0, f"192.0.2.{n}", ask))
+            for n in range(MAX_WAITING_IN_ALL)
+        ]
+        await asyncio.sleep(A_WHILE_S)
+        with pytest.raises(Charged, match=UNDECIDED):
+            await answers.find(others[2], "0", NOW, 0, SOURCE, ask)
+        assert not any(task.done() for task in waiting)
+    await asyncio.gather(*waiting, return_exceptions=True)
+
+
+async def test_only_so_much_is_asked_for_one_source_at_once(provider: Provider) -> None:
+    """Who waits for a question that is under way asks nothing."""
+    async with stuck() as (answers, ask):
+        waiting = [
+            asyncio.create_task(answers.find(provider, str(n % MAX_ASKED_FOR_SOURCE), NOW, 0, SOURCE, ask))
+            for n in range(2 * MAX_ASKED_FOR_SOURCE)
+        ]
+        await asyncio.sleep(A_WHILE_S)
+        with pytest.raises(Charged, match=UNDECIDED):
+            await answers.find(provider, "one more", NOW, 0, SOURCE, ask)
+        waiting.append(asyncio.create_task(answers.find(provider, "one more", NOW, 0, "192.0.2.2", ask)))
+        await asyncio.sleep(A_WHILE_S)
+        assert not any(task.done() for task in waiting)
+    await asyncio.gather(*waiting, return_exceptions=True)
+    assert not answers._sources, "no source is remembered"
+
+
 async def test_questions_of_those_who_hung_up_count_too(provider: Provider) -> None:
     async with stuck() as (answers, ask):
-        waiting = [asyncio.create_task(answers.find(provider, str(n), NOW, 0, ask)) for n in range(MAX_WAITING)]
+        waiting = [
+            asyncio.create_task(answers.find(provider, str(n), NOW, 0, f"192.0.2.{n}", ask)) for n in range(MAX_WAITING)
+        ]
         await asyncio.sleep(A_WHILE_S)
         for task in waiting:
             task.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
         with pytest.raises(IssuerError, match=UNDECIDED):
-            await answers.find(provider, "one more", NOW, 0, ask)
+            await answers.find(provider, "one more", NOW, 0, SOURCE, ask)
 
 
 @asynccontextmanager

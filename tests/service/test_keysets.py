@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from issuer.dev.provider import DISCOVERY_PATH, KEY_SET_PATH, Answer, Exchange, LocalProvider
-from issuer.errors import Code, IssuerError, Refused, Undecided
+from issuer.errors import Charged, Code, IssuerError, Refused, Undecided
 from issuer.jose import MAX_KEYS, Key
 from issuer.policy.model import KeySource, Provider
 from issuer.service.authn.fetch import MAX_DOCUMENT_BYTES, may_connect
@@ -31,7 +31,6 @@ from issuer.service.authn.keysets import (
     RENEWAL_PAUSE_S,
     SOFT_AGE_S,
     KeySets,
-    KeyWithheld,
 )
 
 A_WHILE_S = 0.1  # long enough for a fetch that should not be there
@@ -350,7 +349,7 @@ async def test_a_kid_is_withheld_at_its_source_s_cost_only_where_other_keys_are_
         del local.answers[KEY_SET_PATH]
         here.clock.s += PAUSE_S + 1
         assert await here.outcome(registered(local.issuer), local.rs256.kid) == local.rs256.kid
-        assert await withheld(here) is KeyWithheld
+        assert await withheld(here) is Charged
         here.clock.s += HARD_AGE_S + 1
         local.answers[KEY_SET_PATH] = fixed({}, 500)
         assert await withheld(here) is Undecided

@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -17,12 +18,14 @@ import pytest
 from issuer.dev.provider import DISCOVERY_PATH, KEY_SET_PATH, Exchange, LocalProvider
 from issuer.service.app import SOURCE_RATE
 from issuer.service.authn.keysets import FETCHES_A_MINUTE, MAX_WAITING, PAUSE_S
-from issuer.service.in_flight import MAX_IN_FLIGHT
+from issuer.service.in_flight import MAX_BODIES, MAX_IN_FLIGHT
 from issuer.service.shed import HELD_S, MAX_HELD
 from tests.bench.client import drive, request
 from tests.bench.flood import FEW, MANY, bad, beside, good
 from tests.bench.load import allow_es256, rss_mib
-from tests.running import BODY, FIVE_TIMES, Running, numbered, running, write_folder
+from tests.oauth_server import PREFIX
+from tests.running import BODY, FIVE_TIMES, Running, numbered, register, running, write_folder
+from tests.service.reusable import issuers
 
 
 def unknown_kid(live: Running, number: int) -> bytes:
@@ -136,8 +139,13 @@ def _until(ended: float, requests: list[bytes]) -> bytes | None:
 
 def turned_away(live: Running) -> int:
     """Return how many requests the log stream says were turned away."""
+    return sum(event["requests"] for event in told_of(live, "turned away"))
+
+
+def told_of(live: Running, name: str) -> list[dict[str, Any]]:
+    """Return the events of this name in the log stream."""
     events = [msgspec.json.decode(line) for line in live.log_text().splitlines()]
-    return sum(event["requests"] for event in events if event["event"] == "turned away")
+    return [event for event in events if event["event"] == name]
 
 
 def test_above_its_limit_a_source_is_turned_away_without_its_body_or_a_log_line_and_its_good_tokens_pass(
@@ -171,8 +179,6 @@ def test_above_its_limit_a_source_is_turned_away_without_its_body_or_a_log_line_
             assert (problem.json()["code"], problem.json()["retryable"]) == ("rate.source", True)
         for number in range(10):
             assert live.post(live.token(), numbered(number)).status_code == 201
-        stranger = live.post(live.token(repository_id="999999999"))
-        assert (stranger.status_code, stranger.json()["code"]) == (403, "integration.unknown"), "its token verifies"
         time.sleep(1.5)
         assert turned_away(live) >= statuses[429] + len(problems)
         assert live.log_text().count('"rate.source"') < 40, "one a second"
@@ -213,6 +219,74 @@ def test_a_flood_of_made_up_kids_brings_its_source_to_its_limit(tmp_path: Path) 
         assert statuses[429] > 100
         assert local.requests[KEY_SET_PATH] <= 3
         assert live.post(live.token()).status_code == 201
+
+
+def test_who_is_registered_nowhere_fills_neither_audit_nor_log(tmp_path: Path, provider: LocalProvider) -> None:
+    with running(tmp_path, provider) as live:
+        stranger = live.token(repository_id="999999999")
+        first = live.post(stranger)
+        assert (first.status_code, first.json()["code"]) == (403, "integration.unknown"), "below its limit it is told"
+        count, began = SOURCE_RATE.burst + 400, time.monotonic()
+        for path in ("/tokens", "/tokens/explain"):
+            statuses = drive(live.settings.port, [request(path, stranger, b"{}")] * count, 64).statuses
+            assert set(statuses) <= {403, 429}
+            assert statuses[429] > 200
+        most = SOURCE_RATE.burst + (time.monotonic() - began) * SOURCE_RATE.count / SOURCE_RATE.per_s + 64
+        assert SOURCE_RATE.burst <= len(live.audit()) <= most
+        assert live.log_text().count("integration.unknown") <= most
+        assert live.post(live.token()).status_code == 201
+
+
+def test_slow_bodies_of_one_party_hold_its_share_of_the_places_and_it_is_charged_for_more(
+    tmp_path: Path, provider: LocalProvider
+) -> None:
+    """More of them than there are places, all with one token that is never spent."""
+    write_folder(tmp_path, provider, limits="limits: {refusals: {count: 60, per_s: 3600, burst: 60}}\n")
+    (other,) = register(tmp_path, 1)
+    with running(tmp_path, provider) as live, contextlib.ExitStack() as stack:
+        dripper = live.token(repository_id=other)
+        head, drips = request("/tokens", dripper, b"{" * 1000)[:-999], []
+        for number in range(MAX_IN_FLIGHT["/tokens"] + 40):
+            connection = stack.enter_context(socket.create_connection(("127.0.0.1", live.settings.port), timeout=5))
+            connection.sendall(head)
+            drips.append(connection)
+            if number % 40 == 0:
+                assert live.post(live.token(), numbered(number)).status_code == 201
+        time.sleep(5)  # the slowest answer is long there, and no body is late
+        answers = [each.recv(65536) for each in drips if readable(each)]
+        assert len(answers) == len(drips) - MAX_BODIES["/tokens"]
+        busy = [answer for answer in answers if b'"rate.identity"' in answer]
+        assert all(b"HTTP/1.1 429 " in answer and b"retry-after: 1\r\n" in answer.lower() for answer in busy)
+        assert 60 <= len(busy) < 100, "each is a refusal"
+        assert all(b'"abuse.quarantined"' in answer for answer in answers if answer not in busy)
+        assert live.post(live.token(), numbered(-1)).status_code == 201
+
+
+def readable(connection: socket.socket) -> bool:
+    poll = select.poll()
+    poll.register(connection, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+@pytest.mark.parametrize("how", ["500", "slow"])
+def test_made_up_tokens_at_a_provider_that_fails_bring_their_source_to_its_limit(tmp_path: Path, how: str) -> None:
+    with LocalProvider() as local, issuers(local) as all_of_them:
+        all_of_them.write(tmp_path)
+        with running(tmp_path, local) as live:
+            all_of_them.opaques.behave(how, 4)
+            flood = [request("/tokens", f"{PREFIX}{number}", b"{}") for number in range(SOURCE_RATE.burst + 400)]
+            began = time.monotonic()
+            statuses = drive(live.settings.port, flood, 64).statuses
+            lasted_s = time.monotonic() - began
+            refilled = lasted_s * SOURCE_RATE.count / SOURCE_RATE.per_s
+            assert set(statuses) == {503, 429}
+            assert statuses[503] <= SOURCE_RATE.burst + refilled + 64
+            assert all_of_them.opaques.introspected <= statuses[503]
+            time.sleep(1.2)
+            told = told_of(live, "provider not asked")
+            assert 2 <= len(told) <= 4 + lasted_s, "one a second"
+            assert sum(event.get("more", 1) for event in told) <= statuses[503]
+            assert live.post(live.token()).status_code == 201
 
 
 @pytest.mark.long

@@ -158,6 +158,34 @@ def test_a_revoked_token_does_not_tell_a_stranger_that_it_was_one(folder: Path) 
     assert refused(PatVerifier(Pats(folder)), other_secret(token)) is Code.IDENTITY_CREDENTIAL_UNKNOWN
 
 
+@pytest.mark.parametrize(
+    ("members", "now", "code"),
+    [
+        ({}, NOW + 30 * DAY_S, Code.IDENTITY_EXPIRED),
+        ({}, NOW - 31, Code.IDENTITY_NOT_YET_VALID),
+        ({"networks": ("198.51.100.0/24",)}, NOW, Code.IDENTITY_NETWORK_FORBIDDEN),
+        ({"revoked": NOW}, NOW, Code.IDENTITY_INACTIVE),
+    ],
+    ids=str,
+)
+def test_of_a_refused_token_whose_secret_was_right_the_log_says_which_it_was(
+    folder: Path, members: dict[str, Any], now: int, code: Code
+) -> None:
+    """Who finds out that a token which leaked is still tried learns whose it was; a guess names nobody's."""
+    token, public_id = made(folder, networks=members.get("networks", ()))
+    if "revoked" in members:
+        revoke(folder, public_id, NOW)
+    verifier = PatVerifier(Pats(folder))
+    with capture_logs() as logs:
+        assert refused(verifier, token, now) is code
+        for guess in (other_secret(token), pat.make(b"\x07" * pat.RANDOM_BYTES), token[:-1]):
+            refused(verifier, guess, now)
+    assert logs == [
+        {"event": "personal access token refused", "log_level": "warning", "token_id": public_id, "code": str(code)}
+    ]
+    assert token[21:] not in str(logs)
+
+
 def test_a_token_ends_in_the_second_in_which_it_expires(folder: Path) -> None:
     token, _ = made(folder, life_s=DAY_S)
     verifier = PatVerifier(Pats(folder))
@@ -234,11 +262,33 @@ def test_a_folder_that_changed_a_moment_ago_is_read_again_for_its_clock_may_not_
     def is_read() -> bool:
         return "listdir" in calls_of(lambda: pats.find("a" * 12, pat.digest(token)))
 
-    for moment_ns in (changed_ns, changed_ns + pats_module.RACY_NS, changed_ns - 10**12):  # a clock set back, too
+    again_ns = pats_module.RACY_AGAIN_NS
+    for moment_ns in (changed_ns - pats_module.RACY_NS, changed_ns + pats_module.RACY_NS - again_ns):
         now_ns = moment_ns
-        assert (is_read(), is_read()) == (True, True)
-    now_ns = changed_ns + pats_module.RACY_NS + 1
+        assert (is_read(), is_read()) == (True, False)
+        now_ns = moment_ns + again_ns - 1
+        assert not is_read()
+        now_ns = moment_ns + again_ns
+        assert is_read()
+    now_ns = changed_ns + 2 * pats_module.RACY_NS
     assert (is_read(), is_read()) == (True, False)
+    assert again_ns == 10**8
+
+
+@pytest.mark.parametrize("ahead_s", [3600, -3600, 1, 0])
+def test_guesses_have_the_folder_read_ten_times_a_second_at_most_whatever_its_clock(folder: Path, ahead_s: int) -> None:
+    """A folder whose time lies ahead of this clock, as a file server's or after a clock was put right, is no other."""
+    token, _ = made(folder)
+    now_ns = folder.stat().st_ctime_ns - ahead_s * 10**9
+    pats = Pats(folder, lambda: now_ns)
+    read = 0
+    for _ in range(100):
+        now_ns += 10**7
+        read += "listdir" in calls_of(lambda: pats.find("a" * 12, pat.digest(token)))
+    assert read <= (10 if abs(ahead_s) < 2 else 0)
+    later, _ = made(folder, 1)
+    now_ns += pats_module.RACY_AGAIN_NS
+    assert verified(PatVerifier(pats), later)
 
 
 def test_a_folder_that_came_later_and_one_that_went_are_seen(folder: Path) -> None:

@@ -92,14 +92,25 @@ def test_of_a_reusable_credential_is_told_what_it_is_judged_by_and_no_more(tmp_p
         {"provider": "robots", "kind": "pat", "issuer": URL, "pins": ["account"], **scoped},
         {"provider": "hub", "kind": "huggingface", "issuer": "https://huggingface.co", "pins": ["id"], **common},
     ]  # fmt: skip
-    assert required["request"]["headers"]["Authorization"] == "Bearer <access token>"
-    assert required["request"]["body"]["nonce"].startswith("<"), "nobody's next request is this one"
+    (example,) = required["requests"]
+    assert example["headers"]["Authorization"] == "Bearer <access token>"
+    assert example["body"]["nonce"].startswith("<"), "nobody's next request is this one"
     assert b"client_secret_file" not in told
     assert b"acme_" not in told
 
 
+def test_of_each_kind_of_credential_there_is_an_example(tmp_path: Path) -> None:
+    policy = POLICY.replace("mode: active", "mode: active\npublic: true")
+    text = policy.replace("identities:", f"identities:{IDENTITIES.rstrip()}", 1)
+    providers = REUSABLE + "  github-actions: {profile: github-actions}\n"
+    told = requirements(URL, load(tmp_path, providers, inspect_ai=text))["inspect-ai"].answer("").body
+    ci, reusable = msgspec.json.decode(told)["requests"]
+    assert (ci["headers"]["Authorization"], "nonce" in ci["body"]) == ("Bearer <identity token>", False)
+    assert (reusable["headers"]["Authorization"], "nonce" in reusable["body"]) == ("Bearer <access token>", True)
+
+
 def test_the_example_request_in_it_is_granted(public: Running) -> None:
-    request = public.http.get(PATH).json()["request"]
+    request = public.http.get(PATH).json()["requests"][0]
     headers = {**request["headers"], "Authorization": f"Bearer {public.token()}"}
     answer = httpx.request(request["method"], request["url"], headers=headers, json=request["body"])
     assert answer.status_code == 201

@@ -15,6 +15,7 @@ from datetime import datetime
 import httpx2
 
 from issuer.errors import Code, Refused
+from issuer.identity_token import LEEWAY_S
 from issuer.policy.model import Caller, Provider
 from issuer.policy.profiles import derived
 from issuer.service.authn.cached import KEPT_S, Answer, Answers
@@ -47,23 +48,28 @@ class HuggingFace:
         self._deadline_s = deadline_s
         self._answers = Answers(monotonic=monotonic)
 
-    async def verify(self, bearer: str, provider: Provider, now: int, retry_after_s: int, source: str) -> Caller:  # noqa: ARG002
+    async def verify(self, bearer: str, provider: Provider, now: int, retry_after_s: int, source: str) -> Caller:
         """Return the account behind a token at `now`, Unix seconds. Raises as `introspection.Introspector.verify`."""
         if not _TOKEN.fullmatch(bearer):  # before any network: nothing else is ever sent to the Hub
             raise Refused(Code.IDENTITY_MALFORMED)
-        answer = await self._answers.find(provider, bearer, now, retry_after_s, lambda: self._ask(bearer, provider))
+        answer = await self._answers.find(
+            provider, bearer, now, retry_after_s, source, lambda: self._ask(bearer, provider, now)
+        )
         use_parts = ("nonce", provider.id, str(answer.claims["id"]))
         expires_at = now + int(KEPT_S) if answer.expires_at is None else answer.expires_at
         return Caller(provider, derived(provider.rules, answer.claims), use_parts, now, expires_at)
 
-    async def _ask(self, bearer: str, provider: Provider) -> Answer:
+    async def _ask(self, bearer: str, provider: Provider, now: int) -> Answer:
         async with asking(provider, self._report, self._deadline_s):
             async with httpx2.AsyncClient(transport=self._transport, trust_env=False, timeout=None) as client:
                 url = provider.issuer + WHOAMI
                 response = await client.get(url, headers={"Authorization": f"Bearer {bearer}"})
             if response.status_code == 401:
                 raise Refused(Code.IDENTITY_CREDENTIAL_UNKNOWN)
-            return read_account(read_object(response))
+            answer = read_account(read_object(response))
+        if answer.expires_at is not None and now - LEEWAY_S >= answer.expires_at:
+            raise Refused(Code.IDENTITY_EXPIRED)
+        return answer
 
     async def aclose(self) -> None:
         """Cancel what is being asked and wait until its connections are closed."""
@@ -85,13 +91,12 @@ def read_account(account: Mapping[str, JSON]) -> Answer:
     if not _ID.fullmatch(str(found["id"])):
         raise FetchRefused("the account's id is none")
     claims: dict[str, JSON] = {**found, "auth": {"accessToken": {"role": token.get("role")}}}
-    return Answer(claims, _unix_s(token.get("expiration") or auth.get("expiresAt")))
+    ends = [_unix_s(end) for end in (token.get("expiration"), auth.get("expiresAt")) if end is not None]
+    return Answer(claims, min(ends, default=None))
 
 
-def _unix_s(expiration: JSON) -> int | None:
-    """Read an ISO 8601 time; None where the token does not expire. Raises ValueError for anything else."""
-    if expiration is None:
-        return None
+def _unix_s(expiration: JSON) -> int:
+    """Read an ISO 8601 time. Raises FetchRefused and ValueError for anything else."""
     if not isinstance(expiration, str):
         raise FetchRefused("the token's expiration is no time")
     end = datetime.fromisoformat(expiration)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import msgspec
 from authlib.integrations.httpx_client import AsyncOAuth2Client  # type: ignore[import-untyped]
 from msgspec import UNSET
 
@@ -34,6 +35,9 @@ from issuer.strict_json import JSON
 # How long a discovered endpoint is used before the metadata are read again.
 ENDPOINT_KEPT_S = 600.0
 MAX_SECRET_BYTES = 1024
+# Of one answer, as JSON: some thousands are kept.
+MAX_KEPT_BYTES = 8 * 1024
+MAX_TEXT_CHARS = 512
 
 # What an access token is called: `token_type` by RFC 6749 7.1, `token_use` by Hydra, `typ` by Keycloak. Refresh and ID
 # tokens are active, too. Each server says one or two of the three, some none.
@@ -70,16 +74,16 @@ class Introspector:
         self._endpoints: dict[str, tuple[str, float]] = {}
         self._discovering: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
-    async def verify(self, bearer: str, provider: Provider, now: int, retry_after_s: int, source: str) -> Caller:  # noqa: ARG002
+    async def verify(self, bearer: str, provider: Provider, now: int, retry_after_s: int, source: str) -> Caller:
         """Return the caller behind a token that its provider calls active at `now`, Unix seconds.
 
         Raises Refused (401; 429 `rate.source` where it would have to be asked for a source over its limit) and
-        Undecided (`dependency.introspection`).
+        Charged (`dependency.introspection`).
         """
         if len(bearer) > MAX_TOKEN_BYTES:
             raise Refused(Code.IDENTITY_MALFORMED)
         answer = await self._answers.find(
-            provider, bearer, now, retry_after_s, lambda: self._ask(bearer, provider, now)
+            provider, bearer, now, retry_after_s, source, lambda: self._ask(bearer, provider, now)
         )
         # Again: it was good when it was asked for, by the registration of that time.
         issued_at, expires_at = check_answer(answer.claims, provider, now)
@@ -89,8 +93,8 @@ class Introspector:
     async def _ask(self, bearer: str, provider: Provider, now: int) -> Answer:
         async with asking(provider, self._report, self._deadline_s):
             claims = await self._introspect(bearer, provider)
-        _, expires_at = check_answer(claims, provider, now)
-        return Answer(claims, expires_at)
+            _, expires_at = check_answer(claims, provider, now)
+            return Answer(readable(claims), expires_at)
 
     async def _introspect(self, bearer: str, provider: Provider) -> Mapping[str, JSON]:
         how = provider.introspection
@@ -141,6 +145,24 @@ def form_encoded_basic(client: Any, _method: str, uri: str, headers: Any, body: 
 
 
 # -- the answer -------------------------------------------------------------------------------------------------------
+
+
+def readable(claims: Mapping[str, JSON]) -> dict[str, JSON]:
+    """Return what can be read later of a good answer: `aud`, `scope`, and scalars of up to 512 characters.
+
+    Of the others it is kept that they are there, as an empty object, which meets no requirement. Raises FetchRefused
+    for what is more than some kB nevertheless.
+    """
+    found = {name: value if name == "aud" or _is_readable(name, value) else {} for name, value in claims.items()}
+    if len(msgspec.json.encode(found)) > MAX_KEPT_BYTES:
+        raise FetchRefused("the answer says too much to be kept")
+    return found
+
+
+def _is_readable(name: str, value: JSON) -> bool:
+    if isinstance(value, str):
+        return len(value) <= MAX_TEXT_CHARS or name == "scope"
+    return not isinstance(value, list | dict)
 
 
 def check_answer(claims: Mapping[str, JSON], provider: Provider, now: int) -> tuple[int, int]:

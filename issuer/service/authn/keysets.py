@@ -19,7 +19,7 @@ import msgspec
 from msgspec import UNSET
 
 from issuer import jose
-from issuer.errors import Code, Refused, Undecided
+from issuer.errors import Charged, Code, Refused, Undecided
 from issuer.policy.model import KeySource, Provider
 from issuer.service.authn.fetch import DEADLINE_S, FAILURES, Fetcher, Resolve, addresses_of, reason
 
@@ -36,11 +36,6 @@ MAX_WAITING = 128
 RENEWAL_PAUSE_S = 60.0
 
 Report = Callable[[Provider, str], None]
-
-
-class KeyWithheld(Undecided):
-    """No kept key has the kid, and none was fetched to tell. It counts against its source as a refusal does: made-up
-    kids would cost their senders nothing otherwise, and a key that is really new is found by the next fetch."""
 
 
 class KeySets:
@@ -70,7 +65,7 @@ class KeySets:
 
         `retry_after_s` above 0 says that the request's source is over its limit: nothing is fetched for it. Raises
         Refused (`identity.key_unknown` only where a set that was asked for after this call lacks the kid;
-        `rate.source`) and Undecided (`dependency.issuer_keys`; KeyWithheld where other keys are kept).
+        `rate.source`) and Undecided (`dependency.issuer_keys`; Charged where other keys are kept).
         """
         return await self._of(provider).find(kid, retry_after_s)
 
@@ -218,8 +213,8 @@ class FetchedKeys:
 
     def _undecided(self) -> Undecided:
         now = self._monotonic()
-        # Without a set that is good nobody could have sent a better kid.
-        kind = KeyWithheld if now - self._good_at <= HARD_AGE_S else Undecided
+        # The next fetch finds a key that is really new; without a set that is good nobody could have sent a better kid.
+        kind = Charged if now - self._good_at <= HARD_AGE_S else Undecided
         return kind(Code.DEPENDENCY_ISSUER_KEYS, retry_after_s=math.floor(max(0.0, self._wait_s(now))) + 1)
 
     async def aclose(self) -> None:

@@ -6,11 +6,15 @@ the same work; only who holds the secret learns that it was revoked, has expired
 
 from __future__ import annotations
 
+import structlog
+
 from issuer import pat
 from issuer.errors import Code, Refused
 from issuer.policy.model import Caller, Provider
+from issuer.service.pat_records import Record
 from issuer.service.pats import Pats
 
+_log = structlog.get_logger("issuer")
 _REFUSED = {
     "revoked": Code.IDENTITY_INACTIVE,
     "expired": Code.IDENTITY_EXPIRED,
@@ -37,9 +41,15 @@ class PatVerifier:
             raise Refused(Code.IDENTITY_CREDENTIAL_UNKNOWN)
         state = record.state(now)  # (3) state
         if state != "active":
-            raise Refused(_REFUSED[state])
+            raise _refused(record, _REFUSED[state])
         if not record.may_come_from(source):  # (4) network
-            raise Refused(Code.IDENTITY_NETWORK_FORBIDDEN)
+            raise _refused(record, Code.IDENTITY_NETWORK_FORBIDDEN)
         self._pats.mark_used(token_id, now)
         claims = {"account": record.account, "token_id": token_id, "scope": " ".join(record.scopes)}
         return Caller(provider, claims, ("nonce", provider.id, token_id), record.created, record.expires)
+
+
+def _refused(record: Record, code: Code) -> Refused:
+    """Refuse a token whose secret was right, and log which: it may have leaked, and no event names its account."""
+    _log.warning("personal access token refused", token_id=record.id, code=str(code))
+    return Refused(code)

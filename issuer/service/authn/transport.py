@@ -21,7 +21,7 @@ from issuer.strict_json import JSON, loads
 DEADLINE_S = 3.0
 MAX_ANSWER_BYTES = 64 * 1024
 MAX_DEPTH = 16
-MAX_MEMBERS = 200
+MAX_MEMBERS = 64
 
 Report = Callable[[Provider, str], None]
 
