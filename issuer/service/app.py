@@ -26,11 +26,13 @@ from issuer.policy.providers import published
 from issuer.service import openapi
 from issuer.service.audit import AuditFile
 from issuer.service.authn.authenticator import Authenticators, Verifier
+from issuer.service.authn.fetch import Fetcher
 from issuer.service.authn.huggingface import HuggingFace
 from issuer.service.authn.introspection import Introspector
 from issuer.service.authn.keysets import KeySets
 from issuer.service.authn.oidc import SignedTokens
 from issuer.service.authn.pat import PatVerifier
+from issuer.service.authn.transport import DEADLINE_S
 from issuer.service.documents import document
 from issuer.service.judging import judging_routes
 from issuer.service.keyring import load_keyring
@@ -68,11 +70,12 @@ def build(settings: Settings, log: Log | None = None, beat: Beat | None = None) 
         noeviction_stated=settings.noeviction_stated,
         wait_replicas=settings.wait_replicas,
     )
-    keysets = KeySets(development=settings.development, report=_report_fetch)
+    keysets = KeySets(Fetcher(development=settings.development), report=_report_fetch)
     signed = SignedTokens(keysets)
     failures = Failures()
-    introspector = Introspector(development=settings.development, report=failures.report)
-    hugging_face = HuggingFace(development=settings.development, report=failures.report)
+    asker = Fetcher(development=settings.development, deadline_s=DEADLINE_S)
+    introspector = Introspector(asker, report=failures.report)
+    hugging_face = HuggingFace(asker, report=failures.report)
     pats = PatVerifier(Pats(settings.pats_folder))
     verifiers: dict[Kind, Verifier] = {"introspection": introspector, "huggingface": hugging_face, "pat": pats}
 

@@ -40,6 +40,7 @@ from issuer.policy.model import Party
 from issuer.results.entry import read_entries
 from issuer.service.audit import AuditFile
 from issuer.service.authn.authenticator import Authenticators
+from issuer.service.authn.fetch import Fetcher
 from issuer.service.authn.keysets import KeySets
 from issuer.service.authn.oidc import SignedTokens
 from issuer.service.keyring import load_keyring
@@ -106,7 +107,7 @@ def bench_line(folder: Path, provider: LocalProvider, sign: float) -> None:
     now = int(time.time())
 
     async def steps() -> None:
-        keysets = KeySets(development=True)
+        keysets = KeySets(Fetcher(development=True))
         sources = Sources(Rate(600, 60, 600))
         authenticator = Authenticators(policies.providers, SignedTokens(keysets), {}, sources, lambda: now * 10**6)
         identity = provider.token(url)

@@ -20,6 +20,7 @@ from issuer.limits import Rate, Sources
 from issuer.policy.model import Caller, Introspection, Provider
 from issuer.policy.profiles import PROFILES, TOKEN_PREFIXES
 from issuer.service.authn.authenticator import Authenticators
+from issuer.service.authn.fetch import Fetcher
 from issuer.service.authn.keysets import KeySets
 from issuer.service.authn.oidc import SignedTokens
 from tests.service.test_oidc import NO_ROOTS
@@ -58,9 +59,8 @@ class Door:
     def __init__(self, *providers: Provider) -> None:
         self.reasons: list[str] = []
         self.key_sets = KeySets(
-            development=True,
+            Fetcher(development=True, ssl_context=NO_ROOTS),
             monotonic=lambda: 0.0,
-            ssl_context=NO_ROOTS,
             report=lambda _, reason: self.reasons.append(reason),
         )
         self.sources = Sources(Rate(count=1, per_s=60, burst=1))

@@ -19,7 +19,9 @@ from issuer.errors import Code, IssuerError
 from issuer.identity_token import LEEWAY_S
 from issuer.policy.model import Provider
 from issuer.service.authn.cached import KEPT_S
+from issuer.service.authn.fetch import Fetcher
 from issuer.service.authn.huggingface import WHOAMI, HuggingFace
+from issuer.service.authn.transport import DEADLINE_S
 from tests.running import Running, rewrite, running, write_folder
 from tests.service.conftest import assert_nothing_secret
 from tests.service.reusable import new_nonce, with_nonce
@@ -85,9 +87,9 @@ class Opened:
     def __init__(self, **options: Any) -> None:
         self.clock = Clock()
         self.reasons: list[str] = []
-        settings: dict[str, Any] = {"development": True, "ssl_context": NO_ROOTS, **options}
+        settings: dict[str, Any] = {"development": True, "deadline_s": DEADLINE_S, "ssl_context": NO_ROOTS, **options}
         self.verifier = HuggingFace(
-            monotonic=self.clock, report=lambda _provider, reason: self.reasons.append(reason), **settings
+            Fetcher(**settings), monotonic=self.clock, report=lambda _provider, reason: self.reasons.append(reason)
         )
 
     async def outcome(self, provider: Provider, token: str, retry_after_s: int = 0, later_s: int = 0) -> str:

@@ -26,6 +26,7 @@ from issuer.service.authn.cached import (
     Answer,
     Answers,
 )
+from issuer.service.authn.fetch import Fetcher
 from issuer.service.authn.introspection import ENDPOINT_KEPT_S, Introspector
 from issuer.service.authn.transport import DEADLINE_S, MAX_ANSWER_BYTES
 from issuer.service.routes import BODY_DEADLINE_S
@@ -57,9 +58,9 @@ class Opened:
         self.clock = Clock()
         self.reasons: list[str] = []
         self.told: list[str] = []  # every error, with what it came from
-        settings: dict[str, Any] = {"development": True, "ssl_context": NO_ROOTS, **options}
+        settings: dict[str, Any] = {"development": True, "deadline_s": DEADLINE_S, "ssl_context": NO_ROOTS, **options}
         self.introspector = Introspector(
-            monotonic=self.clock, report=lambda _provider, reason: self.reasons.append(reason), **settings
+            Fetcher(**settings), monotonic=self.clock, report=lambda _provider, reason: self.reasons.append(reason)
         )
 
     async def outcome(self, provider: Provider, token: str, retry_after_s: int = 0, later_s: int = 0) -> str:

@@ -22,7 +22,7 @@ from issuer.dev.provider import DISCOVERY_PATH, KEY_SET_PATH, Answer, Exchange, 
 from issuer.errors import Charged, Code, IssuerError, Refused, Undecided
 from issuer.jose import MAX_KEYS, Key
 from issuer.policy.model import KeySource, Provider
-from issuer.service.authn.fetch import MAX_DOCUMENT_BYTES, may_connect
+from issuer.service.authn.fetch import MAX_DOCUMENT_BYTES, Fetcher, may_connect
 from issuer.service.authn.keysets import (
     FETCHES_A_MINUTE,
     HARD_AGE_S,
@@ -61,7 +61,7 @@ class Opened:
         self.reasons: list[str] = []
         settings: dict[str, Any] = {"development": True, "ssl_context": NO_ROOTS, **options}
         self.key_sets = KeySets(
-            monotonic=self.clock, report=lambda _provider, reason: self.reasons.append(reason), **settings
+            Fetcher(**settings), monotonic=self.clock, report=lambda _provider, reason: self.reasons.append(reason)
         )
 
     async def outcome(self, provider: Provider, kid: str, retry_after_s: int = 0) -> str:

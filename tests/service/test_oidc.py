@@ -28,6 +28,7 @@ from issuer.identity_token import LEEWAY_S
 from issuer.limits import Rate, Sources
 from issuer.policy.model import Caller, Provider
 from issuer.service.authn.authenticator import Authenticators
+from issuer.service.authn.fetch import Fetcher
 from issuer.service.authn.keysets import KeySets
 from issuer.service.authn.oidc import SignedTokens
 
@@ -75,7 +76,7 @@ class Door:
     def __init__(self, local: LocalProvider) -> None:
         self.now = NOW
         self.provider = registered(local.issuer)
-        self.key_sets = KeySets(development=True, monotonic=lambda: 0.0, ssl_context=NO_ROOTS)
+        self.key_sets = KeySets(Fetcher(development=True, ssl_context=NO_ROOTS), monotonic=lambda: 0.0)
         self.sources = Sources(Rate(count=1, per_s=60, burst=1))
         self.authenticator = self.knowing(self.provider)
 

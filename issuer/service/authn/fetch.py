@@ -78,19 +78,28 @@ async def addresses_of(host: str, port: int) -> Sequence[str]:
 
 
 class Fetcher:
-    """Gets a provider's key set and metadata over the network, within the bounds, or raises one of FAILURES."""
+    """Gets what a provider publishes or answers over the network, within the bounds, or raises one of FAILURES.
+
+    `development` lets providers live on loopback addresses, there also on plain http. `deadline_s` is for all that one
+    request here makes us ask; `resolve` and `ssl_context` replace the system's.
+    """
 
     def __init__(
-        self, *, development: bool, deadline_s: float, resolve: Resolve, context: ssl.SSLContext | None
+        self,
+        *,
+        development: bool = False,
+        deadline_s: float = DEADLINE_S,
+        resolve: Resolve = addresses_of,
+        ssl_context: ssl.SSLContext | None = None,
     ) -> None:
+        self.deadline_s = deadline_s
         self._development = development
-        self._deadline_s = deadline_s
         self._resolve = resolve
-        self._context = context
+        self._context = ssl_context
 
     async def fetch(self, provider: Provider, asking: Callable[[], None]) -> jose.KeySet:
         """Return the key set that the provider publishes now; `asking` is called just before it is asked for."""
-        async with asyncio.timeout(self._deadline_s), self._pool() as pool:
+        async with asyncio.timeout(self.deadline_s), self._pool() as pool:
             uri = await self._jwks_uri(pool, provider)
             asking()
             key_set = jose.parse_key_set(await self._get(pool, uri))
@@ -100,7 +109,7 @@ class Fetcher:
 
     async def discover(self, provider: Provider, member: str) -> str:
         """Return the URL that a member of the provider's metadata is."""
-        async with asyncio.timeout(self._deadline_s), self._pool() as pool:
+        async with asyncio.timeout(self.deadline_s), self._pool() as pool:
             return await self._discover(pool, provider, member)
 
     async def send(

@@ -7,7 +7,6 @@ it, and an identity is pinned to the account's persistent id. Tokens of OAuth ap
 from __future__ import annotations
 
 import re
-import ssl
 import time
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -19,8 +18,8 @@ from issuer.identity_token import LEEWAY_S
 from issuer.policy.model import Caller, Provider
 from issuer.policy.profiles import derived
 from issuer.service.authn.cached import KEPT_S, Answer, Answers
-from issuer.service.authn.fetch import Fetcher, FetchRefused, Resolve, addresses_of
-from issuer.service.authn.transport import DEADLINE_S, CheckedTransport, Report, asking, read_object
+from issuer.service.authn.fetch import Fetcher, FetchRefused
+from issuer.service.authn.transport import CheckedTransport, Report, asking, read_object
 from issuer.strict_json import JSON
 
 WHOAMI = "/api/whoami-v2"
@@ -34,18 +33,14 @@ class HuggingFace:
 
     def __init__(
         self,
+        fetcher: Fetcher,
         *,
-        development: bool = False,
         report: Report = lambda _provider, _reason: None,
         monotonic: Callable[[], float] = time.monotonic,
-        deadline_s: float = DEADLINE_S,
-        resolve: Resolve = addresses_of,
-        ssl_context: ssl.SSLContext | None = None,
     ) -> None:
-        fetcher = Fetcher(development=development, deadline_s=deadline_s, resolve=resolve, context=ssl_context)
         self._transport = CheckedTransport(fetcher)
         self._report = report
-        self._deadline_s = deadline_s
+        self._deadline_s = fetcher.deadline_s
         self._answers = Answers(monotonic=monotonic)
 
     async def verify(self, bearer: str, provider: Provider, now: int, retry_after_s: int, source: str) -> Caller:

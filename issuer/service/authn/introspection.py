@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import ssl
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
@@ -27,9 +26,9 @@ from issuer.jose import MAX_TOKEN_BYTES
 from issuer.policy.model import Caller, Introspection, Provider
 from issuer.policy.profiles import derived
 from issuer.service.authn.cached import Answer, Answers
-from issuer.service.authn.fetch import Fetcher, FetchRefused, Resolve, addresses_of
+from issuer.service.authn.fetch import Fetcher, FetchRefused
 from issuer.service.authn.oauth import credential_of
-from issuer.service.authn.transport import DEADLINE_S, CheckedTransport, Report, asking, read_object
+from issuer.service.authn.transport import CheckedTransport, Report, asking, read_object
 from issuer.strict_json import JSON
 
 # How long a discovered endpoint is used before the metadata are read again.
@@ -51,25 +50,20 @@ _ACCESS_TOKEN = {
 class Introspector:
     """Verifies opaque tokens of registered providers. Belongs to one event loop; `aclose` ends what is under way.
 
-    `development` lets providers live on loopback addresses, there also on plain http. `report` is told the provider and
-    the reason of every failure to ask. `monotonic` counts seconds; `resolve` and `ssl_context` replace the system's.
+    `report` is told the provider and the reason of every failure to ask. `monotonic` counts seconds.
     """
 
     def __init__(
         self,
+        fetcher: Fetcher,
         *,
-        development: bool = False,
         report: Report = lambda _provider, _reason: None,
         monotonic: Callable[[], float] = time.monotonic,
-        deadline_s: float = DEADLINE_S,
-        resolve: Resolve = addresses_of,
-        ssl_context: ssl.SSLContext | None = None,
     ) -> None:
-        self._fetcher = Fetcher(development=development, deadline_s=deadline_s, resolve=resolve, context=ssl_context)
-        self._transport = CheckedTransport(self._fetcher)
+        self._fetcher = fetcher
+        self._transport = CheckedTransport(fetcher)
         self._report = report
         self._monotonic = monotonic
-        self._deadline_s = deadline_s
         self._answers = Answers(monotonic=monotonic)
         self._endpoints: dict[str, tuple[str, float]] = {}
         self._discovering: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -91,7 +85,7 @@ class Introspector:
         return Caller(provider, derived(provider.rules, answer.claims), use_parts, issued_at, expires_at)
 
     async def _ask(self, bearer: str, provider: Provider, now: int) -> Answer:
-        async with asking(provider, self._report, self._deadline_s):
+        async with asking(provider, self._report, self._fetcher.deadline_s):
             claims = await self._introspect(bearer, provider)
             _, expires_at = check_answer(claims, provider, now)
             return Answer(readable(claims), expires_at)

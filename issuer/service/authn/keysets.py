@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import ssl
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -21,7 +20,7 @@ from msgspec import UNSET
 from issuer import jose
 from issuer.errors import Charged, Code, Refused, Undecided
 from issuer.policy.model import KeySource, Provider
-from issuer.service.authn.fetch import DEADLINE_S, FAILURES, Fetcher, Resolve, addresses_of, reason
+from issuer.service.authn.fetch import FAILURES, Fetcher, reason
 
 # Past the soft age a set is renewed while it serves; past the hard age it verifies nothing.
 SOFT_AGE_S = 600.0
@@ -41,21 +40,17 @@ Report = Callable[[Provider, str], None]
 class KeySets:
     """The keys of all registered providers. Belongs to one event loop; `aclose` ends what is still under way.
 
-    `development` lets providers live on loopback addresses, there also on plain http. `report` is told the provider and
-    the reason of every fetch that failed. `monotonic` counts seconds; `resolve` and `ssl_context` replace the system's.
+    `report` is told the provider and the reason of every fetch that failed. `monotonic` counts seconds.
     """
 
     def __init__(
         self,
+        fetcher: Fetcher,
         *,
-        development: bool = False,
         report: Report = lambda _provider, _reason: None,
         monotonic: Callable[[], float] = time.monotonic,
-        deadline_s: float = DEADLINE_S,
-        resolve: Resolve = addresses_of,
-        ssl_context: ssl.SSLContext | None = None,
     ) -> None:
-        self._fetcher = Fetcher(development=development, deadline_s=deadline_s, resolve=resolve, context=ssl_context)
+        self._fetcher = fetcher
         self._report = report
         self._monotonic = monotonic
         self._kept: dict[str, Kept] = {}
