@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-import hypothesis
 from cryptography.hazmat.primitives.asymmetric import ed25519
 from joserfc import jws
 from joserfc.errors import SecurityWarning
@@ -25,9 +24,6 @@ from issuer.strict_json import JSON
 from issuer.verify.archive import Archive, parse_archive
 from issuer.verify.revocations import REVOCATIONS_TYPE, Revocations, parse_revocations
 from issuer.verify.trust import Trust, TrustedIssuer
-
-hypothesis.settings.register_profile("stable", deadline=None, derandomize=True, database=None, max_examples=100)
-hypothesis.settings.load_profile("stable")
 
 NOW = 1_795_000_000
 ISSUER = "https://issuer.example"

@@ -63,7 +63,7 @@ class OAuthServer:
     resource_secret: str = RESOURCE_SECRET
     process: subprocess.Popen[bytes] | None = None
     secrets: list[str] = field(default_factory=lambda: [CLIENT_SECRET, RESOURCE_SECRET])
-    http: httpx.Client = field(default_factory=httpx.Client)
+    http: httpx.Client = field(default_factory=lambda: httpx.Client(timeout=60))
 
     @property
     def issuer(self) -> str:
@@ -105,9 +105,10 @@ class OAuthServer:
         """Answer introspection in one of the ways of `misbehave` from now on; as it should where `how` is empty."""
         self.http.post(f"{self.issuer}/test/behave", json={"how": how, "seconds": seconds}).raise_for_status()
 
-    def serve_metadata(self, path: str = METADATA_PATH, **members: Any) -> None:
-        """Have the metadata at one path only, with other members; None leaves one out."""
-        self.http.post(f"{self.issuer}/test/metadata", json={"path": path, "members": members}).raise_for_status()
+    def serve_metadata(self, path: str = METADATA_PATH, seconds: float = 0, **members: Any) -> None:
+        """Have the metadata at one path only, after some seconds, with other members; None leaves one out."""
+        told = {"path": path, "late_s": seconds, "members": members}
+        self.http.post(f"{self.issuer}/test/metadata", json=told).raise_for_status()
 
     @property
     def asked(self) -> dict[str, int]:
@@ -134,7 +135,7 @@ class OAuthServer:
         """Start the process on its port."""
         command = [sys.executable, "-m", "tests.oauth_server", str(self.port)]
         self.process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while time.monotonic() < deadline and self.process.poll() is None:
             with contextlib.suppress(httpx.TransportError):
                 self.http.get(self.issuer + "/test/asked").raise_for_status()
@@ -146,7 +147,7 @@ class OAuthServer:
         """Stop it, with every token that it issued."""
         if self.process is not None:
             self.process.kill()
-            self.process.wait(10)
+            self.process.wait(60)
             self.process = None
 
 
@@ -210,7 +211,7 @@ class Issued(TokenMixin):  # type: ignore[misc]
 
 CLIENTS = {CLIENT_ID: Client(CLIENT_ID, CLIENT_SECRET), RESOURCE_ID: Client(RESOURCE_ID, RESOURCE_SECRET)}
 TOKENS: dict[str, Issued] = {}
-STATE: dict[str, Any] = {"how": "", "seconds": 0.0, "path": METADATA_PATH, "members": {}, "last": {}}
+STATE: dict[str, Any] = {"how": "", "seconds": 0.0, "path": METADATA_PATH, "late_s": 0.0, "members": {}, "last": {}}
 ASKED: Counter[str] = Counter()
 
 app = Flask(__name__)
@@ -395,6 +396,7 @@ def jwks() -> Any:
 def metadata(name: str) -> Any:
     if request.path != STATE["path"]:
         return {"error": "not found"}, 404
+    time.sleep(STATE["late_s"])
     issuer = request.host_url.rstrip("/")
     found = {
         "issuer": issuer,
@@ -419,7 +421,7 @@ def set_behaviour() -> Any:
 
 @app.post("/test/metadata")
 def set_metadata() -> Any:
-    STATE.update(path=request.json["path"], members=request.json["members"])
+    STATE.update(request.json)
     return {}
 
 
@@ -431,7 +433,7 @@ def asked() -> Any:
 @app.post("/test/forget")
 def forget() -> Any:
     ASKED.clear()
-    STATE.update(how="", seconds=0.0, path=METADATA_PATH, members={}, last={})
+    STATE.update(how="", seconds=0.0, path=METADATA_PATH, late_s=0.0, members={}, last={})
     return {}
 
 

@@ -8,9 +8,8 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ import pytest
 
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import environment, free_port, settings_for, write_policies
+from issuer.service.app import SOURCE_RATE
 from issuer.service.keyring import generate
 from issuer.service.settings import Settings
 from tests.bench.client import drive, request
@@ -100,7 +100,7 @@ class Running:
     def kill(self) -> None:
         """Kill it as the kernel does when memory is gone."""
         self.process.send_signal(signal.SIGKILL)
-        self.process.wait(10)
+        self.process.wait(60)
 
 
 def write_folder(folder: Path, provider: LocalProvider, *, limits: str = WIDE_LIMITS) -> None:
@@ -147,33 +147,35 @@ def running(
     settings = msgspec.structs.replace(settings_for(folder, port or free_port()), **changes)
     process = start(settings, folder, command)
     try:
-        with httpx.Client(base_url=f"http://{settings.host}:{settings.port}", timeout=15) as http:
+        with httpx.Client(base_url=f"http://{settings.host}:{settings.port}", timeout=60) as http:
             until_live(http, process, folder)
             yield Running(folder, settings, provider, process, http)
     finally:
         if process.poll() is None:
             process.terminate()
-        process.wait(30)
+        process.wait(60)
 
 
-@contextlib.contextmanager
-def above_its_limit(service: Running) -> Iterator[None]:
-    """Keep this machine's address above the limit of sources: what is free again, 200 connections of junk take up."""
-    over = threading.Event()
+def from_address(address: str) -> dict[str, str]:
+    """Return the header by which a proxy says whence a request comes; `trusted_proxies` has to name this machine."""
+    return {"X-Forwarded-For": address}
 
-    def junk() -> Iterator[bytes]:
-        while not over.is_set():
-            yield request("/tokens", "nonsense", b"{}")
 
-    flood = threading.Thread(target=drive, args=(service.settings.port, junk(), 200))
-    flood.start()
-    try:
-        while service.post("nonsense").status_code != 429:
-            time.sleep(0.05)
-        yield
-    finally:
-        over.set()
-        flood.join()
+def bring_to_its_limit(service: Running, *lines: str) -> None:
+    """Have this machine's address, or the one that a header's line names, refused as often as it may be.
+
+    Ten times a second it then has room for one more.
+    """
+    junk = request("/tokens", "nonsense", b"{}", *lines)
+    assert drive(service.settings.port, [junk] * SOURCE_RATE.burst, 64).statuses == {401: SOURCE_RATE.burst}
+
+
+def eventually(holds: Callable[[], bool]) -> None:
+    """Wait until something holds. It may take long: a machine can stand still."""
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline, "it never held"
+        time.sleep(0.02)
 
 
 def start(
@@ -187,7 +189,7 @@ def start(
 
 def until_live(http: httpx.Client, process: subprocess.Popen[bytes], folder: Path) -> None:
     """Wait until it answers."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline and process.poll() is None:
         with contextlib.suppress(httpx.TransportError):
             if http.get("/health/live").status_code == 200:

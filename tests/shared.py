@@ -1,4 +1,4 @@
-"""Where the real files and published vectors are that stand beside this repository, not in it."""
+"""Where the real files and published vectors are that stand beside this repository, not in it; how many examples are tried."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
+EXAMPLES = 100  # as Hypothesis tries where nothing is said
 SHARED = Path(__file__).parents[2] / "shared" / "data"
 VECTORS = SHARED / "vectors"
 needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="needs ../shared/data beside the repository")
@@ -17,3 +19,8 @@ def vectors(name: str) -> Any:
     """Read a file of vectors; nothing where it is not to be had, so that tests parametrized by it are collected."""
     path = VECTORS / name
     return json.loads(path.read_bytes()) if path.is_file() else []
+
+
+def examples(count: int) -> settings:
+    """Try so many examples in `make check`, and a quarter of them in `make test`."""
+    return settings(max_examples=count * settings().max_examples // EXAMPLES)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
@@ -76,6 +75,7 @@ MODULES = {module_of(path): path for path in SOURCES}
 PURE = sorted(module for module in MODULES if room_of(module) not in EFFECTS)
 
 
+@cache
 def imported(path: Path) -> set[str]:
     """Return every module that a file names in an import, wherever in it; `from a import b` names a.b where it is one."""
     found: set[str] = set()
@@ -93,9 +93,9 @@ def imported(path: Path) -> set[str]:
 # -- what a fresh interpreter loads --------------------------------------------------------------------------------------
 
 
-def loaded(module: str) -> set[str]:
-    """Import one module in a fresh interpreter, and return the top-level names of everything that is then there."""
-    program = f"import sys, {module}; print(*{{name.partition('.')[0] for name in sys.modules}})"
+def loaded(*modules: str) -> set[str]:
+    """Import modules in a fresh interpreter, and return the top-level names of everything that is then there."""
+    program = f"import sys, {', '.join(modules)}; print(*{{name.partition('.')[0] for name in sys.modules}})"
     done = subprocess.run(
         [sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True, cwd=PACKAGE.parent,
         env={"PYTHONPATH": str(PACKAGE.parent)},
@@ -103,15 +103,8 @@ def loaded(module: str) -> set[str]:
     return set(done.stdout.split())
 
 
-@pytest.fixture(scope="module")
-def loads() -> dict[str, set[str]]:
-    with ThreadPoolExecutor(4) as workers:
-        return dict(zip(PURE, workers.map(loaded, PURE), strict=True))
-
-
-@pytest.mark.parametrize("module", PURE)
-def test_a_pure_module_loads_no_server_and_no_event_loop(module: str, loads: dict[str, set[str]]) -> None:
-    assert loads[module].isdisjoint(SERVER)
+def test_no_pure_module_loads_a_server_or_an_event_loop() -> None:
+    assert loaded(*PURE).isdisjoint(SERVER)
 
 
 RELYING = [
@@ -125,11 +118,8 @@ RELYING = [
 ]
 
 
-@pytest.mark.parametrize("module", RELYING)
-def test_a_relying_party_loads_no_command_line_and_no_version_arithmetic(
-    module: str, loads: dict[str, set[str]]
-) -> None:
-    assert loads[module].isdisjoint(READER)
+def test_a_relying_party_loads_no_command_line_and_no_version_arithmetic() -> None:
+    assert loaded(*RELYING).isdisjoint(READER)
 
 
 def test_the_rooms_above_are_really_watched() -> None:
@@ -145,9 +135,9 @@ def test_the_rooms_above_are_really_watched() -> None:
     }
 
 
-def test_errors_loads_nothing_but_the_standard_library(loads: dict[str, set[str]]) -> None:
-    assert loads["issuer.errors"] - {"issuer", "sitecustomize", "usercustomize"} <= sys.stdlib_module_names | {
-        name for name in loads["issuer"] if name not in MODULES
+def test_errors_loads_nothing_but_the_standard_library() -> None:
+    assert loaded("issuer.errors") - {"issuer", "sitecustomize", "usercustomize"} <= sys.stdlib_module_names | {
+        name for name in loaded("issuer") if name not in MODULES
     }
     assert imported(PACKAGE / "errors.py") <= sys.stdlib_module_names | {"__future__"}
 
@@ -241,6 +231,7 @@ def calls(path: Path) -> set[str]:
     }
 
 
+@cache
 def attributes(path: Path) -> set[str]:
     """Return every `a.b` that a file reads, as text."""
     return {ast.unparse(node) for node in ast.walk(tree(path)) if isinstance(node, ast.Attribute)}

@@ -10,14 +10,14 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from issuer import jcs, jose
 from issuer.errors import InputError
 from issuer.jose import base64url_decode, base64url_encode, is_good_point, parse_compact, parse_key, parse_key_set
 from tests import make
-from tests.shared import needs_shared, vectors
+from tests.shared import examples, needs_shared, vectors
 
 GOOD: dict[str, Any] = dict(jose.public_jwk(make.KEY.public_key()))
 P = 2**255 - 19
@@ -303,7 +303,7 @@ def test_a_coordinate_beyond_the_field_and_a_point_off_the_curve_are_no_key() ->
     assert not is_good_point(make.KEY.public_key().public_bytes_raw() + b"\0")
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(st.binary(min_size=32, max_size=32))
 def test_every_generated_key_is_a_good_point(seed: bytes) -> None:
     assert is_good_point(Ed25519PrivateKey.from_private_bytes(seed).public_key().public_bytes_raw())

@@ -141,7 +141,7 @@ def test_many_values_under_a_long_name_are_read_in_linear_time() -> None:
     start = time.process_time()
     raw = b'{"' + b"k" * 500_000 + b'": [' + b"[]," * 170_000 + rb'"\u0000"]}'
     assert refusal(raw)[0] is Code.FILE_ENCODING
-    assert time.process_time() - start < 3
+    assert time.process_time() - start < 10
 
 
 @given(st.binary(max_size=60) | st.text('{}[]":,0123456789eE.+-\\uadtrn ', max_size=40).map(str.encode))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import struct
-import time
 import tracemalloc
 import zipfile
 from io import BytesIO
@@ -105,16 +104,13 @@ def test_a_frame_that_wants_a_huge_window_is_refused() -> None:
     )
 
 
-def test_a_million_members_are_refused_quickly() -> None:
-    entry = struct.pack("<4s6H3L5H2L", b"PK\x01\x02", 45, 45, 0, 0, 0, 33, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0) + b"a"
-    size = len(entry) * 1_000_000
-    end64 = struct.pack("<4sQ2H2L4Q", b"PK\x06\x06", 44, 45, 45, 0, 0, 1_000_000, 1_000_000, size, 4)
-    locator = struct.pack("<4sLQL", b"PK\x06\x07", 0, 4 + size, 1)
+def test_a_million_members_are_refused_before_one_of_them_is_read() -> None:
+    entries = bytes(47) * 1_000_000
+    end64 = struct.pack("<4sQ2H2L4Q", b"PK\x06\x06", 44, 45, 45, 0, 0, 1_000_000, 1_000_000, len(entries), 4)
+    locator = struct.pack("<4sLQL", b"PK\x06\x07", 0, 4 + len(entries), 1)
     end = struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, 0xFFFF, 0xFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0)
-    raw = b"PK\x03\x04" + entry * 1_000_000 + end64 + locator + end
-    began = time.process_time()
-    assert refusal(lambda: inspect_ai.read(raw)).code is Code.FILE_TOO_LARGE
-    assert time.process_time() - began < 0.5
+    raw = b"PK\x03\x04" + entries + end64 + locator + end
+    assert refusal(lambda: inspect_ai.read(raw)).code is Code.FILE_TOO_LARGE, "the first is no entry: file.syntax"
 
 
 # -- what readers disagree about ------------------------------------------------------------------------------------------

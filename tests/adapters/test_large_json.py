@@ -93,7 +93,7 @@ def test_what_is_no_json_object_is_refused_with_its_place(raw: bytes, code: Code
 def test_absurd_documents_are_refused_quickly(raw: bytes) -> None:
     began = time.process_time()
     assert refusal(lambda: kept(raw)).code is Code.FILE_TOO_LARGE
-    assert time.process_time() - began < 2
+    assert time.process_time() - began < 20, "twenty times what it takes; a quadratic reading takes hours"
 
 
 VALUES = st.recursive(

@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-import time
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from issuer.errors import Code, InputError
 from tests.adapters.helping import ALL, DATA, edited, refusal, shared
 from tests.adapters.test_every_eval_ever import RECORD
 from tests.adapters.test_verievals import anchors_for, body, raw_of, real_anchors, signed
-from tests.bench.adapters import LIMIT_MIB, LIMIT_S, measure, write_large_log
+from tests.bench.adapters import LIMIT_MIB, measure, write_large_log
 from tests.shared import SHARED, needs_shared, vectors
 
 ROOT = Path(__file__).parents[2]
@@ -248,22 +248,23 @@ def test_what_is_no_regular_file_is_not_waited_for(tmp_path: Path) -> None:
 def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
     with (tmp_path / "x.json").open("wb") as file:
         file.truncate(inspect_ai.MAX_BYTES + 1)  # sparse
-    began = time.process_time()
-    assert refusal(lambda: adapters.read(tmp_path / "x.json")).code is Code.FILE_TOO_LARGE
-    assert time.process_time() - began < 0.2
+    tracemalloc.start()
+    try:
+        assert refusal(lambda: adapters.read(tmp_path / "x.json")).code is Code.FILE_TOO_LARGE
+        assert tracemalloc.get_traced_memory()[1] < MIB
+    finally:
+        tracemalloc.stop()
     assert refusal(lambda: read_file(tmp_path / "x.json", 10)).code is Code.FILE_TOO_LARGE
 
 
 # -- large and absurd -----------------------------------------------------------------------------------------------------
 
 
-def test_a_million_metrics_in_a_log_are_refused_quickly() -> None:
-    metrics = b",".join(b'"m%d":{"value":0}' % number for number in range(1_000_000))
+def test_a_million_metrics_in_a_log_are_refused() -> None:
+    metrics = b",".join([b'"m":{"value":0}'] * 1_000_000)
     raw = INSPECT.replace(b'"metrics": {', b'"metrics": {' + metrics + b",", 1)
     assert raw != INSPECT
-    began = time.process_time()
     assert refusal(lambda: inspect_ai.read(raw)).code is Code.FILE_TOO_LARGE
-    assert time.process_time() - began < 1
 
 
 @pytest.mark.parametrize("pointer", ["/samples", "/eval/metadata/x", "/results/scores"])
@@ -280,11 +281,11 @@ def test_samples_are_passed_over_and_nothing_else_is() -> None:
     assert inspect_ai.read(edited(INSPECT, "/samples", [float("nan")])).scores
 
 
-def test_100_mib_are_read_within_2_seconds_and_200_mib(tmp_path: Path) -> None:
+def test_100_mib_are_read_within_200_mib(tmp_path: Path) -> None:
+    """How long that may take is for `make bench`."""
     write_large_log(tmp_path / "log.json", 100 * MIB, value="NaN")
-    seconds, resident = measure(tmp_path / "log.json", "inspect")
+    _, resident = measure(tmp_path / "log.json", "inspect")
     assert resident < LIMIT_MIB
-    assert seconds < 2 * LIMIT_S  # the machine may be busy; `make bench` holds it to the limit
 
 
 def test_a_bytearray_is_as_it_was_also_where_a_log_is_refused() -> None:

@@ -92,6 +92,9 @@ def drive(port: int, requests: Iterable[bytes], connections: int, pause_s: float
                 opened[connection.socket.fileno()] = connection
         while opened:
             for number, _ in ready.poll(max(0.0, resting[0][0] - time.perf_counter()) if resting else None):
+                if number not in opened:  # the service closed one that has nothing more to ask
+                    ready.unregister(number)
+                    continue
                 connection = opened[number]
                 status = connection.receive()
                 now = time.perf_counter()

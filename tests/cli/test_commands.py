@@ -18,6 +18,7 @@ from issuer import pat
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import AUDIENCE, SAMPLE_RUN
 from issuer.jose import base64url_encode
+from tests.cli.command import issuer
 from tests.running import BODY, Running, running
 
 REPO = "acme/open-model"
@@ -27,17 +28,6 @@ REPO = "acme/open-model"
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     with LocalProvider() as provider, running(tmp_path_factory.mktemp("service"), provider) as live:
         yield live
-
-
-def issuer(*arguments: object, env: dict[str, str] | None = None, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    """Run the command, piped."""
-    clean = {
-        name: value for name, value in os.environ.items() if not name.startswith(("ISSUER_", "ACTIONS_", "GITHUB_"))
-    }
-    command = [sys.executable, "-m", "issuer", *map(str, arguments)]
-    return subprocess.run(
-        command, env={**clean, **(env or {})}, capture_output=True, text=True, input=stdin, timeout=60, check=False
-    )
 
 
 def write_entry(folder: Path, service: Running, text: str | None = None) -> Path:
@@ -328,13 +318,6 @@ def test_without_an_identity_it_says_how_to_give_one(service: Running) -> None:
     assert (done.returncode, "--id-token-file" in done.stderr) == (6, True)
 
 
-def test_an_issuer_that_is_not_there_exits_4() -> None:
-    done = issuer(
-        "token", "request", "--issuer", "http://127.0.0.1:1", "--claims", "-", env={"ISSUER_ID_TOKEN": "x"}, stdin="{}"
-    )
-    assert done.returncode == 4
-
-
 def test_an_issuer_on_plain_http_elsewhere_is_refused() -> None:
     done = issuer(
         "token",
@@ -394,12 +377,12 @@ def test_the_curl_that_dev_prints_works(tmp_path: Path) -> None:
         child = subprocess.Popen([sys.executable, "-m", "issuer", "dev"], stdout=out, stderr=subprocess.DEVNULL)
         try:
             script, answer = "", ""
-            for _ in range(200):
+            for _ in range(600):
                 printed = (tmp_path / "out").read_text()
                 _, marker, script = printed.partition("TOKEN=$(")
                 if marker:
                     answer = subprocess.run(
-                        ["bash", "-c", marker + script], capture_output=True, text=True, timeout=20, check=False
+                        ["bash", "-c", marker + script], capture_output=True, text=True, timeout=60, check=False
                     ).stdout
                 if "verify_token" in answer:
                     break
@@ -409,7 +392,7 @@ def test_the_curl_that_dev_prints_works(tmp_path: Path) -> None:
             assert folder.is_dir()
         finally:
             child.terminate()
-            assert child.wait(30) == 0
+            assert child.wait(60) == 0
         assert not folder.exists(), "it leaves nothing behind"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -14,7 +15,7 @@ import pytest
 from issuer.client.files import put_entry
 from issuer.client.http import check_url
 from issuer.errors import SetupError
-from tests.cli.test_commands import issuer
+from tests.cli.command import issuer
 from tests.make import file_for, submission
 
 NOWHERE = ("--repo", "a/b", "--issuer", "http://127.0.0.1:1", "--audience", "x")
@@ -87,30 +88,37 @@ def test_a_command_whose_packages_are_missing_says_what_to_install() -> None:
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-@pytest.mark.parametrize("command", ["dev", "demo"])
-def test_a_signal_ends_everything_and_leaves_nothing_behind(tmp_path: Path, number: int, command: str) -> None:
+@pytest.mark.parametrize(
+    ("command", "number"),
+    [
+        ("dev", signal.SIGINT),
+        ("demo", signal.SIGTERM),
+        *(
+            pytest.param(*each, marks=pytest.mark.long)
+            for each in (
+                ("dev", signal.SIGHUP),
+                ("dev", signal.SIGTERM),
+                ("demo", signal.SIGINT),
+                ("demo", signal.SIGHUP),
+            )
+        ),
+    ],
+)
+def test_a_signal_ends_everything_and_leaves_nothing_behind(tmp_path: Path, command: str, number: int) -> None:
     env = {**os.environ, "TMPDIR": str(tmp_path)}
     child = subprocess.Popen(
         [sys.executable, "-m", "issuer", command], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
     )
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not list(tmp_path.glob("issuer-valkey-*")) and child.poll() is None and time.monotonic() < deadline:
         time.sleep(0.01)
     child.send_signal(number)
-    said = child.communicate(timeout=30)[1]
+    said = child.communicate(timeout=60)[1]
     assert b"Traceback" not in said
     assert not list(tmp_path.iterdir())
 
 
-def test_a_port_that_is_taken_exits_6(tmp_path: Path) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-m", "issuer", "dev"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    ) as first:
-        assert first.stdout
-        port = first.stdout.readline().strip().rpartition(":")[2]
-        time.sleep(2)
-        second = issuer("dev", "--port", port)
-        first.terminate()
-    assert second.returncode == 6
-    assert "in use" in second.stderr
+def test_a_port_that_is_taken_exits_6() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        done = issuer("dev", "--port", taken.getsockname()[1])
+    assert (done.returncode, "in use" in done.stderr) == (6, True)

@@ -20,7 +20,7 @@ from issuer.errors import Code
 from issuer.policy.load import load_policies
 from issuer.policy.schema import schemas
 from issuer.strict_yaml import load as load_yaml
-from tests.cli.test_commands import issuer
+from tests.cli.command import issuer
 from tests.policy.shared import changed
 
 ROOT = Path(__file__).parents[2]

@@ -13,7 +13,7 @@ import pytest
 
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import write_policies
-from tests.cli.test_commands import issuer
+from tests.cli.command import issuer
 from tests.policy.shared import changed
 from tests.running import BODY, body
 

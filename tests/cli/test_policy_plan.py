@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from issuer.dev.provider import LocalProvider
-from tests.cli.test_commands import issuer
+from tests.cli.command import issuer
 from tests.policy.shared import changed
 from tests.running import Running, body, numbered, running
 

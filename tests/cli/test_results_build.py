@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,8 +12,8 @@ from issuer.body import read_body
 from issuer.results.entry import content_digest, read_entries
 from tests.adapters.helping import BENCHMARK_COMMIT, DATA, MODEL_COMMIT, OTHER_COMMIT, edited
 from tests.adapters.test_verievals import anchors_for, body, raw_of, signed
+from tests.cli.command import issuer
 
-ROOT = Path(__file__).parents[2]
 INSPECT = DATA / "inspect_two_scorers.json"
 LM_EVAL = DATA / "lm_eval_dummy.json"
 MODEL = ("--model-repo", "acme/open-model", "--command", "inspect eval gsm8k_mini.py")
@@ -23,11 +21,8 @@ MATCH = ("--metric", "accuracy=match/accuracy", "--allow-mock", "mockllm/model")
 
 
 def build(*arguments: object, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "issuer", "results", "build", *map(str, arguments)],
-        capture_output=True, text=True, check=False, cwd=ROOT,
-        env={"PATH": os.environ["PATH"], "HOME": "/nonexistent", "TERM": "dumb", "COLUMNS": "200", **(env or {})},
-    )  # fmt: skip
+    bare = {"HOME": "/nonexistent", "TERM": "dumb", "COLUMNS": "200"}
+    return issuer("results", "build", *arguments, env={**bare, **(env or {})})
 
 
 def built(*arguments: object, env: dict[str, str] | None = None) -> str:

@@ -11,7 +11,7 @@ import pytest
 from issuer.client.files import put_entry
 from issuer.results.entry import read_entries, write_entry
 from tests import make
-from tests.cli.test_commands import issuer
+from tests.cli.command import issuer
 
 SAID = make.submission({"notes": "no tools"})
 GOOD = make.file_for(SAID)

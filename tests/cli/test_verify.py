@@ -15,7 +15,7 @@ import pytest
 from issuer import keyfile
 from issuer.dev.provider import LocalProvider
 from tests.bench.tree import write_trust
-from tests.cli.test_commands import issuer
+from tests.cli.command import issuer
 from tests.make import (
     AUDIENCE,
     BENCHMARK_TEXT,

@@ -73,7 +73,7 @@ def test_a_process_that_dies_costs_one_message() -> None:
 
 
 def test_none_survives_the_block_even_one_that_hangs() -> None:
-    with Crew(2, lambda message: time.sleep(60) or message) as crew:  # type: ignore[func-returns-value]
+    with Crew(2, lambda message: time.sleep(600) or message) as crew:  # type: ignore[func-returns-value]
         pids = [worker._process.pid for worker in crew._workers]
         for worker in crew._workers:
             worker.pipe.send_bytes(b"x")
@@ -88,12 +88,14 @@ def alive(pid: int | None) -> bool:
     return True
 
 
+# Whoever runs these tests under `nohup` hands down that SIGHUP is ignored.
 PARENT = """
-import os, sys, time
+import signal, time
 from issuer.client.crew import Crew
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 with Crew(3, lambda message: message) as crew:
     print(*[worker._process.pid for worker in crew._workers], flush=True)
-    time.sleep(60)
+    time.sleep(600)
 """
 
 
@@ -105,8 +107,8 @@ def test_none_survives_its_parent(number: int) -> None:
         pids = list(map(int, parent.stdout.readline().split()))
         assert len(pids) == 3
         parent.send_signal(number)
-        parent.wait(10)
-        until = time.monotonic() + 5
+        parent.wait(60)
+        until = time.monotonic() + 60
         while any(map(running, pids)) and time.monotonic() < until:
             time.sleep(0.02)
         assert not any(map(running, pids))

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET
 
@@ -37,6 +37,7 @@ from issuer.results.benchmark import Benchmark, BenchmarkMetric, Task
 from issuer.results.entry import Submission
 from issuer.strict_json import JSON
 from tests.policy.shared import GITHUB, NOW, POLICY, PROVIDERS, caller, changed, load, party, submission
+from tests.shared import examples
 
 
 def judged(
@@ -467,7 +468,7 @@ def with_policy(asked: Asked, **parts: object) -> Asked:
     return (msgspec.structs.replace(who, policy=policy, identity=identity), *asked[1:])
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(REQUESTS)
 def test_decide_is_total_and_deterministic(asked: Asked) -> None:
     first = verdict_of(asked)
@@ -481,7 +482,7 @@ def test_decide_is_total_and_deterministic(asked: Asked) -> None:
         assert failed(first) == []
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(REQUESTS, st.sampled_from(["frameworks", "benchmarks", "models", "tasks", "metrics"]), st.integers(0, 2))
 def test_removing_a_grant_never_allows_more(asked: Asked, kind: str, index: int) -> None:
     grants = asked[0].policy.grants
@@ -490,7 +491,7 @@ def test_removing_a_grant_never_allows_more(asked: Asked, kind: str, index: int)
     assert isinstance(less, Denial) or isinstance(verdict_of(asked), Grant)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(REQUESTS, st.sampled_from(["ref", "sha", "environment"]), st.one_of(SCALARS, MATCHERS))
 def test_adding_a_requirement_never_allows_more(asked: Asked, name: str, rule: str | bool | int | Matcher) -> None:
     identity = asked[0].identity
@@ -505,21 +506,21 @@ def never_more(asked: Asked, **grants: object) -> None:
     assert isinstance(verdict_of(with_policy(asked, grants=less)), Denial) or isinstance(verdict_of(asked), Grant)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(REQUESTS, st.sampled_from(["benchmarks", "models", "tasks"]), GLOBS)
 def test_adding_a_deny_never_allows_more(asked: Asked, kind: str, pattern: str) -> None:
     deny = asked[0].policy.grants.deny
     never_more(asked, deny=msgspec.structs.replace(deny, **{kind: (*getattr(deny, kind), pattern)}))
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(REQUESTS)
 def test_demanding_a_command_or_a_registered_benchmark_never_allows_more(asked: Asked) -> None:
     never_more(asked, command="required")
     never_more(asked, registered_only=True)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(REQUESTS, BOUNDS, BOUNDS)
 def test_a_range_of_values_never_allows_more(asked: Asked, low: float, high: float) -> None:
     grants = asked[0].policy.grants.metrics
@@ -528,13 +529,13 @@ def test_a_range_of_values_never_allows_more(asked: Asked, low: float, high: flo
     ))  # fmt: skip
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(REQUESTS, st.sampled_from(["staged", "suspended"]))
 def test_a_staged_or_suspended_policy_never_grants(asked: Asked, mode: str) -> None:
     assert isinstance(verdict_of(with_policy(asked, mode=mode)), Denial)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(REQUESTS, runs())
 def test_asking_for_more_results_never_allows_more(asked: Asked, another: Submission) -> None:
     who, claims, submissions, *rest = asked

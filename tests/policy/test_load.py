@@ -795,7 +795,7 @@ def checked(folder: Path) -> str:
     limits = "import resource; resource.setrlimit(resource.RLIMIT_AS, (2**30, 2**30))"
     program = f"{limits}; from issuer.cli import main; main()"
     done = subprocess.run(
-        [sys.executable, "-c", program, "policy", "check", str(folder)], capture_output=True, text=True, timeout=30
+        [sys.executable, "-c", program, "policy", "check", str(folder)], capture_output=True, text=True, timeout=120
     )
     return done.stdout + done.stderr
 

@@ -119,7 +119,7 @@ def test_a_glob_agrees_with_a_matcher_that_tries_everything() -> None:
 def test_a_callers_long_value_does_not_stall_a_glob(pattern: str, value: str) -> None:
     began = time.process_time()
     assert not glob_matches(pattern, value)
-    assert time.process_time() - began < 0.5
+    assert time.process_time() - began < 1
 
 
 # -- values ------------------------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from issuer.policy.model import Policy, ProvidersFile
 from issuer.policy.schema import MEMBERS, schemas
 from issuer.strict_yaml import load as load_yaml
 from tests.policy.shared import ISSUER_URL, NOW, POLICY, PROVIDERS, REUSABLE, changed, write
+from tests.shared import examples
 
 POLICIES = Path(__file__).parents[2] / "policies"
 FOLDER = POLICIES / "schema"
@@ -206,7 +207,7 @@ def changes(value: Any, at: tuple[str | int, ...] = ()) -> Iterator[tuple[str | 
         yield from changes(part, (*at, name))
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(examples(150), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_what_the_schema_refuses_the_loader_refuses(tmp_path: Path, data: st.DataObject) -> None:
     """Otherwise an editor would find fault with a good file."""

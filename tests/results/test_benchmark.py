@@ -117,10 +117,10 @@ def test_a_broken_one_is_not_taken_for_none(text: str) -> None:
 
 
 def test_a_definition_of_many_tasks_is_linted_in_a_time_that_grows_with_its_size() -> None:
-    text = "name: a\ndescription: b\ntasks:\n" + "".join(f"- id: t{index}\n" for index in range(60_000)) + "- id: t0\n"
+    text = "name: a\ndescription: b\ntasks:\n" + "".join(f"- id: t{index}\n" for index in range(30_000)) + "- id: t0\n"
     began = time.process_time()
-    assert [(line, severity) for _, line, severity in lint(text)] == [(1, "warning"), (60_004, "error")]
-    assert time.process_time() - began < 10
+    assert [(line, severity) for _, line, severity in lint(text)] == [(1, "warning"), (30_004, "error")]
+    assert time.process_time() - began < 10, "ten times what it takes"
 
 
 @needs_shared

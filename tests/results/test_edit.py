@@ -6,13 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from issuer.errors import Code, InputError, Place
 from issuer.results import edit
 from issuer.results.entry import read_entries, write_entry
 from tests import make
+from tests.shared import examples
 
 NEW = make.file_for(make.submission(task_id="new"))
 # Comments everywhere, three styles of entry, a block scalar, quoting and order of its author's own.
@@ -206,7 +207,7 @@ PARTS = ["- ", "dataset: ", "{id: a/b}", "{", "}", "[", "]", "\n", "\n  ", "\r\n
          "'q'", '"', "notes: ", "---", "...", "-", " ", "é😀", "&a ", "*a", "!t ", ", "]  # fmt: skip
 
 
-@settings(max_examples=400)
+@examples(400)
 @given(
     st.text(st.characters(exclude_categories=["Cs"]), max_size=60) | st.lists(st.sampled_from(PARTS), max_size=14).map("".join)
     | st.lists(st.sampled_from(PARTS), max_size=9).map(lambda parts: "- dataset: {id: a/b}\n  " + "".join(parts)),

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
@@ -23,7 +23,7 @@ from issuer.results.entry import (
     write_entry,
 )
 from tests import make
-from tests.shared import SHARED, needs_shared
+from tests.shared import SHARED, examples, needs_shared
 
 SAID = make.submission({"date": "2026-11-21T09:00:00Z", "notes": "no tools", "source": {"url": "https://a.example/x"}})
 
@@ -167,7 +167,7 @@ DETAILS = st.fixed_dictionaries(
 )  # fmt: skip
 
 
-@settings(max_examples=120)
+@examples(120)
 @given(DETAILS, NUMBER)
 @example({"run": {"\U0001f600": 1, "\ufb33": 2, "yes": True, "y": 0, "1": 1, "a b": -0.0}}, 1e-7)
 @example({"artifacts": [[[]], [{}], {}, [[{"a": [1]}]]]}, 5e-324)

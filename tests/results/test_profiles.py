@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 from huggingface_hub import parse_eval_result_entries
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from issuer import jcs
@@ -15,6 +15,7 @@ from issuer.errors import Code, InputError
 from issuer.results.entry import PROFILES, Entry, claims_of, content_digest, read_entries, write_entry
 from tests import make
 from tests.results.test_entry import DETAILS, FREE, NUMBER, TEXT
+from tests.shared import examples
 
 METRICS = [
     {"metric_id": "accuracy", "value": 20.9},
@@ -88,7 +89,7 @@ def test_today_s_huggingface_hub_fails_on_target_which_is_why_both_is_there() ->
         parse_eval_result_entries(yaml.safe_load(write_entry(SAID.form, TOKEN)))
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(DETAILS, NUMBER)
 @example({"run": {"value": 1, "verifyToken": "x"}}, -0.0)
 def test_one_claim_set_has_one_digest_in_every_profile_with_a_token(details: Any, value: float) -> None:
@@ -102,7 +103,7 @@ def test_one_claim_set_has_one_digest_in_every_profile_with_a_token(details: Any
     assert {entry.token for entry in entries} == {"a.b.c"}
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(
     FREE, st.dictionaries(TEXT.filter(lambda name: name not in {"value", "verify_token", "verifyToken"}), NUMBER, max_size=2),
     st.sampled_from([None, "a.b.c"]), st.sampled_from(["target", "both"]),

@@ -23,7 +23,7 @@ def service(tmp_path_factory: pytest.TempPathFactory, provider: LocalProvider) -
     with running(tmp_path_factory.mktemp("service"), provider) as live:
         yield live
         live.process.terminate()
-        assert live.process.wait(30) == 0, "SIGTERM ends the service with 0"
+        assert live.process.wait(60) == 0, "SIGTERM ends the service with 0"
         assert_nothing_secret(live)
 
 

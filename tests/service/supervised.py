@@ -13,8 +13,9 @@ import sys
 import time
 from pathlib import Path
 
+import structlog
+
 from issuer.errors import Code, SetupError
-from issuer.service.server import configure_logging
 from issuer.service.workers import Beat, supervise
 
 
@@ -38,13 +39,13 @@ def work(beat: Beat) -> None:
     if kind == "endless":
         beat()
         while True:
-            pass
+            time.sleep(60)  # a loop without an end, as the parent sees it
     while True:
         if kind != "loading":
             beat()
-        time.sleep(2.0 if kind == "busy" else 0.5)
+        time.sleep(1.0 if kind == "busy" else 0.5)
 
 
 if __name__ == "__main__":
-    configure_logging()
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     supervise(int(sys.argv[1]), work, grace_s=1.0, silent_s=3)

@@ -6,7 +6,8 @@ import contextlib
 import resource
 import socket
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -19,51 +20,51 @@ from issuer.dev.provider import LocalProvider
 from issuer.service.edge import BODY_S, HEAD_S, MAX_CONNECTIONS
 from issuer.service.in_flight import MAX_BODIES, MAX_IN_FLIGHT
 from issuer.service.routes import BODY_DEADLINE_S
-from tests.bench.client import request
-from tests.running import BODY, FIVE_TIMES, WIDE_LIMITS, Running, register, running, write_folder
+from tests.bench.client import drive, request
+from tests.running import BODY, FIVE_TIMES, WIDE_LIMITS, Running, eventually, register, running, write_folder
 
 # A second request behind the first: whoever is answered twice for one message has been smuggled to.
 BEHIND = b"GET /health/live HTTP/1.1\r\nHost: smuggled\r\n\r\n"
 POST = b"POST /tokens HTTP/1.1\r\nHost: x\r\n"
+# Whoever is answered 404 has a connection that was left open.
+LAST = b"GET /left/open HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 
 
 @pytest.fixture(scope="module")
 def edge(tmp_path_factory: pytest.TempPathFactory, provider: LocalProvider) -> Iterator[Running]:
     folder = tmp_path_factory.mktemp("edge")
     write_folder(folder, provider)
-    register(folder, 7)
+    register(folder, 4)
     with running(folder, provider) as live:
         yield live
         assert "unforeseen" not in live.log_text()
         assert "Exception" not in live.log_text()
 
 
-def connect(live: Running, timeout_s: float = 3.0) -> socket.socket:
+def connect(live: Running, timeout_s: float = 30.0) -> socket.socket:
     return socket.create_connection(("127.0.0.1", live.settings.port), timeout=timeout_s)
 
 
 def read(connection: socket.socket) -> bytes:
-    """Return what comes until the other side closes, or falls silent."""
+    """Return what comes until the other side closes."""
     answer = b""
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(ConnectionError):
         while data := connection.recv(65536):
             answer += data
     return answer
 
 
-def statuses(live: Running, sent: bytes) -> list[int]:
-    """Send bytes and return the status of every answer; a last 0 stands for a connection that was left open."""
-    with connect(live, 0.25) as connection:
+def statuses(live: Running, sent: bytes, answers: int = 1) -> list[int]:
+    """Send bytes, and behind so many answers one last request, where that is still possible; return every status."""
+    with connect(live) as connection:
         connection.sendall(sent)
-        answer, open_ = b"", 0
-        try:
-            while data := connection.recv(65536):
+        answer = b""
+        with contextlib.suppress(ConnectionError):
+            while answer.count(b"HTTP/1.1 ") < answers and (data := connection.recv(65536)):
                 answer += data
-        except TimeoutError:
-            open_ = 1
-        except ConnectionResetError:
-            pass
-    return [int(part[:3]) for part in answer.split(b"HTTP/1.1 ")[1:]] + [0] * open_
+            connection.sendall(LAST)
+        answer += read(connection)
+    return [int(part[:3]) for part in answer.split(b"HTTP/1.1 ")[1:]]
 
 
 # -- framing --------------------------------------------------------------------------------------------------------------
@@ -124,29 +125,29 @@ def test_what_two_readers_could_frame_differently_is_refused_and_the_connection_
 
 
 HARMLESS = {
-    "a chunk extension": (POST + b"Transfer-Encoding: chunked\r\n\r\n5;a=b\r\nabcde\r\n0\r\n\r\n" + BEHIND, [415, 200, 0]),
-    "a body of GET": (BEHIND.replace(b"\r\n\r\n", b"\r\nContent-Length: 5\r\n\r\nabcde") + BEHIND, [200, 200, 0]),
+    "a chunk extension": (POST + b"Transfer-Encoding: chunked\r\n\r\n5;a=b\r\nabcde\r\n0\r\n\r\n" + BEHIND, [415, 200, 404]),
+    "a body of GET": (BEHIND.replace(b"\r\n\r\n", b"\r\nContent-Length: 5\r\n\r\nabcde") + BEHIND, [200, 200, 404]),
     "a body of GET that is another request": (
-        BEHIND.replace(b"\r\n\r\n", b"\r\nContent-Length: %d\r\n\r\n" % len(BEHIND)) + BEHIND, [200, 0]),
+        BEHIND.replace(b"\r\n\r\n", b"\r\nContent-Length: %d\r\n\r\n" % len(BEHIND)) + BEHIND, [200, 404]),
     "something behind Connection: close": (BEHIND.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n") + BEHIND, [200]),
     "something behind HTTP/1.0": (BEHIND.replace(b"1.1", b"1.0") + BEHIND, [200]),
     "something behind an upgrade": (
-        BEHIND.replace(b"\r\n\r\n", b"\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n") + BEHIND, [200, 0]),
-    "another site in the target": (b"GET http://evil.example/health/live HTTP/1.1\r\nHost: x\r\n\r\n", [200, 0]),
-    "a port that is none": (b"PUT /health/live HTTP/1.1\r\nHost: x:99999\r\n\r\n", [405, 0]),
+        BEHIND.replace(b"\r\n\r\n", b"\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n") + BEHIND, [200, 404]),
+    "another site in the target": (b"GET http://evil.example/health/live HTTP/1.1\r\nHost: x\r\n\r\n", [200, 404]),
+    "a port that is none": (b"PUT /health/live HTTP/1.1\r\nHost: x:99999\r\n\r\n", [405, 404]),
     "no host in HTTP/1.0": (b"GET /health/live HTTP/1.0\r\n\r\n", [200]),
-    "three at once": (BEHIND * 3, [200, 200, 200, 0]),
+    "three at once": (BEHIND * 3, [200, 200, 200, 404]),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("sent", "expected"), HARMLESS.values(), ids=HARMLESS.keys())
 def test_what_looks_odd_and_is_not_is_one_answer_a_message(edge: Running, sent: bytes, expected: list[int]) -> None:
-    assert statuses(edge, sent) == expected
+    assert statuses(edge, sent, len(expected) - expected.count(404)) == expected
 
 
 def test_a_host_in_every_form_is_taken(edge: Running) -> None:
     for host in (b"issuer.example", b"issuer.example:8000", b"127.0.0.1:1", b"[::1]:8000", b"xn--a.example.", b""):
-        assert statuses(edge, BEHIND.replace(b"smuggled", host)) == [200, 0], host
+        assert statuses(edge, BEHIND.replace(b"smuggled", host)) == [200, 404], host
 
 
 # -- deadlines ------------------------------------------------------------------------------------------------------------
@@ -173,7 +174,7 @@ def test_a_body_that_does_not_come_is_answered_after_ten_seconds_and_the_connect
         with connect(edge, 1.0) as connection:
             connection.sendall(kinds[kind])
             answer = b""
-            while time.monotonic() - began < 20:
+            while time.monotonic() - began < 60:
                 try:
                     if not (data := connection.recv(65536)):
                         break
@@ -188,8 +189,9 @@ def test_a_body_that_does_not_come_is_answered_after_ten_seconds_and_the_connect
     with ThreadPoolExecutor(40) as pool:
         for kind, answer, took_s in pool.map(spend, list(kinds) * 10):
             assert (b"200 OK" if kind == "not asked for" else b"request.timeout") in answer, (kind, answer)
-            assert took_s < BODY_S + 1.5, (kind, took_s)
+            assert took_s < 3 * BODY_S, (kind, took_s)  # the machine's share is twice ours
             assert kind == "not asked for" or took_s > BODY_DEADLINE_S - 0.5, (kind, took_s)
+            assert kind == "not asked for" or b"retry-after" in answer.lower()
     assert edge.http.get("/health/live").status_code == 200
 
 
@@ -206,55 +208,55 @@ def test_an_answer_leaves_in_one_piece_and_nothing_of_it_is_held_back(edge: Runn
 
 
 def test_authorization_is_looked_at_before_a_body_is_read(edge: Running) -> None:
-    """A stranger's megabyte is not waited for: the answer comes while the body is still outstanding."""
+    """A stranger's megabyte is not waited for: the answer is not that its time is over."""
     head = post_head(edge, 1024 * 1024, "/tokens/batch")
     without = b"\r\n".join(line for line in head.split(b"\r\n") if not line.startswith(b"Authorization"))
-    began = time.monotonic()
     with connect(edge) as connection:
         connection.sendall(without + b'{"results":')
         assert connection.recv(65536).startswith(b"HTTP/1.1 401 ")
-    assert time.monotonic() - began < 2
     with connect(edge) as connection:  # nor is it asked for
         connection.sendall(without.replace(b"Host: x", b"Host: x\r\nExpect: 100-continue"))
         assert connection.recv(65536).startswith(b"HTTP/1.1 401 ")
 
 
-def test_the_body_of_a_stranger_is_not_waited_for_and_holds_no_place_in_flight(
-    tmp_path: Path, provider: LocalProvider
-) -> None:
+def test_the_body_of_a_stranger_is_not_waited_for_and_holds_no_place_in_flight(edge: Running) -> None:
     """More of them than there are places: whoever has no token that is good could otherwise shut everybody out."""
-    with running(tmp_path, provider) as live:
-        stranger = live.token(repository_id="999999999", sub="repo:stranger/repo:ref:refs/heads/main")
-        for identity, status in (("a.b.c", b"401"), (stranger, b"403")):
-            head = request("/tokens", identity, b"{" * 1000)[:-999]
-            with many(live, MAX_IN_FLIGHT["/tokens"] + 20, head) as waiting:
-                assert live.post(live.token()).status_code == 201
-                assert {connection.recv(12)[9:] for connection in waiting} <= {status, b"429"}
+    stranger = edge.token(repository_id="999999999", sub="repo:stranger/repo:ref:refs/heads/main")
+    for identity, status in (("a.b.c", b"401"), (stranger, b"403")):
+        head = request("/tokens/batch", identity, b"{" * 1000)[:-999]
+        with many(edge, MAX_IN_FLIGHT["/tokens/batch"] + 20, head) as waiting:
+            assert edge.post(edge.token(), {"results": [BODY]}, "/tokens/batch").status_code == 201
+            assert {connection.recv(12)[9:] for connection in waiting} == {status}
 
 
-@pytest.mark.parametrize("kind", ["hung up", "too large"])
-def test_a_body_that_is_not_read_to_its_end_is_charged_to_its_caller(
-    tmp_path: Path, provider: LocalProvider, kind: str
-) -> None:
-    limits = WIDE_LIMITS.partition("  refusals:")[0] + "  refusals: {count: 1, per_s: 60, burst: 3}\n"
-    write_folder(tmp_path, provider, limits=limits)
-    (other,) = register(tmp_path, 1)
-    with running(tmp_path, provider) as live:
-        for _ in range(4):
-            if kind == "hung up":
-                with many(live, 1, post_head(live, 1000) + b"{"):
-                    pass
-            else:
-                answer = live.http.post(
-                    "/tokens",
-                    content=iter([b" " * 1024] * 70),
-                    headers={"Content-Type": "application/json", "Authorization": f"Bearer {live.token()}"},
-                )
-                assert (answer.status_code, answer.json()["code"]) == (413, "request.too_large")
-        time.sleep(0.3)
-        answer = live.post(live.token())
-        assert (answer.status_code, answer.json()["code"]) == (403, "abuse.quarantined")
-        assert live.post(live.token(repository_id=other)).status_code == 201
+@pytest.fixture(scope="module")
+def strict(tmp_path_factory: pytest.TempPathFactory, provider: LocalProvider) -> Iterator[Running]:
+    """A service that forgives three refusals."""
+    folder = tmp_path_factory.mktemp("strict")
+    limits = WIDE_LIMITS.partition("  refusals:")[0] + "  refusals: {count: 1, per_s: 3600, burst: 3}\n"
+    write_folder(folder, provider, limits=limits)
+    register(folder, 3)
+    with running(folder, provider) as live:
+        yield live
+
+
+@pytest.mark.parametrize(("kind", "caller"), [("hung up", "800000000"), ("too large", "800000001")])
+def test_a_body_that_is_not_read_to_its_end_is_charged_to_its_caller(strict: Running, kind: str, caller: str) -> None:
+    for _ in range(4):
+        if kind == "hung up":
+            with many(strict, 1, post_head(strict, 1000, repository_id=caller) + b"{"):
+                pass
+        else:
+            identity = strict.token(repository_id=caller)
+            answer = strict.http.post(
+                "/tokens",
+                content=iter([b" " * 1024] * 70),
+                headers={"Content-Type": "application/json", "Authorization": f"Bearer {identity}"},
+            )
+            assert (answer.status_code, answer.json()["code"]) == (413, "request.too_large")
+    own = strict.token(repository_id=caller)
+    eventually(lambda: strict.post(own).json().get("code") == "abuse.quarantined")
+    assert strict.post(strict.token(repository_id="800000002")).status_code == 201
 
 
 # -- how many -------------------------------------------------------------------------------------------------------------
@@ -276,15 +278,12 @@ def many(live: Running, count: int, first: bytes) -> Iterator[list[socket.socket
 
 
 @contextlib.contextmanager
-def full(live: Running, path: Endpoint, length: int) -> Iterator[list[socket.socket]]:
-    """Fill every place with requests whose bodies do not come: as many parties as it takes, each with its share."""
-    first = live.provider.claims()["repository_id"]
-    others = [str(800_000_000 + number) for number in range(MAX_IN_FLIGHT[path] // MAX_BODIES[path] - 1)]
-    with contextlib.ExitStack() as stack:
-        connections = []
-        for repository_id in (first, *others):
-            head = post_head(live, length, path, repository_id=repository_id)
-            connections += stack.enter_context(many(live, MAX_BODIES[path], head))
+def waiting(live: Running, count: int, path: Endpoint, length: int, **claims: str) -> Iterator[list[socket.socket]]:
+    """Have so many requests of one party in flight: each was asked for its body, which does not come."""
+    head = post_head(live, length, path, **claims).replace(b"Host: x", b"Host: x\r\nExpect: 100-continue")
+    with many(live, count, head) as connections:
+        for connection in connections:
+            assert connection.recv(65536).startswith(b"HTTP/1.1 100 ")
         yield connections
 
 
@@ -292,28 +291,34 @@ def full(live: Running, path: Endpoint, length: int) -> Iterator[list[socket.soc
 def test_beyond_the_most_batches_in_flight_the_next_is_told_to_come_back_and_singles_go_on(
     edge: Running, round_number: int
 ) -> None:
-    with full(edge, "/tokens/batch", 1000) as slow:
-        time.sleep(0.2)
+    def batch(identity: str) -> httpx.Response:
+        return edge.post(identity, {"results": [BODY]}, "/tokens/batch")
+
+    with contextlib.ExitStack() as stack:
+        for party in range(MAX_IN_FLIGHT["/tokens/batch"] // MAX_BODIES["/tokens/batch"]):
+            slow = stack.enter_context(
+                waiting(
+                    edge, MAX_BODIES["/tokens/batch"], "/tokens/batch", 1000, repository_id=str(800_000_000 + party)
+                )
+            )
         for _ in range(5):
-            answer = edge.post(edge.token(), {"results": [BODY]}, "/tokens/batch")
+            answer = batch(edge.token())
             assert (answer.status_code, answer.json()["code"]) == (503, "service.busy")
             assert answer.headers["retry-after"] == "1"
             assert answer.json()["retryable"] is True
         assert edge.post(edge.token()).status_code == 201
         assert edge.http.get("/health/ready").status_code == 200
         slow[0].close()
-        time.sleep(0.2)
         identity = edge.token()
-        assert edge.post(identity, {"results": [BODY]}, "/tokens/batch").status_code == 201, "a place is free again"
-    time.sleep(0.2)
-    assert edge.post(edge.token(), {"results": [BODY]}, "/tokens/batch").status_code == 201
+        eventually(lambda: batch(identity).status_code == 201)  # a place is free again
+    identity = edge.token()
+    eventually(lambda: batch(identity).status_code == 201)
 
 
 @pytest.mark.parametrize("first", [b"", b"GET / HTTP/1.1\r\nX: ", BEHIND], ids=["silent", "half a head", "idle"])
 def test_open_connections_that_ask_for_nothing_make_room(edge: Running, first: bytes) -> None:
     with many(edge, MAX_CONNECTIONS + 50, first) as connections:
-        assert httpx.get(f"{edge.url}/health/live", timeout=3).status_code == 200
-        connections[0].settimeout(1)
+        assert httpx.get(f"{edge.url}/health/live", timeout=30).status_code == 200
         assert len(read(connections[0])) < 1000, "the first one was closed"
         assert open_connections(edge) <= MAX_CONNECTIONS + 5
     assert edge.http.get("/health/live").status_code == 200
@@ -323,15 +328,13 @@ def test_a_flood_of_requests_costs_those_that_are_under_way_nothing(edge: Runnin
     body = msgspec.json.encode(BODY)
     assert edge.post(edge.token()).status_code == 201, "the provider's keys are known: nobody waits for them"
     assert sum(MAX_IN_FLIGHT.values()) < MAX_CONNECTIONS
-    with full(edge, "/tokens", len(body)) as under_way:
-        time.sleep(0.3)
-        with many(edge, MAX_CONNECTIONS, post_head(edge, len(body))):
-            assert httpx.get(f"{edge.url}/health/live", timeout=3).status_code == 200
+    with waiting(edge, MAX_BODIES["/tokens"], "/tokens", len(body)) as under_way:
+        with many(edge, MAX_CONNECTIONS, post_head(edge, len(body), repository_id="800000001")):
+            assert httpx.get(f"{edge.url}/health/live", timeout=30).status_code == 200
         for connection in under_way:
             connection.sendall(body)
-        answers = [connection.recv(15).split()[1] for connection in under_way]
-        assert answers.count(b"201") == MAX_IN_FLIGHT["/tokens"] // MAX_BODIES["/tokens"]
-        assert set(answers) == {b"200", b"201"}
+        answers = Counter(connection.recv(15).split()[1] for connection in under_way)
+        assert answers == {b"201": 1, b"200": MAX_BODIES["/tokens"] - 1}
 
 
 def open_connections(live: Running) -> int:
@@ -346,12 +349,15 @@ def open_connections(live: Running) -> int:
 # -- who sends ------------------------------------------------------------------------------------------------------------
 
 
-def spend_source(live: Running, **headers: str) -> str:
-    """Have one source refused until it is over its limit; return the code of the last answer."""
-    code, left = "", 3000  # 600, and what is forgiven meanwhile
-    while code != "rate.source" and (left := left - 1):
-        code = live.post("a.b.c", **headers).json()["code"]
-    return code
+def refused(live: Running, count: int, forwarded: Callable[[int], str]) -> Counter[int]:
+    """Have so many requests refused, each with what a proxy would say of its sender; return the statuses."""
+    junk = (request("/tokens", "a.b.c", b"{}", f"X-Forwarded-For: {forwarded(number)}") for number in range(count))
+    return drive(live.settings.port, junk, 200).statuses
+
+
+def comes_to_its_limit(live: Running, forwarded: Callable[[int], str]) -> bool:
+    """Send more than the 600 that a source has, again where the machine was so slow that some were forgiven."""
+    return any(refused(live, 640, forwarded)[429] for _ in range(3))
 
 
 @pytest.mark.parametrize("trusted", ["", "10.0.0.0/8, 192.0.2.1"])
@@ -360,18 +366,14 @@ def test_x_forwarded_for_of_a_sender_that_is_not_listed_is_not_believed(
 ) -> None:
     """Loopback too, which uvicorn would trust by itself."""
     with running(tmp_path, provider, trusted_proxies=trusted) as live:
-        codes = {live.post("a.b.c", **{"X-Forwarded-For": f"198.51.100.{n % 250}"}).json()["code"] for n in range(640)}
-        assert "rate.source" in codes
+        assert comes_to_its_limit(live, lambda number: f"198.51.100.{number % 250}")
 
 
 def test_behind_a_listed_proxy_the_address_that_it_saw_counts(tmp_path: Path, provider: LocalProvider) -> None:
     with running(tmp_path, provider, trusted_proxies="127.0.0.0/8, 10.1.0.0/16") as live:
-        attacker = {"X-Forwarded-For": "198.51.100.1, 203.0.113.9, 10.1.2.3"}
-        assert spend_source(live, **attacker) == "rate.source"
-        forged = {"X-Forwarded-For": "192.0.2.77, 203.0.113.9, 10.1.2.3"}
-        assert "rate.source" in {live.post("a.b.c", **forged).json()["code"] for _ in range(40)}, (
-            "what it says of itself"
-        )
+        assert comes_to_its_limit(live, lambda _: "198.51.100.1, 203.0.113.9, 10.1.2.3")
+        # A third of what another source would have, and more than is forgiven meanwhile.
+        assert refused(live, 200, lambda _: "192.0.2.77, 203.0.113.9, 10.1.2.3")[429], "what it says of itself"
         other = {"X-Forwarded-For": "203.0.113.9, 203.0.113.10"}
         assert live.post("a.b.c", **other).json()["code"] == "identity.malformed"
         assert live.post("a.b.c").json()["code"] == "identity.malformed", "nor does the proxy pay for it"

@@ -46,7 +46,7 @@ def folder_of(url: str) -> Path:
 def alive(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
+    except OSError:
         return False
 
 
@@ -110,7 +110,7 @@ def test_kill_9_of_the_parent_takes_server_and_folder_along() -> None:
         url = parent.stdout.readline().strip()
         pid = ask(url)[0]["process_id"]
         parent.kill()
-    assert gone_within(5, pid, folder_of(url))
+    assert gone_within(50, pid, folder_of(url))
 
 
 def attempt(before: str = "", **environment: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import redis
 
 from issuer.dev.provider import LocalProvider
 from issuer.service.embedded import EmbeddedValkey
-from tests.running import BODY, METRIC_VALUE, Running, body, numbered, rewrite, running, write_folder
+from tests.running import BODY, METRIC_VALUE, Running, body, numbered, register, rewrite, running, write_folder
 
 EXPLAIN = "/tokens/explain"
 NARROW = """limits:
@@ -149,20 +150,6 @@ def test_an_explanation_uses_nothing_up_and_does_not_say_what_is_used_up(service
         assert {**told, "request_id": ""} == {**before, "request_id": ""}
 
 
-def test_the_store_holds_no_use_and_no_refusal_of_a_grant_that_was_explained(
-    tmp_path: Path, provider: LocalProvider
-) -> None:
-    with (
-        EmbeddedValkey() as store,
-        running(tmp_path, provider, redis_url=store, limits=NARROW) as live,
-        redis.Redis.from_url(store) as client,
-    ):
-        assert explain(live, live.token()).json()["verdict"] == "granted"
-        assert kinds_of_keys(client) == {"epoch", "identity", "integration"}, "its rates alone"
-        assert explain(live, live.token(), body(benchmark_repo="x/y")).json()["verdict"] == "refused"
-        assert kinds_of_keys(client) == {"epoch", "identity", "integration", "refusals"}
-
-
 def kinds_of_keys(client: redis.Redis) -> set[str]:
     return {str(key, "ascii").split(":")[1] for key in client.scan_iter("{evi}:*")}
 
@@ -170,27 +157,56 @@ def kinds_of_keys(client: redis.Redis) -> set[str]:
 # -- limits, audit, log ---------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def narrow(tmp_path: Path, provider: LocalProvider) -> Iterator[Running]:
-    with running(tmp_path, provider, limits=NARROW) as live:
-        yield live
+@dataclass
+class Narrow:
+    """A service with narrow limits, its store, and three callers."""
+
+    live: Running
+    store: str
+    callers: list[str]
+
+    def explain(self, caller: int, sent: Any = BODY) -> httpx.Response:
+        return explain(self.live, self.token(caller), sent)
+
+    def token(self, caller: int) -> str:
+        return self.live.token(repository_id=self.callers[caller])
 
 
-def test_explanations_spend_the_rate_of_the_identity(narrow: Running) -> None:
-    codes = [explain(narrow, narrow.token()).status_code for _ in range(9)]
+@pytest.fixture(scope="module")
+def narrow(tmp_path_factory: pytest.TempPathFactory, provider: LocalProvider) -> Iterator[Narrow]:
+    folder = tmp_path_factory.mktemp("narrow")
+    write_folder(folder, provider, limits=NARROW)
+    callers = register(folder, 3)
+    with EmbeddedValkey() as store, running(folder, provider, redis_url=store) as live:
+        yield Narrow(live, store, callers)
+
+
+def test_the_store_holds_no_use_and_no_refusal_of_a_grant_that_was_explained(narrow: Narrow) -> None:
+    with redis.Redis.from_url(narrow.store) as client:
+        for key in client.scan_iter("{evi}:*"):
+            if not key.endswith(b":epoch"):
+                client.delete(key)
+        assert narrow.explain(0).json()["verdict"] == "granted"
+        assert kinds_of_keys(client) == {"epoch", "identity", "integration"}, "its rates alone"
+        assert narrow.explain(0, body(benchmark_repo="x/y")).json()["verdict"] == "refused"
+        assert kinds_of_keys(client) == {"epoch", "identity", "integration", "refusals"}
+
+
+def test_explanations_spend_the_rate_of_the_identity(narrow: Narrow) -> None:
+    codes = [narrow.explain(1).status_code for _ in range(9)]
     assert codes == [200] * 8 + [429], "grants alone never quarantine"
-    refused = explain(narrow, narrow.token())
+    refused = narrow.explain(1)
     assert refused.json()["code"] == "rate.identity"
     assert int(refused.headers["retry-after"]) >= 1
-    assert narrow.post(narrow.token()).json()["code"] == "rate.identity", "it is the rate of the real request"
+    assert narrow.live.post(narrow.token(1)).json()["code"] == "rate.identity", "it is the rate of the real request"
 
 
-def test_refused_explanations_count_as_refusals_and_quarantine_ends_them(narrow: Running) -> None:
+def test_refused_explanations_count_as_refusals_and_quarantine_ends_them(narrow: Narrow) -> None:
     wrong = body(benchmark_repo="x/y")
-    verdicts = [explain(narrow, narrow.token(), wrong).status_code for _ in range(4)]
+    verdicts = [narrow.explain(2, wrong).status_code for _ in range(4)]
     assert verdicts == [200, 200, 200, 403]
-    assert explain(narrow, narrow.token()).json()["code"] == "abuse.quarantined"
-    assert narrow.post(narrow.token()).json()["code"] == "abuse.quarantined"
+    assert narrow.explain(2).json()["code"] == "abuse.quarantined"
+    assert narrow.live.post(narrow.token(2)).json()["code"] == "abuse.quarantined"
 
 
 def test_it_is_audited_like_the_real_request_by_its_own_name(service: Running) -> None:

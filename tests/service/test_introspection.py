@@ -121,7 +121,7 @@ def registered(server: OAuthServer, folder: Path, **how: Any) -> Provider:
 
 
 async def until_asked(server: OAuthServer, times: int) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while server.introspected < times:  # noqa: ASYNC110  (the condition is another process's)
             await asyncio.sleep(0.01)
 
@@ -133,6 +133,7 @@ async def until_asked(server: OAuthServer, times: int) -> None:
 async def test_a_token_that_its_server_calls_active_is_a_caller(
     server: OAuthServer, provider: Provider, form: str
 ) -> None:
+    before = int(time.time())
     token, now = server.token(AUDIENCE, form=form), int(time.time())
     async with opened() as here:
         caller = await here.introspector.verify(token, provider, now, 0, SOURCE)
@@ -143,7 +144,7 @@ async def test_a_token_that_its_server_calls_active_is_a_caller(
         "oauth",
         json.dumps([server.client_id, server.client_id], separators=(",", ":")),
     )
-    assert abs(caller.issued_at - now) <= 2
+    assert before <= caller.issued_at <= now
     assert caller.expires_at == caller.claims["exp"]
     assert not here.reasons
 
@@ -431,26 +432,25 @@ async def test_where_nobody_listens_nothing_is_decided(server: OAuthServer, tmp_
 
 @pytest.mark.parametrize("how", ["slow", "drip"])
 async def test_an_answer_that_takes_too_long_decides_nothing(server: OAuthServer, provider: Provider, how: str) -> None:
-    """Each byte of the dripping one comes in time; all of them do not."""
+    """Each byte of the dripping one comes in time; all of them take ten seconds or more."""
     token = server.token(AUDIENCE)
-    server.behave(how, seconds=2 if how == "slow" else 0.02)
-    started = time.monotonic()
-    async with opened(deadline_s=0.5) as here:
+    server.behave(how, seconds=20 if how == "slow" else 0.05)
+    async with opened(deadline_s=0.3) as here:
         assert await here.outcome(provider, token) == UNDECIDED
-    assert 0.4 < time.monotonic() - started < 1.5
     assert here.reasons == ["TimeoutError"]
 
 
-async def test_discovery_and_introspection_share_one_deadline_of_three_seconds(
-    server: OAuthServer, tmp_path: Path
-) -> None:
+async def test_discovery_and_introspection_share_one_deadline(server: OAuthServer, tmp_path: Path) -> None:
+    """Either alone would be there in time."""
     token, provider = server.token(AUDIENCE), registered(server, tmp_path, endpoint=UNSET)
-    server.behave("slow", seconds=10)
-    started = time.monotonic()
-    async with opened() as here:
+    server.serve_metadata(OIDC_PATH, seconds=0.5)
+    server.behave("slow", seconds=0.5)
+    async with opened(deadline_s=0.8) as here:
         assert await here.outcome(provider, token) == UNDECIDED
+        assert here.reasons == ["TimeoutError"]
+    async with opened(deadline_s=60) as here:
+        assert await here.outcome(provider, token) == server.client_id
     assert DEADLINE_S == 3
-    assert 2.9 < time.monotonic() - started < 4
 
 
 async def test_a_server_that_is_back_is_asked_again_at_once(server: OAuthServer, provider: Provider) -> None:
@@ -546,11 +546,11 @@ async def test_use_does_not_make_an_answer_last_longer(server: OAuthServer, prov
 
 
 async def test_an_answer_serves_no_longer_than_the_token_lives(server: OAuthServer, provider: Provider) -> None:
-    token = server.token(AUDIENCE, exp=int(time.time()) + 20)
+    token = server.token(AUDIENCE, exp=int(time.time()) + 60)
     async with opened() as here:
-        for later_s, asked in ((0, 1), (10, 1), (21, 2), (60, 3)):
+        for later_s, asked in ((0, 1), (10, 1), (61, 2), (100, 3)):
             told = await here.outcome(provider, token, later_s=later_s)
-            assert told == (Code.IDENTITY_EXPIRED if later_s == 60 else server.client_id)
+            assert told == (Code.IDENTITY_EXPIRED if later_s == 100 else server.client_id)
             assert server.introspected == asked
 
 
@@ -701,9 +701,9 @@ async def stuck() -> AsyncIterator[tuple[Answers, Any]]:
         await never.wait()
         return Answer({}, None)
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         yield answers, ask
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await answers.aclose()
 
 
@@ -722,9 +722,9 @@ async def test_a_source_over_its_limit_asks_nobody_but_kept_answers_serve_it(
 
 
 async def test_closing_leaves_nobody_waiting(server: OAuthServer, provider: Provider) -> None:
-    server.behave("slow", seconds=5)
-    async with opened() as here:
+    server.behave("slow", seconds=120)
+    async with opened(deadline_s=120) as here:
         waiting = asyncio.create_task(here.outcome(provider, "any"))
         await until_asked(server, 1)
-        await asyncio.wait_for(here.aclose(), 1)
+        await asyncio.wait_for(here.aclose(), 60)
         assert await waiting == UNDECIDED

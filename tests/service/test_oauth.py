@@ -5,9 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -15,12 +14,11 @@ import pytest
 
 from issuer.dev.provider import LocalProvider
 from tests.oauth_server import OAuthServer, oauth_server
-from tests.running import Running, above_its_limit, running
+from tests.running import BODY, Running, bring_to_its_limit, eventually, from_address, running
 from tests.service.conftest import assert_nothing_secret
 from tests.service.reusable import Issuers, new_nonce, with_nonce
 
 each_form = pytest.mark.parametrize("form", ["jwt", "opaque"])
-INTROSPECTED_WITHIN_S = 3.9  # the deadline is 3 s
 
 
 @pytest.fixture(scope="module")
@@ -33,10 +31,10 @@ def known(provider: LocalProvider) -> Iterator[Issuers]:
 def live(tmp_path_factory: pytest.TempPathFactory, known: Issuers) -> Iterator[Running]:
     folder = tmp_path_factory.mktemp("oauth")
     known.write(folder)
-    with running(folder, known.local) as live:
+    with running(folder, known.local, trusted_proxies="127.0.0.1") as live:
         yield live
         live.process.terminate()
-        assert live.process.wait(30) == 0
+        assert live.process.wait(60) == 0
         live.secrets += known.jwts.secrets + known.opaques.secrets
         assert_nothing_secret(live)
 
@@ -48,13 +46,13 @@ def opaques(known: Issuers) -> OAuthServer:
     return known.opaques
 
 
-def post(live: Running, token: str, number: int = 0) -> httpx.Response:
-    return live.post(token, with_nonce(new_nonce(), number))
+def post(live: Running, token: str, number: int = 0, headers: Mapping[str, str] = {}) -> httpx.Response:
+    return live.post(token, with_nonce(new_nonce(), number), **headers)
 
 
-def outcome(live: Running, token: str) -> tuple[int, str]:
+def outcome(live: Running, token: str, headers: Mapping[str, str] = {}) -> tuple[int, str]:
     """Return the status, and the code or the identity."""
-    answer = post(live, token)
+    answer = post(live, token, headers=headers)
     told = answer.json()
     return answer.status_code, told.get("code") or told["identity"]
 
@@ -159,10 +157,7 @@ def test_a_token_that_is_revoked_after_its_use_is_refused_within_a_minute(live: 
     token = opaques.token(live.url)
     assert outcome(live, token) == (201, "opaque")
     opaques.revoke(token)
-    revoked = time.monotonic()
-    while outcome(live, token) == (201, "opaque"):
-        assert time.monotonic() - revoked <= 61
-        time.sleep(1)
+    time.sleep(60)
     assert outcome(live, token) == (401, "identity.inactive")
 
 
@@ -195,35 +190,36 @@ def test_a_broken_provider_decides_nothing(live: Running, opaques: OAuthServer, 
     assert live.post(token, request).status_code == 201, "nothing was used up"
 
 
-@pytest.mark.parametrize(("how", "seconds"), [("slow", 10), ("drip", 0.1)])
+@pytest.mark.parametrize(("how", "seconds"), [("drip", 0.1), pytest.param("slow", 20, marks=pytest.mark.long)])
 def test_a_slow_provider_decides_nothing_and_holds_up_nobody_else(
     live: Running, known: Issuers, opaques: OAuthServer, how: str, seconds: float
 ) -> None:
-    token, other = opaques.token(live.url), known.credential(live, "jwt")
+    """Its whole answer would be a good one, and takes 20 seconds or more."""
+    token, others = opaques.token(live.url), [known.credential(live, "jwt") for _ in range(3)]
     opaques.behave(how, seconds)
-    started = time.monotonic()
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(outcome, live, token)
-        assert outcome(live, other) == (201, "jwt")
-        assert time.monotonic() - started < 1
+        eventually(lambda: opaques.introspected == 1)
+        for other in others:
+            assert outcome(live, other) == (201, "jwt")
+        assert not waiting.done(), "the others came first"
         assert waiting.result() == (503, "dependency.introspection")
-    assert 2.9 < time.monotonic() - started < INTROSPECTED_WITHIN_S
 
 
-def test_a_provider_that_is_down_stops_its_own_tokens_alone(tmp_path: Path, known: Issuers) -> None:
-    with oauth_server() as opaques:
-        here = Issuers(known.local, known.jwts, opaques)
-        here.write(tmp_path)
-        with running(tmp_path, known.local) as live:
-            kept, unknown = here.credential(live, "opaque"), here.credential(live, "opaque")
-            assert outcome(live, kept) == (201, "opaque")
-            opaques.stop()
-            assert outcome(live, unknown) == (503, "dependency.introspection")
-            assert outcome(live, kept) == (201, "opaque"), "within its minute"
-            assert outcome(live, here.credential(live, "jwt")) == (201, "jwt")
-            opaques.start()
-            assert outcome(live, unknown) == (401, "identity.inactive"), "it has forgotten them"
-            assert outcome(live, here.credential(live, "opaque")) == (201, "opaque")
+def test_a_provider_that_is_down_stops_its_own_tokens_alone(
+    live: Running, known: Issuers, opaques: OAuthServer
+) -> None:
+    kept, unknown = known.credential(live, "opaque"), known.credential(live, "opaque")
+    assert outcome(live, kept) == (201, "opaque")
+    opaques.stop()
+    try:
+        assert outcome(live, unknown) == (503, "dependency.introspection")
+        assert outcome(live, kept) == (201, "opaque"), "within its minute"
+        assert outcome(live, known.credential(live, "jwt")) == (201, "jwt")
+    finally:
+        opaques.start()
+    assert outcome(live, unknown) == (401, "identity.inactive"), "it has forgotten them"
+    assert outcome(live, known.credential(live, "opaque")) == (201, "opaque")
 
 
 def test_what_begins_otherwise_is_shown_to_nobody(live: Running, known: Issuers, opaques: OAuthServer) -> None:
@@ -233,17 +229,23 @@ def test_what_begins_otherwise_is_shown_to_nobody(live: Running, known: Issuers,
     assert opaques.introspected == 0
 
 
-def test_a_source_over_its_limit_asks_nobody_but_kept_answers_serve_it(tmp_path: Path, known: Issuers) -> None:
-    known.write(tmp_path)
-    known.opaques.forget()
-    with running(tmp_path, known.local) as live:
-        kept = known.credential(live, "opaque")
-        assert outcome(live, kept) == (201, "opaque")
-        with above_its_limit(live):
-            fresh = [outcome(live, known.credential(live, "opaque")) for _ in range(10)]
-            assert outcome(live, kept) == (201, "opaque")
-    assert set(fresh) - {(201, "opaque")} == {(429, "rate.source")}, "ten times a second there is room for one"
-    assert known.opaques.introspected == 1 + fresh.count((201, "opaque"))
+def test_a_source_over_its_limit_asks_nobody_but_kept_answers_serve_it(
+    live: Running, known: Issuers, opaques: OAuthServer
+) -> None:
+    """Ten times a second there is room for one refusal more: whoever comes then may ask."""
+    here, kept = from_address("192.0.2.99"), known.credential(live, "opaque")
+    assert outcome(live, kept, here) == (201, "opaque")
+    bring_to_its_limit(live, "X-Forwarded-For: 192.0.2.99")
+    fresh: list[tuple[int, str]] = []
+    with ThreadPoolExecutor(30) as pool:
+        while (429, "rate.source") not in fresh and len(fresh) < 300:
+            tokens = [opaques.token(live.url) for _ in range(10)]
+            junk = [pool.submit(live.post, "nonsense", BODY, **here) for _ in range(20)]
+            fresh += pool.map(lambda token: outcome(live, token, here), tokens)
+            assert {each.result().status_code for each in junk} <= {401, 429}
+        assert outcome(live, kept, here) == (201, "opaque")
+    assert set(fresh) - {(201, "opaque")} == {(429, "rate.source")}
+    assert opaques.introspected == 1 + fresh.count((201, "opaque"))
 
 
 def test_metadata_say_which_providers_want_a_nonce(live: Running) -> None:

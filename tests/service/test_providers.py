@@ -17,6 +17,7 @@ from issuer import jose
 from issuer.dev.provider import LocalProvider, SigningKey, signing_key
 from issuer.identity_token import LEEWAY_S
 from issuer.policy.profiles import PROFILES
+from issuer.service.authn.huggingface import WHOAMI
 from tests.policy.samples import BY_NAME, COMMIT, GITHUB_SUBJECTS, PERSON, UUID, Sample
 from tests.running import Running, numbered, running
 from tests.service.conftest import assert_nothing_secret
@@ -73,7 +74,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
         with running(folder, providers.locals["github-actions"]) as live:
             yield Stage(live, providers, unnamed)
             live.process.terminate()
-            assert live.process.wait(30) == 0
+            assert live.process.wait(60) == 0
             assert_nothing_secret(live)
 
 
@@ -356,3 +357,8 @@ def test_a_token_says_only_what_its_own_provider_may(stage: Stage) -> None:
         "kubernetes.io/namespace": "evals",
     }
     assert stage.outcome(stage.token(BY_NAME["kubernetes"], **spoofed)) == "integration.unknown"
+
+
+def test_without_a_hub_in_the_file_no_token_of_its_is_sent_anywhere(stage: Stage) -> None:
+    assert stage.outcome("hf_" + "a" * 34) == "identity.malformed"
+    assert all(WHOAMI not in local.requests for local in stage.providers.locals.values())

@@ -12,6 +12,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ from issuer.pat import token_id
 from issuer.service.keyring import generate
 from issuer.service.pat_records import revoke
 from tests.oauth_server import PREFIX as TOKEN_PREFIX
-from tests.running import Running, body, numbered, running
+from tests.running import Running, body, eventually, numbered, running
 from tests.service.leaks import Secrets
 from tests.service.reusable import KINDS, Issuers, create_pat, issuers, new_nonce, with_nonce
 from tests.service.stores import Store
@@ -201,7 +202,7 @@ def bad_pats(site: Site) -> None:
 
 
 def misbehaving_servers(site: Site) -> None:
-    """Be asked about while the OAuth server, the Hub and the provider answer as they should not."""
+    """Be asked about while the OAuth server and the Hub answer as they should not; the slowest beside others."""
     for how in ("garbage", "text", "array", "twice", "redirect", "cut", "401", "403", "500", "huge", '{"active": "true"}',
                 '{"active": false, "error": "no such token"}'):  # fmt: skip
         site.issuers.opaques.behave(how)
@@ -211,15 +212,21 @@ def misbehaving_servers(site: Site) -> None:
         msgspec.json.encode({"jti": token, "username": token, "error_description": token}).decode()
     )
     site.post(token)
-    site.issuers.opaques.behave("slow", 4)
-    site.post(site.credential("opaque"))
     site.issuers.opaques.forget()
-    for status in (401, 403, 500):
-        site.hub.answer = lambda exchange, status=status: exchange.reply(
-            status, {"error": exchange.headers["Authorization"]}
-        )
-        site.post(site.credential("hub"))
-    site.hub.answer = None
+    site.issuers.opaques.behave("slow", 20)
+    with ThreadPoolExecutor(1) as pool:
+        slow = pool.submit(site.post, site.credential("opaque"))
+        eventually(lambda: site.issuers.opaques.introspected == 1)
+        site.issuers.opaques.forget()
+        for status in (401, 403, 500):
+            site.hub.answer = lambda exchange, status=status: exchange.reply(
+                status, {"error": exchange.headers["Authorization"]}
+            )
+            site.post(site.credential("hub"))
+        site.hub.answer = None
+        bad_identities(site)
+        bad_pats(site)
+        assert slow.result().status_code == 503
 
 
 def without_help(site: Site) -> None:
@@ -236,10 +243,11 @@ def without_help(site: Site) -> None:
     site.post(site.credential("limited"), numbered(1))
     site.issuers.local.answers.clear()
     site.store.signal(signal.SIGSTOP)
-    for kind in (*KINDS, "hub"):
-        site.post(site.credential(kind))
+    with ThreadPoolExecutor() as pool:
+        answers = pool.map(site.post, [site.credential(kind) for kind in (*KINDS, "hub")])
+        assert {answer.status_code for answer in answers} == {503}
     site.store.signal(signal.SIGCONT)
-    time.sleep(1)
+    eventually(lambda: site.live.http.get("/health/ready").status_code == 200)
 
 
 def sweep(site: Site) -> None:
@@ -250,8 +258,6 @@ def sweep(site: Site) -> None:
         in_wrong_places(site, site.credential(kind))
         for token in damaged(site.credential(kind)):
             site.post(token)
-    bad_identities(site)
-    bad_pats(site)
     misbehaving_servers(site)
     with site.store.client as client:
         client.flushall()
@@ -279,7 +285,7 @@ class Monitored:
     def __exit__(self, *_: object) -> None:
         with self._store.client as client:
             client.echo("the last one")
-        self._thread.join(10)
+        self._thread.join(60)
         self._client.close()
         assert not self._thread.is_alive(), "all of them were heard"
 

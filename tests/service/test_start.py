@@ -9,11 +9,14 @@ from pathlib import Path
 
 import pytest
 import redis
+from msgspec.structs import replace
 
 from issuer import keyfile
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import environment, free_port, settings_for
+from issuer.errors import IssuerError
 from issuer.service.embedded import EmbeddedValkey
+from issuer.service.server import server
 from issuer.service.settings import Settings
 from tests.running import write_folder
 
@@ -22,7 +25,7 @@ def refused_start(settings: Settings, **more: str) -> str:
     """Start the service, which must give up; return what it said."""
     env = {"PATH": "/usr/bin:/bin", **environment(settings), **more}
     done = subprocess.run(
-        [sys.executable, "-m", "issuer", "serve"], env=env, capture_output=True, text=True, timeout=30, check=False
+        [sys.executable, "-m", "issuer", "serve"], env=env, capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode != 0
     assert "Traceback" not in done.stdout
@@ -57,8 +60,15 @@ def no_key(folder: Path) -> None:
     next(folder.glob("keys/active/*.pem")).unlink()
 
 
+def said(settings: Settings) -> str:
+    """Put a service together, in this process, which must be refused; return how."""
+    with pytest.raises(IssuerError) as refused:
+        server(replace(settings, redis_url="redis://127.0.0.1:1"))
+    return str(refused.value)
+
+
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "expected"),
     [
         (open_key, "key.unsafe"),
         (second_active_key, "key.unusable"),
@@ -69,35 +79,35 @@ def no_key(folder: Path) -> None:
     ],
 )  # fmt: skip
 def test_an_unfit_folder_is_refused_with_the_place(
-    tmp_path: Path, settings: Settings, change: Callable[[Path], None], said: str
+    tmp_path: Path, settings: Settings, change: Callable[[Path], None], expected: str
 ) -> None:
     change(tmp_path)
-    assert said in refused_start(settings)
+    assert expected in said(settings)
+
+
+def test_a_refusal_is_the_last_word_of_the_process(tmp_path: Path, settings: Settings) -> None:
+    edit("inspect-ai.yaml", "mode: active", "mode: activ")(tmp_path)
+    assert "inspect-ai.yaml:5:" in refused_start(settings)
 
 
 def test_its_own_url_cannot_be_a_provider(tmp_path: Path, settings: Settings, provider: LocalProvider) -> None:
     edit("providers.yaml", provider.issuer, settings.url)(tmp_path)
-    said = refused_start(settings)
-    assert "providers.yaml:3:" in said
-    assert "its own identity provider" in said
+    refused = said(settings)
+    assert "providers.yaml:3:" in refused
+    assert "its own identity provider" in refused
 
 
 def test_a_provider_on_plain_http_is_for_development_only(settings: Settings) -> None:
-    said = refused_start(settings, ISSUER_DEVELOPMENT="false", ISSUER_URL="https://issuer.example")
-    assert "must be https" in said
+    assert "must be https" in said(replace(settings, development=False, url="https://issuer.example"))
 
 
 def test_a_store_that_evicts_is_refused(settings: Settings) -> None:
     with EmbeddedValkey() as store:
         with redis.Redis.from_url(store) as client:
             client.config_set("maxmemory-policy", "allkeys-lru")
-        said = refused_start(settings, ISSUER_REDIS_URL=store)
-    assert "state.unsafe" in said
-    assert "noeviction" in said
-
-
-def test_a_store_that_is_not_there_is_refused(settings: Settings, tmp_path: Path) -> None:
-    assert "state.unreachable" in refused_start(settings, ISSUER_REDIS_URL=f"unix://{tmp_path}/none.sock")
+        refused = refused_start(settings, ISSUER_REDIS_URL=store)
+    assert "state.unsafe" in refused
+    assert "noeviction" in refused
 
 
 def test_a_missing_setting_is_named(settings: Settings) -> None:
@@ -108,4 +118,4 @@ def test_readable_audit_is_refused(tmp_path: Path, settings: Settings) -> None:
     settings.audit_file.parent.mkdir()
     settings.audit_file.write_text("")
     settings.audit_file.chmod(0o644)
-    assert "chmod 600" in refused_start(settings)
+    assert "chmod 600" in said(settings)

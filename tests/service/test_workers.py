@@ -12,27 +12,23 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import httpx
 import msgspec
 import pytest
 
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import free_port, settings_for
-from issuer.service.embedded import EmbeddedValkey
 from issuer.service.keyring import generate
-from issuer.service.workers import SILENT_S
-from tests.running import BODY, FIVE_TIMES, Running, numbered, rewrite, running, start, write_folder
+from issuer.service.workers import SILENT_S, Worker
+from tests.bench.client import request
+from tests.running import BODY, FIVE_TIMES, Running, eventually, numbered, rewrite, running, start, write_folder
 
-NARROW = """limits:
-  identity: {count: 20, per_s: 3600, burst: 20}
-  integration: {count: 1000000, per_s: 60, burst: 50000}
-  refusals: {count: 1000000, per_s: 60, burst: 50000}
-"""
+# Whose limit is 20; everybody else's is wide.
+NARROW = "800000020"
 
 
 def command(workers: int) -> tuple[str, ...]:
@@ -63,23 +59,22 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def eventually(holds: Callable[[], bool], seconds: float = 5.0) -> bool:
-    deadline = time.monotonic() + seconds
-    while not holds() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return holds()
+def once(live: Running, method: str, path: str, identity: str = "", sent: object = None) -> tuple[int, Any]:
+    """Ask on a connection of its own, so that any worker may get it; return status and answer."""
+    connection = http.client.HTTPConnection("127.0.0.1", live.settings.port, timeout=60)
+    try:
+        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {identity}"}
+        connection.request(method, path, msgspec.json.encode(sent), headers if identity else {})
+        answer = connection.getresponse()
+        return answer.status, msgspec.json.decode(answer.read())
+    finally:
+        connection.close()
 
 
 def post_once(live: Running, identity: str, number: int = 0) -> tuple[int, str]:
-    """Post on a connection of its own, so that any worker may get it; return status and code."""
-    connection = http.client.HTTPConnection("127.0.0.1", live.settings.port, timeout=15)
-    try:
-        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {identity}"}
-        connection.request("POST", "/tokens", msgspec.json.encode(numbered(number)), headers)
-        answer = connection.getresponse()
-        return answer.status, msgspec.json.decode(answer.read()).get("code", "")
-    finally:
-        connection.close()
+    """Post on a connection of its own; return status and code."""
+    status, answer = once(live, "POST", "/tokens", identity, numbered(number))
+    return status, answer.get("code", "")
 
 
 def listening(live: Running) -> int:
@@ -88,12 +83,31 @@ def listening(live: Running) -> int:
     return sum(row[1].endswith(f":{live.settings.port:04X}") and row[3] == "0A" for row in rows)
 
 
-@contextlib.contextmanager
-def four(folder: Path, provider: LocalProvider, **more: Any) -> Iterator[Running]:
-    """Run four workers on a store of their own, and wait until all of them serve."""
-    with EmbeddedValkey() as store, running(folder, provider, command=command(4), redis_url=store, **more) as live:
-        assert eventually(lambda: listening(live) == 4, 20), "all of them serve"
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory, provider: LocalProvider) -> Iterator[Running]:
+    """Run four workers, and register an integration whose limit is 20."""
+    folder = tmp_path_factory.mktemp("four")
+    write_folder(folder, provider)
+    file = folder / "policies" / "inspect-ai.yaml"
+    text = file.read_text("utf-8").replace("identity: {count: 1000000, per_s: 60, burst: 50000}",
+                                           "identity: {count: 20, per_s: 3600, burst: 20}")  # fmt: skip
+    text = text.replace("integration: inspect-ai", "integration: narrow").replace("700000001", NARROW)
+    file.with_name("narrow.yaml").write_text(text, "utf-8")
+    with running(folder, provider, command=command(4)) as live:
         yield live
+
+
+@pytest.fixture
+def four(shared: Running) -> Running:
+    """Four workers, all of which serve, and know the provider's keys."""
+
+    def known() -> bool:
+        stranger = shared.token(repository_id="99")
+        return {post_once(shared, stranger)[0] for _ in range(24)} == {403}
+
+    eventually(lambda: listening(shared) == 4)  # all of them serve
+    eventually(known)
+    return shared
 
 
 def who_answers(live: Running, requests: int = 40) -> Counter[int]:
@@ -115,84 +129,84 @@ def sockets_of(pid: int) -> int:
     return count
 
 
-def test_a_limit_of_20_lets_20_through_four_workers(tmp_path: Path, provider: LocalProvider) -> None:
-    with four(tmp_path, provider, limits=NARROW) as live:
-        identities = [live.token() for _ in range(100)]
-        with ThreadPoolExecutor(16) as pool:
-            answers = list(pool.map(lambda pair: post_once(live, pair[1], pair[0]), enumerate(identities)))
-        assert Counter(answers) == {(201, ""): 20, (429, "rate.identity"): 80}
+def test_a_limit_of_20_lets_20_through_four_workers(four: Running) -> None:
+    identities = [four.token(repository_id=NARROW) for _ in range(60)]
+    with ThreadPoolExecutor(16) as pool:
+        answers = list(pool.map(lambda pair: post_once(four, pair[1], pair[0]), enumerate(identities)))
+    assert Counter(answers) == {(201, ""): 20, (429, "rate.identity"): 40}
 
 
-def test_each_of_four_workers_gets_its_share_of_a_burst(tmp_path: Path, provider: LocalProvider) -> None:
-    with four(tmp_path, provider) as live:
-        taken = who_answers(live, 80)
-        assert len(taken) == 4
-        assert max(taken.values()) < 40
+def test_each_of_four_workers_gets_its_share_of_a_burst(four: Running) -> None:
+    taken = who_answers(four, 80)
+    assert len(taken) == 4
+    assert max(taken.values()) < 40
 
 
-def test_one_identity_used_by_32_on_four_workers_gives_one_token(tmp_path: Path, provider: LocalProvider) -> None:
-    with four(tmp_path, provider) as live, ThreadPoolExecutor(32) as pool:
-        for _ in range(5):
-            identity = live.token()
-            statuses = Counter(pool.map(lambda n, i=identity: post_once(live, i, n)[0], range(32)))
+def test_one_identity_used_by_32_on_four_workers_gives_one_token(four: Running) -> None:
+    with ThreadPoolExecutor(32) as pool:
+        for _ in range(3):
+            identity = four.token()
+            statuses = Counter(pool.map(lambda n, i=identity: post_once(four, i, n)[0], range(32)))
             assert statuses == {201: 1, 409: 31}
 
 
 @FIVE_TIMES
-def test_kill_9_of_a_worker_loses_its_requests_alone_and_it_comes_back(
-    tmp_path: Path, provider: LocalProvider, round_number: int
-) -> None:
-    with four(tmp_path, provider) as live, ThreadPoolExecutor(16) as pool:
-        before = workers_of(live)
-        identities = [live.token() for _ in range(300)]
-        under_way = [pool.submit(post_once, live, identity, n) for n, identity in enumerate(identities)]
-        time.sleep(0.1 + 0.05 * round_number)
+def test_kill_9_of_a_worker_loses_its_requests_alone_and_it_comes_back(four: Running, round_number: int) -> None:
+    before = workers_of(four)
+    identities = [four.token() for _ in range(120)]
+    with ThreadPoolExecutor(16) as pool:
+        under_way = [pool.submit(post_once, four, identity, n) for n, identity in enumerate(identities)]
+        eventually(lambda: sum(answer.done() for answer in under_way) > 10 + 10 * round_number)
         os.kill(before[round_number % 4], signal.SIGKILL)
         lost = [answer for answer in under_way if isinstance(answer.exception(), OSError | http.client.HTTPException)]
-        assert all(answer in lost or answer.result()[0] == 201 for answer in under_way)
-        assert len(lost) <= 16, "no more than were in flight"
-        assert eventually(lambda: listening(live) == 4), "it came back"
-        assert len(set(workers_of(live)) - set(before)) == 1
-        for n, identity in enumerate(identities):  # whatever became of it: the same request gets its token
-            assert post_once(live, identity, n)[0] in {200, 201}
-        assert post_once(live, identities[0], 999) == (409, "identity.replayed")
+    statuses = {answer.result()[0] for answer in under_way if answer not in lost}
+    assert 201 in statuses
+    assert statuses <= {201, 503}, "nobody is told no; whom a new worker finds without keys comes again"
+    assert len(lost) <= 16, "no more than were in flight"
+    eventually(lambda: len(set(workers_of(four)) - set(before)) == 1 and listening(four) == 4)  # it came back
+    for n, identity in enumerate(identities):  # whatever became of it: the same request gets its token
+        eventually(lambda n=n, i=identity: post_once(four, i, n)[0] in {200, 201})  # type: ignore[misc]
+    assert post_once(four, identities[0], 999) == (409, "identity.replayed")
 
 
-@FIVE_TIMES
-def test_a_worker_that_is_stopped_is_replaced_and_a_busy_one_is_not(
-    tmp_path: Path, provider: LocalProvider, round_number: int
-) -> None:
-    with four(tmp_path, provider) as live, ThreadPoolExecutor(8) as pool:
-        before = workers_of(live)
-        stopped = before[round_number % 4]
-        os.kill(stopped, signal.SIGSTOP)
-        began = time.monotonic()
+@pytest.mark.long  # it waits for the ten seconds of silence; supervised workers, below, have shorter ones
+@pytest.mark.parametrize("round_number", range(5))
+def test_a_worker_that_is_stopped_is_replaced_and_a_busy_one_is_not(four: Running, round_number: int) -> None:
+    before = workers_of(four)
+    stopped = before[round_number % 4]
+    ended, began = threading.Event(), time.monotonic()
+    os.kill(stopped, signal.SIGSTOP)
 
-        def keep_asking(worker: int) -> set[int]:
-            found = set()
-            while time.monotonic() < began + SILENT_S + 3:
-                with contextlib.suppress(OSError):  # its connections end with it
-                    found.add(post_once(live, live.token(), worker)[0])
-            return found
+    def keep_asking(worker: int) -> set[int]:
+        found = set()
+        while not ended.is_set():
+            with contextlib.suppress(OSError):  # its connections end with it
+                found.add(post_once(four, four.token(), worker)[0])
+        return found
 
+    with ThreadPoolExecutor(8) as pool:
         under_way = [pool.submit(keep_asking, worker) for worker in range(8)]
-        assert eventually(lambda: not is_alive(stopped), SILENT_S + 3)
-        assert time.monotonic() - began > SILENT_S - 3, "a short silence is none"
-        assert eventually(lambda: listening(live) == 4), "it came back"
+        try:
+            eventually(lambda: not is_alive(stopped))
+            assert time.monotonic() - began > SILENT_S - 3, "a short silence is none"
+            eventually(lambda: len(set(workers_of(four)) - set(before)) == 1 and listening(four) == 4)
+            time.sleep(2)  # it serves, too
+        finally:
+            ended.set()
         statuses = set[int]().union(*(answers.result() for answers in under_way))
-        assert 201 in statuses
-        assert statuses <= {201, 503}, "nobody is told no; whom a new worker finds without keys comes again"
-        assert set(before) - set(workers_of(live)) == {stopped}
+    assert 201 in statuses
+    assert statuses <= {201, 503}, "nobody is told no; whom a new worker finds without keys comes again"
+    assert set(before) - set(workers_of(four)) == {stopped}
 
 
 @FIVE_TIMES
 def test_kill_9_of_the_parent_leaves_nobody(tmp_path: Path, provider: LocalProvider, round_number: int) -> None:
     with running(tmp_path, provider, command=command(2)) as live:  # and an embedded Valkey with its watcher
-        assert eventually(lambda: listening(live) == 2)
+        eventually(lambda: listening(live) == 2)
         family = [pid for child in children(live.process.pid) for pid in (child, *children(child))]
         assert len(family) >= 4
         live.kill()
-        assert eventually(lambda: not any(map(is_alive, family)), 10), [pid for pid in family if is_alive(pid)]
+        eventually(lambda: not any(map(is_alive, family)))
 
 
 @FIVE_TIMES
@@ -202,25 +216,22 @@ def test_sigterm_finishes_what_is_in_flight_and_ends_with_0(
 ) -> None:
     body = msgspec.json.encode(BODY)
     with running(tmp_path, provider, command=command(workers)) as live, contextlib.ExitStack() as stack:
-        assert eventually(lambda: listening(live) == workers)
+        eventually(lambda: listening(live) == workers)
         connections = []
         for _ in range(12):
-            connection = stack.enter_context(socket.create_connection(("127.0.0.1", live.settings.port), timeout=5))
-            lines = ("POST /tokens HTTP/1.1", "Host: x", "Content-Type: application/json",
-                     f"Content-Length: {len(body)}", f"Authorization: Bearer {live.token()}", "", "")  # fmt: skip
-            connection.sendall("\r\n".join(lines).encode() + body[:-1])
+            connection = stack.enter_context(socket.create_connection(("127.0.0.1", live.settings.port), timeout=60))
+            connection.sendall(request("/tokens", live.token(), body, "Expect: 100-continue")[: -len(body)])
+            assert connection.recv(65536).startswith(b"HTTP/1.1 100 "), "it is in flight"
+            connection.sendall(body[:-1])
             connections.append(connection)
-        time.sleep(1.0)  # until all are accepted
         family = children(live.process.pid)
         live.process.send_signal(signal.SIGTERM)
-        time.sleep(0.3)
-        with pytest.raises(httpx.TransportError):
-            httpx.get(f"{live.url}/health/live", timeout=1)
+        eventually(lambda: listening(live) == 0)  # nobody else comes in
         for connection in connections:
             connection.sendall(body[-1:])
             assert connection.recv(65536).startswith(b"HTTP/1.1 201 ")
-        assert live.process.wait(10) == 0
-        assert eventually(lambda: not any(map(is_alive, family)))
+        assert live.process.wait(60) == 0
+        eventually(lambda: not any(map(is_alive, family)))
         decisions = [event for event in live.audit() if event["event"] == "decision"]
         assert len(decisions) == 12, "no token without its event"
 
@@ -237,7 +248,7 @@ def test_a_port_that_is_taken_and_a_store_that_is_not_there_are_said_and_leave_n
         ):
             settings = msgspec.structs.replace(settings_for(tmp_path, port), redis_url=store)
             process = start(settings, tmp_path, command(3))
-            assert process.wait(15) == 6
+            assert process.wait(60) == 6
             assert said in (tmp_path / "service.log").read_text()
 
 
@@ -254,7 +265,7 @@ def supervised(folder: Path, count: int, kind: str) -> Iterator[subprocess.Popen
         yield process
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(60)
 
 
 def said(folder: Path, word: str) -> list[int]:
@@ -266,79 +277,76 @@ def said(folder: Path, word: str) -> list[int]:
 
 def test_sighup_reaches_every_worker_and_ends_none(tmp_path: Path) -> None:
     with supervised(tmp_path, 4, "loyal") as parent:
-        assert eventually(lambda: len(said(tmp_path, "start")) == 4)
+        eventually(lambda: len(said(tmp_path, "start")) == 4)
         for rounds in range(1, 6):
             parent.send_signal(signal.SIGHUP)
-            assert eventually(lambda rounds=rounds: len(said(tmp_path, "hup")) == 4 * rounds)  # type: ignore[misc]
+            eventually(lambda rounds=rounds: len(said(tmp_path, "hup")) == 4 * rounds)  # type: ignore[misc]
         assert sorted(said(tmp_path, "hup")) == sorted(said(tmp_path, "start") * 5)
         parent.terminate()
-        assert parent.wait(5) == 0
+        assert parent.wait(60) == 0
 
 
-def test_a_change_of_policy_and_a_hangup_reach_every_worker(tmp_path: Path, provider: LocalProvider) -> None:
+def test_a_change_of_policy_and_a_hangup_reach_every_worker(four: Running) -> None:
     def told() -> set[str]:
         """What so many connections, which the kernel deals out among the workers, are told of the active policies."""
-        return {httpx.get(f"{live.url}/health/ready").json()["policies"]["digest"] for _ in range(40)}
+        return {once(four, "GET", "/health/ready")[1]["policies"]["digest"] for _ in range(40)}
 
-    with four(tmp_path, provider) as live:
-        (first,) = told()
-        rewrite(live.folder, "^  ttl_s: 3600$", "  ttl_s: 1800")
-        assert eventually(lambda: first not in told(), 30), "each looks for itself"
-        (second,) = told()
-        rewrite(live.folder, "^  ttl_s: 1800$", "  ttl_s: 900")
-        live.process.send_signal(signal.SIGHUP)
-        assert eventually(lambda: not {first, second} & told(), 30)
-        assert len(workers_of(live)) == 4
+    (first,) = told()
+    rewrite(four.folder, "^  ttl_s: 3600$", "  ttl_s: 1800")
+    eventually(lambda: first not in told())  # each looks for itself
+    (second,) = told()
+    rewrite(four.folder, "^  ttl_s: 1800$", "  ttl_s: 3600")
+    four.process.send_signal(signal.SIGHUP)
+    eventually(lambda: told() == {first})
+    assert first != second
+    assert len(workers_of(four)) == 4
 
 
 @FIVE_TIMES
 def test_a_rotation_of_our_keys_and_a_hangup_reach_every_worker_and_no_request_fails(
-    tmp_path: Path, provider: LocalProvider, round_number: int
+    four: Running, round_number: int
 ) -> None:
     def published() -> set[frozenset[str]]:
         """What so many connections are told of the key set: one answer where all workers agree."""
-        asked = (httpx.get(f"{live.url}/.well-known/jwks.json") for _ in range(30))
-        return {frozenset(key["kid"] for key in answer.json()["keys"]) for answer in asked}
+        asked = (once(four, "GET", "/.well-known/jwks.json")[1] for _ in range(40))
+        return {frozenset(key["kid"] for key in answer["keys"]) for answer in asked}
 
-    with four(tmp_path, provider) as live, ThreadPoolExecutor(2) as pool:
-        keys, begun = live.folder / "keys", live.token()
-        before = live.post(begun)
-        old = before.json()["kid"]
-        ended = threading.Event()
+    def signing() -> set[str]:
+        """Return by which keys so many connections get their tokens signed."""
+        return {once(four, "POST", "/tokens", four.token(), BODY)[1]["kid"] for _ in range(30)}
 
-        def keep_asking() -> set[int]:
-            found = set()
-            while not ended.is_set():
-                found.add(post_once(live, live.token())[0])
-            return found
+    keys, begun = four.folder / "keys", four.token()
+    before = four.post(begun)
+    old = before.json()["kid"]
+    ended = threading.Event()
 
+    def keep_asking() -> set[int]:
+        found = set()
+        while not ended.is_set():
+            found.add(post_once(four, four.token())[0])
+        return found
+
+    with ThreadPoolExecutor(2) as pool:
         under_way = [pool.submit(keep_asking) for _ in range(2)]
-        new = generate(keys, "next").stem
-        live.process.send_signal(signal.SIGHUP)
-        assert eventually(lambda: published() == {frozenset({old, new})}, 15)
-        (keys / "retiring").mkdir(mode=0o700)
-        (keys / "active" / f"{old}.pem").rename(keys / "retiring" / f"{old}.pem")
-        (keys / "next" / f"{new}.pem").rename(keys / "active" / f"{new}.pem")
-        live.process.send_signal(signal.SIGHUP)
-        assert eventually(lambda: {live.post(live.token()).json()["kid"] for _ in range(4)} == {new}, 15)
-        time.sleep(1)
-        kids = {httpx.post(f"{live.url}/tokens", **sent(live)).json()["kid"] for _ in range(20)}
-        assert kids == {new}, "of every worker"
-        assert published() == {frozenset({old, new})}
-        assert live.post(begun).content == before.content, "what the old key began it ends"
-        (keys / "retiring" / f"{old}.pem").unlink()
-        live.process.send_signal(signal.SIGHUP)
-        assert eventually(lambda: published() == {frozenset({new})}, 15)
-        ended.set()
+        try:
+            new = generate(keys, "next").stem
+            four.process.send_signal(signal.SIGHUP)
+            eventually(lambda: published() == {frozenset({old, new})})
+            (keys / "retiring").mkdir(mode=0o700, exist_ok=True)
+            (keys / "active" / f"{old}.pem").rename(keys / "retiring" / f"{old}.pem")
+            (keys / "next" / f"{new}.pem").rename(keys / "active" / f"{new}.pem")
+            four.process.send_signal(signal.SIGHUP)
+            eventually(lambda: signing() == {new})  # of every worker
+            assert published() == {frozenset({old, new})}
+            assert four.post(begun).content == before.content, "what the old key began it ends"
+            (keys / "retiring" / f"{old}.pem").unlink()
+            four.process.send_signal(signal.SIGHUP)
+            eventually(lambda: published() == {frozenset({new})})
+        finally:
+            ended.set()
         assert [answers.result() for answers in under_way] == [{201}, {201}]
-        assert live.audit()[-1]["event"] == "decision"
-        assert [event["keys"] for event in live.audit() if event["event"] == "policies_loaded"][-1] == {new: "active"}
-
-
-def sent(live: Running) -> dict[str, Any]:
-    """Return what a good request of its own connection is made of."""
-    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {live.token()}"}
-    return {"content": msgspec.json.encode(BODY), "headers": headers}
+    assert four.audit()[-1]["event"] == "decision"
+    assert [event["keys"] for event in four.audit() if event["event"] == "policies_loaded"][-1] == {new: "active"}
 
 
 def test_keys_that_are_not_fit_are_refused_and_the_last_good_ones_sign_on(
@@ -355,59 +363,77 @@ def test_keys_that_are_not_fit_are_refused_and_the_last_good_ones_sign_on(
         ):
             spoil()
             live.process.send_signal(signal.SIGHUP)
-            assert eventually(lambda: httpx.get(f"{live.url}/health/ready").json()["policies"]["stale"] is True)
+            eventually(lambda: live.http.get("/health/ready").json()["policies"]["stale"] is True)
             assert live.post(live.token()).json()["kid"] == kid
             repair()
             live.process.send_signal(signal.SIGHUP)
-            assert eventually(lambda: httpx.get(f"{live.url}/health/ready").json()["policies"]["stale"] is False)
+            eventually(lambda: live.http.get("/health/ready").json()["policies"]["stale"] is False)
         refused = [event["code"] for event in live.audit() if event["event"] == "policies_refused"]
         assert refused == ["key.unsafe", "key.unusable", "key.unusable"]
 
 
 def test_workers_that_end_at_once_are_started_again_ever_more_slowly(tmp_path: Path) -> None:
+    began = time.monotonic()
     with supervised(tmp_path, 1, "failing") as parent:
-        time.sleep(3)
-        assert 3 <= len(said(tmp_path, "start")) <= 6, "0.2, 0.4, 0.8, 1.6 s"
+        eventually(lambda: len(said(tmp_path, "start")) >= 4)
+        assert time.monotonic() - began > 1.4, "0.2, 0.4, 0.8 s"
         assert parent.poll() is None
         parent.terminate()
-        assert parent.wait(5) == 0
+        assert parent.wait(60) == 0
 
 
 def test_a_worker_in_an_endless_loop_is_killed_and_started_again(tmp_path: Path) -> None:
-    with supervised(tmp_path, 2, "endless") as parent:
-        assert eventually(lambda: len(said(tmp_path, "start")) == 2)
-        began = time.monotonic()
-        assert eventually(lambda: len(said(tmp_path, "start")) >= 4, 10)
-        assert 2 < time.monotonic() - began < 7, "3 s of silence"
+    began = time.monotonic()
+    with supervised(tmp_path, 1, "endless") as parent:
+        eventually(lambda: len(said(tmp_path, "start")) >= 2)
+        assert time.monotonic() - began > 2, "3 s of silence"
         assert parent.poll() is None
         assert "worker hangs" in (tmp_path / "log").read_text()
 
 
-@pytest.mark.parametrize("kind", ["busy", "loading", "loyal"])
-def test_a_worker_that_is_busy_or_still_loads_is_left_alone(tmp_path: Path, kind: str) -> None:
+def test_a_worker_is_hung_when_it_was_not_heard_at_so_many_beats_in_a_row() -> None:
+    with subprocess.Popen(["sleep", "600"]) as process:
+        worker = Worker(silent_s=3)
+        worker.pid = process.pid
+        for _ in range(5):  # three beats that were missed are none too many; and who is heard has all of them again
+            for heard in ({process.pid}, {1}, set[int](), {2, 3}):
+                worker.listen(heard)
+        time.sleep(0.1)
+        assert process.poll() is None
+        worker.listen(set())
+        assert process.wait(60) == -signal.SIGKILL
+
+
+@pytest.mark.long
+def test_workers_that_are_busy_or_still_load_are_left_alone(tmp_path: Path) -> None:
     """For twice the time of silence; and the parent itself stood still for longer than that."""
-    with supervised(tmp_path, 2, kind) as parent:
-        assert eventually(lambda: len(said(tmp_path, "start")) == 2)
+    with contextlib.ExitStack() as stack:
+        parents = {}
+        for kind in ("busy", "loading", "loyal"):
+            (tmp_path / kind).mkdir()
+            parents[kind] = stack.enter_context(supervised(tmp_path / kind, 2, kind))
+        for kind in parents:
+            eventually(lambda kind=kind: len(said(tmp_path / kind, "start")) == 2)  # type: ignore[misc]
         time.sleep(6)
-        parent.send_signal(signal.SIGSTOP)
+        for parent in parents.values():
+            parent.send_signal(signal.SIGSTOP)
         time.sleep(4)
-        parent.send_signal(signal.SIGCONT)
+        for parent in parents.values():
+            parent.send_signal(signal.SIGCONT)
         time.sleep(1.5)
-        assert len(said(tmp_path, "start")) == 2
+        assert {kind: len(said(tmp_path / kind, "start")) for kind in parents} == dict.fromkeys(parents, 2)
 
 
 def test_a_worker_that_does_not_hear_is_killed_in_the_end(tmp_path: Path) -> None:
     with supervised(tmp_path, 2, "deaf") as parent:
-        assert eventually(lambda: len(said(tmp_path, "start")) == 2)
-        began = time.monotonic()
+        eventually(lambda: len(said(tmp_path, "start")) >= 2)
         parent.terminate()
-        assert parent.wait(5) == 0
-        assert time.monotonic() - began < 3
+        assert parent.wait(60) == 0
         assert not any(map(is_alive, said(tmp_path, "start")))
 
 
 def test_a_first_start_that_is_refused_ends_the_service(tmp_path: Path) -> None:
     with supervised(tmp_path, 3, "refused") as parent:
-        assert parent.wait(5) != 0
+        assert parent.wait(60) != 0
         assert not any(map(is_alive, said(tmp_path, "start")))
         assert "start refused" in (tmp_path / "log").read_text()

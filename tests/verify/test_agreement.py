@@ -16,7 +16,7 @@ from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from issuer import jcs
@@ -26,6 +26,7 @@ from issuer.results.entry import Entry, read_entries, result_file_name, write_en
 from issuer.verify import Context, verify_entries
 from issuer.verify.report import Report, Status
 from tests import make
+from tests.shared import examples
 
 TRUST = make.trust()
 
@@ -275,7 +276,7 @@ def assert_owed(text: str) -> None:
             assert report.verdict == ("failed" if report.failed else "verified")
 
 
-@settings(max_examples=600)
+@examples(600)
 @given(st.integers(0, len(FILE) - 1), CHARACTERS, EDITS)
 @example(FILE.index("- dataset"), "?", "replace")
 @example(FILE.index("20.9"), "3", "replace")
@@ -288,7 +289,7 @@ def test_a_change_of_one_character_of_a_file_is_immaterial_or_fails_under_the_ri
     assert_owed(edited(FILE, place, char, how))
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(st.integers(0, len(TOKEN) - 1), st.sampled_from("ABab09-_.=+/ é"), EDITS)
 def test_a_change_of_one_character_of_a_token_fails_under_1_2_or_3_and_skips_the_rest(
     place: int, char: str, how: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import tracemalloc
 from typing import Any
 
 import msgspec
@@ -75,10 +76,13 @@ def test_a_well_signed_header_that_parsers_disagree_about_fails_under_1(header: 
 def test_ten_megabytes_of_token_cost_nothing() -> None:
     (entry,) = read_entries(FILE.encode(), make.PATH)
     huge = msgspec.structs.replace(entry, token=str(entry.token) + "A" * 10_000_000)
-    began = time.process_time()
-    (report,) = verify_entries([huge], make.REPO, make.PATH, make.trust(), make.NOW, Context(make.NOW))
-    assert report.failed == (1,)
-    assert time.process_time() - began < 0.2
+    tracemalloc.start()
+    try:
+        (report,) = verify_entries([huge], make.REPO, make.PATH, make.trust(), make.NOW, Context(make.NOW))
+        assert report.failed == (1,)
+        assert tracemalloc.get_traced_memory()[1] < 15_000_000, "nothing of it was decoded"
+    finally:
+        tracemalloc.stop()
 
 
 def test_padding_and_another_spelling_of_the_signature_fail_under_1() -> None:
@@ -118,11 +122,9 @@ def test_one_signature_that_fits_every_token_under_a_key_of_small_order_is_not_b
 
 
 def test_sixty_thousand_keys_are_refused_before_they_are_looked_at() -> None:
-    began = time.process_time()
     for parse in (jose.parse_key_set, parse_archive):
-        with pytest.raises(InputError):
+        with pytest.raises(InputError, match=r"more than \d+ keys|at most"):
             parse(b'{"keys":[' + b"{}," * 60_000 + b"{}]}")
-    assert time.process_time() - began < 0.5
 
 
 # -- the other signed documents -------------------------------------------------------------------------------------------
@@ -190,7 +192,7 @@ def test_a_file_that_readers_disagree_about_or_choke_on_is_the_one_declared_erro
     with pytest.raises(InputError) as caught:
         judge(text)
     assert caught.value.place.line >= 1
-    assert time.process_time() - began < 0.5
+    assert time.process_time() - began < 10, "a thousand times what it takes; a bomb never ends"
 
 
 @pytest.mark.parametrize(

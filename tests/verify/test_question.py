@@ -5,13 +5,14 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from issuer.errors import Code, Refused
 from issuer.results.entry import read_entries
 from issuer.verify.question import MAX_BYTES, read_question
 from tests import make
+from tests.shared import examples
 
 SAID = make.submission({"notes": "no tools"})
 FILE = make.file_for(SAID)
@@ -99,7 +100,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(st.dictionaries(st.sampled_from(["entry", "yaml", "benchmark", "at", "repo", "x"]), JSON))
 def test_any_members_are_a_question_or_a_refusal(members: dict[str, Any]) -> None:
     with contextlib.suppress(Refused):

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from issuer import jcs, jose
@@ -16,6 +16,7 @@ from issuer.verify.check_token import NOT_BEFORE_LEEWAY_S
 from issuer.verify.report import NAMES, Check, Report, Status, verdict_of
 from issuer.verify.trust import Trust
 from tests import make
+from tests.shared import examples
 
 PASS, FAIL, UNKNOWN, SKIP = Status
 SAID = make.submission({"date": "2026-11-21", "notes": "no tools", "run": {"seed": 1}})
@@ -474,7 +475,7 @@ JUNK = st.recursive(
 )
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(
     st.dictionaries(st.sampled_from([*SAID.form, "value", "verify_token", "verifyToken", "x"]), JUNK),
     st.text(max_size=20),
@@ -491,7 +492,7 @@ def test_any_entry_in_any_place_is_a_report_or_an_input_error(change: dict[str, 
         assert report.verdict in {"failed", "unverified"}
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(
     st.dictionaries(st.sampled_from([*make.payload_of(SAID), "x"]), JUNK, min_size=1),
     st.dictionaries(st.sampled_from(["alg", "kid", "typ", "x"]), JUNK),
