@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 
 from issuer import jose
 from issuer.errors import Code, InputError, Refused
@@ -36,16 +37,17 @@ def is_jwt(bearer: str) -> bool:
     another provider.
     """
     header, *parts = bearer.split(".")
-    return len(parts) in {2, 4} and _OBJECT.match(_decoded(header)) is not None
+    return len(parts) in {2, 4} and _begins_object(header)
 
 
-def _decoded(header: str) -> bytes:
-    """Decode what may be base64url, leniently: a JWT in a bad spelling is still one. Empty for anything else."""
+@lru_cache(64)
+def _begins_object(header: str) -> bool:
+    """Decode what may be base64url leniently: a JWT in a bad spelling is still one. Tokens under one key share it."""
     whole = header + "AAA"  # of whatever length it is
     try:
-        return base64.urlsafe_b64decode(whole[: len(whole) // 4 * 4])
+        return _OBJECT.match(base64.urlsafe_b64decode(whole[: len(whole) // 4 * 4])) is not None
     except ValueError:
-        return b""
+        return False
 
 
 def read_token(bearer: str) -> tuple[jose.UnverifiedJws, Mapping[str, JSON]]:

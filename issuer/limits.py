@@ -7,6 +7,7 @@ any concurrency. `service/admit.lua` does the same arithmetic inside the store; 
 from __future__ import annotations
 
 from collections import OrderedDict
+from functools import cached_property
 from typing import Annotated
 
 from msgspec import Meta, Struct
@@ -14,19 +15,19 @@ from msgspec import Meta, Struct
 Positive = Annotated[int, Meta(ge=1, le=1_000_000)]
 
 
-class Rate(Struct, frozen=True, forbid_unknown_fields=True):
+class Rate(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
     """`count` requests per `per_s` seconds, of which `burst` may come at once."""
 
     count: Positive
     per_s: Annotated[int, Meta(ge=1, le=86_400)]
     burst: Annotated[int, Meta(ge=1, le=50_000)]  # a day's interval times this stays exact in the store's doubles
 
-    @property
+    @cached_property
     def interval_us(self) -> int:
         """Microseconds between two requests at the steady rate, at least 1."""
         return max(1, self.per_s * 1_000_000 // self.count)
 
-    @property
+    @cached_property
     def tolerance_us(self) -> int:
         """How far the theoretical arrival time may run ahead of now, in microseconds."""
         return self.interval_us * self.burst

@@ -297,5 +297,9 @@ class Caller(Struct, frozen=True):
 
     def shown(self, names: tuple[str, ...] | list[str]) -> dict[str, JSON]:
         """Return the named claims that are there, are scalars and are short."""
-        found = {name: self.claims.get(name) for name in names}
-        return {name: value for name, value in found.items() if isinstance(value, str | int) and len(str(value)) <= 512}
+        claims = self.claims
+        return {name: claims[name] for name in names if name in claims and _is_short(claims[name])}
+
+
+def _is_short(value: JSON) -> bool:
+    return isinstance(value, str | int) and len(value if isinstance(value, str) else str(value)) <= 512

@@ -90,6 +90,8 @@ class BoundedProtocol(HttpToolsProtocol):
     """
 
     _due: asyncio.TimerHandle | None = None
+    _owed_s: float | None = None
+    _owes_anew = False
     _reader_due: asyncio.TimerHandle | None = None
     _in_message = False
     _in_head = False
@@ -101,12 +103,14 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_made(JoinedTransport(transport, self.loop))
         self._idle_since = self.loop.time()
         self._await(HEAD_S)
+        self._set_clock()
         if len(self.connections) > MAX_CONNECTIONS:
             self._make_room()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Wait for nothing any more."""
         self._await(None)
+        self._set_clock()
         self.resume_writing()
         super().connection_lost(exc)
 
@@ -119,8 +123,9 @@ class BoundedProtocol(HttpToolsProtocol):
             self._head_bytes += len(data)
             if self._head_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
                 self.send_400_response("Request head too large.")
-        elif not self._in_message and self._due is None:
+        elif not self._in_message and self._due is None and not self._owes_anew:
             self._await(HEAD_S)  # line breaks between requests have just stopped uvicorn's own clock
+        self._set_clock()
 
     def on_message_begin(self) -> None:
         """Begin a head."""
@@ -177,10 +182,17 @@ class BoundedProtocol(HttpToolsProtocol):
         return self.cycle is None or self.cycle.response_complete
 
     def _await(self, seconds: float | None) -> None:
-        """Close the connection unless what it owes comes in time; None: it owes nothing."""
+        """Give the connection a new time for what it owes; None: it owes nothing."""
+        self._owed_s, self._owes_anew = seconds, True
+
+    def _set_clock(self) -> None:
+        """Close the connection unless what it owes comes in time. A request that came whole has needed no clock."""
+        if not self._owes_anew:
+            return
+        self._owes_anew = False
         if self._due is not None:
             self._due.cancel()
-        self._due = None if seconds is None else self.loop.call_later(seconds, self.transport.close)
+        self._due = None if self._owed_s is None else self.loop.call_later(self._owed_s, self.transport.close)
 
     def _unsupported_upgrade_warning(self) -> None:
         """Say nothing: a stranger's header is no event, and the advice to install WebSockets is wrong here."""

@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import redis
@@ -35,6 +36,8 @@ from tests.running import Running, numbered, running, write_folder
 COUNT = int(os.environ.get("BENCH_REQUESTS", "3000"))
 TURNS = 5
 CONNECTIONS = (1, 8, 32)
+# What of a core each worker may have, where two of them are to find what one finds: cores that are free.
+SHARE, PERIOD_US = 0.3, 10_000
 GET_KEYS = b"GET /.well-known/jwks.json HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
@@ -65,6 +68,25 @@ def pin(pids: Iterable[int], cores: set[int]) -> None:
     for pid in pids:
         for thread in Path(f"/proc/{pid}/task").iterdir():
             os.sched_setaffinity(int(thread.name), cores)
+
+
+@contextlib.contextmanager
+def limited(pids: Iterable[int]) -> Iterator[None]:
+    """Give each of these processes a share of a core, in a control group of its own. Raises OSError where we may not."""
+    root = next(path for path in (Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup")) if path.is_dir())
+    with contextlib.ExitStack() as stack:
+        for pid in pids:
+            group = root / f"share-of-{pid}"
+            group.mkdir()
+            stack.callback(group.rmdir)
+            if (group / "cpu.cfs_quota_us").exists():
+                (group / "cpu.cfs_period_us").write_text(str(PERIOD_US))
+                (group / "cpu.cfs_quota_us").write_text(str(int(SHARE * PERIOD_US)))
+            else:
+                (group / "cpu.max").write_text(f"{int(SHARE * PERIOD_US)} {PERIOD_US}")
+            (group / "cgroup.procs").write_text(str(pid))
+            stack.callback((root / "cgroup.procs").write_text, str(pid))
+        yield
 
 
 def busy(processes: int, seconds: float = 1.0) -> int:
@@ -274,10 +296,30 @@ def cores_apart(service: Iterable[int], rest: Iterable[int]) -> Iterator[None]:
         pin(rest, set(cores))
 
 
+def bench_limited(live: Running, service: Server, workers: int) -> Server | None:
+    """Drive workers of which each has a share of a core; None where this user may not limit them."""
+    found = service.fresh()
+    made = singles(live, "ES256", COUNT // 2 * workers)
+    try:
+        with limited(family(live.process.pid)[-workers:]):
+            found.measure(made, 64, 201)
+    except OSError:
+        return None
+    return found
+
+
+class Measured(NamedTuple):
+    """What workers did with RS256 at the most connections, beside the floor, and with a share of a core each."""
+
+    service: Server
+    floor: Server
+    limited: Server | None
+
+
 def bench_workers(
     folder: Path, provider: LocalProvider, url: str, workers: int, parts_us: dict[str, float]
-) -> tuple[Server, Server]:
-    """Print everything for so many workers; return service and floor as they were with RS256 at the most connections."""
+) -> Measured:
+    """Print everything for so many workers."""
     write_folder(folder, provider)
     allow_es256(folder)
     command = ("-m", "issuer", "serve", "--workers", str(workers))
@@ -294,18 +336,21 @@ def bench_workers(
         kept = bench_singles(live, service, floor, parts_us)
         if workers == 1:
             bench_others(live, service)
-    return kept
+        return Measured(*kept, bench_limited(live, service, workers))
 
 
-def report_scaling(one_worker: tuple[Server, Server], two_workers: tuple[Server, Server]) -> None:
+def report_scaling(one: Measured, two: Measured) -> None:
     """Print what the second worker brings, beside what this machine could give it."""
     cores = len(os.sched_getaffinity(0))
     print("\ntwo workers against one (RS256, 32 connections)")
     print(f"  two busy processes that share nothing      {busy(2) / busy(1):.2f} x")
-    for name, first, second in zip(("service", "floor server"), one_worker, two_workers, strict=True):
+    for name, first, second in ("service", one.service, two.service), ("floor server", one.floor, two.floor):
         # One worker is held up by itself alone: the others of this machine have a core that is not its own.
         gained, most = second.run.per_s / first.run.per_s, cores * first.us(first.own_s) / second.all_us()
         print(f"  {name:<12} {gained:.2f} x; {cores} cores for server, store and generator allow {most:.2f} x")
+    if one.limited and two.limited:
+        gained = two.limited.run.per_s / one.limited.run.per_s
+        print(f"  service, {SHARE:.0%} of a core for each worker: {gained:.2f} x")
 
 
 def main() -> None:

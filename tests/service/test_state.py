@@ -208,7 +208,7 @@ async def test_at_n_a_template_that_is_past_is_not_replaced(state: State) -> Non
 
 async def test_every_claim_raises_the_life_of_its_record_and_none_lowers_it(state: State, redis: Redis) -> None:
     now = int(time.time())
-    record = keys_of(call(use()))[5]
+    record = keys_of(call(use()))[5].decode()
     seen = []
     for keep_until, request in [(now + 100, "a"), (now + 50, "a"), (now + 200, "a"), (now + 300, "b"), (now + 60, "b")]:
         await outcome(state, call(use(request=request, keep_until=keep_until)))
@@ -542,7 +542,7 @@ async def test_a_full_store_admits_nobody_and_remembers_nothing_of_it(state: Sta
         assert await codes(state, call(use()), call(None)) == ["dependency.state", "dependency.state"]
     finally:
         await redis.config_set("maxmemory", "0")
-    assert await redis.keys("*") == [EPOCH_KEY]
+    assert await redis.keys("*") == [EPOCH_KEY.decode()]
     assert await codes(state, call(use())) == ["new"]
 
 
