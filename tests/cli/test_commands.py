@@ -347,6 +347,14 @@ def test_an_existing_file_keeps_every_byte(tmp_path: Path, service: Running) -> 
 # -- keys, and the overview ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("group", ["keys", "pat", "policy", "results", "token"])
+def test_each_group_of_commands_starts_by_itself(group: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "issuer", group, "--help"], capture_output=True, timeout=60, check=True
+    )
+    assert f"issuer {group}" in done.stdout.decode()
+
+
 def test_keys_are_generated_for_their_owner_alone_and_listed_without_secrets(tmp_path: Path) -> None:
     folder = tmp_path / "keys"
     first, second = (issuer("keys", "generate", "--dir", folder).stdout.strip() for _ in range(2))
