@@ -11,13 +11,15 @@ from typing import Any
 
 from litestar.types import Receive, Scope, Send
 
+Headers = tuple[tuple[bytes, bytes], ...]
+
 
 class Answer:
     """An answer that is ready. Names of headers are in lowercase."""
 
     __slots__ = ("body", "headers", "status")
 
-    def __init__(self, status: int, headers: tuple[tuple[bytes, bytes], ...], body: bytes) -> None:
+    def __init__(self, status: int, headers: Headers, body: bytes) -> None:
         self.status = status
         self.headers = headers
         self.body = body

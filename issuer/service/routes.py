@@ -152,7 +152,7 @@ async def _answer(service: Service, request: Http, endpoint: Endpoint, under_way
         stranger = (case is None or case.party is None) and isinstance(error, (Refused, Charged))
         # Whole seconds would let ten more through in each.
         if stranger and not service.sources.refuse(source, time.time_ns() // 1000):
-            return await service.shed.answer(request_id)
+            return service.shed.answer(request_id)
         answered = problem_response(error, service.issuer_url, request_id)
         told = {"outcome": "no" if isinstance(error, Refused) else "undecided", "code": str(error.code)}
     who: Mapping[str, object] = names_of(case.party) if case and case.party else {}

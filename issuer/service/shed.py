@@ -11,9 +11,10 @@ import asyncio
 import uuid
 
 import structlog
+from litestar.types import Receive, Scope, Send
 
 from issuer.errors import Code, Refused
-from issuer.service.answer import Answer
+from issuer.service.answer import Answer, Headers
 from issuer.service.problems import problem_response
 
 # How often the log stream tells how many of a kind there were.
@@ -35,21 +36,38 @@ class Shed:
         # A slot of the table is free again well within a second, however hard a source tries: nothing is added above.
         self._made = problem_response(Refused(Code.RATE_SOURCE, retry_after_s=1), issuer_url, _ID)
         self._parts = self._made.body.split(_ID.encode())
-        self._count = self._held = 0
+        self._count = 0
+        self.held = 0
 
-    async def answer(self, request_id: str) -> Answer:
-        """Return the answer to one more request, in its time."""
+    def answer(self, request_id: str) -> Late:
+        """Return the answer to one more request."""
         if not self._count:
             asyncio.get_running_loop().call_later(TELL_S, self._tell)
         self._count += 1
-        if self._held < MAX_HELD:
-            self._held += 1
-            try:
-                await asyncio.sleep(HELD_S * (1 + int(request_id[:2], 16) / 256))
-            finally:
-                self._held -= 1
-        return Answer(self._made.status, self._made.headers, request_id.encode().join(self._parts))
+        body = request_id.encode().join(self._parts)
+        return Late(self, HELD_S * (1 + int(request_id[:2], 16) / 256), self._made.headers, body)
 
     def _tell(self) -> None:
         _log.warning("turned away", code=str(Code.RATE_SOURCE), requests=self._count)
         self._count = 0
+
+
+class Late(Answer):
+    """An answer that waits before it is sent. By then the request, and what was found out of it, is forgotten."""
+
+    __slots__ = ("_seconds", "_shed")
+
+    def __init__(self, shed: Shed, seconds: float, headers: Headers, body: bytes) -> None:
+        super().__init__(429, headers, body)
+        self._shed = shed
+        self._seconds = seconds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it in its time; at once where so many others wait already."""
+        if self._shed.held < MAX_HELD:
+            self._shed.held += 1
+            try:
+                await asyncio.sleep(self._seconds)
+            finally:
+                self._shed.held -= 1
+        await super().__call__(scope, receive, send)

@@ -264,15 +264,24 @@ def test_a_source_above_its_limit_is_told_so_whole_and_its_body_is_not_waited_fo
 async def test_beyond_so_many_an_answer_to_who_is_turned_away_is_not_held_back() -> None:
     """One turn of the loop is enough for it, and none of the others has had its time by then."""
     shed = Shed("https://issuer.example")
-    held = [asyncio.create_task(shed.answer("00")) for _ in range(MAX_HELD)]
-    more = [asyncio.create_task(shed.answer("00")) for _ in range(2)]
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    def answer() -> asyncio.Task[None]:
+        return asyncio.create_task(shed.answer("00")({}, send, send))  # type: ignore[arg-type]
+
+    held = [answer() for _ in range(MAX_HELD)]
+    more = [answer() for _ in range(2)]
     await asyncio.sleep(0)
+    assert [message.get("status") for message in sent] == [429, None, 429, None]
     assert [task.done() for task in more] == [True, True]
     assert not any(task.done() for task in held)
     for task in held:
         task.cancel()
     await asyncio.gather(*held, return_exceptions=True)
-    again = asyncio.create_task(shed.answer("00"))
+    again = answer()
     await asyncio.sleep(0)
     assert not again.done(), "who hung up is held no longer"
     again.cancel()
