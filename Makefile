@@ -49,7 +49,7 @@ test: lint
 	$(BIN)/pytest -q -n 2 --dist loadfile -m 'not long'
 
 check: lint
-	$(BIN)/pytest -q
+	$(BIN)/pytest -q -n 2 --dist loadfile
 
 bench: $(VENV)/dev.done
 	$(BIN)/python -m tests.bench
