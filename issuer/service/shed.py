@@ -22,7 +22,7 @@ TELL_S = 1.0
 
 # How long an answer is held back at least, at most twice as long: those who came together must not come again together.
 # And how many at once: of 800 connections a quarter stays free to move; beyond these an answer leaves at once.
-HELD_S = 1.0
+HELD_S = 3.0
 MAX_HELD = 600
 
 _ID = str(uuid.UUID(int=0))
