@@ -53,7 +53,7 @@ class Shed:
 
 
 class Late(Answer):
-    """An answer that waits before it is sent. By then the request, and what was found out of it, is forgotten."""
+    """An answer that waits before it is sent. What was found out of its request is forgotten by then."""
 
     __slots__ = ("_seconds", "_shed")
 
