@@ -11,9 +11,9 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
-from issuer import private_file
+from issuer import files as private_file
 from issuer.errors import Code, InputError, SetupError
-from issuer.jose import is_good_point
+from issuer.formats.jose import is_good_point
 
 _MAX_BYTES = 16 * 1024
 _MAX_PASSPHRASE = 1023  # OpenSSL's bound

@@ -1,7 +1,7 @@
 """Rate arithmetic and its value types. Pure: the time is passed in.
 
 GCRA, the generic cell rate algorithm (ITU-T I.371): one stored number per key, the theoretical arrival time, exact at
-any concurrency. `service/admit.lua` does the same arithmetic inside the store; a test holds the two together.
+any concurrency. `service/admission/admit.lua` does the same arithmetic inside the store; a test holds the two together.
 """
 
 from __future__ import annotations

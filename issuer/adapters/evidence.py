@@ -8,10 +8,10 @@ from datetime import datetime
 from pathlib import PurePath
 from typing import TypeAlias
 
-from issuer import strict_json
+from issuer.formats import strict_json
 from issuer.adapters.run import Said
 from issuer.errors import Code, Fault, InputError, Place
-from issuer.strict_json import JSON
+from issuer.formats.strict_json import JSON
 
 Octets: TypeAlias = bytes | bytearray
 

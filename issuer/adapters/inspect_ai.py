@@ -20,7 +20,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from issuer import strict_json
+from issuer.formats import strict_json
 from issuer.adapters import eval_zip, large_json
 from issuer.adapters.evidence import (
     Octets,
@@ -35,7 +35,7 @@ from issuer.adapters.evidence import (
 from issuer.adapters.run import Run, Said, Score
 from issuer.errors import Code, Fault, InputError, Place
 from issuer.results.claims import REVISION, is_repo
-from issuer.strict_json import pointer_to
+from issuer.formats.strict_json import pointer_to
 
 FRAMEWORK = "inspect-ai"
 MAX_BYTES = 512 * 2**20

@@ -15,7 +15,7 @@ import msgspec
 
 from issuer.adapters.evidence import Octets
 from issuer.errors import Code, InputError, Place
-from issuer.strict_json import pointer_to
+from issuer.formats.strict_json import pointer_to
 
 MAX_REST = 8 * 2**20  # of a document, beside what may be large in it
 MAX_MEMBERS = 1000

@@ -18,7 +18,7 @@ from pathlib import PurePath
 
 from msgspec import Struct, structs
 
-from issuer import strict_yaml
+from issuer.formats import strict_yaml
 from issuer.adapters.run import Run, Supplied
 from issuer.errors import Code, InputError, Place
 

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from issuer.errors import Code, Fault, InputError, Place, Refused
 from issuer.results.claims import RunClaims, read_claims
 from issuer.results.secret import secret_in
-from issuer.strict_json import JSON
+from issuer.formats.strict_json import JSON
 
 Origin: TypeAlias = Literal["run", "supplied"]
 

@@ -20,11 +20,12 @@ from typing import Annotated, Literal, TypeAlias
 
 from msgspec import Meta, Struct
 
-from issuer import jose, strict_json
+from issuer.formats import jose
+from issuer.formats import strict_json
 from issuer.adapters.evidence import Octets, artifact, broken, said, words
 from issuer.adapters.run import Run, Said, Score
 from issuer.errors import Code, Fault, InputError, Place
-from issuer.strict_json import JSON
+from issuer.formats.strict_json import JSON
 from issuer.tlog import merkle
 
 FRAMEWORK = "verievals"

@@ -15,8 +15,8 @@ import msgspec
 import rich_click as click
 
 from issuer.cli import printable
-from issuer.client.bulk import Writer, judge_folder
-from issuer.client.judge import Judge
+from issuer.relying.bulk import Writer, judge_folder
+from issuer.relying.verifier import Judge
 from issuer.errors import InputError
 from issuer.verify.report import REPORT_VERSION, Report, Status
 from issuer.verify.summary import Summary

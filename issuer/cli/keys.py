@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import rich_click as click
 
-from issuer.service.keyring import STATES, State, generate, load_keys
+from issuer.service.signing.keyring import STATES, State, generate, load_keys
 
 
 @click.group()

@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 import rich_click as click
 
-from issuer import strict_yaml
+from issuer.formats import strict_yaml
 from issuer.cli import printable
 from issuer.cli.findings import FORMATS, exit_code, render
 from issuer.client.files import write_text
-from issuer.client.http import unreadable
+from issuer.http_client import unreadable
 from issuer.errors import Code, Finding, InputError, Place, Refused
 from issuer.results import edit
 from issuer.results.benchmark import Benchmark, is_benchmark, lint_benchmark, read_benchmark

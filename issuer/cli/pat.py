@@ -16,12 +16,12 @@ from typing import Any
 import msgspec
 import rich_click as click
 
-from issuer import pat as form
+from issuer.identity import pat as form
 from issuer.cli import printable, said
 from issuer.cli.times import told_time
 from issuer.errors import SetupError
-from issuer.policy.profiles import TOKENS_ISSUE
-from issuer.service import pat_records as pats
+from issuer.identity.profiles import TOKENS_ISSUE
+from issuer.service.authn import pat_records as pats
 from issuer.service.settings import read_settings
 
 

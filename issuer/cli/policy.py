@@ -23,11 +23,11 @@ from issuer.cli.policy_explain import NOBODY, explain, own_url
 from issuer.cli.policy_plan import plan
 from issuer.errors import Code, Finding, InputError, Place
 from issuer.policy.disclose import undisguised
-from issuer.policy.fmt import formatted
-from issuer.policy.load import check_policies, try_policies
+from issuer.policy.authoring.fmt import formatted
+from issuer.policy.authoring.load import check_policies, try_policies
 from issuer.policy.match import PolicySet
-from issuer.policy.schema import schemas
-from issuer.policy.suite import Outcome
+from issuer.policy.authoring.schema import schemas
+from issuer.policy.authoring.suite import Outcome
 
 
 @click.group()

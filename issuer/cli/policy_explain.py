@@ -17,24 +17,24 @@ import msgspec
 import rich_click as click
 from msgspec import Struct
 
-from issuer import jcs
-from issuer.body import Body, Endpoint, read_body
+from issuer.formats import jcs
+from issuer.issuance.body import Body, Endpoint, read_body
 from issuer.cli import printable
 from issuer.cli.checks import table
 from issuer.cli.times import read_time, told_time
 from issuer.errors import Code, InputError, Place, Refused
-from issuer.identity_token import check_access_token, check_audience, is_jwt, read_header, read_times, read_token
+from issuer.identity.token import check_access_token, check_audience, is_jwt, read_header, read_times, read_token
 from issuer.policy.check import Check, shown, stated
 from issuer.policy.decide import Grant, decide
 from issuer.policy.disclose import ShownCheck, disclosed, undisguised
-from issuer.policy.identity import check_identity
-from issuer.policy.load import load_policies
+from issuer.policy.check_identity import check_identity
+from issuer.policy.authoring.load import load_policies
 from issuer.policy.match import PolicySet, pins_match, resolve
 from issuer.policy.model import Caller, Party, Provider
-from issuer.policy.profiles import derived
-from issuer.policy.providers import SIGNED
+from issuer.identity.profiles import derived
+from issuer.identity.table import SIGNED
 from issuer.policy.requirement import equal
-from issuer.strict_json import JSON, loads
+from issuer.formats.strict_json import JSON, loads
 
 # Policies can be read without knowing whose they are; only digests and default audiences depend on it.
 NOBODY = "https://issuer.invalid"

@@ -12,8 +12,8 @@ from issuer.cli import printable
 from issuer.cli.policy_explain import NOBODY, own_url
 from issuer.cli.times import told_time
 from issuer.errors import Code, InputError, Place
-from issuer.policy.load import load_policies
-from issuer.policy.plan import Group, Plan, make_plan
+from issuer.policy.authoring.load import load_policies
+from issuer.policy.authoring.plan import Group, Plan, make_plan
 
 _MAX_LINE = 16 * 1024 * 1024  # a batch of 100 results with 256 metrics each is smaller
 _BECOMES = {"refused": "would be refused", "granted": "would be granted", "untold": "cannot tell"}

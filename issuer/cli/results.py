@@ -10,7 +10,7 @@ from typing import Any
 import rich_click as click
 from msgspec import Struct
 
-from issuer import jcs
+from issuer.formats import jcs
 from issuer.adapters import SOURCES, Anchors, Built, Run, Source, Supplied, read_all
 from issuer.adapters.load import read_file
 from issuer.adapters.mapping import read_mapping, together
@@ -25,7 +25,7 @@ from issuer.results.entry import (
     target_entry,
     write_entry,
 )  # fmt: skip
-from issuer.strict_json import JSON
+from issuer.formats.strict_json import JSON
 
 _YAML = frozenset({".yaml", ".yml"})
 _MAX_MAP = 1024 * 1024

@@ -15,10 +15,10 @@ from issuer.cli.checks import table
 from issuer.cli.credentials import Given, credential_options
 from issuer.client.credential import Credential, fresh_nonce, is_nonce
 from issuer.client.files import put_entry
-from issuer.client.http import Answer, check_url, unreadable
+from issuer.http_client import Answer, check_url, unreadable
 from issuer.client.tokens import Check, Denied, Endpoint, request_tokens
 from issuer.errors import Code, InputError, Place, Refused, Undecided
-from issuer.strict_json import JSON, loads
+from issuer.formats.strict_json import JSON, loads
 
 _MAX_CLAIMS = 64 * 1024
 _SUPPLIED = tuple(name for name in Supplied.__struct_fields__ if name != "metrics")

@@ -20,10 +20,10 @@ from msgspec import Struct
 
 from issuer.cli import said
 from issuer.cli.report import show
-from issuer.client.folders import BenchmarkFolder, OneBenchmark, ReceiptFolder
-from issuer.client.judge import Judge
-from issuer.client.keysets import Documents, default_folder
-from issuer.client.trusted import read_file, trust_by_file, trust_in_issuer
+from issuer.relying.folders import BenchmarkFolder, OneBenchmark, ReceiptFolder
+from issuer.relying.verifier import Judge
+from issuer.relying.documents import Documents, default_folder
+from issuer.relying.trusted import read_file, trust_by_file, trust_in_issuer
 from issuer.errors import Code
 from issuer.results.benchmark import read_benchmark
 from issuer.verify import Context

@@ -11,7 +11,8 @@ import re
 import secrets
 from dataclasses import dataclass, field
 
-from issuer import jose, pat
+from issuer.formats import jose
+from issuer.identity import pat
 from issuer.errors import Code, InputError, SetupError
 
 # RFC 6750 2.1, b64token. What is no header value makes the HTTP library raise an error that quotes it.

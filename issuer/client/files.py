@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from issuer.client.http import unreadable
+from issuer.http_client import unreadable
 from issuer.results import edit
 
 

@@ -13,9 +13,9 @@ from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from issuer.client.credential import Credential, is_bearer
-from issuer.client.http import PATIENCE_S, Answer, check_url, send_until_decided
+from issuer.http_client import PATIENCE_S, Answer, check_url, send_until_decided
 from issuer.errors import Code, InputError, IssuerError, SetupError, Undecided
-from issuer.strict_json import JSON, loads
+from issuer.formats.strict_json import JSON, loads
 
 SCOPE = "tokens:issue"
 MAX_ANSWER_BYTES = 256 * 1024

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from issuer.dev.provider import LocalProvider
-from issuer.service.keyring import generate
+from issuer.service.signing.keyring import generate
 from issuer.service.settings import EMBEDDED, Settings
 
 # The sample policies: package data of an installed wheel, the top-level folder of a checkout.

@@ -1,6 +1,6 @@
 """A policy made ready to be asked: patterns compiled, and what is said of its rules written, once and not per request.
 
-Pure. Who asks, and in which order, is `issuer.policy.identity` and `issuer.policy.decide`.
+Pure. Who asks, and in which order, is `issuer.policy.check_identity` and `issuer.policy.decide`.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from issuer.errors import Code
 from issuer.policy.check import Check, Rule
 from issuer.policy.globs import DeniedGlobs, Globs
 from issuer.policy.requirement import Matcher, Requirement, met, said
-from issuer.strict_json import JSON
-from issuer.strict_yaml import number_text
+from issuer.formats.strict_json import JSON
+from issuer.formats.strict_yaml import number_text
 
 if TYPE_CHECKING:
     from issuer.policy.model import FrameworkGrant, Grants, Identity, MetricGrant, Provider
-    from issuer.policy.profiles import Profile
+    from issuer.identity.profiles import Profile
 
 # -- who may ask -------------------------------------------------------------------------------------------------------
 

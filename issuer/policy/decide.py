@@ -14,11 +14,11 @@ from msgspec import UNSET, Struct
 from issuer.errors import Code
 from issuer.policy.check import Check, Rule, misnamed
 from issuer.policy.compiled import CompiledMetrics
-from issuer.policy.identity import check_identity, name_warnings
+from issuer.policy.check_identity import check_identity, name_warnings
 from issuer.policy.model import Caller, Grants, Party, Registered
 from issuer.results.claims import Metric, RunClaims
 from issuer.results.entry import Submission
-from issuer.strict_yaml import number_text
+from issuer.formats.strict_yaml import number_text
 
 
 class Grant(Struct, frozen=True):

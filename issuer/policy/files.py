@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 
 from issuer.errors import Code, InputError, Place
-from issuer.strict_yaml import MAX_BYTES
+from issuer.formats.strict_yaml import MAX_BYTES
 
 
 def read_file(path: Path) -> bytes:

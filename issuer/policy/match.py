@@ -10,7 +10,7 @@ from issuer.errors import Code, Refused
 from issuer.policy.disclose import unknown
 from issuer.policy.model import Caller, Identity, Party, Policy, Provider
 from issuer.policy.requirement import exact_values, met
-from issuer.strict_json import JSON
+from issuer.formats.strict_json import JSON
 
 
 class PolicySet(Struct, frozen=True):

@@ -12,13 +12,13 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from issuer import jcs
+from issuer.formats import jcs
 from issuer.limits import Limits
 from issuer.policy.compiled import CompiledClaims, CompiledGrants, CompiledIdentity, CompiledProvider
-from issuer.policy.profiles import PROFILES, Profile
+from issuer.identity.profiles import PROFILES, Profile
 from issuer.policy.requirement import Requirement, Text
 from issuer.results.benchmark import Benchmark
-from issuer.strict_json import JSON
+from issuer.formats.strict_json import JSON
 
 Seconds = Annotated[int, Meta(ge=1, le=86_400)]
 

@@ -14,7 +14,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from issuer.policy import regex
 from issuer.policy.check import written
 from issuer.policy.globs import glob_matches
-from issuer.strict_json import JSON
+from issuer.formats.strict_json import JSON
 
 Text = Annotated[str, Meta(min_length=1, max_length=512)]
 

@@ -15,9 +15,9 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from issuer import jcs
+from issuer.formats import jcs
 from issuer.errors import Code, Fault, InputError, Refused
-from issuer.strict_json import JSON, MAX_EXACT_INTEGER, convert
+from issuer.formats.strict_json import JSON, MAX_EXACT_INTEGER, convert
 
 REVISION = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 IDENTIFIER = re.compile(r"[\x21-\x7e]{1,128}")

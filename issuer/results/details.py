@@ -16,7 +16,7 @@ from msgspec import UNSET, Struct, UnsetType
 from issuer.errors import Code, Fault, InputError, Refused
 from issuer.results import emit
 from issuer.results.entry import drop_nulls
-from issuer.strict_json import JSON, convert
+from issuer.formats.strict_json import JSON, convert
 
 MAX_WRITTEN = 512 * 1024  # half of what a result file may have
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import UNSET, Struct
 
-from issuer import jcs
+from issuer.formats import jcs
 from issuer.results.entry import Entry
-from issuer.strict_json import JSON, pointer_to
+from issuer.formats.strict_json import JSON, pointer_to
 
 
 class Difference(Struct, frozen=True):

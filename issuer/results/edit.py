@@ -23,7 +23,7 @@ from issuer.results.entry import (
     read_entries,
     write_entry,
 )
-from issuer.strict_yaml import Document, quoted
+from issuer.formats.strict_yaml import Document, quoted
 
 _NO_LINE = re.compile(r"[ \t\r]*(?:#.*)?")
 _DASH_ALONE = re.compile(r"[ \t]*-[ \t\r]*(?:#.*)?")

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from issuer.strict_json import JSON
-from issuer.strict_yaml import number_text, quoted
+from issuer.formats.strict_json import JSON
+from issuer.formats.strict_yaml import number_text, quoted
 
 MAX_NAME = 1000  # YAML readers take no longer key than 1024 characters
 _SHORT_NAME = MAX_NAME // 10 - 1  # whatever stands in it: an escape has at most ten characters

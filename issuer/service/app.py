@@ -13,17 +13,17 @@ import msgspec
 import structlog
 from litestar import Litestar
 
-from issuer import jose
-from issuer.body import MAX_BYTES
+from issuer.formats import jose
+from issuer.issuance.body import MAX_BYTES
 from issuer.errors import SetupError
-from issuer.issue import Line, Log, NoLog
+from issuer.issuance.issue import Line, Log, NoLog
 from issuer.limits import Rate, Sources
-from issuer.policy.load import load_policies
+from issuer.policy.authoring.load import load_policies
 from issuer.policy.match import PolicySet
 from issuer.policy.model import Provider
-from issuer.policy.profiles import Kind
-from issuer.policy.providers import published
-from issuer.service import openapi
+from issuer.identity.profiles import Kind
+from issuer.identity.table import published
+from issuer.service.http import openapi
 from issuer.service.audit import AuditFile
 from issuer.service.authn.authenticator import Authenticators, Verifier
 from issuer.service.authn.fetch import Fetcher
@@ -33,19 +33,19 @@ from issuer.service.authn.keysets import KeySets
 from issuer.service.authn.oidc import SignedTokens
 from issuer.service.authn.pat import PatVerifier
 from issuer.service.authn.transport import DEADLINE_S
-from issuer.service.documents import document
-from issuer.service.judging import judging_routes
-from issuer.service.keyring import load_keyring
-from issuer.service.pats import Pats
+from issuer.service.http.documents import document
+from issuer.service.http.verify import judging_routes
+from issuer.service.signing.keyring import load_keyring
+from issuer.service.authn.pats import Pats
 from issuer.service.reload import Active, Live
-from issuer.service.requirements import requirements
-from issuer.service.routes import Service, exception_handlers, routes
+from issuer.service.http.requirements import requirements
+from issuer.service.http.routes import Service, exception_handlers, routes
 from issuer.service.settings import Settings
-from issuer.service.shed import TELL_S, Shed
-from issuer.service.state import State
+from issuer.service.http.tarpit import TELL_S, Shed
+from issuer.service.admission.redis import State
 from issuer.service.workers import BEAT_S, Beat
-from issuer.strict_json import JSON
-from issuer.token import MAX_TTL_S
+from issuer.formats.strict_json import JSON
+from issuer.verify_token import MAX_TTL_S
 
 _log = structlog.get_logger("issuer")
 

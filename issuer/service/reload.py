@@ -22,10 +22,10 @@ import structlog
 from msgspec import Struct
 
 from issuer.errors import Code, InputError, IssuerError, Undecided
-from issuer.issue import Audit, Line
+from issuer.issuance.issue import Audit, Line
 from issuer.policy.match import PolicySet
-from issuer.service.documents import Document
-from issuer.service.keyring import Keyring
+from issuer.service.http.documents import Document
+from issuer.service.signing.keyring import Keyring
 
 # How often the folder is looked at. A change is loaded when two looks in a row see the same: not while it is written.
 LOOK_S = 1.0

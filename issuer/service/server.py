@@ -22,10 +22,10 @@ import uvicorn
 from msgspec.structs import replace
 
 from issuer.errors import Code, SetupError
-from issuer.issue import Log
+from issuer.issuance.issue import Log
 from issuer.service.app import build
-from issuer.service.edge import BoundedProtocol
-from issuer.service.embedded import EmbeddedValkey
+from issuer.service.http.protocol import BoundedProtocol
+from issuer.service.admission.embedded import EmbeddedValkey
 from issuer.service.settings import EMBEDDED, Settings
 from issuer.service.workers import STOPS, Beat, addresses_of, bound, supervise
 

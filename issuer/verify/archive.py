@@ -12,10 +12,10 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from issuer import jose
+from issuer.formats import jose
 from issuer.errors import Code, InputError, Place
-from issuer.strict_json import JSON, convert, loads
-from issuer.token import MAX_TIME
+from issuer.formats.strict_json import JSON, convert, loads
+from issuer.verify_token import MAX_TIME
 
 MAX_BYTES = 1024 * 1024
 MAX_ARCHIVED = 1024

@@ -10,10 +10,10 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from issuer import jose
+from issuer.formats import jose
 from issuer.errors import InputError, Refused
 from issuer.results.claims import RunClaims
-from issuer.token import TokenClaims, read_unverified
+from issuer.verify_token import TokenClaims, read_unverified
 from issuer.verify.archive import ArchivedKey
 from issuer.verify.receipts import Subject, objection, read_receipt, token_digest
 from issuer.verify.report import AtFrom, Check, Status, check, rests_on

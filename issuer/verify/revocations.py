@@ -13,9 +13,9 @@ from typing import Annotated, Final, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from issuer import jose
+from issuer.formats import jose
 from issuer.errors import Code, InputError, Place
-from issuer.strict_json import convert
+from issuer.formats.strict_json import convert
 from issuer.verify.archive import Time
 from issuer.verify.statement import read_statement
 

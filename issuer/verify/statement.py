@@ -10,9 +10,10 @@ from collections.abc import Iterable, Mapping
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from issuer import jcs, jose
+from issuer.formats import jcs
+from issuer.formats import jose
 from issuer.errors import Code, InputError, Place
-from issuer.strict_json import JSON, loads
+from issuer.formats.strict_json import JSON, loads
 
 
 def write_statement(typ: str, payload: Mapping[str, JSON], key: Ed25519PrivateKey) -> bytes:

@@ -13,10 +13,11 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from issuer import jcs, jose
+from issuer.formats import jcs
+from issuer.formats import jose
 from issuer.errors import Code, InputError, Place
-from issuer.strict_yaml import Document, load
-from issuer.token import MAX_TTL_S
+from issuer.formats.strict_yaml import Document, load
+from issuer.verify_token import MAX_TTL_S
 from issuer.verify.archive import Archive, parse_archive
 from issuer.verify.revocations import Revocations, check_form, parse_revocations
 from issuer.verify.statement import without_token_keys

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from issuer.adapters import eval_zip, inspect_ai
 from issuer.errors import Code
-from tests.adapters.helping import DATA, refusal, refusal_or_none, zipped
+from tests.support.runs import DATA, refusal, refusal_or_none, zipped
 
 REAL = (DATA / "inspect_two_scorers.eval").read_bytes()
 JSON_LOG = json.loads((DATA / "inspect_two_scorers.json").read_bytes())

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from issuer.adapters import Run, every_eval_ever
 from issuer.errors import Code
 from issuer.results.claims import Metric
-from tests.adapters.helping import ALL, edited, refusal, refusal_or_none, shared
-from tests.shared import needs_shared
+from tests.support.runs import ALL, edited, refusal, refusal_or_none, shared
+from tests.support.shared import needs_shared
 
 SIMPLEQA = "records/simpleqa__from_inspect__schema-0.3.0.json"
 PUBMEDQA = "records/pubmedqa__from_inspect__schema-0.3.0.json"

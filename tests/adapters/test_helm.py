@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from issuer.adapters import helm
 from issuer.errors import Code
 from issuer.results.claims import Metric
-from tests.adapters.helping import ALL, DATA, edited, refusal, refusal_or_none
+from tests.support.runs import ALL, DATA, edited, refusal, refusal_or_none
 
 FOLDER = DATA / "helm_simple_mcqa"
 FILES = {path.name: path.read_bytes() for path in sorted(FOLDER.iterdir())}

@@ -16,11 +16,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from issuer import jcs
+from issuer.formats import jcs
 from issuer.adapters import Built, Supplied, inspect_ai
 from issuer.errors import Code, InputError
 from issuer.results.claims import Metric
-from tests.shared import SHARED, needs_shared
+from tests.support.shared import SHARED, needs_shared
 
 ROOT = Path(__file__).parents[2]
 ONE_SCORER = (ROOT / "issuer" / "dev" / "runs" / "gsm8k_mini_inspect_ai.json").read_bytes()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from issuer.adapters import large_json
 from issuer.errors import Code
-from tests.adapters.helping import refusal, refusal_or_none
+from tests.support.runs import refusal, refusal_or_none
 
 SAMPLES = frozenset({"samples"})
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from issuer.adapters import Run, Supplied, lm_eval
 from issuer.errors import Code
 from issuer.results.claims import Metric
-from tests.adapters.helping import (
+from tests.support.runs import (
     BENCHMARK_COMMIT,
     DATA,
     MODEL_COMMIT,
@@ -24,7 +24,7 @@ from tests.adapters.helping import (
     refusal_or_none,
     shared,
 )  # fmt: skip
-from tests.shared import needs_shared
+from tests.support.shared import needs_shared
 
 DUMMY = (DATA / "lm_eval_dummy.json").read_bytes()
 SHARED_FILE = "lm_eval/results_2026-01-21T03-44-18.458309.json"

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from issuer.adapters import Run, Score, Supplied
 from issuer.adapters.mapping import Mapping, read_mapping, together
 from issuer.errors import Code, Place
-from tests.adapters.helping import refusal
+from tests.support.runs import refusal
 
 SCORE = Score(scorer="none", metric="acc", value=0.5, pointer="/acc")
 RUN = Run(name="logs/results_1.json", task="anatomy", scores=(SCORE,), details={})

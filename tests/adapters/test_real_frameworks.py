@@ -19,8 +19,8 @@ from issuer import adapters
 from issuer.adapters import Anchors, Supplied
 from issuer.errors import Code
 from issuer.results.claims import Metric
-from tests.adapters.helping import ALL, BENCHMARK_COMMIT, DATA, MODEL_COMMIT, refusal, shared
-from tests.shared import SHARED, needs_shared
+from tests.support.runs import ALL, BENCHMARK_COMMIT, DATA, MODEL_COMMIT, refusal, shared
+from tests.support.shared import SHARED, needs_shared
 
 pytestmark = pytest.mark.long
 FOLDERS = os.pathsep.join([*os.environ.get("EVAL_FRAMEWORKS", "").split(":"), os.environ["PATH"]])

@@ -16,7 +16,7 @@ from issuer.adapters import Run, Said, Score, Supplied
 from issuer.adapters.run import scaled
 from issuer.errors import Code, Fault
 from issuer.results.claims import Metric
-from tests.adapters.helping import ALL, refusal
+from tests.support.runs import ALL, refusal
 
 FAULT = Fault(Code.FILE_RULE, "/limit", "the run was limited to 4 samples")
 SUPPLIED = replace(ALL, framework_name="lm-eval")

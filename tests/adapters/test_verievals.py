@@ -18,12 +18,12 @@ from issuer.adapters import Anchors, verievals
 from issuer.errors import Code, InputError
 from issuer.results.claims import Metric
 from issuer.tlog import merkle
-from tests.adapters.helping import ALL, refusal, refusal_or_none, shared
-from tests.shared import SHARED, needs_shared
+from tests.support.runs import ALL, refusal, refusal_or_none, shared
+from tests.support.shared import SHARED, needs_shared
 
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 OTHER = Ed25519PrivateKey.from_private_bytes(bytes(32))
-# Points of small order: under such a key one signature fits every message (RFC 8032; see issuer.jose).
+# Points of small order: under such a key one signature fits every message (RFC 8032; see issuer.formats.jose).
 SMALL_ORDER = [
     "01" + "00" * 31,
     "ec" + "ff" * 30 + "7f",

@@ -17,11 +17,13 @@ import msgspec
 import rfc8785
 import yaml
 
-from issuer import jcs, jose, keyfile
-from issuer.body import read_body
-from issuer.case import Case, Request
+from issuer import keyfile
+from issuer.formats import jcs
+from issuer.formats import jose
+from issuer.issuance.body import read_body
+from issuer.issuance.events import Case, Request
 from issuer.dev.provider import LocalProvider
-from issuer.issue import (
+from issuer.issuance.issue import (
     Issued,
     Judged,
     Line,
@@ -34,7 +36,7 @@ from issuer.issue import (
 )
 from issuer.limits import Rate, Sources
 from issuer.policy.decide import Denial, Grant, decide
-from issuer.policy.load import load_policies
+from issuer.policy.authoring.load import load_policies
 from issuer.policy.match import resolve
 from issuer.policy.model import Party
 from issuer.results.entry import read_entries
@@ -43,9 +45,9 @@ from issuer.service.authn.authenticator import Authenticators
 from issuer.service.authn.fetch import Fetcher
 from issuer.service.authn.keysets import KeySets
 from issuer.service.authn.oidc import SignedTokens
-from issuer.service.keyring import load_keyring
-from issuer.strict_json import loads
-from issuer.token import compose
+from issuer.service.signing.keyring import load_keyring
+from issuer.formats.strict_json import loads
+from issuer.verify_token import compose
 from issuer.verify import Context, verify_entries
 from issuer.verify.report import Report
 from issuer.verify.trust import Trust, TrustedIssuer
@@ -53,7 +55,7 @@ from tests.bench.adapters import bench_adapters
 from tests.bench.bulk import bench_bulk
 from tests.bench.pat import bench_pats
 from tests.bench.policy import bench_policies
-from tests.running import BODY, Running, numbered, running, write_folder
+from tests.support.running import BODY, Running, numbered, running, write_folder
 
 SECONDS = 0.4
 
@@ -91,7 +93,7 @@ def bench_primitives() -> tuple[float, float]:
     row("Ed25519 verify", check)
     claims = BODY["claims"]
     row("RFC 8785 by the rfc8785 package", cpu_us(lambda: rfc8785.dumps(claims)))
-    row("RFC 8785 by issuer.jcs", cpu_us(lambda: jcs.canonical(claims)))
+    row("RFC 8785 by issuer.formats.jcs", cpu_us(lambda: jcs.canonical(claims)))
     raw = msgspec.json.encode(BODY)
     row("strict_json.loads of a body", cpu_us(lambda: loads(raw, max_bytes=65536, max_depth=16)))
     return sign, check

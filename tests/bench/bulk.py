@@ -20,8 +20,8 @@ from pathlib import Path
 
 import yaml
 
-from tests.bench.tree import write_tree, write_trust
-from tests.make import KEY, NOW
+from tests.support.tree import write_tree, write_trust
+from tests.support.make import KEY, NOW
 
 TARGET = 2.0
 LIMIT_MIB = 300

@@ -22,9 +22,9 @@ from pathlib import Path
 import msgspec
 
 from issuer.dev.provider import LocalProvider
-from tests.bench.client import Run, drive, request
+from tests.support.http_load import Run, drive, request
 from tests.bench.load import allow_es256, cpu_s, singles
-from tests.running import Running, numbered, running, write_folder
+from tests.support.running import Running, numbered, running, write_folder
 
 PER_S = 2000
 # Fewer than the service holds back, and more.

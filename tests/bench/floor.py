@@ -17,11 +17,12 @@ from typing import Any
 
 import uvicorn
 
-from issuer import jose, keyfile
-from issuer.issue import Admit, Use
+from issuer import keyfile
+from issuer.formats import jose
+from issuer.issuance.issue import Admit, Use
 from issuer.limits import Limits, Rate
-from issuer.service.edge import BoundedProtocol
-from issuer.service.state import State
+from issuer.service.http.protocol import BoundedProtocol
+from issuer.service.admission.redis import State
 
 WIDE = Rate(count=1_000_000, per_s=1, burst=50_000)
 LIMITS = Limits(identity=WIDE, integration=WIDE, refusals=WIDE)

@@ -24,14 +24,15 @@ from typing import NamedTuple
 import msgspec
 import redis
 
-from issuer import jose, keyfile
+from issuer import keyfile
+from issuer.formats import jose
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import free_port
-from issuer.service.embedded import EmbeddedValkey
-from issuer.service.state import State
-from tests.bench.client import Run, drive, request
+from issuer.service.admission.embedded import EmbeddedValkey
+from issuer.service.admission.redis import State
+from tests.support.http_load import Run, drive, request
 from tests.bench.floor import admission
-from tests.running import Running, numbered, running, write_folder
+from tests.support.running import Running, numbered, running, write_folder
 
 COUNT = int(os.environ.get("BENCH_REQUESTS", "3000"))
 TURNS = 5

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean
 
-from issuer import pat
+from issuer.identity import pat
 from issuer.errors import Refused
 from issuer.policy.model import Caller, Provider
 from issuer.service.authn.pat import PatVerifier
-from issuer.service.pat_records import DAY_S, create
-from issuer.service.pats import RACY_NS, Pats
+from issuer.service.authn.pat_records import DAY_S, create
+from issuer.service.authn.pats import RACY_NS, Pats
 
 URL = "https://issuer.example"
 NOW = 1_795_251_600

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from issuer.policy.decide import Grant, decide
-from issuer.policy.load import load_policies
+from issuer.policy.authoring.load import load_policies
 from issuer.policy.match import PolicySet, resolve
 from issuer.policy.model import Caller, Provider
 from issuer.results.claims import read_claims
 from issuer.results.entry import Submission
-from issuer.strict_json import JSON
+from issuer.formats.strict_json import JSON
 
 URL = "https://issuer.example"
 PROVIDERS = "version: 1\nproviders:\n  github-actions: {profile: github-actions}\n"

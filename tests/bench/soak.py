@@ -23,10 +23,10 @@ import msgspec
 import redis
 
 from issuer.dev.provider import LocalProvider
-from issuer.service.embedded import EmbeddedValkey
-from tests.bench.client import drive, request
+from issuer.service.admission.embedded import EmbeddedValkey
+from tests.support.http_load import drive, request
 from tests.bench.load import allow_es256, family, rss_mib
-from tests.running import Running, numbered, running, write_folder
+from tests.support.running import Running, numbered, running, write_folder
 
 TOTAL = 1_000_000
 SAMPLES = 20

@@ -16,9 +16,9 @@ from typing import Any
 
 import uvloop
 
-from issuer.service.state import State
+from issuer.service.admission.redis import State
 from tests.bench.floor import admission
-from tests.service.stores import Store
+from tests.support.stores import Store
 
 ROWS: dict[str, tuple[Sequence[str], bool, dict[str, Any]]] = {
     "an epoch bound to run_id (the default)": ((), False, {}),

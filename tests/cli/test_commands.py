@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from issuer import pat
+from issuer.identity import pat
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import AUDIENCE, SAMPLE_RUN
-from issuer.jose import base64url_encode
-from tests.cli.command import issuer
-from tests.running import BODY, Running, running
+from issuer.formats.jose import base64url_encode
+from tests.support.command import issuer
+from tests.support.running import BODY, Running, running
 
 REPO = "acme/open-model"
 

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from issuer.client.files import put_entry
-from issuer.client.http import check_url
+from issuer.http_client import check_url
 from issuer.errors import SetupError
-from tests.cli.command import issuer
-from tests.make import file_for, submission
+from tests.support.command import issuer
+from tests.support.make import file_for, submission
 
 NOWHERE = ("--repo", "a/b", "--issuer", "http://127.0.0.1:1", "--audience", "x")
 

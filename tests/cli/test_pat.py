@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from issuer import pat
-from issuer.service.pat_records import DAY_S, create, path_of, read_record, write_used
-from tests.cli.command import issuer
+from issuer.identity import pat
+from issuer.service.authn.pat_records import DAY_S, create, path_of, read_record, write_used
+from tests.support.command import issuer
 
 POLICIES = Path(__file__).parents[2] / "policies"
 CREATE = ("pat", "create", "--account", "inspect-ai-nightly")

@@ -17,11 +17,11 @@ from xml.etree import ElementTree
 import pytest
 
 from issuer.errors import Code
-from issuer.policy.load import load_policies
-from issuer.policy.schema import schemas
-from issuer.strict_yaml import load as load_yaml
-from tests.cli.command import issuer
-from tests.policy.shared import changed
+from issuer.policy.authoring.load import load_policies
+from issuer.policy.authoring.schema import schemas
+from issuer.formats.strict_yaml import load as load_yaml
+from tests.support.command import issuer
+from tests.support.policies import changed
 
 ROOT = Path(__file__).parents[2]
 SAMPLES = ROOT / "policies"

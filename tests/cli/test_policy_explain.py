@@ -13,9 +13,9 @@ import pytest
 
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import write_policies
-from tests.cli.command import issuer
-from tests.policy.shared import changed
-from tests.running import BODY, body
+from tests.support.command import issuer
+from tests.support.policies import changed
+from tests.support.running import BODY, body
 
 URL = "https://issuer.example.org"
 

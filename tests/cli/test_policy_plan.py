@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from issuer.dev.provider import LocalProvider
-from tests.cli.command import issuer
-from tests.policy.shared import changed
-from tests.running import Running, body, numbered, running
+from tests.support.command import issuer
+from tests.support.policies import changed
+from tests.support.running import Running, body, numbered, running
 
 
 @pytest.fixture(scope="module")

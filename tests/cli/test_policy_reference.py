@@ -12,10 +12,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from issuer.policy.load import load_policies
-from issuer.strict_json import JSON
-from tests.policy.shared import submission
-from tests.policy.test_plan import recorded
+from issuer.policy.authoring.load import load_policies
+from issuer.formats.strict_json import JSON
+from tests.support.policies import submission
+from tests.policy.authoring.test_plan import recorded
 
 SAMPLES = Path(__file__).parents[2] / "policies"
 TRANSCRIPTS = re.findall(r"^```console\n(.*?)^```", (SAMPLES / "README.md").read_text("utf-8"), re.S | re.M)

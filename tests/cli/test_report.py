@@ -9,7 +9,7 @@ from issuer.results.entry import read_entries, write_entry
 from issuer.verify import Context, verify_entries
 from issuer.verify.report import NAMES, Report, Status
 from issuer.verify.trust import Trust
-from tests import make
+from tests.support import make
 
 SAID = make.submission()
 FILE = make.file_for(SAID)

@@ -10,8 +10,8 @@ import pytest
 
 from issuer.client.files import put_entry
 from issuer.results.entry import read_entries, write_entry
-from tests import make
-from tests.cli.command import issuer
+from tests.support import make
+from tests.support.command import issuer
 
 SAID = make.submission({"notes": "no tools"})
 GOOD = make.file_for(SAID)

@@ -14,9 +14,9 @@ import pytest
 
 from issuer import keyfile
 from issuer.dev.provider import LocalProvider
-from tests.bench.tree import write_trust
-from tests.cli.command import issuer
-from tests.make import (
+from tests.support.tree import write_trust
+from tests.support.command import issuer
+from tests.support.make import (
     AUDIENCE,
     BENCHMARK_TEXT,
     ISSUER,

@@ -19,11 +19,11 @@ from typing import Any
 
 import pytest
 
-from tests.bench.tree import entry_text, write_tree, write_trust
-from tests.cli.command import issuer
-from tests.client.test_bulk import result
-from tests.client.test_crew import running
-from tests.make import NOW
+from tests.support.tree import entry_text, write_tree, write_trust
+from tests.support.command import issuer
+from tests.relying.test_bulk import result
+from tests.relying.test_workers import running
+from tests.support.make import NOW
 
 
 @pytest.fixture

@@ -8,7 +8,8 @@ import traceback
 
 import pytest
 
-from issuer import jose, pat
+from issuer.formats import jose
+from issuer.identity import pat
 from issuer.client.credential import Credential, access_token, fresh_nonce, identity_token, is_bearer, is_nonce
 from issuer.errors import SetupError
 

@@ -16,8 +16,8 @@ from issuer.client.credential import Credential
 from issuer.client.oauth import ERRORS, MAX_ANSWER_BYTES, Client, client_credentials, token_endpoint
 from issuer.dev.sandbox import free_port
 from issuer.errors import Code, IssuerError, SetupError, Undecided
-from tests.client.scripted import Action, Scripted, hang_up, reply, stall
-from tests.oauth_server import OAuthServer, oauth_server
+from tests.support.scripted import Action, Scripted, hang_up, reply, stall
+from tests.support.oauth_server import OAuthServer, oauth_server
 
 ISSUER = "https://issuer.example"
 SECRET = "hush0123456789abcdef"

@@ -18,11 +18,11 @@ import pytest
 
 import issuer.client
 from issuer import keyfile
-from issuer.client.http import ATTEMPTS, PATIENCE_S
-from issuer.client.keysets import LONGEST_AGE_S, MAX_CACHE_BYTES, MAX_DOCUMENT_BYTES, Documents
-from issuer.client.trusted import trust_by_file
+from issuer.http_client import ATTEMPTS, PATIENCE_S
+from issuer.relying.documents import LONGEST_AGE_S, MAX_CACHE_BYTES, MAX_DOCUMENT_BYTES, Documents
+from issuer.relying.trusted import trust_by_file
 from issuer.dev.provider import LocalProvider
-from tests.make import (
+from tests.support.make import (
     BENCHMARK_TEXT,
     RECEIPT_KEY,
     REVOCATION_KEY,

@@ -11,14 +11,14 @@ from urllib.parse import quote_plus
 
 import pytest
 
-from issuer import pat
+from issuer.identity import pat
 from issuer.client.credential import Credential, fresh_nonce
-from issuer.client.http import Answer
+from issuer.http_client import Answer
 from issuer.client.oauth import Client, client_credentials
 from issuer.client.tokens import Denied, Endpoint, problem_of, request_tokens
 from issuer.errors import Code, IssuerError, Refused, Undecided
-from issuer.jose import base64url_encode
-from tests.client.scripted import Action, Scripted, reply
+from issuer.formats.jose import base64url_encode
+from tests.support.scripted import Action, Scripted, reply
 
 SECRET = "hush0123456789abcdef.hush"
 CREDENTIAL = Credential(SECRET, reusable=True)

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET
 
-from issuer import strict_yaml
+from issuer.formats import strict_yaml
 from issuer.errors import Code, Refused
 from issuer.policy.compiled import version_allowed
 from issuer.policy.decide import Denial, Grant, decide
@@ -31,13 +31,13 @@ from issuer.policy.model import (
     Registered,
     TokenRules,
 )
-from issuer.policy.profiles import PROFILES
+from issuer.identity.profiles import PROFILES
 from issuer.policy.requirement import Matcher
 from issuer.results.benchmark import Benchmark, BenchmarkMetric, Task
 from issuer.results.entry import Submission
-from issuer.strict_json import JSON
-from tests.policy.shared import GITHUB, NOW, POLICY, PROVIDERS, caller, changed, load, party, submission
-from tests.shared import examples
+from issuer.formats.strict_json import JSON
+from tests.support.policies import GITHUB, NOW, POLICY, PROVIDERS, caller, changed, load, party, submission
+from tests.support.shared import examples
 
 
 def judged(

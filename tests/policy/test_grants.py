@@ -13,7 +13,7 @@ from issuer.policy.decide import Denial, Grant, decide
 from issuer.policy.disclose import disclosed
 from issuer.policy.model import Policy
 from issuer.results.entry import Submission
-from tests.policy.shared import NOW, POLICY, caller, changed, load, party, submission
+from tests.support.policies import NOW, POLICY, caller, changed, load, party, submission
 
 
 def granting(grants: str, text: str = POLICY) -> str:

@@ -16,10 +16,10 @@ from issuer.policy.decide import Denial, decide
 from issuer.policy.globs import glob_matches
 from issuer.policy.match import pins_match, resolve, told_apart
 from issuer.policy.model import Identity
-from issuer.policy.profiles import PROFILES
+from issuer.identity.profiles import PROFILES
 from issuer.policy.requirement import Matcher, Requirement, equal, meets, met, said
-from issuer.strict_json import JSON
-from tests.policy.shared import GITHUB, NOW, POLICY, caller, changed, load, party
+from issuer.formats.strict_json import JSON
+from tests.support.policies import GITHUB, NOW, POLICY, caller, changed, load, party
 
 PROFILE = PROFILES["github-actions"]
 

@@ -9,7 +9,7 @@ import pytest
 
 from issuer.errors import Code, InputError
 from issuer.results.benchmark import lint_benchmark, read_benchmark
-from tests.shared import SHARED, needs_shared
+from tests.support.shared import SHARED, needs_shared
 
 LIVE = b"name: AIME 2026\ndescription: Exam.\ntasks:\n  - id: MathArena/aime_2026\n    split: test\n"
 TARGET = LIVE + b"metrics:\n  - {id: acc, higher_is_better: true, primary: true}\n  - {id: wer}\n"

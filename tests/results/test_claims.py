@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from issuer import jcs
+from issuer.formats import jcs
 from issuer.errors import Code, Refused
 from issuer.results.claims import RunClaims, is_repo, read_claims
-from issuer.strict_json import loads
-from tests import make
-from tests.shared import needs_shared, vectors
+from issuer.formats.strict_json import loads
+from tests.support import make
+from tests.support.shared import needs_shared, vectors
 
 HEX = "5503434ddd753f426f4b38109466949a1217c2bb"
 

@@ -6,7 +6,7 @@ import pytest
 
 from issuer.results.diff import differences, matched
 from issuer.results.entry import Entry, content_digest, read_entries
-from tests import make
+from tests.support import make
 from tests.results.test_entry import read_one
 
 SAID = make.submission({"notes": "no tools", "run": {"seed": 1, "deep": [1, {"a": 2}]}})

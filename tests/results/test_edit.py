@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from issuer.errors import Code, InputError, Place
 from issuer.results import edit
 from issuer.results.entry import read_entries, write_entry
-from tests import make
-from tests.shared import examples
+from tests.support import make
+from tests.support.shared import examples
 
 NEW = make.file_for(make.submission(task_id="new"))
 # Comments everywhere, three styles of entry, a block scalar, quoting and order of its author's own.

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
-from issuer import jcs
+from issuer.formats import jcs
 from issuer.errors import Code, InputError, Refused
 from issuer.results import emit
 from issuer.results.details import read_details
@@ -22,8 +22,8 @@ from issuer.results.entry import (
     target_form,
     write_entry,
 )
-from tests import make
-from tests.shared import SHARED, examples, needs_shared
+from tests.support import make
+from tests.support.shared import SHARED, examples, needs_shared
 
 SAID = make.submission({"date": "2026-11-21T09:00:00Z", "notes": "no tools", "source": {"url": "https://a.example/x"}})
 

@@ -13,9 +13,9 @@ from issuer.errors import Code, Finding
 from issuer.results.benchmark import Benchmark, lint_benchmark, read_benchmark
 from issuer.results.entry import write_entry
 from issuer.results.lint import lint_results
-from tests import make
+from tests.support import make
 from tests.results.test_edit import FILE, PARTS
-from tests.shared import SHARED, examples, needs_shared
+from tests.support.shared import SHARED, examples, needs_shared
 
 SAID = make.submission({"date": "2026-11-21", "source": {"url": "https://a.example/x"}, "notes": "no tools"})
 GOOD = make.file_for(SAID)

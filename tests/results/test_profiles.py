@@ -10,12 +10,12 @@ from huggingface_hub import parse_eval_result_entries
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from issuer import jcs
+from issuer.formats import jcs
 from issuer.errors import Code, InputError
 from issuer.results.entry import PROFILES, Entry, claims_of, content_digest, read_entries, write_entry
-from tests import make
+from tests.support import make
 from tests.results.test_entry import DETAILS, FREE, NUMBER, TEXT
-from tests.shared import examples
+from tests.support.shared import examples
 
 METRICS = [
     {"metric_id": "accuracy", "value": 20.9},

@@ -9,7 +9,7 @@ import pytest
 
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import AUDIENCE
-from tests.running import METRIC_VALUE, Running, running
+from tests.support.running import METRIC_VALUE, Running, running
 
 
 @pytest.fixture(scope="session")

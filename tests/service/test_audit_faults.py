@@ -18,8 +18,8 @@ import pytest
 from issuer.dev.provider import LocalProvider
 from issuer.errors import Undecided
 from issuer.service.audit import MIN_FREE_BYTES, AuditFile
-from issuer.service.embedded import EmbeddedValkey
-from tests.running import FIVE_TIMES, Running, eventually, numbered, running
+from issuer.service.admission.embedded import EmbeddedValkey
+from tests.support.running import FIVE_TIMES, Running, eventually, numbered, running
 from tests.service.test_workers import command, listening
 
 

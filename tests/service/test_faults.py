@@ -23,11 +23,11 @@ import redis
 
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import environment, free_port, settings_for
-from issuer.service.embedded import EmbeddedValkey
-from tests.running import BODY, FIVE_TIMES, Running, numbered, running, until_live, write_folder
+from issuer.service.admission.embedded import EmbeddedValkey
+from tests.support.running import BODY, FIVE_TIMES, Running, numbered, running, until_live, write_folder
 
-KILLED = ("-m", "tests.service.broken_log", "kill")
-FAULTY = ("-m", "tests.service.broken_log", "raise")
+KILLED = ("-m", "tests.support.broken_log", "kill")
+FAULTY = ("-m", "tests.support.broken_log", "raise")
 
 
 def test_killed_between_admission_and_signature_a_retry_gives_the_token_that_would_have_been(

@@ -22,13 +22,13 @@ import pytest
 
 from issuer.dev.provider import KEY_SET_PATH, LocalProvider
 from issuer.dev.sandbox import free_port, settings_for
-from issuer.issue import Line, NoLog
-from issuer.policy.load import load_policies
+from issuer.issuance.issue import Line, NoLog
+from issuer.policy.authoring.load import load_policies
 from issuer.service.audit import AuditFile
-from issuer.service.documents import document
-from issuer.service.keyring import load_keyring
+from issuer.service.http.documents import document
+from issuer.service.signing.keyring import load_keyring
 from issuer.service.reload import Active, Live, look
-from tests.running import Running, eventually, numbered, rewrite, running, start, write_folder
+from tests.support.running import Running, eventually, numbered, rewrite, running, start, write_folder
 
 GOOD, OTHER = "ttl_s: 3600", "ttl_s: 1800"
 

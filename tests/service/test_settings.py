@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from issuer.errors import Code, InputError, SetupError
-from issuer.identity_token import LEEWAY_S
+from issuer.identity.token import LEEWAY_S
 from issuer.service.settings import Settings, read_settings
 
 FILE = """\

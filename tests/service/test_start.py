@@ -15,10 +15,10 @@ from issuer import keyfile
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import environment, free_port, settings_for
 from issuer.errors import IssuerError
-from issuer.service.embedded import EmbeddedValkey
+from issuer.service.admission.embedded import EmbeddedValkey
 from issuer.service.server import server
 from issuer.service.settings import Settings
-from tests.running import write_folder
+from tests.support.running import write_folder
 
 
 def refused_start(settings: Settings, **more: str) -> str:

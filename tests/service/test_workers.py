@@ -22,10 +22,10 @@ import pytest
 
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import free_port, settings_for
-from issuer.service.keyring import generate
+from issuer.service.signing.keyring import generate
 from issuer.service.workers import SILENT_S, Worker
-from tests.bench.client import request
-from tests.running import BODY, FIVE_TIMES, Running, eventually, numbered, rewrite, running, start, write_folder
+from tests.support.http_load import request
+from tests.support.running import BODY, FIVE_TIMES, Running, eventually, numbered, rewrite, running, start, write_folder
 
 # Whose limit is 20; everybody else's is wide.
 NARROW = "800000020"
@@ -259,7 +259,7 @@ def test_a_port_that_is_taken_and_a_store_that_is_not_there_are_said_and_leave_n
 def supervised(folder: Path, count: int, kind: str) -> Iterator[subprocess.Popen[bytes]]:
     with (folder / "log").open("ab") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.service.supervised", str(count), kind, str(folder)], stderr=log
+            [sys.executable, "-m", "tests.support.supervised", str(count), kind, str(folder)], stderr=log
         )
     try:
         yield process

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from issuer.tlog import merkle
-from tests.shared import VECTORS, needs_shared
+from tests.support.shared import VECTORS, needs_shared
 
 TESTDATA = VECTORS / "merkle" / "testdata"
 # The leaves and heads that Certificate Transparency's own tests use.

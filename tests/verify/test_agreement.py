@@ -19,14 +19,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from issuer import jcs
-from issuer.body import read_body
+from issuer.formats import jcs
+from issuer.issuance.body import read_body
 from issuer.errors import InputError, Refused
 from issuer.results.entry import Entry, read_entries, result_file_name, write_entry
 from issuer.verify import Context, verify_entries
 from issuer.verify.report import Report, Status
-from tests import make
-from tests.shared import examples
+from tests.support import make
+from tests.support.shared import examples
 
 TRUST = make.trust()
 

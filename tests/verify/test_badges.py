@@ -7,7 +7,7 @@ import pytest
 from issuer.results.entry import Entry, read_entries, write_entry
 from issuer.verify import Context, Report, verify_entries
 from issuer.verify.badges import Badge, Badges, Hub, badges
-from tests import make
+from tests.support import make
 
 URL = "https://huggingface.co/spaces/acme/runs"
 SAID = make.submission({"source": {"url": URL}})

@@ -10,7 +10,7 @@ from issuer.results.entry import read_entries, write_entry
 from issuer.verify import Context, due, verify_entries
 from issuer.verify.report import Report, Status
 from issuer.verify.trust import Trust
-from tests import make
+from tests.support import make
 
 SAID = make.submission()
 FILE = make.file_for(SAID)

@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from issuer import jcs, jose
+from issuer.formats import jcs
+from issuer.formats import jose
 from issuer.errors import InputError
 from issuer.results.entry import read_entries, write_entry
 from issuer.verify import Context, verify_entries
@@ -19,7 +20,7 @@ from issuer.verify.receipts import RECEIPT_TYPE, read_receipt
 from issuer.verify.report import Report
 from issuer.verify.revocations import parse_revocations
 from issuer.verify.trust import Trust, read_trust_file
-from tests import make
+from tests.support import make
 
 SAID = make.submission()
 PAYLOAD = jcs.canonical(make.payload_of(SAID))

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from issuer import jcs, jose
+from issuer.formats import jcs
+from issuer.formats import jose
 from issuer.errors import InputError
 from issuer.results.entry import read_entries
 from issuer.verify import Context, verify_entries
@@ -15,7 +16,7 @@ from issuer.verify.archive import MAX_ARCHIVED, parse_archive
 from issuer.verify.report import Report, Status
 from issuer.verify.revocations import parse_revocations
 from issuer.verify.trust import Trust
-from tests import make
+from tests.support import make
 
 SAID = make.submission({"notes": "no tools"})
 FILE = make.file_for(SAID)

@@ -8,14 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from issuer import jcs, jose, keyfile
+from issuer import keyfile
+from issuer.formats import jcs
+from issuer.formats import jose
 from issuer.errors import Code, InputError, SetupError
 from issuer.results.entry import read_entries
 from issuer.verify import Context, fail_shared_jti, verify_entries
 from issuer.verify.receipts import RECEIPT_TYPE, file_name, read_receipt, token_digest, write_receipt
 from issuer.verify.report import Report, Status
 from issuer.verify.trust import Trust
-from tests import make
+from tests.support import make
 
 SAID = make.submission({"notes": "no tools"})
 TOKEN = make.token_for(SAID)

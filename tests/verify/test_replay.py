@@ -5,13 +5,14 @@ import hashlib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from issuer import jcs, jose
+from issuer.formats import jcs
+from issuer.formats import jose
 from issuer.results.entry import read_entries, write_entry
 from issuer.verify import Context, fail_shared_jti, verify_entries
 from issuer.verify.replay import ReplayIndex, replay_key, token_key
 from issuer.verify.report import Report, Status
 from issuer.verify.trust import Trust
-from tests import make
+from tests.support import make
 
 SAID = make.submission()
 OTHER = make.submission({"notes": "other"})

@@ -9,7 +9,7 @@ import pytest
 from issuer.results.entry import read_entries, write_entry
 from issuer.verify import Context, verify_entries
 from issuer.verify.report import NAMES, REPORT_VERSION, Report, Reports, json_schema
-from tests import make
+from tests.support import make
 
 SAID = make.submission()
 FILE = make.file_for(SAID)

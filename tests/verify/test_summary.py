@@ -10,7 +10,7 @@ from issuer.results.entry import read_entries
 from issuer.verify import Context, verify_entry
 from issuer.verify.summary import MAX_NAMES, NOT_SIGNED, OTHERS, Summary, Tally, tally
 from issuer.verify.trust import Trust
-from tests.make import ISSUER, NOW, PATH, REPO, file_for, submission, trust
+from tests.support.make import ISSUER, NOW, PATH, REPO, file_for, submission, trust
 
 GOOD = file_for(submission())
 BARE = "\n".join(line for line in GOOD.splitlines() if "verify_token" not in line) + "\n"

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET
 
-from issuer import jose
+from issuer.formats import jose
 from issuer.errors import Code, InputError
 from issuer.verify.trust import (
     Absence,
@@ -25,7 +25,7 @@ from issuer.verify.trust import (
     resolve,
     sources,
 )
-from tests import make
+from tests.support import make
 
 GOOD = f"""\
 version: 1

@@ -8,15 +8,16 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given
 from hypothesis import strategies as st
 
-from issuer import jcs, jose
+from issuer.formats import jcs
+from issuer.formats import jose
 from issuer.errors import InputError
 from issuer.results.entry import read_entries, write_entry
 from issuer.verify import Context, verify_entries
 from issuer.verify.check_token import NOT_BEFORE_LEEWAY_S
 from issuer.verify.report import NAMES, Check, Report, Status, verdict_of
 from issuer.verify.trust import Trust
-from tests import make
-from tests.shared import examples
+from tests.support import make
+from tests.support.shared import examples
 
 PASS, FAIL, UNKNOWN, SKIP = Status
 SAID = make.submission({"date": "2026-11-21", "notes": "no tools", "run": {"seed": 1}})

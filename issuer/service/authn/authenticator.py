@@ -12,13 +12,13 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from issuer.errors import Code, Refused
-from issuer.identity_token import is_jwt, read_token
+from issuer.identity.token import is_jwt, read_token
 from issuer.limits import Sources
 from issuer.policy.model import Caller, Provider
-from issuer.policy.profiles import TOKEN_PREFIXES, Kind
-from issuer.policy.providers import SIGNED
+from issuer.identity.profiles import TOKEN_PREFIXES, Kind
+from issuer.identity.table import SIGNED
 from issuer.service.authn.oidc import SignedTokens
-from issuer.strict_json import JSON
+from issuer.formats.strict_json import JSON
 
 
 class Verifier(Protocol):

@@ -19,17 +19,17 @@ import msgspec
 from authlib.integrations.httpx_client import AsyncOAuth2Client  # type: ignore[import-untyped]
 from msgspec import UNSET
 
-from issuer import private_file
+from issuer import files as private_file
 from issuer.errors import Code, Refused
-from issuer.identity_token import LEEWAY_S, check_audience, check_id, check_unbound, unix_s
-from issuer.jose import MAX_TOKEN_BYTES
+from issuer.identity.token import LEEWAY_S, check_audience, check_id, check_unbound, unix_s
+from issuer.formats.jose import MAX_TOKEN_BYTES
 from issuer.policy.model import Caller, Introspection, Provider
-from issuer.policy.profiles import derived
-from issuer.service.authn.cached import Answer, Answers
+from issuer.identity.profiles import derived
+from issuer.service.authn.answer_cache import Answer, Answers
 from issuer.service.authn.fetch import Fetcher, FetchRefused
 from issuer.service.authn.oauth import credential_of
 from issuer.service.authn.transport import CheckedTransport, Report, asking, read_object
-from issuer.strict_json import JSON
+from issuer.formats.strict_json import JSON
 
 # How long a discovered endpoint is used before the metadata are read again.
 ENDPOINT_KEPT_S = 600.0

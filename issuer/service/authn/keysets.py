@@ -17,7 +17,7 @@ from typing import Protocol
 import msgspec
 from msgspec import UNSET
 
-from issuer import jose
+from issuer.formats import jose
 from issuer.errors import Charged, Code, Refused, Undecided
 from issuer.policy.model import KeySource, Provider
 from issuer.service.authn.fetch import FAILURES, Fetcher, reason

@@ -12,11 +12,11 @@ from authlib.oauth2.rfc6750 import InvalidTokenError  # type: ignore[import-unty
 from authlib.oauth2.rfc9068 import JWTBearerTokenValidator  # type: ignore[import-untyped]
 from authlib.oauth2.rfc9068.claims import JWTAccessTokenClaims  # type: ignore[import-untyped]
 
-from issuer import jcs
+from issuer.formats import jcs
 from issuer.errors import Code, Refused
-from issuer.identity_token import LEEWAY_S
+from issuer.identity.token import LEEWAY_S
 from issuer.policy.model import Provider
-from issuer.strict_json import JSON
+from issuer.formats.strict_json import JSON
 
 _ESSENTIAL = ("exp", "sub", "client_id", "iat", "jti")  # RFC 9068, section 2.2, with iss and aud
 

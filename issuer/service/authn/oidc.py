@@ -11,14 +11,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 
-from issuer import jose
+from issuer.formats import jose
 from issuer.errors import Code, Refused
-from issuer.identity_token import check_access_token, check_audience, read_header, read_times
+from issuer.identity.token import check_access_token, check_audience, read_header, read_times
 from issuer.policy.model import Caller, Provider
-from issuer.policy.profiles import derived
+from issuer.identity.profiles import derived
 from issuer.service.authn.keysets import KeySets
 from issuer.service.authn.oauth import credential_of, validate_access_token
-from issuer.strict_json import JSON
+from issuer.formats.strict_json import JSON
 
 MAX_JTI_CHARS = 256
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import structlog
 
-from issuer import pat
+from issuer.identity import pat
 from issuer.errors import Code, Refused
 from issuer.policy.model import Caller, Provider
-from issuer.service.pat_records import Record
-from issuer.service.pats import Pats
+from issuer.service.authn.pat_records import Record
+from issuer.service.authn.pats import Pats
 
 _log = structlog.get_logger("issuer")
 _REFUSED = {

@@ -15,7 +15,7 @@ import httpx2
 from issuer.errors import Code, Undecided
 from issuer.policy.model import Provider
 from issuer.service.authn.fetch import FAILURES, Fetcher, FetchRefused, reason
-from issuer.strict_json import JSON, loads
+from issuer.formats.strict_json import JSON, loads
 
 # For everything that one credential makes us ask, to the last byte of a dripping body.
 DEADLINE_S = 3.0

@@ -1,0 +1,76 @@
+"""RFC 8785 canonical bytes and the digests over them. The only file that knows how.
+
+msgspec's sorted encoder writes the same bytes as RFC 8785 where every key is ASCII, whole floats are written as
+integers and other floats lie between 1e-5 and 2^53: nearly every document here, at a tenth of the cost. Any other part
+of a value goes to the rfc8785 package, which is also the oracle of the property test.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import rfc8785
+
+from issuer.formats.strict_json import JSON, MAX_EXACT_INTEGER
+
+# Writes the RFC 8785 bytes of what is plain. Text is, and so are whole numbers that a double carries, what `plain` has
+# returned, and lists and maps of what is plain, the keys in ASCII.
+encode = msgspec.json.Encoder(order="sorted").encode
+
+
+def canonical(value: JSON) -> bytes:
+    """Return the RFC 8785 bytes. Raises ValueError for what has none: NaN, huge integers, lone surrogates."""
+    return encode(plain(value))
+
+
+def digest(value: JSON) -> str:
+    """Return `sha256:<64 lowercase hex>` over the canonical bytes."""
+    return digest_of_bytes(canonical(value))
+
+
+def digest_of_bytes(raw: bytes) -> str:
+    """Return `sha256:<64 lowercase hex>` over bytes that are already canonical."""
+    return "sha256:" + hashlib.sha256(raw).hexdigest()
+
+
+def plain(value: JSON) -> Any:
+    """Return the value for `encode`. What is digested, stored and signed in turn is walked only once.
+
+    Raises ValueError as `canonical` does, but for lone surrogates.
+    """
+    kind = type(value)
+    if kind is str or kind is bool or value is None:
+        return value
+    if kind is int and -MAX_EXACT_INTEGER <= value <= MAX_EXACT_INTEGER:  # type: ignore[operator]
+        return value
+    if kind is float:
+        return _plain_float(value)  # type: ignore[arg-type]
+    if kind is dict or isinstance(value, Mapping):
+        return _plain_members(value)  # type: ignore[arg-type]
+    if kind is list or kind is tuple:
+        return [plain(item) for item in value]  # type: ignore[union-attr]
+    return _written(value)  # text of an enumeration, bytes, a set: iterated, they would pass for lists
+
+
+def _plain_members(members: Mapping[str, JSON]) -> Any:
+    try:
+        if not "".join(members).isascii():
+            return _written(members)
+    except TypeError:
+        return _written(members)  # a key that is no text
+    # Most members are text, which is plain as it is: not calling for them halves the walk.
+    return {name: item if type(item) is str else plain(item) for name, item in members.items()}
+
+
+def _plain_float(value: float) -> Any:
+    if value.is_integer() and abs(value) <= MAX_EXACT_INTEGER:
+        return int(value)
+    return value if 1e-5 <= abs(value) < MAX_EXACT_INTEGER else _written(value)
+
+
+def _written(value: JSON) -> msgspec.Raw:
+    """Return the bytes that the reference package writes, to be copied as they are."""
+    return msgspec.Raw(rfc8785.dumps(value))

@@ -1,0 +1,466 @@
+"""A strict YAML reader on the node graph (contract section 3, reading YAML).
+
+YAML readers disagree about plain scalars (`1e3`, `017`, `12:30`, `on`, `1_000`, a bare date), so nothing is resolved by
+a YAML library: libyaml gives nodes, and a plain scalar is a number, `true`, `false`, `null` or text only where PyYAML,
+ruamel.yaml, js-yaml and yaml all read it so. Everything else is refused with its line and column, and what to write.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from functools import lru_cache
+from itertools import takewhile
+from typing import Any, TypeVar
+
+import msgspec
+import yaml
+from msgspec import Struct
+from yaml._yaml import CParser
+
+from issuer.errors import Code, Finding, InputError, Place
+from issuer.formats.strict_json import JSON, MAX_EXACT_INTEGER, Path, convert, exact_number, faults, pointer_along
+
+T = TypeVar("T")
+
+MAX_BYTES = 1024 * 1024
+MAX_DEPTH = 16
+MAX_NODES = 200_000
+MAX_KEY = 1024  # what YAML itself allows a key without a question mark (YAML 1.2.2, 7.4)
+MAX_REFUSALS = 100  # of one file, where all are asked for
+
+# What a plain scalar is to the readers, in the order in which it is tried; none of these: text to all of them.
+_PLAIN = re.compile(
+    r"""
+    # The same decimal number to all four; exponents need a point and a sign for PyYAML (YAML 1.1).
+    (?P<number> [-+]?(?: 0 | [1-9][0-9]* | [0-9]+\.[0-9]*(?:[eE][-+][0-9]+)? ) | \.[0-9]+(?:[eE][-+][0-9]+)? )
+    | (?P<hexadecimal> 0x[0-9a-fA-F]+ )
+    | (?P<constant> true | false | null )
+    | (?P<empty> ~? )
+    | (?P<word> (?i: yes | no | on | off | true | false | null ) )
+    # A number to at least one of them: in any base, with separators, base 60, or not finite.
+    | (?P<numeric> [-+]?(?i: 0[bo][0-7_]* | 0x[0-9a-f_]* | [0-9][0-9_]*(?::[0-9_]+)*(?:\.[0-9_]*)?(?:e[-+]?[0-9]+)?
+                           | \.[0-9_]+(?:e[-+]?[0-9]+)? | \.inf | \.nan ) )
+    | (?P<timestamp> [0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:[Tt\ \t].*)? )
+    | (?P<sign> = | << )
+    """,
+    re.VERBOSE,
+)
+_CONSTANTS = {"true": True, "false": False, "null": None}
+_INDEX = re.compile(r"0|[1-9][0-9]{0,9}")
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+# Line breaks to some readers only (a lone CR is none to npm's yaml), a byte order mark, control and non-characters.
+_DISPUTED = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]|\r(?!\n)")
+# A search of every text would cost more than all the rest of reading it: most files consist of these bytes.
+_HARMLESS = bytes(range(0x20, 0x7F)) + b"\t\n"
+# What a node's text begins with where it has one: an anchor, a tag, or it is an alias. No other node begins so.
+_PROPERTIES = {
+    "&": "an anchor (&name): leave it out",
+    "!": "an explicit tag (!tag): leave it out",
+    "*": "an alias (*name): write the value out",
+}
+
+
+# An escaped line end with an empty line below it: one or no space or line break, as the reader has it.
+_JOINED = re.compile(r"\\\r?\n[ \t]*\r?\n")
+# Where a key may stand behind a question mark; most of them stand in addresses.
+_QUESTION = re.compile(r"\?(?<=[\s,\[{]\?)\S")  # its sign first: found fast
+
+# The composer's own complaints: of an alias without its anchor, and these.
+_COMPOSED = {
+    "but found another document": "a second document: one file holds one document",
+    "second occurrence": _PROPERTIES["&"],
+}
+
+
+class Document(Struct, frozen=True, eq=False):
+    """What a file says: its value as JSON, and the place of every node and key, found by JSON pointer when asked."""
+
+    name: str
+    value: JSON
+    root: Any = None  # libyaml's node graph, on which pointers are resolved; None for what was never a file's text
+    _found: dict[int, dict[str, tuple[Any, Any]]] = msgspec.field(default_factory=dict)
+
+    def place(self, pointer: str) -> Place:
+        """Return where the node is, or the nearest node around it."""
+        return _place(self.name, self._nodes(pointer)[-1][1])
+
+    def key_place(self, pointer: str) -> Place:
+        """Return where the member's key is; for what is no member of a map, where the node is."""
+        key, node = self._nodes(pointer)[-1]
+        return _place(self.name, key or node)
+
+    def span(self, pointer: str) -> tuple[int, int]:
+        """Return where the node's text begins and ends, in characters; a block ends with the last value in it."""
+        node = last = self._nodes(pointer)[-1][1]
+        while not isinstance(last, yaml.ScalarNode) and last.value and not last.flow_style:
+            last = last.value[-1][1] if isinstance(last, yaml.MappingNode) else last.value[-1]
+        return node.start_mark.index, last.end_mark.index
+
+    def first_comment(self, text: str) -> Place | None:
+        """Return where the first comment of the file is, whose text this is; no value holds it."""
+        end = 0
+        for node in _leaves(self.root):
+            begin = node.start_mark.index
+            header = text.find("\n", begin) if node.style in {"|", ">"} else begin  # it may end in a comment
+            if (sign := text.find("#", end, max(begin, header))) >= 0:
+                return _place_at(self.name, text, sign)
+            end = node.end_mark.index
+        sign = text.find("#", end)
+        return None if sign < 0 else _place_at(self.name, text, sign)
+
+    def _nodes(self, pointer: str) -> list[tuple[Any, Any]]:
+        """Return (key, node) of every step of the pointer that is there, the root first."""
+        found = [(None, self.root)]
+        for name in pointer.split("/")[1:]:
+            node, step = found[-1][1], name.replace("~1", "/").replace("~0", "~")
+            if isinstance(node, yaml.MappingNode):
+                inner = self._members_of(node).get(step)
+            elif isinstance(node, yaml.SequenceNode) and _INDEX.fullmatch(step) and int(step) < len(node.value):
+                inner = (None, node.value[int(step)])
+            else:
+                inner = None
+            if inner is None:
+                break
+            found.append(inner)
+        return found
+
+    def _members_of(self, node: Any) -> dict[str, tuple[Any, Any]]:
+        """Return (key, value) of each member by its name; found once, or many places in one map are quadratic."""
+        if id(node) not in self._found:
+            self._found[id(node)] = {pair[0].value: pair for pair in reversed(node.value)}  # the first of two alike
+        return self._found[id(node)]
+
+    def error(self, code: Code, pointer: str, detail: str) -> InputError:
+        """Make the error for one node of this file."""
+        return InputError(code, detail, self.place(pointer), pointer)
+
+    def convert(self, kind: type[T]) -> T:
+        """Turn the whole document into a typed value. Raises InputError(`file.schema`) with its line and column."""
+        return self.convert_part("", self.value, kind)
+
+    def convert_part(self, pointer: str, value: JSON, kind: type[T]) -> T:
+        """Turn the value at `pointer` into a typed one. Raises InputError(`file.schema`) with its line and column."""
+        try:
+            return convert(value, kind, self.name)
+        except InputError as error:
+            raise self.error(error.code, pointer + error.pointer, hinted(error.detail)) from None
+
+    def misfits(self, kind: type) -> list[Finding]:
+        """Return each member that does not fit the type; none, and `convert` succeeds."""
+        return [
+            self.error(Code.FILE_SCHEMA, pointer, hinted(said)).finding for pointer, said in faults(self.value, kind)
+        ]
+
+
+def hinted(said: str) -> str:
+    """Add what to write to the fault of a value that has quotes and should have none, or the other way round."""
+    if said.startswith("expected text, got"):
+        return f"{said}: put it in double quotes"
+    return f"{said}: write it without quotes" if re.fullmatch("expected a (whole )?number, got text", said) else said
+
+
+def _no_dates(_pointer: str) -> bool:
+    return False
+
+
+def load(raw: bytes, name: str, *, bare_dates: Callable[[str], bool] = _no_dates) -> Document:
+    """Read one YAML document of at most 1 MiB, 16 levels.
+
+    `bare_dates` says at which pointers a bare ISO date is text. Raises InputError with line and column for everything
+    that contract section 3 refuses, never anything else.
+    """
+    return _Reader(raw, name, bare_dates, 1).read()
+
+
+def examine(
+    raw: bytes, name: str, *, bare_dates: Callable[[str], bool] = _no_dates
+) -> tuple[Document | None, tuple[InputError, ...]]:
+    """Read a document as `load` does, and return it with up to 100 refusals, in the file's order.
+
+    A value that is refused stands in the document as its text. The document is None where reading could not go on.
+    """
+    reader = _Reader(raw, name, bare_dates, MAX_REFUSALS)
+    try:
+        return reader.read(), tuple(reader.refusals)
+    except InputError as error:
+        return None, tuple(reader.refusals) if error in reader.refusals else (*reader.refusals, error)
+
+
+def _decode(raw: bytes, name: str) -> str:
+    if len(raw) > MAX_BYTES:
+        raise InputError(Code.FILE_TOO_LARGE, f"larger than {MAX_BYTES} bytes", Place(name))
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise InputError(Code.FILE_ENCODING, "not UTF-8", Place(name, line, 1)) from None
+    if raw.translate(None, _HARMLESS) and (found := _DISPUTED.search(text)):
+        place = _place_at(name, text, found.start())
+        names = {"\ufeff": "a byte order mark", "\r": "a carriage return without a line feed"}
+        what = names.get(found[0], f"the character U+{ord(found[0]):04X}")
+        raise InputError(Code.FILE_ENCODING, f"{what}: leave it out or escape it in double quotes", place)
+    return text
+
+
+def _place(name: str, node: Any) -> Place:
+    if node is None:
+        return Place(name)
+    mark = node.start_mark
+    return Place(name, mark.line + 1, mark.column + 1)
+
+
+def _place_at(name: str, text: str, index: int) -> Place:
+    return Place(name, text.count("\n", 0, index) + 1, index - text.rfind("\n", 0, index))
+
+
+def _leaves(node: Any) -> Iterator[Any]:
+    """Yield the scalars below a node, keys among them, in the file's order."""
+    if isinstance(node, yaml.ScalarNode):
+        yield node
+        return
+    for inner in node.value:
+        for part in inner if isinstance(node, yaml.MappingNode) else (inner,):
+            yield from _leaves(part)
+
+
+class _Composer(CParser):
+    """libyaml's composer, resolving nothing. It recurses in C, so its hooks bound the depth before the stack does."""
+
+    def __init__(self, text: str, name: str) -> None:
+        super().__init__(text)
+        self._name = name
+        self._depth = 0
+        self._nodes = 0
+
+    def descend_resolver(self, parent: Any, _index: Any) -> None:
+        self._depth += 1
+        self._nodes += 1
+        if self._depth > MAX_DEPTH + 1:
+            raise InputError(Code.FILE_TOO_LARGE, f"nested deeper than {MAX_DEPTH}", _place(self._name, parent))
+        if self._nodes > MAX_NODES:
+            raise InputError(Code.FILE_TOO_LARGE, f"more than {MAX_NODES} values", _place(self._name, parent))
+
+    def ascend_resolver(self) -> None:
+        self._depth -= 1
+
+    def resolve(self, _kind: Any, _value: Any, _implicit: Any) -> None:
+        return None
+
+
+def _compose(text: str, name: str) -> yaml.Node:
+    try:
+        root: yaml.Node | None = _Composer(text, name).get_single_node()
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        place = Place(name, mark.line + 1, mark.column + 1) if mark else Place(name)
+        problem = str(getattr(error, "problem", None) or "not YAML")
+        if isinstance(error, yaml.composer.ComposerError):
+            raise InputError(Code.FILE_FEATURE, _COMPOSED.get(problem, _PROPERTIES["*"]), place) from None
+        raise InputError(Code.FILE_SYNTAX, problem, place) from None
+    if root is None:
+        lines = text.split("\n")
+        raise InputError(Code.FILE_SYNTAX, "the file is empty", Place(name, len(lines), len(lines[-1]) + 1))
+    return root
+
+
+class _Reader:
+    """One walk over the node graph, which stops at the `limit`th refusal. Recurses no deeper than MAX_DEPTH."""
+
+    def __init__(self, raw: bytes, name: str, bare_dates: Callable[[str], bool], limit: int) -> None:
+        self.refusals: list[InputError] = []
+        self._raw = raw
+        self._name = name
+        self._bare_dates = bare_dates
+        self._limit = limit
+        self._text = ""
+        self._has_properties = False
+        self._may_differ = False
+        self._cut_short = 0  # block text that ends here or later has lost its line end
+
+    def read(self) -> Document:
+        self._text = _decode(self._raw, self._name)
+        self._has_properties = any(sign in self._text for sign in _PROPERTIES)
+        ends = self._text.endswith("\n")
+        self._cut_short = MAX_BYTES + 1 if ends else len(self._text.rstrip())
+        self._may_differ = not ends or bool(_QUESTION.search(self._text) or _JOINED.search(self._text))
+        self._demand_no_directive()
+        root = _compose(self._text, self._name)
+        return Document(self._name, self._value(root, None, 0), root)
+
+    def _demand_no_directive(self) -> None:
+        """Refuse %YAML and %TAG, which the node graph does not show."""
+        if not self._text.startswith("%") and "\n%" not in self._text:
+            return
+        try:
+            events = yaml.parse(self._text, Loader=yaml.CSafeLoader)
+            for event in takewhile(lambda event: not isinstance(event, yaml.DocumentEndEvent), events):
+                if getattr(event, "version", None) or (isinstance(event, yaml.DocumentStartEvent) and event.tags):
+                    raise InputError(
+                        Code.FILE_FEATURE, "directives (%YAML, %TAG) are refused", _place(self._name, event)
+                    )
+        except yaml.YAMLError:
+            return  # the composer will say it
+
+    def _refuse(self, node: Any, code: Code, detail: str, path: Path) -> None:
+        self.refusals.append(InputError(code, detail, _place(self._name, node), pointer_along(path)))
+        if len(self.refusals) >= self._limit:
+            raise self.refusals[-1]
+
+    def _property(self, node: Any) -> str | None:
+        start = node.start_mark.index
+        return _PROPERTIES.get(self._text[start : start + 1])
+
+    def _value(self, node: Any, path: Path, depth: int) -> JSON:
+        if self._has_properties and (what := self._property(node)):
+            self._refuse(node, Code.FILE_FEATURE, what, path)
+            return ""
+        if isinstance(node, yaml.ScalarNode):
+            return self._scalar(node, path, self._bare_dates)
+        if depth >= MAX_DEPTH:
+            self._refuse(node, Code.FILE_TOO_LARGE, f"nested deeper than {MAX_DEPTH}", path)
+            return ""
+        if isinstance(node, yaml.MappingNode):
+            return self._map(node, path, depth + 1)
+        return [self._value(item, (path, index), depth + 1) for index, item in enumerate(node.value)]
+
+    def _map(self, node: Any, path: Path, depth: int) -> JSON:
+        members: dict[str, JSON] = {}
+        for key_node, item in node.value:
+            key = self._key(key_node, path)
+            if key in members:
+                self._refuse(key_node, Code.FILE_DUPLICATE_KEY, "this key stands here twice", (path, key))
+            members[key] = self._value(item, (path, key), depth)
+        return members
+
+    def _key(self, node: Any, path: Path) -> str:
+        if not isinstance(node, yaml.ScalarNode):
+            self._refuse(node, Code.FILE_FEATURE, "a key must be text", path)
+            return ""
+        text: str = node.value
+        if not (self._has_properties or self._may_differ or node.style) and _is_text(text):
+            return text  # nearly every key
+        if self._has_properties and (what := self._property(node)):
+            self._refuse(node, Code.FILE_FEATURE, what, path)
+        elif len(text) > MAX_KEY:
+            self._refuse(node, Code.FILE_TOO_LARGE, f"a key longer than {MAX_KEY} characters", path)
+        elif text == "<<" and not node.style:
+            self._refuse(node, Code.FILE_FEATURE, "a merge key (<<): write the members out", path)
+        elif not isinstance(self._scalar(node, path, _no_dates), str):
+            self._refuse(node, Code.FILE_SCALAR, "a key must be text: put it in double quotes", path)
+        return text
+
+    def _scalar(self, node: Any, path: Path, bare_dates: Callable[[str], bool]) -> JSON:
+        text: str = node.value
+        if "\x00" in text:  # libyaml refuses the escapes of lone surrogates, not that of NUL
+            self._refuse(node, Code.FILE_ENCODING, "a NUL character", path)
+        if self._may_differ and (advice := self._difference(node)):
+            self._refuse(node, Code.FILE_SCALAR, advice, path)
+        if node.style or (disputed := _PLAIN.fullmatch(text)) is None:
+            return text
+        if _DATE.fullmatch(text) and bare_dates(pointer_along(path)):
+            return text
+        try:
+            return _resolved(text, disputed)
+        except ValueError as error:
+            code = Code.FILE_NUMBER if disputed.lastgroup in {"number", "hexadecimal"} else Code.FILE_SCALAR
+            self._refuse(node, code, str(error), path)
+            return text
+
+    def _difference(self, node: Any) -> str | None:
+        """Return what to do about text that readers delimit or join differently; None where they agree."""
+        start, end = node.start_mark.index, node.end_mark.index
+        if node.style in {"|", ">"}:
+            if end < self._cut_short or "-" in self._text[start:end].split(maxsplit=1)[0]:
+                return None
+            return "readers disagree how this text ends: end the file with a line break"
+        if node.style == '"' and _JOINED.search(self._text, start, end):
+            return "readers disagree about an empty line below an escaped line end: write the text on one line"
+        if self._text[start - 1 : start] == "?":
+            return "readers disagree about a question mark before a key: put the key in double quotes"
+        return None
+
+
+# The keys of all files are the same few words.
+@lru_cache(maxsize=1024)
+def _is_text(plain: str) -> bool:
+    return len(plain) <= MAX_KEY and _PLAIN.fullmatch(plain) is None
+
+
+def resolve_plain(text: str) -> int | float | str | bool | None:
+    """Read a plain (unquoted) scalar as what all four readers read it as.
+
+    Raises ValueError with what to write instead where they differ, or where a number cannot be carried exactly.
+    """
+    matched = _PLAIN.fullmatch(text)
+    return text if matched is None else _resolved(text, matched)
+
+
+def _hexadecimal(text: str) -> int:
+    value = int(text, 16)
+    if value > MAX_EXACT_INTEGER:
+        raise ValueError("an integer beyond 2^53 - 1, which readers round differently")
+    return value
+
+
+_ADVICE = {
+    "empty": 'an empty value: write "" for empty text, null for nothing, or leave the member out',
+    "word": "readers disagree about this word: write true, false or null in lower case, or quote it",
+    "timestamp": "readers disagree about a bare date: put it in double quotes",
+    "sign": "readers disagree about this sign: put it in double quotes",
+}
+
+
+def _resolved(text: str, matched: re.Match[str]) -> int | float | bool | None:
+    if matched.lastgroup == "number":
+        return exact_number(text)
+    if matched.lastgroup == "hexadecimal":
+        return _hexadecimal(text)
+    if matched.lastgroup == "constant":
+        return _CONSTANTS[text]
+    if matched.lastgroup == "numeric":
+        raise ValueError(f"readers disagree about this number: {_other_spelling(text)}")
+    raise ValueError(_ADVICE[str(matched.lastgroup)])
+
+
+def _other_spelling(text: str) -> str:
+    """Return the spelling to use, for a decimal number that only some readers see as one."""
+    try:
+        value = exact_number(text) if re.fullmatch(r"[-+]?[0-9.]+[eE][-+]?[0-9]+", text) else None
+    except ValueError:
+        value = None
+    if value is None:
+        return "write a plain decimal number, or put it in double quotes if it is text"
+    return f"write {number_text(value)}, or put it in double quotes if it is text"
+
+
+def number_text(value: float) -> str:
+    """Write a number so that all four readers read the same double back: `20.9`, `0.00002`, `1.0e-7`."""
+    if float(value).is_integer():
+        return str(int(value))
+    text = repr(float(value))
+    if "e" not in text:
+        return text
+    if abs(value) >= 1e-6:
+        return format(Decimal(text), "f")
+    mantissa, _, exponent = text.partition("e")
+    point = mantissa if "." in mantissa else f"{mantissa}.0"
+    return f"{point}e{int(exponent):+d}"
+
+
+_ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
+
+
+def quoted(text: str) -> str:
+    """Write text as a double-quoted scalar on one line that every reader reads alike."""
+    if text.isprintable() and '"' not in text and "\\" not in text:
+        return f'"{text}"'
+    return '"' + "".join(_ESCAPES.get(char) or _escape(char) for char in text) + '"'
+
+
+def _escape(char: str) -> str:
+    if char.isprintable():
+        return char
+    code = ord(char)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

@@ -1,0 +1,405 @@
+"""Built-in profiles of identity providers: one table of data, no code per provider. Pure.
+
+A profile says what is true of every token of such a provider; `providers.yaml` may narrow or fill in each value. What
+the provider's documentation does not say, and no published token shows, is left out: `providers.yaml` must give it.
+Each profile names its source.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Literal
+
+from msgspec import Struct
+
+from issuer.formats.strict_json import JSON
+
+MINUTE = 60
+HOUR = 3600
+
+
+class Derived(Struct, frozen=True):
+    """A claim that is made of another one, under a name of ours.
+
+    `path` leads to the value, member by member. `part` is empty for the whole value, or one side of `path@git_ref`.
+    """
+
+    path: tuple[str, ...]
+    part: Literal["", "path", "git_ref"] = ""
+
+    def of(self, claims: Mapping[str, JSON]) -> JSON:
+        """Return the value in these claims, None where it is not there or has another form."""
+        value = claims.get(self.path[0])
+        for member in self.path[1:]:
+            value = value.get(member) if isinstance(value, dict) else None
+        if not self.part:
+            return value
+        found = _path_at_git_ref(value) if isinstance(value, str) else None
+        return found[self.part] if found else None
+
+
+# The first `@` parts the two, and a ref or a commit must follow it: a branch named `x@refs/heads/main` stays a branch,
+# and a file named `evaluate.yml@x.yml` is no `evaluate.yml`.
+_PATH_AT_GIT_REF = re.compile(
+    r"(?P<path>[^@\x00-\x1f\x7f]+)@(?P<git_ref>refs/[^\x00-\x20\x7f]+|[0-9a-f]{40}(?:[0-9a-f]{24})?)"
+)
+_path_at_git_ref = lru_cache(256)(_PATH_AT_GIT_REF.fullmatch)  # jobs are many, workflows few
+
+
+class Foreign(Struct, frozen=True):
+    """Code that a job may borrow from another repository: `claims` say which, `home` is the job's own repository, and
+    `commit` is what then must be named, because whoever owns the other repository moves its branches and tags."""
+
+    claims: tuple[str, ...]
+    home: str
+    commit: str
+
+
+# What a provider's credentials are, and so who verifies them: OIDC identity tokens; OAuth access tokens (RFC 9068), or
+# opaque ones that the provider is asked about (RFC 7662); personal access tokens of this service, or of Hugging Face.
+Kind = Literal["identity-token", "access-token", "introspection", "pat", "huggingface"]
+TOKENS_ISSUE = "tokens:issue"
+
+
+class Profile(Struct, frozen=True, kw_only=True):
+    """What is known of a kind of provider.
+
+    `kind` is what its credentials are. One that is no identity token can be sent again and again: it is `reusable`, and
+    a nonce tells its requests apart. `scope` is a word that the credential's `scope` must hold, `prefix` how every one
+    of them begins.
+
+    `issuer` is set where every customer shares one; `issuer_form` is a regular expression of the issuers that there
+    are, and `audience_form` one of the audiences that a token for this service can have, both for the whole text; ""
+    is any. `algorithms` and `max_lifetime_s` are empty where `providers.yaml` must give them; `max_age_s` is the
+    lifetime where it is None. `uses` is how many different requests one token may make: 1 where a job can mint a fresh
+    token for each.
+
+    `pins` are the immutable ids that every registered identity must pin, the most telling first. `names` are the
+    readable twins of ids, each with its id; they only ever warn. `never` are claims that must not be matched, each with
+    the reason. `matchable` is what `require` may name (None: any claim but `never`), `must_require` what it must name.
+    `demands` are claims that every token must have with that value, or must not have (None), unless the identity's own
+    `require` names them. `event_claim` says what started the job, `events` which of them strangers cannot cause.
+    `derived` are claims that are made of others, by the name that policies use. `lowercase` are claims whose values
+    never have a capital. `provenance` are the claims that are public and immutable enough for the token's `caller`:
+    never an e-mail, an actor or a display name.
+    """
+
+    kind: Kind = "identity-token"
+    scope: str = ""
+    prefix: str = ""
+    issuer: str | None = None
+    issuer_form: str = ""
+    algorithms: tuple[str, ...] = ("RS256",)
+    audience_form: str = ""
+    max_lifetime_s: int | None = HOUR
+    max_age_s: int | None = None
+    uses: int = 1
+    types: tuple[str, ...] = ("JWT",)
+    pins: tuple[str, ...]
+    names: Mapping[str, str] = {}
+    never: Mapping[str, str] = {}
+    matchable: frozenset[str] | None = None
+    must_require: tuple[str, ...] = ()
+    demands: Mapping[str, str | bool | int | None] = {}
+    event_claim: str | None = None
+    events: tuple[str, ...] = ()
+    derived: Mapping[str, Derived] = {}
+    foreign: Foreign | None = None
+    lowercase: frozenset[str] = frozenset()
+    provenance: tuple[str, ...] = ()
+
+    @property
+    def reusable(self) -> bool:
+        """Whether a credential outlives the request that it is sent with, so that a nonce must name the request."""
+        return self.kind != "identity-token"
+
+
+def derived(profile: Profile, claims: Mapping[str, JSON]) -> dict[str, JSON]:
+    """Return a token's claims with those that its profile derives from them.
+
+    A claim of the token's own that has a derived one's name never counts: it would be a claim of the caller's making.
+    """
+    found = dict(claims)
+    for name, how in profile.derived.items():
+        found[name] = how.of(claims)
+        if found[name] is None:
+            del found[name]
+    return found
+
+
+_UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+_KUBERNETES = ("serviceaccount/uid", "serviceaccount/name", "namespace", "pod/uid", "pod/name", "node/uid", "node/name")
+_AWS = "https://sts.amazonaws.com/"
+_AWS_CLAIMS = ("aws_account", "org_id", "ou_path", "source_region", "lambda_source_function_arn",
+               "ec2_source_instance_arn")  # fmt: skip
+_GOOGLE = ("project_id", "project_number", "zone", "instance_id", "instance_name")
+_PERSON = "it names a person, and can come to name another"
+
+PROFILES: dict[str, Profile] = {
+    # https://docs.github.com/en/actions/reference/security/oidc
+    "github-actions": Profile(
+        issuer="https://token.actions.githubusercontent.com",
+        # github.com, an enterprise's own there, GitHub Enterprise Server, and GHE.com.
+        issuer_form=(
+            r"https://token\.actions\.githubusercontent\.com(?:/[A-Za-z0-9_-]+)?|https://[^/]+/_services/token"
+            r"|https://token\.actions\.[a-z0-9-]+\.ghe\.com"
+        ),
+        # Without a wish the audience is the owner's page: the same for every service that takes such tokens.
+        audience_form=r"(?!https://github\.com/[^/]*$).*",
+        max_age_s=15 * MINUTE,
+        pins=("repository_id", "repository_owner_id"),
+        names={"repository": "repository_id", "repository_owner": "repository_owner_id", "enterprise": "enterprise_id"},
+        never={"sub": "its form changed on 2026-07-15 and repositories can customize it; the ids that are pinned "
+                      "and `ref`, `environment` or `workflow_ref` say the same"},
+        matchable=frozenset({
+            "base_ref", "enterprise_id", "environment", "event_name", "head_ref", "job_workflow_git_ref",
+            "job_workflow_path", "job_workflow_ref", "job_workflow_sha", "ref", "ref_protected", "ref_type",
+            "repository_visibility", "run_attempt", "runner_environment", "sha", "workflow", "workflow_git_ref",
+            "workflow_path", "workflow_ref", "workflow_sha",
+        }),
+        event_claim="event_name",
+        events=("push", "workflow_dispatch", "schedule", "release"),
+        derived={
+            "workflow_path": Derived(("workflow_ref",), "path"),
+            "workflow_git_ref": Derived(("workflow_ref",), "git_ref"),
+            "job_workflow_path": Derived(("job_workflow_ref",), "path"),
+            "job_workflow_git_ref": Derived(("job_workflow_ref",), "git_ref"),
+        },
+        foreign=Foreign(("job_workflow_ref", "job_workflow_path"), "repository", "job_workflow_sha"),
+        lowercase=frozenset({
+            "event_name", "job_workflow_sha", "ref_protected", "ref_type", "repository_visibility",
+            "runner_environment", "sha", "workflow_sha",
+        }),
+        provenance=(
+            "repository_id", "repository_owner_id", "run_id", "run_attempt", "sha", "ref", "job_workflow_ref",
+            "job_workflow_sha", "workflow_sha", "event_name", "runner_environment",
+        ),
+    ),
+    # https://docs.gitlab.com/ci/secrets/id_token_authentication/
+    "gitlab-ci": Profile(
+        issuer="https://gitlab.com",  # or the URL of an instance that somebody runs: registered one by one
+        max_lifetime_s=2 * HOUR,
+        # GitLab hands a job one fixed token; a job may have a handful of runs to sign.
+        uses=10,
+        pins=("project_id", "namespace_id"),
+        names={"project_path": "project_id", "namespace_path": "namespace_id"},
+        never={"sub": "it is made of names that can be taken over", "user_email": _PERSON, "user_login": _PERSON,
+               "user_identities": _PERSON},
+        matchable=frozenset({
+            "ci_config_ref_uri", "ci_config_sha", "config_path", "deployment_tier", "environment",
+            "environment_protected", "pipeline_source", "project_visibility", "ref", "ref_path", "ref_protected",
+            "ref_type", "runner_environment", "runner_id", "sha",
+        }),
+        event_claim="pipeline_source",
+        events=("push", "schedule", "web"),
+        derived={"config_path": Derived(("ci_config_ref_uri",), "path")},
+        lowercase=frozenset({
+            "ci_config_sha", "deployment_tier", "environment_protected", "pipeline_source", "project_visibility",
+            "ref_protected", "ref_type", "runner_environment", "sha",
+        }),
+        provenance=(
+            "project_id", "namespace_id", "pipeline_id", "job_id", "sha", "ref_path", "ci_config_ref_uri",
+            "ci_config_sha", "pipeline_source", "runner_environment",
+        ),
+    ),
+    # https://buildkite.com/docs/agent/cli/reference/oidc; RS256 and jti: the token in
+    # https://github.com/rubygems/rubygems.org/issues/5412
+    "buildkite": Profile(
+        issuer="https://agent.buildkite.com",  # every organization's: the ids must be asked for with --claim
+        issuer_form=r"https://agent\.buildkite\.com",
+        audience_form=r"(?!https://buildkite\.com/[^/]*$).*",
+        max_age_s=15 * MINUTE,
+        pins=("pipeline_id", "organization_id"),
+        names={"pipeline_slug": "pipeline_id", "organization_slug": "organization_id", "cluster_name": "cluster_id",
+               "queue_key": "queue_id"},
+        never={"sub": "it is made of slugs, and a job can choose another one"},
+        matchable=frozenset({
+            "build_branch", "build_commit", "build_source", "build_tag", "cluster_id", "queue_id",
+            "runner_environment", "step_key",
+        }),
+        event_claim="build_source",
+        events=("ui", "api", "schedule"),  # a webhook may be a stranger's pull request, and so may what triggers a job
+        lowercase=frozenset({"build_commit", "build_source", "cluster_id", "organization_id", "pipeline_id",
+                             "queue_id", "runner_environment"}),
+        provenance=(
+            "organization_id", "pipeline_id", "build_id", "build_number", "job_id", "build_commit", "build_branch",
+            "build_source", "runner_environment",
+        ),
+    ),
+    # https://circleci.com/docs/openid-connect-tokens/; org-id and the other ids:
+    # https://github.com/pypi/warehouse (warehouse/oidc/models/circleci.py)
+    "circleci": Profile(
+        issuer_form=f"https://oidc\\.circleci\\.com/org/{_UUID}",
+        # Without `circleci run oidc get --claims` the audience is the organization: every service's.
+        audience_form=f"(?!{_UUID}$).*",
+        max_age_s=15 * MINUTE,
+        pins=("oidc.circleci.com/project-id",),
+        never={"sub": "it holds the id of a person"},
+        matchable=frozenset(f"oidc.circleci.com/{name}" for name in (
+            "org-id", "pipeline-definition-id", "ssh-rerun", "vcs-origin", "vcs-ref",
+        )),
+        must_require=("oidc.circleci.com/vcs-origin",),  # a fork's build can have the token of the project
+        demands={"oidc.circleci.com/ssh-rerun": False},  # a person sits in that job
+        lowercase=frozenset({"oidc.circleci.com/org-id", "oidc.circleci.com/pipeline-definition-id",
+                             "oidc.circleci.com/project-id"}),
+        provenance=tuple(f"oidc.circleci.com/{name}" for name in (
+            "org-id", "project-id", "pipeline-definition-id", "pipeline-id", "workflow-id", "job-id", "vcs-ref",
+        )),
+    ),
+    # https://support.atlassian.com/bitbucket-cloud/docs/integrate-pipelines-with-resource-servers-using-oidc/;
+    # algorithm and lifetime are not documented: `providers.yaml` must give them.
+    "bitbucket": Profile(
+        issuer_form=r"https://api\.bitbucket\.org/2\.0/workspaces/[^/]+/pipelines-config/identity/oidc",
+        algorithms=(),
+        max_lifetime_s=None,
+        uses=10,  # one fixed token a step
+        pins=("repositoryUuid", "workspaceUuid"),
+        never={"sub": "it changes with every step"},
+        matchable=frozenset({"branchName", "deploymentEnvironmentUuid"}),
+        lowercase=frozenset({"deploymentEnvironmentUuid", "repositoryUuid", "workspaceUuid"}),
+        provenance=("repositoryUuid", "workspaceUuid", "pipelineUuid", "stepUuid", "deploymentEnvironmentUuid",
+                    "branchName"),
+    ),
+    # https://cloud.google.com/compute/docs/instances/verifying-instance-identity
+    "google": Profile(
+        issuer="https://accounts.google.com",  # people's, too: only the pinned account id keeps them out
+        issuer_form=r"https://accounts\.google\.com",  # an old one has no scheme
+        uses=10,  # the metadata server may keep a token
+        pins=("sub",),
+        matchable=frozenset({"azp", "email", "email_verified", *(f"google.compute_engine/{n}" for n in _GOOGLE)}),
+        derived={f"google.compute_engine/{name}": Derived(("google", "compute_engine", name)) for name in _GOOGLE},
+        provenance=("sub", "google.compute_engine/instance_id", "google.compute_engine/project_number"),
+    ),
+    # https://learn.microsoft.com/en-us/entra/identity-platform/access-token-claims-reference and
+    # .../configurable-token-lifetimes: 60 to 90 minutes; a managed identity's last up to a day
+    "azure": Profile(
+        # A tenant of one's own: never `common`, `organizations`, `consumers`, nor that of personal accounts.
+        issuer_form=(
+            f"https://(?!login\\.microsoftonline\\.com/9188040d-6c67-4c5b-b112-36a304b66dad/)"
+            f"(?:login\\.microsoftonline\\.com/{_UUID}/v2\\.0|sts\\.windows\\.net/{_UUID}/)"
+        ),
+        max_lifetime_s=90 * MINUTE,
+        uses=10,  # tokens are kept for hours by the platform
+        pins=("oid", "tid"),
+        never=dict.fromkeys(("email", "name", "preferred_username", "unique_name", "upn"), _PERSON),
+        matchable=frozenset({"appid", "appidacr", "azp", "azpacr", "idtyp", "scp", "ver"}),
+        demands={"scp": None},  # it is in the tokens of people alone
+        lowercase=frozenset({"appid", "azp", "idtyp", "oid", "tid"}),
+        provenance=("tid", "oid", "azp", "appid"),
+    ),
+    # https://docs.aws.amazon.com/IAM/latest/UserGuide/id_roles_providers_outbound_token_claims.html
+    "aws": Profile(
+        issuer_form=r"https://[0-9a-z-]+\.tokens\.sts\.global\.api\.aws",  # one an account
+        algorithms=("RS256", "ES384"),
+        max_age_s=15 * MINUTE,
+        pins=("sub",),
+        matchable=frozenset(_AWS + name for name in _AWS_CLAIMS),
+        derived={_AWS + name: Derived((_AWS, name)) for name in _AWS_CLAIMS},
+        # `sub` may be the ARN of a user.
+        provenance=(_AWS + "aws_account",),
+    ),
+    # https://kubernetes.io/docs/reference/access-authn-authz/service-accounts-admin/
+    "kubernetes": Profile(
+        # What a token is for that nobody asked an audience for, and every pod has one: the API server.
+        audience_form=r"(?!(?:https://)?kubernetes\.default).*",
+        uses=10,  # a mounted token is used until the kubelet renews it
+        pins=("kubernetes.io/serviceaccount/uid",),
+        names={f"kubernetes.io/{kind}/name": f"kubernetes.io/{kind}/uid" for kind in ("serviceaccount", "pod", "node")},
+        matchable=frozenset({"sub", "kubernetes.io/namespace", "kubernetes.io/pod/uid", "kubernetes.io/node/uid"}),
+        derived={f"kubernetes.io/{name}": Derived(("kubernetes.io", *name.split("/"))) for name in _KUBERNETES},
+        lowercase=frozenset(f"kubernetes.io/{name}" for name in _KUBERNETES),
+        provenance=("kubernetes.io/serviceaccount/uid", "kubernetes.io/pod/uid"),
+    ),
+    # https://github.com/spiffe/spiffe/blob/main/standards/JWT-SVID.md; `iss` is optional there and required here
+    "spiffe": Profile(
+        algorithms=("RS256", "RS384", "RS512", "ES256", "ES384", "ES512", "PS256", "PS384", "PS512"),
+        max_lifetime_s=15 * MINUTE,
+        uses=10,  # a workload is handed the same one until it nears its end
+        types=("JWT", "JOSE"),
+        pins=("sub",),
+        matchable=frozenset(),
+        provenance=("sub",),
+    ),
+    # https://codefresh.io/docs/docs/integrations/oidc-pipelines/; the algorithm is not documented
+    "codefresh": Profile(
+        issuer="https://oidc.codefresh.io",
+        issuer_form=r"https://oidc\.codefresh\.io",
+        algorithms=(),
+        audience_form=r"(?!https://g\.codefresh\.io$).*",
+        max_lifetime_s=15 * MINUTE,
+        pins=("pipeline_id", "account_id"),
+        names={"pipeline_name": "pipeline_id", "account_name": "account_id"},
+        never={"sub": "its form changes with the trigger, and it may name a person", "initiator": _PERSON,
+               "scm_user_name": _PERSON},
+        matchable=frozenset({
+            "platform_url", "runner_environment", "scm_pull_request_target_branch", "scm_ref", "scm_repo_url",
+            "workflow_id",
+        }),
+        demands={"scm_pull_request_target_branch": None},  # a pull request, which may be a stranger's
+        lowercase=frozenset({"account_id", "pipeline_id", "workflow_id"}),
+        provenance=("account_id", "pipeline_id", "workflow_id", "scm_ref", "runner_environment"),
+    ),
+    # https://plugins.jenkins.io/oidc-provider/; its claims are templates of whoever runs it
+    "jenkins": Profile(
+        max_age_s=15 * MINUTE,
+        pins=("sub",),
+        never=dict.fromkeys(("email", "name", "preferred_username"), _PERSON),
+        provenance=("build_number",),  # `sub` is a URL inside somebody's network
+    ),
+    "oidc": Profile(
+        algorithms=("RS256", "ES256"),
+        pins=("sub",),
+        never=dict.fromkeys(("email", "name", "preferred_username"), _PERSON),
+        # nothing is public: a generic `sub` may be a person's address
+    ),
+    # RFC 9068; RS256 is what its section 2.1 has everyone support, the others are those of FAPI 2.0, section 5.4.1
+    "oauth": Profile(
+        kind="access-token",
+        scope=TOKENS_ISSUE,
+        algorithms=("RS256", "PS256", "ES256", "EdDSA"),
+        types=("at+jwt",),
+        pins=("client_id",),
+        never=dict.fromkeys(("email", "name", "preferred_username"), _PERSON),
+        provenance=("client_id",),
+    ),
+    # RFC 7662
+    "oauth-introspection": Profile(
+        kind="introspection",
+        scope=TOKENS_ISSUE,
+        algorithms=(),
+        max_lifetime_s=None,
+        pins=("client_id",),
+        never=dict.fromkeys(("email", "name", "preferred_username", "username"), _PERSON),
+        provenance=("client_id",),
+    ),
+    # issuer/identity/pat.py
+    "pat": Profile(
+        kind="pat",
+        scope=TOKENS_ISSUE,
+        prefix="evi_pat_",
+        algorithms=(),
+        max_lifetime_s=None,
+        pins=("account",),
+        matchable=frozenset({"scope", "token_id"}),
+        provenance=("account", "token_id"),
+    ),
+    # https://huggingface.co/docs/hub/api: GET /api/whoami-v2
+    "huggingface": Profile(
+        kind="huggingface",
+        prefix="hf_",
+        issuer="https://huggingface.co",
+        issuer_form=r"https://huggingface\.co",
+        algorithms=(),
+        max_lifetime_s=None,
+        pins=("id",),
+        names={"name": "id"},
+        never=dict.fromkeys(("email", "fullname"), _PERSON),
+        matchable=frozenset({"token_role", "type"}),
+        derived={"token_role": Derived(("auth", "accessToken", "role"))},
+        provenance=("id",),
+    ),
+}  # fmt: skip
+# Forms by which an opaque credential is known as one kind's, whoever else would take it.
+TOKEN_PREFIXES = tuple(profile.prefix for profile in PROFILES.values() if profile.prefix)

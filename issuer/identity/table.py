@@ -1,0 +1,272 @@
+"""The rules of `providers.yaml`: an entry, filled in by its profile, and the URLs that it may name. Pure."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterable, Mapping
+from urllib.parse import urlsplit
+
+from msgspec import UNSET
+
+from issuer.formats import jose
+from issuer.formats.findings import Findings
+from issuer.policy.model import Bounded, KeySource, Provider, ProviderEntry
+from issuer.identity.profiles import PROFILES, TOKEN_PREFIXES, Kind, Profile
+from issuer.formats.strict_json import JSON, pointer_to
+from issuer.formats.strict_yaml import Document
+
+# The kinds whose credentials are JWTs, verified under the provider's published keys.
+SIGNED: frozenset[Kind] = frozenset({"identity-token", "access-token"})
+# What an entry may say beside its profile. What a kind's verifier does not judge by is refused, not ignored.
+_OF_TOKENS = frozenset({"issuer", "audience", "algorithms", "max_lifetime_s", "max_age_s", "keys"})
+MEMBERS_OF: Mapping[Kind, frozenset[str]] = {
+    "identity-token": _OF_TOKENS | {"uses", "events"},
+    "access-token": _OF_TOKENS,
+    "introspection": frozenset({"issuer", "audience", "introspection"}),
+    "pat": frozenset(),  # it is this service that issues them, for itself
+    "huggingface": frozenset({"issuer"}),
+}
+_URL = re.compile(r"[^\x00-\x20?#\\\x7f-\U0010ffff]+")
+_ALGORITHMS = {"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519"}
+_TOKEN_TEXT = re.compile(r"[A-Za-z0-9._~+/-]+")
+_PREFIX_TAKEN = (
+    "another provider's credentials begin like this one's, and would be shown to this one: give each a `token_prefix` "
+    "with which no other's begin"
+)
+_SHARED = (
+    "this is what {} tokens are for where nobody asked for an audience: whoever else takes such tokens could pose as "
+    "the caller; have the jobs ask for an audience of this service alone"
+)
+
+
+def effective(
+    findings: Findings,
+    document: Document,
+    at: str,
+    name: str,
+    entry: ProviderEntry,
+    issuer_url: str,
+    *,
+    development: bool,
+) -> Provider | None:
+    """Fill in the profile's defaults and check the whole; None where that cannot be, and an error was recorded.
+
+    `issuer_url` is this service's own: the default audience, and never a provider. `development` allows http at a
+    loopback address, which is of no profile's form.
+    """
+    profile = PROFILES.get(entry.profile)
+    if profile is None:
+        there = ", ".join(sorted(PROFILES))
+        findings.demand(document, f"{at}/profile", condition=False, rule=f"not a profile; there are {there}")
+        return None
+    _check_members(findings, document, at, entry, profile)
+    provider = _filled(findings, document, at, name, entry, profile, issuer_url)
+    if provider is not None:
+        if profile.kind != "pat":  # which this service issues itself
+            _check_issuer(findings, document, f"{at}/issuer", provider, issuer_url, development=development)
+        _check_keys(findings, document, f"{at}/keys", entry, development=development)
+        _check_introspection(findings, document, f"{at}/introspection", entry, development=development)
+        _check_rules(findings, document, at, provider, issuer_url)
+    return provider
+
+
+def judges(profile: Profile, member: str) -> bool:
+    """Say whether an entry of this profile may have a member beside `profile`."""
+    return member in MEMBERS_OF[profile.kind] and (member != "events" or profile.event_claim is not None)
+
+
+def published(provider: Provider) -> dict[str, JSON]:
+    """Return what who presents a credential of this provider must know: no more than its kind is judged by."""
+    rules = provider.rules
+    members: dict[str, JSON] = {
+        "audience": provider.audience,
+        "algorithms": list(provider.algorithms),
+        "max_lifetime_s": provider.max_lifetime_s,
+        "max_age_s": provider.max_age_s,
+        "uses": provider.uses,
+    }
+    return {
+        "kind": rules.kind,
+        "issuer": provider.issuer,
+        "nonce": "required" if rules.reusable else "refused",
+        **({"scope": rules.scope} if rules.scope else {}),
+        **{name: value for name, value in members.items() if judges(rules, name)},
+    }
+
+
+def _check_members(findings: Findings, document: Document, at: str, entry: ProviderEntry, profile: Profile) -> None:
+    for member in ProviderEntry.__struct_fields__[1:]:
+        judged = getattr(entry, member) is UNSET or judges(profile, member)
+        told = "do not say what started a job" if member == "events" else "are not judged by this"
+        findings.demand(document, f"{at}/{member}", judged, f"{entry.profile} tokens {told}")
+
+
+def _filled(
+    findings: Findings,
+    document: Document,
+    at: str,
+    name: str,
+    entry: ProviderEntry,
+    profile: Profile,
+    issuer_url: str,
+) -> Provider | None:
+    """Take what the entry says, else what the profile does; None where neither says what there must be."""
+    issuer = _issuer(entry, profile, issuer_url)
+    algorithms = profile.algorithms if entry.algorithms is UNSET else tuple(entry.algorithms)
+    lifetime_s = profile.max_lifetime_s if entry.max_lifetime_s is UNSET else entry.max_lifetime_s
+    age_s = (profile.max_age_s or lifetime_s) if entry.max_age_s is UNSET else entry.max_age_s
+    values = {"issuer": issuer, "algorithms": algorithms, "max_lifetime_s": lifetime_s,
+              "introspection": entry.introspection is not UNSET}  # fmt: skip
+    for member, value in values.items():
+        there = value or member not in MEMBERS_OF[profile.kind]
+        findings.demand(document, at, there, f"the profile {entry.profile} needs {_NEEDED[member]}")
+    if issuer is None or (lifetime_s is None and profile.kind in SIGNED):
+        return None
+    return Provider(
+        id=name,
+        profile=entry.profile,
+        issuer=issuer,
+        audience=issuer_url if entry.audience is UNSET else entry.audience,
+        algorithms=algorithms,
+        max_lifetime_s=lifetime_s or 0,
+        max_age_s=age_s or 0,
+        uses=_uses(entry, profile),
+        keys="discovery" if entry.keys is UNSET else entry.keys,
+        events=profile.events if entry.events is UNSET else tuple(entry.events),
+        introspection=None if entry.introspection is UNSET else entry.introspection,
+    )
+
+
+_NEEDED = {
+    "issuer": "an `issuer`",
+    "algorithms": "`algorithms`",
+    "max_lifetime_s": "a `max_lifetime_s`",
+    "introspection": "`introspection`: how to ask about a token",
+}
+
+
+def _issuer(entry: ProviderEntry, profile: Profile, issuer_url: str) -> str | None:
+    if profile.kind == "pat":
+        return issuer_url
+    return profile.issuer if entry.issuer is UNSET else entry.issuer
+
+
+def _check_rules(findings: Findings, document: Document, at: str, provider: Provider, issuer_url: str) -> None:
+    """Demand asymmetric algorithms, and an audience of our own."""
+    rules, profile = provider.rules, provider.profile
+    strong = _ALGORITHMS.issuperset(provider.algorithms)
+    findings.demand(document, f"{at}/algorithms", strong, "asymmetric JWS algorithms only")
+    shared = provider.audience == provider.issuer or not _fits(rules.audience_form, provider.audience)
+    told = provider.issuer == issuer_url  # that this is another fault
+    findings.demand(document, f"{at}/audience", told or not shared, _SHARED.format(profile))
+
+
+def check_token_prefixes(findings: Findings, document: Document, providers: Iterable[Provider]) -> None:
+    """Demand that an opaque credential is at most one provider's: who is asked about another's has it then.
+
+    A form that is known as one kind's is nobody else's, whether that kind is registered or not.
+    """
+    taken: dict[Kind, list[str]] = {}
+    for provider in providers:
+        kind, prefix = provider.rules.kind, provider.token_prefix
+        if kind in SIGNED:
+            continue
+        at, others = pointer_to("/providers", provider.id), taken.setdefault(kind, [])
+        if provider.introspection is None:
+            findings.demand(document, at, not others, f"another provider has the profile {provider.profile}, too")
+        else:
+            reserved = TOKEN_PREFIXES if prefix else ()
+            apart = not any(_one_begins_the_other(prefix, other) for other in (*others, *reserved))
+            findings.demand(document, f"{at}/introspection/token_prefix", apart, _PREFIX_TAKEN)
+        others.append(prefix)
+
+
+def _one_begins_the_other(one: str, other: str) -> bool:
+    return one.startswith(other) or other.startswith(one)
+
+
+def _uses(entry: ProviderEntry, profile: Profile) -> int:
+    if isinstance(entry.uses, Bounded):
+        return entry.uses.bounded
+    return 1 if entry.uses == "single" else profile.uses
+
+
+def _fits(form: str, text: str) -> bool:
+    return not form or re.fullmatch(form, text) is not None
+
+
+def _check_issuer(
+    findings: Findings, document: Document, at: str, provider: Provider, issuer_url: str, *, development: bool
+) -> None:
+    """Demand that an issuer is a plain https URL of someone else, and one that the profile's provider has."""
+    issuer = provider.issuer
+    findings.demand(document, at, issuer != issuer_url, "this service cannot be its own identity provider")
+    if check_url(findings, document, at, issuer, development=development):
+        ours = development and issuer.startswith("http:")
+        rule = f"not an issuer of {provider.profile}: see its form in policies/README.md, and copy the token's `iss`"
+        findings.demand(document, at, ours or _fits(provider.rules.issuer_form, issuer), rule)
+        known = _profile_of(issuer)
+        told = f"{provider.profile} would not keep out whom this provider lets in: use the profile {known}"
+        findings.demand(document, at, known in {None, provider.profile}, told)
+
+
+def _profile_of(issuer: str) -> str | None:
+    """Name the profile that knows an issuer: by its own one, or by the form of all of them."""
+    for name, rules in PROFILES.items():
+        if issuer == rules.issuer or (rules.issuer_form and _fits(rules.issuer_form, issuer)):
+            return name
+    return None
+
+
+def check_url(findings: Findings, document: Document, at: str, url: str, *, development: bool) -> bool:
+    """Demand a plain https URL, or http at a loopback address in development; return whether it is one."""
+    try:
+        parts = urlsplit(url)
+        # urlsplit drops white space and an empty query, and looks at the port only when asked.
+        plain = parts.hostname and parts.port != 0 and "@" not in parts.netloc and _URL.fullmatch(url)
+    except ValueError:
+        plain, parts = None, urlsplit("")
+    if not findings.demand(document, at, plain, "must be a plain URL: host, path, nothing else"):
+        return False
+    allowed = parts.scheme == "https" or (development and parts.scheme == "http" and _is_loopback(parts.hostname or ""))
+    return findings.demand(document, at, allowed, "must be https (http only for a loopback address in development)")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _check_introspection(
+    findings: Findings, document: Document, at: str, entry: ProviderEntry, *, development: bool
+) -> None:
+    """Demand an endpoint that may be asked, and a prefix that a credential can have."""
+    if entry.introspection is UNSET:
+        return
+    endpoint, prefix = entry.introspection.endpoint, entry.introspection.token_prefix
+    if endpoint is not UNSET:
+        check_url(findings, document, f"{at}/endpoint", endpoint, development=development)
+    possible = prefix is UNSET or _TOKEN_TEXT.fullmatch(prefix)
+    rule = "no bearer token begins like this (RFC 6750, section 2.1)"
+    findings.demand(document, f"{at}/token_prefix", possible, rule)
+
+
+def _check_keys(findings: Findings, document: Document, at: str, entry: ProviderEntry, *, development: bool) -> None:
+    if not isinstance(entry.keys, KeySource):
+        return
+    located, static = entry.keys.jwks_uri, entry.keys.static
+    findings.demand(
+        document, at, (located is UNSET) != (static is UNSET), "give exactly one of `jwks_uri` and `static`"
+    )
+    if located is not UNSET:
+        check_url(findings, document, f"{at}/jwks_uri", located, development=development)
+    kids: set[str] = set()
+    for index, jwk in enumerate([] if static is UNSET else static):
+        key, place = jose.parse_key(jwk), f"{at}/static/{index}"
+        usable = "not a usable public key: strong, for signatures, with a kid"
+        if findings.demand(document, place, key, usable) and key is not None:
+            findings.demand(document, place, key.kid not in kids, "another key has this kid: neither would be used")
+            kids.add(key.kid)

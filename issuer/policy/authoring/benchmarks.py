@@ -1,0 +1,62 @@
+"""The benchmarks that the operator registered: `eval.yaml` files under `benchmarks/`, for `registered_only`.
+
+`benchmarks/OWNER/NAME/REVISION.yaml` is the file as of that full commit; `benchmarks/OWNER/NAME/eval.yaml` counts for
+every commit without a file of its own. Reads files, and nothing else of the world.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from issuer.formats import jcs
+from issuer.errors import Code, InputError, Place
+from issuer.policy.files import read_file
+from issuer.formats.findings import Findings
+from issuer.policy.model import Registered
+from issuer.results.benchmark import Benchmark, read_benchmark
+from issuer.results.claims import REVISION, is_repo
+from issuer.formats.strict_yaml import Document
+
+ANY_COMMIT = "eval"
+# OWNER, NAME, and one more, in which a file is told to be overlooked: links may make a folder its own, without an end.
+LEVELS = 3
+
+
+def read_registered(folder: Path, findings: Findings) -> tuple[Registered, dict[str, str]]:
+    """Read a folder of registered benchmarks, which need not be there; also return each file's digest by its path."""
+    at_commit: dict[tuple[str, str], Benchmark] = {}
+    at_any: dict[str, Benchmark] = {}
+    digests: dict[str, str] = {}
+    for path in _yaml_files(folder, LEVELS, findings) if folder.exists() else ():
+        repo = path.parent.relative_to(folder).as_posix()
+        document = Document(str(path), None)
+        placed = path.suffix == ".yaml" and is_repo(repo) and (path.stem == ANY_COMMIT or REVISION.fullmatch(path.stem))
+        rule = "must be OWNER/NAME/eval.yaml or OWNER/NAME/<full commit>.yaml: it would be overlooked"
+        if not findings.demand(document, "", placed, rule):
+            continue
+        try:
+            raw = read_file(path)
+            benchmark = read_benchmark(raw, str(path))
+        except InputError as error:
+            findings.refuse(error)
+            continue
+        digests[f"{repo}/{path.name}"] = jcs.digest_of_bytes(raw)
+        if path.stem == ANY_COMMIT:
+            at_any[repo] = benchmark
+        else:
+            at_commit[repo, path.stem] = benchmark
+    return Registered(at_commit, at_any), digests
+
+
+def _yaml_files(folder: Path, levels: int, findings: Findings) -> Iterator[Path]:
+    try:
+        paths = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+    except OSError as error:
+        findings.refuse(InputError(Code.FILE_UNREADABLE, str(error.strerror), Place(str(folder))))
+        return
+    for path in paths:
+        if path.is_dir():
+            yield from _yaml_files(path, levels - 1, findings) if levels else ()
+        elif path.suffix.lower() in {".yaml", ".yml"}:
+            yield path

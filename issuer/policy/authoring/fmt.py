@@ -1,0 +1,138 @@
+"""The canonical layout of a policy file. Pure: bytes in, bytes out.
+
+It changes indentation (two spaces a level, lists inside their member), single quotes where double quotes need no
+escape, blank lines (never two in a row), blanks at the ends of lines, and the file's end. It changes no value, no order
+and no word of a comment: what it could not lay out without that is refused, and the file stays as it is.
+"""
+
+from __future__ import annotations
+
+import bisect
+import re
+
+from issuer.errors import Code, InputError, Place
+from issuer.formats.strict_json import JSON
+from issuer.formats.strict_yaml import load, quoted
+from issuer.formats.yaml_layout import Span, layout
+
+_DASHES = re.compile(r"(?:-[ ]+)*")
+_COMMENT = re.compile(r"(?:(?<=\s)|^)#.*")
+
+
+def formatted(raw: bytes, name: str) -> bytes:
+    """Return a file in its canonical layout; formatting that again changes nothing.
+
+    Raises InputError for what is no strict YAML, and where the layout cannot be had without changing more than it.
+    """
+    value = _value(raw, name)
+    before = raw.decode("utf-8").replace("\r\n", "\n").rstrip("\n") + "\n"
+    after = _laid_out(_requoted(before))
+    if _value(after.encode("utf-8"), name) != value or _comments(after) != _comments(before):
+        rule = "this layout cannot be made canonical without changing what the file says: it is left as it is"
+        raise InputError(Code.FILE_RULE, rule, Place(name))
+    return after.encode("utf-8")
+
+
+def _value(raw: bytes, name: str) -> JSON:
+    return load(raw, name, bare_dates=lambda _: True).value
+
+
+def _comments(text: str) -> list[str]:
+    """Return the comments of a text: what is behind a `#` once every scalar is blanked out."""
+    signs = list(text)
+    for span in _scalars(text):
+        signs[span.start : span.end] = ["\n" if sign == "\n" else "x" for sign in text[span.start : span.end]]
+    return [found[0].rstrip() for line in "".join(signs).split("\n") if (found := _COMMENT.search(line))]
+
+
+def _scalars(text: str) -> list[Span]:
+    return [span for span in layout(text) if span.kind == "scalar"]
+
+
+# -- quotes -----------------------------------------------------------------------------------------------------------
+
+
+def _requoted(text: str) -> str:
+    for span in reversed(_scalars(text)):
+        if span.style == "'" and span.line == span.last_line and quoted(span.value) == f'"{span.value}"':
+            text = text[: span.start] + quoted(span.value) + text[span.end :]
+    return text
+
+
+# -- lines ------------------------------------------------------------------------------------------------------------
+
+
+class _Page:
+    """The lines of a text, and what stands on them. Lines count from 0."""
+
+    def __init__(self, text: str) -> None:
+        spans = layout(text)
+        self.lines = text.removesuffix("\n").split("\n")
+        self.open: list[list[Span]] = [[] for _ in self.lines]  # the block collections around each line
+        for block in (span for span in spans if span.kind != "scalar" and not span.flow):
+            for number in range(block.line, block.last_line + 1):
+                self.open[number].append(block)
+        self.begun = {(span.line, span.column): span for span in reversed(spans)}
+        self.inner: dict[int, Span] = {}  # lines that go on with what an earlier line began: the outermost
+        for span in spans:
+            if span.kind == "scalar" or span.flow:
+                for number in range(span.line + 1, span.last_line + 1):
+                    self.inner.setdefault(number, span)
+        self.content = [
+            number
+            for number, line in enumerate(self.lines)
+            if line.strip() and not line.lstrip().startswith("#") and number not in self.inner
+        ]
+
+    def level(self, number: int) -> int:
+        """Return the canonical indentation of a line that begins a node or an item."""
+        line = self.lines[number]
+        is_item = line.lstrip().startswith("- ") or line.strip() == "-"
+        kind = "list" if is_item else "map"
+        found = [block for block in self.open[number] if block.column == _width(line) and block.kind == kind]
+        node = found[-1] if found else self.begun.get((number, _width(line)))
+        return _width(line) if node is None else 2 * node.depth
+
+    def comment_level(self, number: int) -> int:
+        """Return the indentation of a comment on a line of its own: that of what it stands with, below or above."""
+        column = _width(self.lines[number])
+        at = bisect.bisect(self.content, number)
+        around = [*self.content[at : at + 1], *self.content[max(0, at - 1) : at]]
+        for neighbour in around:
+            if found := [block for block in self.open[neighbour] if block.column == column]:
+                return 2 * found[-1].depth
+        return max(0, column + self.shift(around[0])) if around else 0
+
+    def shift(self, number: int) -> int:
+        """Return by how much a line moves to the right."""
+        return self.level(number) - _width(self.lines[number])
+
+
+def _laid_out(text: str) -> str:
+    """Give every line the indentation of its level, and keep one blank line of several."""
+    page, written = _Page(text), [""]
+    for number, line in enumerate(page.lines):
+        laid_out = _line(page, number, line)
+        if laid_out or written[-1] or number in page.inner:
+            written.append(laid_out)
+    return "\n".join(written[1:]).rstrip("\n") + "\n"
+
+
+def _line(page: _Page, number: int, line: str) -> str:
+    if number in page.inner:
+        return _moved(line, page.shift(page.inner[number].line))
+    if not line.strip():
+        return ""
+    if line.lstrip().startswith("#"):
+        return " " * page.comment_level(number) + line.strip()
+    text = _DASHES.sub(lambda dashes: "- " * dashes[0].count("-"), line.strip(), count=1)
+    return " " * page.level(number) + text
+
+
+def _moved(line: str, shift: int) -> str:
+    """Move a line that goes on with an earlier one, whose blanks may be part of a text."""
+    return " " * max(0, _width(line) + shift) + line.lstrip(" ") if line.strip() else line
+
+
+def _width(line: str) -> int:
+    return len(line) - len(line.lstrip(" "))

@@ -1,0 +1,300 @@
+"""Read a directory of policies: `providers.yaml`, one `<integration>.yaml` per integration, and `benchmarks/`.
+
+The directory loads as a whole or not at all. Every rule that a file breaks is found, with file, line and column; then
+the tests that the files hold are run. Reads files, and nothing else of the world.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+from msgspec import UNSET, Struct
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+from issuer.formats import jcs
+from issuer.errors import Code, Finding, InputError, Place
+from issuer.policy.compiled import unbounded
+from issuer.policy.files import read_file
+from issuer.formats.findings import Findings
+from issuer.policy.globs import glob_matches
+from issuer.policy.match import PolicySet, told_apart
+from issuer.policy.model import (
+    Grants,
+    MetricGrant,
+    Party,
+    Policy,
+    Provider,
+    ProvidersFile,
+    Registered,
+    TokenRules,
+)
+from issuer.identity.table import check_token_prefixes, effective
+from issuer.policy.authoring.lint_identity import check_identity
+from issuer.policy.authoring.benchmarks import read_registered
+from issuer.policy.authoring.suite import Outcome, run_tests
+from issuer.formats.strict_json import JSON, pointer_to
+from issuer.formats.strict_yaml import Document
+from issuer.formats.strict_yaml import load as load_yaml
+
+PROVIDERS_FILE = "providers.yaml"
+BENCHMARKS_FOLDER = "benchmarks"
+# Every request of such a caller is compared with all of them, and the loader compares each with each.
+MAX_SHARING = 100
+_ID = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
+_WORD_PATTERN = re.compile(r"[\x21-\x7e]{1,128}")
+_REPO_PATTERN = re.compile(r"[A-Za-z0-9_.*-]+/[A-Za-z0-9_.*-]+")
+_ID_RULE = "id is lowercase words joined by `-`"
+_DATED = re.compile(r"/identities/[0-9]+/expires|/tests/[0-9]+/date")
+
+
+def load_policies(directory: Path, issuer_url: str, *, development: bool = False) -> PolicySet:
+    """Load a directory whose every rule holds and whose every test passes.
+
+    `issuer_url` is this service's own: the default audience, and never a provider. `development` allows providers on
+    plain http, at loopback addresses only. Raises InputError for the first error, saying how many more there are.
+    """
+    policies, findings = check_policies(directory, issuer_url, 0, development=development)
+    if policies is None:
+        first, *more = (finding for finding in findings if finding.severity == "error")
+        others = f" (and {len(more)} more: run `issuer policy check`)" if more else ""
+        raise InputError(first.code, first.detail + others, first.place, first.pointer)
+    return policies
+
+
+def check_policies(
+    directory: Path, issuer_url: str, now: int, *, development: bool = False
+) -> tuple[PolicySet | None, tuple[Finding, ...]]:
+    """Check a directory at `now` (Unix seconds, for warnings only): every finding, by file and line.
+
+    No PolicySet comes back where a finding is an error, a failed test among them.
+    """
+    findings = Findings()
+    policies, _ = _read_all(directory, issuer_url, now, findings, development=development)
+    return (None if findings.broken else policies), findings.in_order()
+
+
+def try_policies(
+    directory: Path, issuer_url: str, now: int, *, development: bool = False
+) -> tuple[tuple[Outcome, ...], tuple[Finding, ...]]:
+    """Return how each test went of each file that has, and rests on, no other error; and all findings."""
+    findings = Findings()
+    _, outcomes = _read_all(directory, issuer_url, now, findings, development=development)
+    return outcomes, findings.in_order()
+
+
+Providers = Mapping[str, Provider | None]  # by id; None for an entry that is there and has an error
+
+
+class _Read(Struct, frozen=True):
+    """A policy file that keeps every rule of its kind; its tests have not been run."""
+
+    document: Document
+    policy: Policy
+
+
+def _read_all(
+    directory: Path, issuer_url: str, now: int, findings: Findings, *, development: bool
+) -> tuple[PolicySet, tuple[Outcome, ...]]:
+    """Return the set of what is sound in the directory, and how the tests went in it."""
+    providers = _read_providers(directory / PROVIDERS_FILE, issuer_url, findings, development=development)
+    registered, files = read_registered(directory / BENCHMARKS_FOLDER, findings)
+    testable = not findings.broken  # every test rests on these
+    candidates = [_read_policy(path, providers, now, findings) for path in _policy_files(directory, findings)]
+    read = [item for item in candidates if item is not None]
+    policies = _put_together(read, providers, registered, files, findings)
+    sound = [item for item in read if testable and item.document.name not in findings.broken]
+    outcomes = [outcome for item in sound for outcome in run_tests(policies, item.policy, item.document, findings)]
+    return policies, tuple(outcomes)
+
+
+def _put_together(
+    read: list[_Read], providers: Providers, registered: Registered, files: Mapping[str, str], findings: Findings
+) -> PolicySet:
+    """Index what was read; `files` are the digests of the registered benchmarks' files."""
+    sound = {name: provider for name, provider in providers.items() if provider is not None}
+    written = {name: jcs.canonical(msgspec.to_builtins(provider)) for name, provider in sound.items()}
+    digests: dict[str, bytes] = {}
+    parties: list[tuple[Document, int, Party]] = []
+    for item in read:
+        policy = jcs.canonical(msgspec.to_builtins(item.policy))
+        under: dict[str, str] = {}
+        for index, identity in enumerate(item.policy.identities):
+            provider = sound.get(identity.provider)
+            if provider is None:
+                continue
+            if provider.id not in under:
+                # Canonical parts under names in order are canonical.
+                value = b'{"policy":%b,"provider":%b}' % (policy, written[provider.id])
+                under[provider.id] = jcs.digest_of_bytes(value)
+                digests[under[provider.id]] = value
+            party = Party(item.policy, identity, provider, under[provider.id], registered)
+            parties.append((item.document, index, party))
+    whole: JSON = {"policies": sorted(digests), "providers": _digests(written), "benchmarks": files}
+    return PolicySet(
+        providers={provider.issuer: provider for provider in sound.values()},
+        policies={item.policy.integration: item.policy for item in read},
+        parties=_indexed(parties, findings),
+        digests=digests,
+        digest=jcs.digest(whole),
+    )
+
+
+def _digests(written: Mapping[str, bytes]) -> dict[str, JSON]:
+    return {name: jcs.digest_of_bytes(text) for name, text in written.items()}
+
+
+def _policy_files(directory: Path, findings: Findings) -> list[Path]:
+    try:
+        # Dot files are editors' locks and backups, or a mounted volume's own.
+        named = (path for path in directory.iterdir() if not path.name.startswith("."))
+        paths = sorted(path for path in named if path.suffix.lower() in {".yml", ".yaml"})
+    except OSError as error:
+        findings.refuse(InputError(Code.FILE_UNREADABLE, str(error.strerror), Place(str(directory))))
+        return []
+    for path in (path for path in paths if path.suffix != ".yaml"):
+        rule = "policies end in .yaml; this file would be overlooked"
+        findings.refuse(InputError(Code.FILE_RULE, rule, Place(str(path))))
+    return [path for path in paths if path.suffix == ".yaml" and path.name != PROVIDERS_FILE]
+
+
+def _read(path: Path, findings: Findings) -> Document | None:
+    try:
+        return load_yaml(read_file(path), str(path), bare_dates=lambda at: _DATED.fullmatch(at) is not None)
+    except InputError as error:
+        findings.refuse(error)
+    return None
+
+
+# -- providers --------------------------------------------------------------------------------------------------------
+
+
+def _read_providers(path: Path, issuer_url: str, findings: Findings, *, development: bool) -> Providers:
+    document = _read(path, findings)
+    file = findings.convert(document, ProvidersFile) if document else None
+    if document is None or file is None:
+        return _AnyProvider()
+    providers: dict[str, Provider | None] = {}
+    taken: set[str] = set()
+    for name, entry in file.providers.items():
+        at = pointer_to("/providers", name)
+        findings.demand(document, at, _ID.fullmatch(name), "a provider's id is lowercase words joined by `-`")
+        provider = effective(findings, document, at, name, entry, issuer_url, development=development)
+        if provider is not None:
+            new = provider.rules.prefix or provider.issuer not in taken  # of those there is one each, see below
+            findings.demand(document, f"{at}/issuer", new, "another provider already has this issuer")
+            taken.add(provider.issuer)
+        providers[name] = provider
+    check_token_prefixes(findings, document, [provider for provider in providers.values() if provider is not None])
+    return providers
+
+
+class _AnyProvider(dict[str, None]):
+    """What a table that cannot be read lists: whatever a policy names, so that its own faults alone are told."""
+
+    def __contains__(self, name: object) -> bool:
+        return True
+
+
+# -- policies ---------------------------------------------------------------------------------------------------------
+
+
+def _read_policy(path: Path, providers: Providers, now: int, findings: Findings) -> _Read | None:
+    """Read one integration's file; None where it has an error."""
+    document = _read(path, findings)
+    policy = findings.convert(document, Policy) if document else None
+    if document is None or policy is None:
+        return None
+    integration, file = policy.integration, f"this integration's file is {policy.integration}.yaml"
+    if findings.demand(document, "/integration", _ID.fullmatch(integration), f"an integration's {_ID_RULE}"):
+        findings.demand(document, "/integration", path.stem == integration, file)
+    _check_identities(findings, document, policy, providers, now)
+    _check_grants(findings, document, policy.grants)
+    _check_token(findings, document, policy.token)
+    return None if document.name in findings.broken else _Read(document, policy)
+
+
+def _check_identities(findings: Findings, document: Document, policy: Policy, providers: Providers, now: int) -> None:
+    seen: set[str] = set()
+    for index, identity in enumerate(policy.identities):
+        at = f"/identities/{index}"
+        findings.demand(document, f"{at}/id", _ID.fullmatch(identity.id), f"an identity's {_ID_RULE}")
+        findings.demand(document, f"{at}/id", identity.id not in seen, "another identity of this file has this id")
+        seen.add(identity.id)
+        there = identity.provider in providers
+        unknown = f"not a provider of {PROVIDERS_FILE}; there are {', '.join(sorted(providers))}"
+        findings.demand(document, f"{at}/provider", there, unknown)
+        if provider := providers.get(identity.provider):
+            check_identity(findings, document, at, identity, provider, now)
+
+
+def _check_grants(findings: Findings, document: Document, grants: Grants) -> None:
+    for index, framework in enumerate(grants.frameworks):
+        at = f"/grants/frameworks/{index}/versions"
+        ranged = _is_specifier(framework.versions)
+        findings.demand(document, at, ranged, "must be a PEP 440 range, as `>=0.3,<0.4`")
+    for part, lists in (("/grants", grants), ("/grants/deny", grants.deny)):
+        for kind in ("benchmarks", "models"):
+            for index, pattern in enumerate(getattr(lists, kind)):
+                fits = _REPO_PATTERN.fullmatch(pattern)
+                findings.demand(document, f"{part}/{kind}/{index}", fits, _REPO_RULE)
+        for index, pattern in enumerate(lists.tasks):
+            findings.demand(document, f"{part}/tasks/{index}", _WORD_PATTERN.fullmatch(pattern), _WORD_RULE)
+    _check_metrics(findings, document, grants.metrics)
+
+
+_REPO_RULE = "must be `owner/name`; each side may hold `*`, which never crosses `/`"
+_WORD_RULE = "must be 1 to 128 printable ASCII characters without space, as the ids are: nothing else is ever met"
+
+
+def _check_metrics(findings: Findings, document: Document, grants: tuple[str | MetricGrant, ...]) -> None:
+    whole = [grant if isinstance(grant, str) else grant.id for grant in grants if unbounded(grant)]
+    for index, grant in enumerate(grants):
+        at = f"/grants/metrics/{index}"
+        fits = _WORD_PATTERN.fullmatch(grant if isinstance(grant, str) else grant.id)
+        findings.demand(document, at, fits, _WORD_RULE)
+        if isinstance(grant, str) or unbounded(grant):
+            continue
+        ordered = grant.min is UNSET or grant.max is UNSET or grant.min <= grant.max
+        findings.demand(document, at, ordered, "`min` is above `max`: no value lies between them")
+        for pattern in whole:
+            if glob_matches(pattern, grant.id):
+                findings.warn(document, at, Code.LINT_SHADOWED, f"{pattern} already grants these metrics every value")
+
+
+def _check_token(findings: Findings, document: Document, token: TokenRules) -> None:
+    for index, audience in enumerate(token.audiences):
+        new = audience not in token.audiences[:index]
+        findings.demand(document, f"/token/audiences/{index}", new, "this audience stands here twice")
+
+
+def _is_specifier(text: object) -> bool:
+    if text is UNSET:
+        return True
+    try:
+        return len(SpecifierSet(str(text))) > 0  # "," is a specifier set of none, which every version meets
+    except InvalidSpecifier:
+        return False
+
+
+def _indexed(
+    parties: list[tuple[Document, int, Party]], findings: Findings
+) -> dict[tuple[str, str], tuple[Party, ...]]:
+    """Index identities by provider and first pin, leaving out one that a token could match as well as another."""
+    index: dict[tuple[str, str], tuple[Party, ...]] = {}
+    for document, position, party in parties:
+        key = (party.provider.id, party.identity.pins[party.provider.rules.pins[0]])
+        bucket = index.get(key, ())
+        full = f"more than {MAX_SHARING} identities have the first pin of this one: join some with `any_of` or a glob"
+        room = findings.demand(document, f"/identities/{position}", len(bucket) < MAX_SHARING, full)
+        if room and all(_apart(findings, document, f"/identities/{position}", party, other) for other in bucket):
+            index[key] = (*bucket, party)
+    return index
+
+
+def _apart(findings: Findings, document: Document, at: str, party: Party, other: Party) -> bool:
+    overlap = f"overlaps {other.policy.integration}/{other.identity.id}: one token could match both"
+    rule = f"{overlap}; tell them apart by a pin, an exact value or `any_of`"
+    return findings.demand(document, at, told_apart(party.identity, other.identity), rule)

@@ -1,0 +1,383 @@
+"""What recorded decisions would change under other policies. Pure: lines of an audit file in, a summary out.
+
+Each decision is judged again, under the old policies and under the new ones, by the functions that judge requests, at
+the time that it was made. The audit holds what the decision read and no more: where a rule reads something else (a
+claim that was not recorded, a metric's value, whether there was a command) and no other rule refuses, the answer is
+"cannot tell". Memory does not grow with the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Annotated, Literal, cast
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from issuer.errors import Code, Refused
+from issuer.policy.check import Check
+from issuer.policy.decide import decide
+from issuer.policy.check_identity import check_identity
+from issuer.policy.match import PolicySet, resolve
+from issuer.policy.model import Caller, Party, Policy, Provider, Registered
+from issuer.identity.profiles import Profile, derived
+from issuer.policy.requirement import met
+from issuer.results.claims import Framework, Metric, RunClaims
+from issuer.results.entry import Submission
+from issuer.formats.strict_json import JSON
+
+EXAMPLES = 3  # of each group; the counts are of all
+
+
+# -- what the audit holds ---------------------------------------------------------------------------------------------
+
+
+class _RecordedCaller(Struct, frozen=True):
+    issuer: str
+    claims: dict[str, str | bool | int]
+    absent: list[str]
+    provider: str = ""
+
+
+# No run that was judged has a longer name or version (contract section 2); what is longer is no record of one.
+_Name = Annotated[str, Meta(max_length=256)]
+_Version = Annotated[str, Meta(max_length=64)]
+
+
+class _RecordedMetric(Struct, frozen=True):
+    metric_id: _Name
+    slice: _Name | UnsetType = UNSET
+    value: float | UnsetType = UNSET
+
+
+class _RecordedFramework(Struct, frozen=True):
+    name: _Name
+    version: _Version
+
+
+class _RecordedResult(Struct, frozen=True):
+    model_repo: _Name
+    model_revision: _Name
+    benchmark_repo: _Name
+    benchmark_revision: _Name
+    task_id: _Name
+    metrics: list[_RecordedMetric]
+    framework: _RecordedFramework
+    has_command: bool | UnsetType = UNSET
+
+
+class _Named(Struct, frozen=True):
+    integration: str = ""
+    audience: str = ""
+
+
+class Decision(Struct, frozen=True):
+    """One event of the audit file (deploy/README.md): whom and what a decision read. `time` is Unix seconds."""
+
+    event: Literal["decision"]
+    time: Annotated[int, Meta(ge=0, le=2**33)]
+    request_id: str
+    verdict: Literal["issued", "repeated", "granted", "refused"]
+    caller: _RecordedCaller
+    code: str = ""
+    named: _Named = _Named()
+    results: list[_RecordedResult] | UnsetType = UNSET
+
+
+class _AnyEvent(Struct, frozen=True):
+    event: str
+
+
+_DECISIONS = msgspec.json.Decoder(Decision)
+_EVENTS = msgspec.json.Decoder(_AnyEvent)
+
+
+def read_decision(line: bytes) -> Decision | None:
+    """Read one line of an audit file; None for an event of another kind. Raises ValueError for what is no event."""
+    try:
+        if _EVENTS.decode(line).event != "decision":
+            return None
+        return _DECISIONS.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise ValueError("not an event, or half of one") from None
+
+
+# -- judging again ----------------------------------------------------------------------------------------------------
+
+
+Kind = Literal["granted", "refused", "untold"]
+
+
+class Verdict(Struct, frozen=True):
+    """What policies say of a recorded decision. `code` and `rule` are those of a refusal, `untold` is what the audit
+    does not hold and the answer depends on."""
+
+    kind: Kind
+    integration: str = ""
+    code: str = ""
+    rule: str = ""
+    detail: str = ""
+    untold: tuple[str, ...] = ()
+
+
+class _Held(Mapping[str, JSON]):
+    """The claims that the audit holds. Who asks for one that it neither holds nor says to be absent is told that the
+    claim is not there, and the asking is remembered."""
+
+    def __init__(self, recorded: _RecordedCaller, profile: Profile) -> None:
+        claims, absent = recorded.claims, frozenset(recorded.absent)
+        # What is derived of a claim that is held is known, also where nobody asked for it at the time.
+        known = {name for name, how in profile.derived.items() if how.path[0] in absent.union(claims)}
+        self._claims: dict[str, JSON] = {**derived(profile, claims), **claims}
+        self._absent = absent | known
+        self.asked: dict[str, None] = {}
+
+    def __getitem__(self, name: str) -> JSON:
+        if name not in self._claims and name not in self._absent:
+            self.asked[name] = None
+        return self._claims[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._claims)
+
+    def __len__(self) -> int:
+        return len(self._claims)
+
+    def untold(self, *, but: Iterable[str] = ()) -> tuple[str, ...]:
+        """Return, and forget, what was asked for and is not held."""
+        found, self.asked = self.asked, {}
+        return tuple(f"the claim {name}" for name in found if name not in but)
+
+
+def judge_again(policies: PolicySet, decision: Decision) -> Verdict:
+    """Say what these policies say of a recorded decision, at the time that it was made."""
+    return _final(_resolved(policies, decision), decision)
+
+
+def _final(found: tuple[Party, Caller] | Verdict, decision: Decision) -> Verdict:
+    return found if isinstance(found, Verdict) else _decided(*found, decision)
+
+
+def _resolved(policies: PolicySet, decision: Decision) -> tuple[Party, Caller] | Verdict:
+    provider = _provider_of(policies, decision.caller)
+    if provider is None:
+        return Verdict("refused", "", Code.IDENTITY_ISSUER_UNKNOWN, "providers", "the issuer is no provider")
+    held = _Held(decision.caller, provider.rules)
+    caller = Caller(provider, held, (), decision.time, decision.time)
+    try:
+        party = resolve(policies, caller)
+    except Refused as refusal:
+        # Names are read to be shown, never to find out who it is.
+        untold = held.untold(but=provider.rules.names)
+        if untold:
+            return Verdict("untold", untold=untold)
+        return Verdict("refused", "", refusal.code, "identities", refusal.detail)
+    untold = held.untold()
+    if any(_may_be(other, held) for other in _candidates(policies, decision) if other is not party):
+        return Verdict("untold", party.policy.integration, untold=untold)
+    return party, caller
+
+
+def _provider_of(policies: PolicySet, recorded: _RecordedCaller) -> Provider | None:
+    """Find a caller's provider by its issuer; that of this service's own tokens by its id: whoever reads the policies
+    may not know the service's URL."""
+    own = (provider for provider in policies.providers.values() if provider.rules.kind == "pat")
+    return policies.providers.get(recorded.issuer) or next((it for it in own if it.id == recorded.provider), None)
+
+
+def _may_be(party: Party, held: _Held) -> bool:
+    """Say whether nothing that is held tells against an identity."""
+    for name, rule in {**party.identity.pins, **party.identity.require}.items():
+        passed = met(held, name, rule)
+        if not held.untold() and not passed:
+            return False
+    return True
+
+
+def _decided(party: Party, caller: Caller, decision: Decision) -> Verdict:
+    """Judge what is held. A refusal by a rule whose input is held is one, whatever the others would say."""
+    integration = party.policy.integration
+    doubtful, untold = _doubtful_checks(party, caller, decision.time)
+    runs, untold_of_runs = _runs(party.policy, decision)
+    named = decision.named
+    verdict = decide(party, caller, runs, decision.time, integration=named.integration, audience=named.audience)
+    failed = next((check for check in verdict.checks if not check.passed and check not in doubtful), None)
+    if failed is not None:
+        return Verdict("refused", integration, failed.code, failed.rule, failed.actual)
+    untold += untold_of_runs
+    return Verdict("untold", integration, untold=untold) if untold else Verdict("granted", integration)
+
+
+def _doubtful_checks(party: Party, caller: Caller, now: int) -> tuple[list[Check], tuple[str, ...]]:
+    """Return the checks of the identity that read what the audit does not hold, and what that is."""
+    held = cast("_Held", caller.claims)
+    doubtful: list[Check] = []
+    untold: list[str] = []
+    for check in check_identity(party, caller, now):
+        if asked := held.untold():
+            doubtful.append(check)
+            untold += asked
+    return doubtful, tuple(untold)
+
+
+def _runs(policy: Policy, decision: Decision) -> tuple[tuple[Submission, ...], tuple[str, ...]]:
+    """Return the recorded runs as submissions, and what of them is missing: metrics whose value a rule reads and the
+    audit does not hold are left out."""
+    if decision.results is UNSET:
+        return (), ("the run",)
+    made = [_run(policy, result) for result in decision.results]
+    untold = dict.fromkeys(name for _, missing in made for name in missing)
+    return tuple(submission for submission, _ in made), tuple(untold)
+
+
+def _run(policy: Policy, result: _RecordedResult) -> tuple[Submission, list[str]]:
+    reads_value = policy.grants.compiled.metrics.reads_value
+    known = [metric for metric in result.metrics if metric.value is not UNSET or not reads_value(metric.metric_id)]
+    untold = [f"the value of {metric.metric_id}" for metric in result.metrics if metric not in known]
+    if policy.grants.command == "required" and result.has_command is UNSET:
+        untold.append("the command")
+    has_command = result.has_command is UNSET or result.has_command
+    claims = RunClaims(
+        model_repo=result.model_repo,
+        model_revision=result.model_revision,
+        benchmark_repo=result.benchmark_repo,
+        benchmark_revision=result.benchmark_revision,
+        task_id=result.task_id,
+        metrics=tuple(_metric(metric) for metric in known),
+        framework=Framework(result.framework.name, result.framework.version, "-" if has_command else UNSET),
+    )
+    return Submission("", claims, {}, "", ""), untold
+
+
+def _metric(recorded: _RecordedMetric) -> Metric:
+    return Metric(recorded.metric_id, 0.0 if recorded.value is UNSET else recorded.value, slice=recorded.slice)
+
+
+# -- what would change ------------------------------------------------------------------------------------------------
+
+
+class Example(Struct, frozen=True):
+    """One decision of a group; `time` is Unix seconds."""
+
+    request_id: str
+    time: int
+    rule: str
+    detail: str
+
+
+class Group(Struct, kw_only=True):
+    """Decisions that would become `kind`, or of which nobody can tell, of one integration and for one reason: the code
+    of the refusal that comes or goes, or what the audit does not hold. The first are examples."""
+
+    kind: Kind
+    integration: str
+    why: str
+    count: int = 0
+    examples: list[Example] = []
+
+
+class Plan(Struct):
+    """How many decisions were read, how many would stay as they are, and those that would not, in groups.
+
+    `not_decided` are refusals that no policy made: a limit, a replay, a body that could not be read. `otherwise` are
+    decisions that the old policies do not explain: they were made under others. `torn` are lines that are no event.
+    """
+
+    decisions: int = 0
+    unchanged: int = 0
+    refused: int = 0
+    granted: int = 0
+    untold: int = 0
+    not_decided: int = 0
+    otherwise: int = 0
+    torn: int = 0
+    groups: list[Group] = []
+
+
+def make_plan(old: PolicySet, new: PolicySet, lines: Iterable[bytes]) -> Plan:
+    """Compare what two sets of policies say of every decision in the lines of an audit file."""
+    plan, comparison = Plan(), _Comparison(old, new)
+    groups: dict[tuple[Kind, str, str], Group] = {}
+    for line in lines:
+        try:
+            decision = read_decision(line) if line.strip() else None
+        except ValueError:
+            plan.torn += 1
+            continue
+        if decision is not None:
+            _count(plan, groups, comparison, decision)
+    plan.groups = sorted(groups.values(), key=lambda group: (group.kind, group.integration, -group.count, group.why))
+    return plan
+
+
+class _Comparison:
+    """Two sets of policies, and whether they register the same benchmarks, which no policy's digest covers."""
+
+    def __init__(self, old: PolicySet, new: PolicySet) -> None:
+        self.old, self.new = old, new
+        self._same_benchmarks = _registered(old) == _registered(new)
+
+    def judge(self, decision: Decision) -> tuple[Verdict, Verdict | None]:
+        """Return what the old and the new policies say; None where the rules are the same ones."""
+        before, after = _resolved(self.old, decision), _resolved(self.new, decision)
+        same = self._same_candidates(decision)
+        if not isinstance(before, Verdict) and not isinstance(after, Verdict):
+            same = same or self._same([before[0]], [after[0]])
+        return _final(before, decision), None if same else _final(after, decision)
+
+    def _same_candidates(self, decision: Decision) -> bool:
+        """Say whether both have the same rules for everyone that this caller may be, whoever it is."""
+        before, after = _candidates(self.old, decision), _candidates(self.new, decision)
+        return bool(before) and self._same(before, after)
+
+    def _same(self, ones: Sequence[Party], others: Sequence[Party]) -> bool:
+        benchmarks = self._same_benchmarks or not any(one.policy.grants.registered_only for one in ones)
+        return benchmarks and [_named(one) for one in ones] == [_named(other) for other in others]
+
+
+def _candidates(policies: PolicySet, decision: Decision) -> tuple[Party, ...]:
+    """Return the identities that share the caller's first pin, and so all that it may be."""
+    provider = _provider_of(policies, decision.caller)
+    pin = decision.caller.claims.get(provider.rules.pins[0]) if provider else None
+    return policies.parties.get((provider.id, pin), ()) if provider and isinstance(pin, str) else ()
+
+
+def _named(party: Party) -> tuple[str, str]:
+    return party.digest, party.identity.id
+
+
+def _registered(policies: PolicySet) -> Registered | None:
+    return next((party.registered for bucket in policies.parties.values() for party in bucket), None)
+
+
+def _count(plan: Plan, groups: dict[tuple[Kind, str, str], Group], comparison: _Comparison, decision: Decision) -> None:
+    plan.decisions += 1
+    if not _is_a_policy_s(decision):
+        plan.not_decided += 1
+        return
+    recorded = "refused" if decision.verdict == "refused" else "granted"
+    before, after = comparison.judge(decision)
+    plan.otherwise += before.kind not in {recorded, "untold"}
+    was = recorded if before.kind == "untold" else before.kind
+    if after is None or after.kind == was:
+        plan.unchanged += 1
+        return
+    setattr(plan, after.kind, getattr(plan, after.kind) + 1)
+    _group(groups, decision, before, after)
+
+
+def _group(groups: dict[tuple[Kind, str, str], Group], decision: Decision, before: Verdict, after: Verdict) -> None:
+    telling = before if after.kind == "granted" else after
+    why = ", ".join(after.untold) or telling.code or decision.code
+    integration = after.integration or before.integration
+    group = groups.setdefault((after.kind, integration, why), Group(kind=after.kind, integration=integration, why=why))
+    group.count += 1
+    if len(group.examples) < EXAMPLES:
+        group.examples.append(Example(decision.request_id, decision.time, telling.rule, telling.detail))
+
+
+def _is_a_policy_s(decision: Decision) -> bool:
+    """Say whether a policy made this decision: any but a refusal for another reason."""
+    code = Code.named(decision.code)
+    decided = code is not None and code.meaning.status == 403 and code is not Code.ABUSE_QUARANTINED
+    return decision.verdict != "refused" or decided

@@ -1,0 +1,217 @@
+"""The tests that a policy file holds, run by the evaluator that judges requests. Pure.
+
+A test is judged as far as it goes: the identity as a whole, of the run those members that it gives, each as a whole. It
+is judged as if the policy were active, and without `date` as if nothing had expired: neither a suspension in an
+emergency nor the passing of time makes a file fail its own tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, date, datetime
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Struct
+
+from issuer.errors import Code, Place, Refused
+from issuer.policy.check import Check
+from issuer.policy.decide import decide
+from issuer.formats.findings import Findings
+from issuer.policy.match import PolicySet, resolve
+from issuer.policy.model import Caller, Party, Policy, PolicyTest, Provider
+from issuer.identity.profiles import derived
+from issuer.results.claims import RunClaims, read_claims
+from issuer.results.entry import Submission
+from issuer.formats.strict_json import JSON
+from issuer.formats.strict_yaml import Document, hinted
+
+GRANTED = "granted"
+_MODES = {Code.INTEGRATION_SUSPENDED, Code.INTEGRATION_STAGED}
+# Not in a policy, and so not of its tests.
+_ELSEWHERE = {Code.ABUSE_QUARANTINED, Code.IDENTITY_NETWORK_FORBIDDEN}
+# What a test can expect: its mode does not count, and a test names no audience.
+EXPECTABLE = (
+    GRANTED,
+    *sorted(
+        code for code in Code if code.meaning.status == 403 and code not in {*_MODES, *_ELSEWHERE, Code.POLICY_AUDIENCE}
+    ),
+)
+# Stands for what a test does not give; what is said of it is not listened to.
+_UNGIVEN: dict[str, JSON] = {
+    "model_repo": "a/a",
+    "model_revision": "0" * 40,
+    "benchmark_repo": "a/a",
+    "benchmark_revision": "0" * 40,
+    "task_id": "a",
+    "metrics": [{"metric_id": "a", "value": 0}],
+    "framework": {"name": "a", "version": "0"},
+}
+
+
+class Outcome(Struct, frozen=True):
+    """How a test went. `expected` and `actual` are `granted` or a code; `detail` is why, where it was refused.
+
+    `checks` are all that were made of what the test gives; none where the caller is nobody's. `place` is the test's
+    `expect` in the policy file.
+    """
+
+    integration: str
+    name: str
+    expected: str
+    actual: str
+    detail: str
+    checks: tuple[Check, ...]
+    place: Place
+
+    @property
+    def passed(self) -> bool:
+        """Whether the policy decides as the test expects."""
+        return self.actual == self.expected
+
+
+class _Case(Struct, frozen=True):
+    """A test with everything that it takes from others. `time` is Unix seconds."""
+
+    provider: Provider
+    identity: Mapping[str, JSON]
+    run: Mapping[str, JSON]
+    time: int
+
+
+def run_tests(policies: PolicySet, policy: Policy, document: Document, findings: Findings) -> tuple[Outcome, ...]:
+    """Run the tests of one policy among the others. A test that fails, or is none, is an error."""
+    if not policy.tests:
+        findings.warn(document, "", Code.LINT_UNTESTED, "this policy has no tests")
+    elif all(test.expect == GRANTED for test in policy.tests):
+        findings.warn(document, "/tests", Code.LINT_UNTESTED, "none of the tests expects a refusal")
+    return tuple(_Suite(policies, policy, document, findings).outcomes())
+
+
+class _Suite(Struct, frozen=True):
+    """The tests of one policy, and what they are run with."""
+
+    policies: PolicySet
+    policy: Policy
+    document: Document
+    findings: Findings
+
+    def outcomes(self) -> Iterator[Outcome]:
+        cases: dict[str, _Case | None] = {}  # None: the test is there, and has an error
+        for index, test in enumerate(self.policy.tests):
+            at = f"/tests/{index}"
+            if not self.demand(f"{at}/name", test.name not in cases, "another test of this file has this name"):
+                continue
+            case = self.case(test, at, cases)
+            claims = self.claims(case, at if test.claims_from is UNSET else f"{at}/override") if case else None
+            cases[test.name] = case if claims else None
+            if case is not None and claims is not None:
+                yield self.outcome(test, case, claims, f"{at}/expect")
+
+    def demand(self, at: str, condition: object, rule: str) -> bool:
+        return self.findings.demand(self.document, at, condition, rule)
+
+    # -- what a test gives --------------------------------------------------------------------------------------------
+
+    def case(self, test: PolicyTest, at: str, earlier: Mapping[str, _Case | None]) -> _Case | None:
+        """Put a test together; None where the file does not say enough, and an error was recorded."""
+        expectable = self.demand(f"{at}/expect", test.expect in EXPECTABLE, _expect_rule(test.expect))
+        now = 0 if test.date is UNSET else _midnight(test.date)
+        self.demand(f"{at}/date", now is not None, "must be a date, as 2027-06-30")
+        case = self.own(test, at) if test.claims_from is UNSET else self.derived(test, at, earlier)
+        return msgspec.structs.replace(case, time=now) if case and expectable and now is not None else None
+
+    def own(self, test: PolicyTest, at: str) -> _Case | None:
+        whole = test.provider is not UNSET and test.identity is not UNSET
+        self.demand(at, whole, "give `provider` and `identity`, or `claims_from`")
+        bare = not (test.override.identity or test.override.run)
+        self.demand(f"{at}/override", bare, "there is nothing to override without `claims_from`")
+        named = (provider for provider in self.policies.providers.values() if provider.id == test.provider)
+        provider = next(named, None)
+        there = provider is not None or test.provider is UNSET
+        self.demand(f"{at}/provider", there, "not a provider of providers.yaml")
+        if provider is None or test.identity is UNSET or not bare:
+            return None
+        return _Case(provider, test.identity, {} if test.run is UNSET else test.run, 0)
+
+    def derived(self, test: PolicyTest, at: str, earlier: Mapping[str, _Case | None]) -> _Case | None:
+        own = test.provider is not UNSET or test.identity is not UNSET or test.run is not UNSET
+        self.demand(at, not own, "provider, identity and run come from `claims_from`: change them under `override`")
+        case = earlier.get(test.claims_from or "")
+        known = test.claims_from in earlier
+        self.demand(f"{at}/claims_from", known, "not the name of an earlier test of this file")
+        if case is None or own:
+            return None
+        identity, run = merged(case.identity, test.override.identity), merged(case.run, test.override.run)
+        return msgspec.structs.replace(case, identity=identity, run=run)
+
+    def claims(self, case: _Case, at: str) -> RunClaims | None:
+        """Read a test's run as a request's, with something in the place of what it does not give."""
+        try:
+            return read_claims({**_UNGIVEN, **case.run})
+        except Refused as refusal:
+            for fault in refusal.faults:
+                self.demand(f"{at}/run{fault.pointer}", False, hinted(fault.detail))
+            return None
+
+    # -- how it goes --------------------------------------------------------------------------------------------------
+
+    def outcome(self, test: PolicyTest, case: _Case, claims: RunClaims, at: str) -> Outcome:
+        actual, detail, checks = self.judged(case, claims)
+        because = f": {detail}" if detail else ""
+        rule = f'the test "{test.name}" expects {test.expect}, and the policy says {actual}{because}'
+        self.findings.demand(self.document, at, actual == test.expect, rule, Code.POLICY_TEST_FAILED)
+        place = self.document.place(at)
+        return Outcome(self.policy.integration, test.name, test.expect, actual, detail, checks, place)
+
+    def judged(self, case: _Case, claims: RunClaims) -> tuple[str, str, tuple[Check, ...]]:
+        """Return the verdict as `granted` or a code, why it was refused, and the checks that count."""
+        caller = Caller(case.provider, derived(case.provider.rules, case.identity), (), case.time, case.time)
+        submission = Submission("", claims, {}, "", "")
+        try:
+            party = _as_active(resolve(self.policies, caller))
+        except Refused as refusal:
+            return str(refusal.code), refusal.detail, ()
+        verdict = decide(party, caller, (submission,), case.time, integration=self.policy.integration, audience="")
+        checks = tuple(check for check in verdict.checks if _is_given(check.pointer, case.run))
+        failed = next((check for check in checks if not check.passed), None)
+        if failed is None:
+            return GRANTED, "", checks
+        wanted = f"; expected {failed.expected}" if failed.expected else ""
+        return str(failed.code), f"{failed.actual}{wanted}; rule: {failed.rule}", checks
+
+
+def _expect_rule(said: str) -> str:
+    why = "not a code" if Code.named(said) is None else "not what a test can expect"
+    return f"{why}: `granted`, or one of {', '.join(EXPECTABLE[1:])}"
+
+
+def _midnight(text: str) -> int | None:
+    """Return 00:00 UTC of an ISO date in Unix seconds, or None where it is none."""
+    try:
+        day = date.fromisoformat(text)
+    except ValueError:
+        return None
+    return int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp()) if day.isoformat() == text else None
+
+
+def _as_active(party: Party) -> Party:
+    return msgspec.structs.replace(party, policy=msgspec.structs.replace(party.policy, mode="active"))
+
+
+def _is_given(pointer: str, run: Mapping[str, JSON]) -> bool:
+    _, _, inside = pointer.partition("/claims/")
+    return not inside or inside.partition("/")[0] in run
+
+
+def merged(target: Any, patch: Any) -> Any:
+    """Apply a JSON merge patch (RFC 7396): maps are merged, null removes, everything else replaces."""
+    if not isinstance(patch, Mapping):
+        return patch
+    kept = dict(target) if isinstance(target, Mapping) else {}
+    for name, value in patch.items():
+        if value is None:
+            kept.pop(name, None)
+        else:
+            kept[name] = merged(kept.get(name), value)
+    return kept

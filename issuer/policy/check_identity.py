@@ -1,0 +1,93 @@
+"""What a registered identity's own rules say of a caller: its life, the event, its requirements, its names. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+from msgspec import UNSET
+
+from issuer.errors import Code
+from issuer.policy.check import Check, Rule, shown
+from issuer.policy.model import Caller, Identity, Party, Provider
+from issuer.identity.profiles import Foreign
+from issuer.policy.requirement import exact_values
+from issuer.formats.strict_json import JSON
+
+
+def check_identity(party: Party, caller: Caller, now: int) -> Iterator[Check]:
+    """Judge the caller by its registration at `now` (Unix seconds), in the order of policies/README.md."""
+    identity, rules, claims = party.identity, caller.provider.rules, caller.claims
+    if identity.expires is not UNSET:
+        yield _check_expiry(identity, now)
+    if rules.event_claim is not None and rules.event_claim not in identity.require:
+        yield _check_event(caller.provider, claims.get(rules.event_claim))
+    if caller.provider.compiled.scope is not None:
+        yield caller.provider.compiled.scope.check(claims)
+    for demand in caller.provider.compiled.demands:
+        if demand.name not in identity.require:
+            yield demand.check(claims)
+    for requirement in identity.compiled.requirements:
+        yield requirement.check(claims)
+    if rules.foreign is not None and rules.foreign.claims[0] in claims:
+        yield _check_foreign(rules.foreign, identity, caller)
+
+
+def claims_read(caller: Caller, party: Party | None) -> list[str]:
+    """Name the claims that `resolve` and `check_identity` read of this caller, once each."""
+    return (party or caller.provider).claims.read
+
+
+def claims_told(caller: Caller, party: Party | None) -> list[str]:
+    """Name the claims that the audit tells of this caller: those that were read, with what they were derived from, and
+    those that the token names."""
+    return (party or caller.provider).claims.told
+
+
+def name_warnings(party: Party, caller: Caller) -> Iterator[str]:
+    """Tell each readable name that is not what was registered: ids decide."""
+    for name, expected in party.identity.names.items():
+        if caller.claims.get(name) != expected:  # text, which nothing but text equals
+            actual = shown(caller.claims.get(name))
+            # The caller reads it, so that what is not disclosed is not told (contract section 5).
+            registered = f"registered as {expected}" if "identity" in party.policy.disclose else "not as registered"
+            yield f"the identity token's {name} is {actual}, {registered}: ids decide; tell the operator"
+
+
+def _check_expiry(identity: Identity, now: int) -> Check:
+    """The date is UTC's."""
+    today = datetime.fromtimestamp(now, UTC).date().isoformat()
+    return Check(identity.compiled.expiry, not has_expired(identity, now), (today,))
+
+
+def has_expired(identity: Identity, now: int) -> bool:
+    """Say whether the registration has ended: from 00:00 UTC of its date on."""
+    if identity.expires is UNSET:
+        return False
+    return now >= datetime.fromisoformat(identity.expires).replace(tzinfo=UTC).timestamp()
+
+
+def _check_event(provider: Provider, event: JSON) -> Check:
+    """Judge what started the job; a policy that names the events that may does it by its own requirement."""
+    return Check(provider.compiled.event, isinstance(event, str) and event in provider.events, (event,))
+
+
+def _check_foreign(rules: Foreign, identity: Identity, caller: Caller) -> Check:
+    """Judge code that the job borrows from another repository: the policy must name its commit.
+
+    Both names in the token are GitHub's word of the same moment, so this holds where the policy's own `names` are old,
+    and for a policy that does not speak of the borrowed code at all.
+    """
+    code, home = caller.claims[rules.claims[0]], caller.claims.get(rules.home)
+    at_home = isinstance(code, str) and isinstance(home, str) and code.startswith(f"{home}/")
+    passed = at_home or names_commit(identity, rules.commit)
+    says = f"the identity token's {rules.claims[0]} is {{}}, and its {rules.home} is {{}}"
+    wanted = f"code of this repository, or a policy that names the {rules.commit}"
+    place = f"identities.{identity.id}.require.{rules.commit}"
+    return Check(Rule(Code.IDENTITY_CLAIM_MISMATCH, place, says, wanted), passed, (code, home))
+
+
+def names_commit(identity: Identity, claim: str) -> bool:
+    """Say whether the identity demands exact values, and so commits, of a claim."""
+    values = exact_values(identity.require[claim]) if claim in identity.require else ()
+    return claim in identity.pins or any(isinstance(value, str) for value in values)

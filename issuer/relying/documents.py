@@ -1,0 +1,208 @@
+"""Key sets, archives and revocation lists by URL, through a cache on disk: ETag, max-age, stale-if-error, offline use.
+
+Knows when a copy may serve (RFC 9111, RFC 5861); what a document must be to be kept, its reader says (`good`). A bad
+document never replaces a good one, and a cache file that is not what was written is as good as none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from issuer.http_client import RETRIED, Answer, check_url, send
+from issuer.errors import Code, InputError, SetupError, Undecided
+
+MAX_DOCUMENT_BYTES = 4 * 1024 * 1024  # a revocation list; what a key set may have is for its reader to say
+MAX_CACHE_BYTES = 64 * 1024 * 1024
+# An answer that says nothing of its age, and the longest that any may say: a day, as the service keeps providers' keys.
+DEFAULT_AGE_S = 300
+LONGEST_AGE_S = 86_400
+DEADLINE_S = 10.0
+
+_MAX_ETAG = 1024
+_OURS = re.compile(r"[0-9a-f]{64}(?:\.[0-9a-f]{16})?")
+
+
+class Copy(Struct, frozen=True):
+    """A document as a URL gave it. `fetched_at` is when the URL last confirmed it, Unix seconds."""
+
+    url: str
+    body: bytes
+    etag: str
+    fetched_at: int
+    max_age_s: int
+    stale_if_error_s: int
+    may_be_kept: bool = True
+
+    def fresh(self, now: int) -> bool:
+        """Say whether it may serve without asking. A copy from the future, by a clock that was set back, may not."""
+        return 0 <= now - self.fetched_at < self.max_age_s
+
+    def bridges(self, now: int) -> bool:
+        """Say whether it may serve where asking fails (RFC 5861 section 4)."""
+        return 0 <= now - self.fetched_at < self.max_age_s + self.stale_if_error_s
+
+
+Good = Callable[[bytes], object]  # raises InputError for a document that must not be kept
+
+
+class Documents:
+    """Documents by URL, at one moment. `folder` is the cache, None for none; `offline` uses it alone, at any age."""
+
+    def __init__(self, folder: Path | None, now: int, *, offline: bool = False, deadline_s: float = DEADLINE_S) -> None:
+        self._folder = None if folder is None else _Folder(folder)
+        self._now = now
+        self._offline = offline
+        self._deadline_s = deadline_s
+
+    def get(self, url: str, good: Good) -> Copy | None:
+        """Return the document, or None where it is not to be had. Raises SetupError for a URL that is not https."""
+        url = check_url(url)
+        kept = self._kept(url, good)
+        if self._offline or (kept is not None and kept.fresh(self._now)):
+            return kept
+        try:
+            found = self._ask(url, kept, good)
+        except (Undecided, InputError):  # no answer, or one that must not replace what there is
+            return kept if kept is not None and kept.bridges(self._now) else None
+        if found is not None and found.may_be_kept and self._folder is not None:
+            self._folder.write(found)
+        return found
+
+    def _kept(self, url: str, good: Good) -> Copy | None:
+        kept = None if self._folder is None else self._folder.read(url)
+        if kept is not None:
+            try:
+                good(kept.body)
+            except InputError:
+                return None
+        return kept
+
+    def _ask(self, url: str, kept: Copy | None, good: Good) -> Copy | None:
+        """Ask the URL. None: it says that there is no such document. Raises Undecided and InputError."""
+        headers = {"Accept": "application/json", "User-Agent": "eval-token-issuer"}
+        if kept is not None and kept.etag:
+            headers["If-None-Match"] = kept.etag
+        answer = send("GET", url, headers=headers, max_bytes=MAX_DOCUMENT_BYTES, deadline_s=self._deadline_s)
+        if answer.status == 304 and kept is not None:
+            return self._copy(url, kept.body, answer, kept.etag)
+        if answer.status == 200:
+            good(answer.body)
+            return self._copy(url, answer.body, answer, "")
+        if 400 <= answer.status < 500 and answer.status not in {408, *RETRIED}:
+            return None
+        raise Undecided(Code.DEPENDENCY_STATE, f"HTTP status {answer.status}")  # a redirect, too: a captive portal
+
+    def _copy(self, url: str, body: bytes, answer: Answer, etag: str) -> Copy:
+        etag = answer.headers.get("etag", etag)
+        said = _directives(answer.headers.get("cache-control", ""))
+        max_age_s = 0 if {"no-cache", "no-store"} & said.keys() else said.get("max-age", DEFAULT_AGE_S)
+        spent_s = _seconds(answer.headers.get("age", ""))  # in a cache on the way (RFC 9111 4.2.3)
+        return Copy(
+            url,
+            body,
+            etag if len(etag) <= _MAX_ETAG else "",
+            self._now,
+            max(0, min(max_age_s, LONGEST_AGE_S) - spent_s),
+            min(said.get("stale-if-error", 0), LONGEST_AGE_S),
+            "no-store" not in said,
+        )
+
+
+def _directives(cache_control: str) -> dict[str, int]:
+    """Return the directives of a Cache-Control header (RFC 9111 5.2) with their seconds; of two alike the first."""
+    said: dict[str, int] = {}
+    for part in cache_control.split(","):
+        name, _, value = part.strip().partition("=")
+        said.setdefault(name.strip().lower(), _seconds(value.strip().strip('"')))
+    return said
+
+
+def _seconds(text: str) -> int:
+    """Read delta-seconds (RFC 9111 1.2.2); what is none is 0, so that nothing unreadable makes a copy live longer."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 10 else 0
+
+
+# -- on disk ----------------------------------------------------------------------------------------------------------
+
+
+def default_folder() -> Path | None:
+    """Return where the cache is unless somebody says: in $XDG_CACHE_HOME, or ~/.cache; None for whoever has neither."""
+    stated = os.environ.get("XDG_CACHE_HOME", "")
+    try:
+        # The XDG specification has relative paths ignored: they would mean another folder wherever one stands.
+        parent = Path(stated) if stated.startswith("/") else Path.home() / ".cache"
+    except RuntimeError:
+        return None
+    return parent / "eval-token-issuer"
+
+
+class _Folder:
+    """The cache folder, 0700: one file for each URL, 0600, replaced in one step. What cannot be written is not kept."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        with contextlib.suppress(OSError):
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            found = path.stat()
+        except OSError:
+            return  # read-only, or below a file: every read finds nothing
+        # Whoever can write here chooses the keys that are trusted.
+        if found.st_mode & 0o022 or found.st_uid not in {os.geteuid(), 0}:
+            detail = (
+                f"the cache folder {path} can be written by others. Run `chmod 700 {path}`, or give another --cache"
+            )
+            raise SetupError(Code.CACHE_UNSAFE, detail)
+
+    def read(self, url: str) -> Copy | None:
+        """Return the copy of a URL, or None where there is none, or none that is whole."""
+        try:
+            descriptor = os.open(self._file(url), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            with os.fdopen(descriptor, "rb") as file:
+                found = os.fstat(descriptor)
+                if not stat.S_ISREG(found.st_mode) or found.st_mode & 0o022:
+                    return None
+                raw = file.read(2 * MAX_DOCUMENT_BYTES)
+            digest, _, packed = raw.partition(b"\n")
+            if digest != _digest(packed):
+                return None
+            copy = msgspec.msgpack.decode(packed, type=Copy)
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+            return None
+        return copy if copy.url == url else None
+
+    def write(self, copy: Copy) -> None:
+        """Keep a copy, and of the others the newest, up to MAX_CACHE_BYTES."""
+        packed = msgspec.msgpack.encode(copy)
+        file = self._file(copy.url)
+        draft = file.with_suffix(f".{os.urandom(8).hex()}")  # of this writer alone
+        with contextlib.suppress(OSError):
+            descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+            with os.fdopen(descriptor, "wb") as out:
+                out.write(_digest(packed) + b"\n" + packed)
+            draft.replace(file)
+            self._prune()
+
+    def _file(self, url: str) -> Path:
+        return self._path / hashlib.sha256(url.encode()).hexdigest()
+
+    def _prune(self) -> None:
+        left = MAX_CACHE_BYTES
+        ours = [path for path in self._path.iterdir() if _OURS.fullmatch(path.name)]  # the folder may hold other things
+        for path in sorted(ours, key=lambda path: path.stat().st_mtime_ns, reverse=True):
+            left -= path.stat().st_size
+            if left < 0:
+                path.unlink(missing_ok=True)
+
+
+def _digest(raw: bytes) -> bytes:
+    return hashlib.sha256(raw).hexdigest().encode()

@@ -1,0 +1,133 @@
+"""What a relying party keeps in folders: receipts by token, and benchmarks' `eval.yaml` by repository and commit."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from issuer.relying.trusted import read_file
+from issuer.errors import Code, InputError, SetupError
+from issuer.results.benchmark import Benchmark, read_benchmark
+from issuer.results.claims import REVISION, is_repo
+from issuer.verify.receipts import MAX_BYTES, file_name
+
+MAX_BENCHMARKS = 256  # read ones that are held at a time
+
+
+class ReceiptFolder(Mapping[str, str]):
+    """Receipts by token digest: `DIR/<64 hex>.jwt`, 0600. One that is there is never replaced: the oldest says most."""
+
+    def __init__(self, path: Path) -> None:
+        if not path.is_dir():
+            raise SetupError(
+                Code.SETTINGS_INVALID, f"{path} is no folder; make it, and keep it: receipts cannot be remade"
+            )
+        self._path = path
+
+    def __getitem__(self, digest: str) -> str:
+        """Return a receipt's text, whatever it holds: who judges it knows what a receipt is. KeyError without one."""
+        try:
+            with (self._path / file_name(digest)).open("rb") as file:
+                raw = file.read(MAX_BYTES + 1)
+        except FileNotFoundError:
+            raise KeyError(digest) from None
+        except OSError as error:
+            raise _unusable(error) from None
+        if not raw:  # a crash left it empty: no receipt
+            raise KeyError(digest)
+        return raw.decode("ascii", "replace")
+
+    def __iter__(self) -> Iterator[str]:
+        """Name every receipt's token."""
+        return (f"sha256:{path.stem}" for path in self._path.glob("*.jwt"))
+
+    def __len__(self) -> int:
+        """Count the receipts."""
+        return sum(1 for _ in self)
+
+    def keep(self, digest: str, receipt: bytes) -> None:
+        """Write a receipt to the disk before it counts: what a crash loses here is lost for good."""
+        file = self._path / file_name(digest)
+        draft = file.with_suffix(f".{os.urandom(8).hex()}")  # of this writer alone
+        try:
+            descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+            with os.fdopen(descriptor, "wb") as out:
+                out.write(receipt)
+                out.flush()
+                os.fsync(descriptor)
+            draft.replace(file)
+        except OSError as error:
+            raise _unusable(error) from None
+
+    def drop(self, digest: str) -> None:
+        """Take back the receipt of a token that turned out not to be verified."""
+        (self._path / file_name(digest)).unlink(missing_ok=True)
+
+
+def _unusable(error: OSError) -> SetupError:
+    return SetupError(Code.SETTINGS_INVALID, f"the folder of receipts: {error.filename or ''} {error.strerror}")
+
+
+class BenchmarkFolder(Mapping[tuple[str, str], Benchmark]):
+    """Benchmarks by repository and commit: `DIR/OWNER/NAME/REVISION/eval.yaml`, as a snapshot download lays them out.
+
+    A file that is there and cannot be used counts as not at hand; `faults` has why, until somebody takes it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.faults: list[InputError] = []
+        self._path = path
+        self._held: dict[tuple[str, str], Benchmark | None] = {}
+
+    def __getitem__(self, key: tuple[str, str]) -> Benchmark:
+        """Return a benchmark. KeyError where it is not at hand."""
+        if key not in self._held:
+            if len(self._held) >= MAX_BENCHMARKS:
+                self._held.pop(next(iter(self._held)))
+            self._held[key] = self._read(*key)
+        if (found := self._held[key]) is None:
+            raise KeyError(key)
+        return found
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        """Name the benchmarks at hand."""
+        for file in self._path.glob("*/*/*/eval.yaml"):
+            owner, name, revision = file.parts[-4:-1]
+            yield f"{owner}/{name}", revision
+
+    def __len__(self) -> int:
+        """Count them."""
+        return sum(1 for _ in self)
+
+    def _read(self, repo: str, revision: str) -> Benchmark | None:
+        # Both come from a file that anybody may have written, and become a path here.
+        if not is_repo(repo) or not REVISION.fullmatch(revision):
+            return None
+        file = self._path / repo / revision / "eval.yaml"
+        if not file.exists():
+            return None
+        try:
+            return read_benchmark(read_file(file), str(file))
+        except InputError as error:
+            self.faults.append(error)
+            return None
+
+
+class OneBenchmark(Mapping[tuple[str, str], Benchmark]):
+    """One `eval.yaml` that somebody vouches for: it is that of every benchmark and commit that is asked for."""
+
+    def __init__(self, benchmark: Benchmark) -> None:
+        self._benchmark = benchmark
+
+    def __getitem__(self, key: tuple[str, str]) -> Benchmark:
+        """Return it."""
+        return self._benchmark
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        """Name none: it has no name of its own."""
+        return iter(())
+
+    def __len__(self) -> int:
+        """Count none."""
+        return 0

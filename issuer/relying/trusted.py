@@ -1,0 +1,88 @@
+"""A relying party's trust, ready to judge by: its trust file, the files beside it, and what its URLs give."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from msgspec import Struct
+
+from issuer.http_client import check_url, unreadable
+from issuer.relying.documents import Copy, Documents, Good
+from issuer.errors import Code, InputError, Place, SetupError
+from issuer.verify.trust import Source, Trust, TrustedEntry, TrustFile, check_found, read_trust_file, resolve, sources
+
+# More than any reader takes: what is larger is refused by its reader, and need not be held.
+MAX_FILE_BYTES = 4 * 1024 * 1024 + 1
+
+
+class Found(Struct, frozen=True):
+    """What the trust file's pointers lead to: the bytes, and for URLs when they last confirmed them (Unix seconds)."""
+
+    raw: Mapping[str, bytes | None]
+    fetched_at: Mapping[str, int]
+
+
+def trust_by_file(path: Path, documents: Documents) -> Trust:
+    """Read a trust file and all that it points to. Raises InputError for what is malformed in it or beside it."""
+    trust = read_trust_file(read_file(path), str(path))
+    return _resolved(trust, find(trust, path.parent, documents), str(path))
+
+
+def trust_in_issuer(issuer: str, audience: str, documents: Documents) -> Trust:
+    """Trust one issuer, by the key set that it publishes. Raises SetupError for what is no URL of an issuer."""
+    url = check_url(issuer)
+    source = Source(url=f"{url}/.well-known/jwks.json")
+    trust = TrustFile(version=1, audience=audience, issuers=[TrustedEntry(issuer=url, keys=source)])
+    return _resolved(trust, find(trust, Path(), documents), "--issuer")
+
+
+def find(trust: TrustFile, beside: Path, documents: Documents) -> Found:
+    """Read the files that a trust file names, which are beside it, and get its URLs."""
+    raw: dict[str, bytes | None] = {}
+    fetched_at: dict[str, int] = {}
+    wanted = sources(trust)
+    # Revocation lists last: whether one may be kept, the keys that must have signed it decide.
+    for pointer in sorted(wanted, key=lambda pointer: pointer.endswith("/revocations")):
+        source = wanted[pointer]
+        if isinstance(source.file, str):
+            raw[pointer] = read_file(beside / source.file)
+        elif isinstance(source.url, str):
+            copy = _document(source.url, pointer, documents, lambda body, at=pointer: _check(trust, at, body, raw))  # type: ignore[misc]
+            raw[pointer] = None if copy is None else copy.body
+            if copy is not None:
+                fetched_at[pointer] = copy.fetched_at
+    return Found(raw, fetched_at)
+
+
+def _document(url: str, pointer: str, documents: Documents, good: Good) -> Copy | None:
+    try:
+        return documents.get(url, good)
+    except SetupError as error:
+        if error.code is Code.SETTINGS_INVALID:  # the URL, which is the file's
+            raise InputError(Code.FILE_RULE, error.detail, Place("the trust file"), f"{pointer}/url") from None
+        raise
+
+
+def _check(trust: TrustFile, pointer: str, body: bytes, found: Mapping[str, bytes | None]) -> None:
+    check_found(pointer, body)
+    if pointer.endswith("/revocations"):
+        for absence in resolve(trust, {**found, pointer: body}).absent:
+            if absence.pointer == pointer:
+                raise InputError(Code.FILE_RULE, absence.reason, Place(""), pointer)
+
+
+def _resolved(trust: TrustFile, found: Found, name: str) -> Trust:
+    try:
+        return resolve(trust, found.raw, found.fetched_at)
+    except InputError as error:
+        raise InputError(error.code, error.detail, Place(name), error.pointer) from None
+
+
+def read_file(path: Path) -> bytes:
+    """Read a file that somebody named, up to one byte more than any reader takes. Raises InputError."""
+    try:
+        with path.open("rb") as file:
+            return file.read(MAX_FILE_BYTES)
+    except OSError as error:
+        raise unreadable(str(path), str(error.strerror)) from None

@@ -1,0 +1,67 @@
+"""How a relying party judges files: one or many alike, with its trust, its clock and what it keeps in folders."""
+
+from __future__ import annotations
+
+import contextlib
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from msgspec import Struct
+
+from issuer.relying.folders import BenchmarkFolder, ReceiptFolder
+from issuer.errors import InputError
+from issuer.results.entry import read_entries
+from issuer.verify import Context, verify_entries
+from issuer.verify.receipts import read_receipt, write_receipt
+from issuer.verify.report import Report
+from issuer.verify.trust import Trust
+
+FOLDER = ".eval_results"
+
+
+def path_in_repo(file: str) -> str:
+    """Return where a file called this sits in its repository; receipts name it by that."""
+    return f"{FOLDER}/{file.rpartition('/')[2]}"
+
+
+class Judge(Struct, frozen=True):
+    """Judges files as received at `at` (Unix seconds). With a `receipt_key`, what verifies gets a receipt.
+
+    Holds a private key where there is one: never send or show it.
+    """
+
+    trust: Trust
+    at: int
+    context: Context
+    receipts: ReceiptFolder | None = None
+    receipt_key: Ed25519PrivateKey | None = None
+
+    def reports(self, raw: bytes, file: str, repo: str) -> tuple[Report, ...]:
+        """Judge every entry of `file`, as it is called here. Raises InputError, and SetupError for a full disk."""
+        entries = read_entries(raw, file)
+        reports = verify_entries(entries, repo, path_in_repo(file), self.trust, self.at, self.context)
+        if self.receipts is not None and self.receipt_key is not None:
+            for report in reports:
+                self._keep_receipt(report, self.receipts, self.receipt_key)
+        return reports
+
+    def _keep_receipt(self, report: Report, receipts: ReceiptFolder, key: Ed25519PrivateKey) -> None:
+        receipt = write_receipt(report, self.trust, key, self.context.now)
+        if receipt is not None and report.token_digest not in receipts:
+            receipts.keep(report.token_digest, receipt)
+
+    def forget(self, report: Report) -> None:
+        """Take back the receipt that this run gave a report which turned out not to be verified."""
+        if self.receipts is None or not self.trust.receipt_keys:
+            return
+        with contextlib.suppress(InputError, KeyError):
+            written = read_receipt(self.receipts[report.token_digest], self.trust.receipt_keys)
+            if written.iat >= self.context.now:
+                self.receipts.drop(report.token_digest)
+
+    def take_faults(self) -> list[InputError]:
+        """Return what was found wrong with `eval.yaml` files since the last time."""
+        benchmarks = self.context.benchmarks
+        if not isinstance(benchmarks, BenchmarkFolder):
+            return []
+        taken, benchmarks.faults = benchmarks.faults, []
+        return taken

@@ -1,0 +1,120 @@
+"""The result files below a folder: `DIR/OWNER/NAME/.eval_results/*.yaml`, in the order of their names.
+
+Nothing below DIR that is a symbolic link is followed, and nothing but a plain file is opened: a repository is somebody
+else's, and could lead anywhere. What cannot be looked into is found, too, with the reason.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Generator, Iterator
+from pathlib import Path
+
+from msgspec import Struct
+
+from issuer.http_client import unreadable
+from issuer.relying.verifier import FOLDER
+from issuer.relying.trusted import MAX_FILE_BYTES
+
+A_LINK = "a symbolic link: not followed"
+
+
+class Found(Struct, frozen=True, array_like=True):
+    """A result file, or the reason (`fault`) why nobody can tell. `fraction` is how much of the walk is done."""
+
+    fraction: float
+    file: str
+    repo: str
+    size: int = 0
+    fault: str = ""
+
+
+def walk(root: Path) -> Iterator[Found]:
+    """Find the result files below `root`. One folder's names are held at a time, and no file is opened."""
+    owners = yield from _folders(str(root), "", 0.0)
+    for number, owner in enumerate(owners):
+        done, share = number / len(owners), 1 / len(owners)
+        names = yield from _folders(f"{root}/{owner}", owner, done)
+        for count, name in enumerate(names, 1):
+            yield from _files(f"{root}/{owner}/{name}", f"{owner}/{name}", done + share * count / len(names))
+
+
+def _folders(folder: str, repo: str, fraction: float) -> Generator[Found, None, list[str]]:
+    """Yield what is wrong in a folder; return the names of the folders in it."""
+    names = []
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    names.append(entry.name)
+                elif entry.is_symlink() and not _is_file(entry):
+                    yield _fault(fraction, entry.path, repo, A_LINK)
+    except OSError as error:
+        yield _fault(fraction, folder, repo, str(error.strerror))
+    return sorted(names)
+
+
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_file()
+    except OSError:  # a loop of links
+        return False
+
+
+def _files(folder: str, repo: str, fraction: float) -> Iterator[Found]:
+    inner = f"{folder}/{FOLDER}"
+    try:
+        if stat.S_ISLNK(os.lstat(inner).st_mode):
+            yield _fault(fraction, inner, repo, A_LINK)
+            return
+        with os.scandir(inner) as entries:
+            named = sorted((entry.name, entry) for entry in entries if entry.name.endswith(".yaml"))
+        for _, entry in named:
+            if entry.path.isascii() or _is_text(entry.path):
+                yield Found(fraction, entry.path, repo, _size(entry))
+            else:
+                yield _fault(fraction, entry.path, repo, "its name is not UTF-8")
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        yield _fault(fraction, inner, repo, str(error.strerror))
+
+
+def _size(entry: os.DirEntry[str]) -> int:
+    try:
+        return entry.stat(follow_symlinks=False).st_size
+    except OSError:  # it has just gone: whoever reads it says so
+        return 0
+
+
+def _fault(fraction: float, path: str, repo: str, reason: str) -> Found:
+    spelled, owner = (text.encode("utf-8", "backslashreplace").decode() for text in (path, repo))
+    return Found(fraction, spelled, owner, fault=reason)
+
+
+def _is_text(path: str) -> bool:
+    """Say whether a name is text: bytes that are no UTF-8 become surrogates, which no report can carry."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def read_plain(file: str) -> bytes:
+    """Read a file that `walk` found, up to one byte more than any reader takes. Raises InputError; never waits."""
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        raise unreadable(file, A_LINK if os.path.islink(file) else str(error.strerror)) from None
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode):
+        os.close(descriptor)
+        raise unreadable(file, "not a plain file")
+    try:
+        return os.read(descriptor, min(found.st_size + 1, MAX_FILE_BYTES))
+    except OSError as error:
+        raise unreadable(file, str(error.strerror)) from None
+    finally:
+        os.close(descriptor)

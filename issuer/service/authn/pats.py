@@ -1,0 +1,131 @@
+"""The personal access tokens that one process knows, and when they were last used.
+
+The file decides: a request that names a right token reads its record anew, so that a revocation counts at once, in
+every worker. What is kept in memory are digests, so that a guess takes as long for an id that there is as for another.
+"""
+
+from __future__ import annotations
+
+import hmac
+import math
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import structlog
+
+from issuer.errors import Code, InputError, SetupError, Undecided
+from issuer.service.authn.pat_records import USED, Record, checked, last_used, names, read_named, write_used
+
+USED_EVERY_S = 60
+# A folder can change again within one tick of the clock that dates it; some file systems count in 2 s (git's "racy").
+RACY_NS = 2_000_000_000
+# So it is read again until the clock has ticked, but not for every guess: with 2000 records that takes 26 ms.
+RACY_AGAIN_NS = 100_000_000
+# A bad record may be mended where it lies, which its folder does not show: so it is tried again, as often as this.
+BAD_AGAIN_NS = 1_000_000_000
+# What an unknown id is compared with: the digest of nothing that anybody knows.
+_NO_DIGEST = bytes(32)
+
+_log = structlog.get_logger("issuer")
+
+# What of a file or folder changes when it does: device, inode, size, mtime and ctime in nanoseconds.
+Look = tuple[int, int, int, int, int]
+
+
+class Pats:
+    """The registered tokens, as one process sees the folder. Belongs to one event loop.
+
+    A record that cannot be read is unknown, logged, and no other's matter. Raises SetupError where the folder is there
+    and is not fit to be believed.
+    """
+
+    def __init__(self, folder: Path, clock_ns: Callable[[], int] = time.time_ns) -> None:
+        self._folder = folder
+        self._clock_ns = clock_ns
+        self._seen: Look | None = None
+        self._read_ns = 0
+        self._rest_ns: float = 0
+        self._files: dict[str, tuple[Look, bytes]] = {}
+        self._digests: dict[str, bytes] = {}
+        self._told: dict[str, str] = {}
+        self._refresh()
+
+    def find(self, token_id: str, digest: bytes) -> Record | None:
+        """Return the record that is registered under an id with this digest, as its file is now; else None.
+
+        What it is worth is not judged here. An unknown id and a wrong digest take the same steps. Raises
+        Undecided(`dependency.credentials`) where nothing can be read.
+        """
+        try:
+            self._refresh()
+            known = self._digests.get(token_id, _NO_DIGEST)
+            right = hmac.compare_digest(known, digest)
+            record = self._read(f"{token_id}.json") if right else None
+        except (OSError, SetupError) as failure:
+            self._tell(".", failure.detail if isinstance(failure, SetupError) else type(failure).__name__)
+            raise Undecided(Code.DEPENDENCY_CREDENTIALS) from failure
+        self._tell(".", "")
+        return record if record and hmac.compare_digest(bytes.fromhex(record.sha256), digest) else None
+
+    def mark_used(self, token_id: str, now: int) -> None:
+        """Note that a token was used, at most once a minute. Where that cannot be, nobody is refused for it."""
+        before = last_used(self._folder, token_id)
+        if before is not None and abs(now - before) < USED_EVERY_S:
+            return
+        try:
+            write_used(self._folder, token_id, now)
+            self._tell(USED, "")
+        except OSError as error:
+            self._tell(USED, type(error).__name__)
+
+    def _refresh(self) -> None:
+        """Read the folder again if it may have changed. Raises OSError and SetupError."""
+        found, now_ns = checked(self._folder), self._clock_ns()
+        look = _look(found) if found else None
+        # abs(), here and below: a clock that was set back, or a file server's that is ahead, is no change.
+        if found and look == self._seen and abs(now_ns - self._read_ns) < self._rest_ns:
+            return
+        listed = names(self._folder) if found else []
+        self._files = dict(self._looked_at(listed))
+        self._digests = {name.removesuffix(".json"): digest for name, (_, digest) in self._files.items()}
+        self._seen, self._read_ns = look, now_ns
+        self._rest_ns = math.inf if len(listed) == len(self._files) else BAD_AGAIN_NS
+        if found and abs(now_ns - found.st_ctime_ns) <= RACY_NS:
+            self._rest_ns = RACY_AGAIN_NS
+
+    def _looked_at(self, listed: Iterable[str]) -> Iterator[tuple[str, tuple[Look, bytes]]]:
+        """Yield the digest of each good record; what has not changed is not read again. Raises OSError."""
+        for name in listed:
+            try:
+                look = _look(os.stat(self._folder / name, follow_symlinks=False))
+            except FileNotFoundError:  # gone since it was named
+                continue
+            before = self._files.get(name)
+            if before and before[0] == look:
+                yield name, before
+            elif record := self._read(name):
+                yield name, (look, bytes.fromhex(record.sha256))
+
+    def _read(self, name: str) -> Record | None:
+        """Read one record, or log where and by which rule it is bad; never what stands there. Raises OSError."""
+        try:
+            record = read_named(self._folder, name)
+        except InputError as error:
+            self._tell(name, f"{error.code} {error.pointer or error.place.line or ''}".rstrip())
+            return None
+        self._tell(name, "")
+        return record
+
+    def _tell(self, what: str, why: str) -> None:
+        """Log what is wrong when it begins, not at every request; "" is that nothing is."""
+        if not why:
+            self._told.pop(what, None)
+        elif self._told.get(what) != why:
+            self._told[what] = why
+            _log.error("personal access tokens", file=os.fsencode(what).decode("utf-8", "replace"), problem=why)
+
+
+def _look(found: os.stat_result) -> Look:
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns

@@ -1,0 +1,201 @@
+"""The OpenAPI description. Handlers read raw bytes, so what they take and give is declared here, from the same types.
+
+A body is parsed only after its sender has been authenticated: the framework must describe it without touching it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, cast
+
+import msgspec
+from litestar.openapi import OpenAPIConfig
+from litestar.openapi.plugins import JsonRenderPlugin
+from litestar.openapi.spec import Components, OpenAPIResponse, Operation, RequestBody, SecurityScheme
+
+from issuer import __version__
+from issuer.issuance.body import NONCE_PATTERN, BatchItem, BatchRequest, TokenRequest
+from issuer.issuance.explain import Explained
+from issuer.issuance.issue import IssuedToken
+from issuer.results.claims import RunClaims
+from issuer.results.details import Details
+from issuer.service.http.problems import MEDIA_TYPE, Problem
+from issuer.service.http.question import VerifyRequest
+from issuer.verify.report import Reports
+
+_REF = "#/components/schemas/{name}"
+_NONCE = (
+    "For a credential that can be used again (an OAuth or personal access token) random, fresh for every new request, "
+    "and the same when it is sent again; refused with an identity token."
+)
+
+EXAMPLE: dict[str, Any] = {
+    "claims": {
+        "model_repo": "acme/open-model",
+        "model_revision": "9f3c2c9a1c4e6d1e0b7a5f4d3c2b1a0987654321",
+        "benchmark_repo": "openai/gsm8k",
+        "benchmark_revision": "5503434ddd753f426f4b38109466949a1217c2bb",
+        "task_id": "gsm8k",
+        "metrics": [{"metric_id": "accuracy", "value": 0.625}],
+        "framework": {
+            "name": "inspect-ai",
+            "version": "0.3.285",
+            "command": "inspect eval gsm8k --model hf/acme/open-model",
+        },
+    },
+    "details": {"date": "2026-11-21T09:00:00Z", "notes": "no tools"},
+}
+
+
+def _components() -> dict[str, Any]:
+    """Return the JSON Schemas of every type on the wire; free-form members of bodies point at what they hold."""
+    kinds = [TokenRequest, BatchRequest, BatchItem, RunClaims, Details, IssuedToken, Explained, Problem, VerifyRequest,
+             Reports]  # fmt: skip
+    _, schemas = msgspec.json.schema_components(kinds, ref_template=_REF)
+    for name in ("TokenRequest", "BatchItem"):
+        schemas[name]["properties"]["claims"] = {"$ref": _REF.format(name="RunClaims")}
+        schemas[name]["properties"]["details"] = {"$ref": _REF.format(name="Details")}
+    for name in ("TokenRequest", "BatchRequest"):
+        schemas[name]["properties"]["nonce"] |= {"pattern": f"^{NONCE_PATTERN}$", "description": _NONCE}
+    schemas["IssuedTokens"] = {
+        "type": "object",
+        "properties": {"tokens": {"type": "array", "items": {"$ref": _REF.format(name="IssuedToken")}}},
+        "required": ["tokens"],
+    }
+    return schemas
+
+
+def _content(media_type: str, schema: str, example: dict[str, Any] | None = None) -> dict[str, Any]:
+    content: dict[str, Any] = {"schema": {"$ref": _REF.format(name=schema)}}
+    if example is not None:
+        content["examples"] = {"example": {"value": example}}
+    return {media_type: content}
+
+
+def _responses(good: dict[str, OpenAPIResponse]) -> dict[str, OpenAPIResponse]:
+    problem = _content(MEDIA_TYPE, "Problem")
+    refused = {
+        "400": "not this body", "401": "not authenticated", "403": "not allowed", "408": "too slow",
+        "409": "the identity or nonce is spent", "413": "too large", "415": "not JSON",
+        "422": "breaks the data contract", "429": "over a limit", "500": "unforeseen", "503": "could not decide",
+    }  # fmt: skip
+    problems = {status: OpenAPIResponse(description=text, content=problem) for status, text in refused.items()}
+    return {**good, **problems}
+
+
+def _issued(schema: str) -> dict[str, OpenAPIResponse]:
+    good = _content("application/json", schema)
+    return _responses(
+        {
+            "200": OpenAPIResponse(description="a repeat of the same request: the same tokens", content=good),
+            "201": OpenAPIResponse(description="issued", content=good),
+        }
+    )
+
+
+@dataclass
+class TokenOperation(Operation):
+    """`POST /tokens`."""
+
+    def __post_init__(self) -> None:
+        self.summary = "Exchange a workload identity and the claims of one run for a verify token"
+        self.request_body = RequestBody(content=_content("application/json", "TokenRequest", EXAMPLE), required=True)
+        self.responses = cast("Any", _issued("IssuedToken"))
+        self.security = [{"identity": []}]
+
+
+@dataclass
+class BatchOperation(Operation):
+    """`POST /tokens/batch`."""
+
+    def __post_init__(self) -> None:
+        self.summary = "The same for up to 100 results, all or nothing"
+        batch = {"results": [EXAMPLE]}
+        self.request_body = RequestBody(content=_content("application/json", "BatchRequest", batch), required=True)
+        self.responses = cast("Any", _issued("IssuedTokens"))
+        self.security = [{"identity": []}]
+
+
+@dataclass
+class ExplainOperation(Operation):
+    """`POST /tokens/explain`."""
+
+    def __post_init__(self) -> None:
+        self.summary = "Say what /tokens would decide, and why: signs nothing, uses nothing up, costs a request"
+        self.request_body = RequestBody(content=_content("application/json", "TokenRequest", EXAMPLE), required=True)
+        judged = OpenAPIResponse(description="judged", content=_content("application/json", "Explained"))
+        self.responses = cast("Any", _responses({"200": judged}))
+        self.security = [{"identity": []}]
+
+
+@dataclass
+class RequirementsOperation(Operation):
+    """`GET /integrations/{id}/requirements`."""
+
+    def __post_init__(self) -> None:
+        self.summary = "What an integration's CI must send, where the integration makes it public"
+        content = {"application/json": {"schema": {"type": "object"}}}
+        self.responses = {
+            "200": OpenAPIResponse(description="the requirements", content=cast("Any", content)),
+            "404": OpenAPIResponse(description="not public, or not there", content=_content(MEDIA_TYPE, "Problem")),
+        }
+
+
+@dataclass
+class VerifyOperation(Operation):
+    """`POST /verify`."""
+
+    def __post_init__(self) -> None:
+        self.summary = "Judge a result entry or file by this service's trust file"
+        self.request_body = RequestBody(content=_content("application/json", "VerifyRequest"), required=True)
+        reports = _content("application/json", "Reports")
+        answers = _responses(
+            {"200": OpenAPIResponse(description="the whole report, whatever it says", content=reports)}
+        )
+        possible = ("200", "400", "408", "413", "415", "429", "500")
+        self.responses = cast("Any", {status: answers[status] for status in possible})
+
+
+@dataclass
+class JsonOperation(Operation):
+    """A public document."""
+
+    def __post_init__(self) -> None:
+        content = {"application/json": {"schema": {"type": "object"}}}
+        self.responses = {"200": OpenAPIResponse(description="the document", content=cast("Any", content))}
+
+
+@dataclass
+class KeySetOperation(Operation):
+    """`GET /.well-known/jwks.json`."""
+
+    def __post_init__(self) -> None:
+        self.summary = "The keys that tokens are signed with (RFC 7517)"
+        content = {"application/jwk-set+json": {"schema": {"type": "object"}}}
+        self.responses = {
+            "200": OpenAPIResponse(description="the key set", content=cast("Any", content)),
+            "304": OpenAPIResponse(description="unchanged since If-None-Match"),
+        }
+
+
+class _WithSchemas(JsonRenderPlugin):
+    """Litestar collects schemas from handler signatures, of which ours have none: they are put in here."""
+
+    def render(self, request: Any, openapi_schema: dict[str, Any]) -> bytes:
+        """Write the document."""
+        components = {**openapi_schema["components"], "schemas": _components()}
+        return self.render_json(request, {**openapi_schema, "components": components})
+
+
+def config() -> OpenAPIConfig:
+    """Return the configuration: one JSON document at /openapi.json, and no page that loads scripts from elsewhere."""
+    told = "the CI's identity token, or an OAuth or personal access token"
+    scheme = SecurityScheme(type="http", scheme="bearer", description=told)
+    return OpenAPIConfig(
+        title="issuer",
+        version=__version__,
+        description="Signed verify tokens for AI evaluation results.",
+        path="/openapi.json",
+        render_plugins=[_WithSchemas(path="/")],
+        components=Components(security_schemes={"identity": scheme}),
+    )

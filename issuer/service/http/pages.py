@@ -1,0 +1,55 @@
+"""A page per error code: what happened, what to do. Generated from the registry, nothing else."""
+
+from __future__ import annotations
+
+from html import escape
+
+from issuer.errors import Code, Refused
+from issuer.service.http.answer import Answer, answer
+
+_HEADERS = {
+    "Cache-Control": "public, max-age=3600",
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'",
+    "X-Content-Type-Options": "nosniff",
+}
+_STYLE = (
+    ":root{color-scheme:light dark}body{font:1rem/1.6 system-ui,sans-serif;max-width:44rem;margin:3rem auto;"
+    "padding:0 1rem}code{font:.95em ui-monospace,monospace}dt{font-weight:600;margin-top:1rem}dd{margin:0}"
+    "td{padding:.2rem 1rem .2rem 0;vertical-align:top}"
+)
+
+
+def of(code: str) -> Answer:
+    """Return the page of one code. Raises Refused(`request.not_found`)."""
+    known = Code.named(code)
+    if known is None:
+        raise Refused(Code.REQUEST_NOT_FOUND)
+    meaning = known.meaning
+    answered = (
+        f"HTTP status {meaning.status}. " if meaning.status else "Reported for files and at start, never over HTTP. "
+    )
+    again = "Nothing was decided: the same request may be sent again." if known.retryable else "Decided no."
+    body = (
+        f"<h1><code>{known}</code></h1><dl><dt>What happened</dt><dd>{escape(meaning.title)}</dd>"
+        f"<dt>What to do</dt><dd>{escape(meaning.remedy)}</dd>"
+        f"<dt>How it is answered</dt><dd>{answered}{again if meaning.status else ''}</dd></dl>"
+        '<p><a href="/errors">All codes</a></p>'
+    )
+    return _page(str(known), body)
+
+
+def index() -> Answer:
+    """Return the list of all codes."""
+    rows = "".join(
+        f'<tr><td><a href="/errors/{code}"><code>{code}</code></a></td><td>{escape(code.meaning.title)}</td></tr>'
+        for code in Code
+    )
+    return _page("Error codes", f"<h1>Error codes</h1><table>{rows}</table>")
+
+
+def _page(title: str, body: str) -> Answer:
+    html = (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
+        f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style></head><body>{body}</body></html>'
+    )
+    return answer(html.encode(), "text/html; charset=utf-8", headers=_HEADERS)

@@ -1,0 +1,79 @@
+"""Errors as `application/problem+json` (RFC 9457). The only map from the error tree to HTTP."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+from issuer.errors import Code, IssuerError, Refused, Undecided
+from issuer.policy.disclose import Denied, ShownCheck
+from issuer.service.http.answer import Answer, answer
+
+MEDIA_TYPE = "application/problem+json"
+
+
+class ProblemFault(Struct, frozen=True):
+    """One thing that is wrong, and where: a JSON pointer into the request body."""
+
+    pointer: str
+    code: str
+    detail: str
+
+
+class Problem(Struct, frozen=True):
+    """The body of every error. `type` is a page that this service serves; `retryable` says whether to send it again.
+
+    `checks` is there where a policy refused: all that were made, passed ones too, as the caller may see them.
+    """
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    instance: str
+    code: str
+    retryable: bool
+    request_id: str
+    errors: list[ProblemFault]
+    checks: tuple[ShownCheck, ...] | UnsetType = UNSET
+
+
+def problem_response(error: IssuerError, issuer_url: str, request_id: str, **headers: str) -> Answer:
+    """Write an error, with further headers. Nothing of a token, a key set or an upstream body is in it."""
+    code = error.code if error.code.meaning.status else Code.INTERNAL
+    told = code is error.code  # what a file says, and where it lies, is the operator's business
+    problem = Problem(
+        type=f"{issuer_url}/errors/{code}",
+        title=code.meaning.title,
+        status=code.meaning.status,
+        detail=f"{_sentence(error.detail)} {code.meaning.remedy}" if told else code.meaning.remedy,
+        instance=f"urn:uuid:{request_id}",
+        code=str(code),
+        retryable=code.retryable,
+        request_id=request_id,
+        errors=[ProblemFault(fault.pointer, str(fault.code), fault.detail) for fault in error.faults if told],
+        checks=error.checks if isinstance(error, Denied) else UNSET,
+    )
+    return answer(
+        msgspec.json.encode(problem), MEDIA_TYPE, problem.status, headers={**_headers(error, code), **headers}
+    )
+
+
+def _sentence(detail: str) -> str:
+    return detail if detail.endswith((".", "!", "?")) else f"{detail}."
+
+
+def _headers(error: IssuerError, code: Code) -> dict[str, str]:
+    headers = {"Cache-Control": "no-store"}
+    if code.meaning.status == 401:
+        # RFC 6750 section 3: no error attribute where no credential was presented.
+        missing = code is Code.IDENTITY_MISSING
+        headers["WWW-Authenticate"] = "Bearer" if missing else 'Bearer error="invalid_token"'
+    wait = error.retry_after_s if isinstance(error, Refused | Undecided) else None
+    if wait is None and code.retryable:
+        wait = 1  # 408, 429 and 5xx always say when to come back (contract section 5)
+    if wait is not None:
+        headers["Retry-After"] = str(max(1, math.ceil(wait)))
+    return headers

@@ -1,0 +1,221 @@
+"""HTTP/1.1 at the edge: what a connection may send, how long it may take, and how many there may be.
+
+uvicorn's httptools protocol (RFC 9112) with the bounds that it lacks. What two readers could take for two different
+requests is refused, by itself or by the parser: with a bare 400 without a code, and the connection is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from issuer.service.http.routes import BODY_DEADLINE_S
+
+# How long a connection may take to send a request's head, and to read an answer. The endpoints answer a body that is
+# late themselves; a connection that is still in the middle of one a moment later is closed.
+HEAD_S = 10.0
+BODY_S = BODY_DEADLINE_S + 1.0
+READ_S = 15.0
+# Request line and headers. An identity token has at most 16 KiB.
+MAX_HEAD_BYTES = 64 * 1024
+# Of one process, which has 1024 descriptors where nobody gave it more: the rest is for the store, keys and audit. More
+# than can be in flight, so that there is always one to close that is not.
+MAX_CONNECTIONS = 800
+
+_HOST = re.compile(rb"(?:[A-Za-z0-9._~!$&'()*+,;=%-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]{0,5})?")
+
+
+class JoinedTransport(asyncio.Transport):
+    """A transport whose writes of one turn of the loop leave as one.
+
+    uvicorn writes an answer's head and body apart: two system calls, two packets, and a client that wakes up twice.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__()
+        self._transport = transport
+        self._loop = loop
+        self._held = b""
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Hold the first piece until the second one, or the next turn: so nothing waits for what may never come."""
+        if self._held:
+            held, self._held = self._held, b""
+            self._transport.writelines((held, data))
+        elif data:
+            self._held = bytes(data)
+            self._loop.call_soon(self._let_go)
+
+    def _let_go(self) -> None:
+        if self._held:
+            held, self._held = self._held, b""
+            self._transport.write(held)
+
+    def close(self) -> None:
+        """Close it behind what was written."""
+        self._let_go()
+        self._transport.close()
+
+    def abort(self) -> None:
+        """Close it at once."""
+        self._transport.abort()
+
+    def is_closing(self) -> bool:
+        """Say whether it closes."""
+        return self._transport.is_closing()
+
+    def get_extra_info(self, name: str, default: object = None) -> Any:
+        """Return what the transport knows of its socket."""
+        return self._transport.get_extra_info(name, default)
+
+    def pause_reading(self) -> None:
+        """Read no more for now."""
+        self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Read again."""
+        self._transport.resume_reading()
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """uvicorn's HTTP/1.1 with deadlines and bounds, none of which it has.
+
+    A connection that sends half a head stays open for ever otherwise, and an endless head stops every other request:
+    its pieces are joined one by one (others waited 4 s, measured). Connections that owe nobody an answer make room for
+    new ones, the one that has been so the longest first: who holds many open holds nobody else out.
+    """
+
+    _due: asyncio.TimerHandle | None = None
+    _owed_s: float | None = None
+    _owes_anew = False
+    _reader_due: asyncio.TimerHandle | None = None
+    _in_message = False
+    _in_head = False
+    _head_bytes = 0
+    _idle_since = 0.0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait for a head, and make room where this connection is one too many."""
+        super().connection_made(JoinedTransport(transport, self.loop))
+        self._idle_since = self.loop.time()
+        self._await(HEAD_S)
+        self._set_clock()
+        if len(self.connections) > MAX_CONNECTIONS:
+            self._make_room()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait for nothing any more."""
+        self._await(None)
+        self._set_clock()
+        self.resume_writing()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Feed the parser; refuse a head that is longer than a head can be, before its end has come."""
+        if self.transport.is_closing():
+            return
+        super().data_received(data)
+        if self._in_head:
+            self._head_bytes += len(data)
+            if self._head_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
+                self.send_400_response("Request head too large.")
+        elif not self._in_message and self._due is None and not self._owes_anew:
+            self._await(HEAD_S)  # line breaks between requests have just stopped uvicorn's own clock
+        self._set_clock()
+
+    def on_message_begin(self) -> None:
+        """Begin a head."""
+        super().on_message_begin()
+        self._in_message = self._in_head = True
+        self._head_bytes = 0
+        self._await(HEAD_S)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header. A trailer is none (RFC 9110 6.5.1): Authorization behind the body is not looked at."""
+        if not self._in_head:
+            return
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """End the head, judge it, and begin to wait for the body."""
+        self._in_head = False
+        check_head(self.parser.get_http_version(), self.url, self.headers)
+        super().on_headers_complete()
+        self._await(BODY_S)
+
+    def on_message_complete(self) -> None:
+        """End the message: how long the answer takes is ours."""
+        super().on_message_complete()
+        self._in_message = False
+        self._await(None)
+
+    def on_response_complete(self) -> None:
+        """Owe nobody an answer from now on."""
+        self._idle_since = self.loop.time()
+        super().on_response_complete()
+
+    def pause_writing(self) -> None:
+        """Begin to wait for a client that does not read."""
+        super().pause_writing()
+        self._reader_due = self.loop.call_later(READ_S, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Stop waiting: it reads."""
+        super().resume_writing()
+        if self._reader_due is not None:
+            self._reader_due.cancel()
+            self._reader_due = None
+
+    def _make_room(self) -> None:
+        """Close the connection that has owed nobody an answer for the longest time; where all do, this new one."""
+        idle = (other for other in self.connections if isinstance(other, BoundedProtocol) and other._is_idle())
+        oldest = min(idle, key=lambda other: other._idle_since)
+        self.connections.discard(oldest)  # at once: the next newcomer must not count on this place, too
+        oldest.transport.close()
+
+    def _is_idle(self) -> bool:
+        """Say whether nobody waits for an answer: between two requests, or in the middle of a head."""
+        return self.cycle is None or self.cycle.response_complete
+
+    def _await(self, seconds: float | None) -> None:
+        """Give the connection a new time for what it owes; None: it owes nothing."""
+        self._owed_s, self._owes_anew = seconds, True
+
+    def _set_clock(self) -> None:
+        """Close the connection unless what it owes comes in time. A request that came whole has needed no clock."""
+        if not self._owes_anew:
+            return
+        self._owes_anew = False
+        if self._due is not None:
+            self._due.cancel()
+        self._due = None if self._owed_s is None else self.loop.call_later(self._owed_s, self.transport.close)
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """Say nothing: a stranger's header is no event, and the advice to install WebSockets is wrong here."""
+
+
+def check_head(version: str, target: bytes, headers: Sequence[tuple[bytes, bytes]]) -> None:
+    """Refuse by ValueError what the parser lets through (names come in lowercase): the caller sees the parser's 400.
+
+    Size; a version that is not HTTP/1 (RFC 9112 2.3); no Host, two, or one that is none (3.2); a transfer coding other
+    than chunked alone, or any in HTTP/1.0 (6.1).
+    """
+    size, hosts, codings = len(target), [], []
+    for name, value in headers:
+        size += len(name) + len(value)
+        if name == b"host":
+            hosts.append(value)
+        elif name == b"transfer-encoding":
+            codings.append(value.lower())
+    if size > MAX_HEAD_BYTES:
+        raise ValueError("the head is too large")
+    if version not in {"1.0", "1.1"}:
+        raise ValueError("not HTTP/1")
+    if len(hosts) > 1 or (version == "1.1" and not hosts) or (hosts and not _HOST.fullmatch(hosts[0])):
+        raise ValueError("not one host")
+    if codings and (version == "1.0" or codings != [b"chunked"]):
+        raise ValueError("not chunked")

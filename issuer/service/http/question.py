@@ -1,0 +1,93 @@
+"""The body of `POST /verify` (contract section 5): bytes in, a question to `issuer.verify` out. Pure."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from issuer.errors import Code, Fault, InputError, Refused
+from issuer.results.benchmark import Benchmark, read_benchmark
+from issuer.results.entry import Entry, read_entries, read_entry
+from issuer.formats.strict_json import convert, loads
+from issuer.verify_token import MAX_TIME
+
+MAX_BYTES = 64 * 1024
+MAX_DEPTH = 16
+
+Name = Annotated[str, Meta(min_length=1, max_length=512)]
+
+
+class VerifyRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """The body: exactly one of `entry` (one entry as JSON) and `yaml` (the text of a result file), and where it sits.
+
+    `benchmark` is the text of the benchmark's `eval.yaml` as of the entry's `dataset.revision`. `at` (Unix seconds) is
+    when the file was received; without it, now.
+    """
+
+    repo: Name
+    path: Name
+    entry: dict[str, Any] | UnsetType = UNSET
+    yaml: str | UnsetType = UNSET
+    benchmark: str | UnsetType = UNSET
+    at: Annotated[int, Meta(ge=0, le=MAX_TIME)] | UnsetType = UNSET
+
+
+class Question(Struct, frozen=True):
+    """What is to be judged. `at` is None where the question does not say when."""
+
+    entries: tuple[Entry, ...]
+    repo: str
+    path: str
+    at: int | None
+    benchmarks: dict[tuple[str, str], Benchmark]
+
+
+def read_question(raw: bytes) -> Question:
+    """Read a body of at most 64 KiB. Raises Refused: 400 with the place in the body, and in the text within it."""
+    try:
+        asked = convert(loads(raw, max_bytes=MAX_BYTES, max_depth=MAX_DEPTH), VerifyRequest)
+    except InputError as error:
+        raise _refusal(error, "") from None
+    entries = _read_entries(asked)
+    benchmarks = _read_benchmarks(asked, entries)
+    return Question(entries, asked.repo, asked.path, None if asked.at is UNSET else asked.at, benchmarks)
+
+
+def _read_entries(asked: VerifyRequest) -> tuple[Entry, ...]:
+    if (asked.entry is UNSET) == (asked.yaml is UNSET):
+        raise Refused.at(Code.REQUEST_MALFORMED, "", "Give exactly one of `entry` and `yaml`")
+    if asked.yaml is not UNSET:
+        try:
+            return read_entries(asked.yaml.encode(), "yaml")
+        except InputError as error:
+            raise _refusal(error, "/yaml") from None
+    try:
+        return (read_entry(asked.entry, "entry"),)  # type: ignore[arg-type]
+    except InputError as error:
+        raise _refusal(error, "/entry") from None
+
+
+def _read_benchmarks(asked: VerifyRequest, entries: tuple[Entry, ...]) -> dict[tuple[str, str], Benchmark]:
+    """Take the asker's word that this is the `eval.yaml` of the entries' commit: the answer is only for the asker."""
+    if asked.benchmark is UNSET:
+        return {}
+    try:
+        benchmark = read_benchmark(asked.benchmark.encode(), "benchmark")
+    except InputError as error:
+        raise _refusal(error, "/benchmark") from None
+    return {(entry.dataset.id, entry.dataset.revision or ""): benchmark for entry in entries}
+
+
+_CODES = {Code.FILE_DUPLICATE_KEY: Code.REQUEST_DUPLICATE_MEMBER}
+
+
+def _refusal(error: InputError, member: str) -> Refused:
+    """Say what is wrong with the body, or with the text in one of its members."""
+    line, column = error.place.line, error.place.column
+    place = f"line {line}, column {column}: " if line and member != "/entry" else ""
+    code = _CODES.get(error.code, Code.REQUEST_MALFORMED) if not member else Code.REQUEST_MALFORMED
+    if error.code is Code.FILE_SCHEMA and error.detail.startswith("this member is not known"):
+        code = Code.REQUEST_UNKNOWN_MEMBER
+    pointer = f"/entry{error.pointer}" if member == "/entry" else member or error.pointer
+    return Refused.of([Fault(code, pointer, place + error.detail)])

@@ -1,0 +1,76 @@
+"""What a CI author must send, for integrations whose policy says `public: true`. Nothing of any other policy.
+
+Pinned claims are named without their values: whoever owns them knows them, and a list of registered repositories is a
+list of places to attack. Expected values stand here where the policy's `disclose` names them (contract section 5).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+
+from issuer.policy.match import PolicySet
+from issuer.policy.model import Identity, Policy, Provider
+from issuer.identity.table import published
+from issuer.policy.requirement import Matcher, Requirement, said
+from issuer.service.http.documents import Document, document
+from issuer.service.http.openapi import EXAMPLE
+
+# What must not be copied is no example: a nonce is good once.
+NONCE = "<16 or more random bytes as base64url, made for this request>"
+
+
+def requirements(url: str, policies: PolicySet) -> dict[str, Document]:
+    """Return the documents of all public integrations, by integration id. `url` is the issuer's."""
+    providers = {provider.id: provider for provider in policies.providers.values()}
+    return {
+        name: document(msgspec.json.encode(_required(url, policy, providers)))
+        for name, policy in policies.policies.items()
+        if policy.public
+    }
+
+
+def _required(url: str, policy: Policy, providers: dict[str, Provider]) -> dict[str, Any]:
+    shown = policy.disclose
+    kinds = {providers[identity.provider].rules.reusable for identity in policy.identities}
+    required: dict[str, Any] = {
+        "integration": policy.integration,
+        "identities": [
+            _identity(identity, providers[identity.provider], told="identity" in shown)
+            for identity in policy.identities
+        ],
+        "command": policy.grants.command,
+        "token": {"audiences": policy.token.audiences, "ttl_s": policy.token.ttl_s},
+        "requests": [_example(url, reusable=reusable) for reusable in sorted(kinds)],
+    }
+    if "frameworks" in shown:
+        required["frameworks"] = policy.grants.frameworks
+    return required
+
+
+def _identity(identity: Identity, provider: Provider, *, told: bool) -> dict[str, Any]:
+    """Say which credential one identity presents and what must be in it; what that must say only where it is `told`."""
+    rules = {**provider.rules.demands, **identity.require}
+    required: dict[str, Any] = {
+        "provider": provider.id,
+        **published(provider),
+        "pins": list(identity.pins),
+        "require": {name: _said(rule) for name, rule in rules.items()} if told else list(rules),
+    }
+    if told and provider.rules.event_claim not in {None, *identity.require}:
+        required["events"] = provider.events
+    if told and identity.expires is not UNSET:
+        required["expires"] = identity.expires
+    return required
+
+
+def _said(rule: Requirement | None) -> str:
+    return said(Matcher(absent=True) if rule is None else rule)
+
+
+def _example(url: str, *, reusable: bool) -> dict[str, Any]:
+    bearer, nonce = ("access token", {"nonce": NONCE}) if reusable else ("identity token", {})
+    headers = {"Authorization": f"Bearer <{bearer}>", "Content-Type": "application/json"}
+    return {"method": "POST", "url": f"{url}/tokens", "headers": headers, "body": {**EXAMPLE, **nonce}}

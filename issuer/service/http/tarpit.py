@@ -1,0 +1,73 @@
+"""What a source above its limit gets for everything that does not verify: one 429, ready to send (contract section 5).
+
+A flood of bad tokens shares a process with good callers: whatever it is answered with is time that they wait. So its
+bodies are not read, its problem document is written once, and the log stream counts it instead of a line for each. And
+it waits: a connection that is answered late asks less often.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+
+import structlog
+from litestar.types import Receive, Scope, Send
+
+from issuer.errors import Code, Refused
+from issuer.service.http.answer import Answer, Headers
+from issuer.service.http.problems import problem_response
+
+# How often the log stream tells how many of a kind there were.
+TELL_S = 1.0
+
+# How long an answer is held back at least, at most twice as long: those who came together must not come again together.
+# And how many at once: of 800 connections a quarter stays free to move; beyond these an answer leaves at once.
+HELD_S = 3.0
+MAX_HELD = 600
+
+_ID = str(uuid.UUID(int=0))
+_log = structlog.get_logger("issuer")
+
+
+class Shed:
+    """Answers for one process. Belongs to one event loop."""
+
+    def __init__(self, issuer_url: str) -> None:
+        # A slot of the table is free again well within a second, however hard a source tries: nothing is added above.
+        self._made = problem_response(Refused(Code.RATE_SOURCE, retry_after_s=1), issuer_url, _ID)
+        self._parts = self._made.body.split(_ID.encode())
+        self._count = 0
+        self.held = 0
+
+    def answer(self, request_id: str) -> Late:
+        """Return the answer to one more request."""
+        if not self._count:
+            asyncio.get_running_loop().call_later(TELL_S, self._tell)
+        self._count += 1
+        body = request_id.encode().join(self._parts)
+        return Late(self, HELD_S * (1 + int(request_id[:2], 16) / 256), self._made.headers, body)
+
+    def _tell(self) -> None:
+        _log.warning("turned away", code=str(Code.RATE_SOURCE), requests=self._count)
+        self._count = 0
+
+
+class Late(Answer):
+    """An answer that waits before it is sent. What was found out of its request is forgotten by then."""
+
+    __slots__ = ("_seconds", "_shed")
+
+    def __init__(self, shed: Shed, seconds: float, headers: Headers, body: bytes) -> None:
+        super().__init__(429, headers, body)
+        self._shed = shed
+        self._seconds = seconds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it in its time; at once where so many others wait already."""
+        if self._shed.held < MAX_HELD:
+            self._shed.held += 1
+            try:
+                await asyncio.sleep(self._seconds)
+            finally:
+                self._shed.held -= 1
+        await super().__call__(scope, receive, send)

@@ -1,0 +1,122 @@
+"""`POST /verify`: `issuer.verify` over HTTP, under the service's own trust file. Fetches nothing and keeps nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import structlog
+from litestar import post
+
+from issuer.errors import Code, InputError, IssuerError, Place, Refused, SetupError, Undecided
+from issuer.limits import Rate, Sources
+from issuer.service.http import openapi
+from issuer.service.http.answer import Answer
+from issuer.service.http.problems import problem_response
+from issuer.service.http.routes import Http, ms_since, read_json_body, source_of, written
+from issuer.verify import Context, verify_entries
+from issuer.service.http.question import MAX_BYTES, read_question
+from issuer.verify.report import REPORT_VERSION, Reports
+from issuer.verify.trust import Trust, TrustFile, read_trust_file, resolve, sources
+
+# How many questions one address may ask of one process, well-formed or not.
+QUESTION_RATE = Rate(count=60, per_s=60, burst=60)
+REREAD_S = 60
+_MAX_FILE = 4 * 1024 * 1024 + 1  # more than any reader takes
+
+_log = structlog.get_logger("issuer")
+
+
+class OwnTrust:
+    """The service's trust file and the files that it names, read at start and again when they are a minute old.
+
+    Key sets and lists come from files or stand inline; the one URL that it may name is this service's own key set.
+    """
+
+    def __init__(self, path: Path, issuer_url: str, jwks: Callable[[], bytes], now: int) -> None:
+        self._path, self._own_keys, self._jwks = path, f"{issuer_url}/.well-known/jwks.json", jwks
+        self._read_at, self._trust = now, self._read()
+
+    def __call__(self, now: int) -> Trust:
+        """Return the trust to judge by. A file that has become unreadable leaves the last good trust in force."""
+        if now - self._read_at >= REREAD_S:
+            self._read_at = now
+            try:
+                self._trust = self._read()
+            except IssuerError as error:
+                _log.error("trust file not read again", code=str(error.code), detail=error.detail)
+        return self._trust
+
+    def _read(self) -> Trust:
+        file = read_trust_file(_bytes(self._path), str(self._path))
+        try:
+            return resolve(file, self._found(file))
+        except InputError as error:
+            raise InputError(error.code, error.detail, Place(str(self._path)), error.pointer) from None
+
+    def _found(self, file: TrustFile) -> dict[str, bytes | None]:
+        found: dict[str, bytes | None] = {}
+        for pointer, source in sources(file).items():
+            if isinstance(source.file, str):
+                found[pointer] = _bytes(self._path.parent / source.file)
+            elif source.url == self._own_keys:
+                found[pointer] = self._jwks()
+            elif isinstance(source.url, str):
+                detail = f"trust: {pointer} is a URL, and nothing is fetched here: keep a copy and name it as `file`"
+                raise SetupError(Code.SETTINGS_INVALID, detail)
+        return found
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(_MAX_FILE)
+    except OSError as error:
+        raise InputError(Code.FILE_UNREADABLE, str(error.strerror), Place(str(path))) from None
+
+
+def judging_routes(trust: str, issuer_url: str, jwks: Callable[[], bytes]) -> list[Any]:
+    """Return the handler of `POST /verify`, or none where no trust file is set: whom to trust is nobody's to guess."""
+    if not trust:
+        return []
+    own = OwnTrust(Path(trust), issuer_url, jwks, int(time.time()))
+    asked = Sources(QUESTION_RATE)
+
+    @post("/verify", operation_class=openapi.VerifyOperation, status_code=200, name="verify")
+    async def verify(request: Http) -> Answer:
+        began, request_id = time.perf_counter(), str(uuid.uuid4())
+        try:
+            _admit(asked, source_of(request.client.host if request.client else ""))
+            body = await read_json_body(request, MAX_BYTES)
+            # In a thread: the longest body takes 0.1 s, and other requests should not wait for it.
+            reports = await asyncio.to_thread(judge, body, own, int(time.time()))
+        except (Refused, Undecided) as error:
+            _log.info("question", request_id=request_id, outcome="no", code=str(error.code), ms=ms_since(began))
+            return problem_response(error, issuer_url, request_id)
+        verdicts = Counter(report.verdict for report in reports.reports)
+        _log.info("question", request_id=request_id, outcome="answered", verdicts=dict(verdicts), ms=ms_since(began))
+        return written(reports, request_id)
+
+    return [verify]
+
+
+def _admit(asked: Sources, source: str) -> None:
+    now_us = time.time_ns() // 1000
+    if wait_us := asked.retry_us(source, now_us):
+        detail = "More questions came from this address than one may ask"
+        raise Refused(Code.RATE_SOURCE, detail, retry_after_s=-(-wait_us // 1_000_000))
+    asked.refuse(source, now_us)
+
+
+def judge(body: bytes, trust: Callable[[int], Trust], now: int) -> Reports:
+    """Answer a question. The time that it states is its word, so that no receipt could come of it. Raises Refused."""
+    asked = read_question(body)
+    at = now if asked.at is None else asked.at
+    context = Context(now, witnessed=asked.at is None, benchmarks=asked.benchmarks)
+    reports = verify_entries(asked.entries, asked.repo, asked.path, trust(now), at, context)
+    return Reports(REPORT_VERSION, reports)

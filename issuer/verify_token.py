@@ -1,0 +1,172 @@
+"""The verify token (contract section 4): template, payload and signing input, and the payload read back. Pure.
+
+A template is everything of a token but what the run says: the header and every payload member except the run claims
+and the two digests. Whoever holds a template and a submission composes the same bytes, whenever and wherever.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, Literal
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+from issuer.formats import jcs
+from issuer.formats import jose
+from issuer.errors import Code, InputError, Place, Refused, Undecided
+from issuer.results.claims import RunClaims, read_claims
+from issuer.results.entry import Submission
+from issuer.formats.strict_json import JSON, convert, loads
+
+VERSION = 1
+MAX_TIME = 2**33
+MAX_TTL_S = 86_400
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+_JTI = re.compile(r"[A-Za-z0-9_-]{21}[AQgw]")  # 16 bytes in their one canonical spelling
+
+
+class Template(Struct, frozen=True, dict=True):
+    """The complete header, and the payload without what the run says. Stored by the admission as canonical bytes."""
+
+    header: dict[str, Any]
+    payload: dict[str, Any]
+
+    @property
+    def kid(self) -> str:
+        """The key that must sign what is composed from this template."""
+        return str(self.header["kid"])
+
+    @property
+    def exp(self) -> int:
+        """When tokens from this template expire, Unix seconds (RFC 7519 4.1.4)."""
+        return int(self.payload["exp"])
+
+    @cached_property
+    def plain_payload(self) -> Mapping[str, Any]:
+        """The payload for `jcs.encode`: it is stored, and put into every token of a batch."""
+        payload: Mapping[str, Any] = jcs.plain(self.payload)
+        return payload
+
+    def to_bytes(self) -> bytes:
+        """Write the template as the canonical bytes that the store keeps."""
+        return jcs.encode({"header": jcs.plain(self.header), "payload": self.plain_payload})
+
+
+class Unsigned(Struct, frozen=True):
+    """A token ready to be logged and signed: its JWS signing input and the identifier in it."""
+
+    signing_input: bytes
+    jti: str
+
+
+def draft(
+    *, kid: str, iss: str, sub: str, aud: str, now: int, ttl_s: int, jti: str, caller: Mapping[str, JSON], policy: str,
+    log: str | None,
+) -> Template:  # fmt: skip
+    """Draft the candidate template of a request at `now` (Unix seconds). `jti` is 16 random bytes, base64url."""
+    payload = {
+        "ver": VERSION, "iss": iss, "sub": sub, "aud": aud, "iat": now, "nbf": now, "exp": now + ttl_s, "jti": jti,
+        "caller": dict(caller), "policy": policy,
+    }  # fmt: skip
+    if log is not None:
+        payload["log"] = log
+    return Template({"alg": jose.EDDSA, "kid": kid, "typ": jose.TOKEN_TYPE}, payload)
+
+
+def template_from(raw: bytes) -> Template:
+    """Read a template that the admission kept. Raises Undecided(`dependency.state`) where the store holds no such."""
+    try:
+        return msgspec.json.decode(raw, type=Template)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        raise Undecided(Code.DEPENDENCY_STATE) from None
+
+
+def compose(template: Template, submissions: tuple[Submission, ...], *, batch: bool) -> tuple[Unsigned, ...]:
+    """Compose the tokens of a request from the template that the admission returned, recomputing nothing of it."""
+    own, header = str(template.payload["jti"]), jcs.canonical(template.header)
+    return tuple(
+        _compose_one(template, header, submission, batch_jti(own, index) if batch else own)
+        for index, submission in enumerate(submissions)
+    )
+
+
+def _compose_one(template: Template, header: bytes, submission: Submission, jti: str) -> Unsigned:
+    digests = {"claims_digest": submission.claims_digest, "content_digest": submission.content_digest}
+    payload = jcs.encode({**template.plain_payload, "jti": jti, **submission.claims.plain, **digests})
+    return Unsigned(jose.signing_input_of(header, payload), jti)
+
+
+def batch_jti(template_jti: str, index: int) -> str:
+    """Derive the jti of item `index` (from 0) of a batch from the template's (contract section 5)."""
+    seed = jose.base64url_decode(template_jti) + index.to_bytes(4, "big")
+    return jose.base64url_encode(hashlib.sha256(seed).digest()[:16])
+
+
+def check_size(unsigned: tuple[Unsigned, ...], submissions: tuple[Submission, ...]) -> None:
+    """Raise Refused(`claims.too_large`) where a signed token would be longer than 16 KiB."""
+    signature_size = 1 + len(jose.base64url_encode(bytes(64)))
+    for token, submission in zip(unsigned, submissions, strict=True):
+        if len(token.signing_input) + signature_size > jose.MAX_TOKEN_BYTES:
+            raise Refused.at(Code.CLAIMS_TOO_LARGE, f"{submission.pointer}/claims")
+
+
+# -- reading ----------------------------------------------------------------------------------------------------------
+
+
+class TokenClaims(Struct, frozen=True, forbid_unknown_fields=True):
+    """The payload: a closed set with the right types. Nothing in it is true before the signature has been checked."""
+
+    ver: Literal[1]
+    iss: str
+    sub: str
+    aud: str
+    iat: int
+    nbf: int
+    exp: int
+    jti: str
+    model_repo: str
+    model_revision: str
+    benchmark_repo: str
+    benchmark_revision: str
+    task_id: str
+    metrics: list[dict[str, Any]]
+    framework: dict[str, Any]
+    claims_digest: str
+    content_digest: str
+    caller: dict[str, Any]
+    policy: str
+    log: str | UnsetType = UNSET
+
+
+_RUN_MEMBERS = RunClaims.__struct_fields__
+
+
+def read_unverified(payload: bytes) -> tuple[TokenClaims, RunClaims]:
+    """Read a payload by the rules of contract section 4, the order of its metrics included.
+
+    Raises InputError or Refused where it is not exactly what this issuer signs. The signature is the caller's to check.
+    """
+    value = loads(payload, max_bytes=jose.MAX_TOKEN_BYTES, max_depth=8)
+    claims = convert(value, TokenClaims)
+    run = read_claims({name: getattr(claims, name) for name in _RUN_MEMBERS})
+    if list(run.to_json()["metrics"]) != claims.metrics:
+        raise _broken("/metrics", "not in canonical order")
+    for name in ("iat", "nbf", "exp"):
+        if not 0 <= getattr(claims, name) <= MAX_TIME:
+            raise _broken(f"/{name}", "not a time in Unix seconds")
+    if not claims.iat <= claims.nbf <= claims.exp or claims.exp - claims.iat > MAX_TTL_S:
+        raise _broken("/exp", "times that no token has")
+    if not _JTI.fullmatch(claims.jti):
+        raise _broken("/jti", "not 16 bytes in base64url")
+    for name in ("claims_digest", "content_digest", "policy"):
+        if not _DIGEST.fullmatch(getattr(claims, name)):
+            raise _broken(f"/{name}", "not a sha256: digest")
+    return claims, run
+
+
+def _broken(pointer: str, rule: str) -> InputError:
+    return InputError(Code.FILE_RULE, rule, Place(""), pointer)

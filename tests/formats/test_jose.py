@@ -1,0 +1,421 @@
+"""Compact JWS and keys: one canonical spelling, no weak key, and published vectors."""
+
+import hashlib
+import json
+from typing import Any
+
+import joserfc.errors
+import pytest
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
+from hypothesis import given
+from hypothesis import strategies as st
+
+from issuer.formats import jcs
+from issuer.formats import jose
+from issuer.errors import InputError
+from issuer.formats.jose import base64url_decode, base64url_encode, is_good_point, parse_compact, parse_key, parse_key_set
+from tests.support import make
+from tests.support.shared import examples, needs_shared, vectors
+
+GOOD: dict[str, Any] = dict(jose.public_jwk(make.KEY.public_key()))
+P = 2**255 - 19
+
+
+def malformed(text: str) -> str:
+    with pytest.raises(InputError) as caught:
+        parse_compact(text)
+    return caught.value.detail
+
+
+def number(value: int, size: int | None = None) -> str:
+    return base64url_encode(value.to_bytes(size or (value.bit_length() + 7) // 8, "big"))
+
+
+# -- compact JWS ------------------------------------------------------------------------------------------------------
+
+
+def test_a_token_is_taken_apart_into_the_bytes_that_were_signed() -> None:
+    token = make.signed(make.HEADER, b"\x00any payload bytes")
+    parts = parse_compact(token)
+    assert parts.header == make.HEADER
+    assert parts.unverified_payload == b"\x00any payload bytes"
+    assert jose.compact(parts.signing_input, parts.signature) == token
+    assert parts.signing_input == jose.signing_input(make.HEADER, b"\x00any payload bytes")
+
+
+def test_a_header_that_is_remembered_cannot_be_changed() -> None:
+    token = make.signed(make.HEADER, b"x")
+    with pytest.raises(TypeError):
+        parse_compact(token).header["alg"] = "none"  # type: ignore[index]
+    assert parse_compact(token).header == make.HEADER
+
+
+@pytest.mark.parametrize("token", ["", "a", "YQ.YQ", "YQ.YQ.YQ.YQ", "....", "e30.YQ.YQ.YQ.YQ"])
+def test_any_other_number_of_segments_than_three_is_refused(token: str) -> None:
+    assert "segments" in malformed(token)
+
+
+@pytest.mark.parametrize(
+    "segment",
+    [
+        "", "YQ==", "YQ=", "YQ\n", " YQ", "Y Q", "YQ\x00", "+/8", "-_8=", "Y", "YWJjZ", "YR", "YWK", "\u0131w", "ＹＱ", "YQ\u200b",
+    ],
+)  # fmt: skip
+def test_a_segment_has_one_spelling_only(segment: str) -> None:
+    with pytest.raises(InputError):
+        base64url_decode(segment)
+    good = make.signed(make.HEADER, b"{}").split(".")
+    for place in range(3):
+        with pytest.raises(InputError):
+            parse_compact(".".join([*good[:place], segment, *good[place + 1 :]]))
+
+
+@given(st.binary(min_size=1, max_size=40))
+def test_no_change_of_one_character_is_a_second_spelling(raw: bytes) -> None:
+    text = base64url_encode(raw)
+    assert base64url_decode(text) == raw
+    for last in "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_=+/ ":
+        if last != text[-1]:
+            try:
+                assert base64url_decode(text[:-1] + last) != raw
+            except InputError:
+                continue
+
+
+def test_sizes_are_bounded_exactly_and_before_decoding() -> None:
+    frame = len(make.signed(make.HEADER, b"x")) - 2
+    fits = make.signed(make.HEADER, b"x" * ((jose.MAX_TOKEN_BYTES - frame) * 3 // 4))
+    assert jose.MAX_TOKEN_BYTES - 2 <= len(fits) <= jose.MAX_TOKEN_BYTES
+    assert parse_compact(fits)
+    assert "longer than 16384" in malformed("!" * (jose.MAX_TOKEN_BYTES + 1))
+    assert "header longer" in malformed("!" * (jose.MAX_HEADER_BYTES + 1) + ".YQ.YQ")
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b'{"alg":"EdDSA","alg":"EdDSA"}', b'{"alg":"none","\\u0061lg":"EdDSA"}', b"[]", b'"EdDSA"', b"null", b"",
+        b"\xef\xbb\xbf{}", "{}".encode("utf-16"), b'{"kid":"\\ud800"}', b'{"kid":"a\\u0000"}', b'{"a":NaN}', b'{"a":1e400}',
+        b'{"a":[[[[[[[[1]]]]]]]]}', b"{} {}", b"\xff",
+    ],
+)  # fmt: skip
+def test_a_header_that_parsers_read_differently_is_refused(header: bytes) -> None:
+    malformed(f"{base64url_encode(header) if header else ''}.YQ.YQ")
+
+
+@given(st.text(max_size=60) | st.text("eyJhbGciOiJFZERTQSJ9.-_=", max_size=80))
+def test_any_text_is_a_token_or_an_input_error(text: str) -> None:
+    try:
+        parts = parse_compact(text)
+    except InputError:
+        return
+    assert jose.compact(parts.signing_input, parts.signature) == text
+
+
+# -- signatures -------------------------------------------------------------------------------------------------------
+
+
+@needs_shared
+@pytest.mark.parametrize(
+    "group", (vectors("wycheproof/ed25519_test.json") or {"testGroups": []})["testGroups"], ids=lambda g: g["publicKey"]["pk"][:16]
+)  # fmt: skip
+def test_wycheproof_ed25519(group: dict[str, Any]) -> None:
+    key = parse_key({**group["publicKeyJwk"], "kid": "k"})
+    assert key is not None
+    for case in group["tests"]:
+        good = key.verifies("EdDSA", bytes.fromhex(case["msg"]), bytes.fromhex(case["sig"]))
+        assert good is (case["result"] == "valid"), case["tcId"]
+
+
+@needs_shared
+def test_the_wycheproof_file_is_the_whole_one() -> None:
+    suite = vectors("wycheproof/ed25519_test.json")
+    assert sum(len(group["tests"]) for group in suite["testGroups"]) == suite["numberOfTests"] >= 145
+
+
+def test_both_names_of_ed25519_are_taken_on_its_own_keys_and_no_other_name() -> None:
+    key = parse_key(GOOD)
+    assert key is not None
+    signature = jose.sign(make.KEY, b"x")
+    assert key.verifies("EdDSA", b"x", signature)
+    assert key.verifies("Ed25519", b"x", signature)
+    for name in ("eddsa", "Ed448", "none", "HS256", "ES256", "RS256", "", "EdDSA "):
+        assert not key.verifies(name, b"x", signature)
+
+
+@pytest.mark.parametrize("signature", [b"", b"\x00" * 63, b"\x00" * 64, b"\x00" * 65, b"\x01" + b"\x00" * 63])
+def test_a_signature_of_another_size_or_of_nothing_is_false_and_no_exception(signature: bytes) -> None:
+    key = parse_key(GOOD)
+    assert key is not None
+    assert not key.verifies("EdDSA", b"x", signature)
+
+
+def test_s_plus_l_is_no_second_signature() -> None:
+    key, good = parse_key(GOOD), jose.sign(make.KEY, b"x")
+    order = 2**252 + 27742317777372353535851937790883648493
+    shifted = good[:32] + (int.from_bytes(good[32:], "little") + order).to_bytes(32, "little")
+    assert key is not None
+    assert not key.verifies("EdDSA", b"x", shifted)
+
+
+def test_signing_is_deterministic_and_joserfc_verifies_it() -> None:
+    token = make.signed(make.HEADER, b'{"a":1}')
+    assert token == make.signed(make.HEADER, b'{"a":1}')
+    assert make.payload_by_joserfc(token) == b'{"a":1}'
+    with pytest.raises(joserfc.errors.BadSignatureError):
+        make.payload_by_joserfc(token[:-4] + "AAAA")
+
+
+def test_rfc_8037_appendix_a_4_and_a_5() -> None:
+    seed = base64url_decode("nWGxne_9WmC6hEr0kuwsxERJxWl7MmkZcDusAxyuf2A")
+    private = Ed25519PrivateKey.from_private_bytes(seed)
+    signing_input = b"eyJhbGciOiJFZERTQSJ9.RXhhbXBsZSBvZiBFZDI1NTE5IHNpZ25pbmc"
+    expected = "hgyY0il_MGCjP0JzlnLWG1PPOt7-09PGcvMg3AIbQR6dWbhijcNR4ki4iylGjg5BhVsPt9g7sVvpAr_MuM0KAg"
+    assert jose.signing_input({"alg": "EdDSA"}, b"Example of Ed25519 signing") == signing_input
+    assert base64url_encode(jose.sign(private, signing_input)) == expected
+    key = parse_key({"kty": "OKP", "crv": "Ed25519", "kid": "k", "x": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"})
+    assert key is not None
+    assert key.verifies("EdDSA", signing_input, base64url_decode(expected))
+
+
+def test_rfc_8037_appendix_a_3_thumbprint() -> None:
+    jwk = {"kty": "OKP", "crv": "Ed25519", "x": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo", "use": "sig"}
+    assert jose.thumbprint(jwk) == "kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k"
+
+
+def test_rfc_7638_section_3_1_thumbprint() -> None:
+    modulus = (
+        "0vx7agoebGcQSuuPiLJXZptN9nndrQmbXEps2aiAFbWhM78LhWx4cbbfAAtVT86zwu1RK7aPFFxuhDR1L6tSoc_BJECPebWKRXjBZCiFV4n3oknj"
+        "hMstn64tZ_2W-5JsGY4Hc5n9yBXArwl93lqt7_RN5w6Cf0h4QyQ5v-65YGjQR0_FDW2QvzqY368QQMicAtaSqzs8KJZgnYb9c7d0zgdAZHzu6qMQ"
+        "vRL5hajrn1n91CbOpbISD08qNLyrdkt-bFTWhAI4vMQFh6WeZu0fM4lFd2NcRwr3XPksINHaQ-G_xBniIqbw0Ls1jF44-csFCur-kEgU8awapJzK"
+        "nqDKgw"
+    )
+    jwk = {"kty": "RSA", "n": modulus, "e": "AQAB", "alg": "RS256", "kid": "2011-04-29"}
+    assert jose.thumbprint(jwk) == "NzbLsXh8uDCcd-6MNwXF4W_7noWXFZAfHkxZsRGC9Xs"
+    key = parse_key(jwk)
+    assert key is not None
+    assert key.algorithms == {"RS256"}
+
+
+def test_our_own_key_is_published_under_its_thumbprint() -> None:
+    members = {"crv": "Ed25519", "kty": "OKP", "x": GOOD["x"]}
+    assert {**members, "alg": "EdDSA", "use": "sig", "kid": make.KID} == GOOD
+    raw = json.dumps(members, separators=(",", ":"), sort_keys=True).encode()
+    assert base64url_encode(hashlib.sha256(raw).digest()) == make.KID
+
+
+def test_ecdsa_and_rsa_keys_verify_their_own_algorithm_only() -> None:
+    private = ec.generate_private_key(ec.SECP256R1())
+    point = private.public_key().public_numbers()
+    key = parse_key({"kty": "EC", "crv": "P-256", "kid": "k", "x": number(point.x, 32), "y": number(point.y, 32)})
+    der = private.sign(b"x", ec.ECDSA(hashes.SHA256()))
+    r, s = decode_dss_signature(der)
+    raw = r.to_bytes(32, "big") + s.to_bytes(32, "big")
+    assert key is not None
+    assert key.verifies("ES256", b"x", raw)
+    assert not key.verifies("ES256", b"x", der)  # DER is no JWS signature
+    assert not key.verifies("ES256", b"x", bytes(64))  # r = s = 0: CVE-2022-21449
+    assert not key.verifies("ES384", b"x", raw)
+    assert not key.verifies("EdDSA", b"x", raw)
+    big = rsa.generate_private_key(65537, 2048)
+    signature = big.sign(b"x", padding.PKCS1v15(), hashes.SHA256())
+    numbers = big.public_key().public_numbers()
+    members = {"kty": "RSA", "kid": "k", "n": number(numbers.n), "e": "AQAB"}
+    free, bound = parse_key(members), parse_key({**members, "alg": "PS256"})
+    assert free is not None
+    assert bound is not None
+    assert free.verifies("RS256", b"x", signature)
+    assert not free.verifies("HS256", b"x", signature)
+    assert not bound.verifies("RS256", b"x", signature)
+
+
+# -- keys -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_good_key_is_taken() -> None:
+    key = parse_key(GOOD)
+    assert key is not None
+    assert (key.kid, key.algorithms) == (make.KID, frozenset({"EdDSA", "Ed25519"}))
+    assert parse_key({**GOOD, "key_ops": ["verify"]}) is not None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"d": "AAAA"}, {"k": "AAAA"}, {"p": ""}, {"use": "enc"}, {"use": None}, {"use": ["sig"]}, {"key_ops": ["sign"]},
+        {"key_ops": "verify"}, {"key_ops": []}, {"kid": None}, {"kid": ""}, {"kid": 7}, {"kid": "a b"}, {"kid": "a\n"},
+        {"kid": "é"}, {"kid": "k" * 257}, {"kid": ["k"]}, {"kty": "oct"}, {"kty": "okp"}, {"kty": None}, {"kty": ["OKP"]},
+        {"crv": "Ed448"}, {"crv": "X25519"}, {"crv": None}, {"alg": "ES256"}, {"alg": "HS256"}, {"alg": "none"},
+        {"alg": "Ed448"}, {"alg": ["EdDSA"]}, {"alg": {}}, {"alg": 1}, {"alg": ""}, {"x": None}, {"x": 5}, {"x": ""},
+        {"x": GOOD["x"] + "="}, {"x": GOOD["x"][:-2]}, {"x": GOOD["x"] + "AA"},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_key_that_must_not_verify_is_passed_over(change: dict[str, Any]) -> None:
+    assert parse_key({**GOOD, **change}) is None
+
+
+@pytest.mark.parametrize("jwk", [None, [], "key", 1, {}])
+def test_what_is_no_key_is_passed_over(jwk: Any) -> None:
+    assert parse_key(jwk) is None
+
+
+# The eight points of small order, and the spellings of them that are not canonical (RFC 8032 5.1.3, step 1).
+SMALL = [
+    "0100000000000000000000000000000000000000000000000000000000000000",
+    "ecffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+    "0000000000000000000000000000000000000000000000000000000000000000",
+    "0000000000000000000000000000000000000000000000000000000000000080",
+    "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05",
+    "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc85",
+    "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
+    "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac03fa",
+    "0100000000000000000000000000000000000000000000000000000000000080",
+    "ecffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff",
+    "eeffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+    "eeffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff",
+    "edffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+    "edffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff",
+]
+
+
+@pytest.mark.parametrize("point", SMALL)
+def test_a_point_of_small_order_is_no_key(point: str) -> None:
+    assert not is_good_point(bytes.fromhex(point))
+    assert parse_key({**GOOD, "x": base64url_encode(bytes.fromhex(point))}) is None
+
+
+def test_the_fixed_signature_of_the_identity_point_would_fit_every_message_without_that_guard() -> None:
+    identity = Ed25519PublicKey.from_public_bytes(bytes.fromhex(SMALL[0]))
+    identity.verify(bytes.fromhex(SMALL[0]) + bytes(32), b"any message at all")  # no exception: it "verifies"
+
+
+def test_a_coordinate_beyond_the_field_and_a_point_off_the_curve_are_no_key() -> None:
+    for excess in range(19):
+        for sign in (0, 1 << 255):
+            assert not is_good_point((P + excess | sign).to_bytes(32, "little"))
+    off = [y for y in range(2, 40) if not is_good_point(y.to_bytes(32, "little"))]
+    assert 5 < len(off) < 35  # about half of all y have no x
+    assert not is_good_point(b"")
+    assert not is_good_point(bytes(31))
+    assert not is_good_point(make.KEY.public_key().public_bytes_raw() + b"\0")
+
+
+@examples(30)
+@given(st.binary(min_size=32, max_size=32))
+def test_every_generated_key_is_a_good_point(seed: bytes) -> None:
+    assert is_good_point(Ed25519PrivateKey.from_private_bytes(seed).public_key().public_bytes_raw())
+
+
+def rsa_jwk(modulus: int, exponent: int) -> dict[str, Any]:
+    return {"kty": "RSA", "kid": "k", "n": number(modulus), "e": number(exponent)}
+
+
+@pytest.mark.parametrize(
+    ("modulus", "exponent"),
+    [
+        (2**1023 + 1, 65537), (2**2046 + 1, 65537), (2**8192 + 1, 65537), (2**2047 + 1, 3), (2**2047 + 1, 1),
+        (2**2047 + 1, 17), (2**2047 + 1, 65536), (2**2047 + 1, 2**32 + 1), (2**2047 + 1, 2**2046 + 1),
+    ],
+    ids=lambda number: str(number.bit_length()),
+)  # fmt: skip
+def test_a_weak_or_oversized_rsa_key_is_passed_over(modulus: int, exponent: int) -> None:
+    assert parse_key(rsa_jwk(modulus, exponent)) is None
+
+
+def test_an_rsa_key_of_2048_bits_and_65537_is_taken_and_its_canonical_spelling_only() -> None:
+    jwk = rsa_jwk(rsa.generate_private_key(65537, 2048).public_key().public_numbers().n, 65537)
+    assert parse_key(jwk) is not None
+    assert parse_key({**jwk, "n": jwk["n"] + "="}) is None
+    assert parse_key({**jwk, "e": 65537}) is None
+    assert parse_key({**jwk, "d": "AQAB"}) is None
+
+
+@pytest.mark.parametrize(
+    ("curve", "name", "size"),
+    [(ec.SECP256R1(), "P-256", 32), (ec.SECP384R1(), "P-384", 48), (ec.SECP521R1(), "P-521", 66)],
+)
+def test_elliptic_keys_lie_on_their_own_curve_in_full_size(curve: ec.EllipticCurve, name: str, size: int) -> None:
+    point = ec.generate_private_key(curve).public_key().public_numbers()
+    jwk = {"kty": "EC", "crv": name, "kid": "k", "x": number(point.x, size), "y": number(point.y, size)}
+    assert parse_key(jwk) is not None
+    for change in (
+        {"y": number(point.y + 1, size)}, {"x": number(0, size), "y": number(0, size)}, {"x": number(point.x, size + 1)},
+        {"crv": "secp256k1"}, {"crv": "P-256" if name != "P-256" else "P-384"}, {"alg": "EdDSA"}, {"alg": "RS256"}, {"y": None},
+        {"x": number(2 ** (8 * size) - 1, size)},
+    ):  # fmt: skip
+        assert parse_key({**jwk, **change}) is None, change
+
+
+# -- key sets ---------------------------------------------------------------------------------------------------------
+
+
+def jwks(*keys: Any) -> bytes:
+    return json.dumps({"keys": keys}).encode()
+
+
+def test_of_two_keys_with_one_kid_both_are_dropped() -> None:
+    other = jose.public_jwk(Ed25519PrivateKey.generate().public_key())
+    found = parse_key_set(jwks(GOOD, {**other, "kid": GOOD["kid"]}, other))
+    assert list(found.keys) == [other["kid"]]
+    assert found.skipped == 2
+
+
+def test_bad_keys_are_passed_over_and_the_good_ones_kept() -> None:
+    bad = [
+        {"kty": "oct", "k": "AA", "kid": "a"},
+        {**GOOD, "kid": "b", "d": "AA"},
+        None,
+        7,
+        {**GOOD, "kid": "c", "alg": []},
+    ]
+    found = parse_key_set(jwks(*bad, GOOD))
+    assert (list(found.keys), found.skipped) == ([GOOD["kid"]], 5)
+
+
+def test_at_most_64_keys_and_256_kib() -> None:
+    assert parse_key_set(jwks(*[None] * 64)).skipped == 64
+    with pytest.raises(InputError, match="more than 64 keys"):
+        parse_key_set(jwks(*[None] * 65))
+    with pytest.raises(InputError, match="larger than"):
+        parse_key_set(jwks(GOOD) + b" " * jose.MAX_KEY_SET_BYTES)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"", b"[]", b"{}", b'{"keys":{}}', b'{"keys":null}', b'{"keys":[],"keys":[]}', b'{"keys":[],"n":NaN}', b"\xff",
+        b'{"keys":' + b"[" * 99_999,
+    ],
+    ids=len,
+)  # fmt: skip
+def test_what_is_no_key_set_is_an_input_error(raw: bytes) -> None:
+    with pytest.raises(InputError):
+        parse_key_set(raw)
+
+
+def test_numbers_of_any_size_beside_the_keys_do_no_harm() -> None:
+    assert parse_key_set(b'{"keys":[],"exp":1e999,"n":' + b"9" * 9999 + b"}").keys == {}
+
+
+@pytest.mark.parametrize("kid", [None, 1, "", "unknown", ["k"], "../k", make.KID + "\n", make.KID + "\0"])
+def test_a_look_up_of_anything_but_a_known_kid_finds_nothing(kid: Any) -> None:
+    keys = parse_key_set(jwks(GOOD))
+    assert keys.get(kid) is None
+    assert keys.get(make.KID) is not None
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["kty", "crv", "x", "y", "n", "e", "alg", "use", "kid", "key_ops", "d"]),
+        st.sampled_from(["OKP", "EC", "RSA", "Ed25519", "P-256", "AQAB", GOOD["x"], "sig", "k", "EdDSA"])
+        | st.none() | st.integers(0, 9) | st.lists(st.just("verify"), max_size=1) | st.just({}),
+    )
+)  # fmt: skip
+def test_any_jwk_is_a_key_or_passed_over(jwk: Any) -> None:
+    key = parse_key(jwk)
+    assert key is None or key.algorithms
+    parse_key_set(jcs.canonical({"keys": [jwk]}))

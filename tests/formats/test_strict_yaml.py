@@ -1,0 +1,628 @@
+"""Strict YAML: what is accepted, real readers read alike; the rest is refused with line and column."""
+
+import contextlib
+import json
+import math
+import re
+import shutil
+import subprocess
+import tracemalloc
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+from msgspec import Struct
+from ruamel.yaml import YAML
+
+from issuer.errors import Code, InputError, Place
+from issuer.results import emit
+from issuer.formats.strict_json import pointer_to
+from issuer.formats.strict_yaml import MAX_KEY, Document, examine, load, number_text, quoted, resolve_plain
+from tests.support.shared import VECTORS, examples, needs_shared
+
+
+def ruamel(text: str) -> Any:
+    return YAML(typ="safe", pure=True).load(text)
+
+
+def pyyaml(text: str) -> Any:
+    return yaml.safe_load(text)
+
+
+READERS = [pyyaml, ruamel]
+
+
+def read(text: str | bytes) -> Document:
+    return load(text.encode() if isinstance(text, str) else text, "f.yaml")
+
+
+def refusal(text: str | bytes) -> InputError:
+    with pytest.raises(InputError) as caught:
+        read(text)
+    return caught.value
+
+
+def same(ours: Any, theirs: Any) -> bool:
+    """Compare as JSON does: numbers by value, but never a bool or a date for a number or text."""
+    if isinstance(ours, bool) or isinstance(theirs, bool) or not isinstance(ours, int | float):
+        if isinstance(ours, dict) and isinstance(theirs, dict):
+            return ours.keys() == theirs.keys() and all(same(ours[key], theirs[key]) for key in ours)
+        if isinstance(ours, list) and isinstance(theirs, list):
+            return len(ours) == len(theirs) and all(map(same, ours, theirs))
+        return type(ours) is type(theirs) and bool(ours == theirs)
+    return isinstance(theirs, int | float) and ours == theirs
+
+
+# -- plain scalars ----------------------------------------------------------------------------------------------------
+
+# What the rows of the measurement are to us: the value where all four readers see the same one, `...` where it is refused.
+MATRIX: dict[str, Any] = {
+    "20.90": 20.9, "1e3": ..., "1e+3": ..., "2.09e1": ..., "1.0e+3": 1000, "017": ..., "0o17": ..., "0x1F": 31,
+    "0b11": ..., "1_000": ..., "12:30": ..., "on": ..., "yes": ..., "2026-02-14": ..., "36190055": 36190055,
+    "123e4567": ..., "1234567890123456789012345678901234567890": ..., "9007199254740993": ..., "1e400": ...,
+    ".nan": ..., ".inf": ..., "1.10": 1.1, "-0": 0, "-0.0": 0, "=": ...,
+}  # fmt: skip
+IN_WORDS = {"40 digits": "1234567890123456789012345678901234567890"}
+
+
+def rows() -> list[tuple[str, str, tuple[str, ...]]]:
+    """Return (scalar, the row's whole first cell, the four recorded readings) of every row, taken from the file."""
+    path = VECTORS / "yaml_scalar_matrix.md"
+    lines = path.read_text().splitlines() if path.is_file() else []
+    cells = [[cell.strip(" `") for cell in line.split("|")[1:-1]] for line in lines if line.startswith("| ")][1:]
+    found = []
+    for first, *readings in cells:
+        for word in first.split("(")[0].strip(" `").split(" / "):
+            found.append((IN_WORDS.get(word, word), first, tuple(readings)))  # noqa: PERF401
+    return [row for row in found if row[0] != "duplicate keys"]
+
+
+ROWS = rows()
+
+
+@pytest.mark.parametrize("text", MATRIX)
+def test_every_scalar_of_the_measured_matrix_is_read_alike_or_refused(text: str) -> None:
+    if MATRIX[text] is ...:
+        assert refusal(f"value: {text}").code in {Code.FILE_SCALAR, Code.FILE_NUMBER}
+    else:
+        assert read(f"value: {text}").value == {"value": MATRIX[text]}
+        assert all(same(MATRIX[text], reader(text)) for reader in READERS)
+
+
+@needs_shared
+def test_no_row_of_the_measurement_is_missing_above() -> None:
+    assert len(ROWS) >= 25
+    assert {text for text, *_ in ROWS} == MATRIX.keys()
+
+
+def recorded(cell: str, said: str) -> Any:
+    """Return the value that a recorded cell means for a number; None for what it does not tell as one."""
+    number = re.search(r"-?[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?", cell)
+    if cell in {"int", "float", "number", "int exact"} or "(exact)" in cell:
+        return float(said)
+    return float(number[0]) if number and not cell.startswith(("str", "date")) else None
+
+
+@needs_shared
+@pytest.mark.parametrize(("text", "first", "readings"), ROWS, ids=[row[0] for row in ROWS])
+def test_a_row_is_accepted_only_where_its_recorded_readings_are_one_value(
+    text: str, first: str, readings: tuple[str, ...]
+) -> None:
+    """The recorded columns stand in for js-yaml and yaml where node or its packages are not to be had."""
+    values = [recorded(cell, text) for cell in readings if cell not in {"-", "same"}]
+    agreed = None not in values and len(set(values)) == 1
+    if MATRIX[text] is not ...:
+        assert agreed
+        assert values[0] == MATRIX[text]
+    elif agreed and "-" not in readings:  # a number that all of them read, and round: more than a double carries
+        assert abs(values[0]) > 2**53 - 1
+    for reader in READERS:  # PyYAML and ruamel.yaml, here and now
+        if MATRIX[text] is not ...:
+            assert same(read(f"value: {text}").value, reader(f"value: {text}"))
+
+
+# js-yaml and yaml themselves, each value with its type; a value that JSON does not have is told by name.
+JAVASCRIPT = """
+const texts = JSON.parse(require('fs').readFileSync(0, 'utf8'));
+const said = (load, text) => { try { const value = load(text);
+  return JSON.parse(JSON.stringify(value, (_, v) => typeof v === 'number' && !Number.isFinite(v) ? {other: String(v)} :
+    v instanceof Date ? {other: 'date'} : v)) } catch (error) { return {other: 'error'} } };
+const one = require('js-yaml').load, two = require('yaml').parse;
+console.log(JSON.stringify(texts.map(text => [said(one, text), said(text => two(text), text)])));
+"""
+
+
+@pytest.fixture(scope="module")
+def javascript(tmp_path_factory: pytest.TempPathFactory) -> Callable[[list[str]], list[list[Any]]]:
+    """Return what reads texts with js-yaml 4 and yaml 2, installed for this test; skipped where that cannot be had."""
+    node, npm = shutil.which("node"), shutil.which("npm")
+    if not node or not npm:
+        pytest.skip("needs node and npm; the recorded columns of the matrix stand in")
+    folder = tmp_path_factory.mktemp("javascript")
+    install = [
+        npm,
+        "install",
+        "--prefix",
+        str(folder),
+        "--no-audit",
+        "--no-fund",
+        "--ignore-scripts",
+        "js-yaml@4",
+        "yaml@2",
+    ]
+    done = subprocess.run(install, capture_output=True, timeout=120, check=False)
+    if done.returncode:
+        pytest.skip("npm cannot install js-yaml and yaml here; the recorded columns of the matrix stand in")
+
+    def reader(texts: list[str]) -> list[list[Any]]:
+        answer = subprocess.run(
+            [node, "-e", JAVASCRIPT], input=json.dumps(texts), capture_output=True, text=True, timeout=60, check=True,
+            cwd=folder,
+        )  # fmt: skip
+        return json.loads(answer.stdout)  # type: ignore[no-any-return]
+
+    return reader
+
+
+@pytest.mark.long
+def test_both_javascript_readers_read_every_accepted_row_alike(
+    javascript: Callable[[list[str]], list[list[Any]]],
+) -> None:
+    accepted = [text for text in MATRIX if MATRIX[text] is not ...]
+    for text, readings in zip(accepted, javascript([f"value: {text}" for text in accepted]), strict=True):
+        assert all(same({"value": MATRIX[text]}, theirs) for theirs in readings), text
+
+
+@pytest.mark.long
+def test_both_javascript_readers_read_accepted_scalars_and_written_ones_alike(
+    javascript: Callable[[list[str]], list[list[Any]]],
+) -> None:
+    texts: set[str] = set()
+
+    @examples(3000)
+    @given(scalars())
+    def gather(text: str) -> None:
+        texts.add(f"- {text}\n")
+
+    @examples(1000)
+    @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")), st.floats(-1e15, 1e15))
+    def gather_written(text: str, number: float) -> None:
+        texts.add(f"- {quoted(text)}\n- {number_text(number)}\n")
+
+    gather()
+    gather_written()
+    accepted = {}
+    for text in sorted(texts):
+        with contextlib.suppress(InputError):
+            accepted[text] = read(text).value
+    assert len(accepted) > 1000
+    for (text, ours), readings in zip(accepted.items(), javascript(list(accepted)), strict=True):
+        assert all(same(ours, theirs) for theirs in readings), (text, readings)
+
+
+def test_a_duplicate_key_is_refused_where_pyyaml_takes_the_last() -> None:
+    assert pyyaml("a: 1\na: 2") == {"a": 2}
+    error = refusal('- a: 1\n  b: 2\n  "a": 3')
+    assert (error.code, error.place) == (Code.FILE_DUPLICATE_KEY, Place("f.yaml", 3, 3))
+
+
+def scalars() -> st.SearchStrategy[str]:
+    letters = "0123456789+-._:eExXoObBnNaAfFiITZ~=<tru lsyYo"
+    words = ["null", "Null", "True", "TRUE", "no", "Off", "y", "~", "=", "<<", ".NaN", "-.INF", "0o7", "0_8", "._", "1._5",
+             "190:20:30", "190:20:30.15", "2026-1-1", "2001-12-14t21:59:43.10-05:00", "+1", ".5", "-.5", "1.", "1.e+5",
+             "00.5", "+0x1", "1e5", "1E+5", "-", "١٢", "0.0e+0", "5.0e-324", "1.7e+308", "0x1f", "-0x1f", "0xFF_", "0X1F", "0x1FFFFFFFFFFFFF", "0x20000000000000", "1,000", "1__0.5"]  # fmt: skip
+    return (
+        st.sampled_from(words)
+        | st.text(letters, max_size=12)
+        | st.from_regex(r"[-+]?[0-9]{0,17}\.?[0-9]{0,17}([eE][-+]?[0-9]{1,3})?", fullmatch=True)
+    )
+
+
+@examples(500)
+@given(scalars())
+def test_what_is_accepted_as_a_plain_scalar_both_real_readers_read_as_the_same_value(text: str) -> None:
+    assume(text == text.strip() and not text.startswith(("- ", ": ", "? ")) and text not in {"-", ":", "?"})
+    try:
+        ours = resolve_plain(text)
+    except ValueError:
+        return
+    document = f"- {text}\n- [{text}]\n- {{a: {text}}}\n"
+    try:
+        value = read(document).value
+    except InputError:
+        return  # no plain scalar in every context, such as `a: b`
+    for reader in READERS:
+        assert same(value, reader(document)), reader
+    if isinstance(ours, int | float):
+        assert math.isfinite(ours)
+
+
+def test_a_hexadecimal_number_is_one_to_all_four_readers_up_to_what_a_double_carries() -> None:
+    assert read("a: 0x1FFFFFFFFFFFFF").value == {"a": 2**53 - 1}
+    assert refusal("a: 0x20000000000000").code is Code.FILE_NUMBER
+    assert refusal("a: 0x" + "f" * 5000).code is Code.FILE_NUMBER
+    assert refusal("a: -0x1F").code is Code.FILE_SCALAR
+
+
+@pytest.mark.parametrize(
+    ("text", "advice"),
+    [
+        ("1e3", "write 1000,"), ("2e-05", "write 0.00002,"), ("1e-7", "write 1.0e-7,"), ("1.5E3", "write 1500,"),
+        ("1e400", "write a plain decimal number"), ("yes", "write true, false or null"), ("2026-02-14", "double quotes"),
+        ("", '""'), ("~", "null for nothing"), ("12:30", "double quotes"),
+    ],
+)  # fmt: skip
+def test_a_disputed_scalar_is_refused_with_the_spelling_to_use(text: str, advice: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        resolve_plain(text)
+    assert advice in str(caught.value)
+
+
+def test_quoted_and_block_scalars_are_text_whatever_they_look_like() -> None:
+    text = "- \"1e3\"\n- 'yes'\n- |-\n  2026-02-14\n- >-\n  null\n- ''\n"
+    assert read(text).value == ["1e3", "yes", "2026-02-14", "null", ""] == pyyaml(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("- |-\n  b", ["b"]), ("- >2-\n   b", [" b"]), ("- |\n  b\n- c", ["b\n", "c"]), ('- "a\\\n  \\ b"\n', ["a b"]),
+        ("- {? a : 1}\n", [{"a": 1}]), ("- https://a.example/?b\n", ["https://a.example/?b"]), ("- ?a\n- b?", ["?a", "b?"]),
+    ],
+)  # fmt: skip
+def test_text_that_looks_like_the_disputed_one_is_read(text: str, value: Any) -> None:
+    assert read(text).value == value
+    assert all(reader(text) == value for reader in READERS)
+
+
+def test_a_bare_date_is_text_only_where_it_was_declared() -> None:
+    def at_date(pointer: str) -> bool:
+        return pointer == "/0/date"
+
+    document = load(b"- date: 2026-02-14\n", "f", bare_dates=at_date)
+    assert document.value == [{"date": "2026-02-14"}]
+    for text in (b"- other: 2026-02-14", b"- date: 2026-02-14 10:00:00", b"- date: {2026-02-14: 1}"):
+        with pytest.raises(InputError, match="bare date"):
+            load(text, "f", bare_dates=at_date)
+
+
+# -- refusals ---------------------------------------------------------------------------------------------------------
+
+REFUSED = {
+    "anchor": ("a: &x 1", Code.FILE_FEATURE, 1, 4),
+    "anchor on a map": ("- &x {a: b}", Code.FILE_FEATURE, 1, 3),
+    "anchor on a key": ("&x a: b", Code.FILE_FEATURE, 1, 1),
+    "alias": ("a: *x", Code.FILE_FEATURE, 1, 4),
+    "alias as a key": ("*x : a", Code.FILE_FEATURE, 1, 1),
+    "merge key": ("a:\n  <<: {b: 1}", Code.FILE_FEATURE, 2, 3),
+    "tag": ("a:\n- !!str 1", Code.FILE_FEATURE, 2, 3),
+    "local tag": ("a: !x {}", Code.FILE_FEATURE, 1, 4),
+    "the non-specific tag": ("a: ! 12", Code.FILE_FEATURE, 1, 4),
+    "python tag": ("!!python/object/apply:os.system [id]", Code.FILE_FEATURE, 1, 1),
+    "tag on a key": ("!!str a: b", Code.FILE_FEATURE, 1, 1),
+    "second document": ("a: b\n---\nc: d", Code.FILE_FEATURE, 2, 1),
+    "an empty second document": ("a: b\n---\n", Code.FILE_FEATURE, 2, 1),
+    "%YAML": ("%YAML 1.1\n---\na: b", Code.FILE_FEATURE, 1, 1),
+    "%TAG": ("%TAG ! tag:x,2000:\n---\na: b", Code.FILE_FEATURE, 1, 1),
+    "list as a key": ("? [a]\n: b", Code.FILE_FEATURE, 1, 3),
+    "number as a key": ("a:\n  1: b", Code.FILE_SCALAR, 2, 3),
+    "bool as a key": ("true: b", Code.FILE_SCALAR, 1, 1),
+    "disputed key": ("on: b", Code.FILE_SCALAR, 1, 1),
+    "empty value": ("a:\nb: 1", Code.FILE_SCALAR, 1, 3),
+    "empty item": ("- a\n-\n", Code.FILE_SCALAR, 2, 2),
+    "empty file": ("", Code.FILE_SYNTAX, 1, 1),
+    "only a comment": ("# a\n", Code.FILE_SYNTAX, 2, 1),
+    "byte order mark": ("\ufeffa: b", Code.FILE_ENCODING, 1, 1),
+    "byte order mark inside": ("a: b\nc: d\ufeff", Code.FILE_ENCODING, 2, 5),
+    "next line": ("a: b\x85c", Code.FILE_ENCODING, 1, 5),
+    "line separator": ("a: b\n\u2028", Code.FILE_ENCODING, 2, 1),
+    "a carriage return alone": ("# hidden\r- a: b\n", Code.FILE_ENCODING, 1, 9),
+    "control character": ("a: 'b\x07'", Code.FILE_ENCODING, 1, 6),
+    "non-character": ("a: b\n\ufffe", Code.FILE_ENCODING, 2, 1),
+    "raw NUL": ("a: \x00", Code.FILE_ENCODING, 1, 4),
+    "escaped NUL": ('a: "\\0"', Code.FILE_ENCODING, 1, 4),
+    "escaped half of a pair": ('a: "\\ud800"', Code.FILE_SYNTAX, 1, 7),
+    "tab as indentation": ("a:\n\tb: c", Code.FILE_SYNTAX, 2, 1),
+    "unclosed": ("a: [1,", Code.FILE_SYNTAX, 2, 1),
+    "huge integer": ("a: 9007199254740993", Code.FILE_NUMBER, 1, 4),
+    "eighteen digits": ("- 0.123456789012345678", Code.FILE_NUMBER, 1, 3),
+    "block text at the end of a file without a line end": ("- a\n- |\n  b", Code.FILE_SCALAR, 2, 3),
+    "folded text that is kept at such an end": ("a: >+\n  b\n  c", Code.FILE_SCALAR, 1, 4),
+    "an empty line below an escaped line end": ('- "a\\\n\n  b"\n', Code.FILE_SCALAR, 1, 3),
+    "the same in a key": ('? "a\\\r\n \t\r\n b"\n: 1\n', Code.FILE_SCALAR, 1, 3),
+    "a question mark before a key": ("- {?a: 1}\n", Code.FILE_SCALAR, 1, 5),
+    "a question mark before a key in a list": ("- [?a: 1]\n", Code.FILE_SCALAR, 1, 5),
+    "long key": ("? " + "k" * (MAX_KEY + 1) + "\n: 1", Code.FILE_TOO_LARGE, 1, 3),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_readers_disagree_about_is_refused_with_line_and_column(name: str) -> None:
+    text, code, line, column = REFUSED[name]
+    error = refusal(text)
+    assert (error.code, error.place) == (code, Place("f.yaml", line, column))
+
+
+@pytest.mark.parametrize("raw", [b"a: \xff", b"a: b\n- \xed\xa0\x80", "a: b".encode("utf-16"), b"\xc0\xaf"])
+def test_what_is_not_utf_8_is_refused(raw: bytes) -> None:
+    error = refusal(raw)
+    assert error.code is Code.FILE_ENCODING
+    assert error.place.line >= 1
+
+
+def test_size_depth_and_number_of_values_are_bounded_exactly() -> None:
+    assert read("[" * 16 + "]" * 16).value
+    assert refusal("[" * 17 + "]" * 17).code is Code.FILE_TOO_LARGE
+    assert refusal("[" * 500_000).code is Code.FILE_TOO_LARGE
+    assert read(b"- a" + b" " * ((1 << 20) - 3)).value == ["a"]
+    assert refusal(b"- a" + b" " * ((1 << 20) - 2)).code is Code.FILE_TOO_LARGE
+    assert read(b"- ?a\n- |\n  " + b"b" * ((1 << 20) - 12) + b"\n").value
+    assert refusal("[" + "1," * 200_000 + "]").code is Code.FILE_TOO_LARGE
+
+
+def test_a_bomb_of_aliases_is_refused_at_its_first_anchor() -> None:
+    bomb = "a: &a [x, x]\n" + "".join(f"{b}: &{b} [*{a}, *{a}]\n" for a, b in zip("abcdefgh", "bcdefghi", strict=True))
+    assert refusal(bomb).place.line == 1
+
+
+def test_many_values_under_long_keys_do_not_fill_the_memory() -> None:
+    key = '"' + "k" * 1000 + '"'
+    text = "".join(f"{' ' * depth}{key}:\n" for depth in range(15)) + " " * 15 + "[" + "1," * 10_000 + "]"
+    tracemalloc.start()
+    try:
+        assert read(text).place("/" + "/".join(["k" * 1000] * 15) + "/9999").line == 16
+        assert tracemalloc.get_traced_memory()[1] < 50e6, "the pointers of them all would be 150 MB"
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_quoted_merge_key_is_a_key_like_any_other() -> None:
+    text = '"<<": {b: 1}\n"=": 2\n'
+    assert read(text).value == {"<<": {"b": 1}, "=": 2}
+    assert all(same(read(text).value, reader(text)) for reader in READERS)
+
+
+def test_windows_line_ends_are_line_ends() -> None:
+    assert read("- a: b\r\n  c: d\r\n").value == [{"a": "b", "c": "d"}]
+
+
+# -- places and types -------------------------------------------------------------------------------------------------
+
+
+class Item(Struct, forbid_unknown_fields=True):
+    name: str
+    size: int = 0
+
+
+def test_every_value_has_its_place() -> None:
+    document = read('- name: "a"\n  é: [1,\n      {"x/y": 2}]\n')
+    assert document.place("/0/name") == Place("f.yaml", 1, 9)
+    assert document.place("/0/é/1/x~1y") == Place("f.yaml", 3, 15)
+    assert document.place("/0/é/1/gone/far") == Place("f.yaml", 3, 7)
+    assert document.place("") == Place("f.yaml", 1, 1)
+
+
+def test_every_key_has_its_place() -> None:
+    document = read('- name: "a"\n  é: [1,\n      {"x/y": 2}]\n')
+    assert document.key_place("/0/é") == Place("f.yaml", 2, 3)
+    assert document.key_place("/0/é/1/x~1y") == Place("f.yaml", 3, 8)
+    assert document.key_place("/0/é/1") == Place("f.yaml", 3, 7)
+
+
+@examples(200)
+@given(
+    st.recursive(
+        st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=4),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("ab~/é😀 ", max_size=3), inner, max_size=3),
+        max_leaves=8,
+    )
+)
+def test_the_place_of_every_node_and_key_is_where_its_text_stands(value: Any) -> None:
+    text = "# head\n" + emit.item({"v": value})
+    document, lines = read(text), text.split("\n")
+
+    def check(value: Any, pointer: str) -> None:
+        start, end = document.span(pointer)
+        place = document.place(pointer)
+        assert text[:start].count("\n") + 1 == place.line
+        assert lines[place.line - 1][place.column - 1 :].startswith(text[start:end].split("\n")[0])
+        if isinstance(value, str):
+            assert text[start:end] == quoted(value)
+        for name, inner in (
+            value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+        ):
+            at = pointer_to(pointer, name)
+            if isinstance(value, dict):
+                key = document.key_place(at)
+                assert lines[key.line - 1][key.column - 1 :].lstrip('"').startswith(str(name))
+            check(inner, at)
+
+    check([{"v": value}], "")
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("a: b", None), ('a: "#"\nb#: c#d\n', None), ("a: |\n  # x\nb: >\n  y # z\n", None), ("# x\na: b", (1, 1)), ("a: b # x", (1, 6)),
+        ("a: | # x\n  y\n", (1, 6)), ("a: b\n# end\n", (2, 1)), ("[a, # x\n b]", (1, 5)), ("a: |\n  y\n# x\nb: c", (3, 1)), ("a: '# # #'", None),
+    ],
+)  # fmt: skip
+def test_a_comment_is_found_and_no_value_is_taken_for_one(text: str, place: tuple[int, int] | None) -> None:
+    found = read(text).first_comment(text)
+    assert (found and (found.line, found.column)) == place
+
+
+def test_a_value_of_the_wrong_type_is_refused_at_its_place_with_the_remedy() -> None:
+    with pytest.raises(InputError) as caught:
+        read("- name: a\n- name: 1.10\n").convert(list[Item])
+    assert str(caught.value) == "f.yaml:2:9: file.schema: expected text, got a number: put it in double quotes"
+    with pytest.raises(InputError) as unknown:
+        read("- name: a\n  nam: b\n").convert(list[Item])
+    assert (unknown.value.place, unknown.value.pointer) == (Place("f.yaml", 2, 8), "/0/nam")
+
+
+# -- all refusals at once ---------------------------------------------------------------------------------------------
+
+
+def test_all_refusals_are_told_in_the_order_of_the_file() -> None:
+    text = "- a: 1e3\n  a: on\n  ? [x]\n  : &y {b: ~}\n- !t c\n- 0.123456789012345678\n"
+    document, refusals = examine(text.encode(), "f")
+    assert [(str(each.code), each.place.line) for each in refusals] == [
+        ("file.scalar", 1), ("file.duplicate_key", 2), ("file.scalar", 2), ("file.feature", 3), ("file.feature", 4),
+        ("file.feature", 5), ("file.number", 6),
+    ]  # fmt: skip
+    assert [each.pointer for each in refusals][:3] == ["/0/a", "/0/a", "/0/a"]
+    assert document
+    assert refusal(text).place.column == refusals[0].place.column == 6
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_one_refusal_is_the_same_alone_and_among_all(name: str) -> None:
+    text, code, line, column = REFUSED[name]
+    _, refusals = examine(text.encode(), "f.yaml")
+    assert (refusals[0].code, refusals[0].place) == (code, Place("f.yaml", line, column))
+
+
+def test_refusals_of_one_file_are_bounded() -> None:
+    document, refusals = examine(b"- on\n" * 5000, "f")
+    assert (document, len(refusals)) == (None, 100)
+
+
+def test_an_alias_bomb_is_not_walked_where_all_refusals_are_told() -> None:
+    bomb = "a: &a [x, x]\n" + "".join(f"{b}: &{b} [*{a}, *{a}]\n" for a, b in zip("abcdefgh", "bcdefghi", strict=True))
+    assert len(examine(bomb.encode(), "f")[1]) == 9
+    assert len(examine(b"&a [*a, *a]", "f")[1]) == 1
+
+
+@examples(500)
+@given(
+    st.lists(
+        st.sampled_from(
+            [
+                "&x ",
+                "*x",
+                "!t ",
+                "! ",
+                "!!str ",
+                "a: ",
+                "b: ",
+                "- ",
+                "\n",
+                "\n  ",
+                "[",
+                "]",
+                "{",
+                "}",
+                ", ",
+                "c",
+                '"d"',
+                "? ",
+                "é😀 ",
+                "%TAG ! !x\n",
+                "--- ",
+            ]
+        ),
+        max_size=10,
+    ).map("".join)
+)
+def test_no_anchor_alias_tag_or_directive_of_the_parser_is_ever_accepted(text: str) -> None:
+    """The node graph shows none of them: here the parser's events are asked."""
+    try:
+        read(text)
+    except InputError:
+        return
+    for event in yaml.parse(text, Loader=yaml.CSafeLoader):
+        assert not isinstance(event, yaml.AliasEvent)
+        assert getattr(event, "anchor", None) is None
+        assert getattr(event, "tag", None) is None
+        assert not getattr(event, "tags", None)
+
+
+@pytest.mark.parametrize("deep", [b"[" * 1_000_000, b"- " * 500_000, b"{a: " * 200_000, b"? " * 500_000])
+def test_depth_is_bounded_before_the_stack_is(deep: bytes) -> None:
+    """libyaml's composer recurses in C: without a bound of its own the process would die."""
+    (found,) = examine(deep, "f")[1]
+    assert found.code is Code.FILE_TOO_LARGE
+
+
+# -- writing ----------------------------------------------------------------------------------------------------------
+
+
+@examples(250)
+@given(st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(2**53) + 1, 2**53 - 1))
+@example(1e-6)
+@example(9.999999999999999e-7)
+@example(5e-324)
+@example(-0.0)
+@example(123456789.12345678)
+def test_a_written_number_is_read_back_as_the_same_double_by_every_reader(value: float) -> None:
+    assume(not float(value).is_integer() or abs(value) < 2**53)
+    text = number_text(value)
+    assert resolve_plain(text) == value
+    for reader in READERS:
+        assert same(value, reader(text)), text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(20.9, "20.9"), (2e-05, "0.00002"), (1e-7, "1.0e-7"), (1.5e-9, "1.5e-9"), (20.0, "20")]
+)
+def test_numbers_are_written_as_the_contract_shows(value: float, text: str) -> None:
+    assert number_text(value) == text
+
+
+@examples(250)
+@given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")))
+@example('"\\\n\r\t\x07\x7f\x85\xa0\u2028\u2029\ufeff\ufffe\uffff\U0010ffff😀\U000e0001')
+@example(" lead and trail ")
+@example("a: b # c")
+@example("%YAML")
+def test_written_text_is_one_line_and_read_back_by_every_reader(text: str) -> None:
+    written = quoted(text)
+    assert written.isprintable()
+    assert read(f"- {written}\n").value == [text]
+    for reader in READERS:
+        assert reader(f"- {written}\n") == [text]
+
+
+# -- anything ---------------------------------------------------------------------------------------------------------
+
+FRAGMENTS = ["a", "b: ", "- ", "\n", "\n  ", '"', "'", "|", ">-", "{", "}", "[", "]", ", ", " #", "? ", "!", "&x ", "*x", "%",
+             "@", "`", "1", "1.5", "true", "null", "\\", "\\n", "\\u00e9", "é", "😀", "---", "...", "=", "<<", "~", "::", "\r\n",
+             "\t", "2026-02-14"]  # fmt: skip
+
+
+@examples(500)
+@given(
+    st.binary(max_size=40)
+    | st.lists(st.sampled_from(FRAGMENTS), max_size=12).map(lambda parts: "".join(parts).encode())
+)
+def test_any_bytes_are_a_document_or_an_input_error_with_a_place(raw: bytes) -> None:
+    try:
+        document = read(raw)
+    except InputError as error:
+        assert error.place.line >= 1 or error.code is Code.FILE_TOO_LARGE  # noqa: PT017
+    else:
+        assert document.place("").line >= 1
+
+
+@examples(500)
+@given(st.lists(st.sampled_from([part for part in FRAGMENTS if part != "\t"]), max_size=9).map("".join))
+def test_an_accepted_list_is_read_alike_by_every_reader_that_takes_it(tail: str) -> None:
+    text = "- " + tail
+    try:
+        value = read(text).value
+    except InputError:
+        return
+    assume(isinstance(value, list))
+    for reader in READERS:
+        try:
+            theirs = reader(text)
+        except (yaml.YAMLError, ValueError):
+            continue
+        except Exception as error:  # noqa: BLE001  (ruamel's own tree)
+            assert "ruamel" in type(error).__module__  # noqa: PT017
+            continue
+        assert same(value, theirs), reader

@@ -1,0 +1,325 @@
+"""Request bodies: 400 for what is not the body, 422 for what breaks the data contract, each with its pointer."""
+
+import hashlib
+import json
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from issuer.formats import jcs
+from issuer.issuance.body import MAX_BYTES, Body, Endpoint, read_body
+from issuer.errors import Code, Refused
+from tests.support import make
+
+SAID = make.submission({"notes": "no tools"})
+DIGEST = "sha256:" + "0" * 64
+
+
+def item(**members: Any) -> dict[str, Any]:
+    return make.without_dots({"claims": make.claims(), "details": {"notes": "no tools"}, **members})
+
+
+def batch(*items: Any, **members: Any) -> dict[str, Any]:
+    return {"results": list(items), **members}
+
+
+def numbered(count: int) -> list[dict[str, Any]]:
+    return [item(details={"notes": str(index)}) for index in range(count)]
+
+
+def read(value: Any, endpoint: Endpoint = "/tokens") -> Body:
+    return read_body(endpoint, value if isinstance(value, bytes) else json.dumps(value).encode())
+
+
+def refusal(value: Any, endpoint: Endpoint = "/tokens") -> tuple[int, Code, str]:
+    with pytest.raises(Refused) as caught:
+        read(value, endpoint)
+    fault = caught.value.faults[0]
+    assert fault.code is caught.value.code
+    return fault.code.meaning.status, fault.code, fault.pointer
+
+
+# -- what a good body becomes -----------------------------------------------------------------------------------------
+
+
+def test_a_body_becomes_one_submission_with_both_digests() -> None:
+    body = read(item(integration="inspect-ai", audience=make.AUDIENCE))
+    assert body == Body("/tokens", (SAID,), "inspect-ai", make.AUDIENCE)
+    assert not body.is_batch
+
+
+def test_everything_but_the_claims_is_optional() -> None:
+    assert read({"claims": make.claims()}) == Body("/tokens", (make.submission(),), "", "")
+    assert read(item(details={})).submissions == read(item(details=...)).submissions == (make.submission(),)
+
+
+def test_a_batch_keeps_its_order_and_points_at_its_items() -> None:
+    body = read(batch(*numbered(3), integration="i"), "/tokens/batch")
+    assert body.is_batch
+    assert [submission.pointer for submission in body.submissions] == ["/results/0", "/results/1", "/results/2"]
+    assert [submission.details["notes"] for submission in body.submissions] == ["0", "1", "2"]
+
+
+def test_digests_that_are_sent_and_right_change_nothing() -> None:
+    sent = item(claims_digest=SAID.claims_digest, content_digest=SAID.content_digest)
+    assert read(sent) == read(item())
+    assert read(batch(sent), "/tokens/batch") == read(batch(item()), "/tokens/batch")
+
+
+def test_the_request_digest_is_the_contracts_and_tells_requests_apart() -> None:
+    body = read(item())
+    results = [{"claims": make.claims(), "details": {"notes": "no tools"}}]
+    value = {"endpoint": "/tokens", "results": results, "integration": "i", "audience": "a"}
+    assert body.request_digest("i", "a") == hashlib.sha256(jcs.canonical(value)).hexdigest()  # type: ignore[arg-type]
+    shuffled = dict(reversed(make.claims(framework=dict(reversed(make.claims()["framework"].items()))).items()))
+    assert read(item(claims=shuffled)).request_digest("i", "a") == body.request_digest("i", "a")
+    others = {
+        body.request_digest("i", "b"), body.request_digest("j", "a"), read(item(details=...)).request_digest("i", "a"),
+        read(batch(item()), "/tokens/batch").request_digest("i", "a"),
+        read(item(claims=make.claims(task_id="other"))).request_digest("i", "a"), body.request_digest("i", "a"),
+    }  # fmt: skip
+    assert len(others) == 6
+
+
+# -- 400: not this body -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("raw", "code", "pointer"),
+    [
+        (b"", Code.REQUEST_MALFORMED, ""),
+        (b"{", Code.REQUEST_MALFORMED, ""),
+        (b"[]", Code.REQUEST_MALFORMED, ""),
+        (b"null", Code.REQUEST_MALFORMED, ""),
+        (b"{}", Code.REQUEST_MALFORMED, ""),
+        (b"\xef\xbb\xbf{}", Code.REQUEST_MALFORMED, ""),
+        (b'{"claims": "\xff"}', Code.REQUEST_MALFORMED, ""),
+        (b'{"claims": {"a": "\\ud800"}}', Code.REQUEST_MALFORMED, "/claims/a"),
+        (b'{"claims": {"a": "\\u0000"}}', Code.REQUEST_MALFORMED, "/claims/a"),
+        (b'{"claims": ' + b"[" * 20 + b"]" * 20 + b"}", Code.REQUEST_MALFORMED, "/claims" + "/0" * 15),
+        (b'{"claims": []}', Code.REQUEST_MALFORMED, "/claims"),
+        (b'{"claims": null}', Code.REQUEST_MALFORMED, "/claims"),
+        (b'{"claims": {}, "details": null}', Code.REQUEST_MALFORMED, "/details"),
+        (b'{"claims": {}, "integration": 1}', Code.REQUEST_MALFORMED, "/integration"),
+        (b'{"claims": {}, "audience": ["a"]}', Code.REQUEST_MALFORMED, "/audience"),
+        (b'{"claims": {}, "audience": 1e999}', Code.REQUEST_MALFORMED, "/audience"),
+        (b'{"claims": {}, "claims": {}}', Code.REQUEST_DUPLICATE_MEMBER, "/claims"),
+        (b'{"claims": {"task_id": 1, "t\\u0061sk_id": 2}}', Code.REQUEST_DUPLICATE_MEMBER, "/claims/task_id"),
+        (b'{"claims": {}, "Details": {}}', Code.REQUEST_UNKNOWN_MEMBER, "/Details"),
+        (b'{"claims": {}, "results": []}', Code.REQUEST_UNKNOWN_MEMBER, "/results"),
+        (b'{"claims": {}, "x - at `$[5]": 1}', Code.REQUEST_UNKNOWN_MEMBER, "/x - at `$[5]"),
+        (b'{"claims": {}, "x - at `$.claims[7][...]`": 1}', Code.REQUEST_UNKNOWN_MEMBER, "/x - at `$.claims[7][...]`"),
+    ],
+)
+def test_what_is_not_the_body_is_400_with_its_code_and_pointer(raw: bytes, code: Code, pointer: str) -> None:
+    assert refusal(raw) == (400, code, pointer)
+
+
+def test_a_body_of_the_other_endpoint_is_refused() -> None:
+    assert refusal(batch(item()))[:2] == (400, Code.REQUEST_UNKNOWN_MEMBER)
+    assert refusal(item(), "/tokens/batch")[0] == 400
+
+
+@pytest.mark.parametrize(
+    "nonce", ["", "A" * 21, "A" * 129, "A" * 22 + "=", "A" * 21 + "+", "A" * 22 + "\n", "A" * 21 + "\u0410", " " * 22]
+)
+def test_a_nonce_that_is_short_long_or_no_base64url_is_refused(nonce: str) -> None:
+    assert refusal(item(nonce=nonce)) == (400, Code.NONCE_INVALID, "/nonce")
+    assert refusal(batch(item(), nonce=nonce), "/tokens/batch") == (400, Code.NONCE_INVALID, "/nonce")
+
+
+@pytest.mark.parametrize("nonce", ["A" * 22, "-_09azAZ" * 16])
+def test_a_nonce_names_the_request_and_is_no_part_of_it(nonce: str) -> None:
+    assert read(batch(item(), nonce=nonce), "/tokens/batch").nonce == nonce
+    with_one, without = read(item(nonce=nonce)), read(item())
+    assert with_one.nonce == nonce
+    assert without.nonce == ""
+    assert with_one.request_digest("a", "b") == without.request_digest("a", "b")
+
+
+def test_a_body_is_read_up_to_its_size_and_not_beyond() -> None:
+    for endpoint, value in (("/tokens", item()), ("/tokens/batch", batch(item()))):
+        raw = json.dumps(value).encode()
+        limit = MAX_BYTES[endpoint]  # type: ignore[index]
+        assert read_body(endpoint, raw.ljust(limit))  # type: ignore[arg-type]
+        with pytest.raises(Refused):
+            read_body(endpoint, raw.ljust(limit + 1))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("count", [0, 101])
+def test_a_batch_has_1_to_100_results(count: int) -> None:
+    assert refusal(batch(*numbered(count)), "/tokens/batch") == (400, Code.REQUEST_MALFORMED, "/results")
+
+
+def test_a_batch_of_100_is_read() -> None:
+    assert len(read(batch(*numbered(100)), "/tokens/batch").submissions) == 100
+
+
+# -- 422: breaks the data contract ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "pointer"),
+    [
+        ({"claims": make.claims(task_id="")}, Code.CLAIMS_INVALID, "/claims/task_id"),
+        ({"claims": make.claims(extra=1)}, Code.CLAIMS_INVALID, "/claims/extra"),
+        ({"claims": {}}, Code.CLAIMS_INVALID, "/claims"),
+        ({"claims": make.claims(model_revision="main")}, Code.CLAIMS_REVISION, "/claims/model_revision"),
+        (
+            {"claims": make.claims(metrics=[{"metric_id": "a", "value": 1}] * 2)},
+            Code.CLAIMS_DUPLICATE_METRIC,
+            "/claims/metrics/1",
+        ),
+        (
+            {"claims": make.claims(metrics=[{"metric_id": "a", "value": 1, "value_type": "x - at `$[7]"}])},
+            Code.CLAIMS_INVALID,
+            "/claims/metrics/0/value_type",
+        ),
+        ({"details": {"date": "x"}}, Code.DETAILS_INVALID, "/details/date"),
+        ({"details": {"other": 1}}, Code.DETAILS_INVALID, "/details/other"),
+        ({"details": {"run": {"a": [None]}}}, Code.DETAILS_INVALID, "/details/run/a/0"),
+        ({"claims_digest": DIGEST}, Code.CLAIMS_DIGEST_MISMATCH, "/claims_digest"),
+        ({"content_digest": DIGEST}, Code.CLAIMS_DIGEST_MISMATCH, "/content_digest"),
+        ({"claims_digest": SAID.content_digest}, Code.CLAIMS_DIGEST_MISMATCH, "/claims_digest"),
+        ({"content_digest": ""}, Code.CLAIMS_DIGEST_MISMATCH, "/content_digest"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else None,
+)
+def test_what_breaks_the_contract_is_422_also_inside_a_batch(change: dict[str, Any], code: Code, pointer: str) -> None:
+    bad = item(**change)
+    assert refusal(bad) == (422, code, pointer)
+    assert refusal(batch(item(), bad), "/tokens/batch") == (422, code, f"/results/1{pointer}")
+
+
+@pytest.mark.parametrize(
+    "text", ["1e400", "NaN", "9007199254740993", "1e16", "0.123456789012345678", "1e-400", "-Infinity"]
+)
+def test_a_number_that_cannot_be_carried_is_422_wherever_it_stands(text: str) -> None:
+    for value, pointer in (
+        (item(claims=make.claims(metrics=[{"metric_id": "a", "value": 777}])), "/claims/metrics/0/value"),
+        (item(details={"run": {"x": [777]}}), "/details/run/x/0"),
+    ):
+        raw = json.dumps(value).replace("777", text).encode()
+        assert refusal(raw) == (422, Code.CLAIMS_NUMBER, pointer)
+    raw = json.dumps(batch(item(details={"run": {"x": 777}}))).replace("777", text).encode()
+    assert refusal(raw, "/tokens/batch") == (422, Code.CLAIMS_NUMBER, "/results/0/details/run/x")
+
+
+def test_a_secret_in_the_command_is_refused_and_not_repeated() -> None:
+    framework = {"name": "a", "version": "1", "command": "HF_TOKEN=hf_" + "a" * 30}
+    bad = item(claims=make.claims(framework=framework))
+    assert refusal(bad) == (422, Code.CLAIMS_SECRET, "/claims/framework/command")
+    with pytest.raises(Refused) as caught:
+        read(batch(bad), "/tokens/batch")
+    assert caught.value.faults[0].pointer == "/results/0/claims/framework/command"
+    assert "aaaa" not in str(caught.value)
+
+
+def test_the_same_result_twice_in_a_batch_is_refused_also_in_another_spelling() -> None:
+    two = {"metrics": [{"metric_id": "a", "value": 1}, {"metric_id": "b", "value": 2.0}]}
+    swapped = {"metrics": [{"metric_id": "b", "value": 2}, {"metric_id": "a", "value": 1.0}]}
+    twice = batch(
+        item(claims=make.claims(**two)),
+        item(),
+        item(claims=make.claims(**swapped), details={"notes": "no tools", "date": None}),
+    )
+    assert refusal(twice, "/tokens/batch") == (422, Code.CLAIMS_DUPLICATE_METRIC, "/results/2")
+
+
+def test_results_that_differ_only_in_model_or_details_are_two() -> None:
+    other = item(claims=make.claims(model_repo="acme/other"))
+    assert len(read(batch(item(), other, item(details={})), "/tokens/batch").submissions) == 3
+
+
+# -- two readers ------------------------------------------------------------------------------------------------------
+
+MEMBER = st.sampled_from([
+    '"notes":"a"', '"notes":"b"', '"notes":null', '"date":"2026-11-21"', '"date":"today"', '"run":{"a":1,"a":2}',
+    '"run":{"a":9007199254740991}', '"run":{"a":9007199254740993}', '"run":{"a":[1,-99999999999999999]}', '"run":{"a":1e400}',
+    '"run":{"a":0.12345678901234567890}', '"run":{"a":1.0,"b":-0.0}', '"run":{"a":"\\ud800"}', '"run":{"a":"é\\n\\""}',
+    f'"run":{{"a":{"[" * 13}1{"]" * 13}}}', f'"run":{{"a":{"[" * 14}1{"]" * 14}}}', f'"run":{{"a":{"[" * 12}1{"]" * 12}}}',
+    '"run":{"a":NaN}', '"run":{"a":"[[[[[[[[[[[[[[["}', '"artifacts":[null]', '"unknown":1', '"run":[]', '"run":{"\x7f":"\x01"}',
+])  # fmt: skip
+NUMBERS = st.sampled_from(
+    ["1", "0.5", "1.0", "-0", "1e-7", "9007199254740993", "0.1234567890123456789", "1e400", '"1"', "true", "1e16"]
+)
+
+
+@given(
+    st.lists(MEMBER, max_size=3),
+    NUMBERS,
+    st.sampled_from(sorted(MAX_BYTES)),
+    st.sampled_from(["", ',"model_repo":"a/b"', ',"x":1']),
+)
+@example(['"notes":"a"', '"notes":"a"'], "1", "/tokens", "")
+@example([f'"run":{{"a":{"[" * 12}1{"]" * 12}}}'], "1", "/tokens/batch", "")
+@example(['"run":{"a":9007199254740993}'], "1", "/tokens/batch", "")
+def test_a_body_is_read_alike_by_both_readers(members: list[str], number: str, endpoint: Endpoint, more: str) -> None:
+    def text(word: str) -> bytes:
+        """Return the body; the quick reader leaves any escape of that kind to the strict one."""
+        said = json.dumps(make.claims())[:-1].replace("20.9", number) + more + "}"
+        one = f'"claims":{said},"details":{{{",".join(members)}}}'
+        body = f'"results":[{{{one}}}]' if endpoint == "/tokens/batch" else one
+        return f'{{"integration":"{word}",{body}}}'.encode()
+
+    try:
+        quick = read_body(endpoint, text("i"))
+    except Refused as caught:
+        with pytest.raises(Refused) as strict:
+            read_body(endpoint, text("\\u0069"))
+        assert [(f.code, f.pointer) for f in caught.faults] == [(f.code, f.pointer) for f in strict.value.faults]  # noqa: PT017
+    else:
+        strictly = read_body(endpoint, text("\\u0069"))
+        assert quick == strictly
+        assert quick.request_digest("i", "a") == strictly.request_digest("i", "a")
+
+
+@pytest.mark.parametrize(
+    ("once", "twice", "pointer"),
+    [
+        ('"notes": "no tools"', '"notes": "x", "notes": "no tools"', "/details/notes"),
+        ('"notes": "no tools"', '"notes": "no tools", "n\\u006ftes": "no tools"', "/details/notes"),
+        ('"notes": "no tools"', '"run": {"a": 1, "a": 1}', "/details/run/a"),
+        ('"task_id": "gsm8k"', '"task_id": "gsm8k", "task_id": "gsm8k"', "/claims/task_id"),
+        ('"value": 20.9', '"value": 1, "value": 20.9', "/claims/metrics/0/value"),
+        ('"details":', '"details": {}, "details":', "/details"),
+    ],
+)
+def test_a_member_that_is_named_twice_in_an_else_good_body_is_refused(once: str, twice: str, pointer: str) -> None:
+    one = json.dumps(item())
+    assert read(one.encode())
+    assert refusal(one.replace(once, twice).encode()) == (400, Code.REQUEST_DUPLICATE_MEMBER, pointer)
+    many = json.dumps(batch(*numbered(2), item()))
+    assert refusal(many.replace(once, twice).encode(), "/tokens/batch")[:2] == (400, Code.REQUEST_DUPLICATE_MEMBER)
+
+
+def test_a_body_that_is_one_byte_too_large_is_refused_by_both_readers() -> None:
+    for endpoint, limit in MAX_BYTES.items():
+        plain = json.dumps(batch(item()) if endpoint == "/tokens/batch" else item()).encode()
+        assert read_body(endpoint, plain + b" " * (limit - len(plain)))
+        assert refusal(plain + b" " * (limit - len(plain) + 1), endpoint)[0] == 400
+
+
+# -- anything ---------------------------------------------------------------------------------------------------------
+
+
+@given(st.binary(max_size=50) | st.text('{}[]":,claimsdetails01e \\u', max_size=50).map(str.encode))
+def test_any_bytes_are_refused_in_a_declared_way(raw: bytes) -> None:
+    for endpoint in MAX_BYTES:
+        with pytest.raises(Refused) as caught:
+            read_body(endpoint, raw)
+        assert caught.value.code.meaning.status == 400
+
+
+@given(st.dictionaries(
+    st.sampled_from(["claims", "details", "results", "nonce", "integration", "audience", "claims_digest"]) | st.text(max_size=9),
+    st.none() | st.integers(0, 3) | st.text(max_size=3) | st.just(make.claims()) | st.just([item()]) | st.just({"run": {"a": 1}}),
+))  # fmt: skip
+def test_any_members_are_a_body_or_a_refusal(value: dict[str, Any]) -> None:
+    for endpoint in MAX_BYTES:
+        try:
+            read(value, endpoint)
+        except Refused as refusal:
+            assert refusal.code.meaning.status in {400, 422}  # noqa: PT017

@@ -1,0 +1,158 @@
+"""The policy reference says what the code does: its examples load, its tables are the profiles' and the limits'."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from msgspec import Struct
+
+from issuer.errors import Code, Refused
+from issuer.limits import Limits, Rate
+from issuer.policy.decide import Grant, decide
+from issuer.policy.authoring.load import load_policies, try_policies
+from issuer.policy.match import resolve
+from issuer.policy.model import Caller, Grants, Identity, Introspection, Policy, PolicyTest, ProviderEntry
+from issuer.identity.profiles import PROFILES
+from issuer.identity.table import judges
+from tests.support.policies import GITHUB, ISSUER_URL, NOW, caller, submission
+
+REFERENCE = (Path(__file__).parents[2] / "policies" / "README.md").read_text(encoding="utf-8")
+EXAMPLES = re.findall(r"```yaml\n# ([a-z0-9/-]+\.yaml)\n(.*?)```", REFERENCE, re.DOTALL)
+
+
+def examples(folder: Path) -> Path:
+    for name, text in EXAMPLES:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+    return folder
+
+
+def test_the_examples_load_as_one_directory(tmp_path: Path) -> None:
+    assert [name for name, _ in EXAMPLES] == [
+        "providers.yaml", "my-framework.yaml", "widespread-framework.yaml", "automated-framework.yaml",
+        "benchmarks/openai/gsm8k/eval.yaml", "careful-framework.yaml",
+    ]  # fmt: skip
+    assert len(EXAMPLES) == REFERENCE.count("```yaml")
+    policies = load_policies(examples(tmp_path), ISSUER_URL)
+    assert [provider.id for provider in policies.providers.values()] == [
+        "github-actions", "gitlab-ci", "ghes", "acme", "circleci", "cluster", "apps", "opaque-apps", "robots", "hub",
+    ]  # fmt: skip
+    assert [identity.id for identity in policies.policies["my-framework"].identities] == [
+        "main", "merge-queue", "nightly",
+    ]  # fmt: skip
+
+
+def test_the_tests_of_the_examples_pass(tmp_path: Path) -> None:
+    outcomes, findings = try_policies(examples(tmp_path), ISSUER_URL, NOW)
+    assert [finding for finding in findings if finding.severity == "error" or finding.code is Code.LINT_UNTESTED] == []
+    assert [(outcome.integration, outcome.passed) for outcome in outcomes] == [
+        *[("automated-framework", True)] * 9, *[("careful-framework", True)] * 4, *[("my-framework", True)] * 6, *[("widespread-framework", True)] * 11,
+    ]  # fmt: skip
+
+
+def test_the_examples_grant_what_they_say(tmp_path: Path) -> None:
+    policies = load_policies(examples(tmp_path), ISSUER_URL)
+    registered = {"repository_id": "700000001", "repository_owner_id": "600000001"}
+    claims = {**GITHUB, **registered, "workflow_ref": "example-org/evals/.github/workflows/x.yml@refs/heads/main"}
+
+    def granted(task: str, **changes: str) -> bool:
+        run = submission(framework="my-framework", version="1.5", task=task, model="acme/model")
+        who = caller(policies, claims, **changes)
+        try:
+            return isinstance(decide(resolve(policies, who), who, (run,), NOW, integration="", audience=""), Grant)
+        except Refused:
+            return False
+
+    assert granted("gsm8k")
+    assert granted("mmlu_law")
+    assert not granted("mmlu/law")
+    assert not granted("gsm8k", event_name="merge_group")
+    assert granted("gsm8k", event_name="merge_group", ref="refs/heads/queue")
+    assert not granted("gsm8k", event_name="push", ref="refs/heads/queue")
+
+
+def row(name: str) -> list[str]:
+    """Return the cells of the row of a table with four columns."""
+    lines = [line for line in REFERENCE.splitlines() if line.startswith(f"| {name} |") and line.count("|") == 5]
+    (line,) = lines
+    return [cell.strip() for cell in line.split("|")[2:-1]]
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_the_row_of_a_profile_is_the_profile(name: str) -> None:
+    profile = PROFILES[name]
+    (line,) = (line for line in REFERENCE.splitlines() if line.startswith(f"| `{name}` |") and line.count("|") == 7)
+    issuer, algorithms, times, uses, pins = (cell.strip() for cell in line.split("|")[2:-1])
+    lifetime_s, age_s = profile.max_lifetime_s, profile.max_age_s or profile.max_lifetime_s
+    own = "must be given" if judges(profile, "issuer") else "this service's URL"
+    assert issuer == (f"`{profile.issuer}`" if profile.issuer else own)
+    if judges(profile, "algorithms"):
+        assert algorithms.split() == (list(profile.algorithms) or ["must", "be", "given"])
+        assert times == ("must be given" if lifetime_s is None else f"{lifetime_s} · {age_s}")
+    else:
+        assert (algorithms, times) == ("-", "-")
+    assert uses == ("a nonce" if profile.reusable else str(profile.uses))
+    assert re.findall(r"`([^`]+)`", pins) == list(profile.pins)
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_the_section_of_a_profile_is_the_profile(name: str) -> None:
+    profile = PROFILES[name]
+    section = re.split(r"\n#+ ", REFERENCE.partition(f"#### `{name}`\n")[2])[0]
+    items = dict(re.findall(r"^- ([^:]+): ((?:[^\n]|\n  )+)", section, re.MULTILINE))
+    told = {kind: re.findall(r"`([^`]+)`", said) for kind, said in items.items()}
+    if profile.matchable is None:
+        assert items.pop("may match") == "any other claim"
+    else:
+        assert told["may match"] == sorted(profile.matchable)
+    assert told.get("derived", []) == list(profile.derived)
+    assert told.get("names", []) == [word for pair in profile.names.items() for word in pair]
+    assert told.get("never", []) == list(profile.never)
+    assert told.get("must be required", []) == list(profile.must_require)
+    assert told.get("demanded unless `require` names it", []) == list(profile.demands)
+    assert told.get(f"events, by `{profile.event_claim}`", []) == list(profile.events)
+    assert told["public"] == list(profile.provenance)
+
+
+@pytest.mark.parametrize("kind", [ProviderEntry, Introspection, Identity, Grants, PolicyTest])
+def test_every_member_has_a_row(kind: type[Struct]) -> None:
+    for member in kind.__struct_fields__:
+        assert re.search(rf"^\| (?:`[a-z]+`, )?`{member}`(?:, `[a-z]+`)? \|", REFERENCE, re.MULTILINE), member
+
+
+def test_every_check_has_a_row_in_the_order_of_the_checks(tmp_path: Path) -> None:
+    """The staged example asks for everything; a denial of everything is listed as the table lists it."""
+    policies = load_policies(examples(tmp_path), ISSUER_URL)
+    party = policies.parties["gitlab-ci", "41000002"][0]
+    strange = Caller(
+        party.provider, {"project_id": "41000002", "namespace_id": "31000002"}, ("use", "x", "x"), NOW, NOW
+    )
+    verdict = decide(party, strange, (submission(),), NOW, integration="x", audience="x")
+    table = REFERENCE[REFERENCE.index("| code | check |") :]
+    listed = [
+        code
+        for line in table.split("\n\n")[0].splitlines()[2:]
+        for code in re.findall(r"`([a-z]+\.[a-z_]+)`", line.split("|")[1])
+    ]
+    places = [listed.index(str(check.code)) for check in verdict.checks if check.rule != "grants.registered_only"]
+    assert places == sorted(places)
+    assert {str(check.code) for check in verdict.checks} <= set(listed)
+
+
+def test_every_member_of_a_policy_has_a_row() -> None:
+    for member in Policy.__struct_fields__:
+        assert re.search(rf"^\| `{member}[`.]", REFERENCE, re.MULTILINE), member
+
+
+def test_the_default_limits_are_told() -> None:
+    limits = Limits()
+
+    def told(rate: Rate) -> str:
+        return f"{rate.count} per {rate.per_s} s, burst {rate.burst}"
+
+    assert (row("`identity`")[1], row("`integration`")[1], row("`refusals`")[1]) == (
+        told(limits.identity), told(limits.integration), told(limits.refusals),
+    )  # fmt: skip
+    assert f"`quarantine_s` ({limits.quarantine_s})" in REFERENCE

@@ -1,0 +1,373 @@
+"""Judging a folder: the same answers as file by file, in order, bounded, and one jti twice is noticed across files."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from issuer.cli.bulk import FOR_PEOPLE, JSON_LINES
+from issuer.relying.bulk import CHUNK_BYTES, CHUNK_FILES, Writer, chunked, judge_folder
+from issuer.relying.folders import MAX_BENCHMARKS, BenchmarkFolder, ReceiptFolder
+from issuer.relying.verifier import Judge, path_in_repo
+from issuer.relying.walk import Found, walk
+from issuer.errors import InputError, SetupError
+from issuer.results.entry import read_entries
+from issuer.verify import Context, verify_entries
+from issuer.verify.report import Report
+from issuer.verify.summary import Summary
+from tests.support.tree import entry_text, write_tree
+from tests.support.make import BENCHMARK_TEXT, NOW, RECEIPT_KEY, claims, file_for, key_set, submission, trust
+
+TRUST = trust(receipt_keys=key_set(RECEIPT_KEY), require=frozenset())
+
+
+def judge(**context: Any) -> Judge:
+    return Judge(TRUST, NOW, Context(NOW, witnessed=True, **context))
+
+
+def result(root: Path, repo: str, name: str, text: str | bytes) -> Path:
+    path = root / repo / ".eval_results" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return path
+
+
+def lines(root: Path, by: Judge, writer: Writer = JSON_LINES, **options: Any) -> tuple[list[Any], Summary]:
+    written: list[str] = []
+    summary = judge_folder(root, by, writer, out=written.append, **options)
+    return [json.loads(line) for line in "".join(written).splitlines()], summary
+
+
+@pytest.fixture
+def mixed(tmp_path: Path) -> Path:
+    """Good entries, bad ones of every kind, and files that cannot be read."""
+    root = tmp_path / "tree"
+    for path in write_tree(root, 150):
+        assert path.exists()
+    good = submission(model_repo="acme/one")
+    text = file_for(good)
+    result(root, "acme/one", "gsm8k.yaml", text)
+    result(root, "acme/two", "gsm8k.yaml", text)  # a copied token: check 6
+    result(root, "acme/one", "other.yaml", text)  # under another name: check 6
+    result(root, "acme/three", "gsm8k.yaml", text.replace("20.9", "29.9"))
+    bare = "\n".join(line for line in text.splitlines() if "verify_token" not in line) + "\n"
+    result(root, "acme/four", "gsm8k.yaml", bare + text)
+    result(root, "acme/five", "gsm8k.yaml", text.replace('verify_token: "', 'verify_token: "x'))
+    result(root, "bad/one", "a.yaml", "- [")
+    result(root, "bad/one", "b.yaml", b"\xff")
+    result(root, "bad/one", "c.yaml", b"")
+    result(root, "bad/one", "d.yaml", b"- {}\n")
+    result(root, "bad/one", "e.yaml", b"[" * 100_000)
+    result(root, "bad/one", "f.yaml", b"x" * 2_000_000)
+    result(root, "bad/one", "g.yaml", text * 20)
+    (root / "bad/one/.eval_results/h.yaml").symlink_to("a.yaml")
+    (root / "loop").symlink_to("loop")
+    return root
+
+
+def one_by_one(root: Path, by: Judge) -> list[Any]:
+    """Read and judge file by file, without anything of what judges many."""
+    expected: list[Any] = []
+    for file in sorted(root.glob("*/*/.eval_results/*.yaml"), key=lambda path: path.parts):
+        if file.is_symlink():
+            continue
+        repo = "/".join(file.parts[-4:-2])
+        try:
+            entries = read_entries(file.read_bytes(), str(file))
+        except InputError as error:
+            expected.append((str(file), str(error.code), error.place.line, error.place.column))
+            continue
+        path = f".eval_results/{file.name}"
+        reports = verify_entries(entries, repo, path, by.trust, by.at, by.context)
+        expected += json.loads(msgspec.json.encode(reports))
+    return expected
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_a_folder_is_judged_as_its_files_are_one_by_one(mixed: Path, jobs: int) -> None:
+    found, summary = lines(mixed, judge(), jobs=jobs)
+    told = [
+        (line["finding"]["file"], line["finding"]["code"], line["finding"]["line"], line["finding"]["column"])
+        if "finding" in line else line
+        for line in found
+        if "symbolic link" not in str(line)
+    ]  # fmt: skip
+    assert told == one_by_one(mixed, judge())
+    verdicts = [line["verdict"] for line in told if isinstance(line, dict)]
+    assert {name: verdicts.count(name) for name in set(verdicts)} == {
+        name: count for name, count in summary.verdicts.items() if count
+    }
+    assert (summary.verdicts["verified"], summary.findings) == (150 + 1, 6 + 2)
+
+
+def test_all_output_is_the_same_however_many_processes_judge(mixed: Path) -> None:
+    for writer in (JSON_LINES, FOR_PEOPLE):
+        outputs = []
+        for jobs in (1, 2, 5):
+            written: list[str] = []
+            judge_folder(mixed, judge(), writer, jobs=jobs, out=written.append)
+            outputs.append("".join(written))
+        assert outputs[0] == outputs[1] == outputs[2]
+
+
+def test_nothing_in_a_folder_is_an_empty_answer(tmp_path: Path) -> None:
+    found, summary = lines(tmp_path, judge())
+    assert (found, summary.entries, summary.files) == ([], 0, 0)
+
+
+# -- chunks -----------------------------------------------------------------------------------------------------------
+
+
+def test_chunks_are_bounded_by_files_and_by_bytes() -> None:
+    small = list(chunked(Found(0, f"{number}", "a/b", 10) for number in range(2 * CHUNK_FILES + 1)))
+    assert [len(chunk) for chunk in small] == [CHUNK_FILES, CHUNK_FILES, 1]
+    assert [found.file for chunk in small for found in chunk] == [str(number) for number in range(2 * CHUNK_FILES + 1)]
+    large = list(chunked(Found(0, f"{number}", "a/b", CHUNK_BYTES) for number in range(3)))
+    assert [len(chunk) for chunk in large] == [1, 1, 1]
+
+
+def test_once_stopped_the_walk_ends_and_what_was_found_counts(mixed: Path) -> None:
+    ticks: list[float] = []
+    found, summary = lines(
+        mixed, judge(), jobs=1, tick=lambda fraction, _: ticks.append(fraction), stopped=lambda: bool(ticks)
+    )
+    assert summary.interrupted
+    assert 0 < summary.files < len(list(walk(mixed)))
+    assert len(found) == summary.entries + summary.findings
+
+
+# -- one jti twice ----------------------------------------------------------------------------------------------------
+
+
+def shared(root: Path) -> None:
+    for path in write_tree(root, 300):
+        assert path.exists()
+    for repo in ("a/first", "m/second", "z/third"):  # three tokens with the jti of the tree's number 7
+        result(root, repo, "task_2.yaml", entry_text(repo, 7))
+
+
+def test_different_tokens_with_one_jti_fail_all_and_the_last_line_of_each_says_so(tmp_path: Path) -> None:
+    shared(tmp_path)
+    found, summary = lines(tmp_path, judge(), jobs=3)
+    last = {(line["repo"], line["path"], line["pointer"]): line for line in found}
+    failed = sorted(repo for (repo, _, _), line in last.items() if line["verdict"] == "failed")
+    assert failed == ["a/first", "m/second", "owner0/model1", "z/third"]
+    for line in last.values():
+        if line["verdict"] == "failed":
+            (check,) = [check for check in line["checks"] if check["status"] == "fail"]
+            assert check["number"] == 5
+            assert "another good token with the jti" in check["evidence"]
+            assert f"/{line['repo']}/" not in check["evidence"], "it names the other place, not its own"
+    assert summary.verdicts == {"verified": 299, "failed": 4}
+    assert summary.by_issuer == {"https://issuer.example": {"verified": 299, "failed": 4}}
+    assert summary.by_reason == {"check 5, fresh": 4}
+    assert summary.entries == 303
+
+
+def test_files_that_appear_while_it_is_judged_hide_no_shared_jti(tmp_path: Path) -> None:
+    shared(tmp_path)
+
+    def out(_: str) -> None:
+        result(tmp_path, "0/new", "task_0.yaml", "[]\n")
+
+    assert judge_folder(tmp_path, judge(), JSON_LINES, out=out).verdicts == {"verified": 299, "failed": 4}
+
+
+def test_two_tokens_that_fail_in_one_file_still_fail_a_third_with_their_jti_elsewhere(tmp_path: Path) -> None:
+    both = entry_text("a/one", 0) + entry_text("a/one", 0, value=0.75)
+    result(tmp_path / "tree", "a/one", "task_0.yaml", both)
+    result(tmp_path / "tree", "b/two", "task_0.yaml", entry_text("b/two", 0))
+    _, summary = lines(tmp_path / "tree", judge())
+    assert summary.verdicts == {"failed": 3}
+
+
+def test_the_same_token_twice_is_no_shared_jti(tmp_path: Path) -> None:
+    text = entry_text("a/m", 1)
+    result(tmp_path, "a/m", "task_1.yaml", text + text)
+    _, summary = lines(tmp_path, judge())
+    assert summary.verdicts == {"verified": 2}
+
+
+def test_a_token_that_does_not_verify_spoils_no_other(tmp_path: Path) -> None:
+    result(tmp_path, "a/copy", "task_1.yaml", entry_text("a/good", 1, value=0.7))  # in another's repository
+    result(tmp_path, "a/good", "task_1.yaml", entry_text("a/good", 1))
+    _, summary = lines(tmp_path, judge())
+    assert summary.verdicts == {"verified": 1, "failed": 1}
+
+
+# -- receipts ---------------------------------------------------------------------------------------------------------
+
+
+def with_receipts(folder: Path, now: int = NOW, *, witnessed: bool = True, write: bool = True) -> Judge:
+    receipts = ReceiptFolder(folder)
+    context = Context(now, witnessed=witnessed, receipts=receipts)
+    return Judge(TRUST, now, context, receipts, RECEIPT_KEY if write else None)
+
+
+@pytest.fixture
+def receipts(tmp_path: Path) -> Path:
+    folder = tmp_path / "receipts"
+    folder.mkdir()
+    return folder
+
+
+def test_receipts_are_written_by_one_run_and_serve_one_a_year_later(tmp_path: Path, receipts: Path) -> None:
+    for path in write_tree(tmp_path / "tree", 70):
+        assert path.exists()
+    lines(tmp_path / "tree", with_receipts(receipts))
+    assert len(list(receipts.iterdir())) == 70
+    assert {file.stat().st_mode & 0o777 for file in receipts.iterdir()} == {0o600}
+    year = NOW + 365 * 86_400
+    late, summary = lines(tmp_path / "tree", with_receipts(receipts, year))
+    assert summary.verdicts == {"verified": 70}
+    assert {line["at_from"] for line in late} == {"receipt"}
+    _, without = lines(tmp_path / "tree", judge_at(year))
+    assert without.verdicts == {"failed": 70}
+
+
+def judge_at(now: int) -> Judge:
+    return Judge(TRUST, now, Context(now, witnessed=True))
+
+
+@pytest.mark.parametrize("by", [{"witnessed": False}, {"write": False}])
+def test_no_receipt_without_a_key_or_under_a_stated_time(tmp_path: Path, receipts: Path, by: dict[str, bool]) -> None:
+    for path in write_tree(tmp_path / "tree", 3):
+        assert path.exists()
+    _, summary = lines(tmp_path / "tree", with_receipts(receipts, **by))
+    assert summary.verdicts == {"verified": 3}
+    assert list(receipts.iterdir()) == []
+
+
+def test_only_what_verified_gets_a_receipt(mixed: Path, receipts: Path) -> None:
+    lines(mixed, with_receipts(receipts))
+    assert len(list(receipts.iterdir())) == 151
+
+
+def test_the_first_receipt_is_never_replaced(tmp_path: Path, receipts: Path) -> None:
+    for path in write_tree(tmp_path / "tree", 1):
+        assert path.exists()
+    lines(tmp_path / "tree", with_receipts(receipts))
+    (file,) = receipts.iterdir()
+    before = file.read_bytes()
+    lines(tmp_path / "tree", with_receipts(receipts, NOW + 60))
+    assert file.read_bytes() == before
+    file.write_bytes(b"of a key that is listed again tomorrow")
+    lines(tmp_path / "tree", with_receipts(receipts, NOW + 60))
+    assert file.read_bytes() == b"of a key that is listed again tomorrow"
+    file.write_bytes(b"")  # what a crash leaves is no receipt
+    lines(tmp_path / "tree", with_receipts(receipts, NOW + 60))
+    assert len(file.read_bytes()) > 100
+
+
+def test_what_shares_a_jti_loses_the_receipt_of_this_run_and_keeps_an_older_one(tmp_path: Path, receipts: Path) -> None:
+    result(tmp_path / "tree", "a/old", "task_1.yaml", entry_text("a/old", 1))
+    lines(tmp_path / "tree", with_receipts(receipts))
+    (old,) = receipts.iterdir()
+    result(tmp_path / "tree", "b/new", "task_1.yaml", entry_text("b/new", 1))
+    _, summary = lines(tmp_path / "tree", with_receipts(receipts, NOW + 60))
+    assert summary.verdicts == {"failed": 2}
+    assert list(receipts.iterdir()) == [old]
+
+
+def test_entries_that_share_two_jtis_across_two_files_lose_all_receipts_of_this_run(
+    tmp_path: Path, receipts: Path
+) -> None:
+    for repo in ("a/one", "b/two"):
+        result(tmp_path / "tree", repo, "task_0.yaml", entry_text(repo, 0) + entry_text(repo, 5))
+    _, summary = lines(tmp_path / "tree", with_receipts(receipts))
+    assert summary.verdicts == {"failed": 4}
+    assert list(receipts.iterdir()) == []
+
+
+def test_a_folder_of_receipts_that_cannot_be_used_ends_the_run(tmp_path: Path, receipts: Path) -> None:
+    for path in write_tree(tmp_path / "tree", 3):
+        assert path.exists()
+    lines(tmp_path / "tree", with_receipts(receipts))
+    for file in receipts.iterdir():
+        file.unlink()
+        file.mkdir()
+    with pytest.raises(SetupError, match="folder of receipts"):
+        lines(tmp_path / "tree", with_receipts(receipts))
+    with pytest.raises(SetupError, match="no folder"):
+        ReceiptFolder(tmp_path / "none")
+
+
+# -- benchmarks -------------------------------------------------------------------------------------------------------
+
+REVISION = claims()["benchmark_revision"]
+
+
+def required(folder: Path) -> Judge:
+    demanding = trust(require=frozenset({"benchmark"}))
+    return Judge(demanding, NOW, Context(NOW, witnessed=True, benchmarks=BenchmarkFolder(folder)))
+
+
+def test_definitions_are_found_by_repository_and_commit(tmp_path: Path) -> None:
+    result(tmp_path / "tree", "acme/open-model", "gsm8k.yaml", file_for(submission()))
+    definition = tmp_path / "benchmarks" / "openai/gsm8k" / REVISION / "eval.yaml"
+    _, absent = lines(tmp_path / "tree", required(tmp_path / "benchmarks"))
+    assert absent.by_reason == {"check 10, benchmark definition": 1}
+    definition.parent.mkdir(parents=True)
+    definition.write_text(BENCHMARK_TEXT)
+    _, good = lines(tmp_path / "tree", required(tmp_path / "benchmarks"))
+    assert good.verdicts == {"verified": 1}
+    folder = BenchmarkFolder(tmp_path / "benchmarks")
+    assert list(folder) == [("openai/gsm8k", REVISION)]
+    assert len(folder) == 1
+
+
+def test_a_broken_definition_is_a_finding_and_the_check_unknown(tmp_path: Path) -> None:
+    result(tmp_path / "tree", "acme/open-model", "gsm8k.yaml", file_for(submission()))
+    definition = tmp_path / "benchmarks" / "openai/gsm8k" / REVISION / "eval.yaml"
+    definition.parent.mkdir(parents=True)
+    definition.write_text("- [")
+    found, summary = lines(tmp_path / "tree", required(tmp_path / "benchmarks"))
+    assert summary.verdicts == {"undecided": 1}
+    assert [line["finding"]["file"] for line in found if "finding" in line] == [str(definition)]
+
+
+@pytest.mark.parametrize("repo", ["../..", "..", "a/..", "/etc/passwd", "a/b/c", "", "a\0/b"])
+def test_a_definition_is_never_looked_for_outside_its_folder(tmp_path: Path, repo: str) -> None:
+    (tmp_path / REVISION).mkdir()
+    (tmp_path / REVISION / "eval.yaml").write_text(BENCHMARK_TEXT)
+    (tmp_path / "a" / "b" / "c").mkdir(parents=True)
+    folder = BenchmarkFolder(tmp_path / "a" / "b")
+    assert (repo, REVISION) not in folder
+    assert ("a/b", "../" + REVISION) not in folder
+    assert folder.faults == []
+
+
+def test_no_more_definitions_are_held_than_a_bound(tmp_path: Path) -> None:
+    folder = BenchmarkFolder(tmp_path)
+    for number in range(MAX_BENCHMARKS + 50):
+        assert (f"a/b{number}", REVISION) not in folder
+    assert len(folder._held) == MAX_BENCHMARKS
+
+
+# -- what goes wrong --------------------------------------------------------------------------------------------------
+
+
+def test_a_process_that_dies_is_a_finding_for_its_files_and_the_rest_is_judged(tmp_path: Path) -> None:
+    for path in write_tree(tmp_path, 200):
+        assert path.exists()
+
+    def deadly(file: str, reports: tuple[Report, ...]) -> str:
+        if file.endswith("model3/.eval_results/task_2.yaml"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return JSON_LINES.reports(file, reports)
+
+    found, summary = lines(tmp_path, judge(), Writer(deadly, JSON_LINES.finding), jobs=2)
+    assert summary.by_reason == {"internal": CHUNK_FILES}
+    assert summary.verdicts == {"verified": 200 - CHUNK_FILES}
+    assert sum("the process that had it ended" in str(line) for line in found) == CHUNK_FILES
+
+
+def test_a_file_is_named_by_its_place_in_the_repository() -> None:
+    assert path_in_repo("/a/b/.eval_results/x.yaml") == ".eval_results/x.yaml"
+    assert path_in_repo("x.yaml") == ".eval_results/x.yaml"

@@ -1,0 +1,398 @@
+"""The cache of key sets against a real HTTP server, on a clock that the test sets: every bound, and a broken disk."""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from issuer.formats import jcs
+from issuer.formats import jose
+from issuer.http_client import send
+from issuer.relying.documents import (
+    DEFAULT_AGE_S,
+    LONGEST_AGE_S,
+    MAX_CACHE_BYTES,
+    MAX_DOCUMENT_BYTES,
+    Copy,
+    Documents,
+    default_folder,
+)
+from issuer.dev.provider import Answer, Exchange, LocalProvider
+from issuer.errors import Code, InputError, Place, SetupError, Undecided
+from tests.support.make import KEY, NOW, STRANGER
+
+PATH = "/.well-known/jwks.json"
+ONE = jcs.canonical({"keys": [jose.public_jwk(KEY.public_key())]})
+TWO = jcs.canonical({"keys": [jose.public_jwk(key.public_key()) for key in (KEY, STRANGER)]})
+EMPTY = b'{"keys":[]}'
+
+
+def is_key_set(raw: bytes) -> None:
+    if not jose.parse_key_set(raw).keys:
+        raise InputError(Code.FILE_RULE, "no usable key", Place(""))
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[LocalProvider]:
+    with LocalProvider() as provider:
+        yield provider
+
+
+class Site:
+    """A URL that answers as the test says, and the requests that it got."""
+
+    def __init__(self, provider: LocalProvider) -> None:
+        self.url = provider.issuer + PATH
+        self.asked: list[dict[str, str]] = []
+        self._answers = provider.answers
+
+    def says(self, status: int, body: bytes = b"", **headers: str) -> None:
+        def answer(exchange: Exchange) -> None:
+            self.asked.append({name.lower(): value for name, value in exchange.headers.items()})
+            exchange.reply(status, body, **headers)
+
+        self._answers[PATH] = answer
+
+    def does(self, answer: Answer) -> None:
+        self._answers[PATH] = answer
+
+
+@pytest.fixture
+def site(running: LocalProvider) -> Site:
+    running.answers.clear()
+    return Site(running)
+
+
+def body(folder: Path, site: Site, at: int = NOW, **options: Any) -> bytes | None:
+    """Ask as a new process would, and return what it gets."""
+    copy = Documents(folder, at, **options).get(site.url, is_key_set)
+    return None if copy is None else copy.body
+
+
+# -- ages -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_copy_serves_as_long_as_its_max_age_says(tmp_path: Path, site: Site) -> None:
+    site.says(200, ONE, Cache_Control="public, max-age=300")
+    assert body(tmp_path, site) == ONE
+    site.says(200, TWO)
+    assert body(tmp_path, site, NOW + 299) == ONE
+    assert len(site.asked) == 1
+    assert body(tmp_path, site, NOW + 300) == TWO
+
+
+def test_a_copy_knows_when_it_was_fetched(tmp_path: Path, site: Site) -> None:
+    site.says(200, ONE, Cache_Control="max-age=300")
+    for at in (NOW, NOW + 100):
+        copy = Documents(tmp_path, at).get(site.url, is_key_set)
+        assert copy is not None
+        assert copy.fetched_at == NOW
+
+
+@pytest.mark.parametrize(
+    ("headers", "fresh_s"),
+    [
+        ({}, DEFAULT_AGE_S),
+        ({"Cache_Control": "max-age=10"}, 10),
+        ({"Cache_Control": 'MAX-AGE = "10"'}, 10),
+        ({"Cache_Control": "max-age=10, max-age=900"}, 10),
+        ({"Cache_Control": "max-age=99999999999999"}, 0),
+        ({"Cache_Control": "max-age=-1"}, 0),
+        ({"Cache_Control": "max-age=\u0661"}, 0),
+        ({"Cache_Control": "max-age=999999999"}, LONGEST_AGE_S),
+        ({"Cache_Control": "no-cache, max-age=10"}, 0),
+        ({"Cache_Control": "max-age=100", "Age": "30"}, 70),
+        ({"Cache_Control": "max-age=100", "Age": "300"}, 0),
+    ],
+)
+def test_max_age_is_read_strictly_and_bounded(
+    tmp_path: Path, site: Site, headers: dict[str, str], fresh_s: int
+) -> None:
+    sent = {name: value.encode().decode("latin-1") for name, value in headers.items()}
+    site.says(200, ONE, **sent)
+    copy = Documents(tmp_path, NOW).get(site.url, is_key_set)
+    assert copy is not None
+    assert copy.max_age_s == fresh_s
+    assert copy.fresh(NOW + fresh_s) is False
+    assert copy.fresh(NOW + fresh_s - 1) is (fresh_s > 0)
+
+
+def test_what_must_not_be_stored_is_not(tmp_path: Path, site: Site) -> None:
+    site.says(200, ONE, Cache_Control="no-store")
+    assert body(tmp_path, site) == ONE
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_copy_from_the_future_does_not_serve(tmp_path: Path, site: Site) -> None:
+    site.says(200, ONE, Cache_Control="max-age=300, stale-if-error=300")
+    body(tmp_path, site)
+    site.says(200, TWO)
+    assert body(tmp_path, site, NOW - 1) == TWO
+    site.says(500)
+    assert body(tmp_path, site, NOW - 2) is None
+
+
+# -- asking again -----------------------------------------------------------------------------------------------------
+
+
+def test_what_has_not_changed_is_confirmed_and_not_sent_again(tmp_path: Path, site: Site) -> None:
+    site.says(200, ONE, ETag='"a"', Cache_Control="max-age=60")
+    body(tmp_path, site)
+    site.says(304, ETag='"a"', Cache_Control="max-age=60")
+    copy = Documents(tmp_path, NOW + 60).get(site.url, is_key_set)
+    assert copy is not None
+    assert (copy.body, copy.fetched_at) == (ONE, NOW + 60)
+    assert site.asked[-1]["if-none-match"] == '"a"'
+    site.says(500)
+    assert body(tmp_path, site, NOW + 119) == ONE, "fresh once more"
+
+
+def test_a_304_that_nobody_asked_for_is_no_document(tmp_path: Path, site: Site) -> None:
+    site.says(304)
+    assert body(tmp_path, site) is None
+    assert "if-none-match" not in site.asked[0]
+
+
+# -- errors -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", [500, 502, 503, 429, 408, 302, 204])
+def test_stale_if_error_bridges_an_error_and_no_longer(tmp_path: Path, site: Site, status: int) -> None:
+    site.says(200, ONE, Cache_Control="max-age=60, stale-if-error=100")
+    body(tmp_path, site)
+    site.says(status, Location=site.url + "/elsewhere")
+    assert body(tmp_path, site, NOW + 159) == ONE
+    assert body(tmp_path, site, NOW + 160) is None
+
+
+def test_without_stale_if_error_nothing_bridges(tmp_path: Path, site: Site) -> None:
+    site.says(200, ONE, Cache_Control="max-age=60")
+    body(tmp_path, site)
+    site.says(500)
+    assert body(tmp_path, site, NOW + 60) is None
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 410])
+def test_a_url_that_says_no_is_believed(tmp_path: Path, site: Site, status: int) -> None:
+    site.says(200, ONE, Cache_Control="max-age=60, stale-if-error=1000")
+    body(tmp_path, site)
+    site.says(status)
+    assert body(tmp_path, site, NOW + 61) is None
+
+
+@pytest.mark.parametrize("bad", [EMPTY, b"", b"<html>", b"{}", ONE[:-1], b"\xff", ONE.replace(b"Ed25519", b"Ed448")])
+def test_a_bad_or_empty_set_never_replaces_a_good_one(tmp_path: Path, site: Site, bad: bytes) -> None:
+    site.says(200, ONE, ETag='"a"', Cache_Control="max-age=60, stale-if-error=100")
+    body(tmp_path, site)
+    site.says(200, bad, ETag='"b"', Cache_Control="max-age=600")
+    assert body(tmp_path, site, NOW + 60) == ONE
+    assert body(tmp_path, site, NOW + 200) is None
+    assert body(tmp_path, site, NOW + 9999, offline=True) == ONE
+    site.says(304)
+    assert body(tmp_path, site, NOW + 201) == ONE
+    assert site.asked[-1]["if-none-match"] == '"a"'
+
+
+def test_a_redirect_is_not_followed(tmp_path: Path, site: Site, running: LocalProvider) -> None:
+    running.answers["/elsewhere"] = lambda exchange: exchange.reply(200, ONE)
+    site.says(302, Location=running.issuer + "/elsewhere")
+    before = running.requests["/elsewhere"]
+    assert body(tmp_path, site) is None
+    assert running.requests["/elsewhere"] == before
+
+
+def test_what_is_larger_than_any_document_is_none(tmp_path: Path, site: Site) -> None:
+    site.says(200, b" " * (MAX_DOCUMENT_BYTES + 1))
+    assert body(tmp_path, site) is None
+
+
+def silent(exchange: Exchange) -> None:
+    exchange.server.provider.closing.wait(60)
+
+
+def dripping(exchange: Exchange) -> None:
+    """Send a byte every 20 ms: each single read is quick."""
+    exchange.send_response(200)
+    exchange.send_header("Content-Length", "100000")
+    exchange.end_headers()
+    while not exchange.server.provider.closing.wait(0.02):
+        exchange.wfile.write(b" ")
+
+
+def dripping_chunks(exchange: Exchange) -> None:
+    exchange.send_response(200)
+    exchange.send_header("Transfer-Encoding", "chunked")
+    exchange.end_headers()
+    while not exchange.server.provider.closing.wait(0.02):
+        exchange.wfile.write(b"1\r\n \r\n")
+
+
+def dripping_headers(exchange: Exchange) -> None:
+    exchange.wfile.write(b"HTTP/1.1 200 OK\r\n")
+    for _ in range(100):  # more would be refused
+        exchange.server.provider.closing.wait(0.02)
+        exchange.wfile.write(b"X-More: 1\r\n")
+    silent(exchange)
+
+
+@pytest.mark.parametrize("answer", [silent, dripping, dripping_chunks, dripping_headers])
+def test_a_whole_answer_has_a_deadline(tmp_path: Path, site: Site, answer: Answer) -> None:
+    site.does(answer)
+    began = time.monotonic()
+    assert body(tmp_path, site, deadline_s=0.3) is None
+    assert time.monotonic() - began < 10, "one read may take 15 s by itself"
+
+
+def test_a_dripping_body_leaves_no_thread_behind(site: Site) -> None:
+    site.does(dripping)
+    before = threading.active_count()
+    with pytest.raises(Undecided):
+        send("GET", site.url, deadline_s=0.2)
+    until = time.monotonic() + 60
+    # The server's own thread goes when it finds that nobody reads.
+    while threading.active_count() > before and time.monotonic() < until:
+        time.sleep(0.02)
+    assert threading.active_count() <= before
+
+
+@pytest.mark.parametrize("url", ["http://issuer.example/jwks", "file:///etc/passwd", "ftp://127.0.0.1/x", "jwks.json"])
+def test_only_https_is_fetched(tmp_path: Path, url: str) -> None:
+    with pytest.raises(SetupError):
+        Documents(tmp_path, NOW).get(url, is_key_set)
+
+
+# -- offline ----------------------------------------------------------------------------------------------------------
+
+
+def test_offline_uses_what_is_there_at_any_age_and_asks_nobody(tmp_path: Path, site: Site) -> None:
+    site.says(200, ONE, Cache_Control="max-age=1")
+    assert body(tmp_path, site, offline=True) is None
+    assert body(tmp_path, site) == ONE
+    asked = len(site.asked)
+    assert body(tmp_path, site, NOW + 10**8, offline=True) == ONE
+    assert len(site.asked) == asked
+
+
+# -- the disk ---------------------------------------------------------------------------------------------------------
+
+
+def kept(folder: Path) -> Path:
+    (file,) = folder.iterdir()
+    return file
+
+
+def test_the_cache_is_its_owner_s_alone(tmp_path: Path, site: Site) -> None:
+    site.says(200, ONE)
+    folder = tmp_path / "a" / "cache"
+    body(folder, site)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert stat.S_IMODE(kept(folder).stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o707, 0o777])
+def test_a_folder_that_others_can_write_to_is_refused(tmp_path: Path, site: Site, mode: int) -> None:
+    tmp_path.chmod(mode)
+    with pytest.raises(SetupError) as raised:
+        body(tmp_path, site)
+    assert raised.value.code is Code.CACHE_UNSAFE
+    assert f"chmod 700 {tmp_path}" in raised.value.detail
+
+
+def corrupt(name: str, file: Path) -> None:
+    raw = file.read_bytes()
+    spoilt = {
+        "empty": b"", "cut": raw[:-7], "longer": raw + b"x", "one bit": raw[:-9] + bytes([raw[-9] ^ 1]) + raw[-8:],
+        "text": b"hello\nworld", "no digest": raw.partition(b"\n")[2], "random": os.urandom(500),
+    }  # fmt: skip
+    if name in spoilt:
+        file.write_bytes(spoilt[name])
+        return
+    file.unlink()
+    if name == "folder":
+        file.mkdir()
+    elif name == "pipe":
+        os.mkfifo(file)
+    else:
+        target = file.with_name("target")
+        target.write_bytes(raw)
+        file.symlink_to(target)
+
+
+@pytest.mark.parametrize(
+    "how", ["empty", "cut", "longer", "one bit", "text", "no digest", "random", "folder", "pipe", "link"]
+)
+def test_a_spoilt_cache_file_is_fetched_again(tmp_path: Path, site: Site, how: str) -> None:
+    site.says(200, ONE, Cache_Control="max-age=300, stale-if-error=300")
+    body(tmp_path, site)
+    corrupt(how, kept(tmp_path))
+    site.says(200, TWO)
+    assert body(tmp_path, site) == TWO
+
+
+def test_another_url_s_copy_does_not_serve(tmp_path: Path, site: Site, running: LocalProvider) -> None:
+    site.says(200, ONE)
+    body(tmp_path, site)
+    Documents(tmp_path, NOW).get(f"{running.issuer}/none", is_key_set)
+    theirs = Documents(tmp_path, NOW)._folder
+    assert theirs is not None
+    theirs.write(Copy(f"{running.issuer}/other", TWO, "", NOW, 300, 0))
+    other = next(file for file in tmp_path.iterdir() if file != theirs._file(site.url))
+    other.replace(theirs._file(site.url))
+    assert body(tmp_path, site) == ONE
+
+
+def test_a_folder_that_cannot_be_written_costs_the_cache_and_nothing_else(tmp_path: Path, site: Site) -> None:
+    site.says(200, ONE)
+    (tmp_path / "file").touch()
+    assert body(tmp_path / "file", site) == ONE
+    assert body(tmp_path / "file" / "below", site) == ONE
+
+
+def test_the_cache_is_bounded_and_takes_nothing_that_is_not_its_own(tmp_path: Path) -> None:
+    folder = Documents(tmp_path, NOW)._folder
+    assert folder is not None
+    (tmp_path / "thesis.tex").write_bytes(b"x")
+    os.utime(tmp_path / "thesis.tex", (0, 0))  # the oldest of all
+    large = b"x" * MAX_DOCUMENT_BYTES
+    for number in range(MAX_CACHE_BYTES // MAX_DOCUMENT_BYTES + 3):
+        folder.write(Copy(f"https://a.example/{number}", large, "", NOW, 1, 1))
+        os.utime(folder._file(f"https://a.example/{number}"), (number, number))
+    assert sum(file.stat().st_size for file in tmp_path.iterdir()) <= MAX_CACHE_BYTES + 1
+    assert folder.read("https://a.example/0") is None
+    assert folder.read(f"https://a.example/{number}") is not None
+    assert (tmp_path / "thesis.tex").exists()
+
+
+def test_readers_never_see_half_a_file(tmp_path: Path, site: Site) -> None:
+    """Two writers replace the copy while it is read: each reading is one of the two sets."""
+    folder = Documents(tmp_path, NOW)._folder
+    assert folder is not None
+    folder.write(Copy(site.url, ONE, "", NOW, 300, 0))
+    done = threading.Event()
+
+    def write(own: bytes) -> None:
+        while not done.is_set():
+            folder.write(Copy(site.url, own, "", NOW, 300, 0))
+
+    writers = [threading.Thread(target=write, args=(own,)) for own in (ONE, TWO)]
+    for writer in writers:
+        writer.start()
+    seen = [folder.read(site.url) for _ in range(300)]
+    done.set()
+    for writer in writers:
+        writer.join()
+    assert all(copy is not None and copy.body in {ONE, TWO} for copy in seen)
+
+
+def test_the_folder_is_where_the_user_s_caches_are() -> None:
+    folder = default_folder()
+    assert folder is not None
+    assert folder.name == "eval-token-issuer"
+    assert folder.is_absolute()

@@ -1,0 +1,130 @@
+"""Worker processes: order, deaths, and that none survives."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from issuer.relying.workers import Crew
+
+
+def doubled(message: bytes) -> bytes:
+    time.sleep(0.001 * (int(message) % 7))  # so that they do not end in the order in which they began
+    return str(2 * int(message)).encode()
+
+
+def numbers(count: int) -> list[bytes]:
+    return [str(number).encode() for number in range(count)]
+
+
+@pytest.mark.parametrize("jobs", [1, 2, 5])
+def test_answers_come_in_the_order_of_the_messages(jobs: int) -> None:
+    with Crew(jobs, doubled) as crew:
+        answers = list(crew.answers(numbers(100)))
+    assert answers == [(message, str(2 * int(message)).encode()) for message in numbers(100)]
+
+
+def test_all_processes_work() -> None:
+    with Crew(3, lambda message: str(os.getpid()).encode() + b" " + doubled(message)) as crew:
+        pids = {(answer or b"").split()[0] for _, answer in crew.answers(numbers(50))}
+    assert len(pids) == 3
+    assert str(os.getpid()).encode() not in pids
+
+
+def test_large_messages_and_answers_do_not_block_each_other() -> None:
+    large = [bytes([number]) * 2_000_000 for number in range(12)]
+    with Crew(2, lambda message: message * 2) as crew:
+        for number, (_, answer) in enumerate(crew.answers(large)):
+            assert answer == large[number] * 2
+
+
+def test_the_source_is_not_read_far_ahead_of_a_slow_message() -> None:
+    taken = 0
+
+    def source() -> object:
+        nonlocal taken
+        for message in numbers(100):
+            taken += 1
+            yield message
+
+    with Crew(2, lambda message: time.sleep(0.3) or message if message == b"0" else message) as crew:  # type: ignore[func-returns-value]
+        answers = crew.answers(source())  # type: ignore[arg-type]
+        next(answers)
+        assert taken <= 9
+        assert len(list(answers)) == 99
+
+
+def test_a_process_that_dies_costs_one_message() -> None:
+    def work(message: bytes) -> bytes:
+        if message in {b"3", b"17"}:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return message
+
+    with Crew(2, work) as crew:
+        answers = list(crew.answers(numbers(40)))
+    assert [message for message, answer in answers if answer is None] == [b"3", b"17"]
+    assert [message for message, _ in answers] == numbers(40)
+
+
+def test_none_survives_the_block_even_one_that_hangs() -> None:
+    with Crew(2, lambda message: time.sleep(600) or message) as crew:  # type: ignore[func-returns-value]
+        pids = [worker._process.pid for worker in crew._workers]
+        for worker in crew._workers:
+            worker.pipe.send_bytes(b"x")
+    assert not any(alive(pid) for pid in pids)
+
+
+def alive(pid: int | None) -> bool:
+    try:
+        os.kill(int(pid or 0), 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+# Whoever runs these tests under `nohup` hands down that SIGHUP is ignored.
+PARENT = """
+import signal, time
+from issuer.relying.workers import Crew
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+with Crew(3, lambda message: message) as crew:
+    print(*[worker._process.pid for worker in crew._workers], flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP])
+def test_none_survives_its_parent(number: int) -> None:
+    root = Path(__file__).parents[2]
+    with subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True, cwd=root) as parent:
+        assert parent.stdout
+        pids = list(map(int, parent.stdout.readline().split()))
+        assert len(pids) == 3
+        parent.send_signal(number)
+        parent.wait(60)
+        until = time.monotonic() + 60
+        while any(map(running, pids)) and time.monotonic() < until:
+            time.sleep(0.02)
+        assert not any(map(running, pids))
+
+
+def running(pid: int) -> bool:
+    """Whoever is left is adopted, and reaped late or never: a zombie runs no more."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_ctrl_c_is_the_parent_s_alone() -> None:
+    with Crew(2, doubled) as crew:
+        for worker in crew._workers:
+            os.kill(int(worker._process.pid or 0), signal.SIGINT)
+        assert [message for message, answer in crew.answers(numbers(20)) if answer is None] == []
+        assert all(worker._process.is_alive() for worker in crew._workers)

@@ -1,0 +1,673 @@
+"""Limits, quarantine, epoch and uses against a real Valkey, and what happens when it is away."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+
+import msgspec
+import pytest
+from redis.asyncio import Redis
+
+from issuer.errors import Code, IssuerError, Refused, SetupError, Undecided
+from issuer.issuance.issue import Admission, Admit, Admitted, Use
+from issuer.limits import Exceeded, Limits, Rate, spend
+from issuer.service.admission.embedded import EmbeddedValkey
+from issuer.service.admission.redis import CALL_S, EPOCH_KEY, FLIGHT_CALLS, FLIGHTS, SCRIPT, State, keys_of, read_answer
+
+WIDE = Rate(count=1_000_000, per_s=1, burst=1_000_000)
+UNLIMITED = Limits(identity=WIDE, integration=WIDE, refusals=WIDE)
+
+# The service promises a second; the rest is for a machine that does something else. Who has no deadline waits for ever.
+WITHIN_S = 10.0
+assert CALL_S < 1
+
+
+async def epoch_of(redis: Redis) -> tuple[int, str]:
+    stored = await redis.get(EPOCH_KEY)
+    assert isinstance(stored, str)
+    epoch, run_id = stored.split()
+    return int(epoch), run_id
+
+
+class Clock:
+    """A clock that stands until it is moved. It begins at the store's time: its expiry runs on the store's own."""
+
+    def __init__(self) -> None:
+        self.us = time.time_ns() // 1000
+
+    def __call__(self) -> int:
+        return self.us
+
+
+def use(name: str = "one", request: str = "a", **changes: object) -> Use:
+    now = int(time.time())
+    plain = Use(
+        record=name.encode().hex(),
+        allowed=1,
+        request_digest=request,
+        template=f"template of {name} {request}".encode(),
+        template_exp=now + 300,
+        kid="kid-1",
+        usable_kids=("kid-1", "kid-2"),
+        issued_at=now,
+        keep_until=now + 400,
+    )
+    return msgspec.structs.replace(plain, **changes)
+
+
+def call(claim: Use | None, limits: Limits = UNLIMITED, cost: int = 1, identity: str = "ci") -> Admit:
+    return Admit(
+        integration="inspect-ai", identity=identity, cost=cost, limits=limits, use=claim, refused=claim is None
+    )
+
+
+async def outcome(state: State, asked: Admit) -> Admitted | IssuerError | None:
+    try:
+        return await (state.admit(asked) if asked.use else state.count(asked))
+    except (Refused, Undecided) as error:
+        return error
+
+
+def code(result: Admitted | IssuerError | None) -> str:
+    if isinstance(result, IssuerError):
+        return str(result.code)
+    return "counted" if result is None else "repeat" if result.repeat else "new"
+
+
+async def codes(state: State, *asked: Admit) -> list[str]:
+    """One after the other."""
+    return [code(await outcome(state, each)) for each in asked]
+
+
+async def at_once(state: State, asked: list[Admit]) -> Counter[str]:
+    return Counter([code(result) for result in await asyncio.gather(*(outcome(state, each) for each in asked))])
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with EmbeddedValkey() as address:
+        yield address
+
+
+@pytest.fixture
+def own_url() -> Iterator[str]:
+    """A server that the test may hurt."""
+    with EmbeddedValkey() as address:
+        yield address
+
+
+@pytest.fixture
+async def redis(url: str) -> AsyncIterator[Redis]:
+    async with Redis.from_url(url, decode_responses=True) as client:
+        await client.flushall()
+        yield client
+
+
+@pytest.fixture
+async def state(url: str, redis: Redis) -> AsyncIterator[State]:
+    async with started(url) as ready:
+        yield ready
+
+
+class started:  # noqa: N801 (reads as a verb: async with started(url) as state)
+    def __init__(self, url: str, leeway_s: int = 0, **settings: object) -> None:
+        self.state = State(url, leeway_s=leeway_s, **settings)  # type: ignore[arg-type]
+
+    async def __aenter__(self) -> State:
+        await self.state.start()
+        return self.state
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.state.aclose()
+
+
+# -- uses --------------------------------------------------------------------------------------------------------------
+
+
+async def test_the_same_request_gets_the_same_template_and_another_one_is_a_replay(state: State) -> None:
+    first = await state.admit(call(use(template=b"the first candidate")))
+    again = await state.admit(call(use(template=b"a later candidate")))
+    assert first == Admitted(b"the first candidate", repeat=False)
+    assert again == Admitted(b"the first candidate", repeat=True)
+    with pytest.raises(Refused) as refused:
+        await state.admit(call(use(request="b")))
+    assert refused.value.code is Code.IDENTITY_REPLAYED
+
+
+async def test_a_template_comes_back_byte_for_byte(state: State) -> None:
+    awkward = b'{"sub":"\xc3\xa9 \x00 spaces\n"}' + bytes(range(256))
+    await state.admit(call(use(template=awkward)))
+    assert await state.admit(call(use())) == Admitted(awkward, repeat=True)
+
+
+async def test_a_bounded_identity_serves_n_requests_and_repeats_cost_none(state: State) -> None:
+    asked = [call(use(request=request, allowed=3)) for request in "aababccd"]
+    assert await codes(state, *asked) == [
+        "new", "repeat", "new", "repeat", "repeat", "new", "repeat", "identity.replayed",
+    ]  # fmt: skip
+
+
+async def test_32_different_requests_at_once_yield_exactly_one_success(state: State) -> None:
+    asked = [call(use(request=str(number))) for number in range(32)]
+    assert await at_once(state, asked) == {"new": 1, "identity.replayed": 31}
+
+
+async def test_two_workers_share_one_memory(state: State, url: str) -> None:
+    async with started(url) as other:
+        asked = [call(use(request=str(number))) for number in range(32)]
+        assert await at_once(state, asked[::2]) + await at_once(other, asked[1::2]) == {
+            "new": 1,
+            "identity.replayed": 31,
+        }
+
+
+async def test_one_request_32_times_at_once_yields_one_template_32_times(state: State) -> None:
+    asked = [call(use(template=str(number).encode())) for number in range(32)]
+    results = await asyncio.gather(*(state.admit(each) for each in asked))
+    assert len({result.template for result in results if result}) == 1
+    assert Counter(map(code, results)) == {"new": 1, "repeat": 31}
+
+
+@pytest.mark.parametrize(
+    "later",
+    [{"usable_kids": ("kid-2",)}, {"usable_kids": ()}, {"usable_kids": ("xkid-1", "kid-12")}],
+    ids=["revoked", "no key left", "names that contain it"],
+)
+async def test_a_template_whose_key_is_gone_is_replaced_at_the_cost_of_one_use(
+    state: State, later: dict[str, tuple[str, ...]]
+) -> None:
+    await state.admit(call(use(allowed=2, template=b"old")))
+    replaced = await state.admit(call(msgspec.structs.replace(use(allowed=2, template=b"fresh", kid="kid-2"), **later)))
+    assert replaced == Admitted(b"fresh", repeat=False)
+    assert await codes(state, call(use(allowed=2, request="b"))) == ["identity.replayed"]
+
+
+async def test_a_template_past_its_exp_is_replaced_at_the_cost_of_one_use(url: str, redis: Redis) -> None:
+    clock = Clock()
+    async with started(url, now_us=clock) as state:
+        soon = clock.us // 1_000_000 + 10
+        await state.admit(call(use(allowed=2, template=b"old", template_exp=soon)))
+        clock.us = soon * 1_000_000 - 1
+        assert await state.admit(call(use(allowed=2))) == Admitted(b"old", repeat=True)
+        clock.us += 1
+        assert await state.admit(call(use(allowed=2, template=b"fresh"))) == Admitted(b"fresh", repeat=False)
+        assert await codes(state, call(use(allowed=2, request="b"))) == ["identity.replayed"]
+
+
+async def test_at_n_a_template_that_is_past_is_not_replaced(state: State) -> None:
+    await state.admit(call(use(usable_kids=("kid-1",))))
+    assert await codes(state, call(use(usable_kids=("kid-2",)))) == ["identity.replayed"]
+
+
+async def test_every_claim_raises_the_life_of_its_record_and_none_lowers_it(state: State, redis: Redis) -> None:
+    now = int(time.time())
+    record = keys_of(call(use()))[5].decode()
+    seen = []
+    for keep_until, request in [(now + 100, "a"), (now + 50, "a"), (now + 200, "a"), (now + 300, "b"), (now + 60, "b")]:
+        await outcome(state, call(use(request=request, keep_until=keep_until)))
+        seen.append(await redis.expiretime(record) - now)
+    assert seen == [100, 100, 200, 300, 300]
+
+
+async def test_a_record_that_would_be_gone_as_it_is_written_is_not_a_use(state: State) -> None:
+    gone = call(use(keep_until=int(time.time()) - 1))
+    assert await codes(state, gone, gone) == ["dependency.state", "dependency.state"]
+
+
+async def test_counting_never_claims_a_use_and_admitting_none_is_undecided(state: State) -> None:
+    await state.count(call(use(request="a")))
+    assert await codes(state, call(use(request="b"))) == ["new"]
+    with pytest.raises(Undecided):
+        await state.admit(call(None))
+
+
+# -- epoch -------------------------------------------------------------------------------------------------------------
+
+
+async def test_the_first_worker_sets_the_epoch_and_a_later_one_leaves_it(state: State, url: str, redis: Redis) -> None:
+    before = await epoch_of(redis)
+    assert abs(before[0] - time.time()) <= 2
+    assert before[1] == (await redis.info("server"))["run_id"]
+    async with started(url, now_us=lambda: 1):
+        assert await epoch_of(redis) == before
+
+
+async def test_a_replay_after_flushall_is_refused_and_a_token_issued_later_is_served(
+    state: State, redis: Redis
+) -> None:
+    await state.admit(call(use()))
+    await redis.flushall()
+    assert await codes(state, call(use(request="b"))) == ["dependency.state_reset"]
+    assert await codes(state, call(use("next", issued_at=int(time.time()) + 2))) == ["new"]
+
+
+async def test_a_worker_that_starts_after_the_loss_refuses_what_was_issued_before_it(
+    state: State, url: str, redis: Redis
+) -> None:
+    await state.admit(call(use()))
+    await redis.flushall()
+    async with started(url, leeway_s=30) as fresh:
+        assert await codes(fresh, call(use(request="b"))) == ["dependency.state_reset"]
+        assert await codes(fresh, call(use("next", issued_at=int(time.time()) + 31))) == ["new"]
+
+
+@pytest.mark.parametrize("damage", ["", "nonsense", "12", "12 ", "x run"])
+async def test_an_epoch_that_cannot_be_read_begins_anew(state: State, redis: Redis, damage: str) -> None:
+    await redis.set(EPOCH_KEY, damage)
+    assert await codes(state, call(use())) == ["dependency.state_reset"]
+    assert (await epoch_of(redis))[0] > time.time() - 1
+
+
+async def test_an_epoch_bound_to_another_run_of_the_store_begins_anew(state: State, redis: Redis) -> None:
+    await redis.set(EPOCH_KEY, f"{int(time.time()) - 1000} {'0' * 40}")
+    assert await codes(state, call(use())) == ["dependency.state_reset"]
+    assert (await epoch_of(redis))[1] == (await redis.info("server"))["run_id"]
+
+
+async def test_a_refused_request_notices_the_loss_too(state: State, redis: Redis) -> None:
+    await redis.delete(EPOCH_KEY)
+    assert await codes(state, call(None)) == ["counted"]
+    assert (await epoch_of(redis))[0] > time.time() - 1
+
+
+async def test_a_store_that_loses_nothing_keeps_its_epoch_over_a_restart_but_not_over_a_loss(
+    url: str, redis: Redis
+) -> None:
+    async with started(url, durable_store=True) as state:
+        await redis.set(EPOCH_KEY, f"{int(time.time()) - 1000} {'0' * 40}")
+        assert await codes(state, call(use())) == ["new"]
+        await redis.flushall()
+        assert await codes(state, call(use())) == ["dependency.state_reset"]
+
+
+async def test_the_leeway_counts_from_the_epoch(url: str, redis: Redis) -> None:
+    async with started(url, leeway_s=30) as state:
+        epoch = (await epoch_of(redis))[0]
+        early, late = call(use(issued_at=epoch + 29)), call(use(issued_at=epoch + 30))
+        assert await codes(state, early, late) == ["dependency.state_reset", "new"]
+
+
+# -- nonces ------------------------------------------------------------------------------------------------------------
+
+
+def nonce(name: str = "one", request: str = "a", **changes: object) -> Use:
+    return use(name, request, issued_at=None, **changes)
+
+
+async def test_a_nonce_names_one_request(state: State) -> None:
+    assert await codes(state, call(nonce()), call(nonce()), call(nonce(request="b"))) == [
+        "new", "repeat", "nonce.reused",
+    ]  # fmt: skip
+    assert await codes(state, call(nonce("two", "b"))) == ["new"]
+
+
+async def test_of_32_requests_at_once_under_one_nonce_one_is_new(state: State) -> None:
+    asked = [call(nonce(request=f"{number}")) for number in range(32)]
+    assert await at_once(state, asked) == {"new": 1, "nonce.reused": 31}
+    assert await at_once(state, [call(nonce("same")) for _ in range(32)]) == {"new": 1, "repeat": 31}
+
+
+async def test_a_nonce_is_not_judged_by_the_store_s_memory(url: str, redis: Redis) -> None:
+    """Who can send a nonce again could as well send another one; so a store that lost it has lost nothing."""
+    async with started(url, leeway_s=30) as state:
+        assert await codes(state, call(nonce()), call(use())) == ["new", "dependency.state_reset"]
+        await redis.flushall()
+        assert await codes(state, call(nonce(request="b")), call(nonce())) == ["new", "nonce.reused"]
+
+
+async def test_a_nonce_is_kept_for_its_day_and_each_use_begins_a_new_one(state: State, redis: Redis) -> None:
+    now = int(time.time())
+    await state.admit(call(nonce(keep_until=now + 100)))
+    (key,) = await redis.keys("*use:*")
+    assert 98_000 < await redis.pttl(key) <= 100_000
+    await state.admit(call(nonce(keep_until=now + 200)))
+    assert 198_000 < await redis.pttl(key) <= 200_000
+    await state.admit(call(nonce(keep_until=now + 50)))
+    assert await redis.pttl(key) > 190_000, "never lowered"
+
+
+# -- limits ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_the_store_does_exactly_the_arithmetic_of_spend(url: str, redis: Redis, seed: int) -> None:
+    dice, clock = random.Random(seed), Clock()
+    narrow = Rate(count=dice.randint(1, 90), per_s=dice.randint(7, 61), burst=dice.randint(1, 12))
+    limits = msgspec.structs.replace(UNLIMITED, identity=narrow)
+    key, arrival = keys_of(call(None))[0], 0
+    async with started(url, now_us=clock) as state:
+        for _ in range(60):
+            # At least 50 ms, so that no key expires on the store's clock before it does on this one.
+            clock.us += 50_000 + dice.randint(0, dice.choice([1, 3]) * narrow.interval_us)
+            cost = dice.choice([1, 1, 1, 2, 3])
+            expected = spend(narrow, arrival, clock.us, cost)
+            got = await outcome(state, call(None, limits, cost))
+            if isinstance(expected, Exceeded):
+                assert isinstance(got, Refused)
+                assert got.code is Code.RATE_IDENTITY
+                fits = cost <= narrow.burst
+                assert got.retry_after_s == (math.ceil(expected.retry_us / 1e6) if fits else None)
+            else:
+                assert got is None
+                arrival = expected.arrival_us
+                assert await redis.get(key) == str(arrival)
+
+
+async def test_a_rate_forgets_its_key_when_the_arrival_time_has_passed(state: State, redis: Redis) -> None:
+    await state.count(call(None, msgspec.structs.replace(UNLIMITED, identity=Rate(count=1, per_s=100, burst=2))))
+    assert 99_000 < await redis.pttl(keys_of(call(None))[0]) <= 100_000
+
+
+@pytest.mark.parametrize(
+    ("narrow", "wide", "expected"), [("identity", 0, "rate.identity"), ("integration", 1, "rate.integration")]
+)
+async def test_identity_and_integration_pay_together_or_not_at_all(
+    url: str, redis: Redis, narrow: str, wide: int, expected: str
+) -> None:
+    clock = Clock()
+    rates = {"identity": Rate(count=1, per_s=10, burst=9), "integration": Rate(count=1, per_s=10, burst=9)}
+    limits = msgspec.structs.replace(UNLIMITED, **rates | {narrow: Rate(count=1, per_s=10, burst=1)})
+    async with started(url, now_us=clock) as state:
+        assert await codes(state, call(None, limits)) == ["counted"]
+        before = await redis.mget(*keys_of(call(None))[:2])
+        assert await codes(state, call(None, limits), call(use(), limits)) == [expected, expected]
+        assert await redis.mget(*keys_of(call(None))[:2]) == before
+        clock.us += 10_000_000
+        assert await codes(state, call(use(), limits)) == ["new"]
+
+
+async def test_a_batch_costs_n_and_one_larger_than_the_burst_is_told_so(state: State) -> None:
+    limits = msgspec.structs.replace(UNLIMITED, identity=Rate(count=1, per_s=60, burst=10))
+    assert await codes(state, call(use(), limits, cost=8), call(use(), limits, cost=3)) == ["new", "rate.identity"]
+    refused = await outcome(state, call(use("other"), limits, cost=11))
+    assert isinstance(refused, Refused)
+    assert "larger than the burst of 10" in refused.detail
+    assert refused.retry_after_s is None
+
+
+async def test_a_rate_refusal_names_whole_seconds_and_claims_no_use(state: State) -> None:
+    limits = msgspec.structs.replace(UNLIMITED, integration=Rate(count=1, per_s=60, burst=1))
+    await state.count(call(None, limits))
+    refused = await outcome(state, call(use(), limits))
+    assert isinstance(refused, Refused)
+    assert refused.retry_after_s == 60
+    roomier = msgspec.structs.replace(UNLIMITED, integration=Rate(count=1, per_s=60, burst=2))
+    assert await codes(state, call(use(request="b"), roomier)) == ["new"]
+
+
+async def test_too_many_refusals_quarantine_the_identity_alone_and_the_quarantine_ends(url: str, redis: Redis) -> None:
+    clock = Clock()
+    limits = Limits(identity=WIDE, integration=WIDE, refusals=Rate(count=1, per_s=3600, burst=3), quarantine_s=90)
+    async with started(url, now_us=clock) as state:
+        refusal = call(None, limits)
+        assert await codes(state, *[refusal] * 5) == ["counted"] * 4 + ["abuse.quarantined"]
+        assert await codes(state, call(use("other"), limits, identity="other")) == ["new"]
+        clock.us += 1
+        held = await outcome(state, call(use(), limits))
+        assert isinstance(held, Refused)
+        assert held.code is Code.ABUSE_QUARANTINED
+        assert held.retry_after_s == 90
+        end = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(math.ceil(clock.us / 1e6 + 90 - 1e-6)))
+        assert end in held.detail
+        assert 89_000 < await redis.pttl(keys_of(call(None))[3]) <= 90_000
+        clock.us += 90_000_000 - 1
+        assert await codes(state, call(use(), limits)) == ["new"]
+
+
+async def test_a_shorter_quarantine_frees_those_who_wait(url: str, redis: Redis) -> None:
+    limits = Limits(identity=WIDE, integration=WIDE, refusals=Rate(count=1, per_s=3600, burst=1), quarantine_s=900)
+    async with started(url) as state:
+        await codes(state, *[call(None, limits)] * 2)
+        held = await outcome(state, call(None, msgspec.structs.replace(limits, quarantine_s=5)))
+        assert isinstance(held, Refused)
+        assert held.retry_after_s == 5
+
+
+async def test_key_names_hold_no_claim_and_share_one_slot(state: State, redis: Redis) -> None:
+    slow = Rate(count=1, per_s=60, burst=9)  # one whose keys are still there when they are looked at
+    await state.admit(call(use(), Limits(identity=slow, integration=slow)))
+    names = [str(name) for name in await redis.keys("*")]
+    assert len(names) == 4
+    assert all(name.startswith("{evi}:") for name in names)
+    assert not [name for name in names if "inspect-ai" in name or ":ci" in name]
+
+
+# -- many calls, one pipeline ------------------------------------------------------------------------------------------
+
+
+async def test_calls_of_one_turn_travel_together_and_each_gets_its_own_answer(state: State, redis: Redis) -> None:
+    await redis.config_resetstat()
+    count = FLIGHT_CALLS - 28
+    asked = [call(None if number % 7 == 0 else use(str(number))) for number in range(count)]
+    results = await asyncio.gather(*(outcome(state, each) for each in asked))
+    for each, result in zip(asked, results, strict=True):
+        assert result == (each.use and Admitted(each.use.template, repeat=False))
+    reads = (await redis.info("stats"))["total_reads_processed"]
+    assert reads < count / 4
+
+
+async def test_more_calls_than_one_flight_takes_are_all_answered(state: State) -> None:
+    asked = [call(use(str(number))) for number in range(FLIGHT_CALLS * FLIGHTS + 50)]
+    assert await at_once(state, asked) == {"new": len(asked)}
+
+
+async def test_a_flushed_script_cache_is_filled_again(state: State, redis: Redis) -> None:
+    await redis.script_flush()
+    asked = [call(use(str(number))) for number in range(40)]
+    assert await at_once(state, asked) == {"new": 40}
+
+
+async def test_a_caller_who_is_cancelled_does_not_hurt_the_others(state: State) -> None:
+    for turn in range(20):
+        asked = [call(use(f"{turn} {number}")) for number in range(8)]
+        tasks = [asyncio.create_task(state.admit(each)) for each in asked]
+        for _ in range(turn % 5):
+            await asyncio.sleep(0)
+        tasks[3].cancel()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        for number, (each, result) in enumerate(zip(asked, results, strict=True)):
+            assert each.use
+            if number != 3:
+                assert result == Admitted(each.use.template, repeat=False)
+
+
+# -- the store is away -------------------------------------------------------------------------------------------------
+
+
+async def timed(state: State, asked: Admit) -> tuple[str, float]:
+    begin = time.monotonic()
+    return code(await outcome(state, asked)), time.monotonic() - begin
+
+
+async def process_id(url: str) -> int:
+    async with Redis.from_url(url) as client:
+        return int((await client.info("server"))["process_id"])
+
+
+async def test_when_the_store_is_killed_every_waiter_is_undecided_within_a_second(own_url: str) -> None:
+    async with started(own_url) as state:
+        pid = await process_id(own_url)
+        tasks = [asyncio.create_task(timed(state, call(use(str(number))))) for number in range(300)]
+        await asyncio.sleep(0)
+        os.kill(pid, signal.SIGKILL)
+        await asyncio.sleep(0.05)
+        late = [await timed(state, call(use(f"late {number}"))) for number in range(20)]
+        for answer, took_s in [*await asyncio.gather(*tasks), *late]:
+            assert answer in {"new", "dependency.state"}
+            assert took_s < WITHIN_S
+        assert {answer for answer, _ in late} == {"dependency.state"}
+        # They were told when the connection failed, and did not have to wait for their own deadline.
+        assert min(took_s for _, took_s in late) < CALL_S / 2
+        with pytest.raises(Undecided):
+            await state.ready()
+
+
+async def test_when_the_store_stalls_nobody_waits_over_a_second_and_it_serves_when_it_is_back(own_url: str) -> None:
+    async with started(own_url) as state:
+        pid = await process_id(own_url)
+        await state.admit(call(use("before")))
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            count = FLIGHT_CALLS * FLIGHTS + 40  # more than fly at once: those who never departed are bounded too
+            results = await asyncio.gather(*(timed(state, call(use(str(number)))) for number in range(count)))
+            assert {answer for answer, _ in results} == {"dependency.state"}
+            assert max(took_s for _, took_s in results) < WITHIN_S
+            with pytest.raises(Undecided):
+                await state.ready()
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        # What the store did in the end is its own request's: the same one is served, and no other.
+        assert (await state.admit(call(use("0")))) in [
+            Admitted(b"template of 0 a", repeat=again) for again in (True, False)
+        ]
+        assert await codes(state, call(use("0", request="b")), call(use("after"))) == ["identity.replayed", "new"]
+
+
+async def test_a_connection_that_was_cut_is_made_again(state: State, redis: Redis) -> None:
+    await state.admit(call(use()))
+    await redis.client_kill_filter(_type="normal", skipme=True)
+    assert await codes(state, call(use())) == ["repeat"]
+
+
+async def test_a_full_store_admits_nobody_and_remembers_nothing_of_it(state: State, redis: Redis) -> None:
+    await redis.config_set("maxmemory", "1")
+    try:
+        assert await codes(state, call(use()), call(None)) == ["dependency.state", "dependency.state"]
+    finally:
+        await redis.config_set("maxmemory", "0")
+    assert await redis.keys("*") == [EPOCH_KEY.decode()]
+    assert await codes(state, call(use())) == ["new"]
+
+
+async def test_a_read_only_replica_admits_nobody(own_url: str) -> None:
+    async with started(own_url) as state, Redis.from_url(own_url) as client:
+        await client.execute_command("REPLICAOF", "127.0.0.1", "1")  # type: ignore[no-untyped-call]
+        assert await codes(state, call(use()), call(None)) == ["dependency.state", "dependency.state"]
+
+
+@pytest.mark.parametrize("key", range(5))
+async def test_a_key_of_a_foreign_kind_admits_nobody(state: State, redis: Redis, key: int) -> None:
+    claim = call(use())
+    name = (*keys_of(claim)[:2], *keys_of(claim)[3:])[key]  # all but the refusals, which a use does not touch
+    await redis.delete(name)
+    await redis.rpush(name, "foreign")
+    assert await codes(state, claim) == ["dependency.state"]
+
+
+@pytest.mark.parametrize(("field", "foreign"), [("n", "many"), ("d:a", "no template"), ("d:a", "")])
+async def test_a_damaged_record_admits_nobody(state: State, redis: Redis, field: str, foreign: str) -> None:
+    await redis.hset(keys_of(call(use()))[5], field, foreign)
+    assert await codes(state, call(use())) == ["dependency.state"]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        None, 1, b"NEW", "NEW", [], [7], [b"NEW"], [8, b"NEW"], [b"7", b"NEW"], [7, "NEW"], [7, b"NEW", b"more"],
+        [7, b"OTHER"], [7, b"COUNTED"], [7, b"SAME"], [7, b"SAME", b""], [7, b"SAME", None], [7, b"RATE_IDENTITY"],
+        [7, b"QUARANTINED", 1], [[7, b"NEW"]], (7, b"NEW"), {7: b"NEW"}, OSError("away"), ValueError(),
+    ],
+)  # fmt: skip
+def test_an_answer_of_any_other_shape_admits_nobody(answer: object) -> None:
+    with pytest.raises(Undecided):
+        read_answer(call(use()), 7, answer)
+
+
+def test_identities_of_one_name_in_two_integrations_share_nothing() -> None:
+    ours = call(None)
+    theirs = msgspec.structs.replace(ours, integration="other")
+    assert set(keys_of(ours)) & set(keys_of(theirs)) == {EPOCH_KEY}
+
+
+@pytest.mark.parametrize("answer", [[7, b"NEW"], [7, b"SAME", b"template"], [7, b"EXHAUSTED"]])
+def test_a_refused_request_is_never_answered_with_a_use(answer: object) -> None:
+    with pytest.raises(Undecided):
+        read_answer(call(None), 7, answer)
+
+
+async def test_after_it_is_closed_nobody_is_admitted_and_nobody_waits(own_url: str) -> None:
+    state = State(own_url)
+    await state.start()
+    under_way = [asyncio.create_task(timed(state, call(use(str(number))))) for number in range(5)]
+    await asyncio.sleep(0)
+    await state.aclose()
+    late = [await timed(state, call(use("late"))) for _ in range(5)]
+    assert {answer for answer, _ in [*await asyncio.gather(*under_way), *late]} == {"dependency.state"}
+    assert min(took_s for _, took_s in late) < CALL_S / 2, "nobody has a deadline to wait for"
+
+
+# -- start -------------------------------------------------------------------------------------------------------------
+
+
+async def refuses_to_start(url: str, **settings: bool) -> SetupError:
+    state = State(url, **settings)  # type: ignore[arg-type]
+    try:
+        with pytest.raises(SetupError) as refused:
+            await state.start()
+        return refused.value
+    finally:
+        await state.aclose()
+
+
+async def test_a_store_that_may_evict_is_refused_whatever_the_operator_states(url: str, redis: Redis) -> None:
+    await redis.config_set("maxmemory-policy", "allkeys-lru")
+    try:
+        for stated in (False, True):
+            refused = await refuses_to_start(url, noeviction_stated=stated)
+            assert refused.code is Code.STATE_UNSAFE
+            assert "noeviction" in refused.detail
+    finally:
+        await redis.config_set("maxmemory-policy", "noeviction")
+
+
+async def test_where_config_is_denied_the_operator_states_it(url: str, redis: Redis) -> None:
+    await redis.execute_command("ACL", "SETUSER", "narrow", "on", ">s3cret", "~*", "+@all", "-config")  # type: ignore[no-untyped-call]
+    narrow = url.replace("unix://", "unix://narrow:s3cret@")
+    refused = await refuses_to_start(narrow)
+    assert refused.code is Code.STATE_UNSAFE
+    assert "s3cret" not in str(refused)
+    async with started(narrow, noeviction_stated=True) as state:
+        assert await codes(state, call(use())) == ["new"]
+
+
+async def test_a_store_that_hides_its_run_id_must_be_stated_durable(url: str, redis: Redis) -> None:
+    await redis.execute_command("ACL", "SETUSER", "blind", "on", ">s3cret", "~*", "+@all", "-info")  # type: ignore[no-untyped-call]
+    blind = url.replace("unix://", "unix://blind:s3cret@")
+    assert (await refuses_to_start(blind)).code is Code.STATE_UNSAFE
+    async with started(blind, durable_store=True) as state:
+        assert await codes(state, call(use())) == ["new"]
+
+
+@pytest.mark.parametrize("nowhere", ["unix:///nonexistent/valkey.sock", "redis://user:s3cret@127.0.0.1:1/0"])
+async def test_a_store_that_is_not_there_is_refused_without_telling_its_password(nowhere: str) -> None:
+    refused = await refuses_to_start(nowhere)
+    assert refused.code is Code.STATE_UNREACHABLE
+    assert "s3cret" not in str(refused)
+
+
+@pytest.mark.parametrize("address", ["http://localhost", "valkey.sock", "redis://localhost:port", ""])
+def test_a_url_that_is_not_one_is_a_setting_to_correct(address: str) -> None:
+    with pytest.raises(SetupError) as refused:
+        State(address)
+    assert refused.value.code is Code.SETTINGS_INVALID
+
+
+def test_it_is_the_admission_that_the_line_asks_for(url: str) -> None:
+    admission: Admission = State(url)  # mypy is the test
+    assert admission
+
+
+async def test_ready_returns_while_the_store_answers(state: State) -> None:
+    await state.ready()
+
+
+def test_the_script_is_ascii() -> None:
+    """So that every tool that shows it shows what runs."""
+    assert SCRIPT.isascii()

@@ -1,0 +1,273 @@
+"""Providers that hand a job one fixed token (contract section 5, uses): N different requests, repeats for nothing, 409."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import redis
+
+from issuer.identity.profiles import PROFILES
+from issuer.service.admission.embedded import EmbeddedValkey
+from tests.support.samples import BY_NAME, Sample
+from tests.support.running import Running, body, numbered, running
+from tests.support.every_provider import FIXED, Providers, algorithms_of, providers_of
+from tests.support.stores import expire
+
+each = pytest.mark.parametrize("sample", FIXED, ids=lambda sample: sample.profile)
+GITLAB, KUBERNETES, SPIFFE = (BY_NAME[name] for name in ("gitlab-ci", "kubernetes", "spiffe"))
+USES = 10
+MANY = {"count": 1_000_000, "per_s": 60, "burst": 50_000}
+WIDE = {"limits": {"identity": MANY, "integration": MANY, "refusals": MANY}}
+
+
+@dataclass
+class Job:
+    """A job with its one token, and the services that it asks in turn."""
+
+    token: str
+    services: Sequence[Running]
+
+    def post(self, number: int, turn: int = 0) -> httpx.Response:
+        """Send the request that has this number; two of one number are one request."""
+        return self.services[turn % len(self.services)].post(self.token, numbered(number))
+
+    def statuses(self, numbers: Sequence[int]) -> list[int]:
+        return [self.post(number, turn).status_code for turn, number in enumerate(numbers)]
+
+    def at_once(self, numbers: Sequence[int]) -> list[httpx.Response]:
+        with ThreadPoolExecutor(32) as pool:
+            return list(pool.map(self.post, numbers, range(len(numbers))))
+
+
+def assert_spent(job: Job, number: int = 999) -> None:
+    answer = job.post(number)
+    assert (answer.status_code, answer.json()["code"]) == (409, "identity.replayed")
+
+
+@dataclass
+class Site:
+    """Services on one store, and the providers of the jobs."""
+
+    services: Sequence[Running]
+    providers: Providers
+    store: str
+
+    def job(self, sample: Sample, alg: str = "RS256", **claims: Any) -> Job:
+        audience = self.services[0].url
+        token = self.providers.sign(sample, self.providers.claims(sample, audience, **claims), alg)
+        return Job(token, self.services)
+
+
+@pytest.fixture(scope="module")
+def providers() -> Iterator[Providers]:
+    with providers_of(FIXED) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory, providers: Providers) -> Iterator[Site]:
+    """Two processes on one store, and every provider with the uses of its profile."""
+    folder = tmp_path_factory.mktemp("fixed")
+    providers.write(folder, FIXED, WIDE)
+    local = providers.locals["gitlab-ci"]
+    with (
+        EmbeddedValkey() as store,
+        running(folder, local, redis_url=store) as one,
+        running(folder, local, redis_url=store, url=one.url) as other,
+    ):
+        yield Site((one, other), providers, store)
+
+
+@contextmanager
+def serving(
+    folder: Path, providers: Providers, store: str, policy: dict[str, Any] | None = None, **entry: Any
+) -> Iterator[Site]:
+    """Run one service of the test's own."""
+    if not (folder / "policies").exists():
+        providers.write(folder, FIXED, {**WIDE, **(policy or {})}, **entry)
+    with running(folder, providers.locals["gitlab-ci"], redis_url=store) as live:
+        yield Site((live,), providers, store)
+
+
+def test_the_issue_s_providers_are_among_them() -> None:
+    assert {"gitlab-ci", "kubernetes", "spiffe", "google", "azure"} <= {sample.profile for sample in FIXED}
+    assert {PROFILES[sample.profile].uses for sample in FIXED} == {USES}
+
+
+# -- N different requests -------------------------------------------------------------------------------------------------
+
+
+@each
+def test_n_different_requests_and_then_none(site: Site, sample: Sample) -> None:
+    job = site.job(sample)
+    issued = [job.post(number, turn=number) for number in range(USES)]
+    assert [answer.status_code for answer in issued] == [201] * USES
+    assert len({answer.json()["jti"] for answer in issued}) == USES
+    assert_spent(job)
+    repeated = [job.post(number, turn=number + 1) for number in range(USES)]
+    assert {(answer.status_code, answer.headers["idempotent-replay"]) for answer in repeated} == {(200, "true")}
+    assert [answer.content for answer in repeated] == [answer.content for answer in issued], "nor after exhaustion"
+    assert_spent(job)
+    assert site.job(sample).statuses([0]) == [201], "the next job has uses of its own"
+
+
+@each
+def test_repeats_cost_none(site: Site, sample: Sample) -> None:
+    job = site.job(sample)
+    for number in range(USES):
+        assert job.statuses([number] * 3) == [201, 200, 200]
+        assert set(job.statuses(range(number))) <= {200}
+    assert_spent(job)
+
+
+@each
+def test_of_32_different_requests_at_once_n_get_a_token(site: Site, sample: Sample) -> None:
+    job = site.job(sample)
+    answers = job.at_once(range(32))
+    assert Counter(answer.status_code for answer in answers) == {201: USES, 409: 32 - USES}
+    again = job.at_once(range(32))
+    assert [answer.status_code for answer in again] == [
+        {201: 200, 409: 409}[answer.status_code] for answer in answers
+    ], "who had one gets it again, and nobody else"
+
+
+@each
+def test_n_requests_many_times_at_once_cost_n(site: Site, sample: Sample) -> None:
+    job = site.job(sample)
+    answers = job.at_once(sorted([*range(USES)] * 6))  # six in a row: three for each process
+    assert Counter(answer.status_code for answer in answers) == {201: USES, 200: 5 * USES}
+    assert len({answer.content for answer in answers}) == USES
+    assert_spent(job)
+
+
+@each
+def test_a_batch_is_one_request(site: Site, sample: Sample) -> None:
+    job, batch = site.job(sample), {"results": [numbered(number) for number in range(100, 150)]}
+    for _ in range(2):
+        assert site.services[0].post(job.token, batch, "/tokens/batch").status_code in {200, 201}
+    assert job.statuses(range(USES - 1)) == [201] * (USES - 1)
+    assert_spent(job)
+
+
+def test_refusals_and_explanations_cost_none(site: Site) -> None:
+    job, service = site.job(GITLAB), site.services[0]
+    for _ in range(USES + 1):
+        assert service.post(job.token, body(model_revision="9f3c2c9")).json()["code"] == "claims.revision"
+        assert service.post(job.token, numbered(7), "/tokens/explain").json()["verdict"] == "granted"
+    assert job.statuses(range(USES)) == [201] * USES
+    assert_spent(job)
+
+
+@pytest.mark.parametrize(("uses", "allowed"), [pytest.param("single", 1, marks=pytest.mark.long), ({"bounded": 3}, 3)])
+def test_providers_yaml_says_how_many(tmp_path: Path, providers: Providers, uses: Any, allowed: int) -> None:
+    with EmbeddedValkey() as store, serving(tmp_path, providers, store, uses=uses) as site:
+        for sample in FIXED:
+            job = site.job(sample)
+            assert job.statuses(range(allowed + 1)) == [201] * allowed + [409]
+
+
+# -- what is one token ----------------------------------------------------------------------------------------------------
+
+SIGNED = [(sample, alg) for sample in (KUBERNETES, SPIFFE) for alg in algorithms_of(sample)]
+
+
+@pytest.mark.parametrize(("sample", "alg"), SIGNED, ids=[f"{sample.profile} {alg}" for sample, alg in SIGNED])
+def test_without_a_jti_a_token_that_is_signed_again_is_the_same_token(site: Site, sample: Sample, alg: str) -> None:
+    claims = site.providers.claims(sample, site.services[0].url)
+    claims.pop("jti", None)
+    first, second = (Job(site.providers.sign(sample, claims, alg), site.services) for _ in range(2))
+    assert (first.token != second.token) == (alg[:2] in {"ES", "PS"}), "these sign one text in many ways"
+    issued = first.post(0)
+    assert second.post(0).content == issued.content
+    assert [job.post(n).status_code for n, job in enumerate([second, first] * 5, 1)] == [201] * 9 + [409]
+    assert_spent(first)
+    assert_spent(second)
+
+
+def test_without_a_jti_a_token_of_another_second_is_another_one(site: Site) -> None:
+    claims = site.providers.claims(SPIFFE, site.services[0].url)
+    later = Job(site.providers.sign(SPIFFE, {**claims, "exp": claims["exp"] + 1}), site.services)
+    job = Job(site.providers.sign(SPIFFE, claims), site.services)
+    assert job.statuses(range(USES)) == later.statuses(range(USES)) == [201] * USES
+
+
+def test_with_a_jti_it_alone_tells_tokens_apart_and_providers_do_not_share_it(site: Site) -> None:
+    """A kubelet renews a token under a new jti; whoever is given the old one again has its uses."""
+    job = site.job(KUBERNETES, jti="the-same")
+    later = site.job(KUBERNETES, alg="ES256", jti="the-same", exp=int(time.time()) + 900)
+    assert job.statuses(range(USES - 1)) == [201] * (USES - 1)
+    assert later.statuses([500, 501]) == [201, 409]
+    assert site.job(GITLAB, jti="the-same").statuses([0]) == [201]
+
+
+# -- what time and crashes change -----------------------------------------------------------------------------------------
+
+
+def test_a_repeat_after_the_token_has_expired_costs_one_use(site: Site) -> None:
+    job = site.job(GITLAB)
+    first = job.post(0)
+    assert job.post(0).content == first.content
+    expire(site.store, first.json()["expires_at"])
+    second = job.post(0)  # the second use
+    assert (second.status_code, second.json()["jti"] != first.json()["jti"]) == (201, True)
+    assert job.post(0).content == second.content
+    assert job.statuses(range(1, USES - 1)) == [201] * (USES - 2)
+    assert_spent(job)
+    expire(site.store, second.json()["expires_at"])
+    assert job.post(0).status_code == 409, "nothing is left to replace it with"
+
+
+def test_kill_9_of_the_service_changes_no_count(tmp_path: Path, providers: Providers) -> None:
+    with EmbeddedValkey() as store:
+        with serving(tmp_path, providers, store) as site:
+            jobs = [site.job(GITLAB), site.job(SPIFFE)]  # with a jti and without
+            issued = [[job.post(number).content for number in range(4)] for job in jobs]
+            site.services[0].kill()
+            url, port = site.services[0].url, site.services[0].settings.port
+        with running(tmp_path, providers.locals["gitlab-ci"], redis_url=store, url=url, port=port) as live:
+            again = [Job(job.token, (live,)) for job in jobs]
+            assert [[job.post(number).content for number in range(4)] for job in again] == issued
+            assert [job.statuses(range(4, 11)) for job in again] == [[201] * 6 + [409]] * 2
+
+
+def test_kill_9_under_load_costs_no_honest_retry_its_token(tmp_path: Path, providers: Providers) -> None:
+    with EmbeddedValkey() as store:
+        with serving(tmp_path, providers, store) as site:
+            jobs, port = [site.job(sample) for sample in FIXED], site.services[0].settings.port
+            assert site.job(GITLAB).statuses([0]) == [201]  # the key sets are to hand
+            with ThreadPoolExecutor(16) as pool:
+                under_way = [pool.submit(job.post, number) for number in range(USES) for job in jobs]
+                while sum(task.done() for task in under_way) < len(under_way) // 4:
+                    time.sleep(0.002)
+                site.services[0].kill()
+                answered = [task.result() for task in under_way if task.exception() is None]
+        assert answered
+        with running(tmp_path, providers.locals["gitlab-ci"], redis_url=store, port=port) as live:
+            again = [Job(job.token, (live,)) for job in jobs]
+            issued = {answer.json()["verify_token"] for answer in answered}
+            retried = [job.post(number) for number in range(USES) for job in again]
+            assert {answer.status_code for answer in retried} == {200, 201}
+            assert issued <= {answer.json()["verify_token"] for answer in retried}
+            for job in again:
+                assert_spent(job)
+
+
+def test_after_the_store_has_forgotten_the_job_s_token_is_good_for_nothing(site: Site) -> None:
+    jobs = [site.job(sample) for sample in FIXED]
+    for job in jobs:
+        assert job.statuses([0]) == [201]
+    with redis.Redis.from_url(site.store) as client:
+        client.flushall()
+    codes = {job.post(number).json()["code"] for job in jobs for number in (0, 1)}
+    assert codes == {"dependency.state_reset"}
+    time.sleep(1.1)
+    assert site.job(GITLAB).statuses([0]) == [201], "the next job's is"

@@ -1,0 +1,531 @@
+"""Identity tokens, from the first byte to the Caller: the attacks of SECURITY.md J1 to J14 at the level of one call.
+
+The provider is real, its keys are real, and it will sign anything. Each refusal before the key look-up is also one
+without a connection.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import ssl
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import aclosing
+from typing import Any
+
+import msgspec
+import pytest
+import rfc8785
+from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
+from id import AmbientCredentialError, detect_credential
+from msgspec import UNSET
+
+from issuer.dev.provider import REPOSITORY_ID, LocalProvider, SigningKey, signing_key
+from issuer.errors import Code, IssuerError, Refused
+from issuer.identity.token import LEEWAY_S
+from issuer.limits import Rate, Sources
+from issuer.policy.model import Caller, Provider
+from issuer.service.authn.authenticator import Authenticators
+from issuer.service.authn.fetch import Fetcher
+from issuer.service.authn.keysets import KeySets
+from issuer.service.authn.oidc import SignedTokens
+
+NOW = 1_795_000_000
+AUDIENCE = "https://evals.example"
+SOURCE = "192.0.2.7"
+LIFETIME_S = 3600
+AGE_S = 900
+
+MALFORMED = Code.IDENTITY_MALFORMED
+ALGORITHM = Code.IDENTITY_ALGORITHM_REFUSED
+ISSUER = Code.IDENTITY_ISSUER_UNKNOWN
+TYPE = Code.IDENTITY_TYPE_REFUSED
+AUDIENCE_MISMATCH = Code.IDENTITY_AUDIENCE_MISMATCH
+SIGNATURE = Code.IDENTITY_SIGNATURE_INVALID
+EXPIRED = Code.IDENTITY_EXPIRED
+NOT_YET = Code.IDENTITY_NOT_YET_VALID
+TOO_LONG = Code.IDENTITY_LIFETIME_TOO_LONG
+TOO_OLD = Code.IDENTITY_TOO_OLD
+
+# Reading the system's roots takes 20 ms, which each of a hundred key caches would pay.
+NO_ROOTS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+Forge = Callable[[LocalProvider], str]
+
+
+def registered(issuer: str) -> Provider:
+    return Provider(
+        id="local",
+        profile="github-actions",
+        issuer=issuer,
+        audience=AUDIENCE,
+        algorithms=("RS256", "ES256"),
+        max_lifetime_s=LIFETIME_S,
+        max_age_s=AGE_S,
+        uses=1,
+        keys="discovery",
+        events=("push",),
+    )
+
+
+class Door:
+    """An authenticator with an empty key cache, and what stands around it."""
+
+    def __init__(self, local: LocalProvider) -> None:
+        self.now = NOW
+        self.provider = registered(local.issuer)
+        self.key_sets = KeySets(Fetcher(development=True, ssl_context=NO_ROOTS), monotonic=lambda: 0.0)
+        self.sources = Sources(Rate(count=1, per_s=60, burst=1))
+        self.authenticator = self.knowing(self.provider)
+
+    def knowing(self, provider: Provider) -> Authenticators:
+        return Authenticators(
+            {provider.issuer: provider}, SignedTokens(self.key_sets), {}, self.sources, lambda: NOW * 1_000_000
+        )
+
+    async def admit(self, bearer: str, source: str = SOURCE) -> Caller:
+        return await self.authenticator.authenticate(bearer, source, self.now)
+
+    async def outcome(self, bearer: str, source: str = SOURCE) -> str:
+        """Return the code, or `ok`."""
+        try:
+            await self.admit(bearer, source)
+        except IssuerError as error:
+            return str(error.code)
+        return "ok"
+
+    async def aclose(self) -> None:
+        await self.key_sets.aclose()
+
+
+@pytest.fixture(scope="module")
+def local() -> Iterator[LocalProvider]:
+    with LocalProvider(clock=lambda: NOW) as provider:
+        yield provider
+
+
+@pytest.fixture
+async def door(local: LocalProvider) -> AsyncIterator[Door]:
+    async with aclosing(Door(local)) as door:
+        yield door
+
+
+def base64url(raw: bytes) -> str:
+    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+
+
+def headed(**changes: Any) -> Forge:
+    """A good token but for its header, signed as it is; `UNSET` leaves a member out."""
+
+    def forge(local: LocalProvider) -> str:
+        header = {"alg": "RS256", "kid": local.rs256.kid, "typ": "JWT", **changes}
+        return local.sign({k: v for k, v in header.items() if v is not UNSET}, local.claims(aud=AUDIENCE))
+
+    return forge
+
+
+def claiming(**changes: Any) -> Forge:
+    """A good token but for its claims."""
+    return lambda local: local.token(changes.pop("aud") if "aud" in changes else AUDIENCE, **changes)
+
+
+def spelled(payload: Callable[[str], str | bytes]) -> Forge:
+    """A token whose payload text is changed before it is signed."""
+
+    def forge(local: LocalProvider) -> str:
+        text = payload(json.dumps(local.claims(aud=AUDIENCE)))
+        raw = text if isinstance(text, bytes) else text.encode()
+        return local.sign({"alg": "RS256", "kid": local.rs256.kid}, raw)
+
+    return forge
+
+
+def respelled(change: Callable[[list[str]], str]) -> Forge:
+    """A good token, taken apart and put together in another way."""
+    return lambda local: change(local.token(AUDIENCE).split("."))
+
+
+# -- what is good -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("alg", ["RS256", "ES256"])
+async def test_a_genuine_token_becomes_a_caller(door: Door, local: LocalProvider, alg: str) -> None:
+    caller = await door.admit(local.token(AUDIENCE, alg=alg, jti="one"))
+    assert caller.provider is door.provider
+    assert caller.claims["repository_id"] == REPOSITORY_ID
+    assert (caller.issued_at, caller.expires_at) == (NOW, NOW + 300)
+    assert caller.use_record("") == hashlib.sha256(rfc8785.dumps(["use", local.issuer, "one"])).hexdigest()
+
+
+GOOD: dict[str, Forge] = {
+    "no typ": headed(typ=UNSET),
+    "typ in another case": headed(typ="jwt"),
+    "typ as a media type": headed(typ="application/JWT"),
+    "typ as a media type in another case": headed(typ="Application/jwt"),
+    "x5t, as GitHub's": headed(x5t="abc"),
+    "an unknown header member": headed(nonsense=[1]),
+    "the audience alone in a list": claiming(aud=[AUDIENCE]),
+    "no nbf": claiming(nbf=UNSET),
+    "no jti": claiming(jti=UNSET),
+    "the longest jti": claiming(jti="j" * 256),
+    "issued by a clock that is ahead": claiming(iat=NOW + LEEWAY_S),
+    "good soon, by a clock that is ahead": claiming(nbf=NOW + LEEWAY_S),
+    "expired, by a clock that is behind": claiming(iat=NOW - 300, exp=NOW - LEEWAY_S + 1),
+    "the longest life": claiming(exp=NOW + LIFETIME_S),
+    "the oldest": claiming(iat=NOW - AGE_S - LEEWAY_S),
+    "a time in the age of the dinosaurs": claiming(nbf=0),
+    "200 claims": spelled(lambda text: text[:-1] + "".join(f', "n{n}": 1' for n in range(200 - 31)) + "}"),
+    "depth 8": claiming(deep=[[[[[[[1]]]]]]]),
+}
+
+
+@pytest.mark.parametrize("name", GOOD)
+async def test_what_a_genuine_token_may_look_like(door: Door, local: LocalProvider, name: str) -> None:
+    assert await door.outcome(GOOD[name](local)) == "ok"
+
+
+def values(*anything: Any) -> tuple[Any, ...]:
+    """Say that they are of all types."""
+    return anything
+
+
+# -- refused before any key is looked up ------------------------------------------------------------------------------
+
+
+def symmetric(alg: str) -> Forge:
+    """Sign by HMAC, with the public key as the secret (RFC 8725 2.1)."""
+
+    def forge(local: LocalProvider) -> str:
+        secret = json.dumps(dict(local.rs256.jwk)).encode()
+        key = SigningKey(alg, local.rs256.kid, lambda text: hmac.digest(secret, text, "sha256"), {})
+        return local.sign({"alg": alg, "kid": key.kid, "typ": "JWT"}, local.claims(aud=AUDIENCE), key)
+
+    return forge
+
+
+def mentioning(member: str, value: object) -> tuple[Forge, Code]:
+    return headed(**{member: value}), MALFORMED
+
+
+def issued_by(change: Callable[[str], object]) -> tuple[Forge, Code]:
+    return lambda local: local.token(AUDIENCE, iss=change(local.issuer)), ISSUER
+
+
+BEFORE_KEYS: dict[str, tuple[Forge, Code]] = {
+    # J1: algorithms
+    **{f"alg {alg}": (headed(alg=alg), ALGORITHM) for alg in ("none", "None", "NONE", "nOnE", "", "RS256 ", "rs256")},
+    **{f"alg {alg!r}": (headed(alg=alg), ALGORITHM) for alg in (None, 5, True, ["RS256"], {"RS256": 1})},
+    **{f"alg {alg}": (headed(alg=alg), ALGORITHM) for alg in ("RS384", "RS512", "PS256", "ES384", "EdDSA", "RSA1_5")},
+    **{f"by {alg} keyed with the public key": (symmetric(alg), ALGORITHM) for alg in ("HS256", "HS384", "HS512")},
+    "no alg": (headed(alg=UNSET), ALGORITHM),
+    # J2: key ids
+    **{
+        f"kid {kid!r}": (headed(kid=kid), MALFORMED)
+        for kid in values("", None, 5, True, ["a"], {}, "k" * 257, "a b", "kid\n", "\tkid", "k\x00", "kïd", "\x7f")
+    },
+    "no kid": (headed(kid=UNSET), MALFORMED),
+    # J3: keys, addresses and extensions in the header
+    "jku": mentioning("jku", "https://evil.example/jwks"),
+    "x5u": mentioning("x5u", "http://169.254.169.254/"),
+    "jwk": mentioning("jwk", {"kty": "RSA"}),
+    "x5c": mentioning("x5c", ["MIIB"]),
+    "crit of nothing": mentioning("crit", []),
+    "crit of something": mentioning("crit", ["exp"]),
+    "b64 false": mentioning("b64", False),
+    "b64 true": mentioning("b64", True),
+    "zip": mentioning("zip", "DEF"),
+    "enc": mentioning("enc", "A128GCM"),
+    "jku of null": mentioning("jku", None),
+    # J4: other kinds of token
+    **{
+        f"typ {typ!r}": (headed(typ=typ), TYPE)
+        for typ in (
+            "eval-verify+jwt", "at+jwt", "logout+jwt", "application/at+jwt", "JOSE", "", "JWT ", "JWT\n", "JWT;a=b",
+            "application/application/JWT", "ＪＷＴ", None, 5, ["JWT"],
+        )
+    },
+    # J5: other spellings
+    "two segments": (respelled(lambda parts: ".".join(parts[:2])), MALFORMED),
+    "no signature": (respelled(lambda parts: f"{parts[0]}.{parts[1]}."), MALFORMED),
+    "four segments": (respelled(lambda parts: ".".join([*parts, parts[2]])), MALFORMED),
+    "five segments, as a JWE": (respelled(lambda parts: ".".join([*parts, "AA", "AA"])), MALFORMED),
+    "nothing": (lambda _: "", MALFORMED),
+    "two dots": (lambda _: "..", MALFORMED),
+    "padding": (respelled(lambda parts: ".".join(parts) + "=="), MALFORMED),
+    "the standard alphabet": (respelled(lambda parts: f"{parts[0]}.{parts[1]}.{'+/' * 128}"), MALFORMED),
+    "a space before": (respelled(lambda parts: " " + ".".join(parts)), MALFORMED),
+    "a line break after": (respelled(lambda parts: ".".join(parts) + "\n"), MALFORMED),
+    "a line break within": (respelled(lambda parts: f"{parts[0]}.\n{parts[1]}.{parts[2]}"), MALFORMED),
+    "non-zero trailing bits": (respelled(lambda parts: f"{parts[0]}.{parts[1]}.{parts[2][:-1]}{'B'}"), MALFORMED),
+    "a length that base64 never has": (respelled(lambda parts: f"{parts[0]}.{parts[1]}.AAAAA"), MALFORMED),
+    "JSON serialization": (lambda _: json.dumps({"payload": "e30", "signatures": []}), MALFORMED),
+    "a letter that is not ASCII": (respelled(lambda parts: "é" + ".".join(parts)), MALFORMED),
+    "alg twice": (
+        lambda local: local.sign(b'{"alg": "none", "alg": "RS256", "kid": "a"}', local.claims(aud=AUDIENCE)),
+        MALFORMED,
+    ),
+    "iss twice": (spelled(lambda text: text[:-1] + ', "iss": "https://evil.example"}'), MALFORMED),
+    "exp twice, once in escapes": (spelled(lambda text: text[:-1] + ', "\\u0065xp": 9999999999}'), MALFORMED),
+    # J6: sizes
+    "a token over 16 KiB": (claiming(filler="x" * 16_000), MALFORMED),
+    "a header over 4 KiB": (headed(filler="x" * 4_000), MALFORMED),
+    "depth 9": (claiming(deep=[[[[[[[[1]]]]]]]]), MALFORMED),
+    "a header of depth 9": (headed(deep=[[[[[[[[1]]]]]]]]), MALFORMED),
+    "depth 2000": (spelled(lambda text: text[:-1] + f', "deep": {"[" * 2000}{"]" * 2000}}}'), MALFORMED),
+    "201 claims": (
+        spelled(lambda text: text[:-1] + "".join(f', "n{n}": 1' for n in range(201 - 31)) + "}"), MALFORMED
+    ),
+    "an integer of 4300 digits": (spelled(lambda text: text[:-1] + f', "n": {"9" * 4300}}}'), MALFORMED),
+    "an integer of 4300 digits in the header": (
+        lambda local: local.sign(b'{"alg": ' + b"9" * 2900 + b"}", local.claims(aud=AUDIENCE)), MALFORMED,
+    ),
+    # J7: what no reader agrees about is refused while reading
+    "exp NaN": (spelled(lambda text: text[:-1] + ', "n": NaN}'), MALFORMED),
+    "exp 1e400": (spelled(lambda text: text[:-1] + ', "n": 1e400}'), MALFORMED),
+    # J9: issuers
+    "iss with a slash": issued_by(lambda issuer: issuer + "/"),
+    "iss in capitals": issued_by(str.upper),
+    "iss with a user": issued_by(lambda issuer: issuer.replace("//", "//user@")),
+    "iss on another port": issued_by(lambda issuer: issuer + "1"),
+    "iss with a path": issued_by(lambda issuer: issuer + "/a"),
+    "iss with a query": issued_by(lambda issuer: issuer + "?a"),
+    "iss with a fragment": issued_by(lambda issuer: issuer + "#a"),
+    "iss with a line break": issued_by(lambda issuer: issuer + "\n"),
+    "iss with a zero-width space": issued_by(lambda issuer: issuer + "\u200b"),
+    "iss with a full-width digit": issued_by(lambda issuer: issuer.replace("1", "１", 1)),
+    "iss cut short": issued_by(lambda issuer: issuer[:-1]),
+    "iss of a stranger": issued_by(lambda _: "https://token.actions.githubusercontent.com"),
+    "iss of a file": issued_by(lambda _: "file:///etc/passwd"),
+    "iss of the metadata service": issued_by(lambda _: "http://169.254.169.254"),
+    "iss empty": issued_by(lambda _: ""),
+    "iss null": issued_by(lambda _: None),
+    "iss a number": issued_by(lambda _: 5),
+    "iss a list": issued_by(lambda issuer: [issuer]),
+    "iss an object": issued_by(lambda issuer: {issuer: issuer}),
+    "no iss": issued_by(lambda _: UNSET),
+    # J11: payloads
+    **{
+        f"the payload {raw!r}": (spelled(lambda _, raw=raw: raw), MALFORMED)  # type: ignore[misc]
+        for raw in (b"[]", b"null", b'"text"', b"5", b"{}{}", b"{", b"x", b"\xff\xfe{}", b'{"a": "\\ud800"}', b"\xed")
+    },
+    "a byte order mark": (spelled(lambda text: b"\xef\xbb\xbf" + text.encode()), MALFORMED),
+    "UTF-16": (spelled(lambda text: text.encode("utf-16")), MALFORMED),
+    "NUL": (claiming(sub="a\x00b"), MALFORMED),
+    "half of a surrogate pair in a name": (spelled(lambda text: text[:-1] + ', "\\udc00": 1}'), MALFORMED),
+    "a header that is a list": (lambda local: local.sign(b"[]", local.claims(aud=AUDIENCE)), MALFORMED),
+    "a header with a byte order mark": (
+        lambda local: local.sign(b"\xef\xbb\xbf{}", local.claims(aud=AUDIENCE)), MALFORMED,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BEFORE_KEYS)
+async def test_refused_without_a_connection_and_without_a_word_of_the_token(
+    door: Door, local: LocalProvider, name: str
+) -> None:
+    forge, code = BEFORE_KEYS[name]
+    before = local.connections
+    with pytest.raises(Refused) as refused:
+        await door.admit(forge(local))
+    assert refused.value.code == code
+    assert refused.value.detail == code.meaning.title
+    assert not refused.value.faults
+    assert local.connections == before
+
+
+# -- refused under the key --------------------------------------------------------------------------------------------
+
+
+def by_another_key(local: LocalProvider) -> str:
+    stranger = signing_key("RS256")
+    return local.sign({"alg": "RS256", "kid": local.rs256.kid}, local.claims(aud=AUDIENCE), stranger)
+
+
+def es256_with(signature: Callable[[bytes], bytes]) -> Forge:
+    """Sign by ES256 and change the signature."""
+
+    def forge(local: LocalProvider) -> str:
+        genuine = local.es256.signature
+        key = SigningKey("ES256", local.es256.kid, lambda text: signature(genuine(text)), {})
+        return local.sign({"alg": "ES256", "kid": key.kid}, local.claims(aud=AUDIENCE), key)
+
+    return forge
+
+
+def as_der(raw: bytes) -> bytes:
+    return encode_dss_signature(int.from_bytes(raw[:32], "big"), int.from_bytes(raw[32:], "big"))
+
+
+def payload_of_another(local: LocalProvider) -> str:
+    header, _, signature = local.token(AUDIENCE).split(".")
+    return f"{header}.{local.token(AUDIENCE).split('.')[1]}.{signature}"
+
+
+UNDER_KEYS: dict[str, tuple[Forge, Code]] = {
+    # J1, J2: the key decides
+    "ES256 by the RSA key": (headed(alg="ES256"), ALGORITHM),
+    "RS256 by the EC key": (
+        lambda local: local.sign({"alg": "RS256", "kid": local.es256.kid}, local.claims(aud=AUDIENCE)), ALGORITHM,
+    ),
+    "a kid that is a path": (headed(kid="../../etc/passwd"), Code.IDENTITY_KEY_UNKNOWN),
+    "a kid that is a URL": (headed(kid="https://evil.example/key"), Code.IDENTITY_KEY_UNKNOWN),
+    "the longest kid": (headed(kid="k" * 256), Code.IDENTITY_KEY_UNKNOWN),
+    # J10: signatures
+    "by another key": (by_another_key, SIGNATURE),
+    "with another token's payload": (payload_of_another, SIGNATURE),
+    "a signature cut short": (respelled(lambda parts: f"{parts[0]}.{parts[1]}.{parts[2][:-2]}"), SIGNATURE),
+    "a signature of one byte": (respelled(lambda parts: f"{parts[0]}.{parts[1]}.AA"), SIGNATURE),
+    "r = s = 0": (es256_with(lambda _: bytes(64)), SIGNATURE),
+    "DER": (es256_with(as_der), SIGNATURE),
+    "r and s too long": (es256_with(lambda raw: b"\0" + raw[:32] + b"\0" + raw[32:]), SIGNATURE),
+    # J7: times
+    **{
+        f"{claim} {value!r}": (claiming(**{claim: value}), MALFORMED)
+        for claim in ("iat", "exp", "nbf")
+        for value in (str(NOW), float(NOW) + 0.5, True, None, [NOW], -1, NOW * 1000, 2**33 + 1)
+    },
+    "no exp": (claiming(exp=UNSET), MALFORMED),
+    "no iat": (claiming(iat=UNSET), MALFORMED),
+    "exp in exponents": (spelled(lambda text: text.replace(f'"exp": {NOW + 300}', '"exp": 1.7950003e9')), MALFORMED),
+    "exp = iat": (claiming(exp=NOW), MALFORMED),
+    "exp before iat": (claiming(exp=NOW - 1), MALFORMED),
+    "expired": (claiming(iat=NOW - 300, exp=NOW - LEEWAY_S), EXPIRED),
+    "long expired": (claiming(iat=NOW - 9000, exp=NOW - 8000), EXPIRED),
+    "issued in the future": (claiming(iat=NOW + LEEWAY_S + 1), NOT_YET),
+    "good only later": (claiming(nbf=NOW + LEEWAY_S + 1), NOT_YET),
+    "living too long": (claiming(exp=NOW + LIFETIME_S + 1), TOO_LONG),
+    "too old": (claiming(iat=NOW - AGE_S - LEEWAY_S - 1), TOO_OLD),
+    # J8: audiences
+    **{
+        f"aud {audience!r}": (claiming(aud=audience), AUDIENCE_MISMATCH)
+        for audience in (
+            UNSET, None, "", [], {}, 5, True, AUDIENCE + "/", AUDIENCE.upper(), AUDIENCE[:-1], AUDIENCE + "\n",
+            AUDIENCE + "\u200b", AUDIENCE.replace("e", "е"), [AUDIENCE, "https://evil.example"], [AUDIENCE, AUDIENCE],
+            [[AUDIENCE]], [5], {AUDIENCE: 1}, "https://github.com/example-org",
+        )
+    },
+    # J14: what names the use record
+    **{f"jti {jti!r}": (claiming(jti=jti), MALFORMED) for jti in values("", None, 5, True, ["a"], {}, "j" * 257)},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", UNDER_KEYS)
+async def test_refused_under_the_providers_keys(door: Door, local: LocalProvider, name: str) -> None:
+    forge, code = UNDER_KEYS[name]
+    assert await door.outcome(forge(local)) == str(code)
+
+
+async def test_one_flipped_bit_anywhere_is_refused(door: Door, local: LocalProvider) -> None:
+    token = local.token(AUDIENCE, alg="ES256")
+    assert await door.outcome(token) == "ok"
+    for place in range(0, len(token), 7):
+        flipped = token[:place] + chr(ord(token[place]) ^ 1) + token[place + 1 :]
+        assert await door.outcome(flipped) != "ok"
+
+
+async def test_nothing_is_said_of_the_claims_before_the_signature_is_verified(door: Door, local: LocalProvider) -> None:
+    """An expired token with a bad signature is a bad signature, whoever asks."""
+    token = local.token("https://elsewhere.example", iat=NOW - 9000, exp=NOW - 8000)
+    header, payload, _ = token.split(".")
+    assert await door.outcome(f"{header}.{payload}.{base64url(bytes(256))}") == SIGNATURE
+
+
+async def test_an_algorithm_that_the_provider_is_not_registered_with_is_refused_though_its_key_can_do_it(
+    local: LocalProvider,
+) -> None:
+    async with aclosing(Door(local)) as door:
+        narrow = msgspec.structs.replace(door.provider, algorithms=("ES256",))
+        door.authenticator = door.knowing(narrow)
+        assert await door.outcome(local.token(AUDIENCE)) == ALGORITHM
+        assert await door.outcome(local.token(AUDIENCE, alg="ES256")) == "ok"
+
+
+async def test_with_the_provider_away_a_kept_key_still_verifies_and_another_decides_nothing() -> None:
+    with LocalProvider(clock=lambda: NOW) as local:
+        door = Door(local)
+        good = local.token(AUDIENCE)
+        assert await door.outcome(good) == "ok"
+        unknown = headed(kid="another")(local)
+    async with aclosing(door):
+        assert await door.outcome(good) == "ok"
+        assert await door.outcome(unknown) == Code.DEPENDENCY_ISSUER_KEYS
+
+
+# -- use records ------------------------------------------------------------------------------------------------------
+
+
+async def test_a_token_signed_again_with_its_jti_has_the_same_use_record(door: Door, local: LocalProvider) -> None:
+    first = await door.admit(local.token(AUDIENCE, jti="one"))
+    again = await door.admit(local.token(AUDIENCE, jti="one", alg="ES256", run_id="2"))
+    other = await door.admit(local.token(AUDIENCE, jti="two"))
+    assert first.use_parts == again.use_parts != other.use_parts
+
+
+async def test_a_token_without_jti_is_used_by_what_was_signed_not_by_its_signature(
+    door: Door, local: LocalProvider
+) -> None:
+    header, payload = {"alg": "ES256", "kid": local.es256.kid}, local.claims(aud=AUDIENCE, jti=UNSET)
+    one, two = (local.sign(header, payload, local.es256) for _ in range(2))
+    assert one != two  # ECDSA signs with fresh randomness
+    first, second = await door.admit(one), await door.admit(two)
+    signed = hashlib.sha256(one.rpartition(".")[0].encode()).hexdigest()
+    assert first.use_record("") == second.use_record("") == hashlib.sha256(rfc8785.dumps(["input", signed])).hexdigest()
+
+
+async def test_a_jti_cannot_be_made_to_look_like_another_issuers(local: LocalProvider) -> None:
+    with LocalProvider(clock=lambda: NOW) as neighbour:
+        async with aclosing(Door(local)) as door, aclosing(Door(neighbour)) as next_door:
+            ours = await door.admit(local.token(AUDIENCE, jti="one"))
+            theirs = await next_door.admit(neighbour.token(AUDIENCE, jti="one"))
+    assert ours.use_record("") != theirs.use_record("")
+
+
+# -- sources over their limit -----------------------------------------------------------------------------------------
+
+
+async def test_above_its_limit_a_source_learns_only_that_and_causes_no_fetch(door: Door, local: LocalProvider) -> None:
+    door.sources.refuse(SOURCE, NOW * 1_000_000)
+    before = local.connections
+    for forge, _ in (*BEFORE_KEYS.values(), *UNDER_KEYS.values(), (GOOD["no jti"], None)):
+        with pytest.raises(Refused) as refused:
+            await door.admit(forge(local))
+        assert (refused.value.code, refused.value.retry_after_s) == (Code.RATE_SOURCE, 60)
+    assert local.connections == before
+
+
+async def test_above_its_limit_a_source_is_still_served_under_kept_keys(door: Door, local: LocalProvider) -> None:
+    assert await door.outcome(local.token(AUDIENCE)) == "ok"
+    door.sources.refuse(SOURCE, NOW * 1_000_000)
+    assert await door.outcome(local.token(AUDIENCE)) == "ok"
+    assert await door.outcome(claiming(aud="x")(local)) == Code.RATE_SOURCE
+    assert await door.outcome(claiming(aud="x")(local), "192.0.2.8") == AUDIENCE_MISMATCH
+
+
+async def test_a_refusal_is_not_counted_here(door: Door) -> None:
+    for _ in range(3):
+        assert await door.outcome("x") == MALFORMED
+    assert len(door.sources) == 0
+
+
+# -- the provider's own door ------------------------------------------------------------------------------------------
+
+
+def test_a_job_finds_the_local_provider_as_it_finds_githubs(
+    local: LocalProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in local.environment.items():
+        monkeypatch.setenv(name, value)
+    token = detect_credential(AUDIENCE)
+    assert token is not None
+    payload = token.split(".")[1]
+    claims = json.loads(base64.urlsafe_b64decode(payload + "=="))
+    assert (claims["aud"], claims["repository_id"]) == (AUDIENCE, REPOSITORY_ID)
+
+
+def test_a_job_without_the_request_token_gets_none(local: LocalProvider, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {**local.environment, "ACTIONS_ID_TOKEN_REQUEST_TOKEN": "guessed"}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(AmbientCredentialError):
+        detect_credential(AUDIENCE)

@@ -1,0 +1,307 @@
+"""Personal access tokens over HTTP: sent to the real service with two workers, and revoked under its feet."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from issuer.identity import pat
+from issuer.dev.provider import LocalProvider
+from issuer.dev.sandbox import free_port, settings_for
+from issuer.service.authn.pat_records import DAY_S, create, last_used
+from issuer.service.authn.pat_records import revoke as revoke_record
+from tests.support.running import (
+    BODY,
+    Running,
+    body,
+    bring_to_its_limit,
+    from_address,
+    numbered,
+    running,
+    start,
+    write_folder,
+)
+from tests.service.conftest import assert_nothing_secret
+from tests.support.stores import Store
+
+IDENTITY = """identities:
+  - id: nightly
+    provider: pat
+    pins: {account: "nightly"}
+"""
+ELSEWHERE = "198.51.100.7"
+_numbers = itertools.count()
+
+
+def made(live: Running, *networks: str, account: str = "nightly", scope: str = "tokens:issue") -> str:
+    """Make a token as `issuer pat create` does (tests/cli/test_pat.py), in the folder that the service reads."""
+    token, _ = create(
+        live.settings.pats_folder, account, (scope,), networks, now=int(time.time()), life_s=DAY_S,
+        random=os.urandom(pat.RANDOM_BYTES),
+    )  # fmt: skip
+    return token
+
+
+def id_of(token: str) -> str:
+    return str(pat.token_id(token))
+
+
+def revoke(live: Running, token: str) -> None:
+    revoke_record(live.settings.pats_folder, id_of(token), int(time.time()))
+
+
+def nonce() -> str:
+    """Return a nonce that no test has used."""
+    return f"{next(_numbers):022}"
+
+
+def post(
+    live: Running, token: str, sent: dict[str, Any] | None = None, headers: Mapping[str, str] | None = None
+) -> httpx.Response:
+    """Send a body with a fresh nonce, unless it has one."""
+    for part in token.split("_"):
+        live.secrets.append(part)
+    return live.post(token, {"nonce": nonce(), **(sent or BODY)}, **(headers or {}))
+
+
+def code_of(answer: httpx.Response) -> tuple[int, str]:
+    return answer.status_code, answer.json()["code"]
+
+
+def with_pats(folder: Path, provider: LocalProvider) -> Path:
+    """Write a service's folder whose policies know personal access tokens."""
+    write_folder(folder, provider)
+    providers, policy = folder / "policies" / "providers.yaml", folder / "policies" / "inspect-ai.yaml"
+    providers.write_text(providers.read_text("utf-8") + "  pat: {profile: pat}\n", "utf-8")
+    policy.write_text(policy.read_text("utf-8").replace("identities:\n", IDENTITY, 1), "utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory, provider: LocalProvider) -> Iterator[Running]:
+    folder = with_pats(tmp_path_factory.mktemp("pats"), provider)
+    with running(folder, provider, command=("-m", "issuer", "serve", "--workers", "2")) as service:
+        yield service
+        assert_nothing_secret(service)
+        kept = b"".join(path.read_bytes() for path in service.settings.pats_folder.glob("*.json"))
+        assert kept
+        assert not [part for part in service.secrets if len(part) >= 20 and part.encode() in kept]
+
+
+@pytest.fixture(scope="module")
+def proxied(tmp_path_factory: pytest.TempPathFactory, provider: LocalProvider) -> Iterator[Running]:
+    """One process, behind a proxy."""
+    folder = with_pats(tmp_path_factory.mktemp("proxied"), provider)
+    with running(folder, provider, trusted_proxies="127.0.0.1") as service:
+        yield service
+
+
+# -- a good token ------------------------------------------------------------------------------------------------------
+
+
+def test_a_token_has_a_run_signed_and_the_same_request_gets_the_same_token(live: Running) -> None:
+    token, sent = made(live), {"nonce": nonce(), **BODY}
+    first, second = post(live, token, sent), post(live, token, sent)
+    assert (first.status_code, second.status_code) == (201, 200)
+    assert second.headers["Idempotent-Replay"] == "true"
+    assert first.json()["verify_token"] == second.json()["verify_token"]
+    payload = json.loads(base64.urlsafe_b64decode(first.json()["verify_token"].split(".")[1] + "=="))
+    assert payload["caller"] == {
+        "provider": "pat", "issuer": live.url, "account": "nightly", "token_id": id_of(token),
+    }  # fmt: skip
+    assert code_of(post(live, token, {**numbered(1), "nonce": sent["nonce"]})) == (409, "nonce.reused")
+
+
+def test_without_a_nonce_a_token_gets_nothing(live: Running) -> None:
+    assert code_of(live.post(made(live), BODY)) == (400, "nonce.required")
+
+
+def test_two_tokens_of_one_account_may_use_one_nonce_and_a_rotation_changes_no_policy(live: Running) -> None:
+    old, new, same = made(live), made(live), nonce()
+    for token in (old, new):
+        assert post(live, token, {**BODY, "nonce": same}).status_code == 201
+    revoke(live, old)
+    assert code_of(post(live, old)) == (401, "identity.inactive")
+    assert post(live, new).status_code == 201
+
+
+def test_a_token_is_usable_in_every_worker_right_after_it_was_made_and_useless_right_after_it_was_revoked(
+    live: Running,
+) -> None:
+    anew = {"Connection": "close"}  # a new connection may be another worker's
+    for _ in range(3):
+        token = made(live)
+        for number in range(12):
+            assert post(live, token, numbered(number), anew).status_code == 201
+        revoke(live, token)
+        for _ in range(12):
+            assert code_of(post(live, token, None, anew)) == (401, "identity.inactive")
+
+
+def test_a_batch_and_an_explanation_take_one_as_well(live: Running) -> None:
+    token = made(live)
+    batch = {"nonce": nonce(), "results": [numbered(1), numbered(2)]}
+    assert len(live.post(token, batch, "/tokens/batch").json()["tokens"]) == 2
+    assert live.post(token, {"nonce": nonce(), **BODY}, "/tokens/explain").json()["verdict"] == "granted"
+
+
+def test_the_operator_sees_the_last_use(live: Running) -> None:
+    token = made(live)
+    assert last_used(live.settings.pats_folder, id_of(token)) is None
+    post(live, token)
+    assert time.time() - 60 < (last_used(live.settings.pats_folder, id_of(token)) or 0) <= time.time()
+
+
+# -- what is refused -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("spoilt", "code"),
+    [
+        (lambda token: token[:-1] + ("0" if token[-1] != "0" else "1"), "identity.malformed"),
+        (lambda token: token[:-6], "identity.malformed"),
+        (lambda token: token.swapcase(), "identity.malformed"),
+        (lambda _: pat.make(b"\x07" * pat.RANDOM_BYTES), "identity.credential_unknown"),
+        (lambda token: forged(token), "identity.credential_unknown"),
+    ],
+)
+def test_a_token_that_is_none_learns_a_code_and_nothing_else(live: Running, spoilt: Any, code: str) -> None:
+    answer = post(live, spoilt(made(live)))
+    assert code_of(answer) == (401, code)
+    assert answer.json()["errors"] == []
+    assert answer.headers["WWW-Authenticate"].startswith("Bearer")
+
+
+def forged(token: str) -> str:
+    body = token[:21] + "0" * 43
+    return body + pat._checksum(body)
+
+
+def test_a_token_is_refused_from_elsewhere_whatever_it_says_of_its_address(live: Running) -> None:
+    token = made(live, "198.51.100.0/24", "2001:db8::/48")
+    for headers in ({}, {"X-Forwarded-For": ELSEWHERE}, {"Forwarded": f"for={ELSEWHERE}"}, {"X-Real-IP": ELSEWHERE}):
+        assert code_of(post(live, token, None, headers)) == (403, "identity.network_forbidden")
+    assert post(live, made(live, "127.0.0.0/8")).status_code == 201
+
+
+def test_behind_a_trusted_proxy_the_address_that_it_names_counts(proxied: Running) -> None:
+    token = made(proxied, "198.51.100.0/24", "2001:db8::/48")
+    for good in (ELSEWHERE, f"203.0.113.1, {ELSEWHERE}", "2001:db8:0:5::1"):
+        assert post(proxied, token, None, from_address(good)).status_code == 201
+    for bad in (f"{ELSEWHERE}, 203.0.113.1", "2001:db9::1", "unknown"):
+        assert code_of(post(proxied, token, None, from_address(bad))) == (403, "identity.network_forbidden")
+
+
+def test_a_token_without_the_scope_is_told_so(live: Running) -> None:
+    answer = post(live, made(live, scope="results:read"))
+    assert answer.status_code == 403
+    assert answer.json()["code"] == "identity.claim_mismatch"
+    assert "tokens:issue" in answer.text
+
+
+def test_a_token_of_an_account_that_no_policy_pins_is_a_strangers(live: Running) -> None:
+    answer = post(live, made(live, account="somebody"))
+    assert code_of(answer) == (403, "integration.unknown")
+    assert "somebody" in answer.text, "its own public claims"
+
+
+def test_a_token_in_the_command_of_a_run_is_refused(live: Running) -> None:
+    token = made(live)
+    live.secrets.append(token)
+    framework = {"name": "inspect-ai", "version": "0.3.285", "command": f"inspect eval gsm8k -T key={token}"}
+    answer = live.post(live.token(), body(framework=framework))
+    assert code_of(answer) == (422, "claims.secret")
+    assert token not in answer.text
+
+
+def test_one_bad_record_makes_no_other_token_unusable(live: Running) -> None:
+    token, broken = made(live), made(live)
+    path = live.settings.pats_folder / f"{id_of(broken)}.json"
+    digest = json.loads(path.read_bytes())["sha256"]
+    path.write_bytes(path.read_bytes()[:-40])
+    try:
+        assert post(live, token).status_code == 201
+        assert code_of(post(live, broken)) == (401, "identity.credential_unknown")
+        assert post(live, token).status_code == 201
+    finally:
+        path.unlink()
+    told = [line for line in live.log_text().splitlines() if path.name in line]
+    assert told
+    assert json.loads(told[0])["problem"].startswith("file.syntax")
+    assert digest not in live.log_text()
+
+
+# -- what happens around it ----------------------------------------------------------------------------------------------
+
+
+def test_a_folder_that_others_may_enter_stops_personal_access_tokens_alone(live: Running) -> None:
+    token = made(live)
+    live.settings.pats_folder.chmod(0o755)
+    try:
+        answer = post(live, token)
+        assert code_of(answer) == (503, "dependency.credentials")
+        assert answer.headers["Retry-After"]
+        assert live.post(live.token()).status_code == 201
+    finally:
+        live.settings.pats_folder.chmod(0o700)
+    assert post(live, token).status_code == 201
+
+
+def test_a_service_does_not_start_with_such_a_folder(tmp_path: Path, provider: LocalProvider) -> None:
+    with_pats(tmp_path, provider)
+    settings = settings_for(tmp_path, free_port())
+    settings.pats_folder.mkdir(parents=True, mode=0o755)
+    settings.pats_folder.chmod(0o755)
+    process = start(settings, tmp_path)
+    assert process.wait(60) != 0
+    assert f"chmod 700 {settings.pats_folder}" in (tmp_path / "service.log").read_text()
+
+
+def test_tokens_outlive_the_limits_store_and_are_revoked_without_it(tmp_path: Path, provider: LocalProvider) -> None:
+    with (
+        Store(tmp_path / "store") as store,
+        running(with_pats(tmp_path / "service", provider), provider, redis_url=store.url) as service,
+    ):
+        token, revoked = made(service), made(service)
+        revoke(service, revoked)
+        with store.client as client:
+            client.flushall()
+        assert post(service, token).status_code == 201
+        assert code_of(post(service, revoked)) == (401, "identity.inactive")
+        store.kill()
+        assert code_of(post(service, token)) == (503, "dependency.state")
+        revoke(service, token)
+        assert code_of(post(service, token)) == (401, "identity.inactive")
+
+
+def test_above_its_limit_a_source_learns_only_that_and_its_good_tokens_pass(proxied: Running) -> None:
+    good, elsewhere = made(proxied), made(proxied, "198.51.100.0/24")
+    refused = {
+        pat.make(bytes(pat.RANDOM_BYTES)): (401, "identity.credential_unknown"),
+        elsewhere: (403, "identity.network_forbidden"),
+    }
+    here = from_address("192.0.2.99")
+    for token, told in refused.items():
+        assert code_of(post(proxied, token, None, from_address("192.0.2.98"))) == told
+    bring_to_its_limit(proxied, "X-Forwarded-For: 192.0.2.99")
+    turned_away = {(token, (429, "rate.source")) for token in refused}
+    found: set[tuple[str, tuple[int, str]]] = set()
+    with ThreadPoolExecutor(40) as pool:
+        for _ in range(20):  # ten times a second there is room
+            asked = [*refused] * 20
+            answers = pool.map(lambda token: code_of(post(proxied, token, None, here)), asked)
+            found.update(zip(asked, answers, strict=True))
+            if found >= turned_away:
+                break
+    assert turned_away <= found <= turned_away | set(refused.items())
+    assert post(proxied, good, None, here).status_code == 201

@@ -1,0 +1,790 @@
+"""The folder of personal access tokens as the service sees it, and what a token of it is worth: real files, a fixed clock."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import hashlib
+import json
+import os
+import resource
+import stat
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+import structlog
+from structlog.testing import capture_logs
+
+from issuer.identity import pat
+from issuer import files as private_file
+from issuer.errors import Code, InputError, IssuerError, Refused, SetupError, Undecided
+from issuer.policy.model import Caller, Provider
+from issuer.service.authn import pats as pats_module
+from issuer.service.authn.pat import PatVerifier
+from issuer.service.authn.pat_records import (
+    DAY_S,
+    MAX_BYTES,
+    MAX_LIFE_S,
+    Record,
+    canonical_network,
+    create,
+    last_used,
+    path_of,
+    read_record,
+    records,
+    revoke,
+)
+from issuer.service.authn.pats import Pats
+
+NOW = 1_795_251_600
+HERE = "192.0.2.7"
+PROVIDER = Provider("pat", "pat", "https://issuer.example", "https://issuer.example", (), 0, 0, 1, "discovery", ())
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "data" / "pats"
+
+
+def made(folder: Path, number: int = 0, **members: Any) -> tuple[str, str]:
+    """Make a token of one account; return it and its public id."""
+    given: dict[str, Any] = {
+        "account": "nightly", "scopes": ("tokens:issue",), "networks": (), "now": NOW, "life_s": 30 * DAY_S, **members,
+    }  # fmt: skip
+    token, record = create(folder, random=hashlib.sha512(str(number).encode()).digest()[: pat.RANDOM_BYTES], **given)
+    return token, record.id
+
+
+def rewrite(path: Path, **members: Any) -> None:
+    """Change a record where it lies, as an editor does; a member that is `...` goes."""
+    found = {**json.loads(path.read_bytes()), **members}
+    path.write_text(json.dumps({name: value for name, value in found.items() if value is not ...}))
+
+
+def verified(verifier: PatVerifier, token: str, now: int = NOW, source: str = HERE, retry_after_s: int = 0) -> Caller:
+    """Drive the verifier, which waits for nobody, to its end."""
+    coroutine = verifier.verify(token, PROVIDER, now, retry_after_s, source)
+    try:
+        coroutine.send(None)
+    except StopIteration as done:
+        found: Caller = done.value
+        return found
+    raise AssertionError("it waited")
+
+
+def refused(verifier: PatVerifier, token: str, now: int = NOW, source: str = HERE) -> Code:
+    with pytest.raises(Refused) as caught:
+        verified(verifier, token, now, source)
+    assert not caught.value.faults
+    return caught.value.code
+
+
+def other_secret(token: str) -> str:
+    """Return a well-formed token with the id of another, and not its secret."""
+    number = 0
+    body = f"{token[:21]}{number:043}"
+    return body + pat._checksum(body)
+
+
+# -- a good token ------------------------------------------------------------------------------------------------------
+
+
+def test_a_token_is_its_account_with_its_scopes_until_it_expires(folder: Path) -> None:
+    token, public_id = made(folder, scopes=("tokens:issue", "other"))
+    caller = verified(PatVerifier(Pats(folder)), token)
+    assert caller == Caller(
+        PROVIDER,
+        {"account": "nightly", "token_id": public_id, "scope": "tokens:issue other"},
+        ("nonce", "pat", public_id),
+        NOW,
+        NOW + 30 * DAY_S,
+    )
+
+
+def test_two_tokens_of_one_account_have_nonces_of_their_own(folder: Path) -> None:
+    verifier = PatVerifier(Pats(folder))
+    callers = [verified(verifier, made(folder, number)[0]) for number in range(2)]
+    assert callers[0].claims["account"] == callers[1].claims["account"]
+    assert callers[0].use_record("n" * 22) != callers[1].use_record("n" * 22)
+
+
+def test_a_source_over_its_limit_is_served_for_nobody_must_be_asked(folder: Path) -> None:
+    token, _ = made(folder)
+    assert verified(PatVerifier(Pats(folder)), token, retry_after_s=60)
+
+
+# -- what is refused, and how --------------------------------------------------------------------------------------------
+
+
+def test_what_is_mistyped_is_malformed_and_what_is_not_registered_unknown(folder: Path) -> None:
+    token, _ = made(folder)
+    verifier = PatVerifier(Pats(folder))
+    assert refused(verifier, token[:-1] + ("0" if token[-1] != "0" else "1")) is Code.IDENTITY_MALFORMED
+    assert refused(verifier, pat.make(b"\x07" * pat.RANDOM_BYTES)) is Code.IDENTITY_CREDENTIAL_UNKNOWN
+    assert refused(verifier, other_secret(token)) is Code.IDENTITY_CREDENTIAL_UNKNOWN
+    assert verified(verifier, token)
+
+
+def test_without_a_folder_nothing_is_known_and_nothing_is_made(folder: Path) -> None:
+    verifier = PatVerifier(Pats(folder))
+    assert refused(verifier, pat.make(bytes(pat.RANDOM_BYTES))) is Code.IDENTITY_CREDENTIAL_UNKNOWN
+    assert not folder.exists()
+
+
+def test_a_revoked_token_is_inactive_at_once_for_every_worker_whatever_the_clock_of_the_folder(
+    folder: Path,
+) -> None:
+    """The folder's own time is set back after it: who trusted it alone would go on for ever."""
+    token, public_id = made(folder)
+    later = time.time_ns() + 10 * pats_module.RACY_NS
+    workers = [PatVerifier(Pats(folder, lambda: later)) for _ in range(3)]
+    for worker in workers:
+        assert verified(worker, token)
+    before = folder.stat()
+    revoke(folder, public_id, NOW + 1)
+    os.utime(folder, ns=(before.st_atime_ns, before.st_mtime_ns))
+    for worker in workers:
+        assert refused(worker, token, NOW + 1) is Code.IDENTITY_INACTIVE
+
+
+def test_a_revoked_token_does_not_tell_a_stranger_that_it_was_one(folder: Path) -> None:
+    token, public_id = made(folder)
+    revoke(folder, public_id, NOW)
+    assert refused(PatVerifier(Pats(folder)), other_secret(token)) is Code.IDENTITY_CREDENTIAL_UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("members", "now", "code"),
+    [
+        ({}, NOW + 30 * DAY_S, Code.IDENTITY_EXPIRED),
+        ({}, NOW - 31, Code.IDENTITY_NOT_YET_VALID),
+        ({"networks": ("198.51.100.0/24",)}, NOW, Code.IDENTITY_NETWORK_FORBIDDEN),
+        ({"revoked": NOW}, NOW, Code.IDENTITY_INACTIVE),
+    ],
+    ids=str,
+)
+def test_of_a_refused_token_whose_secret_was_right_the_log_says_which_it_was(
+    folder: Path, members: dict[str, Any], now: int, code: Code
+) -> None:
+    """Who finds out that a token which leaked is still tried learns whose it was; a guess names nobody's."""
+    token, public_id = made(folder, networks=members.get("networks", ()))
+    if "revoked" in members:
+        revoke(folder, public_id, NOW)
+    verifier = PatVerifier(Pats(folder))
+    with capture_logs() as logs:
+        assert refused(verifier, token, now) is code
+        for guess in (other_secret(token), pat.make(b"\x07" * pat.RANDOM_BYTES), token[:-1]):
+            refused(verifier, guess, now)
+    assert logs == [
+        {"event": "personal access token refused", "log_level": "warning", "token_id": public_id, "code": str(code)}
+    ]
+    assert token[21:] not in str(logs)
+
+
+def test_a_token_ends_in_the_second_in_which_it_expires(folder: Path) -> None:
+    token, _ = made(folder, life_s=DAY_S)
+    verifier = PatVerifier(Pats(folder))
+    assert verified(verifier, token, NOW + DAY_S - 1)
+    assert refused(verifier, token, NOW + DAY_S) is Code.IDENTITY_EXPIRED
+
+
+def test_a_token_from_the_future_is_not_valid_yet(folder: Path) -> None:
+    token, _ = made(folder)
+    verifier = PatVerifier(Pats(folder))
+    assert verified(verifier, token, NOW - 30)
+    assert refused(verifier, token, NOW - 31) is Code.IDENTITY_NOT_YET_VALID
+
+
+@pytest.mark.parametrize(
+    ("networks", "good", "bad"),
+    [
+        (("192.0.2.0/24",), ["192.0.2.0", "192.0.2.255"], ["192.0.3.0", "2001:db8::/64", "unknown", ""]),
+        (("192.0.2.7/32",), ["192.0.2.7"], ["192.0.2.6"]),
+        (("2001:db8::/32", "198.51.100.0/24"), ["2001:db8:1:2::/64", "198.51.100.1"], ["2001:db9::/64", "192.0.2.7"]),
+        (("2001:db8::/64",), ["2001:db8::/64"], ["2001:db8:0:1::/64", "::/64"]),
+        (("0.0.0.0/0",), ["192.0.2.7"], ["2001:db8::/64", "unknown"]),
+    ],
+)
+def test_a_token_with_networks_is_refused_from_elsewhere(
+    folder: Path, networks: tuple[str, ...], good: list[str], bad: list[str]
+) -> None:
+    token, _ = made(folder, networks=networks)
+    verifier = PatVerifier(Pats(folder))
+    for source in good:
+        assert verified(verifier, token, source=source)
+    for source in bad:
+        assert refused(verifier, token, source=source) is Code.IDENTITY_NETWORK_FORBIDDEN
+
+
+def test_a_token_without_networks_is_good_from_an_address_that_is_not_known(folder: Path) -> None:
+    assert verified(PatVerifier(Pats(folder)), made(folder)[0], source="unknown")
+
+
+@pytest.mark.parametrize(
+    ("text", "canonical"),
+    [
+        ("192.0.2.1", "192.0.2.1/32"), ("10.0.0.0/255.0.0.0", "10.0.0.0/8"), ("2001:DB8::/48", "2001:db8::/48"),
+        ("192.0.2.1/24", None), ("2001:db8::/65", None), ("2001:db8::1", None), ("::ffff:192.0.2.0/120", None),
+        ("192.0.2.0/33", None), ("localhost", None), ("", None), ("192.0.2.0/24 ", None), ("١٩٢.0.2.0/24", None),
+    ],
+)  # fmt: skip
+def test_a_network_is_written_in_one_way(text: str, canonical: str | None) -> None:
+    assert canonical_network(text) == canonical
+
+
+# -- the folder changes --------------------------------------------------------------------------------------------------
+
+
+def test_a_token_is_known_as_soon_as_it_is_made(folder: Path) -> None:
+    made(folder)
+    verifiers = [
+        PatVerifier(Pats(folder)),
+        PatVerifier(Pats(folder, lambda: time.time_ns() + 10 * pats_module.RACY_NS)),
+    ]
+    for number in range(1, 10):
+        time.sleep(0.02)  # a tick: the second of two changes within one does not show to the later of the clocks
+        token, _ = made(folder, number)
+        for verifier in verifiers:
+            assert verified(verifier, token)
+
+
+def test_a_folder_that_changed_a_moment_ago_is_read_again_for_its_clock_may_not_have_ticked(folder: Path) -> None:
+    """Of two changes within a tick the second one does not show; two seconds are the coarsest tick that there is."""
+    token, _ = made(folder)
+    changed_ns = folder.stat().st_ctime_ns
+    now_ns = changed_ns
+    pats = Pats(folder, lambda: now_ns)
+
+    def is_read() -> bool:
+        return "listdir" in calls_of(lambda: pats.find("a" * 12, pat.digest(token)))
+
+    again_ns = pats_module.RACY_AGAIN_NS
+    for moment_ns in (changed_ns - pats_module.RACY_NS, changed_ns + pats_module.RACY_NS - again_ns):
+        now_ns = moment_ns
+        assert (is_read(), is_read()) == (True, False)
+        now_ns = moment_ns + again_ns - 1
+        assert not is_read()
+        now_ns = moment_ns + again_ns
+        assert is_read()
+    now_ns = changed_ns + 2 * pats_module.RACY_NS
+    assert (is_read(), is_read()) == (True, False)
+    assert again_ns == 10**8
+
+
+@pytest.mark.parametrize("ahead_s", [3600, -3600, 1, 0])
+def test_guesses_have_the_folder_read_ten_times_a_second_at_most_whatever_its_clock(folder: Path, ahead_s: int) -> None:
+    """A folder whose time lies ahead of this clock, as a file server's or after a clock was put right, is no other."""
+    token, _ = made(folder)
+    now_ns = folder.stat().st_ctime_ns - ahead_s * 10**9
+    pats = Pats(folder, lambda: now_ns)
+    read = 0
+    for _ in range(100):
+        now_ns += 10**7
+        read += "listdir" in calls_of(lambda: pats.find("a" * 12, pat.digest(token)))
+    assert read <= (10 if abs(ahead_s) < 2 else 0)
+    later, _ = made(folder, 1)
+    now_ns += pats_module.RACY_AGAIN_NS
+    assert verified(PatVerifier(pats), later)
+
+
+def test_a_folder_that_came_later_and_one_that_went_are_seen(folder: Path) -> None:
+    verifier = PatVerifier(Pats(folder))
+    token, _ = made(folder)
+    assert verified(verifier, token)
+    folder.rename(folder.with_name("away"))
+    assert refused(verifier, token) is Code.IDENTITY_CREDENTIAL_UNKNOWN
+    folder.with_name("away").rename(folder)
+    assert verified(verifier, token)
+
+
+def test_a_record_that_is_removed_is_unknown(folder: Path) -> None:
+    token, public_id = made(folder)
+    verifier = PatVerifier(Pats(folder))
+    path_of(folder, public_id).unlink()
+    assert refused(verifier, token) is Code.IDENTITY_CREDENTIAL_UNKNOWN
+
+
+def test_what_is_edited_in_place_counts_at_once(folder: Path) -> None:
+    token, public_id = made(folder)
+    later = time.time_ns() + 10 * pats_module.RACY_NS
+    verifier = PatVerifier(Pats(folder, lambda: later))
+    assert verified(verifier, token)
+    rewrite(path_of(folder, public_id), revoked=NOW)
+    assert refused(verifier, token) is Code.IDENTITY_INACTIVE
+
+
+def test_a_record_that_was_mended_in_place_is_known_again_within_a_second(folder: Path) -> None:
+    """Not at once: a guess costs no more because some record is bad."""
+    token, public_id = made(folder)
+    path = path_of(folder, public_id)
+    path.chmod(0o644)
+    now_ns = time.time_ns() + 10 * pats_module.RACY_NS
+    verifier = PatVerifier(Pats(folder, lambda: now_ns))
+    assert refused(verifier, token) is Code.IDENTITY_CREDENTIAL_UNKNOWN
+    path.chmod(0o600)
+    now_ns += pats_module.BAD_AGAIN_NS - 1
+    assert "listdir" not in calls_of(lambda: refused(verifier, token))
+    now_ns += 1
+    assert verified(verifier, token)
+
+
+def test_a_folder_at_rest_is_not_read_again(folder: Path) -> None:
+    """Of 30 records none is opened for a guess: only the folder is looked at."""
+    for number in range(30):
+        made(folder, number)
+    later = time.time_ns() + 10 * pats_module.RACY_NS
+    pats = Pats(folder, lambda: later)
+    guess = pat.make(b"\x07" * pat.RANDOM_BYTES)
+    steps = calls_of(lambda: pats.find(str(pat.token_id(guess)), pat.digest(guess)))
+    assert steps.count("stat") == 1
+    assert not {"open", "listdir"} & set(steps)
+
+
+def test_half_a_record_is_never_seen_while_records_are_written(folder: Path) -> None:
+    """A writer revokes and makes as fast as it can: each token is good or revoked, never unknown."""
+    tokens = [made(folder, number) for number in range(20)]
+    verifier = PatVerifier(Pats(folder))
+    child = os.fork()
+    if child == 0:
+        try:
+            for number, (_, public_id) in enumerate(tokens):
+                revoke(folder, public_id, NOW)
+                made(folder, 100 + number)
+        finally:
+            os._exit(0)
+    codes: set[Code] = set()
+    while os.waitpid(child, os.WNOHANG) == (0, 0):
+        for token, _ in tokens:
+            with suppress(Refused):
+                verified(verifier, token)
+                continue
+            codes.add(refused(verifier, token))
+    assert codes <= {Code.IDENTITY_INACTIVE}
+    assert {refused(verifier, token) for token, _ in tokens} == {Code.IDENTITY_INACTIVE}
+
+
+# -- bad records ---------------------------------------------------------------------------------------------------------
+
+Spoil = Callable[[Path], object]
+
+
+def replaced(raw: bytes) -> Spoil:
+    return lambda path: path.write_bytes(raw)
+
+
+def edited(**members: Any) -> Spoil:
+    return lambda path: rewrite(path, **members)
+
+
+def as_link(path: Path) -> None:
+    path.rename(path.with_name(".real"))
+    path.symlink_to(path.with_name(".real"))
+
+
+def as_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir(mode=0o700)
+
+
+def as_fifo(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path, 0o600)
+
+
+def twice(path: Path) -> None:
+    path.write_bytes(path.read_bytes().replace(b'"version"', b'"account": "admin", "version"'))
+
+
+TEN_YEARS = 3650 * DAY_S
+SPOILT: dict[str, tuple[Spoil, Code, str]] = {
+    "empty": (replaced(b""), Code.FILE_SYNTAX, ""),
+    "half of it": (lambda path: path.write_bytes(path.read_bytes()[:80]), Code.FILE_SYNTAX, ""),
+    "no JSON": (replaced(b"\xff\xfe"), Code.FILE_ENCODING, ""),
+    "a list": (replaced(b"[]"), Code.FILE_SCHEMA, ""),
+    "huge": (lambda path: path.write_bytes(path.read_bytes() + b" " * MAX_BYTES), Code.FILE_TOO_LARGE, ""),
+    "deep": (edited(scopes=[["tokens:issue"]]), Code.FILE_TOO_LARGE, "/scopes/0"),
+    "a member twice": (twice, Code.FILE_DUPLICATE_KEY, "/account"),
+    "another version": (edited(version=2), Code.FILE_SCHEMA, "/version"),
+    "no version": (edited(version=...), Code.FILE_SCHEMA, ""),
+    "an unknown member": (edited(admin=True), Code.FILE_SCHEMA, "/admin"),
+    "a missing member": (edited(expires=...), Code.FILE_SCHEMA, ""),
+    "another id": (edited(id="a" * 12), Code.FILE_RULE, "/id"),
+    "an account with a line break": (edited(account="nightly\n"), Code.FILE_RULE, "/account"),
+    "an account of nothing": (edited(account=""), Code.FILE_RULE, "/account"),
+    "no scope": (edited(scopes=[]), Code.FILE_SCHEMA, "/scopes"),
+    "two scopes in one": (edited(scopes=["a tokens:issue"]), Code.FILE_RULE, "/scopes/0"),
+    "a network with host bits": (edited(networks=["192.0.2.1/24"]), Code.FILE_RULE, "/networks/0"),
+    "a second network that is none": (edited(networks=["192.0.2.0/24", "all"]), Code.FILE_RULE, "/networks/1"),
+    "a network of one IPv6 address": (edited(networks=["2001:db8::1/128"]), Code.FILE_RULE, "/networks/0"),
+    "ten years": (edited(expires=NOW + TEN_YEARS), Code.FILE_RULE, "/expires"),
+    "a second over 90 days": (edited(expires=NOW + MAX_LIFE_S + 1), Code.FILE_RULE, "/expires"),
+    "no life at all": (edited(expires=NOW), Code.FILE_RULE, "/expires"),
+    "milliseconds": (edited(created=NOW * 1000, expires=NOW * 1000 + DAY_S), Code.FILE_SCHEMA, "/created"),
+    "a time as text": (edited(expires=str(NOW + DAY_S)), Code.FILE_SCHEMA, "/expires"),
+    "not a number": (edited(expires=float("nan")), Code.FILE_NUMBER, "/expires"),
+    "revoked as a word": (edited(revoked=True), Code.FILE_SCHEMA, "/revoked"),
+    "revoked and not said when": (edited(revoked=None), Code.FILE_SCHEMA, "/revoked"),
+    "a digest in capitals": (lambda p: rewrite(p, sha256=json.loads(p.read_bytes())["sha256"].upper()), Code.FILE_RULE, "/sha256"),
+    "no digest": (edited(sha256=""), Code.FILE_RULE, "/sha256"),
+    "mode 0640": (lambda path: path.chmod(0o640), Code.FILE_UNREADABLE, ""),
+    "mode 0602": (lambda path: path.chmod(0o602), Code.FILE_UNREADABLE, ""),
+    "a link": (as_link, Code.FILE_UNREADABLE, ""),
+    "a folder": (as_folder, Code.FILE_UNREADABLE, ""),
+    "a pipe": (as_fifo, Code.FILE_UNREADABLE, ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SPOILT)
+def test_a_bad_record_is_refused_with_its_place_logged_and_no_others_matter(folder: Path, name: str) -> None:
+    spoil, code, pointer = SPOILT[name]
+    token, public_id = made(folder)
+    good, good_id = made(folder, 1)
+    path = path_of(folder, public_id)
+    known = PatVerifier(Pats(folder))
+    assert verified(known, token)
+    spoil(path)
+    with pytest.raises(InputError) as caught:
+        read_record(path)
+    assert (caught.value.code, caught.value.place.file, caught.value.pointer) == (code, str(path), pointer)
+    with capture_logs() as logs:
+        started = PatVerifier(Pats(folder))
+        for verifier in (known, started, started):
+            assert refused(verifier, token) is Code.IDENTITY_CREDENTIAL_UNKNOWN
+            assert verified(verifier, good)
+    told = [entry for entry in logs if entry["file"] == path.name]
+    assert len(told) == 2, "once by each, not at every request"
+    assert all(entry["problem"].startswith(str(code)) for entry in told)
+    assert pat.digest(token).hex() not in str(logs) + str(caught.value)
+    assert [record.id for record in records(folder)[0]] == [good_id]
+    assert [error.place.file for error in records(folder)[1]] == [str(path)]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_a_record_of_another_user_is_unknown(folder: Path) -> None:
+    token, public_id = made(folder)
+    os.chown(path_of(folder, public_id), 12345, -1)
+    assert refused(PatVerifier(Pats(folder)), token) is Code.IDENTITY_CREDENTIAL_UNKNOWN
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["README", "aaaaaaaaaaaa.json.bak", "aaaaaaaaaaa.json", "aaaaaaaaaaaaa.json", "aaaaaaaaaaaa.JSON", "aaaaaa aaaaa.json",
+     "aaaaaaaaaaaa.json\n", b"\xff\xfe.json", "ａaaaaaaaaaaa.json"],
+)  # fmt: skip
+def test_foreign_names_are_named_and_do_no_harm(folder: Path, name: str | bytes) -> None:
+    token, public_id = made(folder)
+    raw = path_of(folder, public_id).read_bytes()
+    foreign = folder / os.fsdecode(name)
+    private_file.write(foreign, raw)
+    with capture_logs() as logs:
+        assert verified(PatVerifier(Pats(folder)), token)
+    assert [entry["problem"] for entry in logs] == ["file.rule"]
+    assert len(records(folder)[1]) == 1
+
+
+def test_drafts_and_last_uses_are_no_records(folder: Path) -> None:
+    token, public_id = made(folder)
+    (folder / f".{public_id}.4711").write_bytes(b"{")
+    verifier = PatVerifier(Pats(folder))
+    with capture_logs() as logs:
+        assert verified(verifier, token)
+        assert verified(verifier, token)
+    assert logs == []
+    assert records(folder)[1] == []
+
+
+def test_a_copied_record_opens_nothing_under_another_id(folder: Path) -> None:
+    """A neighbour's digest under my id, or mine under a neighbour's: the digest is over the id, too."""
+    token, public_id = made(folder)
+    other, other_id = made(folder, 1, account="somebody")
+    digest = json.loads(path_of(folder, other_id).read_bytes())["sha256"]
+    rewrite(path_of(folder, public_id), sha256=digest)
+    verifier = PatVerifier(Pats(folder))
+    for guess in (token, other[:8] + public_id + other[20:], token[:21] + other[21:]):
+        body = guess[:-6]
+        assert refused(verifier, body + pat._checksum(body)) is Code.IDENTITY_CREDENTIAL_UNKNOWN
+    assert (verified(verifier, other)).claims["account"] == "somebody"
+
+
+# -- a bad folder --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", [0o750, 0o701, 0o707, 0o777, 0o720, 0o702])
+def test_a_folder_that_others_may_enter_is_believed_by_nobody(folder: Path, mode: int) -> None:
+    token, public_id = made(folder)
+    verifier = PatVerifier(Pats(folder))
+    folder.chmod(mode)
+    for refuse in (lambda: Pats(folder), lambda: records(folder), lambda: made(folder, 1)):
+        with pytest.raises(SetupError, match=f"chmod 700 {folder}"):
+            refuse()
+    with pytest.raises(SetupError):
+        revoke(folder, public_id, NOW)
+    with capture_logs() as logs:
+        for _ in range(3):
+            with pytest.raises(Undecided) as caught:
+                verified(verifier, token)
+            assert caught.value.code is Code.DEPENDENCY_CREDENTIALS
+    assert len(logs) == 1
+    assert "chmod 700" in logs[0]["problem"]
+    folder.chmod(0o700)
+    assert verified(verifier, token)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give folders away")
+def test_a_folder_of_another_user_is_not_believed(folder: Path) -> None:
+    made(folder)
+    os.chown(folder, 12345, -1)
+    with pytest.raises(SetupError, match="another user"):
+        Pats(folder)
+
+
+def test_what_is_no_folder_is_refused(folder: Path) -> None:
+    folder.parent.mkdir()
+    folder.touch()
+    with pytest.raises(SetupError, match="not a folder"):
+        Pats(folder)
+
+
+@contextmanager
+def no_descriptor_free() -> Iterator[None]:
+    """Take every file descriptor that this process may still open."""
+    _, hard = before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    taken: list[int] = []
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))) + 8, hard))
+    try:
+        with suppress(OSError):
+            while True:
+                taken.append(os.open("/", os.O_RDONLY))
+        yield
+    finally:
+        for descriptor in taken:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+@pytest.mark.parametrize("at_rest", [True, False])
+def test_a_service_without_free_descriptors_could_not_decide(folder: Path, at_rest: bool) -> None:
+    """A 401 would tell an honest job to give up its token."""
+    token, _ = made(folder)
+    later = time.time_ns() + (10 * pats_module.RACY_NS if at_rest else 0)
+    verifier = PatVerifier(Pats(folder, lambda: later))
+    with no_descriptor_free():
+        try:
+            verified(verifier, token)
+            code = None
+        except IssuerError as error:
+            code = error.code
+    assert code is Code.DEPENDENCY_CREDENTIALS
+    assert verified(verifier, token)
+
+
+# -- last use ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_last_use_is_noted_to_the_minute(folder: Path) -> None:
+    token, public_id = made(folder)
+    verifier = PatVerifier(Pats(folder))
+    assert last_used(folder, public_id) is None
+    for now, noted in ((NOW, NOW), (NOW + 59, NOW), (NOW + 60, NOW + 60), (NOW + 61, NOW + 60)):
+        verified(verifier, token, now)
+        assert last_used(folder, public_id) == noted
+    path = folder / "used" / public_id
+    assert (stat.S_IMODE(path.stat().st_mode), stat.S_IMODE(path.parent.stat().st_mode)) == (0o600, 0o700)
+    assert path.read_bytes() == b""
+
+
+def test_a_refused_token_has_not_been_used(folder: Path) -> None:
+    token, public_id = made(folder, networks=("198.51.100.0/24",))
+    verifier = PatVerifier(Pats(folder))
+    for bad, now in ((token, NOW), (other_secret(token), NOW), (token, NOW + MAX_LIFE_S)):
+        refused(verifier, bad, now)
+    assert last_used(folder, public_id) is None
+
+
+def test_a_last_use_in_the_future_is_put_right(folder: Path) -> None:
+    """After a clock that was wrong: or it would say for years that the token was just used."""
+    token, public_id = made(folder)
+    verifier = PatVerifier(Pats(folder))
+    verified(verifier, token, NOW)
+    os.utime(folder / "used" / public_id, (NOW + TEN_YEARS,) * 2)
+    verified(verifier, token, NOW + 1)
+    assert last_used(folder, public_id) == NOW + 1
+
+
+def test_the_folder_is_not_read_again_for_a_use(folder: Path) -> None:
+    token, _ = made(folder)
+    verifier = PatVerifier(Pats(folder))
+    verified(verifier, token)
+    before = folder.stat().st_mtime_ns
+    for minute in range(5):
+        verified(verifier, token, NOW + 60 * minute)
+    assert folder.stat().st_mtime_ns == before
+
+
+def as_used_file(folder: Path, _: str) -> None:
+    (folder / "used").touch()
+
+
+def as_used_link(folder: Path, public_id: str) -> None:
+    (folder / "used").mkdir()
+    (folder / "used" / public_id).symlink_to(folder.parent / "elsewhere")
+
+
+def as_used_pipe(folder: Path, public_id: str) -> None:
+    (folder / "used").mkdir()
+    os.mkfifo(folder / "used" / public_id)
+    os.utime(folder / "used" / public_id, (0, 0))
+
+
+@pytest.mark.parametrize("obstacle", [as_used_file, as_used_link, as_used_pipe])
+def test_a_use_that_cannot_be_noted_refuses_nobody_and_is_logged_once(
+    folder: Path, obstacle: Callable[[Path, str], None]
+) -> None:
+    token, public_id = made(folder)
+    obstacle(folder, public_id)
+    verifier = PatVerifier(Pats(folder))
+    with capture_logs() as logs:
+        for minute in range(3):
+            assert verified(verifier, token, NOW + 60 * minute)
+    assert [entry["file"] for entry in logs] == ["used"]
+    assert not (folder.parent / "elsewhere").exists()
+
+
+# -- the same work for every guess ---------------------------------------------------------------------------------------
+
+
+def calls_of(work: Callable[[], object]) -> list[str]:
+    """Return the names of all functions that the work calls, C functions too, in order."""
+    found: list[str] = []
+
+    def note(frame: FrameType, event: str, function: Any) -> None:
+        if event == "call":
+            found.append(frame.f_code.co_name)
+        elif event == "c_call":
+            found.append(function.__name__)
+
+    gc.disable()  # what is collected meanwhile calls functions, too
+    sys.setprofile(note)
+    try:
+        with suppress(Refused):
+            work()
+    finally:
+        sys.setprofile(None)
+        gc.enable()
+    return found
+
+
+def test_an_unknown_id_and_a_wrong_secret_take_the_same_steps(folder: Path) -> None:
+    """Which ids there are is not to be had by a clock; `python -m tests.bench` measures it."""
+    token, _ = made(folder)
+    later = time.time_ns() + 10 * pats_module.RACY_NS
+    verifier = PatVerifier(Pats(folder, lambda: later))
+
+    def guessed(guess: str) -> Callable[[], object]:
+        return lambda: verified(verifier, guess)
+
+    unknown, wrong = pat.make(b"\x07" * pat.RANDOM_BYTES), other_secret(token)
+    for guess in (unknown, wrong):  # what is imported or kept on the first time
+        with suppress(Refused):
+            guessed(guess)()
+    steps = calls_of(guessed(unknown))
+    assert steps == calls_of(guessed(wrong))
+    assert steps.count("compare_digest") == 1
+    assert "openssl_sha256" in steps
+
+
+def test_a_digest_is_compared_in_constant_time_and_never_otherwise() -> None:
+    source = Path(pats_module.__file__).read_text("utf-8")
+    assert source.count("compare_digest(") == 2
+    assert "sha256 ==" not in source
+    assert "digest ==" not in source
+
+
+# -- what is written -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o277])
+def test_records_and_their_folders_are_their_owner_s_alone(folder: Path, umask: int) -> None:
+    folder.parent.parent.chmod(0o755)
+    before = os.umask(umask & 0o077)
+    try:
+        _, public_id = made(folder)
+        os.umask(umask)
+        revoke(folder, public_id, NOW)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(path_of(folder, public_id).stat().st_mode) == 0o600
+    assert stat.S_IMODE(folder.stat().st_mode) == stat.S_IMODE(folder.parent.stat().st_mode) == 0o700
+
+
+def test_a_record_holds_the_digest_and_no_part_of_the_secret(folder: Path) -> None:
+    token, public_id = made(folder, 12345)
+    text = path_of(folder, public_id).read_text()
+    assert pat.digest(token).hex() in text
+    assert token not in text
+    assert all(token[at : at + 8] not in text for at in range(21, len(token) - 8))
+    assert list(folder.iterdir()) == [path_of(folder, public_id)], "no draft is left"
+
+
+def test_to_revoke_is_for_ever_and_twice_is_once(folder: Path) -> None:
+    _, public_id = made(folder)
+    assert revoke(folder, public_id, NOW + 1).revoked == NOW + 1
+    before = path_of(folder, public_id).read_bytes()
+    assert revoke(folder, public_id, NOW + 2).revoked == NOW + 1
+    assert path_of(folder, public_id).read_bytes() == before
+
+
+def test_a_draft_that_a_crash_left_is_in_nobodys_way(folder: Path) -> None:
+    _, public_id = made(folder)
+    (folder / f".{public_id}.{os.getpid()}").write_bytes(b"half of")
+    assert revoke(folder, public_id, NOW).revoked == NOW
+
+
+def test_a_draft_is_never_written_through_a_link(folder: Path, tmp_path: Path) -> None:
+    _, public_id = made(folder)
+    (tmp_path / "elsewhere").write_bytes(b"kept")
+    (folder / f".{public_id}.{os.getpid()}").symlink_to(tmp_path / "elsewhere")
+    revoke(folder, public_id, NOW)
+    assert (tmp_path / "elsewhere").read_bytes() == b"kept"
+
+
+@pytest.mark.parametrize(
+    "members",
+    [{"account": "No"}, {"account": ""}, {"scopes": ("a",) * 33}, {"networks": ("192.0.2.0/24",) * 257}, {"scopes": ()}, {"scopes": ("a b",)}, {"networks": ("192.0.2.1/24",)}, {"life_s": MAX_LIFE_S + 1},
+     {"life_s": 0}],
+)  # fmt: skip
+def test_what_would_not_be_read_is_not_written(folder: Path, members: dict[str, Any]) -> None:
+    with pytest.raises(InputError):
+        made(folder, **members)
+    assert list(folder.iterdir()) == []
+
+
+def test_a_private_file_that_is_not_opened_for_the_machine_s_sake_is_not_called_unreadable(tmp_path: Path) -> None:
+    private_file.write(tmp_path / "file", b"x")
+    with no_descriptor_free():
+        try:
+            private_file.read(tmp_path / "file", 10)
+            number = 0
+        except OSError as error:
+            number = error.errno or 0
+    assert number == errno.EMFILE
+
+
+def test_records_are_listed_oldest_first(folder: Path) -> None:
+    ids = [made(folder, number, now=NOW - number)[1] for number in range(3)]
+    good, bad = records(folder)
+    assert ([record.id for record in good], bad) == (ids[::-1], [])
+    assert all(isinstance(record, Record) for record in good)
+
+
+def test_structlog_is_what_is_captured_above() -> None:
+    """Were another logger in use, the tests of what is logged would see nothing and pass where they count to 0."""
+    with capture_logs() as logs:
+        structlog.get_logger("issuer").error("x")
+    assert len(logs) == 1

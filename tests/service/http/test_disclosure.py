@@ -1,0 +1,179 @@
+"""A stranger with a genuine token of the same provider learns nothing about any policy, from any endpoint.
+
+Two services are asked the same, on one port and with one key: one has the integration registered, the other does not.
+Whatever they answer, heads and bodies, must be equal byte for byte. Masked is what differs from request to request
+(request id, date), and readiness's digest: an operator must be able to compare it, and it says no more than that two
+folders are not the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from issuer.dev.provider import LocalProvider
+from issuer.dev.sandbox import free_port
+from issuer.policy.authoring.schema import schemas
+from issuer.service.admission.embedded import EmbeddedValkey
+from tests.support.running import BODY, Running, body, numbered, rewrite, running, write_folder
+
+OTHER = "other-framework"
+REPOSITORY = {"repository_id": "800000002", "repository_owner_id": "800000001"}
+VOLATILE = [
+    (re.compile(rb"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"), b"<request id>"),
+    (re.compile(rb'"digest":"sha256:[0-9a-f]{64}","loaded_at":[0-9]{10}'), b"<digest>"),
+]
+Answer = tuple[int, tuple[tuple[str, str], ...], bytes]
+
+
+def seen(answer: http.client.HTTPResponse) -> Answer:
+    content = answer.read()
+    for pattern, mask in VOLATILE:
+        content = pattern.sub(mask, content)
+    heads = [(name, value) for name, value in answer.getheaders() if name not in {"date", "x-request-id"}]
+    return answer.status, tuple(sorted(heads)), content
+
+
+def requests(who: str) -> list[tuple[str, str, Any]]:
+    """Return what anyone can ask: every path of the service, with every body that names or fits the integration.
+
+    What no endpoint of tokens is asked, nobody's identity is looked at for: not everyone has to ask it.
+    """
+    bodies: list[Any] = [
+        BODY, b"{", b"", body(benchmark_repo="x/y"), body(model_revision="short"),
+        {**BODY, "integration": "inspect-ai"}, {**BODY, "integration": "no-such-thing"},
+        {**BODY, "audience": "https://huggingface.co"}, {**BODY, "audience": "https://other.example"},
+        body(framework={"name": "inspect-ai", "version": "0.3.285"}), body(framework={"name": "helm", "version": "1"}),
+    ]  # fmt: skip
+    asked: list[tuple[str, str, Any]] = [
+        ("POST", path, sent) for path in ("/tokens", "/tokens/explain") for sent in bodies
+    ]
+    asked += [("POST", "/tokens/batch", {"results": [numbered(1), sent]}) for sent in bodies if isinstance(sent, dict)]
+    if who not in CURIOUS:
+        return asked
+    asked += [
+        (method, path, None)
+        for method in ("GET", "HEAD", "POST", "DELETE", "OPTIONS")
+        for path in (
+            "/integrations/inspect-ai/requirements", "/integrations/no-such-thing/requirements",
+            "/integrations/inspect-ai", "/integrations", "/integrations/inspect-ai/",
+            "/errors/inspect-ai", "/schemas/inspect-ai.json", "/policies/inspect-ai.yaml", "/tokens/inspect-ai", "/inspect-ai",
+        )
+    ]  # fmt: skip
+    asked += [
+        ("GET", path, None)
+        for path in (
+            "/.well-known/jwks.json", "/.well-known/eval-token-issuer", "/health/live", "/health/ready", "/openapi.json",
+            "/errors", "/errors/integration.unknown", "/schemas", *(f"/schemas/{name}.json" for name in schemas()),
+        )
+    ]  # fmt: skip
+    return asked
+
+
+def ask(live: Running, who: str, identity: str | None) -> list[Answer]:
+    """Ask everything of `requests`, over one connection."""
+    given = {"Content-Type": "application/json"}
+    if identity is not None:
+        given["Authorization"] = f"Bearer {identity}"
+        live.secrets.append(identity)
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", live.settings.port, timeout=60)) as connection:
+        answers = []
+        for method, path, sent in requests(who):
+            content = sent if isinstance(sent, bytes) else b"" if sent is None else msgspec.json.encode(sent)
+            connection.request(method, path, content, given)
+            answers.append(seen(connection.getresponse()))
+        return answers
+
+
+STRANGERS: dict[str, dict[str, Any] | None] = {
+    "nobody": None,
+    "another repository": {"repository_id": "99", "repository_owner_id": "98", "repository": "evil/x"},
+    "another repository of the name": {"repository_id": "99", "repository_owner_id": "98"},
+    "another repository of the owner": {"repository_id": "99", "repository": "example-org/evil"},
+    "the id, of another owner": {"repository_owner_id": "98"},
+    "the id with a line break": {"repository_id": "700000001\n"},
+    "the id in full-width digits": {"repository_id": "\uff17\uff10\uff10\uff10\uff10\uff10\uff10\uff10\uff11"},
+    "the id as a number": {"repository_id": 700000001},
+    "a caller of another integration": REPOSITORY,
+    "a caller of another integration, from the wrong branch": {**REPOSITORY, "ref": "refs/heads/x"},
+}
+CURIOUS = ("nobody", "another repository", "a caller of another integration")
+
+
+def write_pair(folder: Path, provider: LocalProvider) -> tuple[Path, Path]:
+    """Write two folders with one key and one other integration; only the first has `inspect-ai` registered."""
+    one, two = folder / "registered", folder / "not"
+    write_folder(one, provider)
+    policies = one / "policies"
+    rewrite(one, r"(?s)^tests:.*?(?=^limits:)", "")  # they are about the ids that change
+    text = (policies / "inspect-ai.yaml").read_text("utf-8")
+    for old, new in (("integration: inspect-ai", f"integration: {OTHER}"), ("700000001", REPOSITORY["repository_id"]),
+                     ("600000001", REPOSITORY["repository_owner_id"])):  # fmt: skip
+        text = text.replace(old, new)
+    (policies / f"{OTHER}.yaml").write_text(text, "utf-8")
+    shutil.copytree(one, two, copy_function=shutil.copy2)
+    (two / "policies" / "inspect-ai.yaml").unlink()
+    return one, two
+
+
+@pytest.fixture(scope="module")
+def answers(
+    tmp_path_factory: pytest.TempPathFactory, provider: LocalProvider
+) -> dict[str, tuple[list[Answer], list[Answer]]]:
+    port = free_port()
+    found: list[dict[str, list[Answer]]] = []
+    identities: dict[str, str | None] = {}
+    with EmbeddedValkey() as store:  # one for both, so that who may have a token gets the very same one again
+        for folder in write_pair(tmp_path_factory.mktemp("pair"), provider):
+            with running(folder, provider, port=port, redis_url=store) as live:
+                for name, claims in STRANGERS.items():
+                    identities.setdefault(name, None if claims is None else live.token(**claims))
+                found.append({name: ask(live, name, identity) for name, identity in identities.items()})
+    return {name: (found[0][name], found[1][name]) for name in STRANGERS}
+
+
+@pytest.mark.parametrize("stranger", [name for name in STRANGERS if not name.startswith("a caller of")])
+def test_a_stranger_gets_the_same_bytes_whether_an_integration_exists_or_not(
+    answers: dict[str, tuple[list[Answer], list[Answer]]], stranger: str
+) -> None:
+    for request, registered, not_registered in zip(requests(stranger), *answers[stranger], strict=True):
+        assert registered == not_registered, request
+        assert registered[0] < 500, request
+    told = {status for status, *_ in answers[stranger][0]}
+    assert told >= ({200, 404, 405} if stranger in CURIOUS else {403})
+
+
+@pytest.mark.parametrize("caller", [name for name in STRANGERS if name.startswith("a caller of")])
+def test_a_caller_of_one_integration_learns_nothing_of_another(
+    answers: dict[str, tuple[list[Answer], list[Answer]]], caller: str
+) -> None:
+    for request, registered, not_registered in zip(requests(caller), *answers[caller], strict=True):
+        if (registered[0], not_registered[0]) == (201, 200):  # the second service has only repeated it
+            assert registered[2] == not_registered[2], request
+        else:
+            assert registered == not_registered, request
+    statuses = {status for (_, path, _), (status, *_) in zip(requests(caller), answers[caller][0], strict=True)
+                if path.startswith("/tokens")}  # fmt: skip
+    assert statuses >= ({201, 409} if caller.endswith("integration") else {403})
+
+
+def test_the_comparison_would_see_a_difference(answers: dict[str, tuple[list[Answer], list[Answer]]]) -> None:
+    """Whoever is registered does get other answers: the requests above are the right ones."""
+    mine, strangers = answers["a caller of another integration"][0], answers["another repository"][0]
+    told = [request for request, one, other in zip(requests(CURIOUS[1]), mine, strangers, strict=True) if one != other]
+    assert {path for _, path, _ in told} == {"/tokens", "/tokens/batch", "/tokens/explain"}
+
+
+def test_every_path_of_the_service_is_asked(service: Running) -> None:
+    asked = {path for _, path, _ in requests(CURIOUS[0])}
+    assert service.post(service.token()).status_code == 201
+    for path in service.http.get("/openapi.json").json()["paths"]:
+        pattern = re.sub(r"\\{[^}]*\\}", "[^/]+", re.escape(path))
+        assert any(re.fullmatch(pattern, each) for each in asked), path

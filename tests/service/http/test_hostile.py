@@ -1,0 +1,254 @@
+"""What a hostile client can send: bad requests by mutation, half requests, endless heads, a client that hangs up."""
+
+from __future__ import annotations
+
+import random
+import socket
+import stat
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from issuer.dev.provider import LocalProvider
+from issuer.service.app import SOURCE_RATE
+from issuer.service.http.protocol import HEAD_S
+from issuer.service.http.routes import source_of
+from tests.support.http_load import drive, request
+from tests.support.running import BODY, Running, eventually, from_address, running
+
+SEED = 20261121
+REQUESTS = 400
+
+
+@pytest.fixture(scope="module")
+def attacked(tmp_path_factory: pytest.TempPathFactory, provider: LocalProvider) -> Iterator[Running]:
+    """A service of its own: refusals from here must not count against the others' address."""
+    with running(tmp_path_factory.mktemp("attacked"), provider, trusted_proxies="127.0.0.1") as live:
+        yield live
+
+
+def raw(live: Running, *parts: bytes) -> bytes:
+    """Send bytes and return what came back until the service closed the connection, which it has to."""
+    with socket.create_connection(("127.0.0.1", live.settings.port), timeout=60) as connection:
+        answer = b""
+        try:
+            for part in parts:
+                connection.sendall(part)
+            while data := connection.recv(65536):
+                answer += data
+        except ConnectionError:
+            pass
+        return answer
+
+
+def head(live: Running, *lines: bytes, identity: str | None = None) -> bytes:
+    authorization = f"Authorization: Bearer {identity or live.token()}".encode()
+    first = (b"POST /tokens HTTP/1.1", b"Host: x", b"Connection: close", b"Content-Type: application/json")
+    return b"\r\n".join((*first, authorization, *lines, b"", b""))
+
+
+# -- by mutation ----------------------------------------------------------------------------------------------------------
+
+
+def mutated(dice: random.Random, value: Any) -> Any:
+    """Return a JSON value with one place in it replaced, removed or doubled."""
+    bad: list[Any] = [
+        None,
+        True,
+        "",
+        " ",
+        "\x00",
+        "a" * 70_000,
+        -1,
+        1e300,
+        2**53,
+        0.1 + 0.2,
+        [],
+        {},
+        [[]] * 20,
+        "\u202e",
+        "../..",
+        "\ud7ff",
+    ]
+    if isinstance(value, dict) and value and dice.random() < 0.85:
+        name = dice.choice(list(value))
+        match dice.randrange(4):
+            case 0:
+                return {other: member for other, member in value.items() if other != name}
+            case 1:
+                return {**value, name + dice.choice(["x", " ", "\u0131"]): value[name]}
+            case _:
+                return {**value, name: mutated(dice, value[name])}
+    if isinstance(value, list) and value and dice.random() < 0.7:
+        return [mutated(dice, value[0]), *value] if dice.random() < 0.5 else [*value, *value]
+    return dice.choice(bad)
+
+
+def bytes_mutated(dice: random.Random, text: bytes) -> bytes:
+    at = dice.randrange(len(text))
+    junk = dice.choice([b"", b"\xff", b"\x00", b'"', b"{", b"\\u0000", b"1e999", b"\xef\xbb\xbf", dice.randbytes(3)])
+    return text[:at] + junk + text[at + dice.randrange(3) :]
+
+
+def bad_requests(live: Running, count: int) -> Iterator[tuple[str, str, dict[str, str], bytes]]:
+    """Yield distinct requests, each with something wrong in its path, its headers, its token or its body."""
+    dice = random.Random(SEED)
+    good, identity = msgspec.json.encode(BODY), live.token()
+    seen: set[object] = set()
+    while len(seen) < count:
+        path, body, bearer, media_type, method = "/tokens", good, identity, "application/json", "POST"
+        match dice.randrange(6):
+            case 0:
+                body = bytes_mutated(dice, good)
+            case 1 | 2:
+                body = msgspec.json.encode(mutated(dice, BODY))
+                path = dice.choice(["/tokens", "/tokens/batch", "/tokens/explain"])
+            case 3:
+                bearer = bytes_mutated(dice, identity.encode()).decode("latin-1")
+            case 4:
+                media_type = dice.choice(
+                    ["", "text/json", "application/json;charset=x", "application/json," * 50]
+                ) + "x" * dice.randrange(9)
+                method = dice.choice(["POST", "PUT", "GET", "PATCH"])
+            case _:
+                path = (
+                    "/tokens" + dice.choice(["%00", "/%2e%2e", "x", "//", "/batch/1", "%ff"]) + str(dice.randrange(999))
+                )
+        headers = {"Content-Type": media_type, "Authorization": f"Bearer {bearer}"}
+        if (key := (method, path, media_type, bearer, body)) in seen or not all(map(is_sendable, headers.values())):
+            continue
+        seen.add(key)
+        yield method, path, headers, body
+
+
+def is_sendable(value: str) -> bool:
+    """Whether it can stand in a header at all: what cannot, the parser refuses."""
+    return not any(sign < " " or sign == "\x7f" for sign in value)
+
+
+def attack(live: Running, count: int) -> dict[int, int]:
+    statuses: dict[int, int] = {}
+    for method, path, headers, body in bad_requests(live, count):
+        live.secrets.append(headers["Authorization"])
+        sent = {name.encode(): value.encode("latin-1") for name, value in headers.items()}
+        answer = live.http.request(method, path, headers=list(sent.items()), content=body)
+        statuses[answer.status_code] = statuses.get(answer.status_code, 0) + 1
+        if answer.headers["content-type"] == "text/plain; charset=utf-8":
+            assert (answer.status_code, answer.text) == (400, "Invalid HTTP request received.")
+            continue
+        if answer.status_code == 201:  # a mutation can leave the request a good one: it used the identity up
+            continue
+        if path == "/tokens/explain" and answer.status_code == 200:
+            assert answer.json()["verdict"] in {"granted", "refused"}
+            continue
+        assert 400 <= answer.status_code < 500, (answer.status_code, answer.text, method, path, body[:200])
+        assert answer.json()["code"], answer.text
+        assert "raceback" not in answer.text
+    return statuses
+
+
+def test_hundreds_of_bad_requests_get_a_4xx_with_a_code_and_at_most_one_a_token(attacked: Running) -> None:
+    statuses = attack(attacked, REQUESTS)
+    assert statuses.get(201, 0) <= 1, "there was one identity"
+    assert "unforeseen" not in attacked.log_text()
+    assert attacked.post(attacked.token()).status_code == 201, "the service goes on"
+
+
+@pytest.mark.long
+def test_thousands_of_bad_requests_too(attacked: Running) -> None:
+    statuses = attack(attacked, 3000)
+    assert statuses.get(201, 0) <= 1
+    assert "unforeseen" not in attacked.log_text()
+
+
+# -- raw ------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.long
+def test_half_a_head_is_closed_in_time(attacked: Running) -> None:
+    halves = [b"", b"POST /tok", b"GET / HTTP/1.1\r\nHost: x\r\nX-A: ", b"\r\n"]
+    connections = [socket.create_connection(("127.0.0.1", attacked.settings.port)) for _ in halves]
+    for connection, half in zip(connections, halves, strict=True):
+        connection.sendall(half)
+        connection.settimeout(HEAD_S + 50)
+    between = socket.create_connection(("127.0.0.1", attacked.settings.port), timeout=HEAD_S + 50)
+    between.sendall(b"GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n")
+    while not between.recv(65536).endswith(b"}"):
+        pass
+    between.sendall(b"\r\n")  # has stopped the server's own clock for what is idle
+    for connection in (*connections, between):
+        assert connection.recv(1) == b"", "closed, and not left open for ever"
+        connection.close()
+
+
+@pytest.mark.parametrize(
+    "start", [b"GET / HTTP/1.1\r\nX: ", b"GET /", b"GET / HTTP/1.1\r\n" + b"X: 1\r\n" * 9, b"GET / HTTP/1.1\r\nA"]
+)
+def test_an_endless_head_is_refused_and_holds_nobody_up(attacked: Running, start: bytes) -> None:
+    """It is not read to its end: twenty megabytes are more than any buffer has."""
+    with socket.create_connection(("127.0.0.1", attacked.settings.port), timeout=60) as connection:
+        with pytest.raises(ConnectionError):
+            connection.sendall(start + b"a" * 20_000_000)
+        assert attacked.http.get("/health/live").status_code == 200
+
+
+def test_a_head_that_came_at_once_is_bounded_too(attacked: Running) -> None:
+    assert raw(attacked, head(attacked, b"X: " + b"a" * 70_000, b"Content-Length: 0")).startswith(b"HTTP/1.1 400 ")
+    assert b"request.malformed" in raw(attacked, head(attacked, b"X: " + b"a" * 50_000, b"Content-Length: 0"))
+
+
+def test_a_trailer_is_no_header(attacked: Running) -> None:
+    body = msgspec.json.encode(BODY)
+    chunked = b"%x\r\n%b\r\n0\r\nAuthorization: Bearer %b\r\n\r\n" % (len(body), body, attacked.token().encode())
+    with_one = head(attacked, b"Transfer-Encoding: chunked") + chunked
+    assert raw(attacked, with_one).startswith(b"HTTP/1.1 201 "), "it does not become a second one"
+    lines = (line for line in with_one.split(b"\r\n") if not line.startswith(b"Authorization") or b"..." in line)
+    assert b"identity.missing" in raw(attacked, b"\r\n".join(lines))
+    trailing = head(attacked, b"Transfer-Encoding: chunked").replace(b"Authorization:", b"X-Not:") + chunked
+    assert b"identity.missing" in raw(attacked, trailing), "it does not become the first one"
+
+
+def test_two_media_types_are_none(attacked: Running) -> None:
+    answer = raw(attacked, head(attacked, b"Content-Type: text/plain", b"Content-Length: 2") + b"{}")
+    assert b"request.media_type" in answer
+
+
+def test_the_scheme_may_be_spelled_in_any_case(attacked: Running) -> None:
+    answer = attacked.post(None, Authorization=f"BEARER {attacked.token()}")
+    assert answer.status_code == 201
+
+
+def test_a_client_that_hangs_up_is_no_fault_of_ours_and_loses_nothing(attacked: Running) -> None:
+    body = msgspec.json.encode(BODY)
+    lost = [attacked.token() for _ in range(20)]
+    for number, identity in enumerate(lost):
+        whole = head(attacked, b"Content-Length: %d" % len(body), identity=identity) + body
+        with socket.create_connection(("127.0.0.1", attacked.settings.port)) as connection:
+            connection.sendall(whole if number % 2 else whole[: -1 - number])
+    assert {attacked.post(identity).status_code for identity in lost} == {200, 201}
+    other = {**BODY, "details": {"notes": "another"}}
+    assert {attacked.post(identity, other).json()["code"] for identity in lost} == {"identity.replayed"}
+    assert "unforeseen" not in attacked.log_text()
+
+
+# -- sources, files -------------------------------------------------------------------------------------------------------
+
+
+def test_ipv6_senders_are_counted_by_their_64() -> None:
+    assert source_of("2001:db8:1:2::1") == source_of("2001:db8:1:2:ffff::9") == "2001:db8:1:2::/64"
+    assert source_of("2001:db8:1:3::1") != source_of("2001:db8:1:2::1")
+    assert source_of("::ffff:192.0.2.1") == source_of("192.0.2.1") == "192.0.2.1"
+
+
+def test_everything_refused_before_an_identity_is_known_counts_against_its_source(attacked: Running) -> None:
+    here = from_address("192.0.2.99")
+    plain = request("/tokens", "a.b.c", b"x", "X-Forwarded-For: 192.0.2.99").replace(b"application/json", b"text/plain")
+    assert drive(attacked.settings.port, [plain] * SOURCE_RATE.burst, 64).statuses == {415: SOURCE_RATE.burst}
+    eventually(lambda: attacked.post("a.b.c", **here).json()["code"] == "rate.source")
+
+
+def test_the_data_folder_is_its_owners_alone(attacked: Running) -> None:
+    for path in (attacked.folder / "data", attacked.folder / "data" / "policies"):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o700

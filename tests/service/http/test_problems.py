@@ -1,0 +1,107 @@
+"""Errors over HTTP: what every problem document says, and what none of them may."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from issuer.errors import Code, Fault, InputError, IssuerError, Place, Refused, SetupError, Undecided
+from issuer.service.http import pages
+from issuer.service.http.answer import Answer
+from issuer.service.http.problems import problem_response
+
+URL = "https://issuer.example"
+OVER_HTTP = [code for code in Code if code.meaning.status]
+ON_FILES = [code for code in Code if not code.meaning.status]
+
+
+def headers_of(answer: Answer) -> dict[str, str]:
+    return {name.decode(): value.decode() for name, value in answer.headers}
+
+
+def headers_for(error: IssuerError) -> dict[str, str]:
+    return headers_of(problem_response(error, URL, "a-request"))
+
+
+def problem(error: IssuerError) -> dict[str, Any]:
+    value = json.loads(problem_response(error, URL, "a-request").body)
+    assert isinstance(value, dict)
+    return value
+
+
+@pytest.mark.parametrize("code", OVER_HTTP)
+def test_every_code_is_a_complete_problem_document(code: Code) -> None:
+    response = problem_response(Refused(code), URL, "a-request")
+    headers = headers_of(response)
+    assert (response.status, headers["content-type"]) == (code.meaning.status, "application/problem+json")
+    assert (headers["cache-control"], headers["content-length"]) == ("no-store", str(len(response.body)))
+    assert json.loads(response.body) == {
+        "type": f"{URL}/errors/{code}",
+        "title": code.meaning.title,
+        "status": code.meaning.status,
+        "detail": f"{code.meaning.title} {code.meaning.remedy}",
+        "instance": "urn:uuid:a-request",
+        "code": str(code),
+        "retryable": code.retryable,
+        "request_id": "a-request",
+        "errors": [],
+    }
+
+
+@pytest.mark.parametrize("code", OVER_HTTP)
+def test_what_was_not_decided_says_when_to_come_back(code: Code) -> None:
+    headers = headers_for(IssuerError(code))
+    assert ("retry-after" in headers) is code.retryable
+    assert headers.get("retry-after", "1") == "1"
+
+
+@pytest.mark.parametrize(("wait", "header"), [(0, "1"), (1, "1"), (2, "2"), (3600, "3600")])
+def test_the_wait_is_whole_seconds_and_never_none(wait: int, header: str) -> None:
+    assert headers_for(Undecided(Code.DEPENDENCY_STATE, retry_after_s=wait))["retry-after"] == header
+    assert headers_for(Refused(Code.RATE_IDENTITY, retry_after_s=wait))["retry-after"] == header
+
+
+def test_a_401_carries_a_challenge_and_names_an_error_only_where_a_credential_was_sent() -> None:
+    assert headers_for(Refused(Code.IDENTITY_MISSING))["www-authenticate"] == "Bearer"
+    assert headers_for(Refused(Code.IDENTITY_EXPIRED))["www-authenticate"] == 'Bearer error="invalid_token"'
+    assert "www-authenticate" not in headers_for(Refused(Code.POLICY_TASK))
+
+
+def test_the_detail_is_sentences() -> None:
+    fault = Fault(Code.POLICY_TASK, "/claims/task_id", "the run names x; rule: grants.tasks")
+    told = problem(Refused.of([fault]))
+    assert told["detail"] == "the run names x; rule: grants.tasks. Ask the operator to grant the task."
+    assert told["errors"] == [{"pointer": "/claims/task_id", "code": "policy.task", "detail": fault.detail}]
+
+
+@pytest.mark.parametrize("code", ON_FILES)
+def test_what_a_file_says_is_never_told_over_http(code: Code) -> None:
+    file_error = InputError(code, "the pattern secret-org/*", Place("/etc/issuer/policies/x.yaml", 3, 7), "/grants")
+    for error in (file_error, SetupError(code, "/etc/issuer/keys/secret.pem", (Fault(code, "", "secret"),))):
+        told = problem(error)
+        assert (told["code"], told["status"], told["errors"]) == ("internal", 500, [])
+        assert "secret" not in json.dumps(told)
+        assert "/etc" not in json.dumps(told)
+
+
+@pytest.mark.parametrize("code", list(Code))
+def test_every_code_has_a_page_that_says_what_happened_and_what_to_do(code: Code) -> None:
+    page = pages.of(str(code))
+    headers = headers_of(page)
+    assert headers["content-type"] == "text/html; charset=utf-8"
+    assert "default-src 'none'" in headers["content-security-policy"]
+    text = page.body.decode().replace("&#x27;", "'").replace("&lt;", "<").replace("&gt;", ">")
+    assert code.meaning.title in text
+    assert code.meaning.remedy in text
+    assert (f"HTTP status {code.meaning.status}" in text) is bool(code.meaning.status)
+    assert ("Decided no." in text) is (bool(code.meaning.status) and not code.retryable)
+    assert f'<a href="/errors/{code}">' in pages.index().body.decode()
+
+
+@pytest.mark.parametrize("text", ["", "x", "<script>", "../live", "internal\n", "INTERNAL"])
+def test_what_is_no_code_has_no_page(text: str) -> None:
+    with pytest.raises(Refused) as error:
+        pages.of(text)
+    assert error.value.code is Code.REQUEST_NOT_FOUND

@@ -1,0 +1,216 @@
+"""`POST /verify` on the real service: the whole report for every question, and nothing fetched, kept or logged."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import jsonschema  # type: ignore[import-untyped]
+import msgspec
+import pytest
+
+from issuer.dev.provider import LocalProvider
+from issuer.dev.sandbox import AUDIENCE, free_port
+from issuer.errors import Code, InputError, Refused, SetupError
+from issuer.service.http.verify import QUESTION_RATE, OwnTrust, judge, judging_routes
+from issuer.formats.strict_yaml import load
+from issuer.verify.report import json_schema
+from tests.support import make
+from tests.support.running import Running, running
+from tests.service.conftest import assert_nothing_secret
+
+PATH = ".eval_results/gsm8k.yaml"
+OWN = "version: 1\naudience: {audience}\nissuers:\n- issuer: {url}\n  keys: {{url: {url}/.well-known/jwks.json}}\n"
+VALIDATOR = jsonschema.Draft202012Validator(json_schema())
+
+
+def write_trust(folder: Path, url: str) -> Path:
+    path = folder / "trust.yaml"
+    path.write_text(OWN.format(audience=AUDIENCE, url=url), "utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def judging(tmp_path_factory: pytest.TempPathFactory, provider: LocalProvider) -> Iterator[Running]:
+    folder, port = tmp_path_factory.mktemp("judging"), free_port()
+    trust = write_trust(folder, f"http://127.0.0.1:{port}")
+    with running(folder, provider, port=port, trust=str(trust)) as live:
+        yield live
+        live.process.terminate()
+        assert live.process.wait(60) == 0
+        assert_nothing_secret(live)
+        assert "gsm8k" not in live.log_text(), "something of a question was logged"
+
+
+@pytest.fixture(scope="module")
+def entry(judging: Running) -> str:
+    return str(judging.post(judging.token()).json()["entry"])
+
+
+def ask(live: Running, **members: Any) -> httpx.Response:
+    body = make.without_dots({"repo": "acme/open-model", "path": PATH, **members})
+    return live.post(None, msgspec.json.encode(body), "/verify")
+
+
+def report(answer: httpx.Response) -> Any:
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "application/json")
+    VALIDATOR.validate(answer.json())
+    (only,) = answer.json()["reports"]
+    return only
+
+
+def assert_problem(answer: httpx.Response, status: int, code: str) -> dict[str, Any]:
+    assert answer.headers["content-type"] == "application/problem+json"
+    problem: dict[str, Any] = answer.json()
+    assert (answer.status_code, problem["code"]) == (status, code)
+    return problem
+
+
+# -- answers --------------------------------------------------------------------------------------------------------------
+
+
+def test_an_entry_that_this_issuer_signed_is_verified_by_the_whole_report(judging: Running, entry: str) -> None:
+    found = report(answer := ask(judging, yaml=entry))
+    assert (found["verdict"], found["issuer"], found["at_from"]) == ("verified", judging.url, "clock")
+    assert [check["status"] for check in found["checks"]] == ["pass"] * 9 + ["skip"] * 2
+    assert answer.headers["cache-control"] == "no-store"
+    assert answer.headers["x-request-id"]
+
+
+def test_the_same_entry_as_json_is_verified_too(judging: Running) -> None:
+    (as_json,) = load(str(judging.post(judging.token()).json()["entry"]).encode(), "entry").value  # type: ignore[misc]
+    assert report(ask(judging, entry=as_json))["verdict"] == "verified"
+
+
+def test_a_no_and_a_missing_token_are_200_too(judging: Running, entry: str) -> None:
+    changed = report(ask(judging, yaml=entry.replace("no tools", "tools")))
+    assert (changed["verdict"], [c["number"] for c in changed["checks"] if c["status"] == "fail"]) == ("failed", [9])
+    assert report(ask(judging, yaml=entry, repo="acme/other"))["verdict"] == "failed"
+    assert report(ask(judging, yaml=entry[: entry.index("  verify_token")]))["verdict"] == "unverified"
+
+
+def test_the_time_may_be_stated_and_the_report_says_so(judging: Running, entry: str) -> None:
+    found = report(ask(judging, yaml=entry, at=int(time.time()) + 90_000))
+    assert (found["verdict"], found["at_from"]) == ("failed", "stated")
+    assert "expired" in found["checks"][4]["evidence"]
+
+
+def test_a_lone_value_is_judged_by_the_definition_that_is_sent(judging: Running, entry: str) -> None:
+    text = f"{entry}  value: 1\n"
+    assert report(ask(judging, yaml=text))["verdict"] == "undecided"
+    assert report(ask(judging, yaml=text, benchmark=make.BENCHMARK_TEXT))["verdict"] == "failed"
+
+
+def test_a_file_of_several_entries_has_as_many_reports(judging: Running, entry: str) -> None:
+    answer = ask(judging, yaml=entry + entry)
+    VALIDATOR.validate(answer.json())
+    assert [found["pointer"] for found in answer.json()["reports"]] == ["/0", "/1"]
+    assert ask(judging, yaml="[]").json() == {"version": 1, "reports": []}
+
+
+# -- refusals -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_malformed_question_is_a_problem_with_its_place_and_none_of_its_content(judging: Running, entry: str) -> None:
+    problem = assert_problem(ask(judging, yaml=entry + "- &secret-anchor 1\n"), 400, "request.malformed")
+    assert problem["errors"][0]["pointer"] == "/yaml"
+    assert "line " in problem["errors"][0]["detail"]
+    assert "eyJ" not in json.dumps(problem)
+    assert_problem(ask(judging, yaml=entry, trust="x"), 400, "request.unknown_member")
+    assert_problem(judging.post(None, b'{"repo":"a","repo":"b"}', "/verify"), 400, "request.duplicate_member")
+    assert_problem(judging.post(None, b"", "/verify"), 400, "request.malformed")
+    assert_problem(judging.post(None, b" " * 70_000, "/verify"), 413, "request.too_large")
+    assert_problem(
+        judging.http.post("/verify", content=b"{}", headers={"Content-Type": "text/plain"}), 415, "request.media_type"
+    )
+    assert_problem(judging.http.get("/verify"), 405, "request.method")
+
+
+def test_the_slowest_body_of_64_kib_takes_little_of_one_thread() -> None:
+    """0.1 s where it was written; whatever is done once for each entry over the whole text takes a hundred times that."""
+    for text in (
+        "- {a: b}\n" * 6_000, "- {dataset: {id: a/b}, x: [" + "1," * 20_000 + "1]}\n", "- {dataset: {id: a/b}, metrics: [], verify_token: x}\n" * 1000,
+    ):  # fmt: skip
+        body = msgspec.json.encode({"repo": "acme/open-model", "path": PATH, "yaml": text})
+        assert 40_000 < len(body) < 65_536
+        began = time.process_time()
+        with contextlib.suppress(Refused):
+            judge(body, lambda _: make.trust(), make.NOW)
+        assert time.process_time() - began < 5
+
+
+def test_openapi_describes_the_question_and_the_report(judging: Running) -> None:
+    document = judging.http.get("/openapi.json").json()
+    operation, schemas = document["paths"]["/verify"]["post"], document["components"]["schemas"]
+    assert operation["requestBody"]["content"]["application/json"]["schema"]["$ref"].endswith("/VerifyRequest")
+    assert operation["responses"]["200"]["content"]["application/json"]["schema"]["$ref"].endswith("/Reports")
+    assert {"400", "413", "415", "429"} <= operation["responses"].keys()
+    assert "security" not in operation
+    assert {"VerifyRequest", "Reports", "Report"} <= schemas.keys()
+
+
+def test_a_source_that_asks_too_often_waits_and_tokens_are_still_issued(
+    tmp_path: Path, provider: LocalProvider
+) -> None:
+    port = free_port()
+    trust = write_trust(tmp_path, f"http://127.0.0.1:{port}")
+    with running(tmp_path, provider, port=port, trust=str(trust)) as live:
+        asked = 1
+        while (answer := ask(live, yaml="[]")).status_code == 200 and asked < 10 * QUESTION_RATE.burst:
+            asked += 1  # one a second is given back meanwhile
+        assert asked > QUESTION_RATE.burst
+        assert_problem(answer, 429, "rate.source")
+        assert 1 <= int(answer.headers["retry-after"]) <= 2
+        assert live.post(live.token()).status_code == 201
+
+
+# -- the trust file -------------------------------------------------------------------------------------------------------
+
+
+def test_without_a_trust_file_there_is_no_such_endpoint(service: Running) -> None:
+    assert judging_routes("", service.url, bytes) == []
+    assert service.post(service.token()).status_code == 201
+    assert_problem(ask(service, yaml="[]"), 404, "request.not_found")
+    assert "/verify" not in service.http.get("/openapi.json").json()["paths"]
+
+
+def test_a_trust_file_that_would_need_the_network_stops_the_start(tmp_path: Path) -> None:
+    path = write_trust(tmp_path, "https://other.example")
+    with pytest.raises(SetupError, match="nothing is fetched here") as caught:
+        OwnTrust(path, make.ISSUER, make.jwks, make.NOW)
+    assert caught.value.code is Code.SETTINGS_INVALID
+
+
+def test_a_broken_or_missing_trust_file_stops_the_start(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"file\.unreadable"):
+        OwnTrust(tmp_path / "none.yaml", make.ISSUER, make.jwks, make.NOW)
+    path = write_trust(tmp_path, make.ISSUER)
+    path.write_text(path.read_text("utf-8").replace("audience", "audiences"), "utf-8")
+    with pytest.raises(InputError, match=r"trust.yaml:\d+:\d+: file.schema"):
+        OwnTrust(path, make.ISSUER, make.jwks, make.NOW)
+
+
+def test_files_are_read_again_after_a_minute_and_a_broken_one_leaves_the_last_good_trust(tmp_path: Path) -> None:
+    path = write_trust(tmp_path, make.ISSUER)
+    own = OwnTrust(path, make.ISSUER, make.jwks, make.NOW)
+    assert own(make.NOW).issuers[make.ISSUER].keys == make.key_set()
+    path.write_text(path.read_text("utf-8").replace(AUDIENCE, "https://new.example"), "utf-8")
+    assert own(make.NOW + 59).audience == AUDIENCE
+    assert own(make.NOW + 60).audience == "https://new.example"
+    path.write_text("broken", "utf-8")
+    assert own(make.NOW + 120).audience == "https://new.example"
+
+
+def test_files_beside_the_trust_file_are_used(tmp_path: Path) -> None:
+    path = write_trust(tmp_path, make.ISSUER)
+    text = path.read_text("utf-8").replace(f"{{url: {make.ISSUER}/.well-known/jwks.json}}", "{file: keys.json}")
+    path.write_text(text, "utf-8")
+    (tmp_path / "keys.json").write_bytes(make.jwks(make.STRANGER))
+    assert OwnTrust(path, make.ISSUER, make.jwks, make.NOW)(make.NOW).issuers[make.ISSUER].keys == make.key_set(
+        make.STRANGER
+    )

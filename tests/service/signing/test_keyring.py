@@ -1,0 +1,237 @@
+"""Keys on disk become a signer and a published key set, or the service does not start."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from issuer.formats import jose
+from issuer.errors import Code, SetupError, Undecided
+from issuer.service.signing import keyring as keyring_module
+from issuer.service.signing.keyring import Keyring, State, generate, load_keyring, load_keys
+
+NOW = 1_795_251_600
+
+
+def refused(folder: Path, passphrase: bytes | None = None) -> SetupError:
+    with pytest.raises(SetupError) as error:
+        load_keyring(folder, passphrase)
+    return error.value
+
+
+def verified(keyring: Keyring, kid: str, signed: bytes, signature: bytes) -> bool:
+    """Verify as a relying party does: through the published set, with a library's own arithmetic."""
+    published = {key["kid"]: key for key in json.loads(keyring.jwks)["keys"]}
+    raw = jose.base64url_decode(published[kid]["x"])
+    try:
+        ed25519.Ed25519PublicKey.from_public_bytes(raw).verify(signature, signed)
+    except Exception:  # noqa: BLE001
+        return False
+    return True
+
+
+# -- loading -------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_generated_key_signs_and_is_published(tmp_path: Path) -> None:
+    path = generate(tmp_path / "keys", "active")
+    keyring = load_keyring(tmp_path / "keys")
+    assert keyring.active_kid == path.stem
+    assert keyring.usable_kids == (path.stem,)
+    first, second = await keyring.sign(keyring.active_kid, (b"one", b"two"))
+    assert verified(keyring, keyring.active_kid, b"one", first)
+    assert verified(keyring, keyring.active_kid, b"two", second)
+    assert not verified(keyring, keyring.active_kid, b"two", first)
+
+
+def test_keys_of_all_states_are_published_and_may_sign_and_one_is_active(tmp_path: Path) -> None:
+    states: tuple[State, ...] = ("next", "active", "retiring", "retiring")
+    paths = [generate(tmp_path, state) for state in states]
+    keyring = load_keyring(tmp_path)
+    assert keyring.active_kid == paths[1].stem
+    assert set(keyring.usable_kids) == {path.stem for path in paths}
+    assert {key["kid"] for key in json.loads(keyring.jwks)["keys"]} == {path.stem for path in paths}
+
+
+def test_a_rotation_is_a_move(tmp_path: Path) -> None:
+    old, new = generate(tmp_path, "active"), generate(tmp_path, "next")
+    before = load_keyring(tmp_path)
+    (tmp_path / "retiring").mkdir(mode=0o700)
+    old.rename(tmp_path / "retiring" / old.name)
+    new.rename(tmp_path / "active" / new.name)
+    after = load_keyring(tmp_path)
+    assert (before.active_kid, after.active_kid) == (old.stem, new.stem)
+    assert set(before.usable_kids) == set(after.usable_kids)
+
+
+def test_the_key_set_holds_public_members_only_and_is_always_the_same_bytes(tmp_path: Path) -> None:
+    generate(tmp_path, "active")
+    keyring, again = load_keyring(tmp_path), load_keyring(tmp_path)
+    assert keyring.jwks == again.jwks
+    (key,) = json.loads(keyring.jwks)["keys"]
+    assert set(key) == {"kty", "crv", "x", "alg", "use", "kid"}
+    assert (key["alg"], key["use"], key["kid"]) == ("EdDSA", "sig", jose.thumbprint(key))
+    generate(tmp_path, "next")
+    assert load_keyring(tmp_path).jwks != keyring.jwks
+
+
+def test_the_kid_is_the_thumbprint_whatever_the_file_is_called(tmp_path: Path) -> None:
+    path = generate(tmp_path, "active")
+    path.rename(path.with_name("signing.pem"))
+    assert load_keyring(tmp_path).active_kid == path.stem
+
+
+@pytest.mark.parametrize("states", [[], ["next"], ["retiring"], ["next", "retiring"], ["active", "active"]])
+def test_there_is_exactly_one_active_key(tmp_path: Path, states: list[State]) -> None:
+    for state in states:
+        generate(tmp_path, state)
+    error = refused(tmp_path)
+    assert error.code is Code.KEY_UNUSABLE
+    count = states.count("active")
+    wanted = f"exactly one active key; there are {count}" if states else f"`issuer keys generate --dir {tmp_path}`"
+    assert wanted in error.detail
+
+
+def test_a_folder_that_is_not_there_says_how_to_make_a_key(tmp_path: Path) -> None:
+    assert "issuer keys generate" in refused(tmp_path / "nowhere").detail
+
+
+def test_the_same_key_in_two_folders_is_refused(tmp_path: Path) -> None:
+    path = generate(tmp_path, "active")
+    copy = tmp_path / "next" / "copy.pem"
+    copy.parent.mkdir()
+    copy.touch(mode=0o600)
+    copy.write_bytes(path.read_bytes())
+    assert refused(tmp_path).detail == "the same key lies in two folders; keep one"
+    assert len(load_keys(tmp_path)) == 2
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o644, 0o660, 0o606, 0o620, 0o602, 0o610, 0o601])
+@pytest.mark.parametrize("state", ["next", "active", "retiring"])
+def test_a_key_that_others_may_touch_is_refused(tmp_path: Path, state: State, mode: int) -> None:
+    generate(tmp_path, "active")
+    path = next((tmp_path / "active").iterdir()) if state == "active" else generate(tmp_path, state)
+    path.chmod(mode)
+    error = refused(tmp_path)
+    assert error.code is Code.KEY_UNSAFE
+    assert f"chmod 600 {path}" in error.detail
+
+
+def test_a_link_to_a_key_is_refused(tmp_path: Path) -> None:
+    path = generate(tmp_path / "elsewhere", "active")
+    (tmp_path / "active").mkdir()
+    (tmp_path / "active" / "key.pem").symlink_to(path)
+    assert refused(tmp_path).code is Code.KEY_UNSAFE
+
+
+def test_what_is_no_private_ed25519_key_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "active").mkdir()
+    path = tmp_path / "active" / "key.pem"
+    path.touch(mode=0o600)
+    for pem in (b"", b"not a key", pem_of(ec.generate_private_key(ec.SECP256R1()))):
+        path.write_bytes(pem)
+        assert refused(tmp_path).code is Code.KEY_UNUSABLE
+
+
+def pem_of(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )  # fmt: skip
+
+
+# -- generating ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
+def test_a_generated_key_and_its_folders_are_their_owner_s_alone(tmp_path: Path, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        path = generate(tmp_path / "keys", "active")
+    finally:
+        os.umask(before)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "keys").stat().st_mode & 0o777 == 0o700
+
+
+def test_an_encrypted_key_opens_with_its_passphrase_only(tmp_path: Path) -> None:
+    path = generate(tmp_path, "active", b"correct horse")
+    assert b"ENCRYPTED" in path.read_bytes()
+    assert load_keyring(tmp_path, b"correct horse").active_kid == path.stem
+    for passphrase in (b"wrong", None, b""):
+        error = refused(tmp_path, passphrase)
+        assert error.code is Code.KEY_UNUSABLE
+        assert "correct horse" not in error.detail
+
+
+def test_a_passphrase_for_a_key_that_is_not_encrypted_is_refused(tmp_path: Path) -> None:
+    generate(tmp_path, "active")
+    assert "not encrypted" in refused(tmp_path, b"passphrase").detail
+
+
+def test_an_empty_passphrase_does_not_make_a_plain_key(tmp_path: Path) -> None:
+    with pytest.raises(SetupError) as error:
+        generate(tmp_path, "active", b"")
+    assert "the passphrase is empty" in error.value.detail
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_two_generated_keys_differ(tmp_path: Path) -> None:
+    assert generate(tmp_path, "active").stem != generate(tmp_path, "next").stem
+
+
+# -- signing -------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_signature_is_the_same_every_time(tmp_path: Path) -> None:
+    generate(tmp_path, "active")
+    one, other = load_keyring(tmp_path), load_keyring(tmp_path)
+    assert await one.sign(one.active_kid, (b"x",)) == await other.sign(other.active_kid, (b"x",))
+
+
+async def test_a_retiring_key_finishes_what_it_began(tmp_path: Path) -> None:
+    generate(tmp_path, "active")
+    retiring = generate(tmp_path, "retiring").stem
+    keyring = load_keyring(tmp_path)
+    (signature,) = await keyring.sign(retiring, (b"x",))
+    assert verified(keyring, retiring, b"x", signature)
+    assert not verified(keyring, keyring.active_kid, b"x", signature)
+
+
+@pytest.mark.parametrize("kid", ["", "unknown", "../active", "\x00"])
+async def test_a_key_that_is_gone_cannot_sign(tmp_path: Path, kid: str) -> None:
+    generate(tmp_path, "active")
+    with pytest.raises(Undecided) as error:
+        await load_keyring(tmp_path).sign(kid, (b"x",))
+    assert error.value.code is Code.DEPENDENCY_SIGNER
+
+
+def test_readiness_signs_and_verifies_through_the_published_set(tmp_path: Path) -> None:
+    generate(tmp_path, "active")
+    generate(tmp_path, "next")
+    load_keyring(tmp_path).check(NOW)
+
+
+@pytest.mark.parametrize("jwks", [b'{"keys":[]}', "another key's"])
+def test_readiness_fails_where_the_published_set_lacks_the_key(tmp_path: Path, jwks: bytes | str) -> None:
+    generate(tmp_path, "active")
+    keyring = load_keyring(tmp_path)
+    if isinstance(jwks, str):
+        other = jose.public_jwk(Ed25519PrivateKey.generate().public_key())
+        jwks = json.dumps({"keys": [{**other, "kid": keyring.active_kid}]}).encode()
+    keyring.jwks = jwks
+    with pytest.raises(Undecided) as error:
+        keyring.check(NOW)
+    assert error.value.code is Code.DEPENDENCY_SIGNER
+
+
+def test_a_readiness_signature_can_never_be_a_token_s() -> None:
+    """No JWS signing input begins with a zero byte: it begins with base64url (contract section 4)."""
+    assert keyring_module._READINESS == b"\x00issuer-readiness"
+    assert not jose.signing_input({}, b"").startswith(b"\x00")

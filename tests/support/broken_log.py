@@ -1,0 +1,37 @@
+"""A service whose log fails where it would append: after admission, before the signature.
+
+`python -m tests.support.broken_log kill` dies there as by kill -9; `... raise` raises what nobody foresaw.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+from issuer.service.server import serve
+from issuer.service.settings import read_settings
+
+
+class DeadlyLog:
+    """A log that is never written: the process is gone first."""
+
+    origin: str | None = None
+
+    async def append(self, signing_inputs: tuple[bytes, ...]) -> None:
+        assert signing_inputs
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class FaultyLog:
+    """A log that fails in a way that its protocol does not declare, with a secret at hand."""
+
+    origin: str | None = None
+
+    async def append(self, signing_inputs: tuple[bytes, ...]) -> None:
+        in_a_local_variable = signing_inputs[0].decode()
+        raise RuntimeError(str(len(in_a_local_variable)))
+
+
+if __name__ == "__main__":
+    serve(read_settings(), log=DeadlyLog() if sys.argv[1] == "kill" else FaultyLog())

@@ -1,0 +1,122 @@
+"""The `issuer` command as a process of its own, forked from one that has loaded the packages already.
+
+It has its own arguments, environment, streams and exit code. To load the packages takes ten times as long as most commands
+do, and to unload them as long again. What is loaded, when, and how Python ends is for the tests that start Python.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import gc
+import importlib
+import os
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+
+import msgspec
+
+ROOT = Path(__file__).parents[2]
+COMMANDS = ("keys", "lint", "pat", "policy", "policy_explain", "policy_plan", "results", "token", "verify")
+LOADED = (*(f"issuer.cli.{name}" for name in COMMANDS), "issuer.keyfile", "rich_click.rich_help_rendering")
+LONGEST_S = 120
+_one = threading.Lock()
+
+
+def clean() -> dict[str, str]:
+    """Return this process's environment without what the command reads."""
+    return {
+        name: value for name, value in os.environ.items() if not name.startswith(("ISSUER_", "ACTIONS_", "GITHUB_"))
+    }
+
+
+def issuer(*arguments: object, env: dict[str, str] | None = None, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    """Run the command; no stream of it is a terminal."""
+    argv = list(map(str, arguments))
+    ours, theirs = socket.socketpair()
+    with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, ours:
+        given.write(stdin.encode())
+        given.seek(0)
+        with theirs:
+            socket.send_fds(_starter(), [b"\n"], [theirs.fileno(), given.fileno(), out.fileno(), err.fileno()])
+        ours.sendall(msgspec.json.encode([argv, {**clean(), **(env or {})}, str(Path.cwd())]))
+        ours.shutdown(socket.SHUT_WR)
+        code = _whole(ours)
+        out.seek(0)
+        err.seek(0)
+        return subprocess.CompletedProcess(argv, int(code), out.read().decode(), err.read().decode())
+
+
+def _starter() -> socket.socket:
+    with _one:
+        return _start()
+
+
+@functools.cache
+def _start() -> socket.socket:
+    """Start the process that all commands are forked from. It ends when nobody holds the socket any more."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        command = [sys.executable, "-m", "tests.support.command", str(theirs.fileno())]
+        process = subprocess.Popen(
+            command, cwd=ROOT, env=clean(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=[theirs.fileno()]
+        )  # fmt: skip
+    atexit.register(process.wait)
+    atexit.register(ours.close)
+    return ours
+
+
+def _whole(connection: socket.socket) -> bytes:
+    with connection.makefile("rb") as file:
+        return file.read()
+
+
+def _fork_all(requests: socket.socket) -> None:
+    """Fork each command, and who waits for it; return in the command."""
+    for name in LOADED:
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    while fds := socket.recv_fds(requests, 1, 4)[1]:
+        if os.fork():
+            for fd in fds:
+                os.close(fd)
+            continue
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        requests.close()
+        with socket.socket(fileno=fds[0]) as caller:
+            argv, environment, folder = msgspec.json.decode(_whole(caller))
+            if command := os.fork():
+                code = os.waitstatus_to_exitcode(os.waitpid(command, 0)[1])
+                caller.sendall(str(code).encode())
+                os._exit(0)
+        return _become(argv, environment, folder, fds[1:])
+    sys.exit()
+
+
+def _become(argv: list[str], environment: dict[str, str], folder: str, streams: list[int]) -> None:
+    for number, fd in enumerate(streams):
+        os.dup2(fd, number)
+        os.close(fd)
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(folder)
+    sys.argv = ["issuer", *argv]
+    signal.alarm(LONGEST_S)
+
+
+if __name__ == "__main__":
+    _fork_all(socket.socket(fileno=int(sys.argv[1])))
+    try:
+        runpy.run_module("issuer", run_name="__main__")
+    except SystemExit as end:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(int(end.code or 0))

@@ -1,0 +1,143 @@
+"""A small directory of policies to write down, change in one place and load."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from issuer.policy.authoring.load import load_policies
+from issuer.policy.match import PolicySet, resolve
+from issuer.policy.model import Caller, Party
+from issuer.identity.profiles import derived
+from issuer.results.claims import read_claims
+from issuer.results.entry import Submission
+from issuer.formats.strict_json import JSON
+
+ISSUER_URL = "https://issuer.example"
+NOW = 1_795_251_600  # 2026-11-21T09:00:00Z
+
+PROVIDERS = """\
+version: 1
+providers:
+  github-actions: {profile: github-actions}
+  gitlab-ci:
+    profile: gitlab-ci
+    uses: {bounded: 10}
+  acme:
+    profile: oidc
+    issuer: "https://id.acme.example"
+"""
+
+REUSABLE = """\
+version: 1
+providers:
+  acme:
+    profile: oauth
+    issuer: "https://id.acme.example"
+  opaque:
+    profile: oauth-introspection
+    issuer: "https://opaque.acme.example"
+    introspection:
+      client_id: "issuer"
+      client_secret_file: "/run/secrets/introspection"
+      endpoint: "https://ask.acme.example/introspect"
+      token_prefix: "acme_"
+  robots:
+    profile: pat
+  hub:
+    profile: huggingface
+"""
+
+POLICY = """\
+version: 1
+integration: inspect-ai
+mode: active
+contacts: ["evals@example.org"]
+identities:
+  - id: main
+    provider: github-actions
+    pins: {repository_id: "7", repository_owner_id: "6"}
+    names: {repository: "org/evals"}
+    require:
+      ref: "refs/heads/main"
+      runner_environment: {any_of: ["github-hosted"]}
+grants:
+  frameworks:
+    - {name: "inspect-ai", versions: ">=0.3.100,<0.4"}
+  benchmarks: ["openai/gsm8k", "cais/*"]
+  models: ["*/*"]
+  tasks: ["*"]
+  metrics: ["*"]
+token: {audiences: ["https://hub.example"], ttl_s: 3600}
+limits:
+  identity: {count: 600, per_s: 3600, burst: 200}
+"""
+
+GITHUB: dict[str, JSON] = {
+    "iss": "https://token.actions.githubusercontent.com",
+    "sub": "repo:org/evals:ref:refs/heads/main",
+    "repository_id": "7",
+    "repository_owner_id": "6",
+    "repository": "org/evals",
+    "repository_owner": "org",
+    "ref": "refs/heads/main",
+    "runner_environment": "github-hosted",
+    "event_name": "push",
+    "actor": "someone",
+}
+
+
+def write(folder: Path, providers: str = PROVIDERS, **policies: str) -> Path:
+    """Write a directory; a policy's name has `_` for `-`."""
+    (folder / "providers.yaml").write_text(providers, encoding="utf-8")
+    for name, text in policies.items():
+        (folder / f"{name.replace('_', '-')}.yaml").write_text(text, encoding="utf-8")
+    return folder
+
+
+def load(folder: Path, providers: str = PROVIDERS, *, development: bool = False, **policies: str) -> PolicySet:
+    """Write a directory and load it."""
+    return load_policies(write(folder, providers, **policies), ISSUER_URL, development=development)
+
+
+def changed(text: str, old: str, new: str) -> str:
+    """Change one place of a file, which must be there exactly once."""
+    assert text.count(old) == 1, old
+    return text.replace(old, new)
+
+
+def caller(policies: PolicySet, claims: dict[str, JSON] = GITHUB, /, **changes: JSON) -> Caller:
+    """Make an authenticated caller; a claim set to None is absent."""
+    said = {name: value for name, value in {**claims, **changes}.items() if value is not None}
+    provider = policies.providers[str(said["iss"])]
+    return Caller(provider, derived(provider.rules, said), ("use", "x", "x"), NOW - 10, NOW + 290)
+
+
+def party(policies: PolicySet, claims: dict[str, JSON] = GITHUB, /, **changes: JSON) -> Party:
+    """Find whom the claims belong to."""
+    return resolve(policies, caller(policies, claims, **changes))
+
+
+def submission(
+    pointer: str = "",
+    *,
+    benchmark: str = "openai/gsm8k",
+    model: str = "org/model",
+    task: str = "gsm8k",
+    framework: str = "inspect-ai",
+    version: str = "0.3.285",
+    command: str = "",
+    revision: str = "b" * 40,
+    metrics: Mapping[str, float] = {"accuracy": 20.9},
+) -> Submission:
+    """Make one result as a body's reader would."""
+    claims = read_claims({
+        "model_repo": model,
+        "model_revision": "a" * 40,
+        "benchmark_repo": benchmark,
+        "benchmark_revision": revision,
+        "task_id": task,
+        "metrics": [{"metric_id": name, "value": value} for name, value in metrics.items()],
+        "framework": {"name": framework, "version": version, **({"command": command} if command else {})},
+    })  # fmt: skip
+    return Submission.of(claims, {}, pointer)

@@ -1,0 +1,199 @@
+"""The real service as a child process, with a real provider, a real store and real HTTP; for tests."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+
+from issuer.dev.provider import LocalProvider
+from issuer.dev.sandbox import environment, free_port, settings_for, write_policies
+from issuer.service.app import SOURCE_RATE
+from issuer.service.signing.keyring import generate
+from issuer.service.settings import Settings
+from tests.support.http_load import drive, request
+
+# Digits that stand nowhere else: whoever logs a metric's value is found by them.
+METRIC_VALUE = 0.62437518
+BODY: dict[str, Any] = {
+    "claims": {
+        "model_repo": "acme/open-model",
+        "model_revision": "9f3c2c9a1c4e6d1e0b7a5f4d3c2b1a0987654321",
+        "benchmark_repo": "openai/gsm8k",
+        "benchmark_revision": "5503434ddd753f426f4b38109466949a1217c2bb",
+        "task_id": "gsm8k",
+        "metrics": [{"metric_id": "accuracy", "value": METRIC_VALUE}],
+        "framework": {"name": "inspect-ai", "version": "0.3.285", "command": "inspect eval gsm8k"},
+    },
+    "details": {"date": "2026-11-21T09:00:00Z", "notes": "no tools"},
+}
+WIDE_LIMITS = """limits:
+  identity: {count: 1000000, per_s: 60, burst: 50000}
+  integration: {count: 1000000, per_s: 60, burst: 50000}
+  refusals: {count: 1000000, per_s: 60, burst: 50000}
+"""
+
+# A fault is tried once in `make test` and five times in `make check`.
+FIVE_TIMES = pytest.mark.parametrize(
+    "round_number", [0, *(pytest.param(number, marks=pytest.mark.long) for number in range(1, 5))]
+)
+
+
+def body(**claims: Any) -> dict[str, Any]:
+    """Return a good body whose claims have other values."""
+    return {**BODY, "claims": {**BODY["claims"], **claims}}
+
+
+def numbered(number: int) -> dict[str, Any]:
+    """Return the good body that has this number: no two are the same request."""
+    return {**BODY, "details": {"notes": f"run {number}"}}
+
+
+@dataclass
+class Running:
+    """A service that runs. `secrets` is every credential that was ever sent to it."""
+
+    folder: Path
+    settings: Settings
+    provider: LocalProvider
+    process: subprocess.Popen[bytes]
+    http: httpx.Client
+    secrets: list[str] = field(default_factory=list)
+
+    @property
+    def url(self) -> str:
+        return self.settings.url
+
+    def token(self, **overrides: Any) -> str:
+        """Return a fresh identity token of the registered identity, for this service."""
+        return self.provider.token(self.url, **overrides)
+
+    def post(self, identity: str | None, sent: Any = BODY, path: str = "/tokens", **headers: str) -> httpx.Response:
+        """Post a body (bytes as they are, anything else as JSON)."""
+        content = sent if isinstance(sent, bytes) else msgspec.json.encode(sent)
+        given = {"Content-Type": "application/json", **headers}
+        if identity is not None:
+            self.secrets.append(identity)
+            given["Authorization"] = f"Bearer {identity}"
+        return self.http.post(path, content=content, headers=given)
+
+    def log_text(self) -> str:
+        """Return what the service has written to its log stream."""
+        return (self.folder / "service.log").read_text("utf-8", "replace")
+
+    def audit(self) -> list[dict[str, Any]]:
+        """Return the audit events, oldest first."""
+        return [msgspec.json.decode(line) for line in self.settings.audit_file.read_bytes().splitlines() if line]
+
+    def kill(self) -> None:
+        """Kill it as the kernel does when memory is gone."""
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait(60)
+
+
+def write_folder(folder: Path, provider: LocalProvider, *, limits: str = WIDE_LIMITS) -> None:
+    """Make keys and the sample policies for a service; a second service may use the same folder."""
+    if (folder / "policies").exists():
+        return
+    write_policies(folder / "policies", provider.issuer)
+    path = folder / "policies" / "inspect-ai.yaml"
+    path.write_text(path.read_text("utf-8").partition("limits:")[0] + limits, "utf-8")
+    generate(folder / "keys", "active")
+
+
+def rewrite(folder: Path, pattern: str, new: str, name: str = "inspect-ai.yaml") -> None:
+    """Replace the one place of a service's policy that a regular expression (multi-line) finds, in one step."""
+    path = folder / "policies" / name
+    text, count = re.subn(pattern, lambda _: new, path.read_text("utf-8"), flags=re.MULTILINE)
+    assert count == 1, (pattern, count)
+    draft = path.with_suffix(".draft")
+    draft.write_text(text, "utf-8")
+    draft.rename(path)
+
+
+def register(folder: Path, count: int) -> list[str]:
+    """Register further identities, each of a repository of its own. Returns the `repository_id`s."""
+    ids = [str(800_000_000 + number) for number in range(count)]
+    pins = '{{repository_id: "{}", repository_owner_id: "600000001"}}'
+    added = (f"  - {{id: other-{each}, provider: github-actions, pins: {pins.format(each)}}}\n" for each in ids)
+    rewrite(folder, r"^identities:\n", "identities:\n" + "".join(added))
+    return ids
+
+
+@contextlib.contextmanager
+def running(
+    folder: Path,
+    provider: LocalProvider,
+    *,
+    limits: str = WIDE_LIMITS,
+    command: tuple[str, ...] = ("-m", "issuer", "serve"),
+    port: int = 0,
+    **changes: Any,
+) -> Iterator[Running]:
+    """Run `issuer serve` on loopback until the block ends."""
+    write_folder(folder, provider, limits=limits)
+    settings = msgspec.structs.replace(settings_for(folder, port or free_port()), **changes)
+    process = start(settings, folder, command)
+    try:
+        with httpx.Client(base_url=f"http://{settings.host}:{settings.port}", timeout=60) as http:
+            until_live(http, process, folder)
+            yield Running(folder, settings, provider, process, http)
+    finally:
+        if process.poll() is None:
+            process.terminate()
+        process.wait(60)
+
+
+def from_address(address: str) -> dict[str, str]:
+    """Return the header by which a proxy says whence a request comes; `trusted_proxies` has to name this machine."""
+    return {"X-Forwarded-For": address}
+
+
+def bring_to_its_limit(service: Running, *lines: str) -> None:
+    """Have this machine's address, or the one that a header's line names, refused as often as it may be.
+
+    Ten times a second it then has room for one more.
+    """
+    junk = request("/tokens", "nonsense", b"{}", *lines)
+    assert drive(service.settings.port, [junk] * SOURCE_RATE.burst, 64).statuses == {401: SOURCE_RATE.burst}
+
+
+def eventually(holds: Callable[[], bool]) -> None:
+    """Wait until something holds. It may take long: a machine can stand still."""
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline, "it never held"
+        time.sleep(0.02)
+
+
+def start(
+    settings: Settings, folder: Path, command: tuple[str, ...] = ("-m", "issuer", "serve"), **more: str
+) -> subprocess.Popen[bytes]:
+    """Start the child; its standard output and error go to `service.log`."""
+    env: Mapping[str, str] = {**os.environ, **environment(settings), **more}
+    with (folder / "service.log").open("ab") as log:
+        return subprocess.Popen([sys.executable, *command], env=env, stdout=log, stderr=log)
+
+
+def until_live(http: httpx.Client, process: subprocess.Popen[bytes], folder: Path) -> None:
+    """Wait until it answers."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and process.poll() is None:
+        with contextlib.suppress(httpx.TransportError):
+            if http.get("/health/live").status_code == 200:
+                return
+        time.sleep(0.03)
+    log = folder / "service.log"
+    raise AssertionError(f"the service did not start:\n{log.read_text() if log.exists() else ''}")

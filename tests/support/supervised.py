@@ -1,0 +1,51 @@
+"""Workers that serve nothing, under the real supervisor: `python -m tests.support.supervised COUNT KIND FOLDER`.
+
+Each writes `start PID` to FOLDER/said; `loyal` ones write `hup PID` for a SIGHUP, `failing` ones end at once with 1,
+`refused` ones are refused their start, `deaf` ones do not hear SIGTERM, `loading` ones have not begun to beat, `busy`
+ones beat seldom, but within the 3 s that they have, and `endless` ones fall into a loop after their first beat.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import structlog
+
+from issuer.errors import Code, SetupError
+from issuer.service.workers import Beat, supervise
+
+
+def say(word: str) -> None:
+    with Path(sys.argv[3], "said").open("a") as said:
+        said.write(f"{word} {os.getpid()}\n")
+
+
+def work(beat: Beat) -> None:
+    kind = sys.argv[2]
+    if kind == "deaf":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    else:
+        signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(0))
+    signal.signal(signal.SIGHUP, lambda _number, _frame: say("hup"))
+    say("start")
+    if kind == "failing":
+        sys.exit(1)
+    if kind == "refused":
+        raise SetupError(Code.SETTINGS_INVALID, "no")
+    if kind == "endless":
+        beat()
+        while True:
+            time.sleep(60)  # a loop without an end, as the parent sees it
+    while True:
+        if kind != "loading":
+            beat()
+        time.sleep(1.0 if kind == "busy" else 0.5)
+
+
+if __name__ == "__main__":
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    supervise(int(sys.argv[1]), work, grace_s=1.0, silent_s=3)

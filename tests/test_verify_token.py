@@ -1,0 +1,216 @@
+"""The verify token: composed from a template alone, and read back only as what this issuer signs."""
+
+import base64
+import hashlib
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from issuer.formats import jcs
+from issuer.formats import jose
+from issuer import verify_token as token
+from issuer.errors import Code, InputError, IssuerError, Refused, Undecided
+from issuer.verify_token import batch_jti, check_size, compose, read_unverified, template_from
+from tests.support import make
+
+SAID = make.submission({"notes": "no tools"})
+
+
+def payload(**members: Any) -> bytes:
+    return jcs.canonical(make.payload_of(SAID, **members))
+
+
+def refusal(raw: bytes) -> str:
+    with pytest.raises((InputError, Refused)) as caught:
+        read_unverified(raw)
+    return str(caught.value.faults[0].pointer)
+
+
+# -- writing ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_template_survives_the_store_byte_for_byte() -> None:
+    for template in (make.template(), make.template(log="log.example/1", caller={"é": ["\u2028", 1.5]})):
+        raw = template.to_bytes()
+        assert template_from(raw) == template
+        assert template_from(raw).to_bytes() == raw
+        assert (template.kid, template.exp) == (make.KID, make.NOW + 3600)
+
+
+@pytest.mark.parametrize("raw", [b"", b"{}", b"[]", b'{"header":{}}', b'{"header":{},"payload":1}', b"\xff"])
+def test_what_is_no_template_leaves_the_request_undecided(raw: bytes) -> None:
+    with pytest.raises(Undecided, match=r"dependency\.state"):
+        template_from(raw)
+
+
+def test_a_log_is_named_only_where_there_is_one() -> None:
+    members: dict[str, Any] = {
+        "kid": "k", "iss": "i", "sub": "s", "aud": "a", "now": 1, "ttl_s": 2, "jti": "j", "caller": {}, "policy": "p",
+    }  # fmt: skip
+    assert "log" not in token.draft(**members, log=None).payload
+    assert token.draft(**members, log="origin").payload["log"] == "origin"
+
+
+def test_the_header_is_exactly_the_contracts() -> None:
+    (unsigned,) = compose(make.template(), (SAID,), batch=False)
+    header, _ = unsigned.signing_input.decode().split(".")
+    expected = f'{{"alg":"EdDSA","kid":"{make.KID}","typ":"eval-verify+jwt"}}'
+    assert jose.base64url_decode(header).decode() == expected
+
+
+def test_the_payload_is_the_canonical_bytes_of_template_claims_and_digests() -> None:
+    (unsigned,) = compose(make.template(), (SAID,), batch=False)
+    signed_payload = jose.base64url_decode(unsigned.signing_input.decode().split(".")[1])
+    value = json.loads(signed_payload)
+    assert jcs.canonical(value) == signed_payload
+    assert value == {
+        **make.claims(), "ver": 1, "iss": make.ISSUER, "sub": "inspect-ai", "aud": make.AUDIENCE, "iat": make.NOW, "nbf": make.NOW,
+        "exp": make.NOW + 3600, "jti": make.JTI, "caller": {"provider": "github", "repository_id": "1"},
+        "policy": "sha256:" + "0" * 64, "claims_digest": SAID.claims_digest, "content_digest": SAID.content_digest,
+    }  # fmt: skip
+    assert unsigned.jti == make.JTI
+
+
+def test_composing_is_a_function_of_template_and_submissions_alone() -> None:
+    items = (SAID, make.submission(), make.submission({"run": {"seed": 1}}))
+    stored = template_from(make.template().to_bytes())
+    assert compose(stored, items, batch=True) == compose(make.template(), items, batch=True)
+    assert compose(stored, items[:1], batch=False) == compose(make.template(), items[:1], batch=False)
+
+
+def test_a_batch_derives_each_jti_from_the_templates_and_a_single_token_has_its_own() -> None:
+    seed = base64.urlsafe_b64decode(make.JTI + "==")
+    assert len(seed) == 16
+    for index in (0, 1, 99):
+        raw = hashlib.sha256(seed + bytes([0, 0, 0, index])).digest()[:16]
+        assert batch_jti(make.JTI, index) == base64.urlsafe_b64encode(raw).decode().rstrip("=")
+    composed = compose(make.template(), (SAID,) * 100, batch=True)
+    jtis = [unsigned.jti for unsigned in composed]
+    payloads = [jose.base64url_decode(unsigned.signing_input.decode().split(".")[1]) for unsigned in composed]
+    assert [json.loads(payload)["jti"] for payload in payloads] == jtis
+    assert jtis == [batch_jti(make.JTI, index) for index in range(100)]
+    assert len({*jtis, make.JTI}) == 101
+
+
+def test_what_is_composed_is_read_back_and_verified_by_another_library() -> None:
+    (unsigned,) = compose(make.template(), (SAID,), batch=False)
+    text = jose.compact(unsigned.signing_input, jose.sign(make.KEY, unsigned.signing_input))
+    claims, run = read_unverified(make.payload_by_joserfc(text))
+    assert run == SAID.claims
+    assert (claims.claims_digest, claims.content_digest) == (SAID.claims_digest, SAID.content_digest)
+    assert text == make.token_for(SAID)
+
+
+def test_a_token_over_16_kib_is_refused_before_it_is_signed_at_the_exact_byte() -> None:
+    def check(size: int) -> int:
+        item = make.submission(framework={"name": "a", "version": "1", "command": "x" * 4000}, task_id="t" * 128)
+        unsigned = compose(make.template(caller={"x": "y" * size}), (item,), batch=False)
+        check_size(unsigned, (msgspec.structs.replace(item, pointer="/results/7"),))
+        signed = jose.compact(unsigned[0].signing_input, bytes(64))
+        assert jose.parse_compact(signed)
+        return len(signed)
+
+    low, high = 1, 16_384
+    while high - low > 1:
+        middle = (low + high) // 2
+        try:
+            check(middle)
+            low = middle
+        except Refused:
+            high = middle
+    assert jose.MAX_TOKEN_BYTES - 1 <= check(low) <= jose.MAX_TOKEN_BYTES
+    with pytest.raises(Refused) as caught:
+        check(high)
+    assert (caught.value.code, caught.value.faults[0].pointer) == (Code.CLAIMS_TOO_LARGE, "/results/7/claims")
+
+
+# -- reading ----------------------------------------------------------------------------------------------------------
+
+REQUIRED = sorted(make.payload_of(SAID))
+
+
+@pytest.mark.parametrize("member", REQUIRED)
+def test_every_member_is_required(member: str) -> None:
+    refusal(payload(**{member: ...}))
+
+
+@pytest.mark.parametrize("member", [*REQUIRED, "log"])
+def test_a_member_of_another_type_is_refused(member: str) -> None:
+    good = make.payload_of(SAID, log="x")[member]
+    for value in (None, True, 1.5, "text", ["a"], {"a": 1}, 7):
+        if type(value) is not type(good):
+            assert refusal(payload(**{member: value})).startswith(f"/{member}")
+
+
+@pytest.mark.parametrize("member", ["scope", "email", "cnf", "value", "Iss", "model", "verify_token"])
+def test_the_payload_is_a_closed_set(member: str) -> None:
+    assert refusal(payload(**{member: "x"})) == f"/{member}"
+
+
+@pytest.mark.parametrize(
+    ("members", "pointer"),
+    [
+        ({"ver": 2}, "/ver"), ({"ver": 0}, "/ver"), ({"ver": "1"}, "/ver"),
+        ({"jti": ""}, "/jti"), ({"jti": make.JTI[:-1]}, "/jti"), ({"jti": make.JTI + "A"}, "/jti"), ({"jti": make.JTI + "\n"}, "/jti"),
+        ({"jti": make.JTI[:-1] + "x"}, "/jti"), ({"jti": make.JTI[:-1] + "="}, "/jti"), ({"jti": "+" + make.JTI[1:]}, "/jti"),
+        ({"claims_digest": "0" * 64}, "/claims_digest"), ({"claims_digest": "sha256:" + "0" * 63}, "/claims_digest"),
+        ({"content_digest": "sha256:" + "A" * 64}, "/content_digest"), ({"policy": "sha512:" + "0" * 64}, "/policy"),
+        ({"policy": "sha256:" + "0" * 64 + "\n"}, "/policy"), ({"policy": ""}, "/policy"),
+        ({"iat": -1}, "/iat"), ({"exp": 2**33 + 1}, "/exp"), ({"nbf": 2**40}, "/nbf"), ({"iat": make.NOW * 1000}, "/iat"),
+        ({"nbf": make.NOW - 1}, "/exp"), ({"exp": make.NOW - 1}, "/exp"), ({"nbf": make.NOW + 3601}, "/exp"),
+        ({"iat": make.NOW + 1}, "/exp"), ({"exp": make.NOW + 86_401}, "/exp"),
+        ({"model_repo": "x"}, "/model_repo"), ({"model_revision": "main"}, "/model_revision"), ({"metrics": []}, "/metrics"),
+        ({"metrics": [{"metric_id": "a", "value": None}]}, "/metrics/0/value"), ({"framework": {}}, "/framework"),
+        ({"metrics": [{"metric_id": "a", "value": 1}] * 2}, "/metrics/1"),
+        ({"metrics": [{"metric_id": "b", "value": 1}, {"metric_id": "a", "value": 1}]}, "/metrics"),
+        ({"metrics": [{"metric_id": "a", "value": 1, "slice": "s"}, {"metric_id": "a", "value": 1}]}, "/metrics"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_this_issuer_never_signs_is_refused(members: dict[str, Any], pointer: str) -> None:
+    assert refusal(payload(**members)) == pointer
+
+
+@pytest.mark.parametrize(
+    "members", [{"nbf": make.NOW + 5}, {"exp": make.NOW + 86_400}, {"log": "x"}, {"caller": {}}], ids=str
+)
+def test_what_it_may_sign_is_read(members: dict[str, Any]) -> None:
+    assert read_unverified(payload(**members))
+
+
+@pytest.mark.parametrize(
+    "text", ["1795000000.0", "1.795e9", '"1795000000"', "true", "null", "1e400", "NaN", "9" * 5000]
+)
+def test_a_time_is_an_integer_and_spelled_as_one(text: str) -> None:
+    raw = payload(iat=777).replace(b'"iat":777', b'"iat":' + text.encode())
+    assert refusal(raw) == "/iat"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda raw: raw[:-1] + b',"sub":"other"}', lambda raw: raw[:-1] + b',"\\u0073ub":"other"}', lambda raw: b"\xef\xbb\xbf" + raw,
+        lambda raw: raw.decode().encode("utf-16"), lambda raw: b"[" + raw + b"]", lambda _: b"null", lambda _: b"",
+        lambda raw: raw.replace(b"no", b"\xff") + b"\xff", lambda raw: raw.replace(b'"github"', b'"\\ud800"'),
+        lambda raw: raw.replace(b'"github"', b'"\\u0000"'), lambda raw: raw.replace(b'"github"', b"[[[[[[[[1]]]]]]]]"),
+        lambda raw: raw + b" " * 20_000,
+    ],
+)  # fmt: skip
+def test_a_payload_that_parsers_read_differently_is_refused(change: Any) -> None:
+    refusal(change(payload()))
+
+
+@given(st.sampled_from([*REQUIRED, "log"]), st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53) + 1, 2**53 - 1) | st.text(st.characters(exclude_categories=["Cs"]), max_size=9),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["name", "value", "a"]), inner, max_size=2),
+    max_leaves=5,
+))  # fmt: skip
+def test_any_json_in_place_of_a_member_is_read_or_refused(member: str, value: Any) -> None:
+    try:
+        read_unverified(payload(**{member: value}))
+    except IssuerError as error:
+        assert error.faults  # noqa: PT017
