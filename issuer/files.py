@@ -10,7 +10,8 @@ import os
 import stat
 from pathlib import Path
 
-from issuer.errors import Code, InputError, Place
+from issuer.codes import Code
+from issuer.errors import InputError, Place
 
 _NOT_THE_FILE_S = frozenset({errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
@@ -53,3 +54,23 @@ def read(path: Path, max_bytes: int) -> bytes:
 
 def _unreadable(path: Path, why: str) -> InputError:
     return InputError(Code.FILE_UNREADABLE, why, Place(str(path)))
+
+
+def read_file(path: Path, max_bytes: int) -> bytes:
+    """Return the bytes of a plain file; of one that is larger than `max_bytes` one more, for its reader to refuse it.
+
+    Raises InputError(`file.unreadable`), also for a pipe or a device, which may have no end.
+    """
+    try:
+        with open(path, "rb", opener=_opened) as file:
+            plain = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+            read = file.read(max_bytes + 1) if plain else b""
+    except OSError as error:
+        raise InputError(Code.FILE_UNREADABLE, str(error.strerror), Place(str(path))) from None
+    if not plain:
+        raise InputError(Code.FILE_UNREADABLE, "not a plain file", Place(str(path)))
+    return read
+
+
+def _opened(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)  # without it, opening a pipe waits for who writes to it

@@ -16,8 +16,9 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from issuer.errors import Code, Place, SetupError, Undecided
+from issuer.codes import Code
 from issuer.errors import InputError as UnreadableError
+from issuer.errors import Place, SetupError, Undecided
 
 if TYPE_CHECKING:
     from urllib3 import BaseHTTPResponse, PoolManager

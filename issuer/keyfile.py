@@ -12,7 +12,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
 from issuer import files as private_file
-from issuer.errors import Code, InputError, SetupError
+from issuer.codes import Code
+from issuer.errors import InputError, SetupError
 from issuer.formats.jose import is_good_point
 
 _MAX_BYTES = 16 * 1024

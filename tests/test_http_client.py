@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from issuer.http_client import ATTEMPTS, RETRIED, Answer, NoAnswer, check_url, send_until_decided
 from issuer.dev.sandbox import free_port
 from issuer.errors import SetupError, Undecided
+from issuer.http_client import ATTEMPTS, RETRIED, Answer, NoAnswer, check_url, send_until_decided
 from tests.support.scripted import Action, Scripted, drip, hang_up, reply, reset, stall
 
 GOOD = reply(200, {"good": True})

@@ -10,7 +10,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed448, rsa, x25519
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 
 from issuer import keyfile
-from issuer.errors import Code, SetupError
+from issuer.codes import Code
+from issuer.errors import SetupError
 from tests.support import make
 
 

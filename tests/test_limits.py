@@ -4,7 +4,8 @@ import random
 
 import pytest
 
-from issuer.limits import Exceeded, Rate, Sources, Spent, spend
+from issuer.limits import Exceeded, Rate, Spent, spend
+from issuer.service.authn.sources import Sources
 
 NOW_US = 1_800_000_000_000_000
 

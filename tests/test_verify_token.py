@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from issuer.formats import jcs
-from issuer.formats import jose
 from issuer import verify_token as token
-from issuer.errors import Code, InputError, IssuerError, Refused, Undecided
+from issuer.codes import Code
+from issuer.errors import InputError, IssuerError, Refused, Undecided
+from issuer.formats import jcs, jose
 from issuer.verify_token import batch_jti, check_size, compose, read_unverified, template_from
 from tests.support import make
 

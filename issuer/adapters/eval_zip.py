@@ -15,7 +15,8 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from issuer.adapters.evidence import Octets
-from issuer.errors import Code, InputError, Place
+from issuer.codes import Code
+from issuer.errors import InputError, Place
 
 MAX_MEMBERS = 200_000
 MAX_NAME = 512

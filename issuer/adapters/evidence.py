@@ -8,9 +8,10 @@ from datetime import datetime
 from pathlib import PurePath
 from typing import TypeAlias
 
-from issuer.formats import strict_json
 from issuer.adapters.run import Said
-from issuer.errors import Code, Fault, InputError, Place
+from issuer.codes import Code
+from issuer.errors import Fault, InputError, Place
+from issuer.formats import strict_json
 from issuer.formats.strict_json import JSON
 
 Octets: TypeAlias = bytes | bytearray

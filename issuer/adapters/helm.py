@@ -15,10 +15,11 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from issuer.formats import strict_json
 from issuer.adapters.evidence import Octets, artifact, broken, lenient_number, measured, said, words
 from issuer.adapters.run import Run, Said, Score
-from issuer.errors import Code, Fault
+from issuer.codes import Code
+from issuer.errors import Fault
+from issuer.formats import strict_json
 from issuer.formats.strict_json import pointer_to
 
 FRAMEWORK = "helm"

@@ -20,7 +20,6 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from issuer.formats import strict_json
 from issuer.adapters import eval_zip, large_json
 from issuer.adapters.evidence import (
     Octets,
@@ -33,9 +32,11 @@ from issuer.adapters.evidence import (
     words,
 )  # fmt: skip
 from issuer.adapters.run import Run, Said, Score
-from issuer.errors import Code, Fault, InputError, Place
-from issuer.results.claims import REVISION, is_repo
+from issuer.codes import Code
+from issuer.errors import Fault, InputError, Place
+from issuer.formats import strict_json
 from issuer.formats.strict_json import pointer_to
+from issuer.results.claims import REVISION, is_repo
 
 FRAMEWORK = "inspect-ai"
 MAX_BYTES = 512 * 2**20

@@ -14,7 +14,8 @@ from collections.abc import Iterator
 import msgspec
 
 from issuer.adapters.evidence import Octets
-from issuer.errors import Code, InputError, Place
+from issuer.codes import Code
+from issuer.errors import InputError, Place
 from issuer.formats.strict_json import pointer_to
 
 MAX_REST = 8 * 2**20  # of a document, beside what may be large in it

@@ -21,12 +21,13 @@ from typing import Annotated, TypeAlias
 
 from msgspec import Meta, Struct, field
 
-from issuer.formats import strict_json
 from issuer.adapters.evidence import Octets, artifact, broken, lenient_number, measured, said, words
 from issuer.adapters.run import Run, Said, Score
-from issuer.errors import Code, Fault
-from issuer.results.claims import REVISION, is_repo
+from issuer.codes import Code
+from issuer.errors import Fault
+from issuer.formats import strict_json
 from issuer.formats.strict_json import JSON, pointer_to
+from issuer.results.claims import REVISION, is_repo
 
 FRAMEWORK = "lm-eval"
 MAX_BYTES = 8 * 2**20

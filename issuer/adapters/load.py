@@ -15,7 +15,8 @@ from issuer.adapters import eval_zip, every_eval_ever, helm, inspect_ai, large_j
 from issuer.adapters.evidence import broken
 from issuer.adapters.run import Run
 from issuer.adapters.verievals import Anchors
-from issuer.errors import Code, InputError, Place
+from issuer.codes import Code
+from issuer.errors import InputError, Place
 
 Source: TypeAlias = Literal["auto", "inspect", "lm-eval", "helm", "eee", "verievals"]
 

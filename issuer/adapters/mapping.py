@@ -18,9 +18,10 @@ from pathlib import PurePath
 
 from msgspec import Struct, structs
 
-from issuer.formats import strict_yaml
 from issuer.adapters.run import Run, Supplied
-from issuer.errors import Code, InputError, Place
+from issuer.codes import Code
+from issuer.errors import InputError, Place
+from issuer.formats import strict_yaml
 
 MAX_RULES = 10_000
 

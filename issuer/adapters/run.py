@@ -14,10 +14,11 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from issuer.errors import Code, Fault, InputError, Place, Refused
+from issuer.codes import Code
+from issuer.errors import Fault, InputError, Place, Refused
+from issuer.formats.strict_json import JSON
 from issuer.results.claims import RunClaims, read_claims
 from issuer.results.secret import secret_in
-from issuer.formats.strict_json import JSON
 
 Origin: TypeAlias = Literal["run", "supplied"]
 

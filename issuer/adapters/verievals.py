@@ -20,11 +20,11 @@ from typing import Annotated, Literal, TypeAlias
 
 from msgspec import Meta, Struct
 
-from issuer.formats import jose
-from issuer.formats import strict_json
 from issuer.adapters.evidence import Octets, artifact, broken, said, words
 from issuer.adapters.run import Run, Said, Score
-from issuer.errors import Code, Fault, InputError, Place
+from issuer.codes import Code
+from issuer.errors import Fault, InputError, Place
+from issuer.formats import jose, strict_json
 from issuer.formats.strict_json import JSON
 from issuer.tlog import merkle
 

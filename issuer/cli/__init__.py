@@ -15,7 +15,8 @@ from typing import Any, NoReturn
 import rich_click as click
 
 from issuer import __version__
-from issuer.errors import Code, Fault, InputError, IssuerError, Refused, SetupError
+from issuer.codes import Code
+from issuer.errors import Fault, InputError, IssuerError, Refused, SetupError
 from issuer.results.secret import without_secrets
 
 _COMMANDS = {

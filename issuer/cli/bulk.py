@@ -15,9 +15,9 @@ import msgspec
 import rich_click as click
 
 from issuer.cli import printable
-from issuer.relying.bulk import Writer, judge_folder
-from issuer.relying.verifier import Judge
 from issuer.errors import InputError
+from issuer.relying.bulk import Writer, judge_folder
+from issuer.relying.verifier import Verifier
 from issuer.verify.report import REPORT_VERSION, Report, Status
 from issuer.verify.summary import Summary
 from issuer.verify.trust import Trust
@@ -28,7 +28,7 @@ _EVERY_S = 0.2
 _UNITS = (("d", 86_400), ("h", 3600), ("min", 60))
 
 
-def verify_folder(root: Path, judge: Judge, *, jobs: int, as_json: bool) -> Summary:
+def verify_folder(root: Path, judge: Verifier, *, jobs: int, as_json: bool) -> Summary:
     """Judge every result file below `root`, print what is found, and return the counts."""
     progress = _Progress(shown=sys.stderr.isatty())
     with _interruptible() as stopped:

@@ -10,8 +10,8 @@ from typing import Any
 import rich_click as click
 from msgspec import Struct
 
-from issuer.client.credential import Credential
 from issuer.client.ambient import access_token_in, client_secret, credential_here, identity_token_in
+from issuer.client.credential import Credential
 from issuer.client.oauth import Client, client_credentials, token_endpoint
 
 

@@ -14,17 +14,18 @@ from typing import Any
 import msgspec
 import rich_click as click
 
-from issuer.formats import jose
 from issuer.adapters import Built, Supplied, inspect_ai
 from issuer.cli.report import show
 from issuer.client.credential import Credential
 from issuer.client.files import put_entry
-from issuer.http_client import Answer, send
 from issuer.client.tokens import problem_of, request_tokens
+from issuer.codes import Code
 from issuer.dev.sandbox import AUDIENCE, REQUEST_URL, SAMPLE_RUN, Sandbox, environment, sandbox
-from issuer.errors import Code, IssuerError, Refused, SetupError, Undecided
-from issuer.results.entry import read_entries, result_file_name
+from issuer.errors import IssuerError, Refused, SetupError, Undecided
+from issuer.formats import jose
 from issuer.formats.strict_json import JSON
+from issuer.http_client import Answer, send
+from issuer.results.entry import read_entries, result_file_name
 from issuer.verify import Context, verify_entries
 from issuer.verify.report import Report
 from issuer.verify.trust import Trust, TrustedIssuer

@@ -10,12 +10,13 @@ from typing import Any
 import msgspec
 import rich_click as click
 
-from issuer.formats import strict_yaml
 from issuer.cli import printable
 from issuer.cli.findings import FORMATS, exit_code, render
 from issuer.client.files import write_text
+from issuer.codes import Code
+from issuer.errors import Finding, InputError, Place, Refused
+from issuer.formats import strict_yaml
 from issuer.http_client import unreadable
-from issuer.errors import Code, Finding, InputError, Place, Refused
 from issuer.results import edit
 from issuer.results.benchmark import Benchmark, is_benchmark, lint_benchmark, read_benchmark
 from issuer.results.claims import is_repo

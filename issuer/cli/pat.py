@@ -16,10 +16,10 @@ from typing import Any
 import msgspec
 import rich_click as click
 
-from issuer.identity import pat as form
 from issuer.cli import printable, said
 from issuer.cli.times import told_time
 from issuer.errors import SetupError
+from issuer.identity import pat as form
 from issuer.identity.profiles import TOKENS_ISSUE
 from issuer.service.authn import pat_records as pats
 from issuer.service.settings import read_settings

@@ -21,13 +21,14 @@ from issuer.cli.checks import table
 from issuer.cli.findings import FORMATS, junit_suite, render
 from issuer.cli.policy_explain import NOBODY, explain, own_url
 from issuer.cli.policy_plan import plan
-from issuer.errors import Code, Finding, InputError, Place
-from issuer.policy.disclose import undisguised
+from issuer.codes import Code
+from issuer.errors import Finding, InputError, Place
 from issuer.policy.authoring.fmt import formatted
 from issuer.policy.authoring.load import check_policies, try_policies
-from issuer.policy.match import PolicySet
 from issuer.policy.authoring.schema import schemas
 from issuer.policy.authoring.suite import Outcome
+from issuer.policy.disclose import unredacted
+from issuer.policy.match import PolicySet
 
 
 @click.group()
@@ -95,10 +96,10 @@ def _digests(policies: PolicySet, url: str | None) -> str:
     told = [f"good: {counts}, {_counted(tests, 'test')} passed"]
     if url is None:
         return f"{told[0]}\nFor the digests give --url, the issuer's own: it is its providers' default audience."
-    parties = sorted({(party.policy.integration, party.provider.id, party.digest)
-                      for bucket in policies.parties.values() for party in bucket})  # fmt: skip
-    width = max((len(f"{integration} ({provider})") for integration, provider, _ in parties), default=0)
-    told += [f"{f'{integration} ({provider})':<{width}}  {digest}" for integration, provider, digest in parties]
+    registrations = sorted({(registration.policy.integration, registration.provider.id, registration.digest)
+                      for bucket in policies.registrations.values() for registration in bucket})  # fmt: skip
+    width = max((len(f"{integration} ({provider})") for integration, provider, _ in registrations), default=0)
+    told += [f"{f'{integration} ({provider})':<{width}}  {digest}" for integration, provider, digest in registrations]
     return "\n".join([*told, f"{'the whole directory':<{width}}  {policies.digest}"])
 
 
@@ -155,7 +156,7 @@ def _test_told(outcome: Outcome) -> list[str]:
 def _table_of(outcome: Outcome) -> str:
     """Show what refused, or, where the refusal that is expected did not come, everything that let it pass."""
     failed = [check for check in outcome.checks if not check.passed]
-    return table(undisguised(failed or outcome.checks))
+    return table(unredacted(failed or outcome.checks))
 
 
 def _tests_as_json(outcomes: Sequence[Outcome], errors: Sequence[Finding], _: Path) -> str:
@@ -177,7 +178,7 @@ def _json_of(outcome: Outcome) -> dict[str, Any]:
         "file": place.file,
         "line": place.line,
         "column": place.column,
-        "checks": undisguised(outcome.checks),
+        "checks": unredacted(outcome.checks),
     }
 
 

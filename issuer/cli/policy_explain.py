@@ -17,24 +17,27 @@ import msgspec
 import rich_click as click
 from msgspec import Struct
 
-from issuer.formats import jcs
-from issuer.issuance.body import Body, Endpoint, read_body
 from issuer.cli import printable
 from issuer.cli.checks import table
 from issuer.cli.times import read_time, told_time
-from issuer.errors import Code, InputError, Place, Refused
-from issuer.identity.token import check_access_token, check_audience, is_jwt, read_header, read_times, read_token
-from issuer.policy.check import Check, shown, stated
-from issuer.policy.decide import Grant, decide
-from issuer.policy.disclose import ShownCheck, disclosed, undisguised
-from issuer.policy.check_identity import check_identity
-from issuer.policy.authoring.load import load_policies
-from issuer.policy.match import PolicySet, pins_match, resolve
-from issuer.policy.model import Caller, Party, Provider
-from issuer.identity.profiles import derived
-from issuer.identity.table import SIGNED
-from issuer.policy.requirement import equal
+from issuer.codes import Code
+from issuer.errors import InputError, Place, Refused
+from issuer.formats import jcs
 from issuer.formats.strict_json import JSON, loads
+from issuer.identity.caller import Caller
+from issuer.identity.profiles import derived
+from issuer.identity.provider import Provider
+from issuer.identity.table import SIGNED
+from issuer.identity.token import check_access_token, check_audience, is_jwt, read_header, read_times, read_token
+from issuer.issuance.body import Body, Endpoint, read_body
+from issuer.policy.authoring.load import load_policies
+from issuer.policy.check import Check, shown, stated
+from issuer.policy.check_identity import check_identity
+from issuer.policy.decide import Grant, decide
+from issuer.policy.disclose import ShownCheck, disclosed, unredacted
+from issuer.policy.match import PolicySet, pins_match, resolve
+from issuer.policy.registration import Registration
+from issuer.policy.requirement import equal
 
 # Policies can be read without knowing whose they are; only digests and default audiences depend on it.
 NOBODY = "https://issuer.invalid"
@@ -66,7 +69,7 @@ class Explanation(Struct, frozen=True):
     token_checks: tuple[Check, ...]
     checks: tuple[Check, ...] = ()
     warnings: tuple[str, ...] = ()
-    party: Party | None = None
+    registration: Registration | None = None
     told: str = ""
 
     @property
@@ -265,36 +268,41 @@ def _judged(
 ) -> Explanation:
     caller = Caller(provider, derived(provider.rules, claims), (), now, now)
     try:
-        party = resolve(policies, caller)
+        registration = resolve(policies, caller)
     except Refused as refusal:
         failed = stated(refusal.code, "identities", False, refusal.detail)
         nearest = tuple(_nearest(policies, caller, refusal.code, now))
         return Explanation(token_checks, (failed, *nearest), told=refusal.detail)
     submissions = () if body is None else body.submissions
     integration, audience = ("", "") if body is None else (body.integration, body.audience)
-    verdict = decide(party, caller, submissions, now, integration=integration, audience=audience)
+    verdict = decide(registration, caller, submissions, now, integration=integration, audience=audience)
     warnings = verdict.warnings if isinstance(verdict, Grant) else ()
-    return Explanation(token_checks, verdict.checks, warnings, party)
+    return Explanation(token_checks, verdict.checks, warnings, registration)
 
 
 def _nearest(policies: PolicySet, caller: Caller, code: Code, now: int) -> Iterator[Check]:
     """Show the registrations that come nearest: for the operator, who wonders which id is wrong."""
-    parties = [party for bucket in policies.parties.values() for party in bucket if party.provider == caller.provider]
-    ranked = sorted(parties, key=lambda party: -sum(_pins(party, caller).values()))
-    for party in ranked[:_NEAREST]:
-        where = f"{party.policy.integration}/{party.identity.id}"
-        for name, matches in _pins(party, caller).items():
+    registrations = [
+        registration
+        for bucket in policies.registrations.values()
+        for registration in bucket
+        if registration.provider == caller.provider
+    ]
+    ranked = sorted(registrations, key=lambda registration: -sum(_pins(registration, caller).values()))
+    for registration in ranked[:_NEAREST]:
+        where = f"{registration.policy.integration}/{registration.identity.id}"
+        for name, matches in _pins(registration, caller).items():
             actual = f"the identity token's {name} is {shown(caller.claims.get(name))}"
-            yield stated(code, f"{where}: pins.{name}", matches, actual, party.identity.pins[name])
-        if pins_match(party.identity, caller.claims):
-            for check in check_identity(party, caller, now):
+            yield stated(code, f"{where}: pins.{name}", matches, actual, registration.identity.pins[name])
+        if pins_match(registration.identity, caller.claims):
+            for check in check_identity(registration, caller, now):
                 yield msgspec.structs.replace(
                     check, of=msgspec.structs.replace(check.of, place=f"{where}: {check.rule}")
                 )
 
 
-def _pins(party: Party, caller: Caller) -> dict[str, bool]:
-    return {name: equal(caller.claims.get(name), value) for name, value in party.identity.pins.items()}
+def _pins(registration: Registration, caller: Caller) -> dict[str, bool]:
+    return {name: equal(caller.claims.get(name), value) for name, value in registration.identity.pins.items()}
 
 
 # -- what comes out ---------------------------------------------------------------------------------------------------
@@ -303,21 +311,21 @@ def _pins(party: Party, caller: Caller) -> dict[str, bool]:
 def _shown(explanation: Explanation, *, as_caller: bool) -> tuple[ShownCheck, ...]:
     """Return the checks as the operator sees them, or as the caller would (contract section 5, disclosure ladder)."""
     if not as_caller:
-        return undisguised((*explanation.token_checks, *explanation.checks))
-    party = _known_to(explanation, as_caller=True)
-    return () if party is None else disclosed(explanation.checks, party.policy)
+        return unredacted((*explanation.token_checks, *explanation.checks))
+    registration = _known_to(explanation, as_caller=True)
+    return () if registration is None else disclosed(explanation.checks, registration.policy)
 
 
-def _known_to(explanation: Explanation, *, as_caller: bool) -> Party | None:
+def _known_to(explanation: Explanation, *, as_caller: bool) -> Registration | None:
     """Return whom the caller is registered as, if who asks may know it: nobody whose token is no good may."""
-    return explanation.party if explanation.authenticated or not as_caller else None
+    return explanation.registration if explanation.authenticated or not as_caller else None
 
 
 def _for_people(explanation: Explanation, *, as_caller: bool) -> str:
     checks, code = _shown(explanation, as_caller=as_caller), explanation.code
-    party = _known_to(explanation, as_caller=as_caller)
+    registration = _known_to(explanation, as_caller=as_caller)
     told = [f"warning: {warning}" for warning in explanation.warnings]
-    whose = "" if party is None else f", as {party.policy.integration}/{party.identity.id}"
+    whose = "" if registration is None else f", as {registration.policy.integration}/{registration.identity.id}"
     told.append(f"granted{whose}" if code is None else f"refused: {code}{whose}")
     if code is not None and not checks:
         told.append(explanation.told if explanation.authenticated else code.meaning.title)
@@ -326,13 +334,13 @@ def _for_people(explanation: Explanation, *, as_caller: bool) -> str:
 
 
 def _as_json(explanation: Explanation, *, as_caller: bool) -> str:
-    party = _known_to(explanation, as_caller=as_caller)
+    registration = _known_to(explanation, as_caller=as_caller)
     document: dict[str, Any] = {
         "version": 1,
         "verdict": "granted" if explanation.code is None else "refused",
         "code": explanation.code,
-        "integration": None if party is None else party.policy.integration,
-        "identity": None if party is None else party.identity.id,
+        "integration": None if registration is None else registration.policy.integration,
+        "identity": None if registration is None else registration.identity.id,
         "signature": "not checked",
         "checks": _shown(explanation, as_caller=as_caller),
         "warnings": explanation.warnings,

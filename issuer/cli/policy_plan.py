@@ -11,7 +11,8 @@ import rich_click as click
 from issuer.cli import printable
 from issuer.cli.policy_explain import NOBODY, own_url
 from issuer.cli.times import told_time
-from issuer.errors import Code, InputError, Place
+from issuer.codes import Code
+from issuer.errors import InputError, Place
 from issuer.policy.authoring.load import load_policies
 from issuer.policy.authoring.plan import Group, Plan, make_plan
 

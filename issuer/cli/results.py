@@ -10,13 +10,15 @@ from typing import Any
 import rich_click as click
 from msgspec import Struct
 
-from issuer.formats import jcs
 from issuer.adapters import SOURCES, Anchors, Built, Run, Source, Supplied, read_all
 from issuer.adapters.load import read_file
 from issuer.adapters.mapping import read_mapping, together
 from issuer.cli.lint import diff, digest, fmt, lint
 from issuer.cli.token import selectors
-from issuer.errors import Code, InputError, Place, Refused
+from issuer.codes import Code
+from issuer.errors import InputError, Place, Refused
+from issuer.formats import jcs
+from issuer.formats.strict_json import JSON
 from issuer.results.details import read_details
 from issuer.results.entry import (
     content_digest,
@@ -25,7 +27,6 @@ from issuer.results.entry import (
     target_entry,
     write_entry,
 )  # fmt: skip
-from issuer.formats.strict_json import JSON
 
 _YAML = frozenset({".yaml", ".yml"})
 _MAX_MAP = 1024 * 1024

@@ -15,10 +15,11 @@ from issuer.cli.checks import table
 from issuer.cli.credentials import Given, credential_options
 from issuer.client.credential import Credential, fresh_nonce, is_nonce
 from issuer.client.files import put_entry
-from issuer.http_client import Answer, check_url, unreadable
 from issuer.client.tokens import Check, Denied, Endpoint, request_tokens
-from issuer.errors import Code, InputError, Place, Refused, Undecided
+from issuer.codes import Code
+from issuer.errors import InputError, Place, Refused, Undecided
 from issuer.formats.strict_json import JSON, loads
+from issuer.http_client import Answer, check_url, unreadable
 
 _MAX_CLAIMS = 64 * 1024
 _SUPPLIED = tuple(name for name in Supplied.__struct_fields__ if name != "metrics")

@@ -20,11 +20,11 @@ from msgspec import Struct
 
 from issuer.cli import said
 from issuer.cli.report import show
-from issuer.relying.folders import BenchmarkFolder, OneBenchmark, ReceiptFolder
-from issuer.relying.verifier import Judge
+from issuer.codes import Code
 from issuer.relying.documents import Documents, default_folder
+from issuer.relying.folders import BenchmarkFolder, OneBenchmark, ReceiptFolder
 from issuer.relying.trusted import read_file, trust_by_file, trust_in_issuer
-from issuer.errors import Code
+from issuer.relying.verifier import Verifier
 from issuer.results.benchmark import read_benchmark
 from issuer.verify import Context
 from issuer.verify.report import REPORT_VERSION, Reports, json_schema
@@ -121,7 +121,7 @@ def _check_usage(path: Path | None, repo: str | None, options: Options, *, folde
         raise click.UsageError("--receipt-key signs receipts: say where they go with --receipts DIR")
 
 
-def _verify_file(file: Path, repo: str, judge: Judge, *, as_json: bool) -> Summary:
+def _verify_file(file: Path, repo: str, judge: Verifier, *, as_json: bool) -> Summary:
     reports = judge.reports(read_file(file), str(file), repo)
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(Reports(REPORT_VERSION, reports))))
@@ -152,13 +152,13 @@ def exit_code(summary: Summary, *, require_token: bool) -> int:
 # -- what to judge by -------------------------------------------------------------------------------------------------
 
 
-def _judge(options: Options) -> Judge:
+def _judge(options: Options) -> Verifier:
     now = int(time.time())
     trust = _trust(options, now)
     receipts = None if options.receipts is None else ReceiptFolder(options.receipts)
     context = Context(now, witnessed=options.at is None, benchmarks=_benchmarks(options), receipts=receipts or {})
     at = now if options.at is None else _moment(options.at)
-    return Judge(trust, at, context, receipts, _receipt_key(options.receipt_key, trust))
+    return Verifier(trust, at, context, receipts, _receipt_key(options.receipt_key, trust))
 
 
 def _trust(options: Options, now: int) -> Trust:

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from issuer.client.credential import Credential, access_token, identity_token
-from issuer.errors import Code, SetupError
+from issuer.codes import Code
+from issuer.errors import SetupError
 
 ID_TOKEN = "ISSUER_ID_TOKEN"  # noqa: S105  (names of variables)
 ACCESS_TOKEN = "ISSUER_ACCESS_TOKEN"  # noqa: S105

@@ -11,9 +11,10 @@ import re
 import secrets
 from dataclasses import dataclass, field
 
+from issuer.codes import Code
+from issuer.errors import InputError, SetupError
 from issuer.formats import jose
 from issuer.identity import pat
-from issuer.errors import Code, InputError, SetupError
 
 # RFC 6750 2.1, b64token. What is no header value makes the HTTP library raise an error that quotes it.
 _BEARER = re.compile(r"[A-Za-z0-9._~+/-]+=*")

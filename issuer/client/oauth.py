@@ -13,9 +13,10 @@ from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from issuer.client.credential import Credential, is_bearer
-from issuer.http_client import PATIENCE_S, Answer, check_url, send_until_decided
-from issuer.errors import Code, InputError, IssuerError, SetupError, Undecided
+from issuer.codes import Code
+from issuer.errors import InputError, IssuerError, SetupError, Undecided
 from issuer.formats.strict_json import JSON, loads
+from issuer.http_client import PATIENCE_S, Answer, check_url, send_until_decided
 
 SCOPE = "tokens:issue"
 MAX_ANSWER_BYTES = 256 * 1024

@@ -9,11 +9,12 @@ from urllib.parse import unquote
 import msgspec
 from msgspec import Struct
 
-from issuer.identity import pat
 from issuer.client.credential import Credential
-from issuer.http_client import MAX_ANSWER_BYTES, PATIENCE_S, Answer, check_url, decided, send_until_decided
-from issuer.errors import Code, Fault, InputError, IssuerError, Refused, Undecided
+from issuer.codes import Code
+from issuer.errors import Fault, InputError, IssuerError, Refused, Undecided
 from issuer.formats.strict_json import JSON, loads
+from issuer.http_client import MAX_ANSWER_BYTES, PATIENCE_S, Answer, check_url, decided, send_until_decided
+from issuer.identity import pat
 
 Endpoint = Literal["/tokens", "/tokens/batch", "/tokens/explain"]
 

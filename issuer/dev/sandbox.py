@@ -15,8 +15,8 @@ import msgspec
 from msgspec import Struct
 
 from issuer.dev.provider import LocalProvider
-from issuer.service.signing.keyring import generate
 from issuer.service.settings import EMBEDDED, Settings
+from issuer.service.signing.keyring import generate
 
 # The sample policies: package data of an installed wheel, the top-level folder of a checkout.
 SAMPLE_POLICIES = next(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Set
 from typing import TypeVar
 
-from issuer.errors import Code, Finding, InputError
+from issuer.codes import Code
+from issuer.errors import Finding, InputError
 from issuer.formats.strict_yaml import Document
 
 T = TypeVar("T")

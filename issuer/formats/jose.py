@@ -20,8 +20,9 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from jwt.algorithms import get_default_algorithms
 from msgspec import Struct
 
+from issuer.codes import Code
+from issuer.errors import InputError, Place
 from issuer.formats import jcs
-from issuer.errors import Code, InputError, Place
 from issuer.formats.strict_json import JSON, loads
 
 # PyJWT 2.15 knows no other name; RFC 9864 renames it `Ed25519`. Verifiers take both, on an Ed25519 key only.

@@ -18,8 +18,10 @@ from types import UnionType
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar, Union, get_args, get_origin
 
 import msgspec
+from msgspec import Meta
 
-from issuer.errors import Code, InputError, Place
+from issuer.codes import Code
+from issuer.errors import InputError, Place
 
 JSON: TypeAlias = "bool | int | float | str | Sequence[JSON] | Mapping[str, JSON] | None"
 T = TypeVar("T")
@@ -325,3 +327,6 @@ def _choice(kind: Any) -> str:
         return _choice(get_args(kind)[0])
     words = get_args(kind) if get_origin(kind) is Literal else ()
     return "; it is one of " + ", ".join(words) if words and all(isinstance(word, str) for word in words) else ""
+
+
+Text = Annotated[str, Meta(min_length=1, max_length=512)]

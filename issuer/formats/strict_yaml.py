@@ -19,7 +19,8 @@ import yaml
 from msgspec import Struct
 from yaml._yaml import CParser
 
-from issuer.errors import Code, Finding, InputError, Place
+from issuer.codes import Code
+from issuer.errors import Finding, InputError, Place
 from issuer.formats.strict_json import JSON, MAX_EXACT_INTEGER, Path, convert, exact_number, faults, pointer_along
 
 T = TypeVar("T")

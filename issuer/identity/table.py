@@ -11,10 +11,10 @@ from msgspec import UNSET
 
 from issuer.formats import jose
 from issuer.formats.findings import Findings
-from issuer.policy.model import Bounded, KeySource, Provider, ProviderEntry
-from issuer.identity.profiles import PROFILES, TOKEN_PREFIXES, Kind, Profile
 from issuer.formats.strict_json import JSON, pointer_to
 from issuer.formats.strict_yaml import Document
+from issuer.identity.profiles import PROFILES, TOKEN_PREFIXES, Kind, Profile
+from issuer.identity.provider import Bounded, KeySource, Provider, ProviderEntry
 
 # The kinds whose credentials are JWTs, verified under the provider's published keys.
 SIGNED: frozenset[Kind] = frozenset({"identity-token", "access-token"})

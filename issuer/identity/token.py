@@ -11,10 +11,11 @@ import re
 from collections.abc import Mapping
 from functools import lru_cache
 
+from issuer.codes import Code
+from issuer.errors import InputError, Refused
 from issuer.formats import jose
-from issuer.errors import Code, InputError, Refused
-from issuer.policy.model import Provider
 from issuer.formats.strict_json import JSON, loads
+from issuer.identity.provider import Provider
 
 # How far a provider's clock may be off: one constant for the decoder and for the life of the use record.
 LEEWAY_S = 30

@@ -10,13 +10,14 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from issuer.codes import Code
+from issuer.errors import Fault, InputError, Refused
 from issuer.formats import jcs
-from issuer.errors import Code, Fault, InputError, Refused
+from issuer.formats.strict_json import convert, exact_number, loads, names_no_member_twice
 from issuer.results.claims import read_claims
 from issuer.results.details import read_details
 from issuer.results.entry import Submission
 from issuer.results.secret import secret_in
-from issuer.formats.strict_json import convert, exact_number, loads, names_no_member_twice
 
 Endpoint = Literal["/tokens", "/tokens/batch", "/tokens/explain"]
 

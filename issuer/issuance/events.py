@@ -10,15 +10,15 @@ from typing import Any, TypedDict
 
 from msgspec import UNSET, Struct
 
-from issuer.issuance.body import Body, Endpoint
 from issuer.errors import Refused
+from issuer.formats.strict_json import JSON
+from issuer.identity.caller import Caller, ClaimNames
+from issuer.issuance.body import Body, Endpoint
 from issuer.policy.disclose import Denied
-from issuer.policy.check_identity import claims_read, claims_told
-from issuer.policy.model import Caller, Party, Policy
+from issuer.policy.registration import Registration
 from issuer.results.claims import Metric
 from issuer.results.entry import Submission
 from issuer.results.secret import secret_in
-from issuer.formats.strict_json import JSON
 
 # What a request names itself is any text, and may be a credential that was put there by mistake.
 MAX_NAME_CHARS = 512
@@ -36,7 +36,7 @@ class Request(Struct, frozen=True):
     endpoint: Endpoint
     bearer: str
     source: str
-    read: Callable[[Party], Awaitable[bytes]]
+    read: Callable[[Registration], Awaitable[bytes]]
     charged: Callable[[], bool]
 
 
@@ -47,7 +47,7 @@ class Case:
         self.request = request
         self.judged_at = judged_at
         self.caller: Caller | None = None
-        self.party: Party | None = None
+        self.registration: Registration | None = None
         self.body: Body | None = None
 
 
@@ -69,14 +69,14 @@ def decision_event(case: Case, caller: Caller) -> dict[str, Any]:
         "time": case.judged_at,
         "request_id": case.request.id,
         "endpoint": case.request.endpoint,
-        "caller": _caller_read(caller, case.party),
+        "caller": _caller_read(caller, case.registration),
     }
-    if case.party is not None:
-        event |= names_of(case.party)
-    if case.party is not None and case.body is not None:
+    if case.registration is not None:
+        event |= names_of(case.registration)
+    if case.registration is not None and case.body is not None:
         named = {"integration": case.body.integration, "audience": case.body.audience}
         event["named"] = {name: _told(value) for name, value in named.items() if value}
-        event["results"] = [_result_read(case.party.policy, submission) for submission in case.body.submissions]
+        event["results"] = [_result_read(case.registration, submission) for submission in case.body.submissions]
     return event
 
 
@@ -93,25 +93,30 @@ class Names(TypedDict):
     policy: str
 
 
-def names_of(party: Party) -> Names:
+def names_of(registration: Registration) -> Names:
     """Name who is judged, for every event and answer of a caller that is known."""
-    return {"integration": party.policy.integration, "identity": party.identity.id, "policy": party.digest}
+    return {
+        "integration": registration.policy.integration,
+        "identity": registration.identity.id,
+        "policy": registration.digest,
+    }
 
 
-def _caller_read(caller: Caller, party: Party | None) -> dict[str, JSON]:
+def _caller_read(caller: Caller, registration: Registration | None) -> dict[str, JSON]:
     """Return the claims that were read, and the names of those that were not there.
 
     One that is structured or long stands in neither: whoever judges again cannot tell.
     """
+    names = registration.claim_names if registration is not None else ClaimNames.of(caller.provider.rules)
     return {
         "provider": caller.provider.id,
         "issuer": caller.provider.issuer,
-        "claims": caller.shown(claims_told(caller, party)),
-        "absent": [name for name in claims_read(caller, party) if name not in caller.claims],
+        "claims": caller.shown(names.audited),
+        "absent": [name for name in names.read if name not in caller.claims],
     }
 
 
-def _result_read(policy: Policy, submission: Submission) -> dict[str, JSON]:
+def _result_read(registration: Registration, submission: Submission) -> dict[str, JSON]:
     """Return what the decision read of a result: a metric's value only where a rule reads it, never the command."""
     claims = submission.claims
     read: dict[str, JSON] = {
@@ -120,18 +125,18 @@ def _result_read(policy: Policy, submission: Submission) -> dict[str, JSON]:
         "benchmark_repo": claims.benchmark_repo,
         "benchmark_revision": claims.benchmark_revision,
         "task_id": claims.task_id,
-        "metrics": [_metric_read(policy, metric) for metric in claims.metrics],
+        "metrics": [_metric_read(registration, metric) for metric in claims.metrics],
         "framework": {"name": claims.framework.name, "version": claims.framework.version},
     }
-    if policy.grants.command == "required":
+    if registration.policy.grants.command == "required":
         read["has_command"] = claims.framework.command is not UNSET
     return read
 
 
-def _metric_read(policy: Policy, metric: Metric) -> dict[str, JSON]:
+def _metric_read(registration: Registration, metric: Metric) -> dict[str, JSON]:
     read: dict[str, JSON] = {"metric_id": metric.metric_id}
     if metric.slice is not UNSET:
         read["slice"] = metric.slice
-    if policy.grants.compiled.metrics.reads_value(metric.metric_id):
+    if registration.grants.metrics.reads_value(metric.metric_id):
         read["value"] = metric.value
     return read

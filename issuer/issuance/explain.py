@@ -11,11 +11,12 @@ from typing import Any, Literal, cast
 
 from msgspec import UNSET, Struct, UnsetType
 
-from issuer.issuance.events import Case, decision_event, names_of
 from issuer.errors import Refused
-from issuer.issuance.issue import Admit, Judged, Line, audit_refusal, judge
+from issuer.issuance.events import Case, decision_event, names_of
+from issuer.issuance.issue import Judged, audit_refusal, judge
+from issuer.issuance.ports import AdmissionRequest, Line
 from issuer.policy.disclose import Denied, ShownCheck, disclosed
-from issuer.policy.model import Party
+from issuer.policy.registration import Registration
 
 # As long as a real one, so that the draft has its real size. No token ever carries it.
 _NO_JTI = "A" * 22
@@ -44,7 +45,7 @@ async def explain(line: Line, case: Case) -> Explained:
     """Say what `issue` would decide, and why. Raises as `issue` does, but where a policy refuses."""
     try:
         found = await judge(line, case, _NO_JTI)
-        await line.admission.count(Admit.of(found.party))
+        await line.admission.count(AdmissionRequest.of(found.registration))
     except Refused as refusal:
         await audit_refusal(line.audit, case, refusal)
         if isinstance(refusal, Denied):
@@ -60,10 +61,10 @@ def granted_event(case: Case, found: Judged) -> dict[str, Any]:
 
 
 def _granted(case: Case, found: Judged) -> Explained:
-    grant, policy = found.grant, found.party.policy
+    grant, policy = found.grant, found.registration.policy
     return Explained(
         "granted",
-        **names_of(found.party),
+        **names_of(found.registration),
         checks=disclosed(grant.checks, policy),
         warnings=grant.warnings,
         request_id=case.request.id,
@@ -75,7 +76,7 @@ def _granted(case: Case, found: Judged) -> Explained:
 def _refused(case: Case, refusal: Denied) -> Explained:
     return Explained(
         "refused",
-        **names_of(cast("Party", case.party)),  # a policy has refused: there is one
+        **names_of(cast("Registration", case.registration)),  # a policy has refused: there is one
         checks=refusal.checks,
         warnings=(),
         request_id=case.request.id,

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Literal
 
 import msgspec
 from msgspec import Struct
 
-from issuer.errors import Code
+from issuer.codes import Code
 from issuer.results.secret import secret_in
 
-if TYPE_CHECKING:
-    from issuer.policy.model import Disclosable
+# What a policy may disclose of its expected values.
+Disclosable = Literal["identity", "frameworks", "benchmarks", "models", "tasks", "metrics"]
 
 
 class Rule(Struct, frozen=True, gc=False):

@@ -7,57 +7,51 @@ from datetime import UTC, datetime
 
 from msgspec import UNSET
 
-from issuer.errors import Code
-from issuer.policy.check import Check, Rule, shown
-from issuer.policy.model import Caller, Identity, Party, Provider
-from issuer.identity.profiles import Foreign
-from issuer.policy.requirement import exact_values
+from issuer.codes import Code
 from issuer.formats.strict_json import JSON
+from issuer.identity.caller import Caller
+from issuer.identity.profiles import Foreign
+from issuer.policy.check import Check, Rule, shown
+from issuer.policy.compiled import CompiledProvider
+from issuer.policy.model import Identity
+from issuer.policy.registration import Registration
+from issuer.policy.requirement import exact_values
 
 
-def check_identity(party: Party, caller: Caller, now: int) -> Iterator[Check]:
+def check_identity(registration: Registration, caller: Caller, now: int) -> Iterator[Check]:
     """Judge the caller by its registration at `now` (Unix seconds), in the order of policies/README.md."""
-    identity, rules, claims = party.identity, caller.provider.rules, caller.claims
+    identity, rules, claims = registration.identity, caller.provider.rules, caller.claims
     if identity.expires is not UNSET:
-        yield _check_expiry(identity, now)
+        yield _check_expiry(registration, now)
     if rules.event_claim is not None and rules.event_claim not in identity.require:
-        yield _check_event(caller.provider, claims.get(rules.event_claim))
-    if caller.provider.compiled.scope is not None:
-        yield caller.provider.compiled.scope.check(claims)
-    for demand in caller.provider.compiled.demands:
+        yield _check_event(registration.provider_rules, claims.get(rules.event_claim))
+    if registration.provider_rules.scope is not None:
+        yield registration.provider_rules.scope.check(claims)
+    for demand in registration.provider_rules.demands:
         if demand.name not in identity.require:
             yield demand.check(claims)
-    for requirement in identity.compiled.requirements:
+    for requirement in registration.identity_rules.requirements:
         yield requirement.check(claims)
     if rules.foreign is not None and rules.foreign.claims[0] in claims:
         yield _check_foreign(rules.foreign, identity, caller)
 
 
-def claims_read(caller: Caller, party: Party | None) -> list[str]:
-    """Name the claims that `resolve` and `check_identity` read of this caller, once each."""
-    return (party or caller.provider).claims.read
-
-
-def claims_told(caller: Caller, party: Party | None) -> list[str]:
-    """Name the claims that the audit tells of this caller: those that were read, with what they were derived from, and
-    those that the token names."""
-    return (party or caller.provider).claims.told
-
-
-def name_warnings(party: Party, caller: Caller) -> Iterator[str]:
+def name_warnings(registration: Registration, caller: Caller) -> Iterator[str]:
     """Tell each readable name that is not what was registered: ids decide."""
-    for name, expected in party.identity.names.items():
+    for name, expected in registration.identity.names.items():
         if caller.claims.get(name) != expected:  # text, which nothing but text equals
             actual = shown(caller.claims.get(name))
             # The caller reads it, so that what is not disclosed is not told (contract section 5).
-            registered = f"registered as {expected}" if "identity" in party.policy.disclose else "not as registered"
+            registered = (
+                f"registered as {expected}" if "identity" in registration.policy.disclose else "not as registered"
+            )
             yield f"the identity token's {name} is {actual}, {registered}: ids decide; tell the operator"
 
 
-def _check_expiry(identity: Identity, now: int) -> Check:
+def _check_expiry(registration: Registration, now: int) -> Check:
     """The date is UTC's."""
     today = datetime.fromtimestamp(now, UTC).date().isoformat()
-    return Check(identity.compiled.expiry, not has_expired(identity, now), (today,))
+    return Check(registration.identity_rules.expiry, not has_expired(registration.identity, now), (today,))
 
 
 def has_expired(identity: Identity, now: int) -> bool:
@@ -67,9 +61,9 @@ def has_expired(identity: Identity, now: int) -> bool:
     return now >= datetime.fromisoformat(identity.expires).replace(tzinfo=UTC).timestamp()
 
 
-def _check_event(provider: Provider, event: JSON) -> Check:
+def _check_event(rules: CompiledProvider, event: JSON) -> Check:
     """Judge what started the job; a policy that names the events that may does it by its own requirement."""
-    return Check(provider.compiled.event, isinstance(event, str) and event in provider.events, (event,))
+    return Check(rules.event, isinstance(event, str) and event in rules.provider.events, (event,))
 
 
 def _check_foreign(rules: Foreign, identity: Identity, caller: Caller) -> Check:

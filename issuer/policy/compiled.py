@@ -8,22 +8,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 from math import inf
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from msgspec import UNSET, Struct
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
-from issuer.errors import Code
-from issuer.policy.check import Check, Rule
-from issuer.policy.globs import DeniedGlobs, Globs
-from issuer.policy.requirement import Matcher, Requirement, met, said
+from issuer.codes import Code
 from issuer.formats.strict_json import JSON
 from issuer.formats.strict_yaml import number_text
-
-if TYPE_CHECKING:
-    from issuer.policy.model import FrameworkGrant, Grants, Identity, MetricGrant, Provider
-    from issuer.identity.profiles import Profile
+from issuer.identity.provider import Provider
+from issuer.policy.check import Check, Rule
+from issuer.policy.globs import DeniedGlobs, Globs
+from issuer.policy.model import FrameworkGrant, Grants, Identity, MetricGrant
+from issuer.policy.requirement import Matcher, Requirement, met, said
 
 # -- who may ask -------------------------------------------------------------------------------------------------------
 
@@ -32,9 +30,10 @@ class CompiledProvider:
     """What a provider asks of every caller: the event that started its job, and its profile's scope (None where it has
     none) and demands."""
 
-    __slots__ = ("demands", "event", "scope")
+    __slots__ = ("demands", "event", "provider", "scope")
 
     def __init__(self, provider: Provider) -> None:
+        self.provider = provider
         claim, at = provider.rules.event_claim, f"providers.{provider.id}"
         expected = "one of " + ", ".join(provider.events)
         says = f"the identity token's {claim} is {{}}"
@@ -84,23 +83,6 @@ class CompiledRequirement:
         if self.name in claims:
             return Check(self._mismatch, passed, (claims[self.name],))
         return Check(self._missing, passed)
-
-
-class CompiledClaims:
-    """Which claims are `read` of the callers of a profile, and where one is known of an identity, once each; and which
-    of them are `told`: what a claim was derived from counts as read."""
-
-    __slots__ = ("read", "told")
-
-    def __init__(self, rules: Profile, identity: Identity | None) -> None:
-        foreign = (rules.foreign.claims[0], rules.foreign.home, rules.foreign.commit) if rules.foreign else ()
-        events = [rules.event_claim] if rules.event_claim else []
-        scope = ["scope"] if rules.scope else []
-        own = [] if identity is None else [*identity.pins, *identity.require]
-        names = [*rules.pins, *rules.names, *events, *scope, *rules.demands, *foreign, *own]
-        self.read = list(dict.fromkeys(names))
-        sources = [rules.derived[name].path[0] for name in self.read if name in rules.derived]
-        self.told = list(dict.fromkeys([*self.read, *sources, *rules.provenance]))
 
 
 # -- what may be signed ------------------------------------------------------------------------------------------------

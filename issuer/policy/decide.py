@@ -11,14 +11,16 @@ from collections.abc import Iterator
 import msgspec
 from msgspec import UNSET, Struct
 
-from issuer.errors import Code
+from issuer.codes import Code
+from issuer.formats.strict_yaml import number_text
+from issuer.identity.caller import Caller
 from issuer.policy.check import Check, Rule, misnamed
-from issuer.policy.compiled import CompiledMetrics
 from issuer.policy.check_identity import check_identity, name_warnings
-from issuer.policy.model import Caller, Grants, Party, Registered
+from issuer.policy.compiled import CompiledMetrics
+from issuer.policy.model import Registered
+from issuer.policy.registration import Registration
 from issuer.results.claims import Metric, RunClaims
 from issuer.results.entry import Submission
-from issuer.formats.strict_yaml import number_text
 
 
 class Grant(Struct, frozen=True):
@@ -38,27 +40,33 @@ class Denial(Struct, frozen=True):
 
 
 def decide(
-    party: Party, caller: Caller, submissions: tuple[Submission, ...], now: int, *, integration: str, audience: str
+    registration: Registration,
+    caller: Caller,
+    submissions: tuple[Submission, ...],
+    now: int,
+    *,
+    integration: str,
+    audience: str,
 ) -> Grant | Denial:
     """Judge a request of one registered identity against its policy at `now` (Unix seconds). Total and deterministic.
 
     `integration` and `audience` are what the request names, "" where it names none. `submissions` may be empty: then
     only the identity is judged.
     """
-    policy, audiences = party.policy, party.policy.token.audiences
+    policy, audiences = registration.policy, registration.policy.token.audiences
     checks = [
         _check_named(_INTEGRATION, integration, (policy.integration,), "/integration"),
         Check(_NOT_SUSPENDED, policy.mode != "suspended", (policy.mode,)),
-        *check_identity(party, caller, now),
+        *check_identity(registration, caller, now),
         _check_named(_AUDIENCE, audience, audiences, "/audience"),
     ]
     for submission in submissions:
-        checks += check_run(policy.grants, party.registered, submission.claims, f"{submission.pointer}/claims")
+        checks += check_run(registration, submission.claims, f"{submission.pointer}/claims")
     if policy.mode == "staged":  # last, so that it names the code only where everything else passed
         checks.append(_STAGED)
     if failed := [check for check in checks if not check.passed]:
         return Denial(failed[0].code, tuple(checks))
-    warnings = tuple(name_warnings(party, caller))
+    warnings = tuple(name_warnings(registration, caller))
     return Grant(policy.token.ttl_s, audience or audiences[0], warnings, tuple(checks))
 
 
@@ -77,9 +85,9 @@ def _check_named(rule: Rule, named: str, own: tuple[str, ...], pointer: str) -> 
     return Check(rule, True, (named,), pointer) if named in own else Check(rule, False, (misnamed(named),), pointer)
 
 
-def check_run(grants: Grants, registered: Registered, claims: RunClaims, at: str) -> list[Check]:
+def check_run(registration: Registration, claims: RunClaims, at: str) -> list[Check]:
     """Judge one run by the grants, in the order of policies/README.md. `at` is where its claims stand in the body."""
-    compiled, framework = grants.compiled, claims.framework
+    compiled, grants, framework = registration.grants, registration.policy.grants, claims.framework
     checks = [*compiled.frameworks.check(framework.name, framework.version, f"{at}/framework")]
     if grants.command == "required":
         sent = framework.command is not UNSET
@@ -89,7 +97,7 @@ def check_run(grants: Grants, registered: Registered, claims: RunClaims, at: str
     checks += compiled.tasks.check(claims.task_id, f"{at}/task_id")
     checks += _check_metrics(compiled.metrics, claims.metrics, f"{at}/metrics")
     if grants.registered_only:
-        checks += _check_registered(registered, claims, at)
+        checks += _check_registered(registration.registered, claims, at)
     return checks
 
 

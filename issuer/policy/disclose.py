@@ -11,9 +11,11 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from issuer.errors import Code, Fault, Refused
+from issuer.codes import Code
+from issuer.errors import Fault, Refused
+from issuer.identity.caller import Caller
 from issuer.policy.check import Check
-from issuer.policy.model import Caller, Policy
+from issuer.policy.model import Policy
 
 
 class ShownCheck(Struct, frozen=True):
@@ -40,7 +42,7 @@ def disclosed(checks: Iterable[Check], policy: Policy) -> tuple[ShownCheck, ...]
     return tuple(_shown(check, check.topic is None or check.topic in policy.disclose) for check in checks)
 
 
-def undisguised(checks: Iterable[Check]) -> tuple[ShownCheck, ...]:
+def unredacted(checks: Iterable[Check]) -> tuple[ShownCheck, ...]:
     """Return the checks with nothing hidden: for the operator, whose policy it is, and for nobody else."""
     return tuple(_shown(check, True) for check in checks)
 

@@ -6,11 +6,15 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from issuer.errors import Code, Refused
-from issuer.policy.disclose import unknown
-from issuer.policy.model import Caller, Identity, Party, Policy, Provider
-from issuer.policy.requirement import exact_values, met
+from issuer.codes import Code
+from issuer.errors import Refused
 from issuer.formats.strict_json import JSON
+from issuer.identity.caller import Caller
+from issuer.identity.provider import Provider
+from issuer.policy.disclose import unknown
+from issuer.policy.model import Identity, Policy
+from issuer.policy.registration import Registration
+from issuer.policy.requirement import exact_values, met
 
 
 class PolicySet(Struct, frozen=True):
@@ -22,12 +26,12 @@ class PolicySet(Struct, frozen=True):
 
     providers: Mapping[str, Provider]
     policies: Mapping[str, Policy]
-    parties: Mapping[tuple[str, str], tuple[Party, ...]]
+    registrations: Mapping[tuple[str, str], tuple[Registration, ...]]
     digests: Mapping[str, bytes]
     digest: str
 
 
-def resolve(policies: PolicySet, caller: Caller) -> Party:
+def resolve(policies: PolicySet, caller: Caller) -> Registration:
     """Find the one registered identity that this caller is, or is nearest to. Raises Refused.
 
     By pins first. Where several share them, by their requirements; a caller that meets none of those is still known by
@@ -36,18 +40,18 @@ def resolve(policies: PolicySet, caller: Caller) -> Party:
     contract section 5).
     """
     pin = caller.claims.get(caller.provider.rules.pins[0])
-    bucket = policies.parties.get((caller.provider.id, pin), ()) if isinstance(pin, str) else ()
-    pinned = [party for party in bucket if pins_match(party.identity, caller.claims)]
+    bucket = policies.registrations.get((caller.provider.id, pin), ()) if isinstance(pin, str) else ()
+    pinned = [registration for registration in bucket if pins_match(registration.identity, caller.claims)]
     if len(pinned) == 1:
         return pinned[0]
-    meeting = [party for party in pinned if requirements_met(party.identity, caller.claims)]
+    meeting = [registration for registration in pinned if requirements_met(registration.identity, caller.claims)]
     if len(meeting) > 1:
         raise Refused(Code.INTEGRATION_AMBIGUOUS)
     if meeting:
         return meeting[0]
-    if len({party.policy.integration for party in pinned}) != 1:
+    if len({registration.policy.integration for registration in pinned}) != 1:
         raise unknown(caller)
-    return min(pinned, key=lambda party: _unmet(party.identity, caller.claims))
+    return min(pinned, key=lambda registration: _unmet(registration.identity, caller.claims))
 
 
 # Loops where `all` would do: these run for every identity that shares a pin, on the way of every request.

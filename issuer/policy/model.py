@@ -1,122 +1,24 @@
-"""The types of `providers.yaml` and of an integration's policy file, and of what authentication found. Pure.
+"""The types of an integration's policy file, and of the benchmarks that the operator registered. Pure.
 
 Every member that is accepted here is enforced somewhere; what is not enforced yet is an unknown member.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
-from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from issuer.formats import jcs
+from issuer.formats.strict_json import Text
+from issuer.identity.provider import Seconds
 from issuer.limits import Limits
-from issuer.policy.compiled import CompiledClaims, CompiledGrants, CompiledIdentity, CompiledProvider
-from issuer.identity.profiles import PROFILES, Profile
-from issuer.policy.requirement import Requirement, Text
+from issuer.policy.check import Disclosable
+from issuer.policy.requirement import Requirement
 from issuer.results.benchmark import Benchmark
-from issuer.formats.strict_json import JSON
-
-Seconds = Annotated[int, Meta(ge=1, le=86_400)]
-
-# -- providers.yaml ---------------------------------------------------------------------------------------------------
 
 
-class Bounded(Struct, frozen=True, forbid_unknown_fields=True):
-    """`uses: {bounded: N}`: a token may make N different requests."""
-
-    bounded: Annotated[int, Meta(ge=1, le=1000)]
-
-
-class KeySource(Struct, frozen=True, forbid_unknown_fields=True):
-    """Where the keys are, when not by discovery: exactly one of a URL and static JWKs."""
-
-    jwks_uri: Text | UnsetType = UNSET
-    static: Annotated[list[dict[str, Any]], Meta(min_length=1, max_length=64)] | UnsetType = UNSET
-
-
-class Introspection(Struct, frozen=True, forbid_unknown_fields=True):
-    """How to ask a provider about its opaque tokens (RFC 7662): as which client, and where, if not by discovery.
-
-    `client_secret_file` is the path of the file that holds the client's secret: the secret itself stands in no policy
-    and no digest. `token_prefix` is how each of its tokens begins, so that no other provider's is shown to it.
-    """
-
-    client_id: Text
-    client_secret_file: Text
-    endpoint: Text | UnsetType = UNSET
-    token_prefix: Text | UnsetType = UNSET
-
-
-class ProviderEntry(Struct, frozen=True, forbid_unknown_fields=True):
-    """One provider as `providers.yaml` has it; what is absent comes from the profile."""
-
-    profile: str
-    issuer: Text | UnsetType = UNSET
-    audience: Text | UnsetType = UNSET
-    algorithms: Annotated[list[str], Meta(min_length=1)] | UnsetType = UNSET
-    max_lifetime_s: Seconds | UnsetType = UNSET
-    max_age_s: Seconds | UnsetType = UNSET
-    uses: Literal["single"] | Bounded | UnsetType = UNSET
-    keys: Literal["discovery"] | KeySource | UnsetType = UNSET
-    events: list[str] | UnsetType = UNSET
-    introspection: Introspection | UnsetType = UNSET
-
-
-class ProvidersFile(Struct, frozen=True, forbid_unknown_fields=True):
-    """`providers.yaml`: the closed table of identity providers."""
-
-    version: Literal[1]
-    providers: Annotated[dict[str, ProviderEntry], Meta(min_length=1)]
-
-
-class Provider(Struct, frozen=True, omit_defaults=True, dict=True):
-    """The effective entry: what the file says, profile defaults filled in. Part of the policy digest.
-
-    `max_lifetime_s` and `max_age_s` are 0 for a kind whose credentials they do not judge. `uses` is how many different
-    requests one identity token may make, or one nonce.
-    """
-
-    id: str
-    profile: str
-    issuer: str
-    audience: str
-    algorithms: tuple[str, ...]
-    max_lifetime_s: int
-    max_age_s: int
-    uses: int
-    keys: Literal["discovery"] | KeySource
-    events: tuple[str, ...]
-    introspection: Introspection | None = None
-
-    @property
-    def rules(self) -> Profile:
-        """The built-in profile behind this entry."""
-        return PROFILES[self.profile]
-
-    @property
-    def token_prefix(self) -> str:
-        """How each opaque credential of this provider begins; "" where that is not known."""
-        return self.rules.prefix or (self.introspection and self.introspection.token_prefix) or ""
-
-    @cached_property
-    def compiled(self) -> CompiledProvider:
-        """What it asks of every caller, made at the first request."""
-        return CompiledProvider(self)
-
-    @cached_property
-    def claims(self) -> CompiledClaims:
-        """What is read of a caller of whom no more is known."""
-        return CompiledClaims(self.rules, None)
-
-
-# -- <integration>.yaml -----------------------------------------------------------------------------------------------
-
-
-class Identity(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
+class Identity(Struct, frozen=True, forbid_unknown_fields=True):
     """A machine identity that may speak for the integration.
 
     `pins` are immutable ids, all equal or no match. `names` are advisory. Every claim under `require` must match.
@@ -129,11 +31,6 @@ class Identity(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
     names: dict[str, Text] = {}
     require: dict[str, Requirement] = {}
     expires: str | UnsetType = UNSET
-
-    @cached_property
-    def compiled(self) -> CompiledIdentity:
-        """The same, ready to be asked: made at the first request, and kept with the policy."""
-        return CompiledIdentity(self)
 
 
 class FrameworkGrant(Struct, frozen=True, forbid_unknown_fields=True):
@@ -162,7 +59,7 @@ class Deny(Struct, frozen=True, forbid_unknown_fields=True):
     tasks: tuple[Text, ...] = ()
 
 
-class Grants(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
+class Grants(Struct, frozen=True, forbid_unknown_fields=True):
     """What the integration may have signed. Every list must be there: nothing is granted by leaving something out.
 
     `registered_only`: benchmark, task and metrics must be those of an `eval.yaml` under `benchmarks/`.
@@ -177,20 +74,12 @@ class Grants(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
     registered_only: bool = False
     command: Literal["optional", "required"] = "optional"
 
-    @cached_property
-    def compiled(self) -> CompiledGrants:
-        """The same, ready to be asked: made at the first request, and kept with the policy."""
-        return CompiledGrants(self)
-
 
 class TokenRules(Struct, frozen=True, forbid_unknown_fields=True):
     """How long verify tokens live, and for which relying parties they may be; the first where a request names none."""
 
     audiences: Annotated[tuple[Text, ...], Meta(min_length=1)]
     ttl_s: Seconds = 3600
-
-
-Disclosable = Literal["identity", "frameworks", "benchmarks", "models", "tasks", "metrics"]
 
 
 class Override(Struct, frozen=True, forbid_unknown_fields=True):
@@ -248,58 +137,3 @@ class Registered(Struct, frozen=True):
     def find(self, repo: str, revision: str) -> Benchmark | None:
         """Return the `eval.yaml` that counts for a repository as of a full commit, or None."""
         return self.at_commit.get((repo, revision)) or self.at_any.get(repo)
-
-
-class Party(Struct, frozen=True, dict=True):
-    """One registered identity with everything that judges it; `digest` binds policy and provider (contract 4)."""
-
-    policy: Policy
-    identity: Identity
-    provider: Provider
-    digest: str
-    registered: Registered = Registered()
-
-    @cached_property
-    def claims(self) -> CompiledClaims:
-        """What is read of a caller who is this identity."""
-        return CompiledClaims(self.provider.rules, self.identity)
-
-
-# -- what is judged ---------------------------------------------------------------------------------------------------
-
-
-class Caller(Struct, frozen=True):
-    """An authenticated machine identity: its signature, times, audience and type have been checked.
-
-    `claims` are what is verified of it. `use_parts` name its use record (contract section 5): ("use", iss, jti) or
-    ("input", hex SHA-256) of an identity token; ("nonce", provider id, credential id) of a reusable identity, where the
-    credential's id is public and stays the same when it is renewed. Times are Unix seconds.
-    """
-
-    provider: Provider
-    claims: Mapping[str, JSON]
-    use_parts: tuple[str, ...]
-    issued_at: int
-    expires_at: int
-
-    def use_record(self, nonce: str) -> str:
-        """Name the use record, the token's own or that of a reusable identity's nonce, as lowercase hex SHA-256."""
-        parts = [*self.use_parts, nonce] if self.provider.rules.reusable else [*self.use_parts]
-        return hashlib.sha256(jcs.canonical(parts)).hexdigest()
-
-    def provenance(self) -> dict[str, JSON]:
-        """Return what of the caller is public: provider, issuer and allow-listed immutable ids."""
-        return {
-            "provider": self.provider.id,
-            "issuer": self.provider.issuer,
-            **self.shown(self.provider.rules.provenance),
-        }
-
-    def shown(self, names: tuple[str, ...] | list[str]) -> dict[str, JSON]:
-        """Return the named claims that are there, are scalars and are short."""
-        claims = self.claims
-        return {name: claims[name] for name in names if name in claims and _is_short(claims[name])}
-
-
-def _is_short(value: JSON) -> bool:
-    return isinstance(value, str | int) and len(value if isinstance(value, str) else str(value)) <= 512

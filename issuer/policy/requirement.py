@@ -11,12 +11,10 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from issuer.formats.strict_json import JSON, Text
 from issuer.policy import regex
 from issuer.policy.check import written
 from issuer.policy.globs import glob_matches
-from issuer.formats.strict_json import JSON
-
-Text = Annotated[str, Meta(min_length=1, max_length=512)]
 
 
 class Matcher(Struct, frozen=True, forbid_unknown_fields=True):

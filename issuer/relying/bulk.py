@@ -15,11 +15,12 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from issuer.relying.workers import Crew, cores
+from issuer.codes import Code
+from issuer.errors import InputError, Place, SetupError
 from issuer.http_client import unreadable
-from issuer.relying.verifier import Judge
+from issuer.relying.verifier import Verifier
 from issuer.relying.walk import Found, read_plain, walk
-from issuer.errors import Code, InputError, Place, SetupError
+from issuer.relying.workers import WorkerPool, cores
 from issuer.verify import fail_shared_jti
 from issuer.verify.replay import ReplayIndex, replay_key, token_key
 from issuer.verify.report import Report
@@ -39,7 +40,7 @@ class Writer(Struct, frozen=True):
 
 def judge_folder(
     root: Path,
-    judge: Judge,
+    judge: Verifier,
     writer: Writer,
     *,
     jobs: int = 0,
@@ -55,7 +56,9 @@ def judge_folder(
     """
     summary, across = Summary(), _Across()
     chunks = map(_encode, chunked(walk(root), stopped))
-    with Crew(jobs or cores(), lambda message: _encode(_judge_chunk(judge, writer, _decode_chunk(message)))) as crew:
+    with WorkerPool(
+        jobs or cores(), lambda message: _encode(_judge_chunk(judge, writer, _decode_chunk(message)))
+    ) as crew:
         for message, answer in crew.answers(chunks):
             chunk = _decode_chunk(message)
             done = _lost(writer, chunk) if answer is None else _decode_done(answer)
@@ -109,7 +112,7 @@ def chunked(places: Iterable[Found], stopped: Callable[[], bool] = lambda: False
         yield chunk
 
 
-def _judge_chunk(judge: Judge, writer: Writer, chunk: Chunk) -> _Done:
+def _judge_chunk(judge: Verifier, writer: Writer, chunk: Chunk) -> _Done:
     output: list[str] = []
     codes: list[Code] = []
     tallies = Counter[Tally]()
@@ -131,7 +134,7 @@ def _judge_chunk(judge: Judge, writer: Writer, chunk: Chunk) -> _Done:
     return _Done("".join(output), list(tallies.items()), codes, bytes(verified), places)
 
 
-def _judge_found(judge: Judge, found: Found, faults: list[InputError]) -> tuple[Report, ...]:
+def _judge_found(judge: Verifier, found: Found, faults: list[InputError]) -> tuple[Report, ...]:
     """Judge one file of the walk; what could not be read goes to `faults`."""
     try:
         if found.fault:
@@ -168,7 +171,7 @@ class _Across:
             if (first := self._index.add_key(key, token, place)) is not None:
                 self._shared[key] |= {first, place}
 
-    def corrected(self, root: Path, judge: Judge) -> Iterator[tuple[str, Report, Report]]:
+    def corrected(self, root: Path, judge: Verifier) -> Iterator[tuple[str, Report, Report]]:
         """Judge once more what shares a jti; yield its file, the report as it was and the report as it must be."""
         wanted = set().union(*self._shared.values())
         again = [found for found in (walk(root) if wanted else ()) if _place(found) in wanted]

@@ -17,8 +17,9 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from issuer.codes import Code
+from issuer.errors import InputError, SetupError, Undecided
 from issuer.http_client import RETRIED, Answer, check_url, send
-from issuer.errors import Code, InputError, SetupError, Undecided
 
 MAX_DOCUMENT_BYTES = 4 * 1024 * 1024  # a revocation list; what a key set may have is for its reader to say
 MAX_CACHE_BYTES = 64 * 1024 * 1024

@@ -6,8 +6,9 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from issuer.codes import Code
+from issuer.errors import InputError, SetupError
 from issuer.relying.trusted import read_file
-from issuer.errors import Code, InputError, SetupError
 from issuer.results.benchmark import Benchmark, read_benchmark
 from issuer.results.claims import REVISION, is_repo
 from issuer.verify.receipts import MAX_BYTES, file_name

@@ -7,9 +7,10 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from issuer.codes import Code
+from issuer.errors import InputError, Place, SetupError
 from issuer.http_client import check_url, unreadable
 from issuer.relying.documents import Copy, Documents, Good
-from issuer.errors import Code, InputError, Place, SetupError
 from issuer.verify.trust import Source, Trust, TrustedEntry, TrustFile, check_found, read_trust_file, resolve, sources
 
 # More than any reader takes: what is larger is refused by its reader, and need not be held.

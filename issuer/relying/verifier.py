@@ -7,8 +7,8 @@ import contextlib
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from msgspec import Struct
 
-from issuer.relying.folders import BenchmarkFolder, ReceiptFolder
 from issuer.errors import InputError
+from issuer.relying.folders import BenchmarkFolder, ReceiptFolder
 from issuer.results.entry import read_entries
 from issuer.verify import Context, verify_entries
 from issuer.verify.receipts import read_receipt, write_receipt
@@ -23,7 +23,7 @@ def path_in_repo(file: str) -> str:
     return f"{FOLDER}/{file.rpartition('/')[2]}"
 
 
-class Judge(Struct, frozen=True):
+class Verifier(Struct, frozen=True):
     """Judges files as received at `at` (Unix seconds). With a `receipt_key`, what verifies gets a receipt.
 
     Holds a private key where there is one: never send or show it.

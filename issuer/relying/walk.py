@@ -14,8 +14,8 @@ from pathlib import Path
 from msgspec import Struct
 
 from issuer.http_client import unreadable
-from issuer.relying.verifier import FOLDER
 from issuer.relying.trusted import MAX_FILE_BYTES
+from issuer.relying.verifier import FOLDER
 
 A_LINK = "a symbolic link: not followed"
 

@@ -33,7 +33,7 @@ class _Task(Struct):
     answer: bytes | None = None
 
 
-class Crew:
+class WorkerPool:
     """So many workers, from `with Crew(...)` on; they end with the block, and with their parent."""
 
     def __init__(self, jobs: int, work: Work) -> None:
@@ -41,7 +41,7 @@ class Crew:
         self._jobs = jobs
         self._workers: list[_Worker] = []
 
-    def __enter__(self) -> Crew:
+    def __enter__(self) -> WorkerPool:
         """Start the workers."""
         gc.collect()
         gc.freeze()  # what there is stays shared: a worker's collection would touch, and so copy, every page of it

@@ -11,10 +11,11 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from issuer.codes import Code
+from issuer.errors import Finding, InputError
 from issuer.formats import strict_yaml
-from issuer.errors import Code, Finding, InputError
-from issuer.results.claims import IDENTIFIER, REVISION, is_repo
 from issuer.formats.strict_json import JSON, pointer_to
+from issuer.results.claims import IDENTIFIER, REVISION, is_repo
 
 Text = Annotated[str, Meta(min_length=1)]
 

@@ -15,8 +15,9 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from issuer.codes import Code
+from issuer.errors import Fault, InputError, Refused
 from issuer.formats import jcs
-from issuer.errors import Code, Fault, InputError, Refused
 from issuer.formats.strict_json import JSON, MAX_EXACT_INTEGER, convert
 
 REVISION = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")

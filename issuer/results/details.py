@@ -13,10 +13,11 @@ from urllib.parse import urlsplit
 
 from msgspec import UNSET, Struct, UnsetType
 
-from issuer.errors import Code, Fault, InputError, Refused
+from issuer.codes import Code
+from issuer.errors import Fault, InputError, Refused
+from issuer.formats.strict_json import JSON, convert
 from issuer.results import emit
 from issuer.results.entry import drop_nulls
-from issuer.formats.strict_json import JSON, convert
 
 MAX_WRITTEN = 512 * 1024  # half of what a result file may have
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec import UNSET, Struct
 
 from issuer.formats import jcs
-from issuer.results.entry import Entry
 from issuer.formats.strict_json import JSON, pointer_to
+from issuer.results.entry import Entry
 
 
 class Difference(Struct, frozen=True):

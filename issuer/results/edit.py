@@ -12,7 +12,9 @@ from collections.abc import Callable
 
 from msgspec import UNSET
 
-from issuer.errors import Code, InputError, Place
+from issuer.codes import Code
+from issuer.errors import InputError, Place
+from issuer.formats.strict_yaml import Document, quoted
 from issuer.results.entry import (
     TOKEN_MEMBERS,
     Entry,
@@ -23,7 +25,6 @@ from issuer.results.entry import (
     read_entries,
     write_entry,
 )
-from issuer.formats.strict_yaml import Document, quoted
 
 _NO_LINE = re.compile(r"[ \t\r]*(?:#.*)?")
 _DASH_ALONE = re.compile(r"[ \t]*-[ \t\r]*(?:#.*)?")

@@ -13,13 +13,13 @@ from typing import Annotated, Any, Literal, NoReturn, get_args
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from issuer.formats import jcs
-from issuer.formats import strict_yaml
-from issuer.errors import Code, InputError, Place
-from issuer.results import emit
-from issuer.results.claims import Metric, RunClaims, read_claims
+from issuer.codes import Code
+from issuer.errors import InputError, Place
+from issuer.formats import jcs, strict_yaml
 from issuer.formats.strict_json import JSON, Path, pointer_along
 from issuer.formats.strict_yaml import number_text, quoted
+from issuer.results import emit
+from issuer.results.claims import Metric, RunClaims, read_claims
 
 TOKEN_MEMBERS = ("verify_token", "verifyToken")
 _UNBOUND = frozenset({*TOKEN_MEMBERS, "value"})

@@ -14,9 +14,10 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from issuer.formats import jcs
-from issuer.formats import strict_yaml
-from issuer.errors import Code, Finding, InputError, Refused
+from issuer.codes import Code
+from issuer.errors import Finding, InputError, Refused
+from issuer.formats import jcs, strict_yaml
+from issuer.formats.strict_json import JSON, pointer_to
 from issuer.results.benchmark import Benchmark
 from issuer.results.claims import Framework, Metric, read_claims
 from issuer.results.details import MAX_WRITTEN, is_date, is_public_url
@@ -33,7 +34,6 @@ from issuer.results.entry import (
     target_form,
 )
 from issuer.results.secret import secret_in
-from issuer.formats.strict_json import JSON, pointer_to
 
 MAX_METRICS = 256
 MAX_FAULTS = 1000  # told of one file: who has more corrects these first, and nobody has to wait for the rest

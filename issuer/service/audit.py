@@ -13,13 +13,14 @@ from typing import Any
 
 import msgspec
 
-from issuer.errors import Code, SetupError, Undecided
+from issuer.codes import Code
+from issuer.errors import SetupError, Undecided
 
 # Readiness ends while there still is room for the events of what is under way.
 MIN_FREE_BYTES = 1024 * 1024
 
 
-class AuditFile:
+class FileAudit:
     """An open sink. Implements `issue.Audit`."""
 
     def __init__(self, path: Path) -> None:

@@ -13,19 +13,19 @@ import signal
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import structlog
 from msgspec import Struct
 
-from issuer.errors import Code, InputError, IssuerError, Undecided
-from issuer.issuance.issue import Audit, Line
+from issuer.codes import Code
+from issuer.errors import InputError, IssuerError, Undecided
+from issuer.issuance.ports import Audit, Line
 from issuer.policy.match import PolicySet
-from issuer.service.http.documents import Document
-from issuer.service.signing.keyring import Keyring
+from issuer.service.signing.keyring import KeyringSigner
 
 # How often the folder is looked at. A change is loaded when two looks in a row see the same: not while it is written.
 LOOK_S = 1.0
@@ -43,10 +43,7 @@ class Active(Struct, frozen=True):
 
     line: Line
     loaded_at: int
-    metadata: Document
-    requirements: Mapping[str, Document]
-    keyring: Keyring
-    jwks: Document
+    keyring: KeyringSigner
 
     @property
     def digest(self) -> str:
@@ -54,13 +51,16 @@ class Active(Struct, frozen=True):
         return self.line.policies.digest
 
 
-class Live:
+ActiveT = TypeVar("ActiveT", bound=Active)
+
+
+class Live(Generic[ActiveT]):
     """The active policies of one process. `active` is replaced as a whole; `stale`: the folder was refused since.
 
     `load` reads both folders and raises what refuses it; it runs in a thread. Making one loads: it raises, too.
     """
 
-    def __init__(self, folder: Path, load: Callable[[], Active], audit: Audit) -> None:
+    def __init__(self, folder: Path, load: Callable[[], ActiveT], audit: Audit) -> None:
         self._folder = folder
         self._load = load
         self._audit = audit
@@ -118,14 +118,14 @@ class Live:
                 await self._activate(loaded, round((time.perf_counter() - began) * 1000))
             self._seen = seen
 
-    def _attempt(self) -> Active | Exception:
+    def _attempt(self) -> ActiveT | Exception:
         """Load, and return an error as a value: a thread's StopIteration would never reach who waits for it."""
         try:
             return self._load()
         except Exception as error:  # noqa: BLE001 (whatever it is, the last good policies go on)
             return error
 
-    async def _activate(self, loaded: Active, ms: int) -> None:
+    async def _activate(self, loaded: ActiveT, ms: int) -> None:
         event = loaded_event(self.active, loaded)
         self.stale = True  # until it has been audited
         await self._audit.record(event)
@@ -183,9 +183,9 @@ def loaded_event(before: Active | None, after: Active) -> dict[str, Any]:
 def digests(policies: PolicySet) -> dict[str, list[str]]:
     """Return each integration's policy digests: one for each provider that it has identities of."""
     found: dict[str, set[str]] = {}
-    for parties in policies.parties.values():
-        for party in parties:
-            found.setdefault(party.policy.integration, set()).add(party.digest)
+    for registrations in policies.registrations.values():
+        for registration in registrations:
+            found.setdefault(registration.policy.integration, set()).add(registration.digest)
     return {name: sorted(found[name]) for name in sorted(found)}
 
 
@@ -202,3 +202,16 @@ def refused_event(active: Active, error: Exception) -> dict[str, Any]:
         "line": place.line if place else 0,
         "column": place.column if place else 0,
     }
+
+
+def keep_policies(policies: PolicySet, folder: Path) -> None:
+    """Keep every policy value under its digest, before the first admission under it (contract section 4)."""
+    for made in (folder.parent, folder):  # parents that mkdir makes by itself are open to everyone
+        made.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for digest, value in policies.digests.items():
+        path = folder / f"{digest.removeprefix('sha256:')}.json"
+        if not path.exists():
+            # Written beside and renamed: another worker, or a crash, never leaves half a policy under a digest.
+            draft = path.with_suffix(f".{os.getpid()}")
+            draft.write_bytes(value)
+            draft.rename(path)

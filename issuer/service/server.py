@@ -7,86 +7,24 @@ request. X-Forwarded-For is believed from listed proxies alone. What uvicorn lea
 from __future__ import annotations
 
 import contextlib
-import json
-import logging
-import os
 import signal
 import socket
-import sys
-from collections.abc import Iterator, MutableMapping
-from typing import Any
+from collections.abc import Iterator
 
-import msgspec
-import structlog
 import uvicorn
 from msgspec.structs import replace
 
-from issuer.errors import Code, SetupError
-from issuer.issuance.issue import Log
+from issuer.codes import Code
+from issuer.errors import SetupError
+from issuer.issuance.ports import Log
+from issuer.service.admission.embedded import EmbeddedValkey
 from issuer.service.app import build
 from issuer.service.http.protocol import BoundedProtocol
-from issuer.service.admission.embedded import EmbeddedValkey
+from issuer.service.log_stream import configure_logging
 from issuer.service.settings import EMBEDDED, Settings
 from issuer.service.workers import STOPS, Beat, addresses_of, bound, supervise
 
 GRACE_S = 20
-
-
-def configure_logging() -> None:
-    """Send the log stream to standard error, one JSON object a line, tracebacks without local variables."""
-    tracebacks = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
-    shared: list[structlog.typing.Processor] = [
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-        structlog.processors.ExceptionRenderer(tracebacks),
-    ]
-    stream = LogStream(sys.stderr.fileno())
-    structlog.configure(
-        processors=[structlog.processors.add_log_level, *shared, _line],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        logger_factory=lambda *_: stream,
-        cache_logger_on_first_use=True,
-    )
-    # What libraries say goes the same way, warnings and above; uvicorn's access lines would repeat ours.
-    library = logging.StreamHandler(sys.stderr)
-    text = structlog.processors.JSONRenderer()
-    library.setFormatter(structlog.stdlib.ProcessorFormatter(processors=[_library_event, *shared, text]))
-    logging.basicConfig(level=logging.WARNING, handlers=[library], force=True)
-
-
-class LogStream:
-    """Where structlog writes. One write a line, so that those of several workers never mix.
-
-    A stream that takes no more, or whose reader stands still, stops nothing: the record of decisions is the audit
-    (contract section 5).
-    """
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-        if not os.isatty(descriptor):  # of a terminal the shell has the other end, and would not block any more either
-            os.set_blocking(descriptor, False)
-
-    def msg(self, line: bytes) -> None:
-        """Write a line, or lose it."""
-        with contextlib.suppress(OSError):
-            os.write(self._descriptor, line)
-
-    info = warning = error = critical = msg
-
-
-def _line(_: object, __: str, event: MutableMapping[str, Any]) -> bytes:
-    """Write an event as a line of JSON; what msgspec does not write, such as half a surrogate pair, `json` does."""
-    try:
-        return msgspec.json.encode(event) + b"\n"
-    except (TypeError, ValueError):
-        return json.dumps(event, default=repr).encode() + b"\n"
-
-
-def _library_event(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Name the library; drop what ProcessorFormatter keeps for itself."""
-    record: logging.LogRecord = event.pop("_record")
-    event.pop("_from_structlog", None)
-    event["logger"] = record.name
-    return event
 
 
 @contextlib.contextmanager

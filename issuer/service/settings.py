@@ -16,10 +16,11 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Meta, Struct
 
+from issuer.codes import Code
+from issuer.errors import InputError, Place, SetupError
 from issuer.formats import strict_yaml
-from issuer.errors import Code, InputError, Place, SetupError
-from issuer.identity.token import LEEWAY_S
 from issuer.formats.strict_json import convert, pointer_to
+from issuer.identity.token import LEEWAY_S
 
 # An empty path would be the folder that the service happens to stand in.
 Text = Annotated[str, Meta(min_length=1)]

@@ -22,7 +22,8 @@ from typing import NoReturn
 
 import structlog
 
-from issuer.errors import Code, IssuerError, SetupError
+from issuer.codes import Code
+from issuer.errors import IssuerError, SetupError
 
 STOPS = (signal.SIGTERM, signal.SIGINT)
 _WATCHED = (*STOPS, signal.SIGHUP, signal.SIGCHLD)

@@ -12,8 +12,9 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from issuer.codes import Code
+from issuer.errors import InputError, Place
 from issuer.formats import jose
-from issuer.errors import Code, InputError, Place
 from issuer.formats.strict_json import JSON, convert, loads
 from issuer.verify_token import MAX_TIME
 

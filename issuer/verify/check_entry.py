@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from msgspec import UNSET
 
 from issuer.formats import jcs
+from issuer.formats.strict_json import JSON
 from issuer.results.benchmark import Benchmark
 from issuer.results.claims import RunClaims
 from issuer.results.entry import Entry, content_digest, result_file_name
-from issuer.formats.strict_json import JSON
 from issuer.verify.check_token import Signed
 from issuer.verify.report import Check, Status, check, rests_on
 

@@ -10,14 +10,14 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from issuer.formats import jose
 from issuer.errors import InputError, Refused
+from issuer.formats import jose
 from issuer.results.claims import RunClaims
-from issuer.verify_token import TokenClaims, read_unverified
 from issuer.verify.archive import ArchivedKey
 from issuer.verify.receipts import Subject, objection, read_receipt, token_digest
 from issuer.verify.report import AtFrom, Check, Status, check, rests_on
 from issuer.verify.trust import Trust, TrustedIssuer
+from issuer.verify_token import TokenClaims, read_unverified
 
 # How far the issuer's clock may run ahead of the relying party's.
 NOT_BEFORE_LEEWAY_S = 60

@@ -13,8 +13,9 @@ import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from msgspec import Struct
 
+from issuer.codes import Code
+from issuer.errors import InputError, Place, SetupError
 from issuer.formats import jose
-from issuer.errors import Code, InputError, Place, SetupError
 from issuer.formats.strict_json import convert
 from issuer.verify.archive import Time
 from issuer.verify.report import ALWAYS_DUE, NAMES, Report, Status

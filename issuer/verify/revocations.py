@@ -13,8 +13,9 @@ from typing import Annotated, Final, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from issuer.codes import Code
+from issuer.errors import InputError, Place
 from issuer.formats import jose
-from issuer.errors import Code, InputError, Place
 from issuer.formats.strict_json import convert
 from issuer.verify.archive import Time
 from issuer.verify.statement import read_statement

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from issuer.formats import jcs
-from issuer.formats import jose
-from issuer.errors import Code, InputError, Place
+from issuer.codes import Code
+from issuer.errors import InputError, Place
+from issuer.formats import jcs, jose
 from issuer.formats.strict_json import JSON, loads
 
 

@@ -13,14 +13,14 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from issuer.formats import jcs
-from issuer.formats import jose
-from issuer.errors import Code, InputError, Place
+from issuer.codes import Code
+from issuer.errors import InputError, Place
+from issuer.formats import jcs, jose
 from issuer.formats.strict_yaml import Document, load
-from issuer.verify_token import MAX_TTL_S
 from issuer.verify.archive import Archive, parse_archive
 from issuer.verify.revocations import Revocations, check_form, parse_revocations
 from issuer.verify.statement import without_token_keys
+from issuer.verify_token import MAX_TTL_S
 
 T = TypeVar("T")
 Text = Annotated[str, Meta(min_length=1, max_length=512)]

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from issuer.adapters import eval_zip, inspect_ai
-from issuer.errors import Code
+from issuer.codes import Code
 from tests.support.runs import DATA, refusal, refusal_or_none, zipped
 
 REAL = (DATA / "inspect_two_scorers.eval").read_bytes()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from issuer.adapters import Run, every_eval_ever
-from issuer.errors import Code
+from issuer.codes import Code
 from issuer.results.claims import Metric
 from tests.support.runs import ALL, edited, refusal, refusal_or_none, shared
 from tests.support.shared import needs_shared

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from issuer.adapters import helm
-from issuer.errors import Code
+from issuer.codes import Code
 from issuer.results.claims import Metric
 from tests.support.runs import ALL, DATA, edited, refusal, refusal_or_none
 

@@ -8,7 +8,6 @@ import json
 import math
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -16,13 +15,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from issuer.formats import jcs
 from issuer.adapters import Built, Supplied, inspect_ai
-from issuer.errors import Code, InputError
+from issuer.codes import Code
+from issuer.errors import InputError
+from issuer.formats import jcs
 from issuer.results.claims import Metric
-from tests.support.shared import SHARED, needs_shared
+from tests.support.shared import ROOT, SHARED, needs_shared
 
-ROOT = Path(__file__).parents[2]
 ONE_SCORER = (ROOT / "issuer" / "dev" / "runs" / "gsm8k_mini_inspect_ai.json").read_bytes()
 TWO_SCORERS = (ROOT / "tests" / "data" / "inspect_two_scorers.json").read_bytes()
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from issuer.adapters import large_json
-from issuer.errors import Code
+from issuer.codes import Code
 from tests.support.runs import refusal, refusal_or_none
 
 SAMPLES = frozenset({"samples"})

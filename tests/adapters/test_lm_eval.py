@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from issuer.adapters import Run, Supplied, lm_eval
-from issuer.errors import Code
+from issuer.codes import Code
 from issuer.results.claims import Metric
 from tests.support.runs import (
     BENCHMARK_COMMIT,

@@ -7,7 +7,8 @@ from msgspec.structs import replace
 
 from issuer.adapters import Run, Score, Supplied
 from issuer.adapters.mapping import Mapping, read_mapping, together
-from issuer.errors import Code, Place
+from issuer.codes import Code
+from issuer.errors import Place
 from tests.support.runs import refusal
 
 SCORE = Score(scorer="none", metric="acc", value=0.5, pointer="/acc")

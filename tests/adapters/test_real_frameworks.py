@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from issuer import adapters
 from issuer.adapters import Anchors, Supplied
-from issuer.errors import Code
+from issuer.codes import Code
 from issuer.results.claims import Metric
 from tests.support.runs import ALL, BENCHMARK_COMMIT, DATA, MODEL_COMMIT, refusal, shared
 from tests.support.shared import SHARED, needs_shared

@@ -14,7 +14,8 @@ from msgspec.structs import replace
 
 from issuer.adapters import Run, Said, Score, Supplied
 from issuer.adapters.run import scaled
-from issuer.errors import Code, Fault
+from issuer.codes import Code
+from issuer.errors import Fault
 from issuer.results.claims import Metric
 from tests.support.runs import ALL, refusal
 

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from issuer.adapters import Anchors, verievals
-from issuer.errors import Code, InputError
+from issuer.codes import Code
+from issuer.errors import InputError
 from issuer.results.claims import Metric
 from issuer.tlog import merkle
 from tests.support.runs import ALL, refusal, refusal_or_none, shared

@@ -18,39 +18,30 @@ import rfc8785
 import yaml
 
 from issuer import keyfile
-from issuer.formats import jcs
-from issuer.formats import jose
+from issuer.dev.provider import LocalProvider
+from issuer.formats import jcs, jose
+from issuer.formats.strict_json import loads
 from issuer.issuance.body import read_body
 from issuer.issuance.events import Case, Request
-from issuer.dev.provider import LocalProvider
-from issuer.issuance.issue import (
-    Issued,
-    Judged,
-    Line,
-    NoLog,
-    answers,
-    claim_of_use,
-    draft_template,
-    granted,
-    issued_event,
-)
-from issuer.limits import Rate, Sources
-from issuer.policy.decide import Denial, Grant, decide
+from issuer.issuance.issue import Issued, Judged, answers, claim_of_use, draft_template, granted, issued_event
+from issuer.issuance.ports import Line, NoLog
+from issuer.limits import Rate
 from issuer.policy.authoring.load import load_policies
+from issuer.policy.decide import Denial, Grant, decide
 from issuer.policy.match import resolve
-from issuer.policy.model import Party
+from issuer.policy.registration import Registration
 from issuer.results.entry import read_entries
-from issuer.service.audit import AuditFile
-from issuer.service.authn.authenticator import Authenticators
+from issuer.service.audit import FileAudit
+from issuer.service.authn.authenticator import ProviderAuthenticator
 from issuer.service.authn.fetch import Fetcher
 from issuer.service.authn.keysets import KeySets
 from issuer.service.authn.oidc import SignedTokens
+from issuer.service.authn.sources import Sources
 from issuer.service.signing.keyring import load_keyring
-from issuer.formats.strict_json import loads
-from issuer.verify_token import compose
 from issuer.verify import Context, verify_entries
 from issuer.verify.report import Report
 from issuer.verify.trust import Trust, TrustedIssuer
+from issuer.verify_token import compose
 from tests.bench.adapters import bench_adapters
 from tests.bench.bulk import bench_bulk
 from tests.bench.pat import bench_pats
@@ -111,7 +102,9 @@ def bench_line(folder: Path, provider: LocalProvider, sign: float) -> None:
     async def steps() -> None:
         keysets = KeySets(Fetcher(development=True))
         sources = Sources(Rate(600, 60, 600))
-        authenticator = Authenticators(policies.providers, SignedTokens(keysets), {}, sources, lambda: now * 10**6)
+        authenticator = ProviderAuthenticator(
+            policies.providers, SignedTokens(keysets), {}, sources, lambda: now * 10**6
+        )
         identity = provider.token(url)
         caller = await authenticator.authenticate(identity, "127.0.0.1", now)
         registered = next(iter(policies.providers.values()))
@@ -123,32 +116,35 @@ def bench_line(folder: Path, provider: LocalProvider, sign: float) -> None:
         raw = msgspec.json.encode(BODY)
         body = read_body("/tokens", raw)
         row("read_body", cpu_us(lambda: read_body("/tokens", raw)))
-        party = resolve(policies, caller)
+        registration = resolve(policies, caller)
         row("resolve", cpu_us(lambda: resolve(policies, caller)))
 
         def judge() -> Grant | Denial:
-            return decide(party, caller, body.submissions, now, integration="", audience="")
+            return decide(registration, caller, body.submissions, now, integration="", audience="")
 
         row("decide", cpu_us(judge))
         line = Line(url, policies, authenticator, None, NoLog(), keyring, None)  # type: ignore[arg-type]
-        draft = draft_template(line, party, caller, granted(party, judge()), now, "A" * 22)
+        draft = draft_template(line, registration, caller, granted(registration, judge()), now, "A" * 22)
         row(
             "draft_template",
-            cpu_us(lambda: draft_template(line, party, caller, granted(party, judge()), now, "A" * 22)),
+            cpu_us(lambda: draft_template(line, registration, caller, granted(registration, judge()), now, "A" * 22)),
         )
         row("compose", cpu_us(lambda: compose(draft, body.submissions, batch=False)))
         composed = compose(draft, body.submissions, batch=False)
-        judged, (unsigned,) = Judged(caller, party, body, granted(party, judge()), draft, composed), composed
+        judged, (unsigned,) = (
+            Judged(caller, registration, body, granted(registration, judge()), draft, composed),
+            composed,
+        )
         row("claim_of_use (request digest, template bytes)", cpu_us(lambda: claim_of_use(line, judged, now)))
         row("sign", cpu_us(lambda: _run(keyring.sign(draft.kid, (unsigned.signing_input,)))), sign)
         (signature,) = await keyring.sign(draft.kid, (unsigned.signing_input,))
         row("answers (token and entry put together)", cpu_us(lambda: answers(judged, draft, composed, (signature,))))
         case = Case(Request("0" * 32, "/tokens", identity, "127.0.0.1", _nothing, lambda: False), now)
-        case.caller, case.party, case.body = caller, party, body
+        case.caller, case.registration, case.body = caller, registration, body
         issued = Issued(answers(judged, draft, composed, (signature,)), repeat=False)
         event = issued_event(case, judged, issued)
         row("issued_event", cpu_us(lambda: issued_event(case, judged, issued)))
-        audit = AuditFile(folder / "audit.jsonl")
+        audit = FileAudit(folder / "audit.jsonl")
         row("the audit's line, written", cpu_us(lambda: _run(audit.record(event))))
         audit.close()
         batch = msgspec.json.encode({"results": [numbered(number) for number in range(100)]})
@@ -160,7 +156,7 @@ def bench_line(folder: Path, provider: LocalProvider, sign: float) -> None:
     asyncio.run(steps())
 
 
-async def _nothing(_party: Party) -> bytes:
+async def _nothing(_party: Registration) -> bytes:
     return b""
 
 

@@ -8,7 +8,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from tests.support.shared import ROOT
+
 LOG = ROOT / "tests" / "data" / "inspect_two_scorers.json"
 MIB = 2**20
 LIMIT_S, LIMIT_MIB = 2.0, 200

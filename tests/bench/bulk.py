@@ -20,8 +20,8 @@ from pathlib import Path
 
 import yaml
 
-from tests.support.tree import write_tree, write_trust
 from tests.support.make import KEY, NOW
+from tests.support.tree import write_tree, write_trust
 
 TARGET = 2.0
 LIMIT_MIB = 300

@@ -22,8 +22,8 @@ from pathlib import Path
 import msgspec
 
 from issuer.dev.provider import LocalProvider
-from tests.support.http_load import Run, drive, request
 from tests.bench.load import allow_es256, cpu_s, singles
+from tests.support.http_load import Run, drive, request
 from tests.support.running import Running, numbered, running, write_folder
 
 PER_S = 2000

@@ -19,27 +19,27 @@ import uvicorn
 
 from issuer import keyfile
 from issuer.formats import jose
-from issuer.issuance.issue import Admit, Use
+from issuer.issuance.ports import AdmissionRequest, Use
 from issuer.limits import Limits, Rate
+from issuer.service.admission.redis import RedisAdmission
 from issuer.service.http.protocol import BoundedProtocol
-from issuer.service.admission.redis import State
 
 WIDE = Rate(count=1_000_000, per_s=1, burst=50_000)
 LIMITS = Limits(identity=WIDE, integration=WIDE, refusals=WIDE)
 ANSWER = b"x" * 4800
 
 
-def admission(now: int) -> Admit:
+def admission(now: int) -> AdmissionRequest:
     """Return the call for an identity that nobody has seen."""
     use = Use(os.urandom(32).hex(), 1, "digest", b"x" * 700, now + 3600, "kid", ("kid",), now + 5, now + 600)
-    return Admit("integration", "identity", 1, LIMITS, use)
+    return AdmissionRequest("integration", "identity", 1, LIMITS, use)
 
 
 class Floor:
     """The application. `POST /RS256` or `/ES256`, or any other path for the server alone."""
 
     def __init__(self, store: str, keys: jose.KeySet) -> None:
-        self._state = State(store, leeway_s=0)
+        self._state = RedisAdmission(store, leeway_s=0)
         self._keys = {name: key for key in keys.keys.values() for name in key.algorithms}
         self._private = keyfile.generate()
         self._message = os.urandom(1500)

@@ -25,13 +25,13 @@ import msgspec
 import redis
 
 from issuer import keyfile
-from issuer.formats import jose
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import free_port
+from issuer.formats import jose
 from issuer.service.admission.embedded import EmbeddedValkey
-from issuer.service.admission.redis import State
-from tests.support.http_load import Run, drive, request
+from issuer.service.admission.redis import RedisAdmission
 from tests.bench.floor import admission
+from tests.support.http_load import Run, drive, request
 from tests.support.running import Running, numbered, running, write_folder
 
 COUNT = int(os.environ.get("BENCH_REQUESTS", "3000"))
@@ -167,7 +167,7 @@ def one(work: Callable[[], object], times: int = 2000) -> float:
 
 
 async def _admissions(url: str, count: int) -> float:
-    state, now = State(url, leeway_s=0), int(time.time())
+    state, now = RedisAdmission(url, leeway_s=0), int(time.time())
     await state.start()
 
     async def caller() -> None:

@@ -9,9 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean
 
-from issuer.identity import pat
 from issuer.errors import Refused
-from issuer.policy.model import Caller, Provider
+from issuer.identity import pat
+from issuer.identity.caller import Caller
+from issuer.identity.provider import Provider
 from issuer.service.authn.pat import PatVerifier
 from issuer.service.authn.pat_records import DAY_S, create
 from issuer.service.authn.pats import RACY_NS, Pats

@@ -8,13 +8,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from issuer.policy.decide import Grant, decide
+from issuer.formats.strict_json import JSON
+from issuer.identity.caller import Caller
+from issuer.identity.provider import Provider
 from issuer.policy.authoring.load import load_policies
+from issuer.policy.decide import Grant, decide
 from issuer.policy.match import PolicySet, resolve
-from issuer.policy.model import Caller, Provider
 from issuer.results.claims import read_claims
 from issuer.results.entry import Submission
-from issuer.formats.strict_json import JSON
 
 URL = "https://issuer.example"
 PROVIDERS = "version: 1\nproviders:\n  github-actions: {profile: github-actions}\n"

@@ -24,8 +24,8 @@ import redis
 
 from issuer.dev.provider import LocalProvider
 from issuer.service.admission.embedded import EmbeddedValkey
-from tests.support.http_load import drive, request
 from tests.bench.load import allow_es256, family, rss_mib
+from tests.support.http_load import drive, request
 from tests.support.running import Running, numbered, running, write_folder
 
 TOTAL = 1_000_000

@@ -16,7 +16,7 @@ from typing import Any
 
 import uvloop
 
-from issuer.service.admission.redis import State
+from issuer.service.admission.redis import RedisAdmission
 from tests.bench.floor import admission
 from tests.support.stores import Store
 
@@ -33,7 +33,7 @@ ROWS: dict[str, tuple[Sequence[str], bool, dict[str, Any]]] = {
 
 async def measured(url: str, count: int, callers: int, options: dict[str, Any]) -> tuple[float, float, float]:
     """Return the median and the 99th percentile of an admission in milliseconds, and its CPU in microseconds."""
-    state, taken_s = State(url, leeway_s=0, **options), []
+    state, taken_s = RedisAdmission(url, leeway_s=0, **options), []
     await state.start()
 
     async def call(times: int) -> None:

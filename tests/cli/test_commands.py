@@ -14,12 +14,13 @@ from typing import Any
 
 import pytest
 
-from issuer.identity import pat
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import AUDIENCE, SAMPLE_RUN
 from issuer.formats.jose import base64url_encode
+from issuer.identity import pat
 from tests.support.command import issuer
 from tests.support.running import BODY, Running, running
+from tests.support.shared import ROOT
 
 REPO = "acme/open-model"
 
@@ -405,10 +406,9 @@ def test_the_curl_that_dev_prints_works(tmp_path: Path) -> None:
 
 
 def test_demo_works_from_a_wheel_in_an_empty_folder(tmp_path: Path) -> None:
-    root = Path(__file__).parents[2]
     built = subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path / "dist")],
-        cwd=root, capture_output=True, text=True, check=False,
+        cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert built.returncode == 0, built.stderr
     (wheel,) = (tmp_path / "dist").glob("*.whl")

@@ -8,7 +8,8 @@ from xml.etree import ElementTree
 import pytest
 
 from issuer.cli.findings import FORMATS, exit_code, render
-from issuer.errors import Code, Finding, Place
+from issuer.codes import Code
+from issuer.errors import Finding, Place
 
 BAD = Finding(Code.FILE_RULE, Place("a,b.yaml", 3, 7), 'wrong: 100%, "x"\n::error::forged \x1b[2J', "/x")
 DOUBT = Finding(Code.FILE_SCHEMA, Place("c.yaml"), "doubtful.", severity="warning")

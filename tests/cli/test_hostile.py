@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from issuer.client.files import put_entry
-from issuer.http_client import check_url
 from issuer.errors import SetupError
+from issuer.http_client import check_url
 from tests.support.command import issuer
 from tests.support.make import file_for, submission
 

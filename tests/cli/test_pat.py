@@ -16,8 +16,9 @@ import pytest
 from issuer.identity import pat
 from issuer.service.authn.pat_records import DAY_S, create, path_of, read_record, write_used
 from tests.support.command import issuer
+from tests.support.shared import ROOT
 
-POLICIES = Path(__file__).parents[2] / "policies"
+POLICIES = ROOT / "policies"
 CREATE = ("pat", "create", "--account", "inspect-ai-nightly")
 
 
@@ -189,7 +190,7 @@ def test_without_settings_a_folder_is_asked_for(tmp_path: Path) -> None:
 
 
 def test_the_page_shows_what_the_command_prints(tmp_path: Path) -> None:
-    page = (Path(__file__).parents[2] / "deploy" / "README.md").read_text("utf-8")
+    page = (ROOT / "deploy" / "README.md").read_text("utf-8")
     (shown,) = re.findall(r"```console\n(\$ issuer pat create.*?)```", page, re.DOTALL)
     shown_id = re.findall(r"pats/(\w{12})\.json", shown)[0]
     told, public_id = "", ""

@@ -16,14 +16,14 @@ from xml.etree import ElementTree
 
 import pytest
 
-from issuer.errors import Code
+from issuer.codes import Code
+from issuer.formats.strict_yaml import load as load_yaml
 from issuer.policy.authoring.load import load_policies
 from issuer.policy.authoring.schema import schemas
-from issuer.formats.strict_yaml import load as load_yaml
 from tests.support.command import issuer
 from tests.support.policies import changed
+from tests.support.shared import ROOT
 
-ROOT = Path(__file__).parents[2]
 SAMPLES = ROOT / "policies"
 URL = "https://issuer.example.org"
 
@@ -53,8 +53,8 @@ def test_good_policies_print_the_digests_that_the_service_has(policies: Path) ->
     assert (done.returncode, done.stderr) == (0, "")
     loaded = load_policies(policies, URL)
     assert f"the whole directory{' ' * 16}{loaded.digest}" in re.sub(r" {2,}", " " * 16, done.stdout)
-    for party in (party for bucket in loaded.parties.values() for party in bucket):
-        told = f"{party.policy.integration} ({party.provider.id}) {party.digest}"
+    for registration in (registration for bucket in loaded.registrations.values() for registration in bucket):
+        told = f"{registration.policy.integration} ({registration.provider.id}) {registration.digest}"
         assert told in re.sub(" +", " ", done.stdout)
     assert "2 integrations, 2 providers" in done.stdout
 

@@ -12,12 +12,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from issuer.policy.authoring.load import load_policies
 from issuer.formats.strict_json import JSON
-from tests.support.policies import submission
+from issuer.policy.authoring.load import load_policies
 from tests.policy.authoring.test_plan import recorded
+from tests.support.policies import submission
+from tests.support.shared import ROOT
 
-SAMPLES = Path(__file__).parents[2] / "policies"
+SAMPLES = ROOT / "policies"
 TRANSCRIPTS = re.findall(r"^```console\n(.*?)^```", (SAMPLES / "README.md").read_text("utf-8"), re.S | re.M)
 
 

@@ -20,12 +20,12 @@ from click.testing import CliRunner
 import issuer.client as issuer_client
 from issuer.cli.token import token
 from issuer.dev.provider import LocalProvider
-from tests.support.command import issuer
-from tests.support.scripted import Action, Scripted, hang_up, reply, stall
-from tests.support.oauth_server import CLIENT_SECRET, PREFIX
-from tests.support.running import BODY, Running, running
 from tests.service.conftest import assert_nothing_secret
+from tests.support.command import issuer
+from tests.support.oauth_server import CLIENT_SECRET, PREFIX
 from tests.support.reusable import Issuers, create_pat, issuers, new_nonce
+from tests.support.running import BODY, Running, running
+from tests.support.scripted import Action, Scripted, hang_up, reply, stall
 
 HUSH = "hush0123456789abcdef"
 NOWHERE = "http://127.0.0.1:1"

@@ -14,7 +14,6 @@ import pytest
 
 from issuer import keyfile
 from issuer.dev.provider import LocalProvider
-from tests.support.tree import write_trust
 from tests.support.command import issuer
 from tests.support.make import (
     AUDIENCE,
@@ -29,6 +28,7 @@ from tests.support.make import (
     jwks,
     submission,
 )
+from tests.support.tree import write_trust
 
 YEAR_S = 365 * 86_400
 

@@ -19,11 +19,11 @@ from typing import Any
 
 import pytest
 
-from tests.support.tree import entry_text, write_tree, write_trust
-from tests.support.command import issuer
 from tests.relying.test_bulk import result
 from tests.relying.test_workers import running
+from tests.support.command import issuer
 from tests.support.make import NOW
+from tests.support.tree import entry_text, write_tree, write_trust
 
 
 @pytest.fixture

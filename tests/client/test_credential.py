@@ -8,10 +8,10 @@ import traceback
 
 import pytest
 
-from issuer.formats import jose
-from issuer.identity import pat
 from issuer.client.credential import Credential, access_token, fresh_nonce, identity_token, is_bearer, is_nonce
 from issuer.errors import SetupError
+from issuer.formats import jose
+from issuer.identity import pat
 
 PAT = pat.make(bytes(range(pat.RANDOM_BYTES)))
 

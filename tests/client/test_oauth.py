@@ -14,10 +14,11 @@ import pytest
 
 from issuer.client.credential import Credential
 from issuer.client.oauth import ERRORS, MAX_ANSWER_BYTES, Client, client_credentials, token_endpoint
+from issuer.codes import Code
 from issuer.dev.sandbox import free_port
-from issuer.errors import Code, IssuerError, SetupError, Undecided
-from tests.support.scripted import Action, Scripted, hang_up, reply, stall
+from issuer.errors import IssuerError, SetupError, Undecided
 from tests.support.oauth_server import OAuthServer, oauth_server
+from tests.support.scripted import Action, Scripted, hang_up, reply, stall
 
 ISSUER = "https://issuer.example"
 SECRET = "hush0123456789abcdef"

@@ -18,10 +18,10 @@ import pytest
 
 import issuer.client
 from issuer import keyfile
+from issuer.dev.provider import LocalProvider
 from issuer.http_client import ATTEMPTS, PATIENCE_S
 from issuer.relying.documents import LONGEST_AGE_S, MAX_CACHE_BYTES, MAX_DOCUMENT_BYTES, Documents
 from issuer.relying.trusted import trust_by_file
-from issuer.dev.provider import LocalProvider
 from tests.support.make import (
     BENCHMARK_TEXT,
     RECEIPT_KEY,

@@ -11,13 +11,14 @@ from urllib.parse import quote_plus
 
 import pytest
 
-from issuer.identity import pat
 from issuer.client.credential import Credential, fresh_nonce
-from issuer.http_client import Answer
 from issuer.client.oauth import Client, client_credentials
 from issuer.client.tokens import Denied, Endpoint, problem_of, request_tokens
-from issuer.errors import Code, IssuerError, Refused, Undecided
+from issuer.codes import Code
+from issuer.errors import IssuerError, Refused, Undecided
 from issuer.formats.jose import base64url_encode
+from issuer.http_client import Answer
+from issuer.identity import pat
 from tests.support.scripted import Action, Scripted, reply
 
 SECRET = "hush0123456789abcdef.hush"

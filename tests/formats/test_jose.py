@@ -13,10 +13,16 @@ from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 from hypothesis import given
 from hypothesis import strategies as st
 
-from issuer.formats import jcs
-from issuer.formats import jose
 from issuer.errors import InputError
-from issuer.formats.jose import base64url_decode, base64url_encode, is_good_point, parse_compact, parse_key, parse_key_set
+from issuer.formats import jcs, jose
+from issuer.formats.jose import (
+    base64url_decode,
+    base64url_encode,
+    is_good_point,
+    parse_compact,
+    parse_key,
+    parse_key_set,
+)
 from tests.support import make
 from tests.support.shared import examples, needs_shared, vectors
 

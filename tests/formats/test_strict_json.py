@@ -10,7 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from issuer.errors import Code, InputError
+from issuer.codes import Code
+from issuer.errors import InputError
 from issuer.formats.strict_json import convert, exact_number, faults, loads, pointer_to
 
 ANYTHING = st.recursive(

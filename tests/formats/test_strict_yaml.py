@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 from msgspec import Struct
 from ruamel.yaml import YAML
 
-from issuer.errors import Code, InputError, Place
-from issuer.results import emit
+from issuer.codes import Code
+from issuer.errors import InputError, Place
 from issuer.formats.strict_json import pointer_to
 from issuer.formats.strict_yaml import MAX_KEY, Document, examine, load, number_text, quoted, resolve_plain
+from issuer.results import emit
 from tests.support.shared import VECTORS, examples, needs_shared
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import string
 import zlib
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -14,11 +13,11 @@ from hypothesis import strategies as st
 from issuer.identity import pat
 from issuer.identity.profiles import PROFILES
 from issuer.results.secret import secret_in
+from tests.support.shared import ROOT
 
 RANDOM = bytes(range(pat.RANDOM_BYTES))
 TOKEN = pat.make(RANDOM)
 BASE62 = string.digits + string.ascii_uppercase + string.ascii_lowercase
-ROOT = Path(__file__).parents[1]
 
 
 def valued(digits: str) -> int:

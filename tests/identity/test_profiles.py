@@ -15,14 +15,16 @@ from typing import Any
 import pytest
 
 from issuer.errors import InputError, Refused
+from issuer.identity.caller import Caller
+from issuer.identity.profiles import PROFILES, derived
+from issuer.identity.provider import Provider
+from issuer.identity.table import SIGNED, judges
 from issuer.identity.token import LEEWAY_S, check_audience, read_header, read_times
+from issuer.policy.authoring.load import load_policies
 from issuer.policy.decide import Grant, decide
 from issuer.policy.disclose import denied
-from issuer.policy.authoring.load import load_policies
 from issuer.policy.match import PolicySet, resolve
-from issuer.policy.model import Caller, Provider
-from issuer.identity.profiles import PROFILES, derived
-from issuer.identity.table import SIGNED, judges
+from tests.support.policies import NOW, write
 from tests.support.samples import (
     AUDIENCE,
     BY_NAME,
@@ -37,7 +39,6 @@ from tests.support.samples import (
     policy_of,
     text_of,
 )
-from tests.support.policies import NOW, write
 
 each = pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.profile)
 EVERY_SAMPLE = [*SAMPLES, *OPAQUE_SAMPLES]
@@ -88,13 +89,13 @@ def outcome(policies: PolicySet, claims: Mapping[str, Any], header: Mapping[str,
     """Return the code of a token's refusal, or `granted`."""
     try:
         caller = caller_of(policies, claims, header)
-        party = resolve(policies, caller)
-        verdict = decide(party, caller, (), NOW, integration="", audience="")
+        registration = resolve(policies, caller)
+        verdict = decide(registration, caller, (), NOW, integration="", audience="")
     except Refused as refusal:
         return str(refusal.code)
     if isinstance(verdict, Grant):
         return GRANTED
-    assert denied(verdict.checks, party.policy).code == verdict.code
+    assert denied(verdict.checks, registration.policy).code == verdict.code
     return str(verdict.code)
 
 

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from issuer.codes import Code
+from issuer.errors import Refused
 from issuer.formats import jcs
 from issuer.issuance.body import MAX_BYTES, Body, Endpoint, read_body
-from issuer.errors import Code, Refused
 from tests.support import make
 
 SAID = make.submission({"notes": "no tools"})

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from issuer.errors import Code, Finding
-from issuer.policy.decide import Denial, decide
-from issuer.policy.check_identity import claims_read
+from issuer.codes import Code
+from issuer.errors import Finding
+from issuer.identity.caller import ClaimNames
 from issuer.policy.authoring.load import check_policies
+from issuer.policy.decide import Denial, decide
 from issuer.policy.match import resolve
+from tests.support.policies import NOW, POLICY, caller, changed, load, registration, write
 from tests.support.samples import AUDIENCE, BY_NAME, COMMIT, policy_of, text_of
-from tests.support.policies import NOW, POLICY, caller, changed, load, party, write
 
 GITHUB = BY_NAME["github-actions"]
 NAMES = {"repository": "example-org/evals", "repository_owner": "example-org"}
@@ -285,8 +286,8 @@ def test_what_a_decision_reads_is_named_once(tmp_path: Path) -> None:
     who = caller(policies)
     unknown = ["repository_id", "repository_owner_id", "repository", "repository_owner", "enterprise", "event_name",
                "job_workflow_ref", "job_workflow_sha"]  # fmt: skip
-    assert claims_read(who, None) == unknown
-    assert claims_read(who, party(policies)) == [*unknown, "ref", "runner_environment"]
+    assert ClaimNames.of(who.provider.rules).read == tuple(unknown)
+    assert registration(policies).claim_names.read == (*unknown, "ref", "runner_environment")
 
 
 YAML_TRAPS = [

@@ -13,30 +13,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET
 
+from issuer.codes import Code
+from issuer.errors import Refused
 from issuer.formats import strict_yaml
-from issuer.errors import Code, Refused
-from issuer.policy.compiled import version_allowed
+from issuer.formats.strict_json import JSON
+from issuer.identity.caller import Caller
+from issuer.identity.profiles import PROFILES
+from issuer.identity.provider import Provider
+from issuer.policy.compiled import CompiledGrants, CompiledProvider, version_allowed
 from issuer.policy.decide import Denial, Grant, decide
 from issuer.policy.disclose import denied, disclosed
-from issuer.policy.model import (
-    Caller,
-    Deny,
-    FrameworkGrant,
-    Grants,
-    Identity,
-    MetricGrant,
-    Party,
-    Policy,
-    Provider,
-    Registered,
-    TokenRules,
-)
-from issuer.identity.profiles import PROFILES
+from issuer.policy.model import Deny, FrameworkGrant, Grants, Identity, MetricGrant, Policy, Registered, TokenRules
+from issuer.policy.registration import Registration
 from issuer.policy.requirement import Matcher
 from issuer.results.benchmark import Benchmark, BenchmarkMetric, Task
 from issuer.results.entry import Submission
-from issuer.formats.strict_json import JSON
-from tests.support.policies import GITHUB, NOW, POLICY, PROVIDERS, caller, changed, load, party, submission
+from tests.support.policies import GITHUB, NOW, POLICY, PROVIDERS, caller, changed, load, registration, submission
 from tests.support.shared import examples
 
 
@@ -53,7 +45,7 @@ def judged(
     policies = load(folder, providers, inspect_ai=text)
     who = caller(policies, **claims)
     results = submissions or (submission(),)
-    return decide(party(policies, **claims), who, results, now, integration=integration, audience=audience)
+    return decide(registration(policies, **claims), who, results, now, integration=integration, audience=audience)
 
 
 def failed(verdict: Grant | Denial) -> list[Code]:
@@ -100,7 +92,7 @@ def test_a_name_that_differs_only_warns(tmp_path: Path) -> None:
 
 def test_an_identity_alone_can_be_judged(tmp_path: Path) -> None:
     policies = load(tmp_path, inspect_ai=POLICY)
-    verdict = decide(party(policies), caller(policies), (), NOW, integration="", audience="")
+    verdict = decide(registration(policies), caller(policies), (), NOW, integration="", audience="")
     assert isinstance(verdict, Grant)
 
 
@@ -187,7 +179,7 @@ def test_a_generic_provider_has_no_events(tmp_path: Path) -> None:
     policies = load(tmp_path, inspect_ai=text)
     claims: dict[str, JSON] = {"iss": "https://id.acme.example", "sub": "robot", "event_name": "pull_request"}
     verdict = decide(
-        party(policies, claims), caller(policies, claims), (submission(),), NOW, integration="", audience=""
+        registration(policies, claims), caller(policies, claims), (submission(),), NOW, integration="", audience=""
     )
     assert isinstance(verdict, Grant)
 
@@ -419,8 +411,13 @@ PROVIDER = Provider(
 )  # fmt: skip
 
 
+def registration_of(policy: Policy, registered: Registered) -> Registration:
+    rules, grants = CompiledProvider(PROVIDER), CompiledGrants(policy.grants)
+    return Registration.of(policy, policy.identities[0], rules, grants, "sha256:" + "0" * 64, registered)
+
+
 @st.composite
-def parties(draw: st.DrawFn) -> Party:
+def registrations(draw: st.DrawFn) -> Registration:
     identity = Identity(
         id="main", provider="github-actions", pins={"repository_id": "7"}, names={"repository": "a/b"},
         require=draw(RULES), expires=draw(st.sampled_from(["2020-01-01", "2026-11-21", "2026-11-22", "9999-12-31"])),
@@ -435,7 +432,7 @@ def parties(draw: st.DrawFn) -> Party:
         version=1, integration="a", mode=draw(st.sampled_from(["active", "active", "staged", "suspended"])),
         contacts=["c"], identities=[identity], grants=grants, token=TokenRules(audiences=("b", "ab")),
     )  # fmt: skip
-    return Party(policy, identity, PROVIDER, "sha256:" + "0" * 64, draw(REGISTERED))
+    return registration_of(policy, draw(REGISTERED))
 
 
 @st.composite
@@ -450,9 +447,9 @@ def runs(draw: st.DrawFn) -> Submission:
 
 
 REQUESTS = st.tuples(
-    parties(), CLAIMS, st.lists(runs(), max_size=3).map(tuple), st.integers(0, 2**33), WORDS, WORDS
+    registrations(), CLAIMS, st.lists(runs(), max_size=3).map(tuple), st.integers(0, 2**33), WORDS, WORDS
 )  # fmt: skip
-Asked = tuple[Party, dict[str, JSON], tuple[Submission, ...], int, str, str]
+Asked = tuple[Registration, dict[str, JSON], tuple[Submission, ...], int, str, str]
 
 
 def verdict_of(asked: Asked) -> Grant | Denial:
@@ -463,9 +460,9 @@ def verdict_of(asked: Asked) -> Grant | Denial:
 
 def with_policy(asked: Asked, **parts: object) -> Asked:
     who = asked[0]
-    policy = msgspec.structs.replace(who.policy, **{k: v for k, v in parts.items() if k != "identity"})
-    identity = parts.get("identity", who.identity)
-    return (msgspec.structs.replace(who, policy=policy, identity=identity), *asked[1:])
+    identities = [parts.pop("identity", who.identity)]
+    policy = msgspec.structs.replace(who.policy, identities=identities, **parts)
+    return (registration_of(policy, who.registered), *asked[1:])
 
 
 @examples(150)
@@ -546,7 +543,7 @@ def test_asking_for_more_results_never_allows_more(asked: Asked, another: Submis
 def test_the_properties_see_both_verdicts(tmp_path: Path) -> None:
     """The generators above are of use only if plain requests of theirs can be granted."""
     plain = with_policy(
-        (party(load(tmp_path, inspect_ai=POLICY)), dict(GITHUB), (submission(),), NOW, "", ""), mode="active"
+        (registration(load(tmp_path, inspect_ai=POLICY)), dict(GITHUB), (submission(),), NOW, "", ""), mode="active"
     )
     assert isinstance(verdict_of(plain), Grant)
     seen = {mode: verdict_of(with_policy(plain, mode=mode)) for mode in ("staged", "suspended")}
@@ -559,7 +556,7 @@ def test_the_end_of_a_registration_and_registered_names_are_told_only_where_they
     text = changed(POLICY, "    require:", "    expires: 2026-11-01\n    require:") + "disclose: [benchmarks]\n"
     verdict = judged(tmp_path, text=text)
     assert isinstance(verdict, Denial)
-    policy = party(load(tmp_path, inspect_ai=text)).policy
+    policy = registration(load(tmp_path, inspect_ai=text)).policy
     told = msgspec.json.encode(denied(verdict.checks, policy).checks)
     assert b"2026-11-01" not in told
     renamed = judged(tmp_path, text=POLICY + "disclose: [benchmarks]\n", repository="evil/evals")

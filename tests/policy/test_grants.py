@@ -8,12 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from issuer.errors import Code, InputError
+from issuer.codes import Code
+from issuer.errors import InputError
+from issuer.policy.compiled import CompiledGrants
 from issuer.policy.decide import Denial, Grant, decide
 from issuer.policy.disclose import disclosed
 from issuer.policy.model import Policy
 from issuer.results.entry import Submission
-from tests.support.policies import NOW, POLICY, caller, changed, load, party, submission
+from tests.support.policies import NOW, POLICY, caller, changed, load, registration, submission
 
 
 def granting(grants: str, text: str = POLICY) -> str:
@@ -25,7 +27,7 @@ def judged(
     folder: Path, *runs: Submission, text: str = POLICY, audience: str = "", **claims: str
 ) -> tuple[Grant | Denial, Policy]:
     policies = load(folder, inspect_ai=text)
-    found = party(policies, **claims)
+    found = registration(policies, **claims)
     who = caller(policies, **claims)
     return decide(found, who, runs or (submission(),), NOW, integration="", audience=audience), found.policy
 
@@ -136,7 +138,7 @@ def test_of_many_refused_metrics_the_first_are_told(tmp_path: Path) -> None:
 def test_a_value_is_read_only_where_its_range_decides(tmp_path: Path) -> None:
     _, policy = judged(tmp_path, text=changed(RANGED, '"f1",', '"f1", "acc_x", {id: "open"},'))
     reads = {
-        name: policy.grants.compiled.metrics.reads_value(name)
+        name: CompiledGrants(policy.grants).metrics.reads_value(name)
         for name in ("f1", "accuracy", "acc_x", "elo", "open", "other")
     }
     assert reads == {"f1": False, "accuracy": True, "acc_x": False, "elo": True, "open": False, "other": False}

@@ -10,16 +10,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from issuer.errors import Code, Refused
+from issuer.codes import Code
+from issuer.errors import Refused
+from issuer.formats.strict_json import JSON
+from issuer.identity.profiles import PROFILES
 from issuer.policy import regex
 from issuer.policy.decide import Denial, decide
 from issuer.policy.globs import glob_matches
 from issuer.policy.match import pins_match, resolve, told_apart
 from issuer.policy.model import Identity
-from issuer.identity.profiles import PROFILES
 from issuer.policy.requirement import Matcher, Requirement, equal, meets, met, said
-from issuer.formats.strict_json import JSON
-from tests.support.policies import GITHUB, NOW, POLICY, caller, changed, load, party
+from tests.support.policies import GITHUB, NOW, POLICY, caller, changed, load, registration
 
 PROFILE = PROFILES["github-actions"]
 
@@ -404,13 +405,13 @@ def unresolved(folder: Path, text: str = POLICY, /, **changes: JSON) -> Refused:
 
 
 def test_a_caller_whose_pins_match_is_that_identity(tmp_path: Path) -> None:
-    found = party(load(tmp_path, inspect_ai=POLICY))
+    found = registration(load(tmp_path, inspect_ai=POLICY))
     assert (found.policy.integration, found.identity.id) == ("inspect-ai", "main")
 
 
 def test_a_caller_with_the_only_pins_is_resolved_whatever_its_other_claims(tmp_path: Path) -> None:
     """Its requirements are judged by `decide`, which can then say what failed."""
-    assert party(load(tmp_path, inspect_ai=POLICY), ref="refs/heads/other").identity.id == "main"
+    assert registration(load(tmp_path, inspect_ai=POLICY), ref="refs/heads/other").identity.id == "main"
 
 
 @pytest.mark.parametrize(
@@ -427,9 +428,9 @@ def test_an_id_that_is_not_the_pin_resolves_to_nobody(tmp_path: Path, pin: str, 
 def test_github_s_names_and_subject_decide_nothing(tmp_path: Path) -> None:
     policies = load(tmp_path, inspect_ai=POLICY)
     taken_over = {"repository": "evil/evals", "repository_owner": "evil", "sub": "repo:evil@1/evals@2:ref:x"}
-    assert party(policies, **taken_over).identity.id == "main"
+    assert registration(policies, **taken_over).identity.id == "main"
     with pytest.raises(Refused):
-        party(policies, repository_id="8")
+        registration(policies, repository_id="8")
 
 
 def test_the_same_ids_at_another_provider_are_somebody_else(tmp_path: Path) -> None:
@@ -480,7 +481,7 @@ grants:
 def test_identities_with_the_same_pins_are_told_apart_by_their_requirements(
     tmp_path: Path, ref: str, name: str
 ) -> None:
-    assert party(load(tmp_path, inspect_ai=changed(POLICY, "grants:\n", SECOND)), ref=ref).identity.id == name
+    assert registration(load(tmp_path, inspect_ai=changed(POLICY, "grants:\n", SECOND)), ref=ref).identity.id == name
 
 
 @pytest.mark.parametrize("ref", ["refs/heads/other", "refs/heads/main\n", None, True])
@@ -489,7 +490,7 @@ def test_a_caller_that_is_none_of_several_of_one_integration_is_judged_as_the_ne
 ) -> None:
     """`main` lacks one requirement of two, `release` its only one: equally near, and `main` stands first."""
     policies = load(tmp_path, inspect_ai=changed(POLICY, "grants:\n", SECOND))
-    near = party(policies, ref=ref)
+    near = registration(policies, ref=ref)
     verdict = decide(near, caller(policies, ref=ref), (), NOW, integration="", audience="")
     assert near.identity.id == "main"
     assert isinstance(verdict, Denial)
@@ -499,16 +500,16 @@ def test_a_caller_that_is_none_of_several_of_one_integration_is_judged_as_the_ne
 
 def test_the_nearest_identity_is_the_one_with_the_fewest_requirements_unmet(tmp_path: Path) -> None:
     policies = load(tmp_path, inspect_ai=changed(POLICY, "grants:\n", SECOND))
-    assert party(policies, ref="refs/heads/x", runner_environment="self-hosted").identity.id == "release"
+    assert registration(policies, ref="refs/heads/x", runner_environment="self-hosted").identity.id == "release"
 
 
 def test_a_caller_that_is_none_of_several_of_two_integrations_is_unknown(tmp_path: Path) -> None:
     """Which of the two it means, nobody can say; naming one would tell it of the other's policy."""
     other = changed(changed(POLICY, "integration: inspect-ai", "integration: other"), "refs/heads/main", "refs/heads/x")
     policies = load(tmp_path, inspect_ai=POLICY, other=other)
-    assert party(policies, ref="refs/heads/x").policy.integration == "other"
+    assert registration(policies, ref="refs/heads/x").policy.integration == "other"
     with pytest.raises(Refused) as refused:
-        party(policies, ref="refs/heads/y")
+        registration(policies, ref="refs/heads/y")
     assert refused.value.code is Code.INTEGRATION_UNKNOWN
     assert "refs/heads" not in refused.value.detail
 
@@ -516,9 +517,9 @@ def test_a_caller_that_is_none_of_several_of_two_integrations_is_unknown(tmp_pat
 def test_a_caller_that_is_two_identities_is_ambiguous(tmp_path: Path) -> None:
     """The loader refuses such a pair, so it is put together here: the second lock on the same door."""
     policies = load(tmp_path, inspect_ai=POLICY)
-    one = party(policies)
-    key = next(iter(policies.parties))
-    doubled = msgspec.structs.replace(policies, parties={key: (one, one)})
+    one = registration(policies)
+    key = next(iter(policies.registrations))
+    doubled = msgspec.structs.replace(policies, registrations={key: (one, one)})
     with pytest.raises(Refused) as refused:
         resolve(doubled, caller(policies))
     assert refused.value.code is Code.INTEGRATION_AMBIGUOUS

@@ -12,23 +12,23 @@ import msgspec
 import pytest
 
 from issuer.cli.bulk import FOR_PEOPLE, JSON_LINES
+from issuer.errors import InputError, SetupError
 from issuer.relying.bulk import CHUNK_BYTES, CHUNK_FILES, Writer, chunked, judge_folder
 from issuer.relying.folders import MAX_BENCHMARKS, BenchmarkFolder, ReceiptFolder
-from issuer.relying.verifier import Judge, path_in_repo
+from issuer.relying.verifier import Verifier, path_in_repo
 from issuer.relying.walk import Found, walk
-from issuer.errors import InputError, SetupError
 from issuer.results.entry import read_entries
 from issuer.verify import Context, verify_entries
 from issuer.verify.report import Report
 from issuer.verify.summary import Summary
-from tests.support.tree import entry_text, write_tree
 from tests.support.make import BENCHMARK_TEXT, NOW, RECEIPT_KEY, claims, file_for, key_set, submission, trust
+from tests.support.tree import entry_text, write_tree
 
 TRUST = trust(receipt_keys=key_set(RECEIPT_KEY), require=frozenset())
 
 
-def judge(**context: Any) -> Judge:
-    return Judge(TRUST, NOW, Context(NOW, witnessed=True, **context))
+def judge(**context: Any) -> Verifier:
+    return Verifier(TRUST, NOW, Context(NOW, witnessed=True, **context))
 
 
 def result(root: Path, repo: str, name: str, text: str | bytes) -> Path:
@@ -38,7 +38,7 @@ def result(root: Path, repo: str, name: str, text: str | bytes) -> Path:
     return path
 
 
-def lines(root: Path, by: Judge, writer: Writer = JSON_LINES, **options: Any) -> tuple[list[Any], Summary]:
+def lines(root: Path, by: Verifier, writer: Writer = JSON_LINES, **options: Any) -> tuple[list[Any], Summary]:
     written: list[str] = []
     summary = judge_folder(root, by, writer, out=written.append, **options)
     return [json.loads(line) for line in "".join(written).splitlines()], summary
@@ -71,7 +71,7 @@ def mixed(tmp_path: Path) -> Path:
     return root
 
 
-def one_by_one(root: Path, by: Judge) -> list[Any]:
+def one_by_one(root: Path, by: Verifier) -> list[Any]:
     """Read and judge file by file, without anything of what judges many."""
     expected: list[Any] = []
     for file in sorted(root.glob("*/*/.eval_results/*.yaml"), key=lambda path: path.parts):
@@ -204,10 +204,10 @@ def test_a_token_that_does_not_verify_spoils_no_other(tmp_path: Path) -> None:
 # -- receipts ---------------------------------------------------------------------------------------------------------
 
 
-def with_receipts(folder: Path, now: int = NOW, *, witnessed: bool = True, write: bool = True) -> Judge:
+def with_receipts(folder: Path, now: int = NOW, *, witnessed: bool = True, write: bool = True) -> Verifier:
     receipts = ReceiptFolder(folder)
     context = Context(now, witnessed=witnessed, receipts=receipts)
-    return Judge(TRUST, now, context, receipts, RECEIPT_KEY if write else None)
+    return Verifier(TRUST, now, context, receipts, RECEIPT_KEY if write else None)
 
 
 @pytest.fixture
@@ -231,8 +231,8 @@ def test_receipts_are_written_by_one_run_and_serve_one_a_year_later(tmp_path: Pa
     assert without.verdicts == {"failed": 70}
 
 
-def judge_at(now: int) -> Judge:
-    return Judge(TRUST, now, Context(now, witnessed=True))
+def judge_at(now: int) -> Verifier:
+    return Verifier(TRUST, now, Context(now, witnessed=True))
 
 
 @pytest.mark.parametrize("by", [{"witnessed": False}, {"write": False}])
@@ -303,9 +303,9 @@ def test_a_folder_of_receipts_that_cannot_be_used_ends_the_run(tmp_path: Path, r
 REVISION = claims()["benchmark_revision"]
 
 
-def required(folder: Path) -> Judge:
+def required(folder: Path) -> Verifier:
     demanding = trust(require=frozenset({"benchmark"}))
-    return Judge(demanding, NOW, Context(NOW, witnessed=True, benchmarks=BenchmarkFolder(folder)))
+    return Verifier(demanding, NOW, Context(NOW, witnessed=True, benchmarks=BenchmarkFolder(folder)))
 
 
 def test_definitions_are_found_by_repository_and_commit(tmp_path: Path) -> None:

@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
-from issuer.formats import jcs
-from issuer.formats import jose
+from issuer.codes import Code
+from issuer.dev.provider import Answer, Exchange, LocalProvider
+from issuer.errors import InputError, Place, SetupError, Undecided
+from issuer.formats import jcs, jose
 from issuer.http_client import send
 from issuer.relying.documents import (
     DEFAULT_AGE_S,
@@ -24,8 +26,6 @@ from issuer.relying.documents import (
     Documents,
     default_folder,
 )
-from issuer.dev.provider import Answer, Exchange, LocalProvider
-from issuer.errors import Code, InputError, Place, SetupError, Undecided
 from tests.support.make import KEY, NOW, STRANGER
 
 PATH = "/.well-known/jwks.json"

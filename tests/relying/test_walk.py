@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from issuer.codes import Code
+from issuer.errors import InputError
 from issuer.relying.trusted import MAX_FILE_BYTES
 from issuer.relying.walk import A_LINK, Found, read_plain, walk
-from issuer.errors import Code, InputError
 
 
 def place(root: Path, name: str, raw: bytes = b"[]\n") -> Path:

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from issuer.relying.workers import Crew
+from issuer.relying.workers import WorkerPool
+from tests.support.shared import ROOT
 
 
 def doubled(message: bytes) -> bytes:
@@ -25,13 +26,13 @@ def numbers(count: int) -> list[bytes]:
 
 @pytest.mark.parametrize("jobs", [1, 2, 5])
 def test_answers_come_in_the_order_of_the_messages(jobs: int) -> None:
-    with Crew(jobs, doubled) as crew:
+    with WorkerPool(jobs, doubled) as crew:
         answers = list(crew.answers(numbers(100)))
     assert answers == [(message, str(2 * int(message)).encode()) for message in numbers(100)]
 
 
 def test_all_processes_work() -> None:
-    with Crew(3, lambda message: str(os.getpid()).encode() + b" " + doubled(message)) as crew:
+    with WorkerPool(3, lambda message: str(os.getpid()).encode() + b" " + doubled(message)) as crew:
         pids = {(answer or b"").split()[0] for _, answer in crew.answers(numbers(50))}
     assert len(pids) == 3
     assert str(os.getpid()).encode() not in pids
@@ -39,7 +40,7 @@ def test_all_processes_work() -> None:
 
 def test_large_messages_and_answers_do_not_block_each_other() -> None:
     large = [bytes([number]) * 2_000_000 for number in range(12)]
-    with Crew(2, lambda message: message * 2) as crew:
+    with WorkerPool(2, lambda message: message * 2) as crew:
         for number, (_, answer) in enumerate(crew.answers(large)):
             assert answer == large[number] * 2
 
@@ -53,7 +54,7 @@ def test_the_source_is_not_read_far_ahead_of_a_slow_message() -> None:
             taken += 1
             yield message
 
-    with Crew(2, lambda message: time.sleep(0.3) or message if message == b"0" else message) as crew:  # type: ignore[func-returns-value]
+    with WorkerPool(2, lambda message: time.sleep(0.3) or message if message == b"0" else message) as crew:  # type: ignore[func-returns-value]
         answers = crew.answers(source())  # type: ignore[arg-type]
         next(answers)
         assert taken <= 9
@@ -66,14 +67,14 @@ def test_a_process_that_dies_costs_one_message() -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         return message
 
-    with Crew(2, work) as crew:
+    with WorkerPool(2, work) as crew:
         answers = list(crew.answers(numbers(40)))
     assert [message for message, answer in answers if answer is None] == [b"3", b"17"]
     assert [message for message, _ in answers] == numbers(40)
 
 
 def test_none_survives_the_block_even_one_that_hangs() -> None:
-    with Crew(2, lambda message: time.sleep(600) or message) as crew:  # type: ignore[func-returns-value]
+    with WorkerPool(2, lambda message: time.sleep(600) or message) as crew:  # type: ignore[func-returns-value]
         pids = [worker._process.pid for worker in crew._workers]
         for worker in crew._workers:
             worker.pipe.send_bytes(b"x")
@@ -91,9 +92,9 @@ def alive(pid: int | None) -> bool:
 # Whoever runs these tests under `nohup` hands down that SIGHUP is ignored.
 PARENT = """
 import signal, time
-from issuer.relying.workers import Crew
+from issuer.relying.workers import WorkerPool
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
-with Crew(3, lambda message: message) as crew:
+with WorkerPool(3, lambda message: message) as crew:
     print(*[worker._process.pid for worker in crew._workers], flush=True)
     time.sleep(600)
 """
@@ -101,8 +102,7 @@ with Crew(3, lambda message: message) as crew:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP])
 def test_none_survives_its_parent(number: int) -> None:
-    root = Path(__file__).parents[2]
-    with subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True, cwd=root) as parent:
+    with subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True, cwd=ROOT) as parent:
         assert parent.stdout
         pids = list(map(int, parent.stdout.readline().split()))
         assert len(pids) == 3
@@ -123,7 +123,7 @@ def running(pid: int) -> bool:
 
 
 def test_ctrl_c_is_the_parent_s_alone() -> None:
-    with Crew(2, doubled) as crew:
+    with WorkerPool(2, doubled) as crew:
         for worker in crew._workers:
             os.kill(int(worker._process.pid or 0), signal.SIGINT)
         assert [message for message, answer in crew.answers(numbers(20)) if answer is None] == []

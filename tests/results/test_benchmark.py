@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from issuer.errors import Code, InputError
+from issuer.codes import Code
+from issuer.errors import InputError
 from issuer.results.benchmark import lint_benchmark, read_benchmark
 from tests.support.shared import SHARED, needs_shared
 

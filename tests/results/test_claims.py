@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from issuer.codes import Code
+from issuer.errors import Refused
 from issuer.formats import jcs
-from issuer.errors import Code, Refused
-from issuer.results.claims import RunClaims, is_repo, read_claims
 from issuer.formats.strict_json import loads
+from issuer.results.claims import RunClaims, is_repo, read_claims
 from tests.support import make
 from tests.support.shared import needs_shared, vectors
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from issuer.errors import Code, InputError, Place
+from issuer.codes import Code
+from issuer.errors import InputError, Place
 from issuer.results import edit
 from issuer.results.entry import read_entries, write_entry
 from tests.support import make

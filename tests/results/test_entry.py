@@ -9,8 +9,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
+from issuer.codes import Code
+from issuer.errors import InputError, Refused
 from issuer.formats import jcs
-from issuer.errors import Code, InputError, Refused
 from issuer.results import emit
 from issuer.results.details import read_details
 from issuer.results.entry import (

@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from issuer.errors import Code, Finding
+from issuer.codes import Code
+from issuer.errors import Finding
 from issuer.results.benchmark import Benchmark, lint_benchmark, read_benchmark
 from issuer.results.entry import write_entry
 from issuer.results.lint import lint_results
-from tests.support import make
 from tests.results.test_edit import FILE, PARTS
+from tests.support import make
 from tests.support.shared import SHARED, examples, needs_shared
 
 SAID = make.submission({"date": "2026-11-21", "source": {"url": "https://a.example/x"}, "notes": "no tools"})

@@ -10,11 +10,12 @@ from huggingface_hub import parse_eval_result_entries
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from issuer.codes import Code
+from issuer.errors import InputError
 from issuer.formats import jcs
-from issuer.errors import Code, InputError
 from issuer.results.entry import PROFILES, Entry, claims_of, content_digest, read_entries, write_entry
-from tests.support import make
 from tests.results.test_entry import DETAILS, FREE, NUMBER, TEXT
+from tests.support import make
 from tests.support.shared import examples
 
 METRICS = [

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from issuer.errors import Code, SetupError, Undecided
-from issuer.service.audit import AuditFile
+from issuer.codes import Code
+from issuer.errors import SetupError, Undecided
+from issuer.service.audit import FileAudit
 
 
 def events(path: Path) -> list[Any]:
@@ -27,7 +28,7 @@ def events(path: Path) -> list[Any]:
 
 
 async def test_events_are_lines_of_json_in_order(tmp_path: Path) -> None:
-    audit = AuditFile(tmp_path / "audit.jsonl")
+    audit = FileAudit(tmp_path / "audit.jsonl")
     for number in range(3):
         await audit.record({"number": number, "text": 'line\nbreak "quoted" \u2028 é'})
     audit.check()
@@ -41,7 +42,7 @@ async def test_events_are_lines_of_json_in_order(tmp_path: Path) -> None:
 def test_the_file_and_its_folder_are_their_owner_s_alone(tmp_path: Path, umask: int) -> None:
     before = os.umask(umask)
     try:
-        AuditFile(tmp_path / "data" / "audit.jsonl").close()
+        FileAudit(tmp_path / "data" / "audit.jsonl").close()
     finally:
         os.umask(before)
     assert (tmp_path / "data" / "audit.jsonl").stat().st_mode & 0o777 == 0o600
@@ -54,7 +55,7 @@ def test_a_file_that_others_may_touch_is_refused(tmp_path: Path, mode: int) -> N
     path.touch()
     path.chmod(mode)
     with pytest.raises(SetupError) as error:
-        AuditFile(path)
+        FileAudit(path)
     assert error.value.code is Code.SETTINGS_INVALID
     assert f"chmod 600 {path}" in error.value.detail
 
@@ -62,14 +63,14 @@ def test_a_file_that_others_may_touch_is_refused(tmp_path: Path, mode: int) -> N
 async def test_a_restart_appends(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     for number in range(2):
-        audit = AuditFile(path)
+        audit = FileAudit(path)
         await audit.record({"number": number})
         audit.close()
     assert path.read_bytes() == b'{"number":0}\n{"number":1}\n'
 
 
 async def test_two_workers_append_to_one_file(tmp_path: Path) -> None:
-    one, other = AuditFile(tmp_path / "a.jsonl"), AuditFile(tmp_path / "a.jsonl")
+    one, other = FileAudit(tmp_path / "a.jsonl"), FileAudit(tmp_path / "a.jsonl")
     for number in range(50):
         await (one if number % 2 else other).record({"number": number})
     assert [event["number"] for event in events(tmp_path / "a.jsonl")] == list(range(50))
@@ -81,7 +82,7 @@ async def test_half_a_line_of_the_process_before_does_not_swallow_the_next_event
     path = tmp_path / "audit.jsonl"
     path.touch(mode=0o600)
     path.write_bytes(b'{"number":0}\n{"numb')
-    audit = AuditFile(path)
+    audit = FileAudit(path)
     await audit.record({"number": 1})
     await audit.record({"number": 2})
     audit.close()
@@ -91,14 +92,14 @@ async def test_half_a_line_of_the_process_before_does_not_swallow_the_next_event
 async def test_a_link_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "audit.jsonl").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(SetupError):
-        AuditFile(tmp_path / "audit.jsonl")
+        FileAudit(tmp_path / "audit.jsonl")
     assert not (tmp_path / "elsewhere").exists()
 
 
 def test_where_no_file_can_be_made_the_service_does_not_start(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("a file where a folder should be")
     with pytest.raises(SetupError) as error:
-        AuditFile(tmp_path / "data" / "audit.jsonl")
+        FileAudit(tmp_path / "data" / "audit.jsonl")
     assert error.value.code is Code.SETTINGS_INVALID
     assert str(tmp_path / "data" / "audit.jsonl") in error.value.detail
 
@@ -107,11 +108,11 @@ def test_where_no_file_can_be_made_the_service_does_not_start(tmp_path: Path) ->
 UNWRITABLE = """
 import os, pathlib, sys
 from issuer.errors import SetupError
-from issuer.service.audit import AuditFile
+from issuer.service.audit import FileAudit
 if os.geteuid() == 0:
     os.setgroups([]); os.setgid(65534); os.setuid(65534)
 try:
-    AuditFile(pathlib.Path(sys.argv[1]))
+    FileAudit(pathlib.Path(sys.argv[1]))
 except SetupError as error:
     print(error.detail)
 """
@@ -134,7 +135,7 @@ def test_where_the_folder_cannot_be_written_the_service_does_not_start(tmp_path:
 FULL = """
 import asyncio, pathlib, resource, sys
 from issuer.errors import Undecided
-from issuer.service.audit import AuditFile
+from issuer.service.audit import FileAudit
 
 def limit(size):
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
@@ -148,7 +149,7 @@ def outcome(act):
     except Undecided as error:
         return str(error.code)
 
-audit = AuditFile(pathlib.Path(sys.argv[1]))
+audit = FileAudit(pathlib.Path(sys.argv[1]))
 record = lambda number: outcome(lambda: audit.record({"number": number}))
 said = [record(0), outcome(audit.check)]
 limit(20)
@@ -176,7 +177,7 @@ def test_readiness_finds_its_way_back_without_a_request(tmp_path: Path) -> None:
 
 
 async def test_a_device_that_is_full_gives_no_token_and_is_not_ready() -> None:
-    audit = AuditFile(Path("/dev/full"))
+    audit = FileAudit(Path("/dev/full"))
     audit.check()
     with pytest.raises(Undecided) as error:
         await audit.record({"number": 1})

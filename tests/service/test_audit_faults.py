@@ -17,10 +17,10 @@ import pytest
 
 from issuer.dev.provider import LocalProvider
 from issuer.errors import Undecided
-from issuer.service.audit import MIN_FREE_BYTES, AuditFile
 from issuer.service.admission.embedded import EmbeddedValkey
-from tests.support.running import FIVE_TIMES, Running, eventually, numbered, running
+from issuer.service.audit import MIN_FREE_BYTES, FileAudit
 from tests.service.test_workers import command, listening
+from tests.support.running import FIVE_TIMES, Running, eventually, numbered, running
 
 
 def events(*files: Path) -> list[dict[str, Any]]:
@@ -91,7 +91,7 @@ def test_sigterm_loses_no_event(tmp_path: Path, provider: LocalProvider, round_n
 @pytest.mark.parametrize("round_number", range(5))
 async def test_a_torn_line_of_one_worker_does_not_swallow_the_next_one_s(tmp_path: Path, round_number: int) -> None:
     path = tmp_path / "audit.jsonl"
-    one, other = AuditFile(path), AuditFile(path)
+    one, other = FileAudit(path), FileAudit(path)
     await one.record({"number": 1})
     os.write(one._descriptor, b'{"number":2,"to'[: 3 * round_number + 1])  # as a disk that is full takes it
     await other.record({"number": 3})
@@ -177,7 +177,7 @@ def test_a_full_disk_gives_no_token_says_so_and_is_left_behind(
 
 async def test_an_event_that_is_torn_by_a_full_disk_is_an_event_that_was_not_written(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", "64k") as disk:
-        audit = AuditFile(disk / "audit.jsonl")
+        audit = FileAudit(disk / "audit.jsonl")
         written = 0
         with contextlib.suppress(Undecided):
             for number in range(100):

@@ -22,12 +22,11 @@ import pytest
 
 from issuer.dev.provider import KEY_SET_PATH, LocalProvider
 from issuer.dev.sandbox import free_port, settings_for
-from issuer.issuance.issue import Line, NoLog
+from issuer.issuance.ports import Line, NoLog
 from issuer.policy.authoring.load import load_policies
-from issuer.service.audit import AuditFile
-from issuer.service.http.documents import document
-from issuer.service.signing.keyring import load_keyring
+from issuer.service.audit import FileAudit
 from issuer.service.reload import Active, Live, look
+from issuer.service.signing.keyring import load_keyring
 from tests.support.running import Running, eventually, numbered, rewrite, running, start, write_folder
 
 GOOD, OTHER = "ttl_s: 3600", "ttl_s: 1800"
@@ -255,7 +254,7 @@ class Restless(type(Path())):  # type: ignore[misc]
 async def test_a_folder_that_is_being_written_is_left_alone(tmp_path: Path, provider: LocalProvider) -> None:
     """Half of a deployment is no policy: as long as every look finds something new, nothing is loaded."""
     write_folder(tmp_path, provider)
-    audit, folder, loads = AuditFile(tmp_path / "audit.jsonl"), Restless(tmp_path / "policies"), []
+    audit, folder, loads = FileAudit(tmp_path / "audit.jsonl"), Restless(tmp_path / "policies"), []
 
     def load() -> Active:
         loads.append(1)
@@ -270,11 +269,11 @@ async def test_a_folder_that_is_being_written_is_left_alone(tmp_path: Path, prov
     audit.close()
 
 
-def load_active(folder: Path, loaded_at: int, audit: AuditFile) -> Active:
+def load_active(folder: Path, loaded_at: int, audit: FileAudit) -> Active:
     """Load what a service in this folder would answer by."""
     policies = load_policies(folder / "policies", "https://issuer.example", development=True)
     line = Line("https://issuer.example", policies, None, None, NoLog(), None, audit)  # type: ignore[arg-type]
-    return Active(line, loaded_at, document(b""), {}, load_keyring(folder / "keys"), document(b""))
+    return Active(line, loaded_at, load_keyring(folder / "keys"))
 
 
 # -- SIGHUP ---------------------------------------------------------------------------------------------------------------
@@ -383,7 +382,7 @@ def test_loading_hundreds_of_files_holds_no_request_up(live: Running) -> None:
 async def test_what_changed_while_it_was_read_is_not_taken(tmp_path: Path, provider: LocalProvider) -> None:
     """A folder that is written while it is loaded was never anybody's: neither a verdict nor policies come of it."""
     write_folder(tmp_path, provider)
-    audit, folder = AuditFile(tmp_path / "audit.jsonl"), tmp_path / "policies"
+    audit, folder = FileAudit(tmp_path / "audit.jsonl"), tmp_path / "policies"
     loads: list[int] = []
 
     def load() -> Active:

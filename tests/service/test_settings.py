@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from issuer.errors import Code, InputError, SetupError
+from issuer.codes import Code
+from issuer.errors import InputError, SetupError
 from issuer.identity.token import LEEWAY_S
 from issuer.service.settings import Settings, read_settings
 

@@ -22,7 +22,8 @@ from pathlib import Path
 
 import msgspec
 
-ROOT = Path(__file__).parents[2]
+from tests.support.shared import ROOT
+
 COMMANDS = ("keys", "lint", "pat", "policy", "policy_explain", "policy_plan", "results", "token", "verify")
 LOADED = (*(f"issuer.cli.{name}" for name in COMMANDS), "issuer.keyfile", "rich_click.rich_help_rendering")
 LONGEST_S = 120

@@ -15,14 +15,13 @@ from joserfc import jws
 from joserfc.errors import SecurityWarning
 from joserfc.jwk import OKPKey
 
-from issuer.formats import jcs
-from issuer.formats import jose
 from issuer import verify_token as token
+from issuer.formats import jcs, jose
+from issuer.formats.strict_json import JSON
 from issuer.results.benchmark import Benchmark, read_benchmark
 from issuer.results.claims import read_claims
 from issuer.results.details import read_details
 from issuer.results.entry import Submission, result_file_name, write_entry
-from issuer.formats.strict_json import JSON
 from issuer.verify.archive import Archive, parse_archive
 from issuer.verify.revocations import REVOCATIONS_TYPE, Revocations, parse_revocations
 from issuer.verify.trust import Trust, TrustedIssuer

@@ -18,7 +18,6 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -36,11 +35,11 @@ from joserfc.jwk import ECKey, KeySet, OKPKey, RSAKey
 from werkzeug.serving import make_server
 
 from issuer.dev.sandbox import free_port
+from tests.support.shared import ROOT
 
 ALGORITHMS = ("RS256", "PS256", "ES256", "EdDSA")
 SCOPE, PREFIX = "tokens:issue", "ory_at_"
 TTL_S = 600
-ROOT = Path(__file__).parents[1]
 # Ids and secrets with everything that form encoding changes (RFC 6749 2.3.1).
 CLIENT_ID, CLIENT_SECRET = "ci:nightly/1", "s%cret +client/&=?€"
 RESOURCE_ID, RESOURCE_SECRET = "issuer:resource server", "pa+ss %41:w/rd&=?ü"

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from issuer.formats.strict_json import JSON
+from issuer.identity.caller import Caller
+from issuer.identity.profiles import derived
 from issuer.policy.authoring.load import load_policies
 from issuer.policy.match import PolicySet, resolve
-from issuer.policy.model import Caller, Party
-from issuer.identity.profiles import derived
+from issuer.policy.registration import Registration
 from issuer.results.claims import read_claims
 from issuer.results.entry import Submission
-from issuer.formats.strict_json import JSON
 
 ISSUER_URL = "https://issuer.example"
 NOW = 1_795_251_600  # 2026-11-21T09:00:00Z
@@ -113,7 +114,7 @@ def caller(policies: PolicySet, claims: dict[str, JSON] = GITHUB, /, **changes: 
     return Caller(provider, derived(provider.rules, said), ("use", "x", "x"), NOW - 10, NOW + 290)
 
 
-def party(policies: PolicySet, claims: dict[str, JSON] = GITHUB, /, **changes: JSON) -> Party:
+def registration(policies: PolicySet, claims: dict[str, JSON] = GITHUB, /, **changes: JSON) -> Registration:
     """Find whom the claims belong to."""
     return resolve(policies, caller(policies, claims, **changes))
 

@@ -14,11 +14,11 @@ from typing import Any
 
 from issuer.dev.provider import OWNER_ID, REPOSITORY_ID, LocalProvider
 from issuer.identity.pat import RANDOM_BYTES
-from issuer.service.signing.keyring import generate
 from issuer.service.authn.pat_records import DAY_S, create
+from issuer.service.signing.keyring import generate
 from tests.support.oauth_server import PREFIX, OAuthServer, oauth_server
-from tests.support.samples import policy_of, text_of
 from tests.support.running import Running, numbered
+from tests.support.samples import policy_of, text_of
 
 KINDS = ("pat", "jwt", "opaque")
 ACCOUNT = "nightly"

@@ -21,8 +21,8 @@ import pytest
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import environment, free_port, settings_for, write_policies
 from issuer.service.app import SOURCE_RATE
-from issuer.service.signing.keyring import generate
 from issuer.service.settings import Settings
+from issuer.service.signing.keyring import generate
 from tests.support.http_load import drive, request
 
 # Digits that stand nowhere else: whoever logs a metric's value is found by them.

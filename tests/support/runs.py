@@ -6,7 +6,6 @@ import json
 import struct
 import zlib
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,9 +13,9 @@ import zstandard
 
 from issuer.adapters import Supplied
 from issuer.errors import InputError
-from tests.support.shared import SHARED
+from tests.support.shared import ROOT, SHARED
 
-DATA = Path(__file__).parents[1] / "data"
+DATA = ROOT / "tests" / "data"
 MODEL_COMMIT = "9f3c2c9a1c4e6d1e0b7a5f4d3c2b1a0987654321"
 BENCHMARK_COMMIT = "5503434ddd753f426f4b38109466949a1217c2bb"
 OTHER_COMMIT = "0" * 40

@@ -1,4 +1,4 @@
-"""Where the real files and published vectors are that stand beside this repository, not in it; how many examples are tried."""
+"""Where the repository is, where the real files and published vectors beside it are, and how many examples are tried."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import pytest
 from hypothesis import settings
 
 EXAMPLES = 100  # as Hypothesis tries where nothing is said
-SHARED = Path(__file__).parents[2] / "shared" / "data"
+ROOT = Path(__file__).parents[2]
+SHARED = ROOT.parent / "shared" / "data"
 VECTORS = SHARED / "vectors"
 needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="needs ../shared/data beside the repository")
 

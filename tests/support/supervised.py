@@ -15,7 +15,8 @@ from pathlib import Path
 
 import structlog
 
-from issuer.errors import Code, SetupError
+from issuer.codes import Code
+from issuer.errors import SetupError
 from issuer.service.workers import Beat, supervise
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from issuer.formats import jcs
-from issuer.formats import jose
-from issuer.results.entry import write_entry
+from issuer.formats import jcs, jose
 from issuer.formats.strict_json import JSON
+from issuer.results.entry import write_entry
 from tests.support.make import AUDIENCE, HEADER, ISSUER, KEY, jwks, payload_of, submission
 
 FILES_A_REPO = 5

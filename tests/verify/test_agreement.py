@@ -19,9 +19,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from issuer.errors import InputError, Refused
 from issuer.formats import jcs
 from issuer.issuance.body import read_body
-from issuer.errors import InputError, Refused
 from issuer.results.entry import Entry, read_entries, result_file_name, write_entry
 from issuer.verify import Context, verify_entries
 from issuer.verify.report import Report, Status

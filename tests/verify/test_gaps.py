@@ -10,9 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from issuer.formats import jcs
-from issuer.formats import jose
 from issuer.errors import InputError
+from issuer.formats import jcs, jose
 from issuer.results.entry import read_entries, write_entry
 from issuer.verify import Context, verify_entries
 from issuer.verify.archive import parse_archive

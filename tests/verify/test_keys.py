@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from issuer.formats import jcs
-from issuer.formats import jose
 from issuer.errors import InputError
+from issuer.formats import jcs, jose
 from issuer.results.entry import read_entries
 from issuer.verify import Context, verify_entries
 from issuer.verify.archive import MAX_ARCHIVED, parse_archive

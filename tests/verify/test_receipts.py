@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from issuer import keyfile
-from issuer.formats import jcs
-from issuer.formats import jose
-from issuer.errors import Code, InputError, SetupError
+from issuer.codes import Code
+from issuer.errors import InputError, SetupError
+from issuer.formats import jcs, jose
 from issuer.results.entry import read_entries
 from issuer.verify import Context, fail_shared_jti, verify_entries
 from issuer.verify.receipts import RECEIPT_TYPE, file_name, read_receipt, token_digest, write_receipt

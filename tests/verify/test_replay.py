@@ -5,8 +5,7 @@ import hashlib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from issuer.formats import jcs
-from issuer.formats import jose
+from issuer.formats import jcs, jose
 from issuer.results.entry import read_entries, write_entry
 from issuer.verify import Context, fail_shared_jti, verify_entries
 from issuer.verify.replay import ReplayIndex, replay_key, token_key

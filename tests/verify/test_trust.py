@@ -3,7 +3,6 @@
 import contextlib
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -12,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET
 
+from issuer.codes import Code
+from issuer.errors import InputError
 from issuer.formats import jose
-from issuer.errors import Code, InputError
 from issuer.verify.trust import (
     Absence,
     Source,
@@ -196,8 +196,7 @@ def test_a_trust_file_can_be_made_in_code() -> None:
 
 
 def test_the_examples_of_the_references_are_trust_files() -> None:
-    root = Path(__file__).parents[2]
-    pages = [root / "issuer" / "README.md", root / "deploy" / "README.md"]
+    pages = [ROOT / "issuer" / "README.md", ROOT / "deploy" / "README.md"]
     examples = [
         text
         for page in pages

@@ -8,9 +8,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given
 from hypothesis import strategies as st
 
-from issuer.formats import jcs
-from issuer.formats import jose
 from issuer.errors import InputError
+from issuer.formats import jcs, jose
 from issuer.results.entry import read_entries, write_entry
 from issuer.verify import Context, verify_entries
 from issuer.verify.check_token import NOT_BEFORE_LEEWAY_S

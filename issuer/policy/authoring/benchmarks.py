@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from issuer.codes import Code
+from issuer.errors import InputError, Place
+from issuer.files import read_file
 from issuer.formats import jcs
-from issuer.errors import Code, InputError, Place
-from issuer.policy.files import read_file
 from issuer.formats.findings import Findings
+from issuer.formats.strict_yaml import MAX_BYTES, Document
 from issuer.policy.model import Registered
 from issuer.results.benchmark import Benchmark, read_benchmark
 from issuer.results.claims import REVISION, is_repo
-from issuer.formats.strict_yaml import Document
 
 ANY_COMMIT = "eval"
 # OWNER, NAME, and one more, in which a file is told to be overlooked: links may make a folder its own, without an end.
@@ -36,7 +37,7 @@ def read_registered(folder: Path, findings: Findings) -> tuple[Registered, dict[
         if not findings.demand(document, "", placed, rule):
             continue
         try:
-            raw = read_file(path)
+            raw = read_file(path, MAX_BYTES)
             benchmark = read_benchmark(raw, str(path))
         except InputError as error:
             findings.refuse(error)

@@ -10,7 +10,8 @@ from __future__ import annotations
 import bisect
 import re
 
-from issuer.errors import Code, InputError, Place
+from issuer.codes import Code
+from issuer.errors import InputError, Place
 from issuer.formats.strict_json import JSON
 from issuer.formats.strict_yaml import load, quoted
 from issuer.formats.yaml_layout import Span, layout

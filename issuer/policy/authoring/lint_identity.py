@@ -8,15 +8,16 @@ from datetime import datetime
 
 from msgspec import UNSET, Struct
 
-from issuer.errors import Code
-from issuer.policy import regex
+from issuer.codes import Code
 from issuer.formats.findings import Findings
-from issuer.policy.check_identity import has_expired, names_commit
-from issuer.policy.model import Identity, Provider
-from issuer.identity.profiles import Profile
-from issuer.policy.requirement import Matcher, Requirement, exact_values
 from issuer.formats.strict_json import pointer_to
 from issuer.formats.strict_yaml import Document
+from issuer.identity.profiles import Profile
+from issuer.identity.provider import Provider
+from issuer.policy import regex
+from issuer.policy.check_identity import has_expired, names_commit
+from issuer.policy.model import Identity
+from issuer.policy.requirement import Matcher, Requirement, exact_values
 
 _KINDS = ("any_of", "glob", "regex", "contains_all", "absent")
 _ONE_KIND = "give exactly one of " + ", ".join(f"`{kind}`" for kind in _KINDS)

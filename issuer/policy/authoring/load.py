@@ -14,30 +14,24 @@ import msgspec
 from msgspec import UNSET, Struct
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
+from issuer.codes import Code
+from issuer.errors import Finding, InputError, Place
+from issuer.files import read_file
 from issuer.formats import jcs
-from issuer.errors import Code, Finding, InputError, Place
-from issuer.policy.compiled import unbounded
-from issuer.policy.files import read_file
 from issuer.formats.findings import Findings
+from issuer.formats.strict_json import JSON, pointer_to
+from issuer.formats.strict_yaml import MAX_BYTES, Document
+from issuer.formats.strict_yaml import load as load_yaml
+from issuer.identity.provider import Provider, ProvidersFile
+from issuer.identity.table import check_token_prefixes, effective
+from issuer.policy.authoring.benchmarks import read_registered
+from issuer.policy.authoring.lint_identity import check_identity
+from issuer.policy.authoring.suite import Outcome, run_tests
+from issuer.policy.compiled import CompiledGrants, CompiledProvider, unbounded
 from issuer.policy.globs import glob_matches
 from issuer.policy.match import PolicySet, told_apart
-from issuer.policy.model import (
-    Grants,
-    MetricGrant,
-    Party,
-    Policy,
-    Provider,
-    ProvidersFile,
-    Registered,
-    TokenRules,
-)
-from issuer.identity.table import check_token_prefixes, effective
-from issuer.policy.authoring.lint_identity import check_identity
-from issuer.policy.authoring.benchmarks import read_registered
-from issuer.policy.authoring.suite import Outcome, run_tests
-from issuer.formats.strict_json import JSON, pointer_to
-from issuer.formats.strict_yaml import Document
-from issuer.formats.strict_yaml import load as load_yaml
+from issuer.policy.model import Grants, MetricGrant, Policy, Registered, TokenRules
+from issuer.policy.registration import Registration
 
 PROVIDERS_FILE = "providers.yaml"
 BENCHMARKS_FOLDER = "benchmarks"
@@ -116,11 +110,13 @@ def _put_together(
     """Index what was read; `files` are the digests of the registered benchmarks' files."""
     sound = {name: provider for name, provider in providers.items() if provider is not None}
     written = {name: jcs.canonical(msgspec.to_builtins(provider)) for name, provider in sound.items()}
+    rules = {name: CompiledProvider(provider) for name, provider in sound.items()}
     digests: dict[str, bytes] = {}
-    parties: list[tuple[Document, int, Party]] = []
+    registrations: list[tuple[Document, int, Registration]] = []
     for item in read:
         policy = jcs.canonical(msgspec.to_builtins(item.policy))
         under: dict[str, str] = {}
+        grants = CompiledGrants(item.policy.grants)
         for index, identity in enumerate(item.policy.identities):
             provider = sound.get(identity.provider)
             if provider is None:
@@ -130,13 +126,13 @@ def _put_together(
                 value = b'{"policy":%b,"provider":%b}' % (policy, written[provider.id])
                 under[provider.id] = jcs.digest_of_bytes(value)
                 digests[under[provider.id]] = value
-            party = Party(item.policy, identity, provider, under[provider.id], registered)
-            parties.append((item.document, index, party))
+            made = Registration.of(item.policy, identity, rules[provider.id], grants, under[provider.id], registered)
+            registrations.append((item.document, index, made))
     whole: JSON = {"policies": sorted(digests), "providers": _digests(written), "benchmarks": files}
     return PolicySet(
         providers={provider.issuer: provider for provider in sound.values()},
         policies={item.policy.integration: item.policy for item in read},
-        parties=_indexed(parties, findings),
+        registrations=_indexed(registrations, findings),
         digests=digests,
         digest=jcs.digest(whole),
     )
@@ -162,7 +158,7 @@ def _policy_files(directory: Path, findings: Findings) -> list[Path]:
 
 def _read(path: Path, findings: Findings) -> Document | None:
     try:
-        return load_yaml(read_file(path), str(path), bare_dates=lambda at: _DATED.fullmatch(at) is not None)
+        return load_yaml(read_file(path, MAX_BYTES), str(path), bare_dates=lambda at: _DATED.fullmatch(at) is not None)
     except InputError as error:
         findings.refuse(error)
     return None
@@ -280,21 +276,21 @@ def _is_specifier(text: object) -> bool:
 
 
 def _indexed(
-    parties: list[tuple[Document, int, Party]], findings: Findings
-) -> dict[tuple[str, str], tuple[Party, ...]]:
+    registrations: list[tuple[Document, int, Registration]], findings: Findings
+) -> dict[tuple[str, str], tuple[Registration, ...]]:
     """Index identities by provider and first pin, leaving out one that a token could match as well as another."""
-    index: dict[tuple[str, str], tuple[Party, ...]] = {}
-    for document, position, party in parties:
-        key = (party.provider.id, party.identity.pins[party.provider.rules.pins[0]])
+    index: dict[tuple[str, str], tuple[Registration, ...]] = {}
+    for document, position, registration in registrations:
+        key = (registration.provider.id, registration.identity.pins[registration.provider.rules.pins[0]])
         bucket = index.get(key, ())
         full = f"more than {MAX_SHARING} identities have the first pin of this one: join some with `any_of` or a glob"
         room = findings.demand(document, f"/identities/{position}", len(bucket) < MAX_SHARING, full)
-        if room and all(_apart(findings, document, f"/identities/{position}", party, other) for other in bucket):
-            index[key] = (*bucket, party)
+        if room and all(_apart(findings, document, f"/identities/{position}", registration, other) for other in bucket):
+            index[key] = (*bucket, registration)
     return index
 
 
-def _apart(findings: Findings, document: Document, at: str, party: Party, other: Party) -> bool:
+def _apart(findings: Findings, document: Document, at: str, registration: Registration, other: Registration) -> bool:
     overlap = f"overlaps {other.policy.integration}/{other.identity.id}: one token could match both"
     rule = f"{overlap}; tell them apart by a pin, an exact value or `any_of`"
-    return findings.demand(document, at, told_apart(party.identity, other.identity), rule)
+    return findings.demand(document, at, told_apart(registration.identity, other.identity), rule)

@@ -14,17 +14,21 @@ from typing import Annotated, Literal, cast
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from issuer.errors import Code, Refused
-from issuer.policy.check import Check
-from issuer.policy.decide import decide
-from issuer.policy.check_identity import check_identity
-from issuer.policy.match import PolicySet, resolve
-from issuer.policy.model import Caller, Party, Policy, Provider, Registered
+from issuer.codes import Code
+from issuer.errors import Refused
+from issuer.formats.strict_json import JSON
+from issuer.identity.caller import Caller
 from issuer.identity.profiles import Profile, derived
+from issuer.identity.provider import Provider
+from issuer.policy.check import Check
+from issuer.policy.check_identity import check_identity
+from issuer.policy.decide import decide
+from issuer.policy.match import PolicySet, resolve
+from issuer.policy.model import Registered
+from issuer.policy.registration import Registration
 from issuer.policy.requirement import met
 from issuer.results.claims import Framework, Metric, RunClaims
 from issuer.results.entry import Submission
-from issuer.formats.strict_json import JSON
 
 EXAMPLES = 3  # of each group; the counts are of all
 
@@ -154,18 +158,18 @@ def judge_again(policies: PolicySet, decision: Decision) -> Verdict:
     return _final(_resolved(policies, decision), decision)
 
 
-def _final(found: tuple[Party, Caller] | Verdict, decision: Decision) -> Verdict:
+def _final(found: tuple[Registration, Caller] | Verdict, decision: Decision) -> Verdict:
     return found if isinstance(found, Verdict) else _decided(*found, decision)
 
 
-def _resolved(policies: PolicySet, decision: Decision) -> tuple[Party, Caller] | Verdict:
+def _resolved(policies: PolicySet, decision: Decision) -> tuple[Registration, Caller] | Verdict:
     provider = _provider_of(policies, decision.caller)
     if provider is None:
         return Verdict("refused", "", Code.IDENTITY_ISSUER_UNKNOWN, "providers", "the issuer is no provider")
     held = _Held(decision.caller, provider.rules)
     caller = Caller(provider, held, (), decision.time, decision.time)
     try:
-        party = resolve(policies, caller)
+        registration = resolve(policies, caller)
     except Refused as refusal:
         # Names are read to be shown, never to find out who it is.
         untold = held.untold(but=provider.rules.names)
@@ -173,9 +177,9 @@ def _resolved(policies: PolicySet, decision: Decision) -> tuple[Party, Caller] |
             return Verdict("untold", untold=untold)
         return Verdict("refused", "", refusal.code, "identities", refusal.detail)
     untold = held.untold()
-    if any(_may_be(other, held) for other in _candidates(policies, decision) if other is not party):
-        return Verdict("untold", party.policy.integration, untold=untold)
-    return party, caller
+    if any(_may_be(other, held) for other in _candidates(policies, decision) if other is not registration):
+        return Verdict("untold", registration.policy.integration, untold=untold)
+    return registration, caller
 
 
 def _provider_of(policies: PolicySet, recorded: _RecordedCaller) -> Provider | None:
@@ -185,22 +189,22 @@ def _provider_of(policies: PolicySet, recorded: _RecordedCaller) -> Provider | N
     return policies.providers.get(recorded.issuer) or next((it for it in own if it.id == recorded.provider), None)
 
 
-def _may_be(party: Party, held: _Held) -> bool:
+def _may_be(registration: Registration, held: _Held) -> bool:
     """Say whether nothing that is held tells against an identity."""
-    for name, rule in {**party.identity.pins, **party.identity.require}.items():
+    for name, rule in {**registration.identity.pins, **registration.identity.require}.items():
         passed = met(held, name, rule)
         if not held.untold() and not passed:
             return False
     return True
 
 
-def _decided(party: Party, caller: Caller, decision: Decision) -> Verdict:
+def _decided(registration: Registration, caller: Caller, decision: Decision) -> Verdict:
     """Judge what is held. A refusal by a rule whose input is held is one, whatever the others would say."""
-    integration = party.policy.integration
-    doubtful, untold = _doubtful_checks(party, caller, decision.time)
-    runs, untold_of_runs = _runs(party.policy, decision)
+    integration = registration.policy.integration
+    doubtful, untold = _doubtful_checks(registration, caller, decision.time)
+    runs, untold_of_runs = _runs(registration, decision)
     named = decision.named
-    verdict = decide(party, caller, runs, decision.time, integration=named.integration, audience=named.audience)
+    verdict = decide(registration, caller, runs, decision.time, integration=named.integration, audience=named.audience)
     failed = next((check for check in verdict.checks if not check.passed and check not in doubtful), None)
     if failed is not None:
         return Verdict("refused", integration, failed.code, failed.rule, failed.actual)
@@ -208,33 +212,33 @@ def _decided(party: Party, caller: Caller, decision: Decision) -> Verdict:
     return Verdict("untold", integration, untold=untold) if untold else Verdict("granted", integration)
 
 
-def _doubtful_checks(party: Party, caller: Caller, now: int) -> tuple[list[Check], tuple[str, ...]]:
+def _doubtful_checks(registration: Registration, caller: Caller, now: int) -> tuple[list[Check], tuple[str, ...]]:
     """Return the checks of the identity that read what the audit does not hold, and what that is."""
     held = cast("_Held", caller.claims)
     doubtful: list[Check] = []
     untold: list[str] = []
-    for check in check_identity(party, caller, now):
+    for check in check_identity(registration, caller, now):
         if asked := held.untold():
             doubtful.append(check)
             untold += asked
     return doubtful, tuple(untold)
 
 
-def _runs(policy: Policy, decision: Decision) -> tuple[tuple[Submission, ...], tuple[str, ...]]:
+def _runs(registration: Registration, decision: Decision) -> tuple[tuple[Submission, ...], tuple[str, ...]]:
     """Return the recorded runs as submissions, and what of them is missing: metrics whose value a rule reads and the
     audit does not hold are left out."""
     if decision.results is UNSET:
         return (), ("the run",)
-    made = [_run(policy, result) for result in decision.results]
+    made = [_run(registration, result) for result in decision.results]
     untold = dict.fromkeys(name for _, missing in made for name in missing)
     return tuple(submission for submission, _ in made), tuple(untold)
 
 
-def _run(policy: Policy, result: _RecordedResult) -> tuple[Submission, list[str]]:
-    reads_value = policy.grants.compiled.metrics.reads_value
+def _run(registration: Registration, result: _RecordedResult) -> tuple[Submission, list[str]]:
+    reads_value = registration.grants.metrics.reads_value
     known = [metric for metric in result.metrics if metric.value is not UNSET or not reads_value(metric.metric_id)]
     untold = [f"the value of {metric.metric_id}" for metric in result.metrics if metric not in known]
-    if policy.grants.command == "required" and result.has_command is UNSET:
+    if registration.policy.grants.command == "required" and result.has_command is UNSET:
         untold.append("the command")
     has_command = result.has_command is UNSET or result.has_command
     claims = RunClaims(
@@ -330,24 +334,26 @@ class _Comparison:
         before, after = _candidates(self.old, decision), _candidates(self.new, decision)
         return bool(before) and self._same(before, after)
 
-    def _same(self, ones: Sequence[Party], others: Sequence[Party]) -> bool:
+    def _same(self, ones: Sequence[Registration], others: Sequence[Registration]) -> bool:
         benchmarks = self._same_benchmarks or not any(one.policy.grants.registered_only for one in ones)
         return benchmarks and [_named(one) for one in ones] == [_named(other) for other in others]
 
 
-def _candidates(policies: PolicySet, decision: Decision) -> tuple[Party, ...]:
+def _candidates(policies: PolicySet, decision: Decision) -> tuple[Registration, ...]:
     """Return the identities that share the caller's first pin, and so all that it may be."""
     provider = _provider_of(policies, decision.caller)
     pin = decision.caller.claims.get(provider.rules.pins[0]) if provider else None
-    return policies.parties.get((provider.id, pin), ()) if provider and isinstance(pin, str) else ()
+    return policies.registrations.get((provider.id, pin), ()) if provider and isinstance(pin, str) else ()
 
 
-def _named(party: Party) -> tuple[str, str]:
-    return party.digest, party.identity.id
+def _named(registration: Registration) -> tuple[str, str]:
+    return registration.digest, registration.identity.id
 
 
 def _registered(policies: PolicySet) -> Registered | None:
-    return next((party.registered for bucket in policies.parties.values() for party in bucket), None)
+    return next(
+        (registration.registered for bucket in policies.registrations.values() for registration in bucket), None
+    )
 
 
 def _count(plan: Plan, groups: dict[tuple[Kind, str, str], Group], comparison: _Comparison, decision: Decision) -> None:

@@ -12,9 +12,10 @@ from typing import Any
 
 import msgspec
 
-from issuer.policy import model
+from issuer.identity import provider
 from issuer.identity.profiles import PROFILES
 from issuer.identity.table import judges
+from issuer.policy import model
 from issuer.policy.authoring.suite import EXPECTABLE
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -27,7 +28,7 @@ def schemas() -> dict[str, bytes]:
     """Return the schema documents by name (`policy`, `providers`), as indented JSON with a final newline."""
     documents = {
         "policy": _document("policy", model.Policy, "An integration's policy file"),
-        "providers": _document("providers", model.ProvidersFile, "providers.yaml: the table of identity providers"),
+        "providers": _document("providers", provider.ProvidersFile, "providers.yaml: the table of identity providers"),
     }
     return {name: msgspec.json.format(msgspec.json.encode(value)) + b"\n" for name, value in documents.items()}
 
@@ -115,7 +116,7 @@ def _by_profile() -> Schema:
     }
     refused = {
         member: [name for name, profile in PROFILES.items() if not judges(profile, member)]
-        for member in model.ProviderEntry.__struct_fields__[1:]
+        for member in provider.ProviderEntry.__struct_fields__[1:]
     }
     return {
         "allOf": [

@@ -14,17 +14,21 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Struct
 
-from issuer.errors import Code, Place, Refused
-from issuer.policy.check import Check
-from issuer.policy.decide import decide
+from issuer.codes import Code
+from issuer.errors import Place, Refused
 from issuer.formats.findings import Findings
-from issuer.policy.match import PolicySet, resolve
-from issuer.policy.model import Caller, Party, Policy, PolicyTest, Provider
-from issuer.identity.profiles import derived
-from issuer.results.claims import RunClaims, read_claims
-from issuer.results.entry import Submission
 from issuer.formats.strict_json import JSON
 from issuer.formats.strict_yaml import Document, hinted
+from issuer.identity.caller import Caller
+from issuer.identity.profiles import derived
+from issuer.identity.provider import Provider
+from issuer.policy.check import Check
+from issuer.policy.decide import decide
+from issuer.policy.match import PolicySet, resolve
+from issuer.policy.model import Policy, PolicyTest
+from issuer.policy.registration import Registration
+from issuer.results.claims import RunClaims, read_claims
+from issuer.results.entry import Submission
 
 GRANTED = "granted"
 _MODES = {Code.INTEGRATION_SUSPENDED, Code.INTEGRATION_STAGED}
@@ -169,10 +173,12 @@ class _Suite(Struct, frozen=True):
         caller = Caller(case.provider, derived(case.provider.rules, case.identity), (), case.time, case.time)
         submission = Submission("", claims, {}, "", "")
         try:
-            party = _as_active(resolve(self.policies, caller))
+            registration = _as_active(resolve(self.policies, caller))
         except Refused as refusal:
             return str(refusal.code), refusal.detail, ()
-        verdict = decide(party, caller, (submission,), case.time, integration=self.policy.integration, audience="")
+        verdict = decide(
+            registration, caller, (submission,), case.time, integration=self.policy.integration, audience=""
+        )
         checks = tuple(check for check in verdict.checks if _is_given(check.pointer, case.run))
         failed = next((check for check in checks if not check.passed), None)
         if failed is None:
@@ -195,8 +201,8 @@ def _midnight(text: str) -> int | None:
     return int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp()) if day.isoformat() == text else None
 
 
-def _as_active(party: Party) -> Party:
-    return msgspec.structs.replace(party, policy=msgspec.structs.replace(party.policy, mode="active"))
+def _as_active(registration: Registration) -> Registration:
+    return msgspec.structs.replace(registration, policy=msgspec.structs.replace(registration.policy, mode="active"))
 
 
 def _is_given(pointer: str, run: Mapping[str, JSON]) -> bool:

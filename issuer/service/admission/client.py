@@ -18,7 +18,8 @@ from redis.asyncio.sentinel import Sentinel
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from issuer.errors import Code, SetupError
+from issuer.codes import Code
+from issuer.errors import SetupError
 
 CONNECT_S = 0.3
 # One after the other: three that are silent must leave time for the store within a flight.

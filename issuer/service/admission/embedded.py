@@ -21,7 +21,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO
 
-from issuer.errors import Code, SetupError
+from issuer.codes import Code
+from issuer.errors import SetupError
 
 SCHEME = "unix://"
 START_S = 5.0

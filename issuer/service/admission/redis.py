@@ -21,8 +21,9 @@ import msgspec
 from msgspec import Struct
 from redis.exceptions import NoScriptError, ReadOnlyError, RedisError, ResponseError
 
-from issuer.errors import Code, Refused, SetupError, Undecided
-from issuer.issuance.issue import Admit, Admitted, Use
+from issuer.codes import Code
+from issuer.errors import Refused, SetupError, Undecided
+from issuer.issuance.ports import AdmissionRequest, Admitted, Use
 from issuer.limits import Rate
 from issuer.service.admission.client import connect, place_of
 
@@ -110,7 +111,7 @@ class Waiting(Struct, frozen=True):
             self.answer.set_result(answer)
 
 
-class State:
+class RedisAdmission:
     """Implements `issue.Admission` on one Redis or Valkey, 6.2 or later. Belongs to one event loop.
 
     `leeway_s` is what the clocks of providers and of the store may differ by: 30, and 0 only where they are one clock.
@@ -217,18 +218,18 @@ class State:
 
     # -- one call ---------------------------------------------------------------------------------------------------
 
-    async def admit(self, call: Admit) -> Admitted:
+    async def admit(self, call: AdmissionRequest) -> Admitted:
         """Claim `call.use`, in at most 0.8 s. See `issue.Admission` for what it raises."""
         admitted = await self._ask(call)
         if admitted is None:  # there was no use to claim
             raise Undecided(Code.DEPENDENCY_STATE)
         return admitted
 
-    async def count(self, call: Admit) -> None:
+    async def count(self, call: AdmissionRequest) -> None:
         """Count a request that claims no use, in at most 0.8 s. Raises as `admit`."""
         await self._ask(msgspec.structs.replace(call, use=None))
 
-    async def _ask(self, call: Admit) -> Admitted | None:
+    async def _ask(self, call: AdmissionRequest) -> Admitted | None:
         """Have the store decide on one call: None where it carries no use."""
         ticket, loop = next(self._tickets), asyncio.get_running_loop()
         waiting = Waiting(
@@ -246,7 +247,7 @@ class State:
         finally:
             late.cancel()
 
-    def _question(self, call: Admit, ticket: int) -> bytes:
+    def _question(self, call: AdmissionRequest, ticket: int) -> bytes:
         """Write the script's argument: what `limits.spend` would add and tolerate, and the use as it is."""
         limits = call.limits
         return msgspec.msgpack.encode(
@@ -335,7 +336,7 @@ def _at_least(count: int, answer: object) -> bool:
     return isinstance(answer, int) and answer >= count
 
 
-def keys_of(call: Admit) -> tuple[bytes, ...]:
+def keys_of(call: AdmissionRequest) -> tuple[bytes, ...]:
     """KEYS, in the order that `admit.lua` lists: registered ids only, and hashed, never a raw claim."""
     keys = _keys_of(call.integration, call.identity)
     return keys if call.use is None else (*keys, b"%buse:%b" % (PREFIX, call.use.record.encode()))
@@ -353,7 +354,7 @@ def _hashed(name: str) -> bytes:
     return hashlib.sha256(name.encode()).hexdigest()[:32].encode()
 
 
-def read_answer(call: Admit, ticket: int, answer: object) -> Admitted | None:
+def read_answer(call: AdmissionRequest, ticket: int, answer: object) -> Admitted | None:
     """Turn the script's answer into what its caller is owed. Whatever is not exactly such an answer: Undecided."""
     if isinstance(answer, list) and answer[:1] == [ticket]:
         match call.use, answer[1:]:

@@ -14,9 +14,10 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from msgspec import Struct
 
-from issuer.errors import Charged, Code, IssuerError, Refused
-from issuer.policy.model import Introspection, Provider
+from issuer.codes import Code
+from issuer.errors import Charged, IssuerError, Refused
 from issuer.formats.strict_json import JSON
+from issuer.identity.provider import Introspection, Provider
 
 # A revoked credential is refused within 60 s (contract section 5), however slow the request that brings it: 45 s kept,
 # 3 s asked (`transport.DEADLINE_S`), 10 s of body (`routes.BODY_DEADLINE_S`), 0.8 s of store (`state.CALL_S`).

@@ -11,14 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from issuer.errors import Code, Refused
-from issuer.identity.token import is_jwt, read_token
-from issuer.limits import Sources
-from issuer.policy.model import Caller, Provider
-from issuer.identity.profiles import TOKEN_PREFIXES, Kind
-from issuer.identity.table import SIGNED
-from issuer.service.authn.oidc import SignedTokens
+from issuer.codes import Code
+from issuer.errors import Refused
 from issuer.formats.strict_json import JSON
+from issuer.identity.caller import Caller
+from issuer.identity.profiles import TOKEN_PREFIXES, Kind
+from issuer.identity.provider import Provider
+from issuer.identity.table import SIGNED
+from issuer.identity.token import is_jwt, read_token
+from issuer.service.authn.oidc import SignedTokens
+from issuer.service.authn.sources import Sources
 
 
 class Verifier(Protocol):
@@ -33,7 +35,7 @@ class Verifier(Protocol):
         ...
 
 
-class Authenticators:
+class ProviderAuthenticator:
     """Implements `issue.Authenticator` for every kind of credential.
 
     `providers` is the closed table by issuer (`PolicySet.providers`). `clock_us` is the clock of `sources`, in

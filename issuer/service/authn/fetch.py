@@ -18,10 +18,10 @@ import httpcore
 from authlib.oidc.discovery import OpenIDProviderMetadata  # type: ignore[import-untyped]
 from msgspec import UNSET
 
-from issuer.formats import jose
 from issuer.errors import InputError
-from issuer.policy.model import KeySource, Provider
+from issuer.formats import jose
 from issuer.formats.strict_json import loads
+from issuer.identity.provider import KeySource, Provider
 
 WELL_KNOWN = "/.well-known/openid-configuration"
 OAUTH_WELL_KNOWN = "/.well-known/oauth-authorization-server"

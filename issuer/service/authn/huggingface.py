@@ -13,14 +13,16 @@ from datetime import datetime
 
 import httpx2
 
-from issuer.errors import Code, Refused
-from issuer.identity.token import LEEWAY_S
-from issuer.policy.model import Caller, Provider
+from issuer.codes import Code
+from issuer.errors import Refused
+from issuer.formats.strict_json import JSON
+from issuer.identity.caller import Caller
 from issuer.identity.profiles import derived
+from issuer.identity.provider import Provider
+from issuer.identity.token import LEEWAY_S
 from issuer.service.authn.answer_cache import KEPT_S, Answer, Answers
 from issuer.service.authn.fetch import Fetcher, FetchRefused
 from issuer.service.authn.transport import CheckedTransport, Report, asking, read_object
-from issuer.formats.strict_json import JSON
 
 WHOAMI = "/api/whoami-v2"
 # A user's or an organization's own token; `hf_oauth_...` and `hf_jwt_...` are others.

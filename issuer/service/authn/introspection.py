@@ -20,16 +20,18 @@ from authlib.integrations.httpx_client import AsyncOAuth2Client  # type: ignore[
 from msgspec import UNSET
 
 from issuer import files as private_file
-from issuer.errors import Code, Refused
-from issuer.identity.token import LEEWAY_S, check_audience, check_id, check_unbound, unix_s
+from issuer.codes import Code
+from issuer.errors import Refused
 from issuer.formats.jose import MAX_TOKEN_BYTES
-from issuer.policy.model import Caller, Introspection, Provider
+from issuer.formats.strict_json import JSON
+from issuer.identity.caller import Caller
 from issuer.identity.profiles import derived
+from issuer.identity.provider import Introspection, Provider
+from issuer.identity.token import LEEWAY_S, check_audience, check_id, check_unbound, unix_s
 from issuer.service.authn.answer_cache import Answer, Answers
 from issuer.service.authn.fetch import Fetcher, FetchRefused
 from issuer.service.authn.oauth import credential_of
 from issuer.service.authn.transport import CheckedTransport, Report, asking, read_object
-from issuer.formats.strict_json import JSON
 
 # How long a discovered endpoint is used before the metadata are read again.
 ENDPOINT_KEPT_S = 600.0

@@ -17,9 +17,10 @@ from typing import Protocol
 import msgspec
 from msgspec import UNSET
 
+from issuer.codes import Code
+from issuer.errors import Charged, Refused, Undecided
 from issuer.formats import jose
-from issuer.errors import Charged, Code, Refused, Undecided
-from issuer.policy.model import KeySource, Provider
+from issuer.identity.provider import KeySource, Provider
 from issuer.service.authn.fetch import FAILURES, Fetcher, reason
 
 # Past the soft age a set is renewed while it serves; past the hard age it verifies nothing.

@@ -12,11 +12,12 @@ from authlib.oauth2.rfc6750 import InvalidTokenError  # type: ignore[import-unty
 from authlib.oauth2.rfc9068 import JWTBearerTokenValidator  # type: ignore[import-untyped]
 from authlib.oauth2.rfc9068.claims import JWTAccessTokenClaims  # type: ignore[import-untyped]
 
+from issuer.codes import Code
+from issuer.errors import Refused
 from issuer.formats import jcs
-from issuer.errors import Code, Refused
-from issuer.identity.token import LEEWAY_S
-from issuer.policy.model import Provider
 from issuer.formats.strict_json import JSON
+from issuer.identity.provider import Provider
+from issuer.identity.token import LEEWAY_S
 
 _ESSENTIAL = ("exp", "sub", "client_id", "iat", "jti")  # RFC 9068, section 2.2, with iss and aud
 

@@ -11,14 +11,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 
+from issuer.codes import Code
+from issuer.errors import Refused
 from issuer.formats import jose
-from issuer.errors import Code, Refused
-from issuer.identity.token import check_access_token, check_audience, read_header, read_times
-from issuer.policy.model import Caller, Provider
+from issuer.formats.strict_json import JSON
+from issuer.identity.caller import Caller
 from issuer.identity.profiles import derived
+from issuer.identity.provider import Provider
+from issuer.identity.token import check_access_token, check_audience, read_header, read_times
 from issuer.service.authn.keysets import KeySets
 from issuer.service.authn.oauth import credential_of, validate_access_token
-from issuer.formats.strict_json import JSON
 
 MAX_JTI_CHARS = 256
 

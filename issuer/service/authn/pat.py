@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import structlog
 
+from issuer.codes import Code
+from issuer.errors import Refused
 from issuer.identity import pat
-from issuer.errors import Code, Refused
-from issuer.policy.model import Caller, Provider
+from issuer.identity.caller import Caller
+from issuer.identity.provider import Provider
 from issuer.service.authn.pat_records import Record
 from issuer.service.authn.pats import Pats
 

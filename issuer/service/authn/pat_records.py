@@ -21,11 +21,12 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from issuer.identity import pat
 from issuer import files as private_file
-from issuer.errors import Code, InputError, Place, SetupError
-from issuer.identity.token import LEEWAY_S
+from issuer.codes import Code
+from issuer.errors import InputError, Place, SetupError
 from issuer.formats.strict_json import convert, loads
+from issuer.identity import pat
+from issuer.identity.token import LEEWAY_S
 
 DAY_S = 86_400
 MAX_LIFE_S = 90 * DAY_S

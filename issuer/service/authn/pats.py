@@ -15,7 +15,8 @@ from pathlib import Path
 
 import structlog
 
-from issuer.errors import Code, InputError, SetupError, Undecided
+from issuer.codes import Code
+from issuer.errors import InputError, SetupError, Undecided
 from issuer.service.authn.pat_records import USED, Record, checked, last_used, names, read_named, write_used
 
 USED_EVERY_S = 60

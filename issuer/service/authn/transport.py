@@ -12,10 +12,11 @@ from contextlib import asynccontextmanager
 
 import httpx2
 
-from issuer.errors import Code, Undecided
-from issuer.policy.model import Provider
-from issuer.service.authn.fetch import FAILURES, Fetcher, FetchRefused, reason
+from issuer.codes import Code
+from issuer.errors import Undecided
 from issuer.formats.strict_json import JSON, loads
+from issuer.identity.provider import Provider
+from issuer.service.authn.fetch import FAILURES, Fetcher, FetchRefused, reason
 
 # For everything that one credential makes us ask, to the last byte of a dripping body.
 DEADLINE_S = 3.0

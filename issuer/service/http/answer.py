@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 from litestar.types import Receive, Scope, Send
 
 Headers = tuple[tuple[bytes, bytes], ...]
@@ -39,3 +40,9 @@ def answer(body: bytes, media_type: str, status: int = 200, *, headers: Mapping[
     own = ((b"content-type", media_type.encode("latin-1")), (b"content-length", b"%d" % len(body)))
     rest = tuple((name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers.items())
     return Answer(status, own + rest, body)
+
+
+def written(told: object, request_id: str, status: int = 200, **headers: str) -> Answer:
+    """Write the JSON of one caller's answer, which no cache may keep."""
+    own = {"Cache-Control": "no-store", "X-Request-Id": request_id}
+    return answer(msgspec.json.encode(told), "application/json", status, headers={**own, **headers})

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
 
+from issuer.codes import Code
+from issuer.errors import Refused, Undecided
 from issuer.issuance.body import Endpoint
-from issuer.errors import Code, Refused, Undecided
-from issuer.policy.model import Party
+from issuer.policy.registration import Registration
 
 # Whoever is taken in is answered in good time: work for a fraction of a second, and bodies for 64 MiB in all. A batch
 # is a hundred times the work, and 1 MiB.
@@ -38,9 +39,9 @@ class InFlight:
         self._count -= 1
 
     @contextmanager
-    def body_of(self, party: Party) -> Iterator[None]:
+    def body_of(self, registration: Registration) -> Iterator[None]:
         """Count one more body of a party while it comes. Raises Refused (`rate.identity`) beyond its share."""
-        who = (party.policy.integration, party.identity.id)
+        who = (registration.policy.integration, registration.identity.id)
         if self._bodies[who] >= self._max_bodies:
             raise Refused(Code.RATE_IDENTITY, retry_after_s=1)
         self._bodies[who] += 1

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from html import escape
 
-from issuer.errors import Code, Refused
+from issuer.codes import Code
+from issuer.errors import Refused
 from issuer.service.http.answer import Answer, answer
 
 _HEADERS = {

@@ -7,7 +7,8 @@ import math
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from issuer.errors import Code, IssuerError, Refused, Undecided
+from issuer.codes import Code
+from issuer.errors import IssuerError, Refused, Undecided
 from issuer.policy.disclose import Denied, ShownCheck
 from issuer.service.http.answer import Answer, answer
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from issuer.service.http.routes import BODY_DEADLINE_S
+from issuer.service.http.reading import BODY_DEADLINE_S
 
 # How long a connection may take to send a request's head, and to read an answer. The endpoints answer a body that is
 # late themselves; a connection that is still in the middle of one a moment later is closed.

@@ -6,10 +6,11 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from issuer.errors import Code, Fault, InputError, Refused
+from issuer.codes import Code
+from issuer.errors import Fault, InputError, Refused
+from issuer.formats.strict_json import convert, loads
 from issuer.results.benchmark import Benchmark, read_benchmark
 from issuer.results.entry import Entry, read_entries, read_entry
-from issuer.formats.strict_json import convert, loads
 from issuer.verify_token import MAX_TIME
 
 MAX_BYTES = 64 * 1024

@@ -11,9 +11,10 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from issuer.policy.match import PolicySet
-from issuer.policy.model import Identity, Policy, Provider
+from issuer.identity.provider import Provider
 from issuer.identity.table import published
+from issuer.policy.match import PolicySet
+from issuer.policy.model import Identity, Policy
 from issuer.policy.requirement import Matcher, Requirement, said
 from issuer.service.http.documents import Document, document
 from issuer.service.http.openapi import EXAMPLE

@@ -2,64 +2,55 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import functools
-import ipaddress
 import re
 import time
 import uuid
 from collections.abc import Callable, Mapping
 from os import urandom
-from string import ascii_letters, digits
 from typing import Any
 
 import msgspec
 import structlog
-from litestar import Request as HttpRequest
 from litestar import get, post, route
-from litestar.datastructures import State as AppState
 from litestar.exceptions import HTTPException, MethodNotAllowedException, NotFoundException
 from msgspec import UNSET, Struct
 
+from issuer.codes import Code
+from issuer.errors import Charged, IssuerError, Refused, Undecided
 from issuer.issuance.body import MAX_BYTES, Endpoint
 from issuer.issuance.events import Case, Request, names_of
-from issuer.errors import Charged, Code, IssuerError, Refused, Undecided
 from issuer.issuance.explain import explain
-from issuer.issuance.issue import Issued, Line, issue
-from issuer.limits import Sources
-from issuer.policy.model import Party
+from issuer.issuance.issue import Issued, issue
+from issuer.issuance.ports import Line
 from issuer.policy.authoring.schema import schemas
-from issuer.service.http import openapi
-from issuer.service.http import pages
-from issuer.service.http.answer import Answer, answer
-from issuer.service.audit import AuditFile
+from issuer.service.admission.redis import RedisAdmission
+from issuer.service.audit import FileAudit
+from issuer.service.authn.sources import Sources
+from issuer.service.http import openapi, pages
+from issuer.service.http.answer import Answer, answer, written
 from issuer.service.http.documents import Document, document
 from issuer.service.http.in_flight import MAX_BODIES, MAX_IN_FLIGHT, InFlight
 from issuer.service.http.problems import problem_response
+from issuer.service.http.published import Published
+from issuer.service.http.reading import Http, bearer_of, check_framing, header_values, ms_since, read_body_of, source_of
+from issuer.service.http.tarpit import Tarpit
 from issuer.service.reload import Live
-from issuer.service.http.tarpit import Shed
-from issuer.service.admission.redis import State
-
-BODY_DEADLINE_S = 10.0
 
 _SCHEMA_TYPE, _SCHEMA_CACHE = "application/schema+json", "public, max-age=3600"
-# What a bearer credential is made of, before its padding (RFC 6750 2.1).
-_B64TOKEN = f"{ascii_letters}{digits}-._~+/".encode()
 _log = structlog.get_logger("issuer")
-
-Http = HttpRequest[Any, Any, AppState]
 
 
 class Service(Struct, frozen=True):
     """What the endpoints reach: the line of the active policies, and the parts of it that health shows."""
 
     issuer_url: str
-    live: Live
+    live: Live[Published]
     sources: Sources
-    state: State
-    audit: AuditFile
-    shed: Shed
+    state: RedisAdmission
+    audit: FileAudit
+    tarpit: Tarpit
 
 
 def routes(service: Service) -> list[Any]:
@@ -126,7 +117,7 @@ def routes(service: Service) -> list[Any]:
     ]  # fmt: skip
 
 
-def _readiness(live: Live) -> dict[str, Any]:
+def _readiness(live: Live[Published]) -> dict[str, Any]:
     """Tell which policies decide. Ready with stale ones, too: otherwise one typo would stop every integration."""
     return {"digest": live.active.digest, "loaded_at": live.active.loaded_at, "stale": live.stale}
 
@@ -141,22 +132,22 @@ async def _answer(service: Service, request: Http, endpoint: Endpoint, under_way
     source = source_of(client[0] if client else "")
     case: Case | None = None
     try:
-        _check_framing(request, MAX_BYTES[endpoint])
-        bearer = _bearer(request)
+        check_framing(request, MAX_BYTES[endpoint])
+        bearer = bearer_of(request)
         with under_way:
-            read = functools.partial(_read_of, request, MAX_BYTES[endpoint], under_way)
+            read = functools.partial(read_body_of, request, MAX_BYTES[endpoint], under_way)
             charged = functools.partial(_is_charged, service.sources, source)
             case = Case(Request(request_id, endpoint, bearer, source, read, charged), now)
             answered, told = await _run(service.live.active.line, case)
     except (Refused, Undecided) as error:
         # Who is registered has been charged by the line, and is told more, from any address.
-        stranger = (case is None or case.party is None) and isinstance(error, (Refused, Charged))
+        stranger = (case is None or case.registration is None) and isinstance(error, (Refused, Charged))
         # Whole seconds would let ten more through in each.
         if stranger and not service.sources.refuse(source, time.time_ns() // 1000):
-            return service.shed.answer(request_id)
+            return service.tarpit.answer(request_id)
         answered = problem_response(error, service.issuer_url, request_id)
         told = {"outcome": "no" if isinstance(error, Refused) else "undecided", "code": str(error.code)}
-    who: Mapping[str, object] = names_of(case.party) if case and case.party else {}
+    who: Mapping[str, object] = names_of(case.registration) if case and case.registration else {}
     _log.info("decision", request_id=request_id, endpoint=endpoint, **{**who, **told}, ms=ms_since(began))
     return answered
 
@@ -184,21 +175,6 @@ async def _run(line: Line, case: Case) -> tuple[Answer, dict[str, Any]]:
     return _rendered(issued, case.request), told
 
 
-@functools.lru_cache(1024)
-def source_of(address: str) -> str:
-    """Name the sender of an address: an IPv6 customer has at least a /64, and so 2^64 addresses to be refused under.
-
-    What is no address, as a trusted proxy may pass on, is one sender for all.
-    """
-    try:
-        ip = ipaddress.ip_address(address)
-    except ValueError:
-        return "unknown"
-    if isinstance(ip, ipaddress.IPv4Address):
-        return str(ip)
-    return str(ip.ipv4_mapped or ipaddress.IPv6Network((int(ip), 64), strict=False))
-
-
 def _rendered(issued: Issued, request: Request) -> Answer:
     told: object = {"tokens": issued.tokens} if request.endpoint == "/tokens/batch" else issued.tokens[0]
     if issued.repeat:
@@ -206,82 +182,12 @@ def _rendered(issued: Issued, request: Request) -> Answer:
     return written(told, request.id, 201)
 
 
-def written(told: object, request_id: str, status: int = 200, **headers: str) -> Answer:
-    """Write the JSON of one caller's answer, which no cache may keep."""
-    own = {"Cache-Control": "no-store", "X-Request-Id": request_id}
-    return answer(msgspec.json.encode(told), "application/json", status, headers={**own, **headers})
-
-
-def _bearer(request: Http) -> str:
-    """Return the one bearer credential of the Authorization header (RFC 6750 2.1); other places are never looked at."""
-    values = _values(request, b"authorization")
-    scheme, _, rest = values[0].partition(" ") if len(values) == 1 else ("", "", "")
-    credential = rest.strip(" ")
-    token = credential.encode("latin-1").rstrip(b"=")
-    if scheme.lower() != "bearer" or not token or token.translate(None, _B64TOKEN):
-        raise Refused(Code.IDENTITY_MISSING)
-    return credential
-
-
-async def read_json_body(request: Http, max_bytes: int) -> bytes:
-    """Read the body whole: JSON by its media type, within size and deadline."""
-    _check_framing(request, max_bytes)
-    return await _read(request, max_bytes)
-
-
-def _check_framing(request: Http, max_bytes: int) -> None:
-    """Refuse by its head a body that is not JSON, or too large."""
-    media_type, _, parameters = ",".join(_values(request, b"content-type")).partition(";")
-    charset = parameters.strip().lower().replace('"', "")
-    if media_type.strip().lower() != "application/json" or charset not in {"", "charset=utf-8"}:
-        raise Refused(Code.REQUEST_MEDIA_TYPE)
-    if not {"identity"}.issuperset(_values(request, b"content-encoding")):
-        raise Refused(Code.REQUEST_MEDIA_TYPE)
-    for length in _values(request, b"content-length"):
-        if length.isdigit() and len(length) < 19 and int(length) > max_bytes:
-            raise Refused(Code.REQUEST_TOO_LARGE)
-
-
-def _values(request: Http, name: bytes) -> list[str]:
-    """Return the values of a header, in order; the server has its names in lowercase. The bytes are read as latin-1.
-
-    Not by `request.headers`, which decodes and sorts all of them first.
-    """
-    return [value.decode("latin-1") for header, value in request.scope["headers"] if header == name]
-
-
-async def _read_of(request: Http, max_bytes: int, under_way: InFlight, party: Party) -> bytes:
-    """Read a party's body, as one of so many at once."""
-    with under_way.body_of(party):
-        return await _read(request, max_bytes)
-
-
-async def _read(request: Http, max_bytes: int) -> bytes:
-    """Read the body whole, within size and deadline."""
-    body = bytearray()
-    try:
-        async with asyncio.timeout(BODY_DEADLINE_S):
-            while (part := await request.receive())["type"] == "http.request":
-                body += part["body"]
-                if len(body) > max_bytes:
-                    raise Refused(Code.REQUEST_TOO_LARGE)
-                if not part["more_body"]:
-                    return bytes(body)
-    except TimeoutError:
-        raise Refused(Code.REQUEST_TIMEOUT, retry_after_s=1) from None
-    raise Refused(Code.REQUEST_TIMEOUT, retry_after_s=1)  # the client hung up: nobody's fault here, so no 500
-
-
-def ms_since(began: float) -> float:
-    return round((time.perf_counter() - began) * 1000, 2)
-
-
 # -- public documents -------------------------------------------------------------------------------------------------
 
 
 def _known(request: Http) -> str:
     """Return what the client has already, as it says (If-None-Match)."""
-    return ",".join(_values(request, b"if-none-match"))
+    return ",".join(header_values(request, b"if-none-match"))
 
 
 def _found(documents: Mapping[str, Document], name: str) -> Document:

@@ -13,12 +13,11 @@ import uuid
 import structlog
 from litestar.types import Receive, Scope, Send
 
-from issuer.errors import Code, Refused
+from issuer.codes import Code
+from issuer.errors import Refused
 from issuer.service.http.answer import Answer, Headers
 from issuer.service.http.problems import problem_response
-
-# How often the log stream tells how many of a kind there were.
-TELL_S = 1.0
+from issuer.service.log_stream import TELL_S
 
 # How long an answer is held back at least, at most twice as long: those who came together must not come again together.
 # And how many at once: of 800 connections a quarter stays free to move; beyond these an answer leaves at once.
@@ -29,7 +28,7 @@ _ID = str(uuid.UUID(int=0))
 _log = structlog.get_logger("issuer")
 
 
-class Shed:
+class Tarpit:
     """Answers for one process. Belongs to one event loop."""
 
     def __init__(self, issuer_url: str) -> None:
@@ -39,27 +38,27 @@ class Shed:
         self._count = 0
         self.held = 0
 
-    def answer(self, request_id: str) -> Late:
+    def answer(self, request_id: str) -> TarpitAnswer:
         """Return the answer to one more request."""
         if not self._count:
             asyncio.get_running_loop().call_later(TELL_S, self._tell)
         self._count += 1
         body = request_id.encode().join(self._parts)
-        return Late(self, HELD_S * (1 + int(request_id[:2], 16) / 256), self._made.headers, body)
+        return TarpitAnswer(self, HELD_S * (1 + int(request_id[:2], 16) / 256), self._made.headers, body)
 
     def _tell(self) -> None:
         _log.warning("turned away", code=str(Code.RATE_SOURCE), requests=self._count)
         self._count = 0
 
 
-class Late(Answer):
+class TarpitAnswer(Answer):
     """An answer that waits before it is sent. What was found out of its request is forgotten by then."""
 
     __slots__ = ("_seconds", "_shed")
 
-    def __init__(self, shed: Shed, seconds: float, headers: Headers, body: bytes) -> None:
+    def __init__(self, tarpit: Tarpit, seconds: float, headers: Headers, body: bytes) -> None:
         super().__init__(429, headers, body)
-        self._shed = shed
+        self._shed = tarpit
         self._seconds = seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -13,14 +13,16 @@ from typing import Any
 import structlog
 from litestar import post
 
-from issuer.errors import Code, InputError, IssuerError, Place, Refused, SetupError, Undecided
-from issuer.limits import Rate, Sources
+from issuer.codes import Code
+from issuer.errors import InputError, IssuerError, Place, Refused, SetupError, Undecided
+from issuer.limits import Rate
+from issuer.service.authn.sources import Sources
 from issuer.service.http import openapi
-from issuer.service.http.answer import Answer
+from issuer.service.http.answer import Answer, written
 from issuer.service.http.problems import problem_response
-from issuer.service.http.routes import Http, ms_since, read_json_body, source_of, written
-from issuer.verify import Context, verify_entries
 from issuer.service.http.question import MAX_BYTES, read_question
+from issuer.service.http.reading import Http, ms_since, read_json_body, source_of
+from issuer.verify import Context, verify_entries
 from issuer.verify.report import REPORT_VERSION, Reports
 from issuer.verify.trust import Trust, TrustFile, read_trust_file, resolve, sources
 
@@ -40,19 +42,19 @@ class OwnTrust:
 
     def __init__(self, path: Path, issuer_url: str, jwks: Callable[[], bytes], now: int) -> None:
         self._path, self._own_keys, self._jwks = path, f"{issuer_url}/.well-known/jwks.json", jwks
-        self._read_at, self._trust = now, self._read()
+        self._read_at, self._trust = now, self.read_whole()
 
     def __call__(self, now: int) -> Trust:
         """Return the trust to judge by. A file that has become unreadable leaves the last good trust in force."""
         if now - self._read_at >= REREAD_S:
             self._read_at = now
             try:
-                self._trust = self._read()
+                self._trust = self.read_whole()
             except IssuerError as error:
                 _log.error("trust file not read again", code=str(error.code), detail=error.detail)
         return self._trust
 
-    def _read(self) -> Trust:
+    def read_whole(self) -> Trust:
         file = read_trust_file(_bytes(self._path), str(self._path))
         try:
             return resolve(file, self._found(file))

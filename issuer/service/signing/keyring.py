@@ -17,8 +17,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from msgspec import Struct
 
 from issuer import keyfile
+from issuer.codes import Code
+from issuer.errors import SetupError, Undecided
 from issuer.formats import jose
-from issuer.errors import Code, SetupError, Undecided
 
 State = Literal["next", "active", "retiring"]
 STATES: tuple[State, ...] = get_args(State)
@@ -34,7 +35,7 @@ class SigningKey(Struct, frozen=True):
     private: Ed25519PrivateKey
 
 
-class Keyring:
+class KeyringSigner:
     """The keys of one process. Implements `issue.Signer`."""
 
     def __init__(self, keys: tuple[SigningKey, ...]) -> None:
@@ -65,9 +66,9 @@ class Keyring:
             raise Undecided(Code.DEPENDENCY_SIGNER)
 
 
-def load_keyring(folder: Path, passphrase: bytes | None = None) -> Keyring:
+def load_keyring(folder: Path, passphrase: bytes | None = None) -> KeyringSigner:
     """Load every key of the folder into a keyring. Raises SetupError."""
-    return Keyring(load_keys(folder, passphrase))
+    return KeyringSigner(load_keys(folder, passphrase))
 
 
 def load_keys(folder: Path, passphrase: bytes | None = None) -> tuple[SigningKey, ...]:

@@ -9,13 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from issuer.errors import Code, InputError
-from issuer.policy.authoring.fmt import formatted
+from issuer.codes import Code
+from issuer.errors import InputError
 from issuer.formats.strict_json import JSON
 from issuer.formats.strict_yaml import load
+from issuer.policy.authoring.fmt import formatted
 from tests.support.policies import POLICY, PROVIDERS
+from tests.support.shared import ROOT
 
-POLICIES = Path(__file__).parents[2] / "policies"
+POLICIES = ROOT / "policies"
 SAMPLES = sorted(POLICIES.glob("*.yaml"))
 
 

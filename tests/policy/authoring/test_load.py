@@ -13,16 +13,17 @@ import msgspec
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from issuer.formats import jcs
-from issuer.formats import jose
+from issuer.codes import Code
 from issuer.dev.sandbox import write_policies
-from issuer.errors import Code, InputError
-from issuer.policy.authoring.load import MAX_SHARING, check_policies, load_policies
-from issuer.policy.model import Bounded, Introspection, KeySource
+from issuer.errors import InputError
+from issuer.formats import jcs, jose
 from issuer.identity.profiles import PROFILES
+from issuer.identity.provider import Bounded, Introspection, KeySource
+from issuer.policy.authoring.load import MAX_SHARING, check_policies, load_policies
 from tests.support.policies import ISSUER_URL, NOW, POLICY, PROVIDERS, REUSABLE, changed, load, write
+from tests.support.shared import ROOT
 
-SAMPLES = Path(__file__).parents[2] / "policies"
+SAMPLES = ROOT / "policies"
 
 
 def refused(folder: Path, providers: str = PROVIDERS, *, development: bool = False, **policies: str) -> InputError:
@@ -99,12 +100,12 @@ providers:
 
 def test_the_digest_is_over_the_policy_after_defaults_and_the_effective_provider(tmp_path: Path) -> None:
     policies = load(tmp_path, inspect_ai=POLICY)
-    ((party,),) = policies.parties.values()
-    value = json.loads(policies.digests[party.digest])
-    assert party.digest == jcs.digest_of_bytes(policies.digests[party.digest]) == jcs.digest(value)
+    ((registration,),) = policies.registrations.values()
+    value = json.loads(policies.digests[registration.digest])
+    assert registration.digest == jcs.digest_of_bytes(policies.digests[registration.digest]) == jcs.digest(value)
     assert set(value) == {"policy", "provider"}
     assert value["policy"]["limits"]["quarantine_s"] == 900
-    assert value["provider"] == json.loads(msgspec.json.encode(party.provider))
+    assert value["provider"] == json.loads(msgspec.json.encode(registration.provider))
     assert value["provider"]["events"] == list(PROFILES["github-actions"].events)
 
 
@@ -139,12 +140,12 @@ def test_each_part_of_a_directory_counts_into_its_digest(tmp_path: Path) -> None
 def test_the_digest_of_a_policy_tells_its_providers_apart(tmp_path: Path) -> None:
     gitlab = '  - id: other\n    provider: gitlab-ci\n    pins: {project_id: "1", namespace_id: "2"}\n'
     policies = load(tmp_path, inspect_ai=changed(POLICY, "grants:\n", gitlab + "grants:\n"))
-    parties = [party for bucket in policies.parties.values() for party in bucket]
-    assert {party.digest for party in parties} == set(policies.digests)
-    for party in parties:
-        value = json.loads(policies.digests[party.digest])
-        assert value["provider"]["id"] == party.identity.provider
-        assert jcs.digest(value) == party.digest
+    registrations = [registration for bucket in policies.registrations.values() for registration in bucket]
+    assert {registration.digest for registration in registrations} == set(policies.digests)
+    for registration in registrations:
+        value = json.loads(policies.digests[registration.digest])
+        assert value["provider"]["id"] == registration.identity.provider
+        assert jcs.digest(value) == registration.digest
 
 
 # -- all errors, not only the first ------------------------------------------------------------------------------------
@@ -418,7 +419,7 @@ GENERIC = changed(
 
 
 def test_a_generic_provider_may_match_any_claim_but_those_of_people(tmp_path: Path) -> None:
-    assert load(tmp_path, inspect_ai=GENERIC).parties
+    assert load(tmp_path, inspect_ai=GENERIC).registrations
     for claim in ("email", "name", "preferred_username"):
         text = changed(GENERIC, '"acme.example/team"', claim)
         error = refused(tmp_path, inspect_ai=text)
@@ -443,8 +444,8 @@ def test_a_generic_identity_must_pin_its_subject(tmp_path: Path) -> None:
 @pytest.mark.parametrize("spelling", ["2027-06-30", '"2027-06-30"'])
 def test_a_date_may_stand_bare_where_a_registration_ends(tmp_path: Path, spelling: str) -> None:
     text = changed(POLICY, "    require:", f"    expires: {spelling}\n    require:")
-    ((party,),) = load(tmp_path, inspect_ai=text).parties.values()
-    assert party.identity.expires == "2027-06-30"
+    ((registration,),) = load(tmp_path, inspect_ai=text).registrations.values()
+    assert registration.identity.expires == "2027-06-30"
 
 
 # -- overlap -----------------------------------------------------------------------------------------------------------
@@ -481,15 +482,17 @@ OVERLAPPING = [
 
 @pytest.mark.parametrize(("first", "second"), APART)
 def test_an_exact_value_tells_two_identities_apart(tmp_path: Path, first: str, second: str) -> None:
-    ((one, other),) = load(tmp_path, inspect_ai=two(identity("one", first), identity("two", second))).parties.values()
+    ((one, other),) = load(
+        tmp_path, inspect_ai=two(identity("one", first), identity("two", second))
+    ).registrations.values()
     assert {one.identity.id, other.identity.id} == {"one", "two"}
 
 
 def test_a_pin_tells_two_identities_apart(tmp_path: Path) -> None:
     by_pin = two(identity("one", "", ', enterprise_id: "1"'), identity("two", "", ', enterprise_id: "2"'))
-    assert load(tmp_path, inspect_ai=by_pin).parties
+    assert load(tmp_path, inspect_ai=by_pin).registrations
     pin_and_requirement = two(identity("one", "", ', enterprise_id: "1"'), identity("two", 'enterprise_id: "2"'))
-    assert load(tmp_path, inspect_ai=pin_and_requirement).parties
+    assert load(tmp_path, inspect_ai=pin_and_requirement).registrations
 
 
 @pytest.mark.parametrize(("first", "second"), [*OVERLAPPING, *[(second, first) for first, second in OVERLAPPING]])
@@ -522,7 +525,7 @@ def test_an_overlap_is_told_once_and_fails_no_test(tmp_path: Path) -> None:
 def test_identities_of_two_providers_do_not_overlap(tmp_path: Path) -> None:
     providers = PROVIDERS + '  ghes: {profile: github-actions, issuer: "https://ghes.example/_services/token"}\n'
     other = identity("two", "").replace("provider: github-actions", "provider: ghes")
-    assert len(load(tmp_path, providers, inspect_ai=two(identity("one", ""), other)).parties) == 2
+    assert len(load(tmp_path, providers, inspect_ai=two(identity("one", ""), other)).registrations) == 2
 
 
 # -- providers ---------------------------------------------------------------------------------------------------------
@@ -846,7 +849,7 @@ def test_only_so_many_identities_may_share_their_first_pin_because_each_request_
         head, _, rest = POLICY.partition("  - id: main")
         return head + identities + rest[rest.index("grants:") :]
 
-    assert len(load(tmp_path, inspect_ai=text(MAX_SHARING)).parties["acme", "s"]) == MAX_SHARING
+    assert len(load(tmp_path, inspect_ai=text(MAX_SHARING)).registrations["acme", "s"]) == MAX_SHARING
     with pytest.raises(InputError, match="identities have the first pin of this one") as refused:
         load(tmp_path, inspect_ai=text(MAX_SHARING + 1))
     assert refused.value.pointer == f"/identities/{MAX_SHARING}"

@@ -8,17 +8,21 @@ from pathlib import Path
 import pytest
 from msgspec import Struct
 
-from issuer.errors import Code, Refused
-from issuer.limits import Limits, Rate
-from issuer.policy.decide import Grant, decide
-from issuer.policy.authoring.load import load_policies, try_policies
-from issuer.policy.match import resolve
-from issuer.policy.model import Caller, Grants, Identity, Introspection, Policy, PolicyTest, ProviderEntry
+from issuer.codes import Code
+from issuer.errors import Refused
+from issuer.identity.caller import Caller
 from issuer.identity.profiles import PROFILES
+from issuer.identity.provider import Introspection, ProviderEntry
 from issuer.identity.table import judges
+from issuer.limits import Limits, Rate
+from issuer.policy.authoring.load import load_policies, try_policies
+from issuer.policy.decide import Grant, decide
+from issuer.policy.match import resolve
+from issuer.policy.model import Grants, Identity, Policy, PolicyTest
 from tests.support.policies import GITHUB, ISSUER_URL, NOW, caller, submission
+from tests.support.shared import ROOT
 
-REFERENCE = (Path(__file__).parents[2] / "policies" / "README.md").read_text(encoding="utf-8")
+REFERENCE = (ROOT / "policies" / "README.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"```yaml\n# ([a-z0-9/-]+\.yaml)\n(.*?)```", REFERENCE, re.DOTALL)
 
 
@@ -125,11 +129,11 @@ def test_every_member_has_a_row(kind: type[Struct]) -> None:
 def test_every_check_has_a_row_in_the_order_of_the_checks(tmp_path: Path) -> None:
     """The staged example asks for everything; a denial of everything is listed as the table lists it."""
     policies = load_policies(examples(tmp_path), ISSUER_URL)
-    party = policies.parties["gitlab-ci", "41000002"][0]
+    registration = policies.registrations["gitlab-ci", "41000002"][0]
     strange = Caller(
-        party.provider, {"project_id": "41000002", "namespace_id": "31000002"}, ("use", "x", "x"), NOW, NOW
+        registration.provider, {"project_id": "41000002", "namespace_id": "31000002"}, ("use", "x", "x"), NOW, NOW
     )
-    verdict = decide(party, strange, (submission(),), NOW, integration="x", audience="x")
+    verdict = decide(registration, strange, (submission(),), NOW, integration="x", audience="x")
     table = REFERENCE[REFERENCE.index("| code | check |") :]
     listed = [
         code

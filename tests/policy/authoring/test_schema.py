@@ -15,14 +15,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
-from issuer.policy.authoring.load import check_policies
-from issuer.policy.model import Policy, ProvidersFile
-from issuer.policy.authoring.schema import MEMBERS, schemas
 from issuer.formats.strict_yaml import load as load_yaml
+from issuer.identity.provider import ProvidersFile
+from issuer.policy.authoring.load import check_policies
+from issuer.policy.authoring.schema import MEMBERS, schemas
+from issuer.policy.model import Policy
 from tests.support.policies import ISSUER_URL, NOW, POLICY, PROVIDERS, REUSABLE, changed, write
-from tests.support.shared import examples
+from tests.support.shared import ROOT, examples
 
-POLICIES = Path(__file__).parents[2] / "policies"
+POLICIES = ROOT / "policies"
 FOLDER = POLICIES / "schema"
 DOCUMENTS = {name: json.loads(raw) for name, raw in schemas().items()}
 KINDS: dict[str, type] = {"policy": Policy, "providers": ProvidersFile}

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from issuer.errors import Code, Finding, InputError
+from issuer.codes import Code
+from issuer.errors import Finding, InputError
 from issuer.policy.authoring.load import check_policies, try_policies
 from issuer.policy.authoring.suite import EXPECTABLE, Outcome, merged
 from tests.support.policies import ISSUER_URL, NOW, POLICY, changed, load, write

@@ -15,8 +15,8 @@ import pytest
 from issuer.dev.provider import LocalProvider
 from issuer.service.admission.embedded import EmbeddedValkey
 from tests.support.http_load import request
-from tests.support.running import Running, numbered, running
 from tests.support.reusable import KINDS, issuers, new_nonce, with_nonce
+from tests.support.running import Running, numbered, running
 
 MANY, AT_ONCE, SERVICES = 1000, 32, 3
 Answer = tuple[int, str]  # the status, and the jti or the code

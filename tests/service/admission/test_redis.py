@@ -15,11 +15,21 @@ import msgspec
 import pytest
 from redis.asyncio import Redis
 
-from issuer.errors import Code, IssuerError, Refused, SetupError, Undecided
-from issuer.issuance.issue import Admission, Admit, Admitted, Use
+from issuer.codes import Code
+from issuer.errors import IssuerError, Refused, SetupError, Undecided
+from issuer.issuance.ports import Admission, AdmissionRequest, Admitted, Use
 from issuer.limits import Exceeded, Limits, Rate, spend
 from issuer.service.admission.embedded import EmbeddedValkey
-from issuer.service.admission.redis import CALL_S, EPOCH_KEY, FLIGHT_CALLS, FLIGHTS, SCRIPT, State, keys_of, read_answer
+from issuer.service.admission.redis import (
+    CALL_S,
+    EPOCH_KEY,
+    FLIGHT_CALLS,
+    FLIGHTS,
+    SCRIPT,
+    RedisAdmission,
+    keys_of,
+    read_answer,
+)
 
 WIDE = Rate(count=1_000_000, per_s=1, burst=1_000_000)
 UNLIMITED = Limits(identity=WIDE, integration=WIDE, refusals=WIDE)
@@ -62,13 +72,13 @@ def use(name: str = "one", request: str = "a", **changes: object) -> Use:
     return msgspec.structs.replace(plain, **changes)
 
 
-def call(claim: Use | None, limits: Limits = UNLIMITED, cost: int = 1, identity: str = "ci") -> Admit:
-    return Admit(
+def call(claim: Use | None, limits: Limits = UNLIMITED, cost: int = 1, identity: str = "ci") -> AdmissionRequest:
+    return AdmissionRequest(
         integration="inspect-ai", identity=identity, cost=cost, limits=limits, use=claim, refused=claim is None
     )
 
 
-async def outcome(state: State, asked: Admit) -> Admitted | IssuerError | None:
+async def outcome(state: RedisAdmission, asked: AdmissionRequest) -> Admitted | IssuerError | None:
     try:
         return await (state.admit(asked) if asked.use else state.count(asked))
     except (Refused, Undecided) as error:
@@ -81,12 +91,12 @@ def code(result: Admitted | IssuerError | None) -> str:
     return "counted" if result is None else "repeat" if result.repeat else "new"
 
 
-async def codes(state: State, *asked: Admit) -> list[str]:
+async def codes(state: RedisAdmission, *asked: AdmissionRequest) -> list[str]:
     """One after the other."""
     return [code(await outcome(state, each)) for each in asked]
 
 
-async def at_once(state: State, asked: list[Admit]) -> Counter[str]:
+async def at_once(state: RedisAdmission, asked: list[AdmissionRequest]) -> Counter[str]:
     return Counter([code(result) for result in await asyncio.gather(*(outcome(state, each) for each in asked))])
 
 
@@ -111,16 +121,16 @@ async def redis(url: str) -> AsyncIterator[Redis]:
 
 
 @pytest.fixture
-async def state(url: str, redis: Redis) -> AsyncIterator[State]:
+async def state(url: str, redis: Redis) -> AsyncIterator[RedisAdmission]:
     async with started(url) as ready:
         yield ready
 
 
 class started:  # noqa: N801 (reads as a verb: async with started(url) as state)
     def __init__(self, url: str, leeway_s: int = 0, **settings: object) -> None:
-        self.state = State(url, leeway_s=leeway_s, **settings)  # type: ignore[arg-type]
+        self.state = RedisAdmission(url, leeway_s=leeway_s, **settings)  # type: ignore[arg-type]
 
-    async def __aenter__(self) -> State:
+    async def __aenter__(self) -> RedisAdmission:
         await self.state.start()
         return self.state
 
@@ -131,7 +141,7 @@ class started:  # noqa: N801 (reads as a verb: async with started(url) as state)
 # -- uses --------------------------------------------------------------------------------------------------------------
 
 
-async def test_the_same_request_gets_the_same_template_and_another_one_is_a_replay(state: State) -> None:
+async def test_the_same_request_gets_the_same_template_and_another_one_is_a_replay(state: RedisAdmission) -> None:
     first = await state.admit(call(use(template=b"the first candidate")))
     again = await state.admit(call(use(template=b"a later candidate")))
     assert first == Admitted(b"the first candidate", repeat=False)
@@ -141,25 +151,25 @@ async def test_the_same_request_gets_the_same_template_and_another_one_is_a_repl
     assert refused.value.code is Code.IDENTITY_REPLAYED
 
 
-async def test_a_template_comes_back_byte_for_byte(state: State) -> None:
+async def test_a_template_comes_back_byte_for_byte(state: RedisAdmission) -> None:
     awkward = b'{"sub":"\xc3\xa9 \x00 spaces\n"}' + bytes(range(256))
     await state.admit(call(use(template=awkward)))
     assert await state.admit(call(use())) == Admitted(awkward, repeat=True)
 
 
-async def test_a_bounded_identity_serves_n_requests_and_repeats_cost_none(state: State) -> None:
+async def test_a_bounded_identity_serves_n_requests_and_repeats_cost_none(state: RedisAdmission) -> None:
     asked = [call(use(request=request, allowed=3)) for request in "aababccd"]
     assert await codes(state, *asked) == [
         "new", "repeat", "new", "repeat", "repeat", "new", "repeat", "identity.replayed",
     ]  # fmt: skip
 
 
-async def test_32_different_requests_at_once_yield_exactly_one_success(state: State) -> None:
+async def test_32_different_requests_at_once_yield_exactly_one_success(state: RedisAdmission) -> None:
     asked = [call(use(request=str(number))) for number in range(32)]
     assert await at_once(state, asked) == {"new": 1, "identity.replayed": 31}
 
 
-async def test_two_workers_share_one_memory(state: State, url: str) -> None:
+async def test_two_workers_share_one_memory(state: RedisAdmission, url: str) -> None:
     async with started(url) as other:
         asked = [call(use(request=str(number))) for number in range(32)]
         assert await at_once(state, asked[::2]) + await at_once(other, asked[1::2]) == {
@@ -168,7 +178,7 @@ async def test_two_workers_share_one_memory(state: State, url: str) -> None:
         }
 
 
-async def test_one_request_32_times_at_once_yields_one_template_32_times(state: State) -> None:
+async def test_one_request_32_times_at_once_yields_one_template_32_times(state: RedisAdmission) -> None:
     asked = [call(use(template=str(number).encode())) for number in range(32)]
     results = await asyncio.gather(*(state.admit(each) for each in asked))
     assert len({result.template for result in results if result}) == 1
@@ -181,7 +191,7 @@ async def test_one_request_32_times_at_once_yields_one_template_32_times(state: 
     ids=["revoked", "no key left", "names that contain it"],
 )
 async def test_a_template_whose_key_is_gone_is_replaced_at_the_cost_of_one_use(
-    state: State, later: dict[str, tuple[str, ...]]
+    state: RedisAdmission, later: dict[str, tuple[str, ...]]
 ) -> None:
     await state.admit(call(use(allowed=2, template=b"old")))
     replaced = await state.admit(call(msgspec.structs.replace(use(allowed=2, template=b"fresh", kid="kid-2"), **later)))
@@ -201,12 +211,14 @@ async def test_a_template_past_its_exp_is_replaced_at_the_cost_of_one_use(url: s
         assert await codes(state, call(use(allowed=2, request="b"))) == ["identity.replayed"]
 
 
-async def test_at_n_a_template_that_is_past_is_not_replaced(state: State) -> None:
+async def test_at_n_a_template_that_is_past_is_not_replaced(state: RedisAdmission) -> None:
     await state.admit(call(use(usable_kids=("kid-1",))))
     assert await codes(state, call(use(usable_kids=("kid-2",)))) == ["identity.replayed"]
 
 
-async def test_every_claim_raises_the_life_of_its_record_and_none_lowers_it(state: State, redis: Redis) -> None:
+async def test_every_claim_raises_the_life_of_its_record_and_none_lowers_it(
+    state: RedisAdmission, redis: Redis
+) -> None:
     now = int(time.time())
     record = keys_of(call(use()))[5].decode()
     seen = []
@@ -216,12 +228,12 @@ async def test_every_claim_raises_the_life_of_its_record_and_none_lowers_it(stat
     assert seen == [100, 100, 200, 300, 300]
 
 
-async def test_a_record_that_would_be_gone_as_it_is_written_is_not_a_use(state: State) -> None:
+async def test_a_record_that_would_be_gone_as_it_is_written_is_not_a_use(state: RedisAdmission) -> None:
     gone = call(use(keep_until=int(time.time()) - 1))
     assert await codes(state, gone, gone) == ["dependency.state", "dependency.state"]
 
 
-async def test_counting_never_claims_a_use_and_admitting_none_is_undecided(state: State) -> None:
+async def test_counting_never_claims_a_use_and_admitting_none_is_undecided(state: RedisAdmission) -> None:
     await state.count(call(use(request="a")))
     assert await codes(state, call(use(request="b"))) == ["new"]
     with pytest.raises(Undecided):
@@ -231,7 +243,9 @@ async def test_counting_never_claims_a_use_and_admitting_none_is_undecided(state
 # -- epoch -------------------------------------------------------------------------------------------------------------
 
 
-async def test_the_first_worker_sets_the_epoch_and_a_later_one_leaves_it(state: State, url: str, redis: Redis) -> None:
+async def test_the_first_worker_sets_the_epoch_and_a_later_one_leaves_it(
+    state: RedisAdmission, url: str, redis: Redis
+) -> None:
     before = await epoch_of(redis)
     assert abs(before[0] - time.time()) <= 2
     assert before[1] == (await redis.info("server"))["run_id"]
@@ -240,7 +254,7 @@ async def test_the_first_worker_sets_the_epoch_and_a_later_one_leaves_it(state: 
 
 
 async def test_a_replay_after_flushall_is_refused_and_a_token_issued_later_is_served(
-    state: State, redis: Redis
+    state: RedisAdmission, redis: Redis
 ) -> None:
     await state.admit(call(use()))
     await redis.flushall()
@@ -249,7 +263,7 @@ async def test_a_replay_after_flushall_is_refused_and_a_token_issued_later_is_se
 
 
 async def test_a_worker_that_starts_after_the_loss_refuses_what_was_issued_before_it(
-    state: State, url: str, redis: Redis
+    state: RedisAdmission, url: str, redis: Redis
 ) -> None:
     await state.admit(call(use()))
     await redis.flushall()
@@ -259,19 +273,19 @@ async def test_a_worker_that_starts_after_the_loss_refuses_what_was_issued_befor
 
 
 @pytest.mark.parametrize("damage", ["", "nonsense", "12", "12 ", "x run"])
-async def test_an_epoch_that_cannot_be_read_begins_anew(state: State, redis: Redis, damage: str) -> None:
+async def test_an_epoch_that_cannot_be_read_begins_anew(state: RedisAdmission, redis: Redis, damage: str) -> None:
     await redis.set(EPOCH_KEY, damage)
     assert await codes(state, call(use())) == ["dependency.state_reset"]
     assert (await epoch_of(redis))[0] > time.time() - 1
 
 
-async def test_an_epoch_bound_to_another_run_of_the_store_begins_anew(state: State, redis: Redis) -> None:
+async def test_an_epoch_bound_to_another_run_of_the_store_begins_anew(state: RedisAdmission, redis: Redis) -> None:
     await redis.set(EPOCH_KEY, f"{int(time.time()) - 1000} {'0' * 40}")
     assert await codes(state, call(use())) == ["dependency.state_reset"]
     assert (await epoch_of(redis))[1] == (await redis.info("server"))["run_id"]
 
 
-async def test_a_refused_request_notices_the_loss_too(state: State, redis: Redis) -> None:
+async def test_a_refused_request_notices_the_loss_too(state: RedisAdmission, redis: Redis) -> None:
     await redis.delete(EPOCH_KEY)
     assert await codes(state, call(None)) == ["counted"]
     assert (await epoch_of(redis))[0] > time.time() - 1
@@ -301,14 +315,14 @@ def nonce(name: str = "one", request: str = "a", **changes: object) -> Use:
     return use(name, request, issued_at=None, **changes)
 
 
-async def test_a_nonce_names_one_request(state: State) -> None:
+async def test_a_nonce_names_one_request(state: RedisAdmission) -> None:
     assert await codes(state, call(nonce()), call(nonce()), call(nonce(request="b"))) == [
         "new", "repeat", "nonce.reused",
     ]  # fmt: skip
     assert await codes(state, call(nonce("two", "b"))) == ["new"]
 
 
-async def test_of_32_requests_at_once_under_one_nonce_one_is_new(state: State) -> None:
+async def test_of_32_requests_at_once_under_one_nonce_one_is_new(state: RedisAdmission) -> None:
     asked = [call(nonce(request=f"{number}")) for number in range(32)]
     assert await at_once(state, asked) == {"new": 1, "nonce.reused": 31}
     assert await at_once(state, [call(nonce("same")) for _ in range(32)]) == {"new": 1, "repeat": 31}
@@ -322,7 +336,7 @@ async def test_a_nonce_is_not_judged_by_the_store_s_memory(url: str, redis: Redi
         assert await codes(state, call(nonce(request="b")), call(nonce())) == ["new", "nonce.reused"]
 
 
-async def test_a_nonce_is_kept_for_its_day_and_each_use_begins_a_new_one(state: State, redis: Redis) -> None:
+async def test_a_nonce_is_kept_for_its_day_and_each_use_begins_a_new_one(state: RedisAdmission, redis: Redis) -> None:
     now = int(time.time())
     await state.admit(call(nonce(keep_until=now + 100)))
     (key,) = await redis.keys("*use:*")
@@ -360,7 +374,7 @@ async def test_the_store_does_exactly_the_arithmetic_of_spend(url: str, redis: R
                 assert await redis.get(key) == str(arrival)
 
 
-async def test_a_rate_forgets_its_key_when_the_arrival_time_has_passed(state: State, redis: Redis) -> None:
+async def test_a_rate_forgets_its_key_when_the_arrival_time_has_passed(state: RedisAdmission, redis: Redis) -> None:
     await state.count(call(None, msgspec.structs.replace(UNLIMITED, identity=Rate(count=1, per_s=100, burst=2))))
     assert 99_000 < await redis.pttl(keys_of(call(None))[0]) <= 100_000
 
@@ -383,7 +397,7 @@ async def test_identity_and_integration_pay_together_or_not_at_all(
         assert await codes(state, call(use(), limits)) == ["new"]
 
 
-async def test_a_batch_costs_n_and_one_larger_than_the_burst_is_told_so(state: State) -> None:
+async def test_a_batch_costs_n_and_one_larger_than_the_burst_is_told_so(state: RedisAdmission) -> None:
     limits = msgspec.structs.replace(UNLIMITED, identity=Rate(count=1, per_s=60, burst=10))
     assert await codes(state, call(use(), limits, cost=8), call(use(), limits, cost=3)) == ["new", "rate.identity"]
     refused = await outcome(state, call(use("other"), limits, cost=11))
@@ -392,7 +406,7 @@ async def test_a_batch_costs_n_and_one_larger_than_the_burst_is_told_so(state: S
     assert refused.retry_after_s is None
 
 
-async def test_a_rate_refusal_names_whole_seconds_and_claims_no_use(state: State) -> None:
+async def test_a_rate_refusal_names_whole_seconds_and_claims_no_use(state: RedisAdmission) -> None:
     limits = msgspec.structs.replace(UNLIMITED, integration=Rate(count=1, per_s=60, burst=1))
     await state.count(call(None, limits))
     refused = await outcome(state, call(use(), limits))
@@ -430,7 +444,7 @@ async def test_a_shorter_quarantine_frees_those_who_wait(url: str, redis: Redis)
         assert held.retry_after_s == 5
 
 
-async def test_key_names_hold_no_claim_and_share_one_slot(state: State, redis: Redis) -> None:
+async def test_key_names_hold_no_claim_and_share_one_slot(state: RedisAdmission, redis: Redis) -> None:
     slow = Rate(count=1, per_s=60, burst=9)  # one whose keys are still there when they are looked at
     await state.admit(call(use(), Limits(identity=slow, integration=slow)))
     names = [str(name) for name in await redis.keys("*")]
@@ -442,7 +456,9 @@ async def test_key_names_hold_no_claim_and_share_one_slot(state: State, redis: R
 # -- many calls, one pipeline ------------------------------------------------------------------------------------------
 
 
-async def test_calls_of_one_turn_travel_together_and_each_gets_its_own_answer(state: State, redis: Redis) -> None:
+async def test_calls_of_one_turn_travel_together_and_each_gets_its_own_answer(
+    state: RedisAdmission, redis: Redis
+) -> None:
     await redis.config_resetstat()
     count = FLIGHT_CALLS - 28
     asked = [call(None if number % 7 == 0 else use(str(number))) for number in range(count)]
@@ -453,18 +469,18 @@ async def test_calls_of_one_turn_travel_together_and_each_gets_its_own_answer(st
     assert reads < count / 4
 
 
-async def test_more_calls_than_one_flight_takes_are_all_answered(state: State) -> None:
+async def test_more_calls_than_one_flight_takes_are_all_answered(state: RedisAdmission) -> None:
     asked = [call(use(str(number))) for number in range(FLIGHT_CALLS * FLIGHTS + 50)]
     assert await at_once(state, asked) == {"new": len(asked)}
 
 
-async def test_a_flushed_script_cache_is_filled_again(state: State, redis: Redis) -> None:
+async def test_a_flushed_script_cache_is_filled_again(state: RedisAdmission, redis: Redis) -> None:
     await redis.script_flush()
     asked = [call(use(str(number))) for number in range(40)]
     assert await at_once(state, asked) == {"new": 40}
 
 
-async def test_a_caller_who_is_cancelled_does_not_hurt_the_others(state: State) -> None:
+async def test_a_caller_who_is_cancelled_does_not_hurt_the_others(state: RedisAdmission) -> None:
     for turn in range(20):
         asked = [call(use(f"{turn} {number}")) for number in range(8)]
         tasks = [asyncio.create_task(state.admit(each)) for each in asked]
@@ -481,7 +497,7 @@ async def test_a_caller_who_is_cancelled_does_not_hurt_the_others(state: State) 
 # -- the store is away -------------------------------------------------------------------------------------------------
 
 
-async def timed(state: State, asked: Admit) -> tuple[str, float]:
+async def timed(state: RedisAdmission, asked: AdmissionRequest) -> tuple[str, float]:
     begin = time.monotonic()
     return code(await outcome(state, asked)), time.monotonic() - begin
 
@@ -530,13 +546,13 @@ async def test_when_the_store_stalls_nobody_waits_over_a_second_and_it_serves_wh
         assert await codes(state, call(use("0", request="b")), call(use("after"))) == ["identity.replayed", "new"]
 
 
-async def test_a_connection_that_was_cut_is_made_again(state: State, redis: Redis) -> None:
+async def test_a_connection_that_was_cut_is_made_again(state: RedisAdmission, redis: Redis) -> None:
     await state.admit(call(use()))
     await redis.client_kill_filter(_type="normal", skipme=True)
     assert await codes(state, call(use())) == ["repeat"]
 
 
-async def test_a_full_store_admits_nobody_and_remembers_nothing_of_it(state: State, redis: Redis) -> None:
+async def test_a_full_store_admits_nobody_and_remembers_nothing_of_it(state: RedisAdmission, redis: Redis) -> None:
     await redis.config_set("maxmemory", "1")
     try:
         assert await codes(state, call(use()), call(None)) == ["dependency.state", "dependency.state"]
@@ -553,7 +569,7 @@ async def test_a_read_only_replica_admits_nobody(own_url: str) -> None:
 
 
 @pytest.mark.parametrize("key", range(5))
-async def test_a_key_of_a_foreign_kind_admits_nobody(state: State, redis: Redis, key: int) -> None:
+async def test_a_key_of_a_foreign_kind_admits_nobody(state: RedisAdmission, redis: Redis, key: int) -> None:
     claim = call(use())
     name = (*keys_of(claim)[:2], *keys_of(claim)[3:])[key]  # all but the refusals, which a use does not touch
     await redis.delete(name)
@@ -562,7 +578,7 @@ async def test_a_key_of_a_foreign_kind_admits_nobody(state: State, redis: Redis,
 
 
 @pytest.mark.parametrize(("field", "foreign"), [("n", "many"), ("d:a", "no template"), ("d:a", "")])
-async def test_a_damaged_record_admits_nobody(state: State, redis: Redis, field: str, foreign: str) -> None:
+async def test_a_damaged_record_admits_nobody(state: RedisAdmission, redis: Redis, field: str, foreign: str) -> None:
     await redis.hset(keys_of(call(use()))[5], field, foreign)
     assert await codes(state, call(use())) == ["dependency.state"]
 
@@ -593,7 +609,7 @@ def test_a_refused_request_is_never_answered_with_a_use(answer: object) -> None:
 
 
 async def test_after_it_is_closed_nobody_is_admitted_and_nobody_waits(own_url: str) -> None:
-    state = State(own_url)
+    state = RedisAdmission(own_url)
     await state.start()
     under_way = [asyncio.create_task(timed(state, call(use(str(number))))) for number in range(5)]
     await asyncio.sleep(0)
@@ -607,7 +623,7 @@ async def test_after_it_is_closed_nobody_is_admitted_and_nobody_waits(own_url: s
 
 
 async def refuses_to_start(url: str, **settings: bool) -> SetupError:
-    state = State(url, **settings)  # type: ignore[arg-type]
+    state = RedisAdmission(url, **settings)  # type: ignore[arg-type]
     try:
         with pytest.raises(SetupError) as refused:
             await state.start()
@@ -655,16 +671,16 @@ async def test_a_store_that_is_not_there_is_refused_without_telling_its_password
 @pytest.mark.parametrize("address", ["http://localhost", "valkey.sock", "redis://localhost:port", ""])
 def test_a_url_that_is_not_one_is_a_setting_to_correct(address: str) -> None:
     with pytest.raises(SetupError) as refused:
-        State(address)
+        RedisAdmission(address)
     assert refused.value.code is Code.SETTINGS_INVALID
 
 
 def test_it_is_the_admission_that_the_line_asks_for(url: str) -> None:
-    admission: Admission = State(url)  # mypy is the test
+    admission: Admission = RedisAdmission(url)  # mypy is the test
     assert admission
 
 
-async def test_ready_returns_while_the_store_answers(state: State) -> None:
+async def test_ready_returns_while_the_store_answers(state: RedisAdmission) -> None:
     await state.ready()
 
 

@@ -29,10 +29,10 @@ from cryptography.x509.oid import NameOID
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import free_port
 from issuer.errors import SetupError
-from issuer.service.admission.redis import State
+from issuer.service.admission.redis import RedisAdmission
+from tests.service.http.test_verify import ask, write_trust
 from tests.support.running import FIVE_TIMES, Running, numbered, running
 from tests.support.stores import Proxy, Store, sentinel
-from tests.service.http.test_verify import ask, write_trust
 
 # The contract promises a second; the rest is for a machine that does something else. Who is kept waiting is kept for
 # as long as the fault lasts, or its client's patience, 60 s.
@@ -432,7 +432,7 @@ def certificate(folder: Path) -> tuple[Path, ssl.SSLContext]:
     return public, context
 
 
-async def started(state: State) -> None:
+async def started(state: RedisAdmission) -> None:
     """Start, again where the machine stood still for as long as a connection may take."""
     for _ in range(20):
         with contextlib.suppress(SetupError):
@@ -444,14 +444,14 @@ async def test_a_store_behind_tls_is_asked_and_one_that_cannot_be_verified_is_no
     trusted, context = certificate(tmp_path)
     with Store(tmp_path / "store", password="right") as store, Proxy(store.port, context) as proxy:
         url = f"rediss://:right@127.0.0.1:{proxy.port}/0"
-        state = State(f"{url}?ssl_ca_certs={trusted}")
+        state = RedisAdmission(f"{url}?ssl_ca_certs={trusted}")
         await started(state)
         await asyncio.to_thread(proxy.cut)
         before = proxy.handshakes
         await started(state)
         await state.aclose()
         assert proxy.handshakes > before > 0
-        state = State(url)
+        state = RedisAdmission(url)
         with pytest.raises(SetupError, match=r"state\.unreachable"):
             await state.start()
         await state.aclose()
@@ -510,7 +510,7 @@ def test_sentinels_and_stores_behind_tls_are_followed_through_a_failover(
 
 async def test_a_wrong_password_is_refused_at_the_start_and_not_shown(tmp_path: Path) -> None:
     with Store(tmp_path / "store", password="right") as store:
-        state = State(f"redis://:wr0ng-secret@127.0.0.1:{store.port}/0")
+        state = RedisAdmission(f"redis://:wr0ng-secret@127.0.0.1:{store.port}/0")
         with pytest.raises(SetupError, match=r"state\.unreachable") as refused:
             await state.start()
         await state.aclose()

@@ -14,15 +14,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import UNSET
 
+from issuer.codes import Code
 from issuer.dev.provider import DISCOVERY_PATH, KEY_SET_PATH, LocalProvider, signing_key
-from issuer.errors import Code, IssuerError
-from issuer.limits import Rate, Sources
-from issuer.policy.model import Caller, Introspection, Provider
+from issuer.errors import IssuerError
+from issuer.identity.caller import Caller
 from issuer.identity.profiles import PROFILES, TOKEN_PREFIXES
-from issuer.service.authn.authenticator import Authenticators
+from issuer.identity.provider import Introspection, Provider
+from issuer.limits import Rate
+from issuer.service.authn.authenticator import ProviderAuthenticator
 from issuer.service.authn.fetch import Fetcher
 from issuer.service.authn.keysets import KeySets
 from issuer.service.authn.oidc import SignedTokens
+from issuer.service.authn.sources import Sources
 from tests.service.authn.test_oidc import NO_ROOTS
 
 NOW = 1_795_000_000
@@ -65,7 +68,7 @@ class Door:
         )
         self.sources = Sources(Rate(count=1, per_s=60, burst=1))
         self.others = Recording()
-        self.authenticator = Authenticators(
+        self.authenticator = ProviderAuthenticator(
             {provider.issuer: provider for provider in providers},
             SignedTokens(self.key_sets),
             {"introspection": self.others, "pat": self.others, "huggingface": self.others},

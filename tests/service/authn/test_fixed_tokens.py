@@ -17,9 +17,9 @@ import redis
 
 from issuer.identity.profiles import PROFILES
 from issuer.service.admission.embedded import EmbeddedValkey
-from tests.support.samples import BY_NAME, Sample
-from tests.support.running import Running, body, numbered, running
 from tests.support.every_provider import FIXED, Providers, algorithms_of, providers_of
+from tests.support.running import Running, body, numbered, running
+from tests.support.samples import BY_NAME, Sample
 from tests.support.stores import expire
 
 each = pytest.mark.parametrize("sample", FIXED, ids=lambda sample: sample.profile)

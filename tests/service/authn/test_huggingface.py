@@ -14,19 +14,20 @@ from typing import Any
 import pytest
 from huggingface_hub import HfApi
 
+from issuer.codes import Code
 from issuer.dev.provider import Answer, Exchange, LocalProvider
-from issuer.errors import Code, IssuerError
+from issuer.errors import IssuerError
+from issuer.identity.provider import Provider
 from issuer.identity.token import LEEWAY_S
-from issuer.policy.model import Provider
 from issuer.service.authn.answer_cache import KEPT_S
 from issuer.service.authn.fetch import Fetcher
 from issuer.service.authn.huggingface import WHOAMI, HuggingFace
 from issuer.service.authn.transport import DEADLINE_S
-from tests.support.running import Running, rewrite, running, write_folder
-from tests.service.conftest import assert_nothing_secret
-from tests.support.reusable import new_nonce, with_nonce
 from tests.service.authn.test_introspection import NO_ROOTS, UNDECIDED, Clock
 from tests.service.authn.test_keysets import certificate
+from tests.service.conftest import assert_nothing_secret
+from tests.support.reusable import new_nonce, with_nonce
+from tests.support.running import Running, rewrite, running, write_folder
 
 ACCOUNT_ID = "64f1a2b3c4d5e6f708192a3b"
 SOURCE = "192.0.2.1"

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
-from issuer.formats import jose
 from issuer.dev.provider import KEY_SET_PATH, signing_key
+from issuer.formats import jose
 from tests.support.running import BODY, Running, numbered
 
 Forge = Callable[[Running], str]

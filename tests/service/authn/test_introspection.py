@@ -15,9 +15,11 @@ import msgspec
 import pytest
 from msgspec import UNSET
 
-from issuer.errors import Charged, Code, IssuerError, Refused
-from issuer.policy.model import Introspection, Provider
+from issuer.codes import Code
+from issuer.errors import Charged, IssuerError, Refused
+from issuer.identity.provider import Introspection, Provider
 from issuer.policy.requirement import Matcher, met
+from issuer.service.admission.redis import CALL_S
 from issuer.service.authn.answer_cache import (
     KEPT_S,
     MAX_ASKED_FOR_SOURCE,
@@ -29,8 +31,7 @@ from issuer.service.authn.answer_cache import (
 from issuer.service.authn.fetch import Fetcher
 from issuer.service.authn.introspection import ENDPOINT_KEPT_S, Introspector
 from issuer.service.authn.transport import DEADLINE_S, MAX_ANSWER_BYTES
-from issuer.service.http.routes import BODY_DEADLINE_S
-from issuer.service.admission.redis import CALL_S
+from issuer.service.http.reading import BODY_DEADLINE_S
 from tests.support.oauth_server import METADATA_PATH, OAuthServer, oauth_server
 
 AUDIENCE = "https://evals.example"

@@ -17,10 +17,11 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from issuer.codes import Code
 from issuer.dev.provider import DISCOVERY_PATH, KEY_SET_PATH, Answer, Exchange, LocalProvider
-from issuer.errors import Charged, Code, IssuerError, Refused, Undecided
+from issuer.errors import Charged, IssuerError, Refused, Undecided
 from issuer.formats.jose import MAX_KEYS, Key
-from issuer.policy.model import KeySource, Provider
+from issuer.identity.provider import KeySource, Provider
 from issuer.service.authn.fetch import MAX_DOCUMENT_BYTES, Fetcher, may_connect
 from issuer.service.authn.keysets import (
     FETCHES_A_MINUTE,

@@ -22,15 +22,18 @@ from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 from id import AmbientCredentialError, detect_credential
 from msgspec import UNSET
 
+from issuer.codes import Code
 from issuer.dev.provider import REPOSITORY_ID, LocalProvider, SigningKey, signing_key
-from issuer.errors import Code, IssuerError, Refused
+from issuer.errors import IssuerError, Refused
+from issuer.identity.caller import Caller
+from issuer.identity.provider import Provider
 from issuer.identity.token import LEEWAY_S
-from issuer.limits import Rate, Sources
-from issuer.policy.model import Caller, Provider
-from issuer.service.authn.authenticator import Authenticators
+from issuer.limits import Rate
+from issuer.service.authn.authenticator import ProviderAuthenticator
 from issuer.service.authn.fetch import Fetcher
 from issuer.service.authn.keysets import KeySets
 from issuer.service.authn.oidc import SignedTokens
+from issuer.service.authn.sources import Sources
 
 NOW = 1_795_000_000
 AUDIENCE = "https://evals.example"
@@ -80,8 +83,8 @@ class Door:
         self.sources = Sources(Rate(count=1, per_s=60, burst=1))
         self.authenticator = self.knowing(self.provider)
 
-    def knowing(self, provider: Provider) -> Authenticators:
-        return Authenticators(
+    def knowing(self, provider: Provider) -> ProviderAuthenticator:
+        return ProviderAuthenticator(
             {provider.issuer: provider}, SignedTokens(self.key_sets), {}, self.sources, lambda: NOW * 1_000_000
         )
 

@@ -15,11 +15,12 @@ from typing import Any
 import httpx
 import pytest
 
-from issuer.identity import pat
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import free_port, settings_for
+from issuer.identity import pat
 from issuer.service.authn.pat_records import DAY_S, create, last_used
 from issuer.service.authn.pat_records import revoke as revoke_record
+from tests.service.conftest import assert_nothing_secret
 from tests.support.running import (
     BODY,
     Running,
@@ -31,7 +32,6 @@ from tests.support.running import (
     start,
     write_folder,
 )
-from tests.service.conftest import assert_nothing_secret
 from tests.support.stores import Store
 
 IDENTITY = """identities:

@@ -21,10 +21,12 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from issuer.identity import pat
 from issuer import files as private_file
-from issuer.errors import Code, InputError, IssuerError, Refused, SetupError, Undecided
-from issuer.policy.model import Caller, Provider
+from issuer.codes import Code
+from issuer.errors import InputError, IssuerError, Refused, SetupError, Undecided
+from issuer.identity import pat
+from issuer.identity.caller import Caller
+from issuer.identity.provider import Provider
 from issuer.service.authn import pats as pats_module
 from issuer.service.authn.pat import PatVerifier
 from issuer.service.authn.pat_records import (

@@ -13,15 +13,15 @@ import httpx
 import pytest
 from msgspec import UNSET
 
-from issuer.formats import jose
 from issuer.dev.provider import LocalProvider, SigningKey, signing_key
-from issuer.identity.token import LEEWAY_S
+from issuer.formats import jose
 from issuer.identity.profiles import PROFILES
+from issuer.identity.token import LEEWAY_S
 from issuer.service.authn.huggingface import WHOAMI
-from tests.support.samples import BY_NAME, COMMIT, GITHUB_SUBJECTS, PERSON, UUID, Sample
-from tests.support.running import Running, numbered, running
 from tests.service.conftest import assert_nothing_secret
 from tests.support.every_provider import TYPES, WORKLOADS, Providers, algorithms_of, providers_of
+from tests.support.running import Running, numbered, running
+from tests.support.samples import BY_NAME, COMMIT, GITHUB_SUBJECTS, PERSON, UUID, Sample
 
 _numbers = itertools.count(1)
 each = pytest.mark.parametrize("sample", WORKLOADS, ids=lambda sample: sample.profile)

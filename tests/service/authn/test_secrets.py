@@ -27,14 +27,14 @@ from issuer.dev.provider import DISCOVERY_PATH, KEY_SET_PATH, LocalProvider, sig
 from issuer.dev.sandbox import free_port
 from issuer.identity.pat import PREFIX as PAT_PREFIX
 from issuer.identity.pat import token_id
-from issuer.service.signing.keyring import generate
 from issuer.service.authn.pat_records import revoke
-from tests.support.oauth_server import PREFIX as TOKEN_PREFIX
-from tests.support.running import Running, body, eventually, numbered, running
-from tests.support.leaks import Secrets
-from tests.support.reusable import KINDS, Issuers, create_pat, issuers, new_nonce, with_nonce
-from tests.support.stores import Store
+from issuer.service.signing.keyring import generate
 from tests.service.authn.test_huggingface import ACCOUNT_ID, Hub
+from tests.support.leaks import Secrets
+from tests.support.oauth_server import PREFIX as TOKEN_PREFIX
+from tests.support.reusable import KINDS, Issuers, create_pat, issuers, new_nonce, with_nonce
+from tests.support.running import Running, body, eventually, numbered, running
+from tests.support.stores import Store
 
 FAULTY = ("-m", "tests.support.broken_log", "raise")
 _numbers = itertools.count(1)

@@ -9,8 +9,8 @@ import httpx
 import msgspec
 import pytest
 
+from issuer.codes import Code
 from issuer.formats import jose
-from issuer.errors import Code
 from issuer.service.http.openapi import EXAMPLE
 from tests.support.running import BODY, Running
 

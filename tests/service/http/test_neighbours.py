@@ -22,11 +22,14 @@ from issuer.dev.provider import DISCOVERY_PATH, KEY_SET_PATH, Exchange, LocalPro
 from issuer.service.app import SOURCE_RATE
 from issuer.service.authn.keysets import FETCHES_A_MINUTE, MAX_WAITING, PAUSE_S
 from issuer.service.http.in_flight import MAX_BODIES, MAX_IN_FLIGHT
-from issuer.service.http.tarpit import HELD_S, MAX_HELD, TELL_S, Shed
-from tests.support.http_load import drive, request
+from issuer.service.http.tarpit import HELD_S, MAX_HELD, Tarpit
+from issuer.service.log_stream import TELL_S
 from tests.bench.flood import FEW, MANY, bad, beside, good
 from tests.bench.load import allow_es256, rss_mib
+from tests.support.http_load import drive, request
 from tests.support.oauth_server import PREFIX
+from tests.support.reusable import MANY as WIDE
+from tests.support.reusable import Issuers, issuers
 from tests.support.running import (
     BODY,
     FIVE_TIMES,
@@ -39,8 +42,6 @@ from tests.support.running import (
     running,
     write_folder,
 )
-from tests.support.reusable import MANY as WIDE
-from tests.support.reusable import Issuers, issuers
 
 LIMITS = f"limits: {{identity: {WIDE}, integration: {WIDE}, refusals: {{count: 60, per_s: 3600, burst: 60}}}}\n"
 BODY_BYTES = msgspec.json.encode(BODY)
@@ -263,14 +264,14 @@ def test_a_source_above_its_limit_is_told_so_whole_and_its_body_is_not_waited_fo
 
 async def test_beyond_so_many_an_answer_to_who_is_turned_away_is_not_held_back() -> None:
     """One turn of the loop is enough for it, and none of the others has had its time by then."""
-    shed = Shed("https://issuer.example")
+    tarpit = Tarpit("https://issuer.example")
     sent: list[Any] = []
 
     async def send(message: Any) -> None:
         sent.append(message)
 
     def answer() -> asyncio.Task[None]:
-        return asyncio.create_task(shed.answer("00")({}, send, send))  # type: ignore[arg-type]
+        return asyncio.create_task(tarpit.answer("00")({}, send, send))  # type: ignore[arg-type]
 
     held = [answer() for _ in range(MAX_HELD)]
     more = [answer() for _ in range(2)]

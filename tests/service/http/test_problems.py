@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from issuer.errors import Code, Fault, InputError, IssuerError, Place, Refused, SetupError, Undecided
+from issuer.codes import Code
+from issuer.errors import Fault, InputError, IssuerError, Place, Refused, SetupError, Undecided
 from issuer.service.http import pages
 from issuer.service.http.answer import Answer
 from issuer.service.http.problems import problem_response

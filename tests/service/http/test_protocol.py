@@ -15,11 +15,11 @@ import httpx
 import msgspec
 import pytest
 
-from issuer.issuance.body import Endpoint
 from issuer.dev.provider import LocalProvider
-from issuer.service.http.protocol import BODY_S, HEAD_S, MAX_CONNECTIONS
+from issuer.issuance.body import Endpoint
 from issuer.service.http.in_flight import MAX_BODIES, MAX_IN_FLIGHT
-from issuer.service.http.routes import BODY_DEADLINE_S
+from issuer.service.http.protocol import BODY_S, HEAD_S, MAX_CONNECTIONS
+from issuer.service.http.reading import BODY_DEADLINE_S
 from tests.support.http_load import drive, request
 from tests.support.running import BODY, FIVE_TIMES, WIDE_LIMITS, Running, eventually, register, running, write_folder
 
@@ -295,10 +295,14 @@ def test_beyond_the_most_batches_in_flight_the_next_is_told_to_come_back_and_sin
         return edge.post(identity, {"results": [BODY]}, "/tokens/batch")
 
     with contextlib.ExitStack() as stack:
-        for party in range(MAX_IN_FLIGHT["/tokens/batch"] // MAX_BODIES["/tokens/batch"]):
+        for registration in range(MAX_IN_FLIGHT["/tokens/batch"] // MAX_BODIES["/tokens/batch"]):
             slow = stack.enter_context(
                 waiting(
-                    edge, MAX_BODIES["/tokens/batch"], "/tokens/batch", 1000, repository_id=str(800_000_000 + party)
+                    edge,
+                    MAX_BODIES["/tokens/batch"],
+                    "/tokens/batch",
+                    1000,
+                    repository_id=str(800_000_000 + registration),
                 )
             )
         for _ in range(5):

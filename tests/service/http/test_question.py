@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from issuer.errors import Code, Refused
+from issuer.codes import Code
+from issuer.errors import Refused
 from issuer.results.entry import read_entries
 from issuer.service.http.question import MAX_BYTES, read_question
 from tests.support import make

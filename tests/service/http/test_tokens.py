@@ -12,14 +12,13 @@ from joserfc import jws
 from joserfc.errors import SecurityWarning
 from joserfc.jwk import KeySet as JoseKeySet
 
-from issuer.formats import jcs
-from issuer.formats import jose
 from issuer.dev.sandbox import AUDIENCE
-from issuer.policy.model import Provider
+from issuer.formats import jcs, jose
+from issuer.identity.provider import Provider
 from issuer.results.entry import read_entries
-from issuer.verify_token import batch_jti, read_unverified
 from issuer.verify import Context, verify_entries
 from issuer.verify.trust import Trust, TrustedIssuer
+from issuer.verify_token import batch_jti, read_unverified
 from tests.support.running import BODY, Running, body, numbered, running
 
 

@@ -14,15 +14,16 @@ import jsonschema  # type: ignore[import-untyped]
 import msgspec
 import pytest
 
+from issuer.codes import Code
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import AUDIENCE, free_port
-from issuer.errors import Code, InputError, Refused, SetupError
-from issuer.service.http.verify import QUESTION_RATE, OwnTrust, judge, judging_routes
+from issuer.errors import InputError, Refused, SetupError
 from issuer.formats.strict_yaml import load
+from issuer.service.http.verify import QUESTION_RATE, OwnTrust, judge, judging_routes
 from issuer.verify.report import json_schema
+from tests.service.conftest import assert_nothing_secret
 from tests.support import make
 from tests.support.running import Running, running
-from tests.service.conftest import assert_nothing_secret
 
 PATH = ".eval_results/gsm8k.yaml"
 OWN = "version: 1\naudience: {audience}\nissuers:\n- issuer: {url}\n  keys: {{url: {url}/.well-known/jwks.json}}\n"

@@ -11,10 +11,11 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from issuer.codes import Code
+from issuer.errors import SetupError, Undecided
 from issuer.formats import jose
-from issuer.errors import Code, SetupError, Undecided
 from issuer.service.signing import keyring as keyring_module
-from issuer.service.signing.keyring import Keyring, State, generate, load_keyring, load_keys
+from issuer.service.signing.keyring import KeyringSigner, State, generate, load_keyring, load_keys
 
 NOW = 1_795_251_600
 
@@ -25,7 +26,7 @@ def refused(folder: Path, passphrase: bytes | None = None) -> SetupError:
     return error.value
 
 
-def verified(keyring: Keyring, kid: str, signed: bytes, signature: bytes) -> bool:
+def verified(keyring: KeyringSigner, kid: str, signed: bytes, signature: bytes) -> bool:
     """Verify as a relying party does: through the published set, with a library's own arithmetic."""
     published = {key["kid"]: key for key in json.loads(keyring.jwks)["keys"]}
     raw = jose.base64url_decode(published[kid]["x"])

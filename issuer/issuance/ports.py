@@ -1,0 +1,158 @@
+"""What the line needs of the world: one protocol a room of `service/`, and the values that they exchange. Pure."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from issuer.codes import Code
+from issuer.identity.caller import Caller
+from issuer.limits import Limits
+from issuer.policy.match import PolicySet
+from issuer.policy.registration import Registration
+
+
+class Authenticator(Protocol):
+    """Who is calling."""
+
+    async def authenticate(self, bearer: str, source: str, now: int) -> Caller:
+        """Verify a credential: form, registered provider, key, signature, times, audience, type; in that order.
+
+        Raises Refused (401, 403 `identity.network_forbidden`, 429 `rate.source`) and Undecided
+        (`dependency.issuer_keys`, `dependency.introspection`).
+        """
+        ...
+
+
+class Use(Struct, frozen=True):
+    """The claim of one use of an identity by one request (contract section 5, uses and retries).
+
+    `record` is the lowercase hex SHA-256 that names the use record; `allowed` its N. `template` is the candidate,
+    good until `template_exp` and signed by `kid`. `usable_kids` are the keys that may still sign an earlier template.
+    `issued_at` is the presented identity token's iat, judged against the store's epoch; None for a nonce, of which a
+    caller could always have made another: a store that forgot one has given nothing away. `keep_until` is the token's
+    exp + leeway + margin, or the nonce's end. All times are Unix seconds.
+    """
+
+    record: str
+    allowed: int
+    request_digest: str
+    template: bytes
+    template_exp: int
+    kid: str
+    usable_kids: tuple[str, ...]
+    issued_at: int | None
+    keep_until: int
+
+    @property
+    def spent(self) -> Code:
+        """What a request is told that finds no use left."""
+        return Code.NONCE_REUSED if self.issued_at is None else Code.IDENTITY_REPLAYED
+
+
+class AdmissionRequest(Struct, frozen=True):
+    """One call of the admission script: who, at what cost, and the use to claim.
+
+    `use` is None for a request that claims none: one that was `refused`, which the abuse counters see, too, or one that
+    only asks for an explanation.
+    """
+
+    integration: str
+    identity: str
+    cost: int
+    limits: Limits
+    use: Use | None
+    refused: bool = False
+
+    @classmethod
+    def of(
+        cls, registration: Registration, *, cost: int = 1, use: Use | None = None, refused: bool = False
+    ) -> AdmissionRequest:
+        """Make the call of a registered identity."""
+        return cls(
+            registration.policy.integration, registration.identity.id, cost, registration.policy.limits, use, refused
+        )
+
+
+class Admitted(Struct, frozen=True):
+    """The template to compose from: the candidate (`repeat` false) or the one that the same request got before."""
+
+    template: bytes
+    repeat: bool
+
+
+class Admission(Protocol):
+    """Limits, quarantine, epoch and uses, in one atomic step."""
+
+    async def admit(self, call: AdmissionRequest) -> Admitted:
+        """Claim `call.use`. Raises Refused (`rate.identity`, `rate.integration`, `abuse.quarantined`,
+        `identity.replayed`, `nonce.reused`) and Undecided (`dependency.state`, `dependency.state_reset`). When in doubt
+        it raises.
+        """
+        ...
+
+    async def count(self, call: AdmissionRequest) -> None:
+        """Count a request that claims no use. Raises as `admit` does: a limit or a quarantine comes first."""
+        ...
+
+
+class Log(Protocol):
+    """The transparency log. Its place is before the signature: a crash leaves an entry without a token, never the
+    reverse."""
+
+    @property
+    def origin(self) -> str | None:
+        """The log's origin line, which the token names; None where there is no log."""
+        ...
+
+    async def append(self, signing_inputs: tuple[bytes, ...]) -> None:
+        """Make the entries durable; idempotent on a signing input. Raises Undecided(`dependency.log`)."""
+        ...
+
+
+class NoLog:
+    """No transparency log is configured: nothing is appended, and tokens name none."""
+
+    origin: str | None = None
+
+    async def append(self, signing_inputs: tuple[bytes, ...]) -> None:
+        """Append nothing."""
+
+
+class Signer(Protocol):
+    """The signing keys."""
+
+    @property
+    def active_kid(self) -> str:
+        """The key that signs new templates."""
+        ...
+
+    @property
+    def usable_kids(self) -> tuple[str, ...]:
+        """The keys that may sign: next, active and retiring."""
+        ...
+
+    async def sign(self, kid: str, signing_inputs: tuple[bytes, ...]) -> tuple[bytes, ...]:
+        """Sign each input with one key. Raises Undecided(`dependency.signer`)."""
+        ...
+
+
+class Audit(Protocol):
+    """The audit sink, apart from the log stream."""
+
+    async def record(self, event: dict[str, Any]) -> None:
+        """Write one event, durable as the sink is, before the answer leaves. Raises Undecided(`dependency.audit`)."""
+        ...
+
+
+class Line(Struct, frozen=True):
+    """Everything that one request meets, put together by the composition root."""
+
+    issuer_url: str
+    policies: PolicySet
+    authenticator: Authenticator
+    admission: Admission
+    log: Log
+    signer: Signer
+    audit: Audit

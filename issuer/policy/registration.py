@@ -1,0 +1,46 @@
+"""One registered identity with everything that judges it, built when the policies are loaded. Pure."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from issuer.identity.caller import ClaimNames
+from issuer.identity.provider import Provider
+from issuer.policy.compiled import CompiledGrants, CompiledIdentity, CompiledProvider
+from issuer.policy.model import Identity, Policy, Registered
+
+
+class Registration(Struct, frozen=True):
+    """A registered identity, its rules compiled; `digest` binds policy and provider (contract section 4).
+
+    `claim_names` are those of a caller who is this identity.
+    """
+
+    policy: Policy
+    identity: Identity
+    provider: Provider
+    digest: str
+    registered: Registered
+    provider_rules: CompiledProvider
+    identity_rules: CompiledIdentity
+    grants: CompiledGrants
+    claim_names: ClaimNames
+
+    @classmethod
+    def of(
+        cls, policy: Policy, identity: Identity, provider_rules: CompiledProvider, grants: CompiledGrants, digest: str,
+        registered: Registered,
+    ) -> Registration:  # fmt: skip
+        """Compile one identity. The rules of its provider and the grants of its policy are shared with their others."""
+        provider = provider_rules.provider
+        return cls(
+            policy=policy,
+            identity=identity,
+            provider=provider,
+            digest=digest,
+            registered=registered,
+            provider_rules=provider_rules,
+            identity_rules=CompiledIdentity(identity),
+            grants=grants,
+            claim_names=ClaimNames.of(provider.rules, (*identity.pins, *identity.require)),
+        )

@@ -1,0 +1,35 @@
+"""`/.well-known/eval-token-issuer`: what a CI author and a relying party need to know of this service."""
+
+from __future__ import annotations
+
+import msgspec
+
+from issuer.formats import jose
+from issuer.formats.strict_json import JSON
+from issuer.identity.table import published
+from issuer.issuance.body import MAX_BYTES
+from issuer.policy.match import PolicySet
+from issuer.verify_token import MAX_TTL_S
+
+
+def metadata(url: str, policies: PolicySet, *, judges: bool) -> bytes:
+    """Return `/.well-known/eval-token-issuer`: what a CI author and a relying party need, and nothing of a policy."""
+    providers: list[JSON] = [{"id": provider.id, **published(provider)} for provider in policies.providers.values()]
+    judging: dict[str, JSON] = {"verify_endpoint": f"{url}/verify"} if judges else {}
+    return msgspec.json.encode({
+        "issuer": url,
+        "jwks_uri": f"{url}/.well-known/jwks.json",
+        "token_endpoint": f"{url}/tokens",
+        "batch_endpoint": f"{url}/tokens/batch",
+        "explain_endpoint": f"{url}/tokens/explain",
+        **judging,
+        "schemas": f"{url}/schemas",
+        "errors": f"{url}/errors",
+        "openapi": f"{url}/openapi.json",
+        "identity_audience": url,
+        "identity_providers": providers,
+        "token_type": jose.TOKEN_TYPE,
+        "token_algorithms": [jose.EDDSA],
+        "max_token_ttl_s": MAX_TTL_S,
+        "max_body_bytes": dict(MAX_BYTES),
+    })  # fmt: skip

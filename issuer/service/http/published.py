@@ -1,0 +1,33 @@
+"""The public documents that are made of what is active: written when it is loaded, not when they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from issuer.service.http.documents import Document, document
+from issuer.service.http.metadata import metadata
+from issuer.service.http.requirements import requirements
+from issuer.service.reload import Active
+
+KEY_SET_CACHE = "public, max-age=300, stale-if-error=3600"
+
+
+class Published(Active, frozen=True):
+    """What is answered by, and what is published of it."""
+
+    metadata: Document
+    requirements: Mapping[str, Document]
+    jwks: Document
+
+    @classmethod
+    def of(cls, active: Active, *, judges: bool) -> Published:
+        """Write the documents. `judges`: this service answers `POST /verify`."""
+        url, policies = active.line.issuer_url, active.line.policies
+        return cls(
+            line=active.line,
+            loaded_at=active.loaded_at,
+            keyring=active.keyring,
+            metadata=document(metadata(url, policies, judges=judges)),
+            requirements=requirements(url, policies),
+            jwks=document(active.keyring.jwks, "application/jwk-set+json", cache=KEY_SET_CACHE),
+        )

@@ -1,0 +1,108 @@
+"""The log stream: how a line is written, and how one line counts many."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import sys
+from collections.abc import MutableMapping
+from typing import Any
+
+import msgspec
+import structlog
+
+from issuer.identity.provider import Provider
+
+
+class Failures:
+    """Tells of questions that failed: the first at once, and while there are more a line a second for each provider.
+
+    A stranger causes one with every made-up credential. Belongs to one event loop.
+    """
+
+    def __init__(self) -> None:
+        self._more: dict[str, list[str]] = {}
+
+    def report(self, provider: Provider, reason: str) -> None:
+        """Tell of one, now or with the next line."""
+        if provider.id in self._more:
+            self._more[provider.id].append(reason)
+        else:
+            _log.warning("provider not asked", provider=provider.id, reason=reason)
+            self._wait(provider.id)
+
+    def _wait(self, provider_id: str) -> None:
+        self._more[provider_id] = []
+        asyncio.get_running_loop().call_later(TELL_S, self._tell, provider_id)
+
+    def _tell(self, provider_id: str) -> None:
+        if reasons := self._more.pop(provider_id):
+            _log.warning("provider not asked", provider=provider_id, reason=reasons[-1], more=len(reasons))
+            self._wait(provider_id)
+
+
+# How often the log stream tells how many of a kind there were.
+TELL_S = 1.0
+
+
+def configure_logging() -> None:
+    """Send the log stream to standard error, one JSON object a line, tracebacks without local variables."""
+    tracebacks = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
+    shared: list[structlog.typing.Processor] = [
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.ExceptionRenderer(tracebacks),
+    ]
+    stream = LogStream(sys.stderr.fileno())
+    structlog.configure(
+        processors=[structlog.processors.add_log_level, *shared, _line],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        logger_factory=lambda *_: stream,
+        cache_logger_on_first_use=True,
+    )
+    # What libraries say goes the same way, warnings and above; uvicorn's access lines would repeat ours.
+    library = logging.StreamHandler(sys.stderr)
+    text = structlog.processors.JSONRenderer()
+    library.setFormatter(structlog.stdlib.ProcessorFormatter(processors=[_library_event, *shared, text]))
+    logging.basicConfig(level=logging.WARNING, handlers=[library], force=True)
+
+
+_log = structlog.get_logger("issuer")
+
+
+class LogStream:
+    """Where structlog writes. One write a line, so that those of several workers never mix.
+
+    A stream that takes no more, or whose reader stands still, stops nothing: the record of decisions is the audit
+    (contract section 5).
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        if not os.isatty(descriptor):  # of a terminal the shell has the other end, and would not block any more either
+            os.set_blocking(descriptor, False)
+
+    def msg(self, line: bytes) -> None:
+        """Write a line, or lose it."""
+        with contextlib.suppress(OSError):
+            os.write(self._descriptor, line)
+
+    info = warning = error = critical = msg
+
+
+def _line(_: object, __: str, event: MutableMapping[str, Any]) -> bytes:
+    """Write an event as a line of JSON; what msgspec does not write, such as half a surrogate pair, `json` does."""
+    try:
+        return msgspec.json.encode(event) + b"\n"
+    except (TypeError, ValueError):
+        return json.dumps(event, default=repr).encode() + b"\n"
+
+
+def _library_event(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Name the library; drop what ProcessorFormatter keeps for itself."""
+    record: logging.LogRecord = event.pop("_record")
+    event.pop("_from_structlog", None)
+    event["logger"] = record.name
+    return event
