@@ -26,6 +26,7 @@ from issuer.verify.trust import (
     sources,
 )
 from tests.support import make
+from tests.support.shared import ROOT
 
 GOOD = f"""\
 version: 1
