@@ -197,7 +197,7 @@ def test_a_trust_file_can_be_made_in_code() -> None:
 
 
 def test_the_examples_of_the_references_are_trust_files() -> None:
-    pages = [ROOT / "issuer" / "README.md", ROOT / "deploy" / "README.md"]
+    pages = [ROOT / "issuer" / "CONTRACT.md", ROOT / "deploy" / "README.md"]
     examples = [
         text
         for page in pages

@@ -1,1 +1,6 @@
-"""Who is calling: one file a kind of credential, each an `issue.Authenticator`, and the keys that they verify under."""
+"""The authenticator port: verify a credential of any of the five kinds, and say who sent it (contract section 5).
+
+`authenticator` finds the provider and calls the verifier of its kind: `oidc`, `oauth`, `introspection`, `huggingface`
+or `pat`. Below them: key sets, answers that are kept, connections to checked addresses, and the count of each source's
+refusals. Knows no policy, and asks no provider that `providers.yaml` does not register.
+"""
