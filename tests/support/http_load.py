@@ -79,41 +79,65 @@ def drive(port: int, requests: Iterable[bytes], connections: int, pause_s: float
 
     `pause_s` is how long each waits in between.
     """
-    run, left = Run(), iter(requests)
-    resting: deque[tuple[float, Connection]] = deque()
     with contextlib.ExitStack() as stack:
-        ready = stack.enter_context(select.epoll())
-        cpu, began = time.process_time(), time.perf_counter()
-        opened: dict[int, Connection] = {}
+        driver = _Driver(stack.enter_context(select.epoll()), iter(requests), pause_s)
+        run, cpu, began = driver.run, time.process_time(), time.perf_counter()
         for connection in [Connection(port) for _ in range(connections)]:
             stack.enter_context(connection.socket)
-            ready.register(connection.socket, select.EPOLLIN)
-            if connection.send(left):
-                opened[connection.socket.fileno()] = connection
-        while opened:
-            for number, _ in ready.poll(max(0.0, resting[0][0] - time.perf_counter()) if resting else None):
-                if number not in opened:  # the service closed one that has nothing more to ask
-                    ready.unregister(number)
-                    continue
-                connection = opened[number]
-                status = connection.receive()
-                now = time.perf_counter()
-                if status > 0:
-                    run.taken_s.append(now - connection.sent)
-                    run.statuses[status] += 1
-                    if pause_s:
-                        resting.append((now + pause_s, connection))
-                    elif not connection.send(left):
-                        del opened[number]
-                elif status < 0:
-                    ready.unregister(number)
-                    del opened[number]
-            while resting and resting[0][0] <= time.perf_counter():
-                _, connection = resting.popleft()
-                if not connection.send(left):
-                    opened.pop(connection.socket.fileno(), None)
+            driver.open(connection)
+        while driver.opened:
+            for number, _ in driver.ready.poll(driver.rest_s()):
+                driver.receive(number)
+            driver.resume()
         run.wall_s, run.cpu_s = time.perf_counter() - began, time.process_time() - cpu
     return run
+
+
+class _Driver:
+    """The connections of one run: those that wait for an answer, and those that rest before they ask again."""
+
+    def __init__(self, ready: select.epoll, left: Iterator[bytes], pause_s: float) -> None:
+        self.run = Run()
+        self.ready = ready
+        self.opened: dict[int, Connection] = {}
+        self._left = left
+        self._pause_s = pause_s
+        self._resting: deque[tuple[float, Connection]] = deque()
+
+    def open(self, connection: Connection) -> None:
+        self.ready.register(connection.socket, select.EPOLLIN)
+        if connection.send(self._left):
+            self.opened[connection.socket.fileno()] = connection
+
+    def rest_s(self) -> float | None:
+        """Return how long nothing is to be sent; None where no connection rests."""
+        return max(0.0, self._resting[0][0] - time.perf_counter()) if self._resting else None
+
+    def receive(self, number: int) -> None:
+        """Read what a socket has for us; where that ends an answer, note it and go on."""
+        if number not in self.opened:  # the service closed one that has nothing more to ask
+            self.ready.unregister(number)
+            return
+        connection = self.opened[number]
+        status = connection.receive()
+        now = time.perf_counter()
+        if status > 0:
+            self.run.taken_s.append(now - connection.sent)
+            self.run.statuses[status] += 1
+            if self._pause_s:
+                self._resting.append((now + self._pause_s, connection))
+            elif not connection.send(self._left):
+                del self.opened[number]
+        elif status < 0:
+            self.ready.unregister(number)
+            del self.opened[number]
+
+    def resume(self) -> None:
+        """Let those send again that have rested long enough."""
+        while self._resting and self._resting[0][0] <= time.perf_counter():
+            _, connection = self._resting.popleft()
+            if not connection.send(self._left):
+                self.opened.pop(connection.socket.fileno(), None)
 
 
 def request(path: str, identity: str, body: bytes, *lines: str) -> bytes:
