@@ -19,7 +19,7 @@ from tests.support.rooms import MODULES, PACKAGE, circles, files, floors, import
 # -- rooms ---------------------------------------------------------------------------------------------------------------
 
 FORMATS = {"codes", "errors", "formats"}
-PURE_ROOMS = {*FORMATS, "results", "limits", "verify_token", "identity", "policy", "issuance"}
+PURE_ROOMS = {*FORMATS, "results", "limits", "wire", "verify_token", "identity", "policy", "issuance"}
 # What each room may import of the package, beside itself. "issuer" is the package's own __init__: its version.
 MAY_IMPORT: dict[str, set[str]] = {
     "issuer": set(),
@@ -30,10 +30,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "keyfile": {*FORMATS, "files"},
     "limits": set(),
     "verify_token": {*FORMATS, "results"},
+    "wire": {"codes", "errors"},
     "formats": {"codes", "errors"},
     "results": FORMATS,
-    "identity": FORMATS,
-    "policy": {*FORMATS, "results", "limits", "identity"},
+    "identity": {*FORMATS, "wire"},
+    "policy": {*FORMATS, "results", "limits", "wire", "identity"},
     "policy.authoring": {*FORMATS, "files", "results", "limits", "identity", "policy"},
     "issuance": PURE_ROOMS - {"issuance"},
     "verify": {*FORMATS, "results", "verify_token"},
@@ -51,8 +52,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "service.http": {*PURE_ROOMS, "issuer", "policy.authoring", "verify", "service.admission", "service.audit", "service.authn", "service.log_stream", "service.reload"},
     "service.app": {*PURE_ROOMS, "policy.authoring", "service.admission", "service.audit", "service.authn", "service.http", "service.log_stream", "service.reload", "service.settings", "service.signing", "service.workers"},
     "service.server": {"codes", "errors", "issuance", "service.admission", "service.app", "service.http", "service.log_stream", "service.settings", "service.workers"},
-    "relying": {*FORMATS, "http_client", "results", "verify"},
-    "client": {*FORMATS, "http_client", "results", "identity", "adapters"},
+    "relying": {*FORMATS, "http_client", "results", "wire", "verify"},
+    "client": {*FORMATS, "http_client", "results", "wire", "identity", "adapters"},
     "dev": {*FORMATS, "keyfile", "results", "service.settings", "service.signing", "service.server"},
     "cli": {*PURE_ROOMS, "issuer", "keyfile", "http_client", "policy.authoring", "verify", "adapters", "client", "relying", "dev", "service.authn", "service.server", "service.settings", "service.signing"},
     "__main__": {"cli"},

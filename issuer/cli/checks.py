@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 from issuer.cli import printable
+from issuer.wire import ShownCheck
 
 FAILED = "FAIL"
 HEADINGS = ("", "check", "your value", "expected", "next step")
@@ -13,26 +13,7 @@ HEADINGS = ("", "check", "your value", "expected", "next step")
 WIDEST = (4, 60, 64, 48, 120)
 
 
-class CheckTold(Protocol):
-    """One rule's outcome. `pointer` leads into the request ("": what the identity says), `rule` into the policy."""
-
-    @property
-    def code(self) -> str: ...
-    @property
-    def pointer(self) -> str: ...
-    @property
-    def rule(self) -> str: ...
-    @property
-    def passed(self) -> bool: ...
-    @property
-    def actual(self) -> str: ...
-    @property
-    def expected(self) -> str: ...
-    @property
-    def hint(self) -> str: ...
-
-
-def table(checks: Sequence[CheckTold]) -> str:
+def table(checks: Sequence[ShownCheck]) -> str:
     """Write one line a check, in the order in which they were made; no line ends in white space.
 
     Below stands the whole of a check that failed and is too wide: what differs may be in what was cut off.
@@ -45,7 +26,7 @@ def table(checks: Sequence[CheckTold]) -> str:
     return "\n".join([*lines, *(line for row in too_wide for line in _whole(row))])
 
 
-def _row(check: CheckTold) -> tuple[str, ...]:
+def _row(check: ShownCheck) -> tuple[str, ...]:
     # Where nothing in the request is judged, the rule's place says which check it is.
     place = f"{check.code} {check.pointer or check.rule}".rstrip()
     return ("ok" if check.passed else FAILED, place, check.actual, check.expected, check.hint)

@@ -29,6 +29,7 @@ from issuer.results.entry import read_entries, result_file_name
 from issuer.verify import Context, verify_entries
 from issuer.verify.report import Report
 from issuer.verify.trust import Trust, TrustedIssuer
+from issuer.wire import JWKS_PATH
 
 REPO = "acme/open-model"
 SUPPLIED = Supplied(
@@ -152,7 +153,7 @@ def _step_write(path: Path, issued: dict[str, Any]) -> None:
 
 def _step_verify(box: Sandbox, path: Path) -> Trust:
     _title(6, "A relying party checks the file with the published keys")
-    keys = jose.parse_key_set(send("GET", f"{box.settings.url}/.well-known/jwks.json").body)
+    keys = jose.parse_key_set(send("GET", f"{box.settings.url}{JWKS_PATH}").body)
     trust = Trust(AUDIENCE, {box.settings.url: TrustedIssuer(box.settings.url, keys)})
     _expect(_judged(path, trust).verdict == "verified", "the file to be verified")
     return trust

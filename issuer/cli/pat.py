@@ -20,9 +20,9 @@ from issuer.cli import printable, said
 from issuer.cli.times import told_time
 from issuer.errors import SetupError
 from issuer.identity import pat as form
-from issuer.identity.profiles import TOKENS_ISSUE
 from issuer.service.authn import pat_records as pats
 from issuer.service.settings import read_settings
+from issuer.wire import TOKENS_ISSUE
 
 
 @click.group()

@@ -29,15 +29,16 @@ from issuer.identity.profiles import derived
 from issuer.identity.provider import Provider
 from issuer.identity.table import SIGNED
 from issuer.identity.token import check_access_token, check_audience, is_jwt, read_header, read_times, read_token
-from issuer.issuance.body import Body, Endpoint, read_body
+from issuer.issuance.body import Body, read_body
 from issuer.policy.authoring.load import load_policies
 from issuer.policy.check import Check, shown, stated
 from issuer.policy.check_identity import check_identity
 from issuer.policy.decide import Grant, decide
-from issuer.policy.disclose import ShownCheck, disclosed, unredacted
+from issuer.policy.disclose import disclosed, unredacted
 from issuer.policy.match import PolicySet, pins_match, resolve
 from issuer.policy.registration import Registration
 from issuer.policy.requirement import equal
+from issuer.wire import Endpoint, ShownCheck
 
 # Policies can be read without knowing whose they are; only digests and default audiences depend on it.
 NOBODY = "https://issuer.invalid"

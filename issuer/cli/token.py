@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any, Literal, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import msgspec
 import rich_click as click
@@ -13,13 +13,14 @@ from issuer.adapters import Supplied, inspect_ai
 from issuer.cli import printable
 from issuer.cli.checks import table
 from issuer.cli.credentials import Given, credential_options
-from issuer.client.credential import Credential, fresh_nonce, is_nonce
+from issuer.client.credential import Credential, fresh_nonce
 from issuer.client.files import put_entry
-from issuer.client.tokens import Check, Denied, Endpoint, request_tokens
+from issuer.client.tokens import request_tokens
 from issuer.codes import Code
 from issuer.errors import InputError, Place, Refused, Undecided
 from issuer.formats.strict_json import JSON, loads
 from issuer.http_client import Answer, check_url, unreadable
+from issuer.wire import Denied, Endpoint, Explained, IssuedToken, is_nonce
 
 _MAX_CLAIMS = 64 * 1024
 _SUPPLIED = tuple(name for name in Supplied.__struct_fields__ if name != "metrics")
@@ -97,37 +98,15 @@ def request(
     _end_request(answer, out, as_json=as_json)
 
 
-class _Issued(msgspec.Struct, frozen=True):
-    """What is shown of the issuer's answer."""
-
-    entry: str
-    jti: str
-    expires_at: int
-    warnings: list[str]
-
-
-class _Explained(msgspec.Struct, frozen=True):
-    """What is shown of the issuer's explanation."""
-
-    verdict: Literal["granted", "refused"]
-    integration: str
-    identity: str
-    policy: str
-    checks: tuple[Check, ...]
-    warnings: list[str]
-    code: str = ""
-    audience: str = ""
-    ttl_s: int = 0
-
-
-Answered = TypeVar("Answered", _Issued, _Explained)
+Answered = TypeVar("Answered", IssuedToken, Explained)
 
 
 def _read_answer(answer: Answer, kind: type[Answered]) -> Answered:
     try:
         return msgspec.json.decode(answer.body, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        raise Undecided(Code.DEPENDENCY_STATE, "what answered is not an issuer: its 2xx is no answer of one") from None
+        what = "what answered is not an issuer: its 2xx body is not an issuer's"
+        raise Undecided(Code.DEPENDENCY_STATE, what) from None
 
 
 def _nonce(credential: Credential, given: str | None, body: dict[str, Any]) -> dict[str, str]:
@@ -166,7 +145,7 @@ _TAKEN_FOR_THE_OTHER = {
 
 def _end_request(answer: Answer, out: Path | None, *, as_json: bool) -> None:
     """Put the entry where it belongs, or show it."""
-    issued = _read_answer(answer, _Issued)
+    issued = _read_answer(answer, IssuedToken)
     if out is not None:
         put_entry(out, issued.entry)
     for warning in issued.warnings:
@@ -182,7 +161,7 @@ def _end_request(answer: Answer, out: Path | None, *, as_json: bool) -> None:
 
 def _end_dry_run(answer: Answer, use: str, *, as_json: bool) -> NoReturn:
     """Show what would be decided, and end: with 5 where it is no. `use` is what the request itself would use up."""
-    told = _read_answer(answer, _Explained)
+    told = _read_answer(answer, Explained)
     if as_json:
         click.echo(answer.body)
     else:

@@ -19,7 +19,6 @@ from issuer.identity import pat
 # RFC 6750 2.1, b64token. What is no header value makes the HTTP library raise an error that quotes it.
 _BEARER = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 _ACCESS_TOKEN_TYPES = frozenset({"at+jwt", "application/at+jwt"})
-_NONCE = re.compile(r"[A-Za-z0-9_-]{22,128}")
 NONCE_BYTES = 16
 
 
@@ -75,8 +74,3 @@ def _is_access_token(text: str) -> bool:
 def fresh_nonce() -> str:
     """Make a nonce of 128 random bits: 22 base64url characters."""
     return jose.base64url_encode(secrets.token_bytes(NONCE_BYTES))
-
-
-def is_nonce(text: str) -> bool:
-    """Say whether a text has a nonce's form: 22 to 128 base64url characters."""
-    return _NONCE.fullmatch(text) is not None

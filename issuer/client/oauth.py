@@ -17,8 +17,8 @@ from issuer.codes import Code
 from issuer.errors import InputError, IssuerError, SetupError, Undecided
 from issuer.formats.strict_json import JSON, loads
 from issuer.http_client import PATIENCE_S, Answer, check_url, send_until_decided
+from issuer.wire import TOKENS_ISSUE
 
-SCOPE = "tokens:issue"
 MAX_ANSWER_BYTES = 256 * 1024
 # RFC 6749 5.2, and RFC 8707 section 2. What else an `error` says is not shown.
 ERRORS = {
@@ -27,7 +27,7 @@ ERRORS = {
     "invalid_grant": "Check --client-id and the secret.",
     "unauthorized_client": "Allow this client the grant client_credentials there.",
     "unsupported_grant_type": "It gives no tokens by client credentials.",
-    "invalid_scope": f"Allow this client the scope {SCOPE} there.",
+    "invalid_scope": f"Allow this client the scope {TOKENS_ISSUE} there.",
     "invalid_target": "Allow this client the issuer's URL as its resource there.",
 }
 _MAX_CHARS = 4096
@@ -112,7 +112,7 @@ def client_credentials(endpoint: str, client: Client, resource: str, *, patience
     """
     check_url(endpoint)
     # `audience` for servers without RFC 8707 (Ory Hydra, Auth0). What a server does not know it ignores (RFC 6749 3.2).
-    form = {"grant_type": "client_credentials", "scope": SCOPE, "resource": resource, "audience": resource}
+    form = {"grant_type": "client_credentials", "scope": TOKENS_ISSUE, "resource": resource, "audience": resource}
     headers = {
         **_HEADERS,
         "Authorization": client.authorization,

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import unquote
 
 import msgspec
-from msgspec import Struct
 
 from issuer.client.credential import Credential
 from issuer.codes import Code
@@ -15,30 +14,11 @@ from issuer.errors import Fault, InputError, IssuerError, Refused, Undecided
 from issuer.formats.strict_json import JSON, loads
 from issuer.http_client import MAX_ANSWER_BYTES, PATIENCE_S, Answer, check_url, decided, send_until_decided
 from issuer.identity import pat
-
-Endpoint = Literal["/tokens", "/tokens/batch", "/tokens/explain"]
+from issuer.wire import Denied, Endpoint, ShownCheck
 
 _MAX_DEPTH = 16
 # Shorter texts are no secrets, and stand in answers by chance.
 _SECRET_CHARS = 16
-
-
-class Check(Struct, frozen=True):
-    """One rule's outcome, as the issuer tells it to its caller; `expected` and `hint` may be ""."""
-
-    code: str
-    pointer: str
-    rule: str
-    passed: bool
-    actual: str
-    expected: str
-    hint: str
-
-
-class Denied(Refused):
-    """A refusal by a policy: `checks` are all that were made."""
-
-    checks: tuple[Check, ...] = ()
 
 
 def request_tokens(
@@ -68,7 +48,7 @@ def request_tokens(
             raise Undecided(error.code) if isinstance(error, Undecided) else Refused(error.code)
         raise error
     if told or not isinstance(value, dict):
-        what = "repeats the credential, so nothing of it is shown" if told else "is none of an issuer"
+        what = "repeats the credential, so nothing of it is shown" if told else "did not come from an issuer"
         raise Undecided(Code.DEPENDENCY_STATE, f"the answer {what} (HTTP status {answer.status})")
     return answer
 
@@ -115,16 +95,13 @@ def problem_of(answer: Answer) -> IssuerError:
         for fault in (errors if isinstance(errors, list) else [])
         if isinstance(fault, dict)
     )
-    if (checks := _checks(members.get("checks"))) is None:
-        return Refused(code, detail, faults)
-    refusal = Denied(code, detail, faults)
-    refusal.checks = checks
-    return refusal
+    checks = _checks(members.get("checks"))
+    return Refused(code, detail, faults) if checks is None else Denied(code, detail, faults, checks=checks)
 
 
-def _checks(value: object) -> tuple[Check, ...] | None:
+def _checks(value: object) -> tuple[ShownCheck, ...] | None:
     """Read the checks of a problem document; None where there are none that can be read."""
     try:
-        return msgspec.convert(value, tuple[Check, ...])
+        return msgspec.convert(value, tuple[ShownCheck, ...])
     except msgspec.ValidationError:
         return None

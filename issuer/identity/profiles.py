@@ -15,6 +15,7 @@ from typing import Literal
 from msgspec import Struct
 
 from issuer.formats.strict_json import JSON
+from issuer.wire import TOKENS_ISSUE
 
 MINUTE = 60
 HOUR = 3600
@@ -60,7 +61,6 @@ class Foreign(Struct, frozen=True):
 # What a provider's credentials are, and so who verifies them: OIDC identity tokens; OAuth access tokens (RFC 9068), or
 # opaque ones that the provider is asked about (RFC 7662); personal access tokens of this service, or of Hugging Face.
 Kind = Literal["identity-token", "access-token", "introspection", "pat", "huggingface"]
-TOKENS_ISSUE = "tokens:issue"
 
 
 class Profile(Struct, frozen=True, kw_only=True):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import msgspec
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Struct, UnsetType
 
 from issuer.codes import Code
 from issuer.errors import Fault, InputError, Refused
@@ -18,44 +18,10 @@ from issuer.results.claims import read_claims
 from issuer.results.details import read_details
 from issuer.results.entry import Submission
 from issuer.results.secret import secret_in
-
-Endpoint = Literal["/tokens", "/tokens/batch", "/tokens/explain"]
+from issuer.wire import BatchItem, BatchRequest, Endpoint, TokenRequest, is_nonce
 
 MAX_BYTES: dict[Endpoint, int] = {"/tokens": 64 * 1024, "/tokens/batch": 1024 * 1024, "/tokens/explain": 64 * 1024}
 MAX_DEPTH = 16
-# 22 characters are 128 bits: who can guess another's nonce could use it up.
-NONCE_PATTERN = "[A-Za-z0-9_-]{22,128}"
-_NONCE = re.compile(NONCE_PATTERN)
-
-
-class TokenRequest(Struct, frozen=True, forbid_unknown_fields=True):
-    """The body of `POST /tokens` and `POST /tokens/explain`."""
-
-    claims: dict[str, Any]
-    details: dict[str, Any] | UnsetType = UNSET
-    nonce: str | UnsetType = UNSET
-    integration: str | UnsetType = UNSET
-    audience: str | UnsetType = UNSET
-    claims_digest: str | UnsetType = UNSET
-    content_digest: str | UnsetType = UNSET
-
-
-class BatchItem(Struct, frozen=True, forbid_unknown_fields=True):
-    """One result of a batch."""
-
-    claims: dict[str, Any]
-    details: dict[str, Any] | UnsetType = UNSET
-    claims_digest: str | UnsetType = UNSET
-    content_digest: str | UnsetType = UNSET
-
-
-class BatchRequest(Struct, frozen=True, forbid_unknown_fields=True):
-    """The body of `POST /tokens/batch`."""
-
-    results: Annotated[list[BatchItem], Meta(min_length=1, max_length=100)]
-    nonce: str | UnsetType = UNSET
-    integration: str | UnsetType = UNSET
-    audience: str | UnsetType = UNSET
 
 
 class Body(Struct, frozen=True):
@@ -133,7 +99,7 @@ def _is_plain(details: dict[str, Any]) -> bool:
 
 
 def _body(endpoint: Endpoint, request: TokenRequest | BatchRequest) -> Body:
-    if request.nonce is not UNSET and not _NONCE.fullmatch(request.nonce):
+    if request.nonce is not UNSET and not is_nonce(request.nonce):
         raise Refused.at(Code.NONCE_INVALID, "/nonce", "a nonce is 22 to 128 base64url characters, without padding")
     submissions = _read_items(request)
     return Body(endpoint, submissions, request.integration or "", request.audience or "", request.nonce or "")

@@ -13,12 +13,12 @@ from msgspec import UNSET, Struct
 from issuer.errors import Refused
 from issuer.formats.strict_json import JSON
 from issuer.identity.caller import Caller, ClaimNames
-from issuer.issuance.body import Body, Endpoint
-from issuer.policy.disclose import Denied
+from issuer.issuance.body import Body
 from issuer.policy.registration import Registration
 from issuer.results.claims import Metric
 from issuer.results.entry import Submission
 from issuer.results.secret import secret_in
+from issuer.wire import Denied, Endpoint
 
 # What a request names itself is any text, and may be a credential that was put there by mistake.
 MAX_NAME_CHARS = 512

@@ -7,38 +7,18 @@ be read, get the refusal that `/tokens` has for them, because no policy was aske
 
 from __future__ import annotations
 
-from typing import Any, Literal, cast
-
-from msgspec import UNSET, Struct, UnsetType
+from typing import Any, cast
 
 from issuer.errors import Refused
 from issuer.issuance.events import Case, decision_event, names_of
 from issuer.issuance.issue import Judged, audit_refusal, judge
 from issuer.issuance.ports import AdmissionRequest, Line
-from issuer.policy.disclose import Denied, ShownCheck, disclosed
+from issuer.policy.disclose import disclosed
 from issuer.policy.registration import Registration
+from issuer.wire import Denied, Explained
 
 # As long as a real one, so that the draft has its real size. No token ever carries it.
 _NO_JTI = "A" * 22
-
-
-class Explained(Struct, frozen=True):
-    """The answer of `/tokens/explain`.
-
-    `code` is there where the verdict is `refused`; `audience`, and in `ttl_s` the token's life in seconds, where it is
-    `granted`.
-    """
-
-    verdict: Literal["granted", "refused"]
-    integration: str
-    identity: str
-    policy: str
-    checks: tuple[ShownCheck, ...]
-    warnings: tuple[str, ...]
-    request_id: str
-    code: str | UnsetType = UNSET
-    audience: str | UnsetType = UNSET
-    ttl_s: int | UnsetType = UNSET
 
 
 async def explain(line: Line, case: Case) -> Explained:

@@ -25,6 +25,7 @@ from issuer.policy.disclose import denied
 from issuer.policy.match import resolve
 from issuer.policy.registration import Registration
 from issuer.results.entry import Submission
+from issuer.wire import IssuedToken
 
 # How much longer a use record lives than the identity token that it spends.
 RECORD_MARGIN_S = 60
@@ -89,24 +90,6 @@ class Judged(Struct, frozen=True):
     grant: Grant
     draft: token.Template
     unsigned: tuple[token.Unsigned, ...]
-
-
-class IssuedToken(Struct, frozen=True):
-    """The answer of `/tokens`. Times are Unix seconds; `entry` is the YAML list item to paste, token included."""
-
-    verify_token: str
-    token_type: str
-    jti: str
-    kid: str
-    issued_at: int
-    expires_at: int
-    claims_digest: str
-    content_digest: str
-    integration: str
-    identity: str
-    policy: str
-    entry: str
-    warnings: tuple[str, ...]
 
 
 class Issued(Struct, frozen=True):

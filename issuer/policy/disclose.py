@@ -9,32 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from msgspec import Struct
-
 from issuer.codes import Code
 from issuer.errors import Fault, Refused
 from issuer.identity.caller import Caller
 from issuer.policy.check import Check
 from issuer.policy.model import Policy
-
-
-class ShownCheck(Struct, frozen=True):
-    """A check as its caller may see it. `expected` is "" where there is none, or where the policy does not disclose it;
-    `hint` is the next step where it failed."""
-
-    code: str
-    pointer: str
-    rule: str
-    passed: bool
-    actual: str
-    expected: str
-    hint: str
-
-
-class Denied(Refused):
-    """A refusal by a policy: `checks` are all that were made, as the caller may see them."""
-
-    checks: tuple[ShownCheck, ...] = ()
+from issuer.wire import Denied, ShownCheck
 
 
 def disclosed(checks: Iterable[Check], policy: Policy) -> tuple[ShownCheck, ...]:
@@ -63,9 +43,7 @@ def denied(checks: tuple[Check, ...], policy: Policy) -> Denied:
     """Make the refusal for checks of which at least one failed; the first that did names the code."""
     seen = disclosed(checks, policy)
     faults = tuple(_fault(check.code, told) for check, told in zip(checks, seen, strict=True) if not check.passed)
-    refusal = Denied(faults[0].code, faults[0].detail, faults)
-    refusal.checks = seen
-    return refusal
+    return Denied(faults[0].code, faults[0].detail, faults, checks=seen)
 
 
 def _fault(code: Code, check: ShownCheck) -> Fault:

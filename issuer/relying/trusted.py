@@ -12,6 +12,7 @@ from issuer.errors import InputError, Place, SetupError
 from issuer.http_client import check_url, unreadable
 from issuer.relying.documents import Copy, Documents, Good
 from issuer.verify.trust import Source, Trust, TrustedEntry, TrustFile, check_found, read_trust_file, resolve, sources
+from issuer.wire import JWKS_PATH
 
 # More than any reader takes: what is larger is refused by its reader, and need not be held.
 MAX_FILE_BYTES = 4 * 1024 * 1024 + 1
@@ -33,7 +34,7 @@ def trust_by_file(path: Path, documents: Documents) -> Trust:
 def trust_in_issuer(issuer: str, audience: str, documents: Documents) -> Trust:
     """Trust one issuer, by the key set that it publishes. Raises SetupError for what is no URL of an issuer."""
     url = check_url(issuer)
-    source = Source(url=f"{url}/.well-known/jwks.json")
+    source = Source(url=f"{url}{JWKS_PATH}")
     trust = TrustFile(version=1, audience=audience, issuers=[TrustedEntry(issuer=url, keys=source)])
     return _resolved(trust, find(trust, Path(), documents), "--issuer")
 

@@ -8,10 +8,11 @@ import traceback
 
 import pytest
 
-from issuer.client.credential import Credential, access_token, fresh_nonce, identity_token, is_bearer, is_nonce
+from issuer.client.credential import Credential, access_token, fresh_nonce, identity_token, is_bearer
 from issuer.errors import SetupError
 from issuer.formats import jose
 from issuer.identity import pat
+from issuer.wire import is_nonce
 
 PAT = pat.make(bytes(range(pat.RANDOM_BYTES)))
 

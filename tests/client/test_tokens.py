@@ -13,12 +13,13 @@ import pytest
 
 from issuer.client.credential import Credential, fresh_nonce
 from issuer.client.oauth import Client, client_credentials
-from issuer.client.tokens import Denied, Endpoint, problem_of, request_tokens
+from issuer.client.tokens import problem_of, request_tokens
 from issuer.codes import Code
 from issuer.errors import IssuerError, Refused, Undecided
 from issuer.formats.jose import base64url_encode
 from issuer.http_client import Answer
 from issuer.identity import pat
+from issuer.wire import Denied, Endpoint
 from tests.support.scripted import Action, Scripted, reply
 
 SECRET = "hush0123456789abcdef.hush"

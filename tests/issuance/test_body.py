@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from issuer.codes import Code
 from issuer.errors import Refused
 from issuer.formats import jcs
-from issuer.issuance.body import MAX_BYTES, Body, Endpoint, read_body
+from issuer.issuance.body import MAX_BYTES, Body, read_body
+from issuer.wire import Endpoint
 from tests.support import make
 
 SAID = make.submission({"notes": "no tools"})

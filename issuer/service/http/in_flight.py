@@ -9,8 +9,8 @@ from types import TracebackType
 
 from issuer.codes import Code
 from issuer.errors import Refused, Undecided
-from issuer.issuance.body import Endpoint
 from issuer.policy.registration import Registration
+from issuer.wire import Endpoint
 
 # Whoever is taken in is answered in good time: work for a fraction of a second, and bodies for 64 MiB in all. A batch
 # is a hundred times the work, and 1 MiB.

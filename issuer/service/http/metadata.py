@@ -10,6 +10,7 @@ from issuer.identity.table import published
 from issuer.issuance.body import MAX_BYTES
 from issuer.policy.match import PolicySet
 from issuer.verify_token import MAX_TTL_S
+from issuer.wire import JWKS_PATH
 
 
 def metadata(url: str, policies: PolicySet, *, judges: bool) -> bytes:
@@ -18,7 +19,7 @@ def metadata(url: str, policies: PolicySet, *, judges: bool) -> bytes:
     judging: dict[str, JSON] = {"verify_endpoint": f"{url}/verify"} if judges else {}
     return msgspec.json.encode({
         "issuer": url,
-        "jwks_uri": f"{url}/.well-known/jwks.json",
+        "jwks_uri": f"{url}{JWKS_PATH}",
         "token_endpoint": f"{url}/tokens",
         "batch_endpoint": f"{url}/tokens/batch",
         "explain_endpoint": f"{url}/tokens/explain",

@@ -14,14 +14,21 @@ from litestar.openapi.plugins import JsonRenderPlugin
 from litestar.openapi.spec import Components, OpenAPIResponse, Operation, RequestBody, SecurityScheme
 
 from issuer import __version__
-from issuer.issuance.body import NONCE_PATTERN, BatchItem, BatchRequest, TokenRequest
-from issuer.issuance.explain import Explained
-from issuer.issuance.issue import IssuedToken
 from issuer.results.claims import RunClaims
 from issuer.results.details import Details
-from issuer.service.http.problems import MEDIA_TYPE, Problem
 from issuer.service.http.question import VerifyRequest
 from issuer.verify.report import Reports
+from issuer.wire import (
+    NONCE_PATTERN,
+    PROBLEM_TYPE,
+    BatchItem,
+    BatchRequest,
+    Explained,
+    IssuedToken,
+    IssuedTokens,
+    Problem,
+    TokenRequest,
+)
 
 _REF = "#/components/schemas/{name}"
 _NONCE = (
@@ -49,19 +56,14 @@ EXAMPLE: dict[str, Any] = {
 
 def _components() -> dict[str, Any]:
     """Return the JSON Schemas of every type on the wire; free-form members of bodies point at what they hold."""
-    kinds = [TokenRequest, BatchRequest, BatchItem, RunClaims, Details, IssuedToken, Explained, Problem, VerifyRequest,
-             Reports]  # fmt: skip
+    kinds = [TokenRequest, BatchRequest, BatchItem, RunClaims, Details, IssuedToken, IssuedTokens, Explained, Problem,
+             VerifyRequest, Reports]  # fmt: skip
     _, schemas = msgspec.json.schema_components(kinds, ref_template=_REF)
     for name in ("TokenRequest", "BatchItem"):
         schemas[name]["properties"]["claims"] = {"$ref": _REF.format(name="RunClaims")}
         schemas[name]["properties"]["details"] = {"$ref": _REF.format(name="Details")}
     for name in ("TokenRequest", "BatchRequest"):
         schemas[name]["properties"]["nonce"] |= {"pattern": f"^{NONCE_PATTERN}$", "description": _NONCE}
-    schemas["IssuedTokens"] = {
-        "type": "object",
-        "properties": {"tokens": {"type": "array", "items": {"$ref": _REF.format(name="IssuedToken")}}},
-        "required": ["tokens"],
-    }
     return schemas
 
 
@@ -73,7 +75,7 @@ def _content(media_type: str, schema: str, example: dict[str, Any] | None = None
 
 
 def _responses(good: dict[str, OpenAPIResponse]) -> dict[str, OpenAPIResponse]:
-    problem = _content(MEDIA_TYPE, "Problem")
+    problem = _content(PROBLEM_TYPE, "Problem")
     refused = {
         "400": "not this body", "401": "not authenticated", "403": "not allowed", "408": "too slow",
         "409": "the identity or nonce is spent", "413": "too large", "415": "not JSON",
@@ -137,7 +139,7 @@ class RequirementsOperation(Operation):
         content = {"application/json": {"schema": {"type": "object"}}}
         self.responses = {
             "200": OpenAPIResponse(description="the requirements", content=cast("Any", content)),
-            "404": OpenAPIResponse(description="not public, or not there", content=_content(MEDIA_TYPE, "Problem")),
+            "404": OpenAPIResponse(description="not public, or not there", content=_content(PROBLEM_TYPE, "Problem")),
         }
 
 

@@ -5,40 +5,12 @@ from __future__ import annotations
 import math
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET
 
 from issuer.codes import Code
 from issuer.errors import IssuerError, Refused, Undecided
-from issuer.policy.disclose import Denied, ShownCheck
 from issuer.service.http.answer import Answer, answer
-
-MEDIA_TYPE = "application/problem+json"
-
-
-class ProblemFault(Struct, frozen=True):
-    """One thing that is wrong, and where: a JSON pointer into the request body."""
-
-    pointer: str
-    code: str
-    detail: str
-
-
-class Problem(Struct, frozen=True):
-    """The body of every error. `type` is a page that this service serves; `retryable` says whether to send it again.
-
-    `checks` is there where a policy refused: all that were made, passed ones too, as the caller may see them.
-    """
-
-    type: str
-    title: str
-    status: int
-    detail: str
-    instance: str
-    code: str
-    retryable: bool
-    request_id: str
-    errors: list[ProblemFault]
-    checks: tuple[ShownCheck, ...] | UnsetType = UNSET
+from issuer.wire import PROBLEM_TYPE, Denied, Problem, ProblemFault
 
 
 def problem_response(error: IssuerError, issuer_url: str, request_id: str, **headers: str) -> Answer:
@@ -58,7 +30,7 @@ def problem_response(error: IssuerError, issuer_url: str, request_id: str, **hea
         checks=error.checks if isinstance(error, Denied) else UNSET,
     )
     return answer(
-        msgspec.json.encode(problem), MEDIA_TYPE, problem.status, headers={**_headers(error, code), **headers}
+        msgspec.json.encode(problem), PROBLEM_TYPE, problem.status, headers={**_headers(error, code), **headers}
     )
 
 

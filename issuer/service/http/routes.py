@@ -19,7 +19,7 @@ from msgspec import UNSET, Struct
 
 from issuer.codes import Code
 from issuer.errors import Charged, IssuerError, Refused, Undecided
-from issuer.issuance.body import MAX_BYTES, Endpoint
+from issuer.issuance.body import MAX_BYTES
 from issuer.issuance.events import Case, Request, names_of
 from issuer.issuance.explain import explain
 from issuer.issuance.issue import Issued, issue
@@ -37,6 +37,7 @@ from issuer.service.http.published import Published
 from issuer.service.http.reading import Http, bearer_of, check_framing, header_values, ms_since, read_body_of, source_of
 from issuer.service.http.tarpit import Tarpit
 from issuer.service.reload import Live
+from issuer.wire import Endpoint
 
 _SCHEMA_TYPE, _SCHEMA_CACHE = "application/schema+json", "public, max-age=3600"
 _log = structlog.get_logger("issuer")

@@ -25,6 +25,7 @@ from issuer.service.http.reading import Http, ms_since, read_json_body, source_o
 from issuer.verify import Context, verify_entries
 from issuer.verify.report import REPORT_VERSION, Reports
 from issuer.verify.trust import Trust, TrustFile, read_trust_file, resolve, sources
+from issuer.wire import JWKS_PATH
 
 # How many questions one address may ask of one process, well-formed or not.
 QUESTION_RATE = Rate(count=60, per_s=60, burst=60)
@@ -41,7 +42,7 @@ class OwnTrust:
     """
 
     def __init__(self, path: Path, issuer_url: str, jwks: Callable[[], bytes], now: int) -> None:
-        self._path, self._own_keys, self._jwks = path, f"{issuer_url}/.well-known/jwks.json", jwks
+        self._path, self._own_keys, self._jwks = path, f"{issuer_url}{JWKS_PATH}", jwks
         self._read_at, self._trust = now, self.read_whole()
 
     def __call__(self, now: int) -> Trust:

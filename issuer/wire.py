@@ -1,0 +1,163 @@
+"""What goes over the wire, declared once: the service, the client and the OpenAPI document read the same types. Pure.
+
+Requests refuse members that they do not know; answers may grow members, and a client ignores those it does not know
+(contract section 5). What the claims and details of a request hold is declared in `results`, what a report holds in
+`verify`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from issuer.codes import Code
+from issuer.errors import Fault, Refused
+
+Endpoint = Literal["/tokens", "/tokens/batch", "/tokens/explain"]
+JWKS_PATH = "/.well-known/jwks.json"
+PROBLEM_TYPE = "application/problem+json"
+# What an access token's `scope` must name.
+TOKENS_ISSUE = "tokens:issue"
+# 22 characters are 128 bits: who can guess another's nonce could use it up.
+NONCE_PATTERN = "[A-Za-z0-9_-]{22,128}"
+_NONCE = re.compile(NONCE_PATTERN)
+
+
+def is_nonce(text: str) -> bool:
+    """Say whether a text has a nonce's form: 22 to 128 base64url characters."""
+    return _NONCE.fullmatch(text) is not None
+
+
+# -- requests ---------------------------------------------------------------------------------------------------------
+
+
+class TokenRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of `POST /tokens` and `POST /tokens/explain`."""
+
+    claims: dict[str, Any]
+    details: dict[str, Any] | UnsetType = UNSET
+    nonce: str | UnsetType = UNSET
+    integration: str | UnsetType = UNSET
+    audience: str | UnsetType = UNSET
+    claims_digest: str | UnsetType = UNSET
+    content_digest: str | UnsetType = UNSET
+
+
+class BatchItem(Struct, frozen=True, forbid_unknown_fields=True):
+    """One result of a batch."""
+
+    claims: dict[str, Any]
+    details: dict[str, Any] | UnsetType = UNSET
+    claims_digest: str | UnsetType = UNSET
+    content_digest: str | UnsetType = UNSET
+
+
+class BatchRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of `POST /tokens/batch`."""
+
+    results: Annotated[list[BatchItem], Meta(min_length=1, max_length=100)]
+    nonce: str | UnsetType = UNSET
+    integration: str | UnsetType = UNSET
+    audience: str | UnsetType = UNSET
+
+
+# -- answers ----------------------------------------------------------------------------------------------------------
+
+
+class IssuedToken(Struct, frozen=True):
+    """The answer of `/tokens`. Times are Unix seconds; `entry` is the YAML list item to paste, token included."""
+
+    verify_token: str
+    token_type: str
+    jti: str
+    kid: str
+    issued_at: int
+    expires_at: int
+    claims_digest: str
+    content_digest: str
+    integration: str
+    identity: str
+    policy: str
+    entry: str
+    warnings: tuple[str, ...]
+
+
+class IssuedTokens(Struct, frozen=True):
+    """The answer of `/tokens/batch`, in the order of the request's results."""
+
+    tokens: tuple[IssuedToken, ...]
+
+
+class ShownCheck(Struct, frozen=True):
+    """A check as its caller may see it. `pointer` leads into the request ("": it judges what the identity says), `rule`
+    into the policy. `expected` is "" where there is none, or where the policy does not disclose it; `hint` is the next
+    step where it failed."""
+
+    code: str
+    pointer: str
+    rule: str
+    passed: bool
+    actual: str
+    expected: str
+    hint: str
+
+
+class Explained(Struct, frozen=True):
+    """The answer of `/tokens/explain`.
+
+    `code` is there where the verdict is `refused`; `audience`, and in `ttl_s` the token's life in seconds, where it is
+    `granted`.
+    """
+
+    verdict: Literal["granted", "refused"]
+    integration: str
+    identity: str
+    policy: str
+    checks: tuple[ShownCheck, ...]
+    warnings: tuple[str, ...]
+    request_id: str
+    code: str | UnsetType = UNSET
+    audience: str | UnsetType = UNSET
+    ttl_s: int | UnsetType = UNSET
+
+
+# -- errors -----------------------------------------------------------------------------------------------------------
+
+
+class ProblemFault(Struct, frozen=True):
+    """One thing that is wrong, and where: a JSON pointer into the request body."""
+
+    pointer: str
+    code: str
+    detail: str
+
+
+class Problem(Struct, frozen=True):
+    """The body of every error (RFC 9457). `type` is a page that the service serves; `retryable` says whether to send
+    the request again.
+
+    `checks` is there where a policy refused: all that were made, passed ones too, as the caller may see them.
+    """
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    instance: str
+    code: str
+    retryable: bool
+    request_id: str
+    errors: list[ProblemFault]
+    checks: tuple[ShownCheck, ...] | UnsetType = UNSET
+
+
+class Denied(Refused):
+    """A refusal by a policy: `checks` are all that were made, as the caller may see them. Both ends raise it."""
+
+    def __init__(
+        self, code: Code, detail: str = "", faults: tuple[Fault, ...] = (), *, checks: tuple[ShownCheck, ...] = ()
+    ) -> None:
+        super().__init__(code, detail, faults)
+        self.checks = checks
