@@ -35,7 +35,7 @@ ANSWERS: list[tuple[type[Struct], dict[str, Any]]] = [
 def test_an_answer_of_a_later_issuer_is_read_all_the_same(kind: type[Struct], answer: dict[str, Any]) -> None:
     grown = msgspec.json.decode(msgspec.json.encode(answer).replace(b"}", b',"new":{"a":1}}'))
     assert msgspec.convert(grown, kind) == msgspec.convert(answer, kind)
-    assert msgspec.to_builtins(msgspec.convert(answer, kind)) == answer
+    assert msgspec.json.decode(msgspec.json.encode(msgspec.convert(grown, kind))) == answer
 
 
 @pytest.mark.parametrize("kind", [wire.TokenRequest, wire.BatchItem])
