@@ -36,7 +36,7 @@ from issuer.service.authn.authenticator import ProviderAuthenticator
 from issuer.service.authn.fetch import Fetcher
 from issuer.service.authn.keysets import KeySets
 from issuer.service.authn.oidc import SignedTokens
-from issuer.service.authn.sources import Sources
+from issuer.service.authn.sources import Allowance, Sources
 from issuer.service.signing.keyring import load_keyring
 from issuer.verify import Context, verify_entries
 from issuer.verify.report import Report
@@ -108,7 +108,7 @@ def bench_line(folder: Path, provider: LocalProvider, sign: float) -> None:
         identity = provider.token(url)
         caller = await authenticator.authenticate(identity, "127.0.0.1", now)
         registered = next(iter(policies.providers.values()))
-        key = await keysets.find(registered, provider.rs256.kid)
+        key = await keysets.find(registered, provider.rs256.kid, Allowance("127.0.0.1"))
         jws = jose.parse_compact(identity)
         bare = cpu_us(lambda: key.verifies("RS256", jws.signing_input, jws.signature))
         row("RS256 signature alone (floor of the next row)", bare)

@@ -16,6 +16,7 @@ from issuer.identity.provider import Provider
 from issuer.service.authn.pat import PatVerifier
 from issuer.service.authn.pat_records import DAY_S, create
 from issuer.service.authn.pats import RACY_NS, Pats
+from issuer.service.authn.sources import Allowance
 
 URL = "https://issuer.example"
 NOW = 1_795_251_600
@@ -69,7 +70,7 @@ def _with_id(token: str, guess: str) -> str:
 def judged(verifier: PatVerifier, bearer: str) -> Caller | None:
     """Verify, as a request does; None where it is refused."""
     try:
-        verifier.verify(bearer, PROVIDER, NOW, 0, "192.0.2.7").send(None)
+        verifier.verify(bearer, PROVIDER, NOW, Allowance("192.0.2.7")).send(None)
     except StopIteration as done:
         caller: Caller = done.value
         return caller

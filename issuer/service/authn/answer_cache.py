@@ -18,6 +18,7 @@ from issuer.codes import Code
 from issuer.errors import Charged, IssuerError, Refused
 from issuer.formats.strict_json import JSON
 from issuer.identity.provider import Introspection, Provider
+from issuer.service.authn.sources import Allowance
 
 # A revoked credential is refused within 60 s (contract section 5), however slow the request that brings it: 45 s kept,
 # 3 s asked (`transport.DEADLINE_S`), 10 s of body (`routes.BODY_DEADLINE_S`), 0.8 s of store (`state.CALL_S`).
@@ -64,25 +65,21 @@ class Answers:
         self._waiting: Counter[Asked] = Counter()
         self._sources: Counter[str] = Counter()
 
-    async def find(
-        self, provider: Provider, credential: str, now: int, retry_after_s: int, source: str, ask: Ask
-    ) -> Answer:
-        """Return the answer that is kept, or else ask, once for all who wait.
+    async def find(self, provider: Provider, credential: str, now: int, allowance: Allowance, ask: Ask) -> Answer:
+        """Return the answer that is kept, or else ask, once for all who wait, as far as `allowance` goes.
 
-        `now` is Unix seconds. `retry_after_s` above 0 says that the request's `source` is over its limit: nothing is
-        asked for it. What `ask` raises, its code alone, is for all who wait and is not kept. Raises Refused and
-        Charged.
+        `now` is Unix seconds. What `ask` raises, its code alone, is for all who wait and is not kept. Raises Refused
+        and Charged.
         """
         asked = (provider.id, provider.issuer, provider.introspection)
         key = (asked, hashlib.sha256(credential.encode()).digest())
         if (answer := self._good(key, now)) is not None:
             return answer
-        if retry_after_s > 0:
-            raise Refused(Code.RATE_SOURCE, retry_after_s=retry_after_s)
+        allowance.demand()
         flight = self._flights.get(key)
-        if self._full(asked) or (flight is None and self._sources[source] >= MAX_ASKED_FOR_SOURCE):
+        if self._full(asked) or (flight is None and self._sources[allowance.source] >= MAX_ASKED_FOR_SOURCE):
             raise Charged(Code.DEPENDENCY_INTROSPECTION)
-        flight = flight or self._take_off(key, source, ask)
+        flight = flight or self._take_off(key, allowance.source, ask)
         self._waiting[asked] += 1
         try:
             # It neither cancels the flight with one of those who wait, nor raises its errors.

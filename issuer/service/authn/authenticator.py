@@ -20,17 +20,16 @@ from issuer.identity.provider import Provider
 from issuer.identity.table import SIGNED
 from issuer.identity.token import is_jwt, read_token
 from issuer.service.authn.oidc import SignedTokens
-from issuer.service.authn.sources import Sources
+from issuer.service.authn.sources import Allowance, Sources
 
 
 class Verifier(Protocol):
     """Verifies the opaque credentials of one kind of provider."""
 
-    async def verify(self, bearer: str, provider: Provider, now: int, retry_after_s: int, source: str) -> Caller:
-        """Verify a credential of this provider at `now`, Unix seconds. `source` is the address that it came from.
+    async def verify(self, bearer: str, provider: Provider, now: int, allowance: Allowance) -> Caller:
+        """Verify a credential of this provider at `now`, Unix seconds; ask about it only after `allowance.demand()`.
 
-        `retry_after_s` above 0 says that the source is over its limit: nobody is asked about the credential then, and
-        Refused(`rate.source`) is raised where it takes that. Raises Refused and Undecided.
+        Raises Refused and Undecided.
         """
         ...
 
@@ -63,23 +62,22 @@ class ProviderAuthenticator:
         Above its limit a source's genuine credentials are still served, as far as nobody must be asked: thousands of
         honest jobs share an address. What does not verify learns only that.
         """
-        retry_after_s = -(-self._sources.retry_us(source, self._clock_us()) // 1_000_000)
+        allowance = self._sources.allowance(source, self._clock_us())
         try:
-            return await self._verify(bearer, source, now, retry_after_s)
-        except Refused as refusal:
-            if retry_after_s > 0:
-                raise Refused(Code.RATE_SOURCE, retry_after_s=retry_after_s) from refusal
+            return await self._verify(bearer, now, allowance)
+        except Refused:
+            allowance.demand()
             raise
 
-    async def _verify(self, bearer: str, source: str, now: int, retry_after_s: int) -> Caller:
+    async def _verify(self, bearer: str, now: int, allowance: Allowance) -> Caller:
         if is_jwt(bearer):
             jws, unverified_claims = read_token(bearer)  # (1) size, form, a payload object
             provider = self._provider_of(unverified_claims.get("iss"))  # (2) registered issuer
             if provider.rules.kind in SIGNED:
-                return await self._signed.verify(jws, unverified_claims, provider, now, retry_after_s)
+                return await self._signed.verify(jws, unverified_claims, provider, now, allowance)
         else:
             provider = self._provider_like(bearer)
-        return await self._verifiers[provider.rules.kind].verify(bearer, provider, now, retry_after_s, source)
+        return await self._verifiers[provider.rules.kind].verify(bearer, provider, now, allowance)
 
     def _provider_of(self, issuer: JSON) -> Provider:
         """Look the issuer up as it is: no slash, case or port is forgiven, and nothing is fetched to find out.

@@ -6,6 +6,7 @@ it, and an identity is pinned to the account's persistent id. Tokens of OAuth ap
 
 from __future__ import annotations
 
+import functools
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -22,6 +23,7 @@ from issuer.identity.provider import Provider
 from issuer.identity.token import LEEWAY_S
 from issuer.service.authn.answer_cache import KEPT_S, Answer, Answers
 from issuer.service.authn.fetch import Fetcher, FetchRefused
+from issuer.service.authn.sources import Allowance
 from issuer.service.authn.transport import CheckedTransport, Report, asking, read_object
 
 WHOAMI = "/api/whoami-v2"
@@ -45,13 +47,12 @@ class HuggingFace:
         self._deadline_s = fetcher.deadline_s
         self._answers = Answers(monotonic=monotonic)
 
-    async def verify(self, bearer: str, provider: Provider, now: int, retry_after_s: int, source: str) -> Caller:
+    async def verify(self, bearer: str, provider: Provider, now: int, allowance: Allowance) -> Caller:
         """Return the account behind a token at `now`, Unix seconds. Raises as `introspection.Introspector.verify`."""
         if not _TOKEN.fullmatch(bearer):  # before any network: nothing else is ever sent to the Hub
             raise Refused(Code.IDENTITY_MALFORMED)
-        answer = await self._answers.find(
-            provider, bearer, now, retry_after_s, source, lambda: self._ask(bearer, provider, now)
-        )
+        ask = functools.partial(self._ask, bearer, provider, now)
+        answer = await self._answers.find(provider, bearer, now, allowance, ask)
         use_parts = ("nonce", provider.id, str(answer.claims["id"]))
         expires_at = now + int(KEPT_S) if answer.expires_at is None else answer.expires_at
         return Caller(provider, derived(provider.rules, answer.claims), use_parts, now, expires_at)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import functools
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
@@ -31,6 +32,7 @@ from issuer.identity.token import LEEWAY_S, check_audience, check_id, check_unbo
 from issuer.service.authn.answer_cache import Answer, Answers
 from issuer.service.authn.fetch import Fetcher, FetchRefused
 from issuer.service.authn.oauth import credential_of
+from issuer.service.authn.sources import Allowance
 from issuer.service.authn.transport import CheckedTransport, Report, asking, read_object
 
 # How long a discovered endpoint is used before the metadata are read again.
@@ -70,7 +72,7 @@ class Introspector:
         self._endpoints: dict[str, tuple[str, float]] = {}
         self._discovering: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
-    async def verify(self, bearer: str, provider: Provider, now: int, retry_after_s: int, source: str) -> Caller:
+    async def verify(self, bearer: str, provider: Provider, now: int, allowance: Allowance) -> Caller:
         """Return the caller behind a token that its provider calls active at `now`, Unix seconds.
 
         Raises Refused (401; 429 `rate.source` where it would have to be asked for a source over its limit) and
@@ -78,9 +80,8 @@ class Introspector:
         """
         if len(bearer) > MAX_TOKEN_BYTES:
             raise Refused(Code.IDENTITY_MALFORMED)
-        answer = await self._answers.find(
-            provider, bearer, now, retry_after_s, source, lambda: self._ask(bearer, provider, now)
-        )
+        ask = functools.partial(self._ask, bearer, provider, now)
+        answer = await self._answers.find(provider, bearer, now, allowance, ask)
         # Again: it was good when it was asked for, by the registration of that time.
         issued_at, expires_at = check_answer(answer.claims, provider, now)
         use_parts = ("nonce", provider.id, credential_of(answer.claims))

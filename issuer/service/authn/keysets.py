@@ -22,6 +22,7 @@ from issuer.errors import Charged, Refused, Undecided
 from issuer.formats import jose
 from issuer.identity.provider import KeySource, Provider
 from issuer.service.authn.fetch import FAILURES, Fetcher, reason
+from issuer.service.authn.sources import Allowance
 
 # Past the soft age a set is renewed while it serves; past the hard age it verifies nothing.
 SOFT_AGE_S = 600.0
@@ -56,14 +57,13 @@ class KeySets:
         self._monotonic = monotonic
         self._kept: dict[str, Kept] = {}
 
-    async def find(self, provider: Provider, kid: str, *, retry_after_s: int = 0) -> jose.Key:
-        """Return a registered provider's key, from memory where it is there.
+    async def find(self, provider: Provider, kid: str, allowance: Allowance) -> jose.Key:
+        """Return a registered provider's key, from memory or else fetched, as far as `allowance` goes.
 
-        `retry_after_s` above 0 says that the request's source is over its limit: nothing is fetched for it. Raises
-        Refused (`identity.key_unknown` only where a set that was asked for after this call lacks the kid;
+        Raises Refused (`identity.key_unknown` only where a set that was asked for after this call lacks the kid;
         `rate.source`) and Undecided (`dependency.issuer_keys`; Charged where other keys are kept).
         """
-        return await self._of(provider).find(kid, retry_after_s)
+        return await self._of(provider).find(kid, allowance)
 
     def _of(self, provider: Provider) -> Kept:
         kept = self._kept.get(provider.issuer)
@@ -89,7 +89,7 @@ class Kept(Protocol):
 
     provider: Provider
 
-    async def find(self, kid: str, retry_after_s: int) -> jose.Key:
+    async def find(self, kid: str, allowance: Allowance) -> jose.Key:
         """As `KeySets.find`."""
         ...
 
@@ -105,7 +105,7 @@ class StaticKeys:
         self.provider = provider
         self._set = jose.parse_key_set(msgspec.json.encode({"keys": jwks}))
 
-    async def find(self, kid: str, _retry_after_s: int) -> jose.Key:
+    async def find(self, kid: str, _allowance: Allowance) -> jose.Key:
         """As `KeySets.find`."""
         if (key := self._set.get(kid)) is None:
             raise Refused(Code.IDENTITY_KEY_UNKNOWN)
@@ -143,14 +143,13 @@ class FetchedKeys:
         self._flight: Flight | None = None
         self._task: asyncio.Task[None] | None = None
 
-    async def find(self, kid: str, retry_after_s: int) -> jose.Key:
+    async def find(self, kid: str, allowance: Allowance) -> jose.Key:
         """As `KeySets.find`."""
         now = self._monotonic()
         if (key := self._key(kid, now)) is not None:
             self._renew(now)
             return key
-        if retry_after_s > 0:
-            raise Refused(Code.RATE_SOURCE, retry_after_s=retry_after_s)
+        allowance.demand()
         flight = self._flight or self._take_off(now)
         # A set that was asked for before this request arrived may be older than the key that the token was signed with.
         current = not flight.asked

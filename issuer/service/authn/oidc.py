@@ -21,6 +21,7 @@ from issuer.identity.provider import Provider
 from issuer.identity.token import check_access_token, check_audience, read_header, read_times
 from issuer.service.authn.keysets import KeySets
 from issuer.service.authn.oauth import credential_of, validate_access_token
+from issuer.service.authn.sources import Allowance
 
 MAX_JTI_CHARS = 256
 
@@ -37,14 +38,11 @@ class SignedTokens:
         unverified_claims: Mapping[str, JSON],
         provider: Provider,
         now: int,
-        retry_after_s: int,
+        allowance: Allowance,
     ) -> Caller:
-        """Verify a token at `now`, Unix seconds. Raises Refused (401, 429 `rate.source`) and Undecided (503).
-
-        `retry_after_s` above 0 says that the request's source is over its limit: nothing is fetched for it.
-        """
+        """Verify a token at `now`, Unix seconds. Raises Refused (401, 429 `rate.source`) and Undecided (503)."""
         algorithm, kid = read_header(jws.header, provider)  # (3) header
-        key = await self._keysets.find(provider, kid, retry_after_s=retry_after_s)  # (4) key
+        key = await self._keysets.find(provider, kid, allowance)  # (4) key
         check_signature(jws, key, algorithm)  # (5) signature
         claims = unverified_claims
         issued_at, expires_at = read_times(claims, provider, now)  # (6) times

@@ -15,6 +15,7 @@ from issuer.identity.caller import Caller
 from issuer.identity.provider import Provider
 from issuer.service.authn.pat_records import Record
 from issuer.service.authn.pats import Pats
+from issuer.service.authn.sources import Allowance
 
 _log = structlog.get_logger("issuer")
 _REFUSED = {
@@ -30,8 +31,8 @@ class PatVerifier:
     def __init__(self, pats: Pats) -> None:
         self._pats = pats
 
-    async def verify(self, bearer: str, provider: Provider, now: int, retry_after_s: int, source: str) -> Caller:  # noqa: ARG002
-        """Verify a token at `now`, Unix seconds, sent from `source`: an IPv4 address, or the /64 of an IPv6 one.
+    async def verify(self, bearer: str, provider: Provider, now: int, allowance: Allowance) -> Caller:
+        """Verify a token at `now`, Unix seconds, sent from `allowance.source`.
 
         Raises Refused (401 `identity.*`, 403 `identity.network_forbidden`) and Undecided(`dependency.credentials`).
         """
@@ -44,7 +45,7 @@ class PatVerifier:
         state = record.state(now)  # (3) state
         if state != "active":
             raise _refused(record, _REFUSED[state])
-        if not record.may_come_from(source):  # (4) network
+        if not record.may_come_from(allowance.source):  # (4) network
             raise _refused(record, Code.IDENTITY_NETWORK_FORBIDDEN)
         self._pats.mark_used(token_id, now)
         claims = {"account": record.account, "token_id": token_id, "scope": " ".join(record.scopes)}

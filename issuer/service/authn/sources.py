@@ -1,10 +1,30 @@
-"""How often each address was refused, for one process."""
+"""How often each address was refused, for one process; and so, whether a request from it may make us ask anybody."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 
+from msgspec import Struct
+
+from issuer.codes import Code
+from issuer.errors import Refused
 from issuer.limits import Exceeded, Rate, Spent, spend
+
+
+class Allowance(Struct, frozen=True):
+    """What the source of a request may make us do. `source` is an IPv4 address, or the /64 of an IPv6 one.
+
+    `retry_after_s` above 0 means that it is over its limit of refused requests: until then nobody is asked, and nothing
+    is fetched, for it. What is in memory still serves it.
+    """
+
+    source: str
+    retry_after_s: int = 0
+
+    def demand(self) -> None:
+        """Call this before asking anybody. Raises Refused (`rate.source`) where the source is over its limit."""
+        if self.retry_after_s > 0:
+            raise Refused(Code.RATE_SOURCE, retry_after_s=self.retry_after_s)
 
 
 class Sources:
@@ -21,6 +41,10 @@ class Sources:
 
     def __len__(self) -> int:
         return len(self._arrivals)
+
+    def allowance(self, source: str, now_us: int) -> Allowance:
+        """Return what the source may make us do now."""
+        return Allowance(source, -(-self.retry_us(source, now_us) // 1_000_000))
 
     def retry_us(self, source: str, now_us: int) -> int:
         """Return 0 where the source may still cause a fetch; else the microseconds until it may."""

@@ -25,7 +25,7 @@ from issuer.service.authn.authenticator import ProviderAuthenticator
 from issuer.service.authn.fetch import Fetcher
 from issuer.service.authn.keysets import KeySets
 from issuer.service.authn.oidc import SignedTokens
-from issuer.service.authn.sources import Sources
+from issuer.service.authn.sources import Allowance, Sources
 from tests.service.authn.test_oidc import NO_ROOTS
 
 NOW = 1_795_000_000
@@ -51,9 +51,9 @@ class Recording:
     def __init__(self) -> None:
         self.asked: list[tuple[str, str]] = []
 
-    async def verify(self, bearer: str, provider: Provider, now: int, retry_after_s: int, source: str) -> Caller:
+    async def verify(self, bearer: str, provider: Provider, now: int, allowance: Allowance) -> Caller:
         self.asked.append((provider.id, bearer))
-        return Caller(provider, {}, ("nonce", provider.id, f"{retry_after_s} {source}"), now, now)
+        return Caller(provider, {}, ("nonce", provider.id, f"{allowance.retry_after_s} {allowance.source}"), now, now)
 
 
 class Door:

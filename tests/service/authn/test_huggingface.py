@@ -22,6 +22,7 @@ from issuer.identity.token import LEEWAY_S
 from issuer.service.authn.answer_cache import KEPT_S
 from issuer.service.authn.fetch import Fetcher
 from issuer.service.authn.huggingface import WHOAMI, HuggingFace
+from issuer.service.authn.sources import Allowance
 from issuer.service.authn.transport import DEADLINE_S
 from tests.service.authn.test_introspection import NO_ROOTS, UNDECIDED, Clock
 from tests.service.authn.test_keysets import certificate
@@ -99,7 +100,7 @@ class Opened:
         """Return the account's id, or the code."""
         try:
             now = int(time.time()) + later_s
-            caller = await self.verifier.verify(token, provider, now, retry_after_s, SOURCE)
+            caller = await self.verifier.verify(token, provider, now, Allowance(SOURCE, retry_after_s))
         except IssuerError as error:
             return str(error.code)
         return str(caller.claims["id"])
@@ -144,7 +145,7 @@ def provider(hub: Hub) -> Provider:
 async def test_a_token_is_its_account_s_by_the_persistent_id(hub: Hub, provider: Provider) -> None:
     now = int(time.time())
     async with opened() as here:
-        caller = await here.verifier.verify(hub.token(), provider, now, 0, SOURCE)
+        caller = await here.verifier.verify(hub.token(), provider, now, Allowance(SOURCE))
     assert caller.use_parts == ("nonce", "hub", ACCOUNT_ID)
     assert {name: caller.claims[name] for name in ("id", "name", "type", "token_role")} == {
         "id": ACCOUNT_ID, "name": "evals-bot", "type": "user", "token_role": "fineGrained",

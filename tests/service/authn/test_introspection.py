@@ -30,6 +30,7 @@ from issuer.service.authn.answer_cache import (
 )
 from issuer.service.authn.fetch import Fetcher
 from issuer.service.authn.introspection import ENDPOINT_KEPT_S, Introspector
+from issuer.service.authn.sources import Allowance
 from issuer.service.authn.transport import DEADLINE_S, MAX_ANSWER_BYTES
 from issuer.service.http.reading import BODY_DEADLINE_S
 from tests.support.oauth_server import METADATA_PATH, OAuthServer, oauth_server
@@ -68,7 +69,7 @@ class Opened:
         """Return the client that was found, or the code."""
         now = int(time.time()) + later_s
         try:
-            caller = await self.introspector.verify(token, provider, now, retry_after_s, SOURCE)
+            caller = await self.introspector.verify(token, provider, now, Allowance(SOURCE, retry_after_s))
         except IssuerError as error:
             self.told.append(f"{error!r} {error.__cause__!r} {error.__context__!r}")
             return str(error.code)
@@ -137,7 +138,7 @@ async def test_a_token_that_its_server_calls_active_is_a_caller(
     before = int(time.time())
     token, now = server.token(AUDIENCE, form=form), int(time.time())
     async with opened() as here:
-        caller = await here.introspector.verify(token, provider, now, 0, SOURCE)
+        caller = await here.introspector.verify(token, provider, now, Allowance(SOURCE))
     assert caller.claims["client_id"] == server.client_id
     assert caller.claims["scope"] == "tokens:issue"
     assert caller.use_parts == (
@@ -153,7 +154,7 @@ async def test_a_token_that_its_server_calls_active_is_a_caller(
 async def test_a_fresh_token_of_the_same_client_is_the_same_credential(server: OAuthServer, provider: Provider) -> None:
     async with opened() as here:
         callers = [
-            await here.introspector.verify(server.token(AUDIENCE), provider, int(time.time()), 0, SOURCE)
+            await here.introspector.verify(server.token(AUDIENCE), provider, int(time.time()), Allowance(SOURCE))
             for _ in range(2)
         ]
     assert callers[0].use_parts == callers[1].use_parts
@@ -383,7 +384,7 @@ async def test_a_token_that_its_server_calls_its_jti_is_not_kept(server: OAuthSe
     token = server.token(AUDIENCE)
     server.behave(json.dumps({"jti": token}))
     async with opened() as here:
-        caller = await here.introspector.verify(token, provider, int(time.time()), 0, SOURCE)
+        caller = await here.introspector.verify(token, provider, int(time.time()), Allowance(SOURCE))
     assert token not in str(caller)
 
 
@@ -491,7 +492,7 @@ async def test_what_is_kept_of_an_answer_is_what_can_be_read_and_that_the_rest_w
     token = server.token(AUDIENCE, scope=scope, text="x" * 513, short="x" * 512, list=["y"] * 999, deep={"z": ["z"]},
                          number=7, yes=True, nothing="", aud=[AUDIENCE])  # fmt: skip
     async with opened() as here:
-        caller = await here.introspector.verify(token, provider, int(time.time()), 0, SOURCE)
+        caller = await here.introspector.verify(token, provider, int(time.time()), Allowance(SOURCE))
     found = {name: caller.claims[name] for name in ("scope", "short", "number", "yes", "nothing", "aud")}
     assert found == {
         "scope": scope, "short": "x" * 512, "number": 7, "yes": True, "nothing": "", "aud": [AUDIENCE],
@@ -585,7 +586,7 @@ async def test_no_more_than_so_many_answers_are_kept_the_least_used_goes_first(p
             asked.append(token)
             return Answer({}, None)
 
-        await answers.find(provider, token, NOW, 0, SOURCE, ask)
+        await answers.find(provider, token, NOW, Allowance(SOURCE), ask)
 
     for token in ("a", "b", "a", "c", "a", "b"):
         await find(token)
@@ -634,14 +635,14 @@ async def test_only_so_many_wait_for_one_provider(provider: Provider, running: O
     other = msgspec.structs.replace(provider, id="another")
     async with stuck() as (answers, ask):
         waiting = [
-            asyncio.create_task(answers.find(provider, str(n), NOW, 0, f"192.0.2.{n}", ask))
+            asyncio.create_task(answers.find(provider, str(n), NOW, Allowance(f"192.0.2.{n}"), ask))
             for n in range(MAX_WAITING - 1)
         ]
-        waiting.append(asyncio.create_task(answers.find(provider, "0", NOW, 0, SOURCE, ask)))
+        waiting.append(asyncio.create_task(answers.find(provider, "0", NOW, Allowance(SOURCE), ask)))
         await asyncio.sleep(A_WHILE_S)
         with pytest.raises(IssuerError, match=UNDECIDED):
-            await answers.find(provider, "0", NOW, 0, SOURCE, ask)
-        waiting.append(asyncio.create_task(answers.find(other, "0", NOW, 0, SOURCE, ask)))
+            await answers.find(provider, "0", NOW, Allowance(SOURCE), ask)
+        waiting.append(asyncio.create_task(answers.find(other, "0", NOW, Allowance(SOURCE), ask)))
         await asyncio.sleep(A_WHILE_S)
         assert not any(task.done() for task in waiting)
     assert MAX_WAITING == 128
@@ -653,12 +654,12 @@ async def test_only_so_many_wait_for_all_providers_together(provider: Provider) 
     others = [msgspec.structs.replace(provider, id=f"other-{n}") for n in range(3)]
     async with stuck() as (answers, ask):
         waiting = [
-            asyncio.create_task(answers.find(others[n % 2], str(n), NOW, 0, f"192.0.2.{n}", ask))
+            asyncio.create_task(answers.find(others[n % 2], str(n), NOW, Allowance(f"192.0.2.{n}"), ask))
             for n in range(MAX_WAITING_IN_ALL)
         ]
         await asyncio.sleep(A_WHILE_S)
         with pytest.raises(Charged, match=UNDECIDED):
-            await answers.find(others[2], "0", NOW, 0, SOURCE, ask)
+            await answers.find(others[2], "0", NOW, Allowance(SOURCE), ask)
         assert not any(task.done() for task in waiting)
     await asyncio.gather(*waiting, return_exceptions=True)
 
@@ -667,13 +668,13 @@ async def test_only_so_much_is_asked_for_one_source_at_once(provider: Provider) 
     """Who waits for a question that is under way asks nothing."""
     async with stuck() as (answers, ask):
         waiting = [
-            asyncio.create_task(answers.find(provider, str(n % MAX_ASKED_FOR_SOURCE), NOW, 0, SOURCE, ask))
+            asyncio.create_task(answers.find(provider, str(n % MAX_ASKED_FOR_SOURCE), NOW, Allowance(SOURCE), ask))
             for n in range(2 * MAX_ASKED_FOR_SOURCE)
         ]
         await asyncio.sleep(A_WHILE_S)
         with pytest.raises(Charged, match=UNDECIDED):
-            await answers.find(provider, "one more", NOW, 0, SOURCE, ask)
-        waiting.append(asyncio.create_task(answers.find(provider, "one more", NOW, 0, "192.0.2.2", ask)))
+            await answers.find(provider, "one more", NOW, Allowance(SOURCE), ask)
+        waiting.append(asyncio.create_task(answers.find(provider, "one more", NOW, Allowance("192.0.2.2"), ask)))
         await asyncio.sleep(A_WHILE_S)
         assert not any(task.done() for task in waiting)
     await asyncio.gather(*waiting, return_exceptions=True)
@@ -683,14 +684,15 @@ async def test_only_so_much_is_asked_for_one_source_at_once(provider: Provider) 
 async def test_questions_of_those_who_hung_up_count_too(provider: Provider) -> None:
     async with stuck() as (answers, ask):
         waiting = [
-            asyncio.create_task(answers.find(provider, str(n), NOW, 0, f"192.0.2.{n}", ask)) for n in range(MAX_WAITING)
+            asyncio.create_task(answers.find(provider, str(n), NOW, Allowance(f"192.0.2.{n}"), ask))
+            for n in range(MAX_WAITING)
         ]
         await asyncio.sleep(A_WHILE_S)
         for task in waiting:
             task.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
         with pytest.raises(IssuerError, match=UNDECIDED):
-            await answers.find(provider, "one more", NOW, 0, SOURCE, ask)
+            await answers.find(provider, "one more", NOW, Allowance(SOURCE), ask)
 
 
 @asynccontextmanager
@@ -714,7 +716,7 @@ async def test_a_source_over_its_limit_asks_nobody_but_kept_answers_serve_it(
     token = server.token(AUDIENCE)
     async with opened() as here:
         with pytest.raises(Refused) as refused:
-            await here.introspector.verify(token, provider, int(time.time()), 7, SOURCE)
+            await here.introspector.verify(token, provider, int(time.time()), Allowance(SOURCE, 7))
         assert (refused.value.code, refused.value.retry_after_s) == (Code.RATE_SOURCE, 7)
         assert server.introspected == 0
         await here.outcome(provider, token)

@@ -32,6 +32,7 @@ from issuer.service.authn.keysets import (
     SOFT_AGE_S,
     KeySets,
 )
+from issuer.service.authn.sources import Allowance
 
 A_WHILE_S = 0.1  # long enough for a fetch that should not be there
 
@@ -67,7 +68,7 @@ class Opened:
     async def outcome(self, provider: Provider, kid: str, retry_after_s: int = 0) -> str:
         """Return the kid that was found, or the code."""
         try:
-            return (await self.key_sets.find(provider, kid, retry_after_s=retry_after_s)).kid
+            return (await self.key_sets.find(provider, kid, Allowance("192.0.2.1", retry_after_s))).kid
         except IssuerError as error:
             return str(error.code)
 
@@ -132,7 +133,7 @@ async def test_a_key_is_found_by_discovery_and_then_kept(local: LocalProvider) -
 
 async def test_what_is_found_is_the_providers_public_key(local: LocalProvider) -> None:
     async with opened() as here:
-        key: Key = await here.key_sets.find(registered(local.issuer), local.es256.kid)
+        key: Key = await here.key_sets.find(registered(local.issuer), local.es256.kid, Allowance("192.0.2.1"))
     assert key.algorithms == {"ES256"}
     assert key.verifies("ES256", b"text", local.es256.signature(b"text"))
 
@@ -228,7 +229,7 @@ async def test_a_withheld_fetch_says_when_to_try_again(local: LocalProvider) -> 
         await here.outcome(provider, local.rs256.kid)
         here.clock.s += 2
         with pytest.raises(Undecided) as refused:
-            await here.key_sets.find(provider, "made-up")
+            await here.key_sets.find(provider, "made-up", Allowance("192.0.2.1"))
         assert refused.value.retry_after_s == 4
         here.clock.s += refused.value.retry_after_s
         assert await here.outcome(provider, "made-up") == UNKNOWN
@@ -331,7 +332,7 @@ async def test_who_comes_during_the_very_first_fetch_and_may_not_wait_is_told_wh
         waiting = [asyncio.create_task(here.outcome(provider, local.rs256.kid)) for _ in range(MAX_WAITING)]
         await until(gate.seen)
         with pytest.raises(Undecided) as refused:
-            await here.key_sets.find(provider, local.rs256.kid)
+            await here.key_sets.find(provider, local.rs256.kid, Allowance("192.0.2.1"))
         assert (refused.value.code, refused.value.retry_after_s) == (Code.DEPENDENCY_ISSUER_KEYS, 1)
         gate.release()
         assert set(await asyncio.gather(*waiting)) == {local.rs256.kid}
@@ -340,7 +341,7 @@ async def test_who_comes_during_the_very_first_fetch_and_may_not_wait_is_told_wh
 async def test_a_kid_is_withheld_at_its_source_s_cost_only_where_other_keys_are_kept(local: LocalProvider) -> None:
     async def withheld(here: Opened) -> type[BaseException]:
         with pytest.raises(Undecided) as refused:
-            await here.key_sets.find(registered(local.issuer), "made-up")
+            await here.key_sets.find(registered(local.issuer), "made-up", Allowance("192.0.2.1"))
         return refused.type
 
     local.answers[KEY_SET_PATH] = fixed({}, 500)
@@ -443,7 +444,7 @@ async def test_a_source_over_its_limit_causes_no_fetch_but_kept_keys_serve_it(lo
         provider = registered(local.issuer)
         before = local.connections
         with pytest.raises(Refused) as refused:
-            await here.key_sets.find(provider, local.rs256.kid, retry_after_s=7)
+            await here.key_sets.find(provider, local.rs256.kid, Allowance("192.0.2.1", 7))
         assert (refused.value.code, refused.value.retry_after_s) == (Code.RATE_SOURCE, 7)
         assert local.connections == before
         await here.outcome(provider, local.rs256.kid)

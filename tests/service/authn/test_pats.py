@@ -43,6 +43,7 @@ from issuer.service.authn.pat_records import (
     revoke,
 )
 from issuer.service.authn.pats import Pats
+from issuer.service.authn.sources import Allowance
 
 NOW = 1_795_251_600
 HERE = "192.0.2.7"
@@ -71,7 +72,7 @@ def rewrite(path: Path, **members: Any) -> None:
 
 def verified(verifier: PatVerifier, token: str, now: int = NOW, source: str = HERE, retry_after_s: int = 0) -> Caller:
     """Drive the verifier, which waits for nobody, to its end."""
-    coroutine = verifier.verify(token, PROVIDER, now, retry_after_s, source)
+    coroutine = verifier.verify(token, PROVIDER, now, Allowance(source, retry_after_s))
     try:
         coroutine.send(None)
     except StopIteration as done:
