@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import ipaddress
-import itertools
 import math
 import threading
 import time
@@ -65,7 +64,7 @@ def check_url(url: str) -> str:
         named = parts.hostname if parts.port != 0 else None  # the port is looked at only when asked
         secret = "@" in (parts.netloc or url)
     except ValueError:
-        named, secret = None, "@" in url
+        parts, named, secret = urlsplit(""), None, "@" in url
     if secret:  # what stands before it may be a password, and is not quoted
         raise SetupError(Code.SETTINGS_INVALID, "a URL has a name or password in it; give https://HOST")
     if not named or not url.isascii() or not url.isprintable() or {" ", "\\"} & set(url):
@@ -188,13 +187,15 @@ def send_until_decided(
     """
     once = functools.partial(send, method, url, headers=headers, body=body, max_bytes=max_bytes)
     until = time.monotonic() + patience_s
-    for attempt in itertools.count(1):
+    attempt = 0
+    while True:
+        attempt += 1
         outcome = _attempt(once, min(DEADLINE_S, until - time.monotonic()))
         if isinstance(outcome, Answer) and enough(outcome):
-            break
+            return outcome
         asked_s = outcome.retry_after_s if isinstance(outcome, Answer) else None
         wait_s = attempt if asked_s is None else asked_s
-        if attempt == ATTEMPTS or time.monotonic() + wait_s >= until:
+        if attempt >= ATTEMPTS or time.monotonic() + wait_s >= until:
             break
         time.sleep(wait_s)
     if isinstance(outcome, NoAnswer):

@@ -73,7 +73,7 @@ def test_a_file_that_others_may_open_is_refused_with_the_remedy(path: Path, mode
 @pytest.mark.parametrize("mode", [0o600, 0o400, 0o700])
 def test_a_file_that_only_its_owner_may_open_is_read(path: Path, mode: int) -> None:
     path.chmod(mode)
-    assert keyfile.read(path)
+    keyfile.read(path)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")

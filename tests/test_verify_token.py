@@ -111,7 +111,7 @@ def test_a_token_over_16_kib_is_refused_before_it_is_signed_at_the_exact_byte() 
         unsigned = compose(make.template(caller={"x": "y" * size}), (item,), batch=False)
         check_size(unsigned, (msgspec.structs.replace(item, pointer="/results/7"),))
         signed = jose.compact(unsigned[0].signing_input, bytes(64))
-        assert jose.parse_compact(signed)
+        jose.parse_compact(signed)
         return len(signed)
 
     low, high = 1, 16_384

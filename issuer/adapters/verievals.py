@@ -182,8 +182,8 @@ def _demand_aggregate(body: _Body, name: str) -> None:
     passed, count = sum(result.passed for result in body.results), len(body.results)
     if len({result.task_id for result in body.results}) != count:
         raise broken(name, "/body/results", "one task has several results")
-    found = (body.aggregate.num_tasks, body.aggregate.metrics.passed, body.aggregate.metrics.accuracy)
-    if found != (count, passed, passed / count):
+    sums, metrics = body.aggregate, body.aggregate.metrics
+    if sums.num_tasks != count or metrics.passed != passed or metrics.accuracy != passed / count:
         raise broken(name, "/body/aggregate", "not what the results add up to")
     if body.runner.sample_limit is not None and body.runner.sample_limit < count:
         raise broken(name, "/body/results", "more results than the sample limit")

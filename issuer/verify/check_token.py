@@ -109,12 +109,14 @@ def _moment(receipt: str, subject: Subject, trust: Trust, own: Moment, now: int)
         return Moment(own.at, own.at_from, note=f"; there is a receipt, but {note}", unsure=unsure)
     try:
         read = read_receipt(receipt, trust.receipt_keys)
-        reason = objection(read, subject, now)
     except InputError as error:
-        reason = error.detail
-    if reason:
-        return Moment(own.at, own.at_from, note=f"; the receipt at hand does not serve: {reason}")
-    return Moment(read.at, "receipt", read.iat)
+        return _unserved(own, error.detail)
+    reason = objection(read, subject, now)
+    return _unserved(own, reason) if reason else Moment(read.at, "receipt", read.iat)
+
+
+def _unserved(own: Moment, reason: str) -> Moment:
+    return Moment(own.at, own.at_from, note=f"; the receipt at hand does not serve: {reason}")
 
 
 # -- (1) to (5) -------------------------------------------------------------------------------------------------------

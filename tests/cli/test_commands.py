@@ -385,7 +385,7 @@ def test_the_curl_that_dev_prints_works(tmp_path: Path) -> None:
     with (tmp_path / "out").open("w+") as out:
         child = subprocess.Popen([sys.executable, "-m", "issuer", "dev"], stdout=out, stderr=subprocess.DEVNULL)
         try:
-            script, answer = "", ""
+            printed, script, answer = "", "", ""
             for _ in range(600):
                 printed = (tmp_path / "out").read_text()
                 _, marker, script = printed.partition("TOKEN=$(")

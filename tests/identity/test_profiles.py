@@ -634,8 +634,8 @@ def test_a_provider_of_which_every_customer_has_its_own_needs_an_issuer(tmp_path
 def test_a_profile_is_consistent(name: str) -> None:
     profile = PROFILES[name]
     assert profile.pins
-    assert re.compile(profile.issuer_form)
-    assert re.compile(profile.audience_form)
+    re.compile(profile.issuer_form)
+    re.compile(profile.audience_form)
     matchable = profile.matchable or frozenset()
     assert not matchable & {*profile.pins, *profile.names, *profile.never}, "one claim, one role"
     assert not {*profile.names, *profile.never} & {*profile.pins, *profile.must_require, *profile.provenance}

@@ -145,7 +145,7 @@ def test_a_body_is_read_up_to_its_size_and_not_beyond() -> None:
     for endpoint, value in (("/tokens", item()), ("/tokens/batch", batch(item()))):
         raw = json.dumps(value).encode()
         limit = MAX_BYTES[endpoint]  # type: ignore[index]
-        assert read_body(endpoint, raw.ljust(limit))  # type: ignore[arg-type]
+        read_body(endpoint, raw.ljust(limit))  # type: ignore[arg-type]
         with pytest.raises(Refused):
             read_body(endpoint, raw.ljust(limit + 1))  # type: ignore[arg-type]
 
@@ -291,7 +291,7 @@ def test_a_body_is_read_alike_by_both_readers(members: list[str], number: str, e
 )
 def test_a_member_that_is_named_twice_in_an_else_good_body_is_refused(once: str, twice: str, pointer: str) -> None:
     one = json.dumps(item())
-    assert read(one.encode())
+    read(one.encode())
     assert refusal(one.replace(once, twice).encode()) == (400, Code.REQUEST_DUPLICATE_MEMBER, pointer)
     many = json.dumps(batch(*numbered(2), item()))
     assert refusal(many.replace(once, twice).encode(), "/tokens/batch")[:2] == (400, Code.REQUEST_DUPLICATE_MEMBER)
@@ -300,7 +300,7 @@ def test_a_member_that_is_named_twice_in_an_else_good_body_is_refused(once: str,
 def test_a_body_that_is_one_byte_too_large_is_refused_by_both_readers() -> None:
     for endpoint, limit in MAX_BYTES.items():
         plain = json.dumps(batch(item()) if endpoint == "/tokens/batch" else item()).encode()
-        assert read_body(endpoint, plain + b" " * (limit - len(plain)))
+        read_body(endpoint, plain + b" " * (limit - len(plain)))
         assert refusal(plain + b" " * (limit - len(plain) + 1), endpoint)[0] == 400
 
 

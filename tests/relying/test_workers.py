@@ -54,7 +54,11 @@ def test_the_source_is_not_read_far_ahead_of_a_slow_message() -> None:
             taken += 1
             yield message
 
-    with WorkerPool(2, lambda message: time.sleep(0.3) or message if message == b"0" else message) as crew:  # type: ignore[func-returns-value]
+    def work(message: bytes) -> bytes:
+        time.sleep(0.3 if message == b"0" else 0)
+        return message
+
+    with WorkerPool(2, work) as crew:
         answers = crew.answers(source())  # type: ignore[arg-type]
         next(answers)
         assert taken <= 9
@@ -74,7 +78,11 @@ def test_a_process_that_dies_costs_one_message() -> None:
 
 
 def test_none_survives_the_block_even_one_that_hangs() -> None:
-    with WorkerPool(2, lambda message: time.sleep(600) or message) as crew:  # type: ignore[func-returns-value]
+    def work(message: bytes) -> bytes:
+        time.sleep(600)
+        return message
+
+    with WorkerPool(2, work) as crew:
         pids = [worker._process.pid for worker in crew._workers]
         for worker in crew._workers:
             worker.pipe.send_bytes(b"x")

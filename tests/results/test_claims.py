@@ -80,7 +80,7 @@ def test_a_repository_is_owner_and_name_in_ascii_by_the_hubs_rules(member: str) 
 @pytest.mark.parametrize("member", ["model_revision", "benchmark_revision"])
 def test_a_revision_is_a_full_lowercase_commit(member: str) -> None:
     for good in (HEX, HEX + HEX[:24], "0" * 40):
-        assert read(**{member: good})
+        read(**{member: good})
     for bad in (
         "main",
         HEX[:39],
@@ -102,7 +102,7 @@ def test_an_identifier_is_1_to_128_printable_ascii_without_space(place: str) -> 
 
     pointer = "/task_id" if place == "task_id" else f"/metrics/0/{place}"
     for good in ("a", "!" * 128, "~", "gsm8k@v2:0|x", '"'):
-        assert read_claims(value(good))
+        read_claims(value(good))
     for bad in ("", "a b", "a" * 129, "é", "a\n", "\x7f", "a\t", "\u00a0", None, 1):
         assert faults(value(bad)) == [(Code.CLAIMS_INVALID, pointer)]
 
@@ -111,7 +111,7 @@ def test_an_identifier_is_1_to_128_printable_ascii_without_space(place: str) -> 
 def test_framework_name_and_version_are_1_to_64_printable_ascii(member: str) -> None:
     framework = make.claims()["framework"]
     for good in ("a", " inspect ai ", "~" * 64):
-        assert read(framework={**framework, member: good})
+        read(framework={**framework, member: good})
     for bad in ("", "a" * 65, "é", "a\n", "\x7f", None, 1.0):
         assert faults(make.claims(framework={**framework, member: bad})) == [
             (Code.CLAIMS_INVALID, f"/framework/{member}")
@@ -124,7 +124,7 @@ def test_framework_name_and_version_are_1_to_64_printable_ascii(member: str) -> 
 def test_a_command_is_optional_nfc_and_free_of_control_characters() -> None:
     framework = make.claims()["framework"]
     for good in (..., "x", "é 😀 'a b' \\ \"", "c" * 4096, "😀" * 4096):
-        assert read(framework=make.without_dots({**framework, "command": good}))
+        read(framework=make.without_dots({**framework, "command": good}))
     for bad in ("", "c" * 4097, "e\u0301", "a\nb", "a\tb", "\x00", "\x7f", "\x85", "\u212b", None, 1, ["a"]):
         assert faults(make.claims(framework={**framework, "command": bad})) == [
             (Code.CLAIMS_INVALID, "/framework/command")
@@ -171,7 +171,7 @@ def test_every_spelling_of_a_number_has_the_same_digest() -> None:
 @pytest.mark.parametrize("value_type", ["int", "rank"])
 def test_an_int_or_rank_is_a_whole_number(value_type: str) -> None:
     for good in (3, 3.0, 0, -1):
-        assert read(metrics=[{"metric_id": "a", "value": good, "value_type": value_type}])
+        read(metrics=[{"metric_id": "a", "value": good, "value_type": value_type}])
     assert faults(metrics({"metric_id": "a", "value": 3.5, "value_type": value_type})) == [
         (Code.CLAIMS_INVALID, "/metrics/0/value")
     ]
@@ -179,13 +179,13 @@ def test_an_int_or_rank_is_a_whole_number(value_type: str) -> None:
 
 def test_other_value_types_take_any_number_and_unknown_ones_are_refused() -> None:
     for value_type in ("float", "percentage"):
-        assert read(metrics=[{"metric_id": "a", "value": 3.5, "value_type": value_type}])
+        read(metrics=[{"metric_id": "a", "value": 3.5, "value_type": value_type}])
     for bad in ("", "Int", "bool", None, 1):
         assert faults(metrics({"metric_id": "a", "value": 1, "value_type": bad}))[0][1] == "/metrics/0/value_type"
 
 
 def test_a_sample_size_is_a_whole_number_from_1() -> None:
-    assert read(metrics=[{"metric_id": "a", "value": 1, "sample_size": 1}])
+    read(metrics=[{"metric_id": "a", "value": 1, "sample_size": 1}])
     for bad in (0, -1, 1.5, "1", True, None, 2**53):
         assert faults(metrics({"metric_id": "a", "value": 1, "sample_size": bad}))[0][1] == "/metrics/0/sample_size"
 
@@ -202,7 +202,7 @@ def test_metrics_are_put_in_bytewise_order_and_any_order_has_the_same_digest() -
 def test_the_same_pair_twice_is_refused_whatever_its_values() -> None:
     twice = {"metric_id": "a", "value": 1}, {"metric_id": "b", "value": 1}, {"metric_id": "a", "value": 2}
     assert faults(metrics(*twice)) == [(Code.CLAIMS_DUPLICATE_METRIC, "/metrics/2")]
-    assert read(metrics=[{"metric_id": "a", "value": 1}, {"metric_id": "a", "value": 1, "slice": "x"}])
+    read(metrics=[{"metric_id": "a", "value": 1}, {"metric_id": "a", "value": 1, "slice": "x"}])
     sliced = {"metric_id": "a", "slice": "x", "value": 1}
     assert faults(metrics(sliced, {**sliced, "sample_size": 5})) == [(Code.CLAIMS_DUPLICATE_METRIC, "/metrics/1")]
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from issuer.service.http.reading import BODY_DEADLINE_S
 
@@ -96,12 +96,12 @@ class BoundedProtocol(HttpToolsProtocol):
     _in_message = False
     _in_head = False
     _head_bytes = 0
-    _idle_since = 0.0
+    idle_since = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a head, and make room where this connection is one too many."""
         super().connection_made(JoinedTransport(transport, self.loop))
-        self._idle_since = self.loop.time()
+        self.idle_since = self.loop.time()
         self._await(HEAD_S)
         self._set_clock()
         if len(self.connections) > MAX_CONNECTIONS:
@@ -155,7 +155,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """Owe nobody an answer from now on."""
-        self._idle_since = self.loop.time()
+        self.idle_since = self.loop.time()
         super().on_response_complete()
 
     def pause_writing(self) -> None:
@@ -172,14 +172,16 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _make_room(self) -> None:
         """Close the connection that has owed nobody an answer for the longest time; where all do, this new one."""
-        idle = (other for other in self.connections if isinstance(other, BoundedProtocol) and other._is_idle())
-        oldest = min(idle, key=lambda other: other._idle_since)
+        idle = (other for other in self.connections if isinstance(other, BoundedProtocol) and other.is_idle)
+        oldest = min(idle, key=lambda other: other.idle_since)
         self.connections.discard(oldest)  # at once: the next newcomer must not count on this place, too
         oldest.transport.close()
 
-    def _is_idle(self) -> bool:
-        """Say whether nobody waits for an answer: between two requests, or in the middle of a head."""
-        return self.cycle is None or self.cycle.response_complete
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody waits for an answer: between two requests, or in the middle of a head."""
+        cycle = cast("RequestResponseCycle | None", self.cycle)  # uvicorn declares it without the None it starts with
+        return cycle is None or cycle.response_complete
 
     def _await(self, seconds: float | None) -> None:
         """Give the connection a new time for what it owes; None: it owes nothing."""

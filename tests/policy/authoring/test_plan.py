@@ -270,11 +270,14 @@ def test_a_derived_claim_is_known_where_its_source_is(policies: Directory) -> No
     old = policies()
     ref = "org/evals/.github/workflows/x.yml@refs/heads/main"
     line = recorded(old, job_workflow_ref=ref)
-    for path, expected in [("org/evals/.github/workflows/x.yml", (1, 0, 0, 0)), ("org/evals/other.yml", (0, 1, 0, 0))]:
-        new = policies((REF, f'{REF}\n      job_workflow_path: "{path}"'))
-        assert counts(make_plan(old, new, [line])) == expected
+    same, other = (
+        policies((REF, f'{REF}\n      job_workflow_path: "{path}"'))
+        for path in ("org/evals/.github/workflows/x.yml", "org/evals/other.yml")
+    )
+    assert counts(make_plan(old, same, [line])) == (1, 0, 0, 0)
+    assert counts(make_plan(old, other, [line])) == (0, 1, 0, 0)
     line = recorded(old)  # it says that there was no `job_workflow_ref`
-    assert only(make_plan(old, new, [line]))[:2] == ("refused", "identity.claim_missing")
+    assert only(make_plan(old, other, [line]))[:2] == ("refused", "identity.claim_missing")
 
 
 IDENTITIES = POLICY[POLICY.index("identities:") : POLICY.index("grants:")]

@@ -34,16 +34,17 @@ def three_services(folder: Path, local: LocalProvider) -> Iterator[tuple[Running
 async def ask(port: int, requests: Iterator[bytes]) -> list[Answer]:
     """Send requests over one connection; what nobody decided is sent again, as a client would, up to 20 times."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    answers = []
+    answers: list[Answer] = []
     for sent in requests:
+        status, body = 0, {}
         for _ in range(20):
             writer.write(sent)
             head = (await reader.readuntil(b"\r\n\r\n")).lower()
             status = int(head[9:12])
-            told = msgspec.json.decode(await reader.readexactly(int(head.partition(b"content-length:")[2].split()[0])))
+            body = msgspec.json.decode(await reader.readexactly(int(head.partition(b"content-length:")[2].split()[0])))
             if status != 503:
                 break
-        answers.append((status, told.get("jti") or told["code"]))
+        answers.append((status, body.get("jti") or body["code"]))
     writer.close()
     return answers
 

@@ -495,8 +495,7 @@ def test_sentinels_and_stores_behind_tls_are_followed_through_a_failover(
         live = stack.enter_context(running_patiently(tmp_path, provider, redis_url=f"{url}?ssl_ca_certs={trusted}"))
         assert {decided(live, live.token(), n)[0] for n in range(8)} <= {200, 201}
         assert to_sentinel.handshakes
-        assert to_one.handshakes
-        assert not to_two.handshakes
+        assert (to_one.handshakes > 0, to_two.handshakes > 0) == (True, False)
         one.kill()
         deadline = time.monotonic() + 90  # the Sentinel's time, not ours
         while not is_master(two):

@@ -119,7 +119,7 @@ def test_two_tokens_of_one_account_have_nonces_of_their_own(folder: Path) -> Non
 
 def test_a_source_over_its_limit_is_served_for_nobody_must_be_asked(folder: Path) -> None:
     token, _ = made(folder)
-    assert verified(PatVerifier(Pats(folder)), token, retry_after_s=60)
+    verified(PatVerifier(Pats(folder)), token, retry_after_s=60)
 
 
 # -- what is refused, and how --------------------------------------------------------------------------------------------
@@ -131,7 +131,7 @@ def test_what_is_mistyped_is_malformed_and_what_is_not_registered_unknown(folder
     assert refused(verifier, token[:-1] + ("0" if token[-1] != "0" else "1")) is Code.IDENTITY_MALFORMED
     assert refused(verifier, pat.make(b"\x07" * pat.RANDOM_BYTES)) is Code.IDENTITY_CREDENTIAL_UNKNOWN
     assert refused(verifier, other_secret(token)) is Code.IDENTITY_CREDENTIAL_UNKNOWN
-    assert verified(verifier, token)
+    verified(verifier, token)
 
 
 def test_without_a_folder_nothing_is_known_and_nothing_is_made(folder: Path) -> None:
@@ -148,7 +148,7 @@ def test_a_revoked_token_is_inactive_at_once_for_every_worker_whatever_the_clock
     later = time.time_ns() + 10 * pats_module.RACY_NS
     workers = [PatVerifier(Pats(folder, lambda: later)) for _ in range(3)]
     for worker in workers:
-        assert verified(worker, token)
+        verified(worker, token)
     before = folder.stat()
     revoke(folder, public_id, NOW + 1)
     os.utime(folder, ns=(before.st_atime_ns, before.st_mtime_ns))
@@ -193,14 +193,14 @@ def test_of_a_refused_token_whose_secret_was_right_the_log_says_which_it_was(
 def test_a_token_ends_in_the_second_in_which_it_expires(folder: Path) -> None:
     token, _ = made(folder, life_s=DAY_S)
     verifier = PatVerifier(Pats(folder))
-    assert verified(verifier, token, NOW + DAY_S - 1)
+    verified(verifier, token, NOW + DAY_S - 1)
     assert refused(verifier, token, NOW + DAY_S) is Code.IDENTITY_EXPIRED
 
 
 def test_a_token_from_the_future_is_not_valid_yet(folder: Path) -> None:
     token, _ = made(folder)
     verifier = PatVerifier(Pats(folder))
-    assert verified(verifier, token, NOW - 30)
+    verified(verifier, token, NOW - 30)
     assert refused(verifier, token, NOW - 31) is Code.IDENTITY_NOT_YET_VALID
 
 
@@ -220,13 +220,13 @@ def test_a_token_with_networks_is_refused_from_elsewhere(
     token, _ = made(folder, networks=networks)
     verifier = PatVerifier(Pats(folder))
     for source in good:
-        assert verified(verifier, token, source=source)
+        verified(verifier, token, source=source)
     for source in bad:
         assert refused(verifier, token, source=source) is Code.IDENTITY_NETWORK_FORBIDDEN
 
 
 def test_a_token_without_networks_is_good_from_an_address_that_is_not_known(folder: Path) -> None:
-    assert verified(PatVerifier(Pats(folder)), made(folder)[0], source="unknown")
+    verified(PatVerifier(Pats(folder)), made(folder)[0], source="unknown")
 
 
 @pytest.mark.parametrize(
@@ -254,7 +254,7 @@ def test_a_token_is_known_as_soon_as_it_is_made(folder: Path) -> None:
         time.sleep(0.02)  # a tick: the second of two changes within one does not show to the later of the clocks
         token, _ = made(folder, number)
         for verifier in verifiers:
-            assert verified(verifier, token)
+            verified(verifier, token)
 
 
 def test_a_folder_that_changed_a_moment_ago_is_read_again_for_its_clock_may_not_have_ticked(folder: Path) -> None:
@@ -293,17 +293,17 @@ def test_guesses_have_the_folder_read_ten_times_a_second_at_most_whatever_its_cl
     assert read <= (10 if abs(ahead_s) < 2 else 0)
     later, _ = made(folder, 1)
     now_ns += pats_module.RACY_AGAIN_NS
-    assert verified(PatVerifier(pats), later)
+    verified(PatVerifier(pats), later)
 
 
 def test_a_folder_that_came_later_and_one_that_went_are_seen(folder: Path) -> None:
     verifier = PatVerifier(Pats(folder))
     token, _ = made(folder)
-    assert verified(verifier, token)
+    verified(verifier, token)
     folder.rename(folder.with_name("away"))
     assert refused(verifier, token) is Code.IDENTITY_CREDENTIAL_UNKNOWN
     folder.with_name("away").rename(folder)
-    assert verified(verifier, token)
+    verified(verifier, token)
 
 
 def test_a_record_that_is_removed_is_unknown(folder: Path) -> None:
@@ -317,7 +317,7 @@ def test_what_is_edited_in_place_counts_at_once(folder: Path) -> None:
     token, public_id = made(folder)
     later = time.time_ns() + 10 * pats_module.RACY_NS
     verifier = PatVerifier(Pats(folder, lambda: later))
-    assert verified(verifier, token)
+    verified(verifier, token)
     rewrite(path_of(folder, public_id), revoked=NOW)
     assert refused(verifier, token) is Code.IDENTITY_INACTIVE
 
@@ -334,7 +334,7 @@ def test_a_record_that_was_mended_in_place_is_known_again_within_a_second(folder
     now_ns += pats_module.BAD_AGAIN_NS - 1
     assert "listdir" not in calls_of(lambda: refused(verifier, token))
     now_ns += 1
-    assert verified(verifier, token)
+    verified(verifier, token)
 
 
 def test_a_folder_at_rest_is_not_read_again(folder: Path) -> None:
@@ -450,7 +450,7 @@ def test_a_bad_record_is_refused_with_its_place_logged_and_no_others_matter(fold
     good, good_id = made(folder, 1)
     path = path_of(folder, public_id)
     known = PatVerifier(Pats(folder))
-    assert verified(known, token)
+    verified(known, token)
     spoil(path)
     with pytest.raises(InputError) as caught:
         read_record(path)
@@ -459,7 +459,7 @@ def test_a_bad_record_is_refused_with_its_place_logged_and_no_others_matter(fold
         started = PatVerifier(Pats(folder))
         for verifier in (known, started, started):
             assert refused(verifier, token) is Code.IDENTITY_CREDENTIAL_UNKNOWN
-            assert verified(verifier, good)
+            verified(verifier, good)
     told = [entry for entry in logs if entry["file"] == path.name]
     assert len(told) == 2, "once by each, not at every request"
     assert all(entry["problem"].startswith(str(code)) for entry in told)
@@ -486,7 +486,7 @@ def test_foreign_names_are_named_and_do_no_harm(folder: Path, name: str | bytes)
     foreign = folder / os.fsdecode(name)
     private_file.write(foreign, raw)
     with capture_logs() as logs:
-        assert verified(PatVerifier(Pats(folder)), token)
+        verified(PatVerifier(Pats(folder)), token)
     assert [entry["problem"] for entry in logs] == ["file.rule"]
     assert len(records(folder)[1]) == 1
 
@@ -496,8 +496,8 @@ def test_drafts_and_last_uses_are_no_records(folder: Path) -> None:
     (folder / f".{public_id}.4711").write_bytes(b"{")
     verifier = PatVerifier(Pats(folder))
     with capture_logs() as logs:
-        assert verified(verifier, token)
-        assert verified(verifier, token)
+        verified(verifier, token)
+        verified(verifier, token)
     assert logs == []
     assert records(folder)[1] == []
 
@@ -536,7 +536,7 @@ def test_a_folder_that_others_may_enter_is_believed_by_nobody(folder: Path, mode
     assert len(logs) == 1
     assert "chmod 700" in logs[0]["problem"]
     folder.chmod(0o700)
-    assert verified(verifier, token)
+    verified(verifier, token)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give folders away")
@@ -584,7 +584,7 @@ def test_a_service_without_free_descriptors_could_not_decide(folder: Path, at_re
         except IssuerError as error:
             code = error.code
     assert code is Code.DEPENDENCY_CREDENTIALS
-    assert verified(verifier, token)
+    verified(verifier, token)
 
 
 # -- last use ------------------------------------------------------------------------------------------------------------
@@ -654,7 +654,7 @@ def test_a_use_that_cannot_be_noted_refuses_nobody_and_is_logged_once(
     verifier = PatVerifier(Pats(folder))
     with capture_logs() as logs:
         for minute in range(3):
-            assert verified(verifier, token, NOW + 60 * minute)
+            verified(verifier, token, NOW + 60 * minute)
     assert [entry["file"] for entry in logs] == ["used"]
     assert not (folder.parent / "elsewhere").exists()
 

@@ -393,11 +393,13 @@ def test_2_000_bad_tokens_a_second_leave_good_callers_p99_under_twice_its_quiet_
         good(live, 300)
         for (kind, payloads), connections in itertools.product(bad(live).items(), (FEW, MANY)):
             ratios: list[float] = []
-            while len(ratios) < 5 and min(ratios, default=9.0) >= 2:
+            while True:
                 quiet = good(live, 500)
                 loud, flooded = beside(live, payloads, 500, connections)
                 assert loud.statuses == {201: 500}
                 ratios.append(loud.quantile_ms(0.99) / quiet.quantile_ms(0.99))
+                if len(ratios) == 5 or min(ratios) < 2:
+                    break
             assert min(ratios) < 2, (kind, connections, ratios, flooded)
             assert flooded.per_s < 500, "late answers slow it down"
 

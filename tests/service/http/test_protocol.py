@@ -295,16 +295,11 @@ def test_beyond_the_most_batches_in_flight_the_next_is_told_to_come_back_and_sin
         return edge.post(identity, {"results": [BODY]}, "/tokens/batch")
 
     with contextlib.ExitStack() as stack:
-        for registration in range(MAX_IN_FLIGHT["/tokens/batch"] // MAX_BODIES["/tokens/batch"]):
-            slow = stack.enter_context(
-                waiting(
-                    edge,
-                    MAX_BODIES["/tokens/batch"],
-                    "/tokens/batch",
-                    1000,
-                    repository_id=str(800_000_000 + registration),
-                )
-            )
+        many = MAX_BODIES["/tokens/batch"]
+        slow = [
+            stack.enter_context(waiting(edge, many, "/tokens/batch", 1000, repository_id=str(800_000_000 + number)))
+            for number in range(MAX_IN_FLIGHT["/tokens/batch"] // many)
+        ]
         for _ in range(5):
             answer = batch(edge.token())
             assert (answer.status_code, answer.json()["code"]) == (503, "service.busy")
@@ -312,7 +307,7 @@ def test_beyond_the_most_batches_in_flight_the_next_is_told_to_come_back_and_sin
             assert answer.json()["retryable"] is True
         assert edge.post(edge.token()).status_code == 201
         assert edge.http.get("/health/ready").status_code == 200
-        slow[0].close()
+        slow[0][0].close()
         identity = edge.token()
         eventually(lambda: batch(identity).status_code == 201)  # a place is free again
     identity = edge.token()
