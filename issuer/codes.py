@@ -38,416 +38,418 @@ class Code(enum.StrEnum):
         """408, 429 and 5xx mean that nothing was decided and the same request may be sent again."""
         return self.meaning.status in {408, 429, 500, 503}
 
+    # fmt: off
     # -- the request ------------------------------------------------------------------------------------------------
     REQUEST_MALFORMED = (
         "request.malformed", 400, "The request body is not the JSON that this endpoint reads.",
         "Compare the body with the example in the OpenAPI document and send it as strict UTF-8 JSON.",
-    )  # fmt: skip
+    )
     REQUEST_DUPLICATE_MEMBER = (
         "request.duplicate_member", 400, "A JSON object names the same member twice.",
         "Keep one of the two; readers disagree about which one counts.",
-    )  # fmt: skip
+    )
     REQUEST_UNKNOWN_MEMBER = (
         "request.unknown_member", 400, "The request has a member that this endpoint does not know.",
         "Remove the member or correct its spelling; nothing unknown is ever ignored or signed.",
-    )  # fmt: skip
+    )
     REQUEST_NOT_FOUND = (
         "request.not_found", 404, "Nothing lives at this path.",
         "See /.well-known/eval-token-issuer for the endpoints of this service.",
-    )  # fmt: skip
+    )
     REQUEST_METHOD = (
         "request.method", 405, "This path does not take that HTTP method.",
         "Use one of the methods in the Allow header.",
-    )  # fmt: skip
+    )
     REQUEST_TIMEOUT = (
         "request.timeout", 408, "The request body did not arrive in time.",
         "Send the whole body within 10 seconds.",
-    )  # fmt: skip
+    )
     REQUEST_TOO_LARGE = (
         "request.too_large", 413, "The request body is larger than this endpoint takes.",
         "Send at most 64 KiB to /tokens and 1 MiB to /tokens/batch; put large evidence behind a URL in `artifacts`.",
-    )  # fmt: skip
+    )
     REQUEST_MEDIA_TYPE = (
         "request.media_type", 415, "The request body is not application/json.",
         "Send the header `Content-Type: application/json`.",
-    )  # fmt: skip
+    )
     NONCE_REQUIRED = (
         "nonce.required", 400, "A reusable identity must send a nonce with every request.",
         "Send `nonce`: at least 22 base64url characters of fresh randomness, the same one on a retry.",
-    )  # fmt: skip
+    )
     NONCE_INVALID = (
         "nonce.invalid", 400, "The nonce is malformed, or was sent with an identity that must not send one.",
         "Send 22 to 128 base64url characters; with an OIDC identity token, which is its own use record, send none.",
-    )  # fmt: skip
+    )
 
     # -- the identity -----------------------------------------------------------------------------------------------
     IDENTITY_MISSING = (
         "identity.missing", 401, "The request carries no usable identity.",
         "Send exactly one header `Authorization: Bearer <identity token>`.",
-    )  # fmt: skip
+    )
     IDENTITY_MALFORMED = (
         "identity.malformed", 401, "The identity token is not a well-formed signed JWT, nor another credential's form.",
         "Send the token exactly as the provider gave it; check for line breaks, quotes and truncation.",
-    )  # fmt: skip
+    )
     IDENTITY_ISSUER_UNKNOWN = (
         "identity.issuer_unknown", 401, "The token's issuer is not a registered identity provider.",
         "See `identity_providers` in /.well-known/eval-token-issuer; issuers are compared byte for byte.",
-    )  # fmt: skip
+    )
     IDENTITY_ALGORITHM_REFUSED = (
         "identity.algorithm_refused", 401, "The token's algorithm is not one that its provider is registered with.",
         "Have the provider sign with a registered asymmetric algorithm; `none` and HMAC never are.",
-    )  # fmt: skip
+    )
     IDENTITY_KEY_UNKNOWN = (
         "identity.key_unknown", 401, "The provider publishes no usable key with the token's kid.",
         "Fetch a fresh identity token and send it again.",
-    )  # fmt: skip
+    )
     IDENTITY_SIGNATURE_INVALID = (
         "identity.signature_invalid", 401, "The token's signature does not verify under the provider's key.",
         "Send the token exactly as the provider gave it.",
-    )  # fmt: skip
+    )
     IDENTITY_EXPIRED = (
         "identity.expired", 401, "The identity token has expired.",
         "Fetch a fresh identity token immediately before the request; for an access token, get another one.",
-    )  # fmt: skip
+    )
     IDENTITY_NOT_YET_VALID = (
         "identity.not_yet_valid", 401, "The identity token is not valid yet, or was issued in the future.",
         "Check the clocks of the provider and of this service; 30 seconds of difference are allowed.",
-    )  # fmt: skip
+    )
     IDENTITY_TOO_OLD = (
         "identity.too_old", 401, "The identity token was issued too long ago.",
         "Fetch a fresh identity token immediately before the request.",
-    )  # fmt: skip
+    )
     IDENTITY_LIFETIME_TOO_LONG = (
         "identity.lifetime_too_long", 401, "The identity token lives longer than its provider may issue for.",
         "Ask the provider for a shorter life, or the operator to raise `max_lifetime_s` for this provider.",
-    )  # fmt: skip
+    )
     IDENTITY_AUDIENCE_MISMATCH = (
         "identity.audience_mismatch", 401, "The identity token is meant for another audience.",
         "Request the token for exactly the provider's `audience` in /.well-known/eval-token-issuer, and for it alone.",
-    )  # fmt: skip
+    )
     IDENTITY_TYPE_REFUSED = (
         "identity.type_refused", 401, "The token's `typ` is not that of an identity token.",
         "Send the identity token of the CI provider, not an access token, a logout token or a verify token.",
-    )  # fmt: skip
+    )
     IDENTITY_INACTIVE = (
         "identity.inactive", 401, "This token is not active: revoked, expired, or not known to its provider.",
         "Fetch a fresh token; for a personal access token, ask the operator for another one.",
-    )  # fmt: skip
+    )
     IDENTITY_CREDENTIAL_UNKNOWN = (
         "identity.credential_unknown", 401, "No such credential is registered.",
         "Check the credential for typing errors, or ask the operator for a new one.",
-    )  # fmt: skip
+    )
 
     # -- what a registered identity may do --------------------------------------------------------------------------
     INTEGRATION_UNKNOWN = (
         "integration.unknown", 403, "The token is genuine, but no integration is registered for this identity.",
         "Ask the operator to register the immutable ids shown in this answer; check the `integration` you named.",
-    )  # fmt: skip
+    )
     INTEGRATION_AMBIGUOUS = (
         "integration.ambiguous", 403, "More than one registered identity matches this token.",
         "Ask the operator to tell the registered identities apart by a pin or an exact requirement.",
-    )  # fmt: skip
+    )
     INTEGRATION_SUSPENDED = (
         "integration.suspended", 403, "The integration is suspended.",
         "Ask the contacts of the integration or the operator of this service.",
-    )  # fmt: skip
+    )
     INTEGRATION_STAGED = (
         "integration.staged", 403, "The integration is staged: judged and audited, never issued.",
         "Ask the operator to activate the integration.",
-    )  # fmt: skip
+    )
     IDENTITY_CLAIM_MISSING = (
         "identity.claim_missing", 403, "The identity token lacks a claim that the integration's policy requires.",
         "Run the job so that the provider sets the claim, for example in the required environment.",
-    )  # fmt: skip
+    )
     IDENTITY_CLAIM_MISMATCH = (
         "identity.claim_mismatch", 403, "A claim of the identity token is not what the integration's policy requires.",
         "Use the workflow, branch, environment or scope that is registered, or ask the operator to change the policy.",
-    )  # fmt: skip
+    )
     IDENTITY_EVENT_FORBIDDEN = (
         "identity.event_forbidden", 403, "The job was started by an event that is not allowed.",
         "Start the job by a push, a schedule, a release or by hand; events that strangers can cause are refused.",
-    )  # fmt: skip
+    )
     IDENTITY_REGISTRATION_EXPIRED = (
         "identity.registration_expired", 403, "The registration of this identity has expired.",
         "Ask the operator to renew it.",
-    )  # fmt: skip
+    )
     POLICY_FRAMEWORK = (
         "policy.framework", 403, "The integration may not speak for this framework.",
         "Send the framework name that the integration is registered for.",
-    )  # fmt: skip
+    )
     POLICY_VERSION = (
         "policy.version", 403, "The integration may not speak for this version of the framework.",
         "Run a registered version, or ask the operator to extend the range.",
-    )  # fmt: skip
+    )
     POLICY_BENCHMARK = (
         "policy.benchmark", 403, "The integration may not have results of this benchmark signed.",
         "Ask the operator to grant the benchmark repository.",
-    )  # fmt: skip
+    )
     POLICY_MODEL = (
         "policy.model", 403, "The integration may not have results of this model signed.",
         "Ask the operator to grant the model repository.",
-    )  # fmt: skip
+    )
     POLICY_TASK = (
         "policy.task", 403, "The integration may not have results of this task signed.",
         "Ask the operator to grant the task.",
-    )  # fmt: skip
+    )
     POLICY_METRIC = (
         "policy.metric", 403, "The integration may not have this metric signed.",
         "Ask the operator to grant the metric.",
-    )  # fmt: skip
+    )
     POLICY_AUDIENCE = (
         "policy.audience", 403, "The integration may not have tokens for this audience.",
         "Leave `audience` out, or send the audience that the integration is registered for.",
-    )  # fmt: skip
+    )
     POLICY_COMMAND = (
         "policy.command", 403, "The integration must send the command of the run.",
         "Send `framework.command`.",
-    )  # fmt: skip
+    )
     ABUSE_QUARANTINED = (
         "abuse.quarantined", 403, "Too many refused requests: this identity is quarantined for a while.",
         "Fix the cause of the refusals; the quarantine ends by itself at the time that the answer names.",
-    )  # fmt: skip
+    )
     IDENTITY_NETWORK_FORBIDDEN = (
         "identity.network_forbidden", 403, "This credential may not be used from this address.",
         "Send the request from a network that the token was created for, or ask the operator for another token.",
-    )  # fmt: skip
+    )
     IDENTITY_REPLAYED = (
         "identity.replayed", 409,
         "This identity token is spent: by another request, or by this one, whose token has expired or lost its key.",
         "Fetch a fresh identity token; only the identical request may repeat one, while its token is good.",
-    )  # fmt: skip
+    )
     NONCE_REUSED = (
         "nonce.reused", 409,
         "This nonce is spent: by another request, or by this one, whose token has expired or lost its key.",
         "Use a fresh nonce; only the identical request may repeat one, while its token is good.",
-    )  # fmt: skip
+    )
 
     # -- what a run says --------------------------------------------------------------------------------------------
     CLAIMS_INVALID = (
         "claims.invalid", 422, "The run claims break a rule of the data contract.",
         "Correct the members at the places that are named.",
-    )  # fmt: skip
+    )
     CLAIMS_NUMBER = (
         "claims.number", 422, "A number cannot be carried exactly.",
         "Send a finite number of at most 17 significant digits; integers up to 2^53 - 1.",
-    )  # fmt: skip
+    )
     CLAIMS_DUPLICATE_METRIC = (
         "claims.duplicate_metric", 422, "The same metric and slice, or the same result, is sent twice.",
         "Send each pair of `metric_id` and `slice` once per result, and each result once per batch.",
-    )  # fmt: skip
+    )
     CLAIMS_REVISION = (
         "claims.revision", 422, "A revision is not a full commit hash.",
         "Send all 40 (or 64) lowercase hexadecimal characters; short hashes can be forged in seconds.",
-    )  # fmt: skip
+    )
     CLAIMS_SECRET = (
         "claims.secret", 422, "The command seems to contain a secret.",
         "Take it out, or name an environment variable instead ($HF_TOKEN); rotate the secret, it was sent.",
-    )  # fmt: skip
+    )
     CLAIMS_DIGEST_MISMATCH = (
         "claims.digest_mismatch", 422, "A digest that was sent is not the digest of what was sent.",
         "Compare the client's canonical form with RFC 8785; its canonicalization has a bug.",
-    )  # fmt: skip
+    )
     CLAIMS_TOO_LARGE = (
         "claims.too_large", 422, "The token for this run would be larger than 16 KiB.",
         "Send fewer metrics, or shorter identifiers and command.",
-    )  # fmt: skip
+    )
     DETAILS_INVALID = (
         "details.invalid", 422, "The details of the run break a rule of the data contract.",
         "Correct the members at the places that are named.",
-    )  # fmt: skip
+    )
 
     # -- not now ----------------------------------------------------------------------------------------------------
     RATE_SOURCE = (
         "rate.source", 429, "Too many refused requests came from this address.",
         "Wait as long as Retry-After says; genuine tokens from this address are still served.",
-    )  # fmt: skip
+    )
     RATE_IDENTITY = (
         "rate.identity", 429, "This identity has reached its rate limit.",
         "Wait as long as Retry-After says and send the same request again.",
-    )  # fmt: skip
+    )
     RATE_INTEGRATION = (
         "rate.integration", 429, "This integration has reached its rate limit.",
         "Wait as long as Retry-After says and send the same request again.",
-    )  # fmt: skip
+    )
     INTERNAL = (
         "internal", 500, "The service failed in a way that it did not foresee.",
         "Send the same request again; report `request_id` to the operator if it fails again.",
-    )  # fmt: skip
+    )
     SERVICE_BUSY = (
         "service.busy", 503, "This service has as many requests under way as it takes.",
         "Send the same request again, with the same identity token, when Retry-After has passed.",
-    )  # fmt: skip
+    )
     DEPENDENCY_STATE = (
         "dependency.state", 503, "The store of limits and uses cannot be reached.",
         "Send the same request again, with the same identity token.",
-    )  # fmt: skip
+    )
     DEPENDENCY_STATE_RESET = (
         "dependency.state_reset", 503, "The store has lost its memory since this identity token was issued.",
         "Fetch a fresh identity token and send the request again.",
-    )  # fmt: skip
+    )
     DEPENDENCY_ISSUER_KEYS = (
         "dependency.issuer_keys", 503, "The identity provider's keys cannot be had right now.",
         "Send the same request again.",
-    )  # fmt: skip
+    )
     DEPENDENCY_INTROSPECTION = (
         "dependency.introspection", 503, "The identity provider cannot be asked about this token right now.",
         "Send the same request again, with the same nonce.",
-    )  # fmt: skip
+    )
     DEPENDENCY_CREDENTIALS = (
         "dependency.credentials", 503, "The registered personal access tokens cannot be read right now.",
         "Send the same request again, with the same nonce.",
-    )  # fmt: skip
+    )
     DEPENDENCY_SIGNER = (
         "dependency.signer", 503, "The signing key cannot be used right now.",
         "Send the same request again, with the same identity token.",
-    )  # fmt: skip
+    )
     DEPENDENCY_LOG = (
         "dependency.log", 503, "The transparency log cannot be written right now.",
         "Send the same request again, with the same identity token.",
-    )  # fmt: skip
+    )
     DEPENDENCY_AUDIT = (
         "dependency.audit", 503, "The audit record cannot be written right now: no audit, no token.",
         "Send the same request again, with the same identity token.",
-    )  # fmt: skip
+    )
 
     # -- files ------------------------------------------------------------------------------------------------------
     FILE_UNREADABLE = (
         "file.unreadable", 0, "The file cannot be read.",
         "Check the path and its permissions.",
-    )  # fmt: skip
+    )
     FILE_TOO_LARGE = (
         "file.too_large", 0, "The file is larger, deeper or longer than its kind may be.",
         "Split the file.",
-    )  # fmt: skip
+    )
     FILE_ENCODING = (
         "file.encoding", 0, "The file is not plain UTF-8, or holds characters that readers disagree about.",
         "Save it as UTF-8 without a byte order mark.",
-    )  # fmt: skip
+    )
     FILE_SYNTAX = (
         "file.syntax", 0, "The file is not well-formed.",
         "Correct the text at the place that is named.",
-    )  # fmt: skip
+    )
     FILE_DUPLICATE_KEY = (
         "file.duplicate_key", 0, "A map names the same key twice.",
         "Keep one of the two; readers disagree about which one counts.",
-    )  # fmt: skip
+    )
     FILE_FEATURE = (
         "file.feature", 0, "The file uses a YAML feature that is refused here.",
         "Write the value out, without anchors, aliases, tags, merge keys or several documents.",
-    )  # fmt: skip
+    )
     FILE_SCALAR = (
         "file.scalar", 0, "YAML readers disagree about what this plain value is.",
         "Quote it if it is text; write a plain decimal number if it is a number.",
-    )  # fmt: skip
+    )
     FILE_NUMBER = (
         "file.number", 0, "A number cannot be carried exactly.",
         "Write a finite number of at most 17 significant digits; integers up to 2^53 - 1.",
-    )  # fmt: skip
+    )
     FILE_SCHEMA = (
         "file.schema", 0, "The file has a member that is missing, unknown or of the wrong type.",
         "Compare the member at the place that is named with the reference of this kind of file.",
-    )  # fmt: skip
+    )
     FILE_RULE = (
         "file.rule", 0, "The file breaks a rule of its kind.",
         "Correct the member at the place that is named.",
-    )  # fmt: skip
+    )
     POLICY_TEST_FAILED = (
         "policy.test_failed", 0, "A policy decides one of its own tests otherwise than the test expects.",
         "Correct the policy if the test says what you want, the test if it does not; `issuer policy test` shows why.",
-    )  # fmt: skip
+    )
     LINT_UNTESTED = (
         "lint.untested", 0, "A policy has no test, or none that expects a refusal.",
         "Add `tests` to the file: a run that is to be signed, and the nearest one that is not.",
-    )  # fmt: skip
+    )
     LINT_SHADOWED = (
         "lint.shadowed", 0, "A rule of a policy has no effect, because another one already grants more.",
         "Remove the wider grant, or this one.",
-    )  # fmt: skip
+    )
     LINT_PATTERN_ANY = (
         "lint.pattern_any", 0, "A requirement is met by nearly every value.",
         "Name the values that are meant, or leave the requirement out.",
-    )  # fmt: skip
+    )
     LINT_PATTERN_EMPTY = (
         "lint.pattern_empty", 0, "A pattern is met by the empty text.",
         "Have it demand at least one character.",
-    )  # fmt: skip
+    )
     LINT_NAME_UNPINNED = (
         "lint.name_unpinned", 0, "A readable name stands without the id that it is the name of.",
         "Pin the id: a name only warns, and can be taken over.",
-    )  # fmt: skip
+    )
     LINT_PIN_UNNAMED = (
         "lint.pin_unnamed", 0, "An id is pinned without the name that people know it by.",
         "Give the name under `names`; a renaming then shows as a warning.",
-    )  # fmt: skip
+    )
     LINT_IDENTITY_EXPIRED = (
         "lint.identity_expired", 0, "An identity has expired.",
         "Renew it or take it out of the policy.",
-    )  # fmt: skip
+    )
     LINT_CASE = (
         "lint.case", 0, "A value differs in upper and lower case from what tokens say.",
         "Spell it exactly as the provider does: values are compared byte for byte.",
-    )  # fmt: skip
+    )
     RESULT_FILE_NAME = (
         "result.file_name", 0, "A result file is not named after its benchmark.",
         "Rename the file as named, in `.eval_results/`; results of each benchmark have a file of their own.",
-    )  # fmt: skip
+    )
     RESULT_UNBOUND = (
         "result.unbound", 0, "An entry lacks what a verify token binds.",
         "Add the member; without it no token can be issued for this entry, and none verifies.",
-    )  # fmt: skip
+    )
     RESULT_UNKNOWN_MEMBER = (
         "result.unknown_member", 0, "An entry has a member that no reader knows.",
         "Correct its spelling, or move it under `run`; as it stands it is kept, and bound by the content digest.",
-    )  # fmt: skip
+    )
     RESULT_TOKEN = (
         "result.token", 0, "What stands as verify token is none.",
         "Ask the issuer for a token with `issuer token request`, or remove the member.",
-    )  # fmt: skip
+    )
     RESULT_VALUE = (
         "result.value", 0, "`value` is not the score of the primary metric.",
         "Write the score of the primary metric, without a slice, or remove `value`.",
-    )  # fmt: skip
+    )
     RESULT_REPEATED = (
         "result.repeated", 0, "An entry repeats another one of the file.",
         "Keep one of the two.",
-    )  # fmt: skip
+    )
     RESULT_UNDEFINED = (
         "result.undefined", 0, "An entry names a task or metric that the benchmark does not define.",
         "Use an id of the benchmark's `eval.yaml`, as of the entry's `dataset.revision`.",
-    )  # fmt: skip
+    )
     BENCHMARK_ABSENT = (
         "benchmark.absent", 0, "The file is YAML, but no benchmark definition.",
         "A benchmark's `eval.yaml` is a map with `tasks`, and with `metrics` in the target form.",
-    )  # fmt: skip
+    )
     BENCHMARK_RULE = (
         "benchmark.rule", 0, "A benchmark definition breaks a rule.",
         "Correct the member at the place that is named, or add it there.",
-    )  # fmt: skip
+    )
     KEY_UNSAFE = (
         "key.unsafe", 0, "A private key file can be read by others, or is not a private key file.",
         "Give it mode 0600 and the service's owner.",
-    )  # fmt: skip
+    )
     KEY_UNUSABLE = (
         "key.unusable", 0, "A key is of the wrong kind, too weak, or encrypted without a passphrase.",
         "Make one with `issuer keys generate`.",
-    )  # fmt: skip
+    )
     SETTINGS_INVALID = (
         "settings.invalid", 0, "A setting of the service is missing or not usable.",
         "Correct the setting that is named.",
-    )  # fmt: skip
+    )
     CACHE_UNSAFE = (
         "cache.unsafe", 0, "Others can write where fetched key sets are kept.",
         "Run `chmod 700` on the folder that is named, or give another one with --cache.",
-    )  # fmt: skip
+    )
     STATE_UNSAFE = (
         "state.unsafe", 0, "The store may forget what it must remember.",
         "Set `maxmemory-policy noeviction`; an evicted use record is a replay.",
-    )  # fmt: skip
+    )
     STATE_UNREACHABLE = (
         "state.unreachable", 0, "The store cannot be reached at start.",
         "Check the store's URL, credentials and health.",
-    )  # fmt: skip
+    )
     DEPENDENCY_AUTHORIZATION_SERVER = (
         "dependency.authorization_server", 0, "The OAuth server gives no access token right now.",
         "Run the command again later; if it stays so, check --oauth or --token-endpoint.",
-    )  # fmt: skip
+    )
+    # fmt: on
