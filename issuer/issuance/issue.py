@@ -162,14 +162,13 @@ def claim_of_use(line: Line, found: Judged, now: int) -> AdmissionRequest:
         record=caller.use_record(found.body.nonce),
         allowed=caller.provider.uses,
         request_digest=found.body.request_digest(registration.policy.integration, str(draft.payload["aud"])),
-        template=draft.to_bytes(),
         template_exp=draft.exp,
         kid=draft.kid,
         usable_kids=line.signer.usable_kids,
         issued_at=None if reusable else caller.issued_at,
         keep_until=now + NONCE_KEPT_S if reusable else caller.expires_at + LEEWAY_S + RECORD_MARGIN_S,
     )
-    return AdmissionRequest.of(registration, cost=len(found.body.submissions), use=use)
+    return AdmissionRequest.of(registration, cost=len(found.body.submissions), use=use, candidate=draft.to_bytes())
 
 
 def answers(

@@ -26,10 +26,11 @@ class Authenticator(Protocol):
 
 
 class Use(Struct, frozen=True):
-    """The claim of one use of an identity by one request (contract section 5, uses and retries).
+    """The claim of one use of an identity by one request (contract section 5, uses and retries). `admit.lua` reads its
+    members by these names.
 
-    `record` is the lowercase hex SHA-256 that names the use record; `allowed` its N. `template` is the candidate,
-    good until `template_exp` and signed by `kid`. `usable_kids` are the keys that may still sign an earlier template.
+    `record` is the lowercase hex SHA-256 that names the use record; `allowed` its N. The candidate template is good
+    until `template_exp` and signed by `kid`. `usable_kids` are the keys that may still sign an earlier template.
     `issued_at` is the presented identity token's iat, judged against the store's epoch; None for a nonce, of which a
     caller could always have made another: a store that forgot one has given nothing away. `keep_until` is the token's
     exp + leeway + margin, or the nonce's end. All times are Unix seconds.
@@ -38,7 +39,6 @@ class Use(Struct, frozen=True):
     record: str
     allowed: int
     request_digest: str
-    template: bytes
     template_exp: int
     kid: str
     usable_kids: tuple[str, ...]
@@ -55,7 +55,7 @@ class AdmissionRequest(Struct, frozen=True):
     """One call of the admission script: who, at what cost, and the use to claim.
 
     `use` is None for a request that claims none: one that was `refused`, which the abuse counters see, too, or one that
-    only asks for an explanation.
+    only asks for an explanation. `candidate` is the template to keep with a use, and empty without one.
     """
 
     integration: str
@@ -63,16 +63,22 @@ class AdmissionRequest(Struct, frozen=True):
     cost: int
     limits: Limits
     use: Use | None
+    candidate: bytes = b""
     refused: bool = False
 
     @classmethod
     def of(
-        cls, registration: Registration, *, cost: int = 1, use: Use | None = None, refused: bool = False
+        cls,
+        registration: Registration,
+        *,
+        cost: int = 1,
+        use: Use | None = None,
+        candidate: bytes = b"",
+        refused: bool = False,
     ) -> AdmissionRequest:
         """Make the call of a registered identity."""
-        return cls(
-            registration.policy.integration, registration.identity.id, cost, registration.policy.limits, use, refused
-        )
+        policy = registration.policy
+        return cls(policy.integration, registration.identity.id, cost, policy.limits, use, candidate, refused)
 
 
 class Admitted(Struct, frozen=True):

@@ -3,9 +3,11 @@
 -- One script, because a decision spread over several commands is a race: two workers would both read "unused" and both
 -- issue. Nothing here is ever undone; what is refused late has been paid for.
 --
--- KEYS     1 identity rate   2 integration rate   3 refusals rate   4 quarantine   5 epoch   6 use record (with a use only)
--- ARGV     1 `Question` of state.py, by its names, as MessagePack: one argument in place of twenty, whose encoding cost
---          the caller more than the rest of the call   2 the candidate template (cmsgpack does not read raw bytes)
+-- KEYS     1 identity rate   2 integration rate   3 refusals rate   4 quarantine   5 epoch
+--          6 use record (with a use only)
+-- ARGV     1 `ScriptArgument` of redis.py, by its names, as MessagePack: one argument in place of twenty, whose
+--          encoding cost the caller more than the rest of the call
+--          2 the candidate template (cmsgpack does not read raw bytes)
 --
 -- Answers {ticket, verdict, ...}. The ticket comes back so that an answer can never be taken for another call's.
 
@@ -25,8 +27,8 @@ local function digits(number)
 end
 
 -- (1) The epoch: since when this store remembers every use. It goes first, so that even a refused request notices a
--- loss. The server's own run_id tells a restart from a snapshot and a promoted replica, and only INFO on the very server
--- that runs this script tells it truly, whatever the connection went through: 4 to 7 us, measured on Valkey 9.1.
+-- loss. The server's own run_id tells a restart from a snapshot and a promoted replica, and only INFO on the very
+-- server that runs this script tells it truly, whatever the connection went through: 4 to 7 us, measured on Valkey 9.1.
 local function run_id()
   if call.durable_store then return '-' end
   local info = redis.call('INFO', 'server')
@@ -87,8 +89,9 @@ end
 local remembered_from = epoch + call.leeway_s
 if use.issued_at and use.issued_at < remembered_from then return {ticket, 'RESET', remembered_from} end
 
--- (6) The use record must outlive the identity token, and a nonce its day. If this clock says that it is over already, the record would
--- vanish as it is written, and the next request with this token would be "new": the clocks disagree, nobody decides.
+-- (6) The use record must outlive the identity token, and a nonce its day. If this clock says that it is over already,
+-- the record would vanish as it is written, and the next request with this token would be "new": the clocks disagree,
+-- nobody decides.
 local left_ms = use.keep_until * 1000 - math.floor(now / 1000)
 if left_ms <= 0 then return {ticket, 'LATE'} end
 

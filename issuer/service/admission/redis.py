@@ -51,32 +51,7 @@ FLIGHT_CALLS = 128
 Failure = (RedisError, OSError, TimeoutError)
 
 
-class Claim(Struct, frozen=True):
-    """The members of `Use` that the script reads by name; the template travels beside them."""
-
-    allowed: int
-    request_digest: str
-    template_exp: int
-    kid: str
-    usable_kids: tuple[str, ...]
-    issued_at: int | None
-    keep_until: int
-
-    @classmethod
-    def of(cls, use: Use) -> Claim:
-        """Take them over."""
-        return cls(
-            allowed=use.allowed,
-            request_digest=use.request_digest,
-            template_exp=use.template_exp,
-            kid=use.kid,
-            usable_kids=use.usable_kids,
-            issued_at=use.issued_at,
-            keep_until=use.keep_until,
-        )
-
-
-class Question(Struct, frozen=True):
+class ScriptArgument(Struct, frozen=True):
     """What `admit.lua` is asked, by the names that it uses. `now_us` None: the store looks at its own clock."""
 
     ticket: int
@@ -91,7 +66,7 @@ class Question(Struct, frozen=True):
     refusals_tolerance_us: int
     quarantine_us: int
     refused: bool
-    use: Claim | None
+    use: Use | None
 
 
 class Waiting(Struct, frozen=True):
@@ -235,7 +210,7 @@ class RedisAdmission:
         waiting = Waiting(
             keys=keys_of(call),
             question=self._question(call, ticket),
-            template=call.use.template if call.use else b"",
+            template=call.candidate,
             answer=loop.create_future(),
         )
         self._queue.append(waiting)
@@ -251,7 +226,7 @@ class RedisAdmission:
         """Write the script's argument: what `limits.spend` would add and tolerate, and the use as it is."""
         limits = call.limits
         return msgspec.msgpack.encode(
-            Question(
+            ScriptArgument(
                 ticket=ticket,
                 now_us=self._now_us() if self._now_us else None,
                 durable_store=self._durable_store,
@@ -264,7 +239,7 @@ class RedisAdmission:
                 refusals_tolerance_us=limits.refusals.tolerance_us,
                 quarantine_us=limits.quarantine_s * 1_000_000,
                 refused=call.refused,
-                use=Claim.of(call.use) if call.use else None,
+                use=call.use,
             )
         )
 
@@ -361,7 +336,7 @@ def read_answer(call: AdmissionRequest, ticket: int, answer: object) -> Admitted
             case None, [b"COUNTED"]:
                 return None
             case use, [b"NEW"] if use is not None:
-                return Admitted(use.template, repeat=False)
+                return Admitted(call.candidate, repeat=False)
             case use, [b"SAME", bytes(template)] if use is not None and template:
                 return Admitted(template, repeat=True)
             case use, [b"EXHAUSTED"] if use is not None:

@@ -62,7 +62,6 @@ def use(name: str = "one", request: str = "a", **changes: object) -> Use:
         record=name.encode().hex(),
         allowed=1,
         request_digest=request,
-        template=f"template of {name} {request}".encode(),
         template_exp=now + 300,
         kid="kid-1",
         usable_kids=("kid-1", "kid-2"),
@@ -72,10 +71,12 @@ def use(name: str = "one", request: str = "a", **changes: object) -> Use:
     return msgspec.structs.replace(plain, **changes)
 
 
-def call(claim: Use | None, limits: Limits = UNLIMITED, cost: int = 1, identity: str = "ci") -> AdmissionRequest:
-    return AdmissionRequest(
-        integration="inspect-ai", identity=identity, cost=cost, limits=limits, use=claim, refused=claim is None
-    )
+def call(
+    claim: Use | None, limits: Limits = UNLIMITED, cost: int = 1, identity: str = "ci", candidate: bytes = b""
+) -> AdmissionRequest:
+    if claim and not candidate:
+        candidate = f"template of {bytes.fromhex(claim.record).decode()} {claim.request_digest}".encode()
+    return AdmissionRequest("inspect-ai", identity, cost, limits, claim, candidate, refused=claim is None)
 
 
 async def outcome(state: RedisAdmission, asked: AdmissionRequest) -> Admitted | IssuerError | None:
@@ -142,8 +143,8 @@ class started:  # noqa: N801 (reads as a verb: async with started(url) as state)
 
 
 async def test_the_same_request_gets_the_same_template_and_another_one_is_a_replay(state: RedisAdmission) -> None:
-    first = await state.admit(call(use(template=b"the first candidate")))
-    again = await state.admit(call(use(template=b"a later candidate")))
+    first = await state.admit(call(use(), candidate=b"the first candidate"))
+    again = await state.admit(call(use(), candidate=b"a later candidate"))
     assert first == Admitted(b"the first candidate", repeat=False)
     assert again == Admitted(b"the first candidate", repeat=True)
     with pytest.raises(Refused) as refused:
@@ -153,7 +154,7 @@ async def test_the_same_request_gets_the_same_template_and_another_one_is_a_repl
 
 async def test_a_template_comes_back_byte_for_byte(state: RedisAdmission) -> None:
     awkward = b'{"sub":"\xc3\xa9 \x00 spaces\n"}' + bytes(range(256))
-    await state.admit(call(use(template=awkward)))
+    await state.admit(call(use(), candidate=awkward))
     assert await state.admit(call(use())) == Admitted(awkward, repeat=True)
 
 
@@ -179,7 +180,7 @@ async def test_two_workers_share_one_memory(state: RedisAdmission, url: str) -> 
 
 
 async def test_one_request_32_times_at_once_yields_one_template_32_times(state: RedisAdmission) -> None:
-    asked = [call(use(template=str(number).encode())) for number in range(32)]
+    asked = [call(use(), candidate=str(number).encode()) for number in range(32)]
     results = await asyncio.gather(*(state.admit(each) for each in asked))
     assert len({result.template for result in results}) == 1
     assert Counter(map(code, results)) == {"new": 1, "repeat": 31}
@@ -193,8 +194,10 @@ async def test_one_request_32_times_at_once_yields_one_template_32_times(state: 
 async def test_a_template_whose_key_is_gone_is_replaced_at_the_cost_of_one_use(
     state: RedisAdmission, later: dict[str, tuple[str, ...]]
 ) -> None:
-    await state.admit(call(use(allowed=2, template=b"old")))
-    replaced = await state.admit(call(msgspec.structs.replace(use(allowed=2, template=b"fresh", kid="kid-2"), **later)))
+    await state.admit(call(use(allowed=2), candidate=b"old"))
+    replaced = await state.admit(
+        call(msgspec.structs.replace(use(allowed=2, kid="kid-2"), **later), candidate=b"fresh")
+    )
     assert replaced == Admitted(b"fresh", repeat=False)
     assert await codes(state, call(use(allowed=2, request="b"))) == ["identity.replayed"]
 
@@ -203,11 +206,11 @@ async def test_a_template_past_its_exp_is_replaced_at_the_cost_of_one_use(url: s
     clock = Clock()
     async with started(url, now_us=clock) as state:
         soon = clock.us // 1_000_000 + 10
-        await state.admit(call(use(allowed=2, template=b"old", template_exp=soon)))
+        await state.admit(call(use(allowed=2, template_exp=soon), candidate=b"old"))
         clock.us = soon * 1_000_000 - 1
         assert await state.admit(call(use(allowed=2))) == Admitted(b"old", repeat=True)
         clock.us += 1
-        assert await state.admit(call(use(allowed=2, template=b"fresh"))) == Admitted(b"fresh", repeat=False)
+        assert await state.admit(call(use(allowed=2), candidate=b"fresh")) == Admitted(b"fresh", repeat=False)
         assert await codes(state, call(use(allowed=2, request="b"))) == ["identity.replayed"]
 
 
@@ -464,7 +467,7 @@ async def test_calls_of_one_turn_travel_together_and_each_gets_its_own_answer(
     asked = [call(None if number % 7 == 0 else use(str(number))) for number in range(count)]
     results = await asyncio.gather(*(outcome(state, each) for each in asked))
     for each, result in zip(asked, results, strict=True):
-        assert result == (each.use and Admitted(each.use.template, repeat=False))
+        assert result == (each.use and Admitted(each.candidate, repeat=False))
     reads = (await redis.info("stats"))["total_reads_processed"]
     assert reads < count / 4
 
@@ -491,7 +494,7 @@ async def test_a_caller_who_is_cancelled_does_not_hurt_the_others(state: RedisAd
         for number, (each, result) in enumerate(zip(asked, results, strict=True)):
             assert each.use
             if number != 3:
-                assert result == Admitted(each.use.template, repeat=False)
+                assert result == Admitted(each.candidate, repeat=False)
 
 
 # -- the store is away -------------------------------------------------------------------------------------------------
