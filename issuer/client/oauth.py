@@ -107,8 +107,8 @@ def _endpoint_in(metadata: Mapping[str, JSON], server: str) -> str:
 def client_credentials(endpoint: str, client: Client, resource: str, *, patience_s: float = PATIENCE_S) -> Credential:
     """Get an access token with scope `tokens:issue` for `resource`, the issuer's URL (RFC 6749 4.4.2, RFC 8707).
 
-    Repeated where nothing was decided, within `patience_s` (http.py). Raises SetupError where the server refuses, and
-    Undecided.
+    Repeated where nothing was decided, within `patience_s` (`http_client`). Raises SetupError where the server
+    refuses, and Undecided.
     """
     check_url(endpoint)
     # `audience` for servers without RFC 8707 (Ory Hydra, Auth0). What a server does not know it ignores (RFC 6749 3.2).

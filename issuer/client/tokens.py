@@ -32,7 +32,7 @@ def request_tokens(
     """Post a request for verify tokens, or for what would be decided, and return the answer that was good.
 
     A request with a reusable credential must have its `nonce`. The same request is safe to repeat (contract section
-    5), so it is where nothing was decided, within `patience_s` (http.py). Raises Refused, Denied where a policy
+    5), so it is where nothing was decided, within `patience_s` (`http_client`). Raises Refused, Denied where a policy
     refused, and Undecided; none of them, and no answer, has the credential in it, even where the server repeats it.
     """
     headers = {"Authorization": f"Bearer {credential.bearer}", "Content-Type": "application/json"}

@@ -4,7 +4,7 @@
     prefix    id: 12     secret: 43, 256 bits     checksum: 6, CRC-32 of everything before
 
 All three parts are base62. The id is public; the checksum tells a typing error, and a scanner's false alarm, from a
-token without asking anybody. It proves nothing: which tokens there are, `service/pats.py` knows.
+token without asking anybody. It proves nothing: `service/authn/pats.py` knows which tokens exist.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ MIN_FREE_BYTES = 1024 * 1024
 
 
 class FileAudit:
-    """An open sink. Implements `issue.Audit`."""
+    """An open sink. Implements `ports.Audit`."""
 
     def __init__(self, path: Path) -> None:
         self._path = str(path)  # of a Path, stat takes twice as long

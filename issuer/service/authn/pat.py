@@ -1,7 +1,7 @@
 """Personal access tokens of this service: form, registration, state, network; in this order, cheap first.
 
-Which tokens there are is `service/pats.py`'s. A token that is not known is answered as one whose secret is wrong, after
-the same work; only who holds the secret learns that it was revoked, has expired or came from elsewhere.
+`pats.py` knows which tokens exist. A token of an unknown id is answered as one whose secret is wrong, after the same
+work; only the holder of the secret learns that it was revoked, has expired or came from elsewhere.
 """
 
 from __future__ import annotations
