@@ -69,6 +69,19 @@ READER = [*SERVER, "packaging", "click", "rich_click", "rich"]
 PURE = sorted(module for module in MODULES if room_of(module).partition(".")[0] not in EFFECTS)
 
 
+# -- the tests' own ------------------------------------------------------------------------------------------------------
+
+TESTS = sorted((PACKAGE.parent / "tests").rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", TESTS, ids=lambda path: str(path.relative_to(PACKAGE.parent)))
+def test_what_tests_share_is_in_their_harness(path: Path) -> None:
+    """No test imports another, a conftest or a bench; neither does the harness. A bench may import its neighbour."""
+    below = ("tests.support.", "tests.bench.") if path.parent.name == "bench" else ("tests.support.",)
+    own = {name for name in imported(path) if name.partition(".")[0] == "tests"} - {"tests.support"}
+    assert not {name for name in own if not name.startswith(below)}
+
+
 # -- what a fresh interpreter loads --------------------------------------------------------------------------------------
 
 

@@ -14,42 +14,13 @@ from msgspec.structs import replace
 from issuer.adapters import Run, every_eval_ever
 from issuer.codes import Code
 from issuer.results.claims import Metric
+from tests.support.every_eval_ever import RECORD
 from tests.support.runs import ALL, edited, refusal, refusal_or_none, shared
 from tests.support.shared import needs_shared
 
 SIMPLEQA = "records/simpleqa__from_inspect__schema-0.3.0.json"
 PUBMEDQA = "records/pubmedqa__from_inspect__schema-0.3.0.json"
 MATH = "records/math_perturbed__from_lm_eval__schema-0.3.0.json"
-# Ours, in the shape of the schema: a transformers model whose run was whole.
-RECORD = json.dumps(
-    {
-        "schema_version": "0.3.0",
-        "evaluation_id": "gsm8k/acme_open-model/1",
-        "evaluation_timestamp": "1768964383.9",
-        "retrieved_timestamp": "1795225833.64",
-        "source_metadata": {
-            "source_type": "evaluation_run",
-            "source_organization_name": "acme",
-            "evaluator_relationship": "first_party",
-        },
-        "eval_library": {"name": "lm_eval", "version": "0.4.13"},
-        "model_info": {
-            "name": "open-model",
-            "id": "acme/open-model",
-            "inference_engine": {"name": "transformers"},
-            "additional_details": {"revision": "main", "sha": "82047f5e5d5245c1b3a4cd75ad98aa441d6487cd"},
-        },
-        "evaluation_results": [
-            {
-                "evaluation_result_id": "exact_match",
-                "evaluation_name": "gsm8k",
-                "source_data": {"source_type": "hf_dataset", "hf_repo": "openai/gsm8k", "samples_number": 8},
-                "metric_config": {"metric_id": "exact-match", "metric_name": "exact_match"},
-                "score_details": {"score": 0.625, "uncertainty": {"num_samples": 8}},
-            }
-        ],
-    }
-).encode()
 RESULT = "/evaluation_results/0"
 
 

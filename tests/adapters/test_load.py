@@ -19,11 +19,11 @@ from issuer.adapters.load import read_file
 from issuer.codes import Code
 from issuer.errors import InputError
 from issuer.formats import jcs
-from tests.adapters.test_every_eval_ever import RECORD
-from tests.adapters.test_verievals import anchors_for, body, raw_of, real_anchors, signed
-from tests.bench.adapters import LIMIT_MIB, measure, write_large_log
+from tests.support.every_eval_ever import RECORD
+from tests.support.large_logs import LIMIT_MIB, measure, write_large_log
 from tests.support.runs import ALL, DATA, edited, refusal, shared
 from tests.support.shared import ROOT, SHARED, needs_shared, vectors
+from tests.support.verievals import anchors_for, body, raw_of, real_anchors, signed
 
 INSPECT = (DATA / "inspect_two_scorers.json").read_bytes()
 HELLASWAG = "helm/commonsense-dataset=hellaswag,method=multiple_choice_joint,model=eleutherai_pythia-1b-v0"

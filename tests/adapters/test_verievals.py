@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Callable
@@ -14,15 +13,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from issuer.adapters import Anchors, verievals
+from issuer.adapters import verievals
 from issuer.codes import Code
 from issuer.errors import InputError
 from issuer.results.claims import Metric
-from issuer.tlog import merkle
 from tests.support.runs import ALL, refusal, refusal_or_none, shared
 from tests.support.shared import SHARED, needs_shared
+from tests.support.verievals import (
+    KEY,
+    anchors_for,
+    body,
+    hex_of,
+    ledger_of,
+    raw_of,
+    real_anchors,
+    root_of,
+    signed,
+)
 
-KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 OTHER = Ed25519PrivateKey.from_private_bytes(bytes(32))
 # Points of small order: under such a key one signature fits every message (RFC 8032; see issuer.formats.jose).
 SMALL_ORDER = [
@@ -32,67 +40,6 @@ SMALL_ORDER = [
     "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05",
 ]
 SUPPLIED = replace(ALL, framework_version=None)
-
-
-def body() -> dict[str, Any]:
-    results = [
-        {
-            "task_id": f"t{number}",
-            "prompt": "é?",
-            "output": "1",
-            "expected": "1",
-            "score": float(number > 0),
-            "passed": number > 0,
-        }
-        for number in range(4)
-    ]
-    return {
-        "schema_version": "verievals/runrecord/v1",
-        "verievals_version": "0.1.0",
-        "benchmark": {"id": "gsm8k", "version": "1.0.0", "content_hash": "ab" * 32},
-        "model": {"provider": "ollama", "name": "gemma3:1b", "version": "1", "params": {"temperature": 0.0}},
-        "runner": {"seed": 0, "sample_limit": None},
-        "results": results,
-        "aggregate": {"scorer": "exact", "num_tasks": 4, "metrics": {"accuracy": 0.75, "passed": 3.0}},
-    }
-
-
-def hex_of(key: Ed25519PrivateKey) -> str:
-    return key.public_key().public_bytes_raw().hex()
-
-
-def hashed(content: object) -> str:
-    """Hash as verievals' crypto/canonical.py does."""
-    text = json.dumps(content, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def signed(content: dict[str, Any], key: Ed25519PrivateKey = KEY) -> dict[str, Any]:
-    digest = hashed(content)
-    signature = {"algorithm": "ed25519", "public_key": hex_of(key), "signature": key.sign(digest.encode()).hex()}
-    envelope = {"created_at": "2026-11-21T01:41:27+00:00", "signer": "ci"}
-    return {"body": content, "content_hash": digest, "signature": signature, "envelope": envelope}
-
-
-def ledger_of(*digests: str) -> bytes:
-    entries = [
-        {"appended_at": "2026-11-21", "index": index, "leaf": digest, "public_key": hex_of(KEY), "record_id": digest}
-        for index, digest in enumerate(digests)
-    ]
-    return b"".join(json.dumps(entry, sort_keys=True).encode() + b"\n" for entry in entries)
-
-
-def root_of(*digests: str) -> str:
-    return merkle.root(merkle.leaf_hash(bytes.fromhex(digest)) for digest in digests).hex()
-
-
-def anchors_for(record: dict[str, Any], **other: Any) -> Anchors:
-    digests = ("11" * 32, record["content_hash"], "22" * 32)
-    return replace(Anchors(hex_of(KEY), root_of(*digests), ledger_of(*digests)), **other)
-
-
-def raw_of(record: dict[str, Any]) -> bytes:
-    return json.dumps(record, indent=2).encode()
 
 
 def check(record: dict[str, Any], **other: Any) -> InputError:
@@ -307,12 +254,6 @@ def test_a_root_that_is_none_is_refused(root: str) -> None:
 
 
 # -- real records ---------------------------------------------------------------------------------------------------------
-
-
-def real_anchors() -> Anchors:
-    ledger = shared("verievals/ledger/entries.jsonl")
-    leaves = [json.loads(line)["leaf"] for line in ledger.splitlines()]
-    return Anchors(shared("verievals/runner.pub").decode().strip(), root_of(*leaves), ledger)
 
 
 @needs_shared

@@ -32,7 +32,8 @@ from issuer.service.admission.embedded import EmbeddedValkey
 from issuer.service.admission.redis import RedisAdmission
 from tests.bench.floor import admission
 from tests.support.http_load import Run, drive, request
-from tests.support.running import Running, numbered, running, write_folder
+from tests.support.processes import cpu_s, family, rss_mib
+from tests.support.running import Running, allow_es256, numbered, running, serve, singles, write_folder
 
 COUNT = int(os.environ.get("BENCH_REQUESTS", "3000"))
 TURNS = 5
@@ -42,26 +43,7 @@ SHARE, PERIOD_US = 0.3, 10_000
 GET_KEYS = b"GET /.well-known/jwks.json HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
-# -- what processes use -------------------------------------------------------------------------------------------------
-
-
-def family(pid: int) -> list[int]:
-    """Return the service's processes: the parent, and the workers that run what it runs."""
-    command = Path(f"/proc/{pid}/cmdline").read_bytes()
-    below = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [pid, *(int(child) for child in below if Path(f"/proc/{child}/cmdline").read_bytes() == command)]
-
-
-def cpu_s(pid: int) -> float:
-    """Return the CPU seconds that the service's processes have used: to the nanosecond, `stat` knows 10 ms."""
-    threads = (thread for member in family(pid) for thread in Path(f"/proc/{member}/task").iterdir())
-    return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1e9
-
-
-def rss_mib(pid: int) -> int:
-    """Return the largest resident memory of one of them."""
-    pages = max(int(Path(f"/proc/{member}/statm").read_text().split()[1]) for member in family(pid))
-    return pages * os.sysconf("SC_PAGE_SIZE") // 2**20
+# -- what processes may use ----------------------------------------------------------------------------------------------
 
 
 def pin(pids: Iterable[int], cores: set[int]) -> None:
@@ -240,20 +222,6 @@ def _wait(port: int) -> None:
 # -- the service --------------------------------------------------------------------------------------------------------
 
 
-def allow_es256(folder: Path) -> None:
-    """Let the sample provider sign with ES256, too: signatures that the generator makes at a tenth of the cost."""
-    path = folder / "policies" / "providers.yaml"
-    text = path.read_text("utf-8")
-    path.write_text(
-        text.replace('"github-actions", ', '"github-actions", algorithms: ["RS256", "ES256"], ', 1), "utf-8"
-    )
-
-
-def singles(live: Running, algorithm: str, count: int, path: str = "/tokens") -> list[bytes]:
-    """Return requests, each with an identity and a result of its own."""
-    return [request(path, live.token(alg=algorithm), msgspec.json.encode(numbered(number))) for number in range(count)]
-
-
 def bench_singles(live: Running, service: Server, floor: Server, parts_us: dict[str, float]) -> tuple[Server, Server]:
     """Print a row for each algorithm and number of connections; return RS256 at the most connections, and its floor."""
     drive(service.port, singles(live, "ES256", 300), 8)  # warm
@@ -326,7 +294,7 @@ def bench_workers(
     """Print everything for so many workers."""
     write_folder(folder, provider)
     allow_es256(folder)
-    command = ("-m", "issuer", "serve", "--workers", str(workers))
+    command = serve(workers)
     with (
         floor_server(folder, provider, url, workers) as floor,
         running(folder, provider, command=command, redis_url=url) as live,

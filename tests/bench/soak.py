@@ -1,138 +1,15 @@
-"""`make soak`: a long stretch of good and bad traffic, and what it leaves behind: memory, descriptors, keys.
-
-One in ten requests is good, one in ten uses an identity again; seven in ten bring a key or a subject that nobody has
-ever seen, the rest is junk; from 50,000 addresses. Signing is the generator's greatest cost.
-"""
+"""`make soak`: a million requests, and whether anything grew."""
 
 from __future__ import annotations
 
-import itertools
-import multiprocessing
-import os
-import secrets
 import sys
 import tempfile
 import time
-from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import msgspec
-import redis
-
-from issuer.dev.provider import LocalProvider
-from issuer.service.admission.embedded import EmbeddedValkey
-from tests.bench.load import allow_es256, family, rss_mib
-from tests.support.http_load import drive, request
-from tests.support.running import Running, numbered, running, write_folder
+from tests.support.soak import judge, soak
 
 TOTAL = 1_000_000
-SAMPLES = 20
-SOURCES = 50_000
-PROCESSES = 2
-
-
-@dataclass
-class Sample:
-    """What the service held after so many requests."""
-
-    requests: int
-    rss_mib: int
-    descriptors: int
-    keys: int
-    statuses: Counter[int]
-
-
-def traffic(live: Running, process: int, count: int) -> Iterator[bytes]:
-    """Yield requests; the numbers of two processes never meet."""
-    provider, body = live.provider, msgspec.json.encode(numbered(0))
-    other, good = msgspec.json.encode(numbered(1)), ""
-    forged = provider.token(live.url, alg="ES256").split(".")
-    for number in itertools.islice(itertools.count(process, PROCESSES), count):
-        source = f"X-Forwarded-For: 10.{number % SOURCES // 250}.{number % 250}.1"
-        match number // PROCESSES % 10:
-            case 0:
-                good = provider.token(live.url, alg="ES256")
-                yield request("/tokens", good, body, source)
-            case 1:
-                yield request("/tokens", good, other, source)
-            case 2 | 3 | 4 | 5 | 6:
-                header = msgspec.json.encode({"alg": "ES256", "kid": f"{number}-{secrets.token_hex(8)}"})
-                yield request("/tokens", ".".join((_base64url(header), *forged[1:])), body, source)
-            case 7 | 8:
-                stranger: dict[str, Any] = {"repository_id": str(10**9 + number), "sub": f"repo:stranger/{number}"}
-                yield request("/tokens", provider.token(live.url, alg="ES256", **stranger), body, source)
-            case _:
-                yield request("/tokens", f"{number}.b.c", b"{" * (number % 50), source)
-
-
-def _base64url(raw: bytes) -> str:
-    import base64
-
-    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
-
-
-def _work(live: Running, process: int, count: int, results: Any) -> None:
-    results.put(drive(live.settings.port, traffic(live, process, count), 16).statuses)
-
-
-def stretch(live: Running, count: int) -> Counter[int]:
-    """Send so many requests from processes that inherit the provider's keys; return the statuses."""
-    context = multiprocessing.get_context("fork")
-    results: Any = context.Queue()
-    children = [
-        context.Process(target=_work, args=(live, number, count // PROCESSES, results)) for number in range(PROCESSES)
-    ]
-    for child in children:
-        child.start()
-    found: Counter[int] = sum((results.get() for _ in children), Counter())
-    for child in children:
-        child.join()
-    return found
-
-
-def soak(folder: Path, total: int) -> list[Sample]:
-    """Send `total` requests to one worker in `SAMPLES` stretches; return what it held after each."""
-    samples: list[Sample] = []
-    statuses: Counter[int] = Counter()
-    with LocalProvider() as provider, EmbeddedValkey() as store:
-        write_folder(folder, provider)
-        allow_es256(folder)
-        with (
-            running(folder, provider, redis_url=store, trusted_proxies="127.0.0.1") as live,
-            redis.Redis.from_url(store) as client,
-        ):
-            for _ in range(SAMPLES):
-                statuses += stretch(live, total // SAMPLES)
-                pid = live.process.pid
-                held = sum(len(os.listdir(f"/proc/{member}/fd")) for member in family(pid))
-                sample = Sample(statuses.total(), rss_mib(pid), held, client.dbsize(), Counter(statuses))
-                samples.append(sample)
-                print(f"  {sample.requests:>9} requests  {sample.rss_mib:4d} MiB  {held:3d} descriptors  "
-                      f"{sample.keys:7d} keys  {dict(sorted(statuses.items()))}", flush=True)  # fmt: skip
-    return samples
-
-
-def judge(samples: list[Sample]) -> list[str]:
-    """Say what is not as it must be, after the first tenth: tables and caches fill, then nothing grows."""
-    warm, last = samples[SAMPLES // 10 - 1], samples[-1]
-    accepted, good = last.statuses[201], last.requests // 10
-    found = []
-    if max(sample.rss_mib for sample in samples) - warm.rss_mib >= 50:
-        found.append(f"resident memory grew from {warm.rss_mib} MiB by 50 or more")
-    if last.keys > good + 10:  # one for each, and a handful for the registered identity
-        found.append(f"{last.keys} keys for {good} good identities")
-    if last.descriptors > warm.descriptors + 5:
-        found.append(f"descriptors grew from {warm.descriptors} to {last.descriptors}")
-    # A machine that is shared can starve a call to the store for 0.8 s: nobody decided, and nobody sends it again here.
-    if not 0.9 * good <= accepted <= good:
-        found.append(f"{accepted} accepted of {good} good requests")
-    if strange := set(last.statuses) - {201, 401, 403, 409, 429, 503}:
-        found.append(f"statuses that none of this causes: {strange}")
-    return found
-
 
 if __name__ == "__main__":
     began = time.monotonic()

@@ -14,7 +14,7 @@ import pytest
 
 from issuer.formats.strict_json import JSON
 from issuer.policy.authoring.load import load_policies
-from tests.policy.authoring.test_plan import recorded
+from tests.support.audited import recorded
 from tests.support.policies import submission
 from tests.support.shared import ROOT
 

@@ -10,9 +10,9 @@ import pytest
 
 from issuer.issuance.body import read_body
 from issuer.results.entry import content_digest, read_entries
-from tests.adapters.test_verievals import anchors_for, body, raw_of, signed
 from tests.support.command import issuer
 from tests.support.runs import BENCHMARK_COMMIT, DATA, MODEL_COMMIT, OTHER_COMMIT, edited
+from tests.support.verievals import anchors_for, body, raw_of, signed
 
 INSPECT = DATA / "inspect_two_scorers.json"
 LM_EVAL = DATA / "lm_eval_dummy.json"

@@ -20,8 +20,8 @@ from click.testing import CliRunner
 import issuer.client as issuer_client
 from issuer.cli.token import token
 from issuer.dev.provider import LocalProvider
-from tests.service.conftest import assert_nothing_secret
 from tests.support.command import issuer
+from tests.support.leaks import assert_nothing_secret
 from tests.support.oauth_server import CLIENT_SECRET, PREFIX
 from tests.support.reusable import Issuers, create_pat, issuers, new_nonce
 from tests.support.running import BODY, Running, running

@@ -19,11 +19,10 @@ from typing import Any
 
 import pytest
 
-from tests.relying.test_bulk import result
-from tests.relying.test_workers import running
 from tests.support.command import issuer
 from tests.support.make import NOW
-from tests.support.tree import entry_text, write_tree, write_trust
+from tests.support.processes import is_running
+from tests.support.tree import entry_text, write_result, write_tree, write_trust
 
 
 @pytest.fixture
@@ -49,7 +48,7 @@ def spoil(tree: Path, how: str) -> None:
         "bare": "\n".join(line for line in good.splitlines() if "verify_token" not in line) + "\n",
     }
     if text[how] is not None:
-        result(tree, repo, "task_0.yaml", str(text[how]))
+        write_result(tree, repo, "task_0.yaml", str(text[how]))
 
 
 @pytest.mark.parametrize("form", [(), ("--json",)])
@@ -82,7 +81,7 @@ def test_a_folder_without_any_token_is_no_answer_to_build_on(tmp_path: Path) -> 
 
 def test_people_see_what_is_wrong_and_a_summary(tree: Path) -> None:
     spoil(tree, "false")
-    result(tree, "zz/other", "task_0.yaml", "- [")
+    write_result(tree, "zz/other", "task_0.yaml", "- [")
     done = issuer(*arguments(tree))
     assert re.search(
         r"zz/last/.*task_0.yaml, entry 0: not verified: 8 metrics: accuracy differs \(token: 0.5, here: 0.6\)",
@@ -97,7 +96,7 @@ def test_people_see_what_is_wrong_and_a_summary(tree: Path) -> None:
 
 
 def test_machines_get_one_report_a_line_and_the_summary_last(tree: Path) -> None:
-    result(tree, "zz/other", "task_0.yaml", "- [")
+    write_result(tree, "zz/other", "task_0.yaml", "- [")
     *found, last = map(json.loads, issuer(*arguments(tree, "--json")).stdout.splitlines())
     assert [line["version"] for line in found] == [1] * 21
     assert sum("checks" in line for line in found) == 20
@@ -111,7 +110,7 @@ def test_machines_get_one_report_a_line_and_the_summary_last(tree: Path) -> None
 
 
 def test_a_hostile_name_cannot_write_on_the_terminal(tree: Path) -> None:
-    result(tree, "zz/m\x1b[2Jverified", "task_0.yaml", "- [")
+    write_result(tree, "zz/m\x1b[2Jverified", "task_0.yaml", "- [")
     done = issuer(*arguments(tree))
     assert "\x1b" not in done.stdout
     assert "zz/m\\x1b[2Jverified" in done.stdout
@@ -244,7 +243,7 @@ def test_ctrl_c_cuts_no_line_short_that_waits_for_a_slow_reader(large: Path) -> 
 
 
 def test_what_is_wrong_outweighs_that_it_was_interrupted(large: Path) -> None:
-    bad = result(large, "a/first", "task_0.yaml", entry_text("a/first", 5000).replace("0.5", "0.6"))
+    bad = write_result(large, "a/first", "task_0.yaml", entry_text("a/first", 5000).replace("0.5", "0.6"))
     try:
         terminal = Terminal(large, "--json", "--jobs", 1)
         terminal.until_it_waits()
@@ -266,7 +265,7 @@ def test_a_second_ctrl_c_ends_at_once(large: Path) -> None:
     assert terminal.child.wait(60) == -signal.SIGINT, "though it has not all written"
     terminal.end()
     assert b"Traceback" not in terminal.shown
-    until(lambda: not any(map(running, workers)))
+    until(lambda: not any(map(is_running, workers)))
 
 
 def caught(pid: int, number: int) -> bool:

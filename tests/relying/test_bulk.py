@@ -22,20 +22,13 @@ from issuer.verify import Context, verify_entries
 from issuer.verify.report import Report
 from issuer.verify.summary import Summary
 from tests.support.make import BENCHMARK_TEXT, NOW, RECEIPT_KEY, claims, file_for, key_set, submission, trust
-from tests.support.tree import entry_text, write_tree
+from tests.support.tree import entry_text, write_result, write_tree
 
 TRUST = trust(receipt_keys=key_set(RECEIPT_KEY), require=frozenset())
 
 
 def judge(**context: Any) -> Verifier:
     return Verifier(TRUST, NOW, Context(NOW, witnessed=True, **context))
-
-
-def result(root: Path, repo: str, name: str, text: str | bytes) -> Path:
-    path = root / repo / ".eval_results" / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(text.encode() if isinstance(text, str) else text)
-    return path
 
 
 def lines(root: Path, by: Verifier, writer: Writer = JSON_LINES, **options: Any) -> tuple[list[Any], Summary]:
@@ -52,20 +45,20 @@ def mixed(tmp_path: Path) -> Path:
         assert path.exists()
     good = submission(model_repo="acme/one")
     text = file_for(good)
-    result(root, "acme/one", "gsm8k.yaml", text)
-    result(root, "acme/two", "gsm8k.yaml", text)  # a copied token: check 6
-    result(root, "acme/one", "other.yaml", text)  # under another name: check 6
-    result(root, "acme/three", "gsm8k.yaml", text.replace("20.9", "29.9"))
+    write_result(root, "acme/one", "gsm8k.yaml", text)
+    write_result(root, "acme/two", "gsm8k.yaml", text)  # a copied token: check 6
+    write_result(root, "acme/one", "other.yaml", text)  # under another name: check 6
+    write_result(root, "acme/three", "gsm8k.yaml", text.replace("20.9", "29.9"))
     bare = "\n".join(line for line in text.splitlines() if "verify_token" not in line) + "\n"
-    result(root, "acme/four", "gsm8k.yaml", bare + text)
-    result(root, "acme/five", "gsm8k.yaml", text.replace('verify_token: "', 'verify_token: "x'))
-    result(root, "bad/one", "a.yaml", "- [")
-    result(root, "bad/one", "b.yaml", b"\xff")
-    result(root, "bad/one", "c.yaml", b"")
-    result(root, "bad/one", "d.yaml", b"- {}\n")
-    result(root, "bad/one", "e.yaml", b"[" * 100_000)
-    result(root, "bad/one", "f.yaml", b"x" * 2_000_000)
-    result(root, "bad/one", "g.yaml", text * 20)
+    write_result(root, "acme/four", "gsm8k.yaml", bare + text)
+    write_result(root, "acme/five", "gsm8k.yaml", text.replace('verify_token: "', 'verify_token: "x'))
+    write_result(root, "bad/one", "a.yaml", "- [")
+    write_result(root, "bad/one", "b.yaml", b"\xff")
+    write_result(root, "bad/one", "c.yaml", b"")
+    write_result(root, "bad/one", "d.yaml", b"- {}\n")
+    write_result(root, "bad/one", "e.yaml", b"[" * 100_000)
+    write_result(root, "bad/one", "f.yaml", b"x" * 2_000_000)
+    write_result(root, "bad/one", "g.yaml", text * 20)
     (root / "bad/one/.eval_results/h.yaml").symlink_to("a.yaml")
     (root / "loop").symlink_to("loop")
     return root
@@ -149,7 +142,7 @@ def shared(root: Path) -> None:
     for path in write_tree(root, 300):
         assert path.exists()
     for repo in ("a/first", "m/second", "z/third"):  # three tokens with the jti of the tree's number 7
-        result(root, repo, "task_2.yaml", entry_text(repo, 7))
+        write_result(root, repo, "task_2.yaml", entry_text(repo, 7))
 
 
 def test_different_tokens_with_one_jti_fail_all_and_the_last_line_of_each_says_so(tmp_path: Path) -> None:
@@ -174,29 +167,29 @@ def test_files_that_appear_while_it_is_judged_hide_no_shared_jti(tmp_path: Path)
     shared(tmp_path)
 
     def out(_: str) -> None:
-        result(tmp_path, "0/new", "task_0.yaml", "[]\n")
+        write_result(tmp_path, "0/new", "task_0.yaml", "[]\n")
 
     assert judge_folder(tmp_path, judge(), JSON_LINES, out=out).verdicts == {"verified": 299, "failed": 4}
 
 
 def test_two_tokens_that_fail_in_one_file_still_fail_a_third_with_their_jti_elsewhere(tmp_path: Path) -> None:
     both = entry_text("a/one", 0) + entry_text("a/one", 0, value=0.75)
-    result(tmp_path / "tree", "a/one", "task_0.yaml", both)
-    result(tmp_path / "tree", "b/two", "task_0.yaml", entry_text("b/two", 0))
+    write_result(tmp_path / "tree", "a/one", "task_0.yaml", both)
+    write_result(tmp_path / "tree", "b/two", "task_0.yaml", entry_text("b/two", 0))
     _, summary = lines(tmp_path / "tree", judge())
     assert summary.verdicts == {"failed": 3}
 
 
 def test_the_same_token_twice_is_no_shared_jti(tmp_path: Path) -> None:
     text = entry_text("a/m", 1)
-    result(tmp_path, "a/m", "task_1.yaml", text + text)
+    write_result(tmp_path, "a/m", "task_1.yaml", text + text)
     _, summary = lines(tmp_path, judge())
     assert summary.verdicts == {"verified": 2}
 
 
 def test_a_token_that_does_not_verify_spoils_no_other(tmp_path: Path) -> None:
-    result(tmp_path, "a/copy", "task_1.yaml", entry_text("a/good", 1, value=0.7))  # in another's repository
-    result(tmp_path, "a/good", "task_1.yaml", entry_text("a/good", 1))
+    write_result(tmp_path, "a/copy", "task_1.yaml", entry_text("a/good", 1, value=0.7))  # in another's repository
+    write_result(tmp_path, "a/good", "task_1.yaml", entry_text("a/good", 1))
     _, summary = lines(tmp_path, judge())
     assert summary.verdicts == {"verified": 1, "failed": 1}
 
@@ -266,10 +259,10 @@ def test_the_first_receipt_is_never_replaced(tmp_path: Path, receipts: Path) -> 
 
 
 def test_what_shares_a_jti_loses_the_receipt_of_this_run_and_keeps_an_older_one(tmp_path: Path, receipts: Path) -> None:
-    result(tmp_path / "tree", "a/old", "task_1.yaml", entry_text("a/old", 1))
+    write_result(tmp_path / "tree", "a/old", "task_1.yaml", entry_text("a/old", 1))
     lines(tmp_path / "tree", with_receipts(receipts))
     (old,) = receipts.iterdir()
-    result(tmp_path / "tree", "b/new", "task_1.yaml", entry_text("b/new", 1))
+    write_result(tmp_path / "tree", "b/new", "task_1.yaml", entry_text("b/new", 1))
     _, summary = lines(tmp_path / "tree", with_receipts(receipts, NOW + 60))
     assert summary.verdicts == {"failed": 2}
     assert list(receipts.iterdir()) == [old]
@@ -279,7 +272,7 @@ def test_entries_that_share_two_jtis_across_two_files_lose_all_receipts_of_this_
     tmp_path: Path, receipts: Path
 ) -> None:
     for repo in ("a/one", "b/two"):
-        result(tmp_path / "tree", repo, "task_0.yaml", entry_text(repo, 0) + entry_text(repo, 5))
+        write_result(tmp_path / "tree", repo, "task_0.yaml", entry_text(repo, 0) + entry_text(repo, 5))
     _, summary = lines(tmp_path / "tree", with_receipts(receipts))
     assert summary.verdicts == {"failed": 4}
     assert list(receipts.iterdir()) == []
@@ -309,7 +302,7 @@ def required(folder: Path) -> Verifier:
 
 
 def test_definitions_are_found_by_repository_and_commit(tmp_path: Path) -> None:
-    result(tmp_path / "tree", "acme/open-model", "gsm8k.yaml", file_for(submission()))
+    write_result(tmp_path / "tree", "acme/open-model", "gsm8k.yaml", file_for(submission()))
     definition = tmp_path / "benchmarks" / "openai/gsm8k" / REVISION / "eval.yaml"
     _, absent = lines(tmp_path / "tree", required(tmp_path / "benchmarks"))
     assert absent.by_reason == {"check 10, benchmark definition": 1}
@@ -323,7 +316,7 @@ def test_definitions_are_found_by_repository_and_commit(tmp_path: Path) -> None:
 
 
 def test_a_broken_definition_is_a_finding_and_the_check_unknown(tmp_path: Path) -> None:
-    result(tmp_path / "tree", "acme/open-model", "gsm8k.yaml", file_for(submission()))
+    write_result(tmp_path / "tree", "acme/open-model", "gsm8k.yaml", file_for(submission()))
     definition = tmp_path / "benchmarks" / "openai/gsm8k" / REVISION / "eval.yaml"
     definition.parent.mkdir(parents=True)
     definition.write_text("- [")

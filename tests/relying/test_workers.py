@@ -7,11 +7,11 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
 from issuer.relying.workers import WorkerPool
+from tests.support.processes import is_running
 from tests.support.shared import ROOT
 
 
@@ -117,17 +117,9 @@ def test_none_survives_its_parent(number: int) -> None:
         parent.send_signal(number)
         parent.wait(60)
         until = time.monotonic() + 60
-        while any(map(running, pids)) and time.monotonic() < until:
+        while any(map(is_running, pids)) and time.monotonic() < until:
             time.sleep(0.02)
-        assert not any(map(running, pids))
-
-
-def running(pid: int) -> bool:
-    """Whoever is left is adopted, and reaped late or never: a zombie runs no more."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+        assert not any(map(is_running, pids))
 
 
 def test_ctrl_c_is_the_parent_s_alone() -> None:

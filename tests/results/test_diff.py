@@ -6,8 +6,8 @@ import pytest
 
 from issuer.results.diff import differences, matched
 from issuer.results.entry import Entry, content_digest, read_entries
-from tests.results.test_entry import read_one
 from tests.support import make
+from tests.support.result_texts import read_one
 
 SAID = make.submission({"notes": "no tools", "run": {"seed": 1, "deep": [1, {"a": 2}]}})
 FILE = make.file_for(SAID)

@@ -14,28 +14,10 @@ from issuer.errors import InputError, Place
 from issuer.results import edit
 from issuer.results.entry import read_entries, write_entry
 from tests.support import make
+from tests.support.result_texts import FILE, PARTS
 from tests.support.shared import examples
 
 NEW = make.file_for(make.submission(task_id="new"))
-# Comments everywhere, three styles of entry, a block scalar, quoting and order of its author's own.
-FILE = """# head
-- value: 3 # a score
-  dataset: {id: "a/b", task_id: first}
-
-  notes: |
-    several
-    lines   # not a comment
-
-# between
--
-  # inside
-  dataset: { id: a/b, task_id: 'second' }   # flow
-  metrics:
-  - metric_id: m
-    value: 2.50
-- {dataset: {id: a/b, task_id: third}, value: 1} # tail
-# foot
-"""
 
 
 def lines_kept(before: str, after: str) -> bool:
@@ -202,10 +184,6 @@ def test_a_profile_that_an_entry_cannot_have_is_refused_at_its_place() -> None:
         with pytest.raises(InputError) as caught:
             edit.rewrite(text, "f", profile="both", primary=primary)
         assert (caught.value.place, caught.value.pointer) == (Place("f", 14, 3), "/1/metrics")
-
-
-PARTS = ["- ", "dataset: ", "{id: a/b}", "{", "}", "[", "]", "\n", "\n  ", "\r\n", "# c", "value: 1", "verify_token: ", "x.y.z", "|\n", ">-\n", "null",
-         "'q'", '"', "notes: ", "---", "...", "-", " ", "é😀", "&a ", "*a", "!t ", ", "]  # fmt: skip
 
 
 @examples(400)

@@ -24,14 +24,10 @@ from issuer.results.entry import (
     write_entry,
 )
 from tests.support import make
+from tests.support.result_texts import DETAILS, FREE, NUMBER, read_one
 from tests.support.shared import SHARED, examples, needs_shared
 
 SAID = make.submission({"date": "2026-11-21T09:00:00Z", "notes": "no tools", "source": {"url": "https://a.example/x"}})
-
-
-def read_one(text: str) -> Any:
-    (entry,) = read_entries(text.encode(), "f.yaml")
-    return entry
 
 
 def refusal(text: str) -> InputError:
@@ -146,26 +142,6 @@ def test_one_claim_set_and_one_set_of_details_have_one_digest_in_every_profile_w
 
 
 # -- writing and reading back -----------------------------------------------------------------------------------------
-
-TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12) | st.sampled_from(
-    ["", " ", "yes", "1e3", "null", "~", "<<", "=", "- a", "a: b", "#", "\t\r\n", "\x07\x7f\x85", "\u2028\ufeff\uffff", "😀",
-     "2026-02-14", "0o17", "%YAML", "&a", "!!str", "verify_token", "value", "é", "e\u0301"]
-)  # fmt: skip
-NUMBER = st.integers(-(2**53) + 1, 2**53 - 1) | st.floats(-1e15, 1e15, allow_nan=False)
-FREE = st.dictionaries(
-    TEXT,
-    st.recursive(
-        NUMBER | TEXT | st.booleans(),
-        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
-        max_leaves=8,
-    ),
-    max_size=3,
-)
-DETAILS = st.fixed_dictionaries(
-    {},
-    optional={"notes": TEXT, "benchmark_subset": TEXT, "run": FREE, "artifacts": FREE | st.lists(FREE, max_size=2),
-              "runtime_context": FREE, "normalization": FREE, "date": st.sampled_from(["2026-11-21", "2026-11-21T09:00Z"])},
-)  # fmt: skip
 
 
 @examples(120)

@@ -13,8 +13,8 @@ from issuer.codes import Code
 from issuer.results.benchmark import Benchmark, lint_benchmark, read_benchmark
 from issuer.results.entry import write_entry
 from issuer.results.lint import lint_results
-from tests.results.test_edit import FILE, PARTS
 from tests.support import make
+from tests.support.result_texts import FILE, PARTS
 from tests.support.shared import SHARED, examples, needs_shared
 
 SAID = make.submission({"date": "2026-11-21", "source": {"url": "https://a.example/x"}, "notes": "no tools"})

@@ -14,8 +14,8 @@ from issuer.codes import Code
 from issuer.errors import InputError
 from issuer.formats import jcs
 from issuer.results.entry import PROFILES, Entry, claims_of, content_digest, read_entries, write_entry
-from tests.results.test_entry import DETAILS, FREE, NUMBER, TEXT
 from tests.support import make
+from tests.support.result_texts import DETAILS, FREE, NUMBER, TEXT
 from tests.support.shared import examples
 
 METRICS = [

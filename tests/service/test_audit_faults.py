@@ -19,8 +19,7 @@ from issuer.dev.provider import LocalProvider
 from issuer.errors import Undecided
 from issuer.service.admission.embedded import EmbeddedValkey
 from issuer.service.audit import MIN_FREE_BYTES, FileAudit
-from tests.service.test_workers import command, listening
-from tests.support.running import FIVE_TIMES, Running, eventually, numbered, running
+from tests.support.running import FIVE_TIMES, Running, eventually, listening, numbered, running, serve
 
 
 def events(*files: Path) -> list[dict[str, Any]]:
@@ -39,7 +38,7 @@ def jtis(*files: Path) -> set[str]:
 
 @contextlib.contextmanager
 def two(folder: Path, provider: LocalProvider) -> Iterator[Running]:
-    with EmbeddedValkey() as store, running(folder, provider, command=command(2), redis_url=store) as live:
+    with EmbeddedValkey() as store, running(folder, provider, command=serve(2), redis_url=store) as live:
         eventually(lambda: listening(live) == 2)
         yield live
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench.soak import judge, soak
+from tests.support.soak import judge, soak
 
 
 @pytest.mark.long

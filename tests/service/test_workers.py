@@ -25,14 +25,22 @@ from issuer.dev.sandbox import free_port, settings_for
 from issuer.service.signing.keyring import generate
 from issuer.service.workers import SILENT_S, Worker
 from tests.support.http_load import request
-from tests.support.running import BODY, FIVE_TIMES, Running, eventually, numbered, rewrite, running, start, write_folder
+from tests.support.running import (
+    BODY,
+    FIVE_TIMES,
+    Running,
+    eventually,
+    listening,
+    numbered,
+    rewrite,
+    running,
+    serve,
+    start,
+    write_folder,
+)
 
 # Whose limit is 20; everybody else's is wide.
 NARROW = "800000020"
-
-
-def command(workers: int) -> tuple[str, ...]:
-    return ("-m", "issuer", "serve", "--workers", str(workers))
 
 
 def children(pid: int) -> list[int]:
@@ -77,12 +85,6 @@ def post_once(live: Running, identity: str, number: int = 0) -> tuple[int, str]:
     return status, answer.get("code", "")
 
 
-def listening(live: Running) -> int:
-    """Count the sockets that listen on the service's port: one a worker that is ready (proc(5), state 0A)."""
-    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    return sum(row[1].endswith(f":{live.settings.port:04X}") and row[3] == "0A" for row in rows)
-
-
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory, provider: LocalProvider) -> Iterator[Running]:
     """Run four workers, and register an integration whose limit is 20."""
@@ -93,7 +95,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory, provider: LocalProvider) ->
                                            "identity: {count: 20, per_s: 3600, burst: 20}")  # fmt: skip
     text = text.replace("integration: inspect-ai", "integration: narrow").replace("700000001", NARROW)
     file.with_name("narrow.yaml").write_text(text, "utf-8")
-    with running(folder, provider, command=command(4)) as live:
+    with running(folder, provider, command=serve(4)) as live:
         yield live
 
 
@@ -201,7 +203,7 @@ def test_a_worker_that_is_stopped_is_replaced_and_a_busy_one_is_not(four: Runnin
 
 @FIVE_TIMES
 def test_kill_9_of_the_parent_leaves_nobody(tmp_path: Path, provider: LocalProvider, round_number: int) -> None:
-    with running(tmp_path, provider, command=command(2)) as live:  # and an embedded Valkey with its watcher
+    with running(tmp_path, provider, command=serve(2)) as live:  # and an embedded Valkey with its watcher
         eventually(lambda: listening(live) == 2)
         family = [pid for child in children(live.process.pid) for pid in (child, *children(child))]
         assert len(family) >= 4
@@ -215,7 +217,7 @@ def test_sigterm_finishes_what_is_in_flight_and_ends_with_0(
     tmp_path: Path, provider: LocalProvider, round_number: int, workers: int
 ) -> None:
     body = msgspec.json.encode(BODY)
-    with running(tmp_path, provider, command=command(workers)) as live, contextlib.ExitStack() as stack:
+    with running(tmp_path, provider, command=serve(workers)) as live, contextlib.ExitStack() as stack:
         eventually(lambda: listening(live) == workers)
         connections = []
         for _ in range(12):
@@ -247,7 +249,7 @@ def test_a_port_that_is_taken_and_a_store_that_is_not_there_are_said_and_leave_n
             (free_port(), f"unix://{tmp_path}/none.sock", "state.unreachable"),
         ):
             settings = msgspec.structs.replace(settings_for(tmp_path, port), redis_url=store)
-            process = start(settings, tmp_path, command(3))
+            process = start(settings, tmp_path, serve(3))
             assert process.wait(60) == 6
             assert said in (tmp_path / "service.log").read_text()
 

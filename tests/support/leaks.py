@@ -5,8 +5,12 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Iterator
 from urllib.parse import quote, quote_plus
+
+from issuer.dev.sandbox import AUDIENCE
+from tests.support.running import METRIC_VALUE, Running
 
 # A secret that leaked in part is found where this many bytes in a row did; a shorter run may be chance.
 GRAM = 12
@@ -73,3 +77,18 @@ def _base64_anywhere(raw: bytes) -> Iterator[bytes]:
         text = base64.b64encode(bytes(before) + raw)[4 if before else 0 : whole]
         if len(text) >= GRAM:
             yield from (text, text.translate(bytes.maketrans(b"+/", b"-_")))
+
+
+def assert_nothing_secret(live: Running) -> None:
+    """Search everything that the run wrote for every credential, metric value, private key and issued token."""
+    written = live.log_text() + live.settings.audit_file.read_text("utf-8")
+    assert "decision" in written
+    assert AUDIENCE not in live.log_text()
+    assert str(METRIC_VALUE) not in written
+    assert "inspect eval" not in written, "a command was written"
+    assert "PRIVATE KEY" not in written
+    # Longer than a jti, whose random 22 characters may begin like a token.
+    assert not re.search(r"eyJ[A-Za-z0-9_-]{20}", written), "something in the form of a token was written"
+    for secret in live.secrets:
+        for part in (secret, *secret.split(".")):
+            assert len(part) < 20 or part not in written, "a credential, or a part of one, was written"

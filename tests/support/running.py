@@ -197,3 +197,28 @@ def until_live(http: httpx.Client, process: subprocess.Popen[bytes], folder: Pat
         time.sleep(0.03)
     log = folder / "service.log"
     raise AssertionError(f"the service did not start:\n{log.read_text() if log.exists() else ''}")
+
+
+def serve(workers: int) -> tuple[str, ...]:
+    """Return the command that serves with so many workers."""
+    return ("-m", "issuer", "serve", "--workers", str(workers))
+
+
+def listening(live: Running) -> int:
+    """Count the sockets that listen on the service's port: one a worker that is ready (proc(5), state 0A)."""
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return sum(row[1].endswith(f":{live.settings.port:04X}") and row[3] == "0A" for row in rows)
+
+
+def allow_es256(folder: Path) -> None:
+    """Let the sample provider sign with ES256, too: signatures that the generator makes at a tenth of the cost."""
+    path = folder / "policies" / "providers.yaml"
+    text = path.read_text("utf-8")
+    path.write_text(
+        text.replace('"github-actions", ', '"github-actions", algorithms: ["RS256", "ES256"], ', 1), "utf-8"
+    )
+
+
+def singles(live: Running, algorithm: str, count: int, path: str = "/tokens") -> list[bytes]:
+    """Return requests, each with an identity and a result of its own."""
+    return [request(path, live.token(alg=algorithm), msgspec.json.encode(numbered(number))) for number in range(count)]

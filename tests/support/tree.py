@@ -46,3 +46,11 @@ def write_trust(folder: Path, more: str = "") -> Path:
         f'version: 1\naudience: "{AUDIENCE}"\nissuers:\n  - issuer: "{ISSUER}"\n    keys: {{file: keys.json}}\n{more}'
     )
     return trust
+
+
+def write_result(root: Path, repo: str, name: str, text: str | bytes) -> Path:
+    """Write one result file of a repository."""
+    path = root / repo / ".eval_results" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return path

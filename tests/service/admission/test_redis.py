@@ -30,6 +30,7 @@ from issuer.service.admission.redis import (
     keys_of,
     read_answer,
 )
+from tests.support.clock import StoreClock
 
 WIDE = Rate(count=1_000_000, per_s=1, burst=1_000_000)
 UNLIMITED = Limits(identity=WIDE, integration=WIDE, refusals=WIDE)
@@ -44,16 +45,6 @@ async def epoch_of(redis: Redis) -> tuple[int, str]:
     assert isinstance(stored, str)
     epoch, run_id = stored.split()
     return int(epoch), run_id
-
-
-class Clock:
-    """A clock that stands until it is moved. It begins at the store's time: its expiry runs on the store's own."""
-
-    def __init__(self) -> None:
-        self.us = time.time_ns() // 1000
-
-    def __call__(self) -> int:
-        return self.us
 
 
 def use(name: str = "one", request: str = "a", **changes: object) -> Use:
@@ -203,7 +194,7 @@ async def test_a_template_whose_key_is_gone_is_replaced_at_the_cost_of_one_use(
 
 
 async def test_a_template_past_its_exp_is_replaced_at_the_cost_of_one_use(url: str, redis: Redis) -> None:
-    clock = Clock()
+    clock = StoreClock()
     async with started(url, now_us=clock) as state:
         soon = clock.us // 1_000_000 + 10
         await state.admit(call(use(allowed=2, template_exp=soon), candidate=b"old"))
@@ -355,7 +346,7 @@ async def test_a_nonce_is_kept_for_its_day_and_each_use_begins_a_new_one(state: 
 
 @pytest.mark.parametrize("seed", range(8))
 async def test_the_store_does_exactly_the_arithmetic_of_spend(url: str, redis: Redis, seed: int) -> None:
-    dice, clock = random.Random(seed), Clock()
+    dice, clock = random.Random(seed), StoreClock()
     narrow = Rate(count=dice.randint(1, 90), per_s=dice.randint(7, 61), burst=dice.randint(1, 12))
     limits = msgspec.structs.replace(UNLIMITED, identity=narrow)
     key, arrival = keys_of(call(None))[0], 0
@@ -388,7 +379,7 @@ async def test_a_rate_forgets_its_key_when_the_arrival_time_has_passed(state: Re
 async def test_identity_and_integration_pay_together_or_not_at_all(
     url: str, redis: Redis, narrow: str, wide: int, expected: str
 ) -> None:
-    clock = Clock()
+    clock = StoreClock()
     rates = {"identity": Rate(count=1, per_s=10, burst=9), "integration": Rate(count=1, per_s=10, burst=9)}
     limits = msgspec.structs.replace(UNLIMITED, **rates | {narrow: Rate(count=1, per_s=10, burst=1)})
     async with started(url, now_us=clock) as state:
@@ -420,7 +411,7 @@ async def test_a_rate_refusal_names_whole_seconds_and_claims_no_use(state: Redis
 
 
 async def test_too_many_refusals_quarantine_the_identity_alone_and_the_quarantine_ends(url: str, redis: Redis) -> None:
-    clock = Clock()
+    clock = StoreClock()
     limits = Limits(identity=WIDE, integration=WIDE, refusals=Rate(count=1, per_s=3600, burst=3), quarantine_s=90)
     async with started(url, now_us=clock) as state:
         refusal = call(None, limits)

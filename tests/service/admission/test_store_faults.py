@@ -30,7 +30,7 @@ from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import free_port
 from issuer.errors import SetupError
 from issuer.service.admission.redis import RedisAdmission
-from tests.service.http.test_verify import ask, write_trust
+from tests.support.judging import ask, write_trust
 from tests.support.running import FIVE_TIMES, Running, numbered, running
 from tests.support.stores import Proxy, Store, sentinel
 

@@ -26,7 +26,7 @@ from issuer.service.authn.fetch import Fetcher
 from issuer.service.authn.keysets import KeySets
 from issuer.service.authn.oidc import SignedTokens
 from issuer.service.authn.sources import Allowance, Sources
-from tests.service.authn.test_oidc import NO_ROOTS
+from tests.support.tls import NO_ROOTS
 
 NOW = 1_795_000_000
 AUDIENCE = "https://evals.example"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import secrets
 import ssl
 import time
 from collections.abc import Iterator
@@ -15,74 +14,24 @@ import pytest
 from huggingface_hub import HfApi
 
 from issuer.codes import Code
-from issuer.dev.provider import Answer, Exchange, LocalProvider
+from issuer.dev.provider import Exchange, LocalProvider
 from issuer.errors import IssuerError
 from issuer.identity.provider import Provider
 from issuer.identity.token import LEEWAY_S
 from issuer.service.authn.answer_cache import KEPT_S
 from issuer.service.authn.fetch import Fetcher
-from issuer.service.authn.huggingface import WHOAMI, HuggingFace
+from issuer.service.authn.huggingface import HuggingFace
 from issuer.service.authn.sources import Allowance
 from issuer.service.authn.transport import DEADLINE_S
-from tests.service.authn.test_introspection import NO_ROOTS, UNDECIDED, Clock
-from tests.service.authn.test_keysets import certificate
-from tests.service.conftest import assert_nothing_secret
+from tests.support.clock import Clock
+from tests.support.hub import ACCOUNT_ID, BESIDE, Hub, auth
+from tests.support.leaks import assert_nothing_secret
 from tests.support.reusable import new_nonce, with_nonce
 from tests.support.running import Running, rewrite, running, write_folder
+from tests.support.tls import NO_ROOTS, certificate
 
-ACCOUNT_ID = "64f1a2b3c4d5e6f708192a3b"
+UNDECIDED = str(Code.DEPENDENCY_INTROSPECTION)
 SOURCE = "192.0.2.1"
-# Where the Hub is for a service that knows the same provider as its CI's.
-BESIDE = "/hub"
-
-
-class Hub:
-    """A LocalProvider that knows accounts by token, and what it was sent."""
-
-    def __init__(self, provider: LocalProvider) -> None:
-        self.provider = provider
-        self.tokens: dict[str, dict[str, Any]] = {}
-        self.headers: list[dict[str, str]] = []
-        self.answer: Answer | None = None
-        provider.answers |= dict.fromkeys((WHOAMI, BESIDE + WHOAMI), self._whoami)
-
-    @property
-    def asked(self) -> int:
-        return self.provider.requests[WHOAMI]
-
-    def token(self, **members: Any) -> str:
-        """Return a new token of the account, whose answer has other members; `...` leaves one out."""
-        token = "hf_" + secrets.token_hex(17)
-        found = {
-            "type": "user",
-            "id": ACCOUNT_ID,
-            "name": "evals-bot",
-            "fullname": "Evals Bot",
-            "email": "bot@example.org",
-            "emailVerified": True,
-            "canPay": False,
-            "isPro": False,
-            "periodEnd": None,
-            "avatarUrl": "/avatars/1.svg",
-            "orgs": [{"type": "org", "id": "6" * 24, "name": "example-org", "email": None, "roleInOrg": "admin"}],
-            "auth": auth(),
-        }
-        self.tokens[token] = {name: value for name, value in {**found, **members}.items() if value is not ...}
-        return token
-
-    def _whoami(self, exchange: Exchange) -> None:
-        self.headers.append(dict(exchange.headers.items()))
-        if self.answer is not None:
-            self.answer(exchange)
-        elif (account := self.tokens.get(exchange.headers["Authorization"].removeprefix("Bearer "))) is None:
-            exchange.reply(401, {"error": "Invalid credentials in Authorization header"})
-        else:
-            exchange.reply(200, account, Content_Type="application/json; charset=utf-8")
-
-
-def auth(type: str = "access_token", **token: Any) -> dict[str, Any]:
-    said = {"displayName": "nightly", "role": "fineGrained", "createdAt": "2026-01-02T03:04:05.678Z", **token}
-    return {"type": type, "accessToken": said}
 
 
 class Opened:

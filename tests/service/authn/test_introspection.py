@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import ssl
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing, asynccontextmanager
@@ -33,24 +32,15 @@ from issuer.service.authn.introspection import ENDPOINT_KEPT_S, Introspector
 from issuer.service.authn.sources import Allowance
 from issuer.service.authn.transport import DEADLINE_S, MAX_ANSWER_BYTES
 from issuer.service.http.reading import BODY_DEADLINE_S
+from tests.support.clock import Clock
 from tests.support.oauth_server import METADATA_PATH, OAuthServer, oauth_server
+from tests.support.tls import NO_ROOTS
 
 AUDIENCE = "https://evals.example"
 SOURCE = "192.0.2.1"
-NO_ROOTS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # reading the system's takes 20 ms
 A_WHILE_S = 0.1  # long enough for a question that should not be there
 UNDECIDED = str(Code.DEPENDENCY_INTROSPECTION)
 OIDC_PATH = "/.well-known/openid-configuration"
-
-
-class Clock:
-    """Seconds that pass when the test says so."""
-
-    def __init__(self) -> None:
-        self.s = 1000.0
-
-    def __call__(self) -> float:
-        return self.s
 
 
 class Opened:

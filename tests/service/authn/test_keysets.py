@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import datetime
 import json
 import ssl
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing
-from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from issuer.codes import Code
 from issuer.dev.provider import DISCOVERY_PATH, KEY_SET_PATH, Answer, Exchange, LocalProvider
@@ -33,25 +28,13 @@ from issuer.service.authn.keysets import (
     KeySets,
 )
 from issuer.service.authn.sources import Allowance
+from tests.support.clock import Clock
+from tests.support.tls import NO_ROOTS, certificate
 
 A_WHILE_S = 0.1  # long enough for a fetch that should not be there
 
 UNDECIDED = str(Code.DEPENDENCY_ISSUER_KEYS)
 UNKNOWN = str(Code.IDENTITY_KEY_UNKNOWN)
-
-
-# Reading the system's roots takes 20 ms, which each of a hundred fetches would pay.
-NO_ROOTS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-
-
-class Clock:
-    """Seconds that pass when the test says so."""
-
-    def __init__(self) -> None:
-        self.s = 1000.0
-
-    def __call__(self) -> float:
-        return self.s
 
 
 class Opened:
@@ -703,28 +686,6 @@ async def test_in_development_plain_http_is_for_loopback_addresses_not_for_names
         provider = registered(local.issuer.replace("127.0.0.1", "localhost"))
         assert await here.outcome(provider, local.rs256.kid) == UNDECIDED
     assert local.connections == before
-
-
-def certificate(name: str, folder: Path) -> ssl.SSLContext:
-    """Make a self-signed certificate for a name, and the server's TLS with it."""
-    private = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
-    now = datetime.datetime.now(datetime.UTC)
-    signed = (
-        x509.CertificateBuilder(subject, subject, private.public_key(), x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(hours=1))
-        .not_valid_after(now + datetime.timedelta(hours=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(private, hashes.SHA256())
-    )
-    encoding = serialization.Encoding.PEM
-    (folder / "cert.pem").write_bytes(signed.public_bytes(encoding))
-    plain = serialization.NoEncryption()
-    (folder / "key.pem").write_bytes(private.private_bytes(encoding, serialization.PrivateFormat.PKCS8, plain))
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(folder / "cert.pem", folder / "key.pem")
-    return context
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,6 @@ import base64
 import hashlib
 import hmac
 import json
-import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import aclosing
 from typing import Any
@@ -34,6 +33,7 @@ from issuer.service.authn.fetch import Fetcher
 from issuer.service.authn.keysets import KeySets
 from issuer.service.authn.oidc import SignedTokens
 from issuer.service.authn.sources import Sources
+from tests.support.tls import NO_ROOTS
 
 NOW = 1_795_000_000
 AUDIENCE = "https://evals.example"
@@ -53,7 +53,6 @@ TOO_LONG = Code.IDENTITY_LIFETIME_TOO_LONG
 TOO_OLD = Code.IDENTITY_TOO_OLD
 
 # Reading the system's roots takes 20 ms, which each of a hundred key caches would pay.
-NO_ROOTS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 Forge = Callable[[LocalProvider], str]
 

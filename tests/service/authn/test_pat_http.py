@@ -20,7 +20,7 @@ from issuer.dev.sandbox import free_port, settings_for
 from issuer.identity import pat
 from issuer.service.authn.pat_records import DAY_S, create, last_used
 from issuer.service.authn.pat_records import revoke as revoke_record
-from tests.service.conftest import assert_nothing_secret
+from tests.support.leaks import assert_nothing_secret
 from tests.support.running import (
     BODY,
     Running,

@@ -18,8 +18,8 @@ from issuer.formats import jose
 from issuer.identity.profiles import PROFILES
 from issuer.identity.token import LEEWAY_S
 from issuer.service.authn.huggingface import WHOAMI
-from tests.service.conftest import assert_nothing_secret
 from tests.support.every_provider import TYPES, WORKLOADS, Providers, algorithms_of, providers_of
+from tests.support.leaks import assert_nothing_secret
 from tests.support.running import Running, numbered, running
 from tests.support.samples import BY_NAME, COMMIT, GITHUB_SUBJECTS, PERSON, UUID, Sample
 

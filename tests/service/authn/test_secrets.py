@@ -29,7 +29,7 @@ from issuer.identity.pat import PREFIX as PAT_PREFIX
 from issuer.identity.pat import token_id
 from issuer.service.authn.pat_records import revoke
 from issuer.service.signing.keyring import generate
-from tests.service.authn.test_huggingface import ACCOUNT_ID, Hub
+from tests.support.hub import ACCOUNT_ID, Hub
 from tests.support.leaks import Secrets
 from tests.support.oauth_server import PREFIX as TOKEN_PREFIX
 from tests.support.reusable import KINDS, Issuers, create_pat, issuers, new_nonce, with_nonce

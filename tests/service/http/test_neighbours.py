@@ -24,16 +24,17 @@ from issuer.service.authn.keysets import FETCHES_A_MINUTE, MAX_WAITING, PAUSE_S
 from issuer.service.http.in_flight import MAX_BODIES, MAX_IN_FLIGHT
 from issuer.service.http.tarpit import HELD_S, MAX_HELD, Tarpit
 from issuer.service.log_stream import TELL_S
-from tests.bench.flood import FEW, MANY, bad, beside, good
-from tests.bench.load import allow_es256, rss_mib
+from tests.support.flood import FEW, MANY, bad, beside, good
 from tests.support.http_load import drive, request
 from tests.support.oauth_server import PREFIX
+from tests.support.processes import rss_mib
 from tests.support.reusable import MANY as WIDE
 from tests.support.reusable import Issuers, issuers
 from tests.support.running import (
     BODY,
     FIVE_TIMES,
     Running,
+    allow_es256,
     bring_to_its_limit,
     eventually,
     from_address,

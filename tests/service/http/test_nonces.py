@@ -23,7 +23,7 @@ from issuer.identity.pat import token_id
 from issuer.service.admission.embedded import EmbeddedValkey
 from issuer.service.admission.redis import EPOCH_KEY
 from issuer.service.authn.pat_records import revoke
-from tests.service.conftest import assert_nothing_secret
+from tests.support.leaks import assert_nothing_secret
 from tests.support.reusable import KINDS, Issuers, issuers, new_nonce, with_nonce
 from tests.support.running import Running, body, numbered, running
 from tests.support.stores import expire

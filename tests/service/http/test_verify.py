@@ -21,19 +21,12 @@ from issuer.errors import InputError, Refused, SetupError
 from issuer.formats.strict_yaml import load
 from issuer.service.http.verify import QUESTION_RATE, OwnTrust, judge, judging_routes
 from issuer.verify.report import json_schema
-from tests.service.conftest import assert_nothing_secret
 from tests.support import make
+from tests.support.judging import PATH, ask, write_trust
+from tests.support.leaks import assert_nothing_secret
 from tests.support.running import Running, running
 
-PATH = ".eval_results/gsm8k.yaml"
-OWN = "version: 1\naudience: {audience}\nissuers:\n- issuer: {url}\n  keys: {{url: {url}/.well-known/jwks.json}}\n"
 VALIDATOR = jsonschema.Draft202012Validator(json_schema())
-
-
-def write_trust(folder: Path, url: str) -> Path:
-    path = folder / "trust.yaml"
-    path.write_text(OWN.format(audience=AUDIENCE, url=url), "utf-8")
-    return path
 
 
 @pytest.fixture(scope="module")
@@ -51,11 +44,6 @@ def judging(tmp_path_factory: pytest.TempPathFactory, provider: LocalProvider) -
 @pytest.fixture(scope="module")
 def entry(judging: Running) -> str:
     return str(judging.post(judging.token()).json()["entry"])
-
-
-def ask(live: Running, **members: Any) -> httpx.Response:
-    body = make.without_dots({"repo": "acme/open-model", "path": PATH, **members})
-    return live.post(None, msgspec.json.encode(body), "/verify")
 
 
 def report(answer: httpx.Response) -> Any:

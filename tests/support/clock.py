@@ -1,0 +1,25 @@
+"""Clocks that a test moves."""
+
+from __future__ import annotations
+
+import time
+
+
+class Clock:
+    """Seconds that pass when the test says so, as `time.monotonic` counts them."""
+
+    def __init__(self) -> None:
+        self.s = 1000.0
+
+    def __call__(self) -> float:
+        return self.s
+
+
+class StoreClock:
+    """Microseconds that pass when the test says so. They begin at the store's time, by which its records expire."""
+
+    def __init__(self) -> None:
+        self.us = time.time_ns() // 1000
+
+    def __call__(self) -> int:
+        return self.us

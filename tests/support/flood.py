@@ -1,0 +1,90 @@
+"""A flood of bad tokens, and good callers beside it.
+
+The flood is paced, whatever it is answered: one request on the next free connection, as often as asked. Its generator
+is a loop over epoll that costs 50 us a request, since it shares two cores with the service and the store. Over few
+connections the service takes less of it than it offers: what is turned away is answered late.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import select
+import socket
+import time
+from collections import Counter, deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from tests.support.http_load import Run, drive, request
+from tests.support.running import Running, numbered, singles
+
+PER_S = 2000
+# Fewer than the service holds back, and more.
+FEW, MANY = 64, 600
+# How many of them come at once.
+TOGETHER = 4
+
+
+@dataclass
+class Flooded:
+    """What a flood achieved: answers a second, by status, and the share of one core that its generator took."""
+
+    per_s: float
+    statuses: Counter[str]
+    cpu: float
+
+
+def flood(port: int, payloads: Sequence[bytes], seconds: float, connections: int) -> Flooded:
+    """Send at a steady rate over keep-alive connections, each with at most one request under way."""
+    opened = [socket.create_connection(("127.0.0.1", port)) for _ in range(connections)]
+    poll, statuses = select.epoll(), Counter[str]()
+    for connection in opened:
+        poll.register(connection, select.EPOLLIN)
+    by_number = {connection.fileno(): connection for connection in opened}
+    free, sent = deque(opened), 0
+    cpu, began = time.process_time(), time.perf_counter()
+    due = began
+    while (now := time.perf_counter()) < began + seconds:
+        for _ in range(TOGETHER if due <= now else 0):
+            if free:  # where none is, the service takes no more: it answers later than it is asked
+                free.popleft().send(payloads[sent % len(payloads)])
+                sent += 1
+        due += TOGETHER / PER_S if due <= now else 0
+        for number, _ in poll.poll(max(0.0, due - now)):
+            answer = by_number[number].recv(65536)
+            if answer.startswith(b"HTTP/1.1 "):  # the rest of one that came in two pieces is not counted
+                statuses[answer[9:12].decode()] += 1
+                free.append(by_number[number])
+    spent, took_s = time.process_time() - cpu, time.perf_counter() - began
+    for connection in opened:
+        connection.close()
+    return Flooded(statuses.total() / took_s, statuses, spent / took_s)
+
+
+def bad(live: Running) -> dict[str, list[bytes]]:
+    """Return requests whose tokens are of no use, by what is wrong with them."""
+    body, provider = msgspec.json.encode(numbered(1)), live.provider
+    token, other = provider.token(live.url).split("."), provider.token(live.url).split(".")
+    unknown = (provider.sign({"alg": "RS256", "kid": f"unknown-{n}"}, provider.claims(aud=live.url)) for n in range(64))
+    return {
+        "keys that nobody knows": [request("/tokens", each, body) for each in unknown],
+        "signatures that do not fit": [request("/tokens", ".".join([*token[:2], other[2]]), body)],
+        "no tokens at all": [request("/tokens", "a.b.c", body)],
+    }
+
+
+def good(live: Running, count: int) -> Run:
+    """Have good callers come at a steady hundred a second."""
+    return drive(live.settings.port, singles(live, "ES256", count), 4, pause_s=0.04)
+
+
+def beside(live: Running, payloads: Sequence[bytes], count: int, connections: int = FEW) -> tuple[Run, Flooded]:
+    """Have good callers come beside a flood."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        pool.apply(abs, (1,))  # it has started
+        flooding = pool.apply_async(flood, (live.settings.port, payloads, count / 100 + 2.0, connections))
+        time.sleep(1.0)
+        run = good(live, count)
+        return run, flooding.get()

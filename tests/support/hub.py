@@ -1,0 +1,62 @@
+"""A Hub over HTTP that answers `whoami-v2` as the real one does, and counts how it is asked."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+from issuer.dev.provider import Answer, Exchange, LocalProvider
+from issuer.service.authn.huggingface import WHOAMI
+
+ACCOUNT_ID = "64f1a2b3c4d5e6f708192a3b"
+# Where the Hub is for a service that knows the same provider as its CI's.
+BESIDE = "/hub"
+
+
+class Hub:
+    """A LocalProvider that knows accounts by token, and what it was sent."""
+
+    def __init__(self, provider: LocalProvider) -> None:
+        self.provider = provider
+        self.tokens: dict[str, dict[str, Any]] = {}
+        self.headers: list[dict[str, str]] = []
+        self.answer: Answer | None = None
+        provider.answers |= dict.fromkeys((WHOAMI, BESIDE + WHOAMI), self._whoami)
+
+    @property
+    def asked(self) -> int:
+        return self.provider.requests[WHOAMI]
+
+    def token(self, **members: Any) -> str:
+        """Return a new token of the account, whose answer has other members; `...` leaves one out."""
+        token = "hf_" + secrets.token_hex(17)
+        found = {
+            "type": "user",
+            "id": ACCOUNT_ID,
+            "name": "evals-bot",
+            "fullname": "Evals Bot",
+            "email": "bot@example.org",
+            "emailVerified": True,
+            "canPay": False,
+            "isPro": False,
+            "periodEnd": None,
+            "avatarUrl": "/avatars/1.svg",
+            "orgs": [{"type": "org", "id": "6" * 24, "name": "example-org", "email": None, "roleInOrg": "admin"}],
+            "auth": auth(),
+        }
+        self.tokens[token] = {name: value for name, value in {**found, **members}.items() if value is not ...}
+        return token
+
+    def _whoami(self, exchange: Exchange) -> None:
+        self.headers.append(dict(exchange.headers.items()))
+        if self.answer is not None:
+            self.answer(exchange)
+        elif (account := self.tokens.get(exchange.headers["Authorization"].removeprefix("Bearer "))) is None:
+            exchange.reply(401, {"error": "Invalid credentials in Authorization header"})
+        else:
+            exchange.reply(200, account, Content_Type="application/json; charset=utf-8")
+
+
+def auth(type: str = "access_token", **token: Any) -> dict[str, Any]:
+    said = {"displayName": "nightly", "role": "fineGrained", "createdAt": "2026-01-02T03:04:05.678Z", **token}
+    return {"type": type, "accessToken": said}

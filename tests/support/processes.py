@@ -1,0 +1,33 @@
+"""What processes of the service use, and whether one still runs: from proc(5)."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def is_running(pid: int) -> bool:
+    """Say whether a process runs. An orphan is adopted, and reaped late or never: a zombie runs no more."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def family(pid: int) -> list[int]:
+    """Return the service's processes: the parent, and the workers that run what it runs."""
+    command = Path(f"/proc/{pid}/cmdline").read_bytes()
+    below = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [pid, *(int(child) for child in below if Path(f"/proc/{child}/cmdline").read_bytes() == command)]
+
+
+def cpu_s(pid: int) -> float:
+    """Return the CPU seconds that the service's processes have used: to the nanosecond, `stat` knows 10 ms."""
+    threads = (thread for member in family(pid) for thread in Path(f"/proc/{member}/task").iterdir())
+    return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1e9
+
+
+def rss_mib(pid: int) -> int:
+    """Return the largest resident memory of one of them."""
+    pages = max(int(Path(f"/proc/{member}/statm").read_text().split()[1]) for member in family(pid))
+    return pages * os.sysconf("SC_PAGE_SIZE") // 2**20
