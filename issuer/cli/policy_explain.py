@@ -33,9 +33,10 @@ from issuer.issuance.body import Body, read_body
 from issuer.policy.authoring.load import load_policies
 from issuer.policy.check import Check, shown, stated
 from issuer.policy.check_identity import check_identity
-from issuer.policy.decide import Grant, decide
+from issuer.policy.decide import Grant
 from issuer.policy.disclose import disclosed, unredacted
-from issuer.policy.match import PolicySet, pins_match, resolve
+from issuer.policy.evaluate import evaluate
+from issuer.policy.match import PolicySet, pins_match
 from issuer.policy.registration import Registration
 from issuer.policy.requirement import equal
 from issuer.wire import Endpoint, ShownCheck
@@ -267,18 +268,16 @@ def _judged(
     now: int,
     token_checks: tuple[Check, ...],
 ) -> Explanation:
-    caller = Caller(provider, derived(provider.rules, claims), (), now, now)
+    caller = Caller.supposed(provider, derived(provider.rules, claims), now)
+    runs, integration, audience = ((), "", "") if body is None else (body.runs(), body.integration, body.audience)
     try:
-        registration = resolve(policies, caller)
+        found = evaluate(policies, caller, runs, now, integration=integration, audience=audience)
     except Refused as refusal:
         failed = stated(refusal.code, "identities", False, refusal.detail)
         nearest = tuple(_nearest(policies, caller, refusal.code, now))
         return Explanation(token_checks, (failed, *nearest), told=refusal.detail)
-    submissions = () if body is None else body.submissions
-    integration, audience = ("", "") if body is None else (body.integration, body.audience)
-    verdict = decide(registration, caller, submissions, now, integration=integration, audience=audience)
-    warnings = verdict.warnings if isinstance(verdict, Grant) else ()
-    return Explanation(token_checks, verdict.checks, warnings, registration)
+    warnings = found.decision.warnings if isinstance(found.decision, Grant) else ()
+    return Explanation(token_checks, found.decision.checks, warnings, found.registration)
 
 
 def _nearest(policies: PolicySet, caller: Caller, code: Code, now: int) -> Iterator[Check]:

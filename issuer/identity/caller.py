@@ -27,6 +27,14 @@ class Caller(Struct, frozen=True):
     issued_at: int
     expires_at: int
 
+    @classmethod
+    def supposed(cls, provider: Provider, claims: Mapping[str, JSON], now: int) -> Caller:
+        """Suppose that a good credential has these claims, derived ones among them, at `now` (Unix seconds).
+
+        For those who ask offline what policies say: it has no use record, so nothing can be issued to it.
+        """
+        return cls(provider, claims, (), now, now)
+
     def use_record(self, nonce: str) -> str:
         """Name the use record, the token's own or that of a reusable identity's nonce, as lowercase hex SHA-256."""
         parts = [*self.use_parts, nonce] if self.provider.rules.reusable else [*self.use_parts]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -14,7 +14,7 @@ from issuer.codes import Code
 from issuer.errors import Fault, InputError, Refused
 from issuer.formats import jcs
 from issuer.formats.strict_json import convert, exact_number, loads, names_no_member_twice
-from issuer.results.claims import read_claims
+from issuer.results.claims import RunClaims, read_claims
 from issuer.results.details import read_details
 from issuer.results.entry import Submission
 from issuer.results.secret import secret_in
@@ -37,6 +37,10 @@ class Body(Struct, frozen=True):
     def is_batch(self) -> bool:
         """Whether the answer is a list, and each token's jti derived from the template's."""
         return self.endpoint == "/tokens/batch"
+
+    def runs(self) -> Iterator[tuple[str, RunClaims]]:
+        """Yield what a policy judges of each result: where its claims are in the body, and the claims."""
+        return ((f"{item.pointer}/claims", item.claims) for item in self.submissions)
 
     def request_digest(self, integration: str, audience: str) -> str:
         """Return what makes two requests the same one: content, endpoint, and both names as resolved."""

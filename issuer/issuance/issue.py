@@ -65,9 +65,7 @@ async def judge(line: Line, case: Case, jti: str) -> Judged:
         raw = await request.read(registration)  # a stranger's is not waited for, and holds no place for it
         body = case.body = read_body(request.endpoint, raw)
         check_nonce(caller, body.nonce)
-        verdict = decide(
-            registration, caller, body.submissions, now, integration=body.integration, audience=body.audience
-        )
+        verdict = decide(registration, caller, body.runs(), now, integration=body.integration, audience=body.audience)
         grant = granted(registration, verdict)
         draft = draft_template(line, registration, caller, grant, now, jti)
         unsigned = token.compose(draft, body.submissions, batch=body.is_batch)

@@ -6,7 +6,7 @@ may see is `issuer.policy.disclose`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 from msgspec import UNSET, Struct
@@ -20,7 +20,9 @@ from issuer.policy.compiled import CompiledMetrics
 from issuer.policy.model import Registered
 from issuer.policy.registration import Registration
 from issuer.results.claims import Metric, RunClaims
-from issuer.results.entry import Submission
+
+# A run's claims, behind the pointer to where they are in the request's body.
+Run = tuple[str, RunClaims]
 
 
 class Grant(Struct, frozen=True):
@@ -42,16 +44,16 @@ class Denial(Struct, frozen=True):
 def decide(
     registration: Registration,
     caller: Caller,
-    submissions: tuple[Submission, ...],
+    runs: Iterable[Run],
     now: int,
     *,
-    integration: str,
-    audience: str,
+    integration: str = "",
+    audience: str = "",
 ) -> Grant | Denial:
     """Judge a request of one registered identity against its policy at `now` (Unix seconds). Total and deterministic.
 
-    `integration` and `audience` are what the request names, "" where it names none. `submissions` may be empty: then
-    only the identity is judged.
+    `integration` and `audience` are what the request names, "" where it names none. `runs` may be empty: then only the
+    identity is judged.
     """
     policy, audiences = registration.policy, registration.policy.token.audiences
     checks = [
@@ -60,8 +62,8 @@ def decide(
         *check_identity(registration, caller, now),
         _check_named(_AUDIENCE, audience, audiences, "/audience"),
     ]
-    for submission in submissions:
-        checks += check_run(registration, submission.claims, f"{submission.pointer}/claims")
+    for pointer, claims in runs:
+        checks += check_run(registration, claims, pointer)
     if policy.mode == "staged":  # last, so that it names the code only where everything else passed
         checks.append(_STAGED)
     if failed := [check for check in checks if not check.passed]:

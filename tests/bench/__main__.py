@@ -120,7 +120,7 @@ def bench_line(folder: Path, provider: LocalProvider, sign: float) -> None:
         row("resolve", cpu_us(lambda: resolve(policies, caller)))
 
         def judge() -> Grant | Denial:
-            return decide(registration, caller, body.submissions, now, integration="", audience="")
+            return decide(registration, caller, body.runs(), now)
 
         row("decide", cpu_us(judge))
         line = Line(url, policies, authenticator, None, NoLog(), keyring, None)  # type: ignore[arg-type]

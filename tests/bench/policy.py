@@ -15,7 +15,6 @@ from issuer.policy.authoring.load import load_policies
 from issuer.policy.decide import Grant, decide
 from issuer.policy.match import PolicySet, resolve
 from issuer.results.claims import read_claims
-from issuer.results.entry import Submission
 
 URL = "https://issuer.example"
 PROVIDERS = "version: 1\nproviders:\n  github-actions: {profile: github-actions}\n"
@@ -99,7 +98,7 @@ def bench_policies(cpu_us: Callable[[Callable[[], object]], float], row: Callabl
 def judging(policies: PolicySet, provider: Provider, numbers: list[int]) -> Callable[[], Grant]:
     """Return what judges one run, each time of the next integration. As in a request, what is judged was just read."""
     turns = itertools.cycle(map(str, numbers))
-    submissions = (Submission("", read_claims(RUN), {}, "", ""),)
+    runs = (("/claims", read_claims(RUN)),)
 
     def judge() -> Grant:
         number = next(turns)
@@ -108,7 +107,7 @@ def judging(policies: PolicySet, provider: Provider, numbers: list[int]) -> Call
             "ref": "refs/heads/old", "runner_environment": "github-hosted", "event_name": "push",
         }  # fmt: skip
         caller = Caller(provider, claims, ("use", "x", "x"), 0, 0)
-        verdict = decide(resolve(policies, caller), caller, submissions, 1, integration="", audience="")
+        verdict = decide(resolve(policies, caller), caller, runs, 1)
         assert isinstance(verdict, Grant)
         return verdict
 

@@ -90,7 +90,7 @@ def outcome(policies: PolicySet, claims: Mapping[str, Any], header: Mapping[str,
     try:
         caller = caller_of(policies, claims, header)
         registration = resolve(policies, caller)
-        verdict = decide(registration, caller, (), NOW, integration="", audience="")
+        verdict = decide(registration, caller, (), NOW)
     except Refused as refusal:
         return str(refusal.code)
     if isinstance(verdict, Grant):

@@ -259,7 +259,7 @@ def test_the_checks_of_an_identity_stand_in_the_order_of_the_reference(tmp_path:
     text = changed(POLICY, "    require:", "    expires: 2027-06-30\n    require:")
     policies = load(tmp_path, inspect_ai=text)
     who = caller(policies, job_workflow_ref=FOREIGN)
-    verdict = decide(resolve(policies, who), who, (), NOW, integration="", audience="")
+    verdict = decide(resolve(policies, who), who, (), NOW)
     assert isinstance(verdict, Denial)
     assert [check.rule for check in verdict.checks if "/" not in check.pointer] == [
         "mode", "identities.main.expires", "providers.github-actions.events", "identities.main.require.ref",
@@ -271,14 +271,14 @@ def test_what_is_absent_and_what_is_not_absent_are_told_apart(tmp_path: Path) ->
     text = changed(POLICY, '      ref: "refs/heads/main"', "      environment: {absent: true}")
     policies = load(tmp_path, inspect_ai=text)
     who = caller(policies, environment="release")
-    verdict = decide(resolve(policies, who), who, (), NOW, integration="", audience="")
+    verdict = decide(resolve(policies, who), who, (), NOW)
     assert isinstance(verdict, Denial)
     (check,) = (check for check in verdict.checks if not check.passed)
     assert (check.code, check.actual, check.expected) == (
         Code.IDENTITY_CLAIM_MISMATCH, "the identity token's environment is release", "no such claim",
     )  # fmt: skip
     who = caller(policies)
-    assert not isinstance(decide(resolve(policies, who), who, (), NOW, integration="", audience=""), Denial)
+    assert not isinstance(decide(resolve(policies, who), who, (), NOW), Denial)
 
 
 def test_what_a_decision_reads_is_named_once(tmp_path: Path) -> None:

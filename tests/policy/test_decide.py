@@ -28,7 +28,18 @@ from issuer.policy.registration import Registration
 from issuer.policy.requirement import Matcher
 from issuer.results.benchmark import Benchmark, BenchmarkMetric, Task
 from issuer.results.entry import Submission
-from tests.support.policies import GITHUB, NOW, POLICY, PROVIDERS, caller, changed, load, registration, submission
+from tests.support.policies import (
+    GITHUB,
+    NOW,
+    POLICY,
+    PROVIDERS,
+    caller,
+    changed,
+    load,
+    registration,
+    runs_of,
+    submission,
+)
 from tests.support.shared import examples
 
 
@@ -45,7 +56,9 @@ def judged(
     policies = load(folder, providers, inspect_ai=text)
     who = caller(policies, **claims)
     results = submissions or (submission(),)
-    return decide(registration(policies, **claims), who, results, now, integration=integration, audience=audience)
+    return decide(
+        registration(policies, **claims), who, runs_of(*results), now, integration=integration, audience=audience
+    )
 
 
 def failed(verdict: Grant | Denial) -> list[Code]:
@@ -92,7 +105,7 @@ def test_a_name_that_differs_only_warns(tmp_path: Path) -> None:
 
 def test_an_identity_alone_can_be_judged(tmp_path: Path) -> None:
     policies = load(tmp_path, inspect_ai=POLICY)
-    verdict = decide(registration(policies), caller(policies), (), NOW, integration="", audience="")
+    verdict = decide(registration(policies), caller(policies), (), NOW)
     assert isinstance(verdict, Grant)
 
 
@@ -178,9 +191,7 @@ def test_a_generic_provider_has_no_events(tmp_path: Path) -> None:
     )
     policies = load(tmp_path, inspect_ai=text)
     claims: dict[str, JSON] = {"iss": "https://id.acme.example", "sub": "robot", "event_name": "pull_request"}
-    verdict = decide(
-        registration(policies, claims), caller(policies, claims), (submission(),), NOW, integration="", audience=""
-    )
+    verdict = decide(registration(policies, claims), caller(policies, claims), runs_of(submission()), NOW)
     assert isinstance(verdict, Grant)
 
 
@@ -455,7 +466,7 @@ Asked = tuple[Registration, dict[str, JSON], tuple[Submission, ...], int, str, s
 def verdict_of(asked: Asked) -> Grant | Denial:
     who, claims, submissions, now, integration, audience = asked
     presented = Caller(PROVIDER, claims, ("use", "x", "x"), NOW, NOW)
-    return decide(who, presented, submissions, now, integration=integration, audience=audience)
+    return decide(who, presented, runs_of(*submissions), now, integration=integration, audience=audience)
 
 
 def with_policy(asked: Asked, **parts: object) -> Asked:
@@ -543,7 +554,8 @@ def test_asking_for_more_results_never_allows_more(asked: Asked, another: Submis
 def test_the_properties_see_both_verdicts(tmp_path: Path) -> None:
     """The generators above are of use only if plain requests of theirs can be granted."""
     plain = with_policy(
-        (registration(load(tmp_path, inspect_ai=POLICY)), dict(GITHUB), (submission(),), NOW, "", ""), mode="active"
+        (registration(load(tmp_path, inspect_ai=POLICY)), dict(GITHUB), (submission(),), NOW, "", ""),
+        mode="active",
     )
     assert isinstance(verdict_of(plain), Grant)
     seen = {mode: verdict_of(with_policy(plain, mode=mode)) for mode in ("staged", "suspended")}

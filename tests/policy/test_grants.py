@@ -15,7 +15,7 @@ from issuer.policy.decide import Denial, Grant, decide
 from issuer.policy.disclose import disclosed
 from issuer.policy.model import Policy
 from issuer.results.entry import Submission
-from tests.support.policies import NOW, POLICY, caller, changed, load, registration, submission
+from tests.support.policies import NOW, POLICY, caller, changed, load, registration, runs_of, submission
 
 
 def granting(grants: str, text: str = POLICY) -> str:
@@ -29,7 +29,7 @@ def judged(
     policies = load(folder, inspect_ai=text)
     found = registration(policies, **claims)
     who = caller(policies, **claims)
-    return decide(found, who, runs or (submission(),), NOW, integration="", audience=audience), found.policy
+    return decide(found, who, runs_of(*(runs or (submission(),))), NOW, integration="", audience=audience), found.policy
 
 
 def refusals(verdict: Grant | Denial) -> list[tuple[str, str, str]]:

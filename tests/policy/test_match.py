@@ -491,7 +491,7 @@ def test_a_caller_that_is_none_of_several_of_one_integration_is_judged_as_the_ne
     """`main` lacks one requirement of two, `release` its only one: equally near, and `main` stands first."""
     policies = load(tmp_path, inspect_ai=changed(POLICY, "grants:\n", SECOND))
     near = registration(policies, ref=ref)
-    verdict = decide(near, caller(policies, ref=ref), (), NOW, integration="", audience="")
+    verdict = decide(near, caller(policies, ref=ref), (), NOW)
     assert near.identity.id == "main"
     assert isinstance(verdict, Denial)
     assert verdict.code in {Code.IDENTITY_CLAIM_MISMATCH, Code.IDENTITY_CLAIM_MISSING}

@@ -33,7 +33,7 @@ def recorded(
     try:
         case.registration = resolve(policies, who)
         case.body = Body("/tokens", runs or (submission(),), *named)
-        verdict = decide(case.registration, who, case.body.submissions, now, integration=named[0], audience=named[1])
+        verdict = decide(case.registration, who, case.body.runs(), now, integration=named[0], audience=named[1])
         granted(case.registration, verdict)
         event: dict[str, Any] = {**decision_event(case, who), "verdict": "issued"}
     except Refused as refusal:

@@ -9,6 +9,7 @@ from issuer.formats.strict_json import JSON
 from issuer.identity.caller import Caller
 from issuer.identity.profiles import derived
 from issuer.policy.authoring.load import load_policies
+from issuer.policy.decide import Run
 from issuer.policy.match import PolicySet, resolve
 from issuer.policy.registration import Registration
 from issuer.results.claims import read_claims
@@ -117,6 +118,11 @@ def caller(policies: PolicySet, claims: dict[str, JSON] = GITHUB, /, **changes: 
 def registration(policies: PolicySet, claims: dict[str, JSON] = GITHUB, /, **changes: JSON) -> Registration:
     """Find whom the claims belong to."""
     return resolve(policies, caller(policies, claims, **changes))
+
+
+def runs_of(*submissions: Submission) -> list[Run]:
+    """Return what a policy judges of submissions, as the body's reader does."""
+    return [(f"{item.pointer}/claims", item.claims) for item in submissions]
 
 
 def submission(

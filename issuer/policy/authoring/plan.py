@@ -22,13 +22,12 @@ from issuer.identity.profiles import Profile, derived
 from issuer.identity.provider import Provider
 from issuer.policy.check import Check
 from issuer.policy.check_identity import check_identity
-from issuer.policy.decide import decide
+from issuer.policy.decide import Run, decide
 from issuer.policy.match import PolicySet, resolve
 from issuer.policy.model import Registered
 from issuer.policy.registration import Registration
 from issuer.policy.requirement import met
 from issuer.results.claims import Framework, Metric, RunClaims
-from issuer.results.entry import Submission
 
 EXAMPLES = 3  # of each group; the counts are of all
 
@@ -167,7 +166,7 @@ def _resolved(policies: PolicySet, decision: Decision) -> tuple[Registration, Ca
     if provider is None:
         return Verdict("refused", "", Code.IDENTITY_ISSUER_UNKNOWN, "providers", "the issuer is no provider")
     held = _Held(decision.caller, provider.rules)
-    caller = Caller(provider, held, (), decision.time, decision.time)
+    caller = Caller.supposed(provider, held, decision.time)
     try:
         registration = resolve(policies, caller)
     except Refused as refusal:
@@ -224,17 +223,17 @@ def _doubtful_checks(registration: Registration, caller: Caller, now: int) -> tu
     return doubtful, tuple(untold)
 
 
-def _runs(registration: Registration, decision: Decision) -> tuple[tuple[Submission, ...], tuple[str, ...]]:
-    """Return the recorded runs as submissions, and what of them is missing: metrics whose value a rule reads and the
+def _runs(registration: Registration, decision: Decision) -> tuple[tuple[Run, ...], tuple[str, ...]]:
+    """Return the recorded runs, and what of them is missing: metrics whose value a rule reads and the
     audit does not hold are left out."""
     if decision.results is UNSET:
         return (), ("the run",)
     made = [_run(registration, result) for result in decision.results]
     untold = dict.fromkeys(name for _, missing in made for name in missing)
-    return tuple(submission for submission, _ in made), tuple(untold)
+    return tuple(("/claims", claims) for claims, _ in made), tuple(untold)
 
 
-def _run(registration: Registration, result: _RecordedResult) -> tuple[Submission, list[str]]:
+def _run(registration: Registration, result: _RecordedResult) -> tuple[RunClaims, list[str]]:
     reads_value = registration.grants.metrics.reads_value
     known = [metric for metric in result.metrics if metric.value is not UNSET or not reads_value(metric.metric_id)]
     untold = [f"the value of {metric.metric_id}" for metric in result.metrics if metric not in known]
@@ -250,7 +249,7 @@ def _run(registration: Registration, result: _RecordedResult) -> tuple[Submissio
         metrics=tuple(_metric(metric) for metric in known),
         framework=Framework(result.framework.name, result.framework.version, "-" if has_command else UNSET),
     )
-    return Submission("", claims, {}, "", ""), untold
+    return claims, untold
 
 
 def _metric(recorded: _RecordedMetric) -> Metric:

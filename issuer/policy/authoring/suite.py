@@ -23,12 +23,10 @@ from issuer.identity.caller import Caller
 from issuer.identity.profiles import derived
 from issuer.identity.provider import Provider
 from issuer.policy.check import Check
-from issuer.policy.decide import decide
-from issuer.policy.match import PolicySet, resolve
+from issuer.policy.evaluate import evaluate
+from issuer.policy.match import PolicySet
 from issuer.policy.model import Policy, PolicyTest
-from issuer.policy.registration import Registration
 from issuer.results.claims import RunClaims, read_claims
-from issuer.results.entry import Submission
 
 GRANTED = "granted"
 _MODES = {Code.INTEGRATION_SUSPENDED, Code.INTEGRATION_STAGED}
@@ -170,16 +168,13 @@ class _Suite(Struct, frozen=True):
 
     def judged(self, case: _Case, claims: RunClaims) -> tuple[str, str, tuple[Check, ...]]:
         """Return the verdict as `granted` or a code, why it was refused, and the checks that count."""
-        caller = Caller(case.provider, derived(case.provider.rules, case.identity), (), case.time, case.time)
-        submission = Submission("", claims, {}, "", "")
+        caller = Caller.supposed(case.provider, derived(case.provider.rules, case.identity), case.time)
+        runs = (("/claims", claims),)
         try:
-            registration = _as_active(resolve(self.policies, caller))
+            found = evaluate(self.policies, caller, runs, case.time, integration=self.policy.integration)
         except Refused as refusal:
             return str(refusal.code), refusal.detail, ()
-        verdict = decide(
-            registration, caller, (submission,), case.time, integration=self.policy.integration, audience=""
-        )
-        checks = tuple(check for check in verdict.checks if _is_given(check.pointer, case.run))
+        checks = tuple(check for check in found.decision.checks if _counts(check, case.run))
         failed = next((check for check in checks if not check.passed), None)
         if failed is None:
             return GRANTED, "", checks
@@ -201,13 +196,11 @@ def _midnight(text: str) -> int | None:
     return int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp()) if day.isoformat() == text else None
 
 
-def _as_active(registration: Registration) -> Registration:
-    return msgspec.structs.replace(registration, policy=msgspec.structs.replace(registration.policy, mode="active"))
-
-
-def _is_given(pointer: str, run: Mapping[str, JSON]) -> bool:
-    _, _, inside = pointer.partition("/claims/")
-    return not inside or inside.partition("/")[0] in run
+def _counts(check: Check, run: Mapping[str, JSON]) -> bool:
+    """Say whether a check is about what a test gives, and not of the policy's mode."""
+    _, _, inside = check.pointer.partition("/claims/")
+    given = not inside or inside.partition("/")[0] in run
+    return given and (check.passed or check.code not in _MODES)
 
 
 def merged(target: Any, patch: Any) -> Any:

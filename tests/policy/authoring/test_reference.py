@@ -19,7 +19,7 @@ from issuer.policy.authoring.load import load_policies, try_policies
 from issuer.policy.decide import Grant, decide
 from issuer.policy.match import resolve
 from issuer.policy.model import Grants, Identity, Policy, PolicyTest
-from tests.support.policies import GITHUB, ISSUER_URL, NOW, caller, submission
+from tests.support.policies import GITHUB, ISSUER_URL, NOW, caller, runs_of, submission
 from tests.support.shared import ROOT
 
 REFERENCE = (ROOT / "policies" / "README.md").read_text(encoding="utf-8")
@@ -65,7 +65,7 @@ def test_the_examples_grant_what_they_say(tmp_path: Path) -> None:
         run = submission(framework="my-framework", version="1.5", task=task, model="acme/model")
         who = caller(policies, claims, **changes)
         try:
-            return isinstance(decide(resolve(policies, who), who, (run,), NOW, integration="", audience=""), Grant)
+            return isinstance(decide(resolve(policies, who), who, runs_of(run), NOW), Grant)
         except Refused:
             return False
 
@@ -133,7 +133,7 @@ def test_every_check_has_a_row_in_the_order_of_the_checks(tmp_path: Path) -> Non
     strange = Caller(
         registration.provider, {"project_id": "41000002", "namespace_id": "31000002"}, ("use", "x", "x"), NOW, NOW
     )
-    verdict = decide(registration, strange, (submission(),), NOW, integration="x", audience="x")
+    verdict = decide(registration, strange, runs_of(submission()), NOW, integration="x", audience="x")
     table = REFERENCE[REFERENCE.index("| code | check |") :]
     listed = [
         code
