@@ -34,6 +34,16 @@ ATTEMPTS = 4
 PATIENCE_S = 120.0
 
 
+class HttpRequest(Struct, frozen=True):
+    """What is sent, and how many bytes of an answer to it are read at most."""
+
+    method: str
+    url: str
+    headers: Mapping[str, str] = {}
+    body: bytes | None = None
+    max_bytes: int = MAX_ANSWER_BYTES
+
+
 class Answer(Struct, frozen=True):
     """An HTTP answer, read whole."""
 
@@ -84,15 +94,7 @@ def _is_loopback(host: str) -> bool:
 # -- one exchange -----------------------------------------------------------------------------------------------------
 
 
-def send(
-    method: str,
-    url: str,
-    *,
-    headers: Mapping[str, str] | None = None,
-    body: bytes | None = None,
-    max_bytes: int = MAX_ANSWER_BYTES,
-    deadline_s: float = DEADLINE_S,
-) -> Answer:
+def send(request: HttpRequest, *, deadline_s: float = DEADLINE_S) -> Answer:
     """Send one request and read the answer. Raises NoAnswer, and Undecided for one larger than `max_bytes`.
 
     `deadline_s` bounds all of it together: the name, the connection, the handshake, the headers and the body.
@@ -104,7 +106,7 @@ def send(
 
     def work() -> None:
         try:
-            answer.set_result(_exchange(method, url, dict(headers or {}), body, max_bytes, until))
+            answer.set_result(_exchange(request, until))
         except BaseException as error:  # noqa: BLE001  (carried to the caller, who raises it)
             answer.set_exception(error)
 
@@ -113,28 +115,27 @@ def send(
     try:
         return answer.result(deadline_s)
     except TimeoutError:
-        raise NoAnswer(
-            Code.DEPENDENCY_STATE, f"no whole answer from {_origin(url)} within {deadline_s:.3g} s"
-        ) from None
+        detail = f"no whole answer from {_origin(request.url)} within {deadline_s:.3g} s"
+        raise NoAnswer(Code.DEPENDENCY_STATE, detail) from None
 
 
-def _exchange(
-    method: str, url: str, headers: dict[str, str], body: bytes | None, max_bytes: int, until: float
-) -> Answer:
+def _exchange(request: HttpRequest, until: float) -> Answer:
     from urllib3.exceptions import HTTPError
 
+    origin = _origin(request.url)
     try:
         response = _pool().request(
-            method, url, headers=headers, body=body, redirect=False, preload_content=False, decode_content=False
-        )
+            request.method, request.url, headers=request.headers, body=request.body, redirect=False,
+            preload_content=False, decode_content=False,
+        )  # fmt: skip
         try:
-            data = _read(response, max_bytes, until)
+            data = _read(response, request.max_bytes, until)
         finally:
             response.close()
     except HTTPError as error:
-        raise NoAnswer(Code.DEPENDENCY_STATE, f"no answer from {_origin(url)} ({type(error).__name__})") from None
-    if len(data) > max_bytes:
-        raise Undecided(Code.DEPENDENCY_STATE, f"the answer of {_origin(url)} is larger than {max_bytes} bytes")
+        raise NoAnswer(Code.DEPENDENCY_STATE, f"no answer from {origin} ({type(error).__name__})") from None
+    if len(data) > request.max_bytes:
+        raise Undecided(Code.DEPENDENCY_STATE, f"the answer of {origin} is larger than {request.max_bytes} bytes")
     return Answer(response.status, {name.lower(): value for name, value in response.headers.items()}, data)
 
 
@@ -170,14 +171,7 @@ def decided(answer: Answer) -> bool:
 
 
 def send_until_decided(
-    method: str,
-    url: str,
-    *,
-    headers: Mapping[str, str],
-    body: bytes | None = None,
-    max_bytes: int = MAX_ANSWER_BYTES,
-    patience_s: float = PATIENCE_S,
-    enough: Callable[[Answer], bool] = decided,
+    request: HttpRequest, *, patience_s: float = PATIENCE_S, enough: Callable[[Answer], bool] = decided
 ) -> Answer:
     """Send the same bytes until an answer is `enough`, at most ATTEMPTS times; return the last answer as it is.
 
@@ -185,12 +179,11 @@ def send_until_decided(
     pass `patience_s`, counted from the first attempt, it waits no more. Raises NoAnswer where the last attempt had
     none, and Undecided for an answer that is too large, which is not repeated.
     """
-    once = functools.partial(send, method, url, headers=headers, body=body, max_bytes=max_bytes)
     until = time.monotonic() + patience_s
     attempt = 0
     while True:
         attempt += 1
-        outcome = _attempt(once, min(DEADLINE_S, until - time.monotonic()))
+        outcome = _attempt(request, min(DEADLINE_S, until - time.monotonic()))
         if isinstance(outcome, Answer) and enough(outcome):
             return outcome
         asked_s = outcome.retry_after_s if isinstance(outcome, Answer) else None
@@ -203,9 +196,9 @@ def send_until_decided(
     return outcome
 
 
-def _attempt(once: Callable[..., Answer], left_s: float) -> Answer | NoAnswer:
+def _attempt(request: HttpRequest, left_s: float) -> Answer | NoAnswer:
     try:
-        return once(deadline_s=max(0.1, left_s))
+        return send(request, deadline_s=max(0.1, left_s))
     except NoAnswer as lost:
         return lost
 

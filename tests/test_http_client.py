@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from issuer.dev.sandbox import free_port
 from issuer.errors import SetupError, Undecided
-from issuer.http_client import ATTEMPTS, RETRIED, Answer, NoAnswer, check_url, send_until_decided
+from issuer.http_client import ATTEMPTS, RETRIED, Answer, HttpRequest, NoAnswer, check_url, send_until_decided
 from tests.support.scripted import Action, Scripted, drip, hang_up, reply, reset, stall
 
 GOOD = reply(200, {"good": True})
@@ -22,9 +22,8 @@ AT_ONCE = {"Retry_After": "0"}
 
 
 def ask(server: Scripted, *, patience_s: float = 60, max_bytes: int = 10_000) -> Answer:
-    return send_until_decided(
-        "POST", f"{server.url}/path", headers={"X-Test": "1"}, body=b"body", patience_s=patience_s, max_bytes=max_bytes
-    )
+    request = HttpRequest("POST", f"{server.url}/path", {"X-Test": "1"}, b"body", max_bytes)
+    return send_until_decided(request, patience_s=patience_s)
 
 
 # -- what is repeated ---------------------------------------------------------------------------------------------------
@@ -97,7 +96,7 @@ def test_a_lost_connection_is_repeated_with_the_same_bytes() -> None:
 def test_a_server_that_is_not_there_is_asked_again_within_the_time() -> None:
     url, began = f"http://127.0.0.1:{free_port()}", time.monotonic()
     with pytest.raises(NoAnswer):
-        send_until_decided("GET", url, headers={}, patience_s=1.5)
+        send_until_decided(HttpRequest("GET", url), patience_s=1.5)
     assert time.monotonic() - began >= 1, "it has waited for its second attempt"
 
 

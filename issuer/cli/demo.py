@@ -24,7 +24,7 @@ from issuer.dev.sandbox import AUDIENCE, REQUEST_URL, SAMPLE_RUN, Sandbox, envir
 from issuer.errors import IssuerError, Refused, SetupError, Undecided
 from issuer.formats import jose
 from issuer.formats.strict_json import JSON
-from issuer.http_client import Answer, send
+from issuer.http_client import Answer, HttpRequest, send
 from issuer.results.entry import read_entries, result_file_name
 from issuer.verify import Context, verify_entries
 from issuer.verify.report import Report
@@ -112,7 +112,7 @@ def _wait_until_ready(url: str, child: subprocess.Popen[bytes], log: Path) -> No
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline and child.poll() is None:
         with contextlib.suppress(Undecided):
-            if send("GET", f"{url}/health/ready").status == 200:
+            if send(HttpRequest("GET", f"{url}/health/ready")).status == 200:
                 return
         time.sleep(0.05)
     raise SetupError(Code.SETTINGS_INVALID, f"the service did not start:\n{log.read_text()[-2000:]}")
@@ -120,11 +120,8 @@ def _wait_until_ready(url: str, child: subprocess.Popen[bytes], log: Path) -> No
 
 def _step_identity(box: Sandbox) -> str:
     _title(3, "The CI job proves who it is: an identity token for this issuer alone")
-    answer = send(
-        "GET",
-        f"{box.provider.environment[REQUEST_URL]}&audience={box.settings.url}",
-        headers={"Authorization": f"bearer {box.provider.request_token}"},
-    )
+    url = f"{box.provider.environment[REQUEST_URL]}&audience={box.settings.url}"
+    answer = send(HttpRequest("GET", url, {"Authorization": f"bearer {box.provider.request_token}"}))
     token: str = msgspec.json.decode(answer.body)["value"]
     claims = msgspec.json.decode(jose.parse_compact(token).unverified_payload)
     for name in ("iss", "aud", "repository_id", "repository_owner_id", "workflow_ref", "event_name", "jti"):
@@ -153,7 +150,7 @@ def _step_write(path: Path, issued: dict[str, Any]) -> None:
 
 def _step_verify(box: Sandbox, path: Path) -> Trust:
     _title(6, "A relying party checks the file with the published keys")
-    keys = jose.parse_key_set(send("GET", f"{box.settings.url}{JWKS_PATH}").body)
+    keys = jose.parse_key_set(send(HttpRequest("GET", f"{box.settings.url}{JWKS_PATH}")).body)
     trust = Trust(AUDIENCE, {box.settings.url: TrustedIssuer(box.settings.url, keys)})
     _expect(_judged(path, trust).verdict == "verified", "the file to be verified")
     return trust
@@ -217,4 +214,4 @@ def _refusal(box: Sandbox, identity: str, body: dict[str, Any]) -> IssuerError:
 
 def _post(box: Sandbox, path: str, identity: str, body: dict[str, Any]) -> Answer:
     headers = {"Authorization": f"Bearer {identity}", "Content-Type": "application/json"}
-    return send("POST", f"{box.settings.url}{path}", headers=headers, body=msgspec.json.encode(body))
+    return send(HttpRequest("POST", f"{box.settings.url}{path}", headers, msgspec.json.encode(body)))

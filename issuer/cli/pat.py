@@ -105,7 +105,8 @@ def create(
     where = _found(folder, config)
     is_new = not where.exists()
     random, now = os.urandom(form.RANDOM_BYTES), int(time.time())
-    token, record = pats.create(where, account, scopes, networks, now=now, life_s=expires * pats.DAY_S, random=random)
+    order = pats.Order(account, scopes, networks, life_s=expires * pats.DAY_S)
+    token, record = pats.create(where, order, now=now, random=random)
     click.echo(_about(record, where, is_new=is_new), err=True)
     click.echo(token)
 

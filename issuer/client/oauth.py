@@ -9,14 +9,13 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from issuer.client.credential import Credential, is_bearer
 from issuer.codes import Code
 from issuer.errors import InputError, IssuerError, SetupError, Undecided
 from issuer.formats.strict_json import JSON, loads
-from issuer.http_client import PATIENCE_S, Answer, check_url, send_until_decided
+from issuer.http_client import PATIENCE_S, Answer, HttpRequest, check_url, send_until_decided
 from issuer.wire import TOKENS_ISSUE
 
 MAX_ANSWER_BYTES = 256 * 1024
@@ -67,7 +66,7 @@ def token_endpoint(server: str, *, patience_s: float = PATIENCE_S) -> str:
     Raises SetupError and Undecided.
     """
     for url in _metadata_urls(server):
-        answer = _send("GET", url, headers=_HEADERS, patience_s=patience_s)
+        answer = _send(HttpRequest("GET", url, _HEADERS, None, MAX_ANSWER_BYTES), patience_s)
         if answer.status == 200:
             return _endpoint_in(_members(answer), server)
         if not 400 <= answer.status < 500 or answer.status == 429:
@@ -118,7 +117,8 @@ def client_credentials(endpoint: str, client: Client, resource: str, *, patience
         "Authorization": client.authorization,
         "Content-Type": "application/x-www-form-urlencoded",
     }
-    answer = _send("POST", endpoint, headers=headers, body=urlencode(form).encode(), patience_s=patience_s)
+    request = HttpRequest("POST", endpoint, headers, urlencode(form).encode(), MAX_ANSWER_BYTES)
+    answer = _send(request, patience_s)
     if answer.status == 200:
         return _token_in(_members(answer))
     if 400 <= answer.status < 500 and answer.status != 429:
@@ -146,10 +146,10 @@ def _refusal(answer: Answer) -> IssuerError:
     return _setup(f"refuses with HTTP status {answer.status} and no error code that is known")
 
 
-def _send(method: str, url: str, **more: Any) -> Answer:
+def _send(request: HttpRequest, patience_s: float) -> Answer:
     """Send a request as `send_until_decided` does; what it could not have is this server's lack, and no issuer's."""
     try:
-        return send_until_decided(method, url, max_bytes=MAX_ANSWER_BYTES, **more)
+        return send_until_decided(request, patience_s=patience_s)
     except Undecided as error:
         raise Undecided(Code.DEPENDENCY_AUTHORIZATION_SERVER, error.detail) from None
 

@@ -12,7 +12,7 @@ from issuer.client.credential import Credential
 from issuer.codes import Code
 from issuer.errors import Fault, InputError, IssuerError, Refused, Undecided
 from issuer.formats.strict_json import JSON, loads
-from issuer.http_client import MAX_ANSWER_BYTES, PATIENCE_S, Answer, check_url, decided, send_until_decided
+from issuer.http_client import MAX_ANSWER_BYTES, PATIENCE_S, Answer, HttpRequest, check_url, decided, send_until_decided
 from issuer.identity import pat
 from issuer.wire import Denied, Endpoint, ShownCheck
 
@@ -36,10 +36,8 @@ def request_tokens(
     refused, and Undecided; none of them, and no answer, has the credential in it, even where the server repeats it.
     """
     headers = {"Authorization": f"Bearer {credential.bearer}", "Content-Type": "application/json"}
-    answer = send_until_decided(
-        "POST", f"{check_url(issuer)}{endpoint}", headers=headers, body=msgspec.json.encode(request),
-        patience_s=patience_s, enough=_is_enough,
-    )  # fmt: skip
+    post = HttpRequest("POST", f"{check_url(issuer)}{endpoint}", headers, msgspec.json.encode(request))
+    answer = send_until_decided(post, patience_s=patience_s, enough=_is_enough)
     value = _json(answer)
     told = _tells(value, credential.bearer)
     if answer.status not in {200, 201}:

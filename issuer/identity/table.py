@@ -41,27 +41,20 @@ _SHARED = (
 
 
 def effective(
-    findings: Findings,
-    document: Document,
-    at: str,
-    name: str,
-    entry: ProviderEntry,
-    issuer_url: str,
-    *,
-    development: bool,
+    findings: Findings, document: Document, name: str, entry: ProviderEntry, issuer_url: str, *, development: bool
 ) -> Provider | None:
     """Fill in the profile's defaults and check the whole; None where that cannot be, and an error was recorded.
 
     `issuer_url` is this service's own: the default audience, and never a provider. `development` allows http at a
     loopback address, which is of no profile's form.
     """
-    profile = PROFILES.get(entry.profile)
+    at, profile = _pointer(name), PROFILES.get(entry.profile)
     if profile is None:
         there = ", ".join(sorted(PROFILES))
         findings.demand(document, f"{at}/profile", condition=False, rule=f"not a profile; there are {there}")
         return None
     _check_members(findings, document, at, entry, profile)
-    provider = _filled(findings, document, at, name, entry, profile, issuer_url)
+    provider = _filled(findings, document, name, entry, profile, issuer_url)
     if provider is not None:
         if profile.kind != "pat":  # which this service issues itself
             _check_issuer(findings, document, f"{at}/issuer", provider, issuer_url, development=development)
@@ -102,14 +95,12 @@ def _check_members(findings: Findings, document: Document, at: str, entry: Provi
         findings.demand(document, f"{at}/{member}", judged, f"{entry.profile} tokens {told}")
 
 
+def _pointer(name: str) -> str:
+    return pointer_to("/providers", name)
+
+
 def _filled(
-    findings: Findings,
-    document: Document,
-    at: str,
-    name: str,
-    entry: ProviderEntry,
-    profile: Profile,
-    issuer_url: str,
+    findings: Findings, document: Document, name: str, entry: ProviderEntry, profile: Profile, issuer_url: str
 ) -> Provider | None:
     """Take what the entry says, else what the profile does; None where neither says what there must be."""
     issuer = _issuer(entry, profile, issuer_url)
@@ -120,7 +111,7 @@ def _filled(
               "introspection": entry.introspection is not UNSET}  # fmt: skip
     for member, value in values.items():
         there = value or member not in MEMBERS_OF[profile.kind]
-        findings.demand(document, at, there, f"the profile {entry.profile} needs {_NEEDED[member]}")
+        findings.demand(document, _pointer(name), there, f"the profile {entry.profile} needs {_NEEDED[member]}")
     if issuer is None or (lifetime_s is None and profile.kind in SIGNED):
         return None
     return Provider(
@@ -172,7 +163,7 @@ def check_token_prefixes(findings: Findings, document: Document, providers: Iter
         kind, prefix = provider.rules.kind, provider.token_prefix
         if kind in SIGNED:
             continue
-        at, others = pointer_to("/providers", provider.id), taken.setdefault(kind, [])
+        at, others = _pointer(provider.id), taken.setdefault(kind, [])
         if provider.introspection is None:
             findings.demand(document, at, not others, f"another provider has the profile {provider.profile}, too")
         else:

@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from issuer.codes import Code
 from issuer.errors import InputError, SetupError, Undecided
-from issuer.http_client import RETRIED, Answer, check_url, send
+from issuer.http_client import RETRIED, Answer, HttpRequest, check_url, send
 
 MAX_DOCUMENT_BYTES = 4 * 1024 * 1024  # a revocation list; what a key set may have is for its reader to say
 MAX_CACHE_BYTES = 64 * 1024 * 1024
@@ -92,7 +92,8 @@ class Documents:
         headers = {"Accept": "application/json", "User-Agent": "eval-token-issuer"}
         if kept is not None and kept.etag:
             headers["If-None-Match"] = kept.etag
-        answer = send("GET", url, headers=headers, max_bytes=MAX_DOCUMENT_BYTES, deadline_s=self._deadline_s)
+        request = HttpRequest("GET", url, headers, max_bytes=MAX_DOCUMENT_BYTES)
+        answer = send(request, deadline_s=self._deadline_s)
         if answer.status == 304 and kept is not None:
             return self._copy(url, kept.body, answer, kept.etag)
         if answer.status == 200:

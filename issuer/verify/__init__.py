@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from issuer.results.entry import Entry
 from issuer.verify import check_entry
 from issuer.verify.check_entry import Benchmarks
-from issuer.verify.check_token import Moment, Signed, judge_token
+from issuer.verify.check_token import Moment, Occurrence, Signed, judge_token
 from issuer.verify.receipts import token_digest
 from issuer.verify.replay import replay_key
 from issuer.verify.report import (
@@ -69,7 +69,7 @@ def verify_entry(entry: Entry, repo: str, path: str, trust: Trust, at: int, cont
     if entry.metrics is None:
         return _unverified(blank, "profile: an entry without `metrics` names no metric that a token could bind")
     receipt = context.receipts.get(blank.token_digest)
-    token = judge_token(entry.token, repo, path, trust, own, context.now, receipt)
+    token = judge_token(entry.token, trust, Occurrence(repo, path, own, context.now, receipt))
     signed = token.signed
     checks = (
         *token.checks,

@@ -41,6 +41,19 @@ class Moment(Struct, frozen=True):
         return Status.UNKNOWN if self.unsure else Status.FAIL
 
 
+class Occurrence(Struct, frozen=True):
+    """Where a token was found: in the file `path` of the model repository `repo`; and by what time it is judged.
+
+    `moment` counts unless a receipt serves. `now` is the judge's clock.
+    """
+
+    repo: str
+    path: str
+    moment: Moment
+    now: int
+    receipt: str | None
+
+
 class Signed(Struct, frozen=True):
     """What a good signature vouches for, and who made it."""
 
@@ -69,20 +82,16 @@ class _Parsed(Struct, frozen=True):
         return str(self.jws.header["kid"])
 
 
-def judge_token(
-    token: str, repo: str, path: str, trust: Trust, own: Moment, now: int, receipt: str | None
-) -> JudgedToken:
-    """Make checks 1 to 5 of a token in the file `path` of the model repository `repo`.
-
-    `own` is the moment that counts without a receipt, `now` the judge's clock.
-    """
+def judge_token(token: str, trust: Trust, found: Occurrence) -> JudgedToken:
+    """Make checks 1 to 5 of a token where it was found."""
+    moment, now = found.moment, found.now
     first, parsed = _well_formed(token)
     if parsed is None:
-        return JudgedToken((first, *_resting((2, 3), 1), *_resting((4, 5), 3)), own, None)
-    moment = own
-    if receipt is not None:
-        named = Subject(repo, path, token_digest(token), parsed.claims.jti, parsed.claims.content_digest, parsed.kid)
-        moment = _moment(receipt, named, trust, own, now)
+        return JudgedToken((first, *_resting((2, 3), 1), *_resting((4, 5), 3)), moment, None)
+    if found.receipt is not None:
+        claims = parsed.claims
+        subject = Subject(found.repo, found.path, token_digest(token), claims.jti, claims.content_digest, parsed.kid)
+        moment = _moment(found.receipt, subject, trust, moment, now)
     issuer = trust.issuers.get(parsed.claims.iss)
     second, key, archived = _key(parsed, issuer, moment, now)
     third = _signature(parsed, key, second)

@@ -14,7 +14,7 @@ from issuer.identity import pat
 from issuer.identity.caller import Caller
 from issuer.identity.provider import Provider
 from issuer.service.authn.pat import PatVerifier
-from issuer.service.authn.pat_records import DAY_S, create
+from issuer.service.authn.pat_records import DAY_S, Order, create
 from issuer.service.authn.pats import RACY_NS, Pats
 from issuer.service.authn.sources import Allowance
 
@@ -42,7 +42,7 @@ def bench_pats(cpu_us: Callable[[Callable[[], object]], float], row: Callable[..
 
 def _made(folder: Path) -> str:
     random = os.urandom(pat.RANDOM_BYTES)
-    return create(folder, "nightly", ("tokens:issue",), (), now=NOW, life_s=DAY_S, random=random)[0]
+    return create(folder, Order("nightly", ("tokens:issue",), (), DAY_S), now=NOW, random=random)[0]
 
 
 def guess_times(verifier: PatVerifier, known: list[str]) -> tuple[float, float]:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from issuer.identity import pat
-from issuer.service.authn.pat_records import DAY_S, create, path_of, read_record, write_used
+from issuer.service.authn.pat_records import DAY_S, Order, create, path_of, read_record, write_used
 from tests.support.command import issuer
 from tests.support.shared import ROOT
 
@@ -25,9 +25,8 @@ CREATE = ("pat", "create", "--account", "inspect-ai-nightly")
 def made(folder: Path, number: int = 0, age_s: int = 0, life_s: int = 30 * DAY_S) -> str:
     """Make a token that is some seconds old; return its id."""
     random = os.urandom(pat.RANDOM_BYTES)
-    _, record = create(
-        folder, f"account-{number}", ("tokens:issue",), (), now=int(time.time()) - age_s, life_s=life_s, random=random
-    )
+    order = Order(f"account-{number}", ("tokens:issue",), (), life_s)
+    _, record = create(folder, order, now=int(time.time()) - age_s, random=random)
     return record.id
 
 

@@ -16,7 +16,7 @@ from issuer.codes import Code
 from issuer.dev.provider import Answer, Exchange, LocalProvider
 from issuer.errors import InputError, Place, SetupError, Undecided
 from issuer.formats import jcs, jose
-from issuer.http_client import send
+from issuer.http_client import HttpRequest, send
 from issuer.relying.documents import (
     DEFAULT_AGE_S,
     LONGEST_AGE_S,
@@ -254,7 +254,7 @@ def test_a_dripping_body_leaves_no_thread_behind(site: Site) -> None:
     site.does(dripping)
     before = threading.active_count()
     with pytest.raises(Undecided):
-        send("GET", site.url, deadline_s=0.2)
+        send(HttpRequest("GET", site.url), deadline_s=0.2)
     until = time.monotonic() + 60
     # The server's own thread goes when it finds that nobody reads.
     while threading.active_count() > before and time.monotonic() < until:

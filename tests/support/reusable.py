@@ -14,7 +14,7 @@ from typing import Any
 
 from issuer.dev.provider import OWNER_ID, REPOSITORY_ID, LocalProvider
 from issuer.identity.pat import RANDOM_BYTES
-from issuer.service.authn.pat_records import DAY_S, create
+from issuer.service.authn.pat_records import DAY_S, Order, create
 from issuer.service.signing.keyring import generate
 from tests.support.oauth_server import PREFIX, OAuthServer, oauth_server
 from tests.support.running import Running, numbered
@@ -90,10 +90,8 @@ def issuers(local: LocalProvider) -> Iterator[Issuers]:
 
 def create_pat(folder: Path, account: str = ACCOUNT, networks: tuple[str, ...] = ()) -> str:
     """Make a personal access token of a service that has its data in this folder."""
-    token, _ = create(
-        folder / "data" / "pats", account, ("tokens:issue",), networks,
-        now=int(time.time()), life_s=DAY_S, random=os.urandom(RANDOM_BYTES),
-    )  # fmt: skip
+    order = Order(account, ("tokens:issue",), networks, DAY_S)
+    token, _ = create(folder / "data" / "pats", order, now=int(time.time()), random=os.urandom(RANDOM_BYTES))
     return token
 
 

@@ -177,7 +177,7 @@ def _read_providers(path: Path, issuer_url: str, findings: Findings, *, developm
     for name, entry in file.providers.items():
         at = pointer_to("/providers", name)
         findings.demand(document, at, _ID.fullmatch(name), "a provider's id is lowercase words joined by `-`")
-        provider = effective(findings, document, at, name, entry, issuer_url, development=development)
+        provider = effective(findings, document, name, entry, issuer_url, development=development)
         if provider is not None:
             new = provider.rules.prefix or provider.issuer not in taken  # of those there is one each, see below
             findings.demand(document, f"{at}/issuer", new, "another provider already has this issuer")

@@ -221,9 +221,16 @@ def write_used(folder: Path, token_id: str, now: int) -> None:
 # -- the operator's side ----------------------------------------------------------------------------------------------
 
 
-def create(
-    folder: Path, account: str, scopes: Sequence[str], networks: Sequence[str], *, now: int, life_s: int, random: bytes
-) -> tuple[str, Record]:
+class Order(Struct, frozen=True):
+    """What the operator asks of a new token; the members are those of its record."""
+
+    account: str
+    scopes: Sequence[str]
+    networks: Sequence[str]
+    life_s: int
+
+
+def create(folder: Path, order: Order, *, now: int, random: bytes) -> tuple[str, Record]:
     """Make a token of fresh random bytes and write its record; the token is in what is returned, and nowhere else.
 
     Makes the folder where there is none. Raises InputError for a member that breaks its rule, and SetupError.
@@ -232,12 +239,12 @@ def create(
     record = Record(
         version=1,
         id=str(pat.token_id(token)),
-        account=account,
-        scopes=tuple(scopes),
+        account=order.account,
+        scopes=tuple(order.scopes),
         created=now,
-        expires=now + life_s,
+        expires=now + order.life_s,
         sha256=pat.digest(token).hex(),
-        networks=tuple(networks),
+        networks=tuple(order.networks),
     )
     for made in (folder.parent, folder):  # parents that mkdir makes by itself are open to everyone
         made.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -18,7 +18,7 @@ import pytest
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import free_port, settings_for
 from issuer.identity import pat
-from issuer.service.authn.pat_records import DAY_S, create, last_used
+from issuer.service.authn.pat_records import DAY_S, Order, create, last_used
 from issuer.service.authn.pat_records import revoke as revoke_record
 from tests.support.leaks import assert_nothing_secret
 from tests.support.running import (
@@ -45,10 +45,9 @@ _numbers = itertools.count()
 
 def made(live: Running, *networks: str, account: str = "nightly", scope: str = "tokens:issue") -> str:
     """Make a token as `issuer pat create` does (tests/cli/test_pat.py), in the folder that the service reads."""
-    token, _ = create(
-        live.settings.pats_folder, account, (scope,), networks, now=int(time.time()), life_s=DAY_S,
-        random=os.urandom(pat.RANDOM_BYTES),
-    )  # fmt: skip
+    order = Order(account, (scope,), networks, DAY_S)
+    random = os.urandom(pat.RANDOM_BYTES)
+    token, _ = create(live.settings.pats_folder, order, now=int(time.time()), random=random)
     return token
 
 

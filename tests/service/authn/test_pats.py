@@ -33,6 +33,7 @@ from issuer.service.authn.pat_records import (
     DAY_S,
     MAX_BYTES,
     MAX_LIFE_S,
+    Order,
     Record,
     canonical_network,
     create,
@@ -58,9 +59,10 @@ def folder(tmp_path: Path) -> Path:
 def made(folder: Path, number: int = 0, **members: Any) -> tuple[str, str]:
     """Make a token of one account; return it and its public id."""
     given: dict[str, Any] = {
-        "account": "nightly", "scopes": ("tokens:issue",), "networks": (), "now": NOW, "life_s": 30 * DAY_S, **members,
+        "account": "nightly", "scopes": ("tokens:issue",), "networks": (), "life_s": 30 * DAY_S, **members,
     }  # fmt: skip
-    token, record = create(folder, random=hashlib.sha512(str(number).encode()).digest()[: pat.RANDOM_BYTES], **given)
+    now, random = given.pop("now", NOW), hashlib.sha512(str(number).encode()).digest()[: pat.RANDOM_BYTES]
+    token, record = create(folder, Order(**given), now=now, random=random)
     return token, record.id
 
 
