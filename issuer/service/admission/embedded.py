@@ -50,7 +50,7 @@ class EmbeddedValkey:
             start_new_session=True,
         )
         try:
-            said = read_line(self._watcher.stdout)  # the watcher gives up by itself after START_S
+            said = _read_line(self._watcher.stdout)  # the watcher gives up by itself after START_S
         except BaseException:  # a stop signal: nobody calls __exit__ of what was not entered
             self.close()
             raise
@@ -75,7 +75,7 @@ class EmbeddedValkey:
             pass
 
 
-def read_line(stream: IO[str] | None) -> str:
+def _read_line(stream: IO[str] | None) -> str:
     return stream.readline().strip() if stream else ""
 
 
@@ -98,7 +98,7 @@ def serve() -> Iterator[str]:
             server.terminate()  # SIGKILL: there is nothing to save
 
 
-def tell(line: str) -> None:
+def _tell(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 
@@ -110,10 +110,10 @@ def watch() -> int:
         signal.signal(number, signal.SIG_IGN)
     try:
         with serve() as url:
-            tell(url)
+            _tell(url)
             sys.stdin.read()
     except Exception as failure:  # noqa: BLE001 (whatever it is, the parent turns it into a SetupError)
-        tell(" ".join(str(failure).split())[:500])
+        _tell(" ".join(str(failure).split())[:500])
         return 1
     return 0
 

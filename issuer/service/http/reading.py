@@ -103,4 +103,5 @@ async def read_whole(request: Http, max_bytes: int) -> bytes:
 
 
 def ms_since(began: float) -> float:
+    """Return how many milliseconds have passed since `began`, a `time.perf_counter()`."""
     return round((time.perf_counter() - began) * 1000, 2)

@@ -56,6 +56,7 @@ class OwnTrust:
         return self._trust
 
     def read_whole(self) -> Trust:
+        """Read the trust file, and what it names. Raises InputError with the file's place."""
         file = read_trust_file(_bytes(self._path), str(self._path))
         try:
             return resolve(file, self._found(file))
