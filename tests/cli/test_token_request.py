@@ -20,6 +20,7 @@ from click.testing import CliRunner
 import issuer.client as issuer_client
 from issuer.cli.token import token
 from issuer.dev.provider import LocalProvider
+from issuer.http_client import ATTEMPTS, PATIENCE_S
 from tests.support.command import issuer
 from tests.support.leaks import assert_nothing_secret
 from tests.support.oauth_server import CLIENT_SECRET, PREFIX
@@ -227,7 +228,8 @@ def test_every_example_of_the_page_does_what_it_says(
     tmp_path: Path, live: Running, known: Issuers, claims: Path, pat: str
 ) -> None:
     page = (Path(issuer_client.__file__).parent / "README.md").read_text("utf-8")
-    page = page.partition("## Asking for tokens")[2].replace("https://issuer.example", live.url)
+    assert f"up to {ATTEMPTS} times within {PATIENCE_S / 60:g} minutes" in " ".join(page.split())
+    page = page.replace("https://issuer.example", live.url)
     page = page.replace("https://login.example", known.opaques.issuer).replace(
         "--client-id ci", "--client-id ci:nightly/1"
     )

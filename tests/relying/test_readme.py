@@ -1,6 +1,6 @@
-"""The client's page does what it says: each of its examples is run, in order, in a folder that has its files.
+"""The page for relying parties does what it says: each example is run, in order, in a folder that has its files.
 
-Those of whoever asks for tokens are run in tests/cli/test_token_request.py, where an issuer is.
+Those of the client's page are run in tests/cli/test_token_request.py, against a real issuer.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ from pathlib import Path
 
 import pytest
 
-import issuer.client
+import issuer.relying
 from issuer import keyfile
 from issuer.dev.provider import LocalProvider
-from issuer.http_client import ATTEMPTS, PATIENCE_S
 from issuer.relying.documents import LONGEST_AGE_S, MAX_CACHE_BYTES, MAX_DOCUMENT_BYTES, Documents
 from issuer.relying.trusted import trust_by_file
 from tests.support.make import (
@@ -32,7 +31,7 @@ from tests.support.make import (
     submission,
 )
 
-PAGE = (Path(issuer.client.__file__).parent / "README.md").read_text("utf-8")
+PAGE = (Path(issuer.relying.__file__).parent / "README.md").read_text("utf-8")
 
 
 def blocks(language: str) -> list[str]:
@@ -96,7 +95,7 @@ def test_the_trust_file_of_the_page_is_read_with_all_that_it_names(place: Path) 
 
 
 def test_the_python_of_the_page_runs(place: Path) -> None:
-    program, _ = blocks("python")
+    (program,) = blocks("python")
     done = run(place, sys.executable, "-c", program.replace("1795000000", str(int(time.time()))))
     assert done.stdout == "['verified']\n", done.stderr
 
@@ -105,4 +104,3 @@ def test_the_numbers_of_the_page_are_those_of_the_code() -> None:
     assert f"{MAX_CACHE_BYTES // 2**20} MiB" in PAGE
     assert f"{MAX_DOCUMENT_BYTES // 2**20} MiB" in PAGE
     assert LONGEST_AGE_S == 86_400
-    assert f"up to {ATTEMPTS} times\nwithin {PATIENCE_S / 60:g} minutes" in PAGE
