@@ -1,76 +1,206 @@
-"""Files that nobody else may read or write: plain ones of mode 0600, the user's own or root's.
+"""Files: one reader that is bounded, one writer that replaces in one step, and one that never replaces.
 
-For private keys and the records of personal access tokens. Makes and reads; never repairs a file's mode.
+A file is judged by the descriptor that was opened, not by its name: the two can differ by the time of a second look.
+What has to open files in another way (an audit file that is appended to, a log of half a gigabyte) says there why.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
+from typing import BinaryIO
 
 from issuer.codes import Code
 from issuer.errors import InputError, Place
 
-_NOT_THE_FILE_S = frozenset({errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+STANDARD_INPUT = Path("-")
+A_LINK = "a symbolic link: not followed"
+# What a writer that was killed leaves behind.
+DRAFT = re.compile(r"\.[0-9a-f]{16}\.draft")
+
+_NOT_ABOUT_THE_FILE = frozenset({errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+
+# -- reading ----------------------------------------------------------------------------------------------------------
 
 
-def write(path: Path, raw: bytes) -> None:
-    """Write a new file with mode 0600, to the disk. Never replaces one, nor follows a link: FileExistsError."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        os.fchmod(descriptor, 0o600)  # a umask can take bits away but never the decision
-        file.write(raw)
-        file.flush()
-        os.fsync(descriptor)
+def read(path: Path, max_bytes: int, *, private: bool = False, follow: bool = True, pipe: bool = False) -> bytes:
+    """Return the bytes of a plain file, at most `max_bytes`. The flags are those of `open_plain`, as are the errors.
 
-
-def read(path: Path, max_bytes: int) -> bytes:
-    """Return what a private file holds, of which at most `max_bytes` and one are read: enough to see that it is larger.
-
-    Raises InputError(`file.unreadable`) where it cannot be opened, is no plain file, or others may open it, too; and
-    OSError where that says nothing of the file: no descriptor is free, a disk fails.
+    Raises InputError(`file.too_large`) for a larger one, of which no more than one byte too many is read.
     """
+    with open_plain(path, private=private, follow=follow, pipe=pipe) as file:
+        return _read_at_most(file, max_bytes, path)
+
+
+def read_argument(path: Path, max_bytes: int) -> bytes:
+    """Do the same for a file that somebody names on a command line: `-` is standard input, and a pipe is waited for."""
+    if path != STANDARD_INPUT:
+        return read(path, max_bytes, pipe=True)
+    with _locating(path):
+        if sys.stdin is None:  # it was closed before this process began
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        return _read_at_most(sys.stdin.buffer, max_bytes, path)
+
+
+def _read_at_most(file: BinaryIO, max_bytes: int, path: Path) -> bytes:
+    raw = file.read(max_bytes + 1)
+    if len(raw) > max_bytes:
+        raise InputError(Code.FILE_TOO_LARGE, f"larger than {max_bytes} bytes", Place(str(path)))
+    return raw
+
+
+@contextmanager
+def open_plain(
+    path: Path, *, private: bool = False, follow: bool = True, pipe: bool = False
+) -> Iterator[BufferedReader]:
+    """Open a plain file for reading, for those who read it in parts; who wants all of it calls `read`.
+
+    Raises InputError(`file.unreadable`), also for what fails in the block and for a folder, a pipe or a device, which
+    may have no end. `follow` says whether the name may be a symbolic link, `pipe` whether a pipe is waited for. A
+    `private` file is no link, is closed to others, and is the user's own or root's; for such a file an error that says
+    nothing about it stays an OSError: no descriptor is free, the disk fails.
+    """
+    with _locating(path, but=_NOT_ABOUT_THE_FILE if private else frozenset()):
+        descriptor = _open(path, follow=follow and not private, wait=pipe)
+        opened = os.fstat(descriptor)
+        if not (stat.S_ISREG(opened.st_mode) or (pipe and stat.S_ISFIFO(opened.st_mode))):
+            os.close(descriptor)  # before fdopen, which raises for a folder
+            raise unreadable(path, os.strerror(errno.EISDIR) if stat.S_ISDIR(opened.st_mode) else "not a plain file")
+        with os.fdopen(descriptor, "rb") as file:
+            if private:
+                _demand_private(path, opened)
+            yield file
+
+
+def _open(path: Path, *, follow: bool, wait: bool) -> int:
+    # Without O_NONBLOCK, opening a pipe waits for a writer.
+    flags = os.O_RDONLY | (0 if follow else os.O_NOFOLLOW) | (0 if wait else os.O_NONBLOCK)
     try:
-        # Judge the file that was opened, not the name: the two can differ by the time of the second look.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        return os.open(path, flags)
     except OSError as error:
-        if error.errno in _NOT_THE_FILE_S:
+        if error.errno == errno.ELOOP and not follow:
+            raise unreadable(path, A_LINK) from None
+        raise
+
+
+def _demand_private(path: Path, opened: os.stat_result) -> None:
+    if opened.st_mode & 0o077:
+        mode = stat.S_IMODE(opened.st_mode)
+        raise unreadable(path, f"it has mode {mode:04o}: others may read it. Run `chmod 600 {path}`")
+    if opened.st_uid not in {os.geteuid(), 0}:
+        raise unreadable(path, "it belongs to another user")
+
+
+@contextmanager
+def _locating(path: Path, but: frozenset[int] = frozenset()) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno in but:
             raise
-        raise _unreadable(path, f"it cannot be opened: {error.strerror}") from None
-    found = os.fstat(descriptor)
-    if not stat.S_ISREG(found.st_mode):
-        os.close(descriptor)  # before fdopen, which raises for a folder
-        raise _unreadable(path, "it is not a plain file")
-    with os.fdopen(descriptor, "rb") as file:
-        if found.st_mode & 0o077:
-            mode = stat.S_IMODE(found.st_mode)
-            raise _unreadable(path, f"it has mode {mode:04o}: others may read it. Run `chmod 600 {path}`")
-        if found.st_uid not in {os.geteuid(), 0}:
-            raise _unreadable(path, "it belongs to another user")
-        return file.read(max_bytes + 1)
+        raise unreadable(path, str(error.strerror)) from None
 
 
-def _unreadable(path: Path, why: str) -> InputError:
+def unreadable(path: Path | str, why: str) -> InputError:
+    """Make the error for a file that cannot be read."""
     return InputError(Code.FILE_UNREADABLE, why, Place(str(path)))
 
 
-def read_file(path: Path, max_bytes: int) -> bytes:
-    """Return the bytes of a plain file; of one that is larger than `max_bytes` one more, for its reader to refuse it.
+# -- writing ----------------------------------------------------------------------------------------------------------
 
-    Raises InputError(`file.unreadable`), also for a pipe or a device, which may have no end.
+
+def create(path: Path, raw: bytes, *, mode: int | None = 0o600, durable: bool = True) -> None:
+    """Write a new file. Never replaces one, nor follows a link: FileExistsError. Otherwise as `replace`.
+
+    A failure leaves no file; a crash may leave half of one.
     """
+    with _naming(path):
+        _write_new(path, raw, mode, durable=durable)
+        if durable:
+            sync_folder(path.parent)
+
+
+def replace(path: Path, raw: bytes, *, mode: int | None, durable: bool) -> None:
+    """Put a file in its place in one step: whatever fails or crashes, there is the old one or the new one, whole.
+
+    `mode` is the file's whatever the umask; None is that of the file it replaces, or of a new one what the umask gives.
+    `durable` has both the file and its name on the disk before this returns. The folder must be there. Raises OSError
+    with the path, also for a link or what else is not a plain file in its place.
+    """
+    draft = path.with_name(f".{os.urandom(8).hex()}.draft")  # beside it: nothing moves between file systems in one step
+    with _naming(path):
+        replaced = _mode_of(path)
+        _write_new(draft, raw, replaced if mode is None else mode, durable=durable)
+        try:
+            draft.replace(path)
+        except BaseException:
+            draft.unlink()
+            raise
+        if durable:
+            sync_folder(path.parent)
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder and those above it, as far as they are missing: for their owner alone, and durable."""
+    if path.is_dir():
+        return
+    make_folder(path.parent)
+    path.mkdir(mode=0o700, exist_ok=True)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Write the names in a folder to the disk, where its file system can."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        with open(path, "rb", opener=_opened) as file:
-            plain = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
-            read = file.read(max_bytes + 1) if plain else b""
+        os.fsync(descriptor)
     except OSError as error:
-        raise InputError(Code.FILE_UNREADABLE, str(error.strerror), Place(str(path))) from None
-    if not plain:
-        raise InputError(Code.FILE_UNREADABLE, "not a plain file", Place(str(path)))
-    return read
+        if error.errno != errno.EINVAL:  # of a network share that has no such thing
+            raise
+    finally:
+        os.close(descriptor)
 
 
-def _opened(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)  # without it, opening a pipe waits for who writes to it
+def _mode_of(path: Path) -> int | None:
+    """Return the mode of the plain file here, None where nothing is. Raises OSError for anything else."""
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return None
+    if stat.S_ISLNK(found.st_mode):
+        raise OSError(errno.ELOOP, A_LINK)
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(errno.EINVAL, "not a plain file")
+    return stat.S_IMODE(found.st_mode)
+
+
+def _write_new(path: Path, raw: bytes, mode: int | None, *, durable: bool) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    descriptor = os.open(path, flags, 0o666 if mode is None else 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            if mode is not None:
+                os.fchmod(descriptor, mode)  # a umask can take bits away but never the decision
+            file.write(raw)
+            file.flush()
+            if durable:
+                os.fsync(descriptor)
+    except BaseException:
+        path.unlink()
+        raise
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Have an OSError name the file that was asked for: a draft's name says nothing to anyone."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error

@@ -16,8 +16,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from issuer.codes import Code
-from issuer.errors import InputError as UnreadableError
-from issuer.errors import Place, SetupError, Undecided
+from issuer.errors import SetupError, Undecided
 
 if TYPE_CHECKING:
     from urllib3 import BaseHTTPResponse, PoolManager
@@ -201,8 +200,3 @@ def _attempt(request: HttpRequest, left_s: float) -> Answer | NoAnswer:
         return send(request, deadline_s=max(0.1, left_s))
     except NoAnswer as lost:
         return lost
-
-
-def unreadable(path: str, reason: str) -> UnreadableError:
-    """Make the error for an input file that cannot be read."""
-    return UnreadableError(Code.FILE_UNREADABLE, reason, Place(path))

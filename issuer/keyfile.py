@@ -11,13 +11,14 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
-from issuer import files as private_file
+from issuer import files
 from issuer.codes import Code
 from issuer.errors import InputError, SetupError
 from issuer.formats.jose import is_good_point
 
 _MAX_BYTES = 16 * 1024
 _MAX_PASSPHRASE = 1023  # OpenSSL's bound
+MAX_PASSPHRASE_FILE = 4 * 1024  # with the line ends that an editor leaves behind it
 
 
 def generate() -> ed25519.Ed25519PrivateKey:
@@ -36,7 +37,7 @@ def write(path: Path, key: ed25519.Ed25519PrivateKey, passphrase: bytes | None =
             raise SetupError(Code.KEY_UNUSABLE, f"a passphrase has 1 to {_MAX_PASSPHRASE} bytes; give another one")
         encryption = serialization.BestAvailableEncryption(passphrase)
     pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption)
-    private_file.write(path, pem)
+    files.create(path, pem)
 
 
 def read(path: Path, passphrase: bytes | None = None) -> ed25519.Ed25519PrivateKey:
@@ -66,6 +67,7 @@ def read(path: Path, passphrase: bytes | None = None) -> ed25519.Ed25519PrivateK
 
 def _read_private(path: Path) -> bytes:
     try:
-        return private_file.read(path, _MAX_BYTES)
+        return files.read(path, _MAX_BYTES, private=True)
     except InputError as error:
-        raise SetupError(Code.KEY_UNSAFE, f"{path}: {error.detail}") from None
+        code = Code.KEY_UNUSABLE if error.code is Code.FILE_TOO_LARGE else Code.KEY_UNSAFE
+        raise SetupError(code, f"{path}: {error.detail}") from None

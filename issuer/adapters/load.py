@@ -6,11 +6,12 @@ name of its file.
 
 from __future__ import annotations
 
-import stat
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
+from issuer import files
 from issuer.adapters import eval_zip, every_eval_ever, helm, inspect_ai, large_json, lm_eval, verievals
 from issuer.adapters.evidence import broken
 from issuer.adapters.run import Run
@@ -119,20 +120,15 @@ def _recognised(raw: bytearray, name: str) -> str:
 
 
 def read_file(path: Path, max_bytes: int) -> bytearray:
-    """Read a regular file of at most `max_bytes`. Raises InputError."""
-    try:
-        found = path.stat()
-        if not stat.S_ISREG(found.st_mode):  # a pipe would be waited for, a device never end
-            raise InputError(Code.FILE_UNREADABLE, "not a regular file", Place(str(path)))
-        if found.st_size > max_bytes:
+    """Read a plain file of at most `max_bytes` into a buffer of its own. Raises InputError.
+
+    Not by `files.read`: `large_json` writes into the buffer, and half a gigabyte should not be copied for that.
+    """
+    with files.open_plain(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > max_bytes:
             raise InputError(Code.FILE_TOO_LARGE, f"larger than {max_bytes} bytes", Place(str(path)))
-        raw = bytearray(found.st_size)
-        with path.open("rb", buffering=0) as file:
-            view, filled = memoryview(raw), 0
-            while filled < len(raw) and (count := file.readinto(view[filled:])):
-                filled += count
-    except OSError as error:
-        raise InputError(Code.FILE_UNREADABLE, str(error.strerror), Place(str(path))) from None
-    if filled != len(raw):
-        raise InputError(Code.FILE_UNREADABLE, "the file shrank while it was read", Place(str(path)))
+        raw = bytearray(size)
+        if file.readinto(raw) != size:
+            raise files.unreadable(path, "the file shrank while it was read")
     return raw

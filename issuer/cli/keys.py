@@ -7,6 +7,8 @@ from pathlib import Path
 import msgspec
 import rich_click as click
 
+from issuer.files import read
+from issuer.keyfile import MAX_PASSPHRASE_FILE
 from issuer.service.signing.keyring import STATES, State, generate, load_keys
 
 
@@ -20,7 +22,7 @@ _passphrase = click.option("--passphrase-file", type=click.Path(path_type=Path, 
 
 
 def _read(path: Path | None) -> bytes | None:
-    return path.read_bytes().rstrip(b"\r\n") if path else None  # OSError: `main` says it
+    return read(path, MAX_PASSPHRASE_FILE, pipe=True).rstrip(b"\r\n") if path else None
 
 
 @keys.command("generate")

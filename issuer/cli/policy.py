@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,12 +18,14 @@ import rich_click as click
 
 from issuer.cli import printable
 from issuer.cli.checks import table
-from issuer.cli.exits import exit_for_findings
 from issuer.cli.findings import FORMATS, junit_suite, render
 from issuer.cli.policy_explain import NOBODY, explain, own_url
 from issuer.cli.policy_plan import plan
 from issuer.codes import Code
-from issuer.errors import Finding, InputError, Place
+from issuer.errors import Finding
+from issuer.files import read as read_file
+from issuer.files import replace as replace_file
+from issuer.formats.strict_yaml import MAX_BYTES
 from issuer.policy.authoring.fmt import formatted
 from issuer.policy.authoring.load import check_policies, try_policies
 from issuer.policy.authoring.schema import schemas
@@ -71,13 +73,19 @@ def check(directory: Path, url: str | None, development: bool, form: str, warnin
     policies, findings = check_policies(directory, url or NOBODY, int(time.time()), development=development)
     if warnings_as_errors:
         findings = tuple(replace(finding, severity="error") for finding in findings)
-    code = exit_for_findings(findings)
+    code = exit_code(findings)
     said = render(findings, _files(directory), "issuer policy check", form)
     if said:
         click.echo(said)
     if policies is not None and code == 0 and form == "human":
         click.echo(_digests(policies, url))
     sys.exit(code)
+
+
+def exit_code(findings: Iterable[Finding]) -> int:
+    """Return 3 where a file is malformed, 1 where only tests of policies fail, 0 where there is no error."""
+    codes = {finding.code for finding in findings if finding.severity == "error"}
+    return 3 if codes - {Code.POLICY_TEST_FAILED} else 1 if codes else 0
 
 
 def _files(directory: Path) -> list[str]:
@@ -122,7 +130,7 @@ def test(directory: Path, url: str | None, development: bool, form: str, integra
     said = _TESTS[form](outcomes, errors, directory)
     if said:
         click.echo(said)
-    sys.exit(exit_for_findings(errors))
+    sys.exit(exit_code(errors))
 
 
 def _is_test(finding: Finding) -> bool:
@@ -233,15 +241,12 @@ def fmt(files: tuple[Path, ...], only_check: bool) -> None:
     for path, after in changed:
         click.echo(f"{printable(str(path))}: {'would change' if only_check else 'formatted'}")
         if not only_check:
-            path.write_bytes(after)
+            replace_file(path, after, mode=None, durable=True)
     sys.exit(1 if only_check and changed else 0)
 
 
 def _formatted(path: Path) -> bytes | None:
     """Return a file's canonical form, or None where it has it already."""
-    try:
-        before = path.read_bytes()
-    except OSError as error:
-        raise InputError(Code.FILE_UNREADABLE, str(error.strerror), Place(str(path))) from None
+    before = read_file(path, MAX_BYTES)
     after = formatted(before, str(path))
     return None if after == before else after

@@ -22,6 +22,7 @@ from issuer.cli.checks import table
 from issuer.cli.times import read_time, told_time
 from issuer.codes import Code
 from issuer.errors import InputError, Place, Refused
+from issuer.files import read_argument
 from issuer.formats import jcs
 from issuer.formats.strict_json import JSON, loads
 from issuer.identity.caller import Caller
@@ -136,23 +137,13 @@ def explain(
 # -- what goes in -----------------------------------------------------------------------------------------------------
 
 
-def _read(path: Path, most: int) -> bytes:
-    try:
-        if str(path) == "-":
-            return sys.stdin.buffer.read(most + 1)
-        with path.open("rb") as file:
-            return file.read(most + 1)  # the reader of what it is refuses what is larger
-    except OSError as error:
-        raise InputError(Code.FILE_UNREADABLE, str(error.strerror), Place(str(path))) from None
-
-
 def _read_token(path: Path) -> str:
     # Every byte is a character here, and all but a token's characters are refused by its reader.
-    return _read(path, _MAX_TOKEN).decode("latin-1").strip()
+    return read_argument(path, _MAX_BODY).decode("latin-1").strip()
 
 
 def _read_claims(path: Path) -> Mapping[str, JSON]:
-    value = loads(_read(path, _MAX_TOKEN), max_bytes=_MAX_TOKEN, max_depth=16, name=str(path))
+    value = loads(read_argument(path, _MAX_TOKEN), max_bytes=_MAX_TOKEN, max_depth=16, name=str(path))
     if not isinstance(value, dict):
         raise InputError(Code.FILE_SCHEMA, "must be a JSON object", Place(str(path)))
     return value
@@ -160,7 +151,7 @@ def _read_claims(path: Path) -> Mapping[str, JSON]:
 
 def _read_run(path: Path) -> Body:
     """Read a request body, or run claims alone. Raises InputError, and Refused as the service would."""
-    value = loads(_read(path, _MAX_BODY), max_bytes=_MAX_BODY, max_depth=16, name=str(path))
+    value = loads(read_argument(path, _MAX_BODY), max_bytes=_MAX_BODY, max_depth=16, name=str(path))
     if not isinstance(value, dict):
         raise InputError(Code.FILE_SCHEMA, "must be a JSON object", Place(str(path)))
     endpoint: Endpoint = "/tokens/batch" if "results" in value else "/tokens"

@@ -11,8 +11,7 @@ import rich_click as click
 from issuer.cli import printable
 from issuer.cli.policy_explain import NOBODY, own_url
 from issuer.cli.times import told_time
-from issuer.codes import Code
-from issuer.errors import InputError, Place
+from issuer.files import open_plain
 from issuer.policy.authoring.load import load_policies
 from issuer.policy.authoring.plan import Group, Plan, make_plan
 
@@ -45,14 +44,11 @@ def plan(old: Path, new: Path, audit: Path, url: str | None, development: bool, 
 
 def _lines(path: Path) -> Iterator[bytes]:
     """Read a file line by line; of a line that is too long only its beginning, which is then no event."""
-    try:
-        with path.open("rb") as file:
-            while line := file.readline(_MAX_LINE):
-                yield line
-                while len(line) == _MAX_LINE and not line.endswith(b"\n"):
-                    line = file.readline(_MAX_LINE)
-    except OSError as error:
-        raise InputError(Code.FILE_UNREADABLE, str(error.strerror), Place(str(path))) from None
+    with open_plain(path, pipe=True) as file:
+        while line := file.readline(_MAX_LINE):
+            yield line
+            while len(line) == _MAX_LINE and not line.endswith(b"\n"):
+                line = file.readline(_MAX_LINE)
 
 
 def _told(made: Plan) -> str:

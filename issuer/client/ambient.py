@@ -8,20 +8,18 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from pathlib import Path
-from typing import BinaryIO
 
 from issuer.client.credential import Credential, access_token, identity_token
 from issuer.codes import Code
-from issuer.errors import SetupError
+from issuer.errors import InputError, SetupError
+from issuer.files import read_argument
 
 ID_TOKEN = "ISSUER_ID_TOKEN"  # noqa: S105  (names of variables)
 ACCESS_TOKEN = "ISSUER_ACCESS_TOKEN"  # noqa: S105
 CLIENT_SECRET = "ISSUER_CLIENT_SECRET"  # noqa: S105
 
-# More than any credential may have: what is cut here is refused by its length.
-_ENOUGH_BYTES = 64 * 1024
+_MAX_BYTES = 64 * 1024  # more than any credential may have
 _SERVICE_SAYS = re.compile(r"(?:GitHub|GCP|GitLab|Buildkite|CircleCI): [A-Za-z0-9_ ,`-]{1,200}")
 
 
@@ -64,22 +62,9 @@ def _variable(name: str) -> str:
 
 def _secret_in(file: Path, flag: str) -> str:
     try:
-        if str(file) == "-":
-            return _read(_standard_input())
-        with file.open("rb") as opened:
-            return _read(opened)
-    except (OSError, ValueError):
+        return read_argument(file, _MAX_BYTES).decode("utf-8").strip()
+    except (InputError, ValueError):
         raise _error(f"the file that {flag} names cannot be read, or is not UTF-8") from None
-
-
-def _standard_input() -> BinaryIO:
-    if sys.stdin is None:  # it was closed before this began
-        raise OSError
-    return sys.stdin.buffer
-
-
-def _read(opened: BinaryIO) -> str:
-    return opened.read(_ENOUGH_BYTES).decode("utf-8").strip()
 
 
 def _ambient(audience: str) -> str:

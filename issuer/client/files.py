@@ -1,35 +1,30 @@
-"""Writing result files: one entry is appended or gets its token, and nothing else in the file changes."""
+"""Writes result files: an entry is appended or gets its token, and nothing else in the file changes."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
-from issuer.http_client import unreadable
+from issuer import files
+from issuer.formats.strict_yaml import MAX_BYTES
 from issuer.results import edit
 
 
 def put_entry(path: Path, entry: str) -> None:
     """Put an issued entry into a result file, or make the file with it.
 
-    An entry that says the same and has no token gets this one's; where there is none, the entry is appended. What
-    stands there must be readable as a result file, and still be, before it is written; the new file replaces the old
-    one in one step. Raises InputError.
+    An entry that says the same and has no token gets the token of this one; otherwise the entry is appended. The file
+    must be readable as a result file, before and after; it is replaced in one step. Raises InputError, and OSError
+    where it cannot be written.
     """
     try:
-        # Bytes, not read_text: that one would turn every CRLF of the file into LF.
-        before = path.read_bytes().decode() if path.exists() else ""
-    except (OSError, UnicodeDecodeError) as error:
-        raise unreadable(str(path), str(error)) from None
+        # Bytes, not text: reading text turns every CRLF of the file into LF.
+        before = files.read(path, MAX_BYTES).decode() if path.exists() else ""
+    except UnicodeDecodeError as error:
+        raise files.unreadable(path, str(error)) from None
     write_text(path, edit.put_entry(before, entry, str(path)))
 
 
 def write_text(path: Path, after: str) -> None:
-    """Replace a file in one step, or make it with its folders."""
+    """Replace a file in one step, or make it with its folders. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        draft.write_bytes(after.encode())
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
+    files.replace(path, after.encode(), mode=None, durable=True)

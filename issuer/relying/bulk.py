@@ -15,11 +15,12 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from issuer import files
 from issuer.codes import Code
 from issuer.errors import InputError, Place, SetupError
-from issuer.http_client import unreadable
+from issuer.formats import strict_yaml
 from issuer.relying.verifier import Verifier
-from issuer.relying.walk import Found, read_plain, walk
+from issuer.relying.walk import Found, walk
 from issuer.relying.workers import WorkerPool, cores
 from issuer.verify import fail_shared_jti
 from issuer.verify.replay import ReplayIndex, replay_key, token_key
@@ -138,13 +139,17 @@ def _judge_found(judge: Verifier, found: Found, faults: list[InputError]) -> tup
     """Judge one file of the walk; what could not be read goes to `faults`."""
     try:
         if found.fault:
-            raise unreadable(found.file, found.fault)
-        return judge.reports(read_plain(found.file), found.file, found.repo)
+            raise files.unreadable(found.file, found.fault)
+        return judge.reports(_read(found.file), found.file, found.repo)
     except InputError as error:
         faults.append(error)
         return ()
     finally:
         faults += judge.take_faults()
+
+
+def _read(file: str) -> bytes:
+    return files.read(Path(file), strict_yaml.MAX_BYTES, follow=False)
 
 
 def _lost(writer: Writer, chunk: Chunk) -> _Done:

@@ -10,13 +10,13 @@ import contextlib
 import hashlib
 import os
 import re
-import stat
 from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 
+from issuer import files
 from issuer.codes import Code
 from issuer.errors import InputError, SetupError, Undecided
 from issuer.http_client import RETRIED, Answer, HttpRequest, check_url, send
@@ -29,7 +29,7 @@ LONGEST_AGE_S = 86_400
 DEADLINE_S = 10.0
 
 _MAX_ETAG = 1024
-_OURS = re.compile(r"[0-9a-f]{64}(?:\.[0-9a-f]{16})?")
+_OURS = re.compile(rf"[0-9a-f]{{64}}|{files.DRAFT.pattern}")
 
 
 class Copy(Struct, frozen=True):
@@ -168,30 +168,20 @@ class _Folder:
     def read(self, url: str) -> Copy | None:
         """Return the copy of a URL, or None where there is none, or none that is whole."""
         try:
-            descriptor = os.open(self._file(url), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-            with os.fdopen(descriptor, "rb") as file:
-                found = os.fstat(descriptor)
-                if not stat.S_ISREG(found.st_mode) or found.st_mode & 0o022:
-                    return None
-                raw = file.read(2 * MAX_DOCUMENT_BYTES)
+            raw = files.read(self._file(url), 2 * MAX_DOCUMENT_BYTES, private=True)
             digest, _, packed = raw.partition(b"\n")
             if digest != _digest(packed):
                 return None
             copy = msgspec.msgpack.decode(packed, type=Copy)
-        except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        except (InputError, OSError, msgspec.MsgspecError, UnicodeDecodeError):
             return None
         return copy if copy.url == url else None
 
     def write(self, copy: Copy) -> None:
         """Keep a copy, and of the others the newest, up to MAX_CACHE_BYTES."""
         packed = msgspec.msgpack.encode(copy)
-        file = self._file(copy.url)
-        draft = file.with_suffix(f".{os.urandom(8).hex()}")  # of this writer alone
         with contextlib.suppress(OSError):
-            descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-            with os.fdopen(descriptor, "wb") as out:
-                out.write(_digest(packed) + b"\n" + packed)
-            draft.replace(file)
+            files.replace(self._file(copy.url), _digest(packed) + b"\n" + packed, mode=0o600, durable=False)
             self._prune()
 
     def _file(self, url: str) -> Path:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from issuer import files
 from issuer.codes import Code
 from issuer.errors import InputError, SetupError
-from issuer.relying.trusted import read_file
+from issuer.formats import strict_yaml
 from issuer.results.benchmark import Benchmark, read_benchmark
 from issuer.results.claims import REVISION, is_repo
 from issuer.verify.receipts import MAX_BYTES, file_name
@@ -28,13 +28,14 @@ class ReceiptFolder(Mapping[str, str]):
 
     def __getitem__(self, digest: str) -> str:
         """Return a receipt's text, whatever it holds: who judges it knows what a receipt is. KeyError without one."""
+        file = self._path / file_name(digest)
+        if not file.exists():
+            raise KeyError(digest)
         try:
-            with (self._path / file_name(digest)).open("rb") as file:
-                raw = file.read(MAX_BYTES + 1)
-        except FileNotFoundError:
-            raise KeyError(digest) from None
-        except OSError as error:
-            raise _unusable(error) from None
+            with files.open_plain(file) as opened:
+                raw = opened.read(MAX_BYTES + 1)
+        except InputError as error:
+            raise SetupError(Code.SETTINGS_INVALID, f"the folder of receipts: {file} {error.detail}") from None
         if not raw:  # a crash left it empty: no receipt
             raise KeyError(digest)
         return raw.decode("ascii", "replace")
@@ -49,25 +50,15 @@ class ReceiptFolder(Mapping[str, str]):
 
     def keep(self, digest: str, receipt: bytes) -> None:
         """Write a receipt to the disk before it counts: what a crash loses here is lost for good."""
-        file = self._path / file_name(digest)
-        draft = file.with_suffix(f".{os.urandom(8).hex()}")  # of this writer alone
         try:
-            descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-            with os.fdopen(descriptor, "wb") as out:
-                out.write(receipt)
-                out.flush()
-                os.fsync(descriptor)
-            draft.replace(file)
+            files.replace(self._path / file_name(digest), receipt, mode=0o600, durable=True)
         except OSError as error:
-            raise _unusable(error) from None
+            detail = f"the folder of receipts: {error.filename} {error.strerror}"
+            raise SetupError(Code.SETTINGS_INVALID, detail) from None
 
     def drop(self, digest: str) -> None:
         """Take back the receipt of a token that turned out not to be verified."""
         (self._path / file_name(digest)).unlink(missing_ok=True)
-
-
-def _unusable(error: OSError) -> SetupError:
-    return SetupError(Code.SETTINGS_INVALID, f"the folder of receipts: {error.filename or ''} {error.strerror}")
 
 
 class BenchmarkFolder(Mapping[tuple[str, str], Benchmark]):
@@ -109,7 +100,7 @@ class BenchmarkFolder(Mapping[tuple[str, str], Benchmark]):
         if not file.exists():
             return None
         try:
-            return read_benchmark(read_file(file), str(file))
+            return read_benchmark(files.read(file, strict_yaml.MAX_BYTES), str(file))
         except InputError as error:
             self.faults.append(error)
             return None

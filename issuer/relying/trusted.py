@@ -7,15 +7,15 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from issuer import files
 from issuer.codes import Code
 from issuer.errors import InputError, Place, SetupError
-from issuer.http_client import check_url, unreadable
+from issuer.http_client import check_url
 from issuer.relying.documents import Copy, Documents, Good
 from issuer.verify.trust import Source, Trust, TrustedEntry, TrustFile, check_found, read_trust_file, resolve, sources
 from issuer.wire import JWKS_PATH
 
-# More than any reader takes: what is larger is refused by its reader, and need not be held.
-MAX_FILE_BYTES = 4 * 1024 * 1024 + 1
+MAX_FILE_BYTES = 4 * 1024 * 1024  # as much as the largest of them may have; smaller bounds are their readers'
 
 
 class Found(Struct, frozen=True):
@@ -27,7 +27,7 @@ class Found(Struct, frozen=True):
 
 def trust_by_file(path: Path, documents: Documents) -> Trust:
     """Read a trust file and all that it points to. Raises InputError for what is malformed in it or beside it."""
-    trust = read_trust_file(read_file(path), str(path))
+    trust = read_trust_file(files.read(path, MAX_FILE_BYTES), str(path))
     return _resolved(trust, find(trust, path.parent, documents), str(path))
 
 
@@ -48,7 +48,7 @@ def find(trust: TrustFile, beside: Path, documents: Documents) -> Found:
     for pointer in sorted(wanted, key=lambda pointer: pointer.endswith("/revocations")):
         source = wanted[pointer]
         if isinstance(source.file, str):
-            raw[pointer] = read_file(beside / source.file)
+            raw[pointer] = files.read(beside / source.file, MAX_FILE_BYTES)
         elif isinstance(source.url, str):
             copy = _document(source.url, pointer, documents, lambda body, at=pointer: _check(trust, at, body, raw))  # type: ignore[misc]
             raw[pointer] = None if copy is None else copy.body
@@ -79,12 +79,3 @@ def _resolved(trust: TrustFile, found: Found, name: str) -> Trust:
         return resolve(trust, found.raw, found.fetched_at)
     except InputError as error:
         raise InputError(error.code, error.detail, Place(name), error.pointer) from None
-
-
-def read_file(path: Path) -> bytes:
-    """Read a file that somebody named, up to one byte more than any reader takes. Raises InputError."""
-    try:
-        with path.open("rb") as file:
-            return file.read(MAX_FILE_BYTES)
-    except OSError as error:
-        raise unreadable(str(path), str(error.strerror)) from None

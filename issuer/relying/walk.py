@@ -13,11 +13,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from issuer.http_client import unreadable
-from issuer.relying.trusted import MAX_FILE_BYTES
+from issuer.files import A_LINK
 from issuer.relying.verifier import FOLDER
-
-A_LINK = "a symbolic link: not followed"
 
 
 class Found(Struct, frozen=True, array_like=True):
@@ -100,21 +97,3 @@ def _is_text(path: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def read_plain(file: str) -> bytes:
-    """Read a file that `walk` found, up to one byte more than any reader takes. Raises InputError; never waits."""
-    try:
-        descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError as error:
-        raise unreadable(file, A_LINK if os.path.islink(file) else str(error.strerror)) from None
-    found = os.fstat(descriptor)
-    if not stat.S_ISREG(found.st_mode):
-        os.close(descriptor)
-        raise unreadable(file, "not a plain file")
-    try:
-        return os.read(descriptor, min(found.st_size + 1, MAX_FILE_BYTES))
-    except OSError as error:
-        raise unreadable(file, str(error.strerror)) from None
-    finally:
-        os.close(descriptor)

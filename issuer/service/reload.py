@@ -21,6 +21,7 @@ from typing import Any, Generic, TypeVar
 import structlog
 from msgspec import Struct
 
+from issuer import files
 from issuer.codes import Code
 from issuer.errors import InputError, IssuerError, Undecided
 from issuer.issuance.ports import Audit, Line
@@ -206,12 +207,8 @@ def refused_event(active: Active, error: Exception) -> dict[str, Any]:
 
 def keep_policies(policies: PolicySet, folder: Path) -> None:
     """Keep every policy value under its digest, before the first admission under it (contract section 4)."""
-    for made in (folder.parent, folder):  # parents that mkdir makes by itself are open to everyone
-        made.mkdir(mode=0o700, parents=True, exist_ok=True)
+    files.make_folder(folder)
     for digest, value in policies.digests.items():
         path = folder / f"{digest.removeprefix('sha256:')}.json"
         if not path.exists():
-            # Written beside and renamed: another worker, or a crash, never leaves half a policy under a digest.
-            draft = path.with_suffix(f".{os.getpid()}")
-            draft.write_bytes(value)
-            draft.rename(path)
+            files.replace(path, value, mode=0o600, durable=True)

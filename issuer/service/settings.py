@@ -16,11 +16,13 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Meta, Struct
 
+from issuer import files
 from issuer.codes import Code
-from issuer.errors import InputError, Place, SetupError
+from issuer.errors import InputError, SetupError
 from issuer.formats import strict_yaml
 from issuer.formats.strict_json import convert, pointer_to
 from issuer.identity.token import LEEWAY_S
+from issuer.keyfile import MAX_PASSPHRASE_FILE
 
 # An empty path would be the folder that the service happens to stand in.
 Text = Annotated[str, Meta(min_length=1)]
@@ -74,9 +76,9 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
         if not self.key_passphrase_file:
             return None
         try:
-            passphrase = Path(self.key_passphrase_file).read_bytes().rstrip(b"\r\n")
-        except OSError as error:
-            raise SetupError(Code.SETTINGS_INVALID, f"key_passphrase_file: {error.strerror}") from None
+            passphrase = files.read(Path(self.key_passphrase_file), MAX_PASSPHRASE_FILE).rstrip(b"\r\n")
+        except InputError as error:
+            raise SetupError(Code.SETTINGS_INVALID, f"key_passphrase_file: {error.detail}") from None
         if not passphrase:
             raise SetupError(Code.SETTINGS_INVALID, "key_passphrase_file: the file is empty")
         return passphrase
@@ -99,11 +101,7 @@ def read_settings(file: Path | None = None, environ: Mapping[str, str] | None = 
 
 
 def _from_file(file: Path) -> dict[str, Any]:
-    try:
-        raw = file.read_bytes()
-    except OSError as error:
-        raise InputError(Code.FILE_UNREADABLE, str(error.strerror), Place(str(file))) from None
-    document = strict_yaml.load(raw, str(file))
+    document = strict_yaml.load(files.read(file, strict_yaml.MAX_BYTES), str(file))
     if not isinstance(document.value, dict):
         raise document.error(Code.FILE_SCHEMA, "", "a settings file is a map")
     kinds = {field.name: field.type for field in msgspec.structs.fields(Settings)}

@@ -7,10 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from issuer.codes import Code
-from issuer.errors import InputError
-from issuer.relying.trusted import MAX_FILE_BYTES
-from issuer.relying.walk import A_LINK, Found, read_plain, walk
+from issuer.files import A_LINK
+from issuer.relying.walk import walk
 
 
 def place(root: Path, name: str, raw: bytes = b"[]\n") -> Path:
@@ -98,38 +96,3 @@ def test_a_name_that_is_no_text_is_a_finding_that_can_be_written_down(tmp_path: 
     (found,) = walk(tmp_path)
     found.file.encode()
     found.repo.encode()
-
-
-@pytest.mark.parametrize(
-    ("kind", "reason"),
-    [("link", A_LINK), ("dangling", A_LINK), ("folder", "not a plain file"), ("pipe", "not a plain file"),
-     ("device", A_LINK), ("gone", "No such file or directory")],
-)  # fmt: skip
-def test_what_is_no_plain_file_is_refused_without_waiting(tmp_path: Path, kind: str, reason: str) -> None:
-    path = tmp_path / "r.yaml"
-    match kind:
-        case "link":
-            path.symlink_to(place(tmp_path, "other.yaml"))
-        case "dangling":
-            path.symlink_to("nowhere")
-        case "device":
-            path.symlink_to("/dev/zero")
-        case "folder":
-            path.mkdir()
-        case "pipe":
-            os.mkfifo(path)
-    before = len(os.listdir("/proc/self/fd")) if Path("/proc/self/fd").is_dir() else 0
-    for _ in range(5):
-        with pytest.raises(InputError) as raised:
-            read_plain(str(path))
-        assert (raised.value.code, raised.value.detail) == (Code.FILE_UNREADABLE, reason)
-    if before:
-        assert len(os.listdir("/proc/self/fd")) == before
-
-
-def test_a_huge_file_is_not_read_whole(tmp_path: Path) -> None:
-    path = tmp_path / "huge.yaml"
-    with path.open("wb") as file:
-        file.truncate(10 * MAX_FILE_BYTES)
-    assert len(read_plain(str(path))) == MAX_FILE_BYTES
-    assert Found(0.0, "", "").size == 0

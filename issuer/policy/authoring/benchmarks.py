@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from issuer import files
 from issuer.codes import Code
 from issuer.errors import InputError, Place
-from issuer.files import read_file
 from issuer.formats import jcs
 from issuer.formats.findings import Findings
 from issuer.formats.strict_yaml import MAX_BYTES, Document
@@ -37,7 +37,7 @@ def read_registered(folder: Path, findings: Findings) -> tuple[Registered, dict[
         if not findings.demand(document, "", placed, rule):
             continue
         try:
-            raw = read_file(path, MAX_BYTES)
+            raw = files.read(path, MAX_BYTES)
             benchmark = read_benchmark(raw, str(path))
         except InputError as error:
             findings.refuse(error)

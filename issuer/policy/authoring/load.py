@@ -14,9 +14,9 @@ import msgspec
 from msgspec import UNSET, Struct
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
+from issuer import files
 from issuer.codes import Code
 from issuer.errors import Finding, InputError, Place
-from issuer.files import read_file
 from issuer.formats import jcs
 from issuer.formats.findings import Findings
 from issuer.formats.strict_json import JSON, pointer_to
@@ -158,7 +158,7 @@ def _policy_files(directory: Path, findings: Findings) -> list[Path]:
 
 def _read(path: Path, findings: Findings) -> Document | None:
     try:
-        return load_yaml(read_file(path, MAX_BYTES), str(path), bare_dates=lambda at: _DATED.fullmatch(at) is not None)
+        return load_yaml(files.read(path, MAX_BYTES), str(path), bare_dates=lambda at: _DATED.fullmatch(at) is not None)
     except InputError as error:
         findings.refuse(error)
     return None

@@ -20,7 +20,7 @@ import msgspec
 from authlib.integrations.httpx_client import AsyncOAuth2Client  # type: ignore[import-untyped]
 from msgspec import UNSET
 
-from issuer import files as private_file
+from issuer import files
 from issuer.codes import Code
 from issuer.errors import Refused
 from issuer.formats.jose import MAX_TOKEN_BYTES
@@ -126,7 +126,8 @@ class Introspector:
 
 def read_secret(how: Introspection) -> str:
     """Read the client's secret, each time anew: a new one needs no restart. Raises InputError and FetchRefused."""
-    raw = private_file.read(Path(how.client_secret_file), MAX_SECRET_BYTES)
+    with files.open_plain(Path(how.client_secret_file), private=True) as file:
+        raw = file.read(MAX_SECRET_BYTES + 1)
     secret = raw.decode("utf-8", "replace").rstrip("\r\n")
     if not secret or len(raw) > MAX_SECRET_BYTES or not secret.isprintable():
         raise FetchRefused("the client secret's file does not hold one line of text")

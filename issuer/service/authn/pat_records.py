@@ -21,7 +21,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from issuer import files as private_file
+from issuer import files
 from issuer.codes import Code
 from issuer.errors import InputError, Place, SetupError
 from issuer.formats.strict_json import convert, loads
@@ -143,7 +143,7 @@ def path_of(folder: Path, token_id: str) -> Path:
 
 def read_record(path: Path) -> Record:
     """Read one record. Raises InputError with the file and the place in it; never a word of what stands there."""
-    return _parsed(private_file.read(path, MAX_BYTES), path)
+    return _parsed(files.read(path, MAX_BYTES, private=True), path)
 
 
 def _parsed(raw: bytes, path: Path) -> Record:
@@ -246,8 +246,7 @@ def create(folder: Path, order: Order, *, now: int, random: bytes) -> tuple[str,
         sha256=pat.digest(token).hex(),
         networks=tuple(order.networks),
     )
-    for made in (folder.parent, folder):  # parents that mkdir makes by itself are open to everyone
-        made.mkdir(mode=0o700, parents=True, exist_ok=True)
+    files.make_folder(folder)
     checked(folder)
     _write(folder, record)
     return token, record
@@ -264,15 +263,7 @@ def revoke(folder: Path, token_id: str, now: int) -> Record:
 
 
 def _write(folder: Path, record: Record) -> None:
-    """Put a record in its place in one step, to the disk: nobody ever reads half of it."""
+    """Put a record in its place: nobody ever reads half of it, and a power cut does not take a revocation back."""
     path, raw = path_of(folder, record.id), msgspec.json.format(msgspec.json.encode(record)) + b"\n"
     _parsed(raw, path)  # what would not be read is not written
-    draft = folder / f".{record.id}.{os.getpid()}"
-    draft.unlink(missing_ok=True)
-    private_file.write(draft, raw)
-    draft.rename(path)
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)  # a revocation that a power cut takes back is none
-    finally:
-        os.close(descriptor)
+    files.replace(path, raw, mode=0o600, durable=True)

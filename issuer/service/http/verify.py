@@ -13,6 +13,7 @@ from typing import Any
 import structlog
 from litestar import post
 
+from issuer import files
 from issuer.codes import Code
 from issuer.errors import InputError, IssuerError, Place, Refused, SetupError, Undecided
 from issuer.limits import Rate
@@ -30,7 +31,7 @@ from issuer.wire import JWKS_PATH
 # How many questions one address may ask of one process, well-formed or not.
 QUESTION_RATE = Rate(count=60, per_s=60, burst=60)
 REREAD_S = 60
-_MAX_FILE = 4 * 1024 * 1024 + 1  # more than any reader takes
+_MAX_FILE = 4 * 1024 * 1024  # as much as the largest of them may have
 
 _log = structlog.get_logger("issuer")
 
@@ -57,7 +58,7 @@ class OwnTrust:
 
     def read_whole(self) -> Trust:
         """Read the trust file, and what it names. Raises InputError with the file's place."""
-        file = read_trust_file(_bytes(self._path), str(self._path))
+        file = read_trust_file(files.read(self._path, _MAX_FILE), str(self._path))
         try:
             return resolve(file, self._found(file))
         except InputError as error:
@@ -67,21 +68,13 @@ class OwnTrust:
         found: dict[str, bytes | None] = {}
         for pointer, source in sources(file).items():
             if isinstance(source.file, str):
-                found[pointer] = _bytes(self._path.parent / source.file)
+                found[pointer] = files.read(self._path.parent / source.file, _MAX_FILE)
             elif source.url == self._own_keys:
                 found[pointer] = self._jwks()
             elif isinstance(source.url, str):
                 detail = f"trust: {pointer} is a URL, and nothing is fetched here: keep a copy and name it as `file`"
                 raise SetupError(Code.SETTINGS_INVALID, detail)
         return found
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            return file.read(_MAX_FILE)
-    except OSError as error:
-        raise InputError(Code.FILE_UNREADABLE, str(error.strerror), Place(str(path))) from None
 
 
 def judging_routes(trust: str, issuer_url: str, jwks: Callable[[], bytes]) -> list[Any]:

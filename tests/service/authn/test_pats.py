@@ -21,7 +21,7 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from issuer import files as private_file
+from issuer import files
 from issuer.codes import Code
 from issuer.errors import InputError, IssuerError, Refused, SetupError, Undecided
 from issuer.identity import pat
@@ -486,7 +486,7 @@ def test_foreign_names_are_named_and_do_no_harm(folder: Path, name: str | bytes)
     token, public_id = made(folder)
     raw = path_of(folder, public_id).read_bytes()
     foreign = folder / os.fsdecode(name)
-    private_file.write(foreign, raw)
+    files.create(foreign, raw)
     with capture_logs() as logs:
         verified(PatVerifier(Pats(folder)), token)
     assert [entry["problem"] for entry in logs] == ["file.rule"]
@@ -771,10 +771,10 @@ def test_what_would_not_be_read_is_not_written(folder: Path, members: dict[str, 
 
 
 def test_a_private_file_that_is_not_opened_for_the_machine_s_sake_is_not_called_unreadable(tmp_path: Path) -> None:
-    private_file.write(tmp_path / "file", b"x")
+    files.create(tmp_path / "file", b"x")
     with no_descriptor_free():
         try:
-            private_file.read(tmp_path / "file", 10)
+            files.read(tmp_path / "file", 10, private=True)
             number = 0
         except OSError as error:
             number = error.errno or 0

@@ -1,0 +1,399 @@
+"""One reader that is bounded, one writer that replaces in one step: tried with what goes wrong with files."""
+
+from __future__ import annotations
+
+import ast
+import errno
+import os
+import resource
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from issuer import files
+from issuer.codes import Code
+from issuer.errors import InputError
+from tests.support.shared import ROOT
+
+OLD, NEW = b"old\n", b"new and longer\n"
+
+
+def refusal(path: Path, max_bytes: int = 100, **flags: bool) -> tuple[Code, str]:
+    with pytest.raises(InputError) as raised:
+        files.read(path, max_bytes, **flags)
+    assert raised.value.place.file == str(path)
+    return raised.value.code, raised.value.detail
+
+
+def put(path: Path, raw: bytes = OLD, mode: int = 0o600) -> Path:
+    path.write_bytes(raw)
+    path.chmod(mode)
+    return path
+
+
+@contextmanager
+def umask(bits: int) -> Iterator[None]:
+    before = os.umask(bits)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+# -- reading ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("private", [False, True])
+def test_a_file_of_at_most_as_many_bytes_is_read_whole(tmp_path: Path, private: bool) -> None:
+    for size in (0, 1, 9, 10):
+        path = put(tmp_path / "file", bytes(size))
+        assert files.read(path, 10, private=private) == bytes(size)
+    assert refusal(put(tmp_path / "file", bytes(11)), 10) == (Code.FILE_TOO_LARGE, "larger than 10 bytes")
+
+
+def test_a_huge_file_is_not_read_whole(tmp_path: Path) -> None:
+    with (tmp_path / "huge").open("wb") as file:
+        file.truncate(2**40)
+    assert refusal(tmp_path / "huge", 1000)[0] is Code.FILE_TOO_LARGE
+
+
+def test_a_file_that_says_that_it_is_empty_is_read_as_far_as_it_goes() -> None:
+    """Files of the kernel have no size; who believed it would read nothing."""
+    assert Path("/proc/version").stat().st_size == 0
+    assert files.read(Path("/proc/version"), 4096).startswith(b"Linux")
+    assert refusal(Path("/proc/version"), 5)[0] is Code.FILE_TOO_LARGE
+
+
+def lay(folder: Path, kind: str) -> Path:
+    path = folder / "file"
+    match kind:
+        case "link":
+            path.symlink_to(put(folder / "other"))
+        case "dangling":
+            path.symlink_to("nowhere")
+        case "loop":
+            path.symlink_to("file")
+        case "device":
+            path.symlink_to("/dev/zero")
+        case "folder":
+            path.mkdir()
+        case "pipe":
+            os.mkfifo(path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("kind", "followed", "reason"),
+    [("link", "", files.A_LINK), ("dangling", "No such file or directory", files.A_LINK),
+     ("loop", "Too many levels of symbolic links", files.A_LINK), ("device", "not a plain file", files.A_LINK),
+     ("folder", "Is a directory", "Is a directory"), ("pipe", "not a plain file", "not a plain file"),
+     ("gone", "No such file or directory", "No such file or directory")],
+)  # fmt: skip
+def test_what_is_not_a_plain_file_is_refused_without_waiting(
+    tmp_path: Path, kind: str, followed: str, reason: str
+) -> None:
+    path, before = lay(tmp_path, kind), len(os.listdir("/proc/self/fd"))
+    for _ in range(5):
+        assert refusal(path, follow=False) == refusal(path, private=True) == (Code.FILE_UNREADABLE, reason)
+        if followed:
+            assert refusal(path) == (Code.FILE_UNREADABLE, followed)
+        else:
+            assert files.read(path, 100) == OLD
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_what_others_may_open_is_not_private(tmp_path: Path) -> None:
+    for mode in (0o640, 0o604, 0o620, 0o602, 0o610, 0o601, 0o666):
+        path = put(tmp_path / "file", mode=mode)
+        assert refusal(path, private=True)[1].startswith(f"it has mode {mode:04o}")
+        assert files.read(path, 100) == OLD
+
+
+def test_only_for_a_private_file_an_error_that_is_not_about_it_stays_one(tmp_path: Path) -> None:
+    """A credential is not unknown because this process is out of descriptors."""
+    path, (soft, hard) = put(tmp_path / "file"), resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        with pytest.raises(OSError) as private:
+            files.read(path, 100, private=True)
+        plain = refusal(path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert private.value.errno == errno.EMFILE
+    assert plain == (Code.FILE_UNREADABLE, "Too many open files")
+
+
+READ_ARGUMENT = """
+import pathlib, sys
+from issuer.errors import InputError
+from issuer.files import read_argument
+try:
+    print(read_argument(pathlib.Path(sys.argv[1]), 10).decode())
+except InputError as error:
+    print(error)
+"""
+
+
+def argument(what: str, path: Path | str, text: str = "") -> str:
+    script = what.format(read=f"{sys.executable} -c '{READ_ARGUMENT}' {path}", text=text)
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False, timeout=60)
+    return done.stdout.strip() + done.stderr.strip()
+
+
+def test_what_is_named_on_a_command_line_may_be_standard_input_or_a_pipe(tmp_path: Path) -> None:
+    assert argument("{read}", put(tmp_path / "file", b"a file")) == "a file"
+    assert argument("printf {text} | {read}", "-", "0123456789") == "0123456789"
+    assert argument("{read} <(sleep 0.1; printf {text})", "", "0123456789") == "0123456789"
+
+
+def test_and_is_bounded_there_too(tmp_path: Path) -> None:
+    assert argument("printf {text} | {read}", "-", "0123456789x") == "-: file.too_large: larger than 10 bytes"
+    assert argument("{read} < /dev/zero", "-") == "-: file.too_large: larger than 10 bytes"
+    assert "larger than 10 bytes" in argument("{read} <(yes)", "")
+    assert argument("{read}", "/dev/zero") == "/dev/zero: file.unreadable: not a plain file"
+    assert argument("{read} <&-", "-") == "-: file.unreadable: Bad file descriptor"
+
+
+def test_an_error_while_a_file_is_open_is_the_file_s(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="Input/output error"), files.open_plain(put(tmp_path / "f")):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+# -- writing ----------------------------------------------------------------------------------------------------------
+
+Write = Callable[[Path], None]
+WRITERS: dict[str, Write] = {
+    "replace": lambda path: files.replace(path, NEW, mode=0o600, durable=True),
+    "replace in memory": lambda path: files.replace(path, NEW, mode=0o600, durable=False),
+    "create": lambda path: files.create(path, NEW),
+}
+each_writer = pytest.mark.parametrize("write", WRITERS.values(), ids=list(WRITERS))
+replacing = pytest.mark.parametrize("write", [WRITERS["replace"], WRITERS["replace in memory"]])
+
+
+@each_writer
+def test_a_new_file_is_whole_and_alone(tmp_path: Path, write: Write) -> None:
+    write(tmp_path / "file")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    assert (tmp_path / "file").read_bytes() == NEW
+
+
+@replacing
+def test_a_file_is_replaced_and_its_old_bytes_stay_with_who_has_it_open(tmp_path: Path, write: Write) -> None:
+    with put(tmp_path / "file").open("rb") as reader:
+        write(tmp_path / "file")
+        assert reader.read() == OLD
+    assert (tmp_path / "file").read_bytes() == NEW
+
+
+@pytest.mark.parametrize("bits", [0o000, 0o022, 0o077, 0o277])
+def test_a_mode_is_what_it_says_whatever_the_umask(tmp_path: Path, bits: int) -> None:
+    put(tmp_path / "old", mode=0o666)
+    with umask(bits):
+        files.create(tmp_path / "new", NEW, mode=0o640)
+        files.replace(tmp_path / "old", NEW, mode=0o600, durable=False)
+        files.create(tmp_path / "free", NEW, mode=None)
+        files.replace(tmp_path / "freed", NEW, mode=None, durable=False)
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
+    assert modes == {"new": 0o640, "old": 0o600, "free": 0o666 & ~bits, "freed": 0o666 & ~bits}
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o664, 0o444])
+def test_without_a_mode_that_of_the_replaced_file_stays(tmp_path: Path, mode: int) -> None:
+    files.replace(put(tmp_path / "file", mode=mode), NEW, mode=None, durable=False)
+    assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == mode
+
+
+def test_create_never_replaces(tmp_path: Path) -> None:
+    put(tmp_path / "file")
+    for name, target in (("link", "file"), ("dangling", "nowhere")):
+        (tmp_path / name).symlink_to(target)
+    for name in ("file", "link", "dangling"):
+        with pytest.raises(FileExistsError) as raised:
+            files.create(tmp_path / name, NEW)
+        assert raised.value.filename == str(tmp_path / name)
+    assert (tmp_path / "file").read_bytes() == OLD
+    assert not (tmp_path / "nowhere").exists()
+
+
+@pytest.mark.parametrize("kind", ["link", "dangling", "loop", "device", "folder", "pipe"])
+@replacing
+def test_what_is_not_a_plain_file_is_not_replaced(tmp_path: Path, kind: str, write: Write) -> None:
+    path = lay(tmp_path, kind)
+    before = path.lstat(), sorted(tmp_path.iterdir())
+    with pytest.raises(OSError) as raised:
+        write(path)
+    assert raised.value.filename == str(path)
+    assert raised.value.strerror in {files.A_LINK, "not a plain file"}
+    assert (path.lstat(), sorted(tmp_path.iterdir())) == before
+    if kind == "link":
+        assert (tmp_path / "other").read_bytes() == OLD
+
+
+@each_writer
+def test_the_folder_must_be_there(tmp_path: Path, write: Write) -> None:
+    with pytest.raises(FileNotFoundError) as raised:
+        write(tmp_path / "gone" / "file")
+    assert raised.value.filename == str(tmp_path / "gone" / "file")
+
+
+def test_a_name_may_be_as_long_as_the_file_system_has_it(tmp_path: Path) -> None:
+    files.replace(tmp_path / ("x" * 255), NEW, mode=None, durable=False)
+    assert (tmp_path / ("x" * 255)).read_bytes() == NEW
+
+
+# In a process of its own: as another user where we are root, with a disk that is full, or killed on the way.
+ELSEWHERE = """
+import os, pathlib, resource, sys
+from issuer import files
+path, how, act = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+if how == "no rights" and os.geteuid() == 0:
+    os.setgroups([]); os.setgid(65534); os.setuid(65534)
+if how == "a full disk":
+    resource.setrlimit(resource.RLIMIT_FSIZE, (5, 5))
+if how == "a crash":
+    sys.addaudithook(lambda event, args: os._exit(9) if event == "os.rename" else None)
+try:
+    if act == "replace":
+        files.replace(path, b"new and longer", mode=0o600, durable=True)
+    else:
+        files.create(path, b"new and longer")
+except OSError as error:
+    print(type(error).__name__, error.strerror, error.filename)
+"""
+
+
+def elsewhere(path: Path, how: str, act: str) -> str:
+    program = [sys.executable, "-c", ELSEWHERE, str(path), how, act]
+    return subprocess.run(program, capture_output=True, text=True, check=False, cwd=ROOT, timeout=60).stdout.strip()
+
+
+@pytest.mark.parametrize("act", ["replace", "create"])
+def test_a_full_disk_leaves_the_old_file_and_no_draft(tmp_path: Path, act: str) -> None:
+    path = tmp_path / "file"
+    if act == "replace":
+        put(path)
+    before = {name.name: name.read_bytes() for name in tmp_path.iterdir()}
+    assert elsewhere(path, "a full disk", act) == f"OSError File too large {path}"
+    assert {name.name: name.read_bytes() for name in tmp_path.iterdir()} == before
+
+
+def test_a_crash_between_draft_and_name_leaves_the_old_file_and_a_draft_that_is_known_as_one(tmp_path: Path) -> None:
+    path = put(tmp_path / "file")
+    elsewhere(path, "a crash", "replace")
+    assert path.read_bytes() == OLD
+    (draft,) = (other for other in tmp_path.iterdir() if other != path)
+    assert files.DRAFT.fullmatch(draft.name)
+    assert stat.S_IMODE(draft.stat().st_mode) == 0o600
+    files.replace(path, NEW, mode=0o600, durable=True)
+    assert path.read_bytes() == NEW
+
+
+@pytest.mark.parametrize("act", ["replace", "create"])
+def test_a_folder_that_cannot_be_written_is_named_by_the_file_that_was_asked_for(tmp_path: Path, act: str) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir(mode=0o555)
+    said = elsewhere(folder / "file", "no rights", act)
+    assert said == f"PermissionError Permission denied {folder / 'file'}"
+    assert not list(folder.iterdir())
+
+
+def test_a_rename_that_fails_leaves_no_draft(tmp_path: Path) -> None:
+    """Interrupted, too: what a person gives up leaves nothing behind."""
+    program = ELSEWHERE.replace("os._exit(9)", "int('x')").replace("except OSError", "except (OSError, ValueError)")
+    path = put(tmp_path / "file")
+    subprocess.run([sys.executable, "-c", program, str(path), "a crash", "replace"], check=False, cwd=ROOT, timeout=60,
+                   capture_output=True)  # fmt: skip
+    assert {found.name: found.read_bytes() for found in tmp_path.iterdir()} == {"file": OLD}
+
+
+# -- durability -------------------------------------------------------------------------------------------------------
+
+
+def system_calls(act: Callable[[], Any]) -> list[str]:
+    """Return which files and folders were synced or renamed, in that order, as the interpreter calls the system."""
+    seen: list[str] = []
+
+    def look(frame: FrameType, event: str, called: Any) -> None:
+        if event == "c_call" and called is os.fsync:
+            seen.append("folder" if stat.S_ISDIR(os.fstat(frame.f_locals["descriptor"]).st_mode) else "file")
+        elif event == "c_call" and called is os.replace:
+            seen.append("rename")
+
+    sys.setprofile(look)
+    try:
+        act()
+    finally:
+        sys.setprofile(None)
+    return seen
+
+
+def test_what_is_durable_is_synced_before_its_name_and_its_folder_after(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    assert system_calls(lambda: files.replace(path, NEW, mode=None, durable=True)) == ["file", "rename", "folder"]
+    assert system_calls(lambda: files.create(tmp_path / "other", NEW)) == ["file", "folder"]
+
+
+def test_what_is_not_waits_for_no_disk(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    assert system_calls(lambda: files.replace(path, NEW, mode=None, durable=False)) == ["rename"]
+    assert system_calls(lambda: files.create(tmp_path / "other", NEW, durable=False)) == []
+
+
+def test_folders_are_made_for_their_owner_alone_and_are_durable_as_well(tmp_path: Path) -> None:
+    folder = tmp_path / "a" / "b" / "c"
+    with umask(0):
+        assert system_calls(lambda: files.make_folder(folder)) == ["folder"] * 3
+        assert system_calls(lambda: files.make_folder(folder)) == []
+    for made in (folder, *folder.parents[:2]):
+        assert stat.S_IMODE(made.stat().st_mode) == 0o700
+    put(tmp_path / "file")
+    with pytest.raises(OSError):
+        files.make_folder(tmp_path / "file" / "below")
+
+
+def test_a_file_system_that_syncs_no_folders_is_no_error() -> None:
+    files.sync_folder(Path("/proc"))
+    with pytest.raises(FileNotFoundError):
+        files.sync_folder(Path("/gone"))
+
+
+# -- one home ---------------------------------------------------------------------------------------------------------
+
+OPENING = {"open", "fdopen", "read_bytes", "read_text", "write_bytes", "write_text", "rename", "mkstemp"}
+# Who opens files by other means, and why.
+ON_THEIR_OWN = {
+    "files.py": "the home",
+    "service/audit.py": "appends, and follows a rotation",
+    "service/authn/pat_records.py": "writes a time, not bytes",
+    "service/admission/redis.py": "reads a file of this package",
+    "dev/sandbox.py": "lays out a folder that it has just made",
+    "cli/demo.py": "lays out a folder that it has just made",
+}
+
+
+def opens(call: ast.Call) -> bool:
+    """Say whether a call opens or renames a file. `replace` is a path's or the system's, not a text's or a Struct's."""
+    if not isinstance(call.func, ast.Attribute):
+        return isinstance(call.func, ast.Name) and call.func.id == "open"
+    whose, what = ast.unparse(call.func.value), call.func.attr
+    if what == "replace":
+        return whose == "os" or (len(call.args) == 1 and not call.keywords)
+    return what in OPENING and whose != "files"
+
+
+def calls_of(path: Path) -> list[ast.Call]:
+    return [node for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.Call)]
+
+
+def test_files_are_opened_in_one_place_and_where_it_is_said_why() -> None:
+    package = ROOT / "issuer"
+    found = {path for path in package.rglob("*.py") if any(map(opens, calls_of(path)))}
+    assert {path.relative_to(package).as_posix() for path in found} == set(ON_THEIR_OWN)
