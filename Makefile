@@ -6,11 +6,12 @@ UV      = $(BIN)/uv
 COMPILE = pip compile pyproject.toml --group build --universal --python-version 3.11 --generate-hashes \
           --no-emit-index-url --no-emit-find-links --quiet --upgrade
 
-.PHONY: help demo test check lint bench soak lock clean needs
+.PHONY: help demo test check mutants lint bench soak lock clean needs
 help:
 	@echo 'make demo    a real evaluation run becomes a signed, verified result; a tampered copy is refused'
 	@echo 'make test    lint, types and tests'
 	@echo 'make check   the longer suite: what make test runs, and the tests marked long'
+	@echo 'make mutants small faults in the code that must have none: does a test notice each? Up to an hour'
 	@echo 'make bench   what the primitives, the line and the service under load cost, beside the floor of the same run'
 	@echo 'make soak    a million requests, good and bad: memory, descriptors and keys stay bounded'
 	@echo 'make lock    compile run.lock and dev.lock anew'
@@ -50,6 +51,9 @@ test: lint
 
 check: lint
 	$(BIN)/pytest -q -n 2 --dist loadfile
+
+mutants: $(VENV)/dev.done
+	$(BIN)/python -m tests.mutants
 
 bench: $(VENV)/dev.done
 	$(BIN)/python -m tests.bench

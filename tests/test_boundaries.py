@@ -76,10 +76,10 @@ TESTS = sorted((PACKAGE.parent / "tests").rglob("*.py"))
 
 @pytest.mark.parametrize("path", TESTS, ids=lambda path: str(path.relative_to(PACKAGE.parent)))
 def test_what_tests_share_is_in_their_harness(path: Path) -> None:
-    """No test imports another, a conftest or a bench; neither does the harness. A bench may import its neighbour."""
-    below = ("tests.support.", "tests.bench.") if path.parent.name == "bench" else ("tests.support.",)
+    """No test imports another, a conftest or a bench; neither does the harness. A tool may import its neighbour."""
+    own_folder = f"tests.{path.parent.name}." if path.parent.name in {"bench", "mutants"} else "tests.support."
     own = {name for name in imported(path) if name.partition(".")[0] == "tests"} - {"tests.support"}
-    assert not {name for name in own if not name.startswith(below)}
+    assert not {name for name in own if not name.startswith(("tests.support.", own_folder))}
 
 
 # -- what a fresh interpreter loads --------------------------------------------------------------------------------------

@@ -1,0 +1,171 @@
+"""Run mutants: `python -m tests.mutants [--jobs N] [--list] [PATH ...]`, without a path those of all targets.
+
+Each runs in a copy of the repository, by the tests of its file, until one of them fails. Prints every survivor with its
+place, its diff and, where `survivors.toml` names it, the reason. Exit code 1 where one lives that is not named, or one
+is named that does not live; 2 where the tests fail without a mutant, or a file is not what they load.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import itertools
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from queue import SimpleQueue
+
+from tests.mutants.operators import Mutant, mutants
+from tests.mutants.targets import SCRIPT, SCRIPT_TESTS, TARGETS
+
+ROOT = Path(__file__).parents[2]
+HERE = Path(__file__).parent
+LEFT_OUT = shutil.ignore_patterns(".git", ".venv", ".*_cache", "__pycache__", "*.pyc")
+# A mutant that makes the tests so much slower than they are is noticed, too: by whoever waits.
+SLOWER = 5
+AT_LEAST_S = 30.0
+
+
+class Copy:
+    """A copy of the repository, in which one mutant at a time lives."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root = folder / "repository"
+        self._written = 0
+        shutil.copytree(ROOT, self.root, ignore=LEFT_OUT, symlinks=True)
+
+    def write(self, path: str, source: bytes) -> None:
+        """Put a file in place. Its time is new in every second, so that no compiled one passes for it."""
+        self._written += 1
+        target = self.root / path
+        target.write_bytes(source)
+        os.utime(target, (self._written, self._written))
+
+    def test(self, tests: Sequence[str], timeout_s: float) -> bool:
+        """Say whether the tests pass within the time."""
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", "not long", *tests]
+        environment = {**os.environ, "PYTHONPATH": str(self.root)}
+        child = subprocess.Popen(
+            command, cwd=self.root, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+        try:
+            code = child.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+            return False
+        if code not in {0, 1, 2}:  # passed, failed, or did not come that far
+            raise SystemExit(f"pytest ended with {code}: {' '.join(tests)}")
+        return code == 0
+
+
+@contextmanager
+def copies(count: int) -> Iterator[SimpleQueue[Copy]]:
+    """Make copies of the repository, which are gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="issuer-mutants-") as folder:
+        free: SimpleQueue[Copy] = SimpleQueue()
+        for number in range(count):
+            free.put(Copy(Path(folder, str(number))))
+        yield free
+
+
+def tests_of(path: str) -> tuple[str, ...]:
+    """Name the tests that could notice a mutant of a file."""
+    return SCRIPT_TESTS if path == SCRIPT else TARGETS[path]
+
+
+def mutants_of(path: str) -> list[Mutant]:
+    """Make the mutants of a target: by the operators, or those of the script, which are written by hand."""
+    source = (ROOT / path).read_bytes()
+    return list(script_mutants(source) if path == SCRIPT else mutants(path, source))
+
+
+def script_mutants(source: bytes) -> Iterator[Mutant]:
+    """Make the mutants of the admission script, each a piece of its text for another."""
+    for name, (old, new) in tomllib.loads((HERE / "admit.toml").read_text("utf-8")).items():
+        assert source.count(old.encode()) == 1, f"admit.toml: {name!r} is not found once"
+        line = source.count(b"\n", 0, source.index(old.encode())) + 1
+        yield Mutant(SCRIPT, line, f"{SCRIPT} {name}", source.replace(old.encode(), new.encode()), source)
+
+
+def prove(free: SimpleQueue[Copy], path: str) -> float:
+    """Return how long a target's tests take. Without a mutant they must pass, and without the file they must not."""
+    copy = free.get()
+    source = (copy.root / path).read_bytes()
+    began = time.monotonic()
+    if not copy.test(tests_of(path), 600):
+        raise SystemExit(f"{path}: its tests fail without a mutant")
+    taken_s = time.monotonic() - began
+    copy.write(path, b"error('mutant')\n")
+    if copy.test(tests_of(path), 600):
+        raise SystemExit(f"{path}: its tests do not load it")
+    copy.write(path, source)
+    free.put(copy)
+    return taken_s
+
+
+def survives(free: SimpleQueue[Copy], mutant: Mutant, timeout_s: float) -> bool:
+    """Say whether no test notices a mutant."""
+    copy = free.get()
+    try:
+        copy.write(mutant.path, mutant.source)
+        return copy.test(tests_of(mutant.path), timeout_s)
+    finally:
+        copy.write(mutant.path, mutant.original)
+        free.put(copy)
+
+
+def survivors_of(free: SimpleQueue[Copy], path: str, jobs: int) -> list[Mutant]:
+    """Run the mutants of a target, and return those that nothing notices."""
+    timeout_s = max(AT_LEAST_S, SLOWER * prove(free, path))
+    began, every = time.monotonic(), mutants_of(path)
+    with ThreadPoolExecutor(jobs) as pool:
+        lives = pool.map(functools.partial(survives, free, timeout_s=timeout_s), every)
+        living = list(itertools.compress(every, lives))
+    print(f"{path}: {len(every)} mutants, {len(living)} live, {time.monotonic() - began:.0f} s", flush=True)
+    return living
+
+
+def report(living: Sequence[Mutant], named: dict[str, str], paths: Sequence[str]) -> int:
+    """Print what lives, and what is named and does not; return the exit code."""
+    unnamed = 0
+    for mutant in living:
+        unnamed += mutant.name not in named
+        print(f"\n{mutant.path}:{mutant.line}: {mutant.name}\n{mutant.diff()}\n{named.get(mutant.name, 'NOT NAMED')}")
+    gone = [name for name in named if name.split()[0] in paths and name not in {mutant.name for mutant in living}]
+    for name in gone:
+        print(f"\nsurvivors.toml names what does not live: {name}")
+    print(f"\n{len(living)} live, {unnamed} of them not named; {len(gone)} named in vain; by file:",
+          dict(Counter(mutant.path for mutant in living)))  # fmt: skip
+    return 1 if unnamed or gone else 0
+
+
+def main() -> int:
+    """Run what the command line asks for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--list", action="store_true", help="print the names of the mutants, and run none")
+    parser.add_argument("path", nargs="*", default=[*TARGETS, SCRIPT])
+    options = parser.parse_args()
+    if options.list:
+        print("\n".join(f"{each.line}: {each.name}" for path in options.path for each in mutants_of(path)))
+        return 0
+    named = tomllib.loads((HERE / "survivors.toml").read_text("utf-8"))
+    with copies(options.jobs) as free:
+        living = [mutant for path in options.path for mutant in survivors_of(free, path, options.jobs)]
+    return report(living, named, options.path)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
