@@ -15,7 +15,6 @@ from issuer.errors import SetupError
 from issuer.identity.profiles import Kind
 from issuer.identity.provider import Provider
 from issuer.issuance.ports import Line, Log, NoLog
-from issuer.limits import Rate
 from issuer.policy.authoring.load import load_policies
 from issuer.service.admission.redis import RedisAdmission
 from issuer.service.audit import FileAudit
@@ -28,7 +27,7 @@ from issuer.service.authn.oidc import SignedTokens
 from issuer.service.authn.pat import PatVerifier
 from issuer.service.authn.pats import Pats
 from issuer.service.authn.sources import Sources
-from issuer.service.authn.transport import DEADLINE_S
+from issuer.service.bounds import ASK_S, BEAT_S, SOURCE_RATE
 from issuer.service.http import openapi
 from issuer.service.http.published import Published
 from issuer.service.http.routes import Service, exception_handlers, routes
@@ -38,13 +37,9 @@ from issuer.service.log_stream import Failures
 from issuer.service.reload import Active, Live, keep_policies
 from issuer.service.settings import Settings
 from issuer.service.signing.keyring import load_keyring
-from issuer.service.workers import BEAT_S, Beat
+from issuer.service.workers import Beat
 
 _log = structlog.get_logger("issuer")
-
-# How many refused requests one address may send to one process: thousands of honest jobs share an address, and honest
-# ones are not refused.
-SOURCE_RATE = Rate(count=600, per_s=60, burst=600)
 
 
 def build(settings: Settings, log: Log | None = None, beat: Beat | None = None) -> Litestar:
@@ -65,7 +60,7 @@ def build(settings: Settings, log: Log | None = None, beat: Beat | None = None) 
     keysets = KeySets(Fetcher(development=settings.development), report=_report_fetch)
     signed = SignedTokens(keysets)
     failures = Failures()
-    asker = Fetcher(development=settings.development, deadline_s=DEADLINE_S)
+    asker = Fetcher(development=settings.development, deadline_s=ASK_S)
     introspector = Introspector(asker, report=failures.report)
     hugging_face = HuggingFace(asker, report=failures.report)
     pats = PatVerifier(Pats(settings.pats_folder))

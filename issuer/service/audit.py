@@ -15,9 +15,7 @@ import msgspec
 
 from issuer.codes import Code
 from issuer.errors import SetupError, Undecided
-
-# Readiness ends while there still is room for the events of what is under way.
-MIN_FREE_BYTES = 1024 * 1024
+from issuer.service.bounds import MIN_FREE_BYTES
 
 
 class FileAudit:

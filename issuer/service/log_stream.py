@@ -15,6 +15,7 @@ import msgspec
 import structlog
 
 from issuer.identity.provider import Provider
+from issuer.service.bounds import COUNT_S
 
 
 class Failures:
@@ -36,16 +37,12 @@ class Failures:
 
     def _wait(self, provider_id: str) -> None:
         self._more[provider_id] = []
-        asyncio.get_running_loop().call_later(TELL_S, self._tell, provider_id)
+        asyncio.get_running_loop().call_later(COUNT_S, self._tell, provider_id)
 
     def _tell(self, provider_id: str) -> None:
         if reasons := self._more.pop(provider_id):
             _log.warning("provider not asked", provider=provider_id, reason=reasons[-1], more=len(reasons))
             self._wait(provider_id)
-
-
-# How often the log stream tells how many of a kind there were.
-TELL_S = 1.0
 
 
 def configure_logging() -> None:

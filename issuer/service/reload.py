@@ -26,10 +26,9 @@ from issuer.codes import Code
 from issuer.errors import InputError, IssuerError, Undecided
 from issuer.issuance.ports import Audit, Line
 from issuer.policy.match import PolicySet
+from issuer.service.bounds import LOOK_S
 from issuer.service.signing.keyring import KeyringSigner
 
-# How often the folder is looked at. A change is loaded when two looks in a row see the same: not while it is written.
-LOOK_S = 1.0
 # policies/benchmarks/<owner>/<name>/eval.yaml
 MAX_DEPTH = 4
 

@@ -19,12 +19,11 @@ from issuer.errors import SetupError
 from issuer.issuance.ports import Log
 from issuer.service.admission.embedded import EmbeddedValkey
 from issuer.service.app import build
+from issuer.service.bounds import GRACE_S, KEEP_ALIVE_S, KILL_S
 from issuer.service.http.protocol import BoundedProtocol
 from issuer.service.log_stream import configure_logging
 from issuer.service.settings import EMBEDDED, Settings
 from issuer.service.workers import STOPS, Beat, addresses_of, bound, supervise
-
-GRACE_S = 20
 
 
 @contextlib.contextmanager
@@ -56,6 +55,7 @@ def server(settings: Settings, log: Log | None = None, beat: Beat | None = None)
         proxy_headers=bool(settings.trusted_proxies),
         forwarded_allow_ips=settings.trusted_proxies,
         server_header=False,
+        timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=GRACE_S,
     )
     return uvicorn.Server(config)
@@ -80,7 +80,7 @@ def serve(settings: Settings, log: Log | None = None, workers: int = 1) -> None:
             _run(settings, log)
         else:
             addresses = addresses_of(settings.host, settings.port)
-            supervise(workers, lambda beat: _run(settings, log, bound(addresses), beat), GRACE_S + 2)
+            supervise(workers, lambda beat: _run(settings, log, bound(addresses), beat), KILL_S)
 
 
 def _run(

@@ -24,21 +24,12 @@ import structlog
 
 from issuer.codes import Code
 from issuer.errors import IssuerError, SetupError
+from issuer.service.bounds import BEAT_S, LOADING_S, MAX_RESTART_PAUSE_S, RESTART_PAUSE_S, SILENT_S, STEADY_S
 
 STOPS = (signal.SIGTERM, signal.SIGINT)
 _WATCHED = (*STOPS, signal.SIGHUP, signal.SIGCHLD)
 # A worker that was refused its start, by its own words in the log stream; EX_CONFIG of sysexits.h.
 REFUSED = 78
-# How long a worker that ends too soon is waited for: twice as long each time, so that the store's return, or a
-# corrected file, is noticed within seconds.
-PAUSE_S = 0.1
-MAX_PAUSE_S = 2.0
-STEADY_S = 10.0
-# A worker's event loop says every second that it turns. One that has been silent for so many seconds is stopped, or in
-# a loop without an end: it is killed, for the kernel goes on giving it connections. Before its first word it loads.
-BEAT_S = 1.0
-SILENT_S = 10
-LOADING_S = 60
 
 Address = tuple[socket.AddressFamily, tuple[str, int]]
 Beat = Callable[[], None]
@@ -150,7 +141,7 @@ class Worker:
             raise SetupError(Code.SETTINGS_INVALID, "the service did not start; the reason stands above")
         now = time.monotonic()
         self._failures = 0 if now - self._started > STEADY_S else self._failures + 1
-        pause_s = min(MAX_PAUSE_S, PAUSE_S * 2 ** min(self._failures, 10))
+        pause_s = min(MAX_RESTART_PAUSE_S, RESTART_PAUSE_S * 2 ** min(self._failures, 10))
         self.due = now + pause_s
         _log.warning("worker ended", pid=ended, code=code, next_in_s=pause_s)
 

@@ -15,8 +15,9 @@ from issuer.identity.caller import Caller
 from issuer.identity.provider import Provider
 from issuer.service.authn.pat import PatVerifier
 from issuer.service.authn.pat_records import DAY_S, Order, create
-from issuer.service.authn.pats import RACY_NS, Pats
+from issuer.service.authn.pats import Pats
 from issuer.service.authn.sources import Allowance
+from issuer.service.bounds import RACY_NS
 
 URL = "https://issuer.example"
 NOW = 1_795_251_600

@@ -18,7 +18,8 @@ import pytest
 from issuer.dev.provider import LocalProvider
 from issuer.errors import Undecided
 from issuer.service.admission.embedded import EmbeddedValkey
-from issuer.service.audit import MIN_FREE_BYTES, FileAudit
+from issuer.service.audit import FileAudit
+from issuer.service.bounds import MIN_FREE_BYTES
 from tests.support.running import FIVE_TIMES, Running, eventually, listening, numbered, running, serve
 
 

@@ -22,8 +22,9 @@ import pytest
 
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import free_port, settings_for
+from issuer.service.bounds import SILENT_S
 from issuer.service.signing.keyring import generate
-from issuer.service.workers import SILENT_S, Worker
+from issuer.service.workers import Worker
 from tests.support.http_load import request
 from tests.support.running import (
     BODY,

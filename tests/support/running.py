@@ -20,7 +20,7 @@ import pytest
 
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import environment, free_port, settings_for, write_policies
-from issuer.service.app import SOURCE_RATE
+from issuer.service.bounds import SOURCE_RATE
 from issuer.service.settings import Settings
 from issuer.service.signing.keyring import generate
 from tests.support.http_load import drive, request

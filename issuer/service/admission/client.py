@@ -20,10 +20,8 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 
 from issuer.codes import Code
 from issuer.errors import SetupError
+from issuer.service.bounds import SENTINEL_S, STORE_CONNECT_S
 
-CONNECT_S = 0.3
-# One after the other: three that are silent must leave time for the store within a flight.
-SENTINEL_S = 0.1
 SENTINEL_SCHEMES = {"redis+sentinel": "redis", "rediss+sentinel": "rediss"}
 
 
@@ -33,7 +31,7 @@ def connect(url: str, connections: int) -> Redis:
         scheme = url.partition("://")[0]
         if scheme in SENTINEL_SCHEMES:
             return _to_master(url.replace(scheme, SENTINEL_SCHEMES[scheme], 1), connections)
-        pool = BlockingConnectionPool.from_url(url, max_connections=connections, timeout=CONNECT_S, **_patience())
+        pool = BlockingConnectionPool.from_url(url, max_connections=connections, timeout=STORE_CONNECT_S, **_patience())
         return Redis.from_pool(pool)
     except ValueError as cause:
         detail = (
@@ -65,7 +63,7 @@ def _patience() -> dict[str, Any]:
     """
     return {
         "socket_timeout": None,
-        "socket_connect_timeout": CONNECT_S,
+        "socket_connect_timeout": STORE_CONNECT_S,
         "retry": Retry(NoBackoff(), 1, (RedisConnectionError,)),
         "protocol": 2,
         "driver_info": None,

@@ -23,9 +23,9 @@ from typing import IO
 
 from issuer.codes import Code
 from issuer.errors import SetupError
+from issuer.service.bounds import EMBEDDED_START_S
 
 SCHEME = "unix://"
-START_S = 5.0
 NEXT_STEP = "Run `pip install eval-token-issuer[embedded]`, or give the URL of a Redis or Valkey."
 
 
@@ -50,7 +50,7 @@ class EmbeddedValkey:
             start_new_session=True,
         )
         try:
-            said = _read_line(self._watcher.stdout)  # the watcher gives up by itself after START_S
+            said = _read_line(self._watcher.stdout)  # the watcher gives up by itself after EMBEDDED_START_S
         except BaseException:  # a stop signal: nobody calls __exit__ of what was not entered
             self.close()
             raise
@@ -92,7 +92,7 @@ def serve() -> Iterator[str]:
             port=0, data_dir=Path(folder), unix_socket_path=socket, config={"maxmemory-policy": "noeviction"}
         )
         try:
-            server.start(timeout=START_S)
+            server.start(timeout=EMBEDDED_START_S)
             yield f"{SCHEME}{socket}"
         finally:
             server.terminate()  # SIGKILL: there is nothing to save

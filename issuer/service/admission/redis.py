@@ -26,6 +26,7 @@ from issuer.errors import Refused, SetupError, Undecided
 from issuer.issuance.ports import AdmissionRequest, Admitted, Use
 from issuer.limits import Rate
 from issuer.service.admission.client import connect, place_of
+from issuer.service.bounds import CALL_S, PIPELINE_CALLS, PIPELINE_S, PIPELINES, REPLICAS_MS, STORE_START_S
 
 SCRIPT = Path(__file__).with_name("admit.lua").read_bytes()
 SCRIPT_SHA = hashlib.sha1(SCRIPT, usedforsecurity=False).hexdigest().encode()  # the name that EVALSHA demands
@@ -35,17 +36,6 @@ PREFIX = b"{evi}:"
 EPOCH_KEY = PREFIX + b"epoch"
 READY_KEY = PREFIX + b"ready"
 
-# A caller waits at most CALL_S, whatever the rest does: the service promises its 503 within a second. A flight gives
-# up earlier, so that those who wait for the next one still have time.
-CALL_S = 0.8
-FLIGHT_S = 0.6
-START_S = 3.0
-# How long the store waits for its replicas, where they are asked for.
-REPLICAS_MS = 300
-
-# Two flights hide the round trip; more would only make each pipeline smaller, and a merged call costs a third.
-FLIGHTS = 2
-FLIGHT_CALLS = 128
 
 # Whatever the store and the way to it can fail with. redis-py's own TimeoutError is a RedisError.
 Failure = (RedisError, OSError, TimeoutError)
@@ -106,7 +96,7 @@ class RedisAdmission:
         now_us: Callable[[], int] | None = None,
     ) -> None:
         self._place = place_of(url)
-        self._client = connect(url, FLIGHTS + 1)  # and one for `ready`
+        self._client = connect(url, PIPELINES + 1)  # and one for `ready`
         self._wait_replicas = wait_replicas
         self._leeway_s = leeway_s
         self._durable_store = durable_store
@@ -126,7 +116,7 @@ class RedisAdmission:
         Raises SetupError: `state.unreachable`, or `state.unsafe` where it may evict or cannot tell who it is.
         """
         try:
-            async with asyncio.timeout(START_S):
+            async with asyncio.timeout(STORE_START_S):
                 await self._client.ping()
                 await self._demand_noeviction()
                 await self._begin_epoch()
@@ -247,7 +237,7 @@ class RedisAdmission:
 
     def _announce_departure(self) -> None:
         """Depart at the end of this turn of the loop, with everyone who called in it."""
-        if not self._departure_due and len(self._flights) < FLIGHTS:
+        if not self._departure_due and len(self._flights) < PIPELINES:
             self._departure_due = True
             asyncio.get_running_loop().call_soon(self._depart)
 
@@ -258,8 +248,8 @@ class RedisAdmission:
         if self._closed:
             self._leave_behind(self._queue)
             self._queue = []
-        while self._queue and len(self._flights) < FLIGHTS:
-            aboard, self._queue = self._queue[:FLIGHT_CALLS], self._queue[FLIGHT_CALLS:]
+        while self._queue and len(self._flights) < PIPELINES:
+            aboard, self._queue = self._queue[:PIPELINE_CALLS], self._queue[PIPELINE_CALLS:]
             flight = asyncio.get_running_loop().create_task(self._fly(aboard))
             self._flights.add(flight)
             flight.add_done_callback(functools.partial(self._land, aboard))
@@ -277,7 +267,7 @@ class RedisAdmission:
 
     async def _fly(self, aboard: Sequence[Waiting]) -> None:
         """Take these calls to the store and back; fill a script cache that was flushed, and resend what it missed."""
-        async with asyncio.timeout(FLIGHT_S):
+        async with asyncio.timeout(PIPELINE_S):
             answers = await self._send(aboard)
             if lost := [at for at, answer in enumerate(answers) if isinstance(answer, NoScriptError)]:
                 # EVAL brings the script along: between a load and EVALSHA it could be flushed again.

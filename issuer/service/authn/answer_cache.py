@@ -19,18 +19,7 @@ from issuer.errors import Charged, IssuerError, Refused
 from issuer.formats.strict_json import JSON
 from issuer.identity.provider import Introspection, Provider
 from issuer.service.authn.sources import Allowance
-
-# A revoked credential is refused within 60 s (contract section 5), however slow the request that brings it: 45 s kept,
-# 3 s asked (`transport.DEADLINE_S`), 10 s of body (`routes.BODY_DEADLINE_S`), 0.8 s of store (`state.CALL_S`).
-KEPT_S = 45.0
-# In one process, all providers together; an answer is some hundred bytes, at most `introspection.MAX_KEPT_BYTES`.
-CAPACITY = 4096
-# Who waits for an answer holds a place among the requests in flight; a slow provider's must not take them all.
-MAX_WAITING = 128
-# All providers together. There are two of these tables, for introspection and the Hub: of 512 places a quarter is left.
-MAX_WAITING_IN_ALL = 192
-# Questions for one source: it waits for a slow provider before it is charged with the first of them.
-MAX_ASKED_FOR_SOURCE = 16
+from issuer.service.bounds import ANSWER_KEPT_S, MAX_ANSWERS, MAX_ASKED_FOR_SOURCE, MAX_WAITING, MAX_WAITING_IN_ALL
 
 # Who is asked: another endpoint or client under the same name is somebody else.
 Asked = tuple[str, str, Introspection | None]
@@ -56,7 +45,7 @@ class Kept(Struct, frozen=True):
 class Answers:
     """The good answers of all providers. Belongs to one event loop; `aclose` ends what is still under way."""
 
-    def __init__(self, *, monotonic: Callable[[], float] = time.monotonic, capacity: int = CAPACITY) -> None:
+    def __init__(self, *, monotonic: Callable[[], float] = time.monotonic, capacity: int = MAX_ANSWERS) -> None:
         self._monotonic = monotonic
         self._capacity = capacity
         self._kept: OrderedDict[Key, Kept] = OrderedDict()
@@ -112,7 +101,7 @@ class Answers:
 
     async def _fly(self, key: Key, ask: Ask) -> Answer | Code:
         # From the question on: what the provider revokes after its answer is then never served for longer.
-        until = self._monotonic() + KEPT_S
+        until = self._monotonic() + ANSWER_KEPT_S
         try:
             answer = await ask()
         except IssuerError as error:

@@ -22,14 +22,11 @@ from issuer.errors import InputError
 from issuer.formats import jose
 from issuer.formats.strict_json import loads
 from issuer.identity.provider import KeySource, Provider
+from issuer.service.bounds import ADDRESS_S, FETCH_S
 
 WELL_KNOWN = "/.well-known/openid-configuration"
 OAUTH_WELL_KNOWN = "/.well-known/oauth-authorization-server"
 
-# For discovery and key set together, to the last byte of a dripping body.
-DEADLINE_S = 5.0
-# For one address of several: a host whose IPv6 leads nowhere is still reached by IPv4 within the deadline.
-CONNECT_S = 1.5
 HEADERS = (("Accept", "application/json"), ("Accept-Encoding", "identity"), ("User-Agent", "eval-token-issuer"))
 MAX_DOCUMENT_BYTES = jose.MAX_KEY_SET_BYTES
 
@@ -88,7 +85,7 @@ class Fetcher:
         self,
         *,
         development: bool = False,
-        deadline_s: float = DEADLINE_S,
+        deadline_s: float = FETCH_S,
         resolve: Resolve = addresses_of,
         ssl_context: ssl.SSLContext | None = None,
     ) -> None:
@@ -247,7 +244,7 @@ class CheckedBackend(httpcore.AsyncNetworkBackend):
         failure: Exception = FetchRefused("the provider's host has no address")
         for address in await self._checked_addresses(host, port):
             try:
-                return await self._network.connect_tcp(address, port, CONNECT_S, local_address, socket_options)
+                return await self._network.connect_tcp(address, port, ADDRESS_S, local_address, socket_options)
             except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
                 failure = error
         raise failure

@@ -21,10 +21,11 @@ from issuer.identity.caller import Caller
 from issuer.identity.profiles import derived
 from issuer.identity.provider import Provider
 from issuer.identity.token import LEEWAY_S
-from issuer.service.authn.answer_cache import KEPT_S, Answer, Answers
+from issuer.service.authn.answer_cache import Answer, Answers
 from issuer.service.authn.fetch import Fetcher, FetchRefused
 from issuer.service.authn.sources import Allowance
 from issuer.service.authn.transport import CheckedTransport, Report, asking, read_object
+from issuer.service.bounds import ANSWER_KEPT_S
 
 WHOAMI = "/api/whoami-v2"
 # A user's or an organization's own token; `hf_oauth_...` and `hf_jwt_...` are others.
@@ -54,7 +55,7 @@ class HuggingFace:
         ask = functools.partial(self._ask, bearer, provider, now)
         answer = await self._answers.find(provider, bearer, now, allowance, ask)
         use_parts = ("nonce", provider.id, str(answer.claims["id"]))
-        expires_at = now + int(KEPT_S) if answer.expires_at is None else answer.expires_at
+        expires_at = now + int(ANSWER_KEPT_S) if answer.expires_at is None else answer.expires_at
         return Caller(provider, derived(provider.rules, answer.claims), use_parts, now, expires_at)
 
     async def _ask(self, bearer: str, provider: Provider, now: int) -> Answer:

@@ -34,13 +34,7 @@ from issuer.service.authn.fetch import Fetcher, FetchRefused
 from issuer.service.authn.oauth import credential_of
 from issuer.service.authn.sources import Allowance
 from issuer.service.authn.transport import CheckedTransport, Report, asking, read_object
-
-# How long a discovered endpoint is used before the metadata are read again.
-ENDPOINT_KEPT_S = 600.0
-MAX_SECRET_BYTES = 1024
-# Of one answer, as JSON: some thousands are kept.
-MAX_KEPT_BYTES = 8 * 1024
-MAX_TEXT_CHARS = 512
+from issuer.service.bounds import ENDPOINT_KEPT_S, MAX_KEPT_BYTES, MAX_SECRET_BYTES, MAX_TEXT_CHARS
 
 # What an access token is called: `token_type` by RFC 6749 7.1, `token_use` by Hydra, `typ` by Keycloak. Refresh and ID
 # tokens are active, too. Each server says one or two of the three, some none.

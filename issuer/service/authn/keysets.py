@@ -23,18 +23,15 @@ from issuer.formats import jose
 from issuer.identity.provider import KeySource, Provider
 from issuer.service.authn.fetch import FAILURES, Fetcher, reason
 from issuer.service.authn.sources import Allowance
-
-# Past the soft age a set is renewed while it serves; past the hard age it verifies nothing.
-SOFT_AGE_S = 600.0
-HARD_AGE_S = 86_400.0
-# A flood of made-up kids causes no more fetches than this, for each issuer.
-PAUSE_S = 5.0
-FETCHES_A_MINUTE = 6
-MINUTE_S = 60.0
-# Who waits for a fetch holds a place among the requests in flight; a slow provider's must not take them all.
-MAX_WAITING = 128
-# A renewal that nobody waits for leaves the minute's fetches to those who do wait.
-RENEWAL_PAUSE_S = 60.0
+from issuer.service.bounds import (
+    FETCH_PAUSE_S,
+    FETCHES_A_MINUTE,
+    HARD_AGE_S,
+    MAX_WAITING,
+    MINUTE_S,
+    RENEWAL_PAUSE_S,
+    SOFT_AGE_S,
+)
 
 Report = Callable[[Provider, str], None]
 
@@ -181,7 +178,7 @@ class FetchedKeys:
     def _wait_s(self, now: float) -> float:
         """Return the seconds until the bounds let a fetch start; below 0 where they do now."""
         full = len(self._starts) == FETCHES_A_MINUTE
-        return max(self._ended_at + PAUSE_S - now, self._starts[0] + MINUTE_S - now if full else -math.inf)
+        return max(self._ended_at + FETCH_PAUSE_S - now, self._starts[0] + MINUTE_S - now if full else -math.inf)
 
     def _take_off(self, now: float) -> Flight:
         if self._wait_s(now) >= 0:

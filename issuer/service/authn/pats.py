@@ -18,14 +18,8 @@ import structlog
 from issuer.codes import Code
 from issuer.errors import InputError, SetupError, Undecided
 from issuer.service.authn.pat_records import USED, Record, checked, last_used, names, read_named, write_used
+from issuer.service.bounds import BAD_AGAIN_NS, RACY_AGAIN_NS, RACY_NS, USED_EVERY_S
 
-USED_EVERY_S = 60
-# A folder can change again within one tick of the clock that dates it; some file systems count in 2 s (git's "racy").
-RACY_NS = 2_000_000_000
-# So it is read again until the clock has ticked, but not for every guess: with 2000 records that takes 26 ms.
-RACY_AGAIN_NS = 100_000_000
-# A bad record may be mended where it lies, which its folder does not show: so it is tried again, as often as this.
-BAD_AGAIN_NS = 1_000_000_000
 # What an unknown id is compared with: the digest of nothing that anybody knows.
 _NO_DIGEST = bytes(32)
 

@@ -9,6 +9,7 @@ from msgspec import Struct
 from issuer.codes import Code
 from issuer.errors import Refused
 from issuer.limits import Exceeded, Rate, Spent, spend
+from issuer.service.bounds import MAX_SOURCES
 
 
 class Allowance(Struct, frozen=True):
@@ -34,7 +35,7 @@ class Sources:
     recently is forgotten; a flood of addresses can thus shorten a memory but never grow it.
     """
 
-    def __init__(self, rate: Rate, capacity: int = 10_000) -> None:
+    def __init__(self, rate: Rate, capacity: int = MAX_SOURCES) -> None:
         self._rate = rate
         self._capacity = capacity
         self._arrivals: OrderedDict[str, int] = OrderedDict()

@@ -17,12 +17,7 @@ from issuer.errors import Undecided
 from issuer.formats.strict_json import JSON, loads
 from issuer.identity.provider import Provider
 from issuer.service.authn.fetch import FAILURES, Fetcher, FetchRefused, reason
-
-# For everything that one credential makes us ask, to the last byte of a dripping body.
-DEADLINE_S = 3.0
-MAX_ANSWER_BYTES = 64 * 1024
-MAX_DEPTH = 16
-MAX_MEMBERS = 64
+from issuer.service.bounds import MAX_ANSWER_BYTES, MAX_ANSWER_DEPTH, MAX_ANSWER_MEMBERS
 
 Report = Callable[[Provider, str], None]
 
@@ -59,7 +54,7 @@ def read_object(response: httpx2.Response) -> Mapping[str, JSON]:
     """Return the JSON object of a 200 answer, whatever media type it claims to be. Raises one of FAILURES."""
     if response.status_code != 200:
         raise FetchRefused(f"the provider answered {response.status_code}")
-    found = loads(response.content, max_bytes=MAX_ANSWER_BYTES, max_depth=MAX_DEPTH)
-    if not isinstance(found, dict) or len(found) > MAX_MEMBERS:
+    found = loads(response.content, max_bytes=MAX_ANSWER_BYTES, max_depth=MAX_ANSWER_DEPTH)
+    if not isinstance(found, dict) or len(found) > MAX_ANSWER_MEMBERS:
         raise FetchRefused("the answer is no object, or has too many members")
     return found

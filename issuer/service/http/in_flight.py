@@ -10,13 +10,11 @@ from types import TracebackType
 from issuer.codes import Code
 from issuer.errors import Refused, Undecided
 from issuer.policy.registration import Registration
+from issuer.service import bounds
 from issuer.wire import Endpoint
 
-# Whoever is taken in is answered in good time: work for a fraction of a second, and bodies for 64 MiB in all. A batch
-# is a hundred times the work, and 1 MiB.
-MAX_IN_FLIGHT: dict[Endpoint, int] = {"/tokens": 512, "/tokens/batch": 32}
-# Of these, how many one registered identity may hold while their bodies come: ten seconds, for as long as it likes.
-MAX_BODIES: dict[Endpoint, int] = {"/tokens": 64, "/tokens/batch": 8}
+MAX_IN_FLIGHT: dict[Endpoint, int] = {"/tokens": bounds.MAX_REQUESTS, "/tokens/batch": bounds.MAX_BATCHES}
+MAX_BODIES: dict[Endpoint, int] = {"/tokens": bounds.MAX_BODIES, "/tokens/batch": bounds.MAX_BATCH_BODIES}
 
 
 class InFlight:

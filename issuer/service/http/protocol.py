@@ -13,18 +13,7 @@ from typing import Any, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from issuer.service.http.reading import BODY_DEADLINE_S
-
-# How long a connection may take to send a request's head, and to read an answer. The endpoints answer a body that is
-# late themselves; a connection that is still in the middle of one a moment later is closed.
-HEAD_S = 10.0
-BODY_S = BODY_DEADLINE_S + 1.0
-READ_S = 15.0
-# Request line and headers. An identity token has at most 16 KiB.
-MAX_HEAD_BYTES = 64 * 1024
-# Of one process, which has 1024 descriptors where nobody gave it more: the rest is for the store, keys and audit. More
-# than can be in flight, so that there is always one to close that is not.
-MAX_CONNECTIONS = 800
+from issuer.service.bounds import BODY_S, HEAD_S, MAX_CONNECTIONS, MAX_HEAD_BYTES, READ_S
 
 _HOST = re.compile(rb"(?:[A-Za-z0-9._~!$&'()*+,;=%-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]{0,5})?")
 

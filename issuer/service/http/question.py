@@ -11,10 +11,8 @@ from issuer.errors import Fault, InputError, Refused
 from issuer.formats.strict_json import convert, loads
 from issuer.results.benchmark import Benchmark, read_benchmark
 from issuer.results.entry import Entry, read_entries, read_entry
+from issuer.service.bounds import MAX_QUESTION_BYTES, MAX_QUESTION_DEPTH
 from issuer.verify_token import MAX_TIME
-
-MAX_BYTES = 64 * 1024
-MAX_DEPTH = 16
 
 Name = Annotated[str, Meta(min_length=1, max_length=512)]
 
@@ -47,7 +45,7 @@ class Question(Struct, frozen=True):
 def read_question(raw: bytes) -> Question:
     """Read a body of at most 64 KiB. Raises Refused: 400 with the place in the body, and in the text within it."""
     try:
-        asked = convert(loads(raw, max_bytes=MAX_BYTES, max_depth=MAX_DEPTH), VerifyRequest)
+        asked = convert(loads(raw, max_bytes=MAX_QUESTION_BYTES, max_depth=MAX_QUESTION_DEPTH), VerifyRequest)
     except InputError as error:
         raise _refusal(error, "") from None
     entries = _read_entries(asked)

@@ -15,10 +15,8 @@ from litestar.datastructures import State as AppState
 from issuer.codes import Code
 from issuer.errors import Refused
 from issuer.policy.registration import Registration
+from issuer.service.bounds import BODY_DEADLINE_S
 from issuer.service.http.in_flight import InFlight
-
-BODY_DEADLINE_S = 10.0
-
 
 # What a bearer credential is made of, before its padding (RFC 6750 2.1).
 _B64TOKEN = f"{ascii_letters}{digits}-._~+/".encode()

@@ -15,14 +15,9 @@ from litestar.types import Receive, Scope, Send
 
 from issuer.codes import Code
 from issuer.errors import Refused
+from issuer.service.bounds import COUNT_S, HELD_S, MAX_HELD
 from issuer.service.http.answer import Answer, Headers
 from issuer.service.http.problems import problem_response
-from issuer.service.log_stream import TELL_S
-
-# How long an answer is held back at least, at most twice as long: those who came together must not come again together.
-# And how many at once: of 800 connections a quarter stays free to move; beyond these an answer leaves at once.
-HELD_S = 3.0
-MAX_HELD = 600
 
 _ID = str(uuid.UUID(int=0))
 _log = structlog.get_logger("issuer")
@@ -41,7 +36,7 @@ class Tarpit:
     def answer(self, request_id: str) -> TarpitAnswer:
         """Return the answer to one more request."""
         if not self._count:
-            asyncio.get_running_loop().call_later(TELL_S, self._tell)
+            asyncio.get_running_loop().call_later(COUNT_S, self._tell)
         self._count += 1
         body = request_id.encode().join(self._parts)
         return TarpitAnswer(self, HELD_S * (1 + int(request_id[:2], 16) / 256), self._made.headers, body)

@@ -16,22 +16,17 @@ from litestar import post
 from issuer import files
 from issuer.codes import Code
 from issuer.errors import InputError, IssuerError, Place, Refused, SetupError, Undecided
-from issuer.limits import Rate
 from issuer.service.authn.sources import Sources
+from issuer.service.bounds import MAX_QUESTION_BYTES, MAX_TRUST_BYTES, QUESTION_RATE, REREAD_S
 from issuer.service.http import openapi
 from issuer.service.http.answer import Answer, written
 from issuer.service.http.problems import problem_response
-from issuer.service.http.question import MAX_BYTES, read_question
+from issuer.service.http.question import read_question
 from issuer.service.http.reading import Http, ms_since, read_json_body, source_of
 from issuer.verify import Context, verify_entries
 from issuer.verify.report import REPORT_VERSION, Reports
 from issuer.verify.trust import Trust, TrustFile, read_trust_file, resolve, sources
 from issuer.wire import JWKS_PATH
-
-# How many questions one address may ask of one process, well-formed or not.
-QUESTION_RATE = Rate(count=60, per_s=60, burst=60)
-REREAD_S = 60
-_MAX_FILE = 4 * 1024 * 1024  # as much as the largest of them may have
 
 _log = structlog.get_logger("issuer")
 
@@ -58,7 +53,7 @@ class OwnTrust:
 
     def read_whole(self) -> Trust:
         """Read the trust file, and what it names. Raises InputError with the file's place."""
-        file = read_trust_file(files.read(self._path, _MAX_FILE), str(self._path))
+        file = read_trust_file(files.read(self._path, MAX_TRUST_BYTES), str(self._path))
         try:
             return resolve(file, self._found(file))
         except InputError as error:
@@ -68,7 +63,7 @@ class OwnTrust:
         found: dict[str, bytes | None] = {}
         for pointer, source in sources(file).items():
             if isinstance(source.file, str):
-                found[pointer] = files.read(self._path.parent / source.file, _MAX_FILE)
+                found[pointer] = files.read(self._path.parent / source.file, MAX_TRUST_BYTES)
             elif source.url == self._own_keys:
                 found[pointer] = self._jwks()
             elif isinstance(source.url, str):
@@ -89,7 +84,7 @@ def judging_routes(trust: str, issuer_url: str, jwks: Callable[[], bytes]) -> li
         began, request_id = time.perf_counter(), str(uuid.uuid4())
         try:
             _admit(asked, source_of(request.client.host if request.client else ""))
-            body = await read_json_body(request, MAX_BYTES)
+            body = await read_json_body(request, MAX_QUESTION_BYTES)
             # In a thread: the longest body takes 0.1 s, and other requests should not wait for it.
             reports = await asyncio.to_thread(judge, body, own, int(time.time()))
         except (Refused, Undecided) as error:

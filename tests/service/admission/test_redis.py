@@ -20,16 +20,8 @@ from issuer.errors import IssuerError, Refused, SetupError, Undecided
 from issuer.issuance.ports import Admission, AdmissionRequest, Admitted, Use
 from issuer.limits import Exceeded, Limits, Rate, spend
 from issuer.service.admission.embedded import EmbeddedValkey
-from issuer.service.admission.redis import (
-    CALL_S,
-    EPOCH_KEY,
-    FLIGHT_CALLS,
-    FLIGHTS,
-    SCRIPT,
-    RedisAdmission,
-    keys_of,
-    read_answer,
-)
+from issuer.service.admission.redis import EPOCH_KEY, SCRIPT, RedisAdmission, keys_of, read_answer
+from issuer.service.bounds import CALL_S, PIPELINE_CALLS, PIPELINES
 from tests.support.clock import StoreClock
 
 WIDE = Rate(count=1_000_000, per_s=1, burst=1_000_000)
@@ -454,7 +446,7 @@ async def test_calls_of_one_turn_travel_together_and_each_gets_its_own_answer(
     state: RedisAdmission, redis: Redis
 ) -> None:
     await redis.config_resetstat()
-    count = FLIGHT_CALLS - 28
+    count = PIPELINE_CALLS - 28
     asked = [call(None if number % 7 == 0 else use(str(number))) for number in range(count)]
     results = await asyncio.gather(*(outcome(state, each) for each in asked))
     for each, result in zip(asked, results, strict=True):
@@ -464,7 +456,7 @@ async def test_calls_of_one_turn_travel_together_and_each_gets_its_own_answer(
 
 
 async def test_more_calls_than_one_flight_takes_are_all_answered(state: RedisAdmission) -> None:
-    asked = [call(use(str(number))) for number in range(FLIGHT_CALLS * FLIGHTS + 50)]
+    asked = [call(use(str(number))) for number in range(PIPELINE_CALLS * PIPELINES + 50)]
     assert await at_once(state, asked) == {"new": len(asked)}
 
 
@@ -525,7 +517,7 @@ async def test_when_the_store_stalls_nobody_waits_over_a_second_and_it_serves_wh
         await state.admit(call(use("before")))
         os.kill(pid, signal.SIGSTOP)
         try:
-            count = FLIGHT_CALLS * FLIGHTS + 40  # more than fly at once: those who never departed are bounded too
+            count = PIPELINE_CALLS * PIPELINES + 40  # more than fly at once: those who never departed are bounded too
             results = await asyncio.gather(*(timed(state, call(use(str(number)))) for number in range(count)))
             assert {answer for answer, _ in results} == {"dependency.state"}
             assert max(took_s for _, took_s in results) < WITHIN_S

@@ -18,11 +18,10 @@ from issuer.dev.provider import Exchange, LocalProvider
 from issuer.errors import IssuerError
 from issuer.identity.provider import Provider
 from issuer.identity.token import LEEWAY_S
-from issuer.service.authn.answer_cache import KEPT_S
 from issuer.service.authn.fetch import Fetcher
 from issuer.service.authn.huggingface import HuggingFace
 from issuer.service.authn.sources import Allowance
-from issuer.service.authn.transport import DEADLINE_S
+from issuer.service.bounds import ANSWER_KEPT_S, ASK_S
 from tests.support.clock import Clock
 from tests.support.hub import ACCOUNT_ID, BESIDE, Hub, auth
 from tests.support.leaks import assert_nothing_secret
@@ -40,7 +39,7 @@ class Opened:
     def __init__(self, **options: Any) -> None:
         self.clock = Clock()
         self.reasons: list[str] = []
-        settings: dict[str, Any] = {"development": True, "deadline_s": DEADLINE_S, "ssl_context": NO_ROOTS, **options}
+        settings: dict[str, Any] = {"development": True, "deadline_s": ASK_S, "ssl_context": NO_ROOTS, **options}
         self.verifier = HuggingFace(
             Fetcher(**settings), monotonic=self.clock, report=lambda _provider, reason: self.reasons.append(reason)
         )
@@ -217,7 +216,7 @@ async def test_a_token_that_is_taken_back_is_refused_within_a_minute(hub: Hub, p
     async with opened() as here:
         assert await here.outcome(provider, token) == ACCOUNT_ID
         del hub.tokens[token]
-        here.clock.s += KEPT_S - 0.1
+        here.clock.s += ANSWER_KEPT_S - 0.1
         assert await here.outcome(provider, token, retry_after_s=7) == ACCOUNT_ID
         here.clock.s += 0.1
         assert await here.outcome(provider, token, retry_after_s=7) == Code.RATE_SOURCE

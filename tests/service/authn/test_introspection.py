@@ -18,20 +18,21 @@ from issuer.codes import Code
 from issuer.errors import Charged, IssuerError, Refused
 from issuer.identity.provider import Introspection, Provider
 from issuer.policy.requirement import Matcher, met
-from issuer.service.admission.redis import CALL_S
-from issuer.service.authn.answer_cache import (
-    KEPT_S,
+from issuer.service.authn.answer_cache import Answer, Answers
+from issuer.service.authn.fetch import Fetcher
+from issuer.service.authn.introspection import Introspector
+from issuer.service.authn.sources import Allowance
+from issuer.service.bounds import (
+    ANSWER_KEPT_S,
+    ASK_S,
+    BODY_DEADLINE_S,
+    CALL_S,
+    ENDPOINT_KEPT_S,
+    MAX_ANSWER_BYTES,
     MAX_ASKED_FOR_SOURCE,
     MAX_WAITING,
     MAX_WAITING_IN_ALL,
-    Answer,
-    Answers,
 )
-from issuer.service.authn.fetch import Fetcher
-from issuer.service.authn.introspection import ENDPOINT_KEPT_S, Introspector
-from issuer.service.authn.sources import Allowance
-from issuer.service.authn.transport import DEADLINE_S, MAX_ANSWER_BYTES
-from issuer.service.http.reading import BODY_DEADLINE_S
 from tests.support.clock import Clock
 from tests.support.oauth_server import METADATA_PATH, OAuthServer, oauth_server
 from tests.support.tls import NO_ROOTS
@@ -50,7 +51,7 @@ class Opened:
         self.clock = Clock()
         self.reasons: list[str] = []
         self.told: list[str] = []  # every error, with what it came from
-        settings: dict[str, Any] = {"development": True, "deadline_s": DEADLINE_S, "ssl_context": NO_ROOTS, **options}
+        settings: dict[str, Any] = {"development": True, "deadline_s": ASK_S, "ssl_context": NO_ROOTS, **options}
         self.introspector = Introspector(
             Fetcher(**settings), monotonic=self.clock, report=lambda _provider, reason: self.reasons.append(reason)
         )
@@ -442,7 +443,7 @@ async def test_discovery_and_introspection_share_one_deadline(server: OAuthServe
         assert here.reasons == ["TimeoutError"]
     async with opened(deadline_s=60) as here:
         assert await here.outcome(provider, token) == server.client_id
-    assert DEADLINE_S == 3
+    assert ASK_S == 3
 
 
 async def test_a_server_that_is_back_is_asked_again_at_once(server: OAuthServer, provider: Provider) -> None:
@@ -462,7 +463,7 @@ async def test_a_revoked_token_is_refused_within_a_minute(server: OAuthServer, p
     async with opened() as here:
         assert await here.outcome(provider, token) == server.client_id
         server.revoke(token)
-        here.clock.s += KEPT_S - 0.1
+        here.clock.s += ANSWER_KEPT_S - 0.1
         assert await here.outcome(provider, token) == server.client_id
         here.clock.s += 0.1
         assert await here.outcome(provider, token) == Code.IDENTITY_INACTIVE
@@ -472,7 +473,7 @@ async def test_a_revoked_token_is_refused_within_a_minute(server: OAuthServer, p
 
 def test_a_request_may_take_its_time_and_a_revoked_token_is_still_refused_within_a_minute() -> None:
     """It is authenticated before its body comes, and the store is asked last."""
-    assert KEPT_S + DEADLINE_S + BODY_DEADLINE_S + CALL_S < 60
+    assert ANSWER_KEPT_S + ASK_S + BODY_DEADLINE_S + CALL_S < 60
 
 
 async def test_what_is_kept_of_an_answer_is_what_can_be_read_and_that_the_rest_was_there(
@@ -521,7 +522,7 @@ async def test_the_minute_begins_with_the_question(server: OAuthServer, provider
     async with opened() as here:
         asking = asyncio.create_task(here.outcome(provider, token))
         await until_asked(server, 1)
-        here.clock.s += KEPT_S
+        here.clock.s += ANSWER_KEPT_S
         assert await asking == server.client_id
         server.behave()
         server.revoke(token)

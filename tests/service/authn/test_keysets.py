@@ -18,16 +18,9 @@ from issuer.errors import Charged, IssuerError, Refused, Undecided
 from issuer.formats.jose import MAX_KEYS, Key
 from issuer.identity.provider import KeySource, Provider
 from issuer.service.authn.fetch import MAX_DOCUMENT_BYTES, Fetcher, may_connect
-from issuer.service.authn.keysets import (
-    FETCHES_A_MINUTE,
-    HARD_AGE_S,
-    MAX_WAITING,
-    PAUSE_S,
-    RENEWAL_PAUSE_S,
-    SOFT_AGE_S,
-    KeySets,
-)
+from issuer.service.authn.keysets import KeySets
 from issuer.service.authn.sources import Allowance
+from issuer.service.bounds import FETCH_PAUSE_S, FETCHES_A_MINUTE, HARD_AGE_S, MAX_WAITING, RENEWAL_PAUSE_S, SOFT_AGE_S
 from tests.support.clock import Clock
 from tests.support.tls import NO_ROOTS, certificate
 
@@ -198,7 +191,7 @@ async def test_an_unknown_kid_is_fetched_for_only_when_the_last_fetch_ended_over
     async with opened() as here:
         provider = registered(local.issuer)
         await here.outcome(provider, local.rs256.kid)
-        here.clock.s += PAUSE_S
+        here.clock.s += FETCH_PAUSE_S
         assert await here.outcome(provider, "made-up") == UNDECIDED
         assert local.requests[KEY_SET_PATH] == 1
         here.clock.s += 0.001
@@ -241,9 +234,9 @@ async def test_a_rotated_key_is_found_and_the_old_one_is_gone(local: LocalProvid
         provider, old = registered(local.issuer), local.rs256.kid
         await here.outcome(provider, old)
         local.rotate()
-        here.clock.s += PAUSE_S + 1
+        here.clock.s += FETCH_PAUSE_S + 1
         assert await here.outcome(provider, local.rs256.kid) == local.rs256.kid
-        here.clock.s += PAUSE_S + 1
+        here.clock.s += FETCH_PAUSE_S + 1
         assert await here.outcome(provider, old) == UNKNOWN
 
 
@@ -331,7 +324,7 @@ async def test_a_kid_is_withheld_at_its_source_s_cost_only_where_other_keys_are_
     async with opened() as here:
         assert [await withheld(here) for _ in range(2)] == [Undecided, Undecided], "nobody could have known better"
         del local.answers[KEY_SET_PATH]
-        here.clock.s += PAUSE_S + 1
+        here.clock.s += FETCH_PAUSE_S + 1
         assert await here.outcome(registered(local.issuer), local.rs256.kid) == local.rs256.kid
         assert await withheld(here) is Charged
         here.clock.s += HARD_AGE_S + 1
@@ -391,9 +384,9 @@ async def test_with_the_provider_down_kept_keys_serve_for_a_day_and_no_longer(lo
         provider, kid = registered(local.issuer), local.rs256.kid
         await here.outcome(provider, kid)
         local.answers[DISCOVERY_PATH] = fixed({}, 503)
-        here.clock.s += PAUSE_S + 1
+        here.clock.s += FETCH_PAUSE_S + 1
         assert await here.outcome(provider, "made-up") == UNDECIDED
-        here.clock.s += HARD_AGE_S - PAUSE_S - 1
+        here.clock.s += HARD_AGE_S - FETCH_PAUSE_S - 1
         assert await here.outcome(provider, kid) == kid
         here.clock.s += 60
         assert await here.outcome(provider, kid) == UNDECIDED
@@ -416,7 +409,7 @@ async def test_a_set_without_a_usable_key_never_replaces_a_good_one(
         await here.outcome(provider, kid)
         keys = [] if change is None else [{**local.rs256.jwk, **change}]
         local.answers[KEY_SET_PATH] = fixed({"keys": keys})
-        here.clock.s += PAUSE_S + 1
+        here.clock.s += FETCH_PAUSE_S + 1
         assert await here.outcome(provider, "made-up") == UNDECIDED
         assert await here.outcome(provider, kid) == kid
     assert here.reasons == ["the key set has no usable key"]
@@ -508,7 +501,7 @@ async def test_a_set_of_more_keys_than_anybody_has_is_refused(local: LocalProvid
     async with opened() as here:
         local.answers[KEY_SET_PATH] = fixed({"keys": [*local.key_set()["keys"], *spare]})
         assert await here.outcome(registered(local.issuer), local.rs256.kid) == UNDECIDED
-        here.clock.s += PAUSE_S + 1
+        here.clock.s += FETCH_PAUSE_S + 1
         local.answers[KEY_SET_PATH] = fixed({"keys": [*local.key_set()["keys"], *spare[1:]]})
         assert await here.outcome(registered(local.issuer), local.rs256.kid) == local.rs256.kid
 

@@ -27,6 +27,7 @@ from issuer.errors import InputError, IssuerError, Refused, SetupError, Undecide
 from issuer.identity import pat
 from issuer.identity.caller import Caller
 from issuer.identity.provider import Provider
+from issuer.service import bounds
 from issuer.service.authn import pats as pats_module
 from issuer.service.authn.pat import PatVerifier
 from issuer.service.authn.pat_records import (
@@ -147,7 +148,7 @@ def test_a_revoked_token_is_inactive_at_once_for_every_worker_whatever_the_clock
 ) -> None:
     """The folder's own time is set back after it: who trusted it alone would go on for ever."""
     token, public_id = made(folder)
-    later = time.time_ns() + 10 * pats_module.RACY_NS
+    later = time.time_ns() + 10 * bounds.RACY_NS
     workers = [PatVerifier(Pats(folder, lambda: later)) for _ in range(3)]
     for worker in workers:
         verified(worker, token)
@@ -250,7 +251,7 @@ def test_a_token_is_known_as_soon_as_it_is_made(folder: Path) -> None:
     made(folder)
     verifiers = [
         PatVerifier(Pats(folder)),
-        PatVerifier(Pats(folder, lambda: time.time_ns() + 10 * pats_module.RACY_NS)),
+        PatVerifier(Pats(folder, lambda: time.time_ns() + 10 * bounds.RACY_NS)),
     ]
     for number in range(1, 10):
         time.sleep(0.02)  # a tick: the second of two changes within one does not show to the later of the clocks
@@ -269,15 +270,15 @@ def test_a_folder_that_changed_a_moment_ago_is_read_again_for_its_clock_may_not_
     def is_read() -> bool:
         return "listdir" in calls_of(lambda: pats.find("a" * 12, pat.digest(token)))
 
-    again_ns = pats_module.RACY_AGAIN_NS
-    for moment_ns in (changed_ns - pats_module.RACY_NS, changed_ns + pats_module.RACY_NS - again_ns):
+    again_ns = bounds.RACY_AGAIN_NS
+    for moment_ns in (changed_ns - bounds.RACY_NS, changed_ns + bounds.RACY_NS - again_ns):
         now_ns = moment_ns
         assert (is_read(), is_read()) == (True, False)
         now_ns = moment_ns + again_ns - 1
         assert not is_read()
         now_ns = moment_ns + again_ns
         assert is_read()
-    now_ns = changed_ns + 2 * pats_module.RACY_NS
+    now_ns = changed_ns + 2 * bounds.RACY_NS
     assert (is_read(), is_read()) == (True, False)
     assert again_ns == 10**8
 
@@ -294,7 +295,7 @@ def test_guesses_have_the_folder_read_ten_times_a_second_at_most_whatever_its_cl
         read += "listdir" in calls_of(lambda: pats.find("a" * 12, pat.digest(token)))
     assert read <= (10 if abs(ahead_s) < 2 else 0)
     later, _ = made(folder, 1)
-    now_ns += pats_module.RACY_AGAIN_NS
+    now_ns += bounds.RACY_AGAIN_NS
     verified(PatVerifier(pats), later)
 
 
@@ -317,7 +318,7 @@ def test_a_record_that_is_removed_is_unknown(folder: Path) -> None:
 
 def test_what_is_edited_in_place_counts_at_once(folder: Path) -> None:
     token, public_id = made(folder)
-    later = time.time_ns() + 10 * pats_module.RACY_NS
+    later = time.time_ns() + 10 * bounds.RACY_NS
     verifier = PatVerifier(Pats(folder, lambda: later))
     verified(verifier, token)
     rewrite(path_of(folder, public_id), revoked=NOW)
@@ -329,11 +330,11 @@ def test_a_record_that_was_mended_in_place_is_known_again_within_a_second(folder
     token, public_id = made(folder)
     path = path_of(folder, public_id)
     path.chmod(0o644)
-    now_ns = time.time_ns() + 10 * pats_module.RACY_NS
+    now_ns = time.time_ns() + 10 * bounds.RACY_NS
     verifier = PatVerifier(Pats(folder, lambda: now_ns))
     assert refused(verifier, token) is Code.IDENTITY_CREDENTIAL_UNKNOWN
     path.chmod(0o600)
-    now_ns += pats_module.BAD_AGAIN_NS - 1
+    now_ns += bounds.BAD_AGAIN_NS - 1
     assert "listdir" not in calls_of(lambda: refused(verifier, token))
     now_ns += 1
     verified(verifier, token)
@@ -343,7 +344,7 @@ def test_a_folder_at_rest_is_not_read_again(folder: Path) -> None:
     """Of 30 records none is opened for a guess: only the folder is looked at."""
     for number in range(30):
         made(folder, number)
-    later = time.time_ns() + 10 * pats_module.RACY_NS
+    later = time.time_ns() + 10 * bounds.RACY_NS
     pats = Pats(folder, lambda: later)
     guess = pat.make(b"\x07" * pat.RANDOM_BYTES)
     steps = calls_of(lambda: pats.find(str(pat.token_id(guess)), pat.digest(guess)))
@@ -577,7 +578,7 @@ def no_descriptor_free() -> Iterator[None]:
 def test_a_service_without_free_descriptors_could_not_decide(folder: Path, at_rest: bool) -> None:
     """A 401 would tell an honest job to give up its token."""
     token, _ = made(folder)
-    later = time.time_ns() + (10 * pats_module.RACY_NS if at_rest else 0)
+    later = time.time_ns() + (10 * bounds.RACY_NS if at_rest else 0)
     verifier = PatVerifier(Pats(folder, lambda: later))
     with no_descriptor_free():
         try:
@@ -688,7 +689,7 @@ def calls_of(work: Callable[[], object]) -> list[str]:
 def test_an_unknown_id_and_a_wrong_secret_take_the_same_steps(folder: Path) -> None:
     """Which ids there are is not to be had by a clock; `python -m tests.bench` measures it."""
     token, _ = made(folder)
-    later = time.time_ns() + 10 * pats_module.RACY_NS
+    later = time.time_ns() + 10 * bounds.RACY_NS
     verifier = PatVerifier(Pats(folder, lambda: later))
 
     def guessed(guess: str) -> Callable[[], object]:

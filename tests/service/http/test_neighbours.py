@@ -19,11 +19,9 @@ import msgspec
 import pytest
 
 from issuer.dev.provider import DISCOVERY_PATH, KEY_SET_PATH, Exchange, LocalProvider
-from issuer.service.app import SOURCE_RATE
-from issuer.service.authn.keysets import FETCHES_A_MINUTE, MAX_WAITING, PAUSE_S
+from issuer.service.bounds import COUNT_S, FETCH_PAUSE_S, FETCHES_A_MINUTE, HELD_S, MAX_HELD, MAX_WAITING, SOURCE_RATE
 from issuer.service.http.in_flight import MAX_BODIES, MAX_IN_FLIGHT
-from issuer.service.http.tarpit import HELD_S, MAX_HELD, Tarpit
-from issuer.service.log_stream import TELL_S
+from issuer.service.http.tarpit import Tarpit
 from tests.support.flood import FEW, MANY, bad, beside, good
 from tests.support.http_load import drive, request
 from tests.support.oauth_server import PREFIX
@@ -147,7 +145,7 @@ def test_good_callers_never_notice_a_bad_provider_and_a_flood_of_unknown_keys(
     with LocalProvider() as local, running(tmp_path, local) as live, contextlib.ExitStack() as stack:
         assert live.post(live.token()).status_code == 201
         local.answers |= {DISCOVERY_PATH: answer, KEY_SET_PATH: answer}  # type: ignore[dict-item]
-        time.sleep(PAUSE_S + 0.1)  # sooner than that nobody fetches, and nobody waits
+        time.sleep(FETCH_PAUSE_S + 0.1)  # sooner than that nobody fetches, and nobody waits
         fetches, began = local.requests.total(), time.monotonic()
         flood = []
         kids = unknown_kids(live, 50)
@@ -163,7 +161,7 @@ def test_good_callers_never_notice_a_bad_provider_and_a_flood_of_unknown_keys(
         codes = Counter(connection.recv(12)[9:] for connection in flood)
         assert set(codes) <= {b"503", b"401", b"429"}, codes
         assert codes[b"503"] > len(flood) - MAX_WAITING - 1 or answer is is_empty
-        most = 2 + (time.monotonic() - began) // PAUSE_S
+        most = 2 + (time.monotonic() - began) // FETCH_PAUSE_S
         assert local.requests.total() - fetches <= 2 * most, "however many ask, few fetches"
 
 
@@ -229,7 +227,7 @@ def test_above_its_limit_a_source_is_turned_away_late_and_without_a_log_line_and
     assert away > MAX_HELD // 2
     assert sum(taken_s > HELD_S for taken_s in flood.taken_s) >= min(away, MAX_HELD)
     eventually(lambda: turned_away(live) - before >= away)
-    assert len(told_of(live, "turned away")) - lines <= 2 + (time.monotonic() - began) / TELL_S, "one a second"
+    assert len(told_of(live, "turned away")) - lines <= 2 + (time.monotonic() - began) / COUNT_S, "one a second"
 
 
 def junk(address: str, body: bytes = b"{}") -> bytes:
@@ -295,7 +293,7 @@ def test_a_flood_of_made_up_kids_brings_its_source_to_its_limit(live: Running, a
     statuses = drive(live.settings.port, flood, WIDELY).statuses
     assert statuses.keys() <= {401, 429, 503}
     assert statuses[401] + statuses[503] <= refilled(began)
-    assert live.provider.requests[KEY_SET_PATH] - fetches <= 2 + (time.monotonic() - began) // PAUSE_S
+    assert live.provider.requests[KEY_SET_PATH] - fetches <= 2 + (time.monotonic() - began) // FETCH_PAUSE_S
     assert live.post(live.token(), **from_address(address)).status_code == 201
 
 
@@ -379,7 +377,7 @@ def test_made_up_tokens_at_a_provider_that_fails_bring_their_source_to_its_limit
     assert 0 < asked <= statuses[503]
     eventually(lambda: any("more" in event for event in told()))
     assert sum(event.get("more", 1) for event in told()) <= statuses[503]
-    assert len(told()) <= 3 + (time.monotonic() - began) / TELL_S, "one a second"
+    assert len(told()) <= 3 + (time.monotonic() - began) / COUNT_S, "one a second"
     assert live.post(live.token(), **from_address(address)).status_code == 201
 
 

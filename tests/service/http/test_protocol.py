@@ -16,9 +16,8 @@ import msgspec
 import pytest
 
 from issuer.dev.provider import LocalProvider
+from issuer.service.bounds import BODY_DEADLINE_S, BODY_S, HEAD_S, MAX_CONNECTIONS
 from issuer.service.http.in_flight import MAX_BODIES, MAX_IN_FLIGHT
-from issuer.service.http.protocol import BODY_S, HEAD_S, MAX_CONNECTIONS
-from issuer.service.http.reading import BODY_DEADLINE_S
 from issuer.wire import Endpoint
 from tests.support.http_load import drive, request
 from tests.support.running import BODY, FIVE_TIMES, WIDE_LIMITS, Running, eventually, register, running, write_folder

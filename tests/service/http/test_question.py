@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from issuer.codes import Code
 from issuer.errors import Refused
 from issuer.results.entry import read_entries
-from issuer.service.http.question import MAX_BYTES, read_question
+from issuer.service.bounds import MAX_QUESTION_BYTES
+from issuer.service.http.question import read_question
 from tests.support import make
 from tests.support.shared import examples
 
@@ -84,7 +85,7 @@ def test_a_fault_in_the_text_is_told_with_its_line_and_column() -> None:
     ("raw", "code"),
     [
         (b"", Code.REQUEST_MALFORMED), (b"[]", Code.REQUEST_MALFORMED), (b"\xff", Code.REQUEST_MALFORMED), (b"{" * 9999, Code.REQUEST_MALFORMED),
-        (b'{"repo":"a","repo":"b"}', Code.REQUEST_DUPLICATE_MEMBER), (b" " * (MAX_BYTES + 1), Code.REQUEST_MALFORMED),
+        (b'{"repo":"a","repo":"b"}', Code.REQUEST_DUPLICATE_MEMBER), (b" " * (MAX_QUESTION_BYTES + 1), Code.REQUEST_MALFORMED),
         (asked().replace(b'"yaml"', b'"at":1e400,"yaml"'), Code.REQUEST_MALFORMED),
     ],
     ids=range(7),

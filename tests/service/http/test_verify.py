@@ -19,7 +19,8 @@ from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import AUDIENCE, free_port
 from issuer.errors import InputError, Refused, SetupError
 from issuer.formats.strict_yaml import load
-from issuer.service.http.verify import QUESTION_RATE, OwnTrust, judge, judging_routes
+from issuer.service.bounds import QUESTION_RATE
+from issuer.service.http.verify import OwnTrust, judge, judging_routes
 from issuer.verify.report import json_schema
 from tests.support import make
 from tests.support.judging import PATH, ask, write_trust

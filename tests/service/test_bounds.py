@@ -1,0 +1,87 @@
+"""How the service's times and caps stand to each other: the design that the table in `issuer/service/bounds.py` fills."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+from issuer.formats import jose
+from issuer.issuance.body import MAX_BYTES
+from issuer.service import bounds as b
+
+MIB = 1024 * 1024
+SERVICE = Path(b.__file__).parent
+# What every process has open beside connections: the store's pipelines and `ready`, the audit file, the listening
+# sockets, the standard streams, the event loop's own, and files that are read while policies are loaded.
+OTHER_DESCRIPTORS = b.PIPELINES + 1 + 20
+
+
+def test_the_inequalities_hold() -> None:
+    # A revoked credential is refused in time, however slow the request that brings it (contract section 5).
+    assert b.ANSWER_KEPT_S + b.ASK_S + b.BODY_DEADLINE_S + b.CALL_S < b.REVOKED_WITHIN_S
+
+    # A 503 of the store leaves within a second: connecting, or silent Sentinels, or replicas, then the pipeline, then
+    # the call that waited for one more.
+    assert max(b.STORE_CONNECT_S, 3 * b.SENTINEL_S, b.REPLICAS_MS / 1000) < b.PIPELINE_S < b.CALL_S < 1
+
+    # The endpoint answers a late body before the connection is closed under it.
+    assert b.BODY_DEADLINE_S < b.BODY_S
+
+    # There is always a connection to close that is owed no answer, and the rest of the descriptors is enough while a
+    # whole table of providers hangs.
+    assert b.MAX_REQUESTS + b.MAX_BATCHES < b.MAX_CONNECTIONS
+    assert b.MAX_CONNECTIONS + b.MAX_WAITING_IN_ALL + OTHER_DESCRIPTORS <= b.DESCRIPTORS
+
+    # Those who are held back leave a quarter of the connections to others.
+    assert b.MAX_HELD <= b.MAX_CONNECTIONS * 3 / 4
+
+    # Those who wait for providers leave places: one provider to the others, both tables a quarter to everybody else;
+    # and one source leaves its provider to the others.
+    assert b.MAX_ASKED_FOR_SOURCE < b.MAX_WAITING < b.MAX_WAITING_IN_ALL
+    assert 2 * b.MAX_WAITING_IN_ALL <= b.MAX_REQUESTS * 3 / 4
+
+    # One identity's bodies leave places to the others; all bodies together fit in memory.
+    assert b.MAX_BODIES <= b.MAX_REQUESTS / 4
+    assert b.MAX_BATCH_BODIES <= b.MAX_BATCHES / 4
+    single, batch = sorted(set(MAX_BYTES.values()))
+    assert b.MAX_REQUESTS * single + b.MAX_BATCHES * batch <= 64 * MIB
+
+    # Anybody's credential fits in a head.
+    assert jose.MAX_TOKEN_BYTES < b.MAX_HEAD_BYTES
+
+    # A host's second address is tried within either deadline.
+    assert 2 * b.ADDRESS_S <= b.ASK_S < b.FETCH_S
+
+    # A key set is renewed long before it ends, and renewals leave fetches to those who wait.
+    assert b.SOFT_AGE_S < b.HARD_AGE_S
+    assert b.FETCHES_A_MINUTE * b.FETCH_PAUSE_S < b.MINUTE_S <= b.RENEWAL_PAUSE_S
+
+    # What is in flight at SIGTERM is finished, the slowest included, and so is an answer that is held back.
+    slowest_s = max(b.FETCH_S, b.ASK_S) + b.BODY_DEADLINE_S + b.CALL_S
+    assert max(slowest_s, 2 * b.HELD_S) < b.GRACE_S < b.KILL_S
+
+    # A worker that turns is never silent for long enough; loading may take longer than silence; pauses end in seconds.
+    assert b.BEAT_S * 5 < b.SILENT_S < b.LOADING_S
+    assert b.RESTART_PAUSE_S < b.MAX_RESTART_PAUSE_S < b.STEADY_S
+
+    # A folder is read again sooner than its clock's tick ends, and a bad record no sooner than the folder.
+    assert b.RACY_AGAIN_NS < b.BAD_AGAIN_NS <= b.RACY_NS
+
+
+# Sizes of formats, which say themselves why: a jti, the record of a personal access token, the layout of a folder.
+FORMATS = {"MAX_JTI_CHARS", "MAX_LIFE_S", "MAX_BYTES", "DAY_S", "MAX_DEPTH", "MAX_DOCUMENT_BYTES"}
+
+
+def test_no_other_file_of_the_service_has_a_bound_of_its_own() -> None:
+    own = {
+        f"{path.relative_to(SERVICE)}: {name.id}"
+        for path in SERVICE.rglob("*.py")
+        if path.name != "bounds.py"
+        for node in ast.parse(path.read_text("utf-8")).body
+        if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.Constant | ast.BinOp | ast.Call)
+        for name in (node.targets if isinstance(node, ast.Assign) else [node.target])
+        if isinstance(name, ast.Name) and re.search(r"_(S|MS|NS|US|BYTES|CHARS|RATE|DEPTH)$|^_?MAX_", name.id)
+        if name.id not in FORMATS
+    }
+    assert own == set()
