@@ -6,15 +6,16 @@ UV      = $(BIN)/uv
 COMPILE = pip compile pyproject.toml --group build --universal --python-version 3.11 --generate-hashes \
           --no-emit-index-url --no-emit-find-links --quiet --upgrade
 
-.PHONY: help demo test check mutants lint bench soak lock clean needs
+.PHONY: help demo test check mutants lint fmt bench soak lock clean needs
 help:
 	@echo 'make demo    a real evaluation run becomes a signed, verified result; a tampered copy is refused'
 	@echo 'make test    lint, types and tests'
 	@echo 'make check   the longer suite: what make test runs, and the tests marked long'
 	@echo 'make mutants small faults in the code that must have none: does a test notice each? Up to an hour'
+	@echo 'make fmt     format the code, and correct what ruff can'
 	@echo 'make bench   what the primitives, the line and the service under load cost, beside the floor of the same run'
 	@echo 'make soak    a million requests, good and bad: memory, descriptors and keys stay bounded'
-	@echo 'make lock    compile run.lock and dev.lock anew'
+	@echo 'make lock    compile run.lock, check.lock and dev.lock anew'
 
 needs:
 	@command -v $(PYTHON) >/dev/null || { echo 'make: $(PYTHON) is missing. On Debian: apt-get install python3'; exit 1; }
@@ -41,16 +42,26 @@ $(VENV)/dev.done: dev.lock pyproject.toml | needs
 demo: $(VENV)/run.done
 	@$(BIN)/issuer demo
 
+# The frameworks themselves: `make check` runs them, and reads what they write.
+$(VENV)/check.done: check.lock pyproject.toml | needs
+	$(call install,check.lock)
+	@touch $(VENV)/run.done $(VENV)/dev.done
+
+fmt: $(VENV)/dev.done
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
 lint: $(VENV)/dev.done
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
 test: lint
-	$(BIN)/pytest -q -n 2 --dist loadfile -m 'not long'
+	$(BIN)/pytest -q -n 2 --dist loadfile --timeout 120 -m 'not long'
 
-check: lint
-	$(BIN)/pytest -q -n 2 --dist loadfile
+check: $(VENV)/check.done lint
+	$(BIN)/python -m tests.support.tools
+	$(BIN)/pytest -q -n 2 --dist loadfile --every-tool --timeout 900
 
 mutants: $(VENV)/dev.done
 	$(BIN)/python -m tests.mutants
@@ -66,7 +77,8 @@ soak: $(VENV)/dev.done
 
 lock: $(VENV)/dev.done
 	$(UV) $(COMPILE) --extra server --extra embedded -o run.lock
-	$(UV) $(COMPILE) --all-extras -c run.lock -o dev.lock
+	$(UV) $(COMPILE) --all-extras -c run.lock -o check.lock
+	$(UV) $(COMPILE) --extra server --extra embedded --extra dev -c check.lock -o dev.lock
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache

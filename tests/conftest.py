@@ -1,4 +1,8 @@
-"""What holds for all tests: how fast the machine is says nothing about the code, and every run tries the same examples."""
+"""What holds for all tests.
+
+How fast the machine is says nothing about the code, and every run tries the same examples. A test whose command is
+missing says so.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support.shared import EXAMPLES
+from tests.support.tools import missing
 
 settings.register_profile(
     "make check", deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
@@ -14,7 +19,20 @@ settings.register_profile("make test", settings.get_profile("make check"), max_e
 settings.load_profile("make check")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--every-tool", action="store_true", help="fail, not skip, where a command of the system is missing"
+    )
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Try a quarter of the examples where the long tests are left out; before any test is imported."""
     if config.option.markexpr == "not long":
         settings.load_profile("make test")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test whose command is missing, or fail where every command has to be there."""
+    commands = {command for mark in item.iter_markers("needs_tool") for command in mark.args}
+    if absent := missing(*sorted(commands)):
+        (pytest.fail if item.config.getoption("every_tool") else pytest.skip)(f"needs {absent}")

@@ -12,7 +12,12 @@ from packaging.utils import canonicalize_name
 
 from tests.support.shared import ROOT
 
-LOCKS = ["run.lock", "dev.lock"]
+# The extras whose requirements each lock has.
+LOCKS = {
+    "run.lock": ("server", "embedded"),
+    "dev.lock": ("server", "embedded", "dev"),
+    "check.lock": ("server", "embedded", "dev", "check"),
+}
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
@@ -67,18 +72,17 @@ def test_the_build_backend_is_locked_too(lock: str) -> None:
 
 
 def test_what_runs_is_what_was_tested() -> None:
-    run, dev = versions("run.lock"), versions("dev.lock")
-    assert run.items() <= dev.items()
+    run, dev, check = map(versions, LOCKS)
+    assert run.items() <= dev.items() <= check.items()
     assert dev.keys() - run.keys() >= {"pytest", "mypy", "ruff"}
 
 
 @pytest.mark.parametrize("lock", LOCKS)
 def test_every_direct_dependency_is_locked_within_its_range(lock: str) -> None:
     project = PROJECT["project"]
-    extras = project["optional-dependencies"]
-    needed = [*project["dependencies"], *extras["server"], *extras["embedded"], *PROJECT["build-system"]["requires"]]
+    extras = [need for extra in LOCKS[lock] for need in project["optional-dependencies"][extra]]
     pinned = versions(lock)
-    for text in [*needed, *(extras["dev"] if lock == "dev.lock" else [])]:
+    for text in [*project["dependencies"], *extras, *PROJECT["build-system"]["requires"]]:
         requirement = Requirement(text)
         assert requirement.specifier.contains(pinned[canonicalize_name(requirement.name)]), text
 
@@ -88,7 +92,7 @@ def test_the_project_is_what_the_issue_says() -> None:
     assert (project["name"], project["requires-python"]) == ("eval-token-issuer", ">=3.11")
     assert project["license"] == "Apache-2.0"
     assert project["scripts"]["issuer"] == "issuer.cli:main"
-    assert set(project["optional-dependencies"]) >= {"server", "embedded", "dev"}
+    assert set(project["optional-dependencies"]) == set(LOCKS["check.lock"])
     assert PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"] == ["issuer"]
 
 

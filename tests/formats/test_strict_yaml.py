@@ -4,7 +4,6 @@ import contextlib
 import json
 import math
 import re
-import shutil
 import subprocess
 import tracemalloc
 from collections.abc import Callable
@@ -138,29 +137,16 @@ console.log(JSON.stringify(texts.map(text => [said(one, text), said(text => two(
 
 @pytest.fixture(scope="module")
 def javascript(tmp_path_factory: pytest.TempPathFactory) -> Callable[[list[str]], list[list[Any]]]:
-    """Return what reads texts with js-yaml 4 and yaml 2, installed for this test; skipped where that cannot be had."""
-    node, npm = shutil.which("node"), shutil.which("npm")
-    if not node or not npm:
-        pytest.skip("needs node and npm; the recorded columns of the matrix stand in")
+    """Return what reads texts with js-yaml 4 and yaml 2, installed for this test; skipped where npm cannot."""
     folder = tmp_path_factory.mktemp("javascript")
-    install = [
-        npm,
-        "install",
-        "--prefix",
-        str(folder),
-        "--no-audit",
-        "--no-fund",
-        "--ignore-scripts",
-        "js-yaml@4",
-        "yaml@2",
-    ]
-    done = subprocess.run(install, capture_output=True, timeout=120, check=False)
+    install = ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", "js-yaml@4", "yaml@2"]
+    done = subprocess.run(install, capture_output=True, timeout=120, check=False, cwd=folder)
     if done.returncode:
         pytest.skip("npm cannot install js-yaml and yaml here; the recorded columns of the matrix stand in")
 
     def reader(texts: list[str]) -> list[list[Any]]:
         answer = subprocess.run(
-            [node, "-e", JAVASCRIPT], input=json.dumps(texts), capture_output=True, text=True, timeout=60, check=True,
+            ["node", "-e", JAVASCRIPT], input=json.dumps(texts), capture_output=True, text=True, timeout=60, check=True,
             cwd=folder,
         )  # fmt: skip
         return json.loads(answer.stdout)  # type: ignore[no-any-return]
@@ -169,6 +155,7 @@ def javascript(tmp_path_factory: pytest.TempPathFactory) -> Callable[[list[str]]
 
 
 @pytest.mark.long
+@pytest.mark.needs_tool("node", "npm")
 def test_both_javascript_readers_read_every_accepted_row_alike(
     javascript: Callable[[list[str]], list[list[Any]]],
 ) -> None:
@@ -178,6 +165,7 @@ def test_both_javascript_readers_read_every_accepted_row_alike(
 
 
 @pytest.mark.long
+@pytest.mark.needs_tool("node", "npm")
 def test_both_javascript_readers_read_accepted_scalars_and_written_ones_alike(
     javascript: Callable[[list[str]], list[list[Any]]],
 ) -> None:

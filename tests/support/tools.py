@@ -1,0 +1,43 @@
+"""Commands of the system that tests use, and the Debian packages that have them: `tests/system-packages.txt`.
+
+`@pytest.mark.needs_tool("node")` on a test, a class or a module names what it uses. Without the command the test is
+skipped, or fails under `--every-tool`, as `make check` runs it. `python -m tests.support.tools` names what is missing.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+LIST = Path(__file__).parents[1] / "system-packages.txt"
+
+
+class Tool(NamedTuple):
+    """A line of the list. `in_use` where a test needs the command today."""
+
+    command: str
+    package: str
+    in_use: bool
+    purpose: str
+
+
+def read_tools(text: str) -> dict[str, Tool]:
+    """Read the list, by command."""
+    rows = (line.split(maxsplit=3) for line in text.splitlines() if line and not line.startswith("#"))
+    return {row[0]: Tool(row[0], row[1], {"now": True, "later": False}[row[2]], row[3]) for row in rows}
+
+
+TOOLS = read_tools(LIST.read_text("utf-8"))
+
+
+def missing(*commands: str, path: str | None = None) -> str:
+    """Say which of these commands are not on the path, with what installs them; empty where all are."""
+    absent = [TOOLS[command] for command in commands if shutil.which(command, path=path) is None]
+    names = ", ".join(tool.command for tool in absent)
+    return f"{names}: apt-get install {' '.join(tool.package for tool in absent)}" if absent else ""
+
+
+if __name__ == "__main__":
+    sys.exit(missing(*(tool.command for tool in TOOLS.values() if tool.in_use)))

@@ -1,0 +1,49 @@
+"""The list of system packages, and what becomes of a test whose command is missing."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.rooms import tree
+from tests.support.shared import ROOT
+from tests.support.tools import LIST, TOOLS, missing
+
+TESTS = sorted((ROOT / "tests").rglob("test_*.py"))
+
+
+def needed(path: Path) -> set[str]:
+    """Return the commands that the marks of a file name."""
+    calls = (node for node in ast.walk(tree(path)) if isinstance(node, ast.Call))
+    marks = (call for call in calls if ast.unparse(call.func) == "pytest.mark.needs_tool")
+    return {ast.literal_eval(command) for mark in marks for command in mark.args}
+
+
+def test_the_list_has_what_tests_need_and_nothing_else_is_in_use() -> None:
+    assert {tool.command for tool in TOOLS.values() if tool.in_use} == set().union(*map(needed, TESTS))
+    assert all(tool.package and tool.purpose for tool in TOOLS.values())
+    assert all(len(line) <= 120 for line in LIST.read_text("utf-8").splitlines())
+
+
+def test_what_is_missing_is_named_with_its_packages() -> None:
+    assert missing("node", "npm", path="") == "node, npm: apt-get install nodejs npm"
+    assert missing() == ""
+
+
+@pytest.mark.parametrize(("option", "outcome"), [("-rs", "1 skipped"), ("--every-tool", "1 error")])
+def test_a_test_without_its_command_is_skipped_and_fails_where_every_tool_is_asked_for(
+    tmp_path: Path, option: str, outcome: str
+) -> None:
+    inner = tmp_path / "test_inner.py"
+    inner.write_text("import pytest\n\n@pytest.mark.needs_tool('node')\ndef test_node():\n    pass\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "tests.conftest", "-p", "no:cacheprovider", "-c", ROOT / "pyproject.toml", option, inner],
+        cwd=tmp_path, env={**os.environ, "PATH": str(tmp_path), "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert outcome in done.stdout
+    assert "needs node: apt-get install nodejs" in done.stdout
