@@ -27,7 +27,7 @@ needs:
 define install
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo 'Installing what $(1) lists ...'
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(1)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r $(1)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 endef

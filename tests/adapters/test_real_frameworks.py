@@ -1,7 +1,7 @@
 """The frameworks themselves, run here where they are installed, and their output read: formats change with releases.
 
-None is a dependency. Each is looked for on PATH and in the folders of $EVAL_FRAMEWORKS (`bin` folders of virtual
-environments, separated by colons).
+`check.lock` has all but HELM, which asks for a zstandard that nothing else takes any more. Each is looked for beside this
+Python, in the folders of $EVAL_FRAMEWORKS (`bin` folders of virtual environments, separated by colons) and on PATH.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,8 @@ from tests.support.runs import ALL, BENCHMARK_COMMIT, DATA, MODEL_COMMIT, refusa
 from tests.support.shared import SHARED, needs_shared
 
 pytestmark = pytest.mark.long
-FOLDERS = os.pathsep.join([*os.environ.get("EVAL_FRAMEWORKS", "").split(":"), os.environ["PATH"]])
+BESIDE = str(Path(sys.executable).parent)
+FOLDERS = os.pathsep.join([BESIDE, *os.environ.get("EVAL_FRAMEWORKS", "").split(":"), os.environ["PATH"]])
 
 
 def framework(command: str) -> str:
@@ -98,16 +100,8 @@ def test_lm_eval(tmp_path: Path) -> None:
 
 def test_helm(tmp_path: Path) -> None:
     command = framework("helm-run")
-    called = (
-        command,
-        "--run-entries",
-        "simple_mcqa:model=simple/model1",
-        "--suite",
-        "s",
-        "-o",
-        "out",
-        "--max-eval-instances",
-    )
+    entry = ("--run-entries", "simple_mcqa:model=simple/model1", "--suite", "s")
+    called = (command, *entry, "-o", "out", "--max-eval-instances")
     run(tmp_path, *called, "1000")
     supplied = replace(ALL, task_id=None, metrics={"exact_match": "test/exact_match"})
     (whole,) = adapters.read_all(tmp_path / "out" / "runs")
@@ -127,19 +121,8 @@ def test_verievals(tmp_path: Path) -> None:
     command = framework("verievals")
     benchmark = SHARED / "verievals" / "benchmarks" / "arithmetic"
     run(tmp_path, command, "keygen", "--out", "runner")
-    called = (
-        command,
-        "run",
-        "--benchmark",
-        benchmark,
-        "--model",
-        "echo",
-        "--key",
-        "runner.key",
-        "--signer",
-        "ci",
-        "--out",
-    )
+    signing = ("--key", "runner.key", "--signer", "ci")
+    called = (command, "run", "--benchmark", benchmark, "--model", "echo", *signing, "--out")
     run(tmp_path, *called, "records")
     (record,) = (tmp_path / "records").iterdir()
     said = run(tmp_path, command, "ledger", "--ledger", "ledger", "append", record)

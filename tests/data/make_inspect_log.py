@@ -24,10 +24,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from inspect_ai import Task, __version__, eval  # type: ignore[import-not-found]
-from inspect_ai.dataset import MemoryDataset, Sample  # type: ignore[import-not-found]
-from inspect_ai.model import ChatMessage, ModelOutput, ModelUsage, get_model  # type: ignore[import-not-found]
-from inspect_ai.scorer import Scorer, includes, match  # type: ignore[import-not-found]
+from inspect_ai import Task, __version__, eval
+from inspect_ai.dataset import MemoryDataset, Sample
+from inspect_ai.model import ChatMessage, ModelOutput, ModelUsage, get_model
+from inspect_ai.scorer import Scorer, includes, match
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 INSPECT_AI = "0.3.285"
