@@ -5,8 +5,8 @@
     built.claims, built.details, built.origins
 
 `read` knows the formats and refuses runs that must not be used; `Run.claims` adds what the owner of the run supplies,
-refuses what is not whole, and says of each claim where it came from. Both raise InputError with the place, and nothing
-else. `read_all` is for files and folders of many runs. README.md says what each format gives and lacks.
+refuses what is not complete, and gives the origin of each claim. Both raise InputError with the place, and nothing
+else. `read_all` is for files and folders of many runs. README.md lists what each format gives and lacks.
 """
 
 from issuer.adapters.load import SOURCES, Source, read, read_all

@@ -1,8 +1,8 @@
-"""Takes one member out of a zip archive that nobody has to trust (APPNOTE 6.3; methods 0, 8 and 93). Pure.
+"""Takes one member out of an untrusted zip archive (APPNOTE 6.3; methods 0, 8 and 93). Pure.
 
-The standard library's reader knows no zstd in Python 3.11, and is lenient: here the end record, the central directory
-and the member's own header must say the same, names are plain relative paths, and sizes are bounded before anything
-is unpacked. Other members are never unpacked.
+The standard library's reader lacks zstd in Python 3.11, and is lenient: here the end record, the central directory and
+the member's own header must say the same, names are plain relative paths, and sizes are bounded before anything is
+unpacked. Other members are never unpacked.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from issuer.errors import InputError, Place
 
 MAX_MEMBERS = 200_000
 MAX_NAME = 512
-MAX_RATIO = 200  # samples of long, repetitive transcripts come to 40
-RATIO_FREE = 1024 * 1024  # what is smaller unpacked may be as repetitive as it likes
+MAX_RATIO = 200  # samples of long, repetitive transcripts reach 40
+RATIO_FREE = 1024 * 1024  # below this size unpacked, the ratio does not matter
 
 _END = struct.Struct("<4s4H2LH")
 _END64 = struct.Struct("<4sQ2H2L4Q")
@@ -52,7 +52,7 @@ def is_zip(raw: Octets) -> bool:
 def directory(raw: Octets, name: str) -> dict[str, Member]:
     """Read the central directory: the members by their names.
 
-    Raises InputError: `file.syntax` for what is no well-formed archive, `file.duplicate_key` for two members of one
+    Raises InputError: `file.syntax` for a malformed archive, `file.duplicate_key` for two members of one
     name, `file.feature` for encryption, parts and unknown methods, `file.too_large` for too many members, or one whose
     packed size is a bomb's.
     """
@@ -158,7 +158,7 @@ def _name(raw: Octets, name: str) -> str:
 
 
 def _packed(raw: Octets, member: Member, name: str) -> memoryview:
-    """Return the member's packed bytes, behind a header of its own that names the same member and method."""
+    """Return the member's packed bytes; the header before them must name the same member and method."""
     at = member.offset
     if at + _LOCAL.size > len(raw) or raw[at : at + 4] != b"PK\x03\x04":
         raise _malformed(f"{member.name} is not where the directory says", name)
@@ -173,7 +173,7 @@ def _packed(raw: Octets, member: Member, name: str) -> memoryview:
 
 
 def _chunks(packed: memoryview, member: Member) -> Iterator[bytes]:
-    """Unpack, one byte more than the directory says at most: the length is compared afterwards."""
+    """Unpack at most one byte more than the directory says: the length is compared afterwards."""
     limit = member.unpacked + 1
     if member.method == _STORED:
         yield bytes(packed[:limit])
@@ -187,7 +187,7 @@ def _chunks(packed: memoryview, member: Member) -> Iterator[bytes]:
 def _unzstd(packed: memoryview, limit: int) -> Iterator[bytes]:
     import zstandard  # 40 ms that only archives need
 
-    # A hostile frame would have any window allocated: 8 MiB is what every decoder should have (RFC 8878 3.1.1.1.2).
+    # A hostile frame may ask for any window: 8 MiB is what every decoder should support (RFC 8878 3.1.1.1.2).
     reader = zstandard.ZstdDecompressor(max_window_size=8 * 2**20).stream_reader(packed, read_across_frames=True)
     try:
         while limit > 0 and (chunk := reader.read(min(limit, 2**20))):

@@ -1,13 +1,13 @@
 """Reads a record of Every Eval Ever (schema 0.2.0 to 0.3.0) into one `Run` an evaluation. Pure.
 
-A record is a retelling. What it says of itself decides: `source_type` `documentation` is a number that somebody copied
-from a page, and never becomes claims. Of a converted run it holds:
+A record is second-hand. Its `source_type` decides: `documentation` is a number that somebody copied from a page, and
+never becomes claims. Of a converted run it has:
 
 * no revisions. `additional_details.sha` is not taken: for a PEFT run it is the base model's.
 * limits only by accident: a run is one of the whole benchmark where `samples_number` and `num_samples` agree, and
-  partial where they differ or one is missing, as nothing then says that it was whole.
-* renamed metrics (`exact_match` becomes `exact-match`): `metric_name` is taken, `metric_id` only where there is none.
-* `model_repo`: `model_info.id` where an inference engine loaded it; `anthropic/claude-...` of an API is no Hub name.
+  partial where they differ or one is missing, as nothing then says that it was complete.
+* renamed metrics (`exact_match` becomes `exact-match`): `metric_name` is taken, or `metric_id` in its absence.
+* `model_repo`: `model_info.id` where an inference engine loaded it; `anthropic/claude-...` is an API's, not a Hub name.
 * `benchmark_repo`: `hf_repo`. `framework`: `eval_library`, without the `inspect_ai:` before its version.
 """
 
@@ -30,7 +30,7 @@ from issuer.results.claims import is_repo
 
 MAX_BYTES = 8 * 2**20
 MAX_DEPTH = 64
-# How the converters call the frameworks, and how claims do.
+# The converters' names of the frameworks, and the names in claims.
 FRAMEWORKS = {
     "helm": "helm", "inspect": "inspect-ai", "inspect_ai": "inspect-ai", "lm_eval": "lm-eval",
     "lm-evaluation-harness": "lm-eval",
@@ -90,7 +90,7 @@ class _Result(Struct, frozen=True):
 
 
 class _Record(Struct, frozen=True):
-    """The members that are read; unknown ones are passed over."""
+    """The members that are read; unknown ones are skipped."""
 
     schema_version: str
     source_metadata: _Source
@@ -103,7 +103,7 @@ class _Record(Struct, frozen=True):
 def read(raw: Octets, name: str = "") -> tuple[Run, ...]:
     """Read one record: a run for each evaluation in it (name and dataset), in the record's order.
 
-    Raises InputError: `file.*` of the strict reader (numbers that nobody needs may be NaN), `file.schema` for a member
+    Raises InputError: `file.*` of the strict reader (numbers that are not used may be NaN), `file.schema` for a member
     of the wrong type, `file.rule` for another schema version and for scraped numbers.
     """
     tree = strict_json.loads(bytes(raw), max_bytes=MAX_BYTES, max_depth=MAX_DEPTH, number=lenient_number, name=name)
@@ -197,7 +197,7 @@ def _gaps(result: _Result, place: str) -> Iterator[Fault]:
 
 
 def _date(seconds: str | None) -> str:
-    """Return when the evaluation was, which the record has as Unix seconds in text; never `retrieved_timestamp`."""
+    """Return the evaluation's time, Unix seconds as text in the record; never `retrieved_timestamp`."""
     if seconds is None or not _SECONDS.fullmatch(seconds):
         return ""
     return f"{datetime.fromtimestamp(int(seconds.partition('.')[0]), UTC):%Y-%m-%dT%H:%M:%SZ}"

@@ -1,4 +1,4 @@
-"""What every reader needs of a run's files: numbers, times, digests, and where a word was said. Pure."""
+"""What every reader takes from a run's files: numbers, times, digests, and the place of a word. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Octets: TypeAlias = bytes | bytearray
 
 
 class InexactNumber:
-    """Stands for a number that claims cannot carry (NaN, 30 digits). It does no harm where nobody needs it."""
+    """A number that claims cannot carry (NaN, 30 digits). It does no harm where it is not used."""
 
     def __init__(self, rule: str) -> None:
         self.rule = rule
@@ -33,7 +33,7 @@ def lenient_number(text: str) -> int | float | InexactNumber:
 
 
 def measured(value: object, pointer: str) -> tuple[int | float, Fault | None]:
-    """Return a score's value, or 0 with the reason why there is none (`N/A`, NaN, null, text)."""
+    """Return a score's value, or 0 with the reason why it has none (`N/A`, NaN, null, text)."""
     if isinstance(value, InexactNumber):
         return 0, Fault(Code.FILE_NUMBER, pointer, value.rule)
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -42,19 +42,19 @@ def measured(value: object, pointer: str) -> tuple[int | float, Fault | None]:
 
 
 def said(text: str | None, pointer: str) -> Said | None:
-    """Say where a word of the run stands; an empty one is none, as frameworks write some."""
+    """Return a word of the run with its place; frameworks write "" for an absent one."""
     return Said(text, pointer) if text else None
 
 
 def artifact(raw: Octets, name: str) -> dict[str, JSON]:
-    """Name and digest of an evidence file; not its folder, which is nobody's business."""
+    """Return name and digest of an evidence file; not its folder, which is private."""
     digest = f"sha256:{hashlib.sha256(raw).hexdigest()}"
     file_name = PurePath(name).name
     return {"name": file_name, "sha256": digest} if file_name else {"sha256": digest}
 
 
 def words(members: Mapping[str, str | int | None]) -> dict[str, JSON]:
-    """Return the run's own words for `details.run`, without those that it lacks."""
+    """Return the run's own words for `details.run`, without absent ones."""
     return {name: word for name, word in members.items() if word not in {None, ""}}
 
 

@@ -1,10 +1,10 @@
 """Reads a run directory of HELM into a `Run`. Pure; does not import helm.
 
-HELM says little of what claims need: its model and scenario names are its own (`eleutherai/pythia-1b-v0` has the shape
-of a Hub name and is none), and no file holds a revision, HELM's version, the command or a time. All of it is supplied.
+HELM records little of what claims need: its model and scenario names are its own (`eleutherai/pythia-1b-v0` looks like
+a Hub name and is not), and no file holds a revision, HELM's version, the command or a time. All of it is supplied.
 
-A stat stands there once for each split and perturbation: its selector is `split[@perturbation.computed_on]/name`.
-Nothing is claimed unless it is chosen, as most stats are token counts and the like.
+A stat occurs once for each split and perturbation: its selector is `split[@perturbation.computed_on]/name`. Nothing is
+claimed unless it is chosen, as most stats are token counts and the like.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ class _Scenario(Struct, frozen=True):
 def read(files: Mapping[str, Octets], name: str = "") -> Run:
     """Read the files of one run directory, by their names; `name` is what the directory is called.
 
-    `run_spec.json` and `stats.json` are required, `scenario.json` is read where it is; every file that is given is
-    listed in `details.artifacts`. Raises InputError: `file.*` of the strict reader, `file.schema` for a missing file or
+    `run_spec.json` and `stats.json` are required, `scenario.json` is optional; every given file is listed in
+    `details.artifacts`. Raises InputError: `file.*` of the strict reader, `file.schema` for a missing file or
     a member of the wrong type, `file.rule` for a mean that is not its sum by its count.
     """
     for needed in REQUIRED:
@@ -118,7 +118,7 @@ def _instances(stats: tuple[_Stat, ...]) -> int | None:
 
 
 def _gaps(adapter: _Adapter, instances: int | None) -> Iterator[Fault]:
-    """HELM always has a cap; a run that stayed below it had all there is."""
+    """HELM always has a cap; a run that stayed below it used every instance."""
     cap = adapter.max_eval_instances
     if cap is not None and (instances is None or instances >= cap):
         rule = f"the run was limited to {cap} instances"

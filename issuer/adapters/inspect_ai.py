@@ -3,13 +3,13 @@
 Where each claim comes from, and what is never taken for it:
 
 * `model_repo`: `eval.model` under a provider whose model names are Hub names, unless weights were loaded from a path.
-  `anthropic/claude-...` has the shape of a Hub name and is none.
+  `anthropic/claude-...` looks like a Hub name and is not.
 * `model_revision`, `benchmark_revision`: `eval.metadata`, by the convention that a task or `inspect eval --metadata
   model_revision=<commit>` writes them there; also a full commit in `eval.model_args.revision`, which the provider
   loads. Never `eval.revision`: that is the commit of the evaluation's code.
 * `benchmark_repo`: `eval.dataset.location` in the shape `owner/name`; not a data file's path, which can have it too.
 * `task_id`: `eval.task` without its package (`inspect_evals/arc_easy` is `arc_easy`); never the random `eval.task_id`.
-* `framework.version`: `eval.packages.inspect_ai`. The command is in no log.
+* `framework.version`: `eval.packages.inspect_ai`. No log has the command.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class _Stats(Struct, frozen=True):
 
 
 class _Log(Struct, frozen=True):
-    """The members that are read. A log has many more, and every release adds some: unknown ones are passed over."""
+    """The members that are read. A log has many more, and every release adds some: unknown ones are skipped."""
 
     status: str
     eval: _Eval
@@ -125,8 +125,8 @@ class _Log(Struct, frozen=True):
 def read(raw: Octets, name: str = "") -> Run:
     """Read one log, JSON or `.eval`; `name` is what the file is called in errors and in `details.artifacts`.
 
-    Of a JSON log the samples are passed over (a bytearray is scanned in place), of an `.eval` only `header.json` is
-    unpacked. Raises InputError: `file.*` of the readers (numbers that nobody needs may be NaN), `file.schema` for a
+    The samples of a JSON log are skipped (a bytearray is scanned in place); of an `.eval` only `header.json` is
+    unpacked. Raises InputError: `file.*` of the readers (numbers that are not used may be NaN), `file.schema` for a
     member of the wrong type, `file.rule` for a run that failed, was invalidated or never finished, or whose code had
     uncommitted changes. The log is believed otherwise: it is not signed.
     """
@@ -162,13 +162,13 @@ def read(raw: Octets, name: str = "") -> Run:
 def _eval_header(raw: Octets, name: str) -> bytes:
     members = eval_zip.directory(raw, name)
     if "header.json" not in members:
-        # It is written last, when the run has ended.
+        # Inspect AI writes this last, when the run has ended.
         raise broken(name, "", "the archive has no header.json: the run never finished, or it is no .eval log")
     return eval_zip.unpack(raw, members["header.json"], max_bytes=MAX_HEADER, name=name)
 
 
 def _finished(log: _Log, name: str) -> _Results:
-    """Return the results of a run that may be used. Raises InputError(`file.rule`) where no flag makes it one."""
+    """Return the results of a run that may be used. Raises InputError(`file.rule`); no flag allows another."""
     if log.status != "success":
         raise broken(name, "/status", "the run did not succeed: its status must be success")
     if log.invalidated:
@@ -186,7 +186,7 @@ def _finished(log: _Log, name: str) -> _Results:
 
 
 def _gaps(log: _Log, results: _Results) -> Iterator[tuple[str, str]]:
-    """Say why the run is not one of the whole benchmark."""
+    """Yield the reasons why the run is not one of the whole benchmark."""
     done, total = results.completed_samples, results.total_samples
     if log.eval.config.limit is not None:
         yield "/eval/config/limit", "the run was limited to a part of the benchmark"
@@ -230,7 +230,7 @@ def _model_revision(spec: _Eval, name: str) -> Said | None:
 
 def _benchmark_repo(dataset: _Dataset) -> Said | None:
     location = dataset.location or ""
-    # json_dataset("data/test.jsonl") is logged as exactly that, which is `owner/name` in shape.
+    # json_dataset("data/test.jsonl") is logged as exactly that, which looks like `owner/name`.
     if is_repo(location) and not _DATA_FILE.fullmatch(location):
         return Said(location, "/eval/dataset/location")
     return None

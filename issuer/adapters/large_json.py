@@ -1,7 +1,7 @@
-"""Reads the small part of a large JSON object that is needed: the rest is passed over, not parsed into anything. Pure.
+"""Reads the small part of a large JSON object that is needed: the rest is skipped, not parsed into anything. Pure.
 
-msgspec's scanner passes over 100 MB in a tenth of a second and without memory; what it does not pass over goes to the
-strict reader. It knows neither `NaN` nor duplicate members, which is what the rest of this file is about.
+msgspec's scanner skips 100 MB in a tenth of a second and without memory; what it does not skip goes to the strict
+reader. It knows neither `NaN` nor duplicate members: the rest of this file is about these.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from issuer.codes import Code
 from issuer.errors import InputError, Place
 from issuer.formats.strict_json import pointer_to
 
-MAX_REST = 8 * 2**20  # of a document, beside what may be large in it
+MAX_REST = 8 * 2**20  # of a document, without the members that may be large
 MAX_MEMBERS = 1000
 MAX_NOT_NUMBERS = 200_000
 MAX_LOOKED_AT = 1_000_000
@@ -27,16 +27,16 @@ _MEMBER = re.compile(rb'[ \t\n\r]*("(?:[^"\\]|\\.)*")[ \t\n\r]*:[ \t\n\r]*', re.
 _AFTER = re.compile(rb"[ \t\n\r]*([,}])")
 _OPEN = re.compile(rb"[ \t\n\r]*\{")
 _BYTE = re.compile(r"(.*) \(byte ([0-9]+)\)")
-# Of the same length, so that nothing moves: what stands there is not needed, only that something does.
+# Of the same length, so that nothing moves: only that there is a value matters, not which.
 _NUMBERS = {b"NaN": b"0.0", b"-Infinity": b"-0.000000", b"Infinity": b"0.000000"}
 
 
 def without(raw: Octets, members: frozenset[str], *, name: str) -> bytes:
     """Return the JSON object with `null` for the values of these members, which are well-formed JSON but for NaN.
 
-    A bytearray is used in place, and is as it was afterwards; of bytes with a NaN in them a copy is made. Raises
-    InputError: `file.encoding`, `file.syntax`, `file.schema` where it is no object, `file.too_large` for absurd
-    nesting, `file.duplicate_key` for a member (of the object itself) that is named twice.
+    A bytearray is used in place, and unchanged afterwards; bytes with a NaN in them are copied. Raises InputError:
+    `file.encoding`, `file.syntax`, `file.schema` where it is not an object, `file.too_large` for absurd nesting,
+    `file.duplicate_key` for a member (of the object itself) that is named twice.
     """
     kept, start = [], 0
     for member, begin, end in spans(raw, name):
@@ -52,7 +52,7 @@ def members(raw: Octets, name: str) -> frozenset[str]:
 
 
 def spans(raw: Octets, name: str) -> list[tuple[str, int, int]]:
-    """Return each member of the object with where its value begins and ends. Raises as `without` does."""
+    """Return each member of the object with the begin and end of its value. Raises as `without` does."""
     _demand_utf8(raw, name)
     try:
         return _scanned(raw, name)
@@ -119,9 +119,9 @@ def _scanned(raw: Octets, name: str) -> list[tuple[str, int, int]]:
 
 
 def _walked(raw: Octets, values: dict[str, msgspec.Raw], name: str) -> Iterator[tuple[str, int, int]]:
-    """Walk the members in their order in the text, and find that each value stands exactly there.
+    """Walk the members in the order of the text, and compare each value with the text at its place.
 
-    Of a member that is named twice the decoder kept the last value only: comparing is what finds the first.
+    Of a member that is named twice the decoder kept only the last value: the comparison finds the first.
     """
     view, seen = memoryview(raw), set()
     opened = _OPEN.match(raw)
@@ -142,7 +142,7 @@ def _walked(raw: Octets, values: dict[str, msgspec.Raw], name: str) -> Iterator[
 
 
 def _take_out(buffer: bytearray, name: str) -> list[tuple[int, bytes]]:
-    """Put a number for each NaN and Infinity, also of a text that looks alike; return what stood where."""
+    """Put a number for each NaN and Infinity, also inside a string; return what was where."""
     taken_out, looked_at = [], 0
     for word, number in _NUMBERS.items():
         at = buffer.find(word)

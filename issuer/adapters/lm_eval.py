@@ -4,13 +4,13 @@ Where each claim comes from, and what is never taken for it:
 
 * `model_repo`, `model_revision`: `pretrained` of `config.model_args` and `config.model_sha`, the commit that the Hub
   answered for it; no `model_sha`, no `model_repo` of a transformers model: the name may be a folder. With PEFT it is
-  the adapter and `peft_sha`, with delta weights these and `delta_sha`: the base model's commit is not that of what was
-  measured. Never `config.model_revision`: that is what was asked for, `main`.
+  the adapter and `peft_sha`, with delta weights these and `delta_sha`: the base model's commit does not name what was
+  measured. Never `config.model_revision`: that is the request, `main`.
 * `benchmark_repo`: `dataset_path` of the task's configuration in the shape `owner/name`; a group's, where all its tasks
-  have the same. `benchmark_revision`: a full commit that the task pins in `dataset_kwargs.revision`; mostly there is
-  none. Never `versions`: they number the task's configuration.
+  have the same. `benchmark_revision`: a full commit that the task pins in `dataset_kwargs.revision`, which is rare.
+  Never `versions`: they number the task's configuration.
 * metrics: keys `metric,filter`; the filter is the scorer. Standard errors are claimed only where they are chosen.
-* `framework.version`: `lm_eval_version`. Never `git_hash`. The command is in no file.
+* `framework.version`: `lm_eval_version`. Never `git_hash`. No file has the command.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MAX_BYTES = 8 * 2**20
 MAX_DEPTH = 64
 MAX_SCORES = 10_000
 MOCK_MODEL = "dummy"
-# Backends whose `pretrained` is the name of a Hub repository, if it is no folder ...
+# Backends whose `pretrained` is the name of a Hub repository, if it is not a folder ...
 HUB_BACKENDS = frozenset({
     "hf", "hf-audiolm-qwen", "hf-auto", "hf-mistral3", "hf-multimodal", "huggingface", "mamba_ssm", "sglang", "vllm",
     "vllm-vlm",
@@ -68,7 +68,7 @@ _Taker: TypeAlias = "Callable[[_TaskConfig], tuple[str, str]]"
 
 
 class _File(Struct, frozen=True):
-    """The members that are read; unknown ones are passed over."""
+    """The members that are read; unknown ones are skipped."""
 
     results: Annotated[dict[str, _Scores], Meta(min_length=1, max_length=2000)]
     config: _Config
@@ -82,7 +82,7 @@ class _File(Struct, frozen=True):
 def read(raw: Octets, name: str = "") -> tuple[Run, ...]:
     """Read one results file: a run for each task and group, in the file's order.
 
-    Raises InputError: `file.*` of the strict reader (numbers that nobody needs may be NaN), `file.schema` for a member
+    Raises InputError: `file.*` of the strict reader (numbers that are not used may be NaN), `file.schema` for a member
     of the wrong type, `file.rule` for contradictions within the file. The file is believed otherwise: it is not signed.
     """
     tree = strict_json.loads(bytes(raw), max_bytes=MAX_BYTES, max_depth=MAX_DEPTH, number=lenient_number, name=name)
@@ -135,7 +135,7 @@ def _run(file: _File, task: str, model: _Model, evidence: dict[str, JSON], name:
 
 
 def _leaves(file: _File, task: str) -> list[str]:
-    """Return the tasks that a group is of, through groups of groups; of a task, itself."""
+    """Return the tasks of a group, through groups of groups; of a task, itself."""
     leaves, waiting, seen = [], [task], set()
     while waiting:
         one = waiting.pop(0)
@@ -172,7 +172,7 @@ def _model(config: _Config, name: str) -> _Model:
 
 
 def _known(config: _Config, weights: str, sha: object, pointer: str) -> tuple[Said | None, Said | None]:
-    """Return the repository and its commit; neither, where the Hub was asked and did not know it."""
+    """Return the repository and its commit; neither where the Hub was asked and did not know it."""
     revision = said(sha, pointer) if isinstance(sha, str) else None
     if not is_repo(weights) or (revision is None and config.model not in SHALESS_BACKENDS):
         return None, None
@@ -180,7 +180,7 @@ def _known(config: _Config, weights: str, sha: object, pointer: str) -> tuple[Sa
 
 
 def _arguments(args: object) -> dict[str, str]:
-    """Read `model_args`, a map or `name=value,...`; a name that stands there twice is none."""
+    """Read `model_args`, a map or `name=value,...`; a name that occurs twice is ignored."""
     if isinstance(args, dict):
         return {str(name): value for name, value in args.items() if isinstance(value, str)}
     pairs = [pair.partition("=")[::2] for pair in args.split(",")] if isinstance(args, str) else []
@@ -245,7 +245,7 @@ def _scores(results: dict[str, object], place: str) -> Iterator[Score]:
 
 
 def _date(date: object) -> str:
-    """Return when the run began, which the file has as Unix seconds."""
+    """Return when the run began; the file has Unix seconds."""
     if isinstance(date, bool) or not isinstance(date, int | float) or not 0 < date < 2**34:
         return ""
     return f"{datetime.fromtimestamp(int(date), UTC):%Y-%m-%dT%H:%M:%SZ}"

@@ -1,4 +1,4 @@
-"""Finds the runs in files and folders, recognises their format and reads them. Reads files; writes none.
+"""Finds the runs in files and folders, recognises their format and reads them. Writes no files.
 
 Sizes are checked before anything is read. A format is recognised by the names of a document's members, never by the
 name of its file.
@@ -32,7 +32,7 @@ MAX_BYTES = {
 }
 MAX_FILES = 10_000
 
-# The members by which a JSON document is known.
+# The members by which a JSON document is recognised.
 _MARKS = {
     "inspect": {"status", "eval"},
     "lm-eval": {"results", "configs", "n-shot"},
@@ -49,7 +49,7 @@ _PATTERNS = {
 
 
 def read(path: Path | str, source: Source = "auto", *, task: str = "", anchors: Anchors | None = None) -> Run:
-    """Read the one run that is in a file or folder, or that of `task` where a file has several.
+    """Read the one run in a file or folder, or the run of `task` where a file has several.
 
     Raises InputError as `read_all` does, and `file.rule` where there is not exactly one.
     """
@@ -70,7 +70,7 @@ def read_all(path: Path | str, source: Source = "auto", *, anchors: Anchors | No
 
 
 def _files(path: Path, source: Source) -> Iterator[Path]:
-    """Find files and run directories, in the order of their names. What is hidden or linked to is passed over."""
+    """Find files and run directories, in the order of their names. Hidden files and links are skipped."""
     if not path.is_dir() or (path / "run_spec.json").is_file():
         yield path
         return

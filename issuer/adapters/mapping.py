@@ -6,8 +6,8 @@
         file: "results_*.json"                  # the file's name; `*`, `?` and `[...]` as in a shell
         supply: {benchmark_revision: "<40 hex>", metrics: {accuracy: "none/acc"}, scale: 100}
 
-What is said for one run wins over what is said for all. Two rules that fit one run must not contradict each other, and
-a rule that fits no run is refused: it is mistyped.
+A rule for one run wins over `supply` for all. Two rules that fit one run must not contradict each other, and a rule
+that fits no run is refused: it is mistyped.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class _File(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Mapping(Struct, frozen=True):
-    """A mapping file that was read."""
+    """The content of a mapping file."""
 
     document: strict_yaml.Document
     file: _File
@@ -77,7 +77,7 @@ def read_mapping(raw: bytes, name: str) -> Mapping:
 
 
 def together(one: Supplied, other: Supplied, place: Place) -> Supplied:
-    """Put together what is supplied in two places. Raises InputError where they differ: neither is overruled."""
+    """Merge what is supplied in two places. Raises InputError where they differ: neither wins."""
     members = structs.asdict(one)
     for name, value in structs.asdict(other).items():
         if value in (None, {}):

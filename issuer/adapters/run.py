@@ -1,7 +1,7 @@
-"""What a finished run says, and the claims that it gives together with what its owner supplies. Pure.
+"""What a finished run says, and the claims that it makes together with what its owner supplies. Pure.
 
-Knows how the two are brought together: nothing is invented, a supplied value never overrules the run, an ambiguous
-metric is never guessed. Knows no format: an adapter reads its files into a `Run`.
+Knows how the two are combined: nothing is invented, a supplied value never overrules the run, an ambiguous metric is
+never guessed. Does not know any format: an adapter reads its files into a `Run`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from issuer.results.secret import secret_in
 Origin: TypeAlias = Literal["run", "supplied"]
 
 MAX_SHOWN = 20
-# The members of Supplied that every set of claims needs, and where each stands in the claims.
+# The members of Supplied that every set of claims needs, and the place of each in the claims.
 MEMBERS = {
     "model_repo": "/model_repo",
     "model_revision": "/model_revision",
@@ -35,15 +35,15 @@ MEMBERS = {
     "command": "/framework/command",
 }
 # A framework names its tasks in its own words, which need not be the task ids of the benchmark's eval.yaml: the run's
-# word is what is taken where nothing is supplied, and stands in `details.run.task` either way.
+# word is the default, and is in `details.run.task` either way.
 DEFAULTS = frozenset({"task_id"})
 
 _SCALE = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
-_EXACT = Context(prec=1000)  # 17 digits of a double times 18 of a scale: nothing is ever rounded in it
+_EXACT = Context(prec=1000)  # 17 digits of a double times 18 of a scale: never rounded
 
 
 class Said(Struct, frozen=True):
-    """A text that the run says, and where: `pointer` is a JSON pointer into its file."""
+    """A text of the run and its place: `pointer` is a JSON pointer into its file."""
 
     text: str
     pointer: str
@@ -53,13 +53,13 @@ class Score(Struct, frozen=True, kw_only=True):
     """One metric of one scorer.
 
     `fault` says why `value` must not be used, and `partial` why it is not one of the whole run: either is raised only
-    where the score is used. `aside` is what belongs to a score and is none (a standard error): claimed only if chosen.
+    where the score is used. `aside` marks what accompanies a score (a standard error): claimed only if chosen.
     """
 
     scorer: str = ""
     reducer: str = ""
     metric: str
-    spelling: str = ""  # the framework's own name of the score, where it has another one
+    spelling: str = ""  # the framework's own name of the score, where that differs
     value: int | float
     pointer: str
     fault: Fault | None = None
@@ -79,11 +79,11 @@ class Score(Struct, frozen=True, kw_only=True):
 
 
 class Supplied(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the owner of a run gives by flag: `--model-repo` for `model_repo` and so on; None is not given.
+    """What the owner of a run gives by flag: `--model-repo` for `model_repo` and so on; None: not given.
 
-    `metrics` (`--metric ID=SELECTOR`) maps the metric_id to claim to a score's selector `scorer[@reducer]/metric`, of
-    which parts may be left out from the left and the middle as long as one score answers to it. Empty: all metrics of
-    the run's only scorer, under their own names. `scale` multiplies every claimed value, in decimal.
+    `metrics` (`--metric ID=SELECTOR`) maps the metric_id to claim to a score's selector `scorer[@reducer]/metric`;
+    scorer and reducer may be left out as long as exactly one score fits. Empty: all metrics of the run's only scorer,
+    under their own names. `scale` multiplies every claimed value, in decimal.
     """
 
     model_repo: str | None = None
@@ -118,10 +118,10 @@ class _Value(Struct, frozen=True):
 
 
 class Run(Struct, frozen=True, kw_only=True):
-    """What one finished run says of itself; None where it says nothing. Built by an adapter's `read`.
+    """What one finished run says about itself; None where it says nothing. Built by an adapter's `read`.
 
-    `name` is what the file was called, `task` the run's own word for what it ran. `mock` is the model's name where it
-    only pretends to be a model. `partial` is every sign that the run is not one of the whole benchmark. `details` are
+    `name` is the file's name, `task` the run's own word for what it ran. `mock` is the model's name where it only
+    pretends to be a model. `partial` is every sign that the run is not one of the whole benchmark. `details` are
     `date` (ISO 8601, where the run has one), `artifacts` (the evidence files' names and digests) and `run` (its words).
     """
 
@@ -143,7 +143,7 @@ class Run(Struct, frozen=True, kw_only=True):
     def claims(
         self, supplied: Supplied, *, allow_mock: bool | Collection[str] = False, allow_partial: bool = False
     ) -> Built:
-        """Bring together what the run says and what is supplied.
+        """Combine what the run says and what is supplied.
 
         `allow_mock` names the mock models that may be used, or is True for any; `allow_partial` takes a limited run and
         says so in `details.notes`. Raises InputError: `file.schema` for what neither says (all of it, with the flags),
@@ -195,7 +195,7 @@ class Run(Struct, frozen=True, kw_only=True):
         return _Value(said.text, "run", said.pointer) if said else None
 
     def _chosen(self, selectors: Mapping[str, str]) -> dict[str, Score]:
-        """Return the scores to claim by metric_id, none of which has a fault."""
+        """Return the scores to claim by metric_id, all without a fault."""
         scores = {metric_id: self._select(selector) for metric_id, selector in selectors.items()}
         if not selectors:
             main = [score for score in self.scores if not score.aside]
@@ -212,7 +212,7 @@ class Run(Struct, frozen=True, kw_only=True):
         return scores
 
     def _select(self, selector: str) -> Score:
-        # A whole name is no abbreviation of a longer one: `valid/em` is not `valid@robustness/em`.
+        # A whole name does not abbreviate a longer one: `valid/em` is not `valid@robustness/em`.
         found = [score for score in self.scores if selector in {score.selector, score.spelling} - {""}]
         found = found or [score for score in self.scores if selector in score.spellings]
         if len(found) == 1:
@@ -230,7 +230,7 @@ class Run(Struct, frozen=True, kw_only=True):
         return self._error(fault.code, f"{fault.detail} (--allow-partial)", fault.pointer)
 
     def _placed(self, fault: Fault, values: Mapping[str, _Value], scores: list[Score]) -> InputError:
-        """Say of a fault in the claims where in the run, or in which flag, its cause is."""
+        """Find the place in the run, or the flag, that causes a fault in the claims."""
         for member, value in values.items():
             if fault.pointer == MEMBERS[member]:
                 who = member if value.origin == "run" else _flag(member)
@@ -265,7 +265,7 @@ def _compose(values: Mapping[str, _Value], scores: Mapping[str, Score]) -> JSON:
 
 
 def _noted(details: dict[str, JSON], partial: Sequence[Fault], scale: object) -> dict[str, JSON]:
-    """Say in the entry, whose digest binds it, that values were scaled, or are not of the whole benchmark."""
+    """Write into the entry, whose digest binds it, that values were scaled, or are not of the whole benchmark."""
     if scale is not None:
         words = details.get("run")
         details = {**details, "run": {**(words if isinstance(words, dict) else {}), "scale": str(scale)}}

@@ -1,14 +1,14 @@
 """Reads and verifies a RunRecord of verievals (`verievals/runrecord/v1`) into a `Run`. Pure; does not import verievals.
 
-The record is signed, so unlike other runs it is not believed but checked, more strictly than its own verifier does:
+The record is signed, so unlike other runs it is not believed but checked, more strictly than by verievals' verifier:
 
-* that one takes the public key that travels in the record, keys of small order, and members named twice. Here the key
-  and the ledger's root are the owner's configuration, and the record's own key must be the configured one.
-* it hashes what its classes kept of the body; here the body is hashed as it stands, and unknown members are refused.
+* that takes the public key in the record, keys of small order, and members named twice. Here the owner configures the
+  key and the ledger's root, and the record's own key must be the configured one.
+* that hashes what its classes kept of the body; here the body is hashed as written, and unknown members are refused.
 * the envelope (time, signer) is not signed, and nothing is taken from it.
-* nobody else recomputes the aggregate from the results.
+* only here is the aggregate recomputed from the results.
 
-A record names models and benchmarks in words of its own: repositories, revisions and the command are supplied.
+A record names models and benchmarks in its own words: repositories, revisions and the command are supplied.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ def _demand_aggregate(body: _Body, name: str) -> None:
 
 
 def _demand_inclusion(content_hash: str, anchors: Anchors) -> None:
-    """Demand that the pinned root is one that the ledger had when the record was in it."""
+    """Demand that the ledger had the pinned root when the record was in it."""
     name = "--verievals-ledger"
     if not _HASH.fullmatch(anchors.root):
         raise broken("--verievals-root", "", "a root is 64 lowercase hex characters")

@@ -1,7 +1,7 @@
 """Merkle trees of RFC 6962 section 2.1: hashing, and the verification of inclusion and consistency proofs. Pure.
 
-The verification algorithms are those of RFC 9162 (2.1.3.2 and 2.1.4.2), step by step. Hashes are 32 raw bytes; what
-stands in a leaf, and who signed a root, is not known here.
+The verification algorithms are those of RFC 9162 (2.1.3.2 and 2.1.4.2), step by step. Hashes are 32 raw bytes. Does not
+know what a leaf contains, or who signed a root.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ EMPTY_ROOT = hashlib.sha256(b"").digest()
 
 
 def leaf_hash(data: bytes) -> bytes:
-    """Hash one leaf. The prefix keeps a leaf from being read as a node, and so a second preimage out."""
+    """Hash one leaf. The prefix keeps a leaf from being taken for a node: that would be a second preimage."""
     return hashlib.sha256(b"\x00" + data).digest()
 
 
@@ -71,7 +71,7 @@ def verify_inclusion(index: int, size: int, leaf: bytes, proof: Sequence[bytes],
 def verify_consistency(size1: int, size2: int, head1: bytes, head2: bytes, proof: Sequence[bytes]) -> bool:
     """Say whether the proof shows that the tree of `size1` leaves is a prefix of that of `size2` leaves.
 
-    A tree is a prefix of itself by the empty proof. Of the empty tree nothing can be shown: False (RFC 9162 2.1.4).
+    A tree is a prefix of itself by the empty proof. About the empty tree nothing can be shown: False (RFC 9162 2.1.4).
     """
     if not 0 < size1 <= size2:
         return False

@@ -40,10 +40,10 @@ __all__ = [
 
 
 class Context(Struct, frozen=True):
-    """What a judge knows beside the file and its trust.
+    """What a relying party knows beside the file and its trust.
 
-    `now` is its own clock (Unix seconds): revocation lists go stale by it. `witnessed` says that `at` is its own
-    knowledge, its clock or its record of the push, and nobody's word: only then may the report become a receipt.
+    `now` is its own clock (Unix seconds): revocation lists go stale by it. `witnessed` says that `at` comes from its
+    own clock or record of the push, not from a claim: only then may the report become a receipt.
     `benchmarks` has `eval.yaml` files by (repository, commit), `receipts` the text of receipts by token digest.
     """
 
@@ -116,9 +116,9 @@ def _unverified(blank: Report, reason: str) -> Report:
 def verify_entries(
     entries: Iterable[Entry], repo: str, path: str, trust: Trust, at: int, context: Context
 ) -> tuple[Report, ...]:
-    """Judge all entries of a file; two different tokens of one issuer with one jti fail, both."""
+    """Judge all entries of a file. Two different tokens of one issuer with one jti both fail."""
     reports = [verify_entry(entry, repo, path, trust, at, context) for entry in entries]
-    pointers: defaultdict[bytes, dict[str, str]] = defaultdict(dict)  # by issuer and jti: where each token stands first
+    pointers: defaultdict[bytes, dict[str, str]] = defaultdict(dict)  # by issuer and jti: each token's first entry
     for report in reports if len(reports) > 1 else ():
         if report.verdict == "verified":
             pointers[replay_key(report)].setdefault(report.token_digest, report.pointer)
@@ -134,7 +134,7 @@ def _unshared(report: Report, pointers: Mapping[str, str]) -> Report:
 
 
 def fail_shared_jti(report: Report, other: str) -> Report:
-    """Turn number 5 of a verified report into a failure: `other` is where the other token with its jti stands."""
+    """Turn check 5 of a verified report into a failure: `other` names the entry with the other token of its jti."""
     evidence = f"{other} has another good token with the jti {report.jti}: the issuer is at fault, and neither counts"
     checks = tuple(check(5, Status.FAIL, evidence) if made.number == 5 else made for made in report.checks)
     return replace(report, verdict="failed", checks=checks, shared_jti=True)

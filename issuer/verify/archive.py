@@ -1,8 +1,8 @@
 """The keys that an issuer once signed with, and when (contract section 5, `jwks-archive.json`). Pure.
 
 Files outlive tokens and key sets. An archive is a JWK set whose members also say `active_from`, `last_token_exp`
-(absent while the key still signs) and `revoked_from`, in Unix seconds. What a window and a revocation mean is judged in
-`check_token`.
+(absent while the key still signs) and `revoked_from`, in Unix seconds. `check_token` judges what a window and a
+revocation mean.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def parse_archive(raw: bytes) -> Archive:
     """Read an archive set of at most 1 MiB and 1024 keys, by kid.
 
     Raises InputError for one that is malformed, names a kid twice, or holds a key that must not verify anything
-    (jose.parse_key) or has no good window: what would be passed over could be a revocation.
+    (jose.parse_key) or has no good window: a key that were skipped could be a revoked one.
     """
     value = loads(raw, max_bytes=MAX_BYTES, max_depth=8)
     members = value.get("keys") if isinstance(value, dict) else None

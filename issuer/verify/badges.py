@@ -1,6 +1,6 @@
 """The Hub's badges for an entry (contract section 6). Pure.
 
-A badge is a function of the report, the entry and what only the Hub knows, which it says in `Hub`. What was not said is
+A badge is a function of the report, the entry and what only the Hub knows (`Hub`). What the Hub does not say is
 `unknown`, never `no`; no member of the file can earn the badge `verified`.
 """
 
@@ -68,7 +68,7 @@ def _task_defined(entry: Entry, benchmark: Benchmark | None) -> bool | None:
 
 
 def _metric_defined(entry: Entry, benchmark: Benchmark | None) -> bool | None:
-    """An `eval.yaml` in the live form defines no metrics: nobody can tell then."""
+    """An `eval.yaml` in the live form defines no metrics: then this cannot be decided."""
     if benchmark is None or not benchmark.metrics:
         return None
     return any(metric.metric_id in benchmark.metric_ids for metric in entry.metrics or ())

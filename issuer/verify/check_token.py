@@ -1,7 +1,7 @@
 """Checks 1 to 5 of contract section 6: is this a good token of a trusted issuer, for us, in time? Pure.
 
-Knows nothing of the entry beside the token but where it sits, which a receipt must name. What a token says is returned
-only where its signature is good.
+Of the entry it knows only the token and the place, which a receipt must name. What a token says is returned only where
+its signature is good.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NOT_BEFORE_LEEWAY_S = 60
 class Moment(Struct, frozen=True):
     """When the file counts as received. `receipt_iat` is when a good receipt says so, None without one.
 
-    `note` says why a receipt at hand does not serve, `unsure` that nobody could tell whether it does.
+    `note` says why a receipt at hand does not serve, `unsure` that this could not be decided.
     """
 
     at: int
@@ -37,14 +37,14 @@ class Moment(Struct, frozen=True):
 
     @property
     def late(self) -> Status:
-        """What comes of a token that is too old for this moment: no, unless a receipt could not be judged."""
+        """The status for a token that is too old at this moment: no, unless a receipt could not be judged."""
         return Status.UNKNOWN if self.unsure else Status.FAIL
 
 
 class Occurrence(Struct, frozen=True):
-    """Where a token was found: in the file `path` of the model repository `repo`; and by what time it is judged.
+    """Where a token was found, the file `path` of the model repository `repo`, and the time to judge it by.
 
-    `moment` counts unless a receipt serves. `now` is the judge's clock.
+    `moment` counts unless a receipt serves. `now` is the verifier's clock.
     """
 
     repo: str
@@ -221,13 +221,13 @@ def _revoked(signed: Signed, moment: Moment) -> Check | None:
     revoked_from = signed.archived.revoked_from if signed.archived else None
     if revoked_from is None or (moment.receipt_iat is not None and moment.receipt_iat < revoked_from):
         return None
-    # Not by iat nor by a stated time: whoever stole the key writes both.
+    # Not by iat or a stated time: the thief of the key writes both.
     evidence = f"its key is revoked from {revoked_from} on, and no receipt is from before that"
     return check(5, moment.late, evidence + moment.note)
 
 
 def _unknown_revocations(issuer: TrustedIssuer, now: int) -> str:
-    """Return what a look for revocations lacks, or ""."""
+    """Return why it is unknown whether the token is revoked, or ""."""
     if issuer.revocations is None:
         return f"the revocation list of {issuer.issuer} is not to be had"
     if issuer.revocations and now > issuer.revocations.next_update:

@@ -75,11 +75,11 @@ def file_name(digest: str) -> str:
 
 
 def write_receipt(report: Report, trust: Trust, key: Ed25519PrivateKey, iat: int) -> bytes | None:
-    """Sign the receipt of a report at `iat` (the writer's clock, Unix seconds), or return None where there may be none.
+    """Sign the receipt of a report at `iat` (the writer's clock, Unix seconds); None where the report allows none.
 
-    There is none for what is not verified, and none where the report rests on a stated time (`--at`, a request), which
-    whoever stole a key would state, or on a receipt. Raises SetupError(`key.unusable`) for a key that could not be
-    believed afterwards: not under `receipt_keys`, or a token key.
+    It must be verified, and not rest on a receipt or on a stated time (`--at`, a request): the thief of a key could
+    state one. Raises SetupError(`key.unusable`) for a key whose receipts would not be believed: not under
+    `receipt_keys`, or a token key.
     """
     if report.verdict != "verified" or report.at_from != "clock":
         return None
@@ -93,7 +93,7 @@ def write_receipt(report: Report, trust: Trust, key: Ed25519PrivateKey, iat: int
 
 
 def check_key(trust: Trust, key: Ed25519PrivateKey) -> None:
-    """Raise SetupError(`key.unusable`) for a key whose receipts nobody could believe."""
+    """Raise SetupError(`key.unusable`) for a key whose receipts this trust would not believe."""
     public = key.public_key()
     if any(public == other.public for other in trust.token_keys()):
         raise SetupError(Code.KEY_UNUSABLE, "the receipt key signs tokens, too; make another one for receipts")
@@ -104,7 +104,7 @@ def check_key(trust: Trust, key: Ed25519PrivateKey) -> None:
 
 
 def read_receipt(text: str, keys: jose.KeySet) -> Receipt:
-    """Read a receipt that one of the keys has signed. Raises InputError; whom it serves is `objection`'s to say."""
+    """Read a receipt that one of the keys has signed. Raises InputError. `objection` says if it serves an entry."""
     receipt = convert(read_statement(text.strip("\r\n"), RECEIPT_TYPE, keys, MAX_BYTES), Receipt)
     if receipt.checks.keys() != {str(number) for number in NAMES}:
         raise InputError(Code.FILE_RULE, "it does not have every check", Place(""), "/checks")

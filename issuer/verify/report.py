@@ -17,7 +17,7 @@ REPORT_VERSION: Final = 1
 
 
 class Status(enum.StrEnum):
-    """`unknown`: due, but something needed was not to be had. `skip`: not required, or it rests on one that failed."""
+    """`unknown`: due, but something it needs was unavailable. `skip`: not required, or it rests on one that failed."""
 
     PASS = "pass"  # noqa: S105
     FAIL = "fail"
@@ -34,7 +34,7 @@ ALWAYS_DUE = frozenset(range(1, 10))
 
 
 class Check(Struct, frozen=True):
-    """One numbered check. Where two values differ, `token` is the token's and `file` is what stands here."""
+    """One numbered check. Where two values differ, `token` is the token's and `file` is the file's."""
 
     number: int
     name: str
@@ -45,7 +45,7 @@ class Check(Struct, frozen=True):
 
 
 Verdict = Literal["verified", "failed", "undecided", "unverified"]
-# Where the time came from: this party's own clock or records, somebody's word, or the receipt that it wrote then.
+# Where the time came from: this party's own clock or records, a claim, or the receipt that it wrote then.
 AtFrom = Literal["clock", "stated", "receipt"]
 
 
@@ -54,7 +54,7 @@ class Report(Struct, frozen=True):
 
     `reason` says why an entry is `unverified`. `at` (Unix seconds) is when the file counts as received. `issuer`,
     `framework`, `jti`, `kid` and `content_digest` are the token's, and "" unless its signature is good; `token_digest`
-    is the SHA-256 of its text, "" without one. `shared_jti`: it failed for another good token with its jti alone.
+    is the SHA-256 of its text, "" without one. `shared_jti`: it failed only because another good token has its jti.
     """
 
     version: Literal[1]
@@ -93,7 +93,7 @@ def check(number: int, status: Status, evidence: str, *, token: str = "", file: 
 
 
 def rests_on(number: int, other: int) -> Check:
-    """Make the check that says nothing because another one did not pass."""
+    """Make a check that is skipped because another one did not pass."""
     return check(number, Status.SKIP, f"rests on check {other}, which did not pass")
 
 

@@ -1,8 +1,8 @@
 """An issuer's revocation list (contract section 5, `revocations.json`). Pure.
 
 A JWS, `typ` `eval-revocations+jwt`, by a key listed under `revocation_keys`. Payload, a closed set: `ver` 1, `iss`,
-`jti` (a list of token ids), `sub` (a list of `{sub, from, until}`: what an integration had signed in that interval is
-bad), `next_update` (Unix seconds: after it the list says nothing more about what it does not name).
+`jti` (a list of token ids), `sub` (a list of `{sub, from, until}`: what the integration got signed in that interval is
+bad), `next_update` (Unix seconds: after it the list no longer clears what it does not name).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Text = Annotated[str, Meta(min_length=1, max_length=512)]
 
 
 class RevokedInterval(Struct, frozen=True, forbid_unknown_fields=True, rename={"from_": "from"}):
-    """All that `sub` had signed with an `iat` from `from` to `until`, both included; without `until`, ever since."""
+    """The tokens of `sub` with an `iat` from `from` to `until`, both included; without `until`, all since `from`."""
 
     sub: Text
     from_: Time
@@ -60,7 +60,7 @@ class Revocations(Struct, frozen=True):
 
 
 def parse_revocations(raw: bytes, issuer: str, keys: jose.KeySet) -> Revocations:
-    """Read an issuer's list of at most 4 MiB. Raises InputError where it is not its own, or by none of the keys."""
+    """Read an issuer's list of at most 4 MiB. Raises InputError for another issuer's, or one not signed by the keys."""
     payload = convert(read_statement(_text(raw), REVOCATIONS_TYPE, keys, MAX_BYTES), _Payload)
     if payload.iss != issuer:
         raise InputError(Code.FILE_RULE, "it is another issuer's list", Place(""), "/iss")
@@ -74,7 +74,7 @@ def parse_revocations(raw: bytes, issuer: str, keys: jose.KeySet) -> Revocations
 
 
 def check_form(raw: bytes) -> None:
-    """Raise InputError for what cannot be a list, whoever signed it."""
+    """Raise InputError for bytes that cannot be a list under any key."""
     jose.parse_compact(_text(raw), MAX_BYTES)
 
 

@@ -1,4 +1,4 @@
-"""Signed statements that are no tokens: receipts and revocation lists (contract sections 5 and 6). Pure.
+"""Signed statements other than tokens: receipts and revocation lists (contract sections 5 and 6). Pure.
 
 Both are compact JWS with a `typ` of their own, by keys that are never token keys. Knows the form and the signature;
 what a statement says is read in `receipts` and `revocations`.
@@ -43,7 +43,7 @@ def read_statement(text: str, typ: str, keys: jose.KeySet, max_bytes: int) -> JS
 
 
 def without_token_keys(keys: jose.KeySet, token_keys: Iterable[jose.Key]) -> jose.KeySet:
-    """Leave out every key that signs tokens, whatever its kid here: who may issue must not vouch for when, too."""
+    """Leave out every key that signs tokens, under any kid: an issuer must not also vouch for the time."""
     taken = [key.public for key in token_keys]
     kept = {kid: key for kid, key in keys.keys.items() if key.public not in taken}
     return jose.KeySet(kept, keys.skipped + len(keys.keys) - len(kept))

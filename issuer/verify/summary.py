@@ -44,7 +44,7 @@ def reason_of(report: Report) -> str:
 
 
 class Summary(Struct):
-    """The counts of a run. `by_issuer` and `by_framework` are verdicts by name, `by_reason` of what is not verified."""
+    """The counts of a run. `by_issuer` and `by_framework` count verdicts by name, `by_reason` what is not verified."""
 
     version: Literal[1] = 1
     files: int = 0
@@ -57,7 +57,7 @@ class Summary(Struct):
     interrupted: bool = False
 
     def add(self, files: int, tallies: Iterable[tuple[Tally, int]], findings: Iterable[str]) -> None:
-        """Add what some files have: so many entries of each kind, and the codes of what could not be read."""
+        """Add the counts of some files: entries of each kind, and the codes of what could not be read."""
         self.files += files
         for kind, number in tallies:
             self._count(kind, number)
@@ -66,7 +66,7 @@ class Summary(Struct):
             self.by_reason[code] += 1
 
     def recount(self, before: Tally, after: Tally) -> None:
-        """Count an entry as something else than it was counted as."""
+        """Move an entry from one count to another."""
         self._count(before, -1)
         self._count(after, 1)
 

@@ -1,7 +1,7 @@
-"""Whom a relying party trusts: its trust file, and the same with what it points to filled in. Pure: bytes in.
+"""The issuers that a relying party trusts: its trust file, and the keys and lists that the file points to. Pure.
 
-A trust file without an issuer or without an audience is an error, not a permissive default (contract section 6).
-Whoever fetches asks `sources` what is wanted, and gives `resolve` the bytes that were to be had.
+A trust file without an issuer or without an audience is an error, not a permissive default (contract section 6). The
+fetcher calls `sources` for what is needed, and passes the bytes that it got to `resolve`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Requirement = Literal["benchmark", "log"]
 class Source(Struct, frozen=True, forbid_unknown_fields=True):
     """Where something comes from: exactly one of a URL, a file beside the trust file, or the thing itself.
 
-    What stands inline is a JWK set as a map; a revocation list is text.
+    Inline, a JWK set is a map and a revocation list is text.
     """
 
     url: Text | UnsetType = UNSET
@@ -66,12 +66,12 @@ class TrustFile(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def digest(self) -> str:
-        """What receipts name it by: a digest of what it says, not of how it is laid out."""
+        """The digest by which receipts name it: of what it says, not of how it is laid out."""
         return jcs.digest(msgspec.to_builtins(self))
 
 
 class TrustedIssuer(Struct, frozen=True):
-    """An issuer with its keys. None is what could not be had, UNSET what the trust file does not ask for.
+    """An issuer with its keys. None: unavailable. UNSET: the trust file does not ask for it.
 
     `keys_fetched_at` (Unix seconds) is when the key set's URL last confirmed it; None for one from a file.
     """
@@ -85,7 +85,7 @@ class TrustedIssuer(Struct, frozen=True):
 
 
 class Absence(Struct, frozen=True):
-    """Something that the trust file names, by its pointer there, and that could not be had or used."""
+    """Something that the trust file names, by its pointer there, and that is unavailable or unusable."""
 
     pointer: str
     reason: str
@@ -103,7 +103,7 @@ class Trust(Struct, frozen=True):
     absent: tuple[Absence, ...] = ()
 
     def token_keys(self) -> Iterator[jose.Key]:
-        """Every key that some trusted issuer signs tokens with, or did."""
+        """Every key with which a trusted issuer signs tokens, or once did."""
         for issuer in self.issuers.values():
             yield from issuer.keys.keys.values() if issuer.keys else ()
             yield from (archived.key for archived in (issuer.archive or {}).values())
@@ -150,9 +150,9 @@ def sources(trust: TrustFile) -> dict[str, Source]:
 
 
 def check_found(pointer: str, raw: bytes) -> None:
-    """Raise InputError where bytes are not of the kind that belongs at this pointer; nothing else need be kept.
+    """Raise InputError for bytes that are not of the kind that belongs at this pointer: they need not be cached.
 
-    A revocation list is only taken apart here: its signature needs the keys, which `resolve` has.
+    Of a revocation list only the form is checked: `resolve` has the keys for its signature.
     """
     if pointer.endswith("/revocations"):
         check_form(raw)
@@ -178,14 +178,14 @@ def resolve(
     """Fill in what the trust file points to: `found` has the bytes of URLs and files by the pointers of `sources`.
 
     `fetched_at` says when a URL last confirmed its bytes (Unix seconds), which check 2 then reports. What is None or
-    missing in `found`, or malformed from a URL, was not to be had: checks that need it are `unknown`, and `absent` says
-    so. Raises InputError with the pointer for what is malformed in a file or in the trust file itself.
+    missing in `found`, or malformed from a URL, counts as unavailable: checks that need it are `unknown`, and `absent`
+    lists it. Raises InputError with the pointer for what is malformed in a file or in the trust file itself.
     """
     return _Resolution(trust, found, fetched_at).trust()
 
 
 class _Resolution:
-    """One resolution: what is read, and what of it turned out absent."""
+    """One resolution: what was read, and what turned out to be absent."""
 
     def __init__(self, trust: TrustFile, found: Mapping[str, bytes | None], fetched_at: Mapping[str, int]) -> None:
         self.file, self.found, self.fetched_at, self.sources = trust, found, fetched_at, sources(trust)
@@ -219,7 +219,7 @@ class _Resolution:
         return TrustedIssuer(entry.issuer, keys, frameworks, archive, keys_fetched_at=self.fetched_at.get(f"{at}/keys"))
 
     def apart(self, pointer: str, token_keys: list[jose.Key]) -> jose.KeySet | UnsetType | None:
-        """Read keys that must not be token keys, and leave those out that are."""
+        """Read keys that must not be token keys, without those that are."""
         keys = self.read(pointer, _parse_keys)
         if not keys:
             return keys
@@ -236,7 +236,7 @@ class _Resolution:
         return self.read(pointer, lambda raw: parse_revocations(raw, issuer, keys))
 
     def read(self, pointer: str, parse: Callable[[bytes], T]) -> T | UnsetType | None:
-        """Return what stands behind a pointer, None where it is not to be had, UNSET where nothing is asked for."""
+        """Return what a pointer leads to: None where it is unavailable, UNSET where nothing is asked for."""
         source = self.sources.get(pointer)
         if source is None:
             return UNSET
