@@ -1,7 +1,7 @@
 """The verify token (contract section 4): template, payload and signing input, and the payload read back. Pure.
 
 A template is everything of a token but what the run says: the header and every payload member except the run claims
-and the two digests. Whoever holds a template and a submission composes the same bytes, whenever and wherever.
+and the two digests. From a template and a submission the same bytes are composed, whenever and wherever.
 """
 
 from __future__ import annotations
@@ -18,42 +18,71 @@ from msgspec import UNSET, Struct, UnsetType
 from issuer.codes import Code
 from issuer.errors import InputError, Place, Refused, Undecided
 from issuer.formats import jcs, jose
-from issuer.formats.strict_json import JSON, convert, loads
+from issuer.formats.strict_json import convert, loads
 from issuer.results.claims import RunClaims, read_claims
 from issuer.results.entry import Submission
 
-VERSION = 1
 MAX_TIME = 2**33
 MAX_TTL_S = 86_400
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _JTI = re.compile(r"[A-Za-z0-9_-]{21}[AQgw]")  # 16 bytes in their one canonical spelling
 
 
-class Template(Struct, frozen=True, dict=True):
-    """The complete header, and the payload without what the run says. Stored by the admission as canonical bytes."""
+class Header(Struct, frozen=True, forbid_unknown_fields=True):
+    """The JOSE header: these members, exactly."""
 
-    header: dict[str, Any]
-    payload: dict[str, Any]
+    alg: str
+    kid: str
+    typ: str
+
+
+class Terms(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a token says beside its run: the payload without run claims and digests. Times are Unix seconds
+    (RFC 7519 4.1.4); `caller` is public provenance; `log` is the transparency log's origin, where there is one."""
+
+    ver: Literal[1] = 1
+    iss: str
+    sub: str
+    aud: str
+    iat: int
+    nbf: int
+    exp: int
+    jti: str
+    caller: dict[str, Any]
+    policy: str
+    log: str | UnsetType = UNSET
+
+
+class Template(Struct, frozen=True, dict=True):
+    """The complete header and the terms, which with a run make a token. Stored by the admission as canonical bytes."""
+
+    header: Header
+    terms: Terms
+
+    @classmethod
+    def of(cls, kid: str, terms: Terms) -> Template:
+        """Make the template whose tokens the key `kid` signs."""
+        return cls(Header(jose.EDDSA, kid, jose.TOKEN_TYPE), terms)
 
     @property
     def kid(self) -> str:
         """The key that must sign what is composed from this template."""
-        return str(self.header["kid"])
-
-    @property
-    def exp(self) -> int:
-        """When tokens from this template expire, Unix seconds (RFC 7519 4.1.4)."""
-        return int(self.payload["exp"])
+        return self.header.kid
 
     @cached_property
-    def plain_payload(self) -> Mapping[str, Any]:
-        """The payload for `jcs.encode`: it is stored, and put into every token of a batch."""
-        payload: Mapping[str, Any] = jcs.plain(self.payload)
-        return payload
+    def plain_header(self) -> dict[str, str]:
+        """The header for `jcs.encode`."""
+        return {"alg": self.header.alg, "kid": self.header.kid, "typ": self.header.typ}
+
+    @cached_property
+    def plain_terms(self) -> Mapping[str, Any]:
+        """The terms for `jcs.encode`: they are stored, and put into every token of a batch."""
+        terms: dict[str, Any] = msgspec.to_builtins(self.terms)
+        return {**terms, "caller": jcs.plain(terms["caller"])}
 
     def to_bytes(self) -> bytes:
         """Write the template as the canonical bytes that the store keeps."""
-        return jcs.encode({"header": jcs.plain(self.header), "payload": self.plain_payload})
+        return jcs.encode({"header": self.plain_header, "terms": self.plain_terms})
 
 
 class Unsigned(Struct, frozen=True):
@@ -63,31 +92,20 @@ class Unsigned(Struct, frozen=True):
     jti: str
 
 
-def draft(
-    *, kid: str, iss: str, sub: str, aud: str, now: int, ttl_s: int, jti: str, caller: Mapping[str, JSON], policy: str,
-    log: str | None,
-) -> Template:  # fmt: skip
-    """Draft the candidate template of a request at `now` (Unix seconds). `jti` is 16 random bytes, base64url."""
-    payload = {
-        "ver": VERSION, "iss": iss, "sub": sub, "aud": aud, "iat": now, "nbf": now, "exp": now + ttl_s, "jti": jti,
-        "caller": dict(caller), "policy": policy,
-    }  # fmt: skip
-    if log is not None:
-        payload["log"] = log
-    return Template({"alg": jose.EDDSA, "kid": kid, "typ": jose.TOKEN_TYPE}, payload)
+_read_template = msgspec.json.Decoder(Template).decode
 
 
-def template_from(raw: bytes) -> Template:
+def read_template(raw: bytes) -> Template:
     """Read a template that the admission kept. Raises Undecided(`dependency.state`) where the store holds no such."""
     try:
-        return msgspec.json.decode(raw, type=Template)
+        return _read_template(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         raise Undecided(Code.DEPENDENCY_STATE) from None
 
 
 def compose(template: Template, submissions: tuple[Submission, ...], *, batch: bool) -> tuple[Unsigned, ...]:
     """Compose the tokens of a request from the template that the admission returned, recomputing nothing of it."""
-    own, header = str(template.payload["jti"]), jcs.canonical(template.header)
+    own, header = template.terms.jti, jcs.encode(template.plain_header)
     return tuple(
         _compose_one(template, header, submission, batch_jti(own, index) if batch else own)
         for index, submission in enumerate(submissions)
@@ -96,7 +114,7 @@ def compose(template: Template, submissions: tuple[Submission, ...], *, batch: b
 
 def _compose_one(template: Template, header: bytes, submission: Submission, jti: str) -> Unsigned:
     digests = {"claims_digest": submission.claims_digest, "content_digest": submission.content_digest}
-    payload = jcs.encode({**template.plain_payload, "jti": jti, **submission.claims.plain, **digests})
+    payload = jcs.encode({**template.plain_terms, "jti": jti, **submission.claims.plain, **digests})
     return Unsigned(jose.signing_input_of(header, payload), jti)
 
 
@@ -106,12 +124,24 @@ def batch_jti(template_jti: str, index: int) -> str:
     return jose.base64url_encode(hashlib.sha256(seed).digest()[:16])
 
 
-def check_size(unsigned: tuple[Unsigned, ...], submissions: tuple[Submission, ...]) -> None:
-    """Raise Refused(`claims.too_large`) where a signed token would be longer than 16 KiB."""
-    signature_size = 1 + len(jose.base64url_encode(bytes(64)))
-    for token, submission in zip(unsigned, submissions, strict=True):
-        if len(token.signing_input) + signature_size > jose.MAX_TOKEN_BYTES:
+def check_size(template: Template, submissions: tuple[Submission, ...]) -> None:
+    """Raise Refused(`claims.too_large`) where a signed token would be longer than 16 KiB. Composes none."""
+    header, terms = len(jcs.encode(template.plain_header)), len(jcs.encode(template.plain_terms))
+    for submission in submissions:
+        payload = terms + len(submission.claims.canonical) + _DIGESTS_BYTES
+        if _base64url_size(header) + _base64url_size(payload) + _base64url_size(64) + 2 > jose.MAX_TOKEN_BYTES:
             raise Refused.at(Code.CLAIMS_TOO_LARGE, f"{submission.pointer}/claims")
+
+
+# What the two digests add to a payload. Of three objects that become one, two pairs of braces turn into two commas.
+_DIGESTS_BYTES = (
+    len(jcs.encode({"claims_digest": jcs.digest_of_bytes(b""), "content_digest": jcs.digest_of_bytes(b"")})) - 2
+)
+
+
+def _base64url_size(count: int) -> int:
+    """Return how many characters so many bytes take, without padding."""
+    return -(-count * 4 // 3)
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------

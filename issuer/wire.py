@@ -66,8 +66,17 @@ class BatchRequest(Struct, frozen=True, forbid_unknown_fields=True):
 # -- answers ----------------------------------------------------------------------------------------------------------
 
 
+class LogEntry(Struct, frozen=True):
+    """Where a token is in the transparency log: the log's origin line, the entry's index from 0, and its proof."""
+
+    origin: str
+    index: int
+    proof: str
+
+
 class IssuedToken(Struct, frozen=True):
-    """The answer of `/tokens`. Times are Unix seconds; `entry` is the YAML list item to paste, token included."""
+    """The answer of `/tokens`. Times are Unix seconds; `entry` is the YAML list item to paste, token included; `log` is
+    there where a transparency log is configured."""
 
     verify_token: str
     token_type: str
@@ -82,6 +91,7 @@ class IssuedToken(Struct, frozen=True):
     policy: str
     entry: str
     warnings: tuple[str, ...]
+    log: LogEntry | UnsetType = UNSET
 
 
 class IssuedTokens(Struct, frozen=True):

@@ -30,7 +30,7 @@ from issuer.identity.profiles import derived
 from issuer.identity.provider import Provider
 from issuer.identity.table import SIGNED
 from issuer.identity.token import check_access_token, check_audience, is_jwt, read_header, read_times, read_token
-from issuer.issuance.body import Body, read_body
+from issuer.issuance.body import Request, read_request
 from issuer.policy.authoring.load import load_policies
 from issuer.policy.check import Check, shown, stated
 from issuer.policy.check_identity import check_identity
@@ -40,7 +40,7 @@ from issuer.policy.evaluate import evaluate
 from issuer.policy.match import PolicySet, pins_match
 from issuer.policy.registration import Registration
 from issuer.policy.requirement import equal
-from issuer.wire import Endpoint, ShownCheck
+from issuer.wire import ShownCheck
 
 # Policies can be read without knowing whose they are; only digests and default audiences depend on it.
 NOBODY = "https://issuer.invalid"
@@ -149,20 +149,19 @@ def _read_claims(path: Path) -> Mapping[str, JSON]:
     return value
 
 
-def _read_run(path: Path) -> Body:
+def _read_run(path: Path) -> Request:
     """Read a request body, or run claims alone. Raises InputError, and Refused as the service would."""
     value = loads(read_argument(path, _MAX_BODY), max_bytes=_MAX_BODY, max_depth=16, name=str(path))
     if not isinstance(value, dict):
         raise InputError(Code.FILE_SCHEMA, "must be a JSON object", Place(str(path)))
-    endpoint: Endpoint = "/tokens/batch" if "results" in value else "/tokens"
     body = value if {"claims", "results"} & value.keys() else {"claims": value}
-    return read_body(endpoint, jcs.canonical(body))
+    return read_request("batch" if "results" in value else "single", jcs.canonical(body))
 
 
 # -- what is judged ---------------------------------------------------------------------------------------------------
 
 
-def explain_token(policies: PolicySet, token: str, body: Body | None, now: int) -> Explanation:
+def explain_token(policies: PolicySet, token: str, body: Request | None, now: int) -> Explanation:
     """Judge a token and a request at `now` (Unix seconds). The token's signature is not checked.
 
     Raises UsageError for a credential that says nothing by itself.
@@ -193,7 +192,7 @@ def _opaque(provider: Provider) -> click.UsageError:
 
 
 def explain_claims(
-    policies: PolicySet, provider: Provider | Check, claims: Mapping[str, JSON], body: Body | None, now: int
+    policies: PolicySet, provider: Provider | Check, claims: Mapping[str, JSON], body: Request | None, now: int
 ) -> Explanation:
     """Judge claims as those of a good credential of a provider."""
     if isinstance(provider, Check):
@@ -255,7 +254,7 @@ def _judged(
     policies: PolicySet,
     provider: Provider,
     claims: Mapping[str, JSON],
-    body: Body | None,
+    body: Request | None,
     now: int,
     token_checks: tuple[Check, ...],
 ) -> Explanation:

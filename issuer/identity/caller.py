@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
+from typing import TypeGuard
 
 from msgspec import Struct
 
@@ -11,6 +12,8 @@ from issuer.formats import jcs
 from issuer.formats.strict_json import JSON
 from issuer.identity.profiles import Profile
 from issuer.identity.provider import Provider
+
+Scalar = str | bool | int
 
 
 class Caller(Struct, frozen=True):
@@ -48,13 +51,13 @@ class Caller(Struct, frozen=True):
             **self.shown(self.provider.rules.provenance),
         }
 
-    def shown(self, names: tuple[str, ...] | list[str]) -> dict[str, JSON]:
+    def shown(self, names: Iterable[str]) -> dict[str, Scalar]:
         """Return the named claims that are there, are scalars and are short."""
-        claims = self.claims
-        return {name: claims[name] for name in names if name in claims and _is_short(claims[name])}
+        held = ((name, self.claims.get(name)) for name in names)
+        return {name: value for name, value in held if _is_short(value)}
 
 
-def _is_short(value: JSON) -> bool:
+def _is_short(value: JSON) -> TypeGuard[Scalar]:
     return isinstance(value, str | int) and len(value if isinstance(value, str) else str(value)) <= 512
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
@@ -18,76 +18,75 @@ from issuer.results.claims import RunClaims, read_claims
 from issuer.results.details import read_details
 from issuer.results.entry import Submission
 from issuer.results.secret import secret_in
-from issuer.wire import BatchItem, BatchRequest, Endpoint, TokenRequest, is_nonce
+from issuer.wire import BatchItem, BatchRequest, TokenRequest, is_nonce
 
-MAX_BYTES: dict[Endpoint, int] = {"/tokens": 64 * 1024, "/tokens/batch": 1024 * 1024, "/tokens/explain": 64 * 1024}
+# One result, also where it is only explained, or several.
+Kind = Literal["single", "batch"]
+
+MAX_BYTES: dict[Kind, int] = {"single": 64 * 1024, "batch": 1024 * 1024}
 MAX_DEPTH = 16
 
 
-class Body(Struct, frozen=True):
+class Request(Struct, frozen=True):
     """What a request asks for. `integration`, `audience` and `nonce` are "" where it names none."""
 
-    endpoint: Endpoint
+    kind: Kind
     submissions: tuple[Submission, ...]
     integration: str
     audience: str
     nonce: str = ""
 
-    @property
-    def is_batch(self) -> bool:
-        """Whether the answer is a list, and each token's jti derived from the template's."""
-        return self.endpoint == "/tokens/batch"
-
     def runs(self) -> Iterator[tuple[str, RunClaims]]:
         """Yield what a policy judges of each result: where its claims are in the body, and the claims."""
         return ((f"{item.pointer}/claims", item.claims) for item in self.submissions)
 
-    def request_digest(self, integration: str, audience: str) -> str:
-        """Return what makes two requests the same one: content, endpoint, and both names as resolved."""
-        results = [{"claims": item.claims.plain, "details": jcs.plain(item.details)} for item in self.submissions]
-        value = {"endpoint": self.endpoint, "results": results, "integration": integration, "audience": audience}
+    def digest(self, integration: str, audience: str) -> str:
+        """Return what makes two requests the same one: kind, content, and both names as resolved; never a path."""
+        results = [
+            {"claims": msgspec.Raw(item.claims.canonical), "details": jcs.plain(item.details)}
+            for item in self.submissions
+        ]
+        value = {"kind": self.kind, "results": results, "integration": integration, "audience": audience}
         return hashlib.sha256(jcs.encode(value)).hexdigest()
 
 
-def read_body(endpoint: Endpoint, raw: bytes) -> Body:
+def read_request(kind: Kind, raw: bytes) -> Request:
     """Read and check a body. Raises Refused: 400 for what is not this body, 422 for what breaks the data contract."""
-    if (request := _read_quickly(endpoint, raw)) is not None:
+    if (request := _read_quickly(kind, raw)) is not None:
         try:
-            return _body(endpoint, request)
+            return _request(kind, request)
         except Refused:
             pass  # it is for the strict reader to tell what is wrong
-    return _body(endpoint, _read_strictly(endpoint, raw))
+    return _request(kind, _read_strictly(kind, raw))
 
 
-def _read_strictly(endpoint: Endpoint, raw: bytes) -> TokenRequest | BatchRequest:
+def _read_strictly(kind: Kind, raw: bytes) -> TokenRequest | BatchRequest:
     try:
-        value = loads(raw, max_bytes=MAX_BYTES[endpoint], max_depth=MAX_DEPTH)
-        return convert(value, BatchRequest) if endpoint == "/tokens/batch" else convert(value, TokenRequest)
+        value = loads(raw, max_bytes=MAX_BYTES[kind], max_depth=MAX_DEPTH)
+        return convert(value, BatchRequest) if kind == "batch" else convert(value, TokenRequest)
     except InputError as error:
         raise _refusal(error) from None
 
 
-_SINGLE = msgspec.json.Decoder(TokenRequest, float_hook=exact_number).decode
-_DECODERS: Mapping[Endpoint, Callable[[bytes], TokenRequest | BatchRequest]] = {
-    "/tokens": _SINGLE,
-    "/tokens/batch": msgspec.json.Decoder(BatchRequest, float_hook=exact_number).decode,
-    "/tokens/explain": _SINGLE,
+_DECODERS: Mapping[Kind, Callable[[bytes], TokenRequest | BatchRequest]] = {
+    "single": msgspec.json.Decoder(TokenRequest, float_hook=exact_number).decode,
+    "batch": msgspec.json.Decoder(BatchRequest, float_hook=exact_number).decode,
 }
 _write = msgspec.json.Encoder().encode
 # More digits than a whole number may have; the text is what msgspec wrote.
 _LARGE_NUMBER = re.compile(rb"[:,\[]-?[0-9]{16}")
 
 
-def _read_quickly(endpoint: Endpoint, raw: bytes) -> TokenRequest | BatchRequest | None:
+def _read_quickly(kind: Kind, raw: bytes) -> TokenRequest | BatchRequest | None:
     """Read a body in C, as `_read_strictly` reads it, in a quarter of its time; None where in doubt.
 
     What msgspec does not know is seen to here: the size, members that are named twice, numbers that no double carries,
     and depth. Claims have the depth and the whole numbers that their types allow.
     """
-    if len(raw) > MAX_BYTES[endpoint]:
+    if len(raw) > MAX_BYTES[kind]:
         return None
     try:
-        request = _DECODERS[endpoint](raw)
+        request = _DECODERS[kind](raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     if not names_no_member_twice(raw, request):
@@ -102,11 +101,11 @@ def _is_plain(details: dict[str, Any]) -> bool:
     return written.count(b"{") + written.count(b"[") <= MAX_DEPTH - 3 and not _LARGE_NUMBER.search(written)
 
 
-def _body(endpoint: Endpoint, request: TokenRequest | BatchRequest) -> Body:
+def _request(kind: Kind, request: TokenRequest | BatchRequest) -> Request:
     if request.nonce is not UNSET and not is_nonce(request.nonce):
         raise Refused.at(Code.NONCE_INVALID, "/nonce", "a nonce is 22 to 128 base64url characters, without padding")
     submissions = _read_items(request)
-    return Body(endpoint, submissions, request.integration or "", request.audience or "", request.nonce or "")
+    return Request(kind, submissions, request.integration or "", request.audience or "", request.nonce or "")
 
 
 def _read_items(request: TokenRequest | BatchRequest) -> tuple[Submission, ...]:

@@ -1,88 +1,136 @@
-"""One request on its way down the line: what came in, what has been found out of it so far, and how the audit tells it.
+"""The events of the audit file (deploy/README.md): written by the line and by the reload, read by `policy plan`. Pure.
 
-Pure. The events are described in deploy/README.md: enough to judge a decision again, and never a token or a command.
+A decision holds enough to judge it again, and never a token, a command or a metric's value that no rule reads. Members
+may be added; readers pass over those that they do not know.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any, TypedDict
+from collections.abc import Mapping
+from typing import Annotated, Literal, TypedDict
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec.structs import replace
 
-from issuer.errors import Refused
-from issuer.formats.strict_json import JSON
-from issuer.identity.caller import Caller, ClaimNames
-from issuer.issuance.body import Body
+from issuer.identity.caller import Caller, ClaimNames, Scalar
+from issuer.issuance.body import Request
+from issuer.issuance.steps import Issued, Judged, Refusal, Registered, Stranger
 from issuer.policy.registration import Registration
 from issuer.results.claims import Metric
 from issuer.results.entry import Submission
 from issuer.results.secret import secret_in
-from issuer.wire import Denied, Endpoint
+from issuer.wire import Denied
 
 # What a request names itself is any text, and may be a credential that was put there by mistake.
 MAX_NAME_CHARS = 512
 WITHHELD = "(withheld)"
 
+# A reader's bounds: no run that was judged has a longer name or version (contract section 2).
+_Name = Annotated[str, Meta(max_length=256)]
+_Version = Annotated[str, Meta(max_length=64)]
+Time = Annotated[int, Meta(ge=0, le=2**33)]  # Unix seconds
 
-class Request(Struct, frozen=True):
-    """A request as the edge read it. `bearer` is the credential, not yet parsed; `source` the address it came from.
 
-    `read` reads a party's body whole, and raises Refused where it is late, too large or one too many at once. `charged`
-    says that the source has been refused too often.
+class CallerRead(Struct, frozen=True):
+    """What was read of a caller: `claims` that were there and are short scalars, and the names of those that were
+    `absent`. One that is structured or long is in neither: who judges again cannot tell."""
+
+    provider: str
+    issuer: str
+    claims: dict[str, Scalar]
+    absent: tuple[str, ...]
+
+
+class MetricRead(Struct, frozen=True):
+    """A metric; its `value` only where a rule reads it."""
+
+    metric_id: _Name
+    slice: _Name | UnsetType = UNSET
+    value: float | UnsetType = UNSET
+
+
+class FrameworkRead(Struct, frozen=True):
+    """The framework of a run."""
+
+    name: _Name
+    version: _Version
+
+
+class ResultRead(Struct, frozen=True):
+    """What a decision read of one result; `has_command` where a rule asks for it."""
+
+    model_repo: _Name
+    model_revision: _Name
+    benchmark_repo: _Name
+    benchmark_revision: _Name
+    task_id: _Name
+    metrics: tuple[MetricRead, ...]
+    framework: FrameworkRead
+    has_command: bool | UnsetType = UNSET
+
+
+class Named(Struct, frozen=True, omit_defaults=True):
+    """What a request names itself."""
+
+    integration: str = ""
+    audience: str = ""
+
+
+Verdict = Literal["issued", "repeated", "granted", "refused"]
+
+
+class Decision(Struct, frozen=True, tag_field="event", tag="decision"):
+    """One decision. `integration`, `identity` and `policy` are there where the caller is registered, `named` and
+    `results` where its body was read too; `code` and `failed` for a refusal, the rest for what was issued.
+
+    `template_policy` is there where a repeat was drafted under another policy than today's.
     """
 
-    id: str
-    endpoint: Endpoint
-    bearer: str
-    source: str
-    read: Callable[[Registration], Awaitable[bytes]]
-    charged: Callable[[], bool]
+    time: Time
+    request_id: str
+    endpoint: str
+    caller: CallerRead
+    verdict: Verdict
+    integration: str | UnsetType = UNSET
+    identity: str | UnsetType = UNSET
+    policy: str | UnsetType = UNSET
+    named: Named | UnsetType = UNSET
+    results: tuple[ResultRead, ...] | UnsetType = UNSET
+    code: str | UnsetType = UNSET
+    failed: tuple[str, ...] | UnsetType = UNSET
+    kid: str | UnsetType = UNSET
+    jti: tuple[str, ...] | UnsetType = UNSET
+    content_digest: tuple[str, ...] | UnsetType = UNSET
+    template_policy: str | UnsetType = UNSET
 
 
-class Case:
-    """A request, the time at which it is judged (Unix seconds), and what the line has found out of it so far."""
+class PoliciesLoaded(Struct, frozen=True, tag_field="event", tag="policies_loaded"):
+    """From now on these policies decide: the digest of all of them, those that changed by integration, and the keys by
+    their state."""
 
-    def __init__(self, request: Request, judged_at: int) -> None:
-        self.request = request
-        self.judged_at = judged_at
-        self.caller: Caller | None = None
-        self.registration: Registration | None = None
-        self.body: Body | None = None
-
-
-# -- audit events -----------------------------------------------------------------------------------------------------
+    time: Time
+    policies: str
+    changed: dict[str, list[str]]
+    removed: list[str]
+    keys: Mapping[str, str]
 
 
-def refused_event(case: Case, caller: Caller, refusal: Refused) -> dict[str, Any]:
-    """Tell a refusal: what was read, the code, and where a policy refused the codes of all checks that failed."""
-    event = {**decision_event(case, caller), "verdict": "refused", "code": str(refusal.code)}
-    if isinstance(refusal, Denied):
-        event["failed"] = list(dict.fromkeys(check.code for check in refusal.checks if not check.passed))
-    return event
+class PoliciesRefused(Struct, frozen=True, tag_field="event", tag="policies_refused"):
+    """The folder of policies was refused, and those of the digest `policies` go on deciding: by which code and where,
+    and never what is written there."""
+
+    time: Time
+    policies: str
+    code: str
+    file: str
+    line: int
+    column: int
 
 
-def decision_event(case: Case, caller: Caller) -> dict[str, Any]:
-    """Tell what was read on the way to a decision: enough to judge it again, and never a token or a command."""
-    event: dict[str, Any] = {
-        "event": "decision",
-        "time": case.judged_at,
-        "request_id": case.request.id,
-        "endpoint": case.request.endpoint,
-        "caller": _caller_read(caller, case.registration),
-    }
-    if case.registration is not None:
-        event |= names_of(case.registration)
-    if case.registration is not None and case.body is not None:
-        named = {"integration": case.body.integration, "audience": case.body.audience}
-        event["named"] = {name: _told(value) for name, value in named.items() if value}
-        event["results"] = [_result_read(case.registration, submission) for submission in case.body.submissions]
-    return event
+Event = Decision | PoliciesLoaded | PoliciesRefused
 
 
-def _told(name: str) -> str:
-    """Tell a name as the request gives it; of what can be none, a token in the wrong place, only that it was there."""
-    return name if len(name) <= MAX_NAME_CHARS and not secret_in(name) else WITHHELD
+# -- decisions --------------------------------------------------------------------------------------------------------
 
 
 class Names(TypedDict):
@@ -94,7 +142,7 @@ class Names(TypedDict):
 
 
 def names_of(registration: Registration) -> Names:
-    """Name who is judged, for every event and answer of a caller that is known."""
+    """Name who is judged, for every event and answer of a caller that is registered."""
     return {
         "integration": registration.policy.integration,
         "identity": registration.identity.id,
@@ -102,41 +150,80 @@ def names_of(registration: Registration) -> Names:
     }
 
 
-def _caller_read(caller: Caller, registration: Registration | None) -> dict[str, JSON]:
-    """Return the claims that were read, and the names of those that were not there.
-
-    One that is structured or long stands in neither: whoever judges again cannot tell.
-    """
-    names = registration.claim_names if registration is not None else ClaimNames.of(caller.provider.rules)
-    return {
-        "provider": caller.provider.id,
-        "issuer": caller.provider.issuer,
-        "claims": caller.shown(names.audited),
-        "absent": [name for name in names.read if name not in caller.claims],
-    }
+def refused_event(refusal: Refusal) -> Decision:
+    """Record a refusal: what was read, the code, and where a policy refused the codes of all checks that failed."""
+    event, error = _decision(refusal.of, refusal.request, "refused"), refusal.error
+    if isinstance(error, Denied):
+        failed = tuple(dict.fromkeys(check.code for check in error.checks if not check.passed))
+        return replace(event, code=str(error.code), failed=failed)
+    return replace(event, code=str(error.code))
 
 
-def _result_read(registration: Registration, submission: Submission) -> dict[str, JSON]:
-    """Return what the decision read of a result: a metric's value only where a rule reads it, never the command."""
+def granted_event(judged: Judged) -> Decision:
+    """Record a grant that nothing was issued for."""
+    return _decision(judged.registered, judged.request, "granted")
+
+
+def issued_event(judged: Judged, issued: Issued) -> Decision:
+    """Record an issuance."""
+    first, today = issued.tokens[0], judged.registered.registration.digest
+    return replace(
+        _decision(judged.registered, judged.request, "repeated" if issued.repeat else "issued"),
+        kid=first.kid,
+        jti=tuple(token.jti for token in issued.tokens),
+        content_digest=tuple(token.content_digest for token in issued.tokens),
+        template_policy=UNSET if first.policy == today else first.policy,
+    )
+
+
+def _decision(of: Registered | Stranger, request: Request | None, verdict: Verdict) -> Decision:
+    """Record what was read on the way to a decision."""
+    arrival, caller = of.arrival, of.caller
+    if isinstance(of, Stranger):
+        names = ClaimNames.of(caller.provider.rules)
+        return Decision(arrival.at, arrival.id, arrival.endpoint, _caller_read(caller, names), verdict)
+    registration = of.registration
+    return Decision(
+        arrival.at,
+        arrival.id,
+        arrival.endpoint,
+        _caller_read(caller, registration.claim_names),
+        verdict,
+        **names_of(registration),
+        named=UNSET if request is None else Named(_name(request.integration), _name(request.audience)),
+        results=UNSET if request is None else tuple(_result_read(registration, item) for item in request.submissions),
+    )
+
+
+def _name(name: str) -> str:
+    """Return a name as the request gives it, unless it may be a credential, or is too long to be a name."""
+    return name if len(name) <= MAX_NAME_CHARS and not secret_in(name) else WITHHELD
+
+
+def _caller_read(caller: Caller, names: ClaimNames) -> CallerRead:
+    return CallerRead(
+        provider=caller.provider.id,
+        issuer=caller.provider.issuer,
+        claims=caller.shown(names.audited),
+        absent=tuple(name for name in names.read if name not in caller.claims),
+    )
+
+
+def _result_read(registration: Registration, submission: Submission) -> ResultRead:
     claims = submission.claims
-    read: dict[str, JSON] = {
-        "model_repo": claims.model_repo,
-        "model_revision": claims.model_revision,
-        "benchmark_repo": claims.benchmark_repo,
-        "benchmark_revision": claims.benchmark_revision,
-        "task_id": claims.task_id,
-        "metrics": [_metric_read(registration, metric) for metric in claims.metrics],
-        "framework": {"name": claims.framework.name, "version": claims.framework.version},
-    }
-    if registration.policy.grants.command == "required":
-        read["has_command"] = claims.framework.command is not UNSET
-    return read
+    demanded = registration.policy.grants.command == "required"
+    return ResultRead(
+        model_repo=claims.model_repo,
+        model_revision=claims.model_revision,
+        benchmark_repo=claims.benchmark_repo,
+        benchmark_revision=claims.benchmark_revision,
+        task_id=claims.task_id,
+        metrics=tuple(_metric_read(registration, metric) for metric in claims.metrics),
+        framework=FrameworkRead(claims.framework.name, claims.framework.version),
+        has_command=claims.framework.command is not UNSET if demanded else UNSET,
+    )
 
 
-def _metric_read(registration: Registration, metric: Metric) -> dict[str, JSON]:
-    read: dict[str, JSON] = {"metric_id": metric.metric_id}
-    if metric.slice is not UNSET:
-        read["slice"] = metric.slice
-    if registration.grants.metrics.reads_value(metric.metric_id):
-        read["value"] = metric.value
-    return read
+def _metric_read(registration: Registration, metric: Metric) -> MetricRead:
+    reads_value = registration.grants.metrics.reads_value(metric.metric_id)
+    return MetricRead(metric.metric_id, metric.slice, metric.value if reads_value else UNSET)

@@ -1,64 +1,58 @@
-"""Why would this request be refused? The line up to its draft, and nothing after it (contract section 5).
+"""Why would this request be refused? The line up to its judgement, and nothing after it (contract section 5).
 
 Signs nothing, claims no use and does not say whether one is spent; it spends rates and counts refusals like the real
-request. Only what a policy decided is explained: whoever is not authenticated or not registered, and a body that cannot
-be read, get the refusal that `/tokens` has for them, because no policy was asked.
+request. Only what a policy decided is explained: a caller that is not authenticated or not registered, and a body that
+cannot be read, get the refusal that `/tokens` has for them, because no policy was asked.
 """
 
 from __future__ import annotations
 
-from typing import Any, cast
-
 from issuer.errors import Refused
-from issuer.issuance.events import Case, decision_event, names_of
-from issuer.issuance.issue import Judged, audit_refusal, judge
-from issuer.issuance.ports import AdmissionRequest, Line
+from issuer.issuance.events import granted_event, names_of
+from issuer.issuance.ports import AdmissionRequest, Authority
+from issuer.issuance.refuse import refuse
+from issuer.issuance.steps import Judged, Refusal, Registered
 from issuer.policy.disclose import disclosed
-from issuer.policy.registration import Registration
 from issuer.wire import Denied, Explained
 
 # As long as a real one, so that the draft has its real size. No token ever carries it.
-_NO_JTI = "A" * 22
+NO_JTI = "A" * 22
 
 
-async def explain(line: Line, case: Case) -> Explained:
+async def explain(authority: Authority, registered: Registered, judged: Judged | Refusal) -> Explained:
     """Say what `issue` would decide, and why. Raises as `issue` does, but where a policy refuses."""
+    if isinstance(judged, Refusal):
+        error = await refuse(authority, judged)
+        if isinstance(error, Denied):
+            return _explain_denial(registered, error)
+        raise error
     try:
-        found = await judge(line, case, _NO_JTI)
-        await line.admission.count(AdmissionRequest.of(found.registration))
-    except Refused as refusal:
-        await audit_refusal(line.audit, case, refusal)
-        if isinstance(refusal, Denied):
-            return _refused(case, refusal)
-        raise
-    await line.audit.record(granted_event(case, found))
-    return _granted(case, found)
+        await authority.admission.count(AdmissionRequest.of(registered.registration))
+    except Refused as error:
+        raise await refuse(authority, Refusal(registered, error, judged.request, by_admission=True)) from None
+    await authority.audit.record(granted_event(judged))
+    return _explain_grant(judged)
 
 
-def granted_event(case: Case, found: Judged) -> dict[str, Any]:
-    """Tell a grant that nothing was issued for."""
-    return {**decision_event(case, found.caller), "verdict": "granted"}
-
-
-def _granted(case: Case, found: Judged) -> Explained:
-    grant, policy = found.grant, found.registration.policy
+def _explain_grant(judged: Judged) -> Explained:
+    grant, registration = judged.grant, judged.registered.registration
     return Explained(
         "granted",
-        **names_of(found.registration),
-        checks=disclosed(grant.checks, policy),
+        **names_of(registration),
+        checks=disclosed(grant.checks, registration.policy),
         warnings=grant.warnings,
-        request_id=case.request.id,
+        request_id=judged.registered.arrival.id,
         audience=grant.audience,
         ttl_s=grant.ttl_s,
     )
 
 
-def _refused(case: Case, refusal: Denied) -> Explained:
+def _explain_denial(registered: Registered, error: Denied) -> Explained:
     return Explained(
         "refused",
-        **names_of(cast("Registration", case.registration)),  # a policy has refused: there is one
-        checks=refusal.checks,
+        **names_of(registered.registration),
+        checks=error.checks,
         warnings=(),
-        request_id=case.request.id,
-        code=str(refusal.code),
+        request_id=registered.arrival.id,
+        code=str(error.code),
     )

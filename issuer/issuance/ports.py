@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
 
 from msgspec import Struct
 
@@ -11,6 +11,7 @@ from issuer.identity.caller import Caller
 from issuer.limits import Limits
 from issuer.policy.match import PolicySet
 from issuer.policy.registration import Registration
+from issuer.wire import LogEntry
 
 
 class Authenticator(Protocol):
@@ -22,6 +23,10 @@ class Authenticator(Protocol):
         Raises Refused (401, 403 `identity.network_forbidden`, 429 `rate.source`) and Undecided
         (`dependency.issuer_keys`, `dependency.introspection`).
         """
+        ...
+
+    def is_over_limit(self, source: str) -> bool:
+        """Say whether an address was refused too often of late."""
         ...
 
 
@@ -112,8 +117,11 @@ class Log(Protocol):
         """The log's origin line, which the token names; None where there is no log."""
         ...
 
-    async def append(self, signing_inputs: tuple[bytes, ...]) -> None:
-        """Make the entries durable; idempotent on a signing input. Raises Undecided(`dependency.log`)."""
+    async def append(self, signing_inputs: tuple[bytes, ...], /) -> tuple[LogEntry, ...]:
+        """Make the entries durable and return where each is; idempotent on a signing input.
+
+        Raises Undecided(`dependency.log`).
+        """
         ...
 
 
@@ -122,8 +130,9 @@ class NoLog:
 
     origin: str | None = None
 
-    async def append(self, signing_inputs: tuple[bytes, ...]) -> None:
-        """Append nothing."""
+    async def append(self, _signing_inputs: tuple[bytes, ...], /) -> tuple[LogEntry, ...]:
+        """Append nothing, and so return no places."""
+        return ()
 
 
 class Signer(Protocol):
@@ -147,13 +156,16 @@ class Signer(Protocol):
 class Audit(Protocol):
     """The audit sink, apart from the log stream."""
 
-    async def record(self, event: dict[str, Any]) -> None:
-        """Write one event, durable as the sink is, before the answer leaves. Raises Undecided(`dependency.audit`)."""
+    async def record(self, event: Struct) -> None:
+        """Write one event of `issuance.events`, durable as the sink is, before the answer leaves.
+
+        Raises Undecided(`dependency.audit`).
+        """
         ...
 
 
-class Line(Struct, frozen=True):
-    """Everything that one request meets, put together by the composition root."""
+class Authority(Struct, frozen=True):
+    """Everything that a request meets on the line, put together by the composition root."""
 
     issuer_url: str
     policies: PolicySet

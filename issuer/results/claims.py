@@ -77,10 +77,15 @@ class RunClaims(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=T
         metrics = [{**metric, "value": jcs.plain(metric["value"])} for metric in said["metrics"]]
         return {**said, "metrics": metrics}
 
+    @cached_property
+    def canonical(self) -> bytes:
+        """The RFC 8785 bytes."""
+        return jcs.encode(self.plain)
+
     @property
     def digest(self) -> str:
         """The claims digest: SHA-256 over the RFC 8785 bytes."""
-        return jcs.digest_of_bytes(jcs.encode(self.plain))
+        return jcs.digest_of_bytes(self.canonical)
 
 
 def read_claims(value: JSON, pointer: str = "") -> RunClaims:

@@ -14,7 +14,7 @@ from litestar import Litestar
 from issuer.errors import SetupError
 from issuer.identity.profiles import Kind
 from issuer.identity.provider import Provider
-from issuer.issuance.ports import Line, Log, NoLog
+from issuer.issuance.ports import Authority, Log, NoLog
 from issuer.policy.authoring.load import load_policies
 from issuer.service.admission.redis import RedisAdmission
 from issuer.service.audit import FileAudit
@@ -30,7 +30,8 @@ from issuer.service.authn.sources import Sources
 from issuer.service.bounds import ASK_S, BEAT_S, SOURCE_RATE
 from issuer.service.http import openapi
 from issuer.service.http.published import Published
-from issuer.service.http.routes import Service, exception_handlers, routes
+from issuer.service.http.routes import exception_handlers, routes
+from issuer.service.http.service import Service
 from issuer.service.http.tarpit import Tarpit
 from issuer.service.http.verify import judging_routes
 from issuer.service.log_stream import Failures
@@ -71,8 +72,8 @@ def build(settings: Settings, log: Log | None = None, beat: Beat | None = None) 
         policies = load_policies(Path(settings.policies), settings.url, development=settings.development)
         keep_policies(policies, Path(settings.data) / "policies")
         authenticator = ProviderAuthenticator(policies.providers, signed, verifiers, sources, _now_us)
-        line = Line(settings.url, policies, authenticator, state, log or NoLog(), keyring, audit)
-        return Published.of(Active(line, time_ns() // 10**9, keyring), judges=bool(settings.trust))
+        authority = Authority(settings.url, policies, authenticator, state, log or NoLog(), keyring, audit)
+        return Published.of(Active(authority, time_ns() // 10**9, keyring), judges=bool(settings.trust))
 
     live = Live(Path(settings.policies), activated, audit)
     service = Service(settings.url, live, sources, state, audit, Tarpit(settings.url))

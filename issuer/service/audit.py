@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from issuer.codes import Code
 from issuer.errors import SetupError, Undecided
@@ -19,7 +20,7 @@ from issuer.service.bounds import MIN_FREE_BYTES
 
 
 class FileAudit:
-    """An open sink. Implements `ports.Audit`."""
+    """An open sink. Implements `issuance.ports.Audit`."""
 
     def __init__(self, path: Path) -> None:
         self._path = str(path)  # of a Path, stat takes twice as long
@@ -35,7 +36,7 @@ class FileAudit:
             os.close(self._descriptor)
             raise SetupError(Code.SETTINGS_INVALID, f"others may read the audit file {path}. Run `chmod 600 {path}`")
 
-    async def record(self, event: dict[str, Any]) -> None:
+    async def record(self, event: Struct | dict[str, Any]) -> None:
         """Append one event with one write. Raises Undecided(`dependency.audit`) where it did not get there whole."""
         line = msgspec.json.encode(event) + b"\n"
         self._follow()

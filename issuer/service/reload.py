@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import structlog
 from msgspec import Struct
@@ -24,7 +24,8 @@ from msgspec import Struct
 from issuer import files
 from issuer.codes import Code
 from issuer.errors import InputError, IssuerError, Undecided
-from issuer.issuance.ports import Audit, Line
+from issuer.issuance.events import PoliciesLoaded, PoliciesRefused
+from issuer.issuance.ports import Audit, Authority
 from issuer.policy.match import PolicySet
 from issuer.service.bounds import LOOK_S
 from issuer.service.signing.keyring import KeyringSigner
@@ -41,14 +42,14 @@ _log = structlog.get_logger("issuer")
 class Active(Struct, frozen=True):
     """What is answered by, made of one folder of policies and one of keys. `loaded_at` is Unix seconds."""
 
-    line: Line
+    authority: Authority
     loaded_at: int
     keyring: KeyringSigner
 
     @property
     def digest(self) -> str:
         """What everything that the folder says has as its digest."""
-        return self.line.policies.digest
+        return self.authority.policies.digest
 
 
 ActiveT = TypeVar("ActiveT", bound=Active)
@@ -130,14 +131,15 @@ class Live(Generic[ActiveT]):
         self.stale = True  # until it has been audited
         await self._audit.record(event)
         self.active, self.stale = loaded, False
-        _log.info("policies loaded", policies=loaded.digest, changed=sorted(event["changed"]), ms=ms)
+        _log.info("policies loaded", policies=loaded.digest, changed=sorted(event.changed), ms=ms)
 
     async def _refuse(self, error: Exception) -> None:
         event = refused_event(self.active, error)
         self.stale = True
-        told = {name: event[name] for name in ("policies", "code", "file", "line", "column")}
         # Without its text, which may show a policy. What has no code is our own mistake: its frames, without variables.
-        _log.error("policies refused", **told, exc_info=None if isinstance(error, IssuerError | OSError) else error)
+        frames = None if isinstance(error, IssuerError | OSError) else error
+        place = {"file": event.file, "line": event.line, "column": event.column}
+        _log.error("policies refused", policies=event.policies, code=event.code, **place, exc_info=frames)
         await self._audit.record(event)
 
 
@@ -167,17 +169,16 @@ def _entries(folder: str, depth: int) -> Iterator[tuple[str, int, int, int, int]
 # -- audit events (deploy/README.md) ----------------------------------------------------------------------------------
 
 
-def loaded_event(before: Active | None, after: Active) -> dict[str, Any]:
-    """Tell what is decided by from now on: the digest of all of it, those that changed, and the keys."""
-    old, new = digests(before.line.policies) if before else {}, digests(after.line.policies)
-    return {
-        "event": "policies_loaded",
-        "time": after.loaded_at,
-        "policies": after.digest,
-        "changed": {name: found for name, found in new.items() if found != old.get(name)},
-        "removed": sorted(old.keys() - new.keys()),
-        "keys": after.keyring.states,
-    }
+def loaded_event(before: Active | None, after: Active) -> PoliciesLoaded:
+    """Record what decides from now on: the digest of all of it, those that changed, and the keys."""
+    old, new = digests(before.authority.policies) if before else {}, digests(after.authority.policies)
+    return PoliciesLoaded(
+        time=after.loaded_at,
+        policies=after.digest,
+        changed={name: found for name, found in new.items() if found != old.get(name)},
+        removed=sorted(old.keys() - new.keys()),
+        keys=after.keyring.states,
+    )
 
 
 def digests(policies: PolicySet) -> dict[str, list[str]]:
@@ -189,19 +190,18 @@ def digests(policies: PolicySet) -> dict[str, list[str]]:
     return {name: sorted(found[name]) for name in sorted(found)}
 
 
-def refused_event(active: Active, error: Exception) -> dict[str, Any]:
-    """Tell that the folder was refused: where and by which code, and never what stands there."""
+def refused_event(active: Active, error: Exception) -> PoliciesRefused:
+    """Record that the folder was refused: where and by which code, and never what is written there."""
     place = error.place if isinstance(error, InputError) else None
     unnamed = Code.FILE_UNREADABLE if isinstance(error, OSError) else Code.INTERNAL
-    return {
-        "event": "policies_refused",
-        "time": int(time.time()),
-        "policies": active.digest,
-        "code": str(error.code if isinstance(error, IssuerError) else unnamed),
-        "file": os.fsencode(place.file).decode("utf-8", "replace") if place else "",
-        "line": place.line if place else 0,
-        "column": place.column if place else 0,
-    }
+    return PoliciesRefused(
+        time=int(time.time()),
+        policies=active.digest,
+        code=str(error.code if isinstance(error, IssuerError) else unnamed),
+        file=os.fsencode(place.file).decode("utf-8", "replace") if place else "",
+        line=place.line if place else 0,
+        column=place.column if place else 0,
+    )
 
 
 def keep_policies(policies: PolicySet, folder: Path) -> None:

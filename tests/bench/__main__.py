@@ -21,15 +21,15 @@ from issuer import keyfile
 from issuer.dev.provider import LocalProvider
 from issuer.formats import jcs, jose
 from issuer.formats.strict_json import loads
-from issuer.issuance.body import read_body
-from issuer.issuance.events import Case, Request
-from issuer.issuance.issue import Issued, Judged, answers, claim_of_use, draft_template, granted, issued_event
-from issuer.issuance.ports import Line, NoLog
+from issuer.issuance.body import read_request
+from issuer.issuance.events import issued_event
+from issuer.issuance.issue import answer, use_request
+from issuer.issuance.judge import judge
+from issuer.issuance.ports import Authority, NoLog
+from issuer.issuance.steps import Arrival, Issued, Judged, Registered
 from issuer.limits import Rate
 from issuer.policy.authoring.load import load_policies
-from issuer.policy.decide import Denial, Grant, decide
 from issuer.policy.match import resolve
-from issuer.policy.registration import Registration
 from issuer.results.entry import read_entries
 from issuer.service.audit import FileAudit
 from issuer.service.authn.authenticator import ProviderAuthenticator
@@ -107,57 +107,43 @@ def bench_line(folder: Path, provider: LocalProvider, sign: float) -> None:
         )
         identity = provider.token(url)
         caller = await authenticator.authenticate(identity, "127.0.0.1", now)
-        registered = next(iter(policies.providers.values()))
-        key = await keysets.find(registered, provider.rs256.kid, Allowance("127.0.0.1"))
+        listed = next(iter(policies.providers.values()))
+        key = await keysets.find(listed, provider.rs256.kid, Allowance("127.0.0.1"))
         jws = jose.parse_compact(identity)
         bare = cpu_us(lambda: key.verifies("RS256", jws.signing_input, jws.signature))
         row("RS256 signature alone (floor of the next row)", bare)
         row("authenticate", cpu_us(lambda: _run(authenticator.authenticate(identity, "127.0.0.1", now))), bare)
         raw = msgspec.json.encode(BODY)
-        body = read_body("/tokens", raw)
-        row("read_body", cpu_us(lambda: read_body("/tokens", raw)))
+        request = read_request("single", raw)
+        row("read_request", cpu_us(lambda: read_request("single", raw)))
         registration = resolve(policies, caller)
         row("resolve", cpu_us(lambda: resolve(policies, caller)))
-
-        def judge() -> Grant | Denial:
-            return decide(registration, caller, body.runs(), now)
-
-        row("decide", cpu_us(judge))
-        line = Line(url, policies, authenticator, None, NoLog(), keyring, None)  # type: ignore[arg-type]
-        draft = draft_template(line, registration, caller, granted(registration, judge()), now, "A" * 22)
-        row(
-            "draft_template",
-            cpu_us(lambda: draft_template(line, registration, caller, granted(registration, judge()), now, "A" * 22)),
-        )
-        row("compose", cpu_us(lambda: compose(draft, body.submissions, batch=False)))
-        composed = compose(draft, body.submissions, batch=False)
-        judged, (unsigned,) = (
-            Judged(caller, registration, body, granted(registration, judge()), draft, composed),
-            composed,
-        )
-        row("claim_of_use (request digest, template bytes)", cpu_us(lambda: claim_of_use(line, judged, now)))
+        authority = Authority(url, policies, authenticator, None, NoLog(), keyring, None)  # type: ignore[arg-type]
+        registered = Registered(Arrival("0" * 32, "/tokens", "127.0.0.1", now), caller, registration)
+        judged = judge(authority, registered, request, "A" * 22)
+        assert isinstance(judged, Judged)
+        granted, draft = judged, judged.draft
+        row("judge (decide, draft, size)", cpu_us(lambda: judge(authority, registered, request, "A" * 22)))
+        row("use_request (request digest, template bytes)", cpu_us(lambda: use_request(granted, keyring.usable_kids)))
+        row("compose", cpu_us(lambda: compose(draft, request.submissions, batch=False)))
+        (unsigned,) = composed = compose(draft, request.submissions, batch=False)
         row("sign", cpu_us(lambda: _run(keyring.sign(draft.kid, (unsigned.signing_input,)))), sign)
         (signature,) = await keyring.sign(draft.kid, (unsigned.signing_input,))
-        row("answers (token and entry put together)", cpu_us(lambda: answers(judged, draft, composed, (signature,))))
-        case = Case(Request("0" * 32, "/tokens", identity, "127.0.0.1", _nothing, lambda: False), now)
-        case.caller, case.registration, case.body = caller, registration, body
-        issued = Issued(answers(judged, draft, composed, (signature,)), repeat=False)
-        event = issued_event(case, judged, issued)
-        row("issued_event", cpu_us(lambda: issued_event(case, judged, issued)))
+        signed = (jose.compact(unsigned.signing_input, signature),)
+        row("answer (token and entry put together)", cpu_us(lambda: answer(granted, draft, composed, signed, ())))
+        issued = Issued(answer(granted, draft, composed, signed, ()), repeat=False)
+        event = issued_event(granted, issued)
+        row("issued_event", cpu_us(lambda: issued_event(granted, issued)))
         audit = FileAudit(folder / "audit.jsonl")
         row("the audit's line, written", cpu_us(lambda: _run(audit.record(event))))
         audit.close()
         batch = msgspec.json.encode({"results": [numbered(number) for number in range(100)]})
-        many = read_body("/tokens/batch", batch).submissions
-        row("batch of 100: read_body, per token", cpu_us(lambda: read_body("/tokens/batch", batch)) / 100)
+        many = read_request("batch", batch).submissions
+        row("batch of 100: read_request, per token", cpu_us(lambda: read_request("batch", batch)) / 100)
         row("batch of 100: compose, per token", cpu_us(lambda: compose(draft, many, batch=True)) / 100)
         await keysets.aclose()
 
     asyncio.run(steps())
-
-
-async def _nothing(_party: Registration) -> bytes:
-    return b""
 
 
 def _run(awaitable: object) -> object:

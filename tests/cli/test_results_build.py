@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from issuer.issuance.body import read_body
+from issuer.issuance.body import read_request
 from issuer.results.entry import content_digest, read_entries
 from tests.support.command import issuer
 from tests.support.runs import BENCHMARK_COMMIT, DATA, MODEL_COMMIT, OTHER_COMMIT, edited
@@ -41,7 +41,7 @@ def test_one_run_makes_a_result_file_and_the_claims_of_its_token(tmp_path: Path)
     assert "  metrics: accuracy 0.625 (run)" in said
     # The claims are the body of a token request, for exactly this entry.
     (claims,) = (tmp_path / "gsm8k.claims").iterdir()
-    (submission,) = read_body("/tokens", claims.read_bytes()).submissions
+    (submission,) = read_request("single", claims.read_bytes()).submissions
     assert submission.content_digest == content_digest(entry.form)
     assert submission.claims.model_repo == "acme/open-model"
 

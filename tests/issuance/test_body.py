@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from issuer.codes import Code
 from issuer.errors import Refused
 from issuer.formats import jcs
-from issuer.issuance.body import MAX_BYTES, Body, read_body
-from issuer.wire import Endpoint
+from issuer.issuance.body import MAX_BYTES, Kind, Request, read_request
 from tests.support import make
 
 SAID = make.submission({"notes": "no tools"})
@@ -31,13 +30,13 @@ def numbered(count: int) -> list[dict[str, Any]]:
     return [item(details={"notes": str(index)}) for index in range(count)]
 
 
-def read(value: Any, endpoint: Endpoint = "/tokens") -> Body:
-    return read_body(endpoint, value if isinstance(value, bytes) else json.dumps(value).encode())
+def read(value: Any, kind: Kind = "single") -> Request:
+    return read_request(kind, value if isinstance(value, bytes) else json.dumps(value).encode())
 
 
-def refusal(value: Any, endpoint: Endpoint = "/tokens") -> tuple[int, Code, str]:
+def refusal(value: Any, kind: Kind = "single") -> tuple[int, Code, str]:
     with pytest.raises(Refused) as caught:
-        read(value, endpoint)
+        read(value, kind)
     fault = caught.value.faults[0]
     assert fault.code is caught.value.code
     return fault.code.meaning.status, fault.code, fault.pointer
@@ -48,18 +47,18 @@ def refusal(value: Any, endpoint: Endpoint = "/tokens") -> tuple[int, Code, str]
 
 def test_a_body_becomes_one_submission_with_both_digests() -> None:
     body = read(item(integration="inspect-ai", audience=make.AUDIENCE))
-    assert body == Body("/tokens", (SAID,), "inspect-ai", make.AUDIENCE)
-    assert not body.is_batch
+    assert body == Request("single", (SAID,), "inspect-ai", make.AUDIENCE)
+    assert body.kind == "single"
 
 
 def test_everything_but_the_claims_is_optional() -> None:
-    assert read({"claims": make.claims()}) == Body("/tokens", (make.submission(),), "", "")
+    assert read({"claims": make.claims()}) == Request("single", (make.submission(),), "", "")
     assert read(item(details={})).submissions == read(item(details=...)).submissions == (make.submission(),)
 
 
 def test_a_batch_keeps_its_order_and_points_at_its_items() -> None:
-    body = read(batch(*numbered(3), integration="i"), "/tokens/batch")
-    assert body.is_batch
+    body = read(batch(*numbered(3), integration="i"), "batch")
+    assert body.kind == "batch"
     assert [submission.pointer for submission in body.submissions] == ["/results/0", "/results/1", "/results/2"]
     assert [submission.details["notes"] for submission in body.submissions] == ["0", "1", "2"]
 
@@ -67,20 +66,20 @@ def test_a_batch_keeps_its_order_and_points_at_its_items() -> None:
 def test_digests_that_are_sent_and_right_change_nothing() -> None:
     sent = item(claims_digest=SAID.claims_digest, content_digest=SAID.content_digest)
     assert read(sent) == read(item())
-    assert read(batch(sent), "/tokens/batch") == read(batch(item()), "/tokens/batch")
+    assert read(batch(sent), "batch") == read(batch(item()), "batch")
 
 
 def test_the_request_digest_is_the_contracts_and_tells_requests_apart() -> None:
     body = read(item())
     results = [{"claims": make.claims(), "details": {"notes": "no tools"}}]
-    value = {"endpoint": "/tokens", "results": results, "integration": "i", "audience": "a"}
-    assert body.request_digest("i", "a") == hashlib.sha256(jcs.canonical(value)).hexdigest()  # type: ignore[arg-type]
+    value = {"kind": "single", "results": results, "integration": "i", "audience": "a"}
+    assert body.digest("i", "a") == hashlib.sha256(jcs.canonical(value)).hexdigest()  # type: ignore[arg-type]
     shuffled = dict(reversed(make.claims(framework=dict(reversed(make.claims()["framework"].items()))).items()))
-    assert read(item(claims=shuffled)).request_digest("i", "a") == body.request_digest("i", "a")
+    assert read(item(claims=shuffled)).digest("i", "a") == body.digest("i", "a")
     others = {
-        body.request_digest("i", "b"), body.request_digest("j", "a"), read(item(details=...)).request_digest("i", "a"),
-        read(batch(item()), "/tokens/batch").request_digest("i", "a"),
-        read(item(claims=make.claims(task_id="other"))).request_digest("i", "a"), body.request_digest("i", "a"),
+        body.digest("i", "b"), body.digest("j", "a"), read(item(details=...)).digest("i", "a"),
+        read(batch(item()), "batch").digest("i", "a"),
+        read(item(claims=make.claims(task_id="other"))).digest("i", "a"), body.digest("i", "a"),
     }  # fmt: skip
     assert len(others) == 6
 
@@ -121,7 +120,7 @@ def test_what_is_not_the_body_is_400_with_its_code_and_pointer(raw: bytes, code:
 
 def test_a_body_of_the_other_endpoint_is_refused() -> None:
     assert refusal(batch(item()))[:2] == (400, Code.REQUEST_UNKNOWN_MEMBER)
-    assert refusal(item(), "/tokens/batch")[0] == 400
+    assert refusal(item(), "batch")[0] == 400
 
 
 @pytest.mark.parametrize(
@@ -129,34 +128,34 @@ def test_a_body_of_the_other_endpoint_is_refused() -> None:
 )
 def test_a_nonce_that_is_short_long_or_no_base64url_is_refused(nonce: str) -> None:
     assert refusal(item(nonce=nonce)) == (400, Code.NONCE_INVALID, "/nonce")
-    assert refusal(batch(item(), nonce=nonce), "/tokens/batch") == (400, Code.NONCE_INVALID, "/nonce")
+    assert refusal(batch(item(), nonce=nonce), "batch") == (400, Code.NONCE_INVALID, "/nonce")
 
 
 @pytest.mark.parametrize("nonce", ["A" * 22, "-_09azAZ" * 16])
 def test_a_nonce_names_the_request_and_is_no_part_of_it(nonce: str) -> None:
-    assert read(batch(item(), nonce=nonce), "/tokens/batch").nonce == nonce
+    assert read(batch(item(), nonce=nonce), "batch").nonce == nonce
     with_one, without = read(item(nonce=nonce)), read(item())
     assert with_one.nonce == nonce
     assert without.nonce == ""
-    assert with_one.request_digest("a", "b") == without.request_digest("a", "b")
+    assert with_one.digest("a", "b") == without.digest("a", "b")
 
 
 def test_a_body_is_read_up_to_its_size_and_not_beyond() -> None:
-    for endpoint, value in (("/tokens", item()), ("/tokens/batch", batch(item()))):
+    for kind, value in (("single", item()), ("batch", batch(item()))):
         raw = json.dumps(value).encode()
-        limit = MAX_BYTES[endpoint]  # type: ignore[index]
-        read_body(endpoint, raw.ljust(limit))  # type: ignore[arg-type]
+        limit = MAX_BYTES[kind]  # type: ignore[index]
+        read_request(kind, raw.ljust(limit))  # type: ignore[arg-type]
         with pytest.raises(Refused):
-            read_body(endpoint, raw.ljust(limit + 1))  # type: ignore[arg-type]
+            read_request(kind, raw.ljust(limit + 1))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("count", [0, 101])
 def test_a_batch_has_1_to_100_results(count: int) -> None:
-    assert refusal(batch(*numbered(count)), "/tokens/batch") == (400, Code.REQUEST_MALFORMED, "/results")
+    assert refusal(batch(*numbered(count)), "batch") == (400, Code.REQUEST_MALFORMED, "/results")
 
 
 def test_a_batch_of_100_is_read() -> None:
-    assert len(read(batch(*numbered(100)), "/tokens/batch").submissions) == 100
+    assert len(read(batch(*numbered(100)), "batch").submissions) == 100
 
 
 # -- 422: breaks the data contract ------------------------------------------------------------------------------------
@@ -192,7 +191,7 @@ def test_a_batch_of_100_is_read() -> None:
 def test_what_breaks_the_contract_is_422_also_inside_a_batch(change: dict[str, Any], code: Code, pointer: str) -> None:
     bad = item(**change)
     assert refusal(bad) == (422, code, pointer)
-    assert refusal(batch(item(), bad), "/tokens/batch") == (422, code, f"/results/1{pointer}")
+    assert refusal(batch(item(), bad), "batch") == (422, code, f"/results/1{pointer}")
 
 
 @pytest.mark.parametrize(
@@ -206,7 +205,7 @@ def test_a_number_that_cannot_be_carried_is_422_wherever_it_stands(text: str) ->
         raw = json.dumps(value).replace("777", text).encode()
         assert refusal(raw) == (422, Code.CLAIMS_NUMBER, pointer)
     raw = json.dumps(batch(item(details={"run": {"x": 777}}))).replace("777", text).encode()
-    assert refusal(raw, "/tokens/batch") == (422, Code.CLAIMS_NUMBER, "/results/0/details/run/x")
+    assert refusal(raw, "batch") == (422, Code.CLAIMS_NUMBER, "/results/0/details/run/x")
 
 
 def test_a_secret_in_the_command_is_refused_and_not_repeated() -> None:
@@ -214,7 +213,7 @@ def test_a_secret_in_the_command_is_refused_and_not_repeated() -> None:
     bad = item(claims=make.claims(framework=framework))
     assert refusal(bad) == (422, Code.CLAIMS_SECRET, "/claims/framework/command")
     with pytest.raises(Refused) as caught:
-        read(batch(bad), "/tokens/batch")
+        read(batch(bad), "batch")
     assert caught.value.faults[0].pointer == "/results/0/claims/framework/command"
     assert "aaaa" not in str(caught.value)
 
@@ -227,12 +226,12 @@ def test_the_same_result_twice_in_a_batch_is_refused_also_in_another_spelling() 
         item(),
         item(claims=make.claims(**swapped), details={"notes": "no tools", "date": None}),
     )
-    assert refusal(twice, "/tokens/batch") == (422, Code.CLAIMS_DUPLICATE_METRIC, "/results/2")
+    assert refusal(twice, "batch") == (422, Code.CLAIMS_DUPLICATE_METRIC, "/results/2")
 
 
 def test_results_that_differ_only_in_model_or_details_are_two() -> None:
     other = item(claims=make.claims(model_repo="acme/other"))
-    assert len(read(batch(item(), other, item(details={})), "/tokens/batch").submissions) == 3
+    assert len(read(batch(item(), other, item(details={})), "batch").submissions) == 3
 
 
 # -- two readers ------------------------------------------------------------------------------------------------------
@@ -255,27 +254,27 @@ NUMBERS = st.sampled_from(
     st.sampled_from(sorted(MAX_BYTES)),
     st.sampled_from(["", ',"model_repo":"a/b"', ',"x":1']),
 )
-@example(['"notes":"a"', '"notes":"a"'], "1", "/tokens", "")
-@example([f'"run":{{"a":{"[" * 12}1{"]" * 12}}}'], "1", "/tokens/batch", "")
-@example(['"run":{"a":9007199254740993}'], "1", "/tokens/batch", "")
-def test_a_body_is_read_alike_by_both_readers(members: list[str], number: str, endpoint: Endpoint, more: str) -> None:
+@example(['"notes":"a"', '"notes":"a"'], "1", "single", "")
+@example([f'"run":{{"a":{"[" * 12}1{"]" * 12}}}'], "1", "batch", "")
+@example(['"run":{"a":9007199254740993}'], "1", "batch", "")
+def test_a_body_is_read_alike_by_both_readers(members: list[str], number: str, kind: Kind, more: str) -> None:
     def text(word: str) -> bytes:
         """Return the body; the quick reader leaves any escape of that kind to the strict one."""
         said = json.dumps(make.claims())[:-1].replace("20.9", number) + more + "}"
         one = f'"claims":{said},"details":{{{",".join(members)}}}'
-        body = f'"results":[{{{one}}}]' if endpoint == "/tokens/batch" else one
+        body = f'"results":[{{{one}}}]' if kind == "batch" else one
         return f'{{"integration":"{word}",{body}}}'.encode()
 
     try:
-        quick = read_body(endpoint, text("i"))
+        quick = read_request(kind, text("i"))
     except Refused as caught:
         with pytest.raises(Refused) as strict:
-            read_body(endpoint, text("\\u0069"))
+            read_request(kind, text("\\u0069"))
         assert [(f.code, f.pointer) for f in caught.faults] == [(f.code, f.pointer) for f in strict.value.faults]  # noqa: PT017
     else:
-        strictly = read_body(endpoint, text("\\u0069"))
+        strictly = read_request(kind, text("\\u0069"))
         assert quick == strictly
-        assert quick.request_digest("i", "a") == strictly.request_digest("i", "a")
+        assert quick.digest("i", "a") == strictly.digest("i", "a")
 
 
 @pytest.mark.parametrize(
@@ -294,14 +293,14 @@ def test_a_member_that_is_named_twice_in_an_else_good_body_is_refused(once: str,
     read(one.encode())
     assert refusal(one.replace(once, twice).encode()) == (400, Code.REQUEST_DUPLICATE_MEMBER, pointer)
     many = json.dumps(batch(*numbered(2), item()))
-    assert refusal(many.replace(once, twice).encode(), "/tokens/batch")[:2] == (400, Code.REQUEST_DUPLICATE_MEMBER)
+    assert refusal(many.replace(once, twice).encode(), "batch")[:2] == (400, Code.REQUEST_DUPLICATE_MEMBER)
 
 
 def test_a_body_that_is_one_byte_too_large_is_refused_by_both_readers() -> None:
-    for endpoint, limit in MAX_BYTES.items():
-        plain = json.dumps(batch(item()) if endpoint == "/tokens/batch" else item()).encode()
-        read_body(endpoint, plain + b" " * (limit - len(plain)))
-        assert refusal(plain + b" " * (limit - len(plain) + 1), endpoint)[0] == 400
+    for kind, limit in MAX_BYTES.items():
+        plain = json.dumps(batch(item()) if kind == "batch" else item()).encode()
+        read_request(kind, plain + b" " * (limit - len(plain)))
+        assert refusal(plain + b" " * (limit - len(plain) + 1), kind)[0] == 400
 
 
 # -- anything ---------------------------------------------------------------------------------------------------------
@@ -309,9 +308,9 @@ def test_a_body_that_is_one_byte_too_large_is_refused_by_both_readers() -> None:
 
 @given(st.binary(max_size=50) | st.text('{}[]":,claimsdetails01e \\u', max_size=50).map(str.encode))
 def test_any_bytes_are_refused_in_a_declared_way(raw: bytes) -> None:
-    for endpoint in MAX_BYTES:
+    for kind in MAX_BYTES:
         with pytest.raises(Refused) as caught:
-            read_body(endpoint, raw)
+            read_request(kind, raw)
         assert caught.value.code.meaning.status == 400
 
 
@@ -320,8 +319,8 @@ def test_any_bytes_are_refused_in_a_declared_way(raw: bytes) -> None:
     st.none() | st.integers(0, 3) | st.text(max_size=3) | st.just(make.claims()) | st.just([item()]) | st.just({"run": {"a": 1}}),
 ))  # fmt: skip
 def test_any_members_are_a_body_or_a_refusal(value: dict[str, Any]) -> None:
-    for endpoint in MAX_BYTES:
+    for kind in MAX_BYTES:
         try:
-            read(value, endpoint)
+            read(value, kind)
         except Refused as refusal:
             assert refusal.code.meaning.status in {400, 422}  # noqa: PT017

@@ -22,7 +22,7 @@ import pytest
 
 from issuer.dev.provider import KEY_SET_PATH, LocalProvider
 from issuer.dev.sandbox import free_port, settings_for
-from issuer.issuance.ports import Line, NoLog
+from issuer.issuance.ports import Authority, NoLog
 from issuer.policy.authoring.load import load_policies
 from issuer.service.audit import FileAudit
 from issuer.service.reload import Active, Live, look
@@ -272,8 +272,8 @@ async def test_a_folder_that_is_being_written_is_left_alone(tmp_path: Path, prov
 def load_active(folder: Path, loaded_at: int, audit: FileAudit) -> Active:
     """Load what a service in this folder would answer by."""
     policies = load_policies(folder / "policies", "https://issuer.example", development=True)
-    line = Line("https://issuer.example", policies, None, None, NoLog(), None, audit)  # type: ignore[arg-type]
-    return Active(line, loaded_at, load_keyring(folder / "keys"))
+    authority = Authority("https://issuer.example", policies, None, None, NoLog(), None, audit)  # type: ignore[arg-type]
+    return Active(authority, loaded_at, load_keyring(folder / "keys"))
 
 
 # -- SIGHUP ---------------------------------------------------------------------------------------------------------------

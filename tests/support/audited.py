@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from issuer.errors import Refused
 from issuer.formats.strict_json import JSON
-from issuer.issuance.body import Body
-from issuer.issuance.events import Case, Request, decision_event, refused_event
-from issuer.issuance.issue import granted
-from issuer.policy.decide import decide
+from issuer.issuance.body import Request
+from issuer.issuance.events import Decision, granted_event, refused_event
+from issuer.issuance.explain import NO_JTI
+from issuer.issuance.judge import judge
+from issuer.issuance.ports import Authority, NoLog
+from issuer.issuance.steps import Arrival, Refusal, Registered, Stranger
 from issuer.policy.match import PolicySet, resolve
-from issuer.policy.registration import Registration
 from issuer.results.entry import Submission
-from tests.support.policies import GITHUB, NOW, caller, submission
+from issuer.service.signing.keyring import KeyringSigner, SigningKey
+from tests.support import make
+from tests.support.policies import GITHUB, ISSUER_URL, NOW, caller, submission
+
+SIGNER = KeyringSigner((SigningKey(make.KID, "active", make.KEY),))
 
 
 def recorded(
@@ -28,18 +33,21 @@ def recorded(
     **changes: JSON,
 ) -> bytes:
     """Decide as the service does, and return the line that its audit holds of it."""
-    case = Case(Request("r1", "/tokens", "", "", _unread, lambda: False), now)
-    case.caller = who = caller(policies, dict(claims), **changes)
+    who = caller(policies, dict(claims), **changes)
+    arrival = Arrival("r1", "/tokens", "192.0.2.1", now)
     try:
-        case.registration = resolve(policies, who)
-        case.body = Body("/tokens", runs or (submission(),), *named)
-        verdict = decide(case.registration, who, case.body.runs(), now, integration=named[0], audience=named[1])
-        granted(case.registration, verdict)
-        event: dict[str, Any] = {**decision_event(case, who), "verdict": "issued"}
-    except Refused as refusal:
-        event = refused_event(case, who, refusal)
+        registered = Registered(arrival, who, resolve(policies, who))
+    except Refused as error:
+        return line_of(refused_event(Refusal(Stranger(arrival, who), error)))
+    nonce = "n" * 22 if who.provider.rules.reusable else ""
+    request = Request("single", runs or (submission(),), *named, nonce)
+    authority = Authority(ISSUER_URL, policies, None, None, NoLog(), SIGNER, None)  # type: ignore[arg-type]
+    judged = judge(authority, registered, request, NO_JTI)
+    if isinstance(judged, Refusal):
+        return line_of(refused_event(judged))
+    return line_of(replace(granted_event(judged), verdict="issued"))
+
+
+def line_of(event: Decision) -> bytes:
+    """Write an event as the audit file holds it."""
     return msgspec.json.encode(event) + b"\n"
-
-
-async def _unread(_party: Registration) -> bytes:
-    raise AssertionError("what was decided stands in the case")

@@ -11,6 +11,7 @@ import sys
 
 from issuer.service.server import serve
 from issuer.service.settings import read_settings
+from issuer.wire import LogEntry
 
 
 class DeadlyLog:
@@ -18,9 +19,10 @@ class DeadlyLog:
 
     origin: str | None = None
 
-    async def append(self, signing_inputs: tuple[bytes, ...]) -> None:
+    async def append(self, signing_inputs: tuple[bytes, ...]) -> tuple[LogEntry, ...]:
         assert signing_inputs
         os.kill(os.getpid(), signal.SIGKILL)
+        raise AssertionError("the process is gone")
 
 
 class FaultyLog:
@@ -28,7 +30,7 @@ class FaultyLog:
 
     origin: str | None = None
 
-    async def append(self, signing_inputs: tuple[bytes, ...]) -> None:
+    async def append(self, signing_inputs: tuple[bytes, ...]) -> tuple[LogEntry, ...]:
         in_a_local_variable = signing_inputs[0].decode()
         raise RuntimeError(str(len(in_a_local_variable)))
 

@@ -75,13 +75,15 @@ def submission(details: Mapping[str, JSON] | None = None, **members: Any) -> Sub
     return Submission.of(read_claims(claims(**members)), read_details(dict(details or {})))
 
 
-def template(**payload: Any) -> token.Template:
-    """Return a template of one hour from NOW with other payload members; one that is `...` is left out."""
-    draft = token.draft(
-        kid=KID, iss=ISSUER, sub="inspect-ai", aud=AUDIENCE, now=NOW, ttl_s=3600, jti=JTI,
-        caller={"provider": "github", "repository_id": "1"}, policy="sha256:" + "0" * 64, log=None,
-    )  # fmt: skip
-    return token.Template(draft.header, without_dots({**draft.payload, **payload}))
+TERMS: dict[str, Any] = {
+    "ver": 1, "iss": ISSUER, "sub": "inspect-ai", "aud": AUDIENCE, "iat": NOW, "nbf": NOW, "exp": NOW + 3600, "jti": JTI,
+    "caller": {"provider": "github", "repository_id": "1"}, "policy": "sha256:" + "0" * 64,
+}  # fmt: skip
+
+
+def template(**terms: Any) -> token.Template:
+    """Return a template of one hour from NOW with other terms."""
+    return token.Template.of(KID, token.Terms(**{**TERMS, **terms}))
 
 
 def signed(header: Mapping[str, JSON], payload: bytes, key: ed25519.Ed25519PrivateKey = KEY) -> str:
@@ -106,7 +108,7 @@ def issued(items: tuple[Submission, ...], *, batch: bool = False) -> list[str]:
 def payload_of(item: Submission, **members: Any) -> dict[str, Any]:
     """Return the payload for a submission with other members; one that is `...` is left out."""
     own = {"claims_digest": item.claims_digest, "content_digest": item.content_digest}
-    return without_dots({**template().payload, **item.claims.to_json(), **own, **members})
+    return without_dots({**TERMS, **item.claims.to_json(), **own, **members})
 
 
 def token_for(item: Submission, *, header: Mapping[str, JSON] = HEADER, **members: Any) -> str:

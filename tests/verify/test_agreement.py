@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from issuer.errors import InputError, Refused
 from issuer.formats import jcs
-from issuer.issuance.body import read_body
+from issuer.issuance.body import read_request
 from issuer.results.entry import Entry, read_entries, result_file_name, write_entry
 from issuer.verify import Context, verify_entries
 from issuer.verify.report import Report, Status
@@ -168,7 +168,7 @@ def check_agreement(seed: int, count: int) -> tuple[int, int]:
     for _ in range(count):
         body = maker.body()
         try:
-            (item,) = read_body("/tokens", json.dumps(body).encode()).submissions
+            (item,) = read_request("single", json.dumps(body).encode()).submissions
         except Refused as error:
             if not all(fault.pointer.startswith("/claims") for fault in error.faults):
                 raise

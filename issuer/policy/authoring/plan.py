@@ -9,10 +9,10 @@ claim that was not recorded, a metric's value, whether there was a command) and 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Literal, cast
+from typing import Literal, cast
 
 import msgspec
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Struct
 
 from issuer.codes import Code
 from issuer.errors import Refused
@@ -20,6 +20,7 @@ from issuer.formats.strict_json import JSON
 from issuer.identity.caller import Caller
 from issuer.identity.profiles import Profile, derived
 from issuer.identity.provider import Provider
+from issuer.issuance.events import CallerRead, Decision, MetricRead, Named, ResultRead
 from issuer.policy.check import Check
 from issuer.policy.check_identity import check_identity
 from issuer.policy.decide import Run, decide
@@ -33,58 +34,6 @@ EXAMPLES = 3  # of each group; the counts are of all
 
 
 # -- what the audit holds ---------------------------------------------------------------------------------------------
-
-
-class _RecordedCaller(Struct, frozen=True):
-    issuer: str
-    claims: dict[str, str | bool | int]
-    absent: list[str]
-    provider: str = ""
-
-
-# No run that was judged has a longer name or version (contract section 2); what is longer is no record of one.
-_Name = Annotated[str, Meta(max_length=256)]
-_Version = Annotated[str, Meta(max_length=64)]
-
-
-class _RecordedMetric(Struct, frozen=True):
-    metric_id: _Name
-    slice: _Name | UnsetType = UNSET
-    value: float | UnsetType = UNSET
-
-
-class _RecordedFramework(Struct, frozen=True):
-    name: _Name
-    version: _Version
-
-
-class _RecordedResult(Struct, frozen=True):
-    model_repo: _Name
-    model_revision: _Name
-    benchmark_repo: _Name
-    benchmark_revision: _Name
-    task_id: _Name
-    metrics: list[_RecordedMetric]
-    framework: _RecordedFramework
-    has_command: bool | UnsetType = UNSET
-
-
-class _Named(Struct, frozen=True):
-    integration: str = ""
-    audience: str = ""
-
-
-class Decision(Struct, frozen=True):
-    """One event of the audit file (deploy/README.md): whom and what a decision read. `time` is Unix seconds."""
-
-    event: Literal["decision"]
-    time: Annotated[int, Meta(ge=0, le=2**33)]
-    request_id: str
-    verdict: Literal["issued", "repeated", "granted", "refused"]
-    caller: _RecordedCaller
-    code: str = ""
-    named: _Named = _Named()
-    results: list[_RecordedResult] | UnsetType = UNSET
 
 
 class _AnyEvent(Struct, frozen=True):
@@ -127,7 +76,7 @@ class _Held(Mapping[str, JSON]):
     """The claims that the audit holds. Who asks for one that it neither holds nor says to be absent is told that the
     claim is not there, and the asking is remembered."""
 
-    def __init__(self, recorded: _RecordedCaller, profile: Profile) -> None:
+    def __init__(self, recorded: CallerRead, profile: Profile) -> None:
         claims, absent = recorded.claims, frozenset(recorded.absent)
         # What is derived of a claim that is held is known, also where nobody asked for it at the time.
         known = {name for name, how in profile.derived.items() if how.path[0] in absent.union(claims)}
@@ -181,7 +130,7 @@ def _resolved(policies: PolicySet, decision: Decision) -> tuple[Registration, Ca
     return registration, caller
 
 
-def _provider_of(policies: PolicySet, recorded: _RecordedCaller) -> Provider | None:
+def _provider_of(policies: PolicySet, recorded: CallerRead) -> Provider | None:
     """Find a caller's provider by its issuer; that of this service's own tokens by its id: whoever reads the policies
     may not know the service's URL."""
     own = (provider for provider in policies.providers.values() if provider.rules.kind == "pat")
@@ -202,7 +151,7 @@ def _decided(registration: Registration, caller: Caller, decision: Decision) -> 
     integration = registration.policy.integration
     doubtful, untold = _doubtful_checks(registration, caller, decision.time)
     runs, untold_of_runs = _runs(registration, decision)
-    named = decision.named
+    named = decision.named or Named()
     verdict = decide(registration, caller, runs, decision.time, integration=named.integration, audience=named.audience)
     failed = next((check for check in verdict.checks if not check.passed and check not in doubtful), None)
     if failed is not None:
@@ -233,7 +182,7 @@ def _runs(registration: Registration, decision: Decision) -> tuple[tuple[Run, ..
     return tuple(("/claims", claims) for claims, _ in made), tuple(untold)
 
 
-def _run(registration: Registration, result: _RecordedResult) -> tuple[RunClaims, list[str]]:
+def _run(registration: Registration, result: ResultRead) -> tuple[RunClaims, list[str]]:
     reads_value = registration.grants.metrics.reads_value
     known = [metric for metric in result.metrics if metric.value is not UNSET or not reads_value(metric.metric_id)]
     untold = [f"the value of {metric.metric_id}" for metric in result.metrics if metric not in known]
@@ -252,7 +201,7 @@ def _run(registration: Registration, result: _RecordedResult) -> tuple[RunClaims
     return claims, untold
 
 
-def _metric(recorded: _RecordedMetric) -> Metric:
+def _metric(recorded: MetricRead) -> Metric:
     return Metric(recorded.metric_id, 0.0 if recorded.value is UNSET else recorded.value, slice=recorded.slice)
 
 
@@ -373,7 +322,7 @@ def _count(plan: Plan, groups: dict[tuple[Kind, str, str], Group], comparison: _
 
 def _group(groups: dict[tuple[Kind, str, str], Group], decision: Decision, before: Verdict, after: Verdict) -> None:
     telling = before if after.kind == "granted" else after
-    why = ", ".join(after.untold) or telling.code or decision.code
+    why = ", ".join(after.untold) or telling.code or decision.code or ""
     integration = after.integration or before.integration
     group = groups.setdefault((after.kind, integration, why), Group(kind=after.kind, integration=integration, why=why))
     group.count += 1
@@ -383,6 +332,6 @@ def _group(groups: dict[tuple[Kind, str, str], Group], decision: Decision, befor
 
 def _is_a_policy_s(decision: Decision) -> bool:
     """Say whether a policy made this decision: any but a refusal for another reason."""
-    code = Code.named(decision.code)
+    code = Code.named(decision.code or "")
     decided = code is not None and code.meaning.status == 403 and code is not Code.ABUSE_QUARANTINED
     return decision.verdict != "refused" or decided

@@ -69,6 +69,10 @@ class ProviderAuthenticator:
             allowance.demand()
             raise
 
+    def is_over_limit(self, source: str) -> bool:
+        """Say whether an address was refused too often of late."""
+        return self._sources.retry_us(source, self._clock_us()) > 0
+
     async def _verify(self, bearer: str, now: int, allowance: Allowance) -> Caller:
         if is_jwt(bearer):
             jws, unverified_claims = read_token(bearer)  # (1) size, form, a payload object

@@ -32,5 +32,9 @@ def metadata(url: str, policies: PolicySet, *, judges: bool) -> bytes:
         "token_type": jose.TOKEN_TYPE,
         "token_algorithms": [jose.EDDSA],
         "max_token_ttl_s": MAX_TTL_S,
-        "max_body_bytes": dict(MAX_BYTES),
+        "max_body_bytes": {
+            "/tokens": MAX_BYTES["single"],
+            "/tokens/batch": MAX_BYTES["batch"],
+            "/tokens/explain": MAX_BYTES["single"],
+        },
     })  # fmt: skip

@@ -22,9 +22,9 @@ class Published(Active, frozen=True):
     @classmethod
     def of(cls, active: Active, *, judges: bool) -> Published:
         """Write the documents. `judges`: this service answers `POST /verify`."""
-        url, policies = active.line.issuer_url, active.line.policies
+        url, policies = active.authority.issuer_url, active.authority.policies
         return cls(
-            line=active.line,
+            authority=active.authority,
             loaded_at=active.loaded_at,
             keyring=active.keyring,
             metadata=document(metadata(url, policies, judges=judges)),

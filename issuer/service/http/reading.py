@@ -14,9 +14,7 @@ from litestar.datastructures import State as AppState
 
 from issuer.codes import Code
 from issuer.errors import Refused
-from issuer.policy.registration import Registration
 from issuer.service.bounds import BODY_DEADLINE_S
-from issuer.service.http.in_flight import InFlight
 
 # What a bearer credential is made of, before its padding (RFC 6750 2.1).
 _B64TOKEN = f"{ascii_letters}{digits}-._~+/".encode()
@@ -76,12 +74,6 @@ def header_values(request: Http, name: bytes) -> list[str]:
     Not by `request.headers`, which decodes and sorts all of them first.
     """
     return [value.decode("latin-1") for header, value in request.scope["headers"] if header == name]
-
-
-async def read_body_of(request: Http, max_bytes: int, under_way: InFlight, registration: Registration) -> bytes:
-    """Read a party's body, as one of so many at once."""
-    with under_way.body_of(registration):
-        return await read_whole(request, max_bytes)
 
 
 async def read_whole(request: Http, max_bytes: int) -> bytes:

@@ -1,76 +1,39 @@
-"""The endpoints: read raw bytes, call the line, render. What a request means is decided elsewhere."""
+"""Every endpoint of the service but `/verify`, and what becomes of everything else that a client can send."""
 
 from __future__ import annotations
 
-import base64
-import functools
 import re
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from os import urandom
 from typing import Any
 
 import msgspec
 import structlog
-from litestar import get, post, route
+from litestar import get, route
 from litestar.exceptions import HTTPException, MethodNotAllowedException, NotFoundException
-from msgspec import UNSET, Struct
 
 from issuer.codes import Code
-from issuer.errors import Charged, IssuerError, Refused, Undecided
-from issuer.issuance.body import MAX_BYTES
-from issuer.issuance.events import Case, Request, names_of
-from issuer.issuance.explain import explain
-from issuer.issuance.issue import Issued, issue
-from issuer.issuance.ports import Line
+from issuer.errors import IssuerError, Refused
 from issuer.policy.authoring.schema import schemas
-from issuer.service.admission.redis import RedisAdmission
-from issuer.service.audit import FileAudit
-from issuer.service.authn.sources import Sources
 from issuer.service.http import openapi, pages
-from issuer.service.http.answer import Answer, answer, written
+from issuer.service.http.answer import Answer, answer
 from issuer.service.http.documents import Document, document
-from issuer.service.http.in_flight import MAX_BODIES, MAX_IN_FLIGHT, InFlight
 from issuer.service.http.problems import problem_response
 from issuer.service.http.published import Published
-from issuer.service.http.reading import Http, bearer_of, check_framing, header_values, ms_since, read_body_of, source_of
-from issuer.service.http.tarpit import Tarpit
+from issuer.service.http.reading import Http, header_values
+from issuer.service.http.service import Service
+from issuer.service.http.tokens import token_routes
 from issuer.service.reload import Live
-from issuer.wire import Endpoint
 
 _SCHEMA_TYPE, _SCHEMA_CACHE = "application/schema+json", "public, max-age=3600"
 _log = structlog.get_logger("issuer")
-
-
-class Service(Struct, frozen=True):
-    """What the endpoints reach: the line of the active policies, and the parts of it that health shows."""
-
-    issuer_url: str
-    live: Live[Published]
-    sources: Sources
-    state: RedisAdmission
-    audit: FileAudit
-    tarpit: Tarpit
 
 
 def routes(service: Service) -> list[Any]:
     """Return the handlers of one service."""
     published = {name: document(body, _SCHEMA_TYPE, cache=_SCHEMA_CACHE) for name, body in schemas().items()}
     alive = answer(b'{"status":"live"}', "application/json", headers={"Cache-Control": "no-store"})
-    under_way = {endpoint: InFlight(limit, MAX_BODIES[endpoint]) for endpoint, limit in MAX_IN_FLIGHT.items()}
-
-    @post("/tokens", operation_class=openapi.TokenOperation, status_code=201, name="tokens")
-    async def tokens(request: Http) -> Answer:
-        return await _answer(service, request, "/tokens", under_way["/tokens"])
-
-    @post("/tokens/batch", operation_class=openapi.BatchOperation, status_code=201, name="tokens_batch")
-    async def tokens_batch(request: Http) -> Answer:
-        return await _answer(service, request, "/tokens/batch", under_way["/tokens/batch"])
-
-    @post("/tokens/explain", operation_class=openapi.ExplainOperation, status_code=200, name="tokens_explain")
-    async def tokens_explain(request: Http) -> Answer:
-        return await _answer(service, request, "/tokens/explain", under_way["/tokens"])
 
     @get("/.well-known/jwks.json", operation_class=openapi.KeySetOperation)
     async def key_set(request: Http) -> Answer:
@@ -113,7 +76,7 @@ def routes(service: Service) -> list[Any]:
         return pages.of(code)
 
     return [
-        tokens, tokens_batch, tokens_explain, key_set, key_set_head, metadata, requirements, schema, live, ready,
+        *token_routes(service), key_set, key_set_head, metadata, requirements, schema, live, ready,
         error_index, error_page,
     ]  # fmt: skip
 
@@ -121,66 +84,6 @@ def routes(service: Service) -> list[Any]:
 def _readiness(live: Live[Published]) -> dict[str, Any]:
     """Tell which policies decide. Ready with stale ones, too: otherwise one typo would stop every integration."""
     return {"digest": live.active.digest, "loaded_at": live.active.loaded_at, "stale": live.stale}
-
-
-# -- POST /tokens, /tokens/batch and /tokens/explain ------------------------------------------------------------------
-
-
-async def _answer(service: Service, request: Http, endpoint: Endpoint, under_way: InFlight) -> Answer:
-    """Run one request down the line, and write its one event to the log stream."""
-    began, now, request_id = time.perf_counter(), int(time.time()), str(uuid.uuid4())
-    client = request.scope["client"]
-    source = source_of(client[0] if client else "")
-    case: Case | None = None
-    try:
-        check_framing(request, MAX_BYTES[endpoint])
-        bearer = bearer_of(request)
-        with under_way:
-            read = functools.partial(read_body_of, request, MAX_BYTES[endpoint], under_way)
-            charged = functools.partial(_is_charged, service.sources, source)
-            case = Case(Request(request_id, endpoint, bearer, source, read, charged), now)
-            answered, told = await _run(service.live.active.line, case)
-    except (Refused, Undecided) as error:
-        # Who is registered has been charged by the line, and is told more, from any address.
-        stranger = (case is None or case.registration is None) and isinstance(error, (Refused, Charged))
-        # Whole seconds would let ten more through in each.
-        if stranger and not service.sources.refuse(source, time.time_ns() // 1000):
-            return service.tarpit.answer(request_id)
-        answered = problem_response(error, service.issuer_url, request_id)
-        told = {"outcome": "no" if isinstance(error, Refused) else "undecided", "code": str(error.code)}
-    who: Mapping[str, object] = names_of(case.registration) if case and case.registration else {}
-    _log.info("decision", request_id=request_id, endpoint=endpoint, **{**who, **told}, ms=ms_since(began))
-    return answered
-
-
-def _is_charged(sources: Sources, source: str) -> bool:
-    return sources.retry_us(source, time.time_ns() // 1000) > 0
-
-
-async def _run(line: Line, case: Case) -> tuple[Answer, dict[str, Any]]:
-    """Return the answer of the line, and what its log event tells of it beside who was judged."""
-    if case.request.endpoint == "/tokens/explain":
-        explained = await explain(line, case)
-        told: dict[str, Any] = {"outcome": "explained", "verdict": explained.verdict}
-        if explained.code is not UNSET:
-            told["code"] = explained.code
-        return written(explained, case.request.id), told
-    issued = await issue(line, case, base64.urlsafe_b64encode(urandom(16)).rstrip(b"=").decode())
-    told = {
-        "outcome": "repeat" if issued.repeat else "issued",
-        "kid": issued.tokens[0].kid,
-        "policy": issued.tokens[0].policy,
-        "jti": [token.jti for token in issued.tokens],
-        "content": [token.content_digest for token in issued.tokens],
-    }
-    return _rendered(issued, case.request), told
-
-
-def _rendered(issued: Issued, request: Request) -> Answer:
-    told: object = {"tokens": issued.tokens} if request.endpoint == "/tokens/batch" else issued.tokens[0]
-    if issued.repeat:
-        return written(told, request.id, 200, **{"Idempotent-Replay": "true"})
-    return written(told, request.id, 201)
 
 
 # -- public documents -------------------------------------------------------------------------------------------------

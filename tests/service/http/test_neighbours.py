@@ -149,7 +149,7 @@ def test_good_callers_never_notice_a_bad_provider_and_a_flood_of_unknown_keys(
         fetches, began = local.requests.total(), time.monotonic()
         flood = []
         kids = unknown_kids(live, 50)
-        for number in range(MAX_IN_FLIGHT["/tokens"] + 40):
+        for number in range(MAX_IN_FLIGHT["single"] + 40):
             connection = stack.enter_context(socket.create_connection(("127.0.0.1", live.settings.port), timeout=60))
             connection.sendall(kids[number % len(kids)])
             flood.append(connection)
@@ -329,7 +329,7 @@ def test_slow_bodies_of_one_party_hold_its_share_of_the_places_and_it_is_charged
                 stack.enter_context(connection).sendall(head)
             return opened
 
-        share = drip(MAX_BODIES["/tokens"] + 80)
+        share = drip(MAX_BODIES["single"] + 80)
         eventually(lambda: sum(map(readable, share)) >= 80)
         answers = [each.recv(65536) for each in share if readable(each)]
         assert len(answers) == 80

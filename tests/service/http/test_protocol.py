@@ -18,7 +18,6 @@ import pytest
 from issuer.dev.provider import LocalProvider
 from issuer.service.bounds import BODY_DEADLINE_S, BODY_S, HEAD_S, MAX_CONNECTIONS
 from issuer.service.http.in_flight import MAX_BODIES, MAX_IN_FLIGHT
-from issuer.wire import Endpoint
 from tests.support.http_load import drive, request
 from tests.support.running import BODY, FIVE_TIMES, WIDE_LIMITS, Running, eventually, register, running, write_folder
 
@@ -223,7 +222,7 @@ def test_the_body_of_a_stranger_is_not_waited_for_and_holds_no_place_in_flight(e
     stranger = edge.token(repository_id="999999999", sub="repo:stranger/repo:ref:refs/heads/main")
     for identity, status in (("a.b.c", b"401"), (stranger, b"403")):
         head = request("/tokens/batch", identity, b"{" * 1000)[:-999]
-        with many(edge, MAX_IN_FLIGHT["/tokens/batch"] + 20, head) as waiting:
+        with many(edge, MAX_IN_FLIGHT["batch"] + 20, head) as waiting:
             assert edge.post(edge.token(), {"results": [BODY]}, "/tokens/batch").status_code == 201
             assert {connection.recv(12)[9:] for connection in waiting} == {status}
 
@@ -277,7 +276,7 @@ def many(live: Running, count: int, first: bytes) -> Iterator[list[socket.socket
 
 
 @contextlib.contextmanager
-def waiting(live: Running, count: int, path: Endpoint, length: int, **claims: str) -> Iterator[list[socket.socket]]:
+def waiting(live: Running, count: int, path: str, length: int, **claims: str) -> Iterator[list[socket.socket]]:
     """Have so many requests of one party in flight: each was asked for its body, which does not come."""
     head = post_head(live, length, path, **claims).replace(b"Host: x", b"Host: x\r\nExpect: 100-continue")
     with many(live, count, head) as connections:
@@ -294,10 +293,10 @@ def test_beyond_the_most_batches_in_flight_the_next_is_told_to_come_back_and_sin
         return edge.post(identity, {"results": [BODY]}, "/tokens/batch")
 
     with contextlib.ExitStack() as stack:
-        many = MAX_BODIES["/tokens/batch"]
+        many = MAX_BODIES["batch"]
         slow = [
             stack.enter_context(waiting(edge, many, "/tokens/batch", 1000, repository_id=str(800_000_000 + number)))
-            for number in range(MAX_IN_FLIGHT["/tokens/batch"] // many)
+            for number in range(MAX_IN_FLIGHT["batch"] // many)
         ]
         for _ in range(5):
             answer = batch(edge.token())
@@ -326,13 +325,13 @@ def test_a_flood_of_requests_costs_those_that_are_under_way_nothing(edge: Runnin
     body = msgspec.json.encode(BODY)
     assert edge.post(edge.token()).status_code == 201, "the provider's keys are known: nobody waits for them"
     assert sum(MAX_IN_FLIGHT.values()) < MAX_CONNECTIONS
-    with waiting(edge, MAX_BODIES["/tokens"], "/tokens", len(body)) as under_way:
+    with waiting(edge, MAX_BODIES["single"], "/tokens", len(body)) as under_way:
         with many(edge, MAX_CONNECTIONS, post_head(edge, len(body), repository_id="800000001")):
             assert httpx.get(f"{edge.url}/health/live", timeout=30).status_code == 200
         for connection in under_way:
             connection.sendall(body)
         answers = Counter(connection.recv(15).split()[1] for connection in under_way)
-        assert answers == {b"201": 1, b"200": MAX_BODIES["/tokens"] - 1}
+        assert answers == {b"201": 1, b"200": MAX_BODIES["single"] - 1}
 
 
 def open_connections(live: Running) -> int:

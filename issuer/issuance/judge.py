@@ -1,0 +1,75 @@
+"""Step two of the line: may this caller have this signed? Pure: no clock, no store, no key; nothing is spent."""
+
+from __future__ import annotations
+
+from msgspec import UNSET
+
+from issuer import verify_token
+from issuer.codes import Code
+from issuer.errors import Refused
+from issuer.identity.caller import Caller
+from issuer.issuance.body import Request
+from issuer.issuance.ports import Authority
+from issuer.issuance.steps import Judged, Refusal, Registered
+from issuer.policy.decide import Denial, Grant, decide
+from issuer.policy.disclose import denied
+from issuer.verify_token import Template, Terms
+
+
+def judge(authority: Authority, registered: Registered, request: Request, jti: str) -> Judged | Refusal:
+    """Decide on a request and draft its template. `jti` is 16 fresh random bytes in base64url. Total: never raises."""
+    try:
+        check_nonce(registered.caller, request.nonce)
+        grant = _decide(registered, request)
+        draft = draft_template(authority, registered, grant, jti)
+        verify_token.check_size(draft, request.submissions)
+    except Refused as error:
+        return Refusal(registered, error, request)
+    return Judged(registered, request, grant, draft)
+
+
+def check_nonce(caller: Caller, nonce: str) -> None:
+    """Demand a nonce of a reusable identity, and none of one whose token is its own use record. Raises Refused."""
+    if caller.provider.rules.reusable and not nonce:
+        raise Refused.at(Code.NONCE_REQUIRED, "/nonce", _NO_NONCE)
+    if nonce and not caller.provider.rules.reusable:
+        raise Refused.at(Code.NONCE_INVALID, "/nonce", _NEEDLESS_NONCE)
+
+
+_NO_NONCE = (
+    "this identity can be used again and again: send 16 or more random bytes as base64url, fresh for every new request "
+    "and the same ones when it is sent again"
+)
+_NEEDLESS_NONCE = "this identity token is its own use record: leave the nonce out"
+
+
+def _decide(registered: Registered, request: Request) -> Grant:
+    verdict = decide(
+        registered.registration,
+        registered.caller,
+        request.runs(),
+        registered.arrival.at,
+        integration=request.integration,
+        audience=request.audience,
+    )
+    if isinstance(verdict, Denial):
+        raise denied(verdict.checks, registered.registration.policy)
+    return verdict
+
+
+def draft_template(authority: Authority, registered: Registered, grant: Grant, jti: str) -> Template:
+    """Draft the candidate template, to be signed by the active key."""
+    now = registered.arrival.at
+    terms = Terms(
+        iss=authority.issuer_url,
+        sub=registered.registration.policy.integration,
+        aud=grant.audience,
+        iat=now,
+        nbf=now,
+        exp=now + grant.ttl_s,
+        jti=jti,
+        caller=registered.caller.provenance(),
+        policy=registered.registration.digest,
+        log=authority.log.origin or UNSET,
+    )
+    return Template.of(authority.signer.active_kid, terms)

@@ -1,0 +1,35 @@
+"""The one place where a refusal is counted and audited, whatever step of the line it came from."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from issuer.errors import Refused
+from issuer.issuance.events import refused_event
+from issuer.issuance.ports import AdmissionRequest, Authority
+from issuer.issuance.steps import Refusal, Registered
+
+
+async def refuse(authority: Authority, refusal: Refusal) -> Refused:
+    """Count a refusal against its identity, have the audit see it, and return what the caller is answered.
+
+    That is the refusal itself, or the rate or quarantine that its count runs into. Strangers of a source that was
+    refused too often are not audited: holders of tokens from a public provider must not be able to fill the disk.
+    Raises Undecided where the store or the audit cannot do its part.
+    """
+    if isinstance(refusal.of, Registered):
+        refusal = await _count(authority, refusal, refusal.of)
+    elif authority.authenticator.is_over_limit(refusal.of.arrival.source):
+        return refusal.error
+    await authority.audit.record(refused_event(refusal))
+    return refusal.error
+
+
+async def _count(authority: Authority, refusal: Refusal, registered: Registered) -> Refusal:
+    """Have the limits see a refusal; they may refuse first, for a reason of their own."""
+    if not refusal.by_admission:
+        try:
+            await authority.admission.count(AdmissionRequest.of(registered.registration, refused=True))
+        except Refused as limit:
+            return replace(refusal, error=limit)
+    return refusal

@@ -1,0 +1,150 @@
+"""`POST /tokens`, `/tokens/batch` and `/tokens/explain`: read raw bytes, walk the line, render. What a request means is
+decided in `issuer.issuance`.
+
+Between `identify` and `judge` the edge reads the body: that of a registered caller alone, as one of so many at once.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from os import urandom
+from typing import Any
+
+import structlog
+from litestar import post
+from msgspec import UNSET, Struct
+
+from issuer.errors import Charged, Refused, Undecided
+from issuer.formats.jose import base64url_encode
+from issuer.issuance.body import MAX_BYTES, Kind, read_request
+from issuer.issuance.events import names_of
+from issuer.issuance.explain import NO_JTI, explain
+from issuer.issuance.identify import identify
+from issuer.issuance.issue import issue
+from issuer.issuance.judge import judge
+from issuer.issuance.ports import Authority
+from issuer.issuance.steps import Arrival, Issued, Judged, Refusal, Registered
+from issuer.service.http import openapi
+from issuer.service.http.answer import Answer, written
+from issuer.service.http.in_flight import MAX_BODIES, MAX_IN_FLIGHT, InFlight
+from issuer.service.http.problems import problem_response
+from issuer.service.http.reading import Http, bearer_of, check_framing, ms_since, read_whole, source_of
+from issuer.service.http.service import Service
+from issuer.wire import Endpoint
+
+_log = structlog.get_logger("issuer")
+
+# What is told of an answer to the log stream, beside who was judged.
+Outcome = dict[str, Any]
+
+
+class TokenEndpoint(Struct, frozen=True):
+    """One way onto the line. `in_flight` is shared by endpoints whose requests cost the same."""
+
+    path: Endpoint
+    kind: Kind
+    in_flight: InFlight
+    explains: bool = False
+
+
+def token_routes(service: Service) -> list[Any]:
+    """Return the handlers that walk the line."""
+    singles, batches = (InFlight(MAX_IN_FLIGHT[kind], MAX_BODIES[kind]) for kind in ("single", "batch"))
+    single = TokenEndpoint("/tokens", "single", singles)
+    batch = TokenEndpoint("/tokens/batch", "batch", batches)
+    explained = TokenEndpoint("/tokens/explain", "single", singles, explains=True)
+
+    @post(single.path, operation_class=openapi.TokenOperation, status_code=201, name="tokens")
+    async def tokens(request: Http) -> Answer:
+        return await _answer(service, single, request)
+
+    @post(batch.path, operation_class=openapi.BatchOperation, status_code=201, name="tokens_batch")
+    async def tokens_batch(request: Http) -> Answer:
+        return await _answer(service, batch, request)
+
+    @post(explained.path, operation_class=openapi.ExplainOperation, status_code=200, name="tokens_explain")
+    async def tokens_explain(request: Http) -> Answer:
+        return await _answer(service, explained, request)
+
+    return [tokens, tokens_batch, tokens_explain]
+
+
+async def _answer(service: Service, endpoint: TokenEndpoint, http: Http) -> Answer:
+    """Answer one request, and write its one event to the log stream."""
+    began, client = time.perf_counter(), http.scope["client"]
+    arrival = Arrival(str(uuid.uuid4()), endpoint.path, source_of(client[0] if client else ""), int(time.time()))
+    authority = service.live.active.authority
+    try:
+        check_framing(http, MAX_BYTES[endpoint.kind])
+        credential = bearer_of(http)
+        with endpoint.in_flight:
+            registered = await identify(authority, arrival, credential)
+            answered, outcome = await _answer_registered(service, authority, registered, endpoint, http)
+    except (Refused, Undecided) as error:
+        # A source pays for its strangers. Whole seconds would let ten more through in each.
+        if isinstance(error, (Refused, Charged)) and not service.sources.refuse(arrival.source, time.time_ns() // 1000):
+            return service.tarpit.answer(arrival.id)
+        answered, outcome = _problem(service, arrival, error)
+    _log.info("decision", request_id=arrival.id, endpoint=arrival.endpoint, **outcome, ms=ms_since(began))
+    return answered
+
+
+async def _answer_registered(
+    service: Service, authority: Authority, registered: Registered, endpoint: TokenEndpoint, http: Http
+) -> tuple[Answer, Outcome]:
+    """Answer a registered caller: its refusals are charged to it by the line, and not to its source."""
+    try:
+        if endpoint.explains:
+            judged = await _judge(authority, registered, endpoint, http, NO_JTI)
+            answered, outcome = await _explain(authority, registered, judged)
+        else:
+            judged = await _judge(authority, registered, endpoint, http, base64url_encode(urandom(16)))
+            issued = await issue(authority, judged)
+            answered, outcome = _render(issued, registered.arrival.id, endpoint.kind), _summary(issued)
+    except (Refused, Undecided) as error:
+        answered, outcome = _problem(service, registered.arrival, error)
+    return answered, {**names_of(registered.registration), **outcome}
+
+
+async def _judge(
+    authority: Authority, registered: Registered, endpoint: TokenEndpoint, http: Http, jti: str
+) -> Judged | Refusal:
+    """Read the body and judge it; a body that cannot be read is a refusal as any other."""
+    try:
+        with endpoint.in_flight.body_of(registered.registration):
+            raw = await read_whole(http, MAX_BYTES[endpoint.kind])
+        request = read_request(endpoint.kind, raw)
+    except Refused as error:
+        return Refusal(registered, error)
+    return judge(authority, registered, request, jti)
+
+
+async def _explain(authority: Authority, registered: Registered, judged: Judged | Refusal) -> tuple[Answer, Outcome]:
+    explained = await explain(authority, registered, judged)
+    outcome: Outcome = {"outcome": "explained", "verdict": explained.verdict}
+    if explained.code is not UNSET:
+        outcome["code"] = explained.code
+    return written(explained, registered.arrival.id), outcome
+
+
+def _render(issued: Issued, request_id: str, kind: Kind) -> Answer:
+    value: object = {"tokens": issued.tokens} if kind == "batch" else issued.tokens[0]
+    if issued.repeat:
+        return written(value, request_id, 200, **{"Idempotent-Replay": "true"})
+    return written(value, request_id, 201)
+
+
+def _summary(issued: Issued) -> Outcome:
+    return {
+        "outcome": "repeat" if issued.repeat else "issued",
+        "kid": issued.tokens[0].kid,
+        "policy": issued.tokens[0].policy,
+        "jti": [token.jti for token in issued.tokens],
+        "content": [token.content_digest for token in issued.tokens],
+    }
+
+
+def _problem(service: Service, arrival: Arrival, error: Refused | Undecided) -> tuple[Answer, Outcome]:
+    outcome = {"outcome": "no" if isinstance(error, Refused) else "undecided", "code": str(error.code)}
+    return problem_response(error, service.issuer_url, arrival.id), outcome
