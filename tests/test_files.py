@@ -12,14 +12,13 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
 import pytest
 
 from issuer import files
 from issuer.codes import Code
 from issuer.errors import InputError
+from tests.support.disk import disk_calls
 from tests.support.shared import ROOT
 
 OLD, NEW = b"old\n", b"new and longer\n"
@@ -317,41 +316,23 @@ def test_a_rename_that_fails_leaves_no_draft(tmp_path: Path) -> None:
 # -- durability -------------------------------------------------------------------------------------------------------
 
 
-def system_calls(act: Callable[[], Any]) -> list[str]:
-    """Return which files and folders were synced or renamed, in that order, as the interpreter calls the system."""
-    seen: list[str] = []
-
-    def look(frame: FrameType, event: str, called: Any) -> None:
-        if event == "c_call" and called is os.fsync:
-            seen.append("folder" if stat.S_ISDIR(os.fstat(frame.f_locals["descriptor"]).st_mode) else "file")
-        elif event == "c_call" and called is os.replace:
-            seen.append("rename")
-
-    sys.setprofile(look)
-    try:
-        act()
-    finally:
-        sys.setprofile(None)
-    return seen
-
-
 def test_what_is_durable_is_synced_before_its_name_and_its_folder_after(tmp_path: Path) -> None:
     path = tmp_path / "file"
-    assert system_calls(lambda: files.replace(path, NEW, mode=None, durable=True)) == ["file", "rename", "folder"]
-    assert system_calls(lambda: files.create(tmp_path / "other", NEW)) == ["file", "folder"]
+    assert disk_calls(lambda: files.replace(path, NEW, mode=None, durable=True)) == ["file", "rename", "folder"]
+    assert disk_calls(lambda: files.create(tmp_path / "other", NEW)) == ["file", "folder"]
 
 
 def test_what_is_not_waits_for_no_disk(tmp_path: Path) -> None:
     path = tmp_path / "file"
-    assert system_calls(lambda: files.replace(path, NEW, mode=None, durable=False)) == ["rename"]
-    assert system_calls(lambda: files.create(tmp_path / "other", NEW, durable=False)) == []
+    assert disk_calls(lambda: files.replace(path, NEW, mode=None, durable=False)) == ["rename"]
+    assert disk_calls(lambda: files.create(tmp_path / "other", NEW, durable=False)) == []
 
 
 def test_folders_are_made_for_their_owner_alone_and_are_durable_as_well(tmp_path: Path) -> None:
     folder = tmp_path / "a" / "b" / "c"
     with umask(0):
-        assert system_calls(lambda: files.make_folder(folder)) == ["folder"] * 3
-        assert system_calls(lambda: files.make_folder(folder)) == []
+        assert disk_calls(lambda: files.make_folder(folder)) == ["folder"] * 3
+        assert disk_calls(lambda: files.make_folder(folder)) == []
     for made in (folder, *folder.parents[:2]):
         assert stat.S_IMODE(made.stat().st_mode) == 0o700
     put(tmp_path / "file")

@@ -305,6 +305,18 @@ def test_a_folder_that_others_can_write_to_is_refused(tmp_path: Path, site: Site
     assert f"chmod 700 {tmp_path}" in raised.value.detail
 
 
+@pytest.mark.parametrize("mode", [0o666, 0o620, 0o602])
+def test_a_cache_file_that_others_can_write_is_fetched_again(tmp_path: Path, site: Site, mode: int) -> None:
+    """They would choose the keys that are trusted."""
+    site.says(200, ONE, Cache_Control="max-age=300")
+    body(tmp_path, site)
+    kept(tmp_path).chmod(mode)
+    site.says(200, TWO)
+    assert body(tmp_path, site) == TWO
+    assert stat.S_IMODE(kept(tmp_path).stat().st_mode) == 0o600
+    assert body(tmp_path, site) == TWO
+
+
 def corrupt(name: str, file: Path) -> None:
     raw = file.read_bytes()
     spoilt = {

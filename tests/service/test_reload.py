@@ -8,6 +8,7 @@ import re
 import resource
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -25,8 +26,9 @@ from issuer.dev.sandbox import free_port, settings_for
 from issuer.issuance.ports import Authority, NoLog
 from issuer.policy.authoring.load import load_policies
 from issuer.service.audit import FileAudit
-from issuer.service.reload import Active, Live, look
+from issuer.service.reload import Active, Live, keep_policies, look
 from issuer.service.signing.keyring import load_keyring
+from tests.support.disk import disk_calls
 from tests.support.running import Running, eventually, numbered, rewrite, running, start, write_folder
 
 GOOD, OTHER = "ttl_s: 3600", "ttl_s: 1800"
@@ -130,6 +132,43 @@ def test_every_policy_that_signed_stays_retrievable_by_its_digest(live: Running)
     for digest, ttl_s in zip(digests, (3600, 1800, 900), strict=True):
         kept = live.folder / "data" / "policies" / f"{digest.removeprefix('sha256:')}.json"
         assert msgspec.json.decode(kept.read_bytes())["policy"]["token"]["ttl_s"] == ttl_s
+
+
+# With a disk that is full, or killed on the way: each policy is larger than the limit.
+KEEP = """
+import os, pathlib, resource, sys
+from issuer.policy.authoring.load import load_policies
+from issuer.service.reload import keep_policies
+policies = load_policies(pathlib.Path(sys.argv[1]), "https://issuer.example", development=True)
+if sys.argv[3] == "full":
+    resource.setrlimit(resource.RLIMIT_FSIZE, (40, 40))
+if sys.argv[3] == "killed":
+    sys.addaudithook(lambda event, args: os._exit(9) if event == "os.rename" else None)
+keep_policies(policies, pathlib.Path(sys.argv[2]))
+"""
+
+
+@pytest.mark.parametrize(("how", "code"), [("full", 1), ("killed", 9)])
+def test_no_policy_is_ever_kept_by_half(tmp_path: Path, provider: LocalProvider, how: str, code: int) -> None:
+    """Half of one under a digest would be taken for the policy that signed, by this process and every later one."""
+    write_folder(tmp_path, provider)
+    kept = tmp_path / "data" / "policies"
+    command = [sys.executable, "-c", KEEP, str(tmp_path / "policies"), str(kept)]
+    assert subprocess.run([*command, how], capture_output=True, check=False, timeout=60).returncode == code
+    assert not list(kept.glob("*.json"))
+    subprocess.run([*command, "well"], check=True, timeout=60)
+    policies = load_policies(tmp_path / "policies", "https://issuer.example", development=True)
+    assert {f"sha256:{path.stem}": path.read_bytes() for path in kept.glob("*.json")} == dict(policies.digests)
+    assert {stat.S_IMODE(path.stat().st_mode) for path in kept.glob("*.json")} == {0o600}
+
+
+def test_a_policy_is_on_the_disk_before_it_decides(tmp_path: Path, provider: LocalProvider) -> None:
+    write_folder(tmp_path, provider)
+    policies = load_policies(tmp_path / "policies", "https://issuer.example", development=True)
+    keep_policies(policies, tmp_path)
+    (tmp_path / f"{next(iter(policies.digests)).removeprefix('sha256:')}.json").unlink()
+    assert disk_calls(lambda: keep_policies(policies, tmp_path)) == ["file", "rename", "folder"]
+    assert disk_calls(lambda: keep_policies(policies, tmp_path)) == []
 
 
 def test_an_integration_can_come_and_go(live: Running) -> None:

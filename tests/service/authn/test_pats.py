@@ -46,6 +46,7 @@ from issuer.service.authn.pat_records import (
 )
 from issuer.service.authn.pats import Pats
 from issuer.service.authn.sources import Allowance
+from tests.support.disk import disk_calls
 
 NOW = 1_795_251_600
 HERE = "192.0.2.7"
@@ -471,6 +472,21 @@ def test_a_bad_record_is_refused_with_its_place_logged_and_no_others_matter(fold
     assert [error.place.file for error in records(folder)[1]] == [str(path)]
 
 
+@pytest.mark.parametrize("name", SPOILT)
+def test_a_record_spoilt_under_a_verifier_that_will_not_list_the_folder_again_is_unknown(
+    folder: Path, name: str
+) -> None:
+    """A change in place does not show in the folder, so the digest is still known: the record itself is read anew."""
+    token, public_id = made(folder)
+    much_later = time.time_ns() + 3600 * 10**9
+    known = PatVerifier(Pats(folder, clock_ns=lambda: much_later))
+    verified(known, token)
+    before = folder.stat()
+    SPOILT[name][0](path_of(folder, public_id))
+    os.utime(folder, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert refused(known, token) is Code.IDENTITY_CREDENTIAL_UNKNOWN
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 def test_a_record_of_another_user_is_unknown(folder: Path) -> None:
     token, public_id = made(folder)
@@ -780,6 +796,14 @@ def test_a_private_file_that_is_not_opened_for_the_machine_s_sake_is_not_called_
         except OSError as error:
             number = error.errno or 0
     assert number == errno.EMFILE
+
+
+def test_a_token_and_its_revocation_are_on_the_disk_before_anyone_is_told(folder: Path) -> None:
+    """A revocation that a power cut takes back never was one."""
+    folder.mkdir(parents=True, mode=0o700)
+    assert disk_calls(lambda: made(folder)) == ["file", "rename", "folder"]
+    (record,), _ = records(folder)
+    assert disk_calls(lambda: revoke(folder, record.id, NOW)) == ["file", "rename", "folder"]
 
 
 def test_records_are_listed_oldest_first(folder: Path) -> None:
