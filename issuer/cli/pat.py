@@ -17,8 +17,8 @@ import msgspec
 import rich_click as click
 
 from issuer.cli import printable, said
-from issuer.cli.times import told_time
 from issuer.errors import SetupError
+from issuer.formats.show import show_time
 from issuer.identity import pat as form
 from issuer.service.authn import pat_records as pats
 from issuer.service.settings import read_settings
@@ -113,7 +113,7 @@ def create(
 
 def _about(record: pats.Record, folder: Path, *, is_new: bool) -> str:
     """Say what was made, what is doubtful about it, and what a policy needs to know of it."""
-    told = [f"made   {printable(str(pats.path_of(folder, record.id)))}, until {told_time(record.expires)}"]
+    told = [f"made   {printable(str(pats.path_of(folder, record.id)))}, until {show_time(record.expires)}"]
     if is_new:
         told.append("warning: that folder was not there; is it the one that the service reads?")
     if TOKENS_ISSUE not in record.scopes:
@@ -183,7 +183,7 @@ def _table(rows: list[dict[str, Any]]) -> str:
 def _told(name: str, value: Any) -> str:
     """Say one value for people."""
     if name in {"created", "expires", "last_used"}:
-        return told_time(value) if value is not None else "never"
+        return show_time(value) if value is not None else "never"
     if name in {"scopes", "networks"}:
         return ",".join(value) or "any"
     return str(value)
@@ -206,4 +206,4 @@ def revoke(folder: Path | None, config: Path | None, token_id: str) -> None:
             "give the public id alone, the 12 letters and digits after `evi_pat_`", param_hint="ID"
         )
     record = pats.revoke(_found(folder, config), token_id, int(time.time()))
-    click.echo(f"{record.id} ({record.account}) is revoked since {told_time(record.revoked or 0)}")
+    click.echo(f"{record.id} ({record.account}) is revoked since {show_time(record.revoked or 0)}")

@@ -30,7 +30,7 @@ from issuer.policy.authoring.fmt import formatted
 from issuer.policy.authoring.load import check_policies, try_policies
 from issuer.policy.authoring.schema import schemas
 from issuer.policy.authoring.suite import Outcome
-from issuer.policy.disclose import unredacted
+from issuer.policy.disclose import disclose_all
 from issuer.policy.match import PolicySet
 
 
@@ -159,7 +159,7 @@ def _test_told(outcome: Outcome) -> list[str]:
 def _table_of(outcome: Outcome) -> str:
     """Show what refused, or, where the refusal that is expected did not come, everything that let it pass."""
     failed = [check for check in outcome.checks if not check.passed]
-    return table(unredacted(failed or outcome.checks))
+    return table(disclose_all(failed or outcome.checks))
 
 
 def _tests_as_json(outcomes: Sequence[Outcome], errors: Sequence[Finding], _: Path) -> str:
@@ -181,7 +181,7 @@ def _json_of(outcome: Outcome) -> dict[str, Any]:
         "file": place.file,
         "line": place.line,
         "column": place.column,
-        "checks": unredacted(outcome.checks),
+        "checks": disclose_all(outcome.checks),
     }
 
 

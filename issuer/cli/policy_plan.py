@@ -10,8 +10,8 @@ import rich_click as click
 
 from issuer.cli import printable
 from issuer.cli.policy_explain import NOBODY, own_url
-from issuer.cli.times import told_time
 from issuer.files import open_plain
+from issuer.formats.show import show_time
 from issuer.policy.authoring.load import load_policies
 from issuer.policy.authoring.plan import Group, Plan, make_plan
 
@@ -69,5 +69,5 @@ def _told_group(group: Group) -> list[str]:
     told = [f"{_BECOMES[group.kind]}: {group.count} of {whose}: {why}"]
     for example in group.examples:
         rule = f": {example.detail}; rule: {example.rule}" if example.rule else ""
-        told.append(f"  {told_time(example.time)} {example.request_id}{rule}")
+        told.append(f"  {show_time(example.time)} {example.request_id}{rule}")
     return [printable(line) for line in told]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 
 import rich_click as click
 
@@ -19,8 +19,3 @@ def read_time(text: str, option: str) -> int:
         rule = "give Unix seconds, or ISO 8601 with an offset, as 2026-11-21T09:00:00Z"
         raise click.BadParameter(rule, param_hint=option)
     return int(moment.timestamp())
-
-
-def told_time(moment: int) -> str:
-    """Write Unix seconds as people read them: `2026-11-21T09:00:00Z`."""
-    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -23,6 +23,7 @@ MAX_CLAIMS = 200
 MAX_DEPTH = 8
 MAX_UNIX_S = 2**33  # the year 2242; a time in milliseconds lies beyond it
 MAX_ID_CHARS = 512
+MAX_JTI_CHARS = 256
 
 # How a JSON object begins (RFC 8259, section 2), so that hardly any text by chance does.
 _OBJECT = re.compile(rb'[ \t\n\r]*\{[ \t\n\r]*["}]')
@@ -112,6 +113,16 @@ def unix_s(value: JSON) -> int:
     if type(value) is not int or not 0 <= value <= MAX_UNIX_S:
         raise Refused(Code.IDENTITY_MALFORMED)
     return value
+
+
+def read_jti(claims: Mapping[str, JSON]) -> str | None:
+    """Return the `jti` of an identity token, None where it has none. Raises Refused for one that is no name."""
+    if "jti" not in claims:
+        return None
+    jti = claims["jti"]
+    if not isinstance(jti, str) or not 0 < len(jti) <= MAX_JTI_CHARS:
+        raise Refused(Code.IDENTITY_MALFORMED)
+    return jti
 
 
 def check_audience(audience: JSON, registered: str) -> None:

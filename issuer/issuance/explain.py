@@ -12,7 +12,7 @@ from issuer.issuance.events import granted_event, names_of
 from issuer.issuance.ports import AdmissionRequest, Authority
 from issuer.issuance.refuse import refuse
 from issuer.issuance.steps import Judged, Refusal, Registered
-from issuer.policy.disclose import disclosed
+from issuer.policy.disclose import disclose
 from issuer.wire import Denied, Explained
 
 # As long as a real one, so that the draft has its real size. No token ever carries it.
@@ -39,7 +39,7 @@ def _explain_grant(judged: Judged) -> Explained:
     return Explained(
         "granted",
         **names_of(registration),
-        checks=disclosed(grant.checks, registration.policy),
+        checks=disclose(grant.checks, registration.policy),
         warnings=grant.warnings,
         request_id=judged.registered.arrival.id,
         audience=grant.audience,

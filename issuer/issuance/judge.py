@@ -12,7 +12,7 @@ from issuer.issuance.body import Request
 from issuer.issuance.ports import Authority
 from issuer.issuance.steps import Judged, Refusal, Registered
 from issuer.policy.decide import Denial, Grant, decide
-from issuer.policy.disclose import denied
+from issuer.policy.disclose import refusal_for
 from issuer.verify_token import Template, Terms
 
 
@@ -53,7 +53,7 @@ def _decide(registered: Registered, request: Request) -> Grant:
         audience=request.audience,
     )
     if isinstance(verdict, Denial):
-        raise denied(verdict.checks, registered.registration.policy)
+        raise refusal_for(verdict.checks, registered.registration.policy)
     return verdict
 
 

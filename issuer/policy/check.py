@@ -1,4 +1,4 @@
-"""One rule's outcome, and how values are shown in it. Pure."""
+"""One rule's outcome, in words that are made when somebody reads them. Pure."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from issuer.codes import Code
+from issuer.formats.show import show_value
 from issuer.results.secret import secret_in
 
 # What a policy may disclose of its expected values.
@@ -42,6 +43,10 @@ class Check(Struct, frozen=True, gc=False):
     values: tuple[object, ...] = ()
     pointer: str = ""
 
+    def at(self, place: str) -> Check:
+        """Return the check as one of a rule at another place."""
+        return msgspec.structs.replace(self, of=msgspec.structs.replace(self.of, place=place))
+
     @property
     def code(self) -> Code:
         """The code of a refusal by this rule."""
@@ -55,7 +60,7 @@ class Check(Struct, frozen=True, gc=False):
     @property
     def actual(self) -> str:
         """What was read, in words."""
-        return self.of.says.format(*map(shown, self.values))
+        return self.of.says.format(*map(show_value, self.values))
 
     @property
     def expected(self) -> str:
@@ -73,30 +78,19 @@ class Check(Struct, frozen=True, gc=False):
         return self.of.topic
 
 
-def stated(code: Code, place: str, passed: bool, actual: str, expected: str = "") -> Check:
-    """Make a check of words that are there already."""
-    return Check(Rule(code, place, actual.replace("{", "{{").replace("}", "}}"), expected), passed)
+def make_check(code: Code, place: str, passed: bool, actual: str, expected: str = "") -> Check:
+    """Make a check whose words are ready."""
+    return Check(Rule(code, place, escape_braces(actual), expected), passed)
 
 
-def shown(value: object) -> str:
-    """Show a claim's value to the caller whose claim it is, shortened."""
-    if value is None:
-        return "absent"
-    text = value if isinstance(value, str) else written(value)
-    return text if len(text) <= 200 else f"{text[:200]}..."
+def escape_braces(text: str) -> str:
+    """Escape a text that becomes part of `Rule.says`, so that its braces stay as they are."""
+    return text.replace("{", "{{").replace("}", "}}")
 
 
-def misnamed(name: str) -> str:
-    """Show what a request calls something wrongly, shortened; a credential that was put there by mistake is not shown.
+def show_name(name: str) -> str:
+    """Show a wrong name of a request's, shortened; never a credential that was put there by mistake.
 
     The answer goes to the caller, whose job prints it into a log that others read.
     """
-    return "what looks like a credential" if secret_in(name) else shown(name)
-
-
-def written(value: object) -> str:
-    """Write a value so that the number 1 and the text "1", which never match, do not look alike."""
-    if isinstance(value, str):
-        return value
-    kind = "boolean" if isinstance(value, bool) else "number" if isinstance(value, int | float) else "structure"
-    return f"the {kind} {msgspec.json.encode(value).decode()}"
+    return "what looks like a credential" if secret_in(name) else show_value(name)

@@ -8,10 +8,11 @@ from datetime import UTC, datetime
 from msgspec import UNSET
 
 from issuer.codes import Code
+from issuer.formats.show import show_value
 from issuer.formats.strict_json import JSON
 from issuer.identity.caller import Caller
 from issuer.identity.profiles import Foreign
-from issuer.policy.check import Check, Rule, shown
+from issuer.policy.check import Check, Rule
 from issuer.policy.compiled import CompiledProvider
 from issuer.policy.model import Identity
 from issuer.policy.registration import Registration
@@ -40,7 +41,7 @@ def name_warnings(registration: Registration, caller: Caller) -> Iterator[str]:
     """Tell each readable name that is not what was registered: ids decide."""
     for name, expected in registration.identity.names.items():
         if caller.claims.get(name) != expected:  # text, which nothing but text equals
-            actual = shown(caller.claims.get(name))
+            actual = show_value(caller.claims.get(name))
             # The caller reads it, so that what is not disclosed is not told (contract section 5).
             registered = (
                 f"registered as {expected}" if "identity" in registration.policy.disclose else "not as registered"

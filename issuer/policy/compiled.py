@@ -18,7 +18,7 @@ from issuer.codes import Code
 from issuer.formats.strict_json import JSON
 from issuer.formats.strict_yaml import number_text
 from issuer.identity.provider import Provider
-from issuer.policy.check import Check, Rule
+from issuer.policy.check import Check, Rule, escape_braces
 from issuer.policy.globs import DeniedGlobs, Globs
 from issuer.policy.model import FrameworkGrant, Grants, Identity, MetricGrant
 from issuer.policy.requirement import Matcher, Requirement, met, said
@@ -71,7 +71,7 @@ class CompiledRequirement:
     def __init__(self, name: str, rule: Requirement, place: str, remedy: str = "") -> None:
         self.name = name
         self._rule = rule
-        expected, quoted = said(rule), name.replace("{", "{{").replace("}", "}}")
+        expected, quoted = said(rule), escape_braces(name)
         says = f"the identity token's {quoted} is {{}}"
         self._mismatch = Rule(Code.IDENTITY_CLAIM_MISMATCH, place, says, expected, "identity", remedy)
         says = f"the identity token has no claim {quoted}"

@@ -14,7 +14,7 @@ from msgspec import UNSET, Struct
 from issuer.codes import Code
 from issuer.formats.strict_yaml import number_text
 from issuer.identity.caller import Caller
-from issuer.policy.check import Check, Rule, misnamed
+from issuer.policy.check import Check, Rule, show_name
 from issuer.policy.check_identity import check_identity, name_warnings
 from issuer.policy.compiled import CompiledMetrics
 from issuer.policy.model import Registered
@@ -84,7 +84,7 @@ _COMMAND = Rule(Code.POLICY_COMMAND, "grants.command", "the run's command is {}"
 def _check_named(rule: Rule, named: str, own: tuple[str, ...], pointer: str) -> Check:
     if not named:
         return Check(rule, True, (None,), pointer)
-    return Check(rule, True, (named,), pointer) if named in own else Check(rule, False, (misnamed(named),), pointer)
+    return Check(rule, True, (named,), pointer) if named in own else Check(rule, False, (show_name(named),), pointer)
 
 
 def check_run(registration: Registration, claims: RunClaims, at: str) -> list[Check]:

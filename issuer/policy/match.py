@@ -11,7 +11,7 @@ from issuer.errors import Refused
 from issuer.formats.strict_json import JSON
 from issuer.identity.caller import Caller
 from issuer.identity.provider import Provider
-from issuer.policy.disclose import unknown
+from issuer.policy.disclose import refusal_for_stranger
 from issuer.policy.model import Identity, Policy
 from issuer.policy.registration import Registration
 from issuer.policy.requirement import exact_values, met
@@ -50,7 +50,7 @@ def resolve(policies: PolicySet, caller: Caller) -> Registration:
     if meeting:
         return meeting[0]
     if len({registration.policy.integration for registration in pinned}) != 1:
-        raise unknown(caller)
+        raise refusal_for_stranger(caller)
     return min(pinned, key=lambda registration: _unmet(registration.identity, caller.claims))
 
 

@@ -11,9 +11,9 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from issuer.formats.show import show_typed
 from issuer.formats.strict_json import JSON, Text
 from issuer.policy import regex
-from issuer.policy.check import written
 from issuer.policy.globs import glob_matches
 
 
@@ -76,9 +76,9 @@ def exact_values(rule: Requirement) -> tuple[str | bool | int | None, ...]:
 def said(rule: Requirement) -> str:
     """Say what a requirement demands."""
     if not isinstance(rule, Matcher):
-        return written(rule)
+        return show_typed(rule)
     if rule.any_of is not UNSET:
-        return "one of " + ", ".join(written(value) for value in rule.any_of)
+        return "one of " + ", ".join(show_typed(value) for value in rule.any_of)
     if rule.contains_all is not UNSET:
         return "the words " + ", ".join(rule.contains_all)
     if rule.regex is not UNSET:

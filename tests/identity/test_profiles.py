@@ -22,7 +22,7 @@ from issuer.identity.table import SIGNED, judges
 from issuer.identity.token import LEEWAY_S, check_audience, read_header, read_times
 from issuer.policy.authoring.load import load_policies
 from issuer.policy.decide import Grant, decide
-from issuer.policy.disclose import denied
+from issuer.policy.disclose import refusal_for
 from issuer.policy.match import PolicySet, resolve
 from tests.support.policies import NOW, write
 from tests.support.samples import (
@@ -95,7 +95,7 @@ def outcome(policies: PolicySet, claims: Mapping[str, Any], header: Mapping[str,
         return str(refusal.code)
     if isinstance(verdict, Grant):
         return GRANTED
-    assert denied(verdict.checks, registration.policy).code == verdict.code
+    assert refusal_for(verdict.checks, registration.policy).code == verdict.code
     return str(verdict.code)
 
 

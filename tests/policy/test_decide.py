@@ -22,7 +22,7 @@ from issuer.identity.profiles import PROFILES
 from issuer.identity.provider import Provider
 from issuer.policy.compiled import CompiledGrants, CompiledProvider, version_allowed
 from issuer.policy.decide import Denial, Grant, decide
-from issuer.policy.disclose import denied, disclosed
+from issuer.policy.disclose import disclose, refusal_for
 from issuer.policy.model import Deny, FrameworkGrant, Grants, Identity, MetricGrant, Policy, Registered, TokenRules
 from issuer.policy.registration import Registration
 from issuer.policy.requirement import Matcher
@@ -71,7 +71,7 @@ PLAIN = strict_yaml.load(POLICY.encode(), "").convert(Policy)
 
 def only_fault(verdict: Grant | Denial) -> tuple[Code, str, str]:
     assert isinstance(verdict, Denial)
-    refusal = denied(verdict.checks, PLAIN)
+    refusal = refusal_for(verdict.checks, PLAIN)
     (fault,) = refusal.faults
     assert (refusal.code, refusal.detail) == (verdict.code, fault.detail)
     return fault.code, fault.pointer, fault.detail
@@ -280,7 +280,7 @@ def test_what_is_not_granted_is_refused_and_the_grants_are_not_told(
     verdict = judged(tmp_path, submission(**run), text=text)
     (actual,) = run.values()
     assert only_fault(verdict) == (code, f"/claims/{pointer}", f"the run names {actual}; rule: grants.{rule}")
-    shown = disclosed(verdict.checks, PLAIN)
+    shown = disclose(verdict.checks, PLAIN)
     assert all(check.expected == "" for check in shown if check.rule == f"grants.{rule}")
 
 
@@ -308,7 +308,7 @@ def test_every_rule_is_tried_and_the_first_that_fails_names_the_code(tmp_path: P
         Code.POLICY_FRAMEWORK, Code.POLICY_BENCHMARK, Code.POLICY_MODEL, Code.POLICY_TASK, Code.POLICY_VERSION,
     ]  # fmt: skip
     assert isinstance(verdict, Denial)
-    refusal = denied(verdict.checks, PLAIN)
+    refusal = refusal_for(verdict.checks, PLAIN)
     assert refusal.code is verdict.code is Code.INTEGRATION_UNKNOWN
     assert len(refusal.faults) == 12
 
@@ -323,7 +323,7 @@ def test_no_fault_of_a_refusal_tells_a_pin_a_name_a_contact_or_a_limit(tmp_path:
     text = changed(text, '"org/evals"', '"secret-name/repo"')
     verdict = judged(tmp_path, text=text, ref="x", audience="x", integration="x")
     assert isinstance(verdict, Denial)
-    refusal = denied(verdict.checks, PLAIN)
+    refusal = refusal_for(verdict.checks, PLAIN)
     told = " ".join(fault.detail for fault in refusal.faults) + repr(refusal.checks)
     for secret in ("secret-org", "secret-name", "evals@example.org", "600", "https://hub.example"):
         assert secret not in told
@@ -483,7 +483,7 @@ def test_decide_is_total_and_deterministic(asked: Asked) -> None:
     assert first == verdict_of(asked)
     if isinstance(first, Denial):
         assert first.code is failed(first)[0]
-        refusal = denied(first.checks, PLAIN)
+        refusal = refusal_for(first.checks, PLAIN)
         assert isinstance(refusal, Refused)
         assert all(fault.detail for fault in refusal.faults)
     else:
@@ -569,7 +569,7 @@ def test_the_end_of_a_registration_and_registered_names_are_told_only_where_they
     verdict = judged(tmp_path, text=text)
     assert isinstance(verdict, Denial)
     policy = registration(load(tmp_path, inspect_ai=text)).policy
-    told = msgspec.json.encode(denied(verdict.checks, policy).checks)
+    told = msgspec.json.encode(refusal_for(verdict.checks, policy).checks)
     assert b"2026-11-01" not in told
     renamed = judged(tmp_path, text=POLICY + "disclose: [benchmarks]\n", repository="evil/evals")
     assert isinstance(renamed, Grant)

@@ -12,7 +12,7 @@ from issuer.codes import Code
 from issuer.errors import InputError
 from issuer.policy.compiled import CompiledGrants
 from issuer.policy.decide import Denial, Grant, decide
-from issuer.policy.disclose import disclosed
+from issuer.policy.disclose import disclose
 from issuer.policy.model import Policy
 from issuer.results.entry import Submission
 from tests.support.policies import NOW, POLICY, caller, changed, load, registration, runs_of, submission
@@ -56,14 +56,14 @@ def test_what_is_denied_is_refused_although_it_is_granted(
     verdict, policy = judged(tmp_path, submission(**run), text=granting(f"  deny: {{{deny}}}\n"))
     rule = f"grants.deny.{deny.partition(':')[0]}"
     assert refusals(verdict) == [(code, f"/claims/{pointer}", rule)]
-    told = [check for check in disclosed(verdict.checks, policy) if check.rule == rule]
+    told = [check for check in disclose(verdict.checks, policy) if check.rule == rule]
     assert [check.expected for check in told] == [""]
 
 
 def test_a_denied_pattern_is_told_only_where_its_list_is_disclosed(tmp_path: Path) -> None:
     text = granting('  deny: {models: ["evil/*"]}\n', POLICY + "disclose: [models]\n")
     verdict, policy = judged(tmp_path, submission(model="evil/m"), text=text)
-    (check,) = [check for check in disclosed(verdict.checks, policy) if not check.passed]
+    (check,) = [check for check in disclose(verdict.checks, policy) if not check.passed]
     assert check.expected == "none of evil/*"
 
 
@@ -113,11 +113,11 @@ def test_grants_of_metrics_add_up(tmp_path: Path) -> None:
 
 def test_a_refused_value_is_shown_to_its_sender_and_the_range_only_where_it_is_disclosed(tmp_path: Path) -> None:
     verdict, policy = judged(tmp_path, submission(metrics={"accuracy": 62.5}), text=RANGED)
-    (check,) = [check for check in disclosed(verdict.checks, policy) if not check.passed]
+    (check,) = [check for check in disclose(verdict.checks, policy) if not check.passed]
     assert (check.actual, check.expected) == ("the run names accuracy = 62.5", "")
     (open_check,) = [
         check
-        for check in disclosed(verdict.checks, msgspec.structs.replace(policy, disclose=("metrics",)))
+        for check in disclose(verdict.checks, msgspec.structs.replace(policy, disclose=("metrics",)))
         if not check.passed
     ]
     assert open_check.expected == "one of f1, acc* from 0 up to 1, elo from 0"

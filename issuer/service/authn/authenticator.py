@@ -13,9 +13,9 @@ from typing import Protocol
 
 from issuer.codes import Code
 from issuer.errors import Refused
-from issuer.formats.strict_json import JSON
 from issuer.identity.caller import Caller
-from issuer.identity.profiles import TOKEN_PREFIXES, Kind
+from issuer.identity.index import ProviderIndex
+from issuer.identity.profiles import Kind
 from issuer.identity.provider import Provider
 from issuer.identity.table import SIGNED
 from issuer.identity.token import is_jwt, read_token
@@ -49,8 +49,7 @@ class ProviderAuthenticator:
         sources: Sources,
         clock_us: Callable[[], int],
     ) -> None:
-        self._providers = providers
-        self._opaque = [provider for provider in providers.values() if provider.rules.kind not in SIGNED]
+        self._providers = ProviderIndex(providers)
         self._signed = signed
         self._verifiers = verifiers
         self._sources = sources
@@ -76,28 +75,13 @@ class ProviderAuthenticator:
     async def _verify(self, bearer: str, now: int, allowance: Allowance) -> Caller:
         if is_jwt(bearer):
             jws, unverified_claims = read_token(bearer)  # (1) size, form, a payload object
-            provider = self._provider_of(unverified_claims.get("iss"))  # (2) registered issuer
+            provider = self._providers.of_jwt(unverified_claims.get("iss"))  # (2) registered issuer
+            if provider is None:
+                raise Refused(Code.IDENTITY_ISSUER_UNKNOWN)
             if provider.rules.kind in SIGNED:
                 return await self._signed.verify(jws, unverified_claims, provider, now, allowance)
         else:
-            provider = self._provider_like(bearer)
+            provider = self._providers.of_opaque(bearer)
+            if provider is None:
+                raise Refused(Code.IDENTITY_MALFORMED)
         return await self._verifiers[provider.rules.kind].verify(bearer, provider, now, allowance)
-
-    def _provider_of(self, issuer: JSON) -> Provider:
-        """Look the issuer up as it is: no slash, case or port is forgiven, and nothing is fetched to find out.
-
-        An issuer whose credentials are no JWTs, as this service is one, has not issued this one.
-        """
-        provider = self._providers.get(issuer) if isinstance(issuer, str) else None
-        if provider is None or provider.rules.prefix:
-            raise Refused(Code.IDENTITY_ISSUER_UNKNOWN)
-        return provider
-
-    def _provider_like(self, bearer: str) -> Provider:
-        """Find the one provider whose credentials begin like this. What is known as a kind's own is no one else's."""
-        known = bearer.startswith(TOKEN_PREFIXES)
-        for provider in self._opaque:
-            prefix = provider.token_prefix
-            if bearer.startswith(prefix) and (prefix in TOKEN_PREFIXES or not known):
-                return provider
-        raise Refused(Code.IDENTITY_MALFORMED)

@@ -16,14 +16,13 @@ from issuer.errors import Refused
 from issuer.formats import jose
 from issuer.formats.strict_json import JSON
 from issuer.identity.caller import Caller
+from issuer.identity.check_token import demand_claims
 from issuer.identity.profiles import derived
 from issuer.identity.provider import Provider
-from issuer.identity.token import check_access_token, check_audience, read_header, read_times
+from issuer.identity.token import read_header, read_jti, unix_s
 from issuer.service.authn.keysets import KeySets
 from issuer.service.authn.oauth import credential_of, validate_access_token
 from issuer.service.authn.sources import Allowance
-
-MAX_JTI_CHARS = 256
 
 
 class SignedTokens:
@@ -45,13 +44,12 @@ class SignedTokens:
         key = await self._keysets.find(provider, kid, allowance)  # (4) key
         check_signature(jws, key, algorithm)  # (5) signature
         claims = unverified_claims
-        issued_at, expires_at = read_times(claims, provider, now)  # (6) times
-        check_audience(claims.get("aud"), provider.audience)  # (7) audience
+        demand_claims(claims, provider, now)  # (6) times, (7) audience, (8) what its kind must say
         if provider.rules.reusable:
-            check_access_token(claims)  # (8) what else an access token must say
             validate_access_token(jws.header, claims, provider, now)
         parts = use_parts(provider, claims, jws.signing_input)
-        return Caller(provider, derived(provider.rules, claims), parts, issued_at, expires_at)
+        times = unix_s(claims["iat"]), unix_s(claims["exp"])
+        return Caller(provider, derived(provider.rules, claims), parts, *times)
 
 
 def check_signature(jws: jose.UnverifiedJws, key: jose.Key, algorithm: str) -> None:
@@ -68,11 +66,9 @@ def use_parts(provider: Provider, claims: Mapping[str, JSON], signing_input: byt
 
     The signature is not part of it: ES256 signs the same token in many ways. Raises Refused for a malformed `jti`.
     """
-    jti = claims.get("jti")
     if provider.rules.reusable:
         return ("nonce", provider.id, credential_of(claims))
-    if "jti" not in claims:
+    jti = read_jti(claims)
+    if jti is None:
         return ("input", hashlib.sha256(signing_input).hexdigest())
-    if isinstance(jti, str) and 0 < len(jti) <= MAX_JTI_CHARS:
-        return ("use", provider.issuer, jti)
-    raise Refused(Code.IDENTITY_MALFORMED)
+    return ("use", provider.issuer, jti)

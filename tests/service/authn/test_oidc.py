@@ -28,6 +28,8 @@ from issuer.identity.caller import Caller
 from issuer.identity.provider import Provider
 from issuer.identity.token import LEEWAY_S
 from issuer.limits import Rate
+from issuer.policy.authoring.explain import Presented, present_token
+from issuer.policy.match import PolicySet
 from issuer.service.authn.authenticator import ProviderAuthenticator
 from issuer.service.authn.fetch import Fetcher
 from issuer.service.authn.keysets import KeySets
@@ -130,7 +132,8 @@ def headed(**changes: Any) -> Forge:
 
 def claiming(**changes: Any) -> Forge:
     """A good token but for its claims."""
-    return lambda local: local.token(changes.pop("aud") if "aud" in changes else AUDIENCE, **changes)
+    audience = changes.pop("aud", AUDIENCE)
+    return lambda local: local.token(audience, **changes)
 
 
 def spelled(payload: Callable[[str], str | bytes]) -> Forge:
@@ -417,6 +420,24 @@ UNDER_KEYS: dict[str, tuple[Forge, Code]] = {
 async def test_refused_under_the_providers_keys(door: Door, local: LocalProvider, name: str) -> None:
     forge, code = UNDER_KEYS[name]
     assert await door.outcome(forge(local)) == str(code)
+
+
+# What the key alone shows, and offline nobody has it.
+OF_THE_KEY = {
+    name for name, (_, code) in UNDER_KEYS.items() if code in {SIGNATURE, Code.IDENTITY_KEY_UNKNOWN, ALGORITHM}
+}
+
+
+@pytest.mark.parametrize("name", [*GOOD, *BEFORE_KEYS, *sorted(UNDER_KEYS.keys() - OF_THE_KEY)])
+def test_offline_the_first_check_that_fails_is_the_one_that_the_service_refuses_by(
+    local: LocalProvider, name: str
+) -> None:
+    forge, code = {**{name: (forge, None) for name, forge in GOOD.items()}, **BEFORE_KEYS, **UNDER_KEYS}[name]
+    policies = PolicySet({local.issuer: registered(local.issuer)}, {}, {}, {}, "")
+    presented = present_token(policies, forge(local), NOW)
+    assert isinstance(presented, Presented)
+    failed = [check.code for check in presented.checks if not check.passed]
+    assert failed[:1] == ([] if code is None else [code])
 
 
 async def test_one_flipped_bit_anywhere_is_refused(door: Door, local: LocalProvider) -> None:
