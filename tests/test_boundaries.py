@@ -35,7 +35,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "results": FORMATS,
     "identity": {*FORMATS, "wire"},
     "policy": {*FORMATS, "results", "limits", "wire", "identity"},
-    "policy.authoring": {*FORMATS, "files", "results", "limits", "identity", "policy", "issuance"},
+    "policy.authoring": {*FORMATS, "files", "results", "limits", "wire", "identity", "policy", "issuance"},
     "issuance": PURE_ROOMS - {"issuance"},
     "verify": {*FORMATS, "results", "verify_token"},
     "tlog": set(),
