@@ -1,7 +1,7 @@
 """What holds for all tests.
 
-How fast the machine is says nothing about the code, and every run tries the same examples. A test whose command is
-missing says so.
+No deadlines for examples: the machine's speed says nothing about the code. Every run tries the same ones. A test whose
+command is missing says so.
 """
 
 from __future__ import annotations

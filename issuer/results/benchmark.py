@@ -70,7 +70,7 @@ class Benchmark(Struct, frozen=True):
 
     @property
     def primary(self) -> str | None:
-        """The id of the primary metric: the only one, or the one that is marked; None where that is not one."""
+        """The id of the primary metric: the only one, or the one that is marked; None where that is ambiguous."""
         marked = [metric.id for metric in self.metrics if metric.primary]
         candidates = marked or [metric.id for metric in self.metrics]
         return candidates[0] if len(candidates) == 1 else None
@@ -79,8 +79,8 @@ class Benchmark(Struct, frozen=True):
 def read_benchmark(raw: bytes, name: str) -> Benchmark:
     """Read an `eval.yaml`; `name` is what the file is called. Raises InputError with file, line and column.
 
-    Its code is `benchmark.absent` where the file is sound YAML and no benchmark definition at all: other tools have
-    files of this name, too.
+    The code is `benchmark.absent` where the file is sound YAML but does not define a benchmark: other tools also have
+    files of this name.
     """
     document = strict_yaml.load(raw, name)
     _demand_benchmark(document)
@@ -160,7 +160,7 @@ class _Lint:
     def _items(
         self, name: str, kind: type[Struct], foreign: frozenset[str]
     ) -> Generator[Finding, None, dict[str, Mapping[str, Any]]]:
-        """Tell what is wrong with each item of a list; return the others by their pointer."""
+        """Report what is wrong with each item of a list; return the good ones by their pointer."""
         items = self.members.get(name)
         if not isinstance(items, list) or not items:
             yield self._error(f"/{name}" if name in self.members else "", f"`{name}` must be a list of one or more")
@@ -200,7 +200,7 @@ class _Lint:
             yield self._error(f"{at}/primary", "a second primary metric: mark exactly one")
 
     def _datasets(self, tasks: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:
-        """Warn of what the two texts of the specification disagree about: one demands a dataset, examples lack it."""
+        """Warn where the two texts of the specification disagree: one demands a dataset, examples lack it."""
         for at, task in tasks.items():
             dataset = task.get("dataset")
             if dataset is None and "metrics" in self.members:

@@ -36,12 +36,12 @@ def differences(left: Entry, right: Entry) -> tuple[Difference, ...]:
 
 
 def key_of(entry: Entry) -> tuple[object, ...]:
-    """Return what two files' entries are matched by: benchmark, task and model commit."""
+    """Return the key by which the entries of two files are matched: benchmark, task and model commit."""
     return entry.dataset.id, entry.dataset.task_id, entry.dataset.revision, entry.model_revision
 
 
 def matched(left: Sequence[Entry], right: Sequence[Entry]) -> Iterator[tuple[Entry | None, Entry | None]]:
-    """Pair the entries of two files, those of the left file first; None stands for an entry that only one has."""
+    """Pair the entries of two files, those of the left file first; None is in the place of one that is missing."""
     rest = list(right)
     for entry in left:
         alike = [other for other in rest if key_of(other) == key_of(entry)]

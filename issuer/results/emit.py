@@ -1,7 +1,7 @@
 """How entries are written so that every YAML reader reads them alike (contract section 3). Pure.
 
-Every string is double-quoted on one line, numbers are spelled as all readers read them, and members stand in the order
-of the contract's example; unknown ones follow, by name.
+Every string is double-quoted on one line, numbers are spelled as all readers read them, and members are in the order of
+the contract's example; unknown ones follow, by name.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ import msgspec
 from issuer.formats.strict_json import JSON
 from issuer.formats.strict_yaml import number_text, quoted
 
-MAX_NAME = 1000  # YAML readers take no longer key than 1024 characters
-_SHORT_NAME = MAX_NAME // 10 - 1  # whatever stands in it: an escape has at most ten characters
+MAX_NAME = 1000  # YAML readers take keys of at most 1024 characters
+_SHORT_NAME = MAX_NAME // 10 - 1  # of any characters: an escape has at most ten
 _ORDER = (
     "dataset", "model_revision", "framework", "metrics", "metric_id", "value", "slice", "date", "source", "notes",
     "run", "artifacts", "runtime_context", "benchmark_subset", "normalization", "verify_token", "verifyToken",
     "id", "task_id", "revision", "name", "version", "command",
 )  # fmt: skip
 _RANK = {name: index for index, name in enumerate(_ORDER)}
-# Words that some reader takes for something else than text are quoted, as keys, too.
+# Words that some reader takes for something other than text are quoted, also as keys.
 _PLAIN_KEY = re.compile(r"(?!(?:y|n|yes|no|on|off|true|false|null)\Z)[a-z][a-z0-9]*(?:_[a-z0-9]+)*")
 
 
@@ -34,7 +34,7 @@ def item(members: Mapping[str, JSON]) -> str:
 def fits(value: JSON, max_bytes: int) -> str:
     """Return why members could not be read back from a file, or "": too long together, or a name too long."""
     written = msgspec.json.encode(value)
-    # The largest spelling of all: writing it down to find out takes longer than all other rules.
+    # First the upper bound: to write the members and measure takes longer than all other rules.
     if _at_most(written) > max_bytes and len("\n".join(_lines(value, "  ")).encode()) > max_bytes:
         return f"longer than {max_bytes} bytes when written into a file; put large evidence behind a URL"
     if len(written) <= _SHORT_NAME or _names_fit(value):
@@ -58,12 +58,12 @@ def _names_fit(value: JSON) -> bool:
 
 
 def below(members: Mapping[str, JSON]) -> str:
-    """Write members of an item as they stand below its first line; "" where there are none."""
+    """Write members of an item as lines below its first one; "" for no members."""
     return "\n".join([*_lines(members, "  "), ""]) if members else ""
 
 
 def _item_lines(value: JSON, indent: str) -> list[str]:
-    """Write one list item: its first line starts with a dash, the others stand below it."""
+    """Write one list item: its first line starts with a dash, the others are indented below it."""
     lines = _lines(value, indent + "  ")
     return [f"{indent}- {lines[0].removeprefix(indent + '  ')}", *lines[1:]]
 
@@ -86,7 +86,7 @@ def _member_lines(name: str, value: JSON, indent: str) -> list[str]:
 
 
 def flow(value: JSON) -> str:
-    """Write a scalar, or what is empty, on one line."""
+    """Write a scalar, or an empty map or list, on one line."""
     if isinstance(value, str):
         return quoted(value)
     if value is None:

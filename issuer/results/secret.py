@@ -30,10 +30,10 @@ _NAMED = re.compile(
         )["']?(?P<value>[^\s"',;&]{16,})""",
     re.VERBOSE,
 )
-# What both ways to name a value have in common, in text whose case is folded: found or not in a tenth of the time.
+# What both ways to name a value have in common, in case-folded text: this search takes a tenth of the time.
 _NAME_ENDS = re.compile(r"""(?:token|key|secret|password)["'\s=:]""")
 _HARMLESS = re.compile(r"\$\{?[A-Za-z_][A-Za-z0-9_]*\}?|[-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?|--?[A-Za-z].*|(?i:true|false)")
-# A token's characters (RFC 6750 2.1) that stand together.
+# A run of a token's characters (RFC 6750 2.1).
 _WORD = re.compile(r"[A-Za-z0-9._~+/=-]{16,}")
 # Shorter or without a digit, it may be an option or a path that people need to see.
 _GUESSED_CHARS = 32
@@ -42,7 +42,7 @@ _BEARER = re.compile(r"(?i:authorization)[\"']?\s*:\s*(?i:bearer|basic)\s+(?!\$)
 
 
 def secret_in(command: str) -> str | None:
-    """Return what kind of secret the command seems to hold, for people, or None."""
+    """Return the kind of secret that the command seems to hold, for people, or None."""
     if _SHAPES.search(command):
         return "text of the shape of an access token or private key"
     if _BEARER.search(command):
@@ -56,9 +56,9 @@ def secret_in(command: str) -> str | None:
 
 
 def without_secrets(text: str, *, guess: bool = False) -> str:
-    """Return a text for people, each word of a known token's shape replaced.
+    """Return a text for people, with each word of a known token's shape replaced.
 
-    With `guess`, so is each of 32 or more characters with a digit among them: a token of no known shape.
+    With `guess`, so is each word of 32 or more characters with a digit: it may be a token of an unknown shape.
     """
 
     def shown(match: re.Match[str]) -> str:

@@ -1,4 +1,4 @@
-"""Lines that the service's audit writes, decided as the service decides."""
+"""Lines of the service's audit, decided as the service decides."""
 
 from __future__ import annotations
 

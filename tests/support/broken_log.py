@@ -1,6 +1,6 @@
 """A service whose log fails where it would append: after admission, before the signature.
 
-`python -m tests.support.broken_log kill` dies there as by kill -9; `... raise` raises what nobody foresaw.
+`python -m tests.support.broken_log kill` dies there as by kill -9; `... raise` raises an unforeseen error.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class DeadlyLog:
 
 
 class FaultyLog:
-    """A log that fails in a way that its protocol does not declare, with a secret at hand."""
+    """A log that fails in a way that its protocol does not declare, with a secret in its variables."""
 
     origin: str | None = None
 

@@ -1,7 +1,7 @@
 """The `issuer` command as a process of its own, forked from one that has loaded the packages already.
 
-It has its own arguments, environment, streams and exit code. To load the packages takes ten times as long as most commands
-do, and to unload them as long again. What is loaded, when, and how Python ends is for the tests that start Python.
+It has its own arguments, environment, streams and exit code. Loading the packages takes ten times as long as most
+commands, and unloading them as long again. Tests of what is loaded, when, and how Python ends start Python instead.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _starter() -> socket.socket:
 
 @functools.cache
 def _start() -> socket.socket:
-    """Start the process that all commands are forked from. It ends when nobody holds the socket any more."""
+    """Start the process that all commands are forked from. It ends when the last holder closes the socket."""
     ours, theirs = socket.socketpair()
     with theirs:
         command = [sys.executable, "-m", "tests.support.command", str(theirs.fileno())]
@@ -79,7 +79,7 @@ def _whole(connection: socket.socket) -> bytes:
 
 
 def _fork_all(requests: socket.socket) -> None:
-    """Fork each command, and who waits for it; return in the command."""
+    """Fork each command, and a process that waits for it; return in the command."""
     for name in LOADED:
         importlib.import_module(name)
     gc.collect()

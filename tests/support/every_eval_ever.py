@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-# Ours, in the shape of the schema: a transformers model whose run was whole.
+# Ours, in the shape of the schema: a complete run of a transformers model.
 RECORD = json.dumps(
     {
         "schema_version": "0.3.0",

@@ -1,4 +1,4 @@
-"""A real provider of each profile, with keys of its own, that signs tokens of the documented shape; for tests."""
+"""A real provider of each profile, with its own keys, that signs tokens of the documented shape; for tests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from issuer.service.signing.keyring import generate
 from tests.support.samples import SAMPLES, Sample, policy_of, text_of
 
 _numbers = itertools.count(1)
-# What they sign with, by their documentation, where it is not RS256 alone; Jenkins and clusters as they are set up.
+# The algorithms that they document, where these are not RS256 alone; Jenkins and clusters are configurable.
 ALGORITHMS = {
     "aws": ("RS256", "ES384"),
     "jenkins": ("RS256", "EdDSA"),
@@ -28,21 +28,21 @@ ALGORITHMS = {
     "spiffe": ("RS256", "RS384", "RS512", "ES256", "ES384", "ES512", "PS256", "PS384", "PS512"),
 }
 TYPES = {"spiffe": ("JWT", "JOSE")}
-# What `providers.yaml` must say of that.
+# What `providers.yaml` must say about that.
 ENTRIES: dict[str, dict[str, Any]] = {name: {"algorithms": [*ALGORITHMS[name]]} for name in ("jenkins", "kubernetes")}
 WORKLOADS = [sample for sample in SAMPLES if PROFILES[sample.profile].kind == "identity-token"]
-# A job has one token, whatever it wants to have signed.
+# A job has one token for all that it gets signed.
 FIXED = [sample for sample in WORKLOADS if PROFILES[sample.profile].uses > 1]
 
 
 def algorithms_of(sample: Sample) -> tuple[str, ...]:
-    """Return what a sample's provider is registered with."""
+    """Return the algorithms that a sample's provider is registered with."""
     return ALGORITHMS.get(sample.profile, ("RS256",))
 
 
 @dataclass
 class Providers:
-    """Who signs: a local provider by profile, and the keys of each by algorithm."""
+    """The signers: a local provider by profile, and the keys of each by algorithm."""
 
     locals: Mapping[str, LocalProvider]
     keys: Mapping[str, Mapping[str, SigningKey]]
@@ -61,9 +61,9 @@ class Providers:
         generate(folder / "keys", "active")
 
     def claims(self, sample: Sample, audience: object, **changes: Any) -> dict[str, Any]:
-        """Return the claims of a token that nobody has used: the sample's, with changes; `UNSET` takes one away.
+        """Return the claims of an unused token: the sample's, with changes; `UNSET` removes one.
 
-        One that has no `jti` by its documentation gets none; Azure's `uti` then tells it from the others.
+        A sample without a documented `jti` gets none; Azure's `uti` then tells it from the others.
         """
         now, name = int(time.time()), "jti" if "jti" in sample.claims else "uti"
         said = {"iss": self.locals[sample.profile].issuer, "aud": audience, "iat": now, "exp": now + 300,
@@ -71,7 +71,7 @@ class Providers:
         return {name: value for name, value in said.items() if value is not UNSET}
 
     def sign(self, sample: Sample, claims: Mapping[str, Any], alg: str = "RS256", **header: Any) -> str:
-        """Sign claims by the key of an algorithm; `header` has further members, or others."""
+        """Sign claims by the key of an algorithm; `header` adds or replaces members."""
         key = self.keys[sample.profile][alg]
         return self.locals[sample.profile].sign({"alg": alg, "kid": key.kid, **header}, claims, key)
 

@@ -1,8 +1,8 @@
 """A flood of bad tokens, and good callers beside it.
 
-The flood is paced, whatever it is answered: one request on the next free connection, as often as asked. Its generator
-is a loop over epoll that costs 50 us a request, since it shares two cores with the service and the store. Over few
-connections the service takes less of it than it offers: what is turned away is answered late.
+The flood is paced and does not depend on the answers: one request on the next free connection, at the given rate. Its
+generator is a loop over epoll that costs 50 us a request, since it shares two cores with the service and the store.
+Over few connections the service takes less than is offered: refused requests are answered late.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def flood(port: int, payloads: Sequence[bytes], seconds: float, connections: int
     due = began
     while (now := time.perf_counter()) < began + seconds:
         for _ in range(TOGETHER if due <= now else 0):
-            if free:  # where none is, the service takes no more: it answers later than it is asked
+            if free:  # without one, the service takes no more: it answers later than it is asked
                 free.popleft().send(payloads[sent % len(payloads)])
                 sent += 1
         due += TOGETHER / PER_S if due <= now else 0
@@ -64,7 +64,7 @@ def flood(port: int, payloads: Sequence[bytes], seconds: float, connections: int
 
 
 def bad(live: Running) -> dict[str, list[bytes]]:
-    """Return requests whose tokens are of no use, by what is wrong with them."""
+    """Return requests with useless tokens, by what is wrong with them."""
     body, provider = msgspec.json.encode(numbered(1)), live.provider
     token, other = provider.token(live.url).split("."), provider.token(live.url).split(".")
     unknown = (provider.sign({"alg": "RS256", "kid": f"unknown-{n}"}, provider.claims(aud=live.url)) for n in range(64))
@@ -76,12 +76,12 @@ def bad(live: Running) -> dict[str, list[bytes]]:
 
 
 def good(live: Running, count: int) -> Run:
-    """Have good callers come at a steady hundred a second."""
+    """Send good requests at a steady hundred a second."""
     return drive(live.settings.port, singles(live, "ES256", count), 4, pause_s=0.04)
 
 
 def beside(live: Running, payloads: Sequence[bytes], count: int, connections: int = FEW) -> tuple[Run, Flooded]:
-    """Have good callers come beside a flood."""
+    """Send good requests beside a flood."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         pool.apply(abs, (1,))  # it has started
         flooding = pool.apply_async(flood, (live.settings.port, payloads, count / 100 + 2.0, connections))

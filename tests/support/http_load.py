@@ -1,7 +1,7 @@
 """A load generator that can saturate the service: bytes made beforehand, over plain sockets and epoll, in this process.
 
-It costs 15 to 20 us a request, most of it the kernel's: where it shares the cores, what it spends is not there for the
-service. `Run.cpu_s` says how much that was.
+It costs 15 to 20 us a request, most of it the kernel's: on shared cores it takes that from the service. `Run.cpu_s`
+says how much it was.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Run:
-    """What one run gave: seconds of wall time and of the generator's CPU, seconds of each answer, and statuses."""
+    """The figures of one run: seconds of wall time and of the generator's CPU, seconds of each answer, and statuses."""
 
     wall_s: float = 0.0
     cpu_s: float = 0.0
@@ -50,7 +50,7 @@ class Connection:
         self._buffer = b""
 
     def send(self, requests: Iterator[bytes]) -> bool:
-        """Send the next request; False where there is none left."""
+        """Send the next request; False when all are sent."""
         request = next(requests, None)
         if request is None:
             return False
@@ -59,7 +59,7 @@ class Connection:
         return True
 
     def receive(self) -> int:
-        """Read what has come: the status of a whole answer, 0 where more of it is to come, -1 where none will."""
+        """Read what has arrived: the status of a complete answer, 0 while more of it is due, -1 when none will come."""
         data = self.socket.recv(262144)
         if not data:
             return -1
@@ -75,9 +75,9 @@ class Connection:
 
 
 def drive(port: int, requests: Iterable[bytes], connections: int, pause_s: float = 0.0) -> Run:
-    """Send every request once over so many connections, each of which sends the next one when the last was answered.
+    """Send every request once over a number of connections, each of which sends the next one after the last answer.
 
-    `pause_s` is how long each waits in between.
+    Each waits `pause_s` in between.
     """
     with contextlib.ExitStack() as stack:
         driver = _Driver(stack.enter_context(select.epoll()), iter(requests), pause_s)
@@ -94,7 +94,7 @@ def drive(port: int, requests: Iterable[bytes], connections: int, pause_s: float
 
 
 class _Driver:
-    """The connections of one run: those that wait for an answer, and those that rest before they ask again."""
+    """The connections of one run: those that wait for an answer, and those that pause before the next request."""
 
     def __init__(self, ready: select.epoll, left: Iterator[bytes], pause_s: float) -> None:
         self.run = Run()
@@ -110,12 +110,12 @@ class _Driver:
             self.opened[connection.socket.fileno()] = connection
 
     def rest_s(self) -> float | None:
-        """Return how long nothing is to be sent; None where no connection rests."""
+        """Return how long until the next request is due; None where no connection pauses."""
         return max(0.0, self._resting[0][0] - time.perf_counter()) if self._resting else None
 
     def receive(self, number: int) -> None:
-        """Read what a socket has for us; where that ends an answer, note it and go on."""
-        if number not in self.opened:  # the service closed one that has nothing more to ask
+        """Read from a socket; if that completes an answer, note it and go on."""
+        if number not in self.opened:  # the service closed a connection that has sent everything
             self.ready.unregister(number)
             return
         connection = self.opened[number]
@@ -133,7 +133,7 @@ class _Driver:
             del self.opened[number]
 
     def resume(self) -> None:
-        """Let those send again that have rested long enough."""
+        """Let connections send again whose pause is over."""
         while self._resting and self._resting[0][0] <= time.perf_counter():
             _, connection = self._resting.popleft()
             if not connection.send(self._left):

@@ -1,4 +1,4 @@
-"""A Hub over HTTP that answers `whoami-v2` as the real one does, and counts how it is asked."""
+"""A Hub over HTTP that answers `whoami-v2` as the real one does, and records its requests."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from issuer.dev.provider import Answer, Exchange, LocalProvider
 from issuer.service.authn.huggingface import WHOAMI
 
 ACCOUNT_ID = "64f1a2b3c4d5e6f708192a3b"
-# Where the Hub is for a service that knows the same provider as its CI's.
+# The Hub's address, for a service that also has a CI provider.
 BESIDE = "/hub"
 
 
 class Hub:
-    """A LocalProvider that knows accounts by token, and what it was sent."""
+    """A LocalProvider that knows accounts by token, and records what it was sent."""
 
     def __init__(self, provider: LocalProvider) -> None:
         self.provider = provider
@@ -28,7 +28,7 @@ class Hub:
         return self.provider.requests[WHOAMI]
 
     def token(self, **members: Any) -> str:
-        """Return a new token of the account, whose answer has other members; `...` leaves one out."""
+        """Return a new token of the account; `...` leaves a member out of its answer."""
         token = "hf_" + secrets.token_hex(17)
         found = {
             "type": "user",

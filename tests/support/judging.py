@@ -1,4 +1,4 @@
-"""What the tests of `POST /verify` share: a trust file in the service itself, and a question."""
+"""What the tests of `POST /verify` share: a trust file that trusts the service itself, and a question."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ LOG = ROOT / "tests" / "data" / "inspect_two_scorers.json"
 MIB = 2**20
 LIMIT_S, LIMIT_MIB = 2.0, 200
 
-# What a transcript is like: some long texts, many short members, a number here and there.
+# A typical transcript: some long texts, many short members, a few numbers.
 _TEXT = 'First, count the "boxes".\nThen multiply: 3 \\times 12 = 36. ' * 6
 _MESSAGE = {
     "id": "kX3b", "role": "assistant", "source": "generate", "model": "mockllm/model",
@@ -31,7 +31,7 @@ print(time.perf_counter() - before, resource.getrusage(resource.RUSAGE_SELF).ru_
 
 
 def write_large_log(path: Path, size: int, *, value: str = "0.5", text: str = "") -> None:
-    """Write a log of about `size` bytes: a real header, and samples that nobody needs to read."""
+    """Write a log of about `size` bytes: a real header, and samples that a reader must skip."""
     log = json.loads(LOG.read_bytes())
     log.pop("reductions", None)
     message = {**_MESSAGE, "content": _TEXT + text}
@@ -47,7 +47,7 @@ def write_large_log(path: Path, size: int, *, value: str = "0.5", text: str = ""
 
 def measure(path: Path, source: str) -> tuple[float, float]:
     """Read a log in a fresh process; return seconds and the process's peak resident memory in MiB."""
-    # Through a small launcher: a child's peak counts that of the process it was forked from.
+    # Through a small launcher: a child's peak includes that of the process it was forked from.
     done = subprocess.run(
         [sys.executable, "-c", f"import subprocess, sys; subprocess.run([sys.executable, '-c', {_CHILD!r}, *sys.argv[1:]], check=True)",
          str(path), source], capture_output=True, text=True, check=True, cwd=ROOT,

@@ -1,4 +1,4 @@
-"""Looks for secrets in what was written: whole or in part, as they are or as they are usually encoded; for tests."""
+"""Searches what was written for secrets: whole or in part, plain or in the usual encodings; for tests."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from urllib.parse import quote, quote_plus
 from issuer.dev.sandbox import AUDIENCE
 from tests.support.running import METRIC_VALUE, Running
 
-# A secret that leaked in part is found where this many bytes in a row did; a shorter run may be chance.
+# A partly leaked secret is found if this many bytes in a row leaked; a shorter run may be chance.
 GRAM = 12
 
 
 class Secrets:
-    """What must stand nowhere. `digests` also looks for their SHA-256 in hexadecimal."""
+    """What must appear nowhere. `digests` also searches for their SHA-256 in hexadecimal."""
 
     def __init__(self, *, digests: bool = True) -> None:
         self._whole: dict[bytes, str] = {}
@@ -25,11 +25,11 @@ class Secrets:
         self._digests = digests
 
     def __len__(self) -> int:
-        """Say how many spellings of secrets are looked for."""
+        """Return how many spellings of secrets are searched for."""
         return len(self._whole)
 
     def add(self, name: str, secret: str | bytes, *, random: bool = True) -> None:
-        """Add a secret. Of one that is not random, as a password that people chose, parts are not looked for."""
+        """Add a secret. Parts of one that is not random, such as a chosen password, are not searched for."""
         raw = secret.encode() if isinstance(secret, str) else secret
         for form in spellings(raw):
             self._whole[form] = name
@@ -39,7 +39,7 @@ class Secrets:
             self._whole[hashlib.sha256(raw).hexdigest().encode()] = f"the SHA-256 of {name}"
 
     def add_token(self, name: str, token: str) -> None:
-        """Add a credential: of a JWT, header and payload are no secret part by part, and the signature is."""
+        """Add a credential: the signature of a JWT is a secret in each part, its header and payload only as a whole."""
         head, _, signature = token.rpartition(".")
         self.add(name, signature)
         self.add(name, token, random=False)
@@ -47,20 +47,20 @@ class Secrets:
             self.add(name, head.partition(".")[2], random=False)
 
     def found_in(self, text: bytes) -> set[str]:
-        """Name the secrets of which a text holds at least a part."""
+        """Name the secrets of which a text contains at least a part."""
         found = {name for form, name in self._whole.items() if form in text}
         grams = (text[at : at + GRAM] for at in range(len(text) - GRAM + 1))
         return found | {self._grams[gram] for gram in grams if gram in self._grams}
 
 
 def _apart(form: bytes) -> Iterator[bytes]:
-    """Yield grams that touch each other: every run of twice their length holds one."""
+    """Yield adjacent grams: every run of twice their length contains one."""
     for at in range(0, len(form) - GRAM + 1, GRAM):
         yield form[at : at + GRAM]
 
 
 def spellings(raw: bytes) -> Iterable[bytes]:
-    """Return a secret as it is, in hexadecimal, in base64 wherever in a longer text it stands, in URLs and in JSON."""
+    """Return a secret as it is, in hexadecimal, in base64 at any place of a longer text, in URLs and in JSON."""
     forms = {raw, raw.hex().encode(), raw.hex().upper().encode(), *_base64_anywhere(raw)}
     try:
         text = raw.decode()
@@ -71,7 +71,7 @@ def spellings(raw: bytes) -> Iterable[bytes]:
 
 
 def _base64_anywhere(raw: bytes) -> Iterator[bytes]:
-    """Yield the characters that do not depend on what stands before and after, for each place in a group of three."""
+    """Yield the characters that do not depend on what comes before and after, for each place in a group of three."""
     for before in range(3):
         whole = (before + len(raw)) // 3 * 4
         text = base64.b64encode(bytes(before) + raw)[4 if before else 0 : whole]
@@ -80,7 +80,7 @@ def _base64_anywhere(raw: bytes) -> Iterator[bytes]:
 
 
 def assert_nothing_secret(live: Running) -> None:
-    """Search everything that the run wrote for every credential, metric value, private key and issued token."""
+    """Search everything that a run wrote for every credential, metric value, private key and issued token."""
     written = live.log_text() + live.settings.audit_file.read_text("utf-8")
     assert "decision" in written
     assert AUDIENCE not in live.log_text()

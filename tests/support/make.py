@@ -1,6 +1,6 @@
 """Good claims, entries, signed tokens and a trust in them, for tests that break one thing at a time.
 
-Every token that `signed` makes in the form that others read is verified by joserfc, too.
+Every token that `signed` makes in standard form is also verified by joserfc.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ tasks:
   - {id: "gsm8k", dataset: {id: "openai/gsm8k"}}
 """
 JTI = jose.base64url_encode(bytes(range(16)))
-# A year and a bit: what files are judged after.
+# A little more than a year: files are also judged that late.
 YEAR = 400 * 86_400
 KEY = ed25519.Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 KID = str(jose.public_jwk(KEY.public_key())["kid"])
@@ -52,7 +52,7 @@ HEADER: dict[str, JSON] = {"alg": "EdDSA", "kid": KID, "typ": "eval-verify+jwt"}
 
 
 def claims(**members: Any) -> dict[str, Any]:
-    """Return good run claims with other members; one that is `...` is left out."""
+    """Return good run claims with changed members; one that is `...` is left out."""
     good: dict[str, Any] = {
         "model_repo": REPO,
         "model_revision": "9f3c2c9a1c4e6d1e0b7a5f4d3c2b1a0987654321",
@@ -71,7 +71,7 @@ def without_dots(members: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def submission(details: Mapping[str, JSON] | None = None, **members: Any) -> Submission:
-    """Return what the issuer makes of good claims with other members."""
+    """Return what the issuer makes of good claims with changed members."""
     return Submission.of(read_claims(claims(**members)), read_details(dict(details or {})))
 
 
@@ -82,12 +82,12 @@ TERMS: dict[str, Any] = {
 
 
 def template(**terms: Any) -> token.Template:
-    """Return a template of one hour from NOW with other terms."""
+    """Return a template of one hour from NOW with changed terms."""
     return token.Template.of(KID, token.Terms(**{**TERMS, **terms}))
 
 
 def signed(header: Mapping[str, JSON], payload: bytes, key: ed25519.Ed25519PrivateKey = KEY) -> str:
-    """Sign any header and any payload bytes; what has the form of a JWS by this issuer, joserfc must verify."""
+    """Sign any header and any payload bytes; joserfc must verify what has the form of this issuer's JWS."""
     signing_input = jose.signing_input(header, payload)
     token = jose.compact(signing_input, jose.sign(key, signing_input))
     text = all(isinstance(value, str) for value in header.values())
@@ -106,13 +106,13 @@ def issued(items: tuple[Submission, ...], *, batch: bool = False) -> list[str]:
 
 
 def payload_of(item: Submission, **members: Any) -> dict[str, Any]:
-    """Return the payload for a submission with other members; one that is `...` is left out."""
+    """Return the payload for a submission with changed members; one that is `...` is left out."""
     own = {"claims_digest": item.claims_digest, "content_digest": item.content_digest}
     return without_dots({**TERMS, **item.claims.to_json(), **own, **members})
 
 
 def token_for(item: Submission, *, header: Mapping[str, JSON] = HEADER, **members: Any) -> str:
-    """Sign the token of a submission, with other payload members."""
+    """Sign the token of a submission, with changed payload members."""
     return signed(header, jcs.canonical(payload_of(item, **members)))
 
 
@@ -122,7 +122,7 @@ def file_for(item: Submission, **members: Any) -> str:
 
 
 def payload_by_joserfc(token: str, key: ed25519.Ed25519PrivateKey = KEY) -> bytes:
-    """Verify a token with another library and return its payload; a bad signature raises what joserfc raises."""
+    """Verify a token with joserfc, another library, and return its payload; its errors pass."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SecurityWarning)  # it prefers RFC 9864's name
         public = _joserfc_key(key.public_key().public_bytes_raw())
@@ -158,13 +158,13 @@ def statement_header(typ: str, key: ed25519.Ed25519PrivateKey) -> dict[str, JSON
 def revocation_list(
     *, key: ed25519.Ed25519PrivateKey = REVOCATION_KEY, typ: str = REVOCATIONS_TYPE, **payload: Any
 ) -> bytes:
-    """Return a list that revokes nothing, good for a day, with other members; one that is `...` is left out."""
+    """Return a list that revokes nothing, good for a day, with changed members; one that is `...` is left out."""
     good = {"ver": 1, "iss": ISSUER, "jti": [], "sub": [], "next_update": NOW + 86_400}
     return signed(statement_header(typ, key), jcs.canonical(without_dots({**good, **payload})), key).encode()
 
 
 def revocations(**payload: Any) -> Revocations:
-    """Return what such a list says."""
+    """Return the payload of such a list."""
     return parse_revocations(revocation_list(**payload), ISSUER, key_set(REVOCATION_KEY))
 
 
@@ -174,7 +174,7 @@ def benchmark(text: str = BENCHMARK_TEXT) -> Benchmark:
 
 
 def trust(*, issuer: str = ISSUER, audience: str = AUDIENCE, life_s: int = 86_400, **members: Any) -> Trust:
-    """Trust the issuer with the key; other members are the trusted issuer's, or the trust's own."""
+    """Trust the issuer with the key; further members are the trusted issuer's, or the trust's own."""
     own = {name: members.pop(name) for name in ("receipt_keys", "require") if name in members}
     trusted = TrustedIssuer(issuer, **{"keys": key_set(), **members})
     return Trust(audience, {issuer: trusted}, life_s, digest="sha256:" + "7" * 64, **own)

@@ -2,7 +2,7 @@
 
 Client credentials (RFC 6749 4.4) with resource indicators (RFC 8707), access tokens that are JWTs (RFC 9068) or opaque,
 introspection (RFC 7662) and revocation (RFC 7009) with client authentication, metadata (RFC 8414) and key set. Under
-`/test` it can be told to issue tokens that it should not, and to answer as a broken or hostile server would.
+`/test` it can be made to issue tokens that it should not, and to answer as a broken or hostile server would.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ INTROSPECTION_PATH, JWKS_PATH, TOKEN_PATH, REVOCATION_PATH = "/introspect", "/jw
 
 @dataclass
 class OAuthServer:
-    """A server that runs on loopback. `client_*` is who asks for tokens, `resource_*` who may introspect them."""
+    """A server that runs on loopback. `client_*` may get tokens, `resource_*` may introspect them."""
 
     port: int
     client_id: str = CLIENT_ID
@@ -101,17 +101,17 @@ class OAuthServer:
         assert answer.status_code == 200, answer.text
 
     def behave(self, how: str = "", seconds: float = 0) -> None:
-        """Answer introspection in one of the ways of `misbehave` from now on; as it should where `how` is empty."""
+        """From now on answer introspection in one of the ways of `misbehave`; correctly where `how` is empty."""
         self.http.post(f"{self.issuer}/test/behave", json={"how": how, "seconds": seconds}).raise_for_status()
 
     def serve_metadata(self, path: str = METADATA_PATH, seconds: float = 0, **members: Any) -> None:
-        """Have the metadata at one path only, after some seconds, with other members; None leaves one out."""
+        """Serve the metadata at one path only, after some seconds, with changed members; None leaves one out."""
         told = {"path": path, "late_s": seconds, "members": members}
         self.http.post(f"{self.issuer}/test/metadata", json=told).raise_for_status()
 
     @property
     def asked(self) -> dict[str, int]:
-        """How often each path was asked for since the last `forget`."""
+        """How often each path was requested since the last `forget`."""
         found: dict[str, int] = self.http.get(f"{self.issuer}/test/asked").json()["paths"]
         return found
 
@@ -143,7 +143,7 @@ class OAuthServer:
         raise AssertionError("the OAuth server did not start")
 
     def stop(self) -> None:
-        """Stop it, with every token that it issued."""
+        """Stop it; every token that it issued is gone."""
         if self.process is not None:
             self.process.kill()
             self.process.wait(60)
@@ -193,7 +193,7 @@ class Client(ClientMixin):  # type: ignore[misc]
 
 
 class Issued(TokenMixin):  # type: ignore[misc]
-    """A token that was issued, and what introspection says of it."""
+    """A token that was issued, and what introspection says about it."""
 
     def __init__(self, client: Client, claims: dict[str, Any]) -> None:
         self.client, self.claims, self.revoked = client, claims, False
@@ -202,7 +202,7 @@ class Issued(TokenMixin):  # type: ignore[misc]
         return client is self.client
 
     def is_expired(self) -> bool:
-        return False  # a test's wrong expiry is the other side's to notice
+        return False  # the other side must notice a test's wrong expiry
 
     def is_revoked(self) -> bool:
         return self.revoked
@@ -218,7 +218,7 @@ app = Flask(__name__)
 
 @cache
 def key(alg: str) -> RSAKey | ECKey | OKPKey:
-    """Return the server's key for an algorithm; made when it is first asked for."""
+    """Return the server's key for an algorithm; made when it is first needed."""
     members: Any = {"kid": f"key-{alg}", "use": "sig", "alg": alg}
     match alg:
         case "ES256":
@@ -238,7 +238,7 @@ def overrides() -> dict[str, Any]:
 
 
 class JwtGenerator(JWTBearerTokenGenerator):  # type: ignore[misc]
-    """RFC 9068 access tokens for the resource that was asked for, by any of the keys."""
+    """RFC 9068 access tokens for the requested resource, by any of the keys."""
 
     def get_jwks(self) -> KeySet:
         return KeySet([key("RS256")])
@@ -259,7 +259,7 @@ def opaque(client: Client, grant_type: str, user: Any, scope: str) -> str:
 
 
 def generate(grant_type: str, client: Client, **options: Any) -> dict[str, Any]:
-    """Generate the token in the form that was asked for."""
+    """Generate the token in the requested form."""
     lifetime = {"expires_generator": lambda _client, _grant: TTL_S}
     made = (
         JwtGenerator(request.host_url.rstrip("/"), **lifetime)
@@ -340,7 +340,7 @@ def introspect() -> Any:
 
 
 def misbehave(how: str, answer: Response) -> Response:
-    """Answer otherwise than a good server would, by the name of the fault."""
+    """Answer as a good server would not, by the name of the fault."""
     said: dict[str, Any] = json.loads(answer.data)
     match how:
         case "slow":

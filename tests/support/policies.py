@@ -109,19 +109,19 @@ def changed(text: str, old: str, new: str) -> str:
 
 
 def caller(policies: PolicySet, claims: dict[str, JSON] = GITHUB, /, **changes: JSON) -> Caller:
-    """Make an authenticated caller; a claim set to None is absent."""
+    """Make an authenticated caller; a claim that is None is absent."""
     said = {name: value for name, value in {**claims, **changes}.items() if value is not None}
     provider = policies.providers[str(said["iss"])]
     return Caller(provider, derived(provider.rules, said), ("use", "x", "x"), NOW - 10, NOW + 290)
 
 
 def registration(policies: PolicySet, claims: dict[str, JSON] = GITHUB, /, **changes: JSON) -> Registration:
-    """Find whom the claims belong to."""
+    """Find the registration that the claims belong to."""
     return resolve(policies, caller(policies, claims, **changes))
 
 
 def runs_of(*submissions: Submission) -> list[Run]:
-    """Return what a policy judges of submissions, as the body's reader does."""
+    """Return the part of submissions that a policy judges, as the body's reader does."""
     return [(f"{item.pointer}/claims", item.claims) for item in submissions]
 
 

@@ -1,4 +1,4 @@
-"""What processes of the service use, and whether one still runs: from proc(5)."""
+"""What the service's processes use, and whether one still runs: from proc(5)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def is_running(pid: int) -> bool:
-    """Say whether a process runs. An orphan is adopted, and reaped late or never: a zombie runs no more."""
+    """Say whether a process runs. An orphan is reaped late or never, so a zombie counts as ended."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
@@ -22,7 +22,7 @@ def family(pid: int) -> list[int]:
 
 
 def cpu_s(pid: int) -> float:
-    """Return the CPU seconds that the service's processes have used: to the nanosecond, `stat` knows 10 ms."""
+    """Return the CPU seconds that the service's processes have used: to the nanosecond, where `stat` has 10 ms."""
     threads = (thread for member in family(pid) for thread in Path(f"/proc/{member}/task").iterdir())
     return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1e9
 

@@ -1,4 +1,4 @@
-"""Result files to edit, and strategies for what their entries hold."""
+"""Result files to edit, and strategies for the content of their entries."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ DETAILS = st.fixed_dictionaries(
     optional={"notes": TEXT, "benchmark_subset": TEXT, "run": FREE, "artifacts": FREE | st.lists(FREE, max_size=2),
               "runtime_context": FREE, "normalization": FREE, "date": st.sampled_from(["2026-11-21", "2026-11-21T09:00Z"])},
 )  # fmt: skip
-# Comments everywhere, three styles of entry, a block scalar, quoting and order of its author's own.
+# Comments everywhere, three styles of entry, a block scalar, unusual quoting and order.
 FILE = """# head
 - value: 3 # a score
   dataset: {id: "a/b", task_id: first}

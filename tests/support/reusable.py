@@ -1,4 +1,4 @@
-"""A service that knows one reusable identity of each kind and a limited one, and who issues their credentials; for tests."""
+"""A service that knows one reusable identity of each kind and a limited one, and their credentials' issuers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WIDE = {"limits": {"identity": MANY, "integration": MANY, "refusals": MANY}}
 
 @dataclass
 class Issuers:
-    """Who issues credentials: a CI's provider, and two OAuth servers, one of JWTs and one of opaque tokens."""
+    """The issuers of credentials: a CI's provider, and two OAuth servers, one of JWTs and one of opaque tokens."""
 
     local: LocalProvider
     jwts: OAuthServer
@@ -67,7 +67,7 @@ class Issuers:
         generate(folder / "keys", "active")
 
     def credential(self, live: Running, kind: str, **claims: Any) -> str:
-        """Issue one: a personal access token, or an access token with other claims; `limited` is an identity token."""
+        """Issue one: a personal access token, or an access token with changed claims; `limited`: an identity token."""
         match kind:
             case "pat":
                 token = create_pat(live.folder)

@@ -1,8 +1,8 @@
 """The house as its imports draw it: rooms, floors, arrows and circles. `python -m tests.support.rooms` prints them.
 
-A room is a folder of the package, or a file that lies directly in `issuer/` or `issuer/service/`, whose files are as
-many subjects. An arrow leads from a room to one that it imports, wherever in a file the import is written, under
-`TYPE_CHECKING` too. A floor is the longest way down.
+A room is a folder of the package, or a file directly in `issuer/` or `issuer/service/`, each of which is a subject of
+its own. An arrow leads from a room to one that it imports, at any place of a file, also under `TYPE_CHECKING`. A floor
+is the length of the longest way down.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[2] / "issuer"
-# Folders whose own files are rooms.
+# Folders in which each file is a room.
 OPEN_FOLDERS = {"issuer", "issuer.service"}
 
 Graph = Mapping[str, frozenset[str]]
@@ -70,7 +70,7 @@ def rooms() -> Graph:
 
 
 def circles(graph: Graph) -> list[list[str]]:
-    """Return each set of nodes that can reach one another, those of one node left out."""
+    """Return each set of nodes that can reach one another; of single nodes only those that reach themselves."""
     reach = {node: _reached(graph, node) for node in graph}
     found = {frozenset(other for other in reach[node] if node in reach[other]) for node in graph if node in reach[node]}
     return sorted(sorted(circle) for circle in found)
@@ -97,7 +97,7 @@ def floors(graph: Graph) -> list[list[str]]:
 
 
 def lines() -> Iterator[str]:
-    """Tell the house in words, from the top floor down."""
+    """Describe the house in words, from the top floor down."""
     drawn = rooms()
     found, of_files = circles(drawn), circles(files())
     levels = [] if found else floors(drawn)

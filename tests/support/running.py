@@ -25,7 +25,7 @@ from issuer.service.settings import Settings
 from issuer.service.signing.keyring import generate
 from tests.support.http_load import drive, request
 
-# Digits that stand nowhere else: whoever logs a metric's value is found by them.
+# Digits that appear nowhere else: they show where a metric's value was logged.
 METRIC_VALUE = 0.62437518
 BODY: dict[str, Any] = {
     "claims": {
@@ -52,18 +52,18 @@ FIVE_TIMES = pytest.mark.parametrize(
 
 
 def body(**claims: Any) -> dict[str, Any]:
-    """Return a good body whose claims have other values."""
+    """Return a good body whose claims have changed values."""
     return {**BODY, "claims": {**BODY["claims"], **claims}}
 
 
 def numbered(number: int) -> dict[str, Any]:
-    """Return the good body that has this number: no two are the same request."""
+    """Return the good body of this number: no two are the same request."""
     return {**BODY, "details": {"notes": f"run {number}"}}
 
 
 @dataclass
 class Running:
-    """A service that runs. `secrets` is every credential that was ever sent to it."""
+    """A running service. `secrets` is every credential that was ever sent to it."""
 
     folder: Path
     settings: Settings
@@ -98,7 +98,7 @@ class Running:
         return [msgspec.json.decode(line) for line in self.settings.audit_file.read_bytes().splitlines() if line]
 
     def kill(self) -> None:
-        """Kill it as the kernel does when memory is gone."""
+        """Kill it as the kernel does when memory runs out."""
         self.process.send_signal(signal.SIGKILL)
         self.process.wait(60)
 
@@ -114,7 +114,7 @@ def write_folder(folder: Path, provider: LocalProvider, *, limits: str = WIDE_LI
 
 
 def rewrite(folder: Path, pattern: str, new: str, name: str = "inspect-ai.yaml") -> None:
-    """Replace the one place of a service's policy that a regular expression (multi-line) finds, in one step."""
+    """Replace the one match of a regular expression (multi-line) in a service's policy, atomically."""
     path = folder / "policies" / name
     text, count = re.subn(pattern, lambda _: new, path.read_text("utf-8"), flags=re.MULTILINE)
     assert count == 1, (pattern, count)
@@ -124,7 +124,7 @@ def rewrite(folder: Path, pattern: str, new: str, name: str = "inspect-ai.yaml")
 
 
 def register(folder: Path, count: int) -> list[str]:
-    """Register further identities, each of a repository of its own. Returns the `repository_id`s."""
+    """Register further identities, each with its own repository. Returns the `repository_id`s."""
     ids = [str(800_000_000 + number) for number in range(count)]
     pins = '{{repository_id: "{}", repository_owner_id: "600000001"}}'
     added = (f"  - {{id: other-{each}, provider: github-actions, pins: {pins.format(each)}}}\n" for each in ids)
@@ -157,21 +157,21 @@ def running(
 
 
 def from_address(address: str) -> dict[str, str]:
-    """Return the header by which a proxy says whence a request comes; `trusted_proxies` has to name this machine."""
+    """Return the header by which a proxy names a request's source; `trusted_proxies` has to name this machine."""
     return {"X-Forwarded-For": address}
 
 
 def bring_to_its_limit(service: Running, *lines: str) -> None:
-    """Have this machine's address, or the one that a header's line names, refused as often as it may be.
+    """Get this machine's address, or the one in a header line, refused as often as is allowed.
 
-    Ten times a second it then has room for one more.
+    Ten times a second it is then allowed one more.
     """
     junk = request("/tokens", "nonsense", b"{}", *lines)
     assert drive(service.settings.port, [junk] * SOURCE_RATE.burst, 64).statuses == {401: SOURCE_RATE.burst}
 
 
 def eventually(holds: Callable[[], bool]) -> None:
-    """Wait until something holds. It may take long: a machine can stand still."""
+    """Wait until a condition holds. It may take long: a machine can stall."""
     deadline = time.monotonic() + 60
     while not holds():
         assert time.monotonic() < deadline, "it never held"
@@ -200,18 +200,18 @@ def until_live(http: httpx.Client, process: subprocess.Popen[bytes], folder: Pat
 
 
 def serve(workers: int) -> tuple[str, ...]:
-    """Return the command that serves with so many workers."""
+    """Return the command that serves with this number of workers."""
     return ("-m", "issuer", "serve", "--workers", str(workers))
 
 
 def listening(live: Running) -> int:
-    """Count the sockets that listen on the service's port: one a worker that is ready (proc(5), state 0A)."""
+    """Count the sockets that listen on the service's port: one for each worker that is ready (proc(5), state 0A)."""
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     return sum(row[1].endswith(f":{live.settings.port:04X}") and row[3] == "0A" for row in rows)
 
 
 def allow_es256(folder: Path) -> None:
-    """Let the sample provider sign with ES256, too: signatures that the generator makes at a tenth of the cost."""
+    """Let the sample provider also sign with ES256, which costs the generator a tenth."""
     path = folder / "policies" / "providers.yaml"
     text = path.read_text("utf-8")
     path.write_text(
@@ -220,5 +220,5 @@ def allow_es256(folder: Path) -> None:
 
 
 def singles(live: Running, algorithm: str, count: int, path: str = "/tokens") -> list[bytes]:
-    """Return requests, each with an identity and a result of its own."""
+    """Return requests, each with its own identity and result."""
     return [request(path, live.token(alg=algorithm), msgspec.json.encode(numbered(number))) for number in range(count)]

@@ -1,4 +1,4 @@
-"""What the tests of the readers share: runs to edit, archives to make, and what refuses them."""
+"""What the tests of the readers share: runs to edit, archives to make, and the refusals of both."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ALL = Supplied(
 
 
 def edited(raw: bytes, pointer: str, value: object) -> bytes:
-    """Return the JSON document with one member set, or taken out where the value is `...`."""
+    """Return the JSON document with one member set, or removed where the value is `...`."""
     document = json.loads(raw)
     *parents, last = (part.replace("~1", "/") for part in pointer[1:].split("/"))
     place: Any = document
@@ -54,7 +54,7 @@ def refusal(work: Callable[[], object]) -> InputError:
 
 
 def refusal_or_none(work: Callable[[], object]) -> InputError | None:
-    """Return the refusal, or None where there is none; any other exception is the test's failure."""
+    """Return the refusal, or None without one; any other exception is the test's failure."""
     try:
         work()
     except InputError as error:
@@ -78,7 +78,7 @@ def zipped(
     members: list[tuple[str, bytes]], method: int = 8, *, packed: bytes | None = None, comment: bytes = b"",
     local_name: str | None = None, flags: int = 0, **lies: int,
 ) -> bytes:  # fmt: skip
-    """Make a zip archive, also one that lies: about `unpacked`, `packed_size`, `checksum`, `offset`, `count`."""
+    """Make a zip archive that may lie: about `unpacked`, `packed_size`, `checksum`, `offset`, `count`."""
     body, directory = b"", b""
     for name, data in members:
         content = PACKERS.get(method, PACKERS[0])(data) if packed is None else packed

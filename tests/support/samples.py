@@ -1,6 +1,6 @@
 """One token of every profile, shaped as its provider documents it, and a policy that it passes.
 
-Ids are made up. `person` stands wherever a provider writes who started the job: it must never be public.
+Ids are made up. `person` is in every place where a provider writes who started the job: it must never be public.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ OTHER_COMMIT = "a" * 40
 
 @dataclass(frozen=True)
 class Sample:
-    """`claims` are the token's, without iss, aud, iat and exp; `entry` what `providers.yaml` must give beside the profile;
-    `public` the `caller` that a verify token shows."""
+    """`claims` are the token's, without iss, aud, iat and exp; `entry` is what `providers.yaml` needs beside the
+    profile; `public` is the `caller` of a verify token."""
 
     profile: str
     issuer: str
@@ -44,7 +44,7 @@ class Sample:
         return {self.profile: {"profile": self.profile, **own, **self.entry, **changes}}
 
     def identity(self, **changes: Any) -> dict[str, Any]:
-        """Return the identity of the policy with other members."""
+        """Return the identity of the policy with changed members."""
         return {"id": "main", "provider": self.profile, "pins": self.pins, "require": self.require, **changes}
 
 
@@ -274,7 +274,7 @@ SAMPLES = [
         public={"client_id": "evals-ci"},
     ),
 ]  # fmt: skip
-# Credentials that are no JWTs: `claims` are what is known of them when they have been verified.
+# Credentials other than JWTs: `claims` are what is known about them once they are verified.
 OPAQUE_SAMPLES = [
     Sample(
         "oauth-introspection",

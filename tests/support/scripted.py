@@ -1,4 +1,4 @@
-"""A real HTTP/1.1 server on a raw socket, which answers as badly as a test says; one request a connection."""
+"""A real HTTP/1.1 server on a raw socket that answers as badly as a test wants; one request a connection."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Seen:
 
 
 def reply(status: int, body: object = b"", **headers: str) -> bytes:
-    """Return a whole answer; a body that is no bytes is JSON, and `_` in a header's name stands for `-`."""
+    """Return a whole answer; a body that is not bytes becomes JSON, and `_` in a header's name `-`."""
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
     headers = {"Content_Length": str(len(raw)), "Connection": "close", **headers}
     lines = [f"HTTP/1.1 {status} Said", *(f"{name.replace('_', '-')}: {value}" for name, value in headers.items())]
@@ -40,7 +40,7 @@ def reply(status: int, body: object = b"", **headers: str) -> bytes:
 
 
 def hang_up(connection: socket.socket) -> None:
-    """Close without a word."""
+    """Close without an answer."""
 
 
 def reset(connection: socket.socket) -> None:
@@ -49,7 +49,7 @@ def reset(connection: socket.socket) -> None:
 
 
 def stall(connection: socket.socket) -> None:
-    """Say nothing until the other side gives up."""
+    """Stay silent until the other side gives up."""
     connection.settimeout(30)
     with contextlib.suppress(OSError):
         connection.recv(1)
@@ -66,7 +66,7 @@ def drip(connection: socket.socket) -> None:
 
 @dataclass
 class Scripted:
-    """Answers the requests in turn with `actions`; the last one stands for all that follow."""
+    """Answers the requests in turn with `actions`; the last one also all that follow."""
 
     actions: list[Action]
     seen: list[Seen] = field(default_factory=list)

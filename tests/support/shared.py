@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-EXAMPLES = 100  # as Hypothesis tries where nothing is said
+EXAMPLES = 100  # Hypothesis' default
 ROOT = Path(__file__).parents[2]
 SHARED = ROOT.parent / "shared" / "data"
 VECTORS = SHARED / "vectors"
@@ -17,11 +17,11 @@ needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="needs ../shared/d
 
 
 def vectors(name: str) -> Any:
-    """Read a file of vectors; nothing where it is not to be had, so that tests parametrized by it are collected."""
+    """Read a file of vectors; nothing where it is missing, so that tests parametrized by it are collected."""
     path = VECTORS / name
     return json.loads(path.read_bytes()) if path.is_file() else []
 
 
 def examples(count: int) -> settings:
-    """Try so many examples in `make check`, and a quarter of them in `make test`."""
+    """Try this many examples in `make check`, and a quarter of them in `make test`."""
     return settings(max_examples=count * settings().max_examples // EXAMPLES)

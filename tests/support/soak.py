@@ -1,7 +1,7 @@
 """A long stretch of good and bad traffic, and what it leaves behind: memory, descriptors, keys.
 
-One in ten requests is good, one in ten uses an identity again; seven in ten bring a key or a subject that nobody has
-ever seen, the rest is junk; from 50,000 addresses. Signing is the generator's greatest cost.
+One in ten requests is good, one in ten reuses an identity; seven in ten bring a key or a subject that was never seen
+before, the rest is junk; from 50,000 addresses. Signing is the generator's greatest cost.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PROCESSES = 2
 
 @dataclass
 class Sample:
-    """What the service held after so many requests."""
+    """What the service held after a number of requests."""
 
     requests: int
     rss_mib: int
@@ -70,7 +70,7 @@ def _work(live: Running, process: int, count: int, results: Any) -> None:
 
 
 def stretch(live: Running, count: int) -> Counter[int]:
-    """Send so many requests from processes that inherit the provider's keys; return the statuses."""
+    """Send this many requests from processes that inherit the provider's keys; return the statuses."""
     context = multiprocessing.get_context("fork")
     results: Any = context.Queue()
     children = [
@@ -107,7 +107,7 @@ def soak(folder: Path, total: int) -> list[Sample]:
 
 
 def judge(samples: list[Sample]) -> list[str]:
-    """Say what is not as it must be, after the first tenth: tables and caches fill, then nothing grows."""
+    """Report what grew after the first tenth: until then tables and caches fill."""
     warm, last = samples[SAMPLES // 10 - 1], samples[-1]
     accepted, good = last.statuses[201], last.requests // 10
     found = []
@@ -117,7 +117,7 @@ def judge(samples: list[Sample]) -> list[str]:
         found.append(f"{last.keys} keys for {good} good identities")
     if last.descriptors > warm.descriptors + 5:
         found.append(f"descriptors grew from {warm.descriptors} to {last.descriptors}")
-    # A machine that is shared can starve a call to the store for 0.8 s: nobody decided, and nobody sends it again here.
+    # A shared machine can starve a call to the store for 0.8 s: undecided, and nothing repeats it here.
     if not 0.9 * good <= accepted <= good:
         found.append(f"{accepted} accepted of {good} good requests")
     if strange := set(last.statuses) - {201, 401, 403, 409, 429, 503}:

@@ -23,7 +23,7 @@ SERVER = str(get_binary_path())
 
 
 class Store:
-    """A Valkey on a TCP port of loopback, in a folder of its own, that can be killed and started again."""
+    """A Valkey on a TCP port of loopback, in its own folder, that can be killed and started again."""
 
     def __init__(self, folder: Path, *options: str, password: str = "") -> None:
         self.folder = folder
@@ -89,7 +89,7 @@ class Store:
 
 
 def expire(url: str, expires_at: int) -> None:
-    """Have the templates of tokens that expire then be past: the service's record of them says two seconds ago."""
+    """Age the templates of tokens with this expiry: in the service's record they expired two seconds ago."""
     changed, past = 0, int(time.time()) - 2
     with redis.Redis.from_url(url, protocol=2) as client:
         for record in client.scan_iter("{evi}:use:*"):
@@ -124,10 +124,10 @@ def sentinel(folder: Path, master: Store, name: str = "mymaster", quorum: int = 
 
 
 class Proxy:
-    """A TCP proxy to one port: `delay_s` holds every piece back, `silent` swallows all, `closed` refuses.
+    """A TCP proxy to one port: `delay_s` delays every piece, `silent` swallows all, `closed` refuses.
 
-    With `tls` it ends TLS, and lets pass in the clear what does not begin with a handshake: replicas and Sentinels, whose
-    own TLS the servers at hand are built without. `handshakes` counts who came by TLS.
+    With `tls` it terminates TLS, and passes on in the clear what does not begin with a handshake: the servers at hand
+    are built without TLS, so replicas and Sentinels do not speak it. `handshakes` counts the connections by TLS.
     """
 
     def __init__(self, target: int, tls: ssl.SSLContext | None = None) -> None:
@@ -158,7 +158,7 @@ class Proxy:
             time.sleep(0.01)
 
     def cut(self) -> None:
-        """Cut every connection that there is."""
+        """Cut every connection."""
         for connection in self._open:
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)

@@ -1,8 +1,8 @@
 """Workers that serve nothing, under the real supervisor: `python -m tests.support.supervised COUNT KIND FOLDER`.
 
 Each writes `start PID` to FOLDER/said; `loyal` ones write `hup PID` for a SIGHUP, `failing` ones end at once with 1,
-`refused` ones are refused their start, `deaf` ones do not hear SIGTERM, `loading` ones have not begun to beat, `busy`
-ones beat seldom, but within the 3 s that they have, and `endless` ones fall into a loop after their first beat.
+`refused` ones are refused their start, `deaf` ones ignore SIGTERM, `loading` ones have not begun to beat, `busy` ones
+beat seldom, but within the 3 s that they have, and `endless` ones fall into a loop after their first beat.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def work(beat: Beat) -> None:
     if kind == "endless":
         beat()
         while True:
-            time.sleep(60)  # a loop without an end, as the parent sees it
+            time.sleep(60)  # to the parent, an endless loop
     while True:
         if kind != "loading":
             beat()

@@ -33,7 +33,7 @@ TOOLS = read_tools(LIST.read_text("utf-8"))
 
 
 def missing(*commands: str, path: str | None = None) -> str:
-    """Say which of these commands are not on the path, with what installs them; empty where all are."""
+    """Name the commands that are not on the path, with the package that installs each; empty if all are there."""
     absent = [TOOLS[command] for command in commands if shutil.which(command, path=path) is None]
     names = ", ".join(tool.command for tool in absent)
     return f"{names}: apt-get install {' '.join(tool.package for tool in absent)}" if absent else ""

@@ -33,7 +33,7 @@ def entry_text(repo: str, number: int, *, value: float = 0.5) -> str:
     metrics = [{"metric_id": "accuracy", "value": round(value, 6)}]
     item = submission(DETAILS, model_repo=repo, benchmark_repo=f"bench/task-{number % FILES_A_REPO}", metrics=metrics)
     jti = jose.base64url_encode(number.to_bytes(16, "big"))
-    # Not through tests.support.make.signed, which has joserfc verify each: that would take longer than all the rest.
+    # Not by tests.support.make.signed: to have joserfc verify each would take longer than all the rest.
     signing_input = jose.signing_input(HEADER, jcs.canonical(payload_of(item, jti=jti)))
     return write_entry(item.form, jose.compact(signing_input, jose.sign(KEY, signing_input)))
 

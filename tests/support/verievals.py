@@ -1,4 +1,4 @@
-"""verievals records: made, signed and anchored as verievals does it."""
+"""Records of verievals: made, signed and anchored as verievals does it."""
 
 from __future__ import annotations
 
