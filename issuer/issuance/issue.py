@@ -1,8 +1,8 @@
-"""Step three of the line, where the side effects are: admit, compose, log, sign, audit; in this order.
+"""Step four of the line, where the side effects are: admit, compose, log, sign, audit; in this order.
 
 The log comes before the signature: a crash leaves an entry without a token, never a token without an entry. The audit
-comes before the answer. Admission is the one step that is paid for; whatever fails after it is made good by a retry,
-which composes the same bytes again (contract section 5).
+comes before the answer. Only admission spends anything; a retry makes good what fails after it, because it composes the
+same bytes again (contract section 5).
 
     registered = await identify(authority, arrival, credential)      who is calling, and are they registered
     request = read_request(kind, body)                               what they ask for; the edge has read the bytes

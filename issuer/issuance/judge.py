@@ -1,4 +1,4 @@
-"""Step two of the line: may this caller have this signed? Pure: no clock, no store, no key; nothing is spent."""
+"""Step three of the line, after the edge has read the body: may this be signed? Pure: no clock, no store, no key."""
 
 from __future__ import annotations
 
