@@ -15,8 +15,9 @@ from typing import Any, NoReturn
 import rich_click as click
 
 from issuer import __version__
+from issuer.cli.exits import exit_for_error
 from issuer.codes import Code
-from issuer.errors import Fault, InputError, IssuerError, Refused, SetupError
+from issuer.errors import Fault, InputError, IssuerError, SetupError
 from issuer.results.secret import without_secrets
 
 _COMMANDS = {
@@ -94,7 +95,7 @@ def main() -> None:
 
 def _end(error: IssuerError) -> NoReturn:
     click.echo(f"issuer: {said(error)}", err=True)
-    sys.exit(exit_code(error))
+    sys.exit(exit_for_error(error))
 
 
 def printable(text: str) -> str:
@@ -117,12 +118,3 @@ def said(error: IssuerError) -> str:
 def _adds(fault: Fault, error: IssuerError) -> bool:
     """Say whether a fault tells more than the error; an issuer's detail has that of its first fault in it."""
     return fault.detail not in error.detail if not fault.pointer else fault.detail != error.detail
-
-
-def exit_code(error: IssuerError) -> int:
-    """Return the exit code of an error."""
-    if isinstance(error, InputError):
-        return 3
-    if isinstance(error, SetupError):
-        return 6
-    return 5 if isinstance(error, Refused) else 4

@@ -34,11 +34,6 @@ def render(findings: Sequence[Finding], files: Sequence[str], tool: str, form: s
     return writers[form]()
 
 
-def exit_code(findings: Sequence[Finding]) -> int:
-    """Return 3 (input malformed) where there is an error; warnings alone are good (contract section 6)."""
-    return 3 if any(finding.severity == "error" for finding in findings) else 0
-
-
 def told(finding: Finding) -> str:
     """Say one finding on one line for people: `file:line:col: code: what, and what to do`."""
     mark = "warning: " if finding.severity == "warning" else ""

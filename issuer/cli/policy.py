@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ import rich_click as click
 
 from issuer.cli import printable
 from issuer.cli.checks import table
+from issuer.cli.exits import exit_for_findings
 from issuer.cli.findings import FORMATS, junit_suite, render
 from issuer.cli.policy_explain import NOBODY, explain, own_url
 from issuer.cli.policy_plan import plan
@@ -73,19 +74,13 @@ def check(directory: Path, url: str | None, development: bool, form: str, warnin
     policies, findings = check_policies(directory, url or NOBODY, int(time.time()), development=development)
     if warnings_as_errors:
         findings = tuple(replace(finding, severity="error") for finding in findings)
-    code = exit_code(findings)
+    code = exit_for_findings(findings)
     said = render(findings, _files(directory), "issuer policy check", form)
     if said:
         click.echo(said)
     if policies is not None and code == 0 and form == "human":
         click.echo(_digests(policies, url))
     sys.exit(code)
-
-
-def exit_code(findings: Iterable[Finding]) -> int:
-    """Return 3 where a file is malformed, 1 where only tests of policies fail, 0 where there is no error."""
-    codes = {finding.code for finding in findings if finding.severity == "error"}
-    return 3 if codes - {Code.POLICY_TEST_FAILED} else 1 if codes else 0
 
 
 def _files(directory: Path) -> list[str]:
@@ -130,7 +125,7 @@ def test(directory: Path, url: str | None, development: bool, form: str, integra
     said = _TESTS[form](outcomes, errors, directory)
     if said:
         click.echo(said)
-    sys.exit(exit_code(errors))
+    sys.exit(exit_for_findings(errors))
 
 
 def _is_test(finding: Finding) -> bool:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
-import msgspec
 import rich_click as click
 
 from issuer.adapters import Supplied, inspect_ai
@@ -14,33 +13,22 @@ from issuer.adapters.load import read_file
 from issuer.cli import printable
 from issuer.cli.checks import table
 from issuer.cli.credentials import Given, credential_options
-from issuer.client.credential import Credential, fresh_nonce
+from issuer.cli.exits import Exit
+from issuer.cli.supplied import metric_option, read_selectors, scale_option, supplied_options
+from issuer.client.credential import Credential
 from issuer.client.files import put_entry
-from issuer.client.tokens import request_tokens
+from issuer.client.request import MAX_BYTES, read_request, request_of, with_nonce
+from issuer.client.tokens import read_answer, request_tokens
 from issuer.codes import Code
-from issuer.errors import InputError, Place, Refused, Undecided
+from issuer.errors import Refused, Undecided
 from issuer.files import read_argument
-from issuer.formats.strict_json import JSON, loads
 from issuer.http_client import Answer, check_url
 from issuer.wire import Denied, Endpoint, Explained, IssuedToken, is_nonce
-
-_MAX_CLAIMS = 64 * 1024
-_SUPPLIED = tuple(name for name in Supplied.__struct_fields__ if name != "metrics")
 
 
 @click.group()
 def token() -> None:
     """Ask an issuer for verify tokens."""
-
-
-def _supplied_options(command: Any) -> Any:
-    """Add a flag for every member that a run may lack."""
-    for name in reversed(_SUPPLIED):
-        flag = f"--{name.replace('_', '-')}"
-        command = click.option(flag, metavar="TEXT", help=f"What the run does not say: {name.replace('_', ' ')}.")(
-            command
-        )
-    return command
 
 
 @token.command()
@@ -53,9 +41,10 @@ def _supplied_options(command: Any) -> Any:
     help='JSON: the body of /tokens, or the run claims alone; "-" reads standard input.',
 )
 @click.option("--inspect-log", type=click.Path(path_type=Path), metavar="FILE", help="An Inspect AI log, as JSON.")
-@click.option("--metric", "metrics", multiple=True, metavar="ID=SELECTOR", help="Claim this score of the run under ID.")
+@metric_option
+@scale_option
 @click.option("--allow-mock", is_flag=True, help="Accept a run of a mock model.")
-@_supplied_options
+@supplied_options(environment=False)
 @click.option("--integration", metavar="ID", help="The integration that you mean to be.")
 @click.option("--audience", metavar="AUD", help="The relying party that the token is for.")
 @credential_options
@@ -87,40 +76,39 @@ def request(
     if dry_run and out is not None:
         raise click.UsageError("--dry-run gets no entry that --out could take")
     if inspect_log is not None:
-        body = _body_of_log(inspect_log, Supplied(metrics=selectors(metrics), **supplied), allow_mock=allow_mock)
+        body = _read_log(inspect_log, Supplied(metrics=read_selectors(metrics), **supplied), allow_mock=allow_mock)
     else:
-        body = _body_of_file(claims_path or Path("-"))
-    named = {"integration": integration, "audience": audience}
+        body = _read_claims(claims_path or Path("-"))
+    named = {"integration": integration, "audience": audience, "nonce": nonce}
     body |= {name: value for name, value in named.items() if value}
     credential = given.credential(url)
-    body |= _nonce(credential, nonce, body)
-    answer = _sent(url, credential, body, "/tokens/explain" if dry_run else "/tokens")
+    if nonce and not credential.reusable:
+        raise click.UsageError("--nonce goes with an access token; an identity token is its own use record")
+    body = with_nonce(body, credential)
+    answer = _send(url, credential, body, "/tokens/explain" if dry_run else "/tokens")
     if dry_run:
         _end_dry_run(answer, "nonce" if credential.reusable else "identity token", as_json=as_json)
     _end_request(answer, out, as_json=as_json)
 
 
-Answered = TypeVar("Answered", IssuedToken, Explained)
+# -- what goes in -----------------------------------------------------------------------------------------------------
 
 
-def _read_answer(answer: Answer, kind: type[Answered]) -> Answered:
-    try:
-        return msgspec.json.decode(answer.body, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        what = "what answered is not an issuer: its 2xx body is not an issuer's"
-        raise Undecided(Code.DEPENDENCY_STATE, what) from None
+def _read_log(path: Path, supplied: Supplied, *, allow_mock: bool) -> dict[str, Any]:
+    built = inspect_ai.read(read_file(path, inspect_ai.MAX_BYTES), str(path)).claims(supplied, allow_mock=allow_mock)
+    for member, origin in built.origins.items():
+        click.echo(f"{member}: {origin}", err=True)
+    return request_of(built)
 
 
-def _nonce(credential: Credential, given: str | None, body: dict[str, Any]) -> dict[str, str]:
-    """Return the member that a reusable credential's request must have: as given, as in the body, or a fresh one."""
-    if not credential.reusable:
-        if given:
-            raise click.UsageError("--nonce goes with an access token; an identity token is its own use record")
-        return {}
-    return {"nonce": given or body.get("nonce") or fresh_nonce()}
+def _read_claims(path: Path) -> dict[str, Any]:
+    return read_request(read_argument(path, MAX_BYTES), str(path))
 
 
-def _sent(url: str, credential: Credential, body: dict[str, Any], endpoint: Endpoint) -> Answer:
+# -- the request ------------------------------------------------------------------------------------------------------
+
+
+def _send(url: str, credential: Credential, body: dict[str, Any], endpoint: Endpoint) -> Answer:
     """Send the request; where a policy refuses it, show which checks failed. Raises Refused and Undecided."""
     try:
         return request_tokens(url, credential, body, endpoint)
@@ -145,9 +133,12 @@ _TAKEN_FOR_THE_OTHER = {
 }
 
 
+# -- what comes out ---------------------------------------------------------------------------------------------------
+
+
 def _end_request(answer: Answer, out: Path | None, *, as_json: bool) -> None:
-    """Put the entry where it belongs, or show it."""
-    issued = _read_answer(answer, IssuedToken)
+    """Put the entry into its file, or print it."""
+    issued = read_answer(answer, IssuedToken)
     if out is not None:
         put_entry(out, issued.entry)
     for warning in issued.warnings:
@@ -162,39 +153,23 @@ def _end_request(answer: Answer, out: Path | None, *, as_json: bool) -> None:
 
 
 def _end_dry_run(answer: Answer, use: str, *, as_json: bool) -> NoReturn:
-    """Show what would be decided, and end: with 5 where it is no. `use` is what the request itself would use up."""
-    told = _read_answer(answer, Explained)
+    """Show what would be decided, and end: with 5 for a refusal. `use` is what the request itself would use up."""
+    explained = read_answer(answer, Explained)
+    granted = explained.verdict == "granted"
     if as_json:
         click.echo(answer.body)
     else:
-        click.echo(table(told.checks))
-        for warning in told.warnings:
+        click.echo(table(explained.checks))
+        for warning in explained.warnings:
             click.echo(f"warning: {printable(warning)}")
-        granted = f"a token for {told.audience}, good for {told.ttl_s} s"
-        outcome = granted if told.verdict == "granted" else f"refused, {told.code}"
-        if told.verdict == "granted":
+        if granted:
             click.echo(f"not told: whether the {use} is used up, which only the request itself finds out")
-        click.echo(printable(f"{told.integration}/{told.identity}: {outcome} (policy {told.policy})"))
-    sys.exit(0 if told.verdict == "granted" else 5)
+        click.echo(printable(_describe(explained)))
+    sys.exit(Exit.GOOD if granted else Exit.REFUSED)
 
 
-def selectors(metrics: tuple[str, ...]) -> dict[str, str]:
-    """Read the values of `--metric ID=SELECTOR`. Raises click.BadParameter."""
-    pairs = dict(metric.partition("=")[::2] for metric in metrics)
-    if len(pairs) != len(metrics) or not all(pairs) or not all(pairs.values()):
-        raise click.BadParameter("give each as ID=SELECTOR, each ID once", param_hint="--metric")
-    return pairs
-
-
-def _body_of_log(path: Path, supplied: Supplied, *, allow_mock: bool) -> dict[str, Any]:
-    built = inspect_ai.read(read_file(path, inspect_ai.MAX_BYTES), str(path)).claims(supplied, allow_mock=allow_mock)
-    for member, origin in built.origins.items():
-        click.echo(f"{member}: {origin}", err=True)
-    return {"claims": built.claims.to_json(), "details": built.details}
-
-
-def _body_of_file(path: Path) -> dict[str, Any]:
-    value: JSON = loads(read_argument(path, _MAX_CLAIMS), max_bytes=_MAX_CLAIMS, max_depth=16, name=str(path))
-    if not isinstance(value, dict):
-        raise InputError(Code.FILE_SCHEMA, "must be a JSON object", Place(str(path)))
-    return value if "claims" in value else {"claims": value}
+def _describe(explained: Explained) -> str:
+    outcome = f"a token for {explained.audience}, good for {explained.ttl_s} s"
+    if explained.verdict == "refused":
+        outcome = f"refused, {explained.code}"
+    return f"{explained.integration}/{explained.identity}: {outcome} (policy {explained.policy})"

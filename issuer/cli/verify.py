@@ -10,7 +10,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Mapping
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,8 +19,9 @@ from msgspec import Struct
 
 from issuer import files
 from issuer.cli import said
+from issuer.cli.exits import exit_for_summary
 from issuer.cli.report import show
-from issuer.codes import Code
+from issuer.cli.times import read_time
 from issuer.formats import strict_yaml
 from issuer.relying.documents import Documents, default_folder
 from issuer.relying.folders import BenchmarkFolder, OneBenchmark, ReceiptFolder
@@ -105,7 +105,7 @@ def verify(
         summary = verify_folder(Path(str(path)), judge, jobs=jobs or 0, as_json=as_json)
     else:
         summary = _verify_file(Path(str(path)), str(repo), judge, as_json=as_json)
-    sys.exit(exit_code(summary, require_token=require_token))
+    sys.exit(exit_for_summary(summary, require_token=require_token))
 
 
 def _check_usage(path: Path | None, repo: str | None, options: Options, *, folder: bool, jobs: int | None) -> None:
@@ -137,20 +137,6 @@ def _verify_file(file: Path, repo: str, judge: Verifier, *, as_json: bool) -> Su
     return summary
 
 
-def exit_code(summary: Summary, *, require_token: bool) -> int:
-    """Return the exit code of what was found: a file that could not be read, then no, then could not decide."""
-    verdicts = summary.verdicts
-    lost = summary.by_reason[Code.INTERNAL]
-    undecided = bool(verdicts["undecided"] or lost or summary.interrupted)
-    if summary.findings > lost:
-        return 3
-    if verdicts["failed"] or (require_token and verdicts["unverified"]):
-        return 1
-    if undecided:
-        return 4
-    return 0 if verdicts["verified"] else 1
-
-
 # -- what to judge by -------------------------------------------------------------------------------------------------
 
 
@@ -159,7 +145,7 @@ def _judge(options: Options) -> Verifier:
     trust = _trust(options, now)
     receipts = None if options.receipts is None else ReceiptFolder(options.receipts)
     context = Context(now, witnessed=options.at is None, benchmarks=_benchmarks(options), receipts=receipts or {})
-    at = now if options.at is None else _moment(options.at)
+    at = now if options.at is None else read_time(options.at, "--at")
     return Verifier(trust, at, context, receipts, _receipt_key(options.receipt_key, trust))
 
 
@@ -197,17 +183,3 @@ def _receipt_key(path: Path | None, trust: Trust) -> Ed25519PrivateKey | None:
     key = keyfile.read(path)
     check_key(trust, key)
     return key
-
-
-def _moment(text: str) -> int:
-    if text.isascii() and text.isdigit() and len(text) < 12:
-        return int(text)
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None:
-        raise click.BadParameter(
-            "give Unix seconds, or ISO 8601 with an offset, as 2026-11-21T09:00:00Z", param_hint="--at"
-        )
-    return int(moment.timestamp())

@@ -1,5 +1,42 @@
-"""For a framework's CI: find the identity that the job has, ask an issuer for tokens, write them into the result file.
+"""For frameworks and their CI jobs: from a finished run to a verify token in its result file (README.md).
 
-Knows the issuer's HTTP interface from outside (contract section 5) and the identity services of CI systems. Never shows
-a credential. Does not verify tokens: a relying party does (`relying`). README.md shows how to use it.
+    credential = credential_here("https://issuer.example")
+    issued = request_token("https://issuer.example", credential, request_of(built))
+    put_entry(Path(".eval_results/gsm8k.yaml"), issued.entry)
+
+A credential comes from the environment (`ambient`), from an OAuth server (`oauth`) or from the caller; claims come
+from a run (`build`) or a file (`request`). Knows nothing of verifying: that is `issuer.verify` and `issuer.relying`.
 """
+
+from issuer.client.ambient import credential_here
+from issuer.client.build import Given, Result, build_results, write_results
+from issuer.client.credential import Credential, access_token, fresh_nonce, identity_token
+from issuer.client.files import put_entry
+from issuer.client.oauth import Client, client_credentials, token_endpoint
+from issuer.client.request import read_request, request_of, with_nonce
+from issuer.client.tokens import explain_request, request_token
+from issuer.wire import Denied, Explained, IssuedToken
+
+__all__ = [
+    "Client",
+    "Credential",
+    "Denied",
+    "Explained",
+    "Given",
+    "IssuedToken",
+    "Result",
+    "access_token",
+    "build_results",
+    "client_credentials",
+    "credential_here",
+    "explain_request",
+    "fresh_nonce",
+    "identity_token",
+    "put_entry",
+    "read_request",
+    "request_of",
+    "request_token",
+    "token_endpoint",
+    "with_nonce",
+    "write_results",
+]

@@ -1,24 +1,49 @@
-"""Asking an issuer for verify tokens, and reading what it says: an answer, or the error that it meant."""
+"""Ask an issuer for verify tokens, and read what it says: an answer, or the error that it meant."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import unquote
 
 import msgspec
 
 from issuer.client.credential import Credential
+from issuer.client.request import with_nonce
 from issuer.codes import Code
 from issuer.errors import Fault, InputError, IssuerError, Refused, Undecided
 from issuer.formats.strict_json import JSON, loads
 from issuer.http_client import MAX_ANSWER_BYTES, PATIENCE_S, Answer, HttpRequest, check_url, decided, send_until_decided
 from issuer.identity import pat
-from issuer.wire import Denied, Endpoint, ShownCheck
+from issuer.wire import Denied, Endpoint, Explained, IssuedToken, IssuedTokens, ShownCheck
 
 _MAX_DEPTH = 16
-# Shorter texts are no secrets, and stand in answers by chance.
+# Shorter texts are not secrets, and occur in answers by chance.
 _SECRET_CHARS = 16
+
+
+def request_token(
+    issuer: str, credential: Credential, request: Mapping[str, Any], *, patience_s: float = PATIENCE_S
+) -> IssuedToken:
+    """Ask for a verify token: `issued.entry` is what goes into a result file (`put_entry`).
+
+    `request` is the body of `/tokens`; the nonce that a reusable credential needs is added where it has
+    none. Raises as `request_tokens` does.
+    """
+    body = with_nonce(request, credential)
+    return read_answer(request_tokens(issuer, credential, body, patience_s=patience_s), IssuedToken)
+
+
+def explain_request(
+    issuer: str, credential: Credential, request: Mapping[str, Any], *, patience_s: float = PATIENCE_S
+) -> Explained:
+    """Ask what the issuer would decide of a request for a verify token, and why; nothing is signed or used up.
+
+    Raises as `request_tokens` does; where a policy would refuse, that is the answer, and nothing is raised.
+    """
+    body = with_nonce(request, credential)
+    answer = request_tokens(issuer, credential, body, "/tokens/explain", patience_s=patience_s)
+    return read_answer(answer, Explained)
 
 
 def request_tokens(
@@ -29,26 +54,39 @@ def request_tokens(
     *,
     patience_s: float = PATIENCE_S,
 ) -> Answer:
-    """Post a request for verify tokens, or for what would be decided, and return the answer that was good.
+    """Post a request to one of the endpoints, and return the answer where it is good; `read_answer` reads it.
 
     A request with a reusable credential must have its `nonce`. The same request is safe to repeat (contract section
-    5), so it is where nothing was decided, within `patience_s` (`http_client`). Raises Refused, Denied where a policy
-    refused, and Undecided; none of them, and no answer, has the credential in it, even where the server repeats it.
+    5), so it is repeated where nothing was decided, within `patience_s` (`http_client`). Raises Refused, Denied where
+    a policy refused, and Undecided; none of them, and no answer, has the credential in it, even where the server
+    repeats it.
     """
     headers = {"Authorization": f"Bearer {credential.bearer}", "Content-Type": "application/json"}
     post = HttpRequest("POST", f"{check_url(issuer)}{endpoint}", headers, msgspec.json.encode(request))
     answer = send_until_decided(post, patience_s=patience_s, enough=_is_enough)
     value = _json(answer)
-    told = _tells(value, credential.bearer)
+    leaks = _has_secret(value, credential.bearer)
     if answer.status not in {200, 201}:
         error = problem_of(answer)
-        if told:
+        if leaks:
             raise Undecided(error.code) if isinstance(error, Undecided) else Refused(error.code)
         raise error
-    if told or not isinstance(value, dict):
-        what = "repeats the credential, so nothing of it is shown" if told else "did not come from an issuer"
+    if leaks or not isinstance(value, dict):
+        what = "repeats the credential, so nothing of it is shown" if leaks else "did not come from an issuer"
         raise Undecided(Code.DEPENDENCY_STATE, f"the answer {what} (HTTP status {answer.status})")
     return answer
+
+
+Body = TypeVar("Body", IssuedToken, IssuedTokens, Explained)
+
+
+def read_answer(answer: Answer, kind: type[Body]) -> Body:
+    """Read the body of a good answer, whose members beyond those known here are ignored. Raises Undecided."""
+    try:
+        return msgspec.json.decode(answer.body, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        what = "what answered is not an issuer: its 2xx body is not an issuer's"
+        raise Undecided(Code.DEPENDENCY_STATE, what) from None
 
 
 def _is_enough(answer: Answer) -> bool:
@@ -57,15 +95,15 @@ def _is_enough(answer: Answer) -> bool:
 
 
 def _json(answer: Answer) -> JSON:
-    """Read the body of an answer; what is no JSON is as good as none."""
+    """Read the body of an answer; what is not JSON counts as no answer."""
     try:
         return loads(answer.body, max_bytes=MAX_ANSWER_BYTES, max_depth=_MAX_DEPTH)
     except InputError:
         return None
 
 
-def _tells(value: JSON, bearer: str) -> bool:
-    """Say whether a part of a credential stands anywhere in a JSON value, percent-encoded or not.
+def _has_secret(value: JSON, bearer: str) -> bool:
+    """Say whether a part of a credential is anywhere in a JSON value, percent-encoded or not.
 
     Encoded anew: the value's own text may have escapes.
     """
@@ -74,7 +112,7 @@ def _tells(value: JSON, bearer: str) -> bool:
 
 
 def _secret_of(bearer: str) -> str:
-    """Return what is secret of a credential: of a JWT its signature, for good answers hold JWTs, too."""
+    """Return the secret part of a credential: of a JWT the signature, for good answers hold JWTs, too."""
     if bearer.startswith(pat.PREFIX):
         return bearer.removeprefix(pat.PREFIX).partition("_")[2]  # the id before it is public
     return bearer.rpartition(".")[2] if bearer.startswith("eyJ") else bearer
@@ -98,7 +136,7 @@ def problem_of(answer: Answer) -> IssuerError:
 
 
 def _checks(value: object) -> tuple[ShownCheck, ...] | None:
-    """Read the checks of a problem document; None where there are none that can be read."""
+    """Read the checks of a problem document; None if it has none that can be read."""
     try:
         return msgspec.convert(value, tuple[ShownCheck, ...])
     except msgspec.ValidationError:

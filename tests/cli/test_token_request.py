@@ -20,6 +20,7 @@ from click.testing import CliRunner
 import issuer.client as issuer_client
 from issuer.cli.token import token
 from issuer.dev.provider import LocalProvider
+from issuer.dev.sandbox import SAMPLE_RUN
 from issuer.http_client import ATTEMPTS, PATIENCE_S
 from tests.support.command import issuer
 from tests.support.leaks import assert_nothing_secret
@@ -235,6 +236,7 @@ def test_every_example_of_the_page_does_what_it_says(
     )
     (tmp_path / "token.txt").write_text(f"{pat}\n")
     (tmp_path / "secret.txt").write_text(CLIENT_SECRET, "utf-8")
+    (tmp_path / "run.json").write_bytes(SAMPLE_RUN.read_bytes())
     claims.write_text(json.dumps(BODY["claims"]))
     commands = re.findall(r"^\$ (.*)$", page, re.MULTILINE)
     assert len(commands) == 6

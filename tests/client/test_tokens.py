@@ -9,17 +9,18 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote_plus
 
+import msgspec
 import pytest
 
 from issuer.client.credential import Credential, fresh_nonce
 from issuer.client.oauth import Client, client_credentials
-from issuer.client.tokens import problem_of, request_tokens
+from issuer.client.tokens import explain_request, problem_of, read_answer, request_token, request_tokens
 from issuer.codes import Code
 from issuer.errors import IssuerError, Refused, Undecided
 from issuer.formats.jose import base64url_encode
 from issuer.http_client import Answer
 from issuer.identity import pat
-from issuer.wire import Denied, Endpoint
+from issuer.wire import Denied, Endpoint, Explained, IssuedToken, is_nonce
 from tests.support.scripted import Action, Scripted, reply
 
 SECRET = "hush0123456789abcdef.hush"
@@ -180,3 +181,31 @@ def test_other_details_are_shown() -> None:
 def test_a_word_that_is_no_secret_may_stand_in_an_answer() -> None:
     with Scripted([reply(201, {"a": "tokens"})]) as server:
         assert request_tokens(server.url, Credential("token", reusable=False), {}).status == 201
+
+
+# -- typed answers --------------------------------------------------------------------------------------------------------
+
+ISSUED = IssuedToken("t", "evi+jwt", "j", "k", 1, 2, "c", "d", "i", "ci", "p", "- {}\n", ("careful",))
+
+
+def test_the_nonce_that_the_credential_needs_is_added() -> None:
+    with Scripted([reply(201, msgspec.to_builtins(ISSUED))]) as server:
+        assert request_token(server.url, CREDENTIAL, {"claims": {}}) == ISSUED
+    assert is_nonce(json.loads(server.seen[0].body)["nonce"])
+    with Scripted([reply(200, msgspec.to_builtins(ISSUED))]) as server:
+        request_token(server.url, CREDENTIAL, {"claims": {}, "nonce": "n" * 22})
+    assert json.loads(server.seen[0].body)["nonce"] == "n" * 22
+
+
+@pytest.mark.parametrize("body", [b"{}", b'{"entry": "- {}", "jti": 1}', b'{"verdict": "perhaps"}', b"\xff", b"[1]"])
+def test_a_good_status_with_a_body_that_is_not_an_issuer_s_is_undecided(body: bytes) -> None:
+    kinds: tuple[type[IssuedToken] | type[Explained], ...] = (IssuedToken, Explained)
+    for kind in kinds:
+        with pytest.raises(Undecided, match="its 2xx body is not an issuer's"):
+            read_answer(Answer(200, {}, body), kind)  # type: ignore[type-var]
+
+
+def test_an_explanation_is_asked_for_where_nothing_is_signed() -> None:
+    with Scripted([reply(200, {})]) as server, pytest.raises(Undecided):
+        explain_request(server.url, CREDENTIAL, {"claims": {}})
+    assert server.seen[0].line == "POST /tokens/explain HTTP/1.1"

@@ -1,0 +1,70 @@
+"""Which files the commands of `issuer results` mean, and what is in them; and the options that several of them take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import rich_click as click
+
+from issuer import files
+from issuer.codes import Code
+from issuer.errors import InputError, Place
+from issuer.formats import strict_yaml
+from issuer.results.benchmark import Benchmark, read_benchmark
+from issuer.results.claims import is_repo
+from issuer.results.entry import Entry, entries_of, open_results
+
+REPORT_VERSION = 1
+FOLDER = ".eval_results"
+BENCHMARK_FILE = "eval.yaml"
+
+paths_argument = click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="PATH...")
+benchmark_option = click.option(
+    "--benchmark", "benchmark_path", type=click.Path(path_type=Path), metavar="FILE", help="The benchmark's eval.yaml."
+)
+
+
+def _check_repo(_context: click.Context, _option: click.Parameter, repo: str | None) -> str | None:
+    if repo is not None and not is_repo(repo):
+        raise click.BadParameter("give OWNER/NAME by the Hub's rules, in ASCII")
+    return repo
+
+
+repo_option = click.option(
+    "--repo", metavar="OWNER/NAME", callback=_check_repo, help="The model repository of the files."
+)
+
+
+def find_files(path: Path) -> Iterator[Path]:
+    """Yield a file, or the result files and benchmarks of a folder. Raises InputError where it has none."""
+    if not path.is_dir():
+        yield path
+        return
+    found = [file for file in sorted(path.rglob("*.yaml")) if file.parent.name == FOLDER or file.name == BENCHMARK_FILE]
+    if path.name == FOLDER:
+        found = sorted(path.glob("*.yaml"))
+    if not found:
+        rule = f"holds no {FOLDER}/*.yaml and no {BENCHMARK_FILE}: name the files"
+        raise InputError(Code.FILE_UNREADABLE, rule, Place(str(path)))
+    yield from found
+
+
+def find_result_files(paths: tuple[Path, ...]) -> Iterator[Path]:
+    """Yield the files that are meant, without benchmarks. Raises InputError."""
+    return (file for path in paths for file in find_files(path) if file.name != BENCHMARK_FILE)
+
+
+def read_entries_of(file: Path) -> tuple[Entry, ...]:
+    """Read the entries of a result file. Raises InputError."""
+    return entries_of(open_results(read_bytes(file), str(file)))
+
+
+def read_benchmark_file(path: Path | None) -> Benchmark | None:
+    """Read the benchmark that `--benchmark` names, if it does. Raises InputError."""
+    return None if path is None else read_benchmark(read_bytes(path), str(path))
+
+
+def read_bytes(path: Path) -> bytes:
+    """Read a file of results, or of a benchmark. Raises InputError."""
+    return files.read(path, strict_yaml.MAX_BYTES)

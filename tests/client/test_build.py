@@ -1,0 +1,78 @@
+"""Results built by the library: what is built, that nothing is written until then, and nothing that is there is changed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from issuer.adapters import Run, Supplied, read
+from issuer.adapters.mapping import read_mapping
+from issuer.client import Given, build_results, request_of, write_results
+from issuer.errors import InputError
+from issuer.formats import jcs
+from issuer.results.entry import content_digest, read_entries
+from tests.support.runs import DATA, edited, refusal
+
+SUPPLIED = Supplied(model_repo="acme/open-model", command="run", metrics={"accuracy": "match/accuracy"})
+GIVEN = Given(SUPPLIED, allow_mock=frozenset({"mockllm/model"}))
+LOG = (DATA / "inspect_two_scorers.json").read_bytes()
+
+
+@pytest.fixture
+def run() -> Run:
+    return read(DATA / "inspect_two_scorers.json")
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Run:
+    """Return the run of another benchmark, under another task."""
+    path = tmp_path / "other.json"
+    path.write_bytes(edited(edited(LOG, "/eval/dataset/location", "acme/other"), "/eval/task", "other_task"))
+    return read(path)
+
+
+def test_results_are_built_before_anything_is_written(tmp_path: Path, run: Run, other: Run) -> None:
+    out = tmp_path / "out"
+    results = build_results([run, other], out, GIVEN)
+    assert not out.exists()
+    assert [result.file.relative_to(out) for result in results] == [
+        Path("acme/open-model/.eval_results/gsm8k.yaml"), Path("acme/open-model/.eval_results/other.yaml"),
+    ]  # fmt: skip
+    write_results(results)
+    for result in results:
+        (entry,) = read_entries(result.file.read_bytes(), "")
+        assert content_digest(entry.form) == content_digest(result.entry)
+        assert json.loads(result.claims_file.read_bytes()) == json.loads(jcs.canonical(request_of(result.built)))
+
+
+def test_where_one_file_is_there_none_is_written(tmp_path: Path, run: Run, other: Run) -> None:
+    first, second = build_results([run, other], tmp_path / "out", GIVEN)
+    second.claims_file.parent.mkdir(parents=True)
+    second.claims_file.write_bytes(b"mine")
+    with pytest.raises(InputError, match="is there already"):
+        write_results([first, second])
+    assert second.claims_file.read_bytes() == b"mine"
+    assert not first.file.exists()
+    assert not first.claims_file.exists()
+
+
+def test_only_the_runs_of_the_tasks_are_built(tmp_path: Path, run: Run, other: Run) -> None:
+    (result,) = build_results([run, other], tmp_path / "o.yaml", GIVEN, tasks=["other_task"])
+    assert (result.run, result.file) == (other, tmp_path / "o.yaml")
+
+
+def test_a_rule_of_the_mapping_may_be_of_a_run_that_is_left_out(tmp_path: Path, run: Run, other: Run) -> None:
+    def given(task: str) -> Given:
+        text = f'supply: {{model_revision: "{"0" * 40}"}}\nruns: [{{task: "{task}", supply: {{scale: 100}}}}]\n'
+        return Given(SUPPLIED, read_mapping(text.encode(), "map.yaml"), GIVEN.allow_mock)
+
+    error = refusal(lambda: build_results([run, other], tmp_path, given("mistyped"), tasks=["other_task"]))
+    assert "fits none" in error.detail
+    error = refusal(lambda: build_results([run, other], tmp_path, given(run.task), tasks=["other_task"]))
+    assert "the run says model_revision" in error.detail
+
+
+def test_nothing_given_is_enough_only_for_a_run_that_says_it_all(tmp_path: Path, run: Run) -> None:
+    assert "is a mock model" in refusal(lambda: build_results([run], tmp_path)).detail

@@ -1,0 +1,54 @@
+"""The body of a request: read from a file, and given the nonce that its credential needs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from issuer.client import Credential, read_request, with_nonce
+from issuer.client.request import MAX_BYTES
+from issuer.codes import Code
+from issuer.errors import InputError
+from issuer.issuance.body import MAX_BYTES as ISSUER_TAKES
+from issuer.wire import is_nonce
+
+REUSABLE, LIMITED = Credential("a", reusable=True), Credential("a", reusable=False)
+
+
+def test_a_file_holds_a_request_or_its_claims_alone() -> None:
+    assert read_request(b'{"model_repo": "a/b"}', "c.json") == {"claims": {"model_repo": "a/b"}}
+    body = {"claims": {}, "nonce": "n", "unknown": 1}
+    assert read_request(b'{"claims": {}, "nonce": "n", "unknown": 1}', "c.json") == body, "the issuer judges it"
+
+
+@pytest.mark.parametrize(
+    ("raw", "code"),
+    [
+        (b"[]", Code.FILE_SCHEMA),
+        (b"1", Code.FILE_SCHEMA),
+        (b'{"claims": {}, "claims": {}}', Code.FILE_DUPLICATE_KEY),
+        (b'{"claims": "' + b"a" * MAX_BYTES + b'"}', Code.FILE_TOO_LARGE),
+    ],
+)
+def test_a_file_that_holds_no_request_is_named(raw: bytes, code: Code) -> None:
+    with pytest.raises(InputError) as caught:
+        read_request(raw, "c.json")
+    assert (caught.value.code, caught.value.place.file) == (code, "c.json")
+
+
+def test_a_request_is_read_as_far_as_the_issuer_takes_it() -> None:
+    assert ISSUER_TAKES["single"] == MAX_BYTES
+
+
+def test_a_reusable_credential_s_request_gets_a_nonce_of_its_own_unless_it_has_one() -> None:
+    request: dict[str, Any] = {"claims": {}}
+    first, second = with_nonce(request, REUSABLE), with_nonce(request, REUSABLE)
+    assert is_nonce(first["nonce"])
+    assert first["nonce"] != second["nonce"]
+    assert with_nonce(first, REUSABLE) == first
+    assert request == {"claims": {}}, "what was given stays as it was"
+
+
+def test_an_identity_token_s_request_gets_none() -> None:
+    assert with_nonce({"claims": {}}, LIMITED) == {"claims": {}}
