@@ -16,8 +16,9 @@ import rich_click as click
 
 from issuer import __version__
 from issuer.cli.exits import exit_for_error
+from issuer.cli.terminal import describe_error
 from issuer.codes import Code
-from issuer.errors import Fault, InputError, IssuerError, SetupError
+from issuer.errors import IssuerError, SetupError
 from issuer.results.secret import without_secrets
 
 _COMMANDS = {
@@ -94,27 +95,5 @@ def main() -> None:
 
 
 def _end(error: IssuerError) -> NoReturn:
-    click.echo(f"issuer: {said(error)}", err=True)
+    click.echo(f"issuer: {describe_error(error)}", err=True)
     sys.exit(exit_for_error(error))
-
-
-def printable(text: str) -> str:
-    """Escape what a terminal would obey: a hostile file must not draw its own "verified"."""
-    return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)
-
-
-def said(error: IssuerError) -> str:
-    """Say an error for people: its code, every fault with its place, and the next step."""
-    lines = [str(error)]
-    if isinstance(error, InputError):
-        lines += [f"  at {error.pointer}"] if error.pointer and not error.place.line else []
-    else:
-        lines += [f"  {fault.pointer or '/'}: {fault.detail}" for fault in error.faults if _adds(fault, error)]
-    if error.code.meaning.remedy not in error.detail:
-        lines.append(f"  {error.code.meaning.remedy}")
-    return "\n".join(printable(line) for line in without_secrets("\n".join(lines)).split("\n"))
-
-
-def _adds(fault: Fault, error: IssuerError) -> bool:
-    """Say whether a fault tells more than the error; an issuer's detail has that of its first fault in it."""
-    return fault.detail not in error.detail if not fault.pointer else fault.detail != error.detail

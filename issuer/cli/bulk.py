@@ -14,7 +14,7 @@ from types import FrameType
 import msgspec
 import rich_click as click
 
-from issuer.cli import printable
+from issuer.cli.terminal import printable
 from issuer.errors import InputError
 from issuer.relying.bulk import Writer, judge_folder
 from issuer.relying.verifier import Verifier

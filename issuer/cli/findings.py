@@ -11,10 +11,8 @@ from pathlib import PurePath
 from typing import Any
 from xml.sax.saxutils import quoteattr
 
-import msgspec
-
 from issuer import __version__
-from issuer.cli import printable
+from issuer.cli.terminal import printable, render_json
 from issuer.errors import Finding
 from issuer.results.secret import without_secrets
 
@@ -57,7 +55,7 @@ def _json(findings: Sequence[Finding], files: Sequence[str], tool: str) -> str:
         for finding in findings
     ]
     document = {"version": 1, "tool": tool, "files": list(files), "findings": told_by_place}
-    return msgspec.json.format(msgspec.json.encode(document)).decode()
+    return render_json(document)
 
 
 def _github(finding: Finding) -> str:
@@ -116,7 +114,7 @@ def _sarif(findings: Sequence[Finding], tool: str) -> str:
     results = [_sarif_result(finding, codes.index(finding.code)) for finding in findings]
     run = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}
     document = {"$schema": _SARIF_SCHEMA, "version": "2.1.0", "runs": [run]}
-    return msgspec.json.format(msgspec.json.encode(document)).decode()
+    return render_json(document)
 
 
 def _sarif_result(finding: Finding, rule: int) -> dict[str, Any]:

@@ -13,10 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import rich_click as click
 
-from issuer.cli import printable, said
+from issuer.cli.terminal import describe_error, printable, render_json, render_table
 from issuer.errors import SetupError
 from issuer.formats.show import show_time
 from issuer.identity import pat as form
@@ -145,16 +144,16 @@ def list_tokens(folder: Path | None, config: Path | None, as_json: bool) -> None
     good, bad = pats.records(where)
     rows = [_row(record, where, now) for record in good]
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode({"version": 1, "tokens": rows})))
+        click.echo(render_json({"version": 1, "tokens": rows}))
     else:
         click.echo(_table(rows) if rows else f"{printable(str(where))} holds no token", err=not rows)
     for error in bad:
-        click.echo(f"issuer: {said(error)}", err=True)
+        click.echo(f"issuer: {describe_error(error)}", err=True)
     sys.exit(3 if bad else 0)
 
 
 def _row(record: pats.Record, folder: Path, now: int) -> dict[str, Any]:
-    """Tell a token as JSON does: times in Unix seconds, null for never."""
+    """Describe a token as JSON does: times in Unix seconds, null for never."""
     return {
         "id": record.id,
         "account": record.account,
@@ -172,16 +171,12 @@ _COLUMNS = ("id", "account", "state", "created", "expires", "last_used", "scopes
 
 
 def _table(rows: list[dict[str, Any]]) -> str:
-    lines = [
-        [name.replace("_", " ").upper() for name in _COLUMNS],
-        *([_told(name, row[name]) for name in _COLUMNS] for row in rows),
-    ]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
+    headings = [name.replace("_", " ").upper() for name in _COLUMNS]
+    return render_table([headings, *([_format(name, row[name]) for name in _COLUMNS] for row in rows)])
 
 
-def _told(name: str, value: Any) -> str:
-    """Say one value for people."""
+def _format(name: str, value: Any) -> str:
+    """Write one value for people."""
     if name in {"created", "expires", "last_used"}:
         return show_time(value) if value is not None else "never"
     if name in {"scopes", "networks"}:

@@ -13,15 +13,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import rich_click as click
 
-from issuer.cli import printable
 from issuer.cli.checks import table
 from issuer.cli.exits import exit_for_findings
 from issuer.cli.findings import FORMATS, junit_suite, render
 from issuer.cli.policy_explain import NOBODY, explain, own_url
 from issuer.cli.policy_plan import plan
+from issuer.cli.terminal import printable, render_json, render_table
 from issuer.codes import Code
 from issuer.errors import Finding
 from issuer.files import read as read_file
@@ -88,20 +87,21 @@ def _files(directory: Path) -> list[str]:
 
 
 def _digests(policies: PolicySet, url: str | None) -> str:
-    """Tell what was read, and its digests where they are those of an issuer."""
+    """Say what was read, and its digests where they are those of an issuer."""
     tests = sum(len(policy.tests) for policy in policies.policies.values())
-    counts = f"{_counted(len(policies.policies), 'integration')}, {_counted(len(policies.providers), 'provider')}"
-    told = [f"good: {counts}, {_counted(tests, 'test')} passed"]
+    counts = f"{_count(len(policies.policies), 'integration')}, {_count(len(policies.providers), 'provider')}"
+    good = f"good: {counts}, {_count(tests, 'test')} passed"
     if url is None:
-        return f"{told[0]}\nFor the digests give --url, the issuer's own: it is its providers' default audience."
-    registrations = sorted({(registration.policy.integration, registration.provider.id, registration.digest)
-                      for bucket in policies.registrations.values() for registration in bucket})  # fmt: skip
-    width = max((len(f"{integration} ({provider})") for integration, provider, _ in registrations), default=0)
-    told += [f"{f'{integration} ({provider})':<{width}}  {digest}" for integration, provider, digest in registrations]
-    return "\n".join([*told, f"{'the whole directory':<{width}}  {policies.digest}"])
+        return f"{good}\nFor the digests give --url, the issuer's own: it is its providers' default audience."
+    digests = {
+        (f"{registration.policy.integration} ({registration.provider.id})", registration.digest)
+        for bucket in policies.registrations.values()
+        for registration in bucket
+    }
+    return f"{good}\n{render_table([*sorted(digests), ('the whole directory', policies.digest)])}"
 
 
-def _counted(number: int, what: str) -> str:
+def _count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
@@ -137,7 +137,7 @@ def _tests_for_people(outcomes: Sequence[Outcome], errors: Sequence[Finding], _:
     failed = sum(not outcome.passed for outcome in outcomes)
     told = [line for outcome in outcomes for line in _test_told(outcome)]
     told += [render(broken, [], "", "human")] if broken else []
-    return "\n".join([*told, f"{_counted(len(outcomes), 'test')}, {failed} failed"])
+    return "\n".join([*told, f"{_count(len(outcomes), 'test')}, {failed} failed"])
 
 
 def _test_told(outcome: Outcome) -> list[str]:
@@ -161,7 +161,7 @@ def _tests_as_json(outcomes: Sequence[Outcome], errors: Sequence[Finding], _: Pa
     told = [_json_of(outcome) for outcome in outcomes]
     broken = [str(finding) for finding in errors if not _is_test(finding)]
     document = {"version": 1, "tool": "issuer policy test", "tests": told, "errors": broken}
-    return msgspec.json.format(msgspec.json.encode(document)).decode()
+    return render_json(document)
 
 
 def _json_of(outcome: Outcome) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from typing import Any, NoReturn
 import msgspec
 import rich_click as click
 
-from issuer.cli import printable
 from issuer.cli.checks import table
+from issuer.cli.terminal import printable
 from issuer.cli.times import read_time
 from issuer.codes import Code
 from issuer.errors import InputError, Place

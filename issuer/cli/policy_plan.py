@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 import rich_click as click
 
-from issuer.cli import printable
 from issuer.cli.policy_explain import NOBODY, own_url
+from issuer.cli.terminal import printable
 from issuer.files import open_plain
 from issuer.formats.show import show_time
 from issuer.policy.authoring.load import load_policies

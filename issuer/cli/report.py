@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Iterable
 
 import rich_click as click
 
-from issuer.cli import printable
+from issuer.cli.terminal import printable
+from issuer.formats.show import show_time
 from issuer.verify.report import ALWAYS_DUE, Check, Report, Status
 
 _COLOURS = {Status.PASS: "green", Status.FAIL: "red", Status.UNKNOWN: "yellow", Status.SKIP: "bright_black"}
@@ -52,7 +52,7 @@ def show(reports: Iterable[Report], name: str) -> None:
 def _show(report: Report, name: str) -> None:
     click.echo(f"{printable(name)}, entry {report.pointer.removeprefix('/')}:")
     if report.verdict != "unverified":
-        click.echo(f"  judged as received at {_moment(report.at)}{_AT_FROM[report.at_from]}")
+        click.echo(f"  judged as received at {show_time(report.at)}{_AT_FROM[report.at_from]}")
         for check in report.checks:
             _show_check(check)
     click.secho(f"  {_headline(report)}", fg=_HEADLINE[report.verdict], bold=True)
@@ -77,10 +77,3 @@ def _headline(report: Report) -> str:
     if report.verdict == "failed":
         return f"not verified: check {', '.join(map(str, report.failed))} failed"
     return f"{report.verdict}: {printable(report.reason)}" if report.reason else str(report.verdict)
-
-
-def _moment(at: int) -> str:
-    try:
-        return dt.datetime.fromtimestamp(at, dt.UTC).isoformat().replace("+00:00", "Z")
-    except (ValueError, OverflowError, OSError):  # beyond the years that have names
-        return f"Unix second {at}"

@@ -5,13 +5,12 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import msgspec
 import rich_click as click
 from msgspec import Struct
 
-from issuer.cli import printable
 from issuer.cli.exits import Exit
 from issuer.cli.result_files import REPORT_VERSION, read_entries_of
+from issuer.cli.terminal import printable, render_json
 from issuer.codes import Code
 from issuer.errors import InputError, Place
 from issuer.results.diff import Difference, differences, matched
@@ -43,7 +42,7 @@ def diff(left: Path, right: Path, index: int | None, as_json: bool) -> None:
     compared = [_compare(one, other) for one, other in ([chosen] if chosen else matched(ours, theirs))]
     if as_json:
         document = {"version": REPORT_VERSION, "left": str(left), "right": str(right), "entries": compared}
-        click.echo(msgspec.json.format(msgspec.json.encode(document)))
+        click.echo(render_json(document))
     else:
         for each in compared:
             _show(each)

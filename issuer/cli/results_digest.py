@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
 import rich_click as click
 
-from issuer.cli import printable
 from issuer.cli.result_files import REPORT_VERSION, find_result_files, paths_argument, read_entries_of, repo_option
+from issuer.cli.terminal import printable, render_json
 from issuer.errors import Refused
 from issuer.results.entry import Entry, claims_of, content_digest
 
@@ -21,7 +20,7 @@ def digest(paths: tuple[Path, ...], repo: str | None, as_json: bool) -> None:
     """Print each entry's content_digest and, with --repo, its claims_digest: what a verify token binds."""
     rows = [_digests(file, entry, repo) for file in find_result_files(paths) for entry in read_entries_of(file)]
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode({"version": REPORT_VERSION, "entries": rows})))
+        click.echo(render_json({"version": REPORT_VERSION, "entries": rows}))
         return
     for row in rows:
         click.echo(f"{printable(row['file'])}, entry {row['pointer'][1:]}:")

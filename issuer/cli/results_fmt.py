@@ -7,7 +7,6 @@ from pathlib import Path
 
 import rich_click as click
 
-from issuer.cli import printable
 from issuer.cli.exits import Exit
 from issuer.cli.result_files import (
     benchmark_option,
@@ -16,6 +15,7 @@ from issuer.cli.result_files import (
     read_benchmark_file,
     read_bytes,
 )
+from issuer.cli.terminal import printable
 from issuer.client.files import write_text
 from issuer.codes import Code
 from issuer.errors import InputError

@@ -10,11 +10,11 @@ import rich_click as click
 
 from issuer.adapters import Supplied, inspect_ai
 from issuer.adapters.load import read_file
-from issuer.cli import printable
 from issuer.cli.checks import table
 from issuer.cli.credentials import Given, credential_options
 from issuer.cli.exits import Exit
 from issuer.cli.supplied import metric_option, read_selectors, scale_option, supplied_options
+from issuer.cli.terminal import printable
 from issuer.client.credential import Credential
 from issuer.client.files import put_entry
 from issuer.client.request import MAX_BYTES, read_request, request_of, with_nonce

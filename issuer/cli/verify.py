@@ -18,9 +18,9 @@ import rich_click as click
 from msgspec import Struct
 
 from issuer import files
-from issuer.cli import said
 from issuer.cli.exits import exit_for_summary
 from issuer.cli.report import show
+from issuer.cli.terminal import describe_error, render_json
 from issuer.cli.times import read_time
 from issuer.formats import strict_yaml
 from issuer.relying.documents import Documents, default_folder
@@ -93,7 +93,7 @@ def verify(
     the token. PATH is a FILE (with --repo) or a DIR.
     """
     if schema:
-        click.echo(msgspec.json.format(msgspec.json.encode(json_schema())))
+        click.echo(render_json(json_schema()))
         return
     options = msgspec.convert(more, Options)
     folder = path is not None and path.is_dir()
@@ -126,12 +126,12 @@ def _check_usage(path: Path | None, repo: str | None, options: Options, *, folde
 def _verify_file(file: Path, repo: str, judge: Verifier, *, as_json: bool) -> Summary:
     reports = judge.reports(files.read(file, strict_yaml.MAX_BYTES), str(file), repo)
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(Reports(REPORT_VERSION, reports))))
+        click.echo(render_json(Reports(REPORT_VERSION, reports)))
     else:
         show(reports, str(file))
     faults = judge.take_faults()
     for fault in faults:
-        click.echo(f"issuer: {said(fault)}", err=True)
+        click.echo(f"issuer: {describe_error(fault)}", err=True)
     summary = Summary()
     summary.add(1, Counter(map(tally, reports)).items(), [fault.code for fault in faults])
     return summary

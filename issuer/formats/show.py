@@ -27,4 +27,7 @@ def show_typed(value: object) -> str:
 
 def show_time(moment: int) -> str:
     """Show Unix seconds as people read them: `2026-11-21T09:00:00Z`."""
-    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    try:
+        return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (ValueError, OverflowError, OSError):  # beyond the years that have names
+        return f"Unix second {moment}"
