@@ -22,8 +22,9 @@ PROBLEM = {
     "retryable": False, "request_id": "1", "errors": [{"pointer": "", "code": "policy.model", "detail": "d"}],
     "checks": [CHECK],
 }  # fmt: skip
-ISSUED = {
-    name: 1 if name.endswith("_at") else [] if name == "warnings" else name for name in wire.IssuedToken.__struct_fields__
+ISSUED: dict[str, Any] = {
+    **{name: name for name in wire.IssuedToken.__struct_fields__}, "issued_at": 1, "expires_at": 2, "warnings": [],
+    "log": {"origin": "o", "index": 0, "proof": "p"},
 }  # fmt: skip
 ANSWERS: list[tuple[type[Struct], dict[str, Any]]] = [
     (wire.Explained, EXPLAINED), (wire.Problem, PROBLEM), (wire.IssuedToken, ISSUED),
