@@ -20,7 +20,7 @@ class Rule(Struct, frozen=True, gc=False):
 
     `place` leads into the policy file. `says` is what a caller did, with `{}` for each value that was read. `topic` is
     what `disclose` must name for a caller to see `expected`; None where there is nothing to hide. `remedy` is the next
-    step where the code's own is not this rule's.
+    step where the code's own is not this rule's. `reads` are the caller's claims that the outcome depends on.
     """
 
     code: Code
@@ -29,6 +29,7 @@ class Rule(Struct, frozen=True, gc=False):
     expected: str = ""
     topic: Disclosable | None = None
     remedy: str = ""
+    reads: tuple[str, ...] = ()
 
 
 class Check(Struct, frozen=True, gc=False):

@@ -79,7 +79,8 @@ def _check_foreign(rules: Foreign, identity: Identity, caller: Caller) -> Check:
     says = f"the identity token's {rules.claims[0]} is {{}}, and its {rules.home} is {{}}"
     wanted = f"code of this repository, or a policy that names the {rules.commit}"
     place = f"identities.{identity.id}.require.{rules.commit}"
-    return Check(Rule(Code.IDENTITY_CLAIM_MISMATCH, place, says, wanted), passed, (code, home))
+    rule = Rule(Code.IDENTITY_CLAIM_MISMATCH, place, says, wanted, reads=(rules.claims[0], rules.home))
+    return Check(rule, passed, (code, home))
 
 
 def names_commit(identity: Identity, claim: str) -> bool:

@@ -37,7 +37,8 @@ class CompiledProvider:
         claim, at = provider.rules.event_claim, f"providers.{provider.id}"
         expected = "one of " + ", ".join(provider.events)
         says = f"the identity token's {claim} is {{}}"
-        self.event = Rule(Code.IDENTITY_EVENT_FORBIDDEN, f"{at}.events", says, expected, "identity")
+        reads = (claim,) if claim else ()
+        self.event = Rule(Code.IDENTITY_EVENT_FORBIDDEN, f"{at}.events", says, expected, "identity", reads=reads)
         word = provider.rules.scope
         remedy = f"Ask for a token with the scope {word}."
         may = Matcher(contains_all=(word,))
@@ -73,9 +74,9 @@ class CompiledRequirement:
         self._rule = rule
         expected, quoted = said(rule), escape_braces(name)
         says = f"the identity token's {quoted} is {{}}"
-        self._mismatch = Rule(Code.IDENTITY_CLAIM_MISMATCH, place, says, expected, "identity", remedy)
+        self._mismatch = Rule(Code.IDENTITY_CLAIM_MISMATCH, place, says, expected, "identity", remedy, (name,))
         says = f"the identity token has no claim {quoted}"
-        self._missing = Rule(Code.IDENTITY_CLAIM_MISSING, place, says, expected, "identity", remedy)
+        self._missing = Rule(Code.IDENTITY_CLAIM_MISSING, place, says, expected, "identity", remedy, (name,))
 
     def check(self, claims: Mapping[str, JSON]) -> Check:
         """Judge these claims by it."""

@@ -9,7 +9,7 @@ claim that was not recorded, a metric's value, whether there was a command) and 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Literal, cast
+from typing import Literal
 
 import msgspec
 from msgspec import UNSET, Struct
@@ -22,12 +22,12 @@ from issuer.identity.profiles import Profile, derived
 from issuer.identity.provider import Provider
 from issuer.issuance.events import CallerRead, Decision, MetricRead, Named, ResultRead
 from issuer.policy.check import Check
-from issuer.policy.check_identity import check_identity
+from issuer.policy.check_identity import names_commit
 from issuer.policy.decide import Run, decide
 from issuer.policy.match import PolicySet, resolve
 from issuer.policy.model import Registered
 from issuer.policy.registration import Registration
-from issuer.policy.requirement import met
+from issuer.policy.requirement import Requirement, met
 from issuer.results.claims import Framework, Metric, RunClaims
 
 EXAMPLES = 3  # of each group; the counts are of all
@@ -61,7 +61,7 @@ Kind = Literal["granted", "refused", "untold"]
 
 
 class Verdict(Struct, frozen=True):
-    """What policies say of a recorded decision. `code` and `rule` are those of a refusal, `untold` is what the audit
+    """What policies say of a recorded decision. `code` and `rule` are those of a refusal; `missing` is what the audit
     does not hold and the answer depends on."""
 
     kind: Kind
@@ -69,125 +69,126 @@ class Verdict(Struct, frozen=True):
     code: str = ""
     rule: str = ""
     detail: str = ""
-    untold: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
 
 
-class _Held(Mapping[str, JSON]):
-    """The claims that the audit holds. Who asks for one that it neither holds nor says to be absent is told that the
-    claim is not there, and the asking is remembered."""
+class _Held(Struct, frozen=True):
+    """What the audit holds of a caller: its claims, and the names of those that were absent."""
 
-    def __init__(self, recorded: CallerRead, profile: Profile) -> None:
+    claims: Mapping[str, JSON]
+    absent: frozenset[str]
+
+    @classmethod
+    def of(cls, recorded: CallerRead, profile: Profile) -> _Held:
         claims, absent = recorded.claims, frozenset(recorded.absent)
         # What is derived of a claim that is held is known, also where nobody asked for it at the time.
         known = {name for name, how in profile.derived.items() if how.path[0] in absent.union(claims)}
-        self._claims: dict[str, JSON] = {**derived(profile, claims), **claims}
-        self._absent = absent | known
-        self.asked: dict[str, None] = {}
+        return cls({**derived(profile, claims), **claims}, absent | known)
 
-    def __getitem__(self, name: str) -> JSON:
-        if name not in self._claims and name not in self._absent:
-            self.asked[name] = None
-        return self._claims[name]
+    def missing(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Return those of these claims that the audit neither holds nor says to have been absent."""
+        return tuple(name for name in names if name not in self.claims and name not in self.absent)
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._claims)
+    def allows(self, registration: Registration) -> bool:
+        """Say whether the caller may be this identity: no claim that is known speaks against it."""
+        rules = _rules_of(registration)
+        return all(met(self.claims, name, rule) for name, rule in rules.items() if not self.missing((name,)))
 
-    def __len__(self) -> int:
-        return len(self._claims)
 
-    def untold(self, *, but: Iterable[str] = ()) -> tuple[str, ...]:
-        """Return, and forget, what was asked for and is not held."""
-        found, self.asked = self.asked, {}
-        return tuple(f"the claim {name}" for name in found if name not in but)
+class _Identified(Struct, frozen=True):
+    """The registered identity that a recorded caller is, for certain."""
+
+    registration: Registration
+    caller: Caller
+    held: _Held
 
 
 def judge_again(policies: PolicySet, decision: Decision) -> Verdict:
     """Say what these policies say of a recorded decision, at the time that it was made."""
-    return _final(_resolved(policies, decision), decision)
+    return _conclude(_identify(policies, decision), decision)
 
 
-def _final(found: tuple[Registration, Caller] | Verdict, decision: Decision) -> Verdict:
-    return found if isinstance(found, Verdict) else _decided(*found, decision)
+def _conclude(found: _Identified | Verdict, decision: Decision) -> Verdict:
+    return found if isinstance(found, Verdict) else _decide(found, decision)
 
 
-def _resolved(policies: PolicySet, decision: Decision) -> tuple[Registration, Caller] | Verdict:
+def _identify(policies: PolicySet, decision: Decision) -> _Identified | Verdict:
     provider = _provider_of(policies, decision.caller)
     if provider is None:
         return Verdict("refused", "", Code.IDENTITY_ISSUER_UNKNOWN, "providers", "the issuer is no provider")
-    held = _Held(decision.caller, provider.rules)
-    caller = Caller.supposed(provider, held, decision.time)
+    held = _Held.of(decision.caller, provider.rules)
+    if missing := held.missing(provider.rules.pins[:1]):
+        return _cannot_tell(missing)
+    caller = Caller.supposed(provider, held.claims, decision.time)
+    possible = [registration for registration in _candidates(policies, decision) if held.allows(registration)]
+    missing = held.missing(dict.fromkeys(name for registration in possible for name in _rules_of(registration)))
     try:
         registration = resolve(policies, caller)
     except Refused as refusal:
-        # Names are read to be shown, never to find out who it is.
-        untold = held.untold(but=provider.rules.names)
-        if untold:
-            return Verdict("untold", untold=untold)
+        if missing:
+            return _cannot_tell(missing)
         return Verdict("refused", "", refusal.code, "identities", refusal.detail)
-    untold = held.untold()
-    if any(_may_be(other, held) for other in _candidates(policies, decision) if other is not registration):
-        return Verdict("untold", registration.policy.integration, untold=untold)
-    return registration, caller
+    if any(other is not registration for other in possible):
+        return _cannot_tell(missing, registration.policy.integration)
+    return _Identified(registration, caller, held)
+
+
+def _cannot_tell(names: tuple[str, ...], integration: str = "") -> Verdict:
+    return Verdict("untold", integration, missing=tuple(f"the claim {name}" for name in names))
+
+
+def _rules_of(registration: Registration) -> dict[str, Requirement]:
+    return {**registration.identity.pins, **registration.identity.require}
 
 
 def _provider_of(policies: PolicySet, recorded: CallerRead) -> Provider | None:
-    """Find a caller's provider by its issuer; that of this service's own tokens by its id: whoever reads the policies
-    may not know the service's URL."""
+    """Find a caller's provider by its issuer; that of this service's own tokens by its id, because who reads the
+    policies may not know the service's URL."""
     own = (provider for provider in policies.providers.values() if provider.rules.kind == "pat")
     return policies.providers.get(recorded.issuer) or next((it for it in own if it.id == recorded.provider), None)
 
 
-def _may_be(registration: Registration, held: _Held) -> bool:
-    """Say whether nothing that is held tells against an identity."""
-    for name, rule in {**registration.identity.pins, **registration.identity.require}.items():
-        passed = met(held, name, rule)
-        if not held.untold() and not passed:
-            return False
-    return True
-
-
-def _decided(registration: Registration, caller: Caller, decision: Decision) -> Verdict:
+def _decide(found: _Identified, decision: Decision) -> Verdict:
     """Judge what is held. A refusal by a rule whose input is held is one, whatever the others would say."""
+    registration, held, named = found.registration, found.held, decision.named or Named()
     integration = registration.policy.integration
-    doubtful, untold = _doubtful_checks(registration, caller, decision.time)
-    runs, untold_of_runs = _runs(registration, decision)
-    named = decision.named or Named()
-    verdict = decide(registration, caller, runs, decision.time, integration=named.integration, audience=named.audience)
-    failed = next((check for check in verdict.checks if not check.passed and check not in doubtful), None)
-    if failed is not None:
-        return Verdict("refused", integration, failed.code, failed.rule, failed.actual)
-    untold += untold_of_runs
-    return Verdict("untold", integration, untold=untold) if untold else Verdict("granted", integration)
+    runs, missing_of_runs = _runs(registration, decision)
+    verdict = decide(
+        registration, found.caller, runs, decision.time, integration=named.integration, audience=named.audience
+    )
+    for check in verdict.checks:
+        if not check.passed and not held.missing(check.of.reads):
+            return Verdict("refused", integration, check.code, check.rule, check.actual)
+    names = held.missing(dict.fromkeys(_reads(registration, verdict.checks)))
+    missing = *(f"the claim {name}" for name in names), *missing_of_runs
+    return Verdict("untold", integration, missing=missing) if missing else Verdict("granted", integration)
 
 
-def _doubtful_checks(registration: Registration, caller: Caller, now: int) -> tuple[list[Check], tuple[str, ...]]:
-    """Return the checks of the identity that read what the audit does not hold, and what that is."""
-    held = cast("_Held", caller.claims)
-    doubtful: list[Check] = []
-    untold: list[str] = []
-    for check in check_identity(registration, caller, now):
-        if asked := held.untold():
-            doubtful.append(check)
-            untold += asked
-    return doubtful, tuple(untold)
+def _reads(registration: Registration, checks: Iterable[Check]) -> Iterator[str]:
+    """Yield the claims that the answer depends on; one of them says whether there is borrowed code to be checked."""
+    for check in checks:
+        yield from check.of.reads
+    foreign = registration.provider.rules.foreign
+    if foreign is not None and not names_commit(registration.identity, foreign.commit):
+        yield foreign.claims[0]
 
 
 def _runs(registration: Registration, decision: Decision) -> tuple[tuple[Run, ...], tuple[str, ...]]:
-    """Return the recorded runs, and what of them is missing: metrics whose value a rule reads and the
-    audit does not hold are left out."""
+    """Return the recorded runs, and what of them is missing: metrics whose value a rule reads and the audit does not
+    hold are left out."""
     if decision.results is UNSET:
         return (), ("the run",)
-    made = [_run(registration, result) for result in decision.results]
-    untold = dict.fromkeys(name for _, missing in made for name in missing)
-    return tuple(("/claims", claims) for claims, _ in made), tuple(untold)
+    read = [_run(registration, result) for result in decision.results]
+    missing = dict.fromkeys(name for _, names in read for name in names)
+    return tuple(("/claims", claims) for claims, _ in read), tuple(missing)
 
 
 def _run(registration: Registration, result: ResultRead) -> tuple[RunClaims, list[str]]:
     reads_value = registration.grants.metrics.reads_value
     known = [metric for metric in result.metrics if metric.value is not UNSET or not reads_value(metric.metric_id)]
-    untold = [f"the value of {metric.metric_id}" for metric in result.metrics if metric not in known]
+    missing = [f"the value of {metric.metric_id}" for metric in result.metrics if metric not in known]
     if registration.policy.grants.command == "required" and result.has_command is UNSET:
-        untold.append("the command")
+        missing.append("the command")
     has_command = result.has_command is UNSET or result.has_command
     claims = RunClaims(
         model_repo=result.model_repo,
@@ -198,7 +199,7 @@ def _run(registration: Registration, result: ResultRead) -> tuple[RunClaims, lis
         metrics=tuple(_metric(metric) for metric in known),
         framework=Framework(result.framework.name, result.framework.version, "-" if has_command else UNSET),
     )
-    return claims, untold
+    return claims, missing
 
 
 def _metric(recorded: MetricRead) -> Metric:
@@ -271,14 +272,14 @@ class _Comparison:
 
     def judge(self, decision: Decision) -> tuple[Verdict, Verdict | None]:
         """Return what the old and the new policies say; None where the rules are the same ones."""
-        before, after = _resolved(self.old, decision), _resolved(self.new, decision)
+        before, after = _identify(self.old, decision), _identify(self.new, decision)
         same = self._same_candidates(decision)
         if not isinstance(before, Verdict) and not isinstance(after, Verdict):
-            same = same or self._same([before[0]], [after[0]])
-        return _final(before, decision), None if same else _final(after, decision)
+            same = same or self._same([before.registration], [after.registration])
+        return _conclude(before, decision), None if same else _conclude(after, decision)
 
     def _same_candidates(self, decision: Decision) -> bool:
-        """Say whether both have the same rules for everyone that this caller may be, whoever it is."""
+        """Say whether both have the same rules for every identity that this caller may be."""
         before, after = _candidates(self.old, decision), _candidates(self.new, decision)
         return bool(before) and self._same(before, after)
 
@@ -322,7 +323,7 @@ def _count(plan: Plan, groups: dict[tuple[Kind, str, str], Group], comparison: _
 
 def _group(groups: dict[tuple[Kind, str, str], Group], decision: Decision, before: Verdict, after: Verdict) -> None:
     telling = before if after.kind == "granted" else after
-    why = ", ".join(after.untold) or telling.code or decision.code or ""
+    why = ", ".join(after.missing) or telling.code or decision.code or ""
     integration = after.integration or before.integration
     group = groups.setdefault((after.kind, integration, why), Group(kind=after.kind, integration=integration, why=why))
     group.count += 1

@@ -233,6 +233,13 @@ def test_a_structured_or_long_claim_is_not_held(policies: Directory) -> None:
     assert only(make_plan(old, new, [recorded(old, workflow="x" * 600)])) == ("untold", "the claim workflow", "")
 
 
+def test_borrowed_code_that_the_audit_does_not_hold_cannot_be_told(policies: Directory) -> None:
+    """Whether there was any is in a claim that was too long to be recorded."""
+    old, new = policies(), policies(("ttl_s: 3600", "ttl_s: 60"))
+    line = recorded(old, job_workflow_ref="org/evals/" + "x" * 600 + "@refs/heads/main")
+    assert only(make_plan(old, new, [line])) == ("untold", "the claim job_workflow_ref", "")
+
+
 def test_a_derived_claim_is_known_where_its_source_is(policies: Directory) -> None:
     """`job_workflow_ref` is recorded as provenance; nobody asked for what is derived of it."""
     old = policies()
