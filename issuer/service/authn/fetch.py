@@ -30,6 +30,7 @@ OAUTH_WELL_KNOWN = "/.well-known/oauth-authorization-server"
 HEADERS = (("Accept", "application/json"), ("Accept-Encoding", "identity"), ("User-Agent", "eval-token-issuer"))
 MAX_DOCUMENT_BYTES = jose.MAX_KEY_SET_BYTES
 
+ReportFailure = Callable[[Provider, str], None]
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 
 

@@ -21,10 +21,10 @@ from issuer.identity.caller import Caller
 from issuer.identity.profiles import derived
 from issuer.identity.provider import Provider
 from issuer.identity.token import LEEWAY_S
-from issuer.service.authn.answer_cache import Answer, Answers
-from issuer.service.authn.fetch import Fetcher, FetchRefused
+from issuer.service.authn.answer_cache import AnswerCache, ProviderAnswer
+from issuer.service.authn.fetch import Fetcher, FetchRefused, ReportFailure
 from issuer.service.authn.sources import Allowance
-from issuer.service.authn.transport import CheckedTransport, Report, asking, read_object
+from issuer.service.authn.transport import CheckedTransport, asking, read_object
 from issuer.service.bounds import ANSWER_KEPT_S
 
 WHOAMI = "/api/whoami-v2"
@@ -40,13 +40,13 @@ class HuggingFace:
         self,
         fetcher: Fetcher,
         *,
-        report: Report = lambda _provider, _reason: None,
+        report: ReportFailure = lambda _provider, _reason: None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._transport = CheckedTransport(fetcher)
         self._report = report
         self._deadline_s = fetcher.deadline_s
-        self._answers = Answers(monotonic=monotonic)
+        self._answers = AnswerCache(monotonic=monotonic)
 
     async def verify(self, bearer: str, provider: Provider, now: int, allowance: Allowance) -> Caller:
         """Return the account behind a token at `now`, Unix seconds. Raises as `introspection.Introspector.verify`."""
@@ -58,7 +58,7 @@ class HuggingFace:
         expires_at = now + int(ANSWER_KEPT_S) if answer.expires_at is None else answer.expires_at
         return Caller(provider, derived(provider.rules, answer.claims), use_parts, now, expires_at)
 
-    async def _ask(self, bearer: str, provider: Provider, now: int) -> Answer:
+    async def _ask(self, bearer: str, provider: Provider, now: int) -> ProviderAnswer:
         async with asking(provider, self._report, self._deadline_s):
             async with httpx2.AsyncClient(transport=self._transport, trust_env=False, timeout=None) as client:
                 url = provider.issuer + WHOAMI
@@ -75,7 +75,7 @@ class HuggingFace:
         await self._answers.aclose()
 
 
-def read_account(account: Mapping[str, JSON]) -> Answer:
+def read_account(account: Mapping[str, JSON]) -> ProviderAnswer:
     """Return the account's persistent id, name and type and the token's role: no e-mail, no organizations.
 
     Raises Refused for a token that was made for an app, FetchRefused for what is no account.
@@ -91,7 +91,7 @@ def read_account(account: Mapping[str, JSON]) -> Answer:
         raise FetchRefused("the account's id is none")
     claims: dict[str, JSON] = {**found, "auth": {"accessToken": {"role": token.get("role")}}}
     ends = [_unix_s(end) for end in (token.get("expiration"), auth.get("expiresAt")) if end is not None]
-    return Answer(claims, min(ends, default=None))
+    return ProviderAnswer(claims, min(ends, default=None))
 
 
 def _unix_s(expiration: JSON) -> int:

@@ -29,11 +29,11 @@ from issuer.identity.caller import Caller
 from issuer.identity.profiles import derived
 from issuer.identity.provider import Introspection, Provider
 from issuer.identity.token import LEEWAY_S, check_audience, check_id, check_unbound, unix_s
-from issuer.service.authn.answer_cache import Answer, Answers
-from issuer.service.authn.fetch import Fetcher, FetchRefused
+from issuer.service.authn.answer_cache import AnswerCache, ProviderAnswer
+from issuer.service.authn.fetch import Fetcher, FetchRefused, ReportFailure
 from issuer.service.authn.oauth import credential_of
 from issuer.service.authn.sources import Allowance
-from issuer.service.authn.transport import CheckedTransport, Report, asking, read_object
+from issuer.service.authn.transport import CheckedTransport, asking, read_object
 from issuer.service.bounds import ENDPOINT_KEPT_S, MAX_KEPT_BYTES, MAX_SECRET_BYTES, MAX_TEXT_CHARS
 
 # What an access token is called: `token_type` by RFC 6749 7.1, `token_use` by Hydra, `typ` by Keycloak. Refresh and ID
@@ -55,14 +55,14 @@ class Introspector:
         self,
         fetcher: Fetcher,
         *,
-        report: Report = lambda _provider, _reason: None,
+        report: ReportFailure = lambda _provider, _reason: None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._fetcher = fetcher
         self._transport = CheckedTransport(fetcher)
         self._report = report
         self._monotonic = monotonic
-        self._answers = Answers(monotonic=monotonic)
+        self._answers = AnswerCache(monotonic=monotonic)
         self._endpoints: dict[str, tuple[str, float]] = {}
         self._discovering: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
@@ -81,11 +81,11 @@ class Introspector:
         use_parts = ("nonce", provider.id, credential_of(answer.claims))
         return Caller(provider, derived(provider.rules, answer.claims), use_parts, issued_at, expires_at)
 
-    async def _ask(self, bearer: str, provider: Provider, now: int) -> Answer:
+    async def _ask(self, bearer: str, provider: Provider, now: int) -> ProviderAnswer:
         async with asking(provider, self._report, self._fetcher.deadline_s):
             claims = await self._introspect(bearer, provider)
             _, expires_at = check_answer(claims, provider, now)
-            return Answer(readable(claims), expires_at)
+            return ProviderAnswer(readable(claims), expires_at)
 
     async def _introspect(self, bearer: str, provider: Provider) -> Mapping[str, JSON]:
         how = provider.introspection

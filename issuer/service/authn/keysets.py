@@ -21,19 +21,17 @@ from issuer.codes import Code
 from issuer.errors import Charged, Refused, Undecided
 from issuer.formats import jose
 from issuer.identity.provider import KeySource, Provider
-from issuer.service.authn.fetch import FAILURES, Fetcher, reason
+from issuer.service.authn.fetch import FAILURES, Fetcher, ReportFailure, reason
+from issuer.service.authn.single_flight import SingleFlight
 from issuer.service.authn.sources import Allowance
 from issuer.service.bounds import (
     FETCH_PAUSE_S,
     FETCHES_A_MINUTE,
     HARD_AGE_S,
-    MAX_WAITING,
     MINUTE_S,
     RENEWAL_PAUSE_S,
     SOFT_AGE_S,
 )
-
-Report = Callable[[Provider, str], None]
 
 
 class KeySets:
@@ -46,13 +44,13 @@ class KeySets:
         self,
         fetcher: Fetcher,
         *,
-        report: Report = lambda _provider, _reason: None,
+        report: ReportFailure = lambda _provider, _reason: None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._fetcher = fetcher
         self._report = report
         self._monotonic = monotonic
-        self._kept: dict[str, Kept] = {}
+        self._providers: dict[str, ProviderKeys] = {}
 
     async def find(self, provider: Provider, kid: str, allowance: Allowance) -> jose.Key:
         """Return a registered provider's key, from memory or else fetched, as far as `allowance` goes.
@@ -62,26 +60,25 @@ class KeySets:
         """
         return await self._of(provider).find(kid, allowance)
 
-    def _of(self, provider: Provider) -> Kept:
-        kept = self._kept.get(provider.issuer)
-        if kept is None or (kept.provider is not provider and kept.provider.keys != provider.keys):
-            kept = self._keep(provider)
-            self._kept[provider.issuer] = kept
-        kept.provider = provider  # loaded anew, and the same keys: a set that is kept survives
-        return kept
+    def _of(self, provider: Provider) -> ProviderKeys:
+        keys = self._providers.get(provider.issuer)
+        if keys is None or (keys.provider is not provider and keys.provider.keys != provider.keys):
+            keys = self._providers[provider.issuer] = self._keys_of(provider)
+        keys.provider = provider  # loaded anew, and the same keys: a set that is kept survives
+        return keys
 
-    def _keep(self, provider: Provider) -> Kept:
+    def _keys_of(self, provider: Provider) -> ProviderKeys:
         if isinstance(provider.keys, KeySource) and provider.keys.static is not UNSET:
             return StaticKeys(provider, provider.keys.static)
         return FetchedKeys(provider, self._fetcher, self._monotonic, self._report)
 
     async def aclose(self) -> None:
         """Cancel the fetches that are under way and wait until their connections are closed."""
-        for kept in self._kept.values():
-            await kept.aclose()
+        for keys in self._providers.values():
+            await keys.aclose()
 
 
-class Kept(Protocol):
+class ProviderKeys(Protocol):
     """One provider's keys."""
 
     provider: Provider
@@ -112,22 +109,12 @@ class StaticKeys:
         """Nothing is ever under way."""
 
 
-class Flight:
-    """One fetch under way, whoever waits for it. `asked`: the key set itself has been asked for."""
-
-    def __init__(self) -> None:
-        self.asked = False
-        self.landed: jose.KeySet | None = None
-
-    def ask(self) -> None:
-        """Note that the key set is being asked for: from now on a newcomer cannot know what it will miss."""
-        self.asked = True
-
-
 class FetchedKeys:
     """One provider's key set: the last good one, how old it is, and when it may be fetched again."""
 
-    def __init__(self, provider: Provider, fetcher: Fetcher, monotonic: Callable[[], float], report: Report) -> None:
+    def __init__(
+        self, provider: Provider, fetcher: Fetcher, monotonic: Callable[[], float], report: ReportFailure
+    ) -> None:
         self.provider = provider
         self._fetcher = fetcher
         self._monotonic = monotonic
@@ -136,9 +123,8 @@ class FetchedKeys:
         self._good_at = -math.inf
         self._ended_at = -math.inf
         self._starts: deque[float] = deque(maxlen=FETCHES_A_MINUTE)
-        self._waiting = 0
-        self._flight: Flight | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._fetches: SingleFlight[str, jose.KeySet | None] = SingleFlight()
+        self._is_asked_for = False
 
     async def find(self, kid: str, allowance: Allowance) -> jose.Key:
         """As `KeySets.find`."""
@@ -147,19 +133,15 @@ class FetchedKeys:
             self._renew(now)
             return key
         allowance.demand()
-        flight = self._flight or self._take_off(now)
+        fetch = self._fetches.find(self.provider.issuer) or self._start(now)
         # A set that was asked for before this request arrived may be older than the key that the token was signed with.
-        current = not flight.asked
-        if self._waiting >= MAX_WAITING:
+        current = not self._is_asked_for
+        if self._fetches.is_full:
             raise self._undecided()
-        self._waiting += 1
-        try:
-            await self._landing()
-        finally:
-            self._waiting -= 1
+        fetched = await self._fetches.wait(fetch)
         if (key := self._key(kid, self._monotonic())) is not None:
             return key
-        if current and flight.landed is not None:
+        if current and fetched is not None:
             raise Refused(Code.IDENTITY_KEY_UNKNOWN)
         raise self._undecided()
 
@@ -172,36 +154,34 @@ class FetchedKeys:
         Also for a source over its limit: age causes this fetch, not the request, and no source can cause two.
         """
         due = now - self._good_at > SOFT_AGE_S and now - self._ended_at > RENEWAL_PAUSE_S
-        if due and self._flight is None and self._wait_s(now) < 0:
-            self._take_off(now)
+        if due and not self._fetches and self._wait_s(now) < 0:
+            self._start(now)
 
     def _wait_s(self, now: float) -> float:
         """Return the seconds until the bounds let a fetch start; below 0 where they do now."""
         full = len(self._starts) == FETCHES_A_MINUTE
         return max(self._ended_at + FETCH_PAUSE_S - now, self._starts[0] + MINUTE_S - now if full else -math.inf)
 
-    def _take_off(self, now: float) -> Flight:
+    def _start(self, now: float) -> asyncio.Task[jose.KeySet | None]:
         if self._wait_s(now) >= 0:
             raise self._undecided()
         self._starts.append(now)
-        self._flight = flight = Flight()
-        self._task = asyncio.create_task(self._fly(flight, now))
-        return flight
+        self._is_asked_for = False
+        return self._fetches.start(self.provider.issuer, self._fetch(now))
 
-    async def _fly(self, flight: Flight, started: float) -> None:
+    async def _fetch(self, started: float) -> jose.KeySet | None:
         try:
-            flight.landed = await self._fetcher.fetch(self.provider, flight.ask)
-            self._good, self._good_at = flight.landed, started
+            self._good, self._good_at = await self._fetcher.fetch(self.provider, self._note_asking), started
         except FAILURES as failure:
             self._report(self.provider, reason(failure))
+            return None
         finally:
             self._ended_at = self._monotonic()
-            self._flight = None
+        return self._good
 
-    async def _landing(self) -> None:
-        """Wait for the flight. `asyncio.wait` neither cancels it with one of those who wait, nor raises its errors."""
-        if self._task is not None:
-            await asyncio.wait([self._task])
+    def _note_asking(self) -> None:
+        """Note that the key set is being asked for: from now on a newcomer cannot know what it will lack."""
+        self._is_asked_for = True
 
     def _undecided(self) -> Undecided:
         now = self._monotonic()
@@ -211,6 +191,4 @@ class FetchedKeys:
 
     async def aclose(self) -> None:
         """Cancel the fetch that is under way."""
-        if self._task is not None:
-            self._task.cancel()
-            await self._landing()
+        await self._fetches.aclose()

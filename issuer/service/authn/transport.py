@@ -7,7 +7,7 @@ redirect, proxy or cookie, nothing compressed, a bounded answer.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 import httpx2
@@ -16,10 +16,8 @@ from issuer.codes import Code
 from issuer.errors import Undecided
 from issuer.formats.strict_json import JSON, loads
 from issuer.identity.provider import Provider
-from issuer.service.authn.fetch import FAILURES, Fetcher, FetchRefused, reason
+from issuer.service.authn.fetch import FAILURES, Fetcher, FetchRefused, ReportFailure, reason
 from issuer.service.bounds import MAX_ANSWER_BYTES, MAX_ANSWER_DEPTH, MAX_ANSWER_MEMBERS
-
-Report = Callable[[Provider, str], None]
 
 
 class CheckedTransport(httpx2.AsyncBaseTransport):
@@ -40,7 +38,7 @@ class CheckedTransport(httpx2.AsyncBaseTransport):
 
 
 @asynccontextmanager
-async def asking(provider: Provider, report: Report, deadline_s: float) -> AsyncIterator[None]:
+async def asking(provider: Provider, report: ReportFailure, deadline_s: float) -> AsyncIterator[None]:
     """Bound everything that is asked in the block. Raises Undecided where it fails, in words that are ours alone."""
     try:
         async with asyncio.timeout(deadline_s):

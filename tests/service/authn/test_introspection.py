@@ -18,7 +18,7 @@ from issuer.codes import Code
 from issuer.errors import Charged, IssuerError, Refused
 from issuer.identity.provider import Introspection, Provider
 from issuer.policy.requirement import Matcher, met
-from issuer.service.authn.answer_cache import Answer, Answers
+from issuer.service.authn.answer_cache import AnswerCache, ProviderAnswer
 from issuer.service.authn.fetch import Fetcher
 from issuer.service.authn.introspection import Introspector
 from issuer.service.authn.sources import Allowance
@@ -570,12 +570,12 @@ async def test_a_kept_answer_is_judged_by_the_registration_of_now(
 
 async def test_no_more_than_so_many_answers_are_kept_the_least_used_goes_first(provider: Provider) -> None:
     asked: list[str] = []
-    answers = Answers(monotonic=Clock(), capacity=2)
+    answers = AnswerCache(monotonic=Clock(), capacity=2)
 
     async def find(token: str) -> None:
-        async def ask() -> Answer:
+        async def ask() -> ProviderAnswer:
             asked.append(token)
-            return Answer({}, None)
+            return ProviderAnswer({}, None)
 
         await answers.find(provider, token, NOW, Allowance(SOURCE), ask)
 
@@ -687,13 +687,13 @@ async def test_questions_of_those_who_hung_up_count_too(provider: Provider) -> N
 
 
 @asynccontextmanager
-async def stuck() -> AsyncIterator[tuple[Answers, Any]]:
+async def stuck() -> AsyncIterator[tuple[AnswerCache, Any]]:
     """Answers of a provider that never answers."""
-    answers, never = Answers(), asyncio.Event()
+    answers, never = AnswerCache(), asyncio.Event()
 
-    async def ask() -> Answer:
+    async def ask() -> ProviderAnswer:
         await never.wait()
-        return Answer({}, None)
+        return ProviderAnswer({}, None)
 
     async with asyncio.timeout(60):
         yield answers, ask
