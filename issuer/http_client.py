@@ -74,7 +74,7 @@ def check_url(url: str) -> str:
         secret = "@" in (parts.netloc or url)
     except ValueError:
         parts, named, secret = urlsplit(""), None, "@" in url
-    if secret:  # what stands before it may be a password, and is not quoted
+    if secret:  # what is before the @ may be a password, and is not quoted
         raise SetupError(Code.SETTINGS_INVALID, "a URL has a name or password in it; give https://HOST")
     if not named or not url.isascii() or not url.isprintable() or {" ", "\\"} & set(url):
         raise SetupError(Code.SETTINGS_INVALID, f"{url!r} is no URL; give https://HOST")

@@ -48,7 +48,7 @@ class _Lazy(click.RichGroup):
     """A group whose commands are imported when they are called."""
 
     def make_context(self, *arguments: Any, **more: Any) -> click.Context:
-        """Read the options that stand before the command."""
+        """Read the options before the command."""
         with _discreet():
             return super().make_context(*arguments, **more)
 

@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import rich_click as click
@@ -18,18 +17,19 @@ from issuer.adapters import Built, Supplied, inspect_ai
 from issuer.cli.report import show
 from issuer.client.credential import Credential
 from issuer.client.files import put_entry
-from issuer.client.tokens import problem_of, request_tokens
+from issuer.client.request import request_of
+from issuer.client.tokens import explain_request, read_answer, request_token, request_tokens
 from issuer.codes import Code
 from issuer.dev.sandbox import AUDIENCE, REQUEST_URL, SAMPLE_RUN, Sandbox, environment, sandbox
 from issuer.errors import IssuerError, Refused, SetupError, Undecided
 from issuer.formats import jose
 from issuer.formats.strict_json import JSON
-from issuer.http_client import Answer, HttpRequest, send
+from issuer.http_client import HttpRequest, send
 from issuer.results.entry import read_entries, result_file_name
 from issuer.verify import Context, verify_entries
 from issuer.verify.report import Report
 from issuer.verify.trust import Trust, TrustedIssuer
-from issuer.wire import JWKS_PATH
+from issuer.wire import JWKS_PATH, IssuedToken
 
 REPO = "acme/open-model"
 SUPPLIED = Supplied(
@@ -48,15 +48,15 @@ def demo(keep: Path | None) -> None:
     with sandbox() as box:
         built = _step_run()
         with _step_service(box):
-            identity = _step_identity(box)
-            body = {"claims": built.claims.to_json(), "details": built.details}
+            identity = Credential(_step_identity(box), reusable=False)
+            body = request_of(built)
             issued = _step_issue(box, identity, body)
             path = (keep or box.folder / "open-model") / result_file_name(built.claims.benchmark_repo)
             _step_write(path, issued)
             trust = _step_verify(box, path)
             _step_tamper(path, trust)
             _step_repeat(box, identity, body, issued)
-            _step_reuse(box, identity, body)
+            _step_reuse(box, identity, built)
             _step_explain(box, body)
     click.secho("\nDone: one run, one identity, one token; a changed digit and a second use were refused.", bold=True)
 
@@ -73,12 +73,8 @@ def _expect(condition: object, what: str) -> None:
 def _step_run() -> Built:
     _title(1, "A finished run: what the log says, and what its owner supplies")
     built = inspect_ai.read(SAMPLE_RUN.read_bytes(), SAMPLE_RUN.name).claims(SUPPLIED, allow_mock=True)
-    said = built.claims.to_json()
-    framework = built.claims.framework
-    values: dict[str, JSON] = {
-        **said,
-        **{f"framework.{name}": getattr(framework, name) for name in ("name", "version", "command")},
-    }
+    framework = msgspec.structs.asdict(built.claims.framework)
+    values = {**built.claims.to_json(), **{f"framework.{name}": value for name, value in framework.items()}}
     for member, origin in built.origins.items():
         value = values.get(member)
         shown = value if isinstance(value, str) else msgspec.json.encode(value).decode()
@@ -129,21 +125,21 @@ def _step_identity(box: Sandbox) -> str:
     return token
 
 
-def _step_issue(box: Sandbox, identity: str, body: dict[str, Any]) -> dict[str, Any]:
+def _step_issue(box: Sandbox, identity: Credential, body: dict[str, JSON]) -> IssuedToken:
     _title(4, "POST /tokens: identity and claims in, a signed token out")
-    answer = request_tokens(box.settings.url, Credential(identity, reusable=False), body)
+    answer = request_tokens(box.settings.url, identity, body)
     _expect(answer.status == 201, "201")
-    issued: dict[str, Any] = msgspec.json.decode(answer.body)
-    click.echo(f"   201: integration {issued['integration']}, identity {issued['identity']}, jti {issued['jti']}")
-    payload = msgspec.json.decode(jose.parse_compact(issued["verify_token"]).unverified_payload)
+    issued = read_answer(answer, IssuedToken)
+    click.echo(f"   201: integration {issued.integration}, identity {issued.identity}, jti {issued.jti}")
+    payload = msgspec.json.decode(jose.parse_compact(issued.verify_token).unverified_payload)
     for name in ("iss", "sub", "aud", "exp", "claims_digest", "content_digest", "policy"):
         click.echo(f"   {name:<20} {payload[name]}")
     return issued
 
 
-def _step_write(path: Path, issued: dict[str, Any]) -> None:
+def _step_write(path: Path, issued: IssuedToken) -> None:
     _title(5, f"The entry goes into the model repository: {'/'.join(path.parts[-2:])}")
-    put_entry(path, issued["entry"])
+    put_entry(path, issued.entry)
     for line in path.read_text("utf-8").splitlines():
         click.echo(f"   {line if len(line) < 110 else line[:107] + '...'}")
 
@@ -152,11 +148,11 @@ def _step_verify(box: Sandbox, path: Path) -> Trust:
     _title(6, "A relying party checks the file with the published keys")
     keys = jose.parse_key_set(send(HttpRequest("GET", f"{box.settings.url}{JWKS_PATH}")).body)
     trust = Trust(AUDIENCE, {box.settings.url: TrustedIssuer(box.settings.url, keys)})
-    _expect(_judged(path, trust).verdict == "verified", "the file to be verified")
+    _expect(_judge(path, trust).verdict == "verified", "the file to be verified")
     return trust
 
 
-def _judged(path: Path, trust: Trust) -> Report:
+def _judge(path: Path, trust: Trust) -> Report:
     now = int(time.time())
     reports = verify_entries(
         read_entries(path.read_bytes(), path.name), REPO, path.name, trust, now, Context(now, witnessed=True)
@@ -171,47 +167,40 @@ def _step_tamper(path: Path, trust: Trust) -> None:
     tampered = path.with_name("tampered") / path.name
     tampered.parent.mkdir(exist_ok=True)
     tampered.write_text(text.replace("value: 0.625", "value: 0.925"), "utf-8")
-    _expect(_judged(tampered, trust).verdict == "failed", "the tampered file to fail")
+    _expect(_judge(tampered, trust).verdict == "failed", "the tampered file to fail")
     tampered.unlink()
     tampered.parent.rmdir()
 
 
-def _step_repeat(box: Sandbox, identity: str, body: dict[str, Any], issued: dict[str, Any]) -> None:
+def _step_repeat(box: Sandbox, identity: Credential, body: dict[str, JSON], issued: IssuedToken) -> None:
     _title(8, "The same request again, as after a lost answer: the same token")
-    answer = request_tokens(box.settings.url, Credential(identity, reusable=False), body)
-    same = msgspec.json.decode(answer.body)["verify_token"] == issued["verify_token"]
+    answer = request_tokens(box.settings.url, identity, body)
+    same = read_answer(answer, IssuedToken).verify_token == issued.verify_token
     _expect(answer.status == 200 and same, "the same token")
     click.echo(f"   200, Idempotent-Replay: {answer.headers['idempotent-replay']}, byte for byte the same token")
 
 
-def _step_reuse(box: Sandbox, identity: str, body: dict[str, Any]) -> None:
+def _step_reuse(box: Sandbox, identity: Credential, built: Built) -> None:
     _title(9, "The same identity with another body: one identity token makes one request")
-    other = {**body, "details": {**body["details"], "notes": "a second result"}}
-    error = _refusal(box, identity, other)
-    _expect(error.code is Code.IDENTITY_REPLAYED, "identity.replayed")
-    click.echo(f"   409 {error.code}: {error.detail}")
+    other = msgspec.structs.replace(built, details={**built.details, "notes": "a second result"})
+    try:
+        request_token(box.settings.url, identity, request_of(other))
+    except Refused as refusal:
+        _expect(refusal.code is Code.IDENTITY_REPLAYED, "identity.replayed")
+        click.echo(f"   409 {refusal.code}: {refusal.detail}")
+    else:
+        _expect(False, "a refusal")
 
 
-def _step_explain(box: Sandbox, body: dict[str, Any]) -> None:
+def _step_explain(box: Sandbox, body: dict[str, JSON]) -> None:
     _title(10, "Why would I be refused? The same run from a feature branch, asked at POST /tokens/explain")
     branch = "refs/heads/feature"
     workflow = f"example-org/inspect-evals/.github/workflows/evaluate.yml@{branch}"
-    identity = box.provider.token(box.settings.url, ref=branch, workflow_ref=workflow)
-    told = msgspec.json.decode(_post(box, "/tokens/explain", identity, body).body)
-    _expect(told["verdict"] == "refused", "a refusal")
-    failed = [check for check in told["checks"] if not check["passed"]]
-    click.echo(f"   {told['verdict']}, {told['code']}: {len(failed)} of {len(told['checks'])} checks failed")
+    identity = Credential(box.provider.token(box.settings.url, ref=branch, workflow_ref=workflow), reusable=False)
+    explained = explain_request(box.settings.url, identity, body)
+    _expect(explained.verdict == "refused", "a refusal")
+    failed = [check for check in explained.checks if not check.passed]
+    click.echo(f"   {explained.verdict}, {explained.code}: {len(failed)} of {len(explained.checks)} checks failed")
     for check in failed:
-        click.echo(f"   FAIL      {check['actual']}\n   expected  {check['expected']}\n   rule      {check['rule']}")
-    click.echo(f"   next      {failed[0]['hint']}")
-
-
-def _refusal(box: Sandbox, identity: str, body: dict[str, Any]) -> IssuerError:
-    error = problem_of(_post(box, "/tokens", identity, body))
-    _expect(isinstance(error, Refused), "a refusal")
-    return error
-
-
-def _post(box: Sandbox, path: str, identity: str, body: dict[str, Any]) -> Answer:
-    headers = {"Authorization": f"Bearer {identity}", "Content-Type": "application/json"}
-    return send(HttpRequest("POST", f"{box.settings.url}{path}", headers, msgspec.json.encode(body)))
+        click.echo(f"   FAIL      {check.actual}\n   expected  {check.expected}\n   rule      {check.rule}")
+    click.echo(f"   next      {failed[0].hint}")

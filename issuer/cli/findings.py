@@ -23,7 +23,7 @@ _SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 def render(findings: Sequence[Finding], files: Sequence[str], tool: str, form: str) -> str:
     """Write what `tool` (as `issuer policy check`) found in `files`, in one of FORMATS; "" is nothing to say."""
     writers: dict[str, Callable[[], str]] = {
-        "human": lambda: "\n".join(map(told, findings)),
+        "human": lambda: "\n".join(map(format_finding, findings)),
         "json": lambda: _json(findings, files, tool),
         "github": lambda: "\n".join(map(_github, findings)),
         "junit": lambda: _junit(findings, files, tool),
@@ -32,8 +32,8 @@ def render(findings: Sequence[Finding], files: Sequence[str], tool: str, form: s
     return writers[form]()
 
 
-def told(finding: Finding) -> str:
-    """Say one finding on one line for people: `file:line:col: code: what, and what to do`."""
+def format_finding(finding: Finding) -> str:
+    """Write one finding on one line for people: `file:line:col: code: what, and what to do`."""
     mark = "warning: " if finding.severity == "warning" else ""
     what = finding.detail.rstrip(".")
     line = f"{finding.place}: {mark}{finding.code}: {what}. {finding.code.meaning.remedy}"
@@ -41,7 +41,7 @@ def told(finding: Finding) -> str:
 
 
 def _json(findings: Sequence[Finding], files: Sequence[str], tool: str) -> str:
-    told_by_place = [
+    rows = [
         {
             "severity": finding.severity,
             "code": str(finding.code),
@@ -54,7 +54,7 @@ def _json(findings: Sequence[Finding], files: Sequence[str], tool: str) -> str:
         }
         for finding in findings
     ]
-    document = {"version": 1, "tool": tool, "files": list(files), "findings": told_by_place}
+    document = {"version": 1, "tool": tool, "files": list(files), "findings": rows}
     return render_json(document)
 
 
@@ -62,12 +62,12 @@ def _github(finding: Finding) -> str:
     """Write a workflow command; what would end it or a property is escaped as GitHub's runner unescapes it."""
     place = finding.place
     properties = {"file": place.file, "line": place.line or 1, "col": place.column or 1, "title": str(finding.code)}
-    told_properties = ",".join(f"{name}={_escaped(str(value), ':,')}" for name, value in properties.items())
+    named = ",".join(f"{name}={_escape(str(value), ':,')}" for name, value in properties.items())
     message = f"{finding.detail.rstrip('.')}. {finding.code.meaning.remedy}"
-    return f"::{finding.severity} {told_properties}::{_escaped(message)}"
+    return f"::{finding.severity} {named}::{_escape(message)}"
 
 
-def _escaped(text: str, signs: str = "") -> str:
+def _escape(text: str, signs: str = "") -> str:
     for sign in "%\r\n" + signs:
         text = text.replace(sign, f"%{ord(sign):02X}")
     return printable(text)
@@ -76,8 +76,8 @@ def _escaped(text: str, signs: str = "") -> str:
 def _junit(findings: Sequence[Finding], files: Sequence[str], tool: str) -> str:
     errors = [finding for finding in findings if finding.severity == "error"]
     named = list(dict.fromkeys([*files, *(finding.place.file for finding in errors)]))
-    told_of = {name: [told(finding) for finding in errors if finding.place.file == name] for name in named}
-    return junit_suite(tool, [(tool, name, told_of[name]) for name in named])
+    failures = {name: [format_finding(finding) for finding in errors if finding.place.file == name] for name in named}
+    return junit_suite(tool, [(tool, name, failures[name]) for name in named])
 
 
 def junit_suite(tool: str, cases: Sequence[tuple[str, str, Sequence[str]]]) -> str:
@@ -85,17 +85,17 @@ def junit_suite(tool: str, cases: Sequence[tuple[str, str, Sequence[str]]]) -> s
     failures = sum(bool(failed) for _, _, failed in cases)
     lines = [
         '<?xml version="1.0" encoding="UTF-8"?>',
-        f'<testsuite name={_attribute(tool)} tests="{len(cases)}" failures="{failures}">',
+        f'<testsuite name={_quote(tool)} tests="{len(cases)}" failures="{failures}">',
     ]
     for group, name, failed in cases:
-        lines.append(f"  <testcase name={_attribute(name)} classname={_attribute(group)}>")
+        lines.append(f"  <testcase name={_quote(name)} classname={_quote(group)}>")
         if failed:
-            lines.append(f"    <failure message={_attribute(chr(10).join(failed))}/>")
+            lines.append(f"    <failure message={_quote(chr(10).join(failed))}/>")
         lines.append("  </testcase>")
     return "\n".join([*lines, "</testsuite>"])
 
 
-def _attribute(text: str) -> str:
+def _quote(text: str) -> str:
     """Quote an XML attribute; a line break stays one, and what XML 1.0 cannot hold is gone by `printable`."""
     return quoteattr("\n".join(map(printable, text.split("\n"))), {"\n": "&#10;"})
 

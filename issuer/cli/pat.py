@@ -30,7 +30,7 @@ def pat() -> None:
 
 
 def _folder_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add how a command finds the folder: as the service does, or where it is told to."""
+    """Add how a command finds the folder: as the service does, or by its own option."""
     for add in (
         click.option("--config", type=click.Path(path_type=Path), help="The service's file of settings; as `serve`."),
         click.option("--dir", "folder", type=click.Path(path_type=Path), help="The folder, if not by the settings."),
@@ -39,7 +39,7 @@ def _folder_options(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-def _found(folder: Path | None, config: Path | None) -> Path:
+def _folder_of(folder: Path | None, config: Path | None) -> Path:
     """Return the folder that the service reads. Raises SetupError and InputError."""
     try:
         return folder or read_settings(config).pats_folder
@@ -101,7 +101,7 @@ def create(
     expires: int,
 ) -> None:
     """Make a token and print it, once. The service takes it from its next request on."""
-    where = _found(folder, config)
+    where = _folder_of(folder, config)
     is_new = not where.exists()
     random, now = os.urandom(form.RANDOM_BYTES), int(time.time())
     order = pats.Order(account, scopes, networks, life_s=expires * pats.DAY_S)
@@ -111,16 +111,16 @@ def create(
 
 
 def _about(record: pats.Record, folder: Path, *, is_new: bool) -> str:
-    """Say what was made, what is doubtful about it, and what a policy needs to know of it."""
-    told = [f"made   {printable(str(pats.path_of(folder, record.id)))}, until {show_time(record.expires)}"]
+    """Say what was made, what is doubtful about it, and what a policy has to say of it."""
+    lines = [f"made   {printable(str(pats.path_of(folder, record.id)))}, until {show_time(record.expires)}"]
     if is_new:
-        told.append("warning: that folder was not there; is it the one that the service reads?")
+        lines.append("warning: that folder was not there; is it the one that the service reads?")
     if TOKENS_ISSUE not in record.scopes:
-        told.append(f"warning: without the scope {TOKENS_ISSUE} it gets no verify token")
+        lines.append(f"warning: without the scope {TOKENS_ISSUE} it gets no verify token")
     if not record.networks:
-        told.append("warning: whoever has it can use it from anywhere; --network says from where")
-    told.append("It is shown this once. What lets it speak for an integration, in that integration's policy:\n")
-    return "\n".join([*told, _identity_block(record)])
+        lines.append("warning: whoever has it can use it from anywhere; --network says from where")
+    lines.append("It is shown this once. What lets it speak for an integration, in that integration's policy:\n")
+    return "\n".join([*lines, _identity_block(record)])
 
 
 def _identity_block(record: pats.Record) -> str:
@@ -140,7 +140,7 @@ def _identity_block(record: pats.Record) -> str:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def list_tokens(folder: Path | None, config: Path | None, as_json: bool) -> None:
     """List the tokens, oldest first. Exit code 3 where a record cannot be read: no such token is taken."""
-    where, now = _found(folder, config), int(time.time())
+    where, now = _folder_of(folder, config), int(time.time())
     good, bad = pats.records(where)
     rows = [_row(record, where, now) for record in good]
     if as_json:
@@ -196,9 +196,9 @@ def revoke(folder: Path | None, config: Path | None, token_id: str) -> None:
     Every worker refuses it from its next request on. To revoke it again changes nothing.
     """
     if not pats.is_id(token_id):
-        # Never repeated here: it may be the token itself, which then stands in the shell's history.
+        # Never repeated here: it may be the token itself, which is then in the shell's history.
         raise click.BadParameter(
             "give the public id alone, the 12 letters and digits after `evi_pat_`", param_hint="ID"
         )
-    record = pats.revoke(_found(folder, config), token_id, int(time.time()))
+    record = pats.revoke(_folder_of(folder, config), token_id, int(time.time()))
     click.echo(f"{record.id} ({record.account}) is revoked since {show_time(record.revoked or 0)}")

@@ -74,9 +74,9 @@ def check(directory: Path, url: str | None, development: bool, form: str, warnin
     if warnings_as_errors:
         findings = tuple(replace(finding, severity="error") for finding in findings)
     code = exit_for_findings(findings)
-    said = render(findings, _files(directory), "issuer policy check", form)
-    if said:
-        click.echo(said)
+    text = render(findings, _files(directory), "issuer policy check", form)
+    if text:
+        click.echo(text)
     if policies is not None and code == 0 and form == "human":
         click.echo(_digests(policies, url))
     sys.exit(code)
@@ -122,9 +122,9 @@ def test(directory: Path, url: str | None, development: bool, form: str, integra
             raise click.BadParameter(f"there is no {integration}.yaml in {directory}", param_hint="--integration")
         outcomes = tuple(outcome for outcome in outcomes if outcome.integration == integration)
         errors = [finding for finding in errors if finding.place.file == own or not _is_test(finding)]
-    said = _TESTS[form](outcomes, errors, directory)
-    if said:
-        click.echo(said)
+    text = _TESTS[form](outcomes, errors, directory)
+    if text:
+        click.echo(text)
     sys.exit(exit_for_findings(errors))
 
 
@@ -135,36 +135,36 @@ def _is_test(finding: Finding) -> bool:
 def _tests_for_people(outcomes: Sequence[Outcome], errors: Sequence[Finding], _: Path) -> str:
     broken = [finding for finding in errors if not _is_test(finding)]
     failed = sum(not outcome.passed for outcome in outcomes)
-    told = [line for outcome in outcomes for line in _test_told(outcome)]
-    told += [render(broken, [], "", "human")] if broken else []
-    return "\n".join([*told, f"{_count(len(outcomes), 'test')}, {failed} failed"])
+    lines = [line for outcome in outcomes for line in _describe_test(outcome)]
+    lines += [render(broken, [], "", "human")] if broken else []
+    return "\n".join([*lines, f"{_count(len(outcomes), 'test')}, {failed} failed"])
 
 
-def _test_told(outcome: Outcome) -> list[str]:
+def _describe_test(outcome: Outcome) -> list[str]:
     name = printable(f"{outcome.integration}: {outcome.name}")
     if outcome.passed:
         return [f"ok    {name}"]
     verdict = printable(f"expected {outcome.expected}, the policy says {outcome.actual}")
-    told = [f"FAIL  {name}", f"      {outcome.place}: {verdict}"]
+    lines = [f"FAIL  {name}", f"      {outcome.place}: {verdict}"]
     if not outcome.checks and outcome.detail:
-        told.append(f"      {printable(outcome.detail)}")
-    return told + [f"      {line}" for line in (_table_of(outcome).split("\n") if outcome.checks else [])]
+        lines.append(f"      {printable(outcome.detail)}")
+    return lines + [f"      {line}" for line in (_render_checks(outcome).split("\n") if outcome.checks else [])]
 
 
-def _table_of(outcome: Outcome) -> str:
+def _render_checks(outcome: Outcome) -> str:
     """Show what refused, or, where the refusal that is expected did not come, everything that let it pass."""
     failed = [check for check in outcome.checks if not check.passed]
     return table(disclose_all(failed or outcome.checks))
 
 
 def _tests_as_json(outcomes: Sequence[Outcome], errors: Sequence[Finding], _: Path) -> str:
-    told = [_json_of(outcome) for outcome in outcomes]
+    tests = [_test_as_json(outcome) for outcome in outcomes]
     broken = [str(finding) for finding in errors if not _is_test(finding)]
-    document = {"version": 1, "tool": "issuer policy test", "tests": told, "errors": broken}
+    document = {"version": 1, "tool": "issuer policy test", "tests": tests, "errors": broken}
     return render_json(document)
 
 
-def _json_of(outcome: Outcome) -> dict[str, Any]:
+def _test_as_json(outcome: Outcome) -> dict[str, Any]:
     place = outcome.place
     return {
         "integration": outcome.integration,
@@ -232,7 +232,7 @@ def schema(name: str) -> None:
 @click.option("--check", "only_check", is_flag=True, help="Change nothing; exit 1 where a file would change.")
 def fmt(files: tuple[Path, ...], only_check: bool) -> None:
     """Lay files out canonically: indentation, quotes, blank lines, the end. No value, no order, no comment changes."""
-    changed = [(path, after) for path in files if (after := _formatted(path)) is not None]
+    changed = [(path, after) for path in files if (after := _reformat(path)) is not None]
     for path, after in changed:
         click.echo(f"{printable(str(path))}: {'would change' if only_check else 'formatted'}")
         if not only_check:
@@ -240,7 +240,7 @@ def fmt(files: tuple[Path, ...], only_check: bool) -> None:
     sys.exit(1 if only_check and changed else 0)
 
 
-def _formatted(path: Path) -> bytes | None:
+def _reformat(path: Path) -> bytes | None:
     """Return a file's canonical form, or None where it has it already."""
     before = read_file(path, MAX_BYTES)
     after = formatted(before, str(path))

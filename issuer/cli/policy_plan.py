@@ -37,7 +37,7 @@ def plan(old: Path, new: Path, audit: Path, url: str | None, development: bool, 
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode({"version": 1, **msgspec.to_builtins(made)})))
     else:
-        click.echo(_told(made))
+        click.echo(_render(made))
     if made.torn:
         click.echo(f"warning: {made.torn} of its lines are no events, or half of one: skipped", err=True)
 
@@ -51,23 +51,23 @@ def _lines(path: Path) -> Iterator[bytes]:
                 line = file.readline(_MAX_LINE)
 
 
-def _told(made: Plan) -> str:
-    told = [
+def _render(made: Plan) -> str:
+    lines = [
         f"{made.decisions} decisions: {made.unchanged} unchanged, {made.refused} would be refused, "
         f"{made.granted} would be granted, {made.untold} cannot tell"
     ]
     if made.not_decided:
-        told.append(f"{made.not_decided} more were refused by no policy (limits, replays, bodies): not judged")
+        lines.append(f"{made.not_decided} more were refused by no policy (limits, replays, bodies): not judged")
     if made.otherwise:
-        told.append(f"{made.otherwise} were decided otherwise than OLD decides: they were made under other policies")
-    return "\n".join([*told, *(line for group in made.groups for line in _told_group(group))])
+        lines.append(f"{made.otherwise} were decided otherwise than OLD decides: they were made under other policies")
+    return "\n".join([*lines, *(line for group in made.groups for line in _render_group(group))])
 
 
-def _told_group(group: Group) -> list[str]:
+def _render_group(group: Group) -> list[str]:
     whose = group.integration or "no integration"
     why = f"the audit does not hold {group.why}" if group.kind == "untold" else group.why
-    told = [f"{_BECOMES[group.kind]}: {group.count} of {whose}: {why}"]
+    lines = [f"{_BECOMES[group.kind]}: {group.count} of {whose}: {why}"]
     for example in group.examples:
         rule = f": {example.detail}; rule: {example.rule}" if example.rule else ""
-        told.append(f"  {show_time(example.time)} {example.request_id}{rule}")
-    return [printable(line) for line in told]
+        lines.append(f"  {show_time(example.time)} {example.request_id}{rule}")
+    return [printable(line) for line in lines]

@@ -69,7 +69,7 @@ def build(
 
 
 def _anchors(key: str | None, root: str | None, ledger: Path | None) -> Anchors | None:
-    if ledger is None:  # key and root may stand in the environment of a job that builds something else
+    if ledger is None:  # key and root may be in the environment of a job that builds something else
         return None
     if key is None or root is None:
         raise click.UsageError("--verievals-ledger needs --verievals-key and --verievals-root")

@@ -100,7 +100,7 @@ def verify(
     _check_usage(path, repo, options, folder=folder, jobs=jobs)
     judge = _judge(options)
     if folder:
-        from issuer.cli.bulk import verify_folder  # processes, which one file does not need
+        from issuer.cli.verify_folder import verify_folder  # processes, which one file does not need
 
         summary = verify_folder(Path(str(path)), judge, jobs=jobs or 0, as_json=as_json)
     else:

@@ -16,7 +16,7 @@ from issuer.errors import InputError, SetupError
 from issuer.formats import jose
 from issuer.identity import pat
 
-# RFC 6750 2.1, b64token. What is no header value makes the HTTP library raise an error that quotes it.
+# RFC 6750 2.1, b64token. Of other text the HTTP library makes an error that quotes it.
 _BEARER = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 _ACCESS_TOKEN_TYPES = frozenset({"at+jwt", "application/at+jwt"})
 NONCE_BYTES = 16
@@ -42,15 +42,15 @@ def identity_token(text: str, place: str) -> Credential:
 
     Raises SetupError(`settings.invalid`).
     """
-    return Credential(_checked(text, place, "identity token"), reusable=_is_access_token(text))
+    return Credential(_check(text, place, "identity token"), reusable=_is_access_token(text))
 
 
 def access_token(text: str, place: str) -> Credential:
     """Return the credential of an access token, of whatever kind. Raises SetupError(`settings.invalid`)."""
-    return Credential(_checked(text, place, "access token"), reusable=True)
+    return Credential(_check(text, place, "access token"), reusable=True)
 
 
-def _checked(text: str, place: str, kind: str) -> str:
+def _check(text: str, place: str, kind: str) -> str:
     if not is_bearer(text):
         detail = f"{place} holds no {kind}: it has other characters, none at all, or too many"
         raise SetupError(Code.SETTINGS_INVALID, detail)

@@ -1,8 +1,8 @@
 """A local OIDC provider, shaped like GitHub Actions', for `issuer dev`, `issuer demo` and the tests. Never production.
 
-It publishes discovery and key set, and mints a token for whoever has its request token, as a runner's endpoint does.
+It publishes discovery and key set, and mints a token for anyone who has its request token, as a runner's endpoint does.
 Its keys are made when it starts. It signs with `cryptography` alone: what it gives `jose` to verify is not `jose`'s
-own work. `sign` and `answers` let a test be the provider that nobody wants.
+own work. `sign` and `answers` let a test be a hostile provider.
 """
 
 from __future__ import annotations
@@ -204,7 +204,7 @@ class LocalProvider:
     def sign(
         self, header: Mapping[str, Any] | bytes, payload: Mapping[str, Any] | bytes, key: SigningKey | None = None
     ) -> str:
-        """Sign whatever it is, well-formed or not; with the RS256 key where no other is given."""
+        """Sign any header and payload, well-formed or not, with the RS256 key by default."""
         parts = (part if isinstance(part, bytes) else json.dumps(part).encode() for part in (header, payload))
         signing_input = ".".join(map(_base64url, parts))
         return f"{signing_input}.{_base64url((key or self.rs256).signature(signing_input.encode()))}"
@@ -271,7 +271,7 @@ class Exchange(BaseHTTPRequestHandler):
         self.server.provider.answer(self)
 
     def reply(self, status: int, body: Mapping[str, Any] | bytes, **headers: str) -> None:
-        """Send one whole answer; `_` in a header's name stands for `-`."""
+        """Send one whole answer; `_` in a header's name is sent as `-`."""
         raw = body if isinstance(body, bytes) else json.dumps(body).encode()
         headers = {"Content_Type": "application/json", "Content_Length": str(len(raw)), **headers}
         self.send_response(status)

@@ -47,7 +47,7 @@ class Sandbox(Struct, frozen=True):
 def sandbox(port: int = 0) -> Iterator[Sandbox]:
     """Make a sandbox, and leave nothing of it behind. `port` 0 takes a free one."""
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_cleaned_up())
+        stack.enter_context(_clean_up_on_signals())
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="issuer-")))
         provider = stack.enter_context(LocalProvider())
         write_policies(folder / "policies", provider.issuer)
@@ -59,7 +59,7 @@ def sandbox(port: int = 0) -> Iterator[Sandbox]:
 
 
 @contextlib.contextmanager
-def _cleaned_up() -> Iterator[None]:
+def _clean_up_on_signals() -> Iterator[None]:
     """Have a signal end the block as an exception does, so that keys, folders and children go; a second one waits."""
     numbers = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
     if threading.current_thread() is not threading.main_thread():  # signals are the main thread's

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from issuer.cli.bulk import FOR_PEOPLE, JSON_LINES
+from issuer.cli.verify_folder import FOR_PEOPLE, JSON_LINES
 from issuer.errors import InputError, SetupError
 from issuer.relying.bulk import CHUNK_BYTES, CHUNK_FILES, Writer, chunked, judge_folder
 from issuer.relying.folders import MAX_BENCHMARKS, BenchmarkFolder, ReceiptFolder

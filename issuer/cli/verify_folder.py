@@ -1,4 +1,4 @@
-"""`issuer verify DIR`: what was found, as it is found; progress on a terminal; a summary at the end."""
+"""`issuer verify DIR`: reports as they come; progress on a terminal; a summary at the end."""
 
 from __future__ import annotations
 
@@ -29,22 +29,21 @@ _UNITS = (("d", 86_400), ("h", 3600), ("min", 60))
 
 
 def verify_folder(root: Path, judge: Verifier, *, jobs: int, as_json: bool) -> Summary:
-    """Judge every result file below `root`, print what is found, and return the counts."""
+    """Judge every result file below `root`, print the reports, and return the counts."""
     progress = _Progress(shown=sys.stderr.isatty())
     with _interruptible() as stopped:
         summary = judge_folder(
             root, judge, JSON_LINES if as_json else FOR_PEOPLE, jobs=jobs, out=progress.out, tick=progress.tick,
             stopped=stopped,
         )  # fmt: skip
-    progress.out(
-        json_summary(summary, judge.trust) if as_json else told_summary(summary, judge.trust, judge.context.now)
-    )
+    render = render_json_summary if as_json else render_summary
+    progress.out(render(summary, judge.trust, judge.context.now))
     return summary
 
 
 @contextlib.contextmanager
 def _interruptible() -> Iterator[Callable[[], bool]]:
-    """Let the first Ctrl-C be noticed; the second one ends this process at once, and so its workers."""
+    """Notice the first Ctrl-C; the second one ends this process at once, and its workers with it."""
     seen: list[int] = []
 
     def notice(number: int, _frame: FrameType | None) -> None:
@@ -59,29 +58,29 @@ def _interruptible() -> Iterator[Callable[[], bool]]:
 
 
 class _Progress:
-    """The last line of a terminal: how many, how fast, how long still. Standard error; nothing where that is a file."""
+    """The last line of a terminal: how many, how fast, how long still. On standard error, unless that is a file."""
 
     def __init__(self, *, shown: bool) -> None:
         self._shown = shown
-        self._began = self._told = time.monotonic()
-        self._standing = False
+        self._began = self._drawn_at = time.monotonic()
+        self._drawn = False
 
     def tick(self, fraction: float, summary: Summary) -> None:
         """Show how far it is, a few times a second."""
         now = time.monotonic()
-        if not self._shown or now - self._told < _EVERY_S:
+        if not self._shown or now - self._drawn_at < _EVERY_S:
             return
-        self._told, spent = now, now - self._began
+        self._drawn_at, spent = now, now - self._began
         rate, left = summary.entries / spent, _span(spent * (1 - fraction) / fraction)
         line = f"{summary.entries:,} entries, {rate:,.0f}/s, {fraction:.0%}, {left} left"
         click.echo(f"\r\x1b[K{line}", err=True, nl=False)
-        self._standing = True
+        self._drawn = True
 
     def out(self, text: str) -> None:
-        """Write to standard output, where progress does not stand in the way."""
-        if self._standing:
+        """Write to standard output; the line of progress is taken away before."""
+        if self._drawn:
             click.echo("\r\x1b[K", err=True, nl=False)
-            self._standing = False
+            self._drawn = False
         stream, left = sys.stdout.buffer, memoryview(text.encode())
         while left:  # under PYTHONUNBUFFERED a signal cuts a write to a full pipe short
             left = left[stream.write(left) or 0 :]
@@ -96,16 +95,16 @@ def _span(seconds: float) -> str:
 # -- for people -------------------------------------------------------------------------------------------------------
 
 
-def told_reports(file: str, reports: tuple[Report, ...]) -> str:
-    """Tell on one line each what is not verified though it has a token; the rest is for the summary."""
+def render_reports(file: str, reports: tuple[Report, ...]) -> str:
+    """Write a line for each entry that has a token and is not verified; the rest is for the summary."""
     return "".join(
-        f"{printable(file)}, entry {report.pointer.removeprefix('/')}: {_told(report)}\n"
+        f"{printable(file)}, entry {report.pointer.removeprefix('/')}: {_describe(report)}\n"
         for report in reports
         if report.verdict in _DECISIVE
     )
 
 
-def _told(report: Report) -> str:
+def _describe(report: Report) -> str:
     checks = [check for check in report.checks if check.status is _DECISIVE[report.verdict]]
     reasons = []
     for check in checks:
@@ -115,22 +114,22 @@ def _told(report: Report) -> str:
     return f"{word}: {'; '.join(reasons)}"
 
 
-def told_finding(error: InputError) -> str:
-    """Tell on one line what could not be read, and where."""
+def render_finding(error: InputError) -> str:
+    """Write a line for what could not be read, and where."""
     return f"{printable(str(error))}\n"
 
 
-def told_summary(summary: Summary, trust: Trust, now: int) -> str:
-    """Tell the counts: verdicts, by issuer, by framework, and why what is not verified is not."""
+def render_summary(summary: Summary, trust: Trust, now: int) -> str:
+    """Write the counts: verdicts, by issuer, by framework, and the reasons of what is not verified."""
     counts = ", ".join(f"{summary.verdicts[verdict]:,} {verdict}" for verdict in _VERDICTS)
     lines = [f"{summary.entries:,} entries in {summary.files:,} files: {counts}"]
     if summary.findings:
         lines.append(f"{summary.findings:,} findings in files that could not be read whole")
-    lines += _told_names("by issuer", summary.by_issuer) + _told_names("by framework", summary.by_framework)
+    lines += _render_names("by issuer", summary.by_issuer) + _render_names("by framework", summary.by_framework)
     if summary.by_reason:
         lines += ["not verified, because"]
         lines += [f"  {count:>9,}  {reason}" for reason, count in summary.by_reason.most_common() if count]
-    lines += [f"key set of {issuer}, fetched {_age(now - fetched_at)} ago" for issuer, fetched_at in _fetched(trust)]
+    lines += [f"key set of {issuer}, fetched {_age(now - at)} ago" for issuer, at in _fetch_times(trust)]
     if summary.interrupted:
         lines.append("interrupted: this is what was judged until then")
     return "\n".join(map(printable, lines)) + "\n"
@@ -141,17 +140,17 @@ def _age(seconds: int) -> str:
     return f"{seconds // size} {unit}"
 
 
-def _told_names(title: str, counts: Mapping[str, Counter[str]]) -> list[str]:
+def _render_names(title: str, counts: Mapping[str, Counter[str]]) -> list[str]:
     ranked = sorted(counts.items(), key=lambda item: (-item[1].total(), item[0]))
-    told = [
+    lines = [
         f"  {name}: " + ", ".join(f"{kinds[verdict]:,} {verdict}" for verdict in _VERDICTS if kinds[verdict])
         for name, kinds in ranked
         if kinds.total()
     ]
-    return [title, *told] if told else []
+    return [title, *lines] if lines else []
 
 
-FOR_PEOPLE = Writer(told_reports, told_finding)
+FOR_PEOPLE = Writer(render_reports, render_finding)
 
 
 # -- for machines -----------------------------------------------------------------------------------------------------
@@ -159,12 +158,12 @@ FOR_PEOPLE = Writer(told_reports, told_finding)
 _json = msgspec.json.Encoder().encode
 
 
-def json_reports(_file: str, reports: tuple[Report, ...]) -> str:
+def render_json_reports(_file: str, reports: tuple[Report, ...]) -> str:
     """Write one report a line."""
     return "".join(_json(report).decode() + "\n" for report in reports)
 
 
-def json_finding(error: InputError) -> str:
+def render_json_finding(error: InputError) -> str:
     """Write a line with the one member `finding` beside `version`."""
     place = error.place
     finding = {
@@ -174,17 +173,17 @@ def json_finding(error: InputError) -> str:
     return _json({"version": REPORT_VERSION, "finding": finding}).decode() + "\n"
 
 
-def json_summary(summary: Summary, trust: Trust) -> str:
+def render_json_summary(summary: Summary, trust: Trust, _now: int) -> str:
     """Write the last line, with the one member `summary` beside `version`."""
-    key_sets = [{"issuer": issuer, "fetched_at": fetched_at} for issuer, fetched_at in _fetched(trust)]
+    key_sets = [{"issuer": issuer, "fetched_at": at} for issuer, at in _fetch_times(trust)]
     document = {**msgspec.to_builtins(summary), "key_sets": key_sets}
     return _json({"version": document.pop("version"), "summary": document}).decode() + "\n"
 
 
-JSON_LINES = Writer(json_reports, json_finding)
+JSON_LINES = Writer(render_json_reports, render_json_finding)
 
 
-def _fetched(trust: Trust) -> list[tuple[str, int]]:
+def _fetch_times(trust: Trust) -> list[tuple[str, int]]:
     return [
         (name, issuer.keys_fetched_at) for name, issuer in trust.issuers.items() if issuer.keys_fetched_at is not None
     ]
