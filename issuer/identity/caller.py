@@ -19,7 +19,7 @@ Scalar = str | bool | int
 class Caller(Struct, frozen=True):
     """An authenticated machine identity: its signature, times, audience and type have been checked.
 
-    `claims` are what is verified of it. `use_parts` name its use record (contract section 5): ("use", iss, jti) or
+    `claims` are the verified ones. `use_parts` name its use record (contract section 5): ("use", iss, jti) or
     ("input", hex SHA-256) of an identity token; ("nonce", provider id, credential id) of a reusable identity, where the
     credential's id is public and stays the same when it is renewed. Times are Unix seconds.
     """
@@ -32,19 +32,19 @@ class Caller(Struct, frozen=True):
 
     @classmethod
     def supposed(cls, provider: Provider, claims: Mapping[str, JSON], now: int) -> Caller:
-        """Suppose that a good credential has these claims, derived ones among them, at `now` (Unix seconds).
+        """Return the caller of a supposed credential with these claims, derived ones included, at `now` (Unix seconds).
 
-        For those who ask offline what policies say: it has no use record, so nothing can be issued to it.
+        For evaluating policies offline: it has no use record, so nothing can be issued to it.
         """
         return cls(provider, claims, (), now, now)
 
     def use_record(self, nonce: str) -> str:
-        """Name the use record, the token's own or that of a reusable identity's nonce, as lowercase hex SHA-256."""
+        """Name the use record, of the token itself or of a reusable identity's nonce, as lowercase hex SHA-256."""
         parts = [*self.use_parts, nonce] if self.provider.rules.reusable else [*self.use_parts]
         return hashlib.sha256(jcs.canonical(parts)).hexdigest()
 
     def provenance(self) -> dict[str, JSON]:
-        """Return what of the caller is public: provider, issuer and allow-listed immutable ids."""
+        """Return the public part of the caller: provider, issuer and allow-listed immutable ids."""
         return {
             "provider": self.provider.id,
             "issuer": self.provider.issuer,
@@ -52,7 +52,7 @@ class Caller(Struct, frozen=True):
         }
 
     def shown(self, names: Iterable[str]) -> dict[str, Scalar]:
-        """Return the named claims that are there, are scalars and are short."""
+        """Return those of the named claims that are present and short scalars."""
         held = ((name, self.claims.get(name)) for name in names)
         return {name: value for name, value in held if _is_short(value)}
 
@@ -62,15 +62,15 @@ def _is_short(value: JSON) -> TypeGuard[Scalar]:
 
 
 class ClaimNames(Struct, frozen=True):
-    """Which claims of a caller are `read` on the way to a decision, once each, and which of them the audit keeps:
-    those that were read, those that they were derived from, and those that the verify token names."""
+    """The claims of a caller that are `read` for a decision, each once, and those that are `audited`: the read ones,
+    those that they are derived from, and those that the verify token names."""
 
     read: tuple[str, ...]
     audited: tuple[str, ...]
 
     @classmethod
     def of(cls, rules: Profile, registered: Iterable[str] = ()) -> ClaimNames:
-        """Name the claims of a profile's callers; `registered` are those that a registered identity asks for."""
+        """Name the claims of a profile's callers; `registered` are those that a registered identity requires."""
         foreign = (rules.foreign.claims[0], rules.foreign.home, rules.foreign.commit) if rules.foreign else ()
         event = (rules.event_claim,) if rules.event_claim else ()
         scope = ("scope",) if rules.scope else ()

@@ -25,9 +25,9 @@ P = ParamSpec("P")
 
 
 class ClaimCheck(Struct, frozen=True):
-    """One check of a token's claims: `demand` raises Refused; the words are made only where a list is asked for.
+    """One check of a token's claims: `demand` raises Refused; the words are made only for a list.
 
-    `code` is that of a check that passed; a refusal has its own. `member` is the member of the provider's entry that
+    `code` is used where the check passes; a refusal has its own. `member` is the member of the provider's entry that
     says what is expected. The time is in Unix seconds.
     """
 
@@ -49,13 +49,13 @@ class TokenOutcome(Struct, frozen=True):
 
 
 def demand_claims(claims: Claims, provider: Provider, now: int) -> None:
-    """Make (6) and all after it of a token whose signature is good. Raises Refused at the first check that fails."""
+    """Make checks (6) and later of a token whose signature is good. Raises Refused at the first that fails."""
     for check in CLAIM_CHECKS[provider.rules.kind]:
         check.demand(claims, provider, now)
 
 
 def check_token(header: Claims, claims: Claims, provider: Provider, now: int) -> Iterator[TokenOutcome]:
-    """Make all checks but those of key and signature, and say how each went. `provider` was found by the `iss`."""
+    """Make all checks except key and signature, and yield the outcome of each. `provider` was found by the `iss`."""
     at, rules = f"providers.{provider.id}", provider.rules
     actual = f"the token's iss is {provider.issuer}"
     yield TokenOutcome(Code.IDENTITY_ISSUER_UNKNOWN, f"{at}.issuer", True, actual, "")  # (2) registered issuer

@@ -1,10 +1,10 @@
-"""The form of personal access tokens: what one looks like, and whether it was copied whole. Pure.
+"""The form of personal access tokens: what one looks like, and whether it was copied completely. Pure.
 
     evi_pat_  0aB...  _  9xY...  3kQ...
     prefix    id: 12     secret: 43, 256 bits     checksum: 6, CRC-32 of everything before
 
-All three parts are base62. The id is public; the checksum tells a typing error, and a scanner's false alarm, from a
-token without asking anybody. It proves nothing: `service/authn/pats.py` knows which tokens exist.
+All three parts are base62. The id is public; the checksum reveals a typing error, or a scanner's false alarm, without
+asking anybody. It proves nothing: `service/authn/pats.py` knows which tokens exist.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ def make(random: bytes) -> str:
     """Make a token of RANDOM_BYTES bytes, which must be fresh and of cryptographic quality."""
     if len(random) != RANDOM_BYTES:
         raise ValueError(f"a token is made of {RANDOM_BYTES} bytes")
-    # 128 bits for 71: the remainder favours no id by more than 2^-56. The secret takes all of its 256.
+    # 128 bits for 71: the remainder favours no id by more than 2^-56. The secret takes all of the other 256.
     public_id = _base62(int.from_bytes(random[:16]) % 62**_ID_CHARS, _ID_CHARS)
     body = f"{PREFIX}{public_id}_{_base62(int.from_bytes(random[16:]), _SECRET_CHARS)}"
     return body + _checksum(body)
 
 
 def token_id(text: str) -> str | None:
-    """Return the public id of what has the form and the checksum of a token, None of anything else."""
+    """Return the public id of a text with the form and the checksum of a token, None for anything else."""
     body = text[:-_CHECKSUM_CHARS]
     if not _TOKEN.fullmatch(text) or text[-_CHECKSUM_CHARS:] != _checksum(body):
         return None
@@ -44,7 +44,7 @@ def token_id(text: str) -> str | None:
 
 
 def digest(token: str) -> bytes:
-    """Return the SHA-256 of the whole token: all that is kept of it. 256 random bits need no slower hash."""
+    """Return the SHA-256 of the whole token, which alone is stored. 256 random bits need no slower hash."""
     return hashlib.sha256(token.encode()).digest()
 
 

@@ -1,7 +1,7 @@
 """Built-in profiles of identity providers: one table of data, no code per provider. Pure.
 
 A profile says what is true of every token of such a provider; `providers.yaml` may narrow or fill in each value. What
-the provider's documentation does not say, and no published token shows, is left out: `providers.yaml` must give it.
+neither the provider's documentation nor a published token shows is left out: `providers.yaml` must give it.
 Each profile names its source.
 """
 
@@ -22,7 +22,7 @@ HOUR = 3600
 
 
 class Derived(Struct, frozen=True):
-    """A claim that is made of another one, under a name of ours.
+    """A claim that is derived from another one, under a name of ours.
 
     `path` leads to the value, member by member. `part` is empty for the whole value, or one side of `path@git_ref`.
     """
@@ -31,7 +31,7 @@ class Derived(Struct, frozen=True):
     part: Literal["", "path", "git_ref"] = ""
 
     def of(self, claims: Mapping[str, JSON]) -> JSON:
-        """Return the value in these claims, None where it is not there or has another form."""
+        """Return the value in these claims, None where it is absent or has another form."""
         value = claims.get(self.path[0])
         for member in self.path[1:]:
             value = value.get(member) if isinstance(value, dict) else None
@@ -42,7 +42,7 @@ class Derived(Struct, frozen=True):
 
 
 # The first `@` parts the two, and a ref or a commit must follow it: a branch named `x@refs/heads/main` stays a branch,
-# and a file named `evaluate.yml@x.yml` is no `evaluate.yml`.
+# and a file named `evaluate.yml@x.yml` is not `evaluate.yml`.
 _PATH_AT_GIT_REF = re.compile(
     r"(?P<path>[^@\x00-\x1f\x7f]+)@(?P<git_ref>refs/[^\x00-\x20\x7f]+|[0-9a-f]{40}(?:[0-9a-f]{24})?)"
 )
@@ -51,39 +51,38 @@ _path_at_git_ref = lru_cache(256)(_PATH_AT_GIT_REF.fullmatch)  # jobs are many, 
 
 class Foreign(Struct, frozen=True):
     """Code that a job may borrow from another repository: `claims` say which, `home` is the job's own repository, and
-    `commit` is what then must be named, because whoever owns the other repository moves its branches and tags."""
+    `commit` must then be pinned, because the other repository's owner can move its branches and tags."""
 
     claims: tuple[str, ...]
     home: str
     commit: str
 
 
-# What a provider's credentials are, and so who verifies them: OIDC identity tokens; OAuth access tokens (RFC 9068), or
+# The kind of a provider's credentials chooses their verifier: OIDC identity tokens; OAuth access tokens (RFC 9068), or
 # opaque ones that the provider is asked about (RFC 7662); personal access tokens of this service, or of Hugging Face.
 Kind = Literal["identity-token", "access-token", "introspection", "pat", "huggingface"]
 
 
 class Profile(Struct, frozen=True, kw_only=True):
-    """What is known of a kind of provider.
+    """What is known about a kind of provider.
 
-    `kind` is what its credentials are. One that is no identity token can be sent again and again: it is `reusable`, and
-    a nonce tells its requests apart. `scope` is a word that the credential's `scope` must hold, `prefix` how every one
-    of them begins.
+    `kind` is the kind of its credentials. All but identity tokens can be sent again and again: they are `reusable`, and
+    a nonce distinguishes their requests. `scope` is a word that the credential's `scope` must contain, `prefix` how
+    every credential begins.
 
-    `issuer` is set where every customer shares one; `issuer_form` is a regular expression of the issuers that there
-    are, and `audience_form` one of the audiences that a token for this service can have, both for the whole text; ""
-    is any. `algorithms` and `max_lifetime_s` are empty where `providers.yaml` must give them; `max_age_s` is the
-    lifetime where it is None. `uses` is how many different requests one token may make: 1 where a job can mint a fresh
-    token for each.
+    `issuer` is set where all customers share one; `issuer_form` is a regular expression for the existing issuers, and
+    `audience_form` one for the audiences that a token for this service can have, both for the whole text; "" is any.
+    `algorithms` and `max_lifetime_s` are empty where `providers.yaml` must give them; `max_age_s` is the lifetime where
+    it is None. `uses` is how many different requests one token may make: 1 where a job can mint a fresh token for each.
 
     `pins` are the immutable ids that every registered identity must pin, the most telling first. `names` are the
     readable twins of ids, each with its id; they only ever warn. `never` are claims that must not be matched, each with
     the reason. `matchable` is what `require` may name (None: any claim but `never`), `must_require` what it must name.
     `demands` are claims that every token must have with that value, or must not have (None), unless the identity's own
     `require` names them. `event_claim` says what started the job, `events` which of them strangers cannot cause.
-    `derived` are claims that are made of others, by the name that policies use. `lowercase` are claims whose values
-    never have a capital. `provenance` are the claims that are public and immutable enough for the token's `caller`:
-    never an e-mail, an actor or a display name.
+    `derived` are claims derived from others, by the name that policies use. `lowercase` are claims whose values never
+    have a capital. `provenance` are the claims that are public and immutable enough for the token's `caller`: never an
+    e-mail address, an actor or a display name.
     """
 
     kind: Kind = "identity-token"
@@ -119,7 +118,7 @@ class Profile(Struct, frozen=True, kw_only=True):
 def derived(profile: Profile, claims: Mapping[str, JSON]) -> dict[str, JSON]:
     """Return a token's claims with those that its profile derives from them.
 
-    A claim of the token's own that has a derived one's name never counts: it would be a claim of the caller's making.
+    A claim in the token under a derived one's name never counts: the caller could have made it up.
     """
     found = dict(claims)
     for name, how in profile.derived.items():
@@ -146,7 +145,7 @@ PROFILES: dict[str, Profile] = {
             r"https://token\.actions\.githubusercontent\.com(?:/[A-Za-z0-9_-]+)?|https://[^/]+/_services/token"
             r"|https://token\.actions\.[a-z0-9-]+\.ghe\.com"
         ),
-        # Without a wish the audience is the owner's page: the same for every service that takes such tokens.
+        # The default audience is the owner's page: the same for every service that takes such tokens.
         audience_form=r"(?!https://github\.com/[^/]*$).*",
         max_age_s=15 * MINUTE,
         pins=("repository_id", "repository_owner_id"),
@@ -179,7 +178,7 @@ PROFILES: dict[str, Profile] = {
     ),
     # https://docs.gitlab.com/ci/secrets/id_token_authentication/
     "gitlab-ci": Profile(
-        issuer="https://gitlab.com",  # or the URL of an instance that somebody runs: registered one by one
+        issuer="https://gitlab.com",  # or a self-hosted instance's URL: registered one by one
         max_lifetime_s=2 * HOUR,
         # GitLab hands a job one fixed token; a job may have a handful of runs to sign.
         uses=10,
@@ -302,7 +301,7 @@ PROFILES: dict[str, Profile] = {
     ),
     # https://kubernetes.io/docs/reference/access-authn-authz/service-accounts-admin/
     "kubernetes": Profile(
-        # What a token is for that nobody asked an audience for, and every pod has one: the API server.
+        # The API server: the audience of a token that was requested without one, and every pod has such a token.
         audience_form=r"(?!(?:https://)?kubernetes\.default).*",
         uses=10,  # a mounted token is used until the kubelet renews it
         pins=("kubernetes.io/serviceaccount/uid",),
@@ -316,7 +315,7 @@ PROFILES: dict[str, Profile] = {
     "spiffe": Profile(
         algorithms=("RS256", "RS384", "RS512", "ES256", "ES384", "ES512", "PS256", "PS384", "PS512"),
         max_lifetime_s=15 * MINUTE,
-        uses=10,  # a workload is handed the same one until it nears its end
+        uses=10,  # a workload gets the same one until shortly before its end
         types=("JWT", "JOSE"),
         pins=("sub",),
         matchable=frozenset(),
@@ -341,7 +340,7 @@ PROFILES: dict[str, Profile] = {
         lowercase=frozenset({"account_id", "pipeline_id", "workflow_id"}),
         provenance=("account_id", "pipeline_id", "workflow_id", "scm_ref", "runner_environment"),
     ),
-    # https://plugins.jenkins.io/oidc-provider/; its claims are templates of whoever runs it
+    # https://plugins.jenkins.io/oidc-provider/; its operator configures the claims
     "jenkins": Profile(
         max_age_s=15 * MINUTE,
         pins=("sub",),
@@ -401,5 +400,5 @@ PROFILES: dict[str, Profile] = {
         provenance=("id",),
     ),
 }  # fmt: skip
-# Forms by which an opaque credential is known as one kind's, whoever else would take it.
+# Forms by which an opaque credential is known to be of one kind, even if another would accept it.
 TOKEN_PREFIXES = tuple(profile.prefix for profile in PROFILES.values() if profile.prefix)

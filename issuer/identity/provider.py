@@ -1,4 +1,4 @@
-"""One identity provider as `providers.yaml` has it, and as it counts with its profile filled in. Pure."""
+"""One identity provider: its entry in `providers.yaml`, and the effective one with its profile filled in. Pure."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ class Bounded(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class KeySource(Struct, frozen=True, forbid_unknown_fields=True):
-    """Where the keys are, when not by discovery: exactly one of a URL and static JWKs."""
+    """Where the keys are, unless by discovery: exactly one of a URL and static JWKs."""
 
     jwks_uri: Text | UnsetType = UNSET
     static: Annotated[list[dict[str, Any]], Meta(min_length=1, max_length=64)] | UnsetType = UNSET
 
 
 class Introspection(Struct, frozen=True, forbid_unknown_fields=True):
-    """How to ask a provider about its opaque tokens (RFC 7662): as which client, and where, if not by discovery.
+    """How to ask a provider about its opaque tokens (RFC 7662): as which client, and where, unless by discovery.
 
-    `client_secret_file` is the path of the file that holds the client's secret: the secret itself stands in no policy
-    and no digest. `token_prefix` is how each of its tokens begins, so that no other provider's is shown to it.
+    `client_secret_file` is the path of the file with the client's secret: no policy or digest contains the secret
+    itself. `token_prefix` is how each of its tokens begins, so that it is never shown another provider's.
     """
 
     client_id: Text
@@ -39,7 +39,7 @@ class Introspection(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ProviderEntry(Struct, frozen=True, forbid_unknown_fields=True):
-    """One provider as `providers.yaml` has it; what is absent comes from the profile."""
+    """One provider in `providers.yaml`; absent members come from the profile."""
 
     profile: str
     issuer: Text | UnsetType = UNSET
@@ -63,7 +63,7 @@ class ProvidersFile(Struct, frozen=True, forbid_unknown_fields=True):
 class Provider(Struct, frozen=True, omit_defaults=True):
     """The effective entry: what the file says, profile defaults filled in. Part of the policy digest.
 
-    `max_lifetime_s` and `max_age_s` are 0 for a kind whose credentials they do not judge. `uses` is how many different
+    `max_lifetime_s` and `max_age_s` are 0 for a kind that is not judged by them. `uses` is how many different
     requests one identity token may make, or one nonce.
     """
 

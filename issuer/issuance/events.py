@@ -1,7 +1,7 @@
 """The events of the audit file (deploy/README.md): written by the line and by the reload, read by `policy plan`. Pure.
 
 A decision holds enough to judge it again, and never a token, a command or a metric's value that no rule reads. Members
-may be added; readers pass over those that they do not know.
+may be added; readers ignore unknown ones.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from issuer.results.entry import Submission
 from issuer.results.secret import secret_in
 from issuer.wire import Denied
 
-# What a request names itself is any text, and may be a credential that was put there by mistake.
+# A name in a request is any text, and may be a credential that was put there by mistake.
 MAX_NAME_CHARS = 512
 WITHHELD = "(withheld)"
 
-# A reader's bounds: no run that was judged has a longer name or version (contract section 2).
+# A reader's bounds: no judged run has a longer name or version (contract section 2).
 _Name = Annotated[str, Meta(max_length=256)]
 _Version = Annotated[str, Meta(max_length=64)]
 Time = Annotated[int, Meta(ge=0, le=2**33)]  # Unix seconds
 
 
 class CallerRead(Struct, frozen=True):
-    """What was read of a caller: `claims` that were there and are short scalars, and the names of those that were
-    `absent`. One that is structured or long is in neither: who judges again cannot tell."""
+    """What was read of a caller: the `claims` that are short scalars, and the names of `absent` ones. A structured or
+    long claim is in neither: its rule cannot be judged again."""
 
     provider: str
     issuer: str
@@ -70,7 +70,7 @@ class ResultRead(Struct, frozen=True):
 
 
 class Named(Struct, frozen=True, omit_defaults=True):
-    """What a request names itself."""
+    """What a request itself names."""
 
     integration: str = ""
     audience: str = ""
@@ -80,10 +80,10 @@ Verdict = Literal["issued", "repeated", "granted", "refused"]
 
 
 class Decision(Struct, frozen=True, tag_field="event", tag="decision"):
-    """One decision. `integration`, `identity` and `policy` are there where the caller is registered, `named` and
-    `results` where its body was read too; `code` and `failed` for a refusal, the rest for what was issued.
+    """One decision. `integration`, `identity` and `policy` are set where the caller is registered, `named` and
+    `results` where its body was read too; `code` and `failed` for a refusal, the rest for an issuance.
 
-    `template_policy` is there where a repeat was drafted under another policy than today's.
+    `template_policy` is set where a repeat was drafted under another policy than today's.
     """
 
     time: Time
@@ -105,8 +105,7 @@ class Decision(Struct, frozen=True, tag_field="event", tag="decision"):
 
 
 class PoliciesLoaded(Struct, frozen=True, tag_field="event", tag="policies_loaded"):
-    """From now on these policies decide: the digest of all of them, those that changed by integration, and the keys by
-    their state."""
+    """From now on these policies decide: the digest of all, the changed ones by integration, and each key's state."""
 
     time: Time
     policies: str
@@ -116,8 +115,8 @@ class PoliciesLoaded(Struct, frozen=True, tag_field="event", tag="policies_loade
 
 
 class PoliciesRefused(Struct, frozen=True, tag_field="event", tag="policies_refused"):
-    """The folder of policies was refused, and those of the digest `policies` go on deciding: by which code and where,
-    and never what is written there."""
+    """The folder of policies was refused, and those of the digest `policies` go on deciding: the code and the place,
+    never the content."""
 
     time: Time
     policies: str
@@ -134,7 +133,7 @@ Event = Decision | PoliciesLoaded | PoliciesRefused
 
 
 class Names(TypedDict):
-    """Who was judged, and by what: the digest of a policy."""
+    """Who was judged, and by which policy (its digest)."""
 
     integration: str
     identity: str
@@ -142,7 +141,7 @@ class Names(TypedDict):
 
 
 def names_of(registration: Registration) -> Names:
-    """Name who is judged, for every event and answer of a caller that is registered."""
+    """Name who is judged, for every event and answer to a registered caller."""
     return {
         "integration": registration.policy.integration,
         "identity": registration.identity.id,
@@ -151,7 +150,7 @@ def names_of(registration: Registration) -> Names:
 
 
 def refused_event(refusal: Refusal) -> Decision:
-    """Record a refusal: what was read, the code, and where a policy refused the codes of all checks that failed."""
+    """Record a refusal: what was read, the code, and, where a policy refused, the codes of all failed checks."""
     event, error = _decision(refusal.of, refusal.request, "refused"), refusal.error
     if isinstance(error, Denied):
         failed = tuple(dict.fromkeys(check.code for check in error.checks if not check.passed))
@@ -160,7 +159,7 @@ def refused_event(refusal: Refusal) -> Decision:
 
 
 def granted_event(judged: Judged) -> Decision:
-    """Record a grant that nothing was issued for."""
+    """Record a grant that was only explained."""
     return _decision(judged.registered, judged.request, "granted")
 
 

@@ -1,8 +1,8 @@
 """Why would this request be refused? The line up to its judgement, and nothing after it (contract section 5).
 
 Signs nothing, claims no use and does not say whether one is spent; it spends rates and counts refusals like the real
-request. Only what a policy decided is explained: a caller that is not authenticated or not registered, and a body that
-cannot be read, get the refusal that `/tokens` has for them, because no policy was asked.
+request. Only what a policy decided is explained: without authentication, registration or a readable body no policy is
+asked, and the answer is the refusal of `/tokens`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NO_JTI = "A" * 22
 
 
 async def explain(authority: Authority, registered: Registered, judged: Judged | Refusal) -> Explained:
-    """Say what `issue` would decide, and why. Raises as `issue` does, but where a policy refuses."""
+    """Say what `issue` would decide, and why. Raises as `issue` does, except where a policy refuses."""
     if isinstance(judged, Refusal):
         error = await refuse(authority, judged)
         if isinstance(error, Denied):

@@ -12,8 +12,7 @@ from issuer.policy.match import resolve
 async def identify(authority: Authority, arrival: Arrival, credential: str) -> Registered:
     """Verify a credential, not parsed yet, and find the registration of its caller.
 
-    Raises Refused and Undecided. Of a refusal the audit sees those callers that authenticated; an anonymous one could
-    fill its disk.
+    Raises Refused and Undecided. Refusals of authenticated callers are audited; anonymous ones could fill the disk.
     """
     caller = await authority.authenticator.authenticate(credential, arrival.source, arrival.at)
     try:

@@ -1,4 +1,4 @@
-"""What the line needs of the world: one protocol a room of `service/`, and the values that they exchange. Pure."""
+"""What the line needs of the world: a protocol for each room of `service/`, and the values that they exchange. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Authenticator(Protocol):
         ...
 
     def is_over_limit(self, source: str) -> bool:
-        """Say whether an address was refused too often of late."""
+        """Say whether an address was refused too often recently."""
         ...
 
 
@@ -36,9 +36,9 @@ class Use(Struct, frozen=True):
 
     `record` is the lowercase hex SHA-256 that names the use record; `allowed` its N. The candidate template is good
     until `template_exp` and signed by `kid`. `usable_kids` are the keys that may still sign an earlier template.
-    `issued_at` is the presented identity token's iat, judged against the store's epoch; None for a nonce, of which a
-    caller could always have made another: a store that forgot one has given nothing away. `keep_until` is the token's
-    exp + leeway + margin, or the nonce's end. All times are Unix seconds.
+    `issued_at` is the presented identity token's iat, judged against the store's epoch; None for a nonce: its caller
+    could always have made another, so a store that forgot one gives nothing away. `keep_until` is the token's exp +
+    leeway + margin, or the nonce's end. All times are Unix seconds.
     """
 
     record: str
@@ -52,15 +52,15 @@ class Use(Struct, frozen=True):
 
     @property
     def spent(self) -> Code:
-        """What a request is told that finds no use left."""
+        """The code for a request that finds no use left."""
         return Code.NONCE_REUSED if self.issued_at is None else Code.IDENTITY_REPLAYED
 
 
 class AdmissionRequest(Struct, frozen=True):
     """One call of the admission script: who, at what cost, and the use to claim.
 
-    `use` is None for a request that claims none: one that was `refused`, which the abuse counters see, too, or one that
-    only asks for an explanation. `candidate` is the template to keep with a use, and empty without one.
+    `use` is None for a request that claims none: a `refused` one, which the refusals rate counts too, or one that only
+    asks for an explanation. `candidate` is the template to keep with a use, and empty without one.
     """
 
     integration: str
@@ -87,7 +87,7 @@ class AdmissionRequest(Struct, frozen=True):
 
 
 class Admitted(Struct, frozen=True):
-    """The template to compose from: the candidate (`repeat` false) or the one that the same request got before."""
+    """The template to compose from: the candidate (`repeat` false), or that of the same request's first time."""
 
     template: bytes
     repeat: bool
@@ -98,18 +98,18 @@ class Admission(Protocol):
 
     async def admit(self, call: AdmissionRequest) -> Admitted:
         """Claim `call.use`. Raises Refused (`rate.identity`, `rate.integration`, `abuse.quarantined`,
-        `identity.replayed`, `nonce.reused`) and Undecided (`dependency.state`, `dependency.state_reset`). When in doubt
-        it raises.
+        `identity.replayed`, `nonce.reused`) and Undecided (`dependency.state`, `dependency.state_reset`, also in any
+        doubt).
         """
         ...
 
     async def count(self, call: AdmissionRequest) -> None:
-        """Count a request that claims no use. Raises as `admit` does: a limit or a quarantine comes first."""
+        """Count a request that claims no use. Raises as `admit` does where a limit or a quarantine refuses it."""
         ...
 
 
 class Log(Protocol):
-    """The transparency log. Its place is before the signature: a crash leaves an entry without a token, never the
+    """The transparency log. It comes before the signature: a crash leaves an entry without a token, never the
     reverse."""
 
     @property
@@ -118,7 +118,7 @@ class Log(Protocol):
         ...
 
     async def append(self, signing_inputs: tuple[bytes, ...], /) -> tuple[LogEntry, ...]:
-        """Make the entries durable and return where each is; idempotent on a signing input.
+        """Make the entries durable and return the place of each; idempotent on a signing input.
 
         Raises Undecided(`dependency.log`).
         """
@@ -126,7 +126,7 @@ class Log(Protocol):
 
 
 class NoLog:
-    """No transparency log is configured: nothing is appended, and tokens name none."""
+    """The absence of a transparency log: nothing is appended, and tokens name no log."""
 
     origin: str | None = None
 
@@ -157,7 +157,7 @@ class Audit(Protocol):
     """The audit sink, apart from the log stream."""
 
     async def record(self, event: Struct) -> None:
-        """Write one event of `issuance.events`, durable as the sink is, before the answer leaves.
+        """Write one event of `issuance.events`, before the answer leaves.
 
         Raises Undecided(`dependency.audit`).
         """
@@ -165,7 +165,7 @@ class Audit(Protocol):
 
 
 class Authority(Struct, frozen=True):
-    """Everything that a request meets on the line, put together by the composition root."""
+    """Everything that a request meets on the line, put together by the composition root (`service/app.py`)."""
 
     issuer_url: str
     policies: PolicySet

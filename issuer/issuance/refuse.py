@@ -11,11 +11,11 @@ from issuer.issuance.steps import Refusal, Registered
 
 
 async def refuse(authority: Authority, refusal: Refusal) -> Refused:
-    """Count a refusal against its identity, have the audit see it, and return what the caller is answered.
+    """Count a refusal against its identity, audit it, and return the error to answer with.
 
     That is the refusal itself, or the rate or quarantine that its count runs into. Strangers of a source that was
     refused too often are not audited: holders of tokens from a public provider must not be able to fill the disk.
-    Raises Undecided where the store or the audit cannot do its part.
+    Raises Undecided where the store or the audit fails.
     """
     if isinstance(refusal.of, Registered):
         refusal = await _count(authority, refusal, refusal.of)
@@ -26,7 +26,7 @@ async def refuse(authority: Authority, refusal: Refusal) -> Refused:
 
 
 async def _count(authority: Authority, refusal: Refusal, registered: Registered) -> Refusal:
-    """Have the limits see a refusal; they may refuse first, for a reason of their own."""
+    """Charge a refusal to the limits; these may refuse for their own reason, which then is the answer."""
     if not refusal.by_admission:
         try:
             await authority.admission.count(AdmissionRequest.of(registered.registration, refused=True))

@@ -1,4 +1,4 @@
-"""What the steps of the line hand to one another: frozen values, each complete when it is made. Pure.
+"""What the steps of the line pass on: frozen values, each complete when it is made. Pure.
 
 Arrival ─► Registered ─► (the body) Request ─► Judged ─► Issued
                └───────────────┴────────────────┴──────► Refusal
@@ -18,10 +18,10 @@ from issuer.wire import IssuedToken
 
 
 class Arrival(Struct, frozen=True):
-    """A request before anything of it was judged.
+    """A request before any judgement.
 
-    `endpoint` is the audit's name of where it came in, `source` the address that it came from, and `at` the time at
-    which it is judged, in Unix seconds.
+    `endpoint` is its endpoint's name in the audit, `source` the address that it came from, and `at` the time at which
+    it is judged, in Unix seconds.
     """
 
     id: str
@@ -31,14 +31,14 @@ class Arrival(Struct, frozen=True):
 
 
 class Stranger(Struct, frozen=True):
-    """A caller that is authenticated, and that no policy registers."""
+    """An authenticated caller that no policy registers."""
 
     arrival: Arrival
     caller: Caller
 
 
 class Registered(Struct, frozen=True):
-    """A caller that is authenticated, and its registration."""
+    """An authenticated caller and its registration."""
 
     arrival: Arrival
     caller: Caller
@@ -46,7 +46,7 @@ class Registered(Struct, frozen=True):
 
 
 class Judged(Struct, frozen=True):
-    """A request that was granted, with everything that it takes to issue; `draft` is the candidate template."""
+    """A granted request, with everything that issuing needs; `draft` is the candidate template."""
 
     registered: Registered
     request: Request
@@ -55,9 +55,9 @@ class Judged(Struct, frozen=True):
 
 
 class Refusal(Struct, frozen=True):
-    """A request that was refused, and how far it had come: `request` is None where its body was not read.
+    """A refused request, and how far it got: `request` is None where its body was not read.
 
-    `by_admission`: the limits refused it, so that nothing is left to be counted.
+    `by_admission`: the admission refused it, so it has been counted already.
     """
 
     of: Registered | Stranger

@@ -1,7 +1,7 @@
-"""What a request is answered with: status, headers and bytes, written when it is made and sent as they are.
+"""An answer to a request: status, headers and bytes, written when it is made and sent as they are.
 
-Litestar's own Response is made to be changed by what follows the handler, and written anew for each request: 25 us,
-against 3. A handler may return any ASGI application instead, and this is one.
+Litestar's own Response may still be changed after the handler, and is written anew for each request: 25 us, against 3.
+A handler may return any ASGI application instead, and this is one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Answer:
         self.body = body
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 (ASGI's own names)
-        """Send it. The server leaves out the body where a HEAD is answered (RFC 9110 9.3.2)."""
+        """Send it. The server omits the body in answer to a HEAD (RFC 9110 9.3.2)."""
         await send({"type": "http.response.start", "status": self.status, "headers": self.headers})
         await send({"type": "http.response.body", "body": self.body, "more_body": False})
 
@@ -36,13 +36,13 @@ class Answer:
 
 
 def answer(body: bytes, media_type: str, status: int = 200, *, headers: Mapping[str, str]) -> Answer:
-    """Write an answer that has a body."""
+    """Write an answer with a body."""
     own = ((b"content-type", media_type.encode("latin-1")), (b"content-length", b"%d" % len(body)))
     rest = tuple((name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers.items())
     return Answer(status, own + rest, body)
 
 
 def written(told: object, request_id: str, status: int = 200, **headers: str) -> Answer:
-    """Write the JSON of one caller's answer, which no cache may keep."""
+    """Write the JSON of one caller's answer, which no cache may store."""
     own = {"Cache-Control": "no-store", "X-Request-Id": request_id}
     return answer(msgspec.json.encode(told), "application/json", status, headers={**own, **headers})

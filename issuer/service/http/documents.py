@@ -1,4 +1,4 @@
-"""Public documents: bytes that everybody gets alike, with an ETag and a time for which caches may keep them."""
+"""Public documents: the same bytes for everybody, with an ETag and a time for which caches may keep them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from issuer.service.http.answer import Answer, answer
 
 
 class Document(Struct, frozen=True):
-    """A document that does not change while it is served: both of its answers are written when it is made."""
+    """A document that does not change while it is served: both of its answers are written beforehand."""
 
     etag: str
     whole: Answer
@@ -25,7 +25,7 @@ class Document(Struct, frozen=True):
 
 
 def document(body: bytes, media_type: str = "application/json", *, cache: str = "public, max-age=300") -> Document:
-    """Make a document; its ETag is made of its bytes. `cache` is its Cache-Control (RFC 9111 5.2.2)."""
+    """Make a document; its ETag is derived from its bytes. `cache` is its Cache-Control (RFC 9111 5.2.2)."""
     etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
     kept = ((b"cache-control", cache.encode()), (b"etag", etag.encode()))
     whole = answer(body, media_type, headers={"Cache-Control": cache, "ETag": etag})

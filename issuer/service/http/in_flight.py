@@ -1,4 +1,4 @@
-"""How many requests are under way in this process, and the word to come back for one more."""
+"""How many requests are under way in this process, and the refusal of one more."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_BODIES: dict[Kind, int] = {"single": bounds.MAX_BODIES, "batch": bounds.MAX_
 
 
 class InFlight:
-    """`with in_flight:` around one request. Raises Undecided (`service.busy`) beyond the limit: nobody queues."""
+    """`with in_flight:` around one request. Raises Undecided (`service.busy`) beyond the limit: there is no queue."""
 
     def __init__(self, limit: int, max_bodies: int) -> None:
         self._limit = limit
@@ -38,7 +38,7 @@ class InFlight:
 
     @contextmanager
     def body_of(self, registration: Registration) -> Iterator[None]:
-        """Count one more body of a party while it comes. Raises Refused (`rate.identity`) beyond its share."""
+        """Count one more body of a registration while it is read. Raises Refused (`rate.identity`) beyond its share."""
         who = (registration.policy.integration, registration.identity.id)
         if self._bodies[who] >= self._max_bodies:
             raise Refused(Code.RATE_IDENTITY, retry_after_s=1)

@@ -1,4 +1,4 @@
-"""`/.well-known/eval-token-issuer`: what a CI author and a relying party need to know of this service."""
+"""`/.well-known/eval-token-issuer`: what a CI author and a relying party need to know about this service."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from issuer.wire import JWKS_PATH
 
 
 def metadata(url: str, policies: PolicySet, *, judges: bool) -> bytes:
-    """Return `/.well-known/eval-token-issuer`: what a CI author and a relying party need, and nothing of a policy."""
+    """Return the document: audience, providers, endpoints and lifetimes, and nothing of a policy."""
     providers: list[JSON] = [{"id": provider.id, **published(provider)} for provider in policies.providers.values()]
     judging: dict[str, JSON] = {"verify_endpoint": f"{url}/verify"} if judges else {}
     return msgspec.json.encode({

@@ -1,4 +1,4 @@
-"""The OpenAPI description. Handlers read raw bytes, so what they take and give is declared here, from the same types.
+"""The OpenAPI description. Handlers read raw bytes, so their inputs and answers are declared here, from the same types.
 
 A body is parsed only after its sender has been authenticated: the framework must describe it without touching it.
 """
@@ -55,7 +55,7 @@ EXAMPLE: dict[str, Any] = {
 
 
 def _components() -> dict[str, Any]:
-    """Return the JSON Schemas of every type on the wire; free-form members of bodies point at what they hold."""
+    """Return the JSON Schemas of every type on the wire; free-form members refer to their content's schema."""
     kinds = [TokenRequest, BatchRequest, BatchItem, RunClaims, Details, IssuedToken, IssuedTokens, Explained, Problem,
              VerifyRequest, Reports]  # fmt: skip
     _, schemas = msgspec.json.schema_components(kinds, ref_template=_REF)
@@ -181,7 +181,7 @@ class KeySetOperation(Operation):
 
 
 class _WithSchemas(JsonRenderPlugin):
-    """Litestar collects schemas from handler signatures, of which ours have none: they are put in here."""
+    """Litestar collects schemas from handler signatures, and ours have none: they are added here."""
 
     def render(self, request: Any, openapi_schema: dict[str, Any]) -> bytes:
         """Write the document."""

@@ -1,4 +1,4 @@
-"""A page per error code: what happened, what to do. Generated from the registry, nothing else."""
+"""A page for each error code: what happened, what to do. Generated from the registry alone."""
 
 from __future__ import annotations
 

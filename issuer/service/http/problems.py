@@ -14,9 +14,9 @@ from issuer.wire import PROBLEM_TYPE, Denied, Problem, ProblemFault
 
 
 def problem_response(error: IssuerError, issuer_url: str, request_id: str, **headers: str) -> Answer:
-    """Write an error, with further headers. Nothing of a token, a key set or an upstream body is in it."""
+    """Write an error, with further headers. It contains nothing of a token, a key set or an upstream body."""
     code = error.code if error.code.meaning.status else Code.INTERNAL
-    told = code is error.code  # what a file says, and where it lies, is the operator's business
+    told = code is error.code  # content and place of a file are only for the operator
     problem = Problem(
         type=f"{issuer_url}/errors/{code}",
         title=code.meaning.title,

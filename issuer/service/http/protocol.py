@@ -1,7 +1,7 @@
 """HTTP/1.1 at the edge: what a connection may send, how long it may take, and how many there may be.
 
 uvicorn's httptools protocol (RFC 9112) with the bounds that it lacks. What two readers could take for two different
-requests is refused, by itself or by the parser: with a bare 400 without a code, and the connection is closed.
+requests is refused, here or by the parser: with a bare 400 without a code, and the connection is closed.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _HOST = re.compile(rb"(?:[A-Za-z0-9._~!$&'()*+,;=%-]*|\[[0-9A-Fa-f:.]+\])(?::[0-
 
 
 class JoinedTransport(asyncio.Transport):
-    """A transport whose writes of one turn of the loop leave as one.
+    """A transport that joins the writes of one turn of the loop into one.
 
-    uvicorn writes an answer's head and body apart: two system calls, two packets, and a client that wakes up twice.
+    uvicorn writes an answer's head and body separately: two system calls, two packets, a client that wakes up twice.
     """
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
@@ -31,7 +31,7 @@ class JoinedTransport(asyncio.Transport):
         self._held = b""
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Hold the first piece until the second one, or the next turn: so nothing waits for what may never come."""
+        """Hold the first piece until the second, or the next turn: nothing waits for a piece that may never come."""
         if self._held:
             held, self._held = self._held, b""
             self._transport.writelines((held, data))
@@ -45,7 +45,7 @@ class JoinedTransport(asyncio.Transport):
             self._transport.write(held)
 
     def close(self) -> None:
-        """Close it behind what was written."""
+        """Close it after what was written."""
         self._let_go()
         self._transport.close()
 
@@ -58,7 +58,7 @@ class JoinedTransport(asyncio.Transport):
         return self._transport.is_closing()
 
     def get_extra_info(self, name: str, default: object = None) -> Any:
-        """Return what the transport knows of its socket."""
+        """Return what the transport knows about its socket."""
         return self._transport.get_extra_info(name, default)
 
     def pause_reading(self) -> None:
@@ -71,11 +71,11 @@ class JoinedTransport(asyncio.Transport):
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """uvicorn's HTTP/1.1 with deadlines and bounds, none of which it has.
+    """uvicorn's HTTP/1.1 with the deadlines and bounds that it lacks.
 
-    A connection that sends half a head stays open for ever otherwise, and an endless head stops every other request:
-    its pieces are joined one by one (others waited 4 s, measured). Connections that owe nobody an answer make room for
-    new ones, the one that has been so the longest first: who holds many open holds nobody else out.
+    Without them a connection that sends half a head stays open for ever, and an endless head stops every other request:
+    its pieces are joined one by one (others waited 4 s, measured). Idle connections make room for new ones, the one
+    idle the longest first: a client that holds many open cannot keep others out.
     """
 
     _due: asyncio.TimerHandle | None = None
@@ -88,7 +88,7 @@ class BoundedProtocol(HttpToolsProtocol):
     idle_since = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for a head, and make room where this connection is one too many."""
+        """Begin to wait for a head, and close another connection where this is one too many."""
         super().connection_made(JoinedTransport(transport, self.loop))
         self.idle_since = self.loop.time()
         self._await(HEAD_S)
@@ -97,14 +97,14 @@ class BoundedProtocol(HttpToolsProtocol):
             self._make_room()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wait for nothing any more."""
+        """Stop all waiting."""
         self._await(None)
         self._set_clock()
         self.resume_writing()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Feed the parser; refuse a head that is longer than a head can be, before its end has come."""
+        """Feed the parser; refuse a head that is too long, even before its end."""
         if self.transport.is_closing():
             return
         super().data_received(data)
@@ -113,7 +113,7 @@ class BoundedProtocol(HttpToolsProtocol):
             if self._head_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
                 self.send_400_response("Request head too large.")
         elif not self._in_message and self._due is None and not self._owes_anew:
-            self._await(HEAD_S)  # line breaks between requests have just stopped uvicorn's own clock
+            self._await(HEAD_S)  # line breaks between requests have just stopped uvicorn's own timer
         self._set_clock()
 
     def on_message_begin(self) -> None:
@@ -124,7 +124,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._await(HEAD_S)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header. A trailer is none (RFC 9110 6.5.1): Authorization behind the body is not looked at."""
+        """Take a header. A trailer is ignored (RFC 9110 6.5.1): Authorization after the body does not count."""
         if not self._in_head:
             return
         super().on_header(name, value)
@@ -143,7 +143,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._await(None)
 
     def on_response_complete(self) -> None:
-        """Owe nobody an answer from now on."""
+        """Become idle."""
         self.idle_since = self.loop.time()
         super().on_response_complete()
 
@@ -160,7 +160,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._reader_due = None
 
     def _make_room(self) -> None:
-        """Close the connection that has owed nobody an answer for the longest time; where all do, this new one."""
+        """Close the connection that has been idle the longest; if none is, this new one."""
         idle = (other for other in self.connections if isinstance(other, BoundedProtocol) and other.is_idle)
         oldest = min(idle, key=lambda other: other.idle_since)
         self.connections.discard(oldest)  # at once: the next newcomer must not count on this place, too
@@ -168,16 +168,16 @@ class BoundedProtocol(HttpToolsProtocol):
 
     @property
     def is_idle(self) -> bool:
-        """Whether nobody waits for an answer: between two requests, or in the middle of a head."""
-        cycle = cast("RequestResponseCycle | None", self.cycle)  # uvicorn declares it without the None it starts with
+        """Whether no request waits for an answer: between two of them, or in the middle of a head."""
+        cycle = cast("RequestResponseCycle | None", self.cycle)  # uvicorn's type lacks the initial None
         return cycle is None or cycle.response_complete
 
     def _await(self, seconds: float | None) -> None:
-        """Give the connection a new time for what it owes; None: it owes nothing."""
+        """Give the connection a new deadline for what it has to send or read; None: nothing is due."""
         self._owed_s, self._owes_anew = seconds, True
 
     def _set_clock(self) -> None:
-        """Close the connection unless what it owes comes in time. A request that came whole has needed no clock."""
+        """Close the connection unless what is due comes in time. A request that arrives whole needs no timer."""
         if not self._owes_anew:
             return
         self._owes_anew = False
@@ -186,13 +186,13 @@ class BoundedProtocol(HttpToolsProtocol):
         self._due = None if self._owed_s is None else self.loop.call_later(self._owed_s, self.transport.close)
 
     def _unsupported_upgrade_warning(self) -> None:
-        """Say nothing: a stranger's header is no event, and the advice to install WebSockets is wrong here."""
+        """Log nothing: a stranger's header is not an event, and the advice to install WebSockets is wrong here."""
 
 
 def check_head(version: str, target: bytes, headers: Sequence[tuple[bytes, bytes]]) -> None:
-    """Refuse by ValueError what the parser lets through (names come in lowercase): the caller sees the parser's 400.
+    """Refuse by ValueError what the parser lets through (names are in lowercase): the caller sees the parser's 400.
 
-    Size; a version that is not HTTP/1 (RFC 9112 2.3); no Host, two, or one that is none (3.2); a transfer coding other
+    Size; a version that is not HTTP/1 (RFC 9112 2.3); no Host, two, or an invalid one (3.2); a transfer coding other
     than chunked alone, or any in HTTP/1.0 (6.1).
     """
     size, hosts, codings = len(target), [], []

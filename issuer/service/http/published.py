@@ -1,4 +1,4 @@
-"""The public documents that are made of what is active: written when it is loaded, not when they are asked for."""
+"""The public documents of the active policies and keys: written when these are loaded, not for each request."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ KEY_SET_CACHE = "public, max-age=300, stale-if-error=3600"
 
 
 class Published(Active, frozen=True):
-    """What is answered by, and what is published of it."""
+    """The active policies and keys, and the documents that publish them."""
 
     metadata: Document
     requirements: Mapping[str, Document]

@@ -33,7 +33,7 @@ class VerifyRequest(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Question(Struct, frozen=True):
-    """What is to be judged. `at` is None where the question does not say when."""
+    """What is to be judged. `at` is None where the question gives no time."""
 
     entries: tuple[Entry, ...]
     repo: str
@@ -68,7 +68,7 @@ def _read_entries(asked: VerifyRequest) -> tuple[Entry, ...]:
 
 
 def _read_benchmarks(asked: VerifyRequest, entries: tuple[Entry, ...]) -> dict[tuple[str, str], Benchmark]:
-    """Take the asker's word that this is the `eval.yaml` of the entries' commit: the answer is only for the asker."""
+    """Believe that this is the `eval.yaml` of the entries' commit: the answer is only for the party that says so."""
     if asked.benchmark is UNSET:
         return {}
     try:

@@ -16,7 +16,7 @@ from issuer.codes import Code
 from issuer.errors import Refused
 from issuer.service.bounds import BODY_DEADLINE_S
 
-# What a bearer credential is made of, before its padding (RFC 6750 2.1).
+# The characters of a bearer credential, before its padding (RFC 6750 2.1).
 _B64TOKEN = f"{ascii_letters}{digits}-._~+/".encode()
 
 
@@ -25,9 +25,9 @@ Http = HttpRequest[Any, Any, AppState]
 
 @functools.lru_cache(1024)
 def source_of(address: str) -> str:
-    """Name the sender of an address: an IPv6 customer has at least a /64, and so 2^64 addresses to be refused under.
+    """Name the sender behind an address: an IPv6 customer has at least a /64, so 2^64 addresses to be refused under.
 
-    What is no address, as a trusted proxy may pass on, is one sender for all.
+    All texts that are not addresses, as a trusted proxy may pass on, are one sender.
     """
     try:
         ip = ipaddress.ip_address(address)
@@ -39,7 +39,7 @@ def source_of(address: str) -> str:
 
 
 def bearer_of(request: Http) -> str:
-    """Return the one bearer credential of the Authorization header (RFC 6750 2.1); other places are never looked at."""
+    """Return the one bearer credential of the Authorization header (RFC 6750 2.1); other places are ignored."""
     values = header_values(request, b"authorization")
     scheme, _, rest = values[0].partition(" ") if len(values) == 1 else ("", "", "")
     credential = rest.strip(" ")
@@ -50,13 +50,13 @@ def bearer_of(request: Http) -> str:
 
 
 async def read_json_body(request: Http, max_bytes: int) -> bytes:
-    """Read the body whole: JSON by its media type, within size and deadline."""
+    """Read the whole body: JSON by its media type, within size and deadline."""
     check_framing(request, max_bytes)
     return await read_whole(request, max_bytes)
 
 
 def check_framing(request: Http, max_bytes: int) -> None:
-    """Refuse by its head a body that is not JSON, or too large."""
+    """Refuse by the head a body that is not JSON, or too large."""
     media_type, _, parameters = ",".join(header_values(request, b"content-type")).partition(";")
     charset = parameters.strip().lower().replace('"', "")
     if media_type.strip().lower() != "application/json" or charset not in {"", "charset=utf-8"}:
@@ -77,7 +77,7 @@ def header_values(request: Http, name: bytes) -> list[str]:
 
 
 async def read_whole(request: Http, max_bytes: int) -> bytes:
-    """Read the body whole, within size and deadline."""
+    """Read the whole body, within size and deadline."""
     body = bytearray()
     try:
         async with asyncio.timeout(BODY_DEADLINE_S):
@@ -89,7 +89,7 @@ async def read_whole(request: Http, max_bytes: int) -> bytes:
                     return bytes(body)
     except TimeoutError:
         raise Refused(Code.REQUEST_TIMEOUT, retry_after_s=1) from None
-    raise Refused(Code.REQUEST_TIMEOUT, retry_after_s=1)  # the client hung up: nobody's fault here, so no 500
+    raise Refused(Code.REQUEST_TIMEOUT, retry_after_s=1)  # the client hung up: not a fault of the service, so not a 500
 
 
 def ms_since(began: float) -> float:

@@ -1,7 +1,7 @@
 """What a CI author must send, for integrations whose policy says `public: true`. Nothing of any other policy.
 
-Pinned claims are named without their values: whoever owns them knows them, and a list of registered repositories is a
-list of places to attack. Expected values stand here where the policy's `disclose` names them (contract section 5).
+Pinned claims are named without their values: their owner knows them, and a list of registered repositories is a list of
+places to attack. Expected values are given where the policy's `disclose` names them (contract section 5).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from issuer.policy.requirement import Matcher, Requirement, said
 from issuer.service.http.documents import Document, document
 from issuer.service.http.openapi import EXAMPLE
 
-# What must not be copied is no example: a nonce is good once.
+# Not an example to copy: a nonce is good once.
 NONCE = "<16 or more random bytes as base64url, made for this request>"
 
 
@@ -52,7 +52,7 @@ def _required(url: str, policy: Policy, providers: dict[str, Provider]) -> dict[
 
 
 def _identity(identity: Identity, provider: Provider, *, told: bool) -> dict[str, Any]:
-    """Say which credential one identity presents and what must be in it; what that must say only where it is `told`."""
+    """Describe the credential of one identity and what must be in it; expected values only where they are `told`."""
     rules = {**provider.rules.demands, **identity.require}
     required: dict[str, Any] = {
         "provider": provider.id,

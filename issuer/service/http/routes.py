@@ -82,7 +82,7 @@ def routes(service: Service) -> list[Any]:
 
 
 def _readiness(live: Live[Published]) -> dict[str, Any]:
-    """Tell which policies decide. Ready with stale ones, too: otherwise one typo would stop every integration."""
+    """Report which policies decide. Stale ones are ready, too: otherwise one typo would stop every integration."""
     return {"digest": live.active.digest, "loaded_at": live.active.loaded_at, "stale": live.stale}
 
 
@@ -90,12 +90,12 @@ def _readiness(live: Live[Published]) -> dict[str, Any]:
 
 
 def _known(request: Http) -> str:
-    """Return what the client has already, as it says (If-None-Match)."""
+    """Return the ETags that the client says it has (If-None-Match)."""
     return ",".join(header_values(request, b"if-none-match"))
 
 
 def _found(documents: Mapping[str, Document], name: str) -> Document:
-    """Return a document. What is not public is not there: both are answered alike. Raises Refused."""
+    """Return a document. Raises the same Refused for one that does not exist and one that is not public."""
     if name not in documents:
         raise Refused(Code.REQUEST_NOT_FOUND)
     return documents[name]
@@ -132,7 +132,7 @@ def exception_handlers(issuer_url: str) -> dict[Any, Callable[[Http, Any], Any]]
 def _allowed(request: Http) -> str:
     """Name the methods that the path takes (RFC 9110 10.2.1)."""
     for each in request.app.routes:
-        # The scope's path: `request.url` is built with the Host header, which may be no host at all.
+        # The scope's path: `request.url` is built with the Host header, which may not be a host at all.
         if re.fullmatch(re.sub(r"\{[^}]*\}", "[^/]+", each.path_format), str(request.scope["path"])):
             return ", ".join(sorted(each.methods))
     return "GET"

@@ -1,8 +1,8 @@
-"""What a source above its limit gets for everything that does not verify: one 429, ready to send (contract section 5).
+"""The answer to a source above its limit for everything that does not verify: one 429, written once (contract 5).
 
-A flood of bad tokens shares a process with good callers: whatever it is answered with is time that they wait. So its
-bodies are not read, its problem document is written once, and the log stream counts it instead of a line for each. And
-it waits: a connection that is answered late asks less often.
+A flood of bad tokens shares a process with good callers, who wait while it is answered. So its bodies are not read, its
+problem document is written once, and the log stream counts refusals instead of a line for each. And the answer is
+delayed: a connection that is answered late asks less often.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Tarpit:
 
 
 class TarpitAnswer(Answer):
-    """An answer that waits before it is sent. What was found out of its request is forgotten by then."""
+    """An answer that waits before it is sent. Nothing of its request is kept until then."""
 
     __slots__ = ("_seconds", "_shed")
 
@@ -57,7 +57,7 @@ class TarpitAnswer(Answer):
         self._seconds = seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it in its time; at once where so many others wait already."""
+        """Send it when it is due; at once where too many others already wait."""
         if self._shed.held < MAX_HELD:
             self._shed.held += 1
             try:

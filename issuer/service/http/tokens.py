@@ -35,7 +35,7 @@ from issuer.wire import Endpoint
 
 _log = structlog.get_logger("issuer")
 
-# What is told of an answer to the log stream, beside who was judged.
+# What the log stream says about an answer, beside who was judged.
 Outcome = dict[str, Any]
 
 
@@ -110,7 +110,7 @@ async def _answer_registered(
 async def _judge(
     authority: Authority, registered: Registered, endpoint: TokenEndpoint, http: Http, jti: str
 ) -> Judged | Refusal:
-    """Read the body and judge it; a body that cannot be read is a refusal as any other."""
+    """Read the body and judge it; an unreadable body is a refusal like any other."""
     try:
         with endpoint.in_flight.body_of(registered.registration):
             raw = await read_whole(http, MAX_BYTES[endpoint.kind])

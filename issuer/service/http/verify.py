@@ -34,7 +34,7 @@ _log = structlog.get_logger("issuer")
 class OwnTrust:
     """The service's trust file and the files that it names, read at start and again when they are a minute old.
 
-    Key sets and lists come from files or stand inline; the one URL that it may name is this service's own key set.
+    Key sets and lists come from files or are inline; the one URL that it may name is this service's own key set.
     """
 
     def __init__(self, path: Path, issuer_url: str, jwks: Callable[[], bytes], now: int) -> None:
@@ -73,7 +73,7 @@ class OwnTrust:
 
 
 def judging_routes(trust: str, issuer_url: str, jwks: Callable[[], bytes]) -> list[Any]:
-    """Return the handler of `POST /verify`, or none where no trust file is set: whom to trust is nobody's to guess."""
+    """Return the handler of `POST /verify`, or none without a trust file: trust must not be guessed."""
     if not trust:
         return []
     own = OwnTrust(Path(trust), issuer_url, jwks, int(time.time()))
@@ -106,7 +106,7 @@ def _admit(asked: Sources, source: str) -> None:
 
 
 def judge(body: bytes, trust: Callable[[int], Trust], now: int) -> Reports:
-    """Answer a question. The time that it states is its word, so that no receipt could come of it. Raises Refused."""
+    """Answer a question. A time that it states is not witnessed, so it allows no receipt. Raises Refused."""
     asked = read_question(body)
     at = now if asked.at is None else asked.at
     context = Context(now, witnessed=asked.at is None, benchmarks=asked.benchmarks)
