@@ -70,19 +70,25 @@ class Template(Struct, frozen=True, dict=True):
         return self.header.kid
 
     @cached_property
-    def plain_header(self) -> dict[str, str]:
-        """The header for `jcs.encode`."""
-        return {"alg": self.header.alg, "kid": self.header.kid, "typ": self.header.typ}
+    def plain_terms(self) -> Mapping[str, Any]:
+        """The terms for `jcs.encode`: they are put into every token of a batch."""
+        terms: dict[str, Any] = msgspec.to_builtins(self.terms)
+        terms["caller"] = jcs.plain(terms["caller"])
+        return terms
 
     @cached_property
-    def plain_terms(self) -> Mapping[str, Any]:
-        """The terms for `jcs.encode`: they are stored, and put into every token of a batch."""
-        terms: dict[str, Any] = msgspec.to_builtins(self.terms)
-        return {**terms, "caller": jcs.plain(terms["caller"])}
+    def canonical_header(self) -> bytes:
+        """The RFC 8785 bytes of the header: text under ASCII names."""
+        return jcs.encode(self.header)
+
+    @cached_property
+    def canonical_terms(self) -> bytes:
+        """The RFC 8785 bytes of the terms."""
+        return jcs.encode(self.plain_terms)
 
     def to_bytes(self) -> bytes:
         """Write the template as the canonical bytes that the store keeps."""
-        return jcs.encode({"header": self.plain_header, "terms": self.plain_terms})
+        return b'{"header":%b,"terms":%b}' % (self.canonical_header, self.canonical_terms)
 
 
 class Unsigned(Struct, frozen=True):
@@ -105,17 +111,17 @@ def read_template(raw: bytes) -> Template:
 
 def compose(template: Template, submissions: tuple[Submission, ...], *, batch: bool) -> tuple[Unsigned, ...]:
     """Compose the tokens of a request from the template that the admission returned, recomputing nothing of it."""
-    own, header = template.terms.jti, jcs.encode(template.plain_header)
+    own = template.terms.jti
     return tuple(
-        _compose_one(template, header, submission, batch_jti(own, index) if batch else own)
+        _compose_one(template, submission, batch_jti(own, index) if batch else own)
         for index, submission in enumerate(submissions)
     )
 
 
-def _compose_one(template: Template, header: bytes, submission: Submission, jti: str) -> Unsigned:
+def _compose_one(template: Template, submission: Submission, jti: str) -> Unsigned:
     digests = {"claims_digest": submission.claims_digest, "content_digest": submission.content_digest}
     payload = jcs.encode({**template.plain_terms, "jti": jti, **submission.claims.plain, **digests})
-    return Unsigned(jose.signing_input_of(header, payload), jti)
+    return Unsigned(jose.signing_input_of(template.canonical_header, payload), jti)
 
 
 def batch_jti(template_jti: str, index: int) -> str:
@@ -126,7 +132,7 @@ def batch_jti(template_jti: str, index: int) -> str:
 
 def check_size(template: Template, submissions: tuple[Submission, ...]) -> None:
     """Raise Refused(`claims.too_large`) where a signed token would be longer than 16 KiB. Composes none."""
-    header, terms = len(jcs.encode(template.plain_header)), len(jcs.encode(template.plain_terms))
+    header, terms = len(template.canonical_header), len(template.canonical_terms)
     for submission in submissions:
         payload = terms + len(submission.claims.canonical) + _DIGESTS_BYTES
         if _base64url_size(header) + _base64url_size(payload) + _base64url_size(64) + 2 > jose.MAX_TOKEN_BYTES:
