@@ -47,8 +47,8 @@ def test_killed_between_admission_and_signature_a_retry_gives_the_token_that_wou
         with running(tmp_path, provider, redis_url=store, port=port) as alive:
             issued = alive.post(identity)
             assert (issued.status_code, issued.headers["idempotent-replay"]) == (200, "true")
-            assert issued.json()["jti"] == template["payload"]["jti"]
-            assert issued.json()["issued_at"] == template["payload"]["iat"]
+            assert issued.json()["jti"] == template["terms"]["jti"]
+            assert issued.json()["issued_at"] == template["terms"]["iat"]
             assert alive.post(identity).content == issued.content
             assert alive.post(identity, numbered(1)).json()["code"] == "identity.replayed"
 
