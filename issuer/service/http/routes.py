@@ -37,23 +37,23 @@ def routes(service: Service) -> list[Any]:
 
     @get("/.well-known/jwks.json", operation_class=openapi.KeySetOperation)
     async def key_set(request: Http) -> Answer:
-        return service.live.active.jwks.answer(_known(request))
+        return service.live.active.jwks.answer(_etags_of(request))
 
     @route("/.well-known/jwks.json", http_method="HEAD", include_in_schema=False)
     async def key_set_head(request: Http) -> Answer:
-        return service.live.active.jwks.answer(_known(request))
+        return service.live.active.jwks.answer(_etags_of(request))
 
     @get("/.well-known/eval-token-issuer", operation_class=openapi.JsonOperation)
     async def metadata(request: Http) -> Answer:
-        return service.live.active.metadata.answer(_known(request))
+        return service.live.active.metadata.answer(_etags_of(request))
 
     @get("/integrations/{integration:str}/requirements", operation_class=openapi.RequirementsOperation)
     async def requirements(request: Http, integration: str) -> Answer:
-        return _found(service.live.active.requirements, integration).answer(_known(request))
+        return _find(service.live.active.requirements, integration).answer(_etags_of(request))
 
     @get("/schemas/{name:str}", operation_class=openapi.JsonOperation)
     async def schema(request: Http, name: str) -> Answer:
-        return _found(published, name.removesuffix(".json") if name.endswith(".json") else "").answer(_known(request))
+        return _find(published, name.removesuffix(".json") if name.endswith(".json") else "").answer(_etags_of(request))
 
     @get("/health/live", operation_class=openapi.JsonOperation)
     async def live() -> Answer:
@@ -64,8 +64,8 @@ def routes(service: Service) -> list[Any]:
         service.live.active.keyring.check(int(time.time()))
         service.audit.check()
         await service.state.ready()
-        told = {"status": "ready", "policies": _readiness(service.live)}
-        return answer(msgspec.json.encode(told), "application/json", headers={"Cache-Control": "no-store"})
+        body = {"status": "ready", "policies": _policies_of(service.live)}
+        return answer(msgspec.json.encode(body), "application/json", headers={"Cache-Control": "no-store"})
 
     @get("/errors", include_in_schema=False)
     async def error_index() -> Answer:
@@ -81,7 +81,7 @@ def routes(service: Service) -> list[Any]:
     ]  # fmt: skip
 
 
-def _readiness(live: Live[Published]) -> dict[str, Any]:
+def _policies_of(live: Live[Published]) -> dict[str, Any]:
     """Report which policies decide. Stale ones are ready, too: otherwise one typo would stop every integration."""
     return {"digest": live.active.digest, "loaded_at": live.active.loaded_at, "stale": live.stale}
 
@@ -89,12 +89,12 @@ def _readiness(live: Live[Published]) -> dict[str, Any]:
 # -- public documents -------------------------------------------------------------------------------------------------
 
 
-def _known(request: Http) -> str:
+def _etags_of(request: Http) -> str:
     """Return the ETags that the client says it has (If-None-Match)."""
     return ",".join(header_values(request, b"if-none-match"))
 
 
-def _found(documents: Mapping[str, Document], name: str) -> Document:
+def _find(documents: Mapping[str, Document], name: str) -> Document:
     """Return a document. Raises the same Refused for one that does not exist and one that is not public."""
     if name not in documents:
         raise Refused(Code.REQUEST_NOT_FOUND)

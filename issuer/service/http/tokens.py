@@ -26,7 +26,7 @@ from issuer.issuance.judge import judge
 from issuer.issuance.ports import Authority
 from issuer.issuance.steps import Arrival, Issued, Judged, Refusal, Registered
 from issuer.service.http import openapi
-from issuer.service.http.answer import Answer, written
+from issuer.service.http.answer import Answer, json_answer
 from issuer.service.http.in_flight import MAX_BODIES, MAX_IN_FLIGHT, InFlight
 from issuer.service.http.problems import problem_response
 from issuer.service.http.reading import Http, bearer_of, check_framing, ms_since, read_whole, source_of
@@ -125,14 +125,14 @@ async def _explain(authority: Authority, registered: Registered, judged: Judged 
     outcome: Outcome = {"outcome": "explained", "verdict": explained.verdict}
     if explained.code is not UNSET:
         outcome["code"] = explained.code
-    return written(explained, registered.arrival.id), outcome
+    return json_answer(explained, registered.arrival.id), outcome
 
 
 def _render(issued: Issued, request_id: str, kind: Kind) -> Answer:
     value: object = {"tokens": issued.tokens} if kind == "batch" else issued.tokens[0]
     if issued.repeat:
-        return written(value, request_id, 200, **{"Idempotent-Replay": "true"})
-    return written(value, request_id, 201)
+        return json_answer(value, request_id, 200, **{"Idempotent-Replay": "true"})
+    return json_answer(value, request_id, 201)
 
 
 def _summary(issued: Issued) -> Outcome:

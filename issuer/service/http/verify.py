@@ -19,7 +19,7 @@ from issuer.errors import InputError, IssuerError, Place, Refused, SetupError, U
 from issuer.service.authn.sources import Sources
 from issuer.service.bounds import MAX_QUESTION_BYTES, MAX_TRUST_BYTES, QUESTION_RATE, REREAD_S
 from issuer.service.http import openapi
-from issuer.service.http.answer import Answer, written
+from issuer.service.http.answer import Answer, json_answer
 from issuer.service.http.problems import problem_response
 from issuer.service.http.question import read_question
 from issuer.service.http.reading import Http, ms_since, read_json_body, source_of
@@ -92,7 +92,7 @@ def judging_routes(trust: str, issuer_url: str, jwks: Callable[[], bytes]) -> li
             return problem_response(error, issuer_url, request_id)
         verdicts = Counter(report.verdict for report in reports.reports)
         _log.info("question", request_id=request_id, outcome="answered", verdicts=dict(verdicts), ms=ms_since(began))
-        return written(reports, request_id)
+        return json_answer(reports, request_id)
 
     return [verify]
 
