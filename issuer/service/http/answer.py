@@ -1,6 +1,6 @@
-"""An answer to a request: status, headers and bytes, json_answer when it is made and sent as they are.
+"""An answer to a request: status, headers and bytes, written when it is made and sent as they are.
 
-Litestar's own Response may still be changed after the handler, and is json_answer anew for each request: 25 us, against 3.
+Litestar's own Response may still be changed after the handler, and is written anew for each request: 25 us, against 3.
 A handler may return any ASGI application instead, and this is one.
 """
 
@@ -42,7 +42,7 @@ def answer(body: bytes, media_type: str, status: int = 200, *, headers: Mapping[
     return Answer(status, own + rest, body)
 
 
-def json_answer(told: object, request_id: str, status: int = 200, **headers: str) -> Answer:
+def json_answer(value: object, request_id: str, status: int = 200, **headers: str) -> Answer:
     """Write the JSON of one caller's answer, which no cache may store."""
     own = {"Cache-Control": "no-store", "X-Request-Id": request_id}
-    return answer(msgspec.json.encode(told), "application/json", status, headers={**own, **headers})
+    return answer(msgspec.json.encode(value), "application/json", status, headers={**own, **headers})
