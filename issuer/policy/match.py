@@ -75,7 +75,7 @@ def _unmet(identity: Identity, claims: Mapping[str, JSON]) -> int:
     return sum(not met(claims, name, rule) for name, rule in identity.require.items())
 
 
-def told_apart(one: Identity, other: Identity) -> bool:
+def are_disjoint(one: Identity, other: Identity) -> bool:
     """Say whether no token can match both: a claim for which both name exact values, without a common one.
 
     That a claim is absent is such a value. Patterns are not: whether two of them have a value in common is not asked.

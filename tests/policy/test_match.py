@@ -18,7 +18,7 @@ from issuer.identity.profiles import PROFILES
 from issuer.policy import regex
 from issuer.policy.decide import Denial, decide
 from issuer.policy.globs import glob_matches
-from issuer.policy.match import pins_match, resolve, told_apart
+from issuer.policy.match import are_disjoint, pins_match, resolve
 from issuer.policy.model import Identity
 from issuer.policy.requirement import Matcher, Requirement, equal, meets, met, said
 from tests.support.policies import GITHUB, NOW, POLICY, caller, changed, load, registration
@@ -327,11 +327,11 @@ def test_an_absent_claim_matches_nothing() -> None:
     assert not pins_match(identity, {})
 
 
-def test_identities_are_told_apart_by_disjoint_exact_values_of_one_claim() -> None:
+def test_identities_are_are_disjoint_by_disjoint_exact_values_of_one_claim() -> None:
     def identity(**require: Requirement) -> Identity:
         return Identity(id="x", provider="acme", pins={"sub": "robot"}, require=require)
 
-    assert told_apart(
+    assert are_disjoint(
         identity(ref="a"),
         identity(
             ref=Matcher(
@@ -342,8 +342,8 @@ def test_identities_are_told_apart_by_disjoint_exact_values_of_one_claim() -> No
             )
         ),
     )
-    assert told_apart(identity(n=1), identity(n=True))
-    assert not told_apart(
+    assert are_disjoint(identity(n=1), identity(n=True))
+    assert not are_disjoint(
         identity(ref="a"),
         identity(
             ref=Matcher(
@@ -354,12 +354,12 @@ def test_identities_are_told_apart_by_disjoint_exact_values_of_one_claim() -> No
             )
         ),
     )
-    assert not told_apart(identity(ref="a"), identity(sha="b"))
-    assert not told_apart(identity(ref=Matcher(glob="a*")), identity(ref=Matcher(glob="b*")))
-    assert not told_apart(identity(ref=Matcher(regex="a", reason="r")), identity(ref="b"))
-    assert not told_apart(identity(scope=Matcher(contains_all=("a",))), identity(scope=Matcher(contains_all=("b",))))
-    assert told_apart(identity(ref=Matcher(absent=True)), identity(ref="a"))
-    assert told_apart(
+    assert not are_disjoint(identity(ref="a"), identity(sha="b"))
+    assert not are_disjoint(identity(ref=Matcher(glob="a*")), identity(ref=Matcher(glob="b*")))
+    assert not are_disjoint(identity(ref=Matcher(regex="a", reason="r")), identity(ref="b"))
+    assert not are_disjoint(identity(scope=Matcher(contains_all=("a",))), identity(scope=Matcher(contains_all=("b",))))
+    assert are_disjoint(identity(ref=Matcher(absent=True)), identity(ref="a"))
+    assert are_disjoint(
         identity(ref=Matcher(absent=True)),
         identity(
             ref=Matcher(
@@ -370,11 +370,11 @@ def test_identities_are_told_apart_by_disjoint_exact_values_of_one_claim() -> No
             )
         ),
     )
-    assert not told_apart(identity(ref=Matcher(absent=True)), identity(ref=Matcher(absent=True)))
-    assert not told_apart(identity(ref=Matcher(absent=True)), identity(ref=Matcher(glob="a")))
+    assert not are_disjoint(identity(ref=Matcher(absent=True)), identity(ref=Matcher(absent=True)))
+    assert not are_disjoint(identity(ref=Matcher(absent=True)), identity(ref=Matcher(glob="a")))
 
 
-def test_identities_that_are_told_apart_never_share_a_token() -> None:
+def test_identities_that_are_are_disjoint_never_share_a_token() -> None:
     """Against every token over two claims with few values; and some pairs must be told apart, and some not."""
     rules: list[Requirement | None] = [
         None, "a", "b", 1, True, Matcher(any_of=("a", 1,)), Matcher(any_of=("b", True,)), Matcher(glob="a*"),
@@ -393,7 +393,7 @@ def test_identities_that_are_told_apart_never_share_a_token() -> None:
 
     identities = [identity(x, y) for x in rules for y in rules]
     met_by = [meeting(one) for one in identities]
-    apart = [(i, j) for i, one in enumerate(identities) for j, two in enumerate(identities) if told_apart(one, two)]
+    apart = [(i, j) for i, one in enumerate(identities) for j, two in enumerate(identities) if are_disjoint(one, two)]
     assert 1000 < len(apart) < len(identities) ** 2 - 1000
     assert all(met_by[i].isdisjoint(met_by[j]) for i, j in apart)
 
@@ -482,7 +482,7 @@ grants:
 
 
 @pytest.mark.parametrize(("ref", "name"), [("refs/heads/main", "main"), ("refs/heads/release", "release")])
-def test_identities_with_the_same_pins_are_told_apart_by_their_requirements(
+def test_identities_with_the_same_pins_are_are_disjoint_by_their_requirements(
     tmp_path: Path, ref: str, name: str
 ) -> None:
     assert registration(load(tmp_path, inspect_ai=changed(POLICY, "grants:\n", SECOND)), ref=ref).identity.id == name

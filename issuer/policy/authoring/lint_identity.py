@@ -52,7 +52,7 @@ class _Entry(Struct, frozen=True):
         yield from self.identity.require.items()
 
 
-def check_identity(
+def lint_identity(
     findings: Findings, document: Document, at: str, identity: Identity, provider: Provider, now: int
 ) -> None:
     """Record every rule that an identity breaks under its provider's profile, and every doubt.

@@ -25,11 +25,11 @@ from issuer.formats.strict_yaml import load as load_yaml
 from issuer.identity.provider import Provider, ProvidersFile
 from issuer.identity.table import check_token_prefixes, effective
 from issuer.policy.authoring.benchmarks import read_registered
-from issuer.policy.authoring.lint_identity import check_identity
+from issuer.policy.authoring.lint_identity import lint_identity
 from issuer.policy.authoring.suite import Outcome, run_tests
 from issuer.policy.compiled import CompiledGrants, CompiledProvider, unbounded
 from issuer.policy.globs import glob_matches
-from issuer.policy.match import PolicySet, told_apart
+from issuer.policy.match import PolicySet, are_disjoint
 from issuer.policy.model import Grants, MetricGrant, Policy, Registered, TokenRules
 from issuer.policy.registration import Registration
 
@@ -79,7 +79,8 @@ def try_policies(
     return outcomes, findings.in_order()
 
 
-Providers = Mapping[str, Provider | None]  # by id; None for an entry that is there and has an error
+# By id; None for an entry that is there and has an error.
+Providers = Mapping[str, Provider | None]
 
 
 class _Read(Struct, frozen=True):
@@ -98,48 +99,44 @@ def _read_all(
     testable = not findings.broken  # every test rests on these
     candidates = [_read_policy(path, providers, now, findings) for path in _policy_files(directory, findings)]
     read = [item for item in candidates if item is not None]
-    policies = _put_together(read, providers, registered, files, findings)
+    policies = _assemble(read, providers or {}, registered, files, findings)
     sound = [item for item in read if testable and item.document.name not in findings.broken]
     outcomes = [outcome for item in sound for outcome in run_tests(policies, item.policy, item.document, findings)]
     return policies, tuple(outcomes)
 
 
-def _put_together(
+def _assemble(
     read: list[_Read], providers: Providers, registered: Registered, files: Mapping[str, str], findings: Findings
 ) -> PolicySet:
     """Index what was read; `files` are the digests of the registered benchmarks' files."""
     sound = {name: provider for name, provider in providers.items() if provider is not None}
-    written = {name: jcs.canonical(msgspec.to_builtins(provider)) for name, provider in sound.items()}
+    canonical = {name: jcs.canonical(msgspec.to_builtins(provider)) for name, provider in sound.items()}
     rules = {name: CompiledProvider(provider) for name, provider in sound.items()}
     digests: dict[str, bytes] = {}
     registrations: list[tuple[Document, int, Registration]] = []
-    for item in read:
-        policy = jcs.canonical(msgspec.to_builtins(item.policy))
+    for document, policy in ((item.document, item.policy) for item in read):
+        text, grants = jcs.canonical(msgspec.to_builtins(policy)), CompiledGrants(policy.grants)
         under: dict[str, str] = {}
-        grants = CompiledGrants(item.policy.grants)
-        for index, identity in enumerate(item.policy.identities):
-            provider = sound.get(identity.provider)
-            if provider is None:
-                continue
-            if provider.id not in under:
-                # Canonical parts under names in order are canonical.
-                value = b'{"policy":%b,"provider":%b}' % (policy, written[provider.id])
-                under[provider.id] = jcs.digest_of_bytes(value)
-                digests[under[provider.id]] = value
-            made = Registration.of(item.policy, identity, rules[provider.id], grants, under[provider.id], registered)
-            registrations.append((item.document, index, made))
-    whole: JSON = {"policies": sorted(digests), "providers": _digests(written), "benchmarks": files}
+        for name in sound.keys() & dict.fromkeys(identity.provider for identity in policy.identities):
+            value = b'{"policy":%b,"provider":%b}' % (text, canonical[name])  # canonical, as its two parts are
+            under[name] = jcs.digest_of_bytes(value)
+            digests[under[name]] = value
+        for index, identity in enumerate(policy.identities):
+            if (name := identity.provider) in under:
+                registration = Registration.of(policy, identity, rules[name], grants, under[name], registered)
+                registrations.append((document, index, registration))
+    whole: JSON = {
+        "policies": sorted(digests),
+        "providers": {name: jcs.digest_of_bytes(text) for name, text in canonical.items()},
+        "benchmarks": files,
+    }
     return PolicySet(
         providers={provider.issuer: provider for provider in sound.values()},
         policies={item.policy.integration: item.policy for item in read},
-        registrations=_indexed(registrations, findings),
+        registrations=_index(registrations, findings),
         digests=digests,
         digest=jcs.digest(whole),
     )
-
-
-def _digests(written: Mapping[str, bytes]) -> dict[str, JSON]:
-    return {name: jcs.digest_of_bytes(text) for name, text in written.items()}
 
 
 def _policy_files(directory: Path, findings: Findings) -> list[Path]:
@@ -167,11 +164,12 @@ def _read(path: Path, findings: Findings) -> Document | None:
 # -- providers --------------------------------------------------------------------------------------------------------
 
 
-def _read_providers(path: Path, issuer_url: str, findings: Findings, *, development: bool) -> Providers:
+def _read_providers(path: Path, issuer_url: str, findings: Findings, *, development: bool) -> Providers | None:
+    """Read the table of providers; None where nobody can say which there are."""
     document = _read(path, findings)
     file = findings.convert(document, ProvidersFile) if document else None
     if document is None or file is None:
-        return _AnyProvider()
+        return None
     providers: dict[str, Provider | None] = {}
     taken: set[str] = set()
     for name, entry in file.providers.items():
@@ -187,17 +185,10 @@ def _read_providers(path: Path, issuer_url: str, findings: Findings, *, developm
     return providers
 
 
-class _AnyProvider(dict[str, None]):
-    """What a table that cannot be read lists: whatever a policy names, so that its own faults alone are told."""
-
-    def __contains__(self, name: object) -> bool:
-        return True
-
-
 # -- policies ---------------------------------------------------------------------------------------------------------
 
 
-def _read_policy(path: Path, providers: Providers, now: int, findings: Findings) -> _Read | None:
+def _read_policy(path: Path, providers: Providers | None, now: int, findings: Findings) -> _Read | None:
     """Read one integration's file; None where it has an error."""
     document = _read(path, findings)
     policy = findings.convert(document, Policy) if document else None
@@ -212,18 +203,21 @@ def _read_policy(path: Path, providers: Providers, now: int, findings: Findings)
     return None if document.name in findings.broken else _Read(document, policy)
 
 
-def _check_identities(findings: Findings, document: Document, policy: Policy, providers: Providers, now: int) -> None:
+def _check_identities(
+    findings: Findings, document: Document, policy: Policy, providers: Providers | None, now: int
+) -> None:
     seen: set[str] = set()
     for index, identity in enumerate(policy.identities):
         at = f"/identities/{index}"
         findings.demand(document, f"{at}/id", _ID.fullmatch(identity.id), f"an identity's {_ID_RULE}")
         findings.demand(document, f"{at}/id", identity.id not in seen, "another identity of this file has this id")
         seen.add(identity.id)
-        there = identity.provider in providers
-        unknown = f"not a provider of {PROVIDERS_FILE}; there are {', '.join(sorted(providers))}"
-        findings.demand(document, f"{at}/provider", there, unknown)
+        if providers is None:
+            continue  # of a policy that rests on an unreadable table, its own faults alone are reported
+        rule = f"not a provider of {PROVIDERS_FILE}; there are {', '.join(sorted(providers))}"
+        findings.demand(document, f"{at}/provider", identity.provider in providers, rule)
         if provider := providers.get(identity.provider):
-            check_identity(findings, document, at, identity, provider, now)
+            lint_identity(findings, document, at, identity, provider, now)
 
 
 def _check_grants(findings: Findings, document: Document, grants: Grants) -> None:
@@ -275,7 +269,7 @@ def _is_specifier(text: object) -> bool:
         return False
 
 
-def _indexed(
+def _index(
     registrations: list[tuple[Document, int, Registration]], findings: Findings
 ) -> dict[tuple[str, str], tuple[Registration, ...]]:
     """Index identities by provider and first pin, leaving out one that a token could match as well as another."""
@@ -285,12 +279,16 @@ def _indexed(
         bucket = index.get(key, ())
         full = f"more than {MAX_SHARING} identities have the first pin of this one: join some with `any_of` or a glob"
         room = findings.demand(document, f"/identities/{position}", len(bucket) < MAX_SHARING, full)
-        if room and all(_apart(findings, document, f"/identities/{position}", registration, other) for other in bucket):
+        if room and all(
+            _demand_apart(findings, document, f"/identities/{position}", registration, other) for other in bucket
+        ):
             index[key] = (*bucket, registration)
     return index
 
 
-def _apart(findings: Findings, document: Document, at: str, registration: Registration, other: Registration) -> bool:
+def _demand_apart(
+    findings: Findings, document: Document, at: str, registration: Registration, other: Registration
+) -> bool:
     overlap = f"overlaps {other.policy.integration}/{other.identity.id}: one token could match both"
     rule = f"{overlap}; tell them apart by a pin, an exact value or `any_of`"
-    return findings.demand(document, at, told_apart(registration.identity, other.identity), rule)
+    return findings.demand(document, at, are_disjoint(registration.identity, other.identity), rule)
