@@ -26,7 +26,7 @@ from issuer.errors import Finding
 from issuer.files import read as read_file
 from issuer.files import replace as replace_file
 from issuer.formats.strict_yaml import MAX_BYTES
-from issuer.policy.authoring.fmt import formatted
+from issuer.policy.authoring.fmt import format_file
 from issuer.policy.authoring.load import check_policies, try_policies
 from issuer.policy.authoring.schema import schemas
 from issuer.policy.authoring.suite import Outcome
@@ -132,7 +132,7 @@ def _is_test(finding: Finding) -> bool:
     return finding.code is Code.POLICY_TEST_FAILED
 
 
-def _tests_for_people(outcomes: Sequence[Outcome], errors: Sequence[Finding], _: Path) -> str:
+def _render_tests(outcomes: Sequence[Outcome], errors: Sequence[Finding], _: Path) -> str:
     broken = [finding for finding in errors if not _is_test(finding)]
     failed = sum(not outcome.passed for outcome in outcomes)
     lines = [line for outcome in outcomes for line in _describe_test(outcome)]
@@ -157,7 +157,7 @@ def _render_checks(outcome: Outcome) -> str:
     return table(disclose_all(failed or outcome.checks))
 
 
-def _tests_as_json(outcomes: Sequence[Outcome], errors: Sequence[Finding], _: Path) -> str:
+def _render_tests_as_json(outcomes: Sequence[Outcome], errors: Sequence[Finding], _: Path) -> str:
     tests = [_test_as_json(outcome) for outcome in outcomes]
     broken = [str(finding) for finding in errors if not _is_test(finding)]
     document = {"version": 1, "tool": "issuer policy test", "tests": tests, "errors": broken}
@@ -180,7 +180,7 @@ def _test_as_json(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _tests_as_junit(outcomes: Sequence[Outcome], errors: Sequence[Finding], _: Path) -> str:
+def _render_tests_as_junit(outcomes: Sequence[Outcome], errors: Sequence[Finding], _: Path) -> str:
     cases = [
         (outcome.integration, outcome.name, [] if outcome.passed else [f"{outcome.place}: {_verdict(outcome)}"])
         for outcome in outcomes
@@ -203,9 +203,9 @@ def _tests_as(form: str) -> Callable[[Sequence[Outcome], Sequence[Finding], Path
 
 
 _TESTS = {
-    "human": _tests_for_people,
-    "json": _tests_as_json,
-    "junit": _tests_as_junit,
+    "human": _render_tests,
+    "json": _render_tests_as_json,
+    "junit": _render_tests_as_junit,
     "github": _tests_as("github"),
     "sarif": _tests_as("sarif"),
 }
@@ -243,5 +243,5 @@ def fmt(files: tuple[Path, ...], only_check: bool) -> None:
 def _reformat(path: Path) -> bytes | None:
     """Return a file's canonical form, or None where it has it already."""
     before = read_file(path, MAX_BYTES)
-    after = formatted(before, str(path))
+    after = format_file(before, str(path))
     return None if after == before else after

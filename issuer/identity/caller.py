@@ -31,7 +31,7 @@ class Caller(Struct, frozen=True):
     expires_at: int
 
     @classmethod
-    def supposed(cls, provider: Provider, claims: Mapping[str, JSON], now: int) -> Caller:
+    def suppose(cls, provider: Provider, claims: Mapping[str, JSON], now: int) -> Caller:
         """Return the caller of a supposed credential with these claims, derived ones included, at `now` (Unix seconds).
 
         For evaluating policies offline: it has no use record, so nothing can be issued to it.
@@ -48,10 +48,10 @@ class Caller(Struct, frozen=True):
         return {
             "provider": self.provider.id,
             "issuer": self.provider.issuer,
-            **self.shown(self.provider.rules.provenance),
+            **self.short_claims(self.provider.rules.provenance),
         }
 
-    def shown(self, names: Iterable[str]) -> dict[str, Scalar]:
+    def short_claims(self, names: Iterable[str]) -> dict[str, Scalar]:
         """Return those of the named claims that are present and short scalars."""
         held = ((name, self.claims.get(name)) for name in names)
         return {name: value for name, value in held if _is_short(value)}

@@ -115,7 +115,7 @@ class Profile(Struct, frozen=True, kw_only=True):
         return self.kind != "identity-token"
 
 
-def derived(profile: Profile, claims: Mapping[str, JSON]) -> dict[str, JSON]:
+def derive(profile: Profile, claims: Mapping[str, JSON]) -> dict[str, JSON]:
     """Return a token's claims with those that its profile derives from them.
 
     A claim in the token under a derived one's name never counts: the caller could have made it up.

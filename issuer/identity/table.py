@@ -40,7 +40,7 @@ _SHARED = (
 )
 
 
-def effective(
+def fill_in(
     findings: Findings, document: Document, name: str, entry: ProviderEntry, issuer_url: str, *, development: bool
 ) -> Provider | None:
     """Fill in the profile's defaults and check the whole; None where that cannot be, and an error was recorded.
@@ -54,7 +54,7 @@ def effective(
         findings.demand(document, f"{at}/profile", condition=False, rule=f"not a profile; there are {there}")
         return None
     _check_members(findings, document, at, entry, profile)
-    provider = _filled(findings, document, name, entry, profile, issuer_url)
+    provider = _fill(findings, document, name, entry, profile, issuer_url)
     if provider is not None:
         if profile.kind != "pat":  # which this service issues itself
             _check_issuer(findings, document, f"{at}/issuer", provider, issuer_url, development=development)
@@ -69,7 +69,7 @@ def judges(profile: Profile, member: str) -> bool:
     return member in MEMBERS_OF[profile.kind] and (member != "events" or profile.event_claim is not None)
 
 
-def published(provider: Provider) -> dict[str, JSON]:
+def describe_provider(provider: Provider) -> dict[str, JSON]:
     """Return what who presents a credential of this provider must know: no more than its kind is judged by."""
     rules = provider.rules
     members: dict[str, JSON] = {
@@ -99,7 +99,7 @@ def _pointer(name: str) -> str:
     return pointer_to("/providers", name)
 
 
-def _filled(
+def _fill(
     findings: Findings, document: Document, name: str, entry: ProviderEntry, profile: Profile, issuer_url: str
 ) -> Provider | None:
     """Take what the entry says, else what the profile does; None where neither says what there must be."""

@@ -92,8 +92,8 @@ def read_times(claims: Mapping[str, JSON], provider: Provider, now: int) -> tupl
 
     `iat` and `exp` are required. The leeway is for clocks that differ; a lifetime is one clock's and gets none.
     """
-    issued_at, expires_at = unix_s(claims.get("iat")), unix_s(claims.get("exp"))
-    not_before = unix_s(claims["nbf"]) if "nbf" in claims else issued_at
+    issued_at, expires_at = read_unix_s(claims.get("iat")), read_unix_s(claims.get("exp"))
+    not_before = read_unix_s(claims["nbf"]) if "nbf" in claims else issued_at
     if expires_at <= issued_at:
         raise Refused(Code.IDENTITY_MALFORMED)
     if now - LEEWAY_S >= expires_at:
@@ -107,7 +107,7 @@ def read_times(claims: Mapping[str, JSON], provider: Provider, now: int) -> tupl
     return issued_at, expires_at
 
 
-def unix_s(value: JSON) -> int:
+def read_unix_s(value: JSON) -> int:
     """Return a time in whole Unix seconds. Raises Refused for anything else."""
     # `type`, not isinstance: True is an int to Python.
     if type(value) is not int or not 0 <= value <= MAX_UNIX_S:

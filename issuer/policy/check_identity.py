@@ -37,7 +37,7 @@ def check_identity(registration: Registration, caller: Caller, now: int) -> Iter
         yield _check_foreign(rules.foreign, identity, caller)
 
 
-def name_warnings(registration: Registration, caller: Caller) -> Iterator[str]:
+def warn_of_names(registration: Registration, caller: Caller) -> Iterator[str]:
     """Tell each readable name that is not what was registered: ids decide."""
     for name, expected in registration.identity.names.items():
         if caller.claims.get(name) != expected:  # text, which nothing but text equals

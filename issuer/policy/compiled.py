@@ -21,7 +21,7 @@ from issuer.identity.provider import Provider
 from issuer.policy.check import Check, Rule, escape_braces
 from issuer.policy.globs import DeniedGlobs, Globs
 from issuer.policy.model import FrameworkGrant, Grants, Identity, MetricGrant
-from issuer.policy.requirement import Matcher, Requirement, met, said
+from issuer.policy.requirement import Matcher, Requirement, describe, is_met
 
 # -- who may ask -------------------------------------------------------------------------------------------------------
 
@@ -72,7 +72,7 @@ class CompiledRequirement:
     def __init__(self, name: str, rule: Requirement, place: str, remedy: str = "") -> None:
         self.name = name
         self._rule = rule
-        expected, quoted = said(rule), escape_braces(name)
+        expected, quoted = describe(rule), escape_braces(name)
         says = f"the identity token's {quoted} is {{}}"
         self._mismatch = Rule(Code.IDENTITY_CLAIM_MISMATCH, place, says, expected, "identity", remedy, (name,))
         says = f"the identity token has no claim {quoted}"
@@ -80,7 +80,7 @@ class CompiledRequirement:
 
     def check(self, claims: Mapping[str, JSON]) -> Check:
         """Judge these claims by it."""
-        passed = met(claims, self.name, self._rule)
+        passed = is_met(claims, self.name, self._rule)
         if self.name in claims:
             return Check(self._mismatch, passed, (claims[self.name],))
         return Check(self._missing, passed)
@@ -120,7 +120,7 @@ class CompiledFrameworks:
     def check(self, name: str, version: str, place: str) -> tuple[Check, Check]:
         """Judge a run's framework; `place` is where it stands in the body."""
         ranges = self._ranges.get(name)
-        allowed = ranges is None or any([version_allowed(one, version) for one in ranges])  # noqa: C419 (faster here)
+        allowed = ranges is None or any([allows_version(one, version) for one in ranges])  # noqa: C419 (faster here)
         return (
             Check(self._named, ranges is not None, (name,), f"{place}/name"),
             Check(self._in_range.get(name, _ANY_VERSION), allowed, (version,), f"{place}/version"),
@@ -137,7 +137,7 @@ _ANY_VERSION = _version_rule([])
 
 
 @lru_cache(maxsize=16_384)
-def version_allowed(specifier: str, version: str) -> bool:
+def allows_version(specifier: str, version: str) -> bool:
     """Say whether a version lies in a PEP 440 range; "" allows every text, a range only what PEP 440 can order.
 
     Pre-releases and development builds lie in a range that names one itself, as `>=0.3.dev0`.
@@ -184,24 +184,24 @@ class CompiledMetrics:
     __slots__ = ("_any_value", "_ranges", "rule")
 
     def __init__(self, grants: tuple[str | MetricGrant, ...]) -> None:
-        self._any_value = Globs(_id_of(grant) for grant in grants if unbounded(grant))
-        self._ranges = tuple(_range(grant) for grant in grants if not (isinstance(grant, str) or unbounded(grant)))
-        expected = "one of " + ", ".join(map(_metric_said, grants))
+        self._any_value = Globs(_id_of(grant) for grant in grants if is_unbounded(grant))
+        self._ranges = tuple(_range(grant) for grant in grants if not (isinstance(grant, str) or is_unbounded(grant)))
+        expected = "one of " + ", ".join(map(_describe_metric, grants))
         self.rule = Rule(Code.POLICY_METRIC, "grants.metrics", "the run names {}", expected, "metrics")
 
-    def allowed(self, metric_id: str, value: float) -> bool:
+    def allows(self, metric_id: str, value: float) -> bool:
         """Say whether any of the grants allows a metric's id and value; grants add up."""
         return self._any_value.match(metric_id) or any(
             one.low <= value <= one.high for one in self._ranges if one.ids.match(metric_id)
         )
 
-    def ranged(self, metric_id: str) -> bool:
+    def has_range(self, metric_id: str) -> bool:
         """Say whether a range is given for this metric."""
         return any(one.ids.match(metric_id) for one in self._ranges)
 
     def reads_value(self, metric_id: str) -> bool:
         """Say whether a rule reads this metric's value: an id that is granted in every value needs none."""
-        return bool(self._ranges) and not self._any_value.match(metric_id) and self.ranged(metric_id)
+        return bool(self._ranges) and not self._any_value.match(metric_id) and self.has_range(metric_id)
 
 
 class _Range(Struct, frozen=True):
@@ -217,7 +217,7 @@ def _range(grant: MetricGrant) -> _Range:
     return _Range(Globs([grant.id]), low, inf if grant.max is UNSET else grant.max)
 
 
-def unbounded(grant: str | MetricGrant) -> bool:
+def is_unbounded(grant: str | MetricGrant) -> bool:
     """Say whether a metric grant allows every value of the metrics that it names."""
     return isinstance(grant, str) or (grant.min is UNSET and grant.max is UNSET)
 
@@ -226,7 +226,7 @@ def _id_of(grant: str | MetricGrant) -> str:
     return grant if isinstance(grant, str) else grant.id
 
 
-def _metric_said(grant: str | MetricGrant) -> str:
+def _describe_metric(grant: str | MetricGrant) -> str:
     if isinstance(grant, str):
         return grant
     low = "" if grant.min is UNSET else f" from {number_text(grant.min)}"

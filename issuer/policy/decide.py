@@ -15,7 +15,7 @@ from issuer.codes import Code
 from issuer.formats.strict_yaml import number_text
 from issuer.identity.caller import Caller
 from issuer.policy.check import Check, Rule, show_name
-from issuer.policy.check_identity import check_identity, name_warnings
+from issuer.policy.check_identity import check_identity, warn_of_names
 from issuer.policy.compiled import CompiledMetrics
 from issuer.policy.model import Registered
 from issuer.policy.registration import Registration
@@ -68,7 +68,7 @@ def decide(
         checks.append(_STAGED)
     if failed := [check for check in checks if not check.passed]:
         return Denial(failed[0].code, tuple(checks))
-    warnings = tuple(name_warnings(registration, caller))
+    warnings = tuple(warn_of_names(registration, caller))
     return Grant(policy.token.ttl_s, audience or audiences[0], warnings, tuple(checks))
 
 
@@ -104,20 +104,20 @@ def check_run(registration: Registration, claims: RunClaims, at: str) -> list[Ch
 
 
 # A caller learns from the first few refused metrics what the others are refused for.
-_MAX_TOLD = 16
+_MAX_SHOWN = 16
 
 
 def _check_metrics(granted: CompiledMetrics, metrics: tuple[Metric, ...], at: str) -> list[Check]:
-    refused = [index for index, metric in enumerate(metrics) if not granted.allowed(metric.metric_id, metric.value)]
+    refused = [index for index, metric in enumerate(metrics) if not granted.allows(metric.metric_id, metric.value)]
     if not refused:
         return [Check(granted.rule, True, (", ".join([metric.metric_id for metric in metrics]),), at)]
-    told = [(index, _metric_shown(granted, metrics[index])) for index in refused[:_MAX_TOLD]]
+    told = [(index, _show_metric(granted, metrics[index])) for index in refused[:_MAX_SHOWN]]
     return [Check(granted.rule, False, (metric,), f"{at}/{index}") for index, metric in told]
 
 
-def _metric_shown(granted: CompiledMetrics, metric: Metric) -> str:
+def _show_metric(granted: CompiledMetrics, metric: Metric) -> str:
     """Show a metric; its value only where that is what was read."""
-    if not granted.ranged(metric.metric_id):
+    if not granted.has_range(metric.metric_id):
         return metric.metric_id
     return f"{metric.metric_id} = {number_text(metric.value)}"
 
@@ -141,5 +141,5 @@ def _check_registered(registered: Registered, claims: RunClaims, at: str) -> Ite
     rule = _METRIC if benchmark.metrics else _NO_METRIC
     if not foreign:
         yield Check(rule, True, ("metrics that it defines",), f"{at}/metrics")
-    for index in foreign[:_MAX_TOLD]:
+    for index in foreign[:_MAX_SHOWN]:
         yield Check(rule, False, (claims.metrics[index].metric_id,), f"{at}/metrics/{index}")

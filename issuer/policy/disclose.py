@@ -54,7 +54,7 @@ def _fault_of(code: Code, check: ShownCheck) -> Fault:
 def refusal_for_stranger(caller: Caller) -> Refused:
     """Make the refusal for an unregistered caller: its own public claims, and nothing of any policy."""
     rules = caller.provider.rules
-    own = caller.shown((*rules.pins, *rules.names))
+    own = caller.short_claims((*rules.pins, *rules.names))
     claims = ", ".join(f"{name}={value}" for name, value in own.items()) or "none of the ids that are matched"
     detail = f"{Code.INTEGRATION_UNKNOWN.meaning.title} The token says: {claims}."
     return Refused(Code.INTEGRATION_UNKNOWN, detail, (Fault(Code.INTEGRATION_UNKNOWN, "", detail),))

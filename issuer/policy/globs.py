@@ -24,7 +24,7 @@ class Globs:
     def __init__(self, globs: Iterable[str], star: str = _STAR) -> None:
         globs = tuple(globs)
         self._exact = frozenset(glob for glob in globs if "*" not in glob)
-        self._patterns = tuple(_compiled(glob, star) for glob in globs if "*" in glob)
+        self._patterns = tuple(_compile(glob, star) for glob in globs if "*" in glob)
 
     def match(self, value: str) -> bool:
         """Say whether a whole value matches one of them."""
@@ -52,12 +52,12 @@ class DeniedGlobs:
 
 def glob_matches(pattern: str, value: str) -> bool:
     """Match a whole value against one glob."""
-    return pattern == value if "*" not in pattern else _compiled(pattern, _STAR).fullmatch(value) is not None
+    return pattern == value if "*" not in pattern else _compile(pattern, _STAR).fullmatch(value) is not None
 
 
 # Patterns are policies', never callers', and many policies have the same: `*`, `*/*`.
 @lru_cache(maxsize=65_536)
-def _compiled(pattern: str, star: str) -> re.Pattern[str]:
+def _compile(pattern: str, star: str) -> re.Pattern[str]:
     # Each part between two stars takes its first place and never gives it back: a glob needs no second try, and trying
     # is what lets a caller's long value stall the service (128 `_` against `*_*_*_*_*_*x`: a minute).
     first, *parts = (re.escape(part) for part in pattern.split("*"))

@@ -14,7 +14,7 @@ from issuer.identity.provider import Provider
 from issuer.policy.disclose import refusal_for_stranger
 from issuer.policy.model import Identity, Policy
 from issuer.policy.registration import Registration
-from issuer.policy.requirement import exact_values, met
+from issuer.policy.requirement import exact_values, is_met
 
 
 class PolicySet(Struct, frozen=True):
@@ -51,7 +51,7 @@ def resolve(policies: PolicySet, caller: Caller) -> Registration:
         return meeting[0]
     if len({registration.policy.integration for registration in pinned}) != 1:
         raise refusal_for_stranger(caller)
-    return min(pinned, key=lambda registration: _unmet(registration.identity, caller.claims))
+    return min(pinned, key=lambda registration: _count_unmet(registration.identity, caller.claims))
 
 
 # Loops where `all` would do: these run for every identity that shares a pin, on the way of every request.
@@ -66,13 +66,13 @@ def pins_match(identity: Identity, claims: Mapping[str, JSON]) -> bool:
 def requirements_met(identity: Identity, claims: Mapping[str, JSON]) -> bool:
     """Say whether every requirement is met."""
     for name, rule in identity.require.items():  # noqa: SIM110
-        if not met(claims, name, rule):
+        if not is_met(claims, name, rule):
             return False
     return True
 
 
-def _unmet(identity: Identity, claims: Mapping[str, JSON]) -> int:
-    return sum(not met(claims, name, rule) for name, rule in identity.require.items())
+def _count_unmet(identity: Identity, claims: Mapping[str, JSON]) -> int:
+    return sum(not is_met(claims, name, rule) for name, rule in identity.require.items())
 
 
 def are_disjoint(one: Identity, other: Identity) -> bool:

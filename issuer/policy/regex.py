@@ -22,7 +22,7 @@ _FLAGS = re.compile(r"\(\?(?!:)")
 _BROKEN = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
-def fault(pattern: str) -> str:
+def find_fault(pattern: str) -> str:
     """Return what is wrong with an expression, "" where nothing is."""
     if len(pattern) > MAX_PATTERN:
         return f"longer than {MAX_PATTERN} characters"
@@ -31,7 +31,7 @@ def fault(pattern: str) -> str:
     if _FLAGS.search(pattern):
         return "`(?` may be followed by `:` alone: no flags, no look-around, no named groups"
     try:
-        _compiled(pattern)
+        _compile(pattern)
     except re2.error as error:
         why = error.args[0] if error.args else ""
         return f"not a regular expression of RE2: {why.decode('utf-8', 'replace') if isinstance(why, bytes) else why}"
@@ -41,11 +41,11 @@ def fault(pattern: str) -> str:
 def matches(pattern: str, value: str) -> bool:
     """Match a whole value, of at most 256 characters and without control characters, against a sound expression."""
     # fullmatch, not ^...$: "a|b" must not come to mean "starts with a, or ends with b".
-    return len(value) <= MAX_VALUE and not _BROKEN.search(value) and _compiled(pattern).fullmatch(value) is not None
+    return len(value) <= MAX_VALUE and not _BROKEN.search(value) and _compile(pattern).fullmatch(value) is not None
 
 
 @lru_cache(maxsize=4096)
-def _compiled(pattern: str) -> Any:
+def _compile(pattern: str) -> Any:
     options = re2.Options()
     options.log_errors = False  # what is wrong is returned, and nothing else writes to standard error
     options.max_mem = MAX_MEMORY

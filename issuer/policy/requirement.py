@@ -34,16 +34,16 @@ class Matcher(Struct, frozen=True, forbid_unknown_fields=True):
 Requirement = str | bool | int | Matcher
 
 
-def met(claims: Mapping[str, JSON], name: str, rule: Requirement) -> bool:
+def is_met(claims: Mapping[str, JSON], name: str, rule: Requirement) -> bool:
     """Say whether the requirement for one claim is met."""
     if not isinstance(rule, Matcher):
-        return equal(claims.get(name), rule)  # no requirement equals null
+        return equals(claims.get(name), rule)  # no requirement equals null
     if rule.absent is not UNSET:
         return name not in claims
     return name in claims and meets(claims[name], rule)
 
 
-def equal(actual: JSON, expected: str | bool | int) -> bool:
+def equals(actual: JSON, expected: str | bool | int) -> bool:
     """Compare type-strictly: "1" is not 1, and True is not 1."""
     return type(actual) is type(expected) and actual == expected
 
@@ -51,9 +51,9 @@ def equal(actual: JSON, expected: str | bool | int) -> bool:
 def meets(actual: JSON, rule: Requirement) -> bool:
     """Say whether the value of a claim that is there meets a requirement. Only text meets a pattern."""
     if not isinstance(rule, Matcher):
-        return equal(actual, rule)
+        return equals(actual, rule)
     if rule.any_of is not UNSET:
-        return any([equal(actual, value) for value in rule.any_of])  # noqa: C419 (a list is faster here)
+        return any([equals(actual, value) for value in rule.any_of])  # noqa: C419 (a list is faster here)
     if not isinstance(actual, str):
         return False
     if rule.contains_all is not UNSET:
@@ -73,7 +73,7 @@ def exact_values(rule: Requirement) -> tuple[str | bool | int | None, ...]:
     return tuple(rule.any_of) if rule.any_of is not UNSET else ()
 
 
-def said(rule: Requirement) -> str:
+def describe(rule: Requirement) -> str:
     """Say what a requirement demands."""
     if not isinstance(rule, Matcher):
         return show_typed(rule)

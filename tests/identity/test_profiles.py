@@ -16,7 +16,7 @@ import pytest
 
 from issuer.errors import InputError, Refused
 from issuer.identity.caller import Caller
-from issuer.identity.profiles import PROFILES, derived
+from issuer.identity.profiles import PROFILES, derive
 from issuer.identity.provider import Provider
 from issuer.identity.table import SIGNED, judges
 from issuer.identity.token import LEEWAY_S, check_audience, read_header, read_times
@@ -107,7 +107,7 @@ def caller_of(policies: PolicySet, claims: Mapping[str, Any], header: Mapping[st
         read_header(good if header is None else header, provider)
         issued_at, expires_at = read_times(claims, provider, NOW)
         check_audience(claims.get("aud"), provider.audience)
-    return Caller(provider, derived(provider.rules, claims), ("use", "x", "x"), issued_at, expires_at)
+    return Caller(provider, derive(provider.rules, claims), ("use", "x", "x"), issued_at, expires_at)
 
 
 def place(sample: Sample, name: str) -> tuple[str, ...]:
@@ -408,7 +408,7 @@ def test_a_path_and_a_git_ref_are_parted_at_the_first_at_sign(
 ) -> None:
     for source, names in (("workflow_ref", ("workflow_path", "workflow_git_ref")),
                           ("job_workflow_ref", ("job_workflow_path", "job_workflow_git_ref"))):  # fmt: skip
-        found = derived(PROFILES["github-actions"], {source: whole})
+        found = derive(PROFILES["github-actions"], {source: whole})
         assert (found.get(names[0]), found.get(names[1])) == (path, git_ref)
         assert found[source] == whole
 
@@ -416,7 +416,7 @@ def test_a_path_and_a_git_ref_are_parted_at_the_first_at_sign(
 def test_gitlab_s_config_path_is_that_of_its_ci_config() -> None:
     uri = "gitlab.com/group/evals//.gitlab-ci.yml@refs/heads/main"
     assert (
-        derived(PROFILES["gitlab-ci"], {"ci_config_ref_uri": uri})["config_path"]
+        derive(PROFILES["gitlab-ci"], {"ci_config_ref_uri": uri})["config_path"]
         == "gitlab.com/group/evals//.gitlab-ci.yml"
     )
 
@@ -425,11 +425,11 @@ def test_gitlab_s_config_path_is_that_of_its_ci_config() -> None:
 def test_a_claim_of_the_token_s_own_never_stands_for_a_derived_one(policies: PolicySet, sample: Sample) -> None:
     names = PROFILES[sample.profile].derived
     spoofed = {**token(sample), **dict.fromkeys(names, "spoofed")}
-    assert "spoofed" not in derived(PROFILES[sample.profile], spoofed).values() or not names
+    assert "spoofed" not in derive(PROFILES[sample.profile], spoofed).values() or not names
     assert outcome(policies, spoofed) == GRANTED
     sources = {how.path[0] for how in names.values()}
     without = {name: value for name, value in spoofed.items() if name not in sources}
-    assert not names.keys() & derived(PROFILES[sample.profile], without).keys()
+    assert not names.keys() & derive(PROFILES[sample.profile], without).keys()
 
 
 @pytest.mark.parametrize(

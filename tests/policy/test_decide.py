@@ -20,7 +20,7 @@ from issuer.formats.strict_json import JSON
 from issuer.identity.caller import Caller
 from issuer.identity.profiles import PROFILES
 from issuer.identity.provider import Provider
-from issuer.policy.compiled import CompiledGrants, CompiledProvider, version_allowed
+from issuer.policy.compiled import CompiledGrants, CompiledProvider, allows_version
 from issuer.policy.decide import Denial, Grant, decide
 from issuer.policy.disclose import disclose, refusal_for
 from issuer.policy.model import Deny, FrameworkGrant, Grants, Identity, MetricGrant, Policy, Registered, TokenRules
@@ -361,7 +361,7 @@ def test_no_fault_of_a_refusal_tells_a_pin_a_name_a_contact_or_a_limit(tmp_path:
     ],
 )
 def test_a_version_lies_in_a_range_as_pep_440_says(allowed: str, version: str, granted: bool) -> None:
-    assert version_allowed(allowed, version) is granted
+    assert allows_version(allowed, version) is granted
 
 
 def test_a_framework_without_versions_is_granted_in_every_version(tmp_path: Path) -> None:

@@ -34,5 +34,5 @@ def test_a_stranger_has_no_evaluation(tmp_path: Path) -> None:
 
 def test_a_supposed_caller_has_no_use_to_claim(tmp_path: Path) -> None:
     policies = load(tmp_path, inspect_ai=POLICY)
-    supposed = Caller.supposed(caller(policies).provider, GITHUB, NOW)
+    supposed = Caller.suppose(caller(policies).provider, GITHUB, NOW)
     assert (supposed.use_parts, supposed.issued_at, supposed.expires_at) == ((), NOW, NOW)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from issuer.formats.strict_json import JSON
 from issuer.identity.caller import Caller
-from issuer.identity.profiles import derived
+from issuer.identity.profiles import derive
 from issuer.policy.authoring.load import load_policies
 from issuer.policy.decide import Run
 from issuer.policy.match import PolicySet, resolve
@@ -112,7 +112,7 @@ def caller(policies: PolicySet, claims: dict[str, JSON] = GITHUB, /, **changes: 
     """Make an authenticated caller; a claim that is None is absent."""
     said = {name: value for name, value in {**claims, **changes}.items() if value is not None}
     provider = policies.providers[str(said["iss"])]
-    return Caller(provider, derived(provider.rules, said), ("use", "x", "x"), NOW - 10, NOW + 290)
+    return Caller(provider, derive(provider.rules, said), ("use", "x", "x"), NOW - 10, NOW + 290)
 
 
 def registration(policies: PolicySet, claims: dict[str, JSON] = GITHUB, /, **changes: JSON) -> Registration:

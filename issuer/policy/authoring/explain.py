@@ -17,7 +17,7 @@ from issuer.formats.strict_json import JSON
 from issuer.identity.caller import Caller
 from issuer.identity.check_token import check_token
 from issuer.identity.index import ProviderIndex
-from issuer.identity.profiles import derived
+from issuer.identity.profiles import derive
 from issuer.identity.provider import Provider
 from issuer.identity.table import SIGNED
 from issuer.identity.token import is_jwt, read_token
@@ -28,7 +28,7 @@ from issuer.policy.disclose import disclose, disclose_all
 from issuer.policy.evaluate import evaluate
 from issuer.policy.match import PolicySet, pins_match
 from issuer.policy.registration import Registration
-from issuer.policy.requirement import equal
+from issuer.policy.requirement import equals
 from issuer.wire import ShownCheck
 
 NEAREST = 3
@@ -124,7 +124,7 @@ def explain(
     """Explain what policies say of a request at `now` (Unix seconds), as `evaluate` takes it."""
     if presented.provider is None:
         return Explanation(presented.checks)
-    caller = Caller.supposed(presented.provider, derived(presented.provider.rules, presented.claims), now)
+    caller = Caller.suppose(presented.provider, derive(presented.provider.rules, presented.claims), now)
     try:
         found = evaluate(policies, caller, runs, now, integration=integration, audience=audience)
     except Refused as refusal:
@@ -154,4 +154,4 @@ def _check_nearest(policies: PolicySet, caller: Caller, code: Code, now: int) ->
 
 
 def _match_pins(registration: Registration, caller: Caller) -> dict[str, bool]:
-    return {name: equal(caller.claims.get(name), value) for name, value in registration.identity.pins.items()}
+    return {name: equals(caller.claims.get(name), value) for name, value in registration.identity.pins.items()}

@@ -20,14 +20,14 @@ _DASHES = re.compile(r"(?:-[ ]+)*")
 _COMMENT = re.compile(r"(?:(?<=\s)|^)#.*")
 
 
-def formatted(raw: bytes, name: str) -> bytes:
+def format_file(raw: bytes, name: str) -> bytes:
     """Return a file in its canonical layout; formatting that again changes nothing.
 
     Raises InputError for what is no strict YAML, and where the layout cannot be had without changing more than it.
     """
     value = _value(raw, name)
     before = raw.decode("utf-8").replace("\r\n", "\n").rstrip("\n") + "\n"
-    after = _laid_out(_requoted(before))
+    after = _lay_out(_requote(before))
     if _value(after.encode("utf-8"), name) != value or _comments(after) != _comments(before):
         rule = "this layout cannot be made canonical without changing what the file says: it is left as it is"
         raise InputError(Code.FILE_RULE, rule, Place(name))
@@ -53,7 +53,7 @@ def _scalars(text: str) -> list[Span]:
 # -- quotes -----------------------------------------------------------------------------------------------------------
 
 
-def _requoted(text: str) -> str:
+def _requote(text: str) -> str:
     for span in reversed(_scalars(text)):
         if span.style == "'" and span.line == span.last_line and quoted(span.value) == f'"{span.value}"':
             text = text[: span.start] + quoted(span.value) + text[span.end :]
@@ -109,7 +109,7 @@ class _Page:
         return self.level(number) - _width(self.lines[number])
 
 
-def _laid_out(text: str) -> str:
+def _lay_out(text: str) -> str:
     """Give every line the indentation of its level, and keep one blank line of several."""
     page, written = _Page(text), [""]
     for number, line in enumerate(page.lines):
@@ -121,7 +121,7 @@ def _laid_out(text: str) -> str:
 
 def _line(page: _Page, number: int, line: str) -> str:
     if number in page.inner:
-        return _moved(line, page.shift(page.inner[number].line))
+        return _move(line, page.shift(page.inner[number].line))
     if not line.strip():
         return ""
     if line.lstrip().startswith("#"):
@@ -130,7 +130,7 @@ def _line(page: _Page, number: int, line: str) -> str:
     return " " * page.level(number) + text
 
 
-def _moved(line: str, shift: int) -> str:
+def _move(line: str, shift: int) -> str:
     """Move a line that goes on with an earlier one, whose blanks may be part of a text."""
     return " " * max(0, _width(line) + shift) + line.lstrip(" ") if line.strip() else line
 

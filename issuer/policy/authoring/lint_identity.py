@@ -115,7 +115,7 @@ def _check_requirement(entry: _Entry, name: str, requirement: Requirement) -> No
     reasoned = (requirement.regex is UNSET) == (requirement.reason is UNSET)
     entry.demand(part, reasoned, "`regex` needs a `reason` why nothing simpler will do, and it alone")
     if requirement.regex is not UNSET:
-        fault = regex.fault(requirement.regex)
+        fault = regex.find_fault(requirement.regex)
         entry.demand(f"{part}/regex", not fault, fault)
     for index, word in enumerate(() if requirement.contains_all is UNSET else requirement.contains_all):
         entry.demand(f"{part}/contains_all/{index}", " " not in word, "one word each: a space parts the claim's words")
@@ -178,7 +178,8 @@ def _doubt_pattern(entry: _Entry, name: str, requirement: Requirement) -> None:
     if requirement.glob is not UNSET and not requirement.glob.strip("*"):
         told = "met by every text without `/`, `@` and `:`, and by the empty one: say what it may be"
         entry.warn(entry.part_of(name), Code.LINT_PATTERN_ANY, told)
-    if requirement.regex is not UNSET and not regex.fault(requirement.regex) and regex.matches(requirement.regex, ""):
+    pattern = requirement.regex
+    if pattern is not UNSET and not regex.find_fault(pattern) and regex.matches(pattern, ""):
         entry.warn(entry.part_of(name), Code.LINT_PATTERN_EMPTY, "met by the empty text: is that meant?")
 
 

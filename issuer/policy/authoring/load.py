@@ -23,11 +23,11 @@ from issuer.formats.strict_json import JSON, pointer_to
 from issuer.formats.strict_yaml import MAX_BYTES, Document
 from issuer.formats.strict_yaml import load as load_yaml
 from issuer.identity.provider import Provider, ProvidersFile
-from issuer.identity.table import check_token_prefixes, effective
+from issuer.identity.table import check_token_prefixes, fill_in
 from issuer.policy.authoring.benchmarks import read_registered
 from issuer.policy.authoring.lint_identity import lint_identity
 from issuer.policy.authoring.suite import Outcome, run_tests
-from issuer.policy.compiled import CompiledGrants, CompiledProvider, unbounded
+from issuer.policy.compiled import CompiledGrants, CompiledProvider, is_unbounded
 from issuer.policy.globs import glob_matches
 from issuer.policy.match import PolicySet, are_disjoint
 from issuer.policy.model import Grants, MetricGrant, Policy, Registered, TokenRules
@@ -175,7 +175,7 @@ def _read_providers(path: Path, issuer_url: str, findings: Findings, *, developm
     for name, entry in file.providers.items():
         at = pointer_to("/providers", name)
         findings.demand(document, at, _ID.fullmatch(name), "a provider's id is lowercase words joined by `-`")
-        provider = effective(findings, document, name, entry, issuer_url, development=development)
+        provider = fill_in(findings, document, name, entry, issuer_url, development=development)
         if provider is not None:
             new = provider.rules.prefix or provider.issuer not in taken  # of those there is one each, see below
             findings.demand(document, f"{at}/issuer", new, "another provider already has this issuer")
@@ -240,12 +240,12 @@ _WORD_RULE = "must be 1 to 128 printable ASCII characters without space, as the 
 
 
 def _check_metrics(findings: Findings, document: Document, grants: tuple[str | MetricGrant, ...]) -> None:
-    whole = [grant if isinstance(grant, str) else grant.id for grant in grants if unbounded(grant)]
+    whole = [grant if isinstance(grant, str) else grant.id for grant in grants if is_unbounded(grant)]
     for index, grant in enumerate(grants):
         at = f"/grants/metrics/{index}"
         fits = _WORD_PATTERN.fullmatch(grant if isinstance(grant, str) else grant.id)
         findings.demand(document, at, fits, _WORD_RULE)
-        if isinstance(grant, str) or unbounded(grant):
+        if isinstance(grant, str) or is_unbounded(grant):
             continue
         ordered = grant.min is UNSET or grant.max is UNSET or grant.min <= grant.max
         findings.demand(document, at, ordered, "`min` is above `max`: no value lies between them")

@@ -18,7 +18,7 @@ from issuer.codes import Code
 from issuer.errors import Refused
 from issuer.formats.strict_json import JSON
 from issuer.identity.caller import Caller
-from issuer.identity.profiles import Profile, derived
+from issuer.identity.profiles import Profile, derive
 from issuer.identity.provider import Provider
 from issuer.issuance.events import CallerRead, Decision, MetricRead, Named, ResultRead
 from issuer.policy.check import Check
@@ -27,7 +27,7 @@ from issuer.policy.decide import Run, decide
 from issuer.policy.match import PolicySet, resolve
 from issuer.policy.model import Registered
 from issuer.policy.registration import Registration
-from issuer.policy.requirement import Requirement, met
+from issuer.policy.requirement import Requirement, is_met
 from issuer.results.claims import Framework, Metric, RunClaims
 
 EXAMPLES = 3  # of each group; the counts are of all
@@ -83,7 +83,7 @@ class _Held(Struct, frozen=True):
         claims, absent = recorded.claims, frozenset(recorded.absent)
         # What is derived of a claim that is held is known, also where nobody asked for it at the time.
         known = {name for name, how in profile.derived.items() if how.path[0] in absent.union(claims)}
-        return cls({**derived(profile, claims), **claims}, absent | known)
+        return cls({**derive(profile, claims), **claims}, absent | known)
 
     def missing(self, names: Iterable[str]) -> tuple[str, ...]:
         """Return those of these claims that the audit neither holds nor says to have been absent."""
@@ -92,7 +92,7 @@ class _Held(Struct, frozen=True):
     def allows(self, registration: Registration) -> bool:
         """Say whether the caller may be this identity: no claim that is known speaks against it."""
         rules = _rules_of(registration)
-        return all(met(self.claims, name, rule) for name, rule in rules.items() if not self.missing((name,)))
+        return all(is_met(self.claims, name, rule) for name, rule in rules.items() if not self.missing((name,)))
 
 
 class _Identified(Struct, frozen=True):
@@ -119,7 +119,7 @@ def _identify(policies: PolicySet, decision: Decision) -> _Identified | Verdict:
     held = _Held.of(decision.caller, provider.rules)
     if missing := held.missing(provider.rules.pins[:1]):
         return _cannot_tell(missing)
-    caller = Caller.supposed(provider, held.claims, decision.time)
+    caller = Caller.suppose(provider, held.claims, decision.time)
     possible = [registration for registration in _candidates(policies, decision) if held.allows(registration)]
     missing = held.missing(dict.fromkeys(name for registration in possible for name in _rules_of(registration)))
     try:
@@ -268,7 +268,7 @@ class _Comparison:
 
     def __init__(self, old: PolicySet, new: PolicySet) -> None:
         self.old, self.new = old, new
-        self._same_benchmarks = _registered(old) == _registered(new)
+        self._same_benchmarks = _benchmarks_of(old) == _benchmarks_of(new)
 
     def judge(self, decision: Decision) -> tuple[Verdict, Verdict | None]:
         """Return what the old and the new policies say; None where the rules are the same ones."""
@@ -285,7 +285,7 @@ class _Comparison:
 
     def _same(self, ones: Sequence[Registration], others: Sequence[Registration]) -> bool:
         benchmarks = self._same_benchmarks or not any(one.policy.grants.registered_only for one in ones)
-        return benchmarks and [_named(one) for one in ones] == [_named(other) for other in others]
+        return benchmarks and [_key_of(one) for one in ones] == [_key_of(other) for other in others]
 
 
 def _candidates(policies: PolicySet, decision: Decision) -> tuple[Registration, ...]:
@@ -295,11 +295,11 @@ def _candidates(policies: PolicySet, decision: Decision) -> tuple[Registration, 
     return policies.registrations.get((provider.id, pin), ()) if provider and isinstance(pin, str) else ()
 
 
-def _named(registration: Registration) -> tuple[str, str]:
+def _key_of(registration: Registration) -> tuple[str, str]:
     return registration.digest, registration.identity.id
 
 
-def _registered(policies: PolicySet) -> Registered | None:
+def _benchmarks_of(policies: PolicySet) -> Registered | None:
     return next(
         (registration.registered for bucket in policies.registrations.values() for registration in bucket), None
     )
@@ -307,7 +307,7 @@ def _registered(policies: PolicySet) -> Registered | None:
 
 def _count(plan: Plan, groups: dict[tuple[Kind, str, str], Group], comparison: _Comparison, decision: Decision) -> None:
     plan.decisions += 1
-    if not _is_a_policy_s(decision):
+    if not _is_by_policy(decision):
         plan.not_decided += 1
         return
     recorded = "refused" if decision.verdict == "refused" else "granted"
@@ -331,7 +331,7 @@ def _group(groups: dict[tuple[Kind, str, str], Group], decision: Decision, befor
         group.examples.append(Example(decision.request_id, decision.time, telling.rule, telling.detail))
 
 
-def _is_a_policy_s(decision: Decision) -> bool:
+def _is_by_policy(decision: Decision) -> bool:
     """Say whether a policy made this decision: any but a refusal for another reason."""
     code = Code.named(decision.code or "")
     decided = code is not None and code.meaning.status == 403 and code is not Code.ABUSE_QUARANTINED

@@ -35,7 +35,7 @@ def schemas() -> dict[str, bytes]:
 
 def _document(name: str, kind: type, title: str) -> Schema:
     _, types = msgspec.json.schema_components([kind], ref_template="#/$defs/{name}")
-    told = {type_name: _told(type_name, schema) for type_name, schema in types.items()}
+    told = {type_name: _annotate(type_name, schema) for type_name, schema in types.items()}
     root = told.pop(kind.__name__)
     return {
         "$schema": DIALECT,
@@ -46,7 +46,7 @@ def _document(name: str, kind: type, title: str) -> Schema:
     }
 
 
-def _told(type_name: str, schema: Schema) -> Schema:
+def _annotate(type_name: str, schema: Schema) -> Schema:
     """Add to a type's schema what people are to read, and what its Python type cannot say."""
     told: Schema = {**_split(schema), "description": _paragraphs(schema["description"])}
     members = {member: {**part, **MEMBERS[type_name].get(member, {})} for member, part in told["properties"].items()}
@@ -138,7 +138,7 @@ def _list_by_profile(claims: str) -> str:
 # -- what people are to read ------------------------------------------------------------------------------------------
 
 
-def _says(description: str, *examples: object, **more: object) -> Schema:
+def _doc(description: str, *examples: object, **more: object) -> Schema:
     return {"description": description, **({"examples": list(examples)} if examples else {}), **more}
 
 
@@ -147,120 +147,120 @@ _RUN = {"model_repo": "org/model", "benchmark_repo": "openai/gsm8k", "task_id": 
 
 MEMBERS: Mapping[str, Mapping[str, Schema]] = {
     "Policy": {
-        "version": _says("The version of this language: 1."),
-        "integration": _says("The integration's id: the file's name without `.yaml`, and the token's `sub`.",
+        "version": _doc("The version of this language: 1."),
+        "integration": _doc("The integration's id: the file's name without `.yaml`, and the token's `sub`.",
                              "inspect-ai", pattern=_ID),
-        "mode": _says("active: issues. staged: judged and audited, never issued. suspended: refuses everything."),
-        "contacts": _says("Whom to ask about this integration; for people.", ["evals@example.org"]),
-        "identities": _says("The machine identities that may speak for the integration."),
-        "grants": _says("What the integration may have signed."),
-        "token": _says("How long verify tokens live, and for whom they are."),
-        "limits": _says("How much the integration may ask for; what is left out has its default."),
-        "disclose": _says("Whose expected values a refused caller of this integration may see."),
-        "public": _says("true: anyone may read what a CI must send, at /integrations/{id}/requirements."),
-        "tests": _says("Cases that the policy must decide as they say. Where one fails, the policy does not load."),
+        "mode": _doc("active: issues. staged: judged and audited, never issued. suspended: refuses everything."),
+        "contacts": _doc("Whom to ask about this integration; for people.", ["evals@example.org"]),
+        "identities": _doc("The machine identities that may speak for the integration."),
+        "grants": _doc("What the integration may have signed."),
+        "token": _doc("How long verify tokens live, and for whom they are."),
+        "limits": _doc("How much the integration may ask for; what is left out has its default."),
+        "disclose": _doc("Whose expected values a refused caller of this integration may see."),
+        "public": _doc("true: anyone may read what a CI must send, at /integrations/{id}/requirements."),
+        "tests": _doc("Cases that the policy must decide as they say. Where one fails, the policy does not load."),
     },
     "Identity": {
-        "id": _says("This identity's id, once in the file.", "evaluate-main", pattern=_ID),
-        "provider": _says("An id of providers.yaml.", *PROFILES),
-        "pins": _says("Immutable ids, quoted; every one must be there and equal. A provider's profile demands: "
+        "id": _doc("This identity's id, once in the file.", "evaluate-main", pattern=_ID),
+        "provider": _doc("An id of providers.yaml.", *PROFILES),
+        "pins": _doc("Immutable ids, quoted; every one must be there and equal. A provider's profile demands: "
                       + _list_by_profile("pins"), {"repository_id": "700000001", "repository_owner_id": "600000001"}),
-        "names": _says("Readable twins of ids: a difference warns and never decides. " + _list_by_profile("names"),
+        "names": _doc("Readable twins of ids: a difference warns and never decides. " + _list_by_profile("names"),
                        {"repository": "example-org/evals"}),
-        "require": _says("Claims that must match: an exact value of the same type, or a matcher.",
+        "require": _doc("Claims that must match: an exact value of the same type, or a matcher.",
                          {"ref": "refs/heads/main", "workflow_ref": {"glob": "org/evals/.github/workflows/*.yml@*"}}),
-        "expires": _says("From 00:00 UTC of this day on the identity is refused.", "2027-06-30", **_DATE),
+        "expires": _doc("From 00:00 UTC of this day on the identity is refused.", "2027-06-30", **_DATE),
     },
     "Matcher": {
-        "any_of": _says("One of these exact values, of the same type.", ["refs/heads/main", "refs/heads/release"]),
-        "glob": _says(f"A pattern for the whole text. {_GLOB}", "refs/heads/release-*"),
-        "regex": _says("A regular expression for the whole text. It needs a `reason`.", "v[0-9]+"),
-        "reason": _says("Why a regular expression, and neither `any_of` nor `glob`."),
-        "contains_all": _says("Words that a space-separated text must hold, in any order.", ["results:write"]),
-        "absent": _says("true: the claim must not be there."),
+        "any_of": _doc("One of these exact values, of the same type.", ["refs/heads/main", "refs/heads/release"]),
+        "glob": _doc(f"A pattern for the whole text. {_GLOB}", "refs/heads/release-*"),
+        "regex": _doc("A regular expression for the whole text. It needs a `reason`.", "v[0-9]+"),
+        "reason": _doc("Why a regular expression, and neither `any_of` nor `glob`."),
+        "contains_all": _doc("Words that a space-separated text must hold, in any order.", ["results:write"]),
+        "absent": _doc("true: the claim must not be there."),
     },
     "Grants": {
-        "frameworks": _says("The frameworks, by exact name.", [{"name": "inspect-ai", "versions": ">=0.3.100,<0.4"}]),
-        "benchmarks": _says(f"Globs of benchmark repositories. {_GLOB}", ["openai/gsm8k", "cais/*"]),
-        "models": _says(f"Globs of model repositories. {_GLOB}", ["*/*"]),
-        "tasks": _says(f"Globs of task ids. {_GLOB}", ["gsm8k", "mmlu_*"]),
-        "metrics": _says("Globs of metric ids, or maps with bounds of the value.",
+        "frameworks": _doc("The frameworks, by exact name.", [{"name": "inspect-ai", "versions": ">=0.3.100,<0.4"}]),
+        "benchmarks": _doc(f"Globs of benchmark repositories. {_GLOB}", ["openai/gsm8k", "cais/*"]),
+        "models": _doc(f"Globs of model repositories. {_GLOB}", ["*/*"]),
+        "tasks": _doc(f"Globs of task ids. {_GLOB}", ["gsm8k", "mmlu_*"]),
+        "metrics": _doc("Globs of metric ids, or maps with bounds of the value.",
                          [{"id": "accuracy", "min": 0, "max": 1}]),
-        "deny": _says("What is refused although a list above grants it."),
-        "registered_only": _says("true: benchmark, task and metrics must be those of an eval.yaml in benchmarks/."),
-        "command": _says("required: a run without `framework.command` is refused."),
+        "deny": _doc("What is refused although a list above grants it."),
+        "registered_only": _doc("true: benchmark, task and metrics must be those of an eval.yaml in benchmarks/."),
+        "command": _doc("required: a run without `framework.command` is refused."),
     },
     "FrameworkGrant": {
-        "name": _says("The framework's exact name.", "inspect-ai"),
-        "versions": _says("A PEP 440 range; left out, every version passes.", ">=0.3.100,<0.4"),
+        "name": _doc("The framework's exact name.", "inspect-ai"),
+        "versions": _doc("A PEP 440 range; left out, every version passes.", ">=0.3.100,<0.4"),
     },
     "MetricGrant": {
-        "id": _says(f"A glob of metric ids. {_GLOB}", "accuracy"),
-        "min": _says("The smallest value, included."),
-        "max": _says("The largest value, included."),
+        "id": _doc(f"A glob of metric ids. {_GLOB}", "accuracy"),
+        "min": _doc("The smallest value, included."),
+        "max": _doc("The largest value, included."),
     },
     "Deny": {
-        "benchmarks": _says("Globs of benchmark repositories."),
-        "models": _says("Globs of model repositories."),
-        "tasks": _says("Globs of task ids."),
+        "benchmarks": _doc("Globs of benchmark repositories."),
+        "models": _doc("Globs of model repositories."),
+        "tasks": _doc("Globs of task ids."),
     },
     "TokenRules": {
-        "audiences": _says("The relying parties; the first is meant where a request names none.",
+        "audiences": _doc("The relying parties; the first is meant where a request names none.",
                            ["https://huggingface.co"]),
-        "ttl_s": _says("The life of a verify token, in seconds."),
+        "ttl_s": _doc("The life of a verify token, in seconds."),
     },
     "Limits": {
-        "identity": _says("Of one identity."),
-        "integration": _says("Of all identities of the file together."),
-        "refusals": _says("Of an identity's refused requests; above it the identity is quarantined."),
-        "quarantine_s": _says("How long a quarantine lasts, in seconds."),
+        "identity": _doc("Of one identity."),
+        "integration": _doc("Of all identities of the file together."),
+        "refusals": _doc("Of an identity's refused requests; above it the identity is quarantined."),
+        "quarantine_s": _doc("How long a quarantine lasts, in seconds."),
     },
     "Rate": {
-        "count": _says("How many requests, on average."),
-        "per_s": _says("In how many seconds."),
-        "burst": _says("How many of them may come at once."),
+        "count": _doc("How many requests, on average."),
+        "per_s": _doc("In how many seconds."),
+        "burst": _doc("How many of them may come at once."),
     },
     "PolicyTest": {
-        "name": _says("What the case shows.", "the main branch may have GSM8K signed"),
-        "expect": _says("granted, or the code of the refusal.", "granted", "policy.benchmark", enum=[*EXPECTABLE]),
-        "provider": _says("The id of the provider whose token it is."),
-        "identity": _says("The claims of the identity token.", {"repository_id": "700000001"}),
-        "run": _says("As much of the run claims as the case is about.", _RUN),
-        "claims_from": _says("The name of an earlier test, to start from its provider, identity and run."),
-        "override": _says("What is different from the test that `claims_from` names."),
-        "date": _says("The day of the request.", "2027-06-30", **_DATE),
+        "name": _doc("What the case shows.", "the main branch may have GSM8K signed"),
+        "expect": _doc("granted, or the code of the refusal.", "granted", "policy.benchmark", enum=[*EXPECTABLE]),
+        "provider": _doc("The id of the provider whose token it is."),
+        "identity": _doc("The claims of the identity token.", {"repository_id": "700000001"}),
+        "run": _doc("As much of the run claims as the case is about.", _RUN),
+        "claims_from": _doc("The name of an earlier test, to start from its provider, identity and run."),
+        "override": _doc("What is different from the test that `claims_from` names."),
+        "date": _doc("The day of the request.", "2027-06-30", **_DATE),
     },
     "Override": {
-        "identity": _says("Claims to set; null takes one away.", {"ref": "refs/heads/other"}),
-        "run": _says("Members of the run to set; null takes one away.", {"task_id": "other"}),
+        "identity": _doc("Claims to set; null takes one away.", {"ref": "refs/heads/other"}),
+        "run": _doc("Members of the run to set; null takes one away.", {"task_id": "other"}),
     },
     "ProvidersFile": {
-        "version": _says("The version of this language: 1."),
-        "providers": _says("The providers, by an id of your choice.", {"github-actions": {"profile": "github-actions"}},
+        "version": _doc("The version of this language: 1."),
+        "providers": _doc("The providers, by an id of your choice.", {"github-actions": {"profile": "github-actions"}},
                            propertyNames={"pattern": _ID}),
     },
     "ProviderEntry": {
-        "profile": _says("The kind of provider, which fills in what is left out here.", enum=sorted(PROFILES)),
-        "issuer": _says("The token's `iss`, compared byte for byte.", "https://id.example.org"),
-        "audience": _says("The token's only `aud`, compared byte for byte; left out, this service's URL."),
-        "algorithms": _says("Asymmetric JWS algorithms.", ["RS256"]),
-        "max_lifetime_s": _says("The longest `exp - iat`, in seconds."),
-        "max_age_s": _says("How long after its `iat` a token is still taken, in seconds."),
-        "uses": _says("How many different requests one token may make.", "single", {"bounded": 10}),
-        "keys": _says("Where the keys are, when not by discovery.", {"jwks_uri": "https://id.example.org/keys"}),
-        "events": _says("What may have started a job. " + _list_by_profile("events"), ["push", "workflow_dispatch"]),
-        "introspection": _says("How to ask about an opaque token."),
+        "profile": _doc("The kind of provider, which fills in what is left out here.", enum=sorted(PROFILES)),
+        "issuer": _doc("The token's `iss`, compared byte for byte.", "https://id.example.org"),
+        "audience": _doc("The token's only `aud`, compared byte for byte; left out, this service's URL."),
+        "algorithms": _doc("Asymmetric JWS algorithms.", ["RS256"]),
+        "max_lifetime_s": _doc("The longest `exp - iat`, in seconds."),
+        "max_age_s": _doc("How long after its `iat` a token is still taken, in seconds."),
+        "uses": _doc("How many different requests one token may make.", "single", {"bounded": 10}),
+        "keys": _doc("Where the keys are, when not by discovery.", {"jwks_uri": "https://id.example.org/keys"}),
+        "events": _doc("What may have started a job. " + _list_by_profile("events"), ["push", "workflow_dispatch"]),
+        "introspection": _doc("How to ask about an opaque token."),
     },
     "Introspection": {
-        "client_id": _says("The client that this service is at the provider.", "eval-issuer"),
-        "client_secret_file": _says("The path of the file with the client's secret.", "/run/secrets/introspection"),
-        "endpoint": _says("The URL to ask at; left out, it is discovered.", "https://id.example.org/oauth/introspect"),
-        "token_prefix": _says("How each of the provider's opaque tokens begins.", "acme_"),
+        "client_id": _doc("The client that this service is at the provider.", "eval-issuer"),
+        "client_secret_file": _doc("The path of the file with the client's secret.", "/run/secrets/introspection"),
+        "endpoint": _doc("The URL to ask at; left out, it is discovered.", "https://id.example.org/oauth/introspect"),
+        "token_prefix": _doc("How each of the provider's opaque tokens begins.", "acme_"),
     },
-    "Bounded": {"bounded": _says("How many, from 1 to 1000.")},
+    "Bounded": {"bounded": _doc("How many, from 1 to 1000.")},
     "KeySource": {
-        "jwks_uri": _says("The URL of a JWK set."),
-        "static": _says("Public keys as JWKs, each with a `kid` of its own."),
+        "jwks_uri": _doc("The URL of a JWK set."),
+        "static": _doc("Public keys as JWKs, each with a `kid` of its own."),
     },
 }  # fmt: skip
 RULES: Mapping[str, Schema] = {

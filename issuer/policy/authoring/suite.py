@@ -20,7 +20,7 @@ from issuer.formats.findings import Findings
 from issuer.formats.strict_json import JSON
 from issuer.formats.strict_yaml import Document, hinted
 from issuer.identity.caller import Caller
-from issuer.identity.profiles import derived
+from issuer.identity.profiles import derive
 from issuer.identity.provider import Provider
 from issuer.policy.check import Check
 from issuer.policy.evaluate import evaluate
@@ -120,7 +120,7 @@ class _Suite(Struct, frozen=True):
         expectable = self.demand(f"{at}/expect", test.expect in EXPECTABLE, _expect_rule(test.expect))
         now = 0 if test.date is UNSET else _midnight(test.date)
         self.demand(f"{at}/date", now is not None, "must be a date, as 2027-06-30")
-        case = self.own(test, at) if test.claims_from is UNSET else self.derived(test, at, earlier)
+        case = self.own(test, at) if test.claims_from is UNSET else self.derive(test, at, earlier)
         return msgspec.structs.replace(case, time=now) if case and expectable and now is not None else None
 
     def own(self, test: PolicyTest, at: str) -> _Case | None:
@@ -136,7 +136,7 @@ class _Suite(Struct, frozen=True):
             return None
         return _Case(provider, test.identity, {} if test.run is UNSET else test.run, 0)
 
-    def derived(self, test: PolicyTest, at: str, earlier: Mapping[str, _Case | None]) -> _Case | None:
+    def derive(self, test: PolicyTest, at: str, earlier: Mapping[str, _Case | None]) -> _Case | None:
         own = test.provider is not UNSET or test.identity is not UNSET or test.run is not UNSET
         self.demand(at, not own, "provider, identity and run come from `claims_from`: change them under `override`")
         case = earlier.get(test.claims_from or "")
@@ -144,7 +144,7 @@ class _Suite(Struct, frozen=True):
         self.demand(f"{at}/claims_from", known, "not the name of an earlier test of this file")
         if case is None or own:
             return None
-        identity, run = merged(case.identity, test.override.identity), merged(case.run, test.override.run)
+        identity, run = merge(case.identity, test.override.identity), merge(case.run, test.override.run)
         return msgspec.structs.replace(case, identity=identity, run=run)
 
     def claims(self, case: _Case, at: str) -> RunClaims | None:
@@ -168,7 +168,7 @@ class _Suite(Struct, frozen=True):
 
     def judged(self, case: _Case, claims: RunClaims) -> tuple[str, str, tuple[Check, ...]]:
         """Return the verdict as `granted` or a code, why it was refused, and the checks that count."""
-        caller = Caller.supposed(case.provider, derived(case.provider.rules, case.identity), case.time)
+        caller = Caller.suppose(case.provider, derive(case.provider.rules, case.identity), case.time)
         runs = (("/claims", claims),)
         try:
             found = evaluate(self.policies, caller, runs, case.time, integration=self.policy.integration)
@@ -203,7 +203,7 @@ def _counts(check: Check, run: Mapping[str, JSON]) -> bool:
     return given and (check.passed or check.code not in _MODES)
 
 
-def merged(target: Any, patch: Any) -> Any:
+def merge(target: Any, patch: Any) -> Any:
     """Apply a JSON merge patch (RFC 7396): maps are merged, null removes, everything else replaces."""
     if not isinstance(patch, Mapping):
         return patch
@@ -212,5 +212,5 @@ def merged(target: Any, patch: Any) -> Any:
         if value is None:
             kept.pop(name, None)
         else:
-            kept[name] = merged(kept.get(name), value)
+            kept[name] = merge(kept.get(name), value)
     return kept

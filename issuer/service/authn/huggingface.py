@@ -18,7 +18,7 @@ from issuer.codes import Code
 from issuer.errors import Refused
 from issuer.formats.strict_json import JSON
 from issuer.identity.caller import Caller
-from issuer.identity.profiles import derived
+from issuer.identity.profiles import derive
 from issuer.identity.provider import Provider
 from issuer.identity.token import LEEWAY_S
 from issuer.service.authn.answer_cache import AnswerCache, ProviderAnswer
@@ -56,7 +56,7 @@ class HuggingFace:
         answer = await self._answers.find(provider, bearer, now, allowance, ask)
         use_parts = ("nonce", provider.id, str(answer.claims["id"]))
         expires_at = now + int(ANSWER_KEPT_S) if answer.expires_at is None else answer.expires_at
-        return Caller(provider, derived(provider.rules, answer.claims), use_parts, now, expires_at)
+        return Caller(provider, derive(provider.rules, answer.claims), use_parts, now, expires_at)
 
     async def _ask(self, bearer: str, provider: Provider, now: int) -> ProviderAnswer:
         async with asking(provider, self._report, self._deadline_s):

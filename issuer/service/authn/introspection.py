@@ -26,9 +26,9 @@ from issuer.errors import Refused
 from issuer.formats.jose import MAX_TOKEN_BYTES
 from issuer.formats.strict_json import JSON
 from issuer.identity.caller import Caller
-from issuer.identity.profiles import derived
+from issuer.identity.profiles import derive
 from issuer.identity.provider import Introspection, Provider
-from issuer.identity.token import LEEWAY_S, check_audience, check_id, check_unbound, unix_s
+from issuer.identity.token import LEEWAY_S, check_audience, check_id, check_unbound, read_unix_s
 from issuer.service.authn.answer_cache import AnswerCache, ProviderAnswer
 from issuer.service.authn.fetch import Fetcher, FetchRefused, ReportFailure
 from issuer.service.authn.oauth import credential_of
@@ -79,7 +79,7 @@ class Introspector:
         # Again: it was good when it was asked for, by the registration of that time.
         issued_at, expires_at = check_answer(answer.claims, provider, now)
         use_parts = ("nonce", provider.id, credential_of(answer.claims))
-        return Caller(provider, derived(provider.rules, answer.claims), use_parts, issued_at, expires_at)
+        return Caller(provider, derive(provider.rules, answer.claims), use_parts, issued_at, expires_at)
 
     async def _ask(self, bearer: str, provider: Provider, now: int) -> ProviderAnswer:
         async with asking(provider, self._report, self._fetcher.deadline_s):
@@ -186,8 +186,8 @@ def check_kind(claims: Mapping[str, JSON]) -> None:
 
 def check_times(claims: Mapping[str, JSON], now: int) -> tuple[int, int]:
     """Return `iat` (`now` where it is absent) and `exp`, which is required. Raises Refused."""
-    issued_at, expires_at = unix_s(claims.get("iat", now)), unix_s(claims.get("exp"))
-    not_before = unix_s(claims.get("nbf", issued_at))
+    issued_at, expires_at = read_unix_s(claims.get("iat", now)), read_unix_s(claims.get("exp"))
+    not_before = read_unix_s(claims.get("nbf", issued_at))
     if now - LEEWAY_S >= expires_at:
         raise Refused(Code.IDENTITY_EXPIRED)
     if max(issued_at, not_before) > now + LEEWAY_S:

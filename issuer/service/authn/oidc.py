@@ -17,9 +17,9 @@ from issuer.formats import jose
 from issuer.formats.strict_json import JSON
 from issuer.identity.caller import Caller
 from issuer.identity.check_token import demand_claims
-from issuer.identity.profiles import derived
+from issuer.identity.profiles import derive
 from issuer.identity.provider import Provider
-from issuer.identity.token import read_header, read_jti, unix_s
+from issuer.identity.token import read_header, read_jti, read_unix_s
 from issuer.service.authn.keysets import KeySets
 from issuer.service.authn.oauth import credential_of, validate_access_token
 from issuer.service.authn.sources import Allowance
@@ -48,8 +48,8 @@ class SignedTokens:
         if provider.rules.reusable:
             validate_access_token(jws.header, claims, provider, now)
         parts = use_parts(provider, claims, jws.signing_input)
-        times = unix_s(claims["iat"]), unix_s(claims["exp"])
-        return Caller(provider, derived(provider.rules, claims), parts, *times)
+        times = read_unix_s(claims["iat"]), read_unix_s(claims["exp"])
+        return Caller(provider, derive(provider.rules, claims), parts, *times)
 
 
 def check_signature(jws: jose.UnverifiedJws, key: jose.Key, algorithm: str) -> None:

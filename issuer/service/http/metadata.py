@@ -6,7 +6,7 @@ import msgspec
 
 from issuer.formats import jose
 from issuer.formats.strict_json import JSON
-from issuer.identity.table import published
+from issuer.identity.table import describe_provider
 from issuer.issuance.body import MAX_BYTES
 from issuer.policy.match import PolicySet
 from issuer.verify_token import MAX_TTL_S
@@ -15,7 +15,9 @@ from issuer.wire import JWKS_PATH
 
 def metadata(url: str, policies: PolicySet, *, judges: bool) -> bytes:
     """Return the document: audience, providers, endpoints and lifetimes, and nothing of a policy."""
-    providers: list[JSON] = [{"id": provider.id, **published(provider)} for provider in policies.providers.values()]
+    providers: list[JSON] = [
+        {"id": provider.id, **describe_provider(provider)} for provider in policies.providers.values()
+    ]
     judging: dict[str, JSON] = {"verify_endpoint": f"{url}/verify"} if judges else {}
     return msgspec.json.encode({
         "issuer": url,

@@ -12,10 +12,10 @@ import msgspec
 from msgspec import UNSET
 
 from issuer.identity.provider import Provider
-from issuer.identity.table import published
+from issuer.identity.table import describe_provider
 from issuer.policy.match import PolicySet
 from issuer.policy.model import Identity, Policy
-from issuer.policy.requirement import Matcher, Requirement, said
+from issuer.policy.requirement import Matcher, Requirement, describe
 from issuer.service.http.documents import Document, document
 from issuer.service.http.openapi import EXAMPLE
 
@@ -56,7 +56,7 @@ def _identity(identity: Identity, provider: Provider, *, told: bool) -> dict[str
     rules = {**provider.rules.demands, **identity.require}
     required: dict[str, Any] = {
         "provider": provider.id,
-        **published(provider),
+        **describe_provider(provider),
         "pins": list(identity.pins),
         "require": {name: _said(rule) for name, rule in rules.items()} if told else list(rules),
     }
@@ -68,7 +68,7 @@ def _identity(identity: Identity, provider: Provider, *, told: bool) -> dict[str
 
 
 def _said(rule: Requirement | None) -> str:
-    return said(Matcher(absent=True) if rule is None else rule)
+    return describe(Matcher(absent=True) if rule is None else rule)
 
 
 def _example(url: str, *, reusable: bool) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from issuer.codes import Code
 from issuer.errors import InputError
 from issuer.formats.strict_json import JSON
 from issuer.formats.strict_yaml import load
-from issuer.policy.authoring.fmt import formatted
+from issuer.policy.authoring.fmt import format_file
 from tests.support.policies import POLICY, PROVIDERS
 from tests.support.shared import ROOT
 
@@ -22,7 +22,7 @@ SAMPLES = sorted(POLICIES.glob("*.yaml"))
 
 
 def fmt(text: str) -> str:
-    return formatted(text.encode(), "x.yaml").decode()
+    return format_file(text.encode(), "x.yaml").decode()
 
 
 def value(text: str) -> JSON:
@@ -31,7 +31,7 @@ def value(text: str) -> JSON:
 
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: str(path.name))
 def test_the_samples_are_formatted(path: Path) -> None:
-    assert formatted(path.read_bytes(), path.name) == path.read_bytes()
+    assert format_file(path.read_bytes(), path.name) == path.read_bytes()
 
 
 CASES = {

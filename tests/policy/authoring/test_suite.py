@@ -9,7 +9,7 @@ import pytest
 from issuer.codes import Code
 from issuer.errors import Finding, InputError
 from issuer.policy.authoring.load import check_policies, try_policies
-from issuer.policy.authoring.suite import EXPECTABLE, Outcome, merged
+from issuer.policy.authoring.suite import EXPECTABLE, Outcome, merge
 from tests.support.policies import ISSUER_URL, NOW, POLICY, changed, load, write
 
 TESTS = """\
@@ -279,7 +279,7 @@ def test_a_test_may_start_from_one_that_itself_starts_from_another(tmp_path: Pat
     ],
 )
 def test_an_override_is_a_json_merge_patch(target: object, patch: object, result: object) -> None:
-    assert merged(target, patch) == result
+    assert merge(target, patch) == result
 
 
 # -- warnings ------------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from msgspec import UNSET
 from issuer.codes import Code
 from issuer.errors import Charged, IssuerError, Refused
 from issuer.identity.provider import Introspection, Provider
-from issuer.policy.requirement import Matcher, met
+from issuer.policy.requirement import Matcher, is_met
 from issuer.service.authn.answer_cache import AnswerCache, ProviderAnswer
 from issuer.service.authn.fetch import Fetcher
 from issuer.service.authn.introspection import Introspector
@@ -490,8 +490,8 @@ async def test_what_is_kept_of_an_answer_is_what_can_be_read_and_that_the_rest_w
     }  # fmt: skip
     for name in ("text", "list", "deep"):
         assert caller.claims[name] in ([], {})
-        assert not met(caller.claims, name, Matcher(absent=True))
-        assert not met(caller.claims, name, Matcher(glob="**"))
+        assert not is_met(caller.claims, name, Matcher(absent=True))
+        assert not is_met(caller.claims, name, Matcher(glob="**"))
 
 
 @pytest.mark.parametrize(
