@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import ipaddress
 import math
 import threading
 import time
@@ -17,6 +16,7 @@ from msgspec import Struct
 
 from issuer.codes import Code
 from issuer.errors import SetupError, Undecided
+from issuer.url import UrlError, UrlFault, split_url
 
 if TYPE_CHECKING:
     from urllib3 import BaseHTTPResponse, PoolManager
@@ -66,28 +66,28 @@ class NoAnswer(Undecided):
     """No whole answer came: no connection, a lost one, or one that took too long."""
 
 
-def check_url(url: str) -> str:
-    """Return an issuer's URL; plain http is for loopback addresses only. Raises SetupError(`settings.invalid`)."""
+def check_url(url: str, *, query: bool = False) -> str:
+    """Return a URL that may be asked, without the slash at its end; plain http is for loopback addresses only.
+
+    Raises SetupError(`settings.invalid`), which quotes no credentials and no query.
+    """
     try:
-        parts = urlsplit(url)
-        named = parts.hostname if parts.port != 0 else None  # the port is looked at only when asked
-        secret = "@" in (parts.netloc or url)
-    except ValueError:
-        parts, named, secret = urlsplit(""), None, "@" in url
-    if secret:  # what is before the @ may be a password, and is not quoted
-        raise SetupError(Code.SETTINGS_INVALID, "a URL has a name or password in it; give https://HOST")
-    if not named or not url.isascii() or not url.isprintable() or {" ", "\\"} & set(url):
-        raise SetupError(Code.SETTINGS_INVALID, f"{url!r} is no URL; give https://HOST")
-    if parts.scheme == "https" or (parts.scheme == "http" and _is_loopback(named)):
-        return url.rstrip("/")
-    raise SetupError(Code.SETTINGS_INVALID, f"{_origin(url)} must be https (http for a loopback address only)")
+        split_url(url, http="loopback", query=query)
+    except UrlError as error:
+        raise SetupError(Code.SETTINGS_INVALID, _describe(error.fault, url)) from None
+    return url.rstrip("/")
 
 
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+def _describe(fault: UrlFault, url: str) -> str:
+    match fault:
+        case "credentials":
+            return "a URL has a name or password in it; give https://HOST"
+        case "query":
+            return "a URL has a query or a fragment; give https://HOST"
+        case "scheme":
+            return f"{_origin(url)} must be https (http for a loopback address only)"
+        case _:
+            return f"{url!r} is no URL; give https://HOST"
 
 
 # -- one exchange -----------------------------------------------------------------------------------------------------

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from issuer.dev.sandbox import free_port
-from issuer.errors import SetupError, Undecided
-from issuer.http_client import ATTEMPTS, RETRIED, Answer, HttpRequest, NoAnswer, check_url, send_until_decided
+from issuer.errors import Undecided
+from issuer.http_client import ATTEMPTS, RETRIED, Answer, HttpRequest, NoAnswer, send_until_decided
 from tests.support.scripted import Action, Scripted, drip, hang_up, reply, reset, stall
 
 GOOD = reply(200, {"good": True})
@@ -214,21 +214,3 @@ def test_without_retry_after_each_wait_is_longer() -> None:
 )
 def test_no_retry_after_raises_or_is_negative(text: str) -> None:
     assert (asked_to_wait(text) or 0) >= 0
-
-
-# -- URLs -----------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "url", ["https://id:hush@host", "http://id:hush@host", "hush@host", "https://hush@[", "https://hush@host:0"]
-)  # fmt: skip
-def test_a_password_in_a_url_is_refused_and_not_quoted(url: str) -> None:
-    with pytest.raises(SetupError) as caught:
-        check_url(url)
-    assert "hush" not in str(caught.value)
-
-
-def test_a_url_that_is_not_https_is_told_without_its_query() -> None:
-    with pytest.raises(SetupError, match="http://host must be https") as caught:
-        check_url("http://host/path?token=hush")
-    assert "hush" not in str(caught.value)

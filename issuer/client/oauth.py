@@ -77,8 +77,6 @@ def token_endpoint(server: str, *, patience_s: float = PATIENCE_S) -> str:
 def _metadata_urls(server: str) -> tuple[str, str]:
     """Return where RFC 8414 (section 3.1) and OpenID Connect Discovery (4.1) put the metadata."""
     parts = urlsplit(check_url(server))
-    if parts.query or parts.fragment:
-        raise _setup("has a URL with a query or a fragment, which no issuer has")
     return (
         f"{parts.scheme}://{parts.netloc}/.well-known/oauth-authorization-server{parts.path}",
         f"{parts.geturl()}/.well-known/openid-configuration",
@@ -92,7 +90,7 @@ def _endpoint_in(metadata: Mapping[str, JSON], server: str) -> str:
     if not isinstance(endpoint, str):
         raise _setup("publishes no token_endpoint; give --token-endpoint")
     try:
-        check_url(endpoint)
+        check_url(endpoint, query=True)
     except SetupError:
         raise _setup("publishes a token_endpoint that is not https; give --token-endpoint") from None
     if urlsplit(endpoint).hostname != urlsplit(server).hostname:
@@ -109,7 +107,7 @@ def client_credentials(endpoint: str, client: Client, resource: str, *, patience
     Repeated where nothing was decided, within `patience_s` (`http_client`). Raises SetupError where the server
     refuses, and Undecided.
     """
-    check_url(endpoint)
+    check_url(endpoint, query=True)
     # `audience` for servers without RFC 8707 (Ory Hydra, Auth0). What a server does not know it ignores (RFC 6749 3.2).
     form = {"grant_type": "client_credentials", "scope": TOKENS_ISSUE, "resource": resource, "audience": resource}
     headers = {

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections.abc import Iterable, Mapping
-from urllib.parse import urlsplit
 
 from msgspec import UNSET
 
@@ -15,6 +13,7 @@ from issuer.formats.strict_json import JSON, pointer_to
 from issuer.formats.strict_yaml import Document
 from issuer.identity.profiles import PROFILES, TOKEN_PREFIXES, Kind, Profile
 from issuer.identity.provider import Bounded, KeySource, Provider, ProviderEntry
+from issuer.url import UrlError, split_url
 
 # The kinds whose credentials are JWTs, verified under the provider's published keys.
 SIGNED: frozenset[Kind] = frozenset({"identity-token", "access-token"})
@@ -27,7 +26,6 @@ MEMBERS_OF: Mapping[Kind, frozenset[str]] = {
     "pat": frozenset(),  # it is this service that issues them, for itself
     "huggingface": frozenset({"issuer"}),
 }
-_URL = re.compile(r"[^\x00-\x20?#\\\x7f-\U0010ffff]+")
 _ALGORITHMS = {"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519"}
 _TOKEN_TEXT = re.compile(r"[A-Za-z0-9._~+/-]+")
 _PREFIX_TAKEN = (
@@ -213,22 +211,12 @@ def _profile_of(issuer: str) -> str | None:
 def check_url(findings: Findings, document: Document, at: str, url: str, *, development: bool) -> bool:
     """Demand a plain https URL, or http at a loopback address in development; return whether it is one."""
     try:
-        parts = urlsplit(url)
-        # urlsplit drops white space and an empty query, and looks at the port only when asked.
-        plain = parts.hostname and parts.port != 0 and "@" not in parts.netloc and _URL.fullmatch(url)
-    except ValueError:
-        plain, parts = None, urlsplit("")
-    if not findings.demand(document, at, plain, "must be a plain URL: host, path, nothing else"):
-        return False
-    allowed = parts.scheme == "https" or (development and parts.scheme == "http" and _is_loopback(parts.hostname or ""))
-    return findings.demand(document, at, allowed, "must be https (http only for a loopback address in development)")
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+        split_url(url, http="loopback" if development else "nowhere")
+    except UrlError as error:
+        https = "must be https (http only for a loopback address in development)"
+        rule = https if error.fault == "scheme" else "must be a plain URL: host, path, nothing else"
+        return findings.demand(document, at, condition=False, rule=rule)
+    return True
 
 
 def _check_introspection(

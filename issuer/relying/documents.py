@@ -66,7 +66,7 @@ class Documents:
 
     def get(self, url: str, good: Good) -> Copy | None:
         """Return the document, or None where it is not to be had. Raises SetupError for a URL that is not https."""
-        url = check_url(url)
+        check_url(url, query=True)
         kept = self._kept(url, good)
         if self._offline or (kept is not None and kept.fresh(self._now)):
             return kept

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import ipaddress
 import os
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta, Struct
@@ -23,12 +21,12 @@ from issuer.formats import strict_yaml
 from issuer.formats.strict_json import convert, pointer_to
 from issuer.identity.token import LEEWAY_S
 from issuer.keyfile import MAX_PASSPHRASE_FILE
+from issuer.url import UrlError, split_url
 
 # An empty path would be the folder that the service happens to stand in.
 Text = Annotated[str, Meta(min_length=1)]
 PREFIX = "ISSUER_"
 EMBEDDED = "embedded"
-_URL = re.compile(r"[^\x00-\x20?#\\\x7f-\U0010ffff]+")
 
 
 class Settings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -117,16 +115,14 @@ def _from_file(file: Path) -> dict[str, Any]:
 
 
 def _check_url(settings: Settings) -> None:
+    plain = "url must be scheme, host and path, without a trailing slash"
     try:
-        parts = urlsplit(settings.url)
-        # urlsplit drops white space and an empty query, and looks at the port only when asked.
-        hostname, plain = parts.hostname if parts.port != 0 else None, _URL.fullmatch(settings.url)
-    except ValueError:
-        raise SetupError(Code.SETTINGS_INVALID, "url is not a URL") from None
-    if not hostname or not plain or "@" in parts.netloc or settings.url.endswith("/"):
-        raise SetupError(Code.SETTINGS_INVALID, "url must be scheme, host and path, without a trailing slash")
-    if parts.scheme != "https" and not (settings.development and parts.scheme == "http"):
-        raise SetupError(Code.SETTINGS_INVALID, "url must be https (http in development only)")
+        split_url(settings.url, http="loopback" if settings.development else "nowhere")
+    except UrlError as error:
+        https = "url must be https (http in development only, at a loopback address)"
+        raise SetupError(Code.SETTINGS_INVALID, https if error.fault == "scheme" else plain) from None
+    if settings.url.endswith("/"):
+        raise SetupError(Code.SETTINGS_INVALID, plain)
 
 
 def _check_proxies(proxies: str) -> None:

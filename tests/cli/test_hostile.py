@@ -13,8 +13,6 @@ from pathlib import Path
 import pytest
 
 from issuer.client.files import put_entry
-from issuer.errors import SetupError
-from issuer.http_client import check_url
 from tests.support.command import issuer
 from tests.support.make import file_for, submission
 
@@ -36,14 +34,6 @@ def test_what_is_no_token_is_refused_without_being_quoted(secret: str) -> None:
     done = issuer(*arguments, env={"ISSUER_ID_TOKEN": secret}, stdin="{}")
     assert (done.returncode, "$ISSUER_ID_TOKEN" in done.stderr) == (6, True)
     assert "hush" not in done.stdout + done.stderr
-
-
-@pytest.mark.parametrize(
-    "url", ["http://[", "https://x:99999", "https://", "https://a b", "https://a\x1b[2J", "https://a\\b", "x"]
-)
-def test_what_is_no_url_is_refused(url: str) -> None:
-    with pytest.raises(SetupError):
-        check_url(url)
 
 
 def test_a_file_cannot_write_on_the_terminal(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-import re
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -23,6 +22,7 @@ from issuer.formats import jose
 from issuer.formats.strict_json import loads
 from issuer.identity.provider import KeySource, Provider
 from issuer.service.bounds import ADDRESS_S, FETCH_S
+from issuer.url import UrlError, UrlFault, split_url
 
 WELL_KNOWN = "/.well-known/openid-configuration"
 OAUTH_WELL_KNOWN = "/.well-known/oauth-authorization-server"
@@ -159,7 +159,7 @@ class Fetcher:
         content: bytes,
         max_bytes: int,
     ) -> tuple[int, bytes]:
-        parts = split_url(uri, development=self._development)
+        parts = split_fetched(uri, development=self._development)
         target = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
         # Built from the parts that were checked, so that no second parser sees another host.
         url = httpcore.URL(scheme=parts.scheme, host=str(parts.hostname), port=parts.port, target=target)
@@ -169,17 +169,18 @@ class Fetcher:
             return response.status, await read_body(response, max_bytes)
 
 
-def split_url(url: str, *, development: bool) -> SplitResult:
-    """Take apart a URL that may be fetched: https, or in development http on a loopback address. Raises ValueError."""
-    # urlsplit drops tabs and line breaks, and so would see another URL than the one that was compared.
-    if not re.fullmatch(r"[\x21-\x7e]+", url) or "\\" in url:
-        raise FetchRefused("a URL has characters that no URL has")
-    parts = urlsplit(url)
-    if not parts.hostname or "@" in parts.netloc or parts.fragment or parts.port == 0:
-        raise FetchRefused("a URL is not a plain one: host, path, query")
-    if parts.scheme != "https" and not (development and parts.scheme == "http" and is_loopback(parts.hostname)):
-        raise FetchRefused("a URL is not https (http only for a loopback address in development)")
-    return parts
+def split_fetched(url: str, *, development: bool) -> SplitResult:
+    """Take apart a URL that may be fetched, in development also http at a loopback address. Raises FetchRefused."""
+    try:
+        return split_url(url, http="loopback" if development else "nowhere", query=True)
+    except UrlError as error:
+        raise FetchRefused(_NOT_FETCHED.get(error.fault, "a URL is not a plain one: host, path, query")) from None
+
+
+_NOT_FETCHED: dict[UrlFault, str] = {
+    "characters": "a URL has characters that no URL has",
+    "scheme": "a URL is not https (http only for a loopback address in development)",
+}
 
 
 def oauth_metadata_url(issuer: str) -> str:
@@ -279,11 +280,3 @@ def _unwrapped(address: Address) -> Address:
         return address
     translated = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF) if address in _NAT64 else None
     return address.ipv4_mapped or address.sixtofour or translated or address
-
-
-def is_loopback(host: str) -> bool:
-    """Say whether a host is written as a loopback address; a name, `localhost` too, is not."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

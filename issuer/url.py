@@ -1,0 +1,65 @@
+"""The one rule for URLs (RFC 3986): those that are asked, compared and published. Pure: resolves no name.
+
+https, a host, a path. What is allowed beside that, each caller says. Plain http is for loopback *addresses*: a name,
+`localhost` too, leads where whoever resolves it says.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from typing import Literal
+from urllib.parse import SplitResult, urlsplit
+
+Http = Literal["nowhere", "loopback", "anywhere"]
+UrlFault = Literal["credentials", "characters", "form", "query", "scheme"]
+
+# RFC 3986's characters and no others: urlsplit drops tabs and line breaks, and so would see another URL than the one
+# that is compared; browsers take a backslash for a slash.
+_CHARACTERS = re.compile(r"[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]+")
+
+
+class UrlError(ValueError):
+    """Which part of the rule a URL breaks. It never quotes the URL: a secret may be in it."""
+
+    def __init__(self, fault: UrlFault) -> None:
+        super().__init__(fault)
+        self.fault = fault
+
+
+def split_url(url: str, *, http: Http = "nowhere", query: bool = False, fragment: bool = False) -> SplitResult:
+    """Take apart a URL that keeps the rule. Its scheme and host are in lower case, its port is None or 1 to 65535.
+
+    `http` says where the scheme may be http, `query` and `fragment` whether it may have them. Raises UrlError for the
+    first of: `credentials` before the host, other `characters`, another `form`, a `query` or fragment, the `scheme`.
+    """
+    try:
+        parts = urlsplit(url)
+        # The port is looked at only when asked for. An escape in a host is another host to who decodes it.
+        has_host = bool(parts.hostname) and parts.port != 0 and "%" not in parts.netloc
+    except ValueError:
+        raise UrlError("credentials" if "@" in url else "form") from None
+    if "@" in (parts.netloc or url):
+        raise UrlError("credentials")
+    if not _CHARACTERS.fullmatch(url):
+        raise UrlError("characters")
+    if not has_host:
+        raise UrlError("form")
+    # In the text: urlsplit makes no difference between an empty query and none.
+    if ("?" in url and not query) or ("#" in url and not fragment):
+        raise UrlError("query")
+    if parts.scheme != "https" and not (parts.scheme == "http" and _allows_http(parts.hostname or "", http)):
+        raise UrlError("scheme")
+    return parts
+
+
+def _allows_http(host: str, http: Http) -> bool:
+    return http == "anywhere" or (http == "loopback" and is_loopback(host))
+
+
+def is_loopback(host: str) -> bool:
+    """Say whether a host is written as a loopback address. A name is not."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
