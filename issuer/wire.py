@@ -18,6 +18,10 @@ from issuer.errors import Fault, Refused
 Endpoint = Literal["/tokens", "/tokens/batch", "/tokens/explain"]
 JWKS_PATH = "/.well-known/jwks.json"
 PROBLEM_TYPE = "application/problem+json"
+# One result, also where it is only explained, or several.
+Kind = Literal["single", "batch"]
+# The largest bodies, in bytes.
+MAX_BYTES: dict[Kind, int] = {"single": 64 * 1024, "batch": 1024 * 1024}
 # What an access token's `scope` must name.
 TOKENS_ISSUE = "tokens:issue"
 # 22 characters are 128 bits: who can guess another's nonce could use it up.

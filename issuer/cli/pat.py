@@ -15,6 +15,7 @@ from typing import Any
 
 import rich_click as click
 
+from issuer.cli.exits import Exit
 from issuer.cli.terminal import describe_error, printable, render_json, render_table
 from issuer.errors import SetupError
 from issuer.formats.show import show_time
@@ -149,7 +150,7 @@ def list_tokens(folder: Path | None, config: Path | None, as_json: bool) -> None
         click.echo(_table(rows) if rows else f"{printable(str(where))} holds no token", err=not rows)
     for error in bad:
         click.echo(f"issuer: {describe_error(error)}", err=True)
-    sys.exit(3 if bad else 0)
+    sys.exit(Exit.INPUT if bad else Exit.GOOD)
 
 
 def _row(record: pats.Record, folder: Path, now: int) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from typing import Any
 import rich_click as click
 
 from issuer.cli.checks import table
-from issuer.cli.exits import exit_for_findings
+from issuer.cli.exits import Exit, exit_for_findings
 from issuer.cli.findings import FORMATS, junit_suite, render
 from issuer.cli.policy_explain import NOBODY, explain, own_url
 from issuer.cli.policy_plan import plan
@@ -77,7 +77,7 @@ def check(directory: Path, url: str | None, development: bool, form: str, warnin
     text = render(findings, _files(directory), "issuer policy check", form)
     if text:
         click.echo(text)
-    if policies is not None and code == 0 and form == "human":
+    if policies is not None and code is Exit.GOOD and form == "human":
         click.echo(_digests(policies, url))
     sys.exit(code)
 
@@ -237,7 +237,7 @@ def fmt(files: tuple[Path, ...], only_check: bool) -> None:
         click.echo(f"{printable(str(path))}: {'would change' if only_check else 'formatted'}")
         if not only_check:
             replace_file(path, after, mode=None, durable=True)
-    sys.exit(1 if only_check and changed else 0)
+    sys.exit(Exit.NO if only_check and changed else Exit.GOOD)
 
 
 def _reformat(path: Path) -> bytes | None:

@@ -15,6 +15,7 @@ import msgspec
 import rich_click as click
 
 from issuer.cli.checks import table
+from issuer.cli.exits import Exit
 from issuer.cli.terminal import printable
 from issuer.cli.times import read_time
 from issuer.codes import Code
@@ -100,7 +101,7 @@ def explain(
     explanation = explanation.redact() if as_caller else explanation
     text = _render_json(explanation, checks) if as_json else _render_text(explanation, checks, as_caller=as_caller)
     click.echo(text)
-    sys.exit(0 if explanation.code is None else 5)
+    sys.exit(Exit.GOOD if explanation.code is None else Exit.REFUSED)
 
 
 # -- what goes in -----------------------------------------------------------------------------------------------------

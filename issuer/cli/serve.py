@@ -9,6 +9,7 @@ import rich_click as click
 from issuer.dev.sandbox import REQUEST_URL, Sandbox, sandbox
 from issuer.service.server import serve as run
 from issuer.service.settings import read_settings
+from issuer.wire import JWKS_PATH
 
 
 @click.command()
@@ -36,7 +37,7 @@ def _welcome(box: Sandbox) -> str:
     url, provider = box.settings.url, box.provider
     return f"""issuer   {url}
 metadata {url}/.well-known/eval-token-issuer
-keys     {url}/.well-known/jwks.json
+keys     {url}{JWKS_PATH}
 errors   {url}/errors
 provider {provider.issuer}  (stands in for GitHub Actions)
 folder   {box.folder}  (removed at the end)

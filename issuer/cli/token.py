@@ -17,13 +17,13 @@ from issuer.cli.supplied import metric_option, read_selectors, scale_option, sup
 from issuer.cli.terminal import printable
 from issuer.client.credential import Credential
 from issuer.client.files import put_entry
-from issuer.client.request import MAX_BYTES, read_request, request_of, with_nonce
+from issuer.client.request import read_request, request_of, with_nonce
 from issuer.client.tokens import read_answer, request_tokens
 from issuer.codes import Code
 from issuer.errors import Refused, Undecided
 from issuer.files import read_argument
 from issuer.http_client import Answer, check_url
-from issuer.wire import Denied, Endpoint, Explained, IssuedToken, is_nonce
+from issuer.wire import MAX_BYTES, Denied, Endpoint, Explained, IssuedToken, is_nonce
 
 
 @click.group()
@@ -102,7 +102,7 @@ def _read_log(path: Path, supplied: Supplied, *, allow_mock: bool) -> dict[str, 
 
 
 def _read_claims(path: Path) -> dict[str, Any]:
-    return read_request(read_argument(path, MAX_BYTES), str(path))
+    return read_request(read_argument(path, MAX_BYTES["single"]), str(path))
 
 
 # -- the request ------------------------------------------------------------------------------------------------------

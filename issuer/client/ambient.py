@@ -1,7 +1,7 @@
 """Where a caller's credential comes from: a file, standard input, the environment, or the CI that this runs in.
 
-Never from the command line: a flag names a file. What is read is shown nowhere, nor is the name of its file, which
-may be the secret itself, misplaced.
+Never from the command line: a flag names a file. Neither what is read nor the name of its file is ever shown: the name
+may be the secret itself, given in the wrong place.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ def client_secret(file: Path | None) -> str:
 
 
 def credential_here(audience: str) -> Credential:
-    """Return the credential of the environment: one of its two variables, or an identity token of the CI's.
+    """Return the credential of the environment: one of its two variables, or an identity token from the CI.
 
-    That is of GitHub Actions, GitLab, Buildkite, CircleCI or Google Cloud, for `audience`, by the `id` package. Raises
-    SetupError(`settings.invalid`) with what to do.
+    The CI is GitHub Actions, GitLab, Buildkite, CircleCI or Google Cloud, which the `id` package asks for `audience`.
+    Raises SetupError(`settings.invalid`) with what to do.
     """
     identity, access = _variable(ID_TOKEN), _variable(ACCESS_TOKEN)
     if identity and access:

@@ -38,7 +38,7 @@ def is_bearer(text: str) -> bool:
 def identity_token(text: str, place: str) -> Credential:
     """Return the credential of an identity token from `place`.
 
-    What has the type at+jwt (RFC 9068), or is a personal access token, is reusable here, too.
+    A token of the type at+jwt (RFC 9068) and a personal access token are reusable here, too.
 
     Raises SetupError(`settings.invalid`).
     """
@@ -67,7 +67,7 @@ def _is_access_token(text: str) -> bool:
     try:
         typ = jose.parse_compact(text).header.get("typ")
     except InputError:
-        return False  # what it is, the issuer says
+        return False  # the issuer says what it is
     return isinstance(typ, str) and typ.lower() in _ACCESS_TOKEN_TYPES
 
 

@@ -56,7 +56,7 @@ class Client:
         return f"Basic {base64.b64encode(pair.encode()).decode()}"
 
 
-# -- where ------------------------------------------------------------------------------------------------------------
+# -- the token endpoint -----------------------------------------------------------------------------------------------
 
 
 def token_endpoint(server: str, *, patience_s: float = PATIENCE_S) -> str:
@@ -98,14 +98,14 @@ def _endpoint_in(metadata: Mapping[str, JSON], server: str) -> str:
     return endpoint
 
 
-# -- what -------------------------------------------------------------------------------------------------------------
+# -- the token --------------------------------------------------------------------------------------------------------
 
 
 def client_credentials(endpoint: str, client: Client, resource: str, *, patience_s: float = PATIENCE_S) -> Credential:
     """Get an access token with scope `tokens:issue` for `resource`, the issuer's URL (RFC 6749 4.4.2, RFC 8707).
 
-    Repeated where nothing was decided, within `patience_s` (`http_client`). Raises SetupError where the server
-    refuses, and Undecided.
+    The request is repeated where nothing was decided, within `patience_s` (`http_client`). Raises SetupError where the
+    server refuses, and Undecided.
     """
     check_url(endpoint, query=True)
     # `audience` for servers without RFC 8707 (Ory Hydra, Auth0). What a server does not know it ignores (RFC 6749 3.2).
@@ -145,7 +145,7 @@ def _refusal(answer: Answer) -> IssuerError:
 
 
 def _send(request: HttpRequest, patience_s: float) -> Answer:
-    """Send a request as `send_until_decided` does; what it could not have is this server's lack, and no issuer's."""
+    """Send as `send_until_decided` does; what fails is the authorization server, and not an issuer."""
     try:
         return send_until_decided(request, patience_s=patience_s)
     except Undecided as error:

@@ -10,8 +10,8 @@ from issuer.client.credential import Credential, fresh_nonce
 from issuer.codes import Code
 from issuer.errors import InputError, Place
 from issuer.formats.strict_json import JSON, loads
+from issuer.wire import MAX_BYTES
 
-MAX_BYTES = 64 * 1024  # as the issuer's /tokens
 _MAX_DEPTH = 16
 
 
@@ -23,9 +23,10 @@ def request_of(built: Built) -> dict[str, JSON]:
 def read_request(raw: bytes, name: str) -> dict[str, JSON]:
     """Read a request as JSON: the body of `/tokens`, or the run claims alone. `name` is what errors call it.
 
-    Its members are the issuer's to judge. Raises InputError for what is not a JSON object, and for more than MAX_BYTES.
+    Its members are the issuer's to judge. Raises InputError for what is not a JSON object, or is larger than the issuer
+    takes.
     """
-    value = loads(raw, max_bytes=MAX_BYTES, max_depth=_MAX_DEPTH, name=name)
+    value = loads(raw, max_bytes=MAX_BYTES["single"], max_depth=_MAX_DEPTH, name=name)
     if not isinstance(value, dict):
         raise InputError(Code.FILE_SCHEMA, "must be a JSON object", Place(name))
     return value if "claims" in value else {"claims": value}

@@ -17,6 +17,7 @@ from msgspec import Struct
 from issuer.dev.provider import LocalProvider
 from issuer.service.settings import EMBEDDED, Settings
 from issuer.service.signing.keyring import generate
+from issuer.wire import JWKS_PATH
 
 # The sample policies: package data of an installed wheel, the top-level folder of a checkout.
 SAMPLE_POLICIES = next(
@@ -31,7 +32,7 @@ TRUST = """version: 1
 audience: "{audience}"
 issuers:
   - issuer: "{url}"
-    keys: {{url: "{url}/.well-known/jwks.json"}}
+    keys: {{url: "{url}{jwks}"}}
 """
 
 
@@ -54,7 +55,7 @@ def sandbox(port: int = 0) -> Iterator[Sandbox]:
         generate(folder / "keys", "active")
         settings = settings_for(folder, port or free_port())
         trust = folder / "trust.yaml"
-        trust.write_text(TRUST.format(url=settings.url, audience=AUDIENCE), "utf-8")
+        trust.write_text(TRUST.format(url=settings.url, jwks=JWKS_PATH, audience=AUDIENCE), "utf-8")
         yield Sandbox(folder, provider, msgspec.structs.replace(settings, trust=str(trust)))
 
 

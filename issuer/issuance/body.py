@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
@@ -18,12 +18,8 @@ from issuer.results.claims import RunClaims, read_claims
 from issuer.results.details import read_details
 from issuer.results.entry import Submission
 from issuer.results.secret import secret_in
-from issuer.wire import BatchItem, BatchRequest, TokenRequest, is_nonce
+from issuer.wire import MAX_BYTES, BatchItem, BatchRequest, Kind, TokenRequest, is_nonce
 
-# One result, also where it is only explained, or several.
-Kind = Literal["single", "batch"]
-
-MAX_BYTES: dict[Kind, int] = {"single": 64 * 1024, "batch": 1024 * 1024}
 MAX_DEPTH = 16
 
 

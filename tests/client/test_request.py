@@ -7,11 +7,9 @@ from typing import Any
 import pytest
 
 from issuer.client import Credential, read_request, with_nonce
-from issuer.client.request import MAX_BYTES
 from issuer.codes import Code
 from issuer.errors import InputError
-from issuer.issuance.body import MAX_BYTES as ISSUER_TAKES
-from issuer.wire import is_nonce
+from issuer.wire import MAX_BYTES, is_nonce
 
 REUSABLE, LIMITED = Credential("a", reusable=True), Credential("a", reusable=False)
 
@@ -28,17 +26,13 @@ def test_a_file_holds_a_request_or_its_claims_alone() -> None:
         (b"[]", Code.FILE_SCHEMA),
         (b"1", Code.FILE_SCHEMA),
         (b'{"claims": {}, "claims": {}}', Code.FILE_DUPLICATE_KEY),
-        (b'{"claims": "' + b"a" * MAX_BYTES + b'"}', Code.FILE_TOO_LARGE),
+        (b'{"claims": "' + b"a" * MAX_BYTES["single"] + b'"}', Code.FILE_TOO_LARGE),
     ],
 )
 def test_a_file_that_holds_no_request_is_named(raw: bytes, code: Code) -> None:
     with pytest.raises(InputError) as caught:
         read_request(raw, "c.json")
     assert (caught.value.code, caught.value.place.file) == (code, "c.json")
-
-
-def test_a_request_is_read_as_far_as_the_issuer_takes_it() -> None:
-    assert ISSUER_TAKES["single"] == MAX_BYTES
 
 
 def test_a_reusable_credential_s_request_gets_a_nonce_of_its_own_unless_it_has_one() -> None:

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from issuer.codes import Code
 from issuer.errors import Refused
 from issuer.formats import jcs
-from issuer.issuance.body import MAX_BYTES, Kind, Request, read_request
+from issuer.issuance.body import Request, read_request
+from issuer.wire import MAX_BYTES, Kind
 from tests.support import make
 
 SAID = make.submission({"notes": "no tools"})

@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 
 from issuer.formats import jose
-from issuer.issuance.body import MAX_BYTES
 from issuer.service import bounds as b
+from issuer.wire import MAX_BYTES
 
 MIB = 1024 * 1024
 SERVICE = Path(b.__file__).parent

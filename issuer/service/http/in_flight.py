@@ -9,9 +9,9 @@ from types import TracebackType
 
 from issuer.codes import Code
 from issuer.errors import Refused, Undecided
-from issuer.issuance.body import Kind
 from issuer.policy.registration import Registration
 from issuer.service import bounds
+from issuer.wire import Kind
 
 MAX_IN_FLIGHT: dict[Kind, int] = {"single": bounds.MAX_REQUESTS, "batch": bounds.MAX_BATCHES}
 MAX_BODIES: dict[Kind, int] = {"single": bounds.MAX_BODIES, "batch": bounds.MAX_BATCH_BODIES}

@@ -7,10 +7,9 @@ import msgspec
 from issuer.formats import jose
 from issuer.formats.strict_json import JSON
 from issuer.identity.table import describe_provider
-from issuer.issuance.body import MAX_BYTES
 from issuer.policy.match import PolicySet
 from issuer.verify_token import MAX_TTL_S
-from issuer.wire import JWKS_PATH
+from issuer.wire import JWKS_PATH, MAX_BYTES
 
 
 def metadata(url: str, policies: PolicySet, *, judges: bool) -> bytes:

@@ -25,6 +25,7 @@ from issuer.service.http.reading import Http, header_values
 from issuer.service.http.service import Service
 from issuer.service.http.tokens import token_routes
 from issuer.service.reload import Live
+from issuer.wire import JWKS_PATH
 
 _SCHEMA_TYPE, _SCHEMA_CACHE = "application/schema+json", "public, max-age=3600"
 _log = structlog.get_logger("issuer")
@@ -35,11 +36,11 @@ def routes(service: Service) -> list[Any]:
     published = {name: document(body, _SCHEMA_TYPE, cache=_SCHEMA_CACHE) for name, body in schemas().items()}
     alive = answer(b'{"status":"live"}', "application/json", headers={"Cache-Control": "no-store"})
 
-    @get("/.well-known/jwks.json", operation_class=openapi.KeySetOperation)
+    @get(JWKS_PATH, operation_class=openapi.KeySetOperation)
     async def key_set(request: Http) -> Answer:
         return service.live.active.jwks.answer(_etags_of(request))
 
-    @route("/.well-known/jwks.json", http_method="HEAD", include_in_schema=False)
+    @route(JWKS_PATH, http_method="HEAD", include_in_schema=False)
     async def key_set_head(request: Http) -> Answer:
         return service.live.active.jwks.answer(_etags_of(request))
 

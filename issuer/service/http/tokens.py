@@ -17,7 +17,7 @@ from msgspec import UNSET, Struct
 
 from issuer.errors import Charged, Refused, Undecided
 from issuer.formats.jose import base64url_encode
-from issuer.issuance.body import MAX_BYTES, Kind, read_request
+from issuer.issuance.body import read_request
 from issuer.issuance.events import names_of
 from issuer.issuance.explain import NO_JTI, explain
 from issuer.issuance.identify import identify
@@ -31,7 +31,7 @@ from issuer.service.http.in_flight import MAX_BODIES, MAX_IN_FLIGHT, InFlight
 from issuer.service.http.problems import problem_response
 from issuer.service.http.reading import Http, bearer_of, check_framing, ms_since, read_whole, source_of
 from issuer.service.http.service import Service
-from issuer.wire import Endpoint
+from issuer.wire import MAX_BYTES, Endpoint, IssuedTokens, Kind
 
 _log = structlog.get_logger("issuer")
 
@@ -129,7 +129,7 @@ async def _explain(authority: Authority, registered: Registered, judged: Judged 
 
 
 def _render(issued: Issued, request_id: str, kind: Kind) -> Answer:
-    value: object = {"tokens": issued.tokens} if kind == "batch" else issued.tokens[0]
+    value = IssuedTokens(issued.tokens) if kind == "batch" else issued.tokens[0]
     if issued.repeat:
         return json_answer(value, request_id, 200, **{"Idempotent-Replay": "true"})
     return json_answer(value, request_id, 201)
