@@ -18,8 +18,7 @@ import sys
 import tempfile
 import time
 import tomllib
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -65,8 +64,8 @@ class Copy:
             os.killpg(child.pid, signal.SIGKILL)
             child.wait()
             return False
-        if code not in {0, 1, 2}:  # passed, failed, or did not come that far
-            raise SystemExit(f"pytest ended with {code}: {' '.join(tests)}")
+        if code == 5:
+            raise SystemExit(f"there is no test in {' '.join(tests)}")
         return code == 0
 
 
@@ -126,29 +125,28 @@ def survives(free: SimpleQueue[Copy], mutant: Mutant, timeout_s: float) -> bool:
         free.put(copy)
 
 
-def survivors_of(free: SimpleQueue[Copy], path: str, jobs: int) -> list[Mutant]:
-    """Run the mutants of a target, and return those that nothing notices."""
+def survivors_of(free: SimpleQueue[Copy], path: str, jobs: int, named: Mapping[str, str]) -> list[Mutant]:
+    """Run the mutants of a target; print and return those that nothing notices."""
     timeout_s = max(AT_LEAST_S, SLOWER * prove(free, path))
     began, every = time.monotonic(), mutants_of(path)
     with ThreadPoolExecutor(jobs) as pool:
         lives = pool.map(functools.partial(survives, free, timeout_s=timeout_s), every)
         living = list(itertools.compress(every, lives))
     print(f"{path}: {len(every)} mutants, {len(living)} live, {time.monotonic() - began:.0f} s", flush=True)
+    for mutant in living:
+        reason = named.get(mutant.name, "NOT NAMED")
+        print(f"\n{path}:{mutant.line}: {mutant.name}\n{mutant.diff()}\n{reason}", flush=True)
     return living
 
 
-def report(living: Sequence[Mutant], named: dict[str, str], paths: Sequence[str]) -> int:
-    """Print what lives, and what is named and does not; return the exit code."""
-    unnamed = 0
-    for mutant in living:
-        unnamed += mutant.name not in named
-        print(f"\n{mutant.path}:{mutant.line}: {mutant.name}\n{mutant.diff()}\n{named.get(mutant.name, 'NOT NAMED')}")
-    gone = [name for name in named if name.split()[0] in paths and name not in {mutant.name for mutant in living}]
+def judge(living: Sequence[Mutant], named: Mapping[str, str], paths: Sequence[str]) -> int:
+    """Print what is named and does not live, and how many live; return the exit code."""
+    names = {mutant.name for mutant in living}
+    gone = [name for name in named if name.split()[0] in paths and name not in names]
     for name in gone:
         print(f"\nsurvivors.toml names what does not live: {name}")
-    print(f"\n{len(living)} live, {unnamed} of them not named; {len(gone)} named in vain; by file:",
-          dict(Counter(mutant.path for mutant in living)))  # fmt: skip
-    return 1 if unnamed or gone else 0
+    print(f"\n{len(names)} live, {len(names - named.keys())} of them not named; {len(gone)} are named and do not live")
+    return 1 if names - named.keys() or gone else 0
 
 
 def main() -> int:
@@ -163,8 +161,8 @@ def main() -> int:
         return 0
     named = tomllib.loads((HERE / "survivors.toml").read_text("utf-8"))
     with copies(options.jobs) as free:
-        living = [mutant for path in options.path for mutant in survivors_of(free, path, options.jobs)]
-    return report(living, named, options.path)
+        living = [mutant for path in options.path for mutant in survivors_of(free, path, options.jobs, named)]
+    return judge(living, named, options.path)
 
 
 if __name__ == "__main__":
