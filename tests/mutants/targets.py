@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+LINE = ("tests/issuance/test_issue.py", "tests/service/test_audit.py", "tests/service/http/test_tokens.py",
+        "tests/service/http/test_nonces.py")  # fmt: skip
+STORE = ("tests/service/admission/test_redis.py", "tests/service/admission/test_store_faults.py")
+
 TARGETS: dict[str, tuple[str, ...]] = {
-    "issuer/files.py": ("tests/test_keyfile.py",),
-    "issuer/client/files.py": ("tests/cli/test_results_lint.py",),
-    "issuer/results/edit.py": ("tests/results/test_edit.py",),
+    "issuer/issuance/identify.py": LINE,
+    "issuer/issuance/judge.py": LINE,
+    "issuer/issuance/issue.py": LINE,
+    "issuer/issuance/refuse.py": LINE,
+    "issuer/issuance/steps.py": LINE,
+    "issuer/issuance/ports.py": LINE,
+    "issuer/issuance/events.py": ("tests/policy/authoring/test_plan.py", *LINE),
+    "issuer/issuance/explain.py": ("tests/service/http/test_explain.py", "tests/service/test_audit.py"),
+    "issuer/issuance/body.py": ("tests/issuance/test_body.py", "tests/service/http/test_tokens.py"),
+    "issuer/verify_token.py": ("tests/test_verify_token.py", "tests/verify/test_gaps.py", *LINE),
     "issuer/service/signing/keyring.py": ("tests/service/signing/test_keyring.py",),
-    "issuer/service/admission/client.py": ("tests/service/admission/test_redis.py", "tests/service/admission/test_store_faults.py"),
-    "issuer/service/admission/redis.py": ("tests/service/admission/test_redis.py", "tests/service/admission/test_store_faults.py"),
-}  # fmt: skip
+    "issuer/service/admission/client.py": STORE,
+    "issuer/service/admission/redis.py": STORE,
+    "issuer/files.py": ("tests/test_files.py", "tests/test_keyfile.py", "tests/service/authn/test_pats.py"),
+    "issuer/client/files.py": ("tests/test_files.py", "tests/cli/test_results_lint.py", "tests/client/test_service.py"),
+    "issuer/results/edit.py": ("tests/results/test_edit.py", "tests/cli/test_results_lint.py"),
+}
 SCRIPT = "issuer/service/admission/admit.lua"
 SCRIPT_TESTS = ("tests/service/admission/test_redis.py",)
