@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 UV      = $(BIN)/uv
+# Half of what a test does is wait: two processes a core.
+PROCESSES ?= $(shell expr 2 '*' $$(getconf _NPROCESSORS_ONLN))
 COMPILE = pip compile pyproject.toml --group build --universal --python-version 3.11 --generate-hashes \
           --no-emit-index-url --no-emit-find-links --quiet --upgrade
 
@@ -57,7 +59,7 @@ lint: $(VENV)/dev.done
 	$(BIN)/mypy
 
 test: lint
-	$(BIN)/pytest -q -n 2 --dist loadfile --timeout 120 -m 'not long'
+	$(BIN)/pytest -q -n $(PROCESSES) --dist loadfile --no-loadscope-reorder --timeout 120 -m 'not long'
 
 check: $(VENV)/check.done lint
 	$(BIN)/python -m tests.support.tools

@@ -165,6 +165,7 @@ def test_good_callers_never_notice_a_bad_provider_and_a_flood_of_unknown_keys(
         assert local.requests.total() - fetches <= 2 * most, "however many ask, few fetches"
 
 
+@pytest.mark.long
 @FIVE_TIMES
 def test_a_rotation_amid_a_flood_of_made_up_kids_is_noticed_by_nobody_who_comes_again(
     tmp_path: Path, round_number: int
@@ -356,7 +357,7 @@ def asking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Running, 
             yield service, known
 
 
-@pytest.mark.parametrize("how", ["500", "slow"])
+@pytest.mark.parametrize("how", ["500", pytest.param("slow", marks=pytest.mark.long)])
 def test_made_up_tokens_at_a_provider_that_fails_bring_their_source_to_its_limit(
     asking: tuple[Running, Issuers], address: str, how: str
 ) -> None:
