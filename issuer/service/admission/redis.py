@@ -1,8 +1,8 @@
 """The store of limits and uses, over the Redis protocol: it calls `admit.lua`, and fails closed where that is silent.
 
-Knows the wire, the merging of concurrent calls into one pipeline, and the deadlines. `admit.lua`
-decides; the contract says what a use means (section 5). Whatever is not an answer of that script to that very call
-becomes Undecided: nothing is ever admitted without the store.
+Knows the wire, the merging of concurrent calls into one pipeline, and the deadlines. `admit.lua` decides; contract
+section 5 says what a use means. Anything but an answer of that script to that very call becomes Undecided: nothing is
+ever admitted without the store.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ PREFIX = b"{evi}:"
 EPOCH_KEY = PREFIX + b"epoch"
 READY_KEY = PREFIX + b"ready"
 
-# Whatever the store and the way to it can fail with. redis-py's own TimeoutError is a RedisError.
+# The errors of the store and of the way to it. redis-py's own TimeoutError is a RedisError.
 Failure = (RedisError, OSError, TimeoutError)
 
 
 class ScriptArgument(Struct, frozen=True):
-    """What `admit.lua` is asked, by the names that it uses. `now_us` None: the store looks at its own clock."""
+    """The question to `admit.lua`, by the names that it uses. `now_us` None: the store uses its own clock."""
 
     ticket: int
     now_us: int | None
@@ -59,9 +59,9 @@ class ScriptArgument(Struct, frozen=True):
 
 
 class PendingCall(Struct, frozen=True):
-    """One call on its way: the script's keys and arguments, and where its raw answer, or what went wrong, is put.
+    """One call on its way: the script's keys and arguments, and a future for its raw answer or its failure.
 
-    All of it in bytes: the client encodes text piece by piece, which takes it twice as long.
+    All in bytes: the client encodes text piece by piece, which takes it twice as long.
     """
 
     keys: tuple[bytes, ...]
@@ -78,7 +78,7 @@ class PendingCall(Struct, frozen=True):
 class RedisAdmission:
     """Implements `issuance.ports.Admission` on one Redis or Valkey, 6.2 or later. Belongs to one event loop.
 
-    `leeway_s` is what the clocks of providers and of the store may differ by: 30, and 0 only where they are one clock.
+    `leeway_s` is how far the clocks of providers and of the store may differ: 30, and 0 only where they are one clock.
     `durable_store` states that the store forgets nothing when it restarts or fails over; `noeviction_stated` that its
     policy is `noeviction` where it does not let us ask. `wait_replicas` is how many replicas must have a use before it
     counts. `now_us` replaces the store's clock in tests.
@@ -121,12 +121,12 @@ class RedisAdmission:
                 await self._begin_epoch()
                 await self._client.script_load(SCRIPT)
         except Failure as failure:
-            # The class says enough; its text may hold credentials or what the store said.
+            # The class says enough; the text may contain credentials, or words of the store.
             detail = f"The store at {self._place} does not work: {type(failure).__name__}. Check its URL and health."
             raise SetupError(Code.STATE_UNREACHABLE, detail) from failure
 
     async def ready(self) -> None:
-        """Return if the store takes a write in time: one that is full or a replica answers pings, too.
+        """Return if the store takes a write in time: a full one, or a replica, answers pings too.
 
         Raises Undecided (`dependency.state`).
         """
@@ -137,7 +137,7 @@ class RedisAdmission:
             raise Undecided(Code.DEPENDENCY_STATE) from failure
 
     async def aclose(self) -> None:
-        """Let go of the store. Calls under way end as Undecided."""
+        """Disconnect from the store. Calls under way end as Undecided."""
         self._closed = True
         pipelines = list(self._pipelines)
         for pipeline in pipelines:
@@ -147,7 +147,7 @@ class RedisAdmission:
         await self._client.aclose()
 
     async def _demand_noeviction(self) -> None:
-        """An evicted use record is a replay. A store that says so itself is believed before the operator."""
+        """Demand `noeviction`: an evicted use record allows a replay. The store's word counts before the operator's."""
         policy = None
         with suppress(ResponseError):  # denied, renamed or unknown: managed stores do each of them
             policy = (await self._client.config_get("maxmemory-policy")).get("maxmemory-policy")
@@ -163,7 +163,7 @@ class RedisAdmission:
             )
 
     async def _begin_epoch(self) -> None:
-        """Set the epoch if it is absent. An epoch bound to another run of the store is the script's to replace."""
+        """Set the epoch if it is absent. The script replaces an epoch that is bound to another run of the store."""
         run_id = "-" if self._durable_store else await self._run_id()
         if not run_id:
             detail = (
@@ -175,7 +175,7 @@ class RedisAdmission:
         await self._client.set(EPOCH_KEY, f"{now_s} {run_id}", nx=True)
 
     async def _run_id(self) -> str | None:
-        """Ask the store who it is; None where it does not say."""
+        """Ask the store for its run id; None where it does not say."""
         with suppress(ResponseError):
             return (await self._client.info("server")).get("run_id")
         return None
@@ -194,12 +194,12 @@ class RedisAdmission:
         await self._ask(msgspec.structs.replace(call, use=None))
 
     async def _ask(self, call: AdmissionRequest) -> Admitted | None:
-        """Have the store decide on one call: None where it carries no use."""
+        """Let the store decide on one call: None for one without a use."""
         ticket, loop = next(self._tickets), asyncio.get_running_loop()
         pending = PendingCall(keys_of(call), self._argument(call, ticket), call.candidate, loop.create_future())
         self._queue.append(pending)
         self._schedule_sending()
-        # A third of what asyncio.timeout costs; who gave up is settled, and so left behind.
+        # A third of the cost of asyncio.timeout; a call that gave up is settled, and so left behind.
         late = loop.call_later(CALL_S, pending.settle, TimeoutError())
         try:
             return read_answer(call, ticket, await pending.answer)
@@ -230,13 +230,13 @@ class RedisAdmission:
     # -- many calls, one pipeline -----------------------------------------------------------------------------------
 
     def _schedule_sending(self) -> None:
-        """Send at the end of this turn of the loop: everything that was called in it goes together."""
+        """Send at the end of this turn of the loop: all calls of one turn go together."""
         if not self._sending_due and len(self._pipelines) < PIPELINES:
             self._sending_due = True
             asyncio.get_running_loop().call_soon(self._send_queued)
 
     def _send_queued(self) -> None:
-        """Start pipelines. Calls that were given up stay out: nobody would read what they paid for."""
+        """Start pipelines. Calls that gave up stay out: they would be charged for an answer that nobody reads."""
         self._sending_due = False
         self._queue = [call for call in self._queue if not call.answer.done()]
         if self._closed:
@@ -249,17 +249,17 @@ class RedisAdmission:
             pipeline.add_done_callback(functools.partial(self._end_pipeline, calls))
 
     def _end_pipeline(self, calls: Sequence[PendingCall], pipeline: asyncio.Task[None]) -> None:
-        """Settle the calls that the pipeline did not, however it ended, and let the next one start."""
+        """Settle the calls that the pipeline left open, however it ended, and let the next one start."""
         self._pipelines.discard(pipeline)
         _settle_all(calls, None if pipeline.cancelled() else pipeline.exception())
         self._send_queued()
 
     async def _run_pipeline(self, calls: Sequence[PendingCall]) -> None:
-        """Take these calls to the store and back; fill a script cache that was flushed, and resend what it missed."""
+        """Take these calls to the store and back; load a flushed script, and resend the calls that missed it."""
         async with asyncio.timeout(PIPELINE_S):
             answers = await self._send(calls)
             if lost := [at for at, answer in enumerate(answers) if isinstance(answer, NoScriptError)]:
-                # EVAL brings the script along: between a load and EVALSHA it could be flushed again.
+                # EVAL carries the script: between a load and EVALSHA it could be flushed again.
                 again = await self._send([calls[at] for at in lost], "EVAL", SCRIPT)
                 for at, answer in zip(lost, again, strict=True):
                     answers[at] = answer
@@ -301,7 +301,7 @@ def keys_of(call: AdmissionRequest) -> tuple[bytes, ...]:
 
 @functools.lru_cache(1024)
 def _keys_of(integration: str, identity: str) -> tuple[bytes, ...]:
-    # NUL cannot stand in a registered id, so no two pairs share a name.
+    # A registered id cannot contain NUL, so no two pairs share a name.
     of_both, of_all = _hashed(f"{integration}\0{identity}"), _hashed(integration)
     names = (b"identity:" + of_both, b"integration:" + of_all, b"refusals:" + of_both, b"quarantine:" + of_both)
     return (*(PREFIX + name for name in names), EPOCH_KEY)
@@ -312,7 +312,7 @@ def _hashed(name: str) -> bytes:
 
 
 def read_answer(call: AdmissionRequest, ticket: int, answer: object) -> Admitted | None:
-    """Turn the script's answer into what its caller is owed. Whatever is not exactly such an answer: Undecided."""
+    """Turn the script's answer into the caller's. Anything that is not exactly such an answer: Undecided."""
     if isinstance(answer, list) and answer[:1] == [ticket]:
         match call.use, answer[1:]:
             case None, [b"COUNTED"]:

@@ -1,7 +1,7 @@
-"""What a provider said of a credential, kept for a short while and shared by everybody who waits.
+"""Providers' answers about credentials, kept for a short while and shared by all requests that wait.
 
-Knows how long a good answer may serve, and how many may ask at once. What is asked, and what a good answer is, the
-caller knows: it judges every answer again whenever it is used. A credential itself is never kept, only its SHA-256.
+Knows how long a good answer may serve, and how many questions may be open at once. The caller knows what is asked and
+what a good answer is: it judges an answer again at every use. A credential itself is never kept, only its SHA-256.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Question = SingleFlight[Digest, "ProviderAnswer | Code"]
 
 
 class ProviderAnswer(Struct, frozen=True):
-    """What a provider says of a good credential. `expires_at`: the credential's end in Unix seconds, None for none."""
+    """What a provider says about a good credential. `expires_at`: its end in Unix seconds, None without one."""
 
     claims: Mapping[str, JSON]
     expires_at: int | None
@@ -59,8 +59,8 @@ class AnswerCache:
     ) -> ProviderAnswer:
         """Return the answer that is kept, or else ask, once for all who wait, as far as `allowance` goes.
 
-        `now` is Unix seconds. What `ask` raises, its code alone, is for all who wait and is not kept. Raises Refused
-        and Charged.
+        `now` is Unix seconds. An error of `ask` goes, with its code alone, to all who wait, and is not kept. Raises
+        Refused and Charged.
         """
         asked = (provider.id, provider.issuer, provider.introspection)
         digest = hashlib.sha256(credential.encode()).digest()
@@ -81,7 +81,7 @@ class AnswerCache:
         raise (Charged if outcome.meaning.status >= 500 else Refused)(outcome)
 
     def _is_full(self) -> bool:
-        """Say whether no more may wait, all providers together."""
+        """Say whether no further request may wait, all providers together."""
         every = self._questions.values()
         return max(sum(each.waiting for each in every), sum(map(len, every))) >= MAX_WAITING_IN_ALL
 

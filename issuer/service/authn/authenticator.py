@@ -1,9 +1,8 @@
-"""Which registered provider a credential is of, by its form alone, and who verifies it: an unknown bearer in, a Caller
-out.
+"""From an unknown bearer credential to a Caller: finds its registered provider, and calls the verifier of its kind.
 
-The closed table of providers comes before any network, and a credential goes to one provider at most: a token that is
-shown to a stranger is the stranger's. Above its limit a source learns only that, unless its credential is good. How a
-kind is verified is its own module's; a refusal is not counted against its source here.
+The closed table of providers comes before any network, and a credential goes to one provider at most: a stranger that
+is shown a token can use it. Above its limit a source learns only that, unless its credential is good. Each kind is
+verified in its own module; refusals are not counted against a source here.
 """
 
 from __future__ import annotations
@@ -58,8 +57,8 @@ class ProviderAuthenticator:
     async def authenticate(self, bearer: str, source: str, now: int) -> Caller:
         """Verify a credential at `now`, Unix seconds. Raises as `ports.Authenticator` says.
 
-        Above its limit a source's genuine credentials are still served, as far as nobody must be asked: thousands of
-        honest jobs share an address. What does not verify learns only that.
+        Above its limit a source's good credentials are still served, as far as no provider must be asked: thousands of
+        honest jobs share an address. What does not verify learns only the limit.
         """
         allowance = self._sources.allowance(source, self._clock_us())
         try:
@@ -69,7 +68,7 @@ class ProviderAuthenticator:
             raise
 
     def is_over_limit(self, source: str) -> bool:
-        """Say whether an address was refused too often of late."""
+        """Say whether an address was refused too often recently."""
         return self._sources.retry_us(source, self._clock_us()) > 0
 
     async def _verify(self, bearer: str, now: int, allowance: Allowance) -> Caller:

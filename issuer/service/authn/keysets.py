@@ -1,8 +1,7 @@
-"""The key sets of identity providers, kept in memory and shared by everybody who waits.
+"""The key sets of identity providers, kept in memory and shared by all requests that wait.
 
-Knows when a set is good and when another may be fetched; how to fetch one is `fetch.py`'s. Which keys are usable,
-`jose.parse_key_set` alone judges; which providers there are, the closed table that the caller looked the provider up
-in.
+Knows when a set is good and when another may be fetched. `fetch.py` knows how, `jose.parse_key_set` which keys are
+usable, and the caller's closed table which providers exist.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from issuer.service.bounds import (
 class KeySets:
     """The keys of all registered providers. Belongs to one event loop; `aclose` ends what is still under way.
 
-    `report` is told the provider and the reason of every fetch that failed. `monotonic` counts seconds.
+    `report` gets the provider and the reason of every fetch that failed. `monotonic` counts seconds.
     """
 
     def __init__(
@@ -64,7 +63,7 @@ class KeySets:
         keys = self._providers.get(provider.issuer)
         if keys is None or (keys.provider is not provider and keys.provider.keys != provider.keys):
             keys = self._providers[provider.issuer] = self._keys_of(provider)
-        keys.provider = provider  # loaded anew, and the same keys: a set that is kept survives
+        keys.provider = provider  # a reloaded entry with the same keys: the set is kept
         return keys
 
     def _keys_of(self, provider: Provider) -> ProviderKeys:
@@ -93,7 +92,7 @@ class ProviderKeys(Protocol):
 
 
 class StaticKeys:
-    """Keys that the operator wrote down: always current, so that an unknown kid is decided at once."""
+    """Keys from the operator's configuration: always current, so that an unknown kid is decided at once."""
 
     def __init__(self, provider: Provider, jwks: Sequence[dict[str, object]]) -> None:
         self.provider = provider
@@ -134,7 +133,7 @@ class FetchedKeys:
             return key
         allowance.demand()
         fetch = self._fetches.find(self.provider.issuer) or self._start(now)
-        # A set that was asked for before this request arrived may be older than the key that the token was signed with.
+        # A set requested before this request arrived may be older than the key that signed its token.
         current = not self._is_asked_for
         if self._fetches.is_full:
             raise self._undecided()
@@ -158,7 +157,7 @@ class FetchedKeys:
             self._start(now)
 
     def _wait_s(self, now: float) -> float:
-        """Return the seconds until the bounds let a fetch start; below 0 where they do now."""
+        """Return the seconds until the bounds allow a fetch; below 0 if they do now."""
         full = len(self._starts) == FETCHES_A_MINUTE
         return max(self._ended_at + FETCH_PAUSE_S - now, self._starts[0] + MINUTE_S - now if full else -math.inf)
 
@@ -180,12 +179,12 @@ class FetchedKeys:
         return self._good
 
     def _note_asking(self) -> None:
-        """Note that the key set is being asked for: from now on a newcomer cannot know what it will lack."""
+        """Note that the key set is being requested: a later request cannot rely on what this set will lack."""
         self._is_asked_for = True
 
     def _undecided(self) -> Undecided:
         now = self._monotonic()
-        # The next fetch finds a key that is really new; without a set that is good nobody could have sent a better kid.
+        # The next fetch finds a key that is really new; without a good set nobody could have sent a better kid.
         kind = Charged if now - self._good_at <= HARD_AGE_S else Undecided
         return kind(Code.DEPENDENCY_ISSUER_KEYS, retry_after_s=math.floor(max(0.0, self._wait_s(now))) + 1)
 

@@ -1,4 +1,4 @@
-"""Authlib's validator of OAuth access tokens (RFC 9068, section 4), and what an OAuth client is known by.
+"""Authlib's validator of OAuth access tokens (RFC 9068, section 4), and the id of an OAuth credential.
 
 Authlib never sees a token: header and claims have been parsed strictly, and the signature verified under the provider's
 registered algorithms.
@@ -23,14 +23,14 @@ _ESSENTIAL = ("exp", "sub", "client_id", "iat", "jti")  # RFC 9068, section 2.2,
 
 
 class _Claims(JWTAccessTokenClaims):  # type: ignore[misc]
-    """Claims that are judged at the time of the request, and not at the system's."""
+    """Claims that are judged at the request's time, not by the system's clock."""
 
     def validate(self) -> None:
         super().validate(now=self.params["now"], leeway=LEEWAY_S)
 
 
 def validate_access_token(header: Mapping[str, JSON], claims: Mapping[str, JSON], provider: Provider, now: int) -> None:
-    """Validate verified claims as those of an access token at `now`, Unix seconds. Raises Refused."""
+    """Validate verified claims of an access token at `now`, Unix seconds. Raises Refused."""
     options = {
         **{name: {"essential": True} for name in _ESSENTIAL},
         "iss": {"essential": True, "value": provider.issuer},

@@ -26,7 +26,7 @@ _REFUSED = {
 
 
 class PatVerifier:
-    """Verifies the tokens of the one `pat` provider. Asks nobody, so that a source over its limit is served as well."""
+    """Verifies the tokens of the one `pat` provider. Asks nobody, so a source over its limit is served as well."""
 
     def __init__(self, pats: Pats) -> None:
         self._pats = pats
@@ -53,6 +53,6 @@ class PatVerifier:
 
 
 def _refused(record: Record, code: Code) -> Refused:
-    """Refuse a token whose secret was right, and log which: it may have leaked, and no event names its account."""
+    """Refuse a token with the right secret, and log its id: it may have leaked, and no event names its account."""
     _log.warning("personal access token refused", token_id=record.id, code=str(code))
     return Refused(code)

@@ -1,7 +1,7 @@
 """The personal access tokens that one process knows, and when they were last used.
 
-The file decides: a request that names a right token reads its record anew, so that a revocation counts at once, in
-every worker. What is kept in memory are digests, so that a guess takes as long for an id that there is as for another.
+The file decides: a request with a right token reads its record anew, so that a revocation counts at once, in every
+worker. Memory holds the digests, so that a guess takes as long for an existing id as for any other.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from issuer.errors import InputError, SetupError, Undecided
 from issuer.service.authn.pat_records import USED, Record, checked, last_used, names, read_named, write_used
 from issuer.service.bounds import BAD_AGAIN_NS, RACY_AGAIN_NS, RACY_NS, USED_EVERY_S
 
-# What an unknown id is compared with: the digest of nothing that anybody knows.
+# An unknown id is compared with this: the digest of no known text.
 _NO_DIGEST = bytes(32)
 
 _log = structlog.get_logger("issuer")
 
-# What of a file or folder changes when it does: device, inode, size, mtime and ctime in nanoseconds.
+# What shows a change of a file or folder: device, inode, size, mtime and ctime in nanoseconds.
 Look = tuple[int, int, int, int, int]
 
 
 class Pats:
     """The registered tokens, as one process sees the folder. Belongs to one event loop.
 
-    A record that cannot be read is unknown, logged, and no other's matter. Raises SetupError where the folder is there
-    and is not fit to be believed.
+    A record that cannot be read is unknown and logged; the others are not affected. Raises SetupError for an existing
+    folder that must not be trusted.
     """
 
     def __init__(self, folder: Path, clock_ns: Callable[[], int] = time.time_ns) -> None:
@@ -50,7 +50,7 @@ class Pats:
     def find(self, token_id: str, digest: bytes) -> Record | None:
         """Return the record that is registered under an id with this digest, as its file is now; else None.
 
-        What it is worth is not judged here. An unknown id and a wrong digest take the same steps. Raises
+        Its state is not judged here. An unknown id and a wrong digest take the same steps. Raises
         Undecided(`dependency.credentials`) where nothing can be read.
         """
         try:
@@ -65,7 +65,7 @@ class Pats:
         return record if record and hmac.compare_digest(bytes.fromhex(record.sha256), digest) else None
 
     def mark_used(self, token_id: str, now: int) -> None:
-        """Note that a token was used, at most once a minute. Where that cannot be, nobody is refused for it."""
+        """Note that a token was used, at most once a minute. A failure to note it refuses nobody."""
         before = last_used(self._folder, token_id)
         if before is not None and abs(now - before) < USED_EVERY_S:
             return
@@ -79,7 +79,7 @@ class Pats:
         """Read the folder again if it may have changed. Raises OSError and SetupError."""
         found, now_ns = checked(self._folder), self._clock_ns()
         look = _look(found) if found else None
-        # abs(), here and below: a clock that was set back, or a file server's that is ahead, is no change.
+        # abs(), here and below: a clock that was set back, or a file server's that is ahead, is not a change.
         if found and look == self._seen and abs(now_ns - self._read_ns) < self._rest_ns:
             return
         listed = names(self._folder) if found else []
@@ -91,7 +91,7 @@ class Pats:
             self._rest_ns = RACY_AGAIN_NS
 
     def _looked_at(self, listed: Iterable[str]) -> Iterator[tuple[str, tuple[Look, bytes]]]:
-        """Yield the digest of each good record; what has not changed is not read again. Raises OSError."""
+        """Yield the digest of each good record; unchanged files are not read again. Raises OSError."""
         for name in listed:
             try:
                 look = _look(os.stat(self._folder / name, follow_symlinks=False))
@@ -104,7 +104,7 @@ class Pats:
                 yield name, (look, bytes.fromhex(record.sha256))
 
     def _read(self, name: str) -> Record | None:
-        """Read one record, or log where and by which rule it is bad; never what stands there. Raises OSError."""
+        """Read one record, or log where and by which rule it is bad, never its content. Raises OSError."""
         try:
             record = read_named(self._folder, name)
         except InputError as error:
@@ -114,7 +114,7 @@ class Pats:
         return record
 
     def _tell(self, what: str, why: str) -> None:
-        """Log what is wrong when it begins, not at every request; "" is that nothing is."""
+        """Log what is wrong when it begins, not at every request; "" means that nothing is."""
         if not why:
             self._told.pop(what, None)
         elif self._told.get(what) != why:

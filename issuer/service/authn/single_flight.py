@@ -1,7 +1,7 @@
 """One task for each question, however many wait for its answer (Go's `singleflight`), and a bound on those who wait.
 
-Knows nothing of what is asked. cachetools and aiocache keep answers, but have no bound on those who wait for one, and
-cancel the question with the first who hangs up.
+Does not know what is asked. cachetools and aiocache keep answers, but do not bound the number who wait for one, and
+cancel the question when the first of them hangs up.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Result = TypeVar("Result")
 class SingleFlight(Generic[Key, Result]):
     """The tasks under way, one a key. Belongs to one event loop; `aclose` ends them.
 
-    A task must not raise: what it found out, an error included, is its result, for all who wait.
+    A task must not raise: its result, or an error as a value, is for all who wait.
     """
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class SingleFlight(Generic[Key, Result]):
 
     @property
     def is_full(self) -> bool:
-        """Whether nobody more may wait. Tasks count, too: one goes on when those who waited for it have hung up."""
+        """Whether the bound is reached. Tasks count too: one goes on after those who waited for it have hung up."""
         return max(self.waiting, len(self._tasks)) >= MAX_WAITING
 
     def find(self, key: Key) -> asyncio.Task[Result] | None:
@@ -52,7 +52,7 @@ class SingleFlight(Generic[Key, Result]):
     async def wait(self, task: asyncio.Task[Result]) -> Result | None:
         """Wait for a task together with everybody else; None where it was cancelled.
 
-        A waiter who is cancelled takes nobody along: `asyncio.wait` does not cancel what it waits for.
+        A cancelled waiter does not affect the others: `asyncio.wait` does not cancel what it waits for.
         """
         self.waiting += 1
         try:

@@ -1,4 +1,4 @@
-"""How often each address was refused, for one process; and so, whether a request from it may make us ask anybody."""
+"""How often each address was refused, for one process; and whether a request from it may make us ask a provider."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Allowance(Struct, frozen=True):
     """What the source of a request may make us do. `source` is an IPv4 address, or the /64 of an IPv6 one.
 
     `retry_after_s` above 0 means that it is over its limit of refused requests: until then nobody is asked, and nothing
-    is fetched, for it. What is in memory still serves it.
+    is fetched, on its behalf. What is in memory still serves it.
     """
 
     source: str
@@ -50,7 +50,7 @@ class Sources:
     def retry_us(self, source: str, now_us: int) -> int:
         """Return 0 where the source may still cause a fetch; else the microseconds until it may."""
         arrival_us = self._arrivals.get(source, 0)
-        if arrival_us <= now_us:  # it has nothing to wait for, as a burst is at least one: nearly every request
+        if arrival_us <= now_us:  # nothing to wait for, as a burst is at least one: nearly every request
             return 0
         outcome = spend(self._rate, arrival_us, now_us)
         return outcome.retry_us if isinstance(outcome, Exceeded) else 0

@@ -1,6 +1,6 @@
-"""One request to an identity provider that is shown a credential, and its whole answer (SECURITY.md).
+"""One request that shows a credential to its identity provider, and the whole answer (SECURITY.md).
 
-An httpx transport over the same checked connections as key sets. What a caller of httpx could forget is done here: no
+An httpx transport over the same checked connections as key sets. What a user of httpx could forget is done here: no
 redirect, proxy or cookie, nothing compressed, a bounded answer.
 """
 
@@ -21,13 +21,13 @@ from issuer.service.bounds import MAX_ANSWER_BYTES, MAX_ANSWER_DEPTH, MAX_ANSWER
 
 
 class CheckedTransport(httpx2.AsyncBaseTransport):
-    """Sends a request over a connection of its own, to an address that was checked."""
+    """Sends each request over its own connection, to a checked address."""
 
     def __init__(self, fetcher: Fetcher) -> None:
         self._fetcher = fetcher
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Send it, with its own `Authorization` and `Content-Type` alone. The answer has no headers at all.
+        """Send it, with only its own `Authorization` and `Content-Type`. The answer has no headers.
 
         Raises one of FAILURES.
         """
@@ -39,7 +39,7 @@ class CheckedTransport(httpx2.AsyncBaseTransport):
 
 @asynccontextmanager
 async def asking(provider: Provider, report: ReportFailure, deadline_s: float) -> AsyncIterator[None]:
-    """Bound everything that is asked in the block. Raises Undecided where it fails, in words that are ours alone."""
+    """Bound the time of the block's requests. Raises Undecided where one fails, only in our own words."""
     try:
         async with asyncio.timeout(deadline_s):
             yield
@@ -49,7 +49,7 @@ async def asking(provider: Provider, report: ReportFailure, deadline_s: float) -
 
 
 def read_object(response: httpx2.Response) -> Mapping[str, JSON]:
-    """Return the JSON object of a 200 answer, whatever media type it claims to be. Raises one of FAILURES."""
+    """Return the JSON object of a 200 answer, of any media type. Raises one of FAILURES."""
     if response.status_code != 200:
         raise FetchRefused(f"the provider answered {response.status_code}")
     found = loads(response.content, max_bytes=MAX_ANSWER_BYTES, max_depth=MAX_ANSWER_DEPTH)
