@@ -23,13 +23,12 @@ from issuer.relying.verifier import Verifier
 from issuer.relying.walk import Found, walk
 from issuer.relying.workers import WorkerPool, cores
 from issuer.verify import fail_shared_jti
-from issuer.verify.replay import ReplayIndex, replay_key, token_key
+from issuer.verify.replay import KEY_BYTES, ReplayIndex, replay_key, token_key
 from issuer.verify.report import Report
 from issuer.verify.summary import Summary, Tally, tally
 
 CHUNK_FILES = 64
 CHUNK_BYTES = 512 * 1024  # of files; what a chunk's reports take is a few times that
-_KEY = 16  # bytes of a replay key, and of a token key
 
 
 class Writer(Struct, frozen=True):
@@ -171,8 +170,8 @@ class _Across:
     def remember(self, keys: bytes, places: list[int]) -> None:
         """Take the replay keys of verified entries, and where they stand."""
         for number, place in enumerate(places):
-            at = 2 * _KEY * number
-            key, token = keys[at : at + _KEY], keys[at + _KEY : at + 2 * _KEY]
+            at = 2 * KEY_BYTES * number
+            key, token = keys[at : at + KEY_BYTES], keys[at + KEY_BYTES : at + 2 * KEY_BYTES]
             if (first := self._index.add_key(key, token, place)) is not None:
                 self._shared[key] |= {first, place}
 
