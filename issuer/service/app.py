@@ -44,10 +44,10 @@ _log = structlog.get_logger("issuer")
 
 
 def build(settings: Settings, log: Log | None = None, beat: Beat | None = None) -> Litestar:
-    """Put one worker together. Reads keys and policies now, connects to the store when it starts; calls `beat`, where
-    it has a parent that waits for it, while it runs.
+    """Put one worker together. Reads keys and policies now, connects to the store when it starts; while it runs it
+    calls `beat`, if a parent watches it.
 
-    Raises SetupError and InputError: a service whose keys, policies or store are not fit does not start.
+    Raises SetupError and InputError: a service with unfit keys, policies or store does not start.
     """
     audit = FileAudit(settings.audit_file)
     sources = Sources(SOURCE_RATE)
@@ -103,7 +103,7 @@ def build(settings: Settings, log: Log | None = None, beat: Beat | None = None) 
         lifespan=[lifespan],
         exception_handlers=exception_handlers(settings.url),
         openapi_config=openapi.config(),
-        request_max_body_size=None,  # routes bound what they read, and say so with a code
+        request_max_body_size=None,  # routes bound what they read, and refuse it with a code
         logging_config=None,
         debug=False,
         pdb_on_exception=False,
@@ -111,7 +111,7 @@ def build(settings: Settings, log: Log | None = None, beat: Beat | None = None) 
 
 
 async def _beating(beat: Beat) -> None:
-    """Say twice in the time in which the parent listens once that this event loop turns."""
+    """Report that this event loop turns, twice in the time in which the parent listens once."""
     while True:
         beat()
         await asyncio.sleep(BEAT_S / 2)

@@ -1,7 +1,7 @@
 """The audit sink: one JSON line per decision in an append-only file of mode 0600, apart from the log stream.
 
-An event that cannot be written means that no token leaves (contract section 5). Several workers append to one file,
-each through a descriptor of its own; whoever rotates it renames it, and the next event begins a new one.
+If an event cannot be written, no token leaves (contract section 5). Several workers append to one file, each through
+its own descriptor; to rotate the file is to rename it, and the next event begins a new one.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class FileAudit:
             raise SetupError(Code.SETTINGS_INVALID, f"others may read the audit file {path}. Run `chmod 600 {path}`")
 
     async def record(self, event: Struct | dict[str, Any]) -> None:
-        """Append one event with one write. Raises Undecided(`dependency.audit`) where it did not get there whole."""
+        """Append one event with one write. Raises Undecided(`dependency.audit`) where it was not written completely."""
         line = msgspec.json.encode(event) + b"\n"
         self._follow()
         self._append((b"\n" if self._failed else b"") + line)
@@ -47,8 +47,8 @@ class FileAudit:
     def check(self) -> None:
         """Raise Undecided(`dependency.audit`) where the next event would not be written.
 
-        Where the last write failed another one is tried, which is the way back: a service that is not ready gets no
-        request that could try.
+        After a failed write this tries another one, which is the way back: a service that is not ready gets no request
+        that could try.
         """
         self._follow()
         if self._failed:
@@ -67,15 +67,14 @@ class FileAudit:
         opened = os.fstat(self._descriptor)
         self._identity = (opened.st_dev, opened.st_ino)
         self._is_plain = stat.S_ISREG(opened.st_mode)
-        # A full disk can take half a line, also that of the process before this one: the next event then begins on a
-        # line of its own.
+        # A full disk can take half a line, also one of the previous process: the next event then begins on a new line.
         self._failed = self._is_plain and opened.st_size > 0 and self._byte_at(opened.st_size - 1) != b"\n"
 
     def _is_open_to_others(self) -> bool:
         return self._is_plain and bool(os.fstat(self._descriptor).st_mode & 0o077)
 
     def _follow(self) -> None:
-        """Open the file anew where it was rotated: under its name there is another one by now, or none."""
+        """Reopen a rotated file: its name now leads to another one, or to none."""
         try:
             now = os.stat(self._path, follow_symlinks=False)
             if (now.st_dev, now.st_ino) == self._identity:
@@ -89,7 +88,7 @@ class FileAudit:
             raise Undecided(Code.DEPENDENCY_AUDIT) from None
         os.close(before)
         if self._is_open_to_others():
-            self._identity = (0, 0)  # and looked at again before the next event
+            self._identity = (0, 0)  # so that the next event looks again
             raise Undecided(Code.DEPENDENCY_AUDIT)
 
     def _append(self, line: bytes) -> None:
@@ -102,14 +101,14 @@ class FileAudit:
             raise Undecided(Code.DEPENDENCY_AUDIT)
 
     def _is_behind_half_a_line(self, length: int) -> bool:
-        """Say whether another worker's torn line stands right before ours, and so has swallowed it.
+        """Say whether another worker's torn line is right before ours, which makes ours unreadable.
 
-        Looked at afterwards: a look before the write would be a race, and a lock could be held by a worker that stands
-        still. The event is then written twice, once readably.
+        Checked afterwards: a check before the write would be a race, and a stalled worker could hold a lock. The event
+        is then written again, readably.
         """
         if not self._is_plain:
             return False
-        start = os.lseek(self._descriptor, 0, os.SEEK_CUR) - length  # an append leaves the offset behind its bytes
+        start = os.lseek(self._descriptor, 0, os.SEEK_CUR) - length  # an append leaves the offset after its bytes
         return start > 0 and self._byte_at(start - 1) != b"\n"
 
     def _byte_at(self, offset: int) -> bytes:

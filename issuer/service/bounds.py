@@ -1,8 +1,8 @@
 """Every time and every cap of the service, in one table: what it bounds, and why it is as large as it is.
 
-Of one worker process, where nothing else is said. Names end in their unit: `_S` seconds, `_MS`, `_NS`, `_BYTES`; the
-rest are counts. None is a setting: how they stand to each other is the design, and `tests/service/test_bounds.py`
-asserts it. How large a token, a key set, a policy or a record may be belongs to its format, and is declared there.
+For one worker process, unless noted. Names end in their unit: `_S` seconds, `_MS`, `_NS`, `_BYTES`; the rest are
+counts. These are not settings: their proportions are the design, and `tests/service/test_bounds.py` asserts them. The
+largest size of a token, a key set, a policy or a record belongs to its format, and is declared there.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from issuer.limits import Rate
 # all. A batch is a hundred times the work, and 1 MiB.
 MAX_REQUESTS = 512
 MAX_BATCHES = 32
-# Of these, how many one registered identity may hold while their bodies come: ten seconds each, over and over.
+# Of these, how many one registered identity may hold while its bodies are read: it could take ten seconds for each.
 MAX_BODIES = 64
 MAX_BATCH_BODIES = 8
 # From the end of the head to the end of the body; then 408.
@@ -23,11 +23,11 @@ BODY_DEADLINE_S = 10.0
 
 # -- connections: http/protocol.py, server.py --------------------------------------------------------------------------
 
-# A process has 1024 descriptors where nobody gave it more: the rest is for providers, store, keys and audit. There may
-# be more connections than requests in flight, so that there is always one to close that is owed no answer.
+# A process has 1024 descriptors by default: the rest is for providers, store, keys and audit. More connections are
+# allowed than requests in flight, so that there is always an idle one to close.
 MAX_CONNECTIONS = 800
 DESCRIPTORS = 1024
-# To send a request's head; to read an answer; to begin the next request (uvicorn's own clock).
+# To send a request's head; to read an answer; to begin the next request (uvicorn's own timer).
 HEAD_S = 10.0
 READ_S = 15.0
 KEEP_ALIVE_S = 5
@@ -38,15 +38,15 @@ MAX_HEAD_BYTES = 64 * 1024
 
 # -- sources of refused requests: app.py, authn/sources.py, http/tarpit.py ---------------------------------------------
 
-# Refused requests of one address: thousands of honest jobs share an address, and honest ones are not refused.
+# Refused requests of one address: thousands of honest jobs may share one, but honest requests are not refused.
 SOURCE_RATE = Rate(count=600, per_s=60, burst=600)
 # Remembered addresses, some hundred bytes each.
 MAX_SOURCES = 10_000
-# The 429 above that rate is held back for this long at least, and at most twice as long: those who came together must
-# not come again together. So many at once; of the connections a quarter stays free to move.
+# The 429 above that rate is delayed by at least this long, and at most twice as long: clients that came together must
+# not return together. At most this many at once: a quarter of the connections stays free.
 HELD_S = 3.0
 MAX_HELD = 600
-# How often the log stream says how many of a kind there were, in place of a line for each.
+# How often the log stream reports a count, in place of a line for each event of a kind.
 COUNT_S = 1.0
 
 # -- POST /verify: http/verify.py, http/question.py --------------------------------------------------------------------
@@ -55,18 +55,18 @@ COUNT_S = 1.0
 QUESTION_RATE = Rate(count=60, per_s=60, burst=60)
 MAX_QUESTION_BYTES = 64 * 1024
 MAX_QUESTION_DEPTH = 16
-# The trust file is read again at this age. It, and each file that it names, has at most as much as the largest may.
+# The trust file is read again at this age. It, and each file that it names, may be as large as the largest kind.
 REREAD_S = 60
 MAX_TRUST_BYTES = 4 * 1024 * 1024
 
 # -- who waits for a provider: authn/single_flight.py, authn/answer_cache.py -------------------------------------------
 
-# Whoever waits holds a place among the requests in flight; one slow provider must not take them all.
+# Each waiting request holds a place among those in flight; one slow provider must not take them all.
 MAX_WAITING = 128
-# All opaque tokens' providers together. There are two such tables, introspection's and the Hub's: a quarter of the
+# All providers of opaque tokens together. There are two such tables, introspection's and the Hub's: a quarter of the
 # places is left when both are full.
 MAX_WAITING_IN_ALL = 192
-# Questions for one source: it waits for a slow provider before it is charged with the first of them.
+# Open questions for one source: with a slow provider, it is charged for the first of them only later.
 MAX_ASKED_FOR_SOURCE = 16
 
 # -- key sets: authn/keysets.py, authn/fetch.py ------------------------------------------------------------------------
@@ -87,7 +87,7 @@ RENEWAL_PAUSE_S = 60.0
 
 # -- opaque tokens: authn/transport.py, authn/answer_cache.py, authn/introspection.py ----------------------------------
 
-# For everything that one credential makes us ask, to the last byte of a dripping body.
+# For all requests on behalf of one credential, to the last byte of a dripping body.
 ASK_S = 3.0
 # How long a good answer serves, from the question on. With the question, the body of the request that brings the token
 # and the store's call, this stays under what the contract promises (section 5).
@@ -97,7 +97,7 @@ REVOKED_WITHIN_S = 60.0
 MAX_ANSWERS = 4096
 MAX_KEPT_BYTES = 8 * 1024
 MAX_TEXT_CHARS = 512
-# What one answer may be.
+# The size of one answer.
 MAX_ANSWER_BYTES = 64 * 1024
 MAX_ANSWER_DEPTH = 16
 MAX_ANSWER_MEMBERS = 64
@@ -107,7 +107,7 @@ MAX_SECRET_BYTES = 1024
 
 # -- personal access tokens: authn/pats.py -----------------------------------------------------------------------------
 
-# How often the last use of a token is written down.
+# How often the last use of a token is recorded.
 USED_EVERY_S = 60
 # A folder can change again within one tick of the clock that dates it; some file systems count in 2 s (git's "racy").
 RACY_NS = 2_000_000_000
@@ -118,19 +118,19 @@ BAD_AGAIN_NS = 1_000_000_000
 
 # -- the store: admission/redis.py, admission/client.py, admission/embedded.py -----------------------------------------
 
-# The service promises its 503 within a second: no caller waits longer than this, whatever the store does.
+# The service promises its 503 within a second: no request waits longer than this, whatever the store does.
 CALL_S = 0.8
-# A pipeline gives up earlier, so that those who wait for the next one still have time.
+# A pipeline gives up earlier, so that the calls that wait for the next one still have time.
 PIPELINE_S = 0.6
 STORE_CONNECT_S = 0.3
-# Sentinels are asked one after the other: three that are silent must leave time for the store.
+# Sentinels are asked one after the other: three silent ones must leave time for the store.
 SENTINEL_S = 0.1
-# How long the store waits for its replicas, where they are asked for.
+# How long the store waits for its replicas, where these are required.
 REPLICAS_MS = 300
 # Two pipelines hide the round trip; more would only make each smaller, and a merged call costs a third.
 PIPELINES = 2
 PIPELINE_CALLS = 128
-# At the start of a process: until the store has answered, and until an embedded one runs.
+# At the start of a process: until the store answers, and until an embedded one runs.
 STORE_START_S = 3.0
 EMBEDDED_START_S = 5.0
 
@@ -141,7 +141,7 @@ MIN_FREE_BYTES = 1024 * 1024
 
 # -- policies: reload.py -----------------------------------------------------------------------------------------------
 
-# How often the folder is looked at. A change is loaded when two looks in a row see the same: not while it is written.
+# How often the folder is checked. A change is loaded when two checks in a row see the same: not while it is written.
 LOOK_S = 1.0
 
 # -- processes: server.py, workers.py ----------------------------------------------------------------------------------
@@ -149,13 +149,13 @@ LOOK_S = 1.0
 # After SIGTERM requests in flight are finished within this; then the parent waits a moment longer, and kills.
 GRACE_S = 20
 KILL_S = GRACE_S + 2
-# A worker that ends too soon is waited for, twice as long each time, so that the store's return, or a corrected file,
-# is noticed within seconds. One that lived for STEADY_S did not end too soon.
+# A worker that ends too soon is started again after a pause, twice as long each time, so that the store's return, or a
+# corrected file, is noticed within seconds. One that lived for STEADY_S did not end too soon.
 RESTART_PAUSE_S = 0.1
 MAX_RESTART_PAUSE_S = 2.0
 STEADY_S = 10.0
-# A worker's event loop says every second that it turns. One that has been silent for so many seconds is stopped, or in
-# a loop without an end: it is killed, for the kernel goes on giving it connections. Before its first word it loads.
+# A worker's event loop beats every second. One that has been silent for this many seconds is stopped, or in an endless
+# loop: it is killed, because the kernel goes on giving it connections. Before its first beat it loads.
 BEAT_S = 1.0
 SILENT_S = 10
 LOADING_S = 60

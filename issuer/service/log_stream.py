@@ -1,4 +1,4 @@
-"""The log stream: how a line is written, and how one line counts many."""
+"""The log stream: how an event becomes a line, and how one line counts many events."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from issuer.service.bounds import COUNT_S
 
 
 class Failures:
-    """Tells of questions that failed: the first at once, and while there are more a line a second for each provider.
+    """Reports failed questions: the first at once, then at most one line a second for each provider.
 
     A stranger causes one with every made-up credential. Belongs to one event loop.
     """
@@ -28,7 +28,7 @@ class Failures:
         self._more: dict[str, list[str]] = {}
 
     def report(self, provider: Provider, reason: str) -> None:
-        """Tell of one, now or with the next line."""
+        """Report one, now or with the next line."""
         if provider.id in self._more:
             self._more[provider.id].append(reason)
         else:
@@ -59,7 +59,7 @@ def configure_logging() -> None:
         logger_factory=lambda *_: stream,
         cache_logger_on_first_use=True,
     )
-    # What libraries say goes the same way, warnings and above; uvicorn's access lines would repeat ours.
+    # Libraries log the same way, warnings and above; uvicorn's access lines would repeat ours.
     library = logging.StreamHandler(sys.stderr)
     text = structlog.processors.JSONRenderer()
     library.setFormatter(structlog.stdlib.ProcessorFormatter(processors=[_library_event, *shared, text]))
@@ -70,15 +70,15 @@ _log = structlog.get_logger("issuer")
 
 
 class LogStream:
-    """Where structlog writes. One write a line, so that those of several workers never mix.
+    """The sink of structlog. One write a line, so that those of several workers never mix.
 
-    A stream that takes no more, or whose reader stands still, stops nothing: the record of decisions is the audit
-    (contract section 5).
+    A stream that is full, or whose reader has stalled, stops nothing: the record of decisions is the audit (contract
+    section 5).
     """
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
-        if not os.isatty(descriptor):  # of a terminal the shell has the other end, and would not block any more either
+        if not os.isatty(descriptor):  # a terminal is shared with the shell, which would become non-blocking too
             os.set_blocking(descriptor, False)
 
     def msg(self, line: bytes) -> None:
@@ -90,7 +90,7 @@ class LogStream:
 
 
 def _line(_: object, __: str, event: MutableMapping[str, Any]) -> bytes:
-    """Write an event as a line of JSON; what msgspec does not write, such as half a surrogate pair, `json` does."""
+    """Write an event as a line of JSON; `json` writes what msgspec does not, such as half a surrogate pair."""
     try:
         return msgspec.json.encode(event) + b"\n"
     except (TypeError, ValueError):

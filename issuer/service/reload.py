@@ -1,8 +1,8 @@
 """The policies and keys that a process answers by, and their change: all of it at once, or nothing.
 
 Each process watches the folder of policies for itself, and takes SIGHUP; both folders are read then. A request keeps
-what it began with: it takes `Live.active` once. What does not load changes nothing: the last good goes on deciding, and
-audit, log and readiness say so.
+what it began with: it takes `Live.active` once. A folder that does not load changes nothing: the last good one goes on
+deciding, and audit, log and readiness say so.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _log = structlog.get_logger("issuer")
 
 
 class Active(Struct, frozen=True):
-    """What is answered by, made of one folder of policies and one of keys. `loaded_at` is Unix seconds."""
+    """The policies and keys of one load, and the authority made of them. `loaded_at` is Unix seconds."""
 
     authority: Authority
     loaded_at: int
@@ -48,7 +48,7 @@ class Active(Struct, frozen=True):
 
     @property
     def digest(self) -> str:
-        """What everything that the folder says has as its digest."""
+        """The digest of everything that the folder says."""
         return self.authority.policies.digest
 
 
@@ -58,7 +58,7 @@ ActiveT = TypeVar("ActiveT", bound=Active)
 class Live(Generic[ActiveT]):
     """The active policies of one process. `active` is replaced as a whole; `stale`: the folder was refused since.
 
-    `load` reads both folders and raises what refuses it; it runs in a thread. Making one loads: it raises, too.
+    `load` reads both folders, in a thread, and raises where it refuses them. The constructor loads, and raises too.
     """
 
     def __init__(self, folder: Path, load: Callable[[], ActiveT], audit: Audit) -> None:
@@ -72,7 +72,7 @@ class Live(Generic[ActiveT]):
         self._announced = False
 
     async def announce(self) -> None:
-        """Audit what the process starts with. Where that cannot be, no token leaves, and `watch` tries again."""
+        """Audit the policies at start. If that fails, no token leaves, and `watch` tries again."""
         with suppress(Undecided):
             await self._audit.record(loaded_event(None, self.active))
             self._announced = True
@@ -91,13 +91,13 @@ class Live(Generic[ActiveT]):
             before = seen
 
     def _take_hangups(self) -> None:
-        """Have SIGHUP reload, unless it has a meaning here already: in `issuer dev` it is the end."""
+        """Make SIGHUP reload, unless it already has a meaning: it ends `issuer dev`."""
         main = threading.current_thread() is threading.main_thread()
         if main and not callable(signal.getsignal(signal.SIGHUP)):
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._asked.set)
 
     async def _woken(self) -> bool:
-        """Wait for the next look; True where someone asked for it."""
+        """Wait for the next check; True where a signal asked for it."""
         with suppress(TimeoutError):
             async with asyncio.timeout(LOOK_S):
                 await self._asked.wait()
@@ -106,12 +106,12 @@ class Live(Generic[ActiveT]):
         return asked
 
     async def _reload(self, seen: Look) -> None:
-        """Load the folder as it was `seen`. What cannot be audited is not done, and tried again."""
+        """Load the folder as it was `seen`. A change that cannot be audited is not made, and tried again."""
         began = time.perf_counter()
         loaded = await asyncio.to_thread(self._attempt)
         if await asyncio.to_thread(look, self._folder) != seen:
-            return  # it changed while it was read: nobody has written what was loaded
-        self._seen = None  # until it has been audited: the next looks find the folder new
+            return  # it changed while it was read: what was loaded was never on the disk as a whole
+        self._seen = None  # until it has been audited: the next checks find the folder new
         with suppress(Undecided):
             if isinstance(loaded, Exception):
                 await self._refuse(loaded)
@@ -120,7 +120,7 @@ class Live(Generic[ActiveT]):
             self._seen = seen
 
     def _attempt(self) -> ActiveT | Exception:
-        """Load, and return an error as a value: a thread's StopIteration would never reach who waits for it."""
+        """Load, and return an error as a value: a thread's StopIteration would never reach the coroutine."""
         try:
             return self._load()
         except Exception as error:  # noqa: BLE001 (whatever it is, the last good policies go on)
@@ -145,7 +145,7 @@ class Live(Generic[ActiveT]):
 
 def look(folder: Path) -> Look:
     """Look at a folder of policies: equal looks mean that nothing was written in between. Follows links, as a mounted
-    ConfigMap has them; what cannot be looked at is seen as such."""
+    ConfigMap has them; what cannot be read is noted as such."""
     return frozenset(_entries(str(folder), MAX_DEPTH))
 
 
@@ -170,7 +170,7 @@ def _entries(folder: str, depth: int) -> Iterator[tuple[str, int, int, int, int]
 
 
 def loaded_event(before: Active | None, after: Active) -> PoliciesLoaded:
-    """Record what decides from now on: the digest of all of it, those that changed, and the keys."""
+    """Record what decides from now on: the digest of all, the changed ones, and the keys."""
     old, new = digests(before.authority.policies) if before else {}, digests(after.authority.policies)
     return PoliciesLoaded(
         time=after.loaded_at,
@@ -191,7 +191,7 @@ def digests(policies: PolicySet) -> dict[str, list[str]]:
 
 
 def refused_event(active: Active, error: Exception) -> PoliciesRefused:
-    """Record that the folder was refused: where and by which code, and never what is written there."""
+    """Record that the folder was refused: the code and the place, never the content."""
     place = error.place if isinstance(error, InputError) else None
     unnamed = Code.FILE_UNREADABLE if isinstance(error, OSError) else Code.INTERNAL
     return PoliciesRefused(

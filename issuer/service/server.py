@@ -1,4 +1,4 @@
-"""The HTTP server around the application, and the shape of the log stream.
+"""The HTTP server around the application: its store, its signals, and one worker or several.
 
 uvicorn with httptools only: with h11 it accepts Content-Length beside Transfer-Encoding and serves the rest as a second
 request. X-Forwarded-For is believed from listed proxies alone. `http/protocol.py` bounds what uvicorn does not.
@@ -51,7 +51,7 @@ def server(settings: Settings, log: Log | None = None, beat: Beat | None = None)
         lifespan="on",
         log_config=None,
         access_log=False,
-        # uvicorn would believe the header from loopback by itself.
+        # By default uvicorn would believe the header from loopback.
         proxy_headers=bool(settings.trusted_proxies),
         forwarded_allow_ips=settings.trusted_proxies,
         server_header=False,
@@ -64,7 +64,7 @@ def server(settings: Settings, log: Log | None = None, beat: Beat | None = None)
 def serve(settings: Settings, log: Log | None = None, workers: int = 1) -> None:
     """Serve until SIGTERM or SIGINT; requests in flight are finished first. SIGHUP reloads the policies.
 
-    One worker is this very process; several are its children, on one port and one store. Raises SetupError and
+    A single worker is this process; several are its children, on one port and one store. Raises SetupError and
     InputError.
     """
     configure_logging()
@@ -90,17 +90,17 @@ def _run(
     try:
         running.run(sockets)
     except SystemExit as end:
-        if end.code:  # uvicorn's own, where the store or the port was not to be had
+        if end.code:  # uvicorn's own, where the store or the port was unavailable
             raise SetupError(Code.SETTINGS_INVALID, "the service did not start; the reason stands above") from None
 
 
 def _hung_up(_number: int, _frame: object) -> None:
-    """End as for SIGTERM where a hangup was the end before we ran: raised in the event loop, an exception may hang."""
+    """End as for SIGTERM where a hangup meant the end before we ran: an exception in the event loop may hang."""
     signal.raise_signal(signal.SIGTERM)
 
 
 def _stopped(_number: int, _frame: object) -> None:
-    """End for a signal that came before the server ran, or that it raised again; another one disturbs nothing."""
+    """End for a signal that came before the server ran, or that it raised again; ignore further ones."""
     for stop in STOPS:
         signal.signal(stop, signal.SIG_IGN)
     raise SystemExit(0)

@@ -23,7 +23,7 @@ from issuer.identity.token import LEEWAY_S
 from issuer.keyfile import MAX_PASSPHRASE_FILE
 from issuer.url import UrlError, split_url
 
-# An empty path would be the folder that the service happens to stand in.
+# An empty path would be the service's working directory.
 Text = Annotated[str, Meta(min_length=1)]
 PREFIX = "ISSUER_"
 EMBEDDED = "embedded"
@@ -61,16 +61,16 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def audit_file(self) -> Path:
-        """Where audit events go."""
+        """The path of the audit file."""
         return Path(self.data) / "audit.jsonl"
 
     @property
     def pats_folder(self) -> Path:
-        """Where personal access tokens are registered."""
+        """The folder of personal access tokens."""
         return Path(self.pats) if self.pats else Path(self.data) / "pats"
 
     def passphrase(self) -> bytes | None:
-        """Read the passphrase of the signing keys, where they have one."""
+        """Read the passphrase of the signing keys, if they have one."""
         if not self.key_passphrase_file:
             return None
         try:
@@ -126,7 +126,7 @@ def _check_url(settings: Settings) -> None:
 
 
 def _check_proxies(proxies: str) -> None:
-    """Demand addresses or networks: what is neither would be believed to be trusted, and never match."""
+    """Demand addresses or networks: anything else would look trusted, and never match."""
     for proxy in proxies.split(",") if proxies else ():
         try:
             ipaddress.ip_network(proxy.strip())

@@ -1,11 +1,11 @@
-"""Several workers on one port: a parent that starts them, starts them again, and stops them.
+"""Several workers on one port: a parent that starts, restarts and stops them.
 
 uvicorn's own supervisor pickles the application, answers SIGHUP by replacing every worker, restarts without a pause,
 waits for ever at the end, and leaves orphans when it is killed. This one forks: a worker is back in 0.1 s, and shares
-what was imported. The parent opens no event loop and no connection; it waits for signals, and nothing else.
+what was imported. The parent opens no event loop and no connection; it only waits for signals.
 
-Each worker has a socket of its own (SO_REUSEPORT). On one that all share, whoever wakes first takes a whole burst:
-8 of 8 connections went to one of four workers, measured. A dead or starting worker is left out by the kernel.
+Each worker has its own socket (SO_REUSEPORT). On a shared one the first worker that wakes takes a whole burst: 8 of 8
+connections went to one of four workers, measured. The kernel leaves out a dead or starting worker.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from issuer.service.bounds import BEAT_S, LOADING_S, MAX_RESTART_PAUSE_S, RESTAR
 
 STOPS = (signal.SIGTERM, signal.SIGINT)
 _WATCHED = (*STOPS, signal.SIGHUP, signal.SIGCHLD)
-# A worker that was refused its start, by its own words in the log stream; EX_CONFIG of sysexits.h.
+# A worker that must not start, as it says in the log stream; EX_CONFIG of sysexits.h.
 REFUSED = 78
 
 Address = tuple[socket.AddressFamily, tuple[str, int]]
@@ -37,7 +37,7 @@ _log = structlog.get_logger("issuer")
 
 
 def addresses_of(host: str, port: int) -> list[Address]:
-    """Return every address of a name, and make sure that nobody listens there: with SO_REUSEPORT we would share it.
+    """Return every address of a name, after making sure that nobody listens there: SO_REUSEPORT would share it.
 
     Raises SetupError (`settings.invalid`).
     """
@@ -54,7 +54,7 @@ def addresses_of(host: str, port: int) -> list[Address]:
 
 
 def bound(addresses: Sequence[Address]) -> list[socket.socket]:
-    """Bind one worker's own sockets. They get no connection before it listens on them: when it is ready."""
+    """Bind one worker's own sockets. They get no connection before it listens on them, once it is ready."""
     sockets = []
     for family, address in addresses:
         sock = socket.socket(family)
@@ -66,8 +66,8 @@ def bound(addresses: Sequence[Address]) -> list[socket.socket]:
 
 
 class Lines:
-    """What parent and workers hear of each other by, two pipes: on one each worker says that it lives, and the end of
-    the other tells them that the parent does not."""
+    """Two pipes between parent and workers: on one each worker reports that it lives, and the end of the other shows
+    that the parent does not."""
 
     def __init__(self) -> None:
         self._ears, self._voice = os.pipe()
@@ -76,12 +76,12 @@ class Lines:
         os.set_blocking(self._voice, False)
 
     def beat(self) -> None:
-        """Say as a worker that this process lives. Four bytes are one write; a parent that does not read loses them."""
+        """Report, in a worker, that this process lives. Four bytes are one write; a stalled parent loses them."""
         with suppress(BlockingIOError):
             os.write(self._voice, os.getpid().to_bytes(4, "big"))
 
     def heard(self) -> set[int]:
-        """Return as the parent who has said so since the last time."""
+        """Return, in the parent, the workers that have reported since the last call."""
         said = b""
         with suppress(BlockingIOError):
             while more := os.read(self._ears, 4096):
@@ -89,7 +89,7 @@ class Lines:
         return {int.from_bytes(said[at : at + 4], "big") for at in range(0, len(said), 4)}
 
     def follow_parent(self) -> None:
-        """Stop as by SIGTERM when the parent is gone, however it went: the kernel closes its end of the pipe."""
+        """Stop as by SIGTERM when the parent is gone for any reason: the kernel closes its end of the pipe."""
         os.close(self._held)
         threading.Thread(target=self._end_with_parent, daemon=True).start()
 
@@ -104,7 +104,7 @@ class Lines:
 
 
 class Worker:
-    """The place of one worker, and the process that has it, if one does."""
+    """The place of one worker, and its process, if it has one."""
 
     def __init__(self, silent_s: int) -> None:
         self.pid: int | None = None
@@ -127,9 +127,9 @@ class Worker:
         _log.info("worker started", pid=pid)
 
     def reap(self) -> None:
-        """Notice the end of the process, and say when the next one is due.
+        """Note the end of the process, and when the next one is due.
 
-        Raises SetupError where the very first one was refused its start: so will all others be.
+        Raises SetupError where the first one could not start: nor could any other.
         """
         if self.pid is None:
             return
@@ -146,9 +146,9 @@ class Worker:
         _log.warning("worker ended", pid=ended, code=code, next_in_s=pause_s)
 
     def listen(self, heard: Collection[int]) -> None:
-        """Take notice, once a second, of who was heard; kill the process when it has been silent for too long.
+        """Note, once a second, who was heard; kill the process when it has been silent for too long.
 
-        Seconds are counted here, not measured: while the parent stood still itself, nobody was silent.
+        Seconds are counted here, not measured: while the parent itself was stopped, no worker counts as silent.
         """
         if self.pid is None:
             return
@@ -166,10 +166,10 @@ class Worker:
 def supervise(count: int, run: Callable[[Beat], None], grace_s: float, silent_s: int = SILENT_S) -> None:
     """Keep `count` processes in `run` until SIGTERM or SIGINT, then end them; SIGHUP is passed on to each.
 
-    `run` is given what it must call at least once in `silent_s` seconds, from when it has loaded. Those that have not
-    ended `grace_s` after the signal are killed. Raises SetupError where they cannot start.
+    `run` gets a function that it must call at least once in `silent_s` seconds, once it has loaded. Workers that have
+    not ended `grace_s` after the signal are killed. Raises SetupError where they cannot start.
     """
-    signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)  # for good: from here on they are waited for, one by one
+    signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)  # for good: from here on the parent waits for them, one by one
     lines = Lines()
     workers = [Worker(silent_s) for _ in range(count)]
     listens_at = time.monotonic()
@@ -194,7 +194,7 @@ def _turn(workers: Sequence[Worker], run: Callable[[Beat], None], lines: Lines) 
         if worker.pid is None and worker.due <= now:
             worker.start(run, lines)
     number = _wait(min([BEAT_S, *(worker.due - now for worker in workers if worker.pid is None)]))
-    for worker in workers:  # always: several ends may have come as one SIGCHLD
+    for worker in workers:  # always: several may have ended for one SIGCHLD
         worker.reap()
     return number
 
@@ -231,7 +231,7 @@ def _forget(worker: Worker, options: int) -> None:
 
 
 def _work(run: Callable[[Beat], None], lines: Lines) -> NoReturn:
-    """Run in the child, and leave without unwinding what the parent has open: its store is not ours to stop."""
+    """Run in the child, and leave without unwinding what the parent has open: the child must not stop its store."""
     code = 1
     try:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until `reload` takes it: before that, all is loaded anyway
@@ -247,6 +247,6 @@ def _work(run: Callable[[Beat], None], lines: Lines) -> NoReturn:
     except BaseException as error:  # noqa: BLE001 (the frames below are the parent's)
         _log.error("worker failed", exc_info=error)
     finally:
-        with suppress(OSError):  # a log stream that is gone must not lead back into the parent's frames either
+        with suppress(OSError):  # a lost log stream must not lead back into the parent's frames either
             sys.stderr.flush()
         os._exit(code)

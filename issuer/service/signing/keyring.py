@@ -1,6 +1,6 @@
 """The signing keys: PKCS#8 files on disk become signers and the published key set.
 
-A key's state is the folder that it lies in, so that a rotation is a `mv` and can be seen with `ls`:
+A key's state is its folder, so that a rotation is a `mv` and `ls` shows it:
 
     keys/next/*.pem       published, does not sign new tokens yet
     keys/active/*.pem     exactly one; signs
@@ -72,7 +72,7 @@ def load_keyring(folder: Path, passphrase: bytes | None = None) -> KeyringSigner
 
 
 def load_keys(folder: Path, passphrase: bytes | None = None) -> tuple[SigningKey, ...]:
-    """Load every key of the folder, of which there must be one. Raises SetupError."""
+    """Load every key of the folder; there must be at least one. Raises SetupError."""
     keys = tuple(_load(path, state, passphrase) for state in STATES for path in sorted((folder / state).glob("*.pem")))
     if not keys:
         raise SetupError(
@@ -87,12 +87,12 @@ def _load(path: Path, state: State, passphrase: bytes | None) -> SigningKey:
 
 
 def generate(folder: Path, state: State, passphrase: bytes | None = None) -> Path:
-    """Make a key, named by its kid, and return its file. Folders get mode 0700. Raises SetupError."""
+    """Make a key, named by its kid, and return the file. Folders get mode 0700. Raises SetupError."""
     if passphrase == b"":
         raise SetupError(Code.KEY_UNUSABLE, "the passphrase is empty: the key would not be encrypted")
     private = keyfile.generate()
     kid = str(jose.public_jwk(private.public_key())["kid"])
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # parents of its own that mkdir makes get no mode
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # mkdir gives no mode to the parents that it makes
     (folder / state).mkdir(mode=0o700, exist_ok=True)
     path = folder / state / f"{kid}.pem"
     keyfile.write(path, private, passphrase)
