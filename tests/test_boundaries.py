@@ -19,7 +19,7 @@ from tests.support.rooms import MODULES, PACKAGE, circles, files, floors, import
 # -- rooms ---------------------------------------------------------------------------------------------------------------
 
 FORMATS = {"codes", "errors", "formats"}
-PURE_ROOMS = {*FORMATS, "results", "limits", "wire", "verify_token", "identity", "policy", "issuance"}
+PURE_ROOMS = {*FORMATS, "audit_events", "results", "limits", "wire", "verify_token", "identity", "policy", "issuance"}
 # What each room may import of the package, beside itself. "issuer" is the package's own __init__: its version.
 MAY_IMPORT: dict[str, set[str]] = {
     "issuer": set(),
@@ -29,6 +29,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "http_client": {"codes", "errors", "url"},
     "keyfile": {*FORMATS, "files"},
     "limits": set(),
+    "audit_events": {"identity"},
     "url": set(),
     "verify_token": {*FORMATS, "results"},
     "wire": {"codes", "errors"},
@@ -36,7 +37,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "results": {*FORMATS, "url"},
     "identity": {*FORMATS, "wire", "url"},
     "policy": {*FORMATS, "results", "limits", "wire", "identity"},
-    "policy.authoring": {*FORMATS, "files", "results", "limits", "wire", "identity", "policy", "issuance"},
+    "policy.authoring": {*FORMATS, "files", "results", "limits", "wire", "identity", "audit_events", "policy"},
     "issuance": PURE_ROOMS - {"issuance"},
     "verify": {*FORMATS, "results", "verify_token"},
     "tlog": set(),
@@ -50,7 +51,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "service.authn": {*FORMATS, "files", "url", "limits", "identity", "service.bounds"},
     "service.admission": {*FORMATS, "limits", "issuance", "service.bounds"},
     "service.signing": {*FORMATS, "keyfile"},
-    "service.reload": {"codes", "errors", "files", "policy", "issuance", "service.signing", "service.bounds"},
+    "service.reload": {"audit_events", "codes", "errors", "files", "policy", "issuance", "service.signing", "service.bounds"},
     "service.http": {*PURE_ROOMS, "issuer", "files", "policy.authoring", "verify", "service.admission", "service.audit", "service.authn", "service.log_stream", "service.reload", "service.bounds"},
     "service.app": {*PURE_ROOMS, "policy.authoring", "service.admission", "service.audit", "service.authn", "service.http", "service.log_stream", "service.reload", "service.settings", "service.signing", "service.workers", "service.bounds"},
     "service.server": {"codes", "errors", "issuance", "service.admission", "service.app", "service.http", "service.log_stream", "service.settings", "service.workers", "service.bounds"},

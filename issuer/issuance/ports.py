@@ -157,7 +157,7 @@ class Audit(Protocol):
     """The audit sink, apart from the log stream."""
 
     async def record(self, event: Struct) -> None:
-        """Write one event of `issuance.events`, before the answer leaves.
+        """Write one event of `issuer.audit_events`, before the answer leaves.
 
         Raises Undecided(`dependency.audit`).
         """

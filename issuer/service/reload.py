@@ -22,9 +22,9 @@ import structlog
 from msgspec import Struct
 
 from issuer import files
+from issuer.audit_events import PoliciesLoaded, PoliciesRefused
 from issuer.codes import Code
 from issuer.errors import InputError, IssuerError, Undecided
-from issuer.issuance.events import PoliciesLoaded, PoliciesRefused
 from issuer.issuance.ports import Audit, Authority
 from issuer.policy.match import PolicySet
 from issuer.service.bounds import LOOK_S

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 import msgspec
 from msgspec.structs import replace
 
+from issuer.audit_events import Decision
 from issuer.errors import Refused
 from issuer.formats.strict_json import JSON
 from issuer.issuance.body import Request
-from issuer.issuance.events import Decision, granted_event, refused_event
+from issuer.issuance.events import granted_event, refused_event
 from issuer.issuance.explain import NO_JTI
 from issuer.issuance.judge import judge
 from issuer.issuance.ports import Authority, NoLog

@@ -14,13 +14,13 @@ from typing import Literal
 import msgspec
 from msgspec import UNSET, Struct
 
+from issuer.audit_events import CallerRead, Decision, MetricRead, Named, ResultRead
 from issuer.codes import Code
 from issuer.errors import Refused
 from issuer.formats.strict_json import JSON
 from issuer.identity.caller import Caller
 from issuer.identity.profiles import Profile, derive
 from issuer.identity.provider import Provider
-from issuer.issuance.events import CallerRead, Decision, MetricRead, Named, ResultRead
 from issuer.policy.check import Check
 from issuer.policy.check_identity import names_commit
 from issuer.policy.decide import Run, decide

@@ -1,0 +1,117 @@
+"""The events of the audit file, declared once: the service writes them, `issuer policy plan` reads them. Pure.
+
+deploy/README.md describes them. A decision holds enough to judge it again, and never a token, a command or a metric's
+value that no rule reads. Members may be added; readers pass over those that they do not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from issuer.identity.caller import Scalar
+
+# A reader's bounds: no judged run has a longer name or version (contract section 2).
+_Name = Annotated[str, Meta(max_length=256)]
+_Version = Annotated[str, Meta(max_length=64)]
+Time = Annotated[int, Meta(ge=0, le=2**33)]  # Unix seconds
+
+
+class CallerRead(Struct, frozen=True):
+    """What was read of a caller: the `claims` that are short scalars, and the names of `absent` ones. A structured or
+    long claim is in neither: its rule cannot be judged again."""
+
+    provider: str
+    issuer: str
+    claims: dict[str, Scalar]
+    absent: tuple[str, ...]
+
+
+class MetricRead(Struct, frozen=True):
+    """A metric; its `value` only where a rule reads it."""
+
+    metric_id: _Name
+    slice: _Name | UnsetType = UNSET
+    value: float | UnsetType = UNSET
+
+
+class FrameworkRead(Struct, frozen=True):
+    """The framework of a run."""
+
+    name: _Name
+    version: _Version
+
+
+class ResultRead(Struct, frozen=True):
+    """What a decision read of one result; `has_command` where a rule asks for it."""
+
+    model_repo: _Name
+    model_revision: _Name
+    benchmark_repo: _Name
+    benchmark_revision: _Name
+    task_id: _Name
+    metrics: tuple[MetricRead, ...]
+    framework: FrameworkRead
+    has_command: bool | UnsetType = UNSET
+
+
+class Named(Struct, frozen=True, omit_defaults=True):
+    """What a request itself names."""
+
+    integration: str = ""
+    audience: str = ""
+
+
+Verdict = Literal["issued", "repeated", "granted", "refused"]
+
+
+class Decision(Struct, frozen=True, tag_field="event", tag="decision"):
+    """One decision. `integration`, `identity` and `policy` are set where the caller is registered, `named` and
+    `results` where its body was read too; `code` and `failed` for a refusal, the rest for an issuance.
+
+    `template_policy` is set where a repeat was drafted under another policy than today's.
+    """
+
+    time: Time
+    request_id: str
+    endpoint: str
+    caller: CallerRead
+    verdict: Verdict
+    integration: str | UnsetType = UNSET
+    identity: str | UnsetType = UNSET
+    policy: str | UnsetType = UNSET
+    named: Named | UnsetType = UNSET
+    results: tuple[ResultRead, ...] | UnsetType = UNSET
+    code: str | UnsetType = UNSET
+    failed: tuple[str, ...] | UnsetType = UNSET
+    kid: str | UnsetType = UNSET
+    jti: tuple[str, ...] | UnsetType = UNSET
+    content_digest: tuple[str, ...] | UnsetType = UNSET
+    template_policy: str | UnsetType = UNSET
+
+
+class PoliciesLoaded(Struct, frozen=True, tag_field="event", tag="policies_loaded"):
+    """From now on these policies decide: the digest of all, the changed ones by integration, and each key's state."""
+
+    time: Time
+    policies: str
+    changed: dict[str, list[str]]
+    removed: list[str]
+    keys: Mapping[str, str]
+
+
+class PoliciesRefused(Struct, frozen=True, tag_field="event", tag="policies_refused"):
+    """The folder of policies was refused, and those of the digest `policies` go on deciding: the code and the place,
+    never the content."""
+
+    time: Time
+    policies: str
+    code: str
+    file: str
+    line: int
+    column: int
+
+
+Event = Decision | PoliciesLoaded | PoliciesRefused
