@@ -16,11 +16,11 @@ Disclosable = Literal["identity", "frameworks", "benchmarks", "models", "tasks",
 
 
 class Rule(Struct, frozen=True, gc=False):
-    """What a check asks, written once for each policy.
+    """What a check asks, put into words once for each policy.
 
     `place` leads into the policy file. `says` is what a caller did, with `{}` for each value that was read. `topic` is
-    what `disclose` must name for a caller to see `expected`; None where there is nothing to hide. `remedy` is the next
-    step where the code's own is not this rule's. `reads` are the caller's claims that the outcome depends on.
+    what `disclose` must name for a caller to see `expected`; None where nothing is hidden. `remedy` is the next step,
+    where it is another than the code's own. `reads` are the caller's claims that the outcome depends on.
     """
 
     code: Code
@@ -33,10 +33,10 @@ class Rule(Struct, frozen=True, gc=False):
 
 
 class Check(Struct, frozen=True, gc=False):
-    """One rule's outcome, with everything that an operator may see; what a caller may is `issuer.policy.disclose`.
+    """One rule's outcome, with everything that an operator may see; `issuer.policy.disclose` reduces it for callers.
 
-    `values` are what was read, and `pointer` where it stands in the request body ("" for what the identity token says).
-    Most checks pass and are never shown, so that their words are put together only when asked for.
+    `values` are what was read, `pointer` is their place in the request body ("" for the identity token's claims). Most
+    checks pass and are never shown, so their words are made only on demand.
     """
 
     of: Rule
@@ -65,12 +65,12 @@ class Check(Struct, frozen=True, gc=False):
 
     @property
     def expected(self) -> str:
-        """What would have passed, in words; "" where there is nothing to say."""
+        """What would have passed, in words; may be ""."""
         return self.of.expected
 
     @property
     def hint(self) -> str:
-        """The next step, "" where it passed."""
+        """The next step, "" where the check passed."""
         return "" if self.passed else self.of.remedy or self.code.meaning.remedy
 
     @property

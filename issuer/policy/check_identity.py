@@ -1,4 +1,4 @@
-"""What a registered identity's own rules say of a caller: its life, the event, its requirements, its names. Pure."""
+"""The rules of one registered identity for its callers: expiry, event, requirements, names. Pure."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def check_identity(registration: Registration, caller: Caller, now: int) -> Iter
 
 
 def warn_of_names(registration: Registration, caller: Caller) -> Iterator[str]:
-    """Tell each readable name that is not what was registered: ids decide."""
+    """Yield a warning for each readable name that differs from the registered one: ids decide."""
     for name, expected in registration.identity.names.items():
         if caller.claims.get(name) != expected:  # text, which nothing but text equals
             actual = show_value(caller.claims.get(name))
-            # The caller reads it, so that what is not disclosed is not told (contract section 5).
+            # The caller reads this: no expected value without disclosure (contract section 5).
             registered = (
                 f"registered as {expected}" if "identity" in registration.policy.disclose else "not as registered"
             )
@@ -56,22 +56,22 @@ def _check_expiry(registration: Registration, now: int) -> Check:
 
 
 def has_expired(identity: Identity, now: int) -> bool:
-    """Say whether the registration has ended: from 00:00 UTC of its date on."""
+    """Say whether the registration has expired: it has from 00:00 UTC of its date on."""
     if identity.expires is UNSET:
         return False
     return now >= datetime.fromisoformat(identity.expires).replace(tzinfo=UTC).timestamp()
 
 
 def _check_event(rules: CompiledProvider, event: JSON) -> Check:
-    """Judge what started the job; a policy that names the events that may does it by its own requirement."""
+    """Judge what started the job, by the provider's list: a policy that names events does so by a requirement."""
     return Check(rules.event, isinstance(event, str) and event in rules.provider.events, (event,))
 
 
 def _check_foreign(rules: Foreign, identity: Identity, caller: Caller) -> Check:
     """Judge code that the job borrows from another repository: the policy must name its commit.
 
-    Both names in the token are GitHub's word of the same moment, so this holds where the policy's own `names` are old,
-    and for a policy that does not speak of the borrowed code at all.
+    Both names in the token are GitHub's, of the same moment. So the check also works where the policy's `names` are
+    out of date, and where the policy does not mention the borrowed code.
     """
     code, home = caller.claims[rules.claims[0]], caller.claims.get(rules.home)
     at_home = isinstance(code, str) and isinstance(home, str) and code.startswith(f"{home}/")

@@ -1,6 +1,7 @@
-"""A policy made ready to be asked: patterns compiled, and what is said of its rules written, once and not per request.
+"""A policy compiled when it is loaded: its patterns, and the words of its rules. Pure.
 
-Pure. Who asks, and in which order, is `issuer.policy.check_identity` and `issuer.policy.decide`.
+Nothing of this is made per request. `issuer.policy.check_identity` and `issuer.policy.decide` ask the rules, in the
+order of policies/README.md.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from issuer.policy.requirement import Matcher, Requirement, describe, is_met
 
 
 class CompiledProvider:
-    """What a provider asks of every caller: the event that started its job, and its profile's scope (None where it has
-    none) and demands."""
+    """What a provider asks of every caller: an event that started the job, the scope of its profile (or None), and its
+    profile's demands."""
 
     __slots__ = ("demands", "event", "provider", "scope")
 
@@ -65,7 +66,7 @@ class CompiledIdentity:
 
 
 class CompiledRequirement:
-    """A requirement for the claim `name`."""
+    """A requirement for the claim `name`, with its words for a wrong and for an absent claim."""
 
     __slots__ = ("_mismatch", "_missing", "_rule", "name")
 
@@ -79,7 +80,7 @@ class CompiledRequirement:
         self._missing = Rule(Code.IDENTITY_CLAIM_MISSING, place, says, expected, "identity", remedy, (name,))
 
     def check(self, claims: Mapping[str, JSON]) -> Check:
-        """Judge these claims by it."""
+        """Judge the caller's claims by the requirement."""
         passed = is_met(claims, self.name, self._rule)
         if self.name in claims:
             return Check(self._mismatch, passed, (claims[self.name],))
@@ -118,7 +119,7 @@ class CompiledFrameworks:
         self._in_range = {name: _version_rule(ranges) for name, ranges in self._ranges.items()}
 
     def check(self, name: str, version: str, place: str) -> tuple[Check, Check]:
-        """Judge a run's framework; `place` is where it stands in the body."""
+        """Judge a run's framework; `place` is its pointer in the request body."""
         ranges = self._ranges.get(name)
         allowed = ranges is None or any([allows_version(one, version) for one in ranges])  # noqa: C419 (faster here)
         return (
@@ -146,14 +147,14 @@ def allows_version(specifier: str, version: str) -> bool:
         return True
     allowed = SpecifierSet(specifier)
     try:
-        # Said here, because packaging's own default changed between its releases 25 and 26.
+        # Explicit, because the default of `packaging` changed between its releases 25 and 26.
         return allowed.contains(Version(version), prereleases=bool(allowed.prereleases))
     except InvalidVersion:
         return False
 
 
 class CompiledNames:
-    """One of the lists of names, and what `deny` takes out of it."""
+    """One of the lists of names in `grants`, and the list in `deny` that is taken from it."""
 
     __slots__ = ("_allowed", "_denied", "_granted", "_names")
 
@@ -190,7 +191,7 @@ class CompiledMetrics:
         self.rule = Rule(Code.POLICY_METRIC, "grants.metrics", "the run names {}", expected, "metrics")
 
     def allows(self, metric_id: str, value: float) -> bool:
-        """Say whether any of the grants allows a metric's id and value; grants add up."""
+        """Say whether one of the grants allows this id with this value: grants add up."""
         return self._any_value.match(metric_id) or any(
             one.low <= value <= one.high for one in self._ranges if one.ids.match(metric_id)
         )

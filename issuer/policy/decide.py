@@ -1,7 +1,7 @@
 """What a registered identity may have signed. Pure: no clock, no network, no Redis.
 
-Every rule is tried, in the order of policies/README.md; the first that failed names the code. What of a check a caller
-may see is `issuer.policy.disclose`.
+Every rule is tried, in the order of policies/README.md; the first that failed names the code. How much of a check its
+caller may see is decided in `issuer.policy.disclose`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Run = tuple[str, RunClaims]
 
 
 class Grant(Struct, frozen=True):
-    """Yes: for this long, for this relying party; `warnings` are for the caller."""
+    """Yes: for `ttl_s` seconds, for the relying party `audience`. `warnings` are for the caller."""
 
     ttl_s: int
     audience: str
@@ -88,7 +88,7 @@ def _check_named(rule: Rule, named: str, own: tuple[str, ...], pointer: str) -> 
 
 
 def check_run(registration: Registration, claims: RunClaims, at: str) -> list[Check]:
-    """Judge one run by the grants, in the order of policies/README.md. `at` is where its claims stand in the body."""
+    """Judge one run by the grants, in the order of policies/README.md. `at` is the pointer to its claims."""
     compiled, grants, framework = registration.grants, registration.policy.grants, claims.framework
     checks = [*compiled.frameworks.check(framework.name, framework.version, f"{at}/framework")]
     if grants.command == "required":
@@ -103,7 +103,7 @@ def check_run(registration: Registration, claims: RunClaims, at: str) -> list[Ch
     return checks
 
 
-# A caller learns from the first few refused metrics what the others are refused for.
+# The first few refused metrics are enough to learn from.
 _MAX_SHOWN = 16
 
 
@@ -111,12 +111,12 @@ def _check_metrics(granted: CompiledMetrics, metrics: tuple[Metric, ...], at: st
     refused = [index for index, metric in enumerate(metrics) if not granted.allows(metric.metric_id, metric.value)]
     if not refused:
         return [Check(granted.rule, True, (", ".join([metric.metric_id for metric in metrics]),), at)]
-    told = [(index, _show_metric(granted, metrics[index])) for index in refused[:_MAX_SHOWN]]
-    return [Check(granted.rule, False, (metric,), f"{at}/{index}") for index, metric in told]
+    shown = [(index, _show_metric(granted, metrics[index])) for index in refused[:_MAX_SHOWN]]
+    return [Check(granted.rule, False, (metric,), f"{at}/{index}") for index, metric in shown]
 
 
 def _show_metric(granted: CompiledMetrics, metric: Metric) -> str:
-    """Show a metric; its value only where that is what was read."""
+    """Show a metric, with its value only where a range was asked for it."""
     if not granted.has_range(metric.metric_id):
         return metric.metric_id
     return f"{metric.metric_id} = {number_text(metric.value)}"
@@ -135,7 +135,7 @@ def _check_registered(registered: Registered, claims: RunClaims, at: str) -> Ite
     names = (claims.benchmark_repo, claims.benchmark_revision)
     yield Check(_BENCHMARK, benchmark is not None, names, f"{at}/benchmark_revision")
     if benchmark is None:
-        return  # what it defines is not known, so nothing of it can be judged
+        return  # its tasks and metrics are unknown
     yield Check(_TASK, claims.task_id in benchmark.task_ids, (claims.task_id,), f"{at}/task_id")
     foreign = [index for index, metric in enumerate(claims.metrics) if metric.metric_id not in benchmark.metric_ids]
     rule = _METRIC if benchmark.metrics else _NO_METRIC

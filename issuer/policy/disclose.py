@@ -23,7 +23,7 @@ def disclose(checks: Iterable[Check], policy: Policy) -> tuple[ShownCheck, ...]:
 
 
 def disclose_all(checks: Iterable[Check]) -> tuple[ShownCheck, ...]:
-    """Return the checks with nothing hidden: for the operator, whose policy it is, and for nobody else."""
+    """Return the checks with nothing hidden: for the operator alone."""
     return tuple(_show(check, True) for check in checks)
 
 

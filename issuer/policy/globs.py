@@ -1,7 +1,10 @@
 """Globs: patterns in which only `*` is special, matched against whole values. Pure.
 
-In a grant or a requirement `*` does not cross `/`, `@` or `:`, so that `org/*` cannot be met by `org/a/b` nor `main*`
-by `main@evil`. In `deny` it is any text, in any case: no sign is a way around.
+In a grant or a requirement `*` does not cross `/`, `@` or `:`, so that `org/*` does not match `org/a/b`, nor `main*`
+`main@evil`. In `deny` it is any text, in any case: no character is a way around.
+
+fnmatch and wcmatch were weighed: both give `?` and `[` a meaning, fnmatch's `*` crosses every separator, and neither
+promises linear time on a caller's value.
 """
 
 from __future__ import annotations
@@ -10,14 +13,13 @@ import re
 from collections.abc import Iterable
 from functools import lru_cache
 
-# Control characters and Unicode's line breaks are excluded, so that no `*` swallows what a log or a file would show as
-# an end.
+# Without control characters and Unicode's line breaks: no `*` matches what a log or a file shows as the end of a line.
 _STAR = r"[^/@:\x00-\x1f\x7f-\x9f\u2028\u2029]*"
 _ANYTHING = r"[\s\S]*"
 
 
 class Globs:
-    """A list of globs of a policy, made ready once and asked for every request."""
+    """A list of globs of a policy, compiled once."""
 
     __slots__ = ("_exact", "_patterns")
 
@@ -37,8 +39,8 @@ class Globs:
 
 
 class DeniedGlobs:
-    """A list of globs of `deny`, made ready once: the Hub finds a repository in any case, so another case must not be a
-    way around."""
+    """A list of globs of `deny`, compiled once. Case is ignored: the Hub finds a repository in any case, so another
+    spelling must not be a way around."""
 
     __slots__ = ("_globs",)
 
@@ -55,11 +57,11 @@ def glob_matches(pattern: str, value: str) -> bool:
     return pattern == value if "*" not in pattern else _compile(pattern, _STAR).fullmatch(value) is not None
 
 
-# Patterns are policies', never callers', and many policies have the same: `*`, `*/*`.
+# Patterns come from policies, never from callers, and many policies share some: `*`, `*/*`.
 @lru_cache(maxsize=65_536)
 def _compile(pattern: str, star: str) -> re.Pattern[str]:
-    # Each part between two stars takes its first place and never gives it back: a glob needs no second try, and trying
-    # is what lets a caller's long value stall the service (128 `_` against `*_*_*_*_*_*x`: a minute).
+    # Atomic groups: each part between two stars takes the first place that fits and keeps it. A glob needs no second
+    # try, and second tries let a caller's long value stall the service (128 `_` against `*_*_*_*_*_*x`: a minute).
     first, *parts = (re.escape(part) for part in pattern.split("*"))
     between = "".join(f"(?>{star}?{part})" for part in parts[:-1])
     return re.compile(first + between + (star + parts[-1] if parts else ""))

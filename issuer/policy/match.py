@@ -18,10 +18,10 @@ from issuer.policy.requirement import exact_values, is_met
 
 
 class PolicySet(Struct, frozen=True):
-    """Everything that a directory of policies says, indexed for one look-up per request.
+    """A directory of policies, indexed for one look-up per request.
 
-    `providers` by issuer string. `parties` by (provider id, value of the profile's first pin). `digests` holds each
-    policy value under its digest, for the operator; `digest` is over everything that the directory says.
+    `providers` by issuer string, `registrations` by (provider id, value of the profile's first pin). `digests` holds
+    each policy value under its digest, for the operator; `digest` is over the whole directory.
     """
 
     providers: Mapping[str, Provider]
@@ -34,10 +34,10 @@ class PolicySet(Struct, frozen=True):
 def resolve(policies: PolicySet, caller: Caller) -> Registration:
     """Find the one registered identity that this caller is, or is nearest to. Raises Refused.
 
-    By pins first. Where several share them, by their requirements; a caller that meets none of those is still known by
-    its pins, and where all are one integration's it is taken for the nearest, so that `decide` can say what failed.
-    Otherwise the refusal shows the caller its own public claims and nothing of any policy (the disclosure ladder of
-    contract section 5).
+    By pins first; where several identities share them, by their requirements. A caller that meets the requirements of
+    none is still known by its pins: where all of them belong to one integration, it counts as the nearest, so that
+    `decide` can say what failed. Otherwise the refusal shows the caller its own public claims and nothing of any policy
+    (the disclosure ladder of contract section 5).
     """
     pin = caller.claims.get(caller.provider.rules.pins[0])
     bucket = policies.registrations.get((caller.provider.id, pin), ()) if isinstance(pin, str) else ()
@@ -54,9 +54,9 @@ def resolve(policies: PolicySet, caller: Caller) -> Registration:
     return min(pinned, key=lambda registration: _count_unmet(registration.identity, caller.claims))
 
 
-# Loops where `all` would do: these run for every identity that shares a pin, on the way of every request.
+# Loops where `all` would do, which is slower: these run for every identity that shares a pin, in every request.
 def pins_match(identity: Identity, claims: Mapping[str, JSON]) -> bool:
-    """Say whether every pinned claim is there and equal."""
+    """Say whether every pinned claim is present and equal."""
     for name, value in identity.pins.items():  # noqa: SIM110
         if claims.get(name) != value:  # pins are text, which nothing but text equals
             return False
@@ -76,9 +76,9 @@ def _count_unmet(identity: Identity, claims: Mapping[str, JSON]) -> int:
 
 
 def are_disjoint(one: Identity, other: Identity) -> bool:
-    """Say whether no token can match both: a claim for which both name exact values, without a common one.
+    """Say whether no token can match both: for some claim both name exact values, and share none.
 
-    That a claim is absent is such a value. Patterns are not: whether two of them have a value in common is not asked.
+    The absence of a claim counts as an exact value. Patterns are never compared with each other.
     """
     first, second = _exact_values(one), _exact_values(other)
     return any(first[name].isdisjoint(second[name]) for name in first.keys() & second.keys())

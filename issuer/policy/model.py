@@ -1,6 +1,6 @@
 """The types of an integration's policy file, and of the benchmarks that the operator registered. Pure.
 
-Every member that is accepted here is enforced somewhere; what is not enforced yet is an unknown member.
+Every accepted member is enforced somewhere. What is not enforced yet is not a member yet.
 """
 
 from __future__ import annotations

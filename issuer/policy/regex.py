@@ -1,8 +1,9 @@
 """Regular expressions for policies: RE2's language, matched as a whole, in time that grows with the value alone. Pure.
 
-A backtracking matcher never comes to the end of `(a|a)*b` on 256 characters, and what stalls it is the caller's to
-send. RE2 does not backtrack, so no expression of an operator and no value of a caller can stall the service. Flags are
-refused: case folding is wider than ASCII (the Kelvin sign is a `k` to it), and an exact policy needs none of them.
+`re` was weighed and backtracks: it never finishes `(a|a)*b` on 256 characters, which a caller may send; a timeout, as
+the `regex` package has, would refuse honest callers on a busy machine. RE2 does not backtrack, so no expression of an
+operator and no value of a caller can stall the service. Flags are refused: case folding is wider than ASCII (it takes
+the Kelvin sign for a `k`), and an exact policy needs none.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ MAX_VALUE = 256
 MAX_MEMORY = 1024 * 1024  # bytes of one compiled expression
 
 _FLAGS = re.compile(r"\(\?(?!:)")
-# What a log or a file would show as an end, which the star of a glob does not match either; and what is not Unicode.
+# What a log or a file shows as the end of a line (the star of a glob does not match it either), and lone surrogates.
 _BROKEN = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
 def find_fault(pattern: str) -> str:
-    """Return what is wrong with an expression, "" where nothing is."""
+    """Return what is wrong with an expression, "" if it is sound."""
     if len(pattern) > MAX_PATTERN:
         return f"longer than {MAX_PATTERN} characters"
     if not pattern.isascii() or not pattern.isprintable():
@@ -47,6 +48,6 @@ def matches(pattern: str, value: str) -> bool:
 @lru_cache(maxsize=4096)
 def _compile(pattern: str) -> Any:
     options = re2.Options()
-    options.log_errors = False  # what is wrong is returned, and nothing else writes to standard error
+    options.log_errors = False  # faults are returned; nothing here writes to standard error
     options.max_mem = MAX_MEMORY
     return re2.compile(pattern, options)

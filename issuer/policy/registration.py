@@ -13,7 +13,7 @@ from issuer.policy.model import Identity, Policy, Registered
 class Registration(Struct, frozen=True):
     """A registered identity, its rules compiled; `digest` binds policy and provider (contract section 4).
 
-    `claim_names` are those of a caller who is this identity.
+    `claim_names` are the claims that are read and audited of its callers.
     """
 
     policy: Policy
@@ -31,7 +31,7 @@ class Registration(Struct, frozen=True):
         cls, policy: Policy, identity: Identity, provider_rules: CompiledProvider, grants: CompiledGrants, digest: str,
         registered: Registered,
     ) -> Registration:  # fmt: skip
-        """Compile one identity. The rules of its provider and the grants of its policy are shared with their others."""
+        """Compile one identity. Provider rules and grants are compiled already: other identities share them."""
         provider = provider_rules.provider
         return cls(
             policy=policy,

@@ -1,7 +1,7 @@
-"""A requirement of a policy: what one claim of an identity token must be, and whether it is. Pure.
+"""A requirement: what a policy asks of one claim of an identity token. Pure.
 
-Values match exactly and type-strictly, globs as `issuer.policy.globs` says. An absent claim matches nothing but
-`absent`.
+Values match exactly and type-strictly, globs by `issuer.policy.globs`, expressions by `issuer.policy.regex`. An absent
+claim meets `absent` and nothing else.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Requirement = str | bool | int | Matcher
 
 
 def is_met(claims: Mapping[str, JSON], name: str, rule: Requirement) -> bool:
-    """Say whether the requirement for one claim is met."""
+    """Say whether the claim `name`, present or absent, meets its requirement."""
     if not isinstance(rule, Matcher):
         return equals(claims.get(name), rule)  # no requirement equals null
     if rule.absent is not UNSET:
@@ -49,7 +49,7 @@ def equals(actual: JSON, expected: str | bool | int) -> bool:
 
 
 def meets(actual: JSON, rule: Requirement) -> bool:
-    """Say whether the value of a claim that is there meets a requirement. Only text meets a pattern."""
+    """Say whether the value of a present claim meets a requirement. Only text meets a pattern."""
     if not isinstance(rule, Matcher):
         return equals(actual, rule)
     if rule.any_of is not UNSET:
@@ -57,7 +57,7 @@ def meets(actual: JSON, rule: Requirement) -> bool:
     if not isinstance(actual, str):
         return False
     if rule.contains_all is not UNSET:
-        # RFC 6749 section 3.3: words parted by spaces. Other white space is part of a word.
+        # RFC 6749 section 3.3: words separated by spaces. Other white space is part of a word.
         return set(rule.contains_all) <= set(actual.split(" "))
     if rule.regex is not UNSET:
         return regex.matches(rule.regex, actual)
@@ -65,7 +65,7 @@ def meets(actual: JSON, rule: Requirement) -> bool:
 
 
 def exact_values(rule: Requirement) -> tuple[str | bool | int | None, ...]:
-    """Return the exact values that meet a requirement, None for an absent claim; nothing where there is a pattern."""
+    """Return the exact values that meet a requirement, None for an absent claim; () for a pattern."""
     if not isinstance(rule, Matcher):
         return (rule,)
     if rule.absent is not UNSET:
@@ -74,7 +74,7 @@ def exact_values(rule: Requirement) -> tuple[str | bool | int | None, ...]:
 
 
 def describe(rule: Requirement) -> str:
-    """Say what a requirement demands."""
+    """Describe what a requirement demands."""
     if not isinstance(rule, Matcher):
         return show_typed(rule)
     if rule.any_of is not UNSET:

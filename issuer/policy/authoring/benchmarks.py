@@ -20,7 +20,7 @@ from issuer.results.benchmark import Benchmark, read_benchmark
 from issuer.results.claims import REVISION, is_repo
 
 ANY_COMMIT = "eval"
-# OWNER, NAME, and one more, in which a file is told to be overlooked: links may make a folder its own, without an end.
+# OWNER, NAME, and one more for files that would be overlooked. Bounded, because a link may make a folder its own.
 LEVELS = 3
 
 

@@ -1,8 +1,8 @@
 """The canonical layout of a policy file. Pure: bytes in, bytes out.
 
 It changes indentation (two spaces a level, lists inside their member), single quotes where double quotes need no
-escape, blank lines (never two in a row), blanks at the ends of lines, and the file's end. It changes no value, no order
-and no word of a comment: what it could not lay out without that is refused, and the file stays as it is.
+escape, blank lines (never two in a row), blanks at the ends of lines, and the end of the file. It changes no value, no
+order and no word of a comment: a file that it cannot lay out without such a change is refused and left as it is.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _COMMENT = re.compile(r"(?:(?<=\s)|^)#.*")
 def format_file(raw: bytes, name: str) -> bytes:
     """Return a file in its canonical layout; formatting that again changes nothing.
 
-    Raises InputError for what is no strict YAML, and where the layout cannot be had without changing more than it.
+    Raises InputError for a file that is not strict YAML, and where laying it out would change more than the layout.
     """
     value = _value(raw, name)
     before = raw.decode("utf-8").replace("\r\n", "\n").rstrip("\n") + "\n"
@@ -39,7 +39,7 @@ def _value(raw: bytes, name: str) -> JSON:
 
 
 def _comments(text: str) -> list[str]:
-    """Return the comments of a text: what is behind a `#` once every scalar is blanked out."""
+    """Return the comments of a text: whatever follows a `#` once every scalar is blanked out."""
     signs = list(text)
     for span in _scalars(text):
         signs[span.start : span.end] = ["\n" if sign == "\n" else "x" for sign in text[span.start : span.end]]
@@ -64,7 +64,7 @@ def _requote(text: str) -> str:
 
 
 class _Page:
-    """The lines of a text, and what stands on them. Lines count from 0."""
+    """The lines of a text and the spans on them. Lines count from 0."""
 
     def __init__(self, text: str) -> None:
         spans = layout(text)
@@ -95,7 +95,7 @@ class _Page:
         return _width(line) if node is None else 2 * node.depth
 
     def comment_level(self, number: int) -> int:
-        """Return the indentation of a comment on a line of its own: that of what it stands with, below or above."""
+        """Return the indentation of a comment on a line of its own: that of its neighbour below or above."""
         column = _width(self.lines[number])
         at = bisect.bisect(self.content, number)
         around = [*self.content[at : at + 1], *self.content[max(0, at - 1) : at]]
@@ -105,7 +105,7 @@ class _Page:
         return max(0, column + self.shift(around[0])) if around else 0
 
     def shift(self, number: int) -> int:
-        """Return by how much a line moves to the right."""
+        """Return how far a line moves to the right."""
         return self.level(number) - _width(self.lines[number])
 
 
@@ -131,7 +131,7 @@ def _line(page: _Page, number: int, line: str) -> str:
 
 
 def _move(line: str, shift: int) -> str:
-    """Move a line that goes on with an earlier one, whose blanks may be part of a text."""
+    """Move a continuation line, whose blanks may be part of a text."""
     return " " * max(0, _width(line) + shift) + line.lstrip(" ") if line.strip() else line
 
 

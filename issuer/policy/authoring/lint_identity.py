@@ -1,4 +1,4 @@
-"""The rules of a registered identity: errors keep a policy from loading, warnings say what looks wrong. Pure."""
+"""Lint of a registered identity: an error keeps the policy from loading, a warning says what looks wrong. Pure."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ class _Entry(Struct, frozen=True):
         self.findings.warn(self.document, self.at + part, code, detail)
 
     def part_of(self, name: str) -> str:
-        """Return where a claim is pinned or required."""
+        """Return the pointer to where a claim is pinned or required."""
         return pointer_to("/pins" if name in self.identity.pins else "/require", name)
 
     def requirements(self) -> Iterator[tuple[str, Requirement]]:
-        """Yield what is asked of each claim: pins and requirements alike."""
+        """Yield each claim and its rule, of pins and requirements alike."""
         yield from self.identity.pins.items()
         yield from self.identity.require.items()
 
@@ -57,7 +57,7 @@ def lint_identity(
 ) -> None:
     """Record every rule that an identity breaks under its provider's profile, and every doubt.
 
-    `at` points at the identity. `now` is Unix seconds, for the doubt whether it has expired.
+    `at` points at the identity. `now`, in Unix seconds, is for the warning that it has expired.
     """
     entry = _Entry(findings, document, at, identity, provider)
     _check_what_must_be_there(entry)
@@ -102,7 +102,7 @@ def _check_name(entry: _Entry, name: str) -> None:
 def _check_requirement(entry: _Entry, name: str, requirement: Requirement) -> None:
     part = pointer_to("/require", name)
     rules = entry.rules
-    # A pattern would let in events that strangers cause, and whom the profile keeps out, and nobody had named them.
+    # A pattern would admit events that strangers can cause, and that no one has named.
     listed = name != rules.event_claim or any(value is not None for value in exact_values(requirement))
     entry.demand(part, listed, f"name each {name}: an exact value or `any_of`")
     if not isinstance(requirement, Matcher):
@@ -122,7 +122,7 @@ def _check_requirement(entry: _Entry, name: str, requirement: Requirement) -> No
 
 
 def _check_foreign(entry: _Entry) -> None:
-    """Demand a commit with borrowed code that may be another repository's; what a token says is judged again."""
+    """Demand the commit of borrowed code that may come from another repository; tokens are checked for it again."""
     foreign = entry.rules.foreign
     if foreign is None or names_commit(entry.identity, foreign.commit):
         return
@@ -135,7 +135,7 @@ def _check_foreign(entry: _Entry) -> None:
 
 
 def _texts(requirement: Requirement) -> Iterator[str]:
-    """Yield the texts that a requirement allows, a glob as it is, "" for what says nothing of their beginning."""
+    """Yield the texts that a requirement allows: a glob as it is, "" for a rule that leaves their beginning open."""
     if isinstance(requirement, str):
         yield requirement
     elif isinstance(requirement, Matcher) and requirement.absent is UNSET:
@@ -159,11 +159,11 @@ def _doubt_names(entry: _Entry) -> None:
     identity = entry.identity
     for name, pin in entry.rules.names.items():
         if name in identity.names and pin not in identity.pins:
-            told = f"{name} only warns, and {pin} is not pinned: anyone may take the name over"
-            entry.warn(pointer_to("/names", name), Code.LINT_NAME_UNPINNED, told)
+            detail = f"{name} only warns, and {pin} is not pinned: anyone may take the name over"
+            entry.warn(pointer_to("/names", name), Code.LINT_NAME_UNPINNED, detail)
         if name not in identity.names and pin in identity.pins:
-            told = f"nobody can tell what {pin} is: give its {name} under `names`, which also shows a renaming"
-            entry.warn(pointer_to("/pins", pin), Code.LINT_PIN_UNNAMED, told)
+            detail = f"nobody can tell what {pin} is: give its {name} under `names`, which also shows a renaming"
+            entry.warn(pointer_to("/pins", pin), Code.LINT_PIN_UNNAMED, detail)
 
 
 def _doubt_expiry(entry: _Entry, now: int) -> None:
@@ -176,8 +176,8 @@ def _doubt_pattern(entry: _Entry, name: str, requirement: Requirement) -> None:
     if not isinstance(requirement, Matcher):
         return
     if requirement.glob is not UNSET and not requirement.glob.strip("*"):
-        told = "met by every text without `/`, `@` and `:`, and by the empty one: say what it may be"
-        entry.warn(entry.part_of(name), Code.LINT_PATTERN_ANY, told)
+        detail = "met by every text without `/`, `@` and `:`, and by the empty one: say what it may be"
+        entry.warn(entry.part_of(name), Code.LINT_PATTERN_ANY, detail)
     pattern = requirement.regex
     if pattern is not UNSET and not regex.find_fault(pattern) and regex.matches(pattern, ""):
         entry.warn(entry.part_of(name), Code.LINT_PATTERN_EMPTY, "met by the empty text: is that meant?")
@@ -190,5 +190,5 @@ def _doubt_case(entry: _Entry, name: str, requirement: Requirement) -> None:
         for twin, spelled in entry.identity.names.items():
             whole, part = f"/{text}/", f"/{spelled}/"
             if part.lower() in whole.lower() and part not in whole:
-                told = f"not spelled as `names.{twin}`: values are compared byte for byte"
-                entry.warn(entry.part_of(name), Code.LINT_CASE, told)
+                detail = f"not spelled as `names.{twin}`: values are compared byte for byte"
+                entry.warn(entry.part_of(name), Code.LINT_CASE, detail)

@@ -1,7 +1,7 @@
 """Read a directory of policies: `providers.yaml`, one `<integration>.yaml` per integration, and `benchmarks/`.
 
-The directory loads as a whole or not at all. Every rule that a file breaks is found, with file, line and column; then
-the tests that the files hold are run. Reads files, and nothing else of the world.
+The directory loads as a whole or not at all. Every broken rule is found, with file, line and column; then the tests in
+the files are run. Reads files, and nothing else of the world.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from issuer.policy.registration import Registration
 
 PROVIDERS_FILE = "providers.yaml"
 BENCHMARKS_FOLDER = "benchmarks"
-# Every request of such a caller is compared with all of them, and the loader compares each with each.
+# Such a caller's request is compared with all of them, and the loader compares each with each.
 MAX_SHARING = 100
 _ID = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 _WORD_PATTERN = re.compile(r"[\x21-\x7e]{1,128}")
@@ -73,7 +73,7 @@ def check_policies(
 def try_policies(
     directory: Path, issuer_url: str, now: int, *, development: bool = False
 ) -> tuple[tuple[Outcome, ...], tuple[Finding, ...]]:
-    """Return how each test went of each file that has, and rests on, no other error; and all findings."""
+    """Return the outcome of each test, of files that neither have nor depend on another error; and all findings."""
     findings = Findings()
     _, outcomes = _read_all(directory, issuer_url, now, findings, development=development)
     return outcomes, findings.in_order()
@@ -84,7 +84,7 @@ Providers = Mapping[str, Provider | None]
 
 
 class _Read(Struct, frozen=True):
-    """A policy file that keeps every rule of its kind; its tests have not been run."""
+    """A policy file that breaks no rule; its tests have not been run."""
 
     document: Document
     policy: Policy
@@ -93,10 +93,10 @@ class _Read(Struct, frozen=True):
 def _read_all(
     directory: Path, issuer_url: str, now: int, findings: Findings, *, development: bool
 ) -> tuple[PolicySet, tuple[Outcome, ...]]:
-    """Return the set of what is sound in the directory, and how the tests went in it."""
+    """Return the sound part of the directory as a set, and the outcomes of its tests."""
     providers = _read_providers(directory / PROVIDERS_FILE, issuer_url, findings, development=development)
     registered, files = read_registered(directory / BENCHMARKS_FOLDER, findings)
-    testable = not findings.broken  # every test rests on these
+    testable = not findings.broken  # every test depends on these
     candidates = [_read_policy(path, providers, now, findings) for path in _policy_files(directory, findings)]
     read = [item for item in candidates if item is not None]
     policies = _assemble(read, providers or {}, registered, files, findings)
@@ -165,7 +165,7 @@ def _read(path: Path, findings: Findings) -> Document | None:
 
 
 def _read_providers(path: Path, issuer_url: str, findings: Findings, *, development: bool) -> Providers | None:
-    """Read the table of providers; None where nobody can say which there are."""
+    """Read the table of providers; None where it cannot be read at all."""
     document = _read(path, findings)
     file = findings.convert(document, ProvidersFile) if document else None
     if document is None or file is None:
@@ -213,7 +213,7 @@ def _check_identities(
         findings.demand(document, f"{at}/id", identity.id not in seen, "another identity of this file has this id")
         seen.add(identity.id)
         if providers is None:
-            continue  # of a policy that rests on an unreadable table, its own faults alone are reported
+            continue  # the table is at fault, and reported; not the policies that name its entries
         rule = f"not a provider of {PROVIDERS_FILE}; there are {', '.join(sorted(providers))}"
         findings.demand(document, f"{at}/provider", identity.provider in providers, rule)
         if provider := providers.get(identity.provider):
@@ -272,7 +272,7 @@ def _is_specifier(text: object) -> bool:
 def _index(
     registrations: list[tuple[Document, int, Registration]], findings: Findings
 ) -> dict[tuple[str, str], tuple[Registration, ...]]:
-    """Index identities by provider and first pin, leaving out one that a token could match as well as another."""
+    """Index identities by provider and first pin, without any that a token could match together with another."""
     index: dict[tuple[str, str], tuple[Registration, ...]] = {}
     for document, position, registration in registrations:
         key = (registration.provider.id, registration.identity.pins[registration.provider.rules.pins[0]])

@@ -1,7 +1,7 @@
 """What recorded decisions would change under other policies. Pure: lines of an audit file in, a summary out.
 
 Each decision is judged again, under the old policies and under the new ones, by the functions that judge requests, at
-the time that it was made. The audit holds what the decision read and no more: where a rule reads something else (a
+the time of the decision. The audit holds what the decision read and no more: where a rule reads something else (a
 claim that was not recorded, a metric's value, whether there was a command) and no other rule refuses, the answer is
 "cannot tell". Memory does not grow with the file.
 """
@@ -45,7 +45,7 @@ _EVENTS = msgspec.json.Decoder(_AnyEvent)
 
 
 def read_decision(line: bytes) -> Decision | None:
-    """Read one line of an audit file; None for an event of another kind. Raises ValueError for what is no event."""
+    """Read one line of an audit file; None for an event of another kind. Raises ValueError for any other line."""
     try:
         if _EVENTS.decode(line).event != "decision":
             return None
@@ -81,7 +81,7 @@ class _Held(Struct, frozen=True):
     @classmethod
     def of(cls, recorded: CallerRead, profile: Profile) -> _Held:
         claims, absent = recorded.claims, frozenset(recorded.absent)
-        # What is derived of a claim that is held is known, also where nobody asked for it at the time.
+        # A claim derived from a recorded one is known, even if the old policies did not read it.
         known = {name for name, how in profile.derived.items() if how.path[0] in absent.union(claims)}
         return cls({**derive(profile, claims), **claims}, absent | known)
 
@@ -149,7 +149,7 @@ def _provider_of(policies: PolicySet, recorded: CallerRead) -> Provider | None:
 
 
 def _decide(found: _Identified, decision: Decision) -> Verdict:
-    """Judge what is held. A refusal by a rule whose input is held is one, whatever the others would say."""
+    """Judge by what is held. A refusal by a rule whose input is held counts, whatever the other rules would say."""
     registration, held, named = found.registration, found.held, decision.named or Named()
     integration = registration.policy.integration
     runs, missing_of_runs = _runs(registration, decision)
@@ -219,8 +219,8 @@ class Example(Struct, frozen=True):
 
 
 class Group(Struct, kw_only=True):
-    """Decisions that would become `kind`, or of which nobody can tell, of one integration and for one reason: the code
-    of the refusal that comes or goes, or what the audit does not hold. The first are examples."""
+    """Decisions of one integration that would become `kind` for one reason, `why`: the code of the refusal that comes
+    or goes, or what the audit does not hold. The first few are examples."""
 
     kind: Kind
     integration: str
@@ -232,8 +232,9 @@ class Group(Struct, kw_only=True):
 class Plan(Struct):
     """How many decisions were read, how many would stay as they are, and those that would not, in groups.
 
-    `not_decided` are refusals that no policy made: a limit, a replay, a body that could not be read. `otherwise` are
-    decisions that the old policies do not explain: they were made under others. `torn` are lines that are no event.
+    `not_decided` are refusals not made by a policy: a limit, a replay, a body that could not be read. `otherwise` are
+    decisions that the old policies do not explain, because they were made under others. `torn` are lines that do not
+    hold a whole event.
     """
 
     decisions: int = 0
@@ -264,14 +265,14 @@ def make_plan(old: PolicySet, new: PolicySet, lines: Iterable[bytes]) -> Plan:
 
 
 class _Comparison:
-    """Two sets of policies, and whether they register the same benchmarks, which no policy's digest covers."""
+    """Two sets of policies. Whether they register the same benchmarks is compared apart: no policy's digest has it."""
 
     def __init__(self, old: PolicySet, new: PolicySet) -> None:
         self.old, self.new = old, new
         self._same_benchmarks = _benchmarks_of(old) == _benchmarks_of(new)
 
     def judge(self, decision: Decision) -> tuple[Verdict, Verdict | None]:
-        """Return what the old and the new policies say; None where the rules are the same ones."""
+        """Return the verdicts of the old and of the new policies, the second None where the rules are the same."""
         before, after = _identify(self.old, decision), _identify(self.new, decision)
         same = self._same_candidates(decision)
         if not isinstance(before, Verdict) and not isinstance(after, Verdict):
@@ -289,7 +290,7 @@ class _Comparison:
 
 
 def _candidates(policies: PolicySet, decision: Decision) -> tuple[Registration, ...]:
-    """Return the identities that share the caller's first pin, and so all that it may be."""
+    """Return the identities that share the caller's first pin: it is one of these or unregistered."""
     provider = _provider_of(policies, decision.caller)
     pin = decision.caller.claims.get(provider.rules.pins[0]) if provider else None
     return policies.registrations.get((provider.id, pin), ()) if provider and isinstance(pin, str) else ()
@@ -332,7 +333,7 @@ def _group(groups: dict[tuple[Kind, str, str], Group], decision: Decision, befor
 
 
 def _is_by_policy(decision: Decision) -> bool:
-    """Say whether a policy made this decision: any but a refusal for another reason."""
+    """Say whether a policy made this decision: a grant, or a refusal by one of its rules."""
     code = Code.named(decision.code or "")
     decided = code is not None and code.meaning.status == 403 and code is not Code.ABUSE_QUARANTINED
     return decision.verdict != "refused" or decided

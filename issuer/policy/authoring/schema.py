@@ -1,8 +1,8 @@
 """JSON Schema (2020-12) of policy files and of `providers.yaml`, for editors. Pure.
 
-Made from the types that read the files, so that the two cannot differ in what they know. A schema is help while
-writing, never the judge: `issuer policy check` knows the rules that join members, files and providers. Unions are
-written as `if`/`then`, because a validator says of an `anyOf` only that none of it fits, and not which member is wrong.
+Made from the types that read the files, so that the two cannot drift apart. A schema helps while writing and does not
+judge: `issuer policy check` knows the rules between members, files and providers. Unions are written as `if`/`then`,
+because of an `anyOf` a validator only says that no branch fits, and not which member is wrong.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ def schemas() -> dict[str, bytes]:
 
 def _document(name: str, kind: type, title: str) -> Schema:
     _, types = msgspec.json.schema_components([kind], ref_template="#/$defs/{name}")
-    told = {type_name: _annotate(type_name, schema) for type_name, schema in types.items()}
-    root = told.pop(kind.__name__)
+    schemas = {type_name: _annotate(type_name, schema) for type_name, schema in types.items()}
+    root = schemas.pop(kind.__name__)
     return {
         "$schema": DIALECT,
         "$id": f"urn:eval-token-issuer:schema:{name}:1",
         **root,
         "title": title,
-        "$defs": dict(sorted(told.items())),
+        "$defs": dict(sorted(schemas.items())),
     }
 
 
 def _annotate(type_name: str, schema: Schema) -> Schema:
-    """Add to a type's schema what people are to read, and what its Python type cannot say."""
-    told: Schema = {**_split(schema), "description": _paragraphs(schema["description"])}
-    members = {member: {**part, **MEMBERS[type_name].get(member, {})} for member, part in told["properties"].items()}
-    return {**told, "properties": members, **RULES.get(type_name, {})}
+    """Add descriptions to a type's schema, and the rules that its Python type cannot express."""
+    whole: Schema = {**_split(schema), "description": _paragraphs(schema["description"])}
+    members = {member: {**part, **MEMBERS[type_name].get(member, {})} for member, part in whole["properties"].items()}
+    return {**whole, "properties": members, **RULES.get(type_name, {})}
 
 
 def _paragraphs(docstring: str) -> str:
@@ -72,7 +72,7 @@ def _split(schema: Any) -> Any:
 
 
 def _union(branches: list[Schema]) -> Schema:
-    """Say a union of scalars and at most one map: by the kind of value that is there, what it must be."""
+    """Write a union of scalars and at most one map: by the kind of value present, what it must be."""
     maps = [branch for branch in branches if "$ref" in branch]
     scalars = [branch for branch in branches if "$ref" not in branch]
     if len(maps) > 1:
@@ -94,7 +94,7 @@ def _kinds(branches: list[Schema]) -> list[str]:
 
 
 def _one_of_members(*groups: tuple[str, ...]) -> Schema:
-    """Demand one group of members: who has the first of a group has nothing outside it, and every other of it."""
+    """Demand one group of members: with its first member come all others of the group, and no further ones."""
     return {"minProperties": 1, "allOf": [_alone(*group) for group in groups]}
 
 
@@ -135,7 +135,7 @@ def _list_by_profile(claims: str) -> str:
     return " ".join(f"{name}: {', '.join(found)}." for name, found in lists.items() if found)
 
 
-# -- what people are to read ------------------------------------------------------------------------------------------
+# -- descriptions for people ------------------------------------------------------------------------------------------
 
 
 def _doc(description: str, *examples: object, **more: object) -> Schema:

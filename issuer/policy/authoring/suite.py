@@ -1,8 +1,8 @@
 """The tests that a policy file holds, run by the evaluator that judges requests. Pure.
 
-A test is judged as far as it goes: the identity as a whole, of the run those members that it gives, each as a whole. It
-is judged as if the policy were active, and without `date` as if nothing had expired: neither a suspension in an
-emergency nor the passing of time makes a file fail its own tests.
+A test is judged as far as it goes: the whole identity, and of the run those members that it gives, each as a whole.
+The policy counts as active, and without `date` nothing counts as expired: neither an emergency suspension nor the
+passing of time makes a file fail its own tests.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ EXPECTABLE = (
         code for code in Code if code.meaning.status == 403 and code not in {*_MODES, *_ELSEWHERE, Code.POLICY_AUDIENCE}
     ),
 )
-# Stands for what a test does not give; what is said of it is not listened to.
+# Fills in for what a test does not give; the checks of these members are dropped.
 _UNGIVEN: dict[str, JSON] = {
     "model_repo": "a/a",
     "model_revision": "0" * 40,
@@ -54,7 +54,7 @@ _UNGIVEN: dict[str, JSON] = {
 class Outcome(Struct, frozen=True):
     """How a test went. `expected` and `actual` are `granted` or a code; `detail` is why, where it was refused.
 
-    `checks` are all that were made of what the test gives; none where the caller is nobody's. `place` is the test's
+    `checks` are those of what the test gives; empty where the caller is not registered. `place` is that of the test's
     `expect` in the policy file.
     """
 
@@ -73,7 +73,7 @@ class Outcome(Struct, frozen=True):
 
 
 class _Case(Struct, frozen=True):
-    """A test with everything that it takes from others. `time` is Unix seconds."""
+    """A test, complete with what it takes from an earlier one. `time` is Unix seconds."""
 
     provider: Provider
     identity: Mapping[str, JSON]
@@ -82,48 +82,48 @@ class _Case(Struct, frozen=True):
 
 
 def run_tests(policies: PolicySet, policy: Policy, document: Document, findings: Findings) -> tuple[Outcome, ...]:
-    """Run the tests of one policy among the others. A test that fails, or is none, is an error."""
+    """Run the tests of one policy, in the set of all. A test that fails or is malformed is an error."""
     if not policy.tests:
         findings.warn(document, "", Code.LINT_UNTESTED, "this policy has no tests")
     elif all(test.expect == GRANTED for test in policy.tests):
         findings.warn(document, "/tests", Code.LINT_UNTESTED, "none of the tests expects a refusal")
-    return tuple(_Suite(policies, policy, document, findings).outcomes())
+    return tuple(_Suite(policies, policy, document, findings).run())
 
 
 class _Suite(Struct, frozen=True):
-    """The tests of one policy, and what they are run with."""
+    """The tests of one policy, with the set that they are run in."""
 
     policies: PolicySet
     policy: Policy
     document: Document
     findings: Findings
 
-    def outcomes(self) -> Iterator[Outcome]:
+    def run(self) -> Iterator[Outcome]:
         cases: dict[str, _Case | None] = {}  # None: the test is there, and has an error
         for index, test in enumerate(self.policy.tests):
             at = f"/tests/{index}"
             if not self.demand(f"{at}/name", test.name not in cases, "another test of this file has this name"):
                 continue
-            case = self.case(test, at, cases)
-            claims = self.claims(case, at if test.claims_from is UNSET else f"{at}/override") if case else None
+            case = self.read_case(test, at, cases)
+            claims = self.read_run(case, at if test.claims_from is UNSET else f"{at}/override") if case else None
             cases[test.name] = case if claims else None
             if case is not None and claims is not None:
-                yield self.outcome(test, case, claims, f"{at}/expect")
+                yield self.judge_test(test, case, claims, f"{at}/expect")
 
     def demand(self, at: str, condition: object, rule: str) -> bool:
         return self.findings.demand(self.document, at, condition, rule)
 
     # -- what a test gives --------------------------------------------------------------------------------------------
 
-    def case(self, test: PolicyTest, at: str, earlier: Mapping[str, _Case | None]) -> _Case | None:
-        """Put a test together; None where the file does not say enough, and an error was recorded."""
+    def read_case(self, test: PolicyTest, at: str, earlier: Mapping[str, _Case | None]) -> _Case | None:
+        """Complete a test; None where that cannot be done, and an error was recorded."""
         expectable = self.demand(f"{at}/expect", test.expect in EXPECTABLE, _expect_rule(test.expect))
         now = 0 if test.date is UNSET else _midnight(test.date)
         self.demand(f"{at}/date", now is not None, "must be a date, as 2027-06-30")
-        case = self.own(test, at) if test.claims_from is UNSET else self.derive(test, at, earlier)
+        case = self.read_own(test, at) if test.claims_from is UNSET else self.derive(test, at, earlier)
         return msgspec.structs.replace(case, time=now) if case and expectable and now is not None else None
 
-    def own(self, test: PolicyTest, at: str) -> _Case | None:
+    def read_own(self, test: PolicyTest, at: str) -> _Case | None:
         whole = test.provider is not UNSET and test.identity is not UNSET
         self.demand(at, whole, "give `provider` and `identity`, or `claims_from`")
         bare = not (test.override.identity or test.override.run)
@@ -147,8 +147,8 @@ class _Suite(Struct, frozen=True):
         identity, run = merge(case.identity, test.override.identity), merge(case.run, test.override.run)
         return msgspec.structs.replace(case, identity=identity, run=run)
 
-    def claims(self, case: _Case, at: str) -> RunClaims | None:
-        """Read a test's run as a request's, with something in the place of what it does not give."""
+    def read_run(self, case: _Case, at: str) -> RunClaims | None:
+        """Read a test's run as a request's, filled in where it gives nothing."""
         try:
             return read_claims({**_UNGIVEN, **case.run})
         except Refused as refusal:
@@ -156,17 +156,17 @@ class _Suite(Struct, frozen=True):
                 self.demand(f"{at}/run{fault.pointer}", False, hinted(fault.detail))
             return None
 
-    # -- how it goes --------------------------------------------------------------------------------------------------
+    # -- its outcome --------------------------------------------------------------------------------------------------
 
-    def outcome(self, test: PolicyTest, case: _Case, claims: RunClaims, at: str) -> Outcome:
-        actual, detail, checks = self.judged(case, claims)
+    def judge_test(self, test: PolicyTest, case: _Case, claims: RunClaims, at: str) -> Outcome:
+        actual, detail, checks = self.judge(case, claims)
         because = f": {detail}" if detail else ""
         rule = f'the test "{test.name}" expects {test.expect}, and the policy says {actual}{because}'
         self.findings.demand(self.document, at, actual == test.expect, rule, Code.POLICY_TEST_FAILED)
         place = self.document.place(at)
         return Outcome(self.policy.integration, test.name, test.expect, actual, detail, checks, place)
 
-    def judged(self, case: _Case, claims: RunClaims) -> tuple[str, str, tuple[Check, ...]]:
+    def judge(self, case: _Case, claims: RunClaims) -> tuple[str, str, tuple[Check, ...]]:
         """Return the verdict as `granted` or a code, why it was refused, and the checks that count."""
         caller = Caller.suppose(case.provider, derive(case.provider.rules, case.identity), case.time)
         runs = (("/claims", claims),)
@@ -182,13 +182,13 @@ class _Suite(Struct, frozen=True):
         return str(failed.code), f"{failed.actual}{wanted}; rule: {failed.rule}", checks
 
 
-def _expect_rule(said: str) -> str:
-    why = "not a code" if Code.named(said) is None else "not what a test can expect"
+def _expect_rule(expected: str) -> str:
+    why = "not a code" if Code.named(expected) is None else "not what a test can expect"
     return f"{why}: `granted`, or one of {', '.join(EXPECTABLE[1:])}"
 
 
 def _midnight(text: str) -> int | None:
-    """Return 00:00 UTC of an ISO date in Unix seconds, or None where it is none."""
+    """Return 00:00 UTC of an ISO date in Unix seconds, or None for any other text."""
     try:
         day = date.fromisoformat(text)
     except ValueError:
