@@ -16,7 +16,7 @@ import rich_click as click
 
 from issuer.cli.terminal import printable
 from issuer.errors import InputError
-from issuer.relying.bulk import Writer, judge_folder
+from issuer.relying.bulk import Listener, Writer, judge_folder
 from issuer.relying.verifier import Verifier
 from issuer.verify.report import REPORT_VERSION, Report, Status
 from issuer.verify.summary import Summary
@@ -32,10 +32,8 @@ def verify_folder(root: Path, judge: Verifier, *, jobs: int, as_json: bool) -> S
     """Judge every result file below `root`, print the reports, and return the counts."""
     progress = _Progress(shown=sys.stderr.isatty())
     with _interruptible() as stopped:
-        summary = judge_folder(
-            root, judge, JSON_LINES if as_json else FOR_PEOPLE, jobs=jobs, out=progress.out, tick=progress.tick,
-            stopped=stopped,
-        )  # fmt: skip
+        listener = Listener(progress.out, progress.tick, stopped)
+        summary = judge_folder(root, judge, JSON_LINES if as_json else FOR_PEOPLE, listener, jobs=jobs)
     render = render_json_summary if as_json else render_summary
     progress.out(render(summary, judge.trust, judge.context.now))
     return summary

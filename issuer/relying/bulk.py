@@ -38,24 +38,25 @@ class Writer(Struct, frozen=True):
     finding: Callable[[InputError], str]
 
 
-def judge_folder(
-    root: Path,
-    judge: Verifier,
-    writer: Writer,
-    *,
-    jobs: int = 0,
-    out: Callable[[str], object],
-    tick: Callable[[float, Summary], object] = lambda _fraction, _summary: None,
-    stopped: Callable[[], bool] = lambda: False,
-) -> Summary:
+class Listener(Struct, frozen=True):
+    """Who follows the work. `out` gets what a Writer writes, in the order of the names; `tick`, how far the walk is.
+
+    Once `stopped` says so, what is under way is finished, and that was all.
+    """
+
+    out: Callable[[str], object]
+    tick: Callable[[float, Summary], object] = lambda _fraction, _summary: None
+    stopped: Callable[[], bool] = lambda: False
+
+
+def judge_folder(root: Path, judge: Verifier, writer: Writer, listener: Listener, *, jobs: int = 0) -> Summary:
     """Judge every result file below `root`, and return the counts.
 
-    `jobs` is how many processes judge (0: one for each core that this one may use). `out` gets what `writer` writes, in
-    the order of the names; `tick` is told how far the walk is. Once `stopped` says so, what is under way is finished,
-    and that was all. Raises SetupError for what only the operator can mend: a folder of receipts that is full.
+    `jobs` is how many processes judge (0: one for each core that this one may use). Raises SetupError for what only the
+    operator can mend: a folder of receipts that is full.
     """
     summary, across = Summary(), _Across()
-    chunks = map(_encode, chunked(walk(root), stopped))
+    chunks = map(_encode, chunked(walk(root), listener.stopped))
     with WorkerPool(
         jobs or cores(), lambda message: _encode(_judge_chunk(judge, writer, _decode_chunk(message)))
     ) as crew:
@@ -64,14 +65,14 @@ def judge_folder(
             done = _lost(writer, chunk) if answer is None else _decode_done(answer)
             if done.failure is not None:
                 raise SetupError(*done.failure)
-            out(done.output)
+            listener.out(done.output)
             summary.add(len(chunk), done.tallies, done.findings)
             across.remember(done.verified, done.places)
-            tick(chunk[-1].fraction, summary)
+            listener.tick(chunk[-1].fraction, summary)
     for file, before, after in across.corrected(root, judge):
-        out(writer.reports(file, (after,)))
+        listener.out(writer.reports(file, (after,)))
         summary.recount(tally(before), tally(after))
-    summary.interrupted = stopped()
+    summary.interrupted = listener.stopped()
     return summary
 
 

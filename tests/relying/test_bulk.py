@@ -13,7 +13,7 @@ import pytest
 
 from issuer.cli.verify_folder import FOR_PEOPLE, JSON_LINES
 from issuer.errors import InputError, SetupError
-from issuer.relying.bulk import CHUNK_BYTES, CHUNK_FILES, Writer, chunked, judge_folder
+from issuer.relying.bulk import CHUNK_BYTES, CHUNK_FILES, Listener, Writer, chunked, judge_folder
 from issuer.relying.folders import MAX_BENCHMARKS, BenchmarkFolder, ReceiptFolder
 from issuer.relying.verifier import Verifier, path_in_repo
 from issuer.relying.walk import Found, walk
@@ -31,9 +31,11 @@ def judge(**context: Any) -> Verifier:
     return Verifier(TRUST, NOW, Context(NOW, witnessed=True, **context))
 
 
-def lines(root: Path, by: Verifier, writer: Writer = JSON_LINES, **options: Any) -> tuple[list[Any], Summary]:
+def lines(
+    root: Path, by: Verifier, writer: Writer = JSON_LINES, *, jobs: int = 0, **listener: Any
+) -> tuple[list[Any], Summary]:
     written: list[str] = []
-    summary = judge_folder(root, by, writer, out=written.append, **options)
+    summary = judge_folder(root, by, writer, Listener(written.append, **listener), jobs=jobs)
     return [json.loads(line) for line in "".join(written).splitlines()], summary
 
 
@@ -104,7 +106,7 @@ def test_all_output_is_the_same_however_many_processes_judge(mixed: Path) -> Non
         outputs = []
         for jobs in (1, 2, 5):
             written: list[str] = []
-            judge_folder(mixed, judge(), writer, jobs=jobs, out=written.append)
+            judge_folder(mixed, judge(), writer, Listener(written.append), jobs=jobs)
             outputs.append("".join(written))
         assert outputs[0] == outputs[1] == outputs[2]
 
@@ -169,7 +171,7 @@ def test_files_that_appear_while_it_is_judged_hide_no_shared_jti(tmp_path: Path)
     def out(_: str) -> None:
         write_result(tmp_path, "0/new", "task_0.yaml", "[]\n")
 
-    assert judge_folder(tmp_path, judge(), JSON_LINES, out=out).verdicts == {"verified": 299, "failed": 4}
+    assert judge_folder(tmp_path, judge(), JSON_LINES, Listener(out)).verdicts == {"verified": 299, "failed": 4}
 
 
 def test_two_tokens_that_fail_in_one_file_still_fail_a_third_with_their_jti_elsewhere(tmp_path: Path) -> None:

@@ -131,13 +131,13 @@ def submission(
     benchmark: str = "openai/gsm8k",
     model: str = "org/model",
     task: str = "gsm8k",
-    framework: str = "inspect-ai",
-    version: str = "0.3.285",
-    command: str = "",
     revision: str = "b" * 40,
     metrics: Mapping[str, float] = {"accuracy": 20.9},
+    **framework: str,
 ) -> Submission:
-    """Make one result as a body's reader would."""
+    """Make one result as a body's reader would. Of its framework: `framework`, `version` and `command`; "": without."""
+    name = framework.pop("framework", "inspect-ai")
+    given = {member: value for member, value in framework.items() if value}
     claims = read_claims({
         "model_repo": model,
         "model_revision": "a" * 40,
@@ -145,6 +145,6 @@ def submission(
         "benchmark_revision": revision,
         "task_id": task,
         "metrics": [{"metric_id": name, "value": value} for name, value in metrics.items()],
-        "framework": {"name": framework, "version": version, **({"command": command} if command else {})},
+        "framework": {"name": name, "version": "0.3.285", **given},
     })  # fmt: skip
     return Submission.of(claims, {}, pointer)

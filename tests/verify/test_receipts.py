@@ -35,15 +35,14 @@ def judge(
     text: str = FILE,
     trust: Trust = RETIRED,
     at: int = LATER,
-    now: int = LATER,
-    witnessed: bool = True,
     repo: str = make.REPO,
-    path: str = make.PATH,
+    **known: Any,
 ) -> Report:
     held = receipt.decode() if isinstance(receipt, bytes) else receipt
-    (entry,) = read_entries(text.encode(), path)
+    (entry,) = read_entries(text.encode(), make.PATH)
     receipts = {} if held is None else {token_digest(str(entry.token)): held}
-    (report,) = verify_entries([entry], repo, path, trust, at, Context(now, witnessed=witnessed, receipts=receipts))
+    context = Context(**{"now": LATER, "witnessed": True, "receipts": receipts, **known})
+    (report,) = verify_entries([entry], repo, make.PATH, trust, at, context)
     return report
 
 
