@@ -43,7 +43,7 @@ class HttpRequest(Struct, frozen=True):
     max_bytes: int = MAX_ANSWER_BYTES
 
 
-class Answer(Struct, frozen=True):
+class HttpAnswer(Struct, frozen=True):
     """An HTTP answer, read whole."""
 
     status: int
@@ -93,7 +93,7 @@ def _describe(fault: UrlFault, url: str) -> str:
 # -- one exchange -----------------------------------------------------------------------------------------------------
 
 
-def send(request: HttpRequest, *, deadline_s: float = DEADLINE_S) -> Answer:
+def send(request: HttpRequest, *, deadline_s: float = DEADLINE_S) -> HttpAnswer:
     """Send one request and read the answer. Raises NoAnswer, and Undecided for one larger than `max_bytes`.
 
     `deadline_s` bounds all of it together: the name, the connection, the handshake, the headers and the body.
@@ -101,7 +101,7 @@ def send(request: HttpRequest, *, deadline_s: float = DEADLINE_S) -> Answer:
     from concurrent.futures import Future
 
     until = time.monotonic() + deadline_s
-    answer: Future[Answer] = Future()
+    answer: Future[HttpAnswer] = Future()
 
     def work() -> None:
         try:
@@ -118,7 +118,7 @@ def send(request: HttpRequest, *, deadline_s: float = DEADLINE_S) -> Answer:
         raise NoAnswer(Code.DEPENDENCY_STATE, detail) from None
 
 
-def _exchange(request: HttpRequest, until: float) -> Answer:
+def _exchange(request: HttpRequest, until: float) -> HttpAnswer:
     from urllib3.exceptions import HTTPError
 
     origin = _origin(request.url)
@@ -135,7 +135,7 @@ def _exchange(request: HttpRequest, until: float) -> Answer:
         raise NoAnswer(Code.DEPENDENCY_STATE, f"no answer from {origin} ({type(error).__name__})") from None
     if len(data) > request.max_bytes:
         raise Undecided(Code.DEPENDENCY_STATE, f"the answer of {origin} is larger than {request.max_bytes} bytes")
-    return Answer(response.status, {name.lower(): value for name, value in response.headers.items()}, data)
+    return HttpAnswer(response.status, {name.lower(): value for name, value in response.headers.items()}, data)
 
 
 def _read(response: BaseHTTPResponse, max_bytes: int, until: float) -> bytes:
@@ -164,14 +164,14 @@ def _origin(url: str) -> str:
 # -- a request that is safe to repeat ---------------------------------------------------------------------------------
 
 
-def decided(answer: Answer) -> bool:
+def decided(answer: HttpAnswer) -> bool:
     """Say whether repeating the request would be pointless: 429, 502, 503 and 504 alone say that it is not."""
     return answer.status not in RETRIED
 
 
 def send_until_decided(
-    request: HttpRequest, *, patience_s: float = PATIENCE_S, enough: Callable[[Answer], bool] = decided
-) -> Answer:
+    request: HttpRequest, *, patience_s: float = PATIENCE_S, enough: Callable[[HttpAnswer], bool] = decided
+) -> HttpAnswer:
     """Send the same bytes until an answer is `enough`, at most ATTEMPTS times; return the last answer as it is.
 
     Between two attempts it waits as long as Retry-After says, or 1, 2, 3 s where it says nothing; where that would
@@ -183,9 +183,9 @@ def send_until_decided(
     while True:
         attempt += 1
         outcome = _attempt(request, min(DEADLINE_S, until - time.monotonic()))
-        if isinstance(outcome, Answer) and enough(outcome):
+        if isinstance(outcome, HttpAnswer) and enough(outcome):
             return outcome
-        asked_s = outcome.retry_after_s if isinstance(outcome, Answer) else None
+        asked_s = outcome.retry_after_s if isinstance(outcome, HttpAnswer) else None
         wait_s = attempt if asked_s is None else asked_s
         if attempt >= ATTEMPTS or time.monotonic() + wait_s >= until:
             break
@@ -195,7 +195,7 @@ def send_until_decided(
     return outcome
 
 
-def _attempt(request: HttpRequest, left_s: float) -> Answer | NoAnswer:
+def _attempt(request: HttpRequest, left_s: float) -> HttpAnswer | NoAnswer:
     try:
         return send(request, deadline_s=max(0.1, left_s))
     except NoAnswer as lost:

@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 
 from issuer.dev.sandbox import free_port
 from issuer.errors import Undecided
-from issuer.http_client import ATTEMPTS, RETRIED, Answer, HttpRequest, NoAnswer, send_until_decided
+from issuer.http_client import ATTEMPTS, RETRIED, HttpAnswer, HttpRequest, NoAnswer, send_until_decided
 from tests.support.scripted import Action, Scripted, drip, hang_up, reply, reset, stall
 
 GOOD = reply(200, {"good": True})
 AT_ONCE = {"Retry_After": "0"}
 
 
-def ask(server: Scripted, *, patience_s: float = 60, max_bytes: int = 10_000) -> Answer:
+def ask(server: Scripted, *, patience_s: float = 60, max_bytes: int = 10_000) -> HttpAnswer:
     request = HttpRequest("POST", f"{server.url}/path", {"X-Test": "1"}, b"body", max_bytes)
     return send_until_decided(request, patience_s=patience_s)
 
@@ -161,7 +161,7 @@ def in_seconds(seconds: float) -> str:
 
 
 def asked_to_wait(text: str) -> int | None:
-    return Answer(503, {"retry-after": text}, b"").retry_after_s
+    return HttpAnswer(503, {"retry-after": text}, b"").retry_after_s
 
 
 def test_retry_after_is_waited_for() -> None:

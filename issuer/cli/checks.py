@@ -13,7 +13,7 @@ HEADINGS = ("", "check", "your value", "expected", "next step")
 WIDEST = (4, 60, 64, 48, 120)
 
 
-def table(checks: Sequence[ShownCheck]) -> str:
+def render_checks(checks: Sequence[ShownCheck]) -> str:
     """Write one line a check, in the order in which they were made.
 
     Below is the whole of each check that failed and is too wide: what differs may be in what was cut off.

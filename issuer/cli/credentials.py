@@ -15,7 +15,7 @@ from issuer.client.credential import Credential
 from issuer.client.oauth import Client, client_credentials, token_endpoint
 
 
-class Given(Struct, frozen=True):
+class CredentialOptions(Struct, frozen=True):
     """What the options say of the credential."""
 
     id_token_file: Path | None
@@ -73,7 +73,7 @@ def credential_options(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def gathered(**options: Any) -> None:
-        given = Given(**{name: options.pop(name) for name in Given.__struct_fields__})
+        given = CredentialOptions(**{name: options.pop(name) for name in CredentialOptions.__struct_fields__})
         given.check()
         command(given=given, **options)
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import rich_click as click
 
-from issuer.cli.checks import table
+from issuer.cli.checks import render_checks
 from issuer.cli.exits import Exit, exit_for_findings
 from issuer.cli.findings import FORMATS, junit_suite, render
 from issuer.cli.policy_explain import NOBODY, explain, own_url
@@ -148,13 +148,13 @@ def _describe_test(outcome: Outcome) -> list[str]:
     lines = [f"FAIL  {name}", f"      {outcome.place}: {verdict}"]
     if not outcome.checks and outcome.detail:
         lines.append(f"      {printable(outcome.detail)}")
-    return lines + [f"      {line}" for line in (_render_checks(outcome).split("\n") if outcome.checks else [])]
+    return lines + [f"      {line}" for line in (_render_decisive(outcome).split("\n") if outcome.checks else [])]
 
 
-def _render_checks(outcome: Outcome) -> str:
+def _render_decisive(outcome: Outcome) -> str:
     """Show what refused, or, where the refusal that is expected did not come, everything that let it pass."""
     failed = [check for check in outcome.checks if not check.passed]
-    return table(disclose_all(failed or outcome.checks))
+    return render_checks(disclose_all(failed or outcome.checks))
 
 
 def _render_tests_as_json(outcomes: Sequence[Outcome], errors: Sequence[Finding], _: Path) -> str:

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import msgspec
 import rich_click as click
 
-from issuer.cli.checks import table
+from issuer.cli.checks import render_checks
 from issuer.cli.exits import Exit
 from issuer.cli.terminal import printable
 from issuer.cli.times import read_time
@@ -155,7 +155,7 @@ def _render_text(explanation: Explanation, checks: Sequence[ShownCheck], *, as_c
     if code is not None and not checks:
         lines.append(explanation.refusal if explanation.authenticated else code.meaning.title)
     lines += [] if as_caller else [_NOT_CHECKED, _NOT_KNOWN]
-    return "\n".join([*([table(checks), ""] if checks else []), *map(printable, lines)])
+    return "\n".join([*([render_checks(checks), ""] if checks else []), *map(printable, lines)])
 
 
 def _render_json(explanation: Explanation, checks: Sequence[ShownCheck]) -> str:

@@ -11,7 +11,7 @@ from issuer.adapters import SOURCES, Anchors, Built, Run, Source, Supplied, read
 from issuer.adapters.load import read_file
 from issuer.adapters.mapping import read_mapping
 from issuer.cli.supplied import metric_option, read_selectors, scale_option, supplied_options
-from issuer.client.build import Given, build_results, write_results
+from issuer.client.build import BuildOptions, build_results, write_results
 from issuer.errors import InputError, Place
 from issuer.formats.strict_json import JSON
 
@@ -52,12 +52,12 @@ def build(
     """
     mapping = read_mapping(bytes(read_file(map_path, _MAX_MAP)), str(map_path)) if map_path else None
     texts = Supplied(metrics=read_selectors(metrics), scale=scale, **supplied)
-    given = Given(texts, mapping, frozenset(allow_mock), allow_partial)
+    options = BuildOptions(texts, mapping, frozenset(allow_mock), allow_partial)
     anchors = _anchors(verievals_key, verievals_root, verievals_ledger)
     try:
         runs = [run for path in paths for run in read_all(path, source, anchors=anchors)]
         _check_tasks(runs, tasks)
-        results = build_results(runs, out, given, tasks=tasks)
+        results = build_results(runs, out, options, tasks=tasks)
         write_results(results)
     except InputError as error:
         raise _place_in_run(error) from None

@@ -10,8 +10,8 @@ import rich_click as click
 
 from issuer.adapters import Supplied, inspect_ai
 from issuer.adapters.load import read_file
-from issuer.cli.checks import table
-from issuer.cli.credentials import Given, credential_options
+from issuer.cli.checks import render_checks
+from issuer.cli.credentials import CredentialOptions, credential_options
 from issuer.cli.exits import Exit
 from issuer.cli.supplied import metric_option, read_selectors, scale_option, supplied_options
 from issuer.cli.terminal import printable
@@ -22,7 +22,7 @@ from issuer.client.tokens import read_answer, request_tokens
 from issuer.codes import Code
 from issuer.errors import Refused, Undecided
 from issuer.files import read_argument
-from issuer.http_client import Answer, check_url
+from issuer.http_client import HttpAnswer, check_url
 from issuer.wire import MAX_BYTES, Denied, Endpoint, Explained, IssuedToken, is_nonce
 
 
@@ -54,8 +54,8 @@ def token() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print the issuer's answer as JSON.")
 def request(
     issuer: str, claims_path: Path | None, inspect_log: Path | None, metrics: tuple[str, ...], allow_mock: bool,
-    integration: str | None, audience: str | None, given: Given, nonce: str | None, out: Path | None, dry_run: bool,
-    as_json: bool, **supplied: str | None,
+    integration: str | None, audience: str | None, given: CredentialOptions, nonce: str | None, out: Path | None,
+    dry_run: bool, as_json: bool, **supplied: str | None,
 ) -> None:  # fmt: skip
     """Exchange a credential and the claims of a run for a verify token.
 
@@ -108,7 +108,7 @@ def _read_claims(path: Path) -> dict[str, Any]:
 # -- the request ------------------------------------------------------------------------------------------------------
 
 
-def _send(url: str, credential: Credential, body: dict[str, Any], endpoint: Endpoint) -> Answer:
+def _send(url: str, credential: Credential, body: dict[str, Any], endpoint: Endpoint) -> HttpAnswer:
     """Send the request; where a policy refuses it, show which checks failed. Raises Refused and Undecided."""
     try:
         return request_tokens(url, credential, body, endpoint)
@@ -118,7 +118,7 @@ def _send(url: str, credential: Credential, body: dict[str, Any], endpoint: Endp
             click.echo(printable(again), err=True)
         raise
     except Denied as refusal:
-        click.echo(table([check for check in refusal.checks if not check.passed]), err=True)
+        click.echo(render_checks([check for check in refusal.checks if not check.passed]), err=True)
         raise Refused(refusal.code, refusal.code.meaning.title) from None
     except Refused as refusal:
         if hint := _TAKEN_FOR_THE_OTHER.get((refusal.code, credential.reusable)):
@@ -136,7 +136,7 @@ _TAKEN_FOR_THE_OTHER = {
 # -- what comes out ---------------------------------------------------------------------------------------------------
 
 
-def _end_request(answer: Answer, out: Path | None, *, as_json: bool) -> None:
+def _end_request(answer: HttpAnswer, out: Path | None, *, as_json: bool) -> None:
     """Put the entry into its file, or print it."""
     issued = read_answer(answer, IssuedToken)
     if out is not None:
@@ -152,14 +152,14 @@ def _end_request(answer: Answer, out: Path | None, *, as_json: bool) -> None:
         click.echo(f"{out}: entry written, token {issued.jti} until {issued.expires_at}{repeated}")
 
 
-def _end_dry_run(answer: Answer, use: str, *, as_json: bool) -> NoReturn:
+def _end_dry_run(answer: HttpAnswer, use: str, *, as_json: bool) -> NoReturn:
     """Show what would be decided, and end: with 5 for a refusal. `use` is what the request itself would use up."""
     explained = read_answer(answer, Explained)
     granted = explained.verdict == "granted"
     if as_json:
         click.echo(answer.body)
     else:
-        click.echo(table(explained.checks))
+        click.echo(render_checks(explained.checks))
         for warning in explained.warnings:
             click.echo(f"warning: {printable(warning)}")
         if granted:

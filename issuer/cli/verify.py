@@ -98,13 +98,13 @@ def verify(
     options = msgspec.convert(more, Options)
     folder = path is not None and path.is_dir()
     _check_usage(path, repo, options, folder=folder, jobs=jobs)
-    judge = _judge(options)
+    verifier = _verifier(options)
     if folder:
         from issuer.cli.verify_folder import verify_folder  # processes, which one file does not need
 
-        summary = verify_folder(Path(str(path)), judge, jobs=jobs or 0, as_json=as_json)
+        summary = verify_folder(Path(str(path)), verifier, jobs=jobs or 0, as_json=as_json)
     else:
-        summary = _verify_file(Path(str(path)), str(repo), judge, as_json=as_json)
+        summary = _verify_file(Path(str(path)), str(repo), verifier, as_json=as_json)
     sys.exit(exit_for_summary(summary, require_token=require_token))
 
 
@@ -123,13 +123,13 @@ def _check_usage(path: Path | None, repo: str | None, options: Options, *, folde
         raise click.UsageError("--receipt-key signs receipts: say where they go with --receipts DIR")
 
 
-def _verify_file(file: Path, repo: str, judge: Verifier, *, as_json: bool) -> Summary:
-    reports = judge.reports(files.read(file, strict_yaml.MAX_BYTES), str(file), repo)
+def _verify_file(file: Path, repo: str, verifier: Verifier, *, as_json: bool) -> Summary:
+    reports = verifier.reports(files.read(file, strict_yaml.MAX_BYTES), str(file), repo)
     if as_json:
         click.echo(render_json(Reports(REPORT_VERSION, reports)))
     else:
         show(reports, str(file))
-    faults = judge.take_faults()
+    faults = verifier.take_faults()
     for fault in faults:
         click.echo(f"issuer: {describe_error(fault)}", err=True)
     summary = Summary()
@@ -140,7 +140,7 @@ def _verify_file(file: Path, repo: str, judge: Verifier, *, as_json: bool) -> Su
 # -- what to judge by -------------------------------------------------------------------------------------------------
 
 
-def _judge(options: Options) -> Verifier:
+def _verifier(options: Options) -> Verifier:
     now = int(time.time())
     trust = _trust(options, now)
     receipts = None if options.receipts is None else ReceiptFolder(options.receipts)

@@ -28,14 +28,14 @@ _EVERY_S = 0.2
 _UNITS = (("d", 86_400), ("h", 3600), ("min", 60))
 
 
-def verify_folder(root: Path, judge: Verifier, *, jobs: int, as_json: bool) -> Summary:
+def verify_folder(root: Path, verifier: Verifier, *, jobs: int, as_json: bool) -> Summary:
     """Judge every result file below `root`, print the reports, and return the counts."""
     progress = _Progress(shown=sys.stderr.isatty())
     with _interruptible() as stopped:
         listener = Listener(progress.out, progress.tick, stopped)
-        summary = judge_folder(root, judge, JSON_LINES if as_json else FOR_PEOPLE, listener, jobs=jobs)
+        summary = judge_folder(root, verifier, JSON_LINES if as_json else FOR_PEOPLE, listener, jobs=jobs)
     render = render_json_summary if as_json else render_summary
-    progress.out(render(summary, judge.trust, judge.context.now))
+    progress.out(render(summary, verifier.trust, verifier.context.now))
     return summary
 
 

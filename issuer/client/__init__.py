@@ -9,7 +9,7 @@ from a run (`build`) or a file (`request`). Knows nothing of verifying: that is 
 """
 
 from issuer.client.ambient import credential_here
-from issuer.client.build import Given, Result, build_results, write_results
+from issuer.client.build import BuildOptions, Result, build_results, write_results
 from issuer.client.credential import Credential, access_token, fresh_nonce, identity_token
 from issuer.client.files import put_entry
 from issuer.client.oauth import Client, client_credentials, token_endpoint
@@ -18,11 +18,11 @@ from issuer.client.tokens import explain_request, request_token
 from issuer.wire import Denied, Explained, IssuedToken
 
 __all__ = [
+    "BuildOptions",
     "Client",
     "Credential",
     "Denied",
     "Explained",
-    "Given",
     "IssuedToken",
     "Result",
     "access_token",

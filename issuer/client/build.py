@@ -1,7 +1,7 @@
 """Finished runs become result files without tokens, and the claims with which their tokens are requested.
 
-    given = Given(Supplied(model_repo="acme/open-model", command="inspect eval ..."))
-    results = build_results(read_all("logs/"), Path("out"), given)
+    options = BuildOptions(Supplied(model_repo="acme/open-model", command="inspect eval ..."))
+    results = build_results(read_all("logs/"), Path("out"), options)
     write_results(results)
 
 Nothing is invented: what a run does not say is supplied, and must not contradict it. One bad run stops all of them, and
@@ -31,8 +31,8 @@ from issuer.results.entry import content_digest, read_entries, result_file_name,
 _YAML = frozenset({".yaml", ".yml"})
 
 
-class Given(Struct, frozen=True):
-    """What the owner of runs gives: for all of them, and by a mapping file for each; and what runs may be.
+class BuildOptions(Struct, frozen=True):
+    """What the owner of runs supplies, for all of them and by a mapping file for each; and which runs are taken.
 
     `allow_mock` names the mock models whose runs are taken, `allow_partial` takes limited runs.
     """
@@ -43,7 +43,7 @@ class Given(Struct, frozen=True):
     allow_partial: bool = False
 
     def claims(self, run: Run) -> Built:
-        """Bring together what the run says and what is given. Raises InputError."""
+        """Bring together what the run says and what its owner says. Raises InputError."""
         supplied = self.supplied
         if self.mapping is not None:
             supplied = together(supplied, self.mapping.supplied(run), Place(self.mapping.document.name))
@@ -61,7 +61,7 @@ class Result(Struct, frozen=True):
 
 
 def build_results(
-    runs: Sequence[Run], out: Path, given: Given | None = None, *, tasks: Sequence[str] = ()
+    runs: Sequence[Run], out: Path, options: BuildOptions | None = None, *, tasks: Sequence[str] = ()
 ) -> tuple[Result, ...]:
     """Build the results of runs, or of those of `tasks` (the runs' words for them). Nothing is written yet.
 
@@ -69,11 +69,11 @@ def build_results(
     `claims` in it, or beside the file. Raises InputError for the first run that cannot be used, for one result twice,
     and for results that do not belong in one file.
     """
-    given = given or Given()
-    if given.mapping is not None:
-        given.mapping.demand_all_fit(runs)
+    options = options or BuildOptions()
+    if options.mapping is not None:
+        options.mapping.demand_all_fit(runs)
     chosen = [run for run in runs if not tasks or run.task in tasks]
-    results = tuple(_build(run, given.claims(run), out, number) for number, run in enumerate(chosen, 1))
+    results = tuple(_build(run, options.claims(run), out, number) for number, run in enumerate(chosen, 1))
     _demand_no_result_twice(results)
     if out.suffix in _YAML:
         _demand_one_subject(results, out)

@@ -15,7 +15,7 @@ from issuer.client.credential import Credential, is_bearer
 from issuer.codes import Code
 from issuer.errors import InputError, IssuerError, SetupError, Undecided
 from issuer.formats.strict_json import JSON, loads
-from issuer.http_client import PATIENCE_S, Answer, HttpRequest, check_url, send_until_decided
+from issuer.http_client import PATIENCE_S, HttpAnswer, HttpRequest, check_url, send_until_decided
 from issuer.wire import TOKENS_ISSUE
 
 MAX_ANSWER_BYTES = 256 * 1024
@@ -134,7 +134,7 @@ def _token_in(members: Mapping[str, JSON]) -> Credential:
     return Credential(token, reusable=True)
 
 
-def _refusal(answer: Answer) -> IssuerError:
+def _refusal(answer: HttpAnswer) -> IssuerError:
     try:
         error = _members(answer).get("error")
     except Undecided:
@@ -144,7 +144,7 @@ def _refusal(answer: Answer) -> IssuerError:
     return _setup(f"refuses with HTTP status {answer.status} and no error code that is known")
 
 
-def _send(request: HttpRequest, patience_s: float) -> Answer:
+def _send(request: HttpRequest, patience_s: float) -> HttpAnswer:
     """Send as `send_until_decided` does; what fails is the authorization server, and not an issuer."""
     try:
         return send_until_decided(request, patience_s=patience_s)
@@ -152,7 +152,7 @@ def _send(request: HttpRequest, patience_s: float) -> Answer:
         raise Undecided(Code.DEPENDENCY_AUTHORIZATION_SERVER, error.detail) from None
 
 
-def _members(answer: Answer) -> Mapping[str, JSON]:
+def _members(answer: HttpAnswer) -> Mapping[str, JSON]:
     try:
         value = loads(answer.body, max_bytes=MAX_ANSWER_BYTES, max_depth=8)
     except InputError:
@@ -170,6 +170,6 @@ def _malformed(what: str) -> Undecided:
     return Undecided(Code.DEPENDENCY_AUTHORIZATION_SERVER, f"the authorization server's answer is malformed: {what}")
 
 
-def _undecided(answer: Answer) -> Undecided:
+def _undecided(answer: HttpAnswer) -> Undecided:
     detail = f"the authorization server answered HTTP status {answer.status}"
     return Undecided(Code.DEPENDENCY_AUTHORIZATION_SERVER, detail, retry_after_s=answer.retry_after_s or 1)

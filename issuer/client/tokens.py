@@ -13,7 +13,15 @@ from issuer.client.request import with_nonce
 from issuer.codes import Code
 from issuer.errors import Fault, InputError, IssuerError, Refused, Undecided
 from issuer.formats.strict_json import JSON, loads
-from issuer.http_client import MAX_ANSWER_BYTES, PATIENCE_S, Answer, HttpRequest, check_url, decided, send_until_decided
+from issuer.http_client import (
+    MAX_ANSWER_BYTES,
+    PATIENCE_S,
+    HttpAnswer,
+    HttpRequest,
+    check_url,
+    decided,
+    send_until_decided,
+)
 from issuer.identity import pat
 from issuer.wire import Denied, Endpoint, Explained, IssuedToken, IssuedTokens, ShownCheck
 
@@ -53,7 +61,7 @@ def request_tokens(
     endpoint: Endpoint = "/tokens",
     *,
     patience_s: float = PATIENCE_S,
-) -> Answer:
+) -> HttpAnswer:
     """Post a request to one of the endpoints, and return the answer where it is good; `read_answer` reads it.
 
     A request with a reusable credential must have its `nonce`. The same request is safe to repeat (contract section
@@ -80,7 +88,7 @@ def request_tokens(
 Body = TypeVar("Body", IssuedToken, IssuedTokens, Explained)
 
 
-def read_answer(answer: Answer, kind: type[Body]) -> Body:
+def read_answer(answer: HttpAnswer, kind: type[Body]) -> Body:
     """Read the body of a good answer, whose members beyond those known here are ignored. Raises Undecided."""
     try:
         return msgspec.json.decode(answer.body, type=kind)
@@ -89,12 +97,12 @@ def read_answer(answer: Answer, kind: type[Body]) -> Body:
         raise Undecided(Code.DEPENDENCY_STATE, what) from None
 
 
-def _is_enough(answer: Answer) -> bool:
+def _is_enough(answer: HttpAnswer) -> bool:
     # A store that lost its memory answers the same to this identity token for ever: only a fresh one helps.
     return decided(answer) or problem_of(answer).code is Code.DEPENDENCY_STATE_RESET
 
 
-def _json(answer: Answer) -> JSON:
+def _json(answer: HttpAnswer) -> JSON:
     """Read the body of an answer; what is not JSON counts as no answer."""
     try:
         return loads(answer.body, max_bytes=MAX_ANSWER_BYTES, max_depth=_MAX_DEPTH)
@@ -118,7 +126,7 @@ def _secret_of(bearer: str) -> str:
     return bearer.rpartition(".")[2] if bearer.startswith("eyJ") else bearer
 
 
-def problem_of(answer: Answer) -> IssuerError:
+def problem_of(answer: HttpAnswer) -> IssuerError:
     """Turn a problem document (RFC 9457) into the error that the server meant; anything else is Undecided."""
     value = _json(answer)
     members = dict(value) if isinstance(value, dict) else {}

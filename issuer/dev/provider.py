@@ -45,7 +45,7 @@ SHA = hashlib.sha1(REPOSITORY.encode(), usedforsecurity=False).hexdigest()  # a 
 WORKFLOW_REF = f"{REPOSITORY}/.github/workflows/evaluate.yml@{REF}"
 ENVIRONMENT = "release"
 
-Answer = Callable[["Exchange"], None]
+Responder = Callable[["Exchange"], None]
 
 
 class SigningKey(Struct, frozen=True):
@@ -120,7 +120,7 @@ class LocalProvider:
         self.published = [self.rs256, self.es256]
         self.request_token = secrets.token_urlsafe(32)
         self.requests: Counter[str] = Counter()
-        self.answers: dict[str, Answer] = {}
+        self.answers: dict[str, Responder] = {}
         self.closing = threading.Event()
         self._clock = clock
         self._counting = threading.Lock()

@@ -19,7 +19,7 @@ from msgspec import Struct
 from issuer import files
 from issuer.codes import Code
 from issuer.errors import InputError, SetupError, Undecided
-from issuer.http_client import RETRIED, Answer, HttpRequest, check_url, send
+from issuer.http_client import RETRIED, HttpAnswer, HttpRequest, check_url, send
 
 MAX_DOCUMENT_BYTES = 4 * 1024 * 1024  # a revocation list; what a key set may have is for its reader to say
 MAX_CACHE_BYTES = 64 * 1024 * 1024
@@ -103,7 +103,7 @@ class Documents:
             return None
         raise Undecided(Code.DEPENDENCY_STATE, f"HTTP status {answer.status}")  # a redirect, too: a captive portal
 
-    def _copy(self, url: str, body: bytes, answer: Answer, etag: str) -> Copy:
+    def _copy(self, url: str, body: bytes, answer: HttpAnswer, etag: str) -> Copy:
         etag = answer.headers.get("etag", etag)
         said = _directives(answer.headers.get("cache-control", ""))
         max_age_s = 0 if {"no-cache", "no-store"} & said.keys() else said.get("max-age", DEFAULT_AGE_S)

@@ -9,14 +9,14 @@ import pytest
 
 from issuer.adapters import Run, Supplied, read
 from issuer.adapters.mapping import read_mapping
-from issuer.client import Given, build_results, request_of, write_results
+from issuer.client import BuildOptions, build_results, request_of, write_results
 from issuer.errors import InputError
 from issuer.formats import jcs
 from issuer.results.entry import content_digest, read_entries
 from tests.support.runs import DATA, edited, refusal
 
 SUPPLIED = Supplied(model_repo="acme/open-model", command="run", metrics={"accuracy": "match/accuracy"})
-GIVEN = Given(SUPPLIED, allow_mock=frozenset({"mockllm/model"}))
+GIVEN = BuildOptions(SUPPLIED, allow_mock=frozenset({"mockllm/model"}))
 LOG = (DATA / "inspect_two_scorers.json").read_bytes()
 
 
@@ -64,9 +64,9 @@ def test_only_the_runs_of_the_tasks_are_built(tmp_path: Path, run: Run, other: R
 
 
 def test_a_rule_of_the_mapping_may_be_of_a_run_that_is_left_out(tmp_path: Path, run: Run, other: Run) -> None:
-    def given(task: str) -> Given:
+    def given(task: str) -> BuildOptions:
         text = f'supply: {{model_revision: "{"0" * 40}"}}\nruns: [{{task: "{task}", supply: {{scale: 100}}}}]\n'
-        return Given(SUPPLIED, read_mapping(text.encode(), "map.yaml"), GIVEN.allow_mock)
+        return BuildOptions(SUPPLIED, read_mapping(text.encode(), "map.yaml"), GIVEN.allow_mock)
 
     error = refusal(lambda: build_results([run, other], tmp_path, given("mistyped"), tasks=["other_task"]))
     assert "fits none" in error.detail

@@ -18,7 +18,7 @@ from issuer.client.tokens import explain_request, problem_of, read_answer, reque
 from issuer.codes import Code
 from issuer.errors import IssuerError, Refused, Undecided
 from issuer.formats.jose import base64url_encode
-from issuer.http_client import Answer
+from issuer.http_client import HttpAnswer
 from issuer.identity import pat
 from issuer.wire import Denied, Endpoint, Explained, IssuedToken, is_nonce
 from tests.support.scripted import Action, Scripted, reply
@@ -32,7 +32,7 @@ def problem(status: int, code: str, **members: Any) -> bytes:
     return reply(status, {"status": status, "code": code, "detail": "what happened", **members}, Retry_After="0")
 
 
-def ask(*actions: Action, endpoint: Endpoint = "/tokens") -> tuple[Answer, Scripted]:
+def ask(*actions: Action, endpoint: Endpoint = "/tokens") -> tuple[HttpAnswer, Scripted]:
     with Scripted(list(actions)) as server:
         request = {"claims": {"a": 1}, "nonce": fresh_nonce()}
         return request_tokens(server.url, CREDENTIAL, request, endpoint, patience_s=60), server
@@ -97,7 +97,7 @@ def client_credentials_of(server: Scripted) -> None:
 
 
 def test_an_error_says_how_long_to_wait() -> None:
-    error = problem_of(Answer(503, {"retry-after": "7"}, b'{"code":"service.busy"}'))
+    error = problem_of(HttpAnswer(503, {"retry-after": "7"}, b'{"code":"service.busy"}'))
     assert isinstance(error, Undecided)
     assert (error.code, error.retry_after_s) == (Code.SERVICE_BUSY, 7)
 
@@ -202,7 +202,7 @@ def test_a_good_status_with_a_body_that_is_not_an_issuer_s_is_undecided(body: by
     kinds: tuple[type[IssuedToken] | type[Explained], ...] = (IssuedToken, Explained)
     for kind in kinds:
         with pytest.raises(Undecided, match="its 2xx body is not an issuer's"):
-            read_answer(Answer(200, {}, body), kind)  # type: ignore[type-var]
+            read_answer(HttpAnswer(200, {}, body), kind)  # type: ignore[type-var]
 
 
 def test_an_explanation_is_asked_for_where_nothing_is_signed() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from issuer.codes import Code
-from issuer.dev.provider import Answer, Exchange, LocalProvider
+from issuer.dev.provider import Exchange, LocalProvider, Responder
 from issuer.errors import InputError, Place, SetupError, Undecided
 from issuer.formats import jcs, jose
 from issuer.http_client import HttpRequest, send
@@ -60,7 +60,7 @@ class Site:
 
         self._answers[PATH] = answer
 
-    def does(self, answer: Answer) -> None:
+    def does(self, answer: Responder) -> None:
         self._answers[PATH] = answer
 
 
@@ -243,7 +243,7 @@ def dripping_headers(exchange: Exchange) -> None:
 
 
 @pytest.mark.parametrize("answer", [silent, dripping, dripping_chunks, dripping_headers])
-def test_a_whole_answer_has_a_deadline(tmp_path: Path, site: Site, answer: Answer) -> None:
+def test_a_whole_answer_has_a_deadline(tmp_path: Path, site: Site, answer: Responder) -> None:
     site.does(answer)
     began = time.monotonic()
     assert body(tmp_path, site, deadline_s=0.3) is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from typing import Any
 
-from issuer.dev.provider import Answer, Exchange, LocalProvider
+from issuer.dev.provider import Exchange, LocalProvider, Responder
 from issuer.service.authn.huggingface import WHOAMI
 
 ACCOUNT_ID = "64f1a2b3c4d5e6f708192a3b"
@@ -20,7 +20,7 @@ class Hub:
         self.provider = provider
         self.tokens: dict[str, dict[str, Any]] = {}
         self.headers: list[dict[str, str]] = []
-        self.answer: Answer | None = None
+        self.answer: Responder | None = None
         provider.answers |= dict.fromkeys((WHOAMI, BESIDE + WHOAMI), self._whoami)
 
     @property

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from issuer.codes import Code
-from issuer.dev.provider import DISCOVERY_PATH, KEY_SET_PATH, Answer, Exchange, LocalProvider
+from issuer.dev.provider import DISCOVERY_PATH, KEY_SET_PATH, Exchange, LocalProvider, Responder
 from issuer.errors import Charged, IssuerError, Refused, Undecided
 from issuer.formats.jose import MAX_KEYS, Key
 from issuer.identity.provider import KeySource, Provider
@@ -92,7 +92,7 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.005)
 
 
-def fixed(body: Any, status: int = 200, **headers: str) -> Answer:
+def fixed(body: Any, status: int = 200, **headers: str) -> Responder:
     return lambda exchange: exchange.reply(status, body, **headers)
 
 
@@ -459,7 +459,7 @@ def complete(raw: bytes, size: int) -> bytes:
 
 
 # Where it can, the answer would be a good one but for what is wrong with it.
-HOSTILE: dict[str, tuple[Callable[[dict[str, Any]], Answer], str]] = {
+HOSTILE: dict[str, tuple[Callable[[dict[str, Any]], Responder], str]] = {
     "larger than it may be": (
         lambda good: fixed(complete(json.dumps(good).encode(), MAX_DOCUMENT_BYTES + 1)), "the answer is larger",
     ),
@@ -528,7 +528,7 @@ def dripping_headers(exchange: Exchange) -> None:
         exchange.wfile.write(b"X-More: 1\r\n")
 
 
-def slow(body: dict[str, Any]) -> Answer:
+def slow(body: dict[str, Any]) -> Responder:
     def answer(exchange: Exchange) -> None:
         exchange.server.provider.closing.wait(0.25)
         exchange.reply(200, body)
@@ -538,7 +538,7 @@ def slow(body: dict[str, Any]) -> Answer:
 
 @pytest.mark.parametrize("path", [DISCOVERY_PATH, KEY_SET_PATH])
 @pytest.mark.parametrize("answer", [dripping, dripping_headers])
-async def test_a_dripping_answer_ends_at_the_deadline(local: LocalProvider, answer: Answer, path: str) -> None:
+async def test_a_dripping_answer_ends_at_the_deadline(local: LocalProvider, answer: Responder, path: str) -> None:
     local.answers[path] = answer
     async with opened(deadline_s=0.3) as here:
         assert await here.outcome(registered(local.issuer), local.rs256.kid) == UNDECIDED
