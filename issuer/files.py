@@ -1,7 +1,7 @@
 """Files: one reader that is bounded, one writer that replaces in one step, and one that never replaces.
 
 A file is judged by the descriptor that was opened, not by its name: the two can differ by the time of a second look.
-What has to open files in another way (an audit file that is appended to, a log of half a gigabyte) says there why.
+The few places that open files in another way (the audit file, logs of half a gigabyte) say why.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from issuer.errors import InputError, Place
 
 STANDARD_INPUT = Path("-")
 A_LINK = "a symbolic link: not followed"
-# What a writer that was killed leaves behind.
+# The drafts that a killed writer leaves behind.
 DRAFT = re.compile(r"\.[0-9a-f]{16}\.draft")
 
 _NOT_ABOUT_THE_FILE = frozenset({errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
@@ -33,14 +33,14 @@ _NOT_ABOUT_THE_FILE = frozenset({errno.EIO, errno.EMFILE, errno.ENFILE, errno.EN
 def read(path: Path, max_bytes: int, *, private: bool = False, follow: bool = True, pipe: bool = False) -> bytes:
     """Return the bytes of a plain file, at most `max_bytes`. The flags are those of `open_plain`, as are the errors.
 
-    Raises InputError(`file.too_large`) for a larger one, of which no more than one byte too many is read.
+    Raises InputError(`file.too_large`) for a larger one, after reading one byte too many.
     """
     with open_plain(path, private=private, follow=follow, pipe=pipe) as file:
         return _read_at_most(file, max_bytes, path)
 
 
 def read_argument(path: Path, max_bytes: int) -> bytes:
-    """Do the same for a file that somebody names on a command line: `-` is standard input, and a pipe is waited for."""
+    """Do the same for a file named on a command line: `-` is standard input, and a pipe is waited for."""
     if path != STANDARD_INPUT:
         return read(path, max_bytes, pipe=True)
     with _locating(path):
@@ -60,12 +60,12 @@ def _read_at_most(file: BinaryIO, max_bytes: int, path: Path) -> bytes:
 def open_plain(
     path: Path, *, private: bool = False, follow: bool = True, pipe: bool = False
 ) -> Iterator[BufferedReader]:
-    """Open a plain file for reading, for those who read it in parts; who wants all of it calls `read`.
+    """Open a plain file for reading it in parts; `read` returns all of it.
 
-    Raises InputError(`file.unreadable`), also for what fails in the block and for a folder, a pipe or a device, which
+    Raises InputError(`file.unreadable`), also for errors within the block and for a folder, a pipe or a device, which
     may have no end. `follow` says whether the name may be a symbolic link, `pipe` whether a pipe is waited for. A
-    `private` file is no link, is closed to others, and is the user's own or root's; for such a file an error that says
-    nothing about it stays an OSError: no descriptor is free, the disk fails.
+    `private` file is not a link, is closed to others, and belongs to the user or root; for such a file an error that
+    is not about the file stays an OSError: no descriptor is free, the disk fails.
     """
     with _locating(path, but=_NOT_ABOUT_THE_FILE if private else frozenset()):
         descriptor = _open(path, follow=follow and not private, wait=pipe)
@@ -128,11 +128,11 @@ def create(path: Path, raw: bytes, *, mode: int | None = 0o600, durable: bool = 
 
 
 def replace(path: Path, raw: bytes, *, mode: int | None, durable: bool) -> None:
-    """Put a file in its place in one step: whatever fails or crashes, there is the old one or the new one, whole.
+    """Put a file in its place in one step: after any failure or crash the old one or the new one is there, complete.
 
-    `mode` is the file's whatever the umask; None is that of the file it replaces, or of a new one what the umask gives.
-    `durable` has both the file and its name on the disk before this returns. The folder must be there. Raises OSError
-    with the path, also for a link or what else is not a plain file in its place.
+    `mode` does not depend on the umask; None is the mode of the file it replaces, or for a new one what the umask
+    gives. With `durable` both the file and its name are on the disk before this returns. The folder must exist. Raises
+    OSError with the path, also for a link or anything else that is not a plain file in its place.
     """
     draft = path.with_name(f".{os.urandom(8).hex()}.draft")  # beside it: nothing moves between file systems in one step
     with _naming(path):
@@ -148,7 +148,7 @@ def replace(path: Path, raw: bytes, *, mode: int | None, durable: bool) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder and those above it, as far as they are missing: for their owner alone, and durable."""
+    """Make a folder and its missing parents: for their owner alone, and durable."""
     if path.is_dir():
         return
     make_folder(path.parent)
@@ -157,19 +157,19 @@ def make_folder(path: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Write the names in a folder to the disk, where its file system can."""
+    """Write a folder's names to the disk, if its file system can."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
     except OSError as error:
-        if error.errno != errno.EINVAL:  # of a network share that has no such thing
+        if error.errno != errno.EINVAL:  # from a network share that cannot
             raise
     finally:
         os.close(descriptor)
 
 
 def _mode_of(path: Path) -> int | None:
-    """Return the mode of the plain file here, None where nothing is. Raises OSError for anything else."""
+    """Return the mode of the plain file here, None without one. Raises OSError for anything else."""
     try:
         found = path.lstat()
     except FileNotFoundError:
@@ -187,7 +187,7 @@ def _write_new(path: Path, raw: bytes, mode: int | None, *, durable: bool) -> No
     try:
         with os.fdopen(descriptor, "wb") as file:
             if mode is not None:
-                os.fchmod(descriptor, mode)  # a umask can take bits away but never the decision
+                os.fchmod(descriptor, mode)  # the umask must not change the mode
             file.write(raw)
             file.flush()
             if durable:
@@ -199,7 +199,7 @@ def _write_new(path: Path, raw: bytes, mode: int | None, *, durable: bool) -> No
 
 @contextmanager
 def _naming(path: Path) -> Iterator[None]:
-    """Have an OSError name the file that was asked for: a draft's name says nothing to anyone."""
+    """Name the requested file in an OSError: a draft's name means nothing to people."""
     try:
         yield
     except OSError as error:

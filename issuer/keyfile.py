@@ -43,11 +43,11 @@ def write(path: Path, key: ed25519.Ed25519PrivateKey, passphrase: bytes | None =
 def read(path: Path, passphrase: bytes | None = None) -> ed25519.Ed25519PrivateKey:
     """Read a private key file.
 
-    Raises SetupError: `key.unsafe` where others may read it or it is no plain file, `key.unusable` where it holds
+    Raises SetupError: `key.unsafe` where others may read it or it is not a plain file, `key.unusable` where it contains
     anything but one good Ed25519 key that the passphrase opens.
     """
     pem = _read_private(path)
-    if pem.count(b"-----BEGIN ") > 1:  # a reader takes the first of them and says nothing
+    if pem.count(b"-----BEGIN ") > 1:  # a reader silently takes the first of them
         raise SetupError(Code.KEY_UNUSABLE, f"{path} holds more than one key; keep one in each file")
     try:
         key = serialization.load_pem_private_key(pem, passphrase)

@@ -1,7 +1,7 @@
-"""The one rule for URLs (RFC 3986): those that are asked, compared and published. Pure: resolves no name.
+"""The one rule for URLs (RFC 3986): those that are fetched, compared and published. Pure: resolves no name.
 
-https, a host, a path. What is allowed beside that, each caller says. Plain http is for loopback *addresses*: a name,
-`localhost` too, leads where whoever resolves it says.
+https, a host, a path. Each caller says what else is allowed. Plain http is for loopback *addresses*: a name, even
+`localhost`, leads where its resolver says.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ class UrlError(ValueError):
 
 
 def split_url(url: str, *, http: Http = "nowhere", query: bool = False, fragment: bool = False) -> SplitResult:
-    """Take apart a URL that keeps the rule. Its scheme and host are in lower case, its port is None or 1 to 65535.
+    """Take a URL apart by the rule. Scheme and host are in lower case, the port is None or 1 to 65535.
 
     `http` says where the scheme may be http, `query` and `fragment` whether it may have them. Raises UrlError for the
     first of: `credentials` before the host, other `characters`, another `form`, a `query` or fragment, the `scheme`.
     """
     try:
         parts = urlsplit(url)
-        # The port is looked at only when asked for. An escape in a host is another host to who decodes it.
+        # urlsplit reads the port only when asked. An escape in a host is another host to a reader that decodes it.
         has_host = bool(parts.hostname) and parts.port != 0 and "%" not in parts.netloc
     except ValueError:
         raise UrlError("credentials" if "@" in url else "form") from None
@@ -45,7 +45,7 @@ def split_url(url: str, *, http: Http = "nowhere", query: bool = False, fragment
         raise UrlError("characters")
     if not has_host:
         raise UrlError("form")
-    # In the text: urlsplit makes no difference between an empty query and none.
+    # In the text: urlsplit does not distinguish an empty query from an absent one.
     if ("?" in url and not query) or ("#" in url and not fragment):
         raise UrlError("query")
     if parts.scheme != "https" and not (parts.scheme == "http" and _allows_http(parts.hostname or "", http)):

@@ -38,7 +38,7 @@ class Header(Struct, frozen=True, forbid_unknown_fields=True):
 
 class Terms(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What a token says beside its run: the payload without run claims and digests. Times are Unix seconds
-    (RFC 7519 4.1.4); `caller` is public provenance; `log` is the transparency log's origin, where there is one."""
+    (RFC 7519 4.1.4); `caller` is public provenance; `log` is the transparency log's origin, if one is configured."""
 
     ver: Literal[1] = 1
     iss: str
@@ -102,7 +102,7 @@ _read_template = msgspec.json.Decoder(Template).decode
 
 
 def read_template(raw: bytes) -> Template:
-    """Read a template that the admission kept. Raises Undecided(`dependency.state`) where the store holds no such."""
+    """Read a template that the admission kept. Raises Undecided(`dependency.state`) for anything else."""
     try:
         return _read_template(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -131,7 +131,7 @@ def batch_jti(template_jti: str, index: int) -> str:
 
 
 def check_size(template: Template, submissions: tuple[Submission, ...]) -> None:
-    """Raise Refused(`claims.too_large`) where a signed token would be longer than 16 KiB. Composes none."""
+    """Raise Refused(`claims.too_large`) where a signed token would be longer than 16 KiB, without composing it."""
     header, terms = len(template.canonical_header), len(template.canonical_terms)
     for submission in submissions:
         payload = terms + len(submission.claims.canonical) + _DIGESTS_BYTES
@@ -146,7 +146,7 @@ _DIGESTS_BYTES = (
 
 
 def _base64url_size(count: int) -> int:
-    """Return how many characters so many bytes take, without padding."""
+    """Return how many characters this number of bytes takes, without padding."""
     return -(-count * 4 // 3)
 
 

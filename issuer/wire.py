@@ -1,8 +1,7 @@
 """What goes over the wire, declared once: the service, the client and the OpenAPI document read the same types. Pure.
 
-Requests refuse members that they do not know; answers may grow members, and a client ignores those it does not know
-(contract section 5). What the claims and details of a request hold is declared in `results`, what a report holds in
-`verify`.
+Requests refuse unknown members; answers may grow members, and a client ignores unknown ones (contract section 5). The
+content of a request's claims and details is declared in `results`, that of a report in `verify`.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ from issuer.errors import Fault, Refused
 Endpoint = Literal["/tokens", "/tokens/batch", "/tokens/explain"]
 JWKS_PATH = "/.well-known/jwks.json"
 PROBLEM_TYPE = "application/problem+json"
-# One result, also where it is only explained, or several.
+# One result, issued or only explained, or several.
 Kind = Literal["single", "batch"]
 # The largest bodies, in bytes.
 MAX_BYTES: dict[Kind, int] = {"single": 64 * 1024, "batch": 1024 * 1024}
 # What an access token's `scope` must name.
 TOKENS_ISSUE = "tokens:issue"
-# 22 characters are 128 bits: who can guess another's nonce could use it up.
+# 22 characters are 128 bits: a nonce that can be guessed can be used up.
 NONCE_PATTERN = "[A-Za-z0-9_-]{22,128}"
 _NONCE = re.compile(NONCE_PATTERN)
 
@@ -80,7 +79,7 @@ class LogEntry(Struct, frozen=True):
 
 class IssuedToken(Struct, frozen=True):
     """The answer of `/tokens`. Times are Unix seconds; `entry` is the YAML list item to paste, token included; `log` is
-    there where a transparency log is configured."""
+    set where a transparency log is configured."""
 
     verify_token: str
     token_type: str
@@ -105,9 +104,9 @@ class IssuedTokens(Struct, frozen=True):
 
 
 class ShownCheck(Struct, frozen=True):
-    """A check as its caller may see it. `pointer` leads into the request ("": it judges what the identity says), `rule`
-    into the policy. `expected` is "" where there is none, or where the policy does not disclose it; `hint` is the next
-    step where it failed."""
+    """A check as its caller may see it. `pointer` leads into the request ("": it is about the identity), `rule` into
+    the policy. `expected` is "" where nothing is, or where the policy does not disclose it; `hint` is the next step
+    where it failed."""
 
     code: str
     pointer: str
@@ -121,7 +120,7 @@ class ShownCheck(Struct, frozen=True):
 class Explained(Struct, frozen=True):
     """The answer of `/tokens/explain`.
 
-    `code` is there where the verdict is `refused`; `audience`, and in `ttl_s` the token's life in seconds, where it is
+    `code` is set where the verdict is `refused`; `audience`, and in `ttl_s` the token's life in seconds, where it is
     `granted`.
     """
 
@@ -152,7 +151,7 @@ class Problem(Struct, frozen=True):
     """The body of every error (RFC 9457). `type` is a page that the service serves; `retryable` says whether to send
     the request again.
 
-    `checks` is there where a policy refused: all that were made, passed ones too, as the caller may see them.
+    `checks` is set where a policy refused: all that were made, passed ones too, as the caller may see them.
     """
 
     type: str

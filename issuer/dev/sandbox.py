@@ -37,7 +37,7 @@ issuers:
 
 
 class Sandbox(Struct, frozen=True):
-    """Where everything of it lies, and what to start the service with."""
+    """The paths of a sandbox, and the settings that start its service."""
 
     folder: Path
     provider: LocalProvider
@@ -46,7 +46,7 @@ class Sandbox(Struct, frozen=True):
 
 @contextlib.contextmanager
 def sandbox(port: int = 0) -> Iterator[Sandbox]:
-    """Make a sandbox, and leave nothing of it behind. `port` 0 takes a free one."""
+    """Make a sandbox, and remove it afterwards. `port` 0 takes a free one."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(_clean_up_on_signals())
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="issuer-")))
@@ -61,7 +61,7 @@ def sandbox(port: int = 0) -> Iterator[Sandbox]:
 
 @contextlib.contextmanager
 def _clean_up_on_signals() -> Iterator[None]:
-    """Have a signal end the block as an exception does, so that keys, folders and children go; a second one waits."""
+    """Make a signal end the block as an exception does, so that keys, folders and children go; a second one waits."""
     numbers = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
     if threading.current_thread() is not threading.main_thread():  # signals are the main thread's
         yield

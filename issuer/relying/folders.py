@@ -13,11 +13,11 @@ from issuer.results.benchmark import Benchmark, read_benchmark
 from issuer.results.claims import REVISION, is_repo
 from issuer.verify.receipts import MAX_BYTES, file_name
 
-MAX_BENCHMARKS = 256  # read ones that are held at a time
+MAX_BENCHMARKS = 256  # held in memory at a time
 
 
 class ReceiptFolder(Mapping[str, str]):
-    """Receipts by token digest: `DIR/<64 hex>.jwt`, 0600. One that is there is never replaced: the oldest says most."""
+    """Receipts by token digest: `DIR/<64 hex>.jwt`, 0600. None is ever replaced: the oldest proves most."""
 
     def __init__(self, path: Path) -> None:
         if not path.is_dir():
@@ -27,7 +27,7 @@ class ReceiptFolder(Mapping[str, str]):
         self._path = path
 
     def __getitem__(self, digest: str) -> str:
-        """Return a receipt's text, whatever it holds: who judges it knows what a receipt is. KeyError without one."""
+        """Return a receipt's text, unread: the judge of it knows the form. KeyError without one."""
         file = self._path / file_name(digest)
         if not file.exists():
             raise KeyError(digest)
@@ -36,7 +36,7 @@ class ReceiptFolder(Mapping[str, str]):
                 raw = opened.read(MAX_BYTES + 1)
         except InputError as error:
             raise SetupError(Code.SETTINGS_INVALID, f"the folder of receipts: {file} {error.detail}") from None
-        if not raw:  # a crash left it empty: no receipt
+        if not raw:  # a crash left it empty: not a receipt
             raise KeyError(digest)
         return raw.decode("ascii", "replace")
 
@@ -64,7 +64,7 @@ class ReceiptFolder(Mapping[str, str]):
 class BenchmarkFolder(Mapping[tuple[str, str], Benchmark]):
     """Benchmarks by repository and commit: `DIR/OWNER/NAME/REVISION/eval.yaml`, as a snapshot download lays them out.
 
-    A file that is there and cannot be used counts as not at hand; `faults` has why, until somebody takes it.
+    An unusable file counts as absent; `faults` keeps the reason until it is taken.
     """
 
     def __init__(self, path: Path) -> None:
@@ -93,7 +93,7 @@ class BenchmarkFolder(Mapping[tuple[str, str], Benchmark]):
         return sum(1 for _ in self)
 
     def _read(self, repo: str, revision: str) -> Benchmark | None:
-        # Both come from a file that anybody may have written, and become a path here.
+        # Both come from a file that anyone may have written, and become a path here.
         if not is_repo(repo) or not REVISION.fullmatch(revision):
             return None
         file = self._path / repo / revision / "eval.yaml"
@@ -107,7 +107,7 @@ class BenchmarkFolder(Mapping[tuple[str, str], Benchmark]):
 
 
 class OneBenchmark(Mapping[tuple[str, str], Benchmark]):
-    """One `eval.yaml` that somebody vouches for: it is that of every benchmark and commit that is asked for."""
+    """One `eval.yaml` that the user vouches for: it serves for every benchmark and commit."""
 
     def __init__(self, benchmark: Benchmark) -> None:
         self._benchmark = benchmark
@@ -117,7 +117,7 @@ class OneBenchmark(Mapping[tuple[str, str], Benchmark]):
         return self._benchmark
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
-        """Name none: it has no name of its own."""
+        """Name none: it serves for all."""
         return iter(())
 
     def __len__(self) -> int:

@@ -1,7 +1,7 @@
 """The result files below a folder: `DIR/OWNER/NAME/.eval_results/*.yaml`, in the order of their names.
 
-Nothing below DIR that is a symbolic link is followed, and nothing but a plain file is opened: a repository is somebody
-else's, and could lead anywhere. What cannot be looked into is found, too, with the reason.
+Below DIR no symbolic link is followed and only plain files are opened: a repository is somebody else's, and could lead
+anywhere. What cannot be read is found too, with the reason.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from issuer.relying.verifier import FOLDER
 
 
 class Found(Struct, frozen=True, array_like=True):
-    """A result file, or the reason (`fault`) why nobody can tell. `fraction` is how much of the walk is done."""
+    """A result file, or the reason (`fault`) why it cannot be read. `fraction` is how much of the walk is done."""
 
     fraction: float
     file: str
@@ -38,7 +38,7 @@ def walk(root: Path) -> Iterator[Found]:
 
 
 def _folders(folder: str, repo: str, fraction: float) -> Generator[Found, None, list[str]]:
-    """Yield what is wrong in a folder; return the names of the folders in it."""
+    """Yield what cannot be read in a folder; return the names of the folders in it."""
     names = []
     try:
         with os.scandir(folder) as entries:
@@ -81,7 +81,7 @@ def _files(folder: str, repo: str, fraction: float) -> Iterator[Found]:
 def _size(entry: os.DirEntry[str]) -> int:
     try:
         return entry.stat(follow_symlinks=False).st_size
-    except OSError:  # it has just gone: whoever reads it says so
+    except OSError:  # it has just gone: its reader will say so
         return 0
 
 
@@ -91,7 +91,7 @@ def _fault(fraction: float, path: str, repo: str, reason: str) -> Found:
 
 
 def _is_text(path: str) -> bool:
-    """Say whether a name is text: bytes that are no UTF-8 become surrogates, which no report can carry."""
+    """Say whether a name is text: bytes that are not UTF-8 become surrogates, which a report cannot contain."""
     try:
         path.encode()
     except UnicodeEncodeError:

@@ -1,7 +1,7 @@
-"""Forked processes that work on messages, and give the answers back in the order of the messages.
+"""Forked processes that work on messages, and return the answers in the order of the messages.
 
-Forked, because they inherit what no message could carry: keys. Knows nothing of the work. A process that dies costs the
-one message that it had.
+Forked, because they inherit what no message could carry: keys. Does not know what the work is. A process that dies
+costs only the message that it had.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def cores() -> int:
 
 
 class _Task(Struct):
-    """A message that is under way: what was sent, whether an answer or a death came back."""
+    """A message under way: what was sent, and whether an answer or a death came back."""
 
     message: bytes
     over: bool = False
@@ -34,7 +34,7 @@ class _Task(Struct):
 
 
 class WorkerPool:
-    """So many workers, from `with Crew(...)` on; they end with the block, and with their parent."""
+    """A number of workers, from `with WorkerPool(...)` on; they end with the block, and with their parent."""
 
     def __init__(self, jobs: int, work: Work) -> None:
         self._work = work
@@ -44,23 +44,23 @@ class WorkerPool:
     def __enter__(self) -> WorkerPool:
         """Start the workers."""
         gc.collect()
-        gc.freeze()  # what there is stays shared: a worker's collection would touch, and so copy, every page of it
+        gc.freeze()  # what exists stays shared: a worker's collection would touch, and so copy, every page of it
         for _ in range(self._jobs):
             self._workers.append(_Worker(self._work, self._workers))
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End every worker, whatever it is at."""
+        """End every worker, even in the middle of its work."""
         for worker in self._workers:
             worker.end()
         gc.unfreeze()
 
     def answers(self, messages: Iterable[bytes]) -> Iterator[tuple[bytes, bytes | None]]:
-        """Yield each message with its answer, in order; None where the process that had it died."""
+        """Yield each message with its answer, in order; None where its process died."""
         source, tasks = iter(messages), deque[_Task]()
         while True:
             for worker in self._workers:
-                # Nobody runs far ahead of a slow message: the answers that wait for it are held here.
+                # The others do not run far ahead of a slow message: the answers that wait for it are held here.
                 if worker.task is None and len(tasks) < 4 * self._jobs and (message := next(source, None)) is not None:
                     tasks.append(_Task(message))
                     worker.give(tasks[-1])
@@ -89,7 +89,7 @@ class _Worker:
         self.pipe, theirs = forking.Pipe()
         inherited = [self.pipe, *(other.pipe for other in others)]
         self._process = forking.Process(target=_serve, args=(theirs, inherited, work), daemon=True)
-        # Ctrl-C goes to the whole group, and is the parent's to act on, also while this one is starting.
+        # Ctrl-C goes to the whole group; only the parent acts on it, also while this one is starting.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             self._process.start()
@@ -100,11 +100,11 @@ class _Worker:
     def give(self, task: _Task) -> None:
         """Send a message."""
         self.task = task
-        with contextlib.suppress(OSError):  # it has died: `take` finds out
+        with contextlib.suppress(OSError):  # it has died: `take` notices
             self.pipe.send_bytes(task.message)
 
     def take(self) -> bool:
-        """Receive the answer; False where the process died over it."""
+        """Receive the answer; False where the process died."""
         task, self.task = self.task, None
         if task is not None:
             task.over = True
