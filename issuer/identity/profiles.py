@@ -1,5 +1,8 @@
 """Built-in profiles of identity providers: one table of data, no code per provider. Pure.
 
+No library has such a table. PyPI's Warehouse was weighed, from which some of it comes: a class for each of its four
+providers, tied to its database.
+
 A profile says what is true of every token of such a provider; `providers.yaml` may narrow or fill in each value. What
 neither the provider's documentation nor a published token shows is left out: `providers.yaml` must give it.
 Each profile names its source.

@@ -1,7 +1,7 @@
 """What a provider's token says, and whether it suits the provider's registration (RFC 7519 under RFC 8725). Pure.
 
-Nothing here checks a signature: whoever needs to know who is speaking goes through `service/authn/oidc.py`. Offline,
-`issuer policy explain` reads tokens by the same functions. A refusal never quotes the token.
+Nothing here checks a signature: `service/authn/oidc.py` does. The order of the checks, for the service and for `issuer
+policy explain`, is that of `check_token`. A refusal never quotes the token.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def read_header(header: Mapping[str, JSON], provider: Provider) -> tuple[str, st
     algorithm, kid = header.get("alg"), header.get("kid")
     if not isinstance(algorithm, str) or algorithm not in provider.algorithms:
         raise Refused(Code.IDENTITY_ALGORITHM_REFUSED)
-    # RFC 9068, section 4: an access token says what it is, so that an ID token of the same client is none.
+    # RFC 9068, section 4: an access token must say what it is, so that an ID token of the same client does not pass.
     typed = "typ" in header or provider.rules.kind == "access-token"
     if typed and not _is_type(header.get("typ"), provider.rules.types):
         raise Refused(Code.IDENTITY_TYPE_REFUSED)
@@ -116,7 +116,7 @@ def read_unix_s(value: JSON) -> int:
 
 
 def read_jti(claims: Mapping[str, JSON]) -> str | None:
-    """Return the `jti` of an identity token, None where it has none. Raises Refused for one that is no name."""
+    """Return the `jti` of an identity token, None where it has none. Raises Refused for a malformed one."""
     if "jti" not in claims:
         return None
     jti = claims["jti"]
@@ -126,7 +126,7 @@ def read_jti(claims: Mapping[str, JSON]) -> str | None:
 
 
 def check_audience(audience: JSON, registered: str) -> None:
-    """Demand a token for this service and for nobody else: who shares a token can pass it on. Raises Refused."""
+    """Demand a token for this service alone: any other audience could pass the token on to us. Raises Refused."""
     if audience != registered and audience != [registered]:
         raise Refused(Code.IDENTITY_AUDIENCE_MISMATCH)
 
@@ -135,9 +135,9 @@ def check_audience(audience: JSON, registered: str) -> None:
 
 
 def check_access_token(claims: Mapping[str, JSON]) -> None:
-    """Demand the ids of an access token (RFC 9068 2.2), and that whoever holds it may use it. Raises Refused.
+    """Demand the ids of an access token (RFC 9068 2.2), and that its bearer may use it. Raises Refused.
 
-    What its `scope` must hold is the policy's to judge.
+    Its `scope` is judged by the policy.
     """
     for name in ("client_id", "sub", "jti"):
         check_id(claims.get(name))
@@ -151,7 +151,7 @@ def check_id(value: JSON) -> None:
 
 
 def check_unbound(claims: Mapping[str, JSON]) -> None:
-    """Refuse a token that is bound to a key of its client (RFC 7800, 8705, 9449): a bearer proves to have none."""
+    """Refuse a token that is bound to a key of its client (RFC 7800, 8705, 9449): a bearer proves nothing of it."""
     if "cnf" in claims:
         raise Refused(
             Code.IDENTITY_TYPE_REFUSED, "The token is bound to its client's key, of which a bearer has no proof."

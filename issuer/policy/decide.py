@@ -17,7 +17,7 @@ from issuer.identity.caller import Caller
 from issuer.policy.check import Check, Rule, show_name
 from issuer.policy.check_identity import check_identity, warn_of_names
 from issuer.policy.compiled import CompiledMetrics
-from issuer.policy.model import Registered
+from issuer.policy.model import RegisteredBenchmarks
 from issuer.policy.registration import Registration
 from issuer.results.claims import Metric, RunClaims
 
@@ -99,7 +99,7 @@ def check_run(registration: Registration, claims: RunClaims, at: str) -> list[Ch
     checks += compiled.tasks.check(claims.task_id, f"{at}/task_id")
     checks += _check_metrics(compiled.metrics, claims.metrics, f"{at}/metrics")
     if grants.registered_only:
-        checks += _check_registered(registration.registered, claims, at)
+        checks += _check_registered(registration.benchmarks, claims, at)
     return checks
 
 
@@ -130,8 +130,8 @@ _METRIC = Rule(Code.POLICY_METRIC, _REGISTERED_AT, "the run names {}", "a metric
 _NO_METRIC = msgspec.structs.replace(_METRIC, expected=f"{_METRIC.expected}, which defines none")
 
 
-def _check_registered(registered: Registered, claims: RunClaims, at: str) -> Iterator[Check]:
-    benchmark = registered.find(claims.benchmark_repo, claims.benchmark_revision)
+def _check_registered(benchmarks: RegisteredBenchmarks, claims: RunClaims, at: str) -> Iterator[Check]:
+    benchmark = benchmarks.find(claims.benchmark_repo, claims.benchmark_revision)
     names = (claims.benchmark_repo, claims.benchmark_revision)
     yield Check(_BENCHMARK, benchmark is not None, names, f"{at}/benchmark_revision")
     if benchmark is None:

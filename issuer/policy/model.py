@@ -127,7 +127,7 @@ class Policy(Struct, frozen=True, forbid_unknown_fields=True):
     tests: tuple[PolicyTest, ...] = ()
 
 
-class Registered(Struct, frozen=True):
+class RegisteredBenchmarks(Struct, frozen=True):
     """The benchmarks that the operator registered: `at_commit` by repository and full commit, `at_any` by repository
     for every commit without a file of its own."""
 

@@ -7,7 +7,7 @@ from msgspec import Struct
 from issuer.identity.caller import ClaimNames
 from issuer.identity.provider import Provider
 from issuer.policy.compiled import CompiledGrants, CompiledIdentity, CompiledProvider
-from issuer.policy.model import Identity, Policy, Registered
+from issuer.policy.model import Identity, Policy, RegisteredBenchmarks
 
 
 class Registration(Struct, frozen=True):
@@ -20,7 +20,7 @@ class Registration(Struct, frozen=True):
     identity: Identity
     provider: Provider
     digest: str
-    registered: Registered
+    benchmarks: RegisteredBenchmarks
     provider_rules: CompiledProvider
     identity_rules: CompiledIdentity
     grants: CompiledGrants
@@ -29,7 +29,7 @@ class Registration(Struct, frozen=True):
     @classmethod
     def of(
         cls, policy: Policy, identity: Identity, provider_rules: CompiledProvider, grants: CompiledGrants, digest: str,
-        registered: Registered,
+        benchmarks: RegisteredBenchmarks,
     ) -> Registration:  # fmt: skip
         """Compile one identity. Provider rules and grants are compiled already: other identities share them."""
         provider = provider_rules.provider
@@ -38,7 +38,7 @@ class Registration(Struct, frozen=True):
             identity=identity,
             provider=provider,
             digest=digest,
-            registered=registered,
+            benchmarks=benchmarks,
             provider_rules=provider_rules,
             identity_rules=CompiledIdentity(identity),
             grants=grants,

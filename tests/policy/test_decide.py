@@ -23,7 +23,16 @@ from issuer.identity.provider import Provider
 from issuer.policy.compiled import CompiledGrants, CompiledProvider, allows_version
 from issuer.policy.decide import Denial, Grant, decide
 from issuer.policy.disclose import disclose, refusal_for
-from issuer.policy.model import Deny, FrameworkGrant, Grants, Identity, MetricGrant, Policy, Registered, TokenRules
+from issuer.policy.model import (
+    Deny,
+    FrameworkGrant,
+    Grants,
+    Identity,
+    MetricGrant,
+    Policy,
+    RegisteredBenchmarks,
+    TokenRules,
+)
 from issuer.policy.registration import Registration
 from issuer.policy.requirement import Matcher
 from issuer.results.benchmark import Benchmark, BenchmarkMetric, Task
@@ -404,7 +413,9 @@ METRICS = st.lists(
 ).map(tuple)
 BENCHMARK = Benchmark("b", (Task("a"), Task("x")), metrics=(BenchmarkMetric("accuracy"),))
 REGISTERED = st.sampled_from([
-    Registered(), Registered({("a/b", "b" * 40): BENCHMARK}), Registered({}, {"a/b": BENCHMARK}),
+    RegisteredBenchmarks(),
+    RegisteredBenchmarks({("a/b", "b" * 40): BENCHMARK}),
+    RegisteredBenchmarks({}, {"a/b": BENCHMARK}),
 ])  # fmt: skip
 FRAMEWORKS = st.builds(
     FrameworkGrant,
@@ -422,9 +433,9 @@ PROVIDER = Provider(
 )  # fmt: skip
 
 
-def registration_of(policy: Policy, registered: Registered) -> Registration:
+def registration_of(policy: Policy, benchmarks: RegisteredBenchmarks) -> Registration:
     rules, grants = CompiledProvider(PROVIDER), CompiledGrants(policy.grants)
-    return Registration.of(policy, policy.identities[0], rules, grants, "sha256:" + "0" * 64, registered)
+    return Registration.of(policy, policy.identities[0], rules, grants, "sha256:" + "0" * 64, benchmarks)
 
 
 @st.composite
@@ -473,7 +484,7 @@ def with_policy(asked: Asked, **parts: object) -> Asked:
     who = asked[0]
     identities = [parts.pop("identity", who.identity)]
     policy = msgspec.structs.replace(who.policy, identities=identities, **parts)
-    return (registration_of(policy, who.registered), *asked[1:])
+    return (registration_of(policy, who.benchmarks), *asked[1:])
 
 
 @examples(150)

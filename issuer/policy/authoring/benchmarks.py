@@ -15,7 +15,7 @@ from issuer.errors import InputError, Place
 from issuer.formats import jcs
 from issuer.formats.findings import Findings
 from issuer.formats.strict_yaml import MAX_BYTES, Document
-from issuer.policy.model import Registered
+from issuer.policy.model import RegisteredBenchmarks
 from issuer.results.benchmark import Benchmark, read_benchmark
 from issuer.results.claims import REVISION, is_repo
 
@@ -24,7 +24,7 @@ ANY_COMMIT = "eval"
 LEVELS = 3
 
 
-def read_registered(folder: Path, findings: Findings) -> tuple[Registered, dict[str, str]]:
+def read_registered(folder: Path, findings: Findings) -> tuple[RegisteredBenchmarks, dict[str, str]]:
     """Read a folder of registered benchmarks, which need not be there; also return each file's digest by its path."""
     at_commit: dict[tuple[str, str], Benchmark] = {}
     at_any: dict[str, Benchmark] = {}
@@ -47,7 +47,7 @@ def read_registered(folder: Path, findings: Findings) -> tuple[Registered, dict[
             at_any[repo] = benchmark
         else:
             at_commit[repo, path.stem] = benchmark
-    return Registered(at_commit, at_any), digests
+    return RegisteredBenchmarks(at_commit, at_any), digests
 
 
 def _yaml_files(folder: Path, levels: int, findings: Findings) -> Iterator[Path]:

@@ -30,7 +30,7 @@ from issuer.policy.authoring.suite import Outcome, run_tests
 from issuer.policy.compiled import CompiledGrants, CompiledProvider, is_unbounded
 from issuer.policy.globs import glob_matches
 from issuer.policy.match import PolicySet, are_disjoint
-from issuer.policy.model import Grants, MetricGrant, Policy, Registered, TokenRules
+from issuer.policy.model import Grants, MetricGrant, Policy, RegisteredBenchmarks, TokenRules
 from issuer.policy.registration import Registration
 
 PROVIDERS_FILE = "providers.yaml"
@@ -95,19 +95,20 @@ def _read_all(
 ) -> tuple[PolicySet, tuple[Outcome, ...]]:
     """Return the sound part of the directory as a set, and the outcomes of its tests."""
     providers = _read_providers(directory / PROVIDERS_FILE, issuer_url, findings, development=development)
-    registered, files = read_registered(directory / BENCHMARKS_FOLDER, findings)
+    benchmarks, files = read_registered(directory / BENCHMARKS_FOLDER, findings)
     testable = not findings.broken  # every test depends on these
     candidates = [_read_policy(path, providers, now, findings) for path in _policy_files(directory, findings)]
     read = [item for item in candidates if item is not None]
-    policies = _assemble(read, providers or {}, registered, files, findings)
+    policies = _assemble(read, providers or {}, benchmarks, files, findings)
     sound = [item for item in read if testable and item.document.name not in findings.broken]
     outcomes = [outcome for item in sound for outcome in run_tests(policies, item.policy, item.document, findings)]
     return policies, tuple(outcomes)
 
 
 def _assemble(
-    read: list[_Read], providers: Providers, registered: Registered, files: Mapping[str, str], findings: Findings
-) -> PolicySet:
+    read: list[_Read], providers: Providers, benchmarks: RegisteredBenchmarks, files: Mapping[str, str],
+    findings: Findings,
+) -> PolicySet:  # fmt: skip
     """Index what was read; `files` are the digests of the registered benchmarks' files."""
     sound = {name: provider for name, provider in providers.items() if provider is not None}
     canonical = {name: jcs.canonical(msgspec.to_builtins(provider)) for name, provider in sound.items()}
@@ -123,7 +124,7 @@ def _assemble(
             digests[under[name]] = value
         for index, identity in enumerate(policy.identities):
             if (name := identity.provider) in under:
-                registration = Registration.of(policy, identity, rules[name], grants, under[name], registered)
+                registration = Registration.of(policy, identity, rules[name], grants, under[name], benchmarks)
                 registrations.append((document, index, registration))
     whole: JSON = {
         "policies": sorted(digests),

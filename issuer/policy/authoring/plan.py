@@ -25,7 +25,7 @@ from issuer.policy.check import Check
 from issuer.policy.check_identity import names_commit
 from issuer.policy.decide import Run, decide
 from issuer.policy.match import PolicySet, resolve
-from issuer.policy.model import Registered
+from issuer.policy.model import RegisteredBenchmarks
 from issuer.policy.registration import Registration
 from issuer.policy.requirement import Requirement, is_met
 from issuer.results.claims import Framework, Metric, RunClaims
@@ -300,9 +300,9 @@ def _key_of(registration: Registration) -> tuple[str, str]:
     return registration.digest, registration.identity.id
 
 
-def _benchmarks_of(policies: PolicySet) -> Registered | None:
+def _benchmarks_of(policies: PolicySet) -> RegisteredBenchmarks | None:
     return next(
-        (registration.registered for bucket in policies.registrations.values() for registration in bucket), None
+        (registration.benchmarks for bucket in policies.registrations.values() for registration in bucket), None
     )
 
 

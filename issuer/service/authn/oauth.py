@@ -1,7 +1,8 @@
 """Authlib's validator of OAuth access tokens (RFC 9068, section 4), and the id of an OAuth credential.
 
-Authlib never sees a token: header and claims have been parsed strictly, and the signature verified under the provider's
-registered algorithms.
+It is a second opinion: `issuer.identity.check_token` has passed the same claims. Beyond it Authlib refuses a malformed
+`auth_time` or `amr`, which nothing here reads. It never sees a token: header and claims have been parsed strictly, and
+the signature verified under the provider's registered algorithms.
 """
 
 from __future__ import annotations
