@@ -102,6 +102,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._set_clock()
         self.resume_writing()
         super().connection_lost(exc)
+        # uvicorn does so only where `exc` is None: after a reset its timer held all of this for five seconds more.
+        self._unset_keepalive_if_required()
 
     def data_received(self, data: bytes) -> None:
         """Feed the parser; refuse a head that is too long, even before its end."""
