@@ -20,7 +20,7 @@ from issuer.codes import Code
 from issuer.errors import InputError
 from issuer.formats import jcs
 from issuer.results.claims import Metric
-from tests.support.shared import ROOT, SHARED, needs_shared
+from tests.support.shared import ROOT, SHARED, needs_shared, vectors
 
 ONE_SCORER = (ROOT / "issuer" / "dev" / "runs" / "gsm8k_mini_inspect_ai.json").read_bytes()
 TWO_SCORERS = (ROOT / "tests" / "data" / "inspect_two_scorers.json").read_bytes()
@@ -119,7 +119,7 @@ def test_a_date_that_names_no_moment_is_refused(date: str) -> None:
 
 @needs_shared
 def test_the_golden_claims_come_out_byte_for_byte() -> None:
-    golden = json.loads((SHARED / "vectors" / "golden_core_claims.json").read_bytes())[0]
+    golden = vectors("golden_core_claims.json")[0]
     given_ = golden["supplied"]
     metrics = given_.pop("metric_map")
     run = inspect_ai.read((SHARED / golden["input"]).read_bytes(), golden["input"])

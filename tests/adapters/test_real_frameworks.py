@@ -20,8 +20,8 @@ from issuer import adapters
 from issuer.adapters import Anchors, Supplied
 from issuer.codes import Code
 from issuer.results.claims import Metric
-from tests.support.runs import ALL, BENCHMARK_COMMIT, DATA, MODEL_COMMIT, refusal, shared
-from tests.support.shared import SHARED, needs_shared
+from tests.support.runs import ALL, BENCHMARK_COMMIT, DATA, MODEL_COMMIT, refusal
+from tests.support.verievals import REAL
 
 pytestmark = pytest.mark.long
 BESIDE = str(Path(sys.executable).parent)
@@ -116,10 +116,13 @@ def test_helm(tmp_path: Path) -> None:
     assert "limited to 5 instances" in refusal(lambda: part.claims(supplied, allow_mock=True)).detail
 
 
-@needs_shared
 def test_verievals(tmp_path: Path) -> None:
     command = framework("verievals")
-    benchmark = SHARED / "verievals" / "benchmarks" / "arithmetic"
+    benchmark = tmp_path / "sums"
+    benchmark.mkdir()
+    (benchmark / "benchmark.yaml").write_text('id: sums\nversion: "1.0.0"\nscorer: numeric\ndescription: Sums.\n')
+    tasks = ({"id": f"t{n}", "prompt": f"{n} + {n}?", "expected": str(2 * n)} for n in range(4))
+    (benchmark / "tasks.jsonl").write_text("".join(json.dumps(task) + "\n" for task in tasks))
     run(tmp_path, command, "keygen", "--out", "runner")
     signing = ("--key", "runner.key", "--signer", "ci")
     called = (command, "run", "--benchmark", benchmark, "--model", "echo", *signing, "--out")
@@ -133,6 +136,6 @@ def test_verievals(tmp_path: Path) -> None:
         read.claims(replace(ALL, framework_version=None), allow_mock={"mock:echo"}).claims.framework.name == "verievals"
     )
     # The same run by another key: verievals takes it, as the key is in the record.
-    stranger = replace(anchors, public_key=shared("verievals/runner.pub").decode().strip())
+    stranger = replace(anchors, public_key=(REAL / "runner.pub").read_text().strip())
     error = refusal(lambda: adapters.read(record, anchors=stranger))
     assert (error.code, error.pointer) == (Code.FILE_RULE, "/signature/public_key")

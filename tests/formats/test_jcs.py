@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from issuer.formats import jcs
 from issuer.formats.strict_json import loads
 from tests.support.make import claims
-from tests.support.shared import needs_shared, vectors
+from tests.support.shared import vectors
 
 NUMBERS = st.one_of(
     st.integers(-(2**53) + 1, 2**53 - 1),
@@ -54,25 +54,27 @@ def test_canonical_bytes_are_a_fixed_point(value: Any) -> None:
     assert jcs.canonical(json.loads(once, parse_int=float)) == once
 
 
-@needs_shared
-@pytest.mark.parametrize("vector", (vectors("jcs/rfc8785_appendix_b.json") or {"vectors": []})["vectors"], ids=str)
-def test_numbers_of_rfc_8785_appendix_b(vector: dict[str, str | None]) -> None:
-    (value,) = struct.unpack(">d", bytes.fromhex(str(vector["ieee"])))
-    if vector["expect"] is None:
+@pytest.mark.parametrize(("bits", "text"), vectors("jcs_numbers.json")["appendix_b"])
+def test_numbers_of_rfc_8785_appendix_b(bits: str, text: str | None) -> None:
+    (value,) = struct.unpack(">d", bytes.fromhex(bits))
+    if text is None:
         with pytest.raises(ValueError, match="not representable"):
             jcs.canonical(value)
     else:
-        assert jcs.canonical(value).decode() == vector["expect"]
-        assert jcs.canonical([value]).decode() == f"[{vector['expect']}]"
+        assert jcs.canonical(value).decode() == text
+        assert jcs.canonical([value]).decode() == f"[{text}]"
 
 
-@needs_shared
-@pytest.mark.parametrize("vector", vectors("jcs_numbers.json"), ids=lambda vector: vector["text"])
-def test_numbers_as_they_are_written_in_files(vector: dict[str, str]) -> None:
-    read = json.loads(vector["text"])
-    assert jcs.canonical(read).decode() == vector["canonical"]
-    assert struct.pack(">d", float(vector["text"])).hex() == vector["bits"]
-    assert jcs.canonical(struct.unpack(">d", bytes.fromhex(vector["bits"]))[0]).decode() == vector["canonical"]
+@pytest.mark.parametrize(("text", "bits", "canonical"), vectors("jcs_numbers.json")["in_files"])
+def test_numbers_as_they_are_written_in_files(text: str, bits: str, canonical: str) -> None:
+    assert jcs.canonical(json.loads(text)).decode() == canonical
+    assert struct.pack(">d", float(text)).hex() == bits
+    assert jcs.canonical(struct.unpack(">d", bytes.fromhex(bits))[0]).decode() == canonical
+
+
+def test_the_sorting_example_of_rfc_8785_section_3_2_3() -> None:
+    members = {"\u20ac": 1, "\r": 2, "\ufb33": 3, "1": 4, "\U0001f600": 5, "\x80": 6, "\u00f6": 7}
+    assert list(json.loads(jcs.canonical(members)).values()) == [2, 4, 6, 7, 1, 5, 3]
 
 
 def test_the_example_of_rfc_8785_section_3_2_2() -> None:

@@ -21,7 +21,7 @@ from issuer.errors import InputError, Place
 from issuer.formats.strict_json import pointer_to
 from issuer.formats.strict_yaml import MAX_KEY, Document, examine, load, number_text, quoted, resolve_plain
 from issuer.results import emit
-from tests.support.shared import VECTORS, examples, needs_shared
+from tests.support.shared import VECTORS, examples
 
 
 def ruamel(text: str) -> Any:
@@ -70,8 +70,7 @@ IN_WORDS = {"40 digits": "1234567890123456789012345678901234567890"}
 
 def rows() -> list[tuple[str, str, tuple[str, ...]]]:
     """Return (scalar, the row's whole first cell, the four recorded readings) of every row, taken from the file."""
-    path = VECTORS / "yaml_scalar_matrix.md"
-    lines = path.read_text().splitlines() if path.is_file() else []
+    lines = (VECTORS / "yaml_scalar_matrix.md").read_text().splitlines()
     cells = [[cell.strip(" `") for cell in line.split("|")[1:-1]] for line in lines if line.startswith("| ")][1:]
     found = []
     for first, *readings in cells:
@@ -92,7 +91,6 @@ def test_every_scalar_of_the_measured_matrix_is_read_alike_or_refused(text: str)
         assert all(same(MATRIX[text], reader(text)) for reader in READERS)
 
 
-@needs_shared
 def test_no_row_of_the_measurement_is_missing_above() -> None:
     assert len(ROWS) >= 25
     assert {text for text, *_ in ROWS} == MATRIX.keys()
@@ -106,12 +104,11 @@ def recorded(cell: str, said: str) -> Any:
     return float(number[0]) if number and not cell.startswith(("str", "date")) else None
 
 
-@needs_shared
 @pytest.mark.parametrize(("text", "first", "readings"), ROWS, ids=[row[0] for row in ROWS])
 def test_a_row_is_accepted_only_where_its_recorded_readings_are_one_value(
     text: str, first: str, readings: tuple[str, ...]
 ) -> None:
-    """The recorded columns stand in for js-yaml and yaml where node or its packages are not to be had."""
+    """The recorded columns stand in for js-yaml and yaml where node or its packages are missing."""
     values = [recorded(cell, text) for cell in readings if cell not in {"-", "same"}]
     agreed = None not in values and len(set(values)) == 1
     if MATRIX[text] is not ...:

@@ -10,7 +10,7 @@ import pytest
 from issuer.codes import Code
 from issuer.errors import InputError
 from issuer.results.benchmark import lint_benchmark, read_benchmark
-from tests.support.shared import SHARED, needs_shared
+from tests.support.shared import hub_files
 
 LIVE = b"name: AIME 2026\ndescription: Exam.\ntasks:\n  - id: MathArena/aime_2026\n    split: test\n"
 TARGET = LIVE + b"metrics:\n  - {id: acc, higher_is_better: true, primary: true}\n  - {id: wer}\n"
@@ -124,8 +124,7 @@ def test_a_definition_of_many_tasks_is_linted_in_a_time_that_grows_with_its_size
     assert time.process_time() - began < 10, "ten times what it takes"
 
 
-@needs_shared
-@pytest.mark.parametrize("path", sorted((SHARED / "eval_yaml").glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", hub_files("benchmark", "eval_yaml"), ids=lambda path: path.stem)
 def test_real_files_break_no_rule_and_are_warned_of_what_they_leave_open(path: Path) -> None:
     """Live files define no metric; those of the target specification lack the dataset that one of its texts requires."""
     found = lint_benchmark(path.read_bytes(), path.name)

@@ -15,7 +15,7 @@ from issuer.formats import jcs
 from issuer.formats.strict_json import loads
 from issuer.results.claims import RunClaims, is_repo, read_claims
 from tests.support import make
-from tests.support.shared import needs_shared, vectors
+from tests.support.shared import vectors
 
 HEX = "5503434ddd753f426f4b38109466949a1217c2bb"
 
@@ -220,7 +220,6 @@ def test_every_fault_is_reported_with_its_pointer_below_the_given_one() -> None:
     ]  # fmt: skip
 
 
-@needs_shared
 @pytest.mark.parametrize("vector", vectors("golden_core_claims.json"), ids=lambda vector: vector["name"])
 def test_golden_claims_have_the_published_bytes_and_digest(vector: dict[str, Any]) -> None:
     claims = read_claims(vector["claims"])

@@ -25,7 +25,7 @@ from issuer.results.entry import (
 )
 from tests.support import make
 from tests.support.result_texts import DETAILS, FREE, NUMBER, read_one
-from tests.support.shared import SHARED, examples, needs_shared
+from tests.support.shared import examples, hub_files
 
 SAID = make.submission({"date": "2026-11-21T09:00:00Z", "notes": "no tools", "source": {"url": "https://a.example/x"}})
 
@@ -392,8 +392,7 @@ def test_the_file_is_named_after_the_benchmark(repo: str, path: str) -> None:
     assert result_file_name(repo) == path
 
 
-@needs_shared
-@pytest.mark.parametrize("path", sorted((SHARED / "eval_results_yaml").glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", hub_files("result", "eval_results_yaml"), ids=lambda path: path.stem)
 def test_real_files_are_read_as_other_readers_do_or_refused_at_a_place(path: Any) -> None:
     try:
         entries = read_entries(path.read_bytes(), path.name)

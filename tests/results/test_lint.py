@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from issuer.codes import Code
 from issuer.results.benchmark import Benchmark, lint_benchmark, read_benchmark
-from issuer.results.entry import write_entry
+from issuer.results.entry import result_file_name, write_entry
 from issuer.results.lint import lint_results
 from tests.support import make
 from tests.support.result_texts import FILE, PARTS
-from tests.support.shared import SHARED, examples, needs_shared
+from tests.support.shared import SHARED, examples, hub_files, needs_shared
 
 SAID = make.submission({"date": "2026-11-21", "source": {"url": "https://a.example/x"}, "notes": "no tools"})
 GOOD = make.file_for(SAID)
@@ -215,9 +217,13 @@ def test_four_of_the_target_specification_s_six_examples_break_its_rules(name: s
     assert all(detail in errors[code] for code, detail in expected.items())
 
 
-@needs_shared
-@pytest.mark.parametrize("path", sorted((SHARED / "eval_results_yaml").glob("[!t]*.yaml")), ids=lambda path: path.stem)
-def test_real_files_of_the_live_hub_name_no_metric_and_break_no_rule(path: Any) -> None:
-    placed = f".eval_results/{path.name.rpartition('__')[2].replace('_minimal', '')}"
+@pytest.mark.parametrize(
+    "path",
+    [path for path in hub_files("result", "eval_results_yaml") if not path.name.startswith("target")],
+    ids=lambda path: path.stem,
+)
+def test_real_files_of_the_live_hub_name_no_metric_and_break_no_rule(path: Path) -> None:
+    named = yaml.safe_load(path.read_bytes())[0]["dataset"]["id"]
+    placed = result_file_name(named)
     found = lint_results(path.read_bytes(), path.name, path=placed)
     assert [(each.code, each.severity) for each in found] == [(Code.RESULT_UNBOUND, "warning")]

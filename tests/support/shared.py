@@ -1,4 +1,4 @@
-"""Where the repository is, where the real files and published vectors beside it are, and how many examples are tried."""
+"""Where the repository, our vectors, and the published ones and real files beside the repository are; and examples."""
 
 from __future__ import annotations
 
@@ -12,14 +12,25 @@ from hypothesis import settings
 EXAMPLES = 100  # Hypothesis' default
 ROOT = Path(__file__).parents[2]
 SHARED = ROOT.parent / "shared" / "data"
-VECTORS = SHARED / "vectors"
+PUBLISHED = SHARED / "vectors"
+VECTORS = ROOT / "tests" / "vectors"
 needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="needs ../shared/data beside the repository")
 
 
 def vectors(name: str) -> Any:
-    """Read a file of vectors; nothing where it is missing, so that tests parametrized by it are collected."""
-    path = VECTORS / name
-    return json.loads(path.read_bytes()) if path.is_file() else []
+    """Read a file of our vectors."""
+    return json.loads((VECTORS / name).read_bytes())
+
+
+def hub_files(kind: str, folder: str) -> list[Path]:
+    """Return files in the forms that live repositories have: ours, and the real ones beside the repository."""
+    return [*sorted((VECTORS / "hub").glob(f"{kind}_*.yaml")), *sorted((SHARED / folder).glob("*.yaml"))]
+
+
+def published(name: str) -> Any:
+    """Read a file of published vectors; nothing where it is missing, so that tests parametrized by it are collected."""
+    path = PUBLISHED / name
+    return json.loads(path.read_bytes()) if path.is_file() else {}
 
 
 def examples(count: int) -> settings:

@@ -11,8 +11,9 @@ from msgspec.structs import replace
 
 from issuer.adapters import Anchors
 from issuer.tlog import merkle
-from tests.support.runs import shared
+from tests.support.runs import DATA
 
+REAL = DATA / "verievals"
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 
 
@@ -78,6 +79,7 @@ def raw_of(record: dict[str, Any]) -> bytes:
 
 
 def real_anchors() -> Anchors:
-    ledger = shared("verievals/ledger/entries.jsonl")
+    """Return the ledger, its root and the key that the record in `tests/data/verievals` was made with."""
+    ledger = (REAL / "ledger.jsonl").read_bytes()
     leaves = [json.loads(line)["leaf"] for line in ledger.splitlines()]
-    return Anchors(shared("verievals/runner.pub").decode().strip(), root_of(*leaves), ledger)
+    return Anchors((REAL / "runner.pub").read_text().strip(), root_of(*leaves), ledger)

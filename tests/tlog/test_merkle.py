@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from issuer.tlog import merkle
-from tests.support.shared import VECTORS, needs_shared
+from tests.support.shared import PUBLISHED, needs_shared
 
-TESTDATA = VECTORS / "merkle" / "testdata"
+TESTDATA = PUBLISHED / "merkle" / "testdata"
 # The leaves and heads that Certificate Transparency's own tests use.
 LEAVES = [bytes.fromhex(text) for text in (
     "", "00", "10", "2021", "3031", "40414243", "5051525354555657", "606162636465666768696a6b6c6d6e6f",
@@ -124,6 +124,49 @@ def test_every_proof_of_every_small_tree(size: int) -> None:
         assert not merkle.verify_consistency(first, size, merkle.leaf_hash(b"x"), heads[-1], proof)
         for other in set(range(1, size + 1)) - {first}:
             assert not merkle.verify_consistency(other, size, heads[first - 1], heads[-1], proof)
+
+
+def spoilt(proof: list[bytes], *heads: bytes) -> dict[str, list[bytes]]:
+    """Return the proofs near a good one that a verifier may be tempted by, by what is wrong with them."""
+    changed: dict[str, list[bytes]] = {}
+    for at, node in enumerate(proof):
+        rest = proof[:at], proof[at + 1 :]
+        flipped = (int.from_bytes(node) ^ 1 << 77).to_bytes(32)
+        changed[f"bit of {at}"] = [*rest[0], flipped, *rest[1]]
+        changed[f"{at} removed"] = [*rest[0], *rest[1]]
+        changed[f"{at} twice"] = [*rest[0], node, node, *rest[1]]
+        changed[f"{at} cut"] = [*rest[0], node[:-1], *rest[1]]
+    for name, garbage in {"nothing": b"", "garbage": b"g" * 32, "a head": heads[0], "the other": heads[-1]}.items():
+        changed |= {f"{name} before": [garbage, *proof], f"{name} behind": [*proof, garbage]}
+    turned = proof[::-1]
+    return {**changed, **({"turned": turned} if turned != proof else {}), **({"empty": []} if proof else {})}
+
+
+@pytest.mark.parametrize("size", range(1, 9))
+def test_a_proof_near_a_good_one_proves_nothing(size: int) -> None:
+    """In the ways that the published vectors of transparency-dev/merkle spoil theirs."""
+    leaves = [merkle.leaf_hash(bytes([number])) for number in range(size)]
+    heads = list(merkle.roots(leaves))
+    empty = merkle.EMPTY_ROOT
+    for index, leaf in enumerate(leaves):
+        path = path_of(index, leaves)
+        for what, bad in spoilt(path, leaf, heads[-1]).items():
+            assert not merkle.verify_inclusion(index, size, leaf, bad, heads[-1]), what
+        for place, count in ((index, 2 * size), (index, size // 2), (index ^ 1, size), (index + size, size), (0, 0)):
+            assert not merkle.verify_inclusion(place, count, leaf, path, heads[-1]), (place, count)
+        for wrong in ((b"", heads[-1]), (leaf, b""), (leaf, empty), (empty, heads[-1]), (b"", b"")):
+            assert not merkle.verify_inclusion(index, size, wrong[0], path, wrong[1])
+    for first in range(1, size):
+        proof, before, after = proof_of(first, leaves), heads[first - 1], heads[-1]
+        for what, bad in spoilt(proof, before, after).items():
+            assert not merkle.verify_consistency(first, size, before, after, bad), what
+        for sizes in ((first, 2 * size), (2 * first, size), (size, first), (0, size), (first, 0), (0, 0)):
+            assert not merkle.verify_consistency(*sizes, before, after, proof), sizes
+        for wrong in ((after, before), (before, before), (empty, after), (before, empty), (b"", b"")):
+            assert not merkle.verify_consistency(first, size, *wrong, proof)
+    assert merkle.verify_consistency(size, size, heads[-1], heads[-1], [])
+    assert not merkle.verify_consistency(size, size, heads[-1], empty, [])
+    assert not merkle.verify_consistency(size, size, heads[-1], heads[-1], [empty])
 
 
 def test_a_proof_longer_than_the_tree_is_high_is_refused_even_if_its_hashes_add_up() -> None:
