@@ -1,4 +1,4 @@
-"""The exit codes of the command line (contract section 6), and which of them an outcome has."""
+"""The exit codes of the command line (contract section 6), and the one for each outcome."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Exit(enum.IntEnum):
 
 
 def exit_for_error(error: IssuerError) -> Exit:
-    """Return how a command ends that an error ended."""
+    """Return the exit code for an error."""
     if isinstance(error, InputError):
         return Exit.INPUT
     if isinstance(error, SetupError):
@@ -42,7 +42,7 @@ def exit_for_findings(findings: Iterable[Finding]) -> Exit:
 
 
 def exit_for_summary(summary: Summary, *, require_token: bool) -> Exit:
-    """Return how a run over result files ends, the worst first: what could not be read, then no, then undecided."""
+    """Return the exit code for a run over result files, the worst first: could not be read, no, undecided."""
     verdicts = summary.verdicts
     lost = summary.by_reason[Code.INTERNAL]
     if summary.findings > lost:

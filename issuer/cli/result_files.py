@@ -1,4 +1,4 @@
-"""Which files the commands of `issuer results` mean, and what is in them; and the options that several of them take."""
+"""Finds and reads the files that the commands of `issuer results` are given; and the options that they share."""
 
 from __future__ import annotations
 

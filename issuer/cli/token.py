@@ -149,7 +149,7 @@ def _end_request(answer: HttpAnswer, out: Path | None, *, as_json: bool) -> None
         click.echo(issued.entry, nl=False)
     else:
         repeated = " (a repeat: the same token as before)" if answer.status == 200 else ""
-        click.echo(f"{out}: entry written, token {issued.jti} until {issued.expires_at}{repeated}")
+        click.echo(printable(f"{out}: entry written, token {issued.jti} until {issued.expires_at}{repeated}"))
 
 
 def _end_dry_run(answer: HttpAnswer, use: str, *, as_json: bool) -> NoReturn:

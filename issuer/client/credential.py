@@ -16,7 +16,7 @@ from issuer.errors import InputError, SetupError
 from issuer.formats import jose
 from issuer.identity import pat
 
-# RFC 6750 2.1, b64token. Of other text the HTTP library makes an error that quotes it.
+# RFC 6750 2.1, b64token. The HTTP library quotes any other text in its error.
 _BEARER = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 _ACCESS_TOKEN_TYPES = frozenset({"at+jwt", "application/at+jwt"})
 NONCE_BYTES = 16

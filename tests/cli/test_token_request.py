@@ -22,6 +22,8 @@ from issuer.cli.token import token
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import SAMPLE_RUN
 from issuer.http_client import ATTEMPTS, PATIENCE_S
+from issuer.wire import IssuedToken
+from tests.support import make
 from tests.support.command import issuer
 from tests.support.leaks import assert_nothing_secret
 from tests.support.oauth_server import CLIENT_SECRET, PREFIX
@@ -31,7 +33,10 @@ from tests.support.scripted import Action, Scripted, hang_up, reply, stall
 
 HUSH = "hush0123456789abcdef"
 NOWHERE = "http://127.0.0.1:1"
-ANSWER = {"entry": "- {}\n", "jti": "j", "expires_at": 1, "warnings": []}
+ANSWER = {
+    **{name: name for name in IssuedToken.__struct_fields__ if name != "log"}, "entry": make.file_for(make.submission()),
+    "issued_at": 1, "expires_at": 2, "warnings": [],
+}  # fmt: skip
 Done = subprocess.CompletedProcess[str]
 
 
@@ -420,6 +425,18 @@ def test_an_issuer_that_repeats_the_credential_has_it_shown_by_nobody(
         done = request(server.url, "--claims", claims, *flags, env={"ISSUER_ACCESS_TOKEN": HUSH})
     assert (done.returncode in {4, 5}, done.stdout) == (True, "")
     assert not (tmp_path / "out.yaml").exists()
+
+
+def test_an_issuer_s_answer_cannot_write_on_the_terminal(tmp_path: Path, claims: Path) -> None:
+    drawn = "\x1b[2K\rverified"
+    body = {**ANSWER, "jti": drawn, "warnings": [drawn]}
+    with Scripted([reply(201, body)]) as server:
+        arguments = ("--claims", claims, "--out", tmp_path / "out.yaml")
+        done = request(server.url, *arguments, env={"ISSUER_ACCESS_TOKEN": HUSH})
+    assert (done.returncode, (tmp_path / "out.yaml").exists()) == (0, True), done.stderr
+    assert not {"\r", "\x1b"} & set(done.stdout + done.stderr)
+    assert "verified" in done.stdout
+    assert "warning: " in done.stderr
 
 
 AT_ONCE = reply(503, Retry_After="0")
