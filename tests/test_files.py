@@ -248,7 +248,7 @@ def test_a_name_may_be_as_long_as_the_file_system_has_it(tmp_path: Path) -> None
     assert (tmp_path / ("x" * 255)).read_bytes() == NEW
 
 
-# In a process of its own: as another user where we are root, with a disk that is full, or killed on the way.
+# In another process: as another user where we are root, with a full disk, or killed on the way.
 ELSEWHERE = """
 import os, pathlib, resource, sys
 from issuer import files

@@ -194,7 +194,7 @@ def test_what_is_no_retry_after_counts_as_none(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["61", "3600", "9" * 400, "Fri, 31 Dec 9999 23:59:59 GMT"])
 def test_it_gives_up_at_once_where_retry_after_is_later_than_it_may_wait(text: str) -> None:
-    """To come back earlier than it was told to would be no honouring."""
+    """To come back earlier than Retry-After says would ignore it."""
     began = time.monotonic()
     with Scripted([reply(503, Retry_After=text), GOOD]) as server:
         assert ask(server, patience_s=60).status == 503

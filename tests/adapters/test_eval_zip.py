@@ -1,4 +1,4 @@
-"""Archives that nobody has to trust: three methods are read, and everything that could surprise is refused."""
+"""Untrusted archives: three methods are read, and everything that could surprise is refused."""
 
 from __future__ import annotations
 

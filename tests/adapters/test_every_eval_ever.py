@@ -92,7 +92,7 @@ def test_a_record_that_does_not_show_a_whole_run_is_partial(samples: object, rul
 def test_the_record_of_a_whole_inspect_run_gives_its_score() -> None:
     run = only(shared(SIMPLEQA))
     assert (text(run.framework_name), text(run.framework_version)) == ("inspect-ai", "0.3.162")
-    assert run.model_repo is None  # anthropic/claude-opus-4-6 has the shape of a Hub name
+    assert run.model_repo is None  # anthropic/claude-opus-4-6 looks like a Hub name
     assert text(run.task_id) == "simpleqa_verified"
     supplied = replace(
         ALL, benchmark_repo=None, framework_version=None, metrics={"accuracy": "simpleqa_scorer/accuracy"}

@@ -100,7 +100,7 @@ def test_details_bind_the_log_and_the_runs_own_words() -> None:
     digest = hashlib.sha256(ONE_SCORER).hexdigest()
     assert run.details == {
         "date": json.loads(ONE_SCORER)["stats"]["completed_at"],
-        # Not runs/gsm8k.json: folders of the machine that made the claims are nobody's business.
+        # Not runs/gsm8k.json: folders of the machine that made the claims are private.
         "artifacts": [{"name": "gsm8k.json", "sha256": f"sha256:{digest}"}],
         "run": {"num_samples": 8, "task": "gsm8k_mini", "model": "mockllm/model"},
     }

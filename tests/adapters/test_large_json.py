@@ -1,4 +1,4 @@
-"""Large documents: what is passed over leaves no trace, and what is kept is what every reader would read there."""
+"""Large documents: skipped parts leave no trace, and every reader would read the kept parts the same."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ ANSWER = b"x" * 4800
 
 
 def admission(now: int) -> AdmissionRequest:
-    """Return the call for an identity that nobody has seen."""
+    """Return the call for a fresh identity."""
     use = Use(os.urandom(32).hex(), 1, "digest", now + 3600, "kid", ("kid",), now + 5, now + 600)
     return AdmissionRequest("integration", "identity", 1, LIMITS, use, candidate=b"x" * 700)
 

@@ -55,11 +55,11 @@ def pin(pids: Iterable[int], cores: set[int]) -> None:
 
 @contextlib.contextmanager
 def limited(pids: Iterable[int]) -> Iterator[None]:
-    """Give each of these processes a share of a core, in a control group of its own. Raises OSError where we may not."""
+    """Give each process a share of a core, in its own control group. Raises OSError if that is forbidden."""
     of_cpu, of_all = Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup")  # cgroups(7), versions 1 and 2
     root = of_cpu if of_cpu.is_dir() else of_all
     if not (root / "cgroup.procs").exists():
-        raise FileNotFoundError(root)  # no control groups: below it a file would be made, and limit nobody
+        raise FileNotFoundError(root)  # no control groups: a file made below it would limit nothing
     with contextlib.ExitStack() as stack:
         for pid in pids:
             group = root / f"share-of-{pid}"
@@ -102,7 +102,7 @@ class Server:
         before = self._spent()
         run = drive(self.port, requests, connections)
         own_s, store_s = (after - earlier for after, earlier in zip(self._spent(), before, strict=True))
-        # A machine that is shared can starve a call to the store for 0.6 s: nobody decided, and the row says how often.
+        # A shared machine can starve a call to the store for 0.6 s: undecided, and the row says how often.
         assert run.statuses.keys() <= {expected, 503}, run.statuses
         assert run.statuses[503] <= len(requests) / 50, run.statuses
         self.run += run
@@ -291,7 +291,7 @@ class Measured(NamedTuple):
 def bench_workers(
     folder: Path, provider: LocalProvider, url: str, workers: int, parts_us: dict[str, float]
 ) -> Measured:
-    """Print everything for so many workers."""
+    """Print everything for this number of workers."""
     write_folder(folder, provider)
     allow_es256(folder)
     command = serve(workers)

@@ -1,4 +1,4 @@
-"""What a personal access token costs, and what a clock tells of a guess: an unknown id against a wrong secret."""
+"""What a personal access token costs, and what timing reveals about a guess: an unknown id against a wrong secret."""
 
 from __future__ import annotations
 

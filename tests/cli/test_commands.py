@@ -273,7 +273,7 @@ def test_a_dry_run_exits_5_where_the_answer_is_no_and_uses_nothing_up(service: R
 
 
 def test_what_differs_behind_the_end_of_a_column_is_told(service: Running) -> None:
-    """A workflow's reference is longer than a column, and its branch stands at its end."""
+    """A workflow's reference is longer than a column, and its branch is at the end."""
     sent, wrong = "example-org/inspect-evals/.github/workflows/evaluate.yml@refs/heads/other", BODY
     for done in (
         dry_run(service, wrong, workflow_ref=sent),

@@ -1,4 +1,4 @@
-"""Weird files, folders that cannot be written, secrets that are no header, terminals, pipes, and signals."""
+"""Weird files, folders that cannot be written, secrets that are not header values, terminals, pipes, and signals."""
 
 from __future__ import annotations
 

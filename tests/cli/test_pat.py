@@ -1,4 +1,4 @@
-"""`issuer pat`: a token is shown once and alone, and what is listed and revoked never shows what it is made of."""
+"""`issuer pat`: a token is shown once and alone, and `list` and `revoke` never show any of it."""
 
 from __future__ import annotations
 

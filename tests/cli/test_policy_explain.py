@@ -124,7 +124,7 @@ def test_an_unregistered_token_shows_the_registration_that_comes_nearest(folder:
 
 
 def test_as_caller_shows_what_the_service_would_and_no_more(folder: Path, provider: LocalProvider) -> None:
-    # An identity that is no good: its code.
+    # A bad identity: its code.
     done = explain(folder, provider.token("https://other.example"), "--as-caller")
     assert (done.returncode, done.stdout.split("\n")[0]) == (5, "refused: identity.audience_mismatch")
     assert "inspect-ai" not in done.stdout

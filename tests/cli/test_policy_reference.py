@@ -42,7 +42,7 @@ def pattern(output: str) -> str:
 
 
 def write_audit(folder: Path) -> None:
-    """Have the real line's audit tell three decisions of the sample policies."""
+    """Record three decisions of the sample policies by the real line's audit."""
     policies = load_policies(folder / "policies", "https://issuer.example.org")
     claims: dict[str, JSON] = {
         "iss": "https://token.actions.githubusercontent.com", "repository_id": "700000001",
@@ -74,7 +74,7 @@ def test_a_transcript_says_what_is_said(transcript: str, tmp_path: Path) -> None
     env = {**clean, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     for command, output in steps(transcript):
         if command.startswith("cat ") and not (tmp_path / command[4:]).exists():
-            (tmp_path / command[4:]).write_text(output)  # a file that the reader is told to have
+            (tmp_path / command[4:]).write_text(output)  # a file that the page tells its reader to make
         done = subprocess.run(command, shell=True, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
         assert re.fullmatch(pattern(output), done.stdout), f"$ {command}\n{done.stdout}{done.stderr}"
         assert done.stderr == ""

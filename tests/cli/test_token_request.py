@@ -87,7 +87,7 @@ def forms(secret: str, client_id: str = "ci:nightly/1") -> set[str]:
 def request(
     url: str, *arguments: object, hides: str = HUSH, env: dict[str, str] | None = None, stdin: str = ""
 ) -> Done:
-    """Run the command, and search all that it wrote for the secret; it must not fail in a way that nobody foresaw."""
+    """Run the command, and search all that it wrote for the secret; it must not fail in an unforeseen way."""
     done = issuer("token", "request", "--issuer", url, *arguments, env=env, stdin=stdin)
     written = done.stdout + done.stderr
     assert "Traceback" not in written, written
@@ -359,7 +359,7 @@ def test_a_personal_access_token_with_a_typing_error_is_not_sent(claims: Path, p
 
 
 def test_no_process_has_a_secret_in_its_arguments(claims: Path) -> None:
-    """While a request is under way, nobody on the machine finds it in the list of processes."""
+    """While a request is under way, the machine's list of processes does not show it."""
     command = [sys.executable, "-m", "issuer", "token", "request", "--issuer", NOWHERE, "--claims", str(claims)]
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     with Scripted([stall]) as server:

@@ -120,7 +120,7 @@ def test_a_hostile_name_cannot_write_on_the_terminal(tree: Path) -> None:
 
 
 class Terminal:
-    """A child whose standard error is a terminal; its standard output is a small pipe, which nobody reads until its end."""
+    """A child whose standard error is a terminal; its standard output is a small pipe that is not read until its end."""
 
     def __init__(self, tree: Path, *more: object) -> None:
         self.master, slave = pty.openpty()

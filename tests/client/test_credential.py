@@ -38,7 +38,7 @@ def test_every_other_identity_token_is_limited(header: bytes) -> None:
 
 def test_what_is_no_jwt_is_limited_where_an_identity_token_is_expected() -> None:
     assert not identity_token("opaque", "x").reusable
-    # Two members of one name: whoever reads the first sees another type than whoever reads the last.
+    # Two members of one name: a reader of the first sees another type than a reader of the last.
     assert not identity_token(jwt(b'{"typ":"JWT","typ":"at+jwt"}'), "x").reusable
 
 

@@ -273,7 +273,7 @@ def test_ecdsa_and_rsa_keys_verify_their_own_algorithm_only() -> None:
     raw = r.to_bytes(32, "big") + s.to_bytes(32, "big")
     assert key is not None
     assert key.verifies("ES256", b"x", raw)
-    assert not key.verifies("ES256", b"x", der)  # DER is no JWS signature
+    assert not key.verifies("ES256", b"x", der)  # DER is not a JWS signature
     assert not key.verifies("ES256", b"x", bytes(64))  # r = s = 0: CVE-2022-21449
     assert not key.verifies("ES384", b"x", raw)
     assert not key.verifies("EdDSA", b"x", raw)

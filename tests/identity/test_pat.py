@@ -29,7 +29,7 @@ def valued(digits: str) -> int:
 
 
 def test_a_token_is_always_the_same_text_of_the_same_bytes() -> None:
-    """Whoever has tokens of an earlier version has this form: prefix, id, secret, CRC-32."""
+    """Tokens of earlier versions have this form: prefix, id, secret, CRC-32."""
     assert TOKEN == "evi_pat_xkEgOGusQGwp_3oDH4mEVFvp7u7ED6UzpF5eHPrBI5AHumY7UBpOQIJz2Tg35O"
     prefix, public_id, rest = TOKEN[:8], TOKEN[8:20], TOKEN[21:]
     assert (prefix, TOKEN[20], len(TOKEN)) == ("evi_pat_", "_", 70)

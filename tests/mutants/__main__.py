@@ -30,7 +30,7 @@ from tests.mutants.targets import SCRIPT, SCRIPT_TESTS, TARGETS
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
 LEFT_OUT = shutil.ignore_patterns(".git", ".venv", ".*_cache", "__pycache__", "*.pyc")
-# A mutant that makes the tests so much slower than they are is noticed, too: by whoever waits.
+# A mutant that makes the tests this much slower is noticed, too: by the person who waits.
 SLOWER = 5
 AT_LEAST_S = 30.0
 

@@ -114,7 +114,7 @@ class _Text:
         return Edit(self.start(node), self.end(node), text)
 
     def between(self, left: Placed, right: Placed, pattern: str, text: str) -> Edit:
-        """Replace what stands between two nodes and matches."""
+        """Replace what matches between two nodes."""
         begin = self.end(left)
         found = re.search(pattern, self.source[begin : self.start(right)].decode())
         assert found, (pattern, self.of(left))

@@ -123,7 +123,7 @@ for pattern, value in (("*_*_*_*_*x", "_" * 256), ("*a*b", "a" * 64_000), ("****
 
 
 def test_a_callers_long_value_does_not_stall_a_glob() -> None:
-    """In a process of its own, because a regular expression that backtracks cannot be interrupted in this one."""
+    """In another process, because a regular expression that backtracks cannot be interrupted in this one."""
     subprocess.run([sys.executable, "-c", LONG_VALUES], check=True, cwd=ROOT, timeout=20)
 
 
@@ -492,7 +492,7 @@ def test_identities_with_the_same_pins_are_are_disjoint_by_their_requirements(
 def test_a_caller_that_is_none_of_several_of_one_integration_is_judged_as_the_nearest(
     tmp_path: Path, ref: JSON
 ) -> None:
-    """`main` lacks one requirement of two, `release` its only one: equally near, and `main` stands first."""
+    """`main` lacks one requirement of two, `release` its only one: equally near, and `main` comes first."""
     policies = load(tmp_path, inspect_ai=changed(POLICY, "grants:\n", SECOND))
     near = registration(policies, ref=ref)
     verdict = decide(near, caller(policies, ref=ref), (), NOW)
@@ -508,7 +508,7 @@ def test_the_nearest_identity_is_the_one_with_the_fewest_requirements_unmet(tmp_
 
 
 def test_a_caller_that_is_none_of_several_of_two_integrations_is_unknown(tmp_path: Path) -> None:
-    """Which of the two it means, nobody can say; naming one would tell it of the other's policy."""
+    """It could mean either of the two; naming one would reveal the other's policy to it."""
     other = changed(changed(POLICY, "integration: inspect-ai", "integration: other"), "refs/heads/main", "refs/heads/x")
     policies = load(tmp_path, inspect_ai=POLICY, other=other)
     assert registration(policies, ref="refs/heads/x").policy.integration == "other"

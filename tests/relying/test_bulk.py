@@ -67,7 +67,7 @@ def mixed(tmp_path: Path) -> Path:
 
 
 def one_by_one(root: Path, by: Verifier) -> list[Any]:
-    """Read and judge file by file, without anything of what judges many."""
+    """Read and judge file by file, without the code that judges many."""
     expected: list[Any] = []
     for file in sorted(root.glob("*/*/.eval_results/*.yaml"), key=lambda path: path.parts):
         if file.is_symlink():
@@ -255,7 +255,7 @@ def test_the_first_receipt_is_never_replaced(tmp_path: Path, receipts: Path) -> 
     file.write_bytes(b"of a key that is listed again tomorrow")
     lines(tmp_path / "tree", with_receipts(receipts, NOW + 60))
     assert file.read_bytes() == b"of a key that is listed again tomorrow"
-    file.write_bytes(b"")  # what a crash leaves is no receipt
+    file.write_bytes(b"")  # what a crash leaves is not a receipt
     lines(tmp_path / "tree", with_receipts(receipts, NOW + 60))
     assert len(file.read_bytes()) > 100
 

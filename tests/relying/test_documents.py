@@ -256,7 +256,7 @@ def test_a_dripping_body_leaves_no_thread_behind(site: Site) -> None:
     with pytest.raises(Undecided):
         send(HttpRequest("GET", site.url), deadline_s=0.2)
     until = time.monotonic() + 60
-    # The server's own thread goes when it finds that nobody reads.
+    # The server's own thread ends when it finds that there is no reader.
     while threading.active_count() > before and time.monotonic() < until:
         time.sleep(0.02)
     assert threading.active_count() <= before

@@ -1,4 +1,4 @@
-"""What a relying party keeps: a receipt is on the disk before it counts, and one that is there is never replaced."""
+"""What a relying party keeps: a receipt is on the disk before it counts, and is never replaced."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Walking a folder of other people's repositories: order, links, loops, and what is no plain file."""
+"""Walking a folder of other people's repositories: order, links, loops, and anything but plain files."""
 
 from __future__ import annotations
 

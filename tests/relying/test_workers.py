@@ -97,7 +97,7 @@ def alive(pid: int | None) -> bool:
     return True
 
 
-# Whoever runs these tests under `nohup` hands down that SIGHUP is ignored.
+# Under `nohup` these tests inherit that SIGHUP is ignored.
 PARENT = """
 import signal, time
 from issuer.relying.workers import WorkerPool

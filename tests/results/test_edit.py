@@ -21,7 +21,7 @@ NEW = make.file_for(make.submission(task_id="new"))
 
 
 def lines_kept(before: str, after: str) -> bool:
-    """Say whether every line of the one stands in the other, in order."""
+    """Say whether every line of the one is in the other, in order."""
     rest = iter(after.splitlines())
     return all(line in rest for line in before.splitlines())
 

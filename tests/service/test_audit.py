@@ -1,4 +1,4 @@
-"""The audit sink: every event on a line of its own, for its owner's eyes, or no token."""
+"""The audit sink: one line for each event, readable by its owner alone, or no token."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from issuer.service.audit import FileAudit
 
 
 def events(path: Path) -> list[Any]:
-    """Read the lines that are whole; a blank line stands where a write failed."""
+    """Read the complete lines; a blank line is left where a write failed."""
     found = []
     for line in path.read_bytes().splitlines():
         try:

@@ -1,4 +1,4 @@
-"""How the service's times and caps stand to each other: the design that the table in `issuer/service/bounds.py` fills."""
+"""The proportions of the service's times and caps: the design behind the table in `issuer/service/bounds.py`."""
 
 from __future__ import annotations
 

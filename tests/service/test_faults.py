@@ -196,7 +196,7 @@ def deaf(kind: str) -> Iterator[IO[bytes]]:
 def test_a_log_stream_that_takes_nothing_stops_nothing(
     tmp_path: Path, provider: LocalProvider, kind: str, round_number: int
 ) -> None:
-    """The record of decisions is the audit. A pipe of 4 KiB that nobody reads is full after ten lines."""
+    """The record of decisions is the audit. A pipe of 4 KiB without a reader is full after ten lines."""
     write_folder(tmp_path, provider)
     settings = settings_for(tmp_path, free_port())
     command = [sys.executable, "-m", "issuer", "serve", "--workers", str(1 + round_number % 2)]

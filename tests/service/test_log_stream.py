@@ -1,4 +1,4 @@
-"""The log stream: whole lines of JSON, whatever stands in an event."""
+"""The log stream: complete lines of JSON, for any event."""
 
 from __future__ import annotations
 

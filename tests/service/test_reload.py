@@ -1,4 +1,4 @@
-"""The policies of a running service change as a whole or not at all, and nobody who asks meanwhile gets an error."""
+"""The policies of a running service change as a whole or not at all, and no request meanwhile gets an error."""
 
 from __future__ import annotations
 
@@ -291,7 +291,7 @@ class Restless(type(Path())):  # type: ignore[misc]
 
 
 async def test_a_folder_that_is_being_written_is_left_alone(tmp_path: Path, provider: LocalProvider) -> None:
-    """Half of a deployment is no policy: as long as every look finds something new, nothing is loaded."""
+    """Half of a deployment is not a policy: as long as every check finds something new, nothing is loaded."""
     write_folder(tmp_path, provider)
     audit, folder, loads = FileAudit(tmp_path / "audit.jsonl"), Restless(tmp_path / "policies"), []
 

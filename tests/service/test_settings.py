@@ -158,7 +158,7 @@ def test_plain_http_is_for_development() -> None:
 
 @pytest.mark.parametrize("host", ["localhost", "issuer.example", "10.0.0.1"])
 def test_and_there_for_loopback_addresses_alone(host: str) -> None:
-    """Tokens of an issuer at such a name would be believed by whoever resolves it."""
+    """The owner of such a name's address could issue tokens that are believed."""
     assert "at a loopback address" in refused_environment(ISSUER_URL=f"http://{host}", ISSUER_DEVELOPMENT="true").detail
 
 

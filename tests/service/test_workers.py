@@ -69,7 +69,7 @@ def is_alive(pid: int) -> bool:
 
 
 def once(live: Running, method: str, path: str, identity: str = "", sent: object = None) -> tuple[int, Any]:
-    """Ask on a connection of its own, so that any worker may get it; return status and answer."""
+    """Ask on a new connection, so that any worker may get it; return status and answer."""
     connection = http.client.HTTPConnection("127.0.0.1", live.settings.port, timeout=60)
     try:
         headers = {"Content-Type": "application/json", "Authorization": f"Bearer {identity}"}
@@ -81,7 +81,7 @@ def once(live: Running, method: str, path: str, identity: str = "", sent: object
 
 
 def post_once(live: Running, identity: str, number: int = 0) -> tuple[int, str]:
-    """Post on a connection of its own; return status and code."""
+    """Post on a new connection; return status and code."""
     status, answer = once(live, "POST", "/tokens", identity, numbered(number))
     return status, answer.get("code", "")
 
@@ -114,7 +114,7 @@ def four(shared: Running) -> Running:
 
 
 def who_answers(live: Running, requests: int = 40) -> Counter[int]:
-    """Open so many connections, and return how many of them each worker took."""
+    """Open this many connections, and return how many of them each worker took."""
     before = {pid: sockets_of(pid) for pid in workers_of(live)}
     with contextlib.ExitStack() as stack:
         for _ in range(requests):
@@ -291,7 +291,7 @@ def test_sighup_reaches_every_worker_and_ends_none(tmp_path: Path) -> None:
 
 def test_a_change_of_policy_and_a_hangup_reach_every_worker(four: Running) -> None:
     def told() -> set[str]:
-        """What so many connections, which the kernel deals out among the workers, are told of the active policies."""
+        """The active policies as this many connections see them, which the kernel deals out among the workers."""
         return {once(four, "GET", "/health/ready")[1]["policies"]["digest"] for _ in range(40)}
 
     (first,) = told()
@@ -310,12 +310,12 @@ def test_a_rotation_of_our_keys_and_a_hangup_reach_every_worker_and_no_request_f
     four: Running, round_number: int
 ) -> None:
     def published() -> set[frozenset[str]]:
-        """What so many connections are told of the key set: one answer where all workers agree."""
+        """The key set as this many connections see it: one answer where all workers agree."""
         asked = (once(four, "GET", "/.well-known/jwks.json")[1] for _ in range(40))
         return {frozenset(key["kid"] for key in answer["keys"]) for answer in asked}
 
     def signing() -> set[str]:
-        """Return by which keys so many connections get their tokens signed."""
+        """Return the keys that sign the tokens of this many connections."""
         return {once(four, "POST", "/tokens", four.token(), BODY)[1]["kid"] for _ in range(30)}
 
     keys, begun = four.folder / "keys", four.token()
@@ -398,7 +398,7 @@ def test_a_worker_is_hung_when_it_was_not_heard_at_so_many_beats_in_a_row() -> N
     with subprocess.Popen(["sleep", "600"]) as process:
         worker = Worker(silent_s=3)
         worker.pid = process.pid
-        for _ in range(5):  # three beats that were missed are none too many; and who is heard has all of them again
+        for _ in range(5):  # three missed beats are allowed; and one heard resets the count
             for heard in ({process.pid}, {1}, set[int](), {2, 3}):
                 worker.listen(heard)
         time.sleep(0.1)

@@ -1,4 +1,4 @@
-"""The `issuer` command as a process of its own, forked from one that has loaded the packages already.
+"""The `issuer` command as a separate process, forked from one that has loaded the packages already.
 
 It has its own arguments, environment, streams and exit code. Loading the packages takes ten times as long as most
 commands, and unloading them as long again. Tests of what is loaded, when, and how Python ends start Python instead.

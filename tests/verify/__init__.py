@@ -1,1 +1,1 @@
-"""What a relying party is told."""
+"""The verdict of a relying party."""

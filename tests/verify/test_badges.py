@@ -1,4 +1,4 @@
-"""Badges: what the report earns, what the Hub says, and `unknown` where nobody said anything."""
+"""Badges: what the report earns, what the Hub says, and `unknown` where it says nothing."""
 
 from typing import Any
 

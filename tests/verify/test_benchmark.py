@@ -1,4 +1,4 @@
-"""Numbers 8, 10 and 11 with what stands beside the file: the benchmark's definition, and the log that is to come."""
+"""Numbers 8, 10 and 11 with what is beside the file: the benchmark's definition, and the log that is to come."""
 
 from collections.abc import Mapping
 from types import MappingProxyType

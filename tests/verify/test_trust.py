@@ -257,7 +257,7 @@ def test_a_list_by_another_key_or_of_another_issuer_is_absent() -> None:
 
 @pytest.mark.parametrize("where", ["/issuers/0/keys", "/issuers/0/archive", "/issuers/1/keys"])
 def test_a_token_key_vouches_for_no_receipt_and_no_revocation_list(where: str) -> None:
-    """Whoever steals it would write receipts from before the theft, and take the revocation back."""
+    """Its thief would write receipts from before the theft, and revert the revocation."""
     window = {"active_from": 1} if where.endswith("archive") else {}
     found = {
         **FOUND,

@@ -33,7 +33,7 @@ def refused(folder: Path, providers: str = PROVIDERS, *, development: bool = Fal
 
 
 def line_and_column(text: str, snippet: str) -> tuple[int, int]:
-    """Where a snippet begins that stands in the text once, both from 1."""
+    """Where a snippet begins that occurs in the text once, both from 1."""
     assert text.count(snippet) == 1, snippet
     before = text[: text.index(snippet)]
     return before.count("\n") + 1, len(before) - before.rfind("\n")

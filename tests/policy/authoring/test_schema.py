@@ -105,7 +105,7 @@ def test_there_is_no_union_of_which_an_error_would_only_say_that_nothing_fits(na
 
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_an_example_is_good_where_it_is_given(name: str, tmp_path: Path) -> None:
-    """Each example is put into a document of its own that demands what the member demands."""
+    """Each example is put into its own document, which demands what the member demands."""
     document, cases = DOCUMENTS[name], []
     for type_name, schema in {KINDS[name].__name__: document, **document["$defs"]}.items():
         cases += [

@@ -196,7 +196,7 @@ def test_every_failing_test_of_every_file_is_found(tmp_path: Path) -> None:
     assert [finding.code for finding in findings if finding.severity == "error"] == [Code.POLICY_TEST_FAILED] * 4
 
 
-# -- what is no test -----------------------------------------------------------------------------------------------------
+# -- what is not a test -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

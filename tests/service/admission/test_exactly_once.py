@@ -32,7 +32,7 @@ def three_services(folder: Path, local: LocalProvider) -> Iterator[tuple[Running
 
 
 async def ask(port: int, requests: Iterator[bytes]) -> list[Answer]:
-    """Send requests over one connection; what nobody decided is sent again, as a client would, up to 20 times."""
+    """Send requests over one connection; undecided ones are sent again, as a client would, up to 20 times."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     answers: list[Answer] = []
     for sent in requests:

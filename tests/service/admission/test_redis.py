@@ -505,7 +505,7 @@ async def test_when_the_store_is_killed_every_waiter_is_undecided_within_a_secon
             assert answer in {"new", "dependency.state"}
             assert took_s < WITHIN_S
         assert {answer for answer, _ in late} == {"dependency.state"}
-        # They were told when the connection failed, and did not have to wait for their own deadline.
+        # They ended when the connection failed, and did not wait for their own deadline.
         assert min(took_s for _, took_s in late) < CALL_S / 2
         with pytest.raises(Undecided):
             await state.ready()

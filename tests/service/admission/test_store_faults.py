@@ -149,7 +149,7 @@ def asked(live: Running, identity: str, number: int) -> tuple[int, str, float]:
 
 
 def assert_down(live: Running, identities: list[str]) -> None:
-    """Assert what the module's docstring says of a fault, for many requests at once: the pool is exhausted, too."""
+    """Assert what the module's docstring says about a fault, for many requests at once, so that the pool is exhausted too."""
     with ThreadPoolExecutor(len(identities) + 1) as pool:
         not_ready = pool.submit(live.http.get, "/health/ready")
         answers = list(pool.map(lambda pair: asked(live, pair[1], pair[0]), enumerate(identities)))
@@ -334,7 +334,7 @@ def replicated(folder: Path, provider: LocalProvider) -> Iterator[tuple[Running,
 
 
 def until_it_knows_a_replica(port: int) -> None:
-    """Wait for a Sentinel, which asks its master once in ten seconds, and a second after it was told of it."""
+    """Wait for a Sentinel, which asks its master once in ten seconds, and one second after it learnt of it."""
     deadline = time.monotonic() + 60
     with redis.Redis(port=port, decode_responses=True, protocol=2) as client:
         while not client.execute_command("SENTINEL", "REPLICAS", "mymaster"):

@@ -1,4 +1,4 @@
-"""OAuth access tokens (RFC 9068), and to whom a credential goes by its form; at the level of one call, with real keys."""
+"""OAuth access tokens (RFC 9068), and where a credential goes by its form; at the level of one call, with real keys."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ GOOD = [
 
 @pytest.mark.parametrize("changes", GOOD, ids=str)
 async def test_what_the_rfc_allows_is_taken(door: Door, local: LocalProvider, changes: dict[str, Any]) -> None:
-    """That a scope is missing is told by the policy."""
+    """The policy reports a missing scope."""
     assert await door.outcome(access_token(local, **changes)) == "ok"
 
 
@@ -294,7 +294,7 @@ async def test_oauth_s_metadata_are_believed_no_more_than_openid_s(
     assert [reason in told for told in door.reasons] == [True], door.reasons
 
 
-# -- to whom a credential goes ----------------------------------------------------------------------------------------
+# -- where a credential goes --------------------------------------------------------------------------------------------
 
 OURS = "https://evals.example"
 

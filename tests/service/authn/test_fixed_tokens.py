@@ -201,7 +201,7 @@ def test_without_a_jti_a_token_of_another_second_is_another_one(site: Site) -> N
 
 
 def test_with_a_jti_it_alone_tells_tokens_apart_and_providers_do_not_share_it(site: Site) -> None:
-    """A kubelet renews a token under a new jti; whoever is given the old one again has its uses."""
+    """A kubelet renews a token under a new jti; a job that gets the old one again has its remaining uses."""
     job = site.job(KUBERNETES, jti="the-same")
     later = site.job(KUBERNETES, alg="ES256", jti="the-same", exp=int(time.time()) + 900)
     assert job.statuses(range(USES - 1)) == [201] * (USES - 1)

@@ -34,7 +34,7 @@ SOURCE = "192.0.2.1"
 
 
 class Opened:
-    """A verifier on a clock of its own, and what it reported."""
+    """A verifier with its own clock, and what it reported."""
 
     def __init__(self, **options: Any) -> None:
         self.clock = Clock()
@@ -76,7 +76,7 @@ def served() -> Iterator[LocalProvider]:
 
 @pytest.fixture
 def hub(served: LocalProvider) -> Hub:
-    """A Hub that knows nobody, its counters at zero."""
+    """A Hub without accounts, its counters at zero."""
     served.answers.clear()
     served.requests.clear()
     return Hub(served)
@@ -265,7 +265,7 @@ async def test_a_token_that_has_just_expired_is_good_while_the_hub_says_so_for_i
             assert await here.outcome(provider, hub.token(auth=auth(expiration=end))) == told
 
 
-# -- to whom it is shown ----------------------------------------------------------------------------------------------
+# -- where it is shown ------------------------------------------------------------------------------------------------
 
 
 async def test_the_token_is_shown_to_nobody_without_the_hub_s_certificate(tmp_path: Path) -> None:

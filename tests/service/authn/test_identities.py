@@ -176,7 +176,7 @@ ROWS: list[tuple[str, Forge, str]] = [
         "userinfo": lambda iss: iss.replace("//", "//u@"), "port": lambda iss: iss + "0", "suffix": lambda iss: iss + ".evil.example",
         "file": lambda _: "file:///etc/passwd", "link-local": lambda _: "http://169.254.169.254/", "list": lambda iss: [iss],
         "missing": lambda _: None}.items()],
-    # J11: payloads that are no objects of plain text
+    # J11: payloads that are not objects of plain text
     ("J11 array", raw_payload(lambda _: "[]"), "identity.malformed"),
     ("J11 text", raw_payload(lambda _: '"x"'), "identity.malformed"),
     ("J11 BOM", raw_payload(lambda text: "\ufeff" + text), "identity.malformed"),
@@ -184,7 +184,7 @@ ROWS: list[tuple[str, Forge, str]] = [
     ("J11 lone surrogate", raw_payload(lambda text: text[:-1] + ', "s": "\\ud800"}'), "identity.malformed"),
     ("J11 NUL", raw_payload(lambda text: text[:-1] + ', "s": "\\u0000"}'), "identity.malformed"),
     ("J11 not UTF-8", raw_payload(lambda text: text.encode() + b"\xff"), "identity.malformed"),
-    # J12: near misses of what is registered
+    # J12: near misses of registered ids and names
     *[(f"J12 repository_id {value!r}", with_claims(repository_id=value), "integration.unknown")
       for value in ("70000000", "7000000010", "700000001\n", "\uff1700000001", "700000001\u200b", 700000001, True, None)],
     *[(f"J12 ref {value!r}", with_claims(ref=value), "identity.claim_mismatch")

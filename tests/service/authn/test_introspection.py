@@ -45,7 +45,7 @@ OIDC_PATH = "/.well-known/openid-configuration"
 
 
 class Opened:
-    """An introspector on a clock of its own, and what it reported."""
+    """An introspector with its own clock, and what it reported."""
 
     def __init__(self, **options: Any) -> None:
         self.clock = Clock()

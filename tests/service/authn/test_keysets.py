@@ -708,7 +708,7 @@ async def test_the_checked_address_is_the_one_that_is_connected_to(
     named: tuple[LocalProvider, ssl.SSLContext],
 ) -> None:
     provider, trusting = named
-    names = Names(["127.0.0.1"])  # whoever asks twice is sent inside
+    names = Names(["127.0.0.1"])  # a second look-up leads inside
     async with opened(resolve=names, ssl_context=trusting) as here:
         assert await here.outcome(registered(provider.issuer), provider.rs256.kid) == provider.rs256.kid
     assert names.asked == ["issuer.test"]

@@ -232,7 +232,7 @@ def test_what_begins_otherwise_is_shown_to_nobody(live: Running, known: Issuers,
 def test_a_source_over_its_limit_asks_nobody_but_kept_answers_serve_it(
     live: Running, known: Issuers, opaques: OAuthServer
 ) -> None:
-    """Ten times a second there is room for one refusal more: whoever comes then may ask."""
+    """Ten times a second there is room for one more refusal: a request may then cause a question."""
     here, kept = from_address("192.0.2.99"), known.credential(live, "opaque")
     assert outcome(live, kept, here) == (201, "opaque")
     bring_to_its_limit(live, "X-Forwarded-For: 192.0.2.99")

@@ -75,7 +75,7 @@ def registered(issuer: str) -> Provider:
 
 
 class Door:
-    """An authenticator with an empty key cache, and what stands around it."""
+    """An authenticator with an empty key cache, and what it needs."""
 
     def __init__(self, local: LocalProvider) -> None:
         self.now = NOW
@@ -422,7 +422,7 @@ async def test_refused_under_the_providers_keys(door: Door, local: LocalProvider
     assert await door.outcome(forge(local)) == str(code)
 
 
-# What the key alone shows, and offline nobody has it.
+# Only the key shows this, and offline there is none.
 OF_THE_KEY = {
     name for name, (_, code) in UNDER_KEYS.items() if code in {SIGNATURE, Code.IDENTITY_KEY_UNKNOWN, ALGORITHM}
 }
@@ -449,7 +449,7 @@ async def test_one_flipped_bit_anywhere_is_refused(door: Door, local: LocalProvi
 
 
 async def test_nothing_is_said_of_the_claims_before_the_signature_is_verified(door: Door, local: LocalProvider) -> None:
-    """An expired token with a bad signature is a bad signature, whoever asks."""
+    """An expired token with a bad signature is refused for the signature, for every source."""
     token = local.token("https://elsewhere.example", iat=NOW - 9000, exp=NOW - 8000)
     header, payload, _ = token.split(".")
     assert await door.outcome(f"{header}.{payload}.{base64url(bytes(256))}") == SIGNATURE

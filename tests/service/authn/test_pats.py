@@ -75,7 +75,7 @@ def rewrite(path: Path, **members: Any) -> None:
 
 
 def verified(verifier: PatVerifier, token: str, now: int = NOW, source: str = HERE, retry_after_s: int = 0) -> Caller:
-    """Drive the verifier, which waits for nobody, to its end."""
+    """Drive the verifier, which never waits, to its end."""
     coroutine = verifier.verify(token, PROVIDER, now, Allowance(source, retry_after_s))
     try:
         coroutine.send(None)
@@ -179,7 +179,7 @@ def test_a_revoked_token_does_not_tell_a_stranger_that_it_was_one(folder: Path) 
 def test_of_a_refused_token_whose_secret_was_right_the_log_says_which_it_was(
     folder: Path, members: dict[str, Any], now: int, code: Code
 ) -> None:
-    """Who finds out that a token which leaked is still tried learns whose it was; a guess names nobody's."""
+    """The log of a leaked token that is still tried names its id; a guess names none."""
     token, public_id = made(folder, networks=members.get("networks", ()))
     if "revoked" in members:
         revoke(folder, public_id, NOW)
@@ -286,7 +286,7 @@ def test_a_folder_that_changed_a_moment_ago_is_read_again_for_its_clock_may_not_
 
 @pytest.mark.parametrize("ahead_s", [3600, -3600, 1, 0])
 def test_guesses_have_the_folder_read_ten_times_a_second_at_most_whatever_its_clock(folder: Path, ahead_s: int) -> None:
-    """A folder whose time lies ahead of this clock, as a file server's or after a clock was put right, is no other."""
+    """A folder whose time is ahead of this clock, as a file server's or after a correction, works like any other."""
     token, _ = made(folder)
     now_ns = folder.stat().st_ctime_ns - ahead_s * 10**9
     pats = Pats(folder, lambda: now_ns)
@@ -703,7 +703,7 @@ def calls_of(work: Callable[[], object]) -> list[str]:
 
 
 def test_an_unknown_id_and_a_wrong_secret_take_the_same_steps(folder: Path) -> None:
-    """Which ids there are is not to be had by a clock; `python -m tests.bench` measures it."""
+    """Timing does not reveal which ids exist; `python -m tests.bench` measures it."""
     token, _ = made(folder)
     later = time.time_ns() + 10 * bounds.RACY_NS
     verifier = PatVerifier(Pats(folder, lambda: later))
@@ -814,7 +814,7 @@ def test_records_are_listed_oldest_first(folder: Path) -> None:
 
 
 def test_structlog_is_what_is_captured_above() -> None:
-    """Were another logger in use, the tests of what is logged would see nothing and pass where they count to 0."""
+    """With another logger, the tests of what is logged would see nothing, and pass where they expect nothing."""
     with capture_logs() as logs:
         structlog.get_logger("issuer").error("x")
     assert len(logs) == 1

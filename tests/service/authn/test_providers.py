@@ -40,7 +40,7 @@ class Stage:
         return self.providers.claims(sample, self.live.url, **changes)
 
     def token(self, sample: Sample, alg: str = "RS256", **changes: Any) -> str:
-        """Sign a token that nobody has used; `UNSET` takes a claim away."""
+        """Sign an unused token; `UNSET` removes a claim."""
         return self.providers.sign(sample, self.claims(sample, **changes), alg)
 
     def post(self, token: str) -> httpx.Response:
@@ -238,7 +238,7 @@ FAILURES: dict[str, tuple[Forge, str]] = {
         lambda stage, sample: stage.token(sample, iss=f"{stage.providers.locals[sample.profile].issuer}/"),
         "identity.issuer_unknown",
     ),
-    # An issuer of the provider's real kind is no issuer of the table's.
+    # An issuer of the provider's real kind that the table does not have.
     "of the real issuer": (lambda stage, sample: stage.token(sample, iss=sample.issuer), "identity.issuer_unknown"),
 }
 
@@ -314,7 +314,7 @@ PITFALLS: list[tuple[str, dict[str, Any], str]] = [
     ("circleci", {"oidc.circleci.com/ssh-rerun": True}, "identity.claim_mismatch"),
     ("circleci", {"oidc.circleci.com/ssh-rerun": UNSET}, "identity.claim_missing"),
     ("circleci", {"oidc.circleci.com/vcs-origin": "github.com/fork/evals"}, "identity.claim_mismatch"),
-    ("circleci", {"aud": UUID.format(1)}, "identity.audience_mismatch"),  # what it is without a wish
+    ("circleci", {"aud": UUID.format(1)}, "identity.audience_mismatch"),  # the default
     ("google", {"iss": "accounts.google.com"}, "identity.issuer_unknown"),
     ("google", {"sub": "113774264463038321965"}, "integration.unknown"),  # people have the same issuer
     ("google", {"email_verified": "true"}, "identity.claim_mismatch"),

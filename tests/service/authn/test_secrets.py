@@ -230,7 +230,7 @@ def misbehaving_servers(site: Site) -> None:
 
 
 def without_help(site: Site) -> None:
-    """Ask while the store stands still, while it has forgotten, while the client secret and the provider are gone."""
+    """Ask while the store is stalled, after it has forgotten, and while the client secret and the provider are gone."""
     secret = site.live.folder / "introspection.secret"
     for text, mode in (("wrong\n", 0o600), ("", 0o600), (site.issuers.opaques.resource_secret, 0o644)):
         secret.write_text(text, "utf-8")
@@ -296,7 +296,7 @@ class Monitored:
 
 @pytest.fixture(scope="module")
 def left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Site, dict[str, bytes]]]:
-    """Run the sweep, and return what it left by where it stands."""
+    """Run the sweep, and return what it left, by place."""
     folder = tmp_path_factory.mktemp("secrets")
     password, passphrase = secrets.token_hex(16), secrets.token_hex(16)
     options = ("--rdbcompression", "no", "--appendonly", "yes")

@@ -1,4 +1,4 @@
-"""One task for everybody who asks the same: shared, bounded, and ended by nobody who merely hangs up."""
+"""One task for all who ask the same: shared, bounded, and not ended when one of them hangs up."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def seen(answer: http.client.HTTPResponse) -> Answer:
 def requests(who: str) -> list[tuple[str, str, Any]]:
     """Return what anyone can ask: every path of the service, with every body that names or fits the integration.
 
-    What no endpoint of tokens is asked, nobody's identity is looked at for: not everyone has to ask it.
+    Other endpoints than those of tokens look at no identity.
     """
     bodies: list[Any] = [
         BODY, b"{", b"", body(benchmark_repo="x/y"), body(model_revision="short"),
@@ -165,7 +165,7 @@ def test_a_caller_of_one_integration_learns_nothing_of_another(
 
 
 def test_the_comparison_would_see_a_difference(answers: dict[str, tuple[list[Answer], list[Answer]]]) -> None:
-    """Whoever is registered does get other answers: the requests above are the right ones."""
+    """A registered caller does get other answers: the requests above are the right ones."""
     mine, strangers = answers["a caller of another integration"][0], answers["another repository"][0]
     told = [request for request, one, other in zip(requests(CURIOUS[1]), mine, strangers, strict=True) if one != other]
     assert {path for _, path, _ in told} == {"/tokens", "/tokens/batch", "/tokens/explain"}

@@ -99,7 +99,7 @@ def test_only_a_policy_s_refusal_carries_checks(service: Running) -> None:
         assert "checks" not in answer.json()
 
 
-# -- whoever no policy was asked for gets the refusal of /tokens ----------------------------------------------------------
+# -- where no policy was asked, the answer is that of /tokens -------------------------------------------------------------
 
 
 def test_an_unverified_token_learns_a_code_and_nothing_else(service: Running) -> None:

@@ -23,7 +23,7 @@ REQUESTS = 400
 
 @pytest.fixture(scope="module")
 def attacked(tmp_path_factory: pytest.TempPathFactory, provider: LocalProvider) -> Iterator[Running]:
-    """A service of its own: refusals from here must not count against the others' address."""
+    """A separate service: refusals from here must not count against the others' address."""
     with running(tmp_path_factory.mktemp("attacked"), provider, trusted_proxies="127.0.0.1") as live:
         yield live
 
@@ -123,7 +123,7 @@ def bad_requests(live: Running, count: int) -> Iterator[tuple[str, str, dict[str
 
 
 def is_sendable(value: str) -> bool:
-    """Whether it can stand in a header at all: what cannot, the parser refuses."""
+    """Whether it can be in a header at all: the parser refuses the rest."""
     return not any(sign < " " or sign == "\x7f" for sign in value)
 
 

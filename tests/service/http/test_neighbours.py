@@ -65,7 +65,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 @pytest.fixture
 def address() -> str:
-    """An address that nobody has been refused from."""
+    """An address without refusals."""
     return next(_addresses)
 
 
@@ -80,7 +80,7 @@ def refilled(began: float) -> float:
 
 
 def unknown_kids(live: Running, count: int, *lines: str) -> list[bytes]:
-    """Return requests with as many kids that nobody has."""
+    """Return requests with as many unknown kids."""
     return [
         request("/tokens", live.provider.sign({"alg": "RS256", "kid": f"unknown-{number}"}, claims), BODY_BYTES, *lines)
         for claims in (live.provider.claims(aud=live.url),)
@@ -145,7 +145,7 @@ def test_good_callers_never_notice_a_bad_provider_and_a_flood_of_unknown_keys(
     with LocalProvider() as local, running(tmp_path, local) as live, contextlib.ExitStack() as stack:
         assert live.post(live.token()).status_code == 201
         local.answers |= {DISCOVERY_PATH: answer, KEY_SET_PATH: answer}  # type: ignore[dict-item]
-        time.sleep(FETCH_PAUSE_S + 0.1)  # sooner than that nobody fetches, and nobody waits
+        time.sleep(FETCH_PAUSE_S + 0.1)  # before that there is no fetch, and no request waits
         fetches, began = local.requests.total(), time.monotonic()
         flood = []
         kids = unknown_kids(live, 50)
@@ -155,9 +155,9 @@ def test_good_callers_never_notice_a_bad_provider_and_a_flood_of_unknown_keys(
             flood.append(connection)
         for number in range(20):
             assert live.post(live.token(), numbered(number)).status_code == 201
-        # The others wait for a fetch; where it fails soon, nobody does.
+        # The others wait for a fetch, unless it fails soon.
         eventually(lambda: sum(map(readable, flood)) >= len(flood) - MAX_WAITING)
-        local.closing.set()  # nobody waits for the deadline
+        local.closing.set()  # instead of waiting for the deadline
         codes = Counter(connection.recv(12)[9:] for connection in flood)
         assert set(codes) <= {b"503", b"401", b"429"}, codes
         assert codes[b"503"] > len(flood) - MAX_WAITING - 1 or answer is is_empty
@@ -319,7 +319,7 @@ def test_who_is_registered_nowhere_fills_neither_audit_nor_log(live: Running, ad
 def test_slow_bodies_of_one_party_hold_its_share_of_the_places_and_it_is_charged_for_more(
     live: Running, address: str
 ) -> None:
-    """All with one token that is never spent: sixty more than its share are told so, and then it is quarantined."""
+    """All with one token that is never spent: sixty beyond its share are refused, and then it is quarantined."""
     dripper = live.token(repository_id="800000000")
     head = request("/tokens", dripper, b"{" * 1000, by(address))[:-999]
     with contextlib.ExitStack() as stack:

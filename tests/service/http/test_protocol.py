@@ -21,10 +21,10 @@ from issuer.service.http.in_flight import MAX_BODIES, MAX_IN_FLIGHT
 from tests.support.http_load import drive, request
 from tests.support.running import BODY, FIVE_TIMES, WIDE_LIMITS, Running, eventually, register, running, write_folder
 
-# A second request behind the first: whoever is answered twice for one message has been smuggled to.
+# A second request behind the first: two answers to one message mean that a request was smuggled.
 BEHIND = b"GET /health/live HTTP/1.1\r\nHost: smuggled\r\n\r\n"
 POST = b"POST /tokens HTTP/1.1\r\nHost: x\r\n"
-# Whoever is answered 404 has a connection that was left open.
+# The answer 404 shows that the connection was left open.
 LAST = b"GET /left/open HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 
 
@@ -53,7 +53,7 @@ def read(connection: socket.socket) -> bytes:
 
 
 def statuses(live: Running, sent: bytes, answers: int = 1) -> list[int]:
-    """Send bytes, and behind so many answers one last request, where that is still possible; return every status."""
+    """Send bytes, and after this many answers one last request, where that is still possible; return every status."""
     with connect(live) as connection:
         connection.sendall(sent)
         answer = b""
@@ -158,7 +158,7 @@ def post_head(live: Running, length: int, path: str = "/tokens", **claims: str) 
 
 
 def test_a_body_that_does_not_come_is_answered_after_ten_seconds_and_the_connection_closed(edge: Running) -> None:
-    """Ten of each at once: silent, dripping, chunked, and one that nobody asked for."""
+    """Ten of each at once: silent, dripping, chunked, and unsolicited."""
     assert (HEAD_S, BODY_DEADLINE_S, BODY_S) == (10, 10, 11)
     kinds = {
         "silent": post_head(edge, 100),
@@ -218,7 +218,7 @@ def test_authorization_is_looked_at_before_a_body_is_read(edge: Running) -> None
 
 
 def test_the_body_of_a_stranger_is_not_waited_for_and_holds_no_place_in_flight(edge: Running) -> None:
-    """More of them than there are places: whoever has no token that is good could otherwise shut everybody out."""
+    """More of them than there are places: otherwise a client without a good token could shut everybody out."""
     stranger = edge.token(repository_id="999999999", sub="repo:stranger/repo:ref:refs/heads/main")
     for identity, status in (("a.b.c", b"401"), (stranger, b"403")):
         head = request("/tokens/batch", identity, b"{" * 1000)[:-999]
@@ -262,7 +262,7 @@ def test_a_body_that_is_not_read_to_its_end_is_charged_to_its_caller(strict: Run
 
 @contextlib.contextmanager
 def many(live: Running, count: int, first: bytes) -> Iterator[list[socket.socket]]:
-    """Open so many connections, and send the same bytes on each."""
+    """Open this many connections, and send the same bytes on each."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < 4096:  # some tests hold several floods at once
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4096), hard))
@@ -277,7 +277,7 @@ def many(live: Running, count: int, first: bytes) -> Iterator[list[socket.socket
 
 @contextlib.contextmanager
 def waiting(live: Running, count: int, path: str, length: int, **claims: str) -> Iterator[list[socket.socket]]:
-    """Have so many requests of one party in flight: each was asked for its body, which does not come."""
+    """Have this many requests of one registration in flight: the body of each is awaited, and does not come."""
     head = post_head(live, length, path, **claims).replace(b"Host: x", b"Host: x\r\nExpect: 100-continue")
     with many(live, count, head) as connections:
         for connection in connections:
@@ -347,7 +347,7 @@ def open_connections(live: Running) -> int:
 
 
 def refused(live: Running, count: int, forwarded: Callable[[int], str]) -> Counter[int]:
-    """Have so many requests refused, each with what a proxy would say of its sender; return the statuses."""
+    """Get this many requests refused, each with a proxy's header about its sender; return the statuses."""
     junk = (request("/tokens", "a.b.c", b"{}", f"X-Forwarded-For: {forwarded(number)}") for number in range(count))
     return drive(live.settings.port, junk, 200).statuses
 
@@ -369,7 +369,7 @@ def test_x_forwarded_for_of_a_sender_that_is_not_listed_is_not_believed(
 def test_behind_a_listed_proxy_the_address_that_it_saw_counts(tmp_path: Path, provider: LocalProvider) -> None:
     with running(tmp_path, provider, trusted_proxies="127.0.0.0/8, 10.1.0.0/16") as live:
         assert comes_to_its_limit(live, lambda _: "198.51.100.1, 203.0.113.9, 10.1.2.3")
-        # A third of what another source would have, and more than is forgiven meanwhile.
+        # A third of another source's share, and more than is forgiven meanwhile.
         assert refused(live, 200, lambda _: "192.0.2.77, 203.0.113.9, 10.1.2.3")[429], "what it says of itself"
         other = {"X-Forwarded-For": "203.0.113.9, 203.0.113.10"}
         assert live.post("a.b.c", **other).json()["code"] == "identity.malformed"

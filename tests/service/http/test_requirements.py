@@ -1,4 +1,4 @@
-"""`GET /integrations/{id}/requirements` and `/schemas/`: what is public, to whom, and nothing else."""
+"""`GET /integrations/{id}/requirements` and `/schemas/`: what is public, and nothing else."""
 
 from __future__ import annotations
 
