@@ -1,6 +1,6 @@
 """Private Ed25519 keys in files: PKCS#8 PEM (RFC 5958, RFC 8410), encrypted or not, readable by their owner alone.
 
-For the service's signing keys and for a relying party's receipt key. Makes and reads; never repairs a file's mode.
+For the service's signing keys and for a relying party's receipt key. Writes and reads; never repairs a file's mode.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ MAX_PASSPHRASE_FILE = 4 * 1024  # with the line ends that an editor leaves behin
 
 
 def generate() -> ed25519.Ed25519PrivateKey:
-    """Make a new private key from the operating system's randomness."""
+    """Generate a private key from the operating system's randomness."""
     return ed25519.Ed25519PrivateKey.generate()
 
 
 def write(path: Path, key: ed25519.Ed25519PrivateKey, passphrase: bytes | None = None) -> None:
-    """Write a new file with mode 0600, encrypted where a passphrase is given. Never replaces one: FileExistsError.
+    """Write a new file with mode 0600, encrypted if there is a passphrase. Never replaces a file: FileExistsError.
 
-    Raises SetupError(`key.unusable`) for a passphrase that does not encrypt: an empty one, or over 1023 bytes.
+    Raises SetupError(`key.unusable`) for a passphrase that cannot encrypt: empty, or over 1023 bytes.
     """
     encryption: serialization.KeySerializationEncryption = serialization.NoEncryption()
     if passphrase is not None:

@@ -142,7 +142,7 @@ def _identity_block(record: pats.Record) -> str:
 def list_tokens(folder: Path | None, config: Path | None, as_json: bool) -> None:
     """List the tokens, oldest first. Exit code 3 where a record cannot be read: no such token is taken."""
     where, now = _folder_of(folder, config), int(time.time())
-    good, bad = pats.records(where)
+    good, bad = pats.read_records(where)
     rows = [_row(record, where, now) for record in good]
     if as_json:
         click.echo(render_json({"version": 1, "tokens": rows}))

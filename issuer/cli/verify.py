@@ -124,7 +124,7 @@ def _check_usage(path: Path | None, repo: str | None, options: Options, *, folde
 
 
 def _verify_file(file: Path, repo: str, verifier: Verifier, *, as_json: bool) -> Summary:
-    reports = verifier.reports(files.read(file, strict_yaml.MAX_BYTES), str(file), repo)
+    reports = verifier.verify(files.read(file, strict_yaml.MAX_BYTES), str(file), repo)
     if as_json:
         click.echo(render_json(Reports(REPORT_VERSION, reports)))
     else:

@@ -1,7 +1,7 @@
 """Many result files at once, on all cores, in the order of their names.
 
-The parent walks, hands out chunks of files, and keeps what crosses files: the order, the counts and the replay index,
-which alone grows with the files. The workers judge, and write out what they found.
+The parent walks the folder, hands out chunks of files, and keeps what concerns all of them: their order, the counts
+and the replay index, which alone grows with their number. The workers verify, and render what they found.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ CHUNK_BYTES = 512 * 1024  # of files; what a chunk's reports take is a few times
 
 
 class Writer(Struct, frozen=True):
-    """How a file's reports, and a file that cannot be read, are written out. Called in the workers."""
+    """How to render the reports of a file, and the error of one that cannot be read. Called in the workers."""
 
     reports: Callable[[str, tuple[Report, ...]], str]
     finding: Callable[[InputError], str]
 
 
 class Listener(Struct, frozen=True):
-    """Who follows the work. `out` gets what a Writer writes, in the order of the names; `tick`, how far the walk is.
+    """Follows the work. `out` gets what a Writer renders, in the order of the names; `tick`, the fraction that is done.
 
-    Once `stopped` says so, what is under way is finished, and that was all.
+    Once `stopped` is true, no further chunk is begun.
     """
 
     out: Callable[[str], object]
@@ -49,27 +49,27 @@ class Listener(Struct, frozen=True):
     stopped: Callable[[], bool] = lambda: False
 
 
-def judge_folder(root: Path, judge: Verifier, writer: Writer, listener: Listener, *, jobs: int = 0) -> Summary:
+def judge_folder(root: Path, verifier: Verifier, writer: Writer, listener: Listener, *, jobs: int = 0) -> Summary:
     """Judge every result file below `root`, and return the counts.
 
-    `jobs` is how many processes judge (0: one for each core that this one may use). Raises SetupError for what only the
-    operator can mend: a folder of receipts that is full.
+    `jobs` is the number of processes (0: one for each core that this one may use). Raises SetupError for what only the
+    operator can repair: a folder of receipts that is full.
     """
-    summary, across = Summary(), _Across()
-    chunks = map(_encode, chunked(walk(root), listener.stopped))
+    summary, shared = Summary(), _SharedIds()
+    chunks = map(_encode, split_into_chunks(walk(root), listener.stopped))
     with WorkerPool(
-        jobs or cores(), lambda message: _encode(_judge_chunk(judge, writer, _decode_chunk(message)))
-    ) as crew:
-        for message, answer in crew.answers(chunks):
+        jobs or cores(), lambda message: _encode(_verify_chunk(verifier, writer, _decode_chunk(message)))
+    ) as pool:
+        for message, answer in pool.map(chunks):
             chunk = _decode_chunk(message)
-            done = _lost(writer, chunk) if answer is None else _decode_done(answer)
+            done = _report_lost(writer, chunk) if answer is None else _decode_done(answer)
             if done.failure is not None:
                 raise SetupError(*done.failure)
             listener.out(done.output)
             summary.add(len(chunk), done.tallies, done.findings)
-            across.remember(done.verified, done.places)
+            shared.remember(done.verified, done.places)
             listener.tick(chunk[-1].fraction, summary)
-    for file, before, after in across.corrected(root, judge):
+    for file, before, after in shared.correct(root, verifier):
         listener.out(writer.reports(file, (after,)))
         summary.recount(tally(before), tally(after))
     summary.interrupted = listener.stopped()
@@ -82,7 +82,7 @@ Chunk = list[Found]
 
 
 class _Done(Struct, array_like=True):
-    """What a worker says of a chunk. `verified` has the two replay keys of each entry, `places` is where it stands."""
+    """A worker's result for a chunk. `verified` has the two replay keys of each entry, `places` the place of each."""
 
     output: str = ""
     tallies: list[tuple[Tally, int]] = []
@@ -97,8 +97,8 @@ _decode_chunk = msgspec.msgpack.Decoder(Chunk).decode
 _decode_done = msgspec.msgpack.Decoder(_Done).decode
 
 
-def chunked(places: Iterable[Found], stopped: Callable[[], bool] = lambda: False) -> Iterator[Chunk]:
-    """Hand out what a walk finds by CHUNK_FILES, or fewer where they are large, until `stopped`."""
+def split_into_chunks(places: Iterable[Found], stopped: Callable[[], bool] = lambda: False) -> Iterator[Chunk]:
+    """Yield what a walk finds by CHUNK_FILES, or fewer if they are large, until `stopped`."""
     chunk: Chunk = []
     size = 0
     for found in places:
@@ -113,7 +113,7 @@ def chunked(places: Iterable[Found], stopped: Callable[[], bool] = lambda: False
         yield chunk
 
 
-def _judge_chunk(judge: Verifier, writer: Writer, chunk: Chunk) -> _Done:
+def _verify_chunk(verifier: Verifier, writer: Writer, chunk: Chunk) -> _Done:
     output: list[str] = []
     codes: list[Code] = []
     tallies = Counter[Tally]()
@@ -121,13 +121,13 @@ def _judge_chunk(judge: Verifier, writer: Writer, chunk: Chunk) -> _Done:
     try:
         for found in chunk:
             faults: list[InputError] = []
-            reports = _judge_found(judge, found, faults)
+            reports = _verify_found(verifier, found, faults)
             for report in reports:
                 tallies[tally(report)] += 1
                 # A good token that failed beside another of its file still counts against a third one elsewhere.
                 if report.verdict == "verified" or report.shared_jti:
                     verified += replay_key(report) + token_key(report)
-                    places.append(_place(found))
+                    places.append(_place_of(found))
             output += [writer.reports(found.file, reports), *map(writer.finding, faults)]
             codes += [fault.code for fault in faults]
     except SetupError as error:
@@ -135,64 +135,64 @@ def _judge_chunk(judge: Verifier, writer: Writer, chunk: Chunk) -> _Done:
     return _Done("".join(output), list(tallies.items()), codes, bytes(verified), places)
 
 
-def _judge_found(judge: Verifier, found: Found, faults: list[InputError]) -> tuple[Report, ...]:
-    """Judge one file of the walk; what could not be read goes to `faults`."""
+def _verify_found(verifier: Verifier, found: Found, faults: list[InputError]) -> tuple[Report, ...]:
+    """Verify one file of the walk; what could not be read is added to `faults`."""
     try:
         if found.fault:
             raise files.unreadable(found.file, found.fault)
-        return judge.reports(_read(found.file), found.file, found.repo)
+        return verifier.verify(_read(found.file), found.file, found.repo)
     except InputError as error:
         faults.append(error)
         return ()
     finally:
-        faults += judge.take_faults()
+        faults += verifier.take_faults()
 
 
 def _read(file: str) -> bytes:
     return files.read(Path(file), strict_yaml.MAX_BYTES, follow=False)
 
 
-def _lost(writer: Writer, chunk: Chunk) -> _Done:
+def _report_lost(writer: Writer, chunk: Chunk) -> _Done:
     detail = "not judged: the process that had it ended; is there enough memory? Judge it alone to see why"
     errors = [InputError(Code.INTERNAL, detail, Place(found.file)) for found in chunk]
     return _Done("".join(map(writer.finding, errors)), findings=[error.code for error in errors])
 
 
-# -- what crosses files -----------------------------------------------------------------------------------------------
+# -- tokens of several files -------------------------------------------------------------------------------------------
 
 
-class _Across:
-    """Tokens of one issuer that share a jti. By the time that it shows, they have been written out as verified."""
+class _SharedIds:
+    """Tokens of one issuer that share a jti. By the time that this shows, they have been reported as verified."""
 
     def __init__(self) -> None:
         self._index = ReplayIndex()
         self._shared: defaultdict[bytes, set[int]] = defaultdict(set)
 
     def remember(self, keys: bytes, places: list[int]) -> None:
-        """Take the replay keys of verified entries, and where they stand."""
+        """Remember the replay keys of verified entries, and their places."""
         for number, place in enumerate(places):
             at = 2 * KEY_BYTES * number
             key, token = keys[at : at + KEY_BYTES], keys[at + KEY_BYTES : at + 2 * KEY_BYTES]
             if (first := self._index.add_key(key, token, place)) is not None:
                 self._shared[key] |= {first, place}
 
-    def corrected(self, root: Path, judge: Verifier) -> Iterator[tuple[str, Report, Report]]:
-        """Judge once more what shares a jti; yield its file, the report as it was and the report as it must be."""
+    def correct(self, root: Path, verifier: Verifier) -> Iterator[tuple[str, Report, Report]]:
+        """Verify once more what shares a jti; yield its file, the report as it was and the report as it must be."""
         wanted = set().union(*self._shared.values())
-        again = [found for found in (walk(root) if wanted else ()) if _place(found) in wanted]
-        files = {_place(found): found.file for found in again}
-        unwritten = replace(judge, receipt_key=None)
+        again = [found for found in (walk(root) if wanted else ()) if _place_of(found) in wanted]
+        names = {_place_of(found): found.file for found in again}
+        unwritten = replace(verifier, receipt_key=None)
         for found in again:
-            for report in _judge_found(unwritten, found, []):
+            for report in _verify_found(unwritten, found, []):
                 if report.verdict == "verified" and (places := self._shared.get(replay_key(report))):
-                    others = (files[place] for place in places if place in files and place != _place(found))
-                    judge.forget(report)
+                    others = (names[place] for place in places if place in names and place != _place_of(found))
+                    verifier.forget(report)
                     yield found.file, report, fail_shared_jti(report, next(others, "a file that is gone by now"))
 
 
-def _place(found: Found) -> int:
-    """Return 32 bits for a file by which another walk finds it. By name: a number shifts where files come and go.
+def _place_of(found: Found) -> int:
+    """Return 32 bits by which another walk finds the file. Of its name: a number shifts when files come and go.
 
-    Two files may have the same: then both are judged once more, and only what shares a jti is told.
+    Two files may have the same: then both are verified once more, and only what shares a jti is reported.
     """
     return crc32(found.file.encode("utf-8", "surrogateescape"))

@@ -1,7 +1,7 @@
 """Key sets, archives and revocation lists by URL, through a cache on disk: ETag, max-age, stale-if-error, offline use.
 
-Knows when a copy may serve (RFC 9111, RFC 5861); what a document must be to be kept, its reader says (`good`). A bad
-document never replaces a good one, and a cache file that is not what was written is as good as none.
+Knows when a copy may be used (RFC 9111, RFC 5861); which document may be kept, its reader decides (`good`). A bad
+document never replaces a good one, which hishel and CacheControl cannot promise. A damaged cache file is ignored.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from issuer.http_client import RETRIED, HttpAnswer, HttpRequest, check_url, send
 
 MAX_DOCUMENT_BYTES = 4 * 1024 * 1024  # a revocation list; what a key set may have is for its reader to say
 MAX_CACHE_BYTES = 64 * 1024 * 1024
-# An answer that says nothing of its age, and the longest that any may say: a day, as the service keeps providers' keys.
+# For an answer without an age, and at most for any: a day, as long as the service keeps providers' keys.
 DEFAULT_AGE_S = 300
 LONGEST_AGE_S = 86_400
 DEADLINE_S = 10.0
@@ -33,7 +33,7 @@ _OURS = re.compile(rf"[0-9a-f]{{64}}|{files.DRAFT.pattern}")
 
 
 class Copy(Struct, frozen=True):
-    """A document as a URL gave it. `fetched_at` is when the URL last confirmed it, Unix seconds."""
+    """A document from a URL, which last confirmed it at `fetched_at` (Unix seconds)."""
 
     url: str
     body: bytes
@@ -43,12 +43,12 @@ class Copy(Struct, frozen=True):
     stale_if_error_s: int
     may_be_kept: bool = True
 
-    def fresh(self, now: int) -> bool:
-        """Say whether it may serve without asking. A copy from the future, by a clock that was set back, may not."""
+    def is_fresh(self, now: int) -> bool:
+        """Say whether it may be used without asking. One from the future, by a clock that was set back, may not."""
         return 0 <= now - self.fetched_at < self.max_age_s
 
-    def bridges(self, now: int) -> bool:
-        """Say whether it may serve where asking fails (RFC 5861 section 4)."""
+    def may_bridge(self, now: int) -> bool:
+        """Say whether it may be used where asking fails (RFC 5861 section 4)."""
         return 0 <= now - self.fetched_at < self.max_age_s + self.stale_if_error_s
 
 
@@ -56,7 +56,7 @@ Good = Callable[[bytes], object]  # raises InputError for a document that must n
 
 
 class Documents:
-    """Documents by URL, at one moment. `folder` is the cache, None for none; `offline` uses it alone, at any age."""
+    """Documents by URL, at one moment. `folder` is the cache, if there is one; `offline` uses only it, at any age."""
 
     def __init__(self, folder: Path | None, now: int, *, offline: bool = False, deadline_s: float = DEADLINE_S) -> None:
         self._folder = None if folder is None else _Folder(folder)
@@ -65,20 +65,20 @@ class Documents:
         self._deadline_s = deadline_s
 
     def get(self, url: str, good: Good) -> Copy | None:
-        """Return the document, or None where it is not to be had. Raises SetupError for a URL that is not https."""
+        """Return the document, or None if it is unavailable. Raises SetupError for a URL that is not https."""
         check_url(url, query=True)
-        kept = self._kept(url, good)
-        if self._offline or (kept is not None and kept.fresh(self._now)):
+        kept = self._read_kept(url, good)
+        if self._offline or (kept is not None and kept.is_fresh(self._now)):
             return kept
         try:
             found = self._ask(url, kept, good)
         except (Undecided, InputError):  # no answer, or one that must not replace what there is
-            return kept if kept is not None and kept.bridges(self._now) else None
+            return kept if kept is not None and kept.may_bridge(self._now) else None
         if found is not None and found.may_be_kept and self._folder is not None:
             self._folder.write(found)
         return found
 
-    def _kept(self, url: str, good: Good) -> Copy | None:
+    def _read_kept(self, url: str, good: Good) -> Copy | None:
         kept = None if self._folder is None else self._folder.read(url)
         if kept is not None:
             try:
@@ -88,48 +88,48 @@ class Documents:
         return kept
 
     def _ask(self, url: str, kept: Copy | None, good: Good) -> Copy | None:
-        """Ask the URL. None: it says that there is no such document. Raises Undecided and InputError."""
+        """Ask the URL; None if it answers that there is no such document. Raises Undecided and InputError."""
         headers = {"Accept": "application/json", "User-Agent": "eval-token-issuer"}
         if kept is not None and kept.etag:
             headers["If-None-Match"] = kept.etag
         request = HttpRequest("GET", url, headers, max_bytes=MAX_DOCUMENT_BYTES)
         answer = send(request, deadline_s=self._deadline_s)
         if answer.status == 304 and kept is not None:
-            return self._copy(url, kept.body, answer, kept.etag)
+            return self._make_copy(url, kept.body, answer, kept.etag)
         if answer.status == 200:
             good(answer.body)
-            return self._copy(url, answer.body, answer, "")
+            return self._make_copy(url, answer.body, answer, "")
         if 400 <= answer.status < 500 and answer.status not in {408, *RETRIED}:
             return None
         raise Undecided(Code.DEPENDENCY_STATE, f"HTTP status {answer.status}")  # a redirect, too: a captive portal
 
-    def _copy(self, url: str, body: bytes, answer: HttpAnswer, etag: str) -> Copy:
+    def _make_copy(self, url: str, body: bytes, answer: HttpAnswer, etag: str) -> Copy:
         etag = answer.headers.get("etag", etag)
-        said = _directives(answer.headers.get("cache-control", ""))
-        max_age_s = 0 if {"no-cache", "no-store"} & said.keys() else said.get("max-age", DEFAULT_AGE_S)
-        spent_s = _seconds(answer.headers.get("age", ""))  # in a cache on the way (RFC 9111 4.2.3)
+        directives = _parse_directives(answer.headers.get("cache-control", ""))
+        max_age_s = 0 if {"no-cache", "no-store"} & directives.keys() else directives.get("max-age", DEFAULT_AGE_S)
+        spent_s = _parse_seconds(answer.headers.get("age", ""))  # in a cache on the way (RFC 9111 4.2.3)
         return Copy(
             url,
             body,
             etag if len(etag) <= _MAX_ETAG else "",
             self._now,
             max(0, min(max_age_s, LONGEST_AGE_S) - spent_s),
-            min(said.get("stale-if-error", 0), LONGEST_AGE_S),
-            "no-store" not in said,
+            min(directives.get("stale-if-error", 0), LONGEST_AGE_S),
+            "no-store" not in directives,
         )
 
 
-def _directives(cache_control: str) -> dict[str, int]:
-    """Return the directives of a Cache-Control header (RFC 9111 5.2) with their seconds; of two alike the first."""
-    said: dict[str, int] = {}
+def _parse_directives(cache_control: str) -> dict[str, int]:
+    """Return the directives of a Cache-Control header (RFC 9111 5.2) with their seconds; the first of equal names."""
+    directives: dict[str, int] = {}
     for part in cache_control.split(","):
         name, _, value = part.strip().partition("=")
-        said.setdefault(name.strip().lower(), _seconds(value.strip().strip('"')))
-    return said
+        directives.setdefault(name.strip().lower(), _parse_seconds(value.strip().strip('"')))
+    return directives
 
 
-def _seconds(text: str) -> int:
-    """Read delta-seconds (RFC 9111 1.2.2); what is none is 0, so that nothing unreadable makes a copy live longer."""
+def _parse_seconds(text: str) -> int:
+    """Read delta-seconds (RFC 9111 1.2.2). Any other text is 0, so that none makes a copy live longer."""
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 10 else 0
 
 
@@ -137,10 +137,10 @@ def _seconds(text: str) -> int:
 
 
 def default_folder() -> Path | None:
-    """Return where the cache is unless somebody says: in $XDG_CACHE_HOME, or ~/.cache; None for whoever has neither."""
+    """Return the default folder: in $XDG_CACHE_HOME, or in ~/.cache; None for a user without a home."""
     stated = os.environ.get("XDG_CACHE_HOME", "")
     try:
-        # The XDG specification has relative paths ignored: they would mean another folder wherever one stands.
+        # The XDG specification has relative paths ignored: they depend on the working directory.
         parent = Path(stated) if stated.startswith("/") else Path.home() / ".cache"
     except RuntimeError:
         return None
@@ -148,7 +148,7 @@ def default_folder() -> Path | None:
 
 
 class _Folder:
-    """The cache folder, 0700: one file for each URL, 0600, replaced in one step. What cannot be written is not kept."""
+    """The cache folder, 0700: one file for each URL, 0600, replaced in one step. A failure to write is ignored."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -158,7 +158,7 @@ class _Folder:
             found = path.stat()
         except OSError:
             return  # read-only, or below a file: every read finds nothing
-        # Whoever can write here chooses the keys that are trusted.
+        # Anyone who can write here chooses the trusted keys.
         if found.st_mode & 0o022 or found.st_uid not in {os.geteuid(), 0}:
             detail = (
                 f"the cache folder {path} can be written by others. Run `chmod 700 {path}`, or give another --cache"
@@ -166,11 +166,11 @@ class _Folder:
             raise SetupError(Code.CACHE_UNSAFE, detail)
 
     def read(self, url: str) -> Copy | None:
-        """Return the copy of a URL, or None where there is none, or none that is whole."""
+        """Return the copy of a URL, or None if there is no undamaged one."""
         try:
             raw = files.read(self._file(url), 2 * MAX_DOCUMENT_BYTES, private=True)
             digest, _, packed = raw.partition(b"\n")
-            if digest != _digest(packed):
+            if digest != _digest_of(packed):
                 return None
             copy = msgspec.msgpack.decode(packed, type=Copy)
         except (InputError, OSError, msgspec.MsgspecError, UnicodeDecodeError):
@@ -178,10 +178,10 @@ class _Folder:
         return copy if copy.url == url else None
 
     def write(self, copy: Copy) -> None:
-        """Keep a copy, and of the others the newest, up to MAX_CACHE_BYTES."""
+        """Keep a copy, and the newest of the others, up to MAX_CACHE_BYTES."""
         packed = msgspec.msgpack.encode(copy)
         with contextlib.suppress(OSError):
-            files.replace(self._file(copy.url), _digest(packed) + b"\n" + packed, mode=0o600, durable=False)
+            files.replace(self._file(copy.url), _digest_of(packed) + b"\n" + packed, mode=0o600, durable=False)
             self._prune()
 
     def _file(self, url: str) -> Path:
@@ -189,12 +189,12 @@ class _Folder:
 
     def _prune(self) -> None:
         left = MAX_CACHE_BYTES
-        ours = [path for path in self._path.iterdir() if _OURS.fullmatch(path.name)]  # the folder may hold other things
+        ours = [path for path in self._path.iterdir() if _OURS.fullmatch(path.name)]  # the folder may hold other files
         for path in sorted(ours, key=lambda path: path.stat().st_mtime_ns, reverse=True):
             left -= path.stat().st_size
             if left < 0:
                 path.unlink(missing_ok=True)
 
 
-def _digest(raw: bytes) -> bytes:
+def _digest_of(raw: bytes) -> bytes:
     return hashlib.sha256(raw).hexdigest().encode()

@@ -41,7 +41,7 @@ class ReceiptFolder(Mapping[str, str]):
         return raw.decode("ascii", "replace")
 
     def __iter__(self) -> Iterator[str]:
-        """Name every receipt's token."""
+        """Yield the token digest of every receipt."""
         return (f"sha256:{path.stem}" for path in self._path.glob("*.jwt"))
 
     def __len__(self) -> int:
@@ -49,7 +49,7 @@ class ReceiptFolder(Mapping[str, str]):
         return sum(1 for _ in self)
 
     def keep(self, digest: str, receipt: bytes) -> None:
-        """Write a receipt to the disk before it counts: what a crash loses here is lost for good."""
+        """Write a receipt, to the disk before this returns: a receipt that a crash loses cannot be made again."""
         try:
             files.replace(self._path / file_name(digest), receipt, mode=0o600, durable=True)
         except OSError as error:
@@ -57,7 +57,7 @@ class ReceiptFolder(Mapping[str, str]):
             raise SetupError(Code.SETTINGS_INVALID, detail) from None
 
     def drop(self, digest: str) -> None:
-        """Take back the receipt of a token that turned out not to be verified."""
+        """Remove the receipt of a token that is not verified after all."""
         (self._path / file_name(digest)).unlink(missing_ok=True)
 
 
@@ -73,7 +73,7 @@ class BenchmarkFolder(Mapping[tuple[str, str], Benchmark]):
         self._held: dict[tuple[str, str], Benchmark | None] = {}
 
     def __getitem__(self, key: tuple[str, str]) -> Benchmark:
-        """Return a benchmark. KeyError where it is not at hand."""
+        """Return a benchmark. KeyError where there is none."""
         if key not in self._held:
             if len(self._held) >= MAX_BENCHMARKS:
                 self._held.pop(next(iter(self._held)))
@@ -83,7 +83,7 @@ class BenchmarkFolder(Mapping[tuple[str, str], Benchmark]):
         return found
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
-        """Name the benchmarks at hand."""
+        """Yield the repository and commit of each benchmark."""
         for file in self._path.glob("*/*/*/eval.yaml"):
             owner, name, revision = file.parts[-4:-1]
             yield f"{owner}/{name}", revision
@@ -121,5 +121,5 @@ class OneBenchmark(Mapping[tuple[str, str], Benchmark]):
         return iter(())
 
     def __len__(self) -> int:
-        """Count none."""
+        """Return 0, as nothing is iterated."""
         return 0

@@ -1,4 +1,4 @@
-"""A relying party's trust, ready to judge by: its trust file, the files beside it, and what its URLs give."""
+"""A relying party's trust, complete: its trust file, the files beside it, and the documents of its URLs."""
 
 from __future__ import annotations
 
@@ -18,46 +18,46 @@ from issuer.wire import JWKS_PATH
 MAX_FILE_BYTES = 4 * 1024 * 1024  # as much as the largest of them may have; smaller bounds are their readers'
 
 
-class Found(Struct, frozen=True):
-    """What the trust file's pointers lead to: the bytes, and for URLs when they last confirmed them (Unix seconds)."""
+class Gathered(Struct, frozen=True):
+    """The bytes that a trust file points to, by pointer; for URLs, when they last confirmed them (Unix seconds)."""
 
     raw: Mapping[str, bytes | None]
     fetched_at: Mapping[str, int]
 
 
 def trust_by_file(path: Path, documents: Documents) -> Trust:
-    """Read a trust file and all that it points to. Raises InputError for what is malformed in it or beside it."""
+    """Read a trust file and all that it points to. Raises InputError for what is malformed in any of them."""
     trust = read_trust_file(files.read(path, MAX_FILE_BYTES), str(path))
-    return _resolved(trust, find(trust, path.parent, documents), str(path))
+    return _resolve(trust, gather(trust, path.parent, documents), str(path))
 
 
 def trust_in_issuer(issuer: str, audience: str, documents: Documents) -> Trust:
-    """Trust one issuer, by the key set that it publishes. Raises SetupError for what is no URL of an issuer."""
+    """Trust one issuer, by the key set that it publishes. Raises SetupError for a URL that is not an issuer's."""
     url = check_url(issuer)
     source = Source(url=f"{url}{JWKS_PATH}")
     trust = TrustFile(version=1, audience=audience, issuers=[TrustedEntry(issuer=url, keys=source)])
-    return _resolved(trust, find(trust, Path(), documents), "--issuer")
+    return _resolve(trust, gather(trust, Path(), documents), "--issuer")
 
 
-def find(trust: TrustFile, beside: Path, documents: Documents) -> Found:
+def gather(trust: TrustFile, beside: Path, documents: Documents) -> Gathered:
     """Read the files that a trust file names, which are beside it, and get its URLs."""
     raw: dict[str, bytes | None] = {}
     fetched_at: dict[str, int] = {}
     wanted = sources(trust)
-    # Revocation lists last: whether one may be kept, the keys that must have signed it decide.
+    # Revocation lists last: the keys that must have signed a list decide whether it may be kept.
     for pointer in sorted(wanted, key=lambda pointer: pointer.endswith("/revocations")):
         source = wanted[pointer]
         if isinstance(source.file, str):
             raw[pointer] = files.read(beside / source.file, MAX_FILE_BYTES)
         elif isinstance(source.url, str):
-            copy = _document(source.url, pointer, documents, lambda body, at=pointer: _check(trust, at, body, raw))  # type: ignore[misc]
+            copy = _fetch(source.url, pointer, documents, lambda body, at=pointer: _check(trust, at, body, raw))  # type: ignore[misc]
             raw[pointer] = None if copy is None else copy.body
             if copy is not None:
                 fetched_at[pointer] = copy.fetched_at
-    return Found(raw, fetched_at)
+    return Gathered(raw, fetched_at)
 
 
-def _document(url: str, pointer: str, documents: Documents, good: Good) -> Copy | None:
+def _fetch(url: str, pointer: str, documents: Documents, good: Good) -> Copy | None:
     try:
         return documents.get(url, good)
     except SetupError as error:
@@ -74,7 +74,7 @@ def _check(trust: TrustFile, pointer: str, body: bytes, found: Mapping[str, byte
                 raise InputError(Code.FILE_RULE, absence.reason, Place(""), pointer)
 
 
-def _resolved(trust: TrustFile, found: Found, name: str) -> Trust:
+def _resolve(trust: TrustFile, found: Gathered, name: str) -> Trust:
     try:
         return resolve(trust, found.raw, found.fetched_at)
     except InputError as error:

@@ -1,4 +1,4 @@
-"""How a relying party judges files: one or many alike, with its trust, its clock and what it keeps in folders."""
+"""How a relying party verifies files, one or many: with its trust, its clock and the folders that it keeps."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ FOLDER = ".eval_results"
 
 
 def path_in_repo(file: str) -> str:
-    """Return where a file called this sits in its repository; receipts name it by that."""
+    """Return the path of a result file in its repository, by which receipts name it."""
     return f"{FOLDER}/{file.rpartition('/')[2]}"
 
 
 class Verifier(Struct, frozen=True):
-    """Judges files as received at `at` (Unix seconds). With a `receipt_key`, what verifies gets a receipt.
+    """Verifies files as received at `at` (Unix seconds). With a `receipt_key`, a verified entry gets a receipt.
 
-    Holds a private key where there is one: never send or show it.
+    May hold a private key: never serialise or print it.
     """
 
     trust: Trust
@@ -35,8 +35,8 @@ class Verifier(Struct, frozen=True):
     receipts: ReceiptFolder | None = None
     receipt_key: Ed25519PrivateKey | None = None
 
-    def reports(self, raw: bytes, file: str, repo: str) -> tuple[Report, ...]:
-        """Judge every entry of `file`, as it is called here. Raises InputError, and SetupError for a full disk."""
+    def verify(self, raw: bytes, file: str, repo: str) -> tuple[Report, ...]:
+        """Verify every entry of a file; `file` is its name here. Raises InputError, and SetupError for a full disk."""
         entries = read_entries(raw, file)
         reports = verify_entries(entries, repo, path_in_repo(file), self.trust, self.at, self.context)
         if self.receipts is not None and self.receipt_key is not None:
@@ -50,7 +50,7 @@ class Verifier(Struct, frozen=True):
             receipts.keep(report.token_digest, receipt)
 
     def forget(self, report: Report) -> None:
-        """Take back the receipt that this run gave a report which turned out not to be verified."""
+        """Remove the receipt that this run wrote for a report, which is not verified after all."""
         if self.receipts is None or not self.trust.receipt_keys:
             return
         with contextlib.suppress(InputError, KeyError):
@@ -59,7 +59,7 @@ class Verifier(Struct, frozen=True):
                 self.receipts.drop(report.token_digest)
 
     def take_faults(self) -> list[InputError]:
-        """Return what was found wrong with `eval.yaml` files since the last time."""
+        """Return what was wrong with `eval.yaml` files since the last call."""
         benchmarks = self.context.benchmarks
         if not isinstance(benchmarks, BenchmarkFolder):
             return []

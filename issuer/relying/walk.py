@@ -28,16 +28,16 @@ class Found(Struct, frozen=True, array_like=True):
 
 
 def walk(root: Path) -> Iterator[Found]:
-    """Find the result files below `root`. One folder's names are held at a time, and no file is opened."""
-    owners = yield from _folders(str(root), "", 0.0)
+    """Find the result files below `root`. Holds the names of one folder at a time, and opens no file."""
+    owners = yield from _walk_folders(str(root), "", 0.0)
     for number, owner in enumerate(owners):
         done, share = number / len(owners), 1 / len(owners)
-        names = yield from _folders(f"{root}/{owner}", owner, done)
+        names = yield from _walk_folders(f"{root}/{owner}", owner, done)
         for count, name in enumerate(names, 1):
-            yield from _files(f"{root}/{owner}/{name}", f"{owner}/{name}", done + share * count / len(names))
+            yield from _walk_files(f"{root}/{owner}/{name}", f"{owner}/{name}", done + share * count / len(names))
 
 
-def _folders(folder: str, repo: str, fraction: float) -> Generator[Found, None, list[str]]:
+def _walk_folders(folder: str, repo: str, fraction: float) -> Generator[Found, None, list[str]]:
     """Yield what cannot be read in a folder; return the names of the folders in it."""
     names = []
     try:
@@ -46,9 +46,9 @@ def _folders(folder: str, repo: str, fraction: float) -> Generator[Found, None, 
                 if entry.is_dir(follow_symlinks=False):
                     names.append(entry.name)
                 elif entry.is_symlink() and not _is_file(entry):
-                    yield _fault(fraction, entry.path, repo, A_LINK)
+                    yield _make_fault(fraction, entry.path, repo, A_LINK)
     except OSError as error:
-        yield _fault(fraction, folder, repo, str(error.strerror))
+        yield _make_fault(fraction, folder, repo, str(error.strerror))
     return sorted(names)
 
 
@@ -59,33 +59,33 @@ def _is_file(entry: os.DirEntry[str]) -> bool:
         return False
 
 
-def _files(folder: str, repo: str, fraction: float) -> Iterator[Found]:
+def _walk_files(folder: str, repo: str, fraction: float) -> Iterator[Found]:
     inner = f"{folder}/{FOLDER}"
     try:
         if stat.S_ISLNK(os.lstat(inner).st_mode):
-            yield _fault(fraction, inner, repo, A_LINK)
+            yield _make_fault(fraction, inner, repo, A_LINK)
             return
         with os.scandir(inner) as entries:
             named = sorted((entry.name, entry) for entry in entries if entry.name.endswith(".yaml"))
         for _, entry in named:
             if entry.path.isascii() or _is_text(entry.path):
-                yield Found(fraction, entry.path, repo, _size(entry))
+                yield Found(fraction, entry.path, repo, _size_of(entry))
             else:
-                yield _fault(fraction, entry.path, repo, "its name is not UTF-8")
+                yield _make_fault(fraction, entry.path, repo, "its name is not UTF-8")
     except FileNotFoundError:
         return
     except OSError as error:
-        yield _fault(fraction, inner, repo, str(error.strerror))
+        yield _make_fault(fraction, inner, repo, str(error.strerror))
 
 
-def _size(entry: os.DirEntry[str]) -> int:
+def _size_of(entry: os.DirEntry[str]) -> int:
     try:
         return entry.stat(follow_symlinks=False).st_size
     except OSError:  # it has just gone: its reader will say so
         return 0
 
 
-def _fault(fraction: float, path: str, repo: str, reason: str) -> Found:
+def _make_fault(fraction: float, path: str, repo: str, reason: str) -> Found:
     spelled, owner = (text.encode("utf-8", "backslashreplace").decode() for text in (path, repo))
     return Found(fraction, spelled, owner, fault=reason)
 

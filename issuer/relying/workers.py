@@ -1,7 +1,8 @@
 """Forked processes that work on messages, and return the answers in the order of the messages.
 
 Forked, because they inherit what no message could carry: keys. Does not know what the work is. A process that dies
-costs only the message that it had.
+costs only the message that it had. Weighed: ProcessPoolExecutor, which one death breaks; multiprocessing.Pool, which
+then hangs; Pebble, which does this with three threads.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class WorkerPool:
             worker.end()
         gc.unfreeze()
 
-    def answers(self, messages: Iterable[bytes]) -> Iterator[tuple[bytes, bytes | None]]:
+    def map(self, messages: Iterable[bytes]) -> Iterator[tuple[bytes, bytes | None]]:
         """Yield each message with its answer, in order; None where its process died."""
         source, tasks = iter(messages), deque[_Task]()
         while True:
@@ -63,12 +64,12 @@ class WorkerPool:
                 # The others do not run far ahead of a slow message: the answers that wait for it are held here.
                 if worker.task is None and len(tasks) < 4 * self._jobs and (message := next(source, None)) is not None:
                     tasks.append(_Task(message))
-                    worker.give(tasks[-1])
+                    worker.send(tasks[-1])
             busy = {worker.pipe: worker for worker in self._workers if worker.task is not None}
             if not busy:
                 return
             for pipe in wait(list(busy)):
-                if not busy[pipe].take():  # type: ignore[index]
+                if not busy[pipe].receive():  # type: ignore[index]
                     self._replace(busy[pipe])  # type: ignore[index]
             while tasks and tasks[0].over:
                 task = tasks.popleft()
@@ -97,13 +98,13 @@ class _Worker:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
 
-    def give(self, task: _Task) -> None:
+    def send(self, task: _Task) -> None:
         """Send a message."""
         self.task = task
-        with contextlib.suppress(OSError):  # it has died: `take` notices
+        with contextlib.suppress(OSError):  # it has died: `receive` notices
             self.pipe.send_bytes(task.message)
 
-    def take(self) -> bool:
+    def receive(self) -> bool:
         """Receive the answer; False where the process died."""
         task, self.task = self.task, None
         if task is not None:
@@ -124,7 +125,7 @@ class _Worker:
 def _serve(pipe: Connection, inherited: Iterable[Connection], work: Work) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    for other in inherited:  # else the workers would keep each other's pipes open, and not see the parent end
+    for other in inherited:  # or workers would keep each other's pipes open, and not notice that the parent ended
         other.close()
     with contextlib.suppress(EOFError, OSError):
         while True:

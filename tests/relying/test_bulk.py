@@ -13,7 +13,7 @@ import pytest
 
 from issuer.cli.verify_folder import FOR_PEOPLE, JSON_LINES
 from issuer.errors import InputError, SetupError
-from issuer.relying.bulk import CHUNK_BYTES, CHUNK_FILES, Listener, Writer, chunked, judge_folder
+from issuer.relying.bulk import CHUNK_BYTES, CHUNK_FILES, Listener, Writer, judge_folder, split_into_chunks
 from issuer.relying.folders import MAX_BENCHMARKS, BenchmarkFolder, ReceiptFolder
 from issuer.relying.verifier import Verifier, path_in_repo
 from issuer.relying.walk import Found, walk
@@ -120,10 +120,10 @@ def test_nothing_in_a_folder_is_an_empty_answer(tmp_path: Path) -> None:
 
 
 def test_chunks_are_bounded_by_files_and_by_bytes() -> None:
-    small = list(chunked(Found(0, f"{number}", "a/b", 10) for number in range(2 * CHUNK_FILES + 1)))
+    small = list(split_into_chunks(Found(0, f"{number}", "a/b", 10) for number in range(2 * CHUNK_FILES + 1)))
     assert [len(chunk) for chunk in small] == [CHUNK_FILES, CHUNK_FILES, 1]
     assert [found.file for chunk in small for found in chunk] == [str(number) for number in range(2 * CHUNK_FILES + 1)]
-    large = list(chunked(Found(0, f"{number}", "a/b", CHUNK_BYTES) for number in range(3)))
+    large = list(split_into_chunks(Found(0, f"{number}", "a/b", CHUNK_BYTES) for number in range(3)))
     assert [len(chunk) for chunk in large] == [1, 1, 1]
 
 

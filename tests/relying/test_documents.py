@@ -120,8 +120,8 @@ def test_max_age_is_read_strictly_and_bounded(
     copy = Documents(tmp_path, NOW).get(site.url, is_key_set)
     assert copy is not None
     assert copy.max_age_s == fresh_s
-    assert copy.fresh(NOW + fresh_s) is False
-    assert copy.fresh(NOW + fresh_s - 1) is (fresh_s > 0)
+    assert copy.is_fresh(NOW + fresh_s) is False
+    assert copy.is_fresh(NOW + fresh_s - 1) is (fresh_s > 0)
 
 
 def test_what_must_not_be_stored_is_not(tmp_path: Path, site: Site) -> None:

@@ -26,22 +26,22 @@ def numbers(count: int) -> list[bytes]:
 
 @pytest.mark.parametrize("jobs", [1, 2, 5])
 def test_answers_come_in_the_order_of_the_messages(jobs: int) -> None:
-    with WorkerPool(jobs, doubled) as crew:
-        answers = list(crew.answers(numbers(100)))
+    with WorkerPool(jobs, doubled) as pool:
+        answers = list(pool.map(numbers(100)))
     assert answers == [(message, str(2 * int(message)).encode()) for message in numbers(100)]
 
 
 def test_all_processes_work() -> None:
-    with WorkerPool(3, lambda message: str(os.getpid()).encode() + b" " + doubled(message)) as crew:
-        pids = {(answer or b"").split()[0] for _, answer in crew.answers(numbers(50))}
+    with WorkerPool(3, lambda message: str(os.getpid()).encode() + b" " + doubled(message)) as pool:
+        pids = {(answer or b"").split()[0] for _, answer in pool.map(numbers(50))}
     assert len(pids) == 3
     assert str(os.getpid()).encode() not in pids
 
 
 def test_large_messages_and_answers_do_not_block_each_other() -> None:
     large = [bytes([number]) * 2_000_000 for number in range(12)]
-    with WorkerPool(2, lambda message: message * 2) as crew:
-        for number, (_, answer) in enumerate(crew.answers(large)):
+    with WorkerPool(2, lambda message: message * 2) as pool:
+        for number, (_, answer) in enumerate(pool.map(large)):
             assert answer == large[number] * 2
 
 
@@ -58,8 +58,8 @@ def test_the_source_is_not_read_far_ahead_of_a_slow_message() -> None:
         time.sleep(0.3 if message == b"0" else 0)
         return message
 
-    with WorkerPool(2, work) as crew:
-        answers = crew.answers(source())  # type: ignore[arg-type]
+    with WorkerPool(2, work) as pool:
+        answers = pool.map(source())  # type: ignore[arg-type]
         next(answers)
         assert taken <= 9
         assert len(list(answers)) == 99
@@ -71,8 +71,8 @@ def test_a_process_that_dies_costs_one_message() -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         return message
 
-    with WorkerPool(2, work) as crew:
-        answers = list(crew.answers(numbers(40)))
+    with WorkerPool(2, work) as pool:
+        answers = list(pool.map(numbers(40)))
     assert [message for message, answer in answers if answer is None] == [b"3", b"17"]
     assert [message for message, _ in answers] == numbers(40)
 
@@ -82,9 +82,9 @@ def test_none_survives_the_block_even_one_that_hangs() -> None:
         time.sleep(600)
         return message
 
-    with WorkerPool(2, work) as crew:
-        pids = [worker._process.pid for worker in crew._workers]
-        for worker in crew._workers:
+    with WorkerPool(2, work) as pool:
+        pids = [worker._process.pid for worker in pool._workers]
+        for worker in pool._workers:
             worker.pipe.send_bytes(b"x")
     assert not any(alive(pid) for pid in pids)
 
@@ -102,8 +102,8 @@ PARENT = """
 import signal, time
 from issuer.relying.workers import WorkerPool
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
-with WorkerPool(3, lambda message: message) as crew:
-    print(*[worker._process.pid for worker in crew._workers], flush=True)
+with WorkerPool(3, lambda message: message) as pool:
+    print(*[worker._process.pid for worker in pool._workers], flush=True)
     time.sleep(600)
 """
 
@@ -123,8 +123,8 @@ def test_none_survives_its_parent(number: int) -> None:
 
 
 def test_ctrl_c_is_the_parent_s_alone() -> None:
-    with WorkerPool(2, doubled) as crew:
-        for worker in crew._workers:
+    with WorkerPool(2, doubled) as pool:
+        for worker in pool._workers:
             os.kill(int(worker._process.pid or 0), signal.SIGINT)
-        assert [message for message, answer in crew.answers(numbers(20)) if answer is None] == []
-        assert all(worker._process.is_alive() for worker in crew._workers)
+        assert [message for message, answer in pool.map(numbers(20)) if answer is None] == []
+        assert all(worker._process.is_alive() for worker in pool._workers)

@@ -1,8 +1,9 @@
 """The records of personal access tokens: a folder with one JSON file a token, named by its public id.
 
-Files, because the limits' store may be flushed, restored or lost, and credentials must not come back or go away with
-it; because a token can then be revoked while that store is down; and because keys and policies lie in files, too. A
-record holds the SHA-256 of its token, never the token.
+Files, because the limits' store may be flushed, restored or lost, and credentials must neither come back nor vanish
+with it; because a token can then be revoked while that store is down; and because keys and policies are files, too. A
+record holds the SHA-256 of its token, never the token. SQLite was weighed: shorter, but files can be mounted and
+synced between hosts, and the last use is noted without a write on the event loop.
 
     pats/<id>.json     0600, in a folder of mode 0700: written beside and renamed
     pats/used/<id>     empty; its mtime is when the token was last used, to the minute
@@ -49,9 +50,9 @@ State = Literal["active", "expired", "revoked", "future"]
 
 
 class Record(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One token as its file has it. Times are Unix seconds; without `networks` it may be used from anywhere.
+    """One token, as its file describes it. Times are Unix seconds; without `networks` it may be used from anywhere.
 
-    `account` is the stable name that policies pin: it outlives the token, whose successor has it, too.
+    `account` is the stable name that policies pin: it outlives the token, and the next token of the account has it.
     """
 
     version: Literal[1]
@@ -65,7 +66,7 @@ class Record(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
     revoked: Unix | UnsetType = UNSET
 
     def state(self, now: int) -> State:
-        """Say what the token is worth now. A date in the future would make more of 90 days than they are."""
+        """Return the state of the token now. A creation date in the future would make its life longer than 90 days."""
         if self.revoked is not UNSET:
             return "revoked"
         if self.created > now + LEEWAY_S:
@@ -73,17 +74,17 @@ class Record(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
         return "active" if now < self.expires else "expired"
 
     def may_come_from(self, source: str) -> bool:
-        """Say whether a source, an IPv4 address or an IPv6 /64, lies in one of the networks, where there are any."""
+        """Say whether a source, an IPv4 address or an IPv6 /64, is in one of the networks; without networks, always."""
         if not self.networks:
             return True
         try:
             address = ipaddress.ip_network(source)
-        except ValueError:  # not known, so not known to be allowed
+        except ValueError:  # an unknown source is not an allowed one
             return False
-        return any(_within(address, ipaddress.ip_network(network)) for network in self.networks)
+        return any(_is_within(address, ipaddress.ip_network(network)) for network in self.networks)
 
 
-def _within(address: Network, network: Network) -> bool:
+def _is_within(address: Network, network: Network) -> bool:
     return address.version == network.version and address.subnet_of(network)  # type: ignore[arg-type]
 
 
@@ -106,7 +107,7 @@ def is_scope(text: str) -> bool:
 
 
 def canonical_network(text: str) -> str | None:
-    """Return a network as `ipaddress` writes it, None for what is none (NETWORK_RULE)."""
+    """Return a network as `ipaddress` writes it, None for any other text (NETWORK_RULE)."""
     try:
         network = ipaddress.ip_network(text)
     except ValueError:
@@ -137,26 +138,26 @@ def _broken_rules(record: Record, token_id: str) -> Iterator[tuple[str, str]]:
 
 
 def path_of(folder: Path, token_id: str) -> Path:
-    """Return where a token's record lies; the id must have its form."""
+    """Return the path of a token's record; the id must be well-formed (`is_id`)."""
     return folder / f"{token_id}.json"
 
 
 def read_record(path: Path) -> Record:
-    """Read one record. Raises InputError with the file and the place in it; never a word of what stands there."""
-    return _parsed(files.read(path, MAX_BYTES, private=True), path)
+    """Read one record. Raises InputError with the file and the place in it, and never quotes its content."""
+    return _parse(files.read(path, MAX_BYTES, private=True), path)
 
 
-def _parsed(raw: bytes, path: Path) -> Record:
+def _parse(raw: bytes, path: Path) -> Record:
     record = convert(loads(raw, max_bytes=MAX_BYTES, max_depth=2, name=str(path)), Record, str(path))
     for pointer, rule in _broken_rules(record, path.stem):
         raise InputError(Code.FILE_RULE, rule, Place(str(path)), pointer)
     return record
 
 
-def records(folder: Path) -> tuple[list[Record], list[InputError]]:
-    """Return the good records of a folder, oldest first, and what is wrong with the others. Raises SetupError."""
+def read_records(folder: Path) -> tuple[list[Record], list[InputError]]:
+    """Read the good records of a folder, oldest first, and what is wrong with the others. Raises SetupError."""
     good, bad = [], []
-    for name in sorted(names(folder)):
+    for name in sorted(list_names(folder)):
         try:
             good.append(read_named(folder, name))
         except InputError as error:
@@ -165,23 +166,23 @@ def records(folder: Path) -> tuple[list[Record], list[InputError]]:
 
 
 def read_named(folder: Path, name: str) -> Record:
-    """Read what lies in the folder under this name. Raises as `read_record` does, and for any other name."""
+    """Read the record in the file of this name. Raises as `read_record` does, and for the name of no record."""
     if not _FILE.fullmatch(name):
         raise InputError(Code.FILE_RULE, "nothing lies here but records named <id>.json", Place(str(folder / name)))
     return read_record(folder / name)
 
 
-def names(folder: Path) -> list[str]:
-    """Name what ought to be records: drafts and last uses are not. Raises SetupError and OSError."""
-    if checked(folder) is None:
+def list_names(folder: Path) -> list[str]:
+    """List the files that should be records, so not drafts and last uses. Raises SetupError and OSError."""
+    if check_folder(folder) is None:
         return []
     return [name for name in os.listdir(folder) if name != USED and not name.startswith(".")]
 
 
-def checked(folder: Path) -> os.stat_result | None:
-    """Look at the folder; None where there is none. Raises SetupError where it is not fit to be believed.
+def check_folder(folder: Path) -> os.stat_result | None:
+    """Return the status of the folder, None where it does not exist. Raises SetupError where others may open it.
 
-    Who can write to it makes tokens.
+    Whoever can write to it can make tokens.
     """
     try:
         found = os.stat(folder)
@@ -208,7 +209,7 @@ def last_used(folder: Path, token_id: str) -> int | None:
 
 
 def write_used(folder: Path, token_id: str, now: int) -> None:
-    """Note when a token was last used. Raises OSError."""
+    """Note when a token was last used, in the times of an empty file: nothing is written to it. Raises OSError."""
     path = folder / USED / token_id
     path.parent.mkdir(mode=0o700, exist_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
@@ -231,9 +232,9 @@ class Order(Struct, frozen=True):
 
 
 def create(folder: Path, order: Order, *, now: int, random: bytes) -> tuple[str, Record]:
-    """Make a token of fresh random bytes and write its record; the token is in what is returned, and nowhere else.
+    """Make a token of fresh random bytes and write its record. The token is returned, and stored nowhere.
 
-    Makes the folder where there is none. Raises InputError for a member that breaks its rule, and SetupError.
+    Makes a missing folder. Raises InputError for a member that breaks its rule, and SetupError.
     """
     token = pat.make(random)
     record = Record(
@@ -247,14 +248,14 @@ def create(folder: Path, order: Order, *, now: int, random: bytes) -> tuple[str,
         networks=tuple(order.networks),
     )
     files.make_folder(folder)
-    checked(folder)
+    check_folder(folder)
     _write(folder, record)
     return token, record
 
 
 def revoke(folder: Path, token_id: str, now: int) -> Record:
-    """Revoke a token for ever. One that is revoked stays as it is. Raises InputError and SetupError."""
-    checked(folder)
+    """Revoke a token for ever; a revoked one stays as it is. Raises InputError and SetupError."""
+    check_folder(folder)
     record = read_record(path_of(folder, token_id))
     if record.revoked is UNSET:
         record = msgspec.structs.replace(record, revoked=now)
@@ -265,5 +266,5 @@ def revoke(folder: Path, token_id: str, now: int) -> Record:
 def _write(folder: Path, record: Record) -> None:
     """Put a record in its place: nobody ever reads half of it, and a power cut does not take a revocation back."""
     path, raw = path_of(folder, record.id), msgspec.json.format(msgspec.json.encode(record)) + b"\n"
-    _parsed(raw, path)  # what would not be read is not written
+    _parse(raw, path)  # nothing is written that would not be read
     files.replace(path, raw, mode=0o600, durable=True)

@@ -17,7 +17,7 @@ import structlog
 
 from issuer.codes import Code
 from issuer.errors import InputError, SetupError, Undecided
-from issuer.service.authn.pat_records import USED, Record, checked, last_used, names, read_named, write_used
+from issuer.service.authn.pat_records import USED, Record, check_folder, last_used, list_names, read_named, write_used
 from issuer.service.bounds import BAD_AGAIN_NS, RACY_AGAIN_NS, RACY_NS, USED_EVERY_S
 
 # An unknown id is compared with this: the digest of no known text.
@@ -26,7 +26,7 @@ _NO_DIGEST = bytes(32)
 _log = structlog.get_logger("issuer")
 
 # What shows a change of a file or folder: device, inode, size, mtime and ctime in nanoseconds.
-Look = tuple[int, int, int, int, int]
+Fingerprint = tuple[int, int, int, int, int]
 
 
 class Pats:
@@ -39,12 +39,12 @@ class Pats:
     def __init__(self, folder: Path, clock_ns: Callable[[], int] = time.time_ns) -> None:
         self._folder = folder
         self._clock_ns = clock_ns
-        self._seen: Look | None = None
+        self._seen: Fingerprint | None = None
         self._read_ns = 0
         self._rest_ns: float = 0
-        self._files: dict[str, tuple[Look, bytes]] = {}
+        self._files: dict[str, tuple[Fingerprint, bytes]] = {}
         self._digests: dict[str, bytes] = {}
-        self._told: dict[str, str] = {}
+        self._logged: dict[str, str] = {}
         self._refresh()
 
     def find(self, token_id: str, digest: bytes) -> Record | None:
@@ -59,9 +59,9 @@ class Pats:
             right = hmac.compare_digest(known, digest)
             record = self._read(f"{token_id}.json") if right else None
         except (OSError, SetupError) as failure:
-            self._tell(".", failure.detail if isinstance(failure, SetupError) else type(failure).__name__)
+            self._log_once(".", failure.detail if isinstance(failure, SetupError) else type(failure).__name__)
             raise Undecided(Code.DEPENDENCY_CREDENTIALS) from failure
-        self._tell(".", "")
+        self._log_once(".", "")
         return record if record and hmac.compare_digest(bytes.fromhex(record.sha256), digest) else None
 
     def mark_used(self, token_id: str, now: int) -> None:
@@ -71,56 +71,56 @@ class Pats:
             return
         try:
             write_used(self._folder, token_id, now)
-            self._tell(USED, "")
+            self._log_once(USED, "")
         except OSError as error:
-            self._tell(USED, type(error).__name__)
+            self._log_once(USED, type(error).__name__)
 
     def _refresh(self) -> None:
         """Read the folder again if it may have changed. Raises OSError and SetupError."""
-        found, now_ns = checked(self._folder), self._clock_ns()
-        look = _look(found) if found else None
+        found, now_ns = check_folder(self._folder), self._clock_ns()
+        fingerprint = _fingerprint(found) if found else None
         # abs(), here and below: a clock that was set back, or a file server's that is ahead, is not a change.
-        if found and look == self._seen and abs(now_ns - self._read_ns) < self._rest_ns:
+        if found and fingerprint == self._seen and abs(now_ns - self._read_ns) < self._rest_ns:
             return
-        listed = names(self._folder) if found else []
-        self._files = dict(self._looked_at(listed))
+        listed = list_names(self._folder) if found else []
+        self._files = dict(self._read_changed(listed))
         self._digests = {name.removesuffix(".json"): digest for name, (_, digest) in self._files.items()}
-        self._seen, self._read_ns = look, now_ns
+        self._seen, self._read_ns = fingerprint, now_ns
         self._rest_ns = math.inf if len(listed) == len(self._files) else BAD_AGAIN_NS
         if found and abs(now_ns - found.st_ctime_ns) <= RACY_NS:
             self._rest_ns = RACY_AGAIN_NS
 
-    def _looked_at(self, listed: Iterable[str]) -> Iterator[tuple[str, tuple[Look, bytes]]]:
+    def _read_changed(self, listed: Iterable[str]) -> Iterator[tuple[str, tuple[Fingerprint, bytes]]]:
         """Yield the digest of each good record; unchanged files are not read again. Raises OSError."""
         for name in listed:
             try:
-                look = _look(os.stat(self._folder / name, follow_symlinks=False))
+                fingerprint = _fingerprint(os.stat(self._folder / name, follow_symlinks=False))
             except FileNotFoundError:  # gone since it was named
                 continue
             before = self._files.get(name)
-            if before and before[0] == look:
+            if before and before[0] == fingerprint:
                 yield name, before
             elif record := self._read(name):
-                yield name, (look, bytes.fromhex(record.sha256))
+                yield name, (fingerprint, bytes.fromhex(record.sha256))
 
     def _read(self, name: str) -> Record | None:
         """Read one record, or log where and by which rule it is bad, never its content. Raises OSError."""
         try:
             record = read_named(self._folder, name)
         except InputError as error:
-            self._tell(name, f"{error.code} {error.pointer or error.place.line or ''}".rstrip())
+            self._log_once(name, f"{error.code} {error.pointer or error.place.line or ''}".rstrip())
             return None
-        self._tell(name, "")
+        self._log_once(name, "")
         return record
 
-    def _tell(self, what: str, why: str) -> None:
+    def _log_once(self, what: str, why: str) -> None:
         """Log what is wrong when it begins, not at every request; "" means that nothing is."""
         if not why:
-            self._told.pop(what, None)
-        elif self._told.get(what) != why:
-            self._told[what] = why
+            self._logged.pop(what, None)
+        elif self._logged.get(what) != why:
+            self._logged[what] = why
             _log.error("personal access tokens", file=os.fsencode(what).decode("utf-8", "replace"), problem=why)
 
 
-def _look(found: os.stat_result) -> Look:
+def _fingerprint(found: os.stat_result) -> Fingerprint:
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns

@@ -41,7 +41,7 @@ from issuer.service.authn.pat_records import (
     last_used,
     path_of,
     read_record,
-    records,
+    read_records,
     revoke,
 )
 from issuer.service.authn.pats import Pats
@@ -468,8 +468,8 @@ def test_a_bad_record_is_refused_with_its_place_logged_and_no_others_matter(fold
     assert len(told) == 2, "once by each, not at every request"
     assert all(entry["problem"].startswith(str(code)) for entry in told)
     assert pat.digest(token).hex() not in str(logs) + str(caught.value)
-    assert [record.id for record in records(folder)[0]] == [good_id]
-    assert [error.place.file for error in records(folder)[1]] == [str(path)]
+    assert [record.id for record in read_records(folder)[0]] == [good_id]
+    assert [error.place.file for error in read_records(folder)[1]] == [str(path)]
 
 
 @pytest.mark.parametrize("name", SPOILT)
@@ -507,7 +507,7 @@ def test_foreign_names_are_named_and_do_no_harm(folder: Path, name: str | bytes)
     with capture_logs() as logs:
         verified(PatVerifier(Pats(folder)), token)
     assert [entry["problem"] for entry in logs] == ["file.rule"]
-    assert len(records(folder)[1]) == 1
+    assert len(read_records(folder)[1]) == 1
 
 
 def test_drafts_and_last_uses_are_no_records(folder: Path) -> None:
@@ -518,7 +518,7 @@ def test_drafts_and_last_uses_are_no_records(folder: Path) -> None:
         verified(verifier, token)
         verified(verifier, token)
     assert logs == []
-    assert records(folder)[1] == []
+    assert read_records(folder)[1] == []
 
 
 def test_a_copied_record_opens_nothing_under_another_id(folder: Path) -> None:
@@ -542,7 +542,7 @@ def test_a_folder_that_others_may_enter_is_believed_by_nobody(folder: Path, mode
     token, public_id = made(folder)
     verifier = PatVerifier(Pats(folder))
     folder.chmod(mode)
-    for refuse in (lambda: Pats(folder), lambda: records(folder), lambda: made(folder, 1)):
+    for refuse in (lambda: Pats(folder), lambda: read_records(folder), lambda: made(folder, 1)):
         with pytest.raises(SetupError, match=f"chmod 700 {folder}"):
             refuse()
     with pytest.raises(SetupError):
@@ -802,13 +802,13 @@ def test_a_token_and_its_revocation_are_on_the_disk_before_anyone_is_told(folder
     """A revocation that a power cut takes back never was one."""
     folder.mkdir(parents=True, mode=0o700)
     assert disk_calls(lambda: made(folder)) == ["file", "rename", "folder"]
-    (record,), _ = records(folder)
+    (record,), _ = read_records(folder)
     assert disk_calls(lambda: revoke(folder, record.id, NOW)) == ["file", "rename", "folder"]
 
 
 def test_records_are_listed_oldest_first(folder: Path) -> None:
     ids = [made(folder, number, now=NOW - number)[1] for number in range(3)]
-    good, bad = records(folder)
+    good, bad = read_records(folder)
     assert ([record.id for record in good], bad) == (ids[::-1], [])
     assert all(isinstance(record, Record) for record in good)
 
