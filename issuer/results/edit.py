@@ -170,7 +170,7 @@ def _dash(text: str, start: int) -> int:
     line = text.rfind("\n", 0, start) + 1
     if (dash := text.rfind("-", line, start)) >= 0:
         return dash
-    while line > 0:
+    while line:
         end, line = line - 1, text.rfind("\n", 0, line - 1) + 1
         if _DASH_ALONE.fullmatch(text, line, end):
             return text.index("-", line)
@@ -181,10 +181,9 @@ def _dash(text: str, start: int) -> int:
 
 def _line_after(text: str, end: int) -> int:
     """Return where the line after the one that ends at or after `end` begins; a block scalar ends at a line's start."""
-    if end > 0 and text[end - 1] == "\n":
+    if text[end - 1] == "\n":  # no node ends at 0
         return end
-    found = text.find("\n", end)
-    return len(text) if found < 0 else found + 1
+    return text.find("\n", end) + 1 or len(text)
 
 
 def _with_member(text: str, start: int, end: int, member: str) -> str:

@@ -75,6 +75,26 @@ def test_an_appended_entry_is_indented_as_the_others_are() -> None:
     assert len(tasks(after)) == 2
 
 
+@pytest.mark.parametrize("head", ["\n", "# a\n", "\n\n# a\n\n"])
+@pytest.mark.parametrize("dash", ["- ", "-\n  ", "-\n\n  ", "- # b\n\n  # c\n  "])
+def test_where_an_entry_begins_is_found_above_its_first_member(head: str, dash: str) -> None:
+    before = f"{head}{dash}dataset: {{id: a/b}}\n"
+    assert edit.append(before, NEW, "f") == before + NEW
+
+
+def test_an_entry_among_indented_ones_is_replaced_as_they_are_indented() -> None:
+    before = "  - dataset: {id: a/b}\n  - dataset: {id: c/d}\n    value: 1\n  - dataset: {id: e/f}\n"
+    indented = "".join(f"  {line}\n" for line in NEW.splitlines())
+    after = edit.replace(before, 1, NEW, "f")
+    assert after == "  - dataset: {id: a/b}\n" + indented + "  - dataset: {id: e/f}\n"
+
+
+def test_a_member_after_a_block_of_text_stands_before_the_next_entry() -> None:
+    first, second = "- dataset: {id: a/b}\n  notes: |\n    x\n", "- dataset: {id: c/d}\n"
+    assert edit.put_token(first + second, 0, "a.b.c", "f") == f'{first}  verify_token: "a.b.c"\n{second}'
+    assert edit.replace(first + second, 0, NEW, "f") == NEW + second
+
+
 @pytest.mark.parametrize("before", ["", "\n", "   \n\n"])
 def test_the_first_entry_makes_the_file(before: str) -> None:
     assert tasks(edit.append(before, NEW, "f")) == ["new"]

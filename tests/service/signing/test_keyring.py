@@ -41,8 +41,8 @@ def verified(keyring: KeyringSigner, kid: str, signed: bytes, signature: bytes) 
 
 
 async def test_a_generated_key_signs_and_is_published(tmp_path: Path) -> None:
-    path = generate(tmp_path / "keys", "active")
-    keyring = load_keyring(tmp_path / "keys")
+    folder = tmp_path / "data" / "keys"
+    path, keyring = generate(folder, "active"), load_keyring(folder)
     assert keyring.active_kid == path.stem
     assert keyring.usable_kids == (path.stem,)
     first, second = await keyring.sign(keyring.active_kid, (b"one", b"two"))
@@ -57,6 +57,7 @@ def test_keys_of_all_states_are_published_and_may_sign_and_one_is_active(tmp_pat
     keyring = load_keyring(tmp_path)
     assert keyring.active_kid == paths[1].stem
     assert set(keyring.usable_kids) == {path.stem for path in paths}
+    assert keyring.states == dict(zip((path.stem for path in paths), states, strict=True))
     assert {key["kid"] for key in json.loads(keyring.jwks)["keys"]} == {path.stem for path in paths}
 
 
