@@ -198,11 +198,7 @@ def test_a_ledger_that_grew_since_the_root_was_published_is_good() -> None:
 
 
 @pytest.mark.parametrize(
-    ("digests", "rule"),
-    [
-        (("11" * 32, "22" * 32), "not in the ledger"),
-        (("11" * 32,), "not in the ledger"),
-    ],
+    ("digests", "rule"), [(("11" * 32, "22" * 32), "not in the ledger"), (("11" * 32,), "not in the ledger")]
 )
 def test_a_record_that_is_not_under_the_root_is_refused(digests: tuple[str, ...], rule: str) -> None:
     record = signed(body())

@@ -144,20 +144,7 @@ def test_values_of_two_types_are_never_equal(actual: JSON, expected: str | bool 
     assert equals(expected, expected)
 
 
-@pytest.mark.parametrize(
-    "rule",
-    [
-        "a",
-        Matcher(
-            any_of=(
-                "b",
-                "a",
-            )
-        ),
-        Matcher(glob="*"),
-        Matcher(glob="a"),
-    ],
-)
+@pytest.mark.parametrize("rule", ["a", Matcher(any_of=("b", "a")), Matcher(glob="*"), Matcher(glob="a")])
 def test_a_requirement_is_met_by_its_value(rule: Requirement) -> None:
     assert meets("a", rule)
     assert not meets("a\n", rule)
@@ -292,26 +279,10 @@ def test_a_sound_regex_means_what_re_means() -> None:
     [
         ("a", "a"),
         (1, "the number 1"),
-        (
-            Matcher(
-                any_of=(
-                    "a",
-                    True,
-                )
-            ),
-            "one of a, the boolean true",
-        ),
+        (Matcher(any_of=("a", True)), "one of a, the boolean true"),
         (Matcher(glob="a*"), "the form a*"),
         (Matcher(regex="a|b", reason="because"), "the expression a|b"),
-        (
-            Matcher(
-                contains_all=(
-                    "a",
-                    "b",
-                )
-            ),
-            "the words a, b",
-        ),
+        (Matcher(contains_all=("a", "b")), "the words a, b"),
         (Matcher(absent=True), "no such claim"),
     ],
 )
@@ -331,45 +302,15 @@ def test_identities_are_are_disjoint_by_disjoint_exact_values_of_one_claim() -> 
     def identity(**require: Requirement) -> Identity:
         return Identity(id="x", provider="acme", pins={"sub": "robot"}, require=require)
 
-    assert are_disjoint(
-        identity(ref="a"),
-        identity(
-            ref=Matcher(
-                any_of=(
-                    "b",
-                    "c",
-                )
-            )
-        ),
-    )
+    assert are_disjoint(identity(ref="a"), identity(ref=Matcher(any_of=("b", "c"))))
     assert are_disjoint(identity(n=1), identity(n=True))
-    assert not are_disjoint(
-        identity(ref="a"),
-        identity(
-            ref=Matcher(
-                any_of=(
-                    "a",
-                    "b",
-                )
-            )
-        ),
-    )
+    assert not are_disjoint(identity(ref="a"), identity(ref=Matcher(any_of=("a", "b"))))
     assert not are_disjoint(identity(ref="a"), identity(sha="b"))
     assert not are_disjoint(identity(ref=Matcher(glob="a*")), identity(ref=Matcher(glob="b*")))
     assert not are_disjoint(identity(ref=Matcher(regex="a", reason="r")), identity(ref="b"))
     assert not are_disjoint(identity(scope=Matcher(contains_all=("a",))), identity(scope=Matcher(contains_all=("b",))))
     assert are_disjoint(identity(ref=Matcher(absent=True)), identity(ref="a"))
-    assert are_disjoint(
-        identity(ref=Matcher(absent=True)),
-        identity(
-            ref=Matcher(
-                any_of=(
-                    "a",
-                    True,
-                )
-            )
-        ),
-    )
+    assert are_disjoint(identity(ref=Matcher(absent=True)), identity(ref=Matcher(any_of=("a", True))))
     assert not are_disjoint(identity(ref=Matcher(absent=True)), identity(ref=Matcher(absent=True)))
     assert not are_disjoint(identity(ref=Matcher(absent=True)), identity(ref=Matcher(glob="a")))
 
