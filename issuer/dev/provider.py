@@ -1,13 +1,11 @@
 """A local OIDC provider, shaped like GitHub Actions', for `issuer dev`, `issuer demo` and the tests. Never production.
 
 It publishes discovery and key set, and mints a token for anyone who has its request token, as a runner's endpoint does.
-Its keys are made when it starts. It signs with `cryptography` alone: what it gives `jose` to verify is not `jose`'s
-own work. `sign` and `answers` let a test be a hostile provider.
+Its keys are made when it starts. `sign` and `answers` let a test be a hostile provider.
 """
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import hmac
 import json
@@ -25,10 +23,9 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
-from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
-from msgspec import UNSET, Struct
+from msgspec import UNSET
+
+from issuer.dev.provider_keys import ProviderKey, base64url, make_key
 
 DISCOVERY_PATH = "/.well-known/openid-configuration"
 KEY_SET_PATH = "/.well-known/jwks"
@@ -48,63 +45,6 @@ ENVIRONMENT = "release"
 Responder = Callable[["Exchange"], None]
 
 
-class SigningKey(Struct, frozen=True):
-    """A key that signs: its JWS algorithm, its kid, the raw JWS signature of a signing input, and its public JWK."""
-
-    alg: str
-    kid: str
-    signature: Callable[[bytes], bytes]
-    jwk: Mapping[str, str]
-
-
-_DIGESTS = {"256": hashes.SHA256(), "384": hashes.SHA384(), "512": hashes.SHA512()}
-_CURVES: dict[str, tuple[ec.EllipticCurve, str, int]] = {  # RFC 7518 3.4, with the octets of a coordinate
-    "256": (ec.SECP256R1(), "P-256", 32),
-    "384": (ec.SECP384R1(), "P-384", 48),
-    "512": (ec.SECP521R1(), "P-521", 66),
-}
-
-
-def signing_key(alg: str) -> SigningKey:
-    """Make a key for RS, PS or ES with 256, 384 or 512 (RFC 7518 3.3 to 3.5), or EdDSA (RFC 8037).
-
-    An RSA key has 2048 bits and takes about 0.1 s.
-    """
-    signature, jwk = _ed25519() if alg == "EdDSA" else _ecdsa(alg[2:]) if alg[:2] == "ES" else _rsa(alg)
-    kid = secrets.token_hex(16)
-    return SigningKey(alg, kid, signature, {**jwk, "alg": alg, "kid": kid, "use": "sig"})
-
-
-_Pair = tuple[Callable[[bytes], bytes], dict[str, str]]
-
-
-def _rsa(alg: str) -> _Pair:
-    private, digest = rsa.generate_private_key(public_exponent=65537, key_size=2048), _DIGESTS[alg[2:]]
-    public = private.public_key().public_numbers()
-    pss = padding.PSS(padding.MGF1(digest), padding.PSS.DIGEST_LENGTH)
-    scheme = pss if alg[:2] == "PS" else padding.PKCS1v15()
-    jwk = {"kty": "RSA", "n": _base64url(_octets(public.n)), "e": _base64url(_octets(public.e))}
-    return lambda signing_input: private.sign(signing_input, scheme, digest), jwk
-
-
-def _ecdsa(bits: str) -> _Pair:
-    curve, name, size = _CURVES[bits]
-    private = ec.generate_private_key(curve)
-    public = private.public_key().public_numbers()
-
-    def signature(signing_input: bytes) -> bytes:
-        r, s = decode_dss_signature(private.sign(signing_input, ec.ECDSA(_DIGESTS[bits])))
-        return _octets(r, size) + _octets(s, size)
-
-    x, y = _base64url(_octets(public.x, size)), _base64url(_octets(public.y, size))
-    return signature, {"kty": "EC", "crv": name, "x": x, "y": y}
-
-
-def _ed25519() -> _Pair:
-    private = ed25519.Ed25519PrivateKey.generate()
-    return private.sign, {"kty": "OKP", "crv": "Ed25519", "x": _base64url(private.public_key().public_bytes_raw())}
-
-
 class LocalProvider:
     """`with LocalProvider() as provider:` serves on 127.0.0.1, on a port that the system chooses, from a daemon thread.
 
@@ -115,8 +55,8 @@ class LocalProvider:
     def __init__(
         self, *, clock: Callable[[], float] = time.time, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None
     ) -> None:
-        self.rs256 = signing_key("RS256")
-        self.es256 = signing_key("ES256")
+        self.rs256 = make_key("RS256")
+        self.es256 = make_key("ES256")
         self.published = [self.rs256, self.es256]
         self.request_token = secrets.token_urlsafe(32)
         self.requests: Counter[str] = Counter()
@@ -198,20 +138,20 @@ class LocalProvider:
     def token(self, audience: object, *, alg: str = "RS256", **overrides: Any) -> str:
         """Mint a token for an audience; `alg` is RS256 or ES256, `overrides` are as those of `claims`."""
         key = {"RS256": self.rs256, "ES256": self.es256}[alg]
-        header = {"typ": "JWT", "alg": key.alg, "kid": key.kid, "x5t": _base64url(bytes.fromhex(SHA))}
+        header = {"typ": "JWT", "alg": key.alg, "kid": key.kid, "x5t": base64url(bytes.fromhex(SHA))}
         return self.sign(header, self.claims(aud=audience, **overrides), key)
 
     def sign(
-        self, header: Mapping[str, Any] | bytes, payload: Mapping[str, Any] | bytes, key: SigningKey | None = None
+        self, header: Mapping[str, Any] | bytes, payload: Mapping[str, Any] | bytes, key: ProviderKey | None = None
     ) -> str:
         """Sign any header and payload, well-formed or not, with the RS256 key by default."""
         parts = (part if isinstance(part, bytes) else json.dumps(part).encode() for part in (header, payload))
-        signing_input = ".".join(map(_base64url, parts))
-        return f"{signing_input}.{_base64url((key or self.rs256).signature(signing_input.encode()))}"
+        signing_input = ".".join(map(base64url, parts))
+        return f"{signing_input}.{base64url((key or self.rs256).signature(signing_input.encode()))}"
 
     def rotate(self) -> None:
         """Take the published keys away and sign with new ones."""
-        self.rs256, self.es256 = signing_key("RS256"), signing_key("ES256")
+        self.rs256, self.es256 = make_key("RS256"), make_key("ES256")
         self.published = [self.rs256, self.es256]
 
     # -- pages --------------------------------------------------------------------------------------------------------
@@ -318,11 +258,3 @@ class Server(ThreadingHTTPServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Say nothing: a client that hangs up in the middle is one of the things to be tested."""
-
-
-def _base64url(raw: bytes) -> str:
-    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
-
-
-def _octets(number: int, size: int = 0) -> bytes:
-    return number.to_bytes(size or (number.bit_length() + 7) // 8, "big")

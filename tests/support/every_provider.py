@@ -13,7 +13,8 @@ from typing import Any
 
 from msgspec import UNSET
 
-from issuer.dev.provider import LocalProvider, SigningKey, signing_key
+from issuer.dev.provider import LocalProvider
+from issuer.dev.provider_keys import ProviderKey, make_key
 from issuer.identity.profiles import PROFILES
 from issuer.service.signing.keyring import generate
 from tests.support.samples import SAMPLES, Sample, policy_of, text_of
@@ -45,7 +46,7 @@ class Providers:
     """The signers: a local provider by profile, and the keys of each by algorithm."""
 
     locals: Mapping[str, LocalProvider]
-    keys: Mapping[str, Mapping[str, SigningKey]]
+    keys: Mapping[str, Mapping[str, ProviderKey]]
 
     def write(self, folder: Path, samples: Sequence[Sample], policy: Mapping[str, Any] = {}, **entry: Any) -> None:
         """Make keys, and policies under which each sample's token passes; `policy` and `entry` have further members."""
@@ -83,5 +84,5 @@ def providers_of(samples: Sequence[Sample]) -> Iterator[Providers]:
         found = {sample.profile: stack.enter_context(LocalProvider()) for sample in samples}
         for sample in samples:
             more = {"EdDSA", *algorithms_of(sample)} - {"RS256", "ES256"}  # which every local provider has
-            found[sample.profile].published += [signing_key(alg) for alg in sorted(more)]
+            found[sample.profile].published += [make_key(alg) for alg in sorted(more)]
         yield Providers(found, {name: {key.alg: key for key in local.published} for name, local in found.items()})

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from msgspec import UNSET
 
 from issuer.codes import Code
-from issuer.dev.provider import DISCOVERY_PATH, KEY_SET_PATH, LocalProvider, signing_key
+from issuer.dev.provider import DISCOVERY_PATH, KEY_SET_PATH, LocalProvider
+from issuer.dev.provider_keys import make_key
 from issuer.errors import IssuerError
 from issuer.identity.caller import Caller
 from issuer.identity.profiles import PROFILES, TOKEN_PREFIXES
@@ -152,7 +153,7 @@ async def test_a_fresh_token_of_the_client_makes_the_same_request_and_another_s_
 
 @pytest.mark.parametrize("alg", PROFILES["oauth"].algorithms)
 async def test_every_algorithm_of_the_profile_verifies(local: LocalProvider, alg: str) -> None:
-    key = signing_key(alg)
+    key = make_key(alg)
     local.published = [key]
     async with aclosing(Door(registered("oauth", local.issuer))) as door:
         assert (

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
-from issuer.dev.provider import KEY_SET_PATH, signing_key
+from issuer.dev.provider import KEY_SET_PATH
+from issuer.dev.provider_keys import make_key
 from issuer.formats import jose
 from tests.support.running import BODY, Running, numbered
 
@@ -82,7 +83,7 @@ def hmac_with_public_key(live: Running) -> str:
 
 
 def signed_by_another_key(live: Running) -> str:
-    return live.provider.sign(header(live), claims(live), signing_key("RS256"))
+    return live.provider.sign(header(live), claims(live), make_key("RS256"))
 
 
 def our_own_verify_token(live: Running) -> str:

@@ -22,7 +22,8 @@ from id import AmbientCredentialError, detect_credential
 from msgspec import UNSET
 
 from issuer.codes import Code
-from issuer.dev.provider import REPOSITORY_ID, LocalProvider, SigningKey, signing_key
+from issuer.dev.provider import REPOSITORY_ID, LocalProvider
+from issuer.dev.provider_keys import ProviderKey, make_key
 from issuer.errors import IssuerError, Refused
 from issuer.identity.caller import Caller
 from issuer.identity.provider import Provider
@@ -204,7 +205,7 @@ def symmetric(alg: str) -> Forge:
 
     def forge(local: LocalProvider) -> str:
         secret = json.dumps(dict(local.rs256.jwk)).encode()
-        key = SigningKey(alg, local.rs256.kid, lambda text: hmac.digest(secret, text, "sha256"), {})
+        key = ProviderKey(alg, local.rs256.kid, lambda text: hmac.digest(secret, text, "sha256"), {})
         return local.sign({"alg": alg, "kid": key.kid, "typ": "JWT"}, local.claims(aud=AUDIENCE), key)
 
     return forge
@@ -344,7 +345,7 @@ async def test_refused_without_a_connection_and_without_a_word_of_the_token(
 
 
 def by_another_key(local: LocalProvider) -> str:
-    stranger = signing_key("RS256")
+    stranger = make_key("RS256")
     return local.sign({"alg": "RS256", "kid": local.rs256.kid}, local.claims(aud=AUDIENCE), stranger)
 
 
@@ -353,7 +354,7 @@ def es256_with(signature: Callable[[bytes], bytes]) -> Forge:
 
     def forge(local: LocalProvider) -> str:
         genuine = local.es256.signature
-        key = SigningKey("ES256", local.es256.kid, lambda text: signature(genuine(text)), {})
+        key = ProviderKey("ES256", local.es256.kid, lambda text: signature(genuine(text)), {})
         return local.sign({"alg": "ES256", "kid": key.kid}, local.claims(aud=AUDIENCE), key)
 
     return forge

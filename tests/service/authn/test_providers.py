@@ -13,7 +13,8 @@ import httpx
 import pytest
 from msgspec import UNSET
 
-from issuer.dev.provider import LocalProvider, SigningKey, signing_key
+from issuer.dev.provider import LocalProvider
+from issuer.dev.provider_keys import ProviderKey, make_key
 from issuer.formats import jose
 from issuer.identity.profiles import PROFILES
 from issuer.identity.token import LEEWAY_S
@@ -34,7 +35,7 @@ class Stage:
 
     live: Running
     providers: Providers
-    unnamed: dict[str, SigningKey]
+    unnamed: dict[str, ProviderKey]
 
     def claims(self, sample: Sample, **changes: Any) -> dict[str, Any]:
         return self.providers.claims(sample, self.live.url, **changes)
@@ -78,11 +79,11 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
             assert_nothing_secret(live)
 
 
-def with_an_unnamed_key(local: LocalProvider) -> SigningKey:
+def with_an_unnamed_key(local: LocalProvider) -> ProviderKey:
     """Publish one more key, as SPIRE does."""
-    key = signing_key("PS256")
+    key = make_key("PS256")
     jwk = {name: value for name, value in key.jwk.items() if name not in {"alg", "use"}}
-    local.published.append(SigningKey(key.alg, key.kid, key.signature, jwk))
+    local.published.append(ProviderKey(key.alg, key.kid, key.signature, jwk))
     return key
 
 

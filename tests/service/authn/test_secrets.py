@@ -23,7 +23,8 @@ import msgspec
 import pytest
 import redis
 
-from issuer.dev.provider import DISCOVERY_PATH, KEY_SET_PATH, LocalProvider, signing_key
+from issuer.dev.provider import DISCOVERY_PATH, KEY_SET_PATH, LocalProvider
+from issuer.dev.provider_keys import make_key
 from issuer.dev.sandbox import free_port
 from issuer.identity.pat import PREFIX as PAT_PREFIX
 from issuer.identity.pat import token_id
@@ -175,7 +176,7 @@ def bad_identities(site: Site) -> None:
     ):
         site.post(seen(site, local.sign(header, local.claims(aud=url))))
     site.post(
-        seen(site, local.sign({"alg": "RS256", "kid": local.rs256.kid}, local.claims(aud=url), signing_key("RS256")))
+        seen(site, local.sign({"alg": "RS256", "kid": local.rs256.kid}, local.claims(aud=url), make_key("RS256")))
     )
     for claims in ({"scope": "other"}, {"client_id": None}, {"sub": None}, {"aud": "https://other.example"},
                    {"exp": now - 600}, {"client_id": "stranger"}, {"cnf": {"jkt": "x"}}):  # fmt: skip
