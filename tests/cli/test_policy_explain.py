@@ -235,6 +235,12 @@ def test_a_credential_that_says_nothing_by_itself_is_not_guessed_at(
     assert "--identity-claims-file" in told
 
 
+def test_a_jwt_that_names_this_service_as_its_issuer_is_nobody_s(apps: Path, provider: LocalProvider) -> None:
+    """Its own tokens are opaque, and so the service refuses it without asking anyone."""
+    done = explain(apps, access_token(provider, iss=URL))
+    assert (done.returncode, failed(done)) == (5, ["identity.issuer_unknown"])
+
+
 @pytest.mark.parametrize(
     ("provider_id", "claims", "verdict"),
     [

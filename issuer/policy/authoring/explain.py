@@ -1,7 +1,8 @@
 """Why would this request be refused? The service's judgement, made offline and with nothing hidden. Pure.
 
-The same functions as in the service read the identity token, find whose it is and judge the request. Two things are
-beyond them here: the token's signature, and what only the running service remembers (limits, quarantine, uses).
+The same functions as in the service read the identity token, find whose it is and judge the request. Three things are
+beyond them here: the token's signature, Authlib's second opinion on an access token, and what only the running service
+remembers (limits, quarantine, uses).
 """
 
 from __future__ import annotations

@@ -40,16 +40,17 @@ class SignedTokens:
         allowance: Allowance,
     ) -> Caller:
         """Verify a token at `now`, Unix seconds. Raises Refused (401, 429 `rate.source`) and Undecided (503)."""
+        rules = provider.rules
         algorithm, kid = read_header(jws.header, provider)  # (3) header
         key = await self._keysets.find(provider, kid, allowance)  # (4) key
         check_signature(jws, key, algorithm)  # (5) signature
         claims = unverified_claims
         demand_claims(claims, provider, now)  # (6) times, (7) audience, (8) what its kind must say
-        if provider.rules.reusable:
+        if rules.reusable:
             validate_access_token(jws.header, claims, provider, now)
         parts = use_parts(provider, claims, jws.signing_input)
         times = read_unix_s(claims["iat"]), read_unix_s(claims["exp"])
-        return Caller(provider, derive(provider.rules, claims), parts, *times)
+        return Caller(provider, derive(rules, claims), parts, *times)
 
 
 def check_signature(jws: jose.UnverifiedJws, key: jose.Key, algorithm: str) -> None:

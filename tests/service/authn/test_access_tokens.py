@@ -22,6 +22,8 @@ from issuer.identity.caller import Caller
 from issuer.identity.profiles import PROFILES, TOKEN_PREFIXES
 from issuer.identity.provider import Introspection, Provider
 from issuer.limits import Rate
+from issuer.policy.authoring.explain import Presented, present_token
+from issuer.policy.match import PolicySet
 from issuer.service.authn.authenticator import ProviderAuthenticator
 from issuer.service.authn.fetch import Fetcher
 from issuer.service.authn.keysets import KeySets
@@ -180,8 +182,6 @@ BAD = [
     *[({"cnf": cnf}, TYPE) for cnf in ({"jkt": "x"}, {"x5t#S256": "x"}, {}, None)],
     *[({name: UNSET}, MALFORMED) for name in ("client_id", "sub", "jti")],
     *[({name: bad}, MALFORMED) for name in ("client_id", "sub", "jti") for bad in ("", 7, None, ["a"], "x" * 513)],
-    *[({"amr": amr}, MALFORMED) for amr in ("pwd", 7, {"pwd": 1}, None)],
-    *[({"auth_time": time}, MALFORMED) for time in ("yesterday", ["x"], None)],
     ({"aud": "https://elsewhere.example"}, Code.IDENTITY_AUDIENCE_MISMATCH),
     ({"aud": [AUDIENCE, "https://elsewhere.example"]}, Code.IDENTITY_AUDIENCE_MISMATCH),
     ({"aud": UNSET}, Code.IDENTITY_AUDIENCE_MISMATCH),
@@ -190,13 +190,27 @@ BAD = [
     ({"exp": UNSET}, MALFORMED),
     ({"iat": UNSET}, MALFORMED),
 ]  # fmt: skip
+BAD_TO_AUTHLIB = [
+    *[({"amr": amr}, MALFORMED) for amr in ("pwd", 7, {"pwd": 1}, None)],
+    *[({"auth_time": time}, MALFORMED) for time in ("yesterday", ["x"], None)],
+]
 
 
-@pytest.mark.parametrize(("changes", "code"), BAD, ids=str)
+@pytest.mark.parametrize(("changes", "code"), [*BAD, *BAD_TO_AUTHLIB], ids=str)
 async def test_what_is_no_access_token_for_us_is_refused(
     door: Door, local: LocalProvider, changes: dict[str, Any], code: Code
 ) -> None:
     assert await door.outcome(access_token(local, **changes)) == code
+
+
+@pytest.mark.parametrize(("changes", "code"), BAD, ids=str)
+def test_offline_the_first_check_that_fails_is_the_one_that_the_service_refuses_by(
+    local: LocalProvider, changes: dict[str, Any], code: Code
+) -> None:
+    policies = PolicySet({local.issuer: registered("oauth", local.issuer)}, {}, {}, {}, "")
+    presented = present_token(policies, access_token(local, **changes), NOW)
+    assert isinstance(presented, Presented)
+    assert next(check.code for check in presented.checks if not check.passed) == code
 
 
 async def test_an_access_token_is_no_identity_token_and_the_other_way_round(local: LocalProvider) -> None:
