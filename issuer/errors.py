@@ -6,7 +6,7 @@ Sorted by who must act::
     ├── Refused         the caller must act: 4xx, decided no (408 and 429: try again)
     ├── Undecided       nobody decided: 503, try again
     │   └── Charged     and its source pays for it as for a refusal
-    ├── InputError      whoever wrote the file must act: it has a place (line, column, pointer)
+    ├── InputError      the file's author must act: it has a place (line, column, pointer)
     └── SetupError      the operator must act: a key, a setting or the store is not fit to start with
 
 Standard library only. A message names the field, the rule and the next step; never a secret, a pattern or an

@@ -5,7 +5,7 @@
     write_results(results)
 
 Nothing is invented: what a run does not say is supplied, and must not contradict it. One bad run stops all of them, and
-no file that is there is changed.
+no existing file is changed.
 """
 
 from __future__ import annotations

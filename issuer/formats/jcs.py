@@ -16,13 +16,13 @@ import rfc8785
 
 from issuer.formats.strict_json import JSON, MAX_EXACT_INTEGER
 
-# Writes the RFC 8785 bytes of what is plain. Text is, and so are whole numbers that a double carries, what `plain` has
-# returned, and lists and maps of what is plain, the keys in ASCII.
+# Writes the RFC 8785 bytes of a plain value: text, whole numbers that a double carries, results of `plain`, and lists
+# and maps of plain values with keys in ASCII.
 encode = msgspec.json.Encoder(order="sorted").encode
 
 
 def canonical(value: JSON) -> bytes:
-    """Return the RFC 8785 bytes. Raises ValueError for what has none: NaN, huge integers, lone surrogates."""
+    """Return the RFC 8785 bytes. Raises ValueError for values without them: NaN, huge integers, lone surrogates."""
     return encode(plain(value))
 
 
@@ -37,9 +37,9 @@ def digest_of_bytes(raw: bytes) -> str:
 
 
 def plain(value: JSON) -> Any:
-    """Return the value for `encode`. What is digested, stored and signed in turn is walked only once.
+    """Return the value for `encode`, so that a value that is digested, stored and signed in turn is walked only once.
 
-    Raises ValueError as `canonical` does, but for lone surrogates.
+    Raises ValueError as `canonical` does, except for lone surrogates.
     """
     kind = type(value)
     if kind is str or kind is bool or value is None:
@@ -60,7 +60,7 @@ def _plain_members(members: Mapping[str, JSON]) -> Any:
         if not "".join(members).isascii():
             return _written(members)
     except TypeError:
-        return _written(members)  # a key that is no text
+        return _written(members)  # a key that is not text
     # Most members are text, which is plain as it is: not calling for them halves the walk.
     return {name: item if type(item) is str else plain(item) for name, item in members.items()}
 

@@ -1,4 +1,4 @@
-"""Where the nodes of a YAML text stand, for those who lay a text out anew without changing what it says. Pure."""
+"""The places of the nodes in a YAML text, for laying a text out anew without changing what it says. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from msgspec import Struct
 
 
 class Span(Struct, frozen=True):
-    """Where a node stands in a text: from the character at `start` to before `end`, on lines from 0.
+    """The place of a node in a text: from the character at `start` to before `end`, on lines from 0.
 
     `last_line` is the last line with a character of it. `depth` is the number of block collections around it; `style`
     is a scalar's quote or block sign, "" for plain text and for collections.
@@ -28,8 +28,8 @@ class Span(Struct, frozen=True):
 
 
 def layout(text: str) -> tuple[Span, ...]:
-    """Return where every node of a text stands, in the order of their beginnings. `strict_yaml.load` must
-    have taken the text."""
+    """Return the place of every node of a text, in the order of their beginnings. `strict_yaml.load` must have accepted
+    the text."""
     spans: list[Span | None] = []
     opened: list[tuple[int, Any]] = []  # where its span goes, and the event that began it
     for event in yaml.parse(text, Loader=yaml.CSafeLoader):

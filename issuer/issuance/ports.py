@@ -114,7 +114,7 @@ class Log(Protocol):
 
     @property
     def origin(self) -> str | None:
-        """The log's origin line, which the token names; None where there is no log."""
+        """The log's origin line, which the token names; None without a log."""
         ...
 
     async def append(self, signing_inputs: tuple[bytes, ...], /) -> tuple[LogEntry, ...]:

@@ -1,4 +1,4 @@
-"""Checks 6 to 10 of contract section 6: does the entry say what the token says, where it says it? Pure.
+"""Checks 6 to 10 of contract section 6: does the entry, in its place, say what the token says? Pure.
 
 Every function takes what a good signature vouches for, or None: then the token's side of the check is skipped.
 """
@@ -164,7 +164,7 @@ def _undefined(benchmark: Benchmark, task_id: str, metric_ids: Iterable[str]) ->
 
 
 def _elsewhere(benchmark: Benchmark, run: RunClaims) -> str:
-    """Report a task that runs on another dataset or commit; a commit cannot name itself, so that is no failure."""
+    """Report a task on another dataset or commit. Not a failure: a commit cannot name itself."""
     for task in benchmark.tasks:
         if task.id != run.task_id or task.dataset is UNSET:
             continue

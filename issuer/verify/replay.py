@@ -19,7 +19,7 @@ def replay_key(report: Report) -> bytes:
 
 
 def token_key(report: Report) -> bytes:
-    """Return 16 bytes that tell tokens apart."""
+    """Return 16 bytes that differ for different tokens."""
     return bytes.fromhex(report.token_digest.removeprefix("sha256:")[: 2 * KEY_BYTES])
 
 

@@ -1,7 +1,7 @@
 """The benchmarks that the operator registered: `eval.yaml` files under `benchmarks/`, for `registered_only`.
 
 `benchmarks/OWNER/NAME/REVISION.yaml` is the file as of that full commit; `benchmarks/OWNER/NAME/eval.yaml` counts for
-every commit without a file of its own. Reads files, and nothing else of the world.
+every commit without its own file. Reads files, and nothing else of the world.
 """
 
 from __future__ import annotations

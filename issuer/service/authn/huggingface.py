@@ -1,7 +1,7 @@
 """Hugging Face access tokens, by asking the Hub whose they are: `GET /api/whoami-v2`, as `huggingface_hub` does.
 
-Such a token names no audience: whoever is shown it can use it here. So this kind is off until `providers.yaml` names
-it, and an identity is pinned to the account's persistent id. Tokens of OAuth apps are refused: apps are shown them.
+Such a token names no audience: anyone who is shown it can use it here. So this kind is off until `providers.yaml` names
+it, and an identity is pinned to the account's persistent id. Tokens of OAuth apps are refused: the apps hold them.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class HuggingFace:
 def read_account(account: Mapping[str, JSON]) -> ProviderAnswer:
     """Return the account's persistent id, name and type and the token's role: no e-mail, no organizations.
 
-    Raises Refused for a token that was made for an app, FetchRefused for what is no account.
+    Raises Refused for a token that was made for an app, FetchRefused where there is no account in the answer.
     """
     auth = account.get("auth")
     if not isinstance(auth, dict) or auth.get("type") != "access_token":

@@ -1,7 +1,7 @@
-"""Opaque OAuth access tokens: their provider is asked what they are (RFC 7662), and its word is judged as a token's is.
+"""Opaque OAuth access tokens: their provider is asked about them (RFC 7662), and its answer is judged as a token is.
 
 A credential is shown to the one provider that it was dispatched to, by Authlib's client, over `transport.py`'s checked
-connections. What cannot be asked or understood is no decision (503), never a pass.
+connections. A question without an answer that is understood is undecided (503), never a pass.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from issuer.service.authn.sources import Allowance
 from issuer.service.authn.transport import CheckedTransport, asking, read_object
 from issuer.service.bounds import ENDPOINT_KEPT_S, MAX_KEPT_BYTES, MAX_SECRET_BYTES, MAX_TEXT_CHARS
 
-# What an access token is called: `token_type` by RFC 6749 7.1, `token_use` by Hydra, `typ` by Keycloak. Refresh and ID
-# tokens are active, too. Each server says one or two of the three, some none.
+# The names of an access token: `token_type` by RFC 6749 7.1, `token_use` by Hydra, `typ` by Keycloak. Refresh and ID
+# tokens can be active too. Servers give one or two of the three, or none.
 _ACCESS_TOKEN = {
     "token_type": {"bearer", "access_token"},
     "token_use": {"access", "access_token"},
@@ -48,7 +48,7 @@ _ACCESS_TOKEN = {
 class Introspector:
     """Verifies opaque tokens of registered providers. Belongs to one event loop; `aclose` ends what is under way.
 
-    `report` is told the provider and the reason of every failure to ask. `monotonic` counts seconds.
+    `report` gets the provider and the reason of every failure to ask. `monotonic` counts seconds.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Introspector:
             raise Refused(Code.IDENTITY_MALFORMED)
         ask = functools.partial(self._ask, bearer, provider, now)
         answer = await self._answers.find(provider, bearer, now, allowance, ask)
-        # Again: it was good when it was asked for, by the registration of that time.
+        # Again: the kept answer was judged when it arrived, by the registration of that time.
         issued_at, expires_at = check_answer(answer.claims, provider, now)
         use_parts = ("nonce", provider.id, credential_of(answer.claims))
         return Caller(provider, derive(provider.rules, answer.claims), use_parts, issued_at, expires_at)
@@ -98,7 +98,7 @@ class Introspector:
         client.register_client_auth_method(("basic", form_encoded_basic))
         async with client:
             response = await client.introspect_token(endpoint, token=bearer, token_type_hint="access_token")  # noqa: S106
-        # Some servers call the token itself its `jti`: what is kept and judged never holds it.
+        # Some servers give the token itself as its `jti`: it is never kept or judged.
         return {name: value for name, value in read_object(response).items() if value != bearer}
 
     async def _endpoint(self, provider: Provider) -> str:
@@ -119,7 +119,7 @@ class Introspector:
 
 
 def read_secret(how: Introspection) -> str:
-    """Read the client's secret, each time anew: a new one needs no restart. Raises InputError and FetchRefused."""
+    """Read the client's secret, every time: a new one needs no restart. Raises InputError and FetchRefused."""
     with files.open_plain(Path(how.client_secret_file), private=True) as file:
         raw = file.read(MAX_SECRET_BYTES + 1)
     secret = raw.decode("utf-8", "replace").rstrip("\r\n")
@@ -130,7 +130,7 @@ def read_secret(how: Introspection) -> str:
 
 def form_encoded_basic(client: Any, _method: str, uri: str, headers: Any, body: str) -> tuple[str, Any, str]:
     """Authenticate by HTTP Basic, id and secret form-encoded first (RFC 6749 2.3.1), which Authlib leaves out."""
-    # `%20` is form encoding as much as `+`, and is what a server decodes that forgets about forms.
+    # `%20` is form encoding as much as `+`, and a server that forgets about forms decodes it too.
     pair = f"{quote(client.client_id, safe='')}:{quote(client.client_secret, safe='')}"
     headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
     return uri, headers, body
@@ -140,10 +140,10 @@ def form_encoded_basic(client: Any, _method: str, uri: str, headers: Any, body: 
 
 
 def readable(claims: Mapping[str, JSON]) -> dict[str, JSON]:
-    """Return what can be read later of a good answer: `aud`, `scope`, and scalars of up to 512 characters.
+    """Return the part of a good answer to keep: `aud`, `scope`, and scalars of up to 512 characters.
 
-    Of the others it is kept that they are there, as an empty object, which meets no requirement. Raises FetchRefused
-    for what is more than some kB nevertheless.
+    Other members are kept as an empty object, which shows their presence and meets no requirement. Raises FetchRefused
+    where even this is more than some kB.
     """
     found = {name: value if name == "aud" or _is_readable(name, value) else {} for name, value in claims.items()}
     if len(msgspec.json.encode(found)) > MAX_KEPT_BYTES:
@@ -158,16 +158,15 @@ def _is_readable(name: str, value: JSON) -> bool:
 
 
 def check_answer(claims: Mapping[str, JSON], provider: Provider, now: int) -> tuple[int, int]:
-    """Return issue and expiry, Unix seconds, of what a provider calls a good access token for this service at `now`.
+    """Return issue and expiry, Unix seconds, of a token by its provider's answer, if it is good for us at `now`.
 
-    Where it does not say when the token was issued, that is `now`. Raises Refused. What `scope` must hold is the
-    policy's to judge.
+    An absent time of issue is `now`. Raises Refused. The policy judges what `scope` must contain.
     """
     if claims.get("active") is not True:  # (1) not "true", not 1 (RFC 7662 2.2)
         raise Refused(Code.IDENTITY_INACTIVE)
     if claims.get("iss") != provider.issuer:  # (2) issuer
         raise Refused(Code.IDENTITY_ISSUER_UNKNOWN)
-    check_kind(claims)  # (3) an access token, for whoever bears it
+    check_kind(claims)  # (3) an access token, good for any bearer
     issued_at, expires_at = check_times(claims, now)  # (4) times
     check_audience(claims.get("aud"), provider.audience)  # (5) audience
     check_id(claims.get("client_id"))  # (6) who it is
@@ -177,7 +176,7 @@ def check_answer(claims: Mapping[str, JSON], provider: Provider, now: int) -> tu
 
 
 def check_kind(claims: Mapping[str, JSON]) -> None:
-    """Refuse what says that it is another token than an access token, or bound to a key of its client."""
+    """Refuse an answer about another kind of token, or about one that is bound to a key of its client."""
     for name, access_token in _ACCESS_TOKEN.items():
         if name in claims and str(claims[name]).lower() not in access_token:
             raise Refused(Code.IDENTITY_TYPE_REFUSED)

@@ -1,8 +1,8 @@
 """Signed tokens: OIDC identity tokens (RFC 7519 under RFC 8725; OpenID Connect Core 2) and OAuth access tokens (RFC
 9068).
 
-The numbered order is contract section 5's, and goes on where `authenticator.py` has looked the issuer up: nothing is
-believed before the signature. Before it, a refusal is a code and nothing else. Who the caller may speak for is not
+The numbered order is contract section 5's, and continues after `authenticator.py` has found the issuer: nothing is
+believed before the signature. Before it, a refusal is a code and nothing else. What the caller may speak for is not
 decided here.
 """
 
@@ -62,10 +62,10 @@ def check_signature(jws: jose.UnverifiedJws, key: jose.Key, algorithm: str) -> N
 
 
 def use_parts(provider: Provider, claims: Mapping[str, JSON], signing_input: bytes) -> tuple[str, ...]:
-    """Name the use record of an identity token by issuer and `jti`, or by what was signed where it has none; of an
-    access token it is the nonce's (contract section 5).
+    """Name the use record of an identity token by issuer and `jti`, or without one by its signing input; an access
+    token's is that of the nonce (contract section 5).
 
-    The signature is not part of it: ES256 signs the same token in many ways. Raises Refused for a malformed `jti`.
+    The signature is not part of it: ES256 can sign the same token in many ways. Raises Refused for a malformed `jti`.
     """
     if provider.rules.reusable:
         return ("nonce", provider.id, credential_of(claims))

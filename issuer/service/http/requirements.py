@@ -52,7 +52,7 @@ def _required(url: str, policy: Policy, providers: dict[str, Provider]) -> dict[
 
 
 def _identity(identity: Identity, provider: Provider, *, told: bool) -> dict[str, Any]:
-    """Describe the credential of one identity and what must be in it; expected values only where they are `told`."""
+    """Describe the credential of one identity and what must be in it; expected values only if `told`."""
     rules = {**provider.rules.demands, **identity.require}
     required: dict[str, Any] = {
         "provider": provider.id,
