@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from time import time_ns
 
 import structlog
 from litestar import Litestar
+from msgspec import Struct
 
 from issuer.errors import SetupError
 from issuer.identity.profiles import Kind
 from issuer.identity.provider import Provider
 from issuer.issuance.ports import Authority, Log, NoLog
-from issuer.policy.authoring.load import load_policies
 from issuer.service.admission.redis import RedisAdmission
 from issuer.service.audit import FileAudit
 from issuer.service.authn.authenticator import ProviderAuthenticator, Verifier
@@ -35,12 +35,60 @@ from issuer.service.http.service import Service
 from issuer.service.http.tarpit import Tarpit
 from issuer.service.http.verify import judging_routes
 from issuer.service.log_stream import Failures
-from issuer.service.reload import Active, Live, keep_policies
+from issuer.service.reload import Active, Live, load_and_keep
 from issuer.service.settings import Settings
 from issuer.service.signing.keyring import load_keyring
 from issuer.service.workers import Beat
 
 _log = structlog.get_logger("issuer")
+
+
+class Parts(Struct, frozen=True):
+    """What lives as long as the worker, while policies and keys come and go: connections, caches, counters, files."""
+
+    audit: FileAudit
+    sources: Sources
+    admission: RedisAdmission
+    keysets: KeySets
+    introspector: Introspector
+    hugging_face: HuggingFace
+    pats: PatVerifier
+
+    @classmethod
+    def of(cls, settings: Settings) -> Parts:
+        """Open what must be there at the start. Raises SetupError and InputError."""
+        failures = Failures()
+        asker = Fetcher(development=settings.development, deadline_s=ASK_S)
+        return cls(
+            audit=FileAudit(settings.audit_file),
+            sources=Sources(SOURCE_RATE),
+            admission=RedisAdmission(
+                settings.redis_url,
+                leeway_s=settings.epoch_leeway_s,
+                durable_store=settings.durable_store,
+                noeviction_stated=settings.noeviction_stated,
+                wait_replicas=settings.wait_replicas,
+            ),
+            keysets=KeySets(Fetcher(development=settings.development), report=_report_fetch),
+            introspector=Introspector(asker, report=failures.report),
+            hugging_face=HuggingFace(asker, report=failures.report),
+            pats=PatVerifier(Pats(settings.pats_folder)),
+        )
+
+    def authenticator(self, providers: Mapping[str, Provider]) -> ProviderAuthenticator:
+        """Make the authenticator of one table of providers."""
+        verifiers: dict[Kind, Verifier] = {
+            "introspection": self.introspector,
+            "huggingface": self.hugging_face,
+            "pat": self.pats,
+        }
+        return ProviderAuthenticator(providers, SignedTokens(self.keysets), verifiers, self.sources, _now_us)
+
+    async def aclose(self) -> None:
+        """End what is under way, and let go of everything."""
+        for part in (self.keysets, self.introspector, self.hugging_face, self.admission):
+            await part.aclose()
+        self.audit.close()
 
 
 def build(settings: Settings, log: Log | None = None, beat: Beat | None = None) -> Litestar:
@@ -49,58 +97,22 @@ def build(settings: Settings, log: Log | None = None, beat: Beat | None = None) 
 
     Raises SetupError and InputError: a service with unfit keys, policies or store does not start.
     """
-    audit = FileAudit(settings.audit_file)
-    sources = Sources(SOURCE_RATE)
-    state = RedisAdmission(
-        settings.redis_url,
-        leeway_s=settings.epoch_leeway_s,
-        durable_store=settings.durable_store,
-        noeviction_stated=settings.noeviction_stated,
-        wait_replicas=settings.wait_replicas,
-    )
-    keysets = KeySets(Fetcher(development=settings.development), report=_report_fetch)
-    signed = SignedTokens(keysets)
-    failures = Failures()
-    asker = Fetcher(development=settings.development, deadline_s=ASK_S)
-    introspector = Introspector(asker, report=failures.report)
-    hugging_face = HuggingFace(asker, report=failures.report)
-    pats = PatVerifier(Pats(settings.pats_folder))
-    verifiers: dict[Kind, Verifier] = {"introspection": introspector, "huggingface": hugging_face, "pat": pats}
+    parts = Parts.of(settings)
 
-    def activated() -> Published:
+    def load() -> Published:
         keyring = load_keyring(Path(settings.keys), settings.passphrase())
-        policies = load_policies(Path(settings.policies), settings.url, development=settings.development)
-        keep_policies(policies, Path(settings.data) / "policies")
-        authenticator = ProviderAuthenticator(policies.providers, signed, verifiers, sources, _now_us)
-        authority = Authority(settings.url, policies, authenticator, state, log or NoLog(), keyring, audit)
+        policies = load_and_keep(settings.policies_folder, settings.kept_folder, settings.url, settings.development)
+        authenticator = parts.authenticator(policies.providers)
+        authority = Authority(
+            settings.url, policies, authenticator, parts.admission, log or NoLog(), keyring, parts.audit
+        )
         return Published.of(Active(authority, time_ns() // 10**9, keyring), judges=bool(settings.trust))
 
-    live = Live(Path(settings.policies), activated, audit)
-    service = Service(settings.url, live, sources, state, audit, Tarpit(settings.url))
-
-    @asynccontextmanager
-    async def lifespan(_: Litestar) -> AsyncIterator[None]:
-        try:
-            await state.start()
-            await live.announce()
-            tasks = [asyncio.create_task(live.watch())]
-            if beat is not None:
-                tasks.append(asyncio.create_task(_beating(beat)))
-            yield
-            for task in tasks:
-                task.cancel()
-        except SetupError as error:
-            _log.error("start refused", code=str(error.code), detail=error.detail)
-            raise
-        finally:
-            for asking in (keysets, introspector, hugging_face):
-                await asking.aclose()
-            await state.aclose()
-            audit.close()
-
+    live = Live(settings.policies_folder, load, parts.audit)
+    service = Service(settings.url, live, parts.sources, parts.admission, parts.audit, Tarpit(settings.url))
     return Litestar(
         [*routes(service), *judging_routes(settings.trust, settings.url, lambda: live.active.keyring.jwks)],
-        lifespan=[lifespan],
+        lifespan=[lambda _: _running(parts, live, beat)],
         exception_handlers=exception_handlers(settings.url),
         openapi_config=openapi.config(),
         request_max_body_size=None,  # routes bound what they read, and refuse it with a code
@@ -108,6 +120,25 @@ def build(settings: Settings, log: Log | None = None, beat: Beat | None = None) 
         debug=False,
         pdb_on_exception=False,
     )
+
+
+@asynccontextmanager
+async def _running(parts: Parts, live: Live[Published], beat: Beat | None) -> AsyncIterator[None]:
+    """Run a worker's background tasks from when the store has answered to the end. Raises SetupError."""
+    try:
+        await parts.admission.start()
+        await live.announce()
+        tasks = [asyncio.create_task(live.watch())]
+        if beat is not None:
+            tasks.append(asyncio.create_task(_beating(beat)))
+        yield
+        for task in tasks:
+            task.cancel()
+    except SetupError as error:
+        _log.error("start refused", code=str(error.code), detail=error.detail)
+        raise
+    finally:
+        await parts.aclose()
 
 
 async def _beating(beat: Beat) -> None:

@@ -26,6 +26,8 @@ from issuer.audit_events import PoliciesLoaded, PoliciesRefused
 from issuer.codes import Code
 from issuer.errors import InputError, IssuerError, Undecided
 from issuer.issuance.ports import Audit, Authority
+from issuer.policy.authoring.load import load_policies
+from issuer.policy.authoring.schema import schemas
 from issuer.policy.match import PolicySet
 from issuer.service.bounds import LOOK_S
 from issuer.service.signing.keyring import KeyringSigner
@@ -202,6 +204,24 @@ def refused_event(active: Active, error: Exception) -> PoliciesRefused:
         line=place.line if place else 0,
         column=place.column if place else 0,
     )
+
+
+# -- what is loaded ---------------------------------------------------------------------------------------------------
+
+
+def load_and_keep(folder: Path, kept: Path, issuer_url: str, development: bool) -> PolicySet:
+    """Load a folder of policies, and keep each of them. Raises InputError and SetupError.
+
+    The one place of the service that knows how policies are written (`policy.authoring`); requests meet what is loaded.
+    """
+    policies = load_policies(folder, issuer_url, development=development)
+    keep_policies(policies, kept)
+    return policies
+
+
+def schema_documents() -> dict[str, bytes]:
+    """Return the JSON schemas of the files that are loaded, by name."""
+    return schemas()
 
 
 def keep_policies(policies: PolicySet, folder: Path) -> None:

@@ -65,6 +65,16 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
         return Path(self.data) / "audit.jsonl"
 
     @property
+    def policies_folder(self) -> Path:
+        """Where policies and providers are."""
+        return Path(self.policies)
+
+    @property
+    def kept_folder(self) -> Path:
+        """Where every policy that ever decided is kept, under its digest."""
+        return Path(self.data) / "policies"
+
+    @property
     def pats_folder(self) -> Path:
         """The folder of personal access tokens."""
         return Path(self.pats) if self.pats else Path(self.data) / "pats"

@@ -15,7 +15,6 @@ from litestar.exceptions import HTTPException, MethodNotAllowedException, NotFou
 
 from issuer.codes import Code
 from issuer.errors import IssuerError, Refused
-from issuer.policy.authoring.schema import schemas
 from issuer.service.http import openapi, pages
 from issuer.service.http.answer import Answer, answer
 from issuer.service.http.documents import Document, document
@@ -24,7 +23,7 @@ from issuer.service.http.published import Published
 from issuer.service.http.reading import Http, header_values
 from issuer.service.http.service import Service
 from issuer.service.http.tokens import token_routes
-from issuer.service.reload import Live
+from issuer.service.reload import Live, schema_documents
 from issuer.wire import JWKS_PATH
 
 _SCHEMA_TYPE, _SCHEMA_CACHE = "application/schema+json", "public, max-age=3600"
@@ -33,7 +32,7 @@ _log = structlog.get_logger("issuer")
 
 def routes(service: Service) -> list[Any]:
     """Return the handlers of one service."""
-    published = {name: document(body, _SCHEMA_TYPE, cache=_SCHEMA_CACHE) for name, body in schemas().items()}
+    published = {name: document(body, _SCHEMA_TYPE, cache=_SCHEMA_CACHE) for name, body in schema_documents().items()}
     alive = answer(b'{"status":"live"}', "application/json", headers={"Cache-Control": "no-store"})
 
     @get(JWKS_PATH, operation_class=openapi.KeySetOperation)
@@ -64,7 +63,7 @@ def routes(service: Service) -> list[Any]:
     async def ready() -> Answer:
         service.live.active.keyring.check(int(time.time()))
         service.audit.check()
-        await service.state.ready()
+        await service.admission.ready()
         body = {"status": "ready", "policies": _policies_of(service.live)}
         return answer(msgspec.json.encode(body), "application/json", headers={"Cache-Control": "no-store"})
 

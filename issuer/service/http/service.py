@@ -18,6 +18,6 @@ class Service(Struct, frozen=True):
     issuer_url: str
     live: Live[Published]
     sources: Sources
-    state: RedisAdmission
+    admission: RedisAdmission
     audit: FileAudit
     tarpit: Tarpit
