@@ -78,10 +78,10 @@ class _Lazy(click.RichGroup):
         return command
 
 
-@click.group(cls=_Lazy)
+@click.group(cls=_Lazy, help="A token issuer authority for AI evaluation results, and both ends of its wire.")
 @click.version_option(__version__, prog_name="issuer")
 def cli() -> None:
-    """A token issuer authority for AI evaluation results, and both ends of its wire."""
+    """Run the command that the arguments name."""
 
 
 def main() -> None:

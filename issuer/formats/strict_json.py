@@ -185,9 +185,9 @@ def _flat(raw: bytes) -> dict[str, JSON] | None:
 
 
 def names_no_member_twice(raw: bytes, value: object) -> bool:
-    """Say whether msgspec, which lets the last of two members win, has read a document whole; False where in doubt.
+    r"""Say whether msgspec, which lets the last of two members win, has read a document whole; False where in doubt.
 
-    Each string that was read is written with as many quotes as it had, but where one was spelled `\\u0022`. So the
+    Each string that was read is written with as many quotes as it had, but where one was spelled `\u0022`. So the
     quotes are fewer if and only if a string was lost.
     """
     return b"\\u" not in raw and raw.count(b'"') == _write(value).count(b'"')

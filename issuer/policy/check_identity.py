@@ -50,7 +50,7 @@ def warn_of_names(registration: Registration, caller: Caller) -> Iterator[str]:
 
 
 def _check_expiry(registration: Registration, now: int) -> Check:
-    """The date is UTC's."""
+    """Compare dates of UTC."""
     today = datetime.fromtimestamp(now, UTC).date().isoformat()
     return Check(registration.identity_rules.expiry, not has_expired(registration.identity, now), (today,))
 

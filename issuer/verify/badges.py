@@ -56,7 +56,7 @@ def _said(value: bool | None) -> Badge:
 
 
 def _leaderboard(entry: Entry, hub: Hub) -> Badge:
-    """Registered, with the task and at least one of the entry's metrics defined. One clear no is enough for no."""
+    """Ask for a registered benchmark that defines the task and at least one of the metrics; one clear no is a no."""
     parts = (hub.registered, _task_defined(entry, hub.benchmark), _metric_defined(entry, hub.benchmark))
     if False in parts:
         return "no"
@@ -68,7 +68,7 @@ def _task_defined(entry: Entry, benchmark: Benchmark | None) -> bool | None:
 
 
 def _metric_defined(entry: Entry, benchmark: Benchmark | None) -> bool | None:
-    """An `eval.yaml` in the live form defines no metrics: then this cannot be decided."""
+    """Return None for an `eval.yaml` in the live form: it defines no metrics, so this cannot be decided."""
     if benchmark is None or not benchmark.metrics:
         return None
     return any(metric.metric_id in benchmark.metric_ids for metric in entry.metrics or ())

@@ -21,7 +21,7 @@ Benchmarks = Mapping[tuple[str, str], Benchmark]  # by repository and commit
 
 
 def placed(entry: Entry, repo: str, path: str, signed: Signed | None) -> Check:  # (6)
-    """The file's name needs no token, the repository does."""
+    """Compare the file's name, which needs no token, and the repository, which does."""
     expected = result_file_name(entry.dataset.id).rpartition("/")[2]
     actual = path.rpartition("/")[2]
     if actual != expected:

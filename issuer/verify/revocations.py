@@ -79,7 +79,7 @@ def check_form(raw: bytes) -> None:
 
 
 def _text(raw: bytes) -> str:
-    """A list is ASCII; a file may end with a line break."""
+    """Read the text of a list, which is ASCII; a file may end with a line break."""
     if len(raw) > MAX_BYTES or not raw.isascii():
         raise InputError(Code.FILE_ENCODING, f"not a JWS in ASCII of at most {MAX_BYTES} bytes", Place(""))
     return raw.decode("ascii").strip("\r\n")
