@@ -153,7 +153,7 @@ class _Folder:
     def __init__(self, path: Path) -> None:
         self._path = path
         with contextlib.suppress(OSError):
-            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            files.make_folder(path)
         try:
             found = path.stat()
         except OSError:

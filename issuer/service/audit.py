@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from issuer import files
 from issuer.codes import Code
 from issuer.errors import SetupError, Undecided
 from issuer.service.bounds import MIN_FREE_BYTES
@@ -26,7 +27,7 @@ class FileAudit:
         self._path = str(path)  # of a Path, stat takes twice as long
         self._failed = False
         try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            files.make_folder(path.parent)
             self._open()
         except OSError as error:
             raise SetupError(
@@ -63,6 +64,7 @@ class FileAudit:
         os.close(self._descriptor)
 
     def _open(self) -> None:
+        # Not by `files`, which replaces: this file is appended to, and read back behind its last line.
         self._descriptor = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         opened = os.fstat(self._descriptor)
         self._identity = (opened.st_dev, opened.st_ino)

@@ -16,7 +16,7 @@ import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from msgspec import Struct
 
-from issuer import keyfile
+from issuer import files, keyfile
 from issuer.codes import Code
 from issuer.errors import SetupError, Undecided
 from issuer.formats import jose
@@ -92,8 +92,7 @@ def generate(folder: Path, state: State, passphrase: bytes | None = None) -> Pat
         raise SetupError(Code.KEY_UNUSABLE, "the passphrase is empty: the key would not be encrypted")
     private = keyfile.generate()
     kid = str(jose.public_jwk(private.public_key())["kid"])
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # mkdir gives no mode to the parents that it makes
-    (folder / state).mkdir(mode=0o700, exist_ok=True)
+    files.make_folder(folder / state)
     path = folder / state / f"{kid}.pem"
     keyfile.write(path, private, passphrase)
     return path
