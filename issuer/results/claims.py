@@ -31,6 +31,13 @@ _REPO_PART = r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,94}[A-Za-z0-9_])?"
 _REPO = re.compile(rf"(?!.*(?:--|\.\.)){_REPO_PART}/{_REPO_PART}(?<!\.git)")
 
 
+# Claims that break no rule: they fill in for members that are unknown, so that the others can be read.
+STAND_IN: Mapping[str, JSON] = {
+    "model_repo": "a/a", "model_revision": "0" * 40, "benchmark_repo": "a/a", "benchmark_revision": "0" * 40,
+    "task_id": "a", "metrics": [{"metric_id": "a", "value": 0}], "framework": {"name": "a", "version": "0"},
+}  # fmt: skip
+
+
 class Metric(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """One score. `value` is the nearest double of what was written; `slice` names the subset that it is of."""
 

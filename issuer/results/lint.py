@@ -19,7 +19,7 @@ from issuer.errors import Finding, InputError, Refused
 from issuer.formats import jcs, strict_yaml
 from issuer.formats.strict_json import JSON, pointer_to
 from issuer.results.benchmark import Benchmark
-from issuer.results.claims import Framework, Metric, read_claims
+from issuer.results.claims import STAND_IN, Framework, Metric, read_claims
 from issuer.results.details import MAX_WRITTEN, is_date, is_public_url
 from issuer.results.emit import fits
 from issuer.results.entry import (
@@ -49,10 +49,6 @@ _KINDS: dict[str, Any] = {
 _CLAIMS = {
     "/model_revision": "/model_revision", "/benchmark_repo": "/dataset/id", "/task_id": "/dataset/task_id",
     "/benchmark_revision": "/dataset/revision",
-}  # fmt: skip
-_STAND_IN: dict[str, JSON] = {
-    "model_repo": "a/a", "model_revision": "0" * 40, "benchmark_repo": "a/a", "benchmark_revision": "0" * 40,
-    "task_id": "a", "metrics": [{"metric_id": "a", "value": 0}], "framework": {"name": "a", "version": "a"},
 }  # fmt: skip
 
 
@@ -231,7 +227,7 @@ def _claims(typed: Mapping[str, Any], repo: str | None) -> Iterator[Found]:
         "framework": typed.get("framework"),
     }
     try:
-        read_claims({name: _STAND_IN[name] if value is None else value for name, value in said.items()})
+        read_claims({name: STAND_IN[name] if value is None else value for name, value in said.items()})
     except Refused as refusal:
         for fault in refusal.faults:
             yield Found(fault.code, _in_entry(fault.pointer, places), _told(fault.pointer, fault.detail))

@@ -26,7 +26,7 @@ from issuer.policy.check import Check
 from issuer.policy.evaluate import evaluate
 from issuer.policy.match import PolicySet
 from issuer.policy.model import Policy, PolicyTest
-from issuer.results.claims import RunClaims, read_claims
+from issuer.results.claims import STAND_IN, RunClaims, read_claims
 
 GRANTED = "granted"
 _MODES = {Code.INTEGRATION_SUSPENDED, Code.INTEGRATION_STAGED}
@@ -39,16 +39,6 @@ EXPECTABLE = (
         code for code in Code if code.meaning.status == 403 and code not in {*_MODES, *_ELSEWHERE, Code.POLICY_AUDIENCE}
     ),
 )
-# Fills in for what a test does not give; the checks of these members are dropped.
-_UNGIVEN: dict[str, JSON] = {
-    "model_repo": "a/a",
-    "model_revision": "0" * 40,
-    "benchmark_repo": "a/a",
-    "benchmark_revision": "0" * 40,
-    "task_id": "a",
-    "metrics": [{"metric_id": "a", "value": 0}],
-    "framework": {"name": "a", "version": "0"},
-}
 
 
 class Outcome(Struct, frozen=True):
@@ -148,9 +138,9 @@ class _Suite(Struct, frozen=True):
         return msgspec.structs.replace(case, identity=identity, run=run)
 
     def read_run(self, case: _Case, at: str) -> RunClaims | None:
-        """Read a test's run as a request's, filled in where it gives nothing."""
+        """Read a test's run as a request's, filled in where it gives nothing: checks of that are dropped."""
         try:
-            return read_claims({**_UNGIVEN, **case.run})
+            return read_claims({**STAND_IN, **case.run})
         except Refused as refusal:
             for fault in refusal.faults:
                 self.demand(f"{at}/run{fault.pointer}", False, hinted(fault.detail))
