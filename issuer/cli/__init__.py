@@ -1,4 +1,6 @@
-"""The `issuer` command. Commands are imported when they are called: `verify` and `token` start without the server.
+"""The `issuer` command, one file for each. A command reads options, calls a library and prints; it decides nothing.
+
+Commands are imported when they are called: `verify` and `token` start without the server.
 
 Exit codes (contract section 6): 0 good, 1 the answer is no, 2 usage, 3 input missing or malformed, 4 could not decide,
 5 the issuer refused, 6 local state.

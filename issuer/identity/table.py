@@ -17,13 +17,13 @@ from issuer.url import UrlError, split_url
 
 # The kinds whose credentials are JWTs, verified under the provider's published keys.
 SIGNED: frozenset[Kind] = frozenset({"identity-token", "access-token"})
-# What an entry may say beside its profile. What a kind's verifier does not judge by is refused, not ignored.
+# The members that an entry may have beside its profile. What a kind's verifier does not use is refused, not ignored.
 _OF_TOKENS = frozenset({"issuer", "audience", "algorithms", "max_lifetime_s", "max_age_s", "keys"})
 MEMBERS_OF: Mapping[Kind, frozenset[str]] = {
     "identity-token": _OF_TOKENS | {"uses", "events"},
     "access-token": _OF_TOKENS,
     "introspection": frozenset({"issuer", "audience", "introspection"}),
-    "pat": frozenset(),  # it is this service that issues them, for itself
+    "pat": frozenset(),  # this service issues them, for itself
     "huggingface": frozenset({"issuer"}),
 }
 _ALGORITHMS = {"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519"}
@@ -41,10 +41,10 @@ _SHARED = (
 def fill_in(
     findings: Findings, document: Document, name: str, entry: ProviderEntry, issuer_url: str, *, development: bool
 ) -> Provider | None:
-    """Fill in the profile's defaults and check the whole; None where that cannot be, and an error was recorded.
+    """Fill in the profile's defaults and check the whole; None after an error, which was recorded.
 
     `issuer_url` is this service's own: the default audience, and never a provider. `development` allows http at a
-    loopback address, which is of no profile's form.
+    loopback address, which has no profile's form.
     """
     at, profile = _pointer(name), PROFILES.get(entry.profile)
     if profile is None:
@@ -68,7 +68,7 @@ def judges(profile: Profile, member: str) -> bool:
 
 
 def describe_provider(provider: Provider) -> dict[str, JSON]:
-    """Return what who presents a credential of this provider must know: no more than its kind is judged by."""
+    """Return what the sender of this provider's credentials must know: only what its kind is judged by."""
     rules = provider.rules
     members: dict[str, JSON] = {
         "audience": provider.audience,
@@ -100,7 +100,7 @@ def _pointer(name: str) -> str:
 def _fill(
     findings: Findings, document: Document, name: str, entry: ProviderEntry, profile: Profile, issuer_url: str
 ) -> Provider | None:
-    """Take what the entry says, else what the profile does; None where neither says what there must be."""
+    """Take each value from the entry, else from the profile; None where neither has a required one."""
     issuer = _issuer(entry, profile, issuer_url)
     algorithms = profile.algorithms if entry.algorithms is UNSET else tuple(entry.algorithms)
     lifetime_s = profile.max_lifetime_s if entry.max_lifetime_s is UNSET else entry.max_lifetime_s
@@ -142,7 +142,7 @@ def _issuer(entry: ProviderEntry, profile: Profile, issuer_url: str) -> str | No
 
 
 def _check_rules(findings: Findings, document: Document, at: str, provider: Provider, issuer_url: str) -> None:
-    """Demand asymmetric algorithms, and an audience of our own."""
+    """Demand asymmetric algorithms, and an audience that is ours."""
     rules, profile = provider.rules, provider.profile
     strong = _ALGORITHMS.issuperset(provider.algorithms)
     findings.demand(document, f"{at}/algorithms", strong, "asymmetric JWS algorithms only")
@@ -152,9 +152,9 @@ def _check_rules(findings: Findings, document: Document, at: str, provider: Prov
 
 
 def check_token_prefixes(findings: Findings, document: Document, providers: Iterable[Provider]) -> None:
-    """Demand that an opaque credential is at most one provider's: who is asked about another's has it then.
+    """Demand that an opaque credential can be of one provider only: any other that is asked about it then has it.
 
-    A form that is known as one kind's is nobody else's, whether that kind is registered or not.
+    A form that is known as one kind's is never another's, even if that kind is not registered.
     """
     taken: dict[Kind, list[str]] = {}
     for provider in providers:
@@ -188,7 +188,7 @@ def _fits(form: str, text: str) -> bool:
 def _check_issuer(
     findings: Findings, document: Document, at: str, provider: Provider, issuer_url: str, *, development: bool
 ) -> None:
-    """Demand that an issuer is a plain https URL of someone else, and one that the profile's provider has."""
+    """Demand that an issuer is a plain https URL, not ours, and one that the profile's provider has."""
     issuer = provider.issuer
     findings.demand(document, at, issuer != issuer_url, "this service cannot be its own identity provider")
     if check_url(findings, document, at, issuer, development=development):
@@ -201,7 +201,7 @@ def _check_issuer(
 
 
 def _profile_of(issuer: str) -> str | None:
-    """Name the profile that knows an issuer: by its own one, or by the form of all of them."""
+    """Name the profile that knows an issuer: by its own issuer, or by the form of its issuers."""
     for name, rules in PROFILES.items():
         if issuer == rules.issuer or (rules.issuer_form and _fits(rules.issuer_form, issuer)):
             return name
@@ -222,7 +222,7 @@ def check_url(findings: Findings, document: Document, at: str, url: str, *, deve
 def _check_introspection(
     findings: Findings, document: Document, at: str, entry: ProviderEntry, *, development: bool
 ) -> None:
-    """Demand an endpoint that may be asked, and a prefix that a credential can have."""
+    """Demand an endpoint that may be called, and a prefix that a credential can have."""
     if entry.introspection is UNSET:
         return
     endpoint, prefix = entry.introspection.endpoint, entry.introspection.token_prefix

@@ -1,5 +1,5 @@
-"""For those who write policies: load a folder, check it, run the tests in it, lay it out, compare two versions.
+"""For policy authors: load a folder, check it, run its tests, explain a refusal, compare two versions, lay files out.
 
 Knows files, lines and columns, so that a finding has a place; reads a folder in `load` and `benchmarks` only. Adds no
-rule of its own to what `policy` decides. Of the service, only loading and the published schemas come from here.
+rule to what `policy` decides. The service uses only `load` and the published schemas (policies/README.md).
 """

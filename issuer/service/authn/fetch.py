@@ -1,7 +1,7 @@
 """One fetch of a provider's key set, from a host that may be slow, broken or hostile (SECURITY.md).
 
-Knows where a connection may go, how long and how large an answer may be, and what a discovery document must say. The
-checked address is the one that is connected to. Nothing here follows a URL that a token names, or a redirect.
+Knows where a connection may go, how long and how large an answer may be, and what a discovery document must say. It
+connects to the very address that was checked, and follows neither a URL in a token nor a redirect.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 
 
 class FetchRefused(Exception):
-    """What a provider sent, or where it lives, is not acceptable. The text is ours, never the provider's."""
+    """The provider's answer, or its address, is not acceptable. The text is ours, never the provider's."""
 
 
 class NotServed(FetchRefused):
-    """The provider answers that it has no such page, 4xx."""
+    """The provider has no such page: 4xx."""
 
 
-# Everything that fetching from a stranger can fail with; what else it raises is our own mistake.
+# The errors of fetching from a stranger; any other exception is our own mistake.
 # OSError covers deadlines, TLS and names that do not resolve; ValueError Authlib's verdicts, bad ports and IDNA.
 FAILURES = (
     FetchRefused,
@@ -56,7 +56,7 @@ FAILURES = (
 
 
 def reason(failure: Exception) -> str:
-    """Say for the operator's log why a fetch failed, in words that the other side cannot choose."""
+    """Describe for the operator's log why a fetch failed, in words that the other side cannot choose."""
     match failure:
         case InputError():
             return f"{failure.code}: {failure.detail}"
@@ -78,8 +78,8 @@ async def addresses_of(host: str, port: int) -> Sequence[str]:
 class Fetcher:
     """Gets what a provider publishes or answers over the network, within the bounds, or raises one of FAILURES.
 
-    `development` lets providers live on loopback addresses, there also on plain http. `deadline_s` is for all that one
-    request here makes us ask; `resolve` and `ssl_context` replace the system's.
+    `development` allows providers on loopback addresses, there also on plain http. `deadline_s` covers all fetches for
+    one request; `resolve` and `ssl_context` replace the system's.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Fetcher:
         self._context = ssl_context
 
     async def fetch(self, provider: Provider, asking: Callable[[], None]) -> jose.KeySet:
-        """Return the key set that the provider publishes now; `asking` is called just before it is asked for."""
+        """Return the key set that the provider publishes now; `asking` is called just before it is requested."""
         async with asyncio.timeout(self.deadline_s), self._pool() as pool:
             uri = await self._jwks_uri(pool, provider)
             asking()
@@ -106,14 +106,14 @@ class Fetcher:
         return key_set
 
     async def discover(self, provider: Provider, member: str) -> str:
-        """Return the URL that a member of the provider's metadata is."""
+        """Return the URL in a member of the provider's metadata."""
         async with asyncio.timeout(self.deadline_s), self._pool() as pool:
             return await self._discover(pool, provider, member)
 
     async def send(
         self, method: str, uri: str, headers: Sequence[tuple[str, str]], content: bytes, max_bytes: int
     ) -> tuple[int, bytes]:
-        """Send one request, and return the status and the body of the answer. How long it may take, the caller says."""
+        """Send one request, and return the status and the body of the answer. The caller bounds its time."""
         async with self._pool() as pool:
             return await self._exchange(pool, method, uri, headers, content, max_bytes)
 
@@ -128,13 +128,13 @@ class Fetcher:
         return httpcore.AsyncConnectionPool(ssl_context=self._context, network_backend=backend)
 
     async def _jwks_uri(self, pool: httpcore.AsyncConnectionPool, provider: Provider) -> str:
-        """Return where the key set is: as registered, or as discovered."""
+        """Return the URL of the key set: the registered one, or the discovered one."""
         if isinstance(provider.keys, KeySource) and provider.keys.jwks_uri is not UNSET:
             return provider.keys.jwks_uri
         return await self._discover(pool, provider, "jwks_uri")
 
     async def _discover(self, pool: httpcore.AsyncConnectionPool, provider: Provider, member: str) -> str:
-        """Ask where OpenID Connect has the metadata (Discovery 1.0, 4.1 to 4.3), then where OAuth has it (RFC 8414)."""
+        """Get the metadata: OpenID Connect's (Discovery 1.0, 4.1 to 4.3), or else those of OAuth (RFC 8414)."""
         try:
             raw = await self._get(pool, provider.issuer.removesuffix("/") + WELL_KNOWN)
         except NotServed:
@@ -184,7 +184,7 @@ _NOT_FETCHED: dict[UrlFault, str] = {
 
 
 def oauth_metadata_url(issuer: str) -> str:
-    """Return where an OAuth server has its metadata: its own path comes last (RFC 8414, section 3.1)."""
+    """Return the URL of an OAuth server's metadata: its own path comes last (RFC 8414, section 3.1)."""
     parts = urlsplit(issuer)
     return f"{parts.scheme}://{parts.netloc}{OAUTH_WELL_KNOWN}{parts.path.removesuffix('/')}"
 
@@ -194,7 +194,7 @@ def discovered(raw: bytes, issuer: str, member: str) -> str:
     document = loads(raw, max_bytes=MAX_DOCUMENT_BYTES, max_depth=8)
     if not isinstance(document, dict):
         raise FetchRefused("the discovery document is not an object")
-    # Byte for byte, before Authlib looks at it: whoever is not the issuer names no keys (Discovery 4.3).
+    # Byte for byte, before Authlib looks at it: only the issuer itself may name its keys (Discovery 4.3).
     if document.get("issuer") != issuer:
         raise FetchRefused("the discovery document is of another issuer")
     if not isinstance(uri := document.get(member), str):
@@ -209,7 +209,7 @@ def discovered(raw: bytes, issuer: str, member: str) -> str:
 
 async def read_body(response: httpcore.Response, max_bytes: int) -> bytes:
     """Read a plain answer, counting what arrives: Content-Length is only a claim."""
-    # A few bytes of gzip unpack to gigabytes; we asked for none.
+    # A few bytes of gzip unpack to gigabytes; we did not ask for it.
     if any(name.lower() == b"content-encoding" and value.lower() != b"identity" for name, value in response.headers):
         raise FetchRefused("the answer is compressed, though identity was asked for")
     body = bytearray()
@@ -224,7 +224,7 @@ async def read_body(response: httpcore.Response, max_bytes: int) -> bytes:
 
 
 class CheckedBackend(httpcore.AsyncNetworkBackend):
-    """Resolves a host once, checks every address, and connects to those that it checked: no second look-up to rebind.
+    """Resolves a host once, checks every address, and connects to the checked ones: no second look-up to rebind.
 
     TLS still verifies the host's name: httpcore takes it from the URL, not from here.
     """
@@ -253,7 +253,7 @@ class CheckedBackend(httpcore.AsyncNetworkBackend):
 
     async def _checked_addresses(self, host: str, port: int) -> Sequence[str]:
         addresses = await self._resolve(host, port)
-        # One bad address among good ones is a split horizon or an attempt: neither is a provider.
+        # One bad address among good ones is a split horizon or an attack: neither is a provider.
         if not all(may_connect(address, development=self._development) for address in addresses):
             raise FetchRefused("the provider's host has an address that is not public")
         return addresses
@@ -265,7 +265,7 @@ _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
 
 def may_connect(address: str, *, development: bool = False) -> bool:
-    """Say whether a provider may live at an address: public, or in development this machine. Raises ValueError."""
+    """Say whether a provider may have this address: public, or in development this machine. Raises ValueError."""
     bare = _unwrapped(ipaddress.ip_address(address))
     if isinstance(bare, ipaddress.IPv6Address):
         public = bare in _GLOBAL_UNICAST and bare.is_global
@@ -275,7 +275,7 @@ def may_connect(address: str, *, development: bool = False) -> bool:
 
 
 def _unwrapped(address: Address) -> Address:
-    """Return the IPv4 address that an IPv6 one stands for (mapped, 6to4, NAT64): `is_global` sees only the shell."""
+    """Return the IPv4 address inside an IPv6 one (mapped, 6to4, NAT64): `is_global` sees only the outside."""
     if isinstance(address, ipaddress.IPv4Address):
         return address
     translated = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF) if address in _NAT64 else None
