@@ -20,10 +20,17 @@ from tests.support.shared import examples
 NEW = make.file_for(make.submission(task_id="new"))
 
 
+Entries = list[tuple[object, str | None]]
+
+
 def lines_kept(before: str, after: str) -> bool:
     """Say whether every line of the one is in the other, in order."""
     rest = iter(after.splitlines())
     return all(line in rest for line in before.splitlines())
+
+
+def entries(text: str) -> Entries:
+    return [(entry.form, entry.token) for entry in read_entries(text.encode(), "f")] if text.strip() else []
 
 
 def tokens(text: str) -> list[str | None]:
@@ -213,19 +220,25 @@ def test_a_profile_that_an_entry_cannot_have_is_refused_at_its_place() -> None:
     st.integers(-2, 3), st.sampled_from([NEW, "- dataset: {id: c/d}\n", ""]) | st.text(st.characters(exclude_categories=["Cs"]), max_size=20),
 )  # fmt: skip
 def test_any_text_is_edited_as_asked_or_refused(text: str, index: int, entry: str) -> None:
-    changes: list[Callable[[], str]] = [
-        lambda: edit.append(text, entry, "f"),
-        lambda: edit.replace(text, index, entry, "f"),
-        lambda: edit.put_token(text, index, entry, "f"),
-        lambda: edit.rewrite(text, "f"),
-        lambda: edit.rewrite(text, "f", profile="both", primary="m"),
+    def with_token(before: Entries) -> Entries:
+        return [(form, entry if place == index else token) for place, (form, token) in enumerate(before)]
+
+    changes: list[tuple[Callable[[], str], Callable[[Entries], Entries]]] = [
+        (lambda: edit.append(text, entry, "f"), lambda before: [*before, *entries(entry)]),
+        (
+            lambda: edit.replace(text, index, entry, "f"),
+            lambda before: [*before[:index], *entries(entry), *before[index + 1 :]],
+        ),
+        (lambda: edit.put_token(text, index, entry, "f"), with_token),
+        (lambda: edit.rewrite(text, "f"), lambda before: before),
+        (lambda: edit.rewrite(text, "f", profile="both", primary="m"), lambda before: before),
     ]
-    for change in changes:
+    for change, expected in changes:
         try:
             after = change()
         except InputError:
             continue
-        read_entries(after.encode(), "f")
+        assert entries(after) == expected(entries(text))
 
 
 def test_a_written_file_is_appended_to_and_given_its_token() -> None:
