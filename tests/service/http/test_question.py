@@ -1,6 +1,5 @@
 """The body of `POST /verify`: one well-formed question, or a refusal with its place; never anything else."""
 
-import contextlib
 import json
 from typing import Any
 
@@ -104,12 +103,17 @@ JSON = st.recursive(
 
 @examples(200)
 @given(st.dictionaries(st.sampled_from(["entry", "yaml", "benchmark", "at", "repo", "x"]), JSON))
-def test_any_members_are_a_question_or_a_refusal(members: dict[str, Any]) -> None:
-    with contextlib.suppress(Refused):
-        read_question(asked(**members))
-    entry = {**ENTRY, **members}
-    with contextlib.suppress(Refused):
-        read_question(asked(yaml=..., entry=entry))
+def test_any_members_are_the_question_or_a_refusal(members: dict[str, Any]) -> None:
+    (same,) = read_entries(FILE.encode(), "x")
+    for body in ({**ASKED, **members}, {"repo": make.REPO, "path": make.PATH, "entry": {**ENTRY, **members}}):
+        try:
+            question = read_question(json.dumps(body).encode())
+        except Refused:
+            continue
+        assert (question.repo, question.path, question.at) == (body["repo"], body["path"], body.get("at"))
+        assert body.keys() <= {"repo", "path", "at", "benchmark", "yaml", "entry"}
+        for entry in question.entries if "entry" in body else ():
+            assert (entry.form, entry.token) == (same.form, same.token), "no member that is drawn is an entry's own"
 
 
 @given(st.binary(max_size=60))
