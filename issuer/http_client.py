@@ -1,4 +1,8 @@
-"""HTTP to an issuer: bounded in size and time, no redirects, and repeated only where nothing was decided."""
+"""HTTP to an issuer: bounded in size and time, no redirects, and repeated only where nothing was decided.
+
+urllib3's own Retry was weighed: it has no deadline over all attempts together. stamina and httpx2 would be one more
+dependency for everyone who installs the client.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,8 @@
 Each process watches the folder of policies for itself, and takes SIGHUP; both folders are read then. A request keeps
 what it began with: it takes `Live.active` once. A folder that does not load changes nothing: the last good one goes on
 deciding, and audit, log and readiness say so.
+
+Folders are looked at once a second. watchfiles was weighed: the kernel reports nothing that another host writes to NFS.
 """
 
 from __future__ import annotations

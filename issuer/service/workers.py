@@ -1,8 +1,9 @@
 """Several workers on one port: a parent that starts, restarts and stops them.
 
 uvicorn's own supervisor pickles the application, answers SIGHUP by replacing every worker, restarts without a pause,
-waits for ever at the end, and leaves orphans when it is killed. This one forks: a worker is back in 0.1 s, and shares
-what was imported. The parent opens no event loop and no connection; it only waits for signals.
+waits for ever at the end, and leaves orphans when it is killed. gunicorn's arbiter ends where one worker fails to boot,
+and takes a worker that drains for one that hangs; granian brings a server of its own. This one forks: a worker is back
+in 0.1 s, and shares what was imported. The parent opens no event loop and no connection; it only waits for signals.
 
 Each worker has its own socket (SO_REUSEPORT). On a shared one the first worker that wakes takes a whole burst: 8 of 8
 connections went to one of four workers, measured. The kernel leaves out a dead or starting worker.

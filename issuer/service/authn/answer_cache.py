@@ -2,6 +2,8 @@
 
 Knows how long a good answer may serve, and how many questions may be open at once. The caller knows what is asked and
 what a good answer is: it judges an answer again at every use. A credential itself is never kept, only its SHA-256.
+
+cachetools.TTLCache was weighed: an answer ends by two clocks here, its own and its credential's.
 """
 
 from __future__ import annotations

@@ -2,6 +2,9 @@
 
 Knows where a connection may go, how long and how large an answer may be, and what a discovery document must say. It
 connects to the very address that was checked, and follows neither a URL in a token nor a redirect.
+
+Weighed: PyJWKClient and pyjwt-key-fetcher, which check no address, and the second not even whose discovery document it
+got.
 """
 
 from __future__ import annotations

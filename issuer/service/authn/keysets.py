@@ -2,6 +2,9 @@
 
 Knows when a set is good and when another may be fetched. `fetch.py` knows how, `jose.parse_key_set` which keys are
 usable, and the caller's closed table which providers exist.
+
+Weighed: PyJWKClient, which blocks the event loop, and pyjwt-key-fetcher. Both bound how often they fetch, and until
+they may fetch again refuse a key that is really new: here that is a 503, for nobody can know.
 """
 
 from __future__ import annotations

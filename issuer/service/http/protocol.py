@@ -2,6 +2,9 @@
 
 uvicorn's httptools protocol (RFC 9112) with the bounds that it lacks. What two readers could take for two different
 requests is refused, here or by the parser: with a bare 400 without a code, and the connection is closed.
+
+Weighed: a reverse proxy, which does most of this, but is not in front of every deployment; granian and hypercorn, which
+have no deadline for a body as a whole either.
 """
 
 from __future__ import annotations
