@@ -58,7 +58,7 @@ def test_a_code_for_files_has_no_status(code: str) -> None:
 
 
 def test_no_code_is_unlisted_here() -> None:
-    """A new code belongs into the contract's table and into this one; an old one never leaves."""
+    """A new code belongs into the registry and into this list; an old one never leaves either."""
     assert {str(code) for code in Code} == {code for code, _ in ROWS} | set(FILES.split())
 
 

@@ -1,4 +1,4 @@
-"""The answer to a source above its limit for everything that does not verify: one 429, written once (contract 5).
+"""The answer to a source above its limit for all that does not verify: one 429, written once (contract section 5).
 
 A flood of bad tokens shares a process with good callers, who wait while it is answered. So its bodies are not read, its
 problem document is written once, and the log stream counts refusals instead of a line for each. And the answer is
