@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-LINE = ("tests/issuance/test_issue.py", "tests/service/test_audit.py", "tests/service/http/test_tokens.py",
-        "tests/service/http/test_nonces.py")  # fmt: skip
+LINE = (
+    "tests/issuance/test_issue.py",
+    "tests/service/http/test_tokens.py",
+    "tests/service/test_audit.py",
+    "tests/service/http/test_nonces.py",
+)
 STORE = ("tests/service/admission/test_redis.py", "tests/service/admission/test_store_faults.py")
 
 TARGETS: dict[str, tuple[str, ...]] = {
