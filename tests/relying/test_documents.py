@@ -372,6 +372,9 @@ def test_the_cache_is_bounded_and_takes_nothing_that_is_not_its_own(tmp_path: Pa
     assert folder is not None
     (tmp_path / "thesis.tex").write_bytes(b"x")
     os.utime(tmp_path / "thesis.tex", (0, 0))  # the oldest of all
+    draft = tmp_path / ".0123456789abcdef.draft"  # of a writer that was killed
+    draft.write_bytes(b"x")
+    os.utime(draft, (0, 0))
     large = b"x" * MAX_DOCUMENT_BYTES
     for number in range(MAX_CACHE_BYTES // MAX_DOCUMENT_BYTES + 3):
         folder.write(Copy(f"https://a.example/{number}", large, "", NOW, 1, 1))
@@ -380,6 +383,7 @@ def test_the_cache_is_bounded_and_takes_nothing_that_is_not_its_own(tmp_path: Pa
     assert folder.read("https://a.example/0") is None
     assert folder.read(f"https://a.example/{number}") is not None
     assert (tmp_path / "thesis.tex").exists()
+    assert not draft.exists()
 
 
 def test_readers_never_see_half_a_file(tmp_path: Path, site: Site) -> None:
