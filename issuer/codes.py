@@ -345,8 +345,12 @@ class Code(enum.StrEnum):
         "Write a finite number of at most 17 significant digits; integers up to 2^53 - 1.",
     )
     FILE_SCHEMA = (
-        "file.schema", 0, "The file has a member that is missing, unknown or of the wrong type.",
+        "file.schema", 0, "The file has a member that is missing or of the wrong type.",
         "Compare the member at the place that is named with the reference of this kind of file.",
+    )
+    FILE_UNKNOWN_MEMBER = (
+        "file.unknown_member", 0, "The file has a member that its kind does not have.",
+        "Correct the spelling of the member, or leave it out; nothing unknown is ever ignored.",
     )
     FILE_RULE = (
         "file.rule", 0, "The file breaks a rule of its kind.",
@@ -423,6 +427,10 @@ class Code(enum.StrEnum):
     BENCHMARK_RULE = (
         "benchmark.rule", 0, "A benchmark definition breaks a rule.",
         "Correct the member at the place that is named, or add it there.",
+    )
+    JWS_MALFORMED = (
+        "jws.malformed", 0, "A token or another signed statement is not a compact JWS.",
+        "Take it exactly as it was issued; check for line breaks, quotes and truncation.",
     )
     KEY_UNSAFE = (
         "key.unsafe", 0, "A private key file can be read by others, or is not a private key file.",

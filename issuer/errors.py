@@ -6,6 +6,8 @@ Sorted by who must act::
     ├── Refused         the caller must act: 4xx, decided no (408 and 429: try again)
     ├── Undecided       nobody decided: 503, try again
     │   └── Charged     and its source pays for it as for a refusal
+    ├── FormatError     bytes or a value are not what their format demands: their reader makes it one of the others
+    │   └── Misfit      a member does not fit its type (formats/strict_json.py)
     ├── InputError      the file's author must act: it has a place (line, column, pointer)
     └── SetupError      the operator must act: a key, a setting or the store is not fit to start with
 
@@ -15,8 +17,10 @@ upstream body. Codes are never renamed, removed or given another meaning (contra
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Literal, Self
 
 from issuer.codes import Code
 
@@ -105,6 +109,33 @@ class Finding:
         return f"{self.place}: {self.code}: {self.detail}"
 
 
+class FormatError(IssuerError):
+    """Bytes or a value are not what their format demands. Readers of formats raise it; they know no files.
+
+    `pointer` leads to the fault in the value. `line` and `column` (from 1, else 0) are in the text that was not read.
+    """
+
+    def __init__(self, code: Code, detail: str, pointer: str = "", *, line: int = 0, column: int = 0) -> None:
+        super().__init__(code, detail, (Fault(code, pointer, detail),))
+        self.line = line
+        self.column = column
+
+    @property
+    def pointer(self) -> str:
+        """Where in the value: a JSON pointer, "" for the whole."""
+        return self.faults[0].pointer
+
+    def within(self, pointer: str) -> Self:
+        """Put `pointer` before the error's own, for a value that is a part of another; returns the error itself."""
+        self.faults = tuple(replace(fault, pointer=pointer + fault.pointer) for fault in self.faults)
+        return self
+
+    def located(self, place: Place) -> InputError:
+        """Return the error for who wrote what is at `place`, whose file it names with the line in the text if known."""
+        found = Place(place.file, self.line, self.column) if self.line else place
+        return InputError(self.code, self.detail, found, self.pointer)
+
+
 class InputError(IssuerError):
     """A file that a person wrote is not what its kind demands. Prints as `file:line:col: code: what`."""
 
@@ -124,3 +155,12 @@ class InputError(IssuerError):
 
 class SetupError(IssuerError):
     """The service must not start like this; only the operator can help."""
+
+
+@contextmanager
+def reading(file: str) -> Iterator[None]:
+    """Name the file that is read in this block: a FormatError becomes an InputError with its place."""
+    try:
+        yield
+    except FormatError as error:
+        raise error.located(Place(file)) from None

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from issuer.codes import Code
-from issuer.errors import InputError, Place, Refused, Undecided
+from issuer.errors import FormatError, Refused, Undecided
 from issuer.formats import jcs, jose
 from issuer.formats.strict_json import convert, loads
 from issuer.results.claims import RunClaims, read_claims
@@ -184,7 +184,7 @@ _RUN_MEMBERS = RunClaims.__struct_fields__
 def read_unverified(payload: bytes) -> tuple[TokenClaims, RunClaims]:
     """Read a payload by the rules of contract section 4, the order of its metrics included.
 
-    Raises InputError or Refused where it is not exactly what this issuer signs. The signature is the caller's to check.
+    Raises FormatError or Refused where it is not exactly what this issuer signs. The caller must check the signature.
     """
     value = loads(payload, max_bytes=jose.MAX_TOKEN_BYTES, max_depth=8)
     claims = convert(value, TokenClaims)
@@ -204,5 +204,5 @@ def read_unverified(payload: bytes) -> tuple[TokenClaims, RunClaims]:
     return claims, run
 
 
-def _broken(pointer: str, rule: str) -> InputError:
-    return InputError(Code.FILE_RULE, rule, Place(""), pointer)
+def _broken(pointer: str, rule: str) -> FormatError:
+    return FormatError(Code.FILE_RULE, rule, pointer)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from issuer.codes import Code
-from issuer.errors import InputError, IssuerError, Refused, Undecided
+from issuer.errors import FormatError, IssuerError, Refused, Undecided
 from issuer.formats import jcs, jose
 from issuer.verify_token import batch_jti, check_size, compose, read_template, read_unverified
 from tests.support import make
@@ -24,7 +24,7 @@ def payload(**members: Any) -> bytes:
 
 
 def refusal(raw: bytes) -> str:
-    with pytest.raises((InputError, Refused)) as caught:
+    with pytest.raises((FormatError, Refused)) as caught:
         read_unverified(raw)
     return str(caught.value.faults[0].pointer)
 

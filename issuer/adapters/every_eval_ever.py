@@ -23,7 +23,7 @@ from msgspec import Meta, Struct
 from issuer.adapters.evidence import Octets, artifact, broken, lenient_number, measured, said, words
 from issuer.adapters.run import Run, Said, Score
 from issuer.codes import Code
-from issuer.errors import Fault
+from issuer.errors import Fault, reading
 from issuer.formats import strict_json
 from issuer.formats.strict_json import JSON, pointer_to
 from issuer.results.claims import is_repo
@@ -106,8 +106,9 @@ def read(raw: Octets, name: str = "") -> tuple[Run, ...]:
     Raises InputError: `file.*` of the strict reader (numbers that are not used may be NaN), `file.schema` for a member
     of the wrong type, `file.rule` for another schema version and for scraped numbers.
     """
-    tree = strict_json.loads(bytes(raw), max_bytes=MAX_BYTES, max_depth=MAX_DEPTH, number=lenient_number, name=name)
-    record = strict_json.convert(tree, _Record, name)
+    with reading(name):
+        tree = strict_json.loads(bytes(raw), max_bytes=MAX_BYTES, max_depth=MAX_DEPTH, number=lenient_number)
+        record = strict_json.convert(tree, _Record)
     if not _SCHEMA.fullmatch(record.schema_version):
         raise broken(name, "/schema_version", "only records of schema 0.2.0 to 0.3.0 are read")
     if record.source_metadata.source_type != "evaluation_run":

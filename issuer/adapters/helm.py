@@ -18,7 +18,7 @@ from msgspec import Struct
 from issuer.adapters.evidence import Octets, artifact, broken, lenient_number, measured, said, words
 from issuer.adapters.run import Run, Said, Score
 from issuer.codes import Code
-from issuer.errors import Fault
+from issuer.errors import Fault, reading
 from issuer.formats import strict_json
 from issuer.formats.strict_json import pointer_to
 
@@ -102,8 +102,9 @@ def read(files: Mapping[str, Octets], name: str = "") -> Run:
 def _load(files: Mapping[str, Octets], file: str, kind: type[T], name: str) -> T:
     place = f"{name}/{file}" if name else file
     raw = bytes(files[file])
-    tree = strict_json.loads(raw, max_bytes=MAX_BYTES, max_depth=MAX_DEPTH, number=lenient_number, name=place)
-    return strict_json.convert(tree, kind, place)
+    with reading(place):
+        tree = strict_json.loads(raw, max_bytes=MAX_BYTES, max_depth=MAX_DEPTH, number=lenient_number)
+        return strict_json.convert(tree, kind)
 
 
 def _instances(stats: tuple[_Stat, ...]) -> int | None:

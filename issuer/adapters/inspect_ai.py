@@ -33,7 +33,7 @@ from issuer.adapters.evidence import (
 )  # fmt: skip
 from issuer.adapters.run import Run, Said, Score
 from issuer.codes import Code
-from issuer.errors import Fault, InputError, Place
+from issuer.errors import Fault, InputError, Place, reading
 from issuer.formats import strict_json
 from issuer.formats.strict_json import pointer_to
 from issuer.results.claims import REVISION, is_repo
@@ -133,8 +133,9 @@ def read(raw: Octets, name: str = "") -> Run:
     if len(raw) > MAX_BYTES:
         raise InputError(Code.FILE_TOO_LARGE, f"larger than {MAX_BYTES} bytes", Place(name))
     header = _eval_header(raw, name) if eval_zip.is_zip(raw) else large_json.without(raw, PASSED_OVER, name=name)
-    tree = strict_json.loads(header, max_bytes=MAX_HEADER, max_depth=MAX_DEPTH, number=lenient_number, name=name)
-    log = strict_json.convert(tree, _Log, name)
+    with reading(name):
+        tree = strict_json.loads(header, max_bytes=MAX_HEADER, max_depth=MAX_DEPTH, number=lenient_number)
+        log = strict_json.convert(tree, _Log)
     results = _finished(log, name)
     task = log.eval.task
     return Run(

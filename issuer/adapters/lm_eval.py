@@ -24,7 +24,7 @@ from msgspec import Meta, Struct, field
 from issuer.adapters.evidence import Octets, artifact, broken, lenient_number, measured, said, words
 from issuer.adapters.run import Run, Said, Score
 from issuer.codes import Code
-from issuer.errors import Fault
+from issuer.errors import Fault, reading
 from issuer.formats import strict_json
 from issuer.formats.strict_json import JSON, pointer_to
 from issuer.results.claims import REVISION, is_repo
@@ -85,8 +85,9 @@ def read(raw: Octets, name: str = "") -> tuple[Run, ...]:
     Raises InputError: `file.*` of the strict reader (numbers that are not used may be NaN), `file.schema` for a member
     of the wrong type, `file.rule` for contradictions within the file. The file is believed otherwise: it is not signed.
     """
-    tree = strict_json.loads(bytes(raw), max_bytes=MAX_BYTES, max_depth=MAX_DEPTH, number=lenient_number, name=name)
-    file = strict_json.convert(tree, _File, name)
+    with reading(name):
+        tree = strict_json.loads(bytes(raw), max_bytes=MAX_BYTES, max_depth=MAX_DEPTH, number=lenient_number)
+        file = strict_json.convert(tree, _File)
     if sum(map(len, file.results.values())) > MAX_SCORES:
         raise broken(name, "/results", f"more than {MAX_SCORES} scores")
     model = _model(file.config, name)

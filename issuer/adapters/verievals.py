@@ -23,7 +23,7 @@ from msgspec import Meta, Struct
 from issuer.adapters.evidence import Octets, artifact, broken, said, words
 from issuer.adapters.run import Run, Said, Score
 from issuer.codes import Code
-from issuer.errors import Fault, InputError, Place
+from issuer.errors import Fault, InputError, Place, reading
 from issuer.formats import jose, strict_json
 from issuer.formats.strict_json import JSON
 from issuer.tlog import merkle
@@ -133,8 +133,9 @@ def read(raw: Octets, name: str = "", *, anchors: Anchors) -> Run:
     Raises InputError: `file.*` of the strict reader, `file.schema` for unknown or mistyped members, `key.unusable` for
     an unfit configured key, `file.rule` for everything that does not verify.
     """
-    tree = strict_json.loads(bytes(raw), max_bytes=MAX_BYTES, max_depth=MAX_DEPTH, name=name)
-    record = strict_json.convert(tree, _Record, name)
+    with reading(name):
+        tree = strict_json.loads(bytes(raw), max_bytes=MAX_BYTES, max_depth=MAX_DEPTH)
+        record = strict_json.convert(tree, _Record)
     # (1) integrity
     _demand_hash(tree["body"], record.content_hash, name)  # type: ignore[call-overload,index]
     # (2) signature
@@ -200,8 +201,8 @@ def _demand_inclusion(content_hash: str, anchors: Anchors) -> None:
     included, pinned, ids, leaves = False, bytes.fromhex(anchors.root), set(), []
     for index, line in enumerate(lines):
         place = f"{name} line {index + 1}"
-        value = strict_json.loads(line, max_bytes=MAX_ENTRY, max_depth=2, name=place)
-        entry = strict_json.convert(value, _Entry, place)
+        with reading(place):
+            entry = strict_json.convert(strict_json.loads(line, max_bytes=MAX_ENTRY, max_depth=2), _Entry)
         if entry.index != index or entry.leaf != entry.record_id or entry.record_id in ids:
             raise broken(place, "", "entries must be in their order, each record once")
         ids.add(entry.record_id)

@@ -19,7 +19,7 @@ from issuer.cli.exits import Exit
 from issuer.cli.terminal import printable
 from issuer.cli.times import read_time
 from issuer.codes import Code
-from issuer.errors import InputError, Place
+from issuer.errors import InputError, Place, reading
 from issuer.files import read_argument
 from issuer.formats import jcs
 from issuer.formats.strict_json import JSON, loads
@@ -113,7 +113,8 @@ def _read_token(path: Path) -> str:
 
 
 def _read_claims(path: Path) -> Mapping[str, JSON]:
-    value = loads(read_argument(path, _MAX_TOKEN), max_bytes=_MAX_TOKEN, max_depth=16, name=str(path))
+    with reading(str(path)):
+        value = loads(read_argument(path, _MAX_TOKEN), max_bytes=_MAX_TOKEN, max_depth=16)
     if not isinstance(value, dict):
         raise InputError(Code.FILE_SCHEMA, "must be a JSON object", Place(str(path)))
     return value
@@ -121,7 +122,8 @@ def _read_claims(path: Path) -> Mapping[str, JSON]:
 
 def _read_run(path: Path) -> Request:
     """Read a request body, or run claims alone. Raises InputError, and Refused as the service would."""
-    value = loads(read_argument(path, _MAX_BODY), max_bytes=_MAX_BODY, max_depth=16, name=str(path))
+    with reading(str(path)):
+        value = loads(read_argument(path, _MAX_BODY), max_bytes=_MAX_BODY, max_depth=16)
     if not isinstance(value, dict):
         raise InputError(Code.FILE_SCHEMA, "must be a JSON object", Place(str(path)))
     body = value if {"claims", "results"} & value.keys() else {"claims": value}

@@ -12,7 +12,7 @@ import secrets
 from dataclasses import dataclass, field
 
 from issuer.codes import Code
-from issuer.errors import InputError, SetupError
+from issuer.errors import FormatError, SetupError
 from issuer.formats import jose
 from issuer.identity import pat
 
@@ -66,7 +66,7 @@ def _is_access_token(text: str) -> bool:
         return True
     try:
         typ = jose.parse_compact(text).header.get("typ")
-    except InputError:
+    except FormatError:
         return False  # the issuer says what it is
     return isinstance(typ, str) and typ.lower() in _ACCESS_TOKEN_TYPES
 

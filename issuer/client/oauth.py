@@ -13,7 +13,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from issuer.client.credential import Credential, is_bearer
 from issuer.codes import Code
-from issuer.errors import InputError, IssuerError, SetupError, Undecided
+from issuer.errors import FormatError, IssuerError, SetupError, Undecided
 from issuer.formats.strict_json import JSON, loads
 from issuer.http_client import PATIENCE_S, HttpAnswer, HttpRequest, check_url, send_until_decided
 from issuer.wire import TOKENS_ISSUE
@@ -155,7 +155,7 @@ def _send(request: HttpRequest, patience_s: float) -> HttpAnswer:
 def _members(answer: HttpAnswer) -> Mapping[str, JSON]:
     try:
         value = loads(answer.body, max_bytes=MAX_ANSWER_BYTES, max_depth=8)
-    except InputError:
+    except FormatError:
         value = None
     if not isinstance(value, dict):
         raise _malformed("no JSON object")

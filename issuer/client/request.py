@@ -8,7 +8,7 @@ from typing import Any
 from issuer.adapters import Built
 from issuer.client.credential import Credential, fresh_nonce
 from issuer.codes import Code
-from issuer.errors import InputError, Place
+from issuer.errors import InputError, Place, reading
 from issuer.formats.strict_json import JSON, loads
 from issuer.wire import MAX_BYTES
 
@@ -26,7 +26,8 @@ def read_request(raw: bytes, name: str) -> dict[str, JSON]:
     Its members are the issuer's to judge. Raises InputError for what is not a JSON object, or is larger than the issuer
     takes.
     """
-    value = loads(raw, max_bytes=MAX_BYTES["single"], max_depth=_MAX_DEPTH, name=name)
+    with reading(name):
+        value = loads(raw, max_bytes=MAX_BYTES["single"], max_depth=_MAX_DEPTH)
     if not isinstance(value, dict):
         raise InputError(Code.FILE_SCHEMA, "must be a JSON object", Place(name))
     return value if "claims" in value else {"claims": value}

@@ -11,7 +11,7 @@ import msgspec
 from issuer.client.credential import Credential
 from issuer.client.request import with_nonce
 from issuer.codes import Code
-from issuer.errors import Fault, InputError, IssuerError, Refused, Undecided
+from issuer.errors import Fault, FormatError, IssuerError, Refused, Undecided
 from issuer.formats.strict_json import JSON, loads
 from issuer.http_client import (
     MAX_ANSWER_BYTES,
@@ -106,7 +106,7 @@ def _json(answer: HttpAnswer) -> JSON:
     """Read the body of an answer; what is not JSON counts as no answer."""
     try:
         return loads(answer.body, max_bytes=MAX_ANSWER_BYTES, max_depth=_MAX_DEPTH)
-    except InputError:
+    except FormatError:
         return None
 
 

@@ -21,7 +21,7 @@ from jwt.algorithms import get_default_algorithms
 from msgspec import Struct
 
 from issuer.codes import Code
-from issuer.errors import InputError, Place
+from issuer.errors import FormatError
 from issuer.formats import jcs
 from issuer.formats.strict_json import JSON, loads
 
@@ -57,7 +57,7 @@ class UnverifiedJws(Struct, frozen=True):
 def parse_compact(token: str, max_bytes: int = MAX_TOKEN_BYTES) -> UnverifiedJws:
     """Take a compact JWS apart (RFC 7515 7.1): size, alphabet, canonical base64url, a header object without duplicates.
 
-    Raises InputError. The caller must still judge every header member, the payload and the signature.
+    Raises FormatError(`jws.malformed`). The caller must still judge every header member, the payload and the signature.
     """
     if len(token) > max_bytes:
         raise _malformed(f"longer than {max_bytes} bytes")
@@ -74,14 +74,18 @@ def parse_compact(token: str, max_bytes: int = MAX_TOKEN_BYTES) -> UnverifiedJws
 @lru_cache(64)
 def _header_of(segment: str) -> Mapping[str, JSON]:
     """Read a header. All tokens under one key have the same; whoever sends many others makes them slow, no more."""
-    header = loads(base64url_decode(segment), max_bytes=MAX_HEADER_BYTES, max_depth=8)
+    raw = base64url_decode(segment)
+    try:
+        header = loads(raw, max_bytes=MAX_HEADER_BYTES, max_depth=8)
+    except FormatError as error:
+        raise FormatError(Code.JWS_MALFORMED, error.detail, error.pointer) from None
     if not isinstance(header, dict):
         raise _malformed("a header that is not a JSON object")
     return MappingProxyType(header)
 
 
 def base64url_decode(segment: str) -> bytes:
-    """Decode unpadded base64url (RFC 7515 section 2) in its one canonical spelling. Raises InputError."""
+    """Decode unpadded base64url (RFC 7515 section 2) in its one canonical spelling. Raises FormatError."""
     try:
         base64 = segment.encode("ascii").translate(_TO_BASE64) + _PADDING[len(segment) % 4]
         raw = binascii.a2b_base64(base64)
@@ -117,8 +121,8 @@ def compact(signed_input: bytes, signature: bytes) -> str:
     return f"{signed_input.decode('ascii')}.{base64url_encode(signature)}"
 
 
-def _malformed(detail: str) -> InputError:
-    return InputError(Code.FILE_SYNTAX, detail, Place(""))
+def _malformed(detail: str) -> FormatError:
+    return FormatError(Code.JWS_MALFORMED, detail)
 
 
 # -- keys -------------------------------------------------------------------------------------------------------------
@@ -157,14 +161,14 @@ def parse_key_set(raw: bytes) -> KeySet:
     """Read a JWK set (RFC 7517 section 5) of at most 256 KiB and 64 keys.
 
     Unusable keys are passed over: private or symmetric, for encryption, weak, off their curve, of low order, without a
-    kid; of two keys with one kid, both. Raises InputError where the set itself is malformed.
+    kid; of two keys with one kid, both. Raises FormatError where the set itself is malformed.
     """
     value = loads(raw, max_bytes=MAX_KEY_SET_BYTES, max_depth=8, number=_any_number)
     members = value.get("keys") if isinstance(value, dict) else None
     if not isinstance(members, list):
-        raise _malformed("not a JWK set: no `keys` array")
+        raise FormatError(Code.FILE_SCHEMA, "not a JWK set: no `keys` array")
     if len(members) > MAX_KEYS:
-        raise _malformed(f"more than {MAX_KEYS} keys")
+        raise FormatError(Code.FILE_TOO_LARGE, f"more than {MAX_KEYS} keys", "/keys")
     found = [key for key in map(parse_key, members) if key is not None]
     kids = [key.kid for key in found]
     keys = {key.kid: key for key in found if kids.count(key.kid) == 1}
@@ -184,7 +188,7 @@ def parse_key(jwk: JSON) -> Key | None:
         return None
     try:
         public, algorithms = _READERS[str(jwk.get("kty"))](jwk)
-    except (ValueError, KeyError, InputError):
+    except (ValueError, KeyError, FormatError):
         return None
     if (named := jwk.get("alg")) is not None:
         algorithms &= EDDSA_NAMES if str(named) in EDDSA_NAMES else {str(named)}  # text, where it may be a list

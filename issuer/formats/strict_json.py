@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import lru_cache
 from types import UnionType
@@ -21,7 +21,7 @@ import msgspec
 from msgspec import Meta
 
 from issuer.codes import Code
-from issuer.errors import InputError, Place
+from issuer.errors import FormatError
 
 JSON: TypeAlias = "bool | int | float | str | Sequence[JSON] | Mapping[str, JSON] | None"
 T = TypeVar("T")
@@ -126,32 +126,30 @@ def pointer_along(path: Path) -> str:
 def _walk(value: object, path: Path, depth: int, max_depth: int) -> None:
     """Raise for the first thing in the tree that breaks a rule, in document order."""
     if isinstance(value, _Broken):
-        raise InputError(value.code, value.detail, Place(""), pointer_along(path))
+        raise FormatError(value.code, value.detail, pointer_along(path))
     if isinstance(value, str):
         if "\x00" in value:
-            raise InputError(Code.FILE_ENCODING, "a NUL character", Place(""), pointer_along(path))
+            raise FormatError(Code.FILE_ENCODING, "a NUL character", pointer_along(path))
         if not value.isascii() and _SURROGATE.search(value):
-            raise InputError(Code.FILE_ENCODING, "half of a surrogate pair", Place(""), pointer_along(path))
+            raise FormatError(Code.FILE_ENCODING, "half of a surrogate pair", pointer_along(path))
     elif isinstance(value, list | dict):
         if depth >= max_depth:
-            raise InputError(Code.FILE_TOO_LARGE, f"nested deeper than {max_depth}", Place(""), pointer_along(path))
+            raise FormatError(Code.FILE_TOO_LARGE, f"nested deeper than {max_depth}", pointer_along(path))
         for name, item in value.items() if isinstance(value, dict) else enumerate(value):
             if isinstance(name, str):
                 _walk(name, path, depth, max_depth)
             _walk(item, (path, name), depth + 1, max_depth)
 
 
-def loads(
-    raw: bytes, *, max_bytes: int, max_depth: int, number: Callable[[str], object] = exact_number, name: str = ""
-) -> JSON:
+def loads(raw: bytes, *, max_bytes: int, max_depth: int, number: Callable[[str], object] = exact_number) -> JSON:
     """Read one JSON document of at most `max_bytes`, whose arrays and objects nest at most `max_depth` deep.
 
     `number` reads each number's text, `NaN` and `Infinity` among them, and raises ValueError for one that it refuses:
-    by default everything that a double does not carry exactly. Raises InputError with a `file.*` code, and a
-    pointer or a line and column, never anything else; `name` is what the document is called in it.
+    by default everything that a double does not carry exactly. Raises FormatError with a `file.*` code, and a
+    pointer or a line and column, never anything else.
     """
     if len(raw) > max_bytes:
-        raise InputError(Code.FILE_TOO_LARGE, f"larger than {max_bytes} bytes", Place(name))
+        raise FormatError(Code.FILE_TOO_LARGE, f"larger than {max_bytes} bytes")
     # Nothing nested: a JWS header, and nearly every identity token.
     if raw.rfind(b"{") == 0 and number is exact_number and (flat := _flat(raw)) is not None:
         return flat
@@ -160,18 +158,15 @@ def loads(
         text = raw.decode("utf-8")
         value = _scan(text, reading, number)
     except UnicodeDecodeError as error:
-        raise InputError(Code.FILE_ENCODING, f"not UTF-8 at byte {error.start}", Place(name)) from None
+        raise FormatError(Code.FILE_ENCODING, f"not UTF-8 at byte {error.start}") from None
     except json.JSONDecodeError as error:
         # The scanner's own words, without the text that it stumbled over.
-        raise InputError(Code.FILE_SYNTAX, error.msg, Place(name, error.lineno, error.colno)) from None
+        raise FormatError(Code.FILE_SYNTAX, error.msg, line=error.lineno, column=error.colno) from None
     except RecursionError:
-        raise InputError(Code.FILE_TOO_LARGE, f"nested deeper than {max_depth}", Place(name)) from None
+        raise FormatError(Code.FILE_TOO_LARGE, f"nested deeper than {max_depth}") from None
     # Fewer brackets than the allowed depth cannot nest deeper than it; most documents are not walked at all.
     if reading.broken or text.count("{") + text.count("[") > max_depth or _SUSPECT_ESCAPE.search(text):
-        try:
-            _walk(value, None, 0, max_depth)
-        except InputError as error:
-            raise InputError(error.code, error.detail, Place(name), error.pointer) from None
+        _walk(value, None, 0, max_depth)
     return value
 
 
@@ -225,60 +220,80 @@ def _distinct(pairs: list[tuple[str, object]]) -> object:
     return members
 
 
-def convert(value: JSON, kind: type[T], name: str = "") -> T:
+class Misfit(FormatError):
+    """A member that does not fit its type: `file.schema`, or `file.unknown_member` where the type has no such member.
+
+    `quotes` is what a YAML file has wrong with them: they are missing around text, or needless around a number.
+    """
+
+    def __init__(self, code: Code, detail: str, quotes: Literal["", "missing", "needless"] = "") -> None:
+        super().__init__(code, detail)
+        self.quotes = quotes
+
+
+def convert(value: JSON, kind: type[T]) -> T:
     """Turn what a strict reader read into a typed value: strict types, unknown members refused.
 
-    Raises InputError(`file.schema`) with the pointer of the first member that does not fit.
+    Raises Misfit with the pointer of the first member that does not fit.
     """
     try:
         return msgspec.convert(value, kind, strict=True)
     except msgspec.ValidationError:
-        pointer, said = next(faults(value, kind))
-        raise InputError(Code.FILE_SCHEMA, said, Place(name), pointer) from None
+        raise next(misfits(value, kind)) from None
 
 
-def faults(value: JSON, kind: Any) -> Iterator[tuple[str, str]]:
-    """Yield each member that does not fit the type, as its pointer and what is wrong; nothing where all fit.
+def misfits(value: JSON, kind: Any) -> Iterator[Misfit]:
+    """Yield each member that does not fit the type; nothing where all fit.
 
     msgspec stops at the first and hides the keys of maps, so a value that does not fit is taken apart along its type:
     the fault is where the value does not fit and every part of it does.
     """
-    for path, said in _misfits(value, kind, None):
-        yield pointer_along(path), said
+    for path, misfit in _misfits(value, kind, None):
+        yield misfit.within(pointer_along(path))
 
 
-def _misfits(value: JSON, kind: Any, path: Path) -> Iterator[tuple[Path, str]]:
+_Misfits: TypeAlias = Iterator[tuple[Path, Misfit]]
+
+
+def _misfits(value: JSON, kind: Any, path: Path) -> _Misfits:
     try:
         msgspec.convert(value, kind, strict=True)
     except msgspec.ValidationError as error:
-        message = str(error)
+        message = _PLACE.sub("", str(error))
     else:
         return
     within = _misfits_within(value, _container(value, kind), path)
     first = next(within, None)
     if first is None:
-        yield path, _spoken(message) + (_choice(kind) if isinstance(value, str) else "")
+        detail = _in_plain_words(message) + (_choice(kind) if isinstance(value, str) else "")
+        yield path, Misfit(Code.FILE_SCHEMA, detail, _quotes(message))
     else:
         yield first
         yield from within
 
 
-def _misfits_within(value: JSON, kind: Any, path: Path) -> Iterator[tuple[Path, str]]:
+def _misfits_within(value: JSON, kind: Any, path: Path) -> _Misfits:
+    """Yield the misfits of the parts of a map or a list; nothing where the type does not say what they are."""
+    items: Iterable[tuple[str | int, JSON]] = ()
     if isinstance(value, Mapping) and _is_struct(kind):
-        fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
-        for name, item in value.items():
-            if name in fields:
-                yield from _misfits(item, fields[name].type, (path, name))
-            elif kind.__struct_config__.forbid_unknown_fields:
-                yield (path, name), _unknown(name, list(fields))
-        for name in (name for name, field in fields.items() if field.required and name not in value):
-            yield path, f"object missing required field `{name}`"
+        yield from _misfits_of_members(value, kind, path)
     elif isinstance(value, Mapping) and get_origin(kind) is dict:
-        for name, item in value.items():
-            yield from _misfits(item, get_args(kind)[1], (path, name))
+        items, kind = value.items(), get_args(kind)[1]
     elif isinstance(value, list) and (get_origin(kind) is list or get_args(kind)[1:] == (...,)):
-        for index, item in enumerate(value):
-            yield from _misfits(item, get_args(kind)[0], (path, index))
+        items, kind = enumerate(value), get_args(kind)[0]
+    for name, item in items:
+        yield from _misfits(item, kind, (path, name))
+
+
+def _misfits_of_members(members: Mapping[str, JSON], kind: type[msgspec.Struct], path: Path) -> _Misfits:
+    fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
+    for name, item in members.items():
+        if name in fields:
+            yield from _misfits(item, fields[name].type, (path, name))
+        elif kind.__struct_config__.forbid_unknown_fields:
+            yield (path, name), _unknown(name, list(fields))
+    for name in (name for name, field in fields.items() if field.required and name not in members):
+        yield path, Misfit(Code.FILE_SCHEMA, f"object missing required field `{name}`")
 
 
 def _container(value: JSON, kind: Any) -> Any:
@@ -297,9 +312,10 @@ def _is_struct(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
 
 
-def _unknown(name: str, known: list[str]) -> str:
+def _unknown(name: str, known: list[str]) -> Misfit:
     near = get_close_matches(name, known, 1, 0.7)
-    return "this member is not known here" + (f" (did you mean `{near[0]}`?)" if near else "")
+    meant = f" (did you mean `{near[0]}`?)" if near else ""
+    return Misfit(Code.FILE_UNKNOWN_MEMBER, f"this member is not known here{meant}")
 
 
 # Only at the very end: text that was sent is quoted, and may pose as a place.
@@ -308,13 +324,22 @@ _KINDS = {
     "str": "text", "int": "a whole number", "float": "a number", "bool": "true or false", "null": "nothing (null)",
     "object": "a map", "array": "a list",
 }  # fmt: skip
-_SPOKEN = re.compile(rf"`((?:{'|'.join(_KINDS)})(?: \| (?:{'|'.join(_KINDS)}))*)`")
+_TYPES = re.compile(rf"`((?:{'|'.join(_KINDS)})(?: \| (?:{'|'.join(_KINDS)}))*)`")
 
 
-def _spoken(message: str) -> str:
-    """Say msgspec's message in the words of the file's author, not of Python's types; the place is told apart."""
-    message = _SPOKEN.sub(_in_words, _PLACE.sub("", message))
+def _in_plain_words(message: str) -> str:
+    """Say msgspec's message in the words of the file's author, not of Python's types."""
+    message = _TYPES.sub(_in_words, message)
     return message[:1].lower() + message[1:]
+
+
+_MISQUOTED = re.compile("Expected `(?:(str)|int|float)`, got `(?(1).*|str)`")
+
+
+def _quotes(message: str) -> Literal["", "missing", "needless"]:
+    """Say from msgspec's message whether quotes would make the value fit, or their absence."""
+    match = _MISQUOTED.fullmatch(message)
+    return "" if match is None else "missing" if match[1] else "needless"
 
 
 def _in_words(kinds: re.Match[str]) -> str:

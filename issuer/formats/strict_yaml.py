@@ -20,8 +20,17 @@ from msgspec import Struct
 from yaml._yaml import CParser
 
 from issuer.codes import Code
-from issuer.errors import Finding, InputError, Place
-from issuer.formats.strict_json import JSON, MAX_EXACT_INTEGER, Path, convert, exact_number, faults, pointer_along
+from issuer.errors import Finding, FormatError, InputError, Place
+from issuer.formats.strict_json import (
+    JSON,
+    MAX_EXACT_INTEGER,
+    Misfit,
+    Path,
+    convert,
+    exact_number,
+    misfits,
+    pointer_along,
+)  # fmt: skip
 
 T = TypeVar("T")
 
@@ -137,29 +146,32 @@ class Document(Struct, frozen=True, eq=False):
         """Make the error for one node of this file."""
         return InputError(code, detail, self.place(pointer), pointer)
 
+    def locate(self, error: FormatError, parent: str = "") -> InputError:
+        """Give the error of a value below the pointer `parent` its place in this file."""
+        return self.error(error.code, parent + error.pointer, describe(error))
+
     def convert(self, kind: type[T]) -> T:
-        """Turn the whole document into a typed value. Raises InputError(`file.schema`) with its line and column."""
+        """Turn the whole document into a typed value. Raises InputError with its line and column, as `misfits` does."""
         return self.convert_part("", self.value, kind)
 
     def convert_part(self, pointer: str, value: JSON, kind: type[T]) -> T:
-        """Turn the value at `pointer` into a typed one. Raises InputError(`file.schema`) with its line and column."""
+        """Turn the value at `pointer` into a typed one. Raises InputError with its line and column."""
         try:
-            return convert(value, kind, self.name)
-        except InputError as error:
-            raise self.error(error.code, pointer + error.pointer, hinted(error.detail)) from None
+            return convert(value, kind)
+        except Misfit as misfit:
+            raise self.locate(misfit, pointer) from None
 
     def misfits(self, kind: type) -> list[Finding]:
         """Return each member that does not fit the type; none, and `convert` succeeds."""
-        return [
-            self.error(Code.FILE_SCHEMA, pointer, hinted(said)).finding for pointer, said in faults(self.value, kind)
-        ]
+        return [self.locate(misfit).finding for misfit in misfits(self.value, kind)]
 
 
-def hinted(said: str) -> str:
-    """Add what to write to the fault of a value that has quotes and should have none, or the other way round."""
-    if said.startswith("expected text, got"):
-        return f"{said}: put it in double quotes"
-    return f"{said}: write it without quotes" if re.fullmatch("expected a (whole )?number, got text", said) else said
+_QUOTES = {"": "", "missing": ": put it in double quotes", "needless": ": write it without quotes"}
+
+
+def describe(error: FormatError) -> str:
+    """Return what is wrong with a value of a YAML file: also where it has quotes and should not, or the reverse."""
+    return error.detail + (_QUOTES[error.quotes] if isinstance(error, Misfit) else "")
 
 
 def _no_dates(_pointer: str) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from issuer.codes import Code
-from issuer.errors import InputError, Refused
+from issuer.errors import FormatError, Refused
 from issuer.formats import jose
 from issuer.formats.strict_json import JSON, loads
 from issuer.identity.provider import Provider
@@ -57,7 +57,7 @@ def read_token(bearer: str) -> tuple[jose.UnverifiedJws, Mapping[str, JSON]]:
     try:
         jws = jose.parse_compact(bearer)
         unverified_claims = loads(jws.unverified_payload, max_bytes=jose.MAX_TOKEN_BYTES, max_depth=MAX_DEPTH)
-    except InputError:
+    except FormatError:
         raise Refused(Code.IDENTITY_MALFORMED) from None
     if not isinstance(unverified_claims, dict) or len(unverified_claims) > MAX_CLAIMS:
         raise Refused(Code.IDENTITY_MALFORMED)

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from issuer.codes import Code
-from issuer.errors import Fault, InputError, Refused
+from issuer.errors import Fault, FormatError, Refused
 from issuer.formats import jcs
 from issuer.formats.strict_json import convert, exact_number, loads, names_no_member_twice
 from issuer.results.claims import RunClaims, read_claims
@@ -60,7 +60,7 @@ def _read_strictly(kind: Kind, raw: bytes) -> TokenRequest | BatchRequest:
     try:
         value = loads(raw, max_bytes=MAX_BYTES[kind], max_depth=MAX_DEPTH)
         return convert(value, BatchRequest) if kind == "batch" else convert(value, TokenRequest)
-    except InputError as error:
+    except FormatError as error:
         raise _refusal(error) from None
 
 
@@ -135,12 +135,10 @@ def _check_digest(pointer: str, sent: str | UnsetType, ours: str) -> None:
         raise Refused.at(Code.CLAIMS_DIGEST_MISMATCH, pointer, f"the issuer computes {ours}")
 
 
-def _refusal(error: InputError) -> Refused:
+def _refusal(error: FormatError) -> Refused:
     """Give what a strict reader refused the code of the HTTP answer."""
-    place = f"line {error.place.line}, column {error.place.column}: " if error.place.line else ""
+    place = f"line {error.line}, column {error.column}: " if error.line else ""
     code = _CODES.get(error.code, Code.REQUEST_MALFORMED)
-    if error.code is Code.FILE_SCHEMA and "not known here" in error.detail:
-        code = Code.REQUEST_UNKNOWN_MEMBER
     if error.code is Code.FILE_NUMBER and not error.pointer.startswith(("/claims", "/results", "/details")):
         code = Code.REQUEST_MALFORMED
     return Refused.of([Fault(code, error.pointer, place + error.detail)])
@@ -149,4 +147,5 @@ def _refusal(error: InputError) -> Refused:
 _CODES = {
     Code.FILE_DUPLICATE_KEY: Code.REQUEST_DUPLICATE_MEMBER,
     Code.FILE_NUMBER: Code.CLAIMS_NUMBER,
+    Code.FILE_UNKNOWN_MEMBER: Code.REQUEST_UNKNOWN_MEMBER,
 }

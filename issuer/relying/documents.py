@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from issuer import files
 from issuer.codes import Code
-from issuer.errors import InputError, SetupError, Undecided
+from issuer.errors import FormatError, InputError, SetupError, Undecided
 from issuer.http_client import RETRIED, HttpAnswer, HttpRequest, check_url, send
 
 MAX_DOCUMENT_BYTES = 4 * 1024 * 1024  # a revocation list; what a key set may have is for its reader to say
@@ -52,7 +52,7 @@ class Copy(Struct, frozen=True):
         return 0 <= now - self.fetched_at < self.max_age_s + self.stale_if_error_s
 
 
-Good = Callable[[bytes], object]  # raises InputError for a document that must not be kept
+Good = Callable[[bytes], object]  # raises FormatError for a document that must not be kept
 
 
 class Documents:
@@ -72,7 +72,7 @@ class Documents:
             return kept
         try:
             found = self._ask(url, kept, good)
-        except (Undecided, InputError):  # no answer, or one that must not replace what there is
+        except (Undecided, FormatError):  # no answer, or one that must not replace what there is
             return kept if kept is not None and kept.may_bridge(self._now) else None
         if found is not None and found.may_be_kept and self._folder is not None:
             self._folder.write(found)
@@ -83,12 +83,12 @@ class Documents:
         if kept is not None:
             try:
                 good(kept.body)
-            except InputError:
+            except FormatError:
                 return None
         return kept
 
     def _ask(self, url: str, kept: Copy | None, good: Good) -> Copy | None:
-        """Ask the URL; None if it answers that there is no such document. Raises Undecided and InputError."""
+        """Ask the URL; None if it answers that there is no such document. Raises Undecided and FormatError."""
         headers = {"Accept": "application/json", "User-Agent": "eval-token-issuer"}
         if kept is not None and kept.etag:
             headers["If-None-Match"] = kept.etag

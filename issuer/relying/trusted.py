@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from issuer import files
 from issuer.codes import Code
-from issuer.errors import InputError, Place, SetupError
+from issuer.errors import FormatError, InputError, Place, SetupError, reading
 from issuer.http_client import check_url
 from issuer.relying.documents import Copy, Documents, Good
 from issuer.verify.trust import Source, Trust, TrustedEntry, TrustFile, check_found, read_trust_file, resolve, sources
@@ -71,11 +71,9 @@ def _check(trust: TrustFile, pointer: str, body: bytes, found: Mapping[str, byte
     if pointer.endswith("/revocations"):
         for absence in resolve(trust, {**found, pointer: body}).absent:
             if absence.pointer == pointer:
-                raise InputError(Code.FILE_RULE, absence.reason, Place(""), pointer)
+                raise FormatError(Code.FILE_RULE, absence.reason, pointer)
 
 
 def _resolve(trust: TrustFile, found: Gathered, name: str) -> Trust:
-    try:
+    with reading(name):
         return resolve(trust, found.raw, found.fetched_at)
-    except InputError as error:
-        raise InputError(error.code, error.detail, Place(name), error.pointer) from None

@@ -7,7 +7,7 @@ import contextlib
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from msgspec import Struct
 
-from issuer.errors import InputError
+from issuer.errors import FormatError, InputError
 from issuer.relying.folders import BenchmarkFolder, ReceiptFolder
 from issuer.results.entry import read_entries
 from issuer.verify import Context, verify_entries
@@ -53,7 +53,7 @@ class Verifier(Struct, frozen=True):
         """Remove the receipt that this run wrote for a report, which is not verified after all."""
         if self.receipts is None or not self.trust.receipt_keys:
             return
-        with contextlib.suppress(InputError, KeyError):
+        with contextlib.suppress(FormatError, KeyError):
             written = read_receipt(self.receipts[report.token_digest], self.trust.receipt_keys)
             if written.iat >= self.context.now:
                 self.receipts.drop(report.token_digest)

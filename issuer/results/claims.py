@@ -16,7 +16,7 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from issuer.codes import Code
-from issuer.errors import Fault, InputError, Refused
+from issuer.errors import Fault, FormatError, Refused
 from issuer.formats import jcs
 from issuer.formats.strict_json import JSON, MAX_EXACT_INTEGER, convert
 
@@ -103,7 +103,7 @@ def read_claims(value: JSON, pointer: str = "") -> RunClaims:
     """
     try:
         claims = convert(value, RunClaims)
-    except InputError as error:
+    except FormatError as error:
         raise Refused.of([Fault(Code.CLAIMS_INVALID, pointer + error.pointer, error.detail)]) from None
     if faults := list(_faults(claims)):
         raise Refused.of([Fault(fault.code, pointer + fault.pointer, fault.detail) for fault in faults])

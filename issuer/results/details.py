@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import UNSET, Struct, UnsetType
 
 from issuer.codes import Code
-from issuer.errors import Fault, InputError, Refused
+from issuer.errors import Fault, FormatError, Refused
 from issuer.formats.strict_json import JSON, convert
 from issuer.results import emit
 from issuer.results.entry import drop_nulls
@@ -58,7 +58,7 @@ def read_details(value: JSON, pointer: str = "") -> dict[str, JSON]:
         if plain is None and isinstance(value, Mapping):
             plain = {}  # every member was null, so absent
         details = convert(plain, Details)
-    except InputError as error:
+    except FormatError as error:
         raise Refused.of([Fault(Code.DETAILS_INVALID, pointer + error.pointer, error.detail)]) from None
     faults = []
     if details.date is not UNSET and not is_date(details.date):

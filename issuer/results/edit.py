@@ -13,7 +13,7 @@ from collections.abc import Callable
 from msgspec import UNSET
 
 from issuer.codes import Code
-from issuer.errors import InputError, Place
+from issuer.errors import FormatError, InputError, Place
 from issuer.formats.strict_yaml import Document, quoted
 from issuer.results.entry import (
     TOKEN_MEMBERS,
@@ -103,8 +103,8 @@ def rewrite(text: str, name: str, *, profile: Profile | None = None, primary: st
             raise document.error(Code.RESULT_VALUE, f"{entry.pointer}/value", rule)
         try:
             written.append(write_entry(entry.form, entry.token, profile=profile, primary=primary))
-        except InputError as error:
-            raise document.error(error.code, entry.pointer + error.pointer, error.detail) from None
+        except FormatError as error:
+            raise document.locate(error, entry.pointer) from None
     return "".join(written) or "[]\n"
 
 

@@ -14,9 +14,9 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from issuer.codes import Code
-from issuer.errors import InputError, Place
+from issuer.errors import FormatError
 from issuer.formats import jcs, strict_yaml
-from issuer.formats.strict_json import JSON, Path, pointer_along
+from issuer.formats.strict_json import JSON, Path, convert, pointer_along
 from issuer.formats.strict_yaml import number_text, quoted
 from issuer.results import emit
 from issuer.results.claims import Metric, RunClaims, read_claims
@@ -29,7 +29,7 @@ MAX_ENTRIES = 1000
 def drop_nulls(value: JSON) -> JSON:
     """Drop nulls from maps, bottom-up, and a map left empty by that with them; a map that was `{}` stays.
 
-    Raises InputError(`file.rule`) for a null in an array, and for a map in an array that would become empty.
+    Raises FormatError(`file.rule`) for a null in an array, and for a map in an array that would become empty.
     """
     # Nearly no entry has one, and encoding it in C costs a twentieth of the walk.
     return _without_nulls(value, None) if b"null" in msgspec.json.encode(value) else value
@@ -54,7 +54,7 @@ def _without_nulls(value: JSON, path: Path, *, in_array: bool = False) -> JSON:
 
 
 def _refuse_nothing(path: Path, what: str) -> NoReturn:
-    raise InputError(Code.FILE_RULE, f"{what} has no canonical form: leave it out", Place(""), pointer_along(path))
+    raise FormatError(Code.FILE_RULE, f"{what} has no canonical form: leave it out", pointer_along(path))
 
 
 def target_entry(claims: RunClaims, details: Mapping[str, JSON]) -> dict[str, JSON]:
@@ -127,7 +127,7 @@ def target_form(entry: Mapping[str, JSON]) -> dict[str, JSON]:
     """Bring an entry as it stands in a file into its target form: what the content digest is taken over.
 
     Token members and `value` go, nulls are dropped, metrics are sorted; every other member counts, known or not.
-    Raises InputError(`file.rule`) where there is no canonical form.
+    Raises FormatError(`file.rule`) where there is no canonical form.
     """
     plain = drop_nulls({name: item for name, item in entry.items() if name not in _UNBOUND})
     return _without_unbound(plain) if isinstance(plain, dict) else {}
@@ -165,7 +165,7 @@ def write_entry(
 
     `target` is the form and the token; `both` adds `value`, the score of the primary metric, and the token under its
     second name, for today's readers; `hub` is what today's Hub knows of it, without a token. `primary` is the id of the
-    benchmark's primary metric (`Benchmark.primary`). Raises InputError(`file.rule`) where `both` or `hub` lacks it.
+    benchmark's primary metric (`Benchmark.primary`). Raises FormatError(`file.rule`) where `both` or `hub` lacks it.
     Without a token it is a result that nobody vouches for: `unverified`, until it has one.
     """
     members = dict(form)
@@ -181,16 +181,16 @@ def write_entry(
 
 
 def primary_value(form: Mapping[str, JSON], primary: str | None) -> JSON:
-    """Return the score of (primary metric, no slice). Raises InputError(`file.rule`) where there is none."""
+    """Return the score of (primary metric, no slice). Raises FormatError(`file.rule`) where there is none."""
     if primary is None:
         rule = "this profile needs the benchmark's primary metric: give the `eval.yaml` that names it"
-        raise InputError(Code.FILE_RULE, rule, Place(""), "/metrics")
+        raise FormatError(Code.FILE_RULE, rule, "/metrics")
     metrics = form.get("metrics")
     for metric in metrics if isinstance(metrics, Sequence) else ():
         if isinstance(metric, Mapping) and metric.get("metric_id") == primary and "slice" not in metric:
             return metric.get("value")
     rule = f"this profile needs a score of the primary metric, {primary}, without a slice"
-    raise InputError(Code.FILE_RULE, rule, Place(""), "/metrics")
+    raise FormatError(Code.FILE_RULE, rule, "/metrics")
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------
@@ -303,15 +303,14 @@ def demand_list(document: strict_yaml.Document) -> None:
 def entries_of(document: strict_yaml.Document) -> tuple[Entry, ...]:
     """Read the entries of a document that is a list. Raises InputError with its place."""
     items: Sequence[JSON] = document.value  # type: ignore[assignment]
-    return tuple(_read_entry(document, f"/{index}", value) for index, value in enumerate(items))
+    return tuple(_entry_of(document, f"/{index}", value) for index, value in enumerate(items))
 
 
-def read_entry(value: JSON, name: str) -> Entry:
-    """Read one entry that a strict JSON reader returned. Raises InputError with its pointer within the entry."""
+def _entry_of(document: strict_yaml.Document, pointer: str, value: JSON) -> Entry:
     try:
-        return _read_entry(strict_yaml.Document(name, value), "", value)
-    except InputError as error:
-        raise InputError(error.code, error.detail, Place(name), error.pointer) from None
+        return read_entry(value, pointer)
+    except FormatError as error:
+        raise document.locate(error, pointer) from None
 
 
 def is_date_member(pointer: str) -> bool:
@@ -319,16 +318,17 @@ def is_date_member(pointer: str) -> bool:
     return re.fullmatch(r"/[0-9]+/date", pointer) is not None
 
 
-def _read_entry(document: strict_yaml.Document, pointer: str, value: JSON) -> Entry:
-    try:
-        plain = drop_nulls(value)
-    except InputError as error:
-        raise document.error(error.code, pointer + error.pointer, error.detail) from None
-    members = document.convert_part(pointer, plain, _Members)
-    details = document.convert_part(pointer, plain, EntryDetails)
+def read_entry(value: JSON, pointer: str = "") -> Entry:
+    """Read one entry that a strict reader returned from `pointer` in its file.
+
+    Raises FormatError with the pointer within the entry.
+    """
+    plain = drop_nulls(value)
+    members = convert(plain, _Members)
+    details = convert(plain, EntryDetails)
     spellings = {token for token in (members.verify_token, members.verifyToken) if token is not UNSET}
     if len(spellings) > 1:
-        raise document.error(Code.FILE_RULE, f"{pointer}/verifyToken", "differs from verify_token: keep one of the two")
+        raise FormatError(Code.FILE_RULE, "differs from verify_token: keep one of the two", "/verifyToken")
     return Entry(
         pointer,
         _without_unbound(plain),  # type: ignore[arg-type]

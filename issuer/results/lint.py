@@ -15,9 +15,9 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from issuer.codes import Code
-from issuer.errors import Finding, InputError, Refused
+from issuer.errors import Finding, FormatError, InputError, Refused
 from issuer.formats import jcs, strict_yaml
-from issuer.formats.strict_json import JSON, pointer_to
+from issuer.formats.strict_json import JSON, misfits, pointer_to
 from issuer.results.benchmark import Benchmark
 from issuer.results.claims import STAND_IN, Framework, Metric, read_claims
 from issuer.results.details import MAX_WRITTEN, is_date, is_public_url
@@ -110,7 +110,7 @@ def _identity(item: JSON) -> str:
     try:
         said = {**target_form(item), "value": item.get("value")} if isinstance(item, Mapping) else item
         return jcs.digest(said)
-    except (InputError, ValueError):
+    except (FormatError, ValueError):
         return str(id(item))
 
 
@@ -123,7 +123,7 @@ def _entry(item: JSON, path: str, repo: str | None, benchmark: Benchmark | None)
         return
     try:
         plain = drop_nulls(item)
-    except InputError as error:
+    except FormatError as error:
         yield Found(error.code, error.pointer, error.detail)
         plain = {name: value for name, value in item.items() if value is not None}
     members: dict[str, Any] = dict(plain) if isinstance(plain, Mapping) else {}
@@ -152,12 +152,10 @@ def _types(members: Mapping[str, Any]) -> Generator[Found, None, dict[str, Any]]
 
 def _type(pointer: str, value: JSON, kind: Any) -> Generator[Found, None, bool]:
     """Tell why the value is not of this kind; return whether that was so."""
-    try:
-        strict_yaml.Document("", value).convert(kind)
-    except InputError as error:
-        yield Found(error.code, pointer + error.pointer, error.detail)
-        return True
-    return False
+    misfit = next(misfits(value, kind), None)
+    if misfit is not None:
+        yield Found(misfit.code, pointer + misfit.pointer, strict_yaml.describe(misfit))
+    return misfit is not None
 
 
 def _metric_types(metrics: list[Any]) -> Generator[Found, None, list[Any]]:

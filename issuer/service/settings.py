@@ -16,7 +16,7 @@ from msgspec import Meta, Struct
 
 from issuer import files
 from issuer.codes import Code
-from issuer.errors import InputError, SetupError
+from issuer.errors import FormatError, InputError, SetupError
 from issuer.formats import strict_yaml
 from issuer.formats.strict_json import convert, pointer_to
 from issuer.identity.token import LEEWAY_S
@@ -116,11 +116,11 @@ def _from_file(file: Path) -> dict[str, Any]:
     for name, value in document.value.items():
         place = pointer_to("", name)
         if name not in kinds:
-            raise document.error(Code.FILE_SCHEMA, place, "this setting is not known")
+            raise document.error(Code.FILE_UNKNOWN_MEMBER, place, "this setting is not known")
         try:
             convert(value, kinds[name])
-        except InputError as error:
-            raise document.error(error.code, place, error.detail) from None
+        except FormatError as error:
+            raise document.locate(error, place) from None
     return dict(document.value)
 
 

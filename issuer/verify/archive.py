@@ -13,7 +13,7 @@ from typing import Annotated
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from issuer.codes import Code
-from issuer.errors import InputError, Place
+from issuer.errors import FormatError
 from issuer.formats import jose
 from issuer.formats.strict_json import JSON, convert, loads
 from issuer.verify_token import MAX_TIME
@@ -49,30 +49,30 @@ Archive = Mapping[str, ArchivedKey]
 def parse_archive(raw: bytes) -> Archive:
     """Read an archive set of at most 1 MiB and 1024 keys, by kid.
 
-    Raises InputError for one that is malformed, names a kid twice, or holds a key that must not verify anything
+    Raises FormatError for one that is malformed, names a kid twice, or holds a key that must not verify anything
     (jose.parse_key) or has no good window: a key that were skipped could be a revoked one.
     """
     value = loads(raw, max_bytes=MAX_BYTES, max_depth=8)
     members = value.get("keys") if isinstance(value, dict) else None
     if not isinstance(members, list) or len(members) > MAX_ARCHIVED:
-        raise InputError(Code.FILE_SCHEMA, f"not a JWK set with a list `keys` of at most {MAX_ARCHIVED}", Place(""))
+        raise FormatError(Code.FILE_SCHEMA, f"not a JWK set with a list `keys` of at most {MAX_ARCHIVED}")
     found: dict[str, ArchivedKey] = {}
     for index, member in enumerate(members):
-        archived = _read(member, f"/keys/{index}")
+        try:
+            archived = _read(member)
+        except FormatError as error:
+            raise error.within(f"/keys/{index}") from None
         if archived.key.kid in found:
-            raise InputError(Code.FILE_RULE, "this kid stands here twice", Place(""), f"/keys/{index}/kid")
+            raise FormatError(Code.FILE_RULE, "this kid stands here twice", f"/keys/{index}/kid")
         found[archived.key.kid] = archived
     return found
 
 
-def _read(member: JSON, pointer: str) -> ArchivedKey:
-    try:
-        window = convert(member, _Window)
-    except InputError as error:
-        raise InputError(error.code, error.detail, Place(""), pointer + error.pointer) from None
+def _read(member: JSON) -> ArchivedKey:
+    window = convert(member, _Window)
     if (key := jose.parse_key(member)) is None:
-        raise InputError(Code.FILE_RULE, "a key that must not verify anything", Place(""), pointer)
+        raise FormatError(Code.FILE_RULE, "a key that must not verify anything")
     end, revoked = (None if time is UNSET else time for time in (window.last_token_exp, window.revoked_from))
     if end is not None and end < window.active_from:
-        raise InputError(Code.FILE_RULE, "ends before it begins", Place(""), f"{pointer}/last_token_exp")
+        raise FormatError(Code.FILE_RULE, "ends before it begins", "/last_token_exp")
     return ArchivedKey(key, window.active_from, end, revoked)

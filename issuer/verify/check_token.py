@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from issuer.errors import InputError, Refused
+from issuer.errors import FormatError, Refused
 from issuer.formats import jose
 from issuer.results.claims import RunClaims
 from issuer.verify.archive import ArchivedKey
@@ -118,7 +118,7 @@ def _moment(receipt: str, subject: Subject, trust: Trust, own: Moment, now: int)
         return Moment(own.at, own.at_from, note=f"; there is a receipt, but {note}", unsure=unsure)
     try:
         read = read_receipt(receipt, trust.receipt_keys)
-    except InputError as error:
+    except FormatError as error:
         return _unserved(own, error.detail)
     reason = objection(read, subject, now)
     return _unserved(own, reason) if reason else Moment(read.at, "receipt", read.iat)
@@ -139,7 +139,7 @@ def _well_formed(token: str) -> tuple[Check, _Parsed | None]:  # (1)
         if jws.header["typ"] != jose.TOKEN_TYPE:
             return check(1, Status.FAIL, f"typ is not {jose.TOKEN_TYPE}: a JWT of another kind"), None
         claims, run = read_unverified(jws.unverified_payload)
-    except (InputError, Refused) as error:
+    except (FormatError, Refused) as error:
         fault = error.faults[0]
         where = f" at {fault.pointer}" if fault.pointer else ""
         return check(1, Status.FAIL, f"{fault.detail}{where}"), None

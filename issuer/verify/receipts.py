@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from msgspec import Struct
 
 from issuer.codes import Code
-from issuer.errors import InputError, Place, SetupError
+from issuer.errors import FormatError, SetupError
 from issuer.formats import jose
 from issuer.formats.strict_json import convert
 from issuer.verify.archive import Time
@@ -104,10 +104,10 @@ def check_key(trust: Trust, key: Ed25519PrivateKey) -> None:
 
 
 def read_receipt(text: str, keys: jose.KeySet) -> Receipt:
-    """Read a receipt that one of the keys has signed. Raises InputError. `objection` says if it serves an entry."""
+    """Read a receipt that one of the keys has signed. Raises FormatError. `objection` says if it serves an entry."""
     receipt = convert(read_statement(text.strip("\r\n"), RECEIPT_TYPE, keys, MAX_BYTES), Receipt)
     if receipt.checks.keys() != {str(number) for number in NAMES}:
-        raise InputError(Code.FILE_RULE, "it does not have every check", Place(""), "/checks")
+        raise FormatError(Code.FILE_RULE, "it does not have every check", "/checks")
     return receipt
 
 

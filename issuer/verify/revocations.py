@@ -14,7 +14,7 @@ from typing import Annotated, Final, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from issuer.codes import Code
-from issuer.errors import InputError, Place
+from issuer.errors import FormatError
 from issuer.formats import jose
 from issuer.formats.strict_json import convert
 from issuer.verify.archive import Time
@@ -60,26 +60,26 @@ class Revocations(Struct, frozen=True):
 
 
 def parse_revocations(raw: bytes, issuer: str, keys: jose.KeySet) -> Revocations:
-    """Read an issuer's list of at most 4 MiB. Raises InputError for another issuer's, or one not signed by the keys."""
+    """Read an issuer's list of at most 4 MiB. Raises FormatError for another issuer's, or one not signed by them."""
     payload = convert(read_statement(_text(raw), REVOCATIONS_TYPE, keys, MAX_BYTES), _Payload)
     if payload.iss != issuer:
-        raise InputError(Code.FILE_RULE, "it is another issuer's list", Place(""), "/iss")
+        raise FormatError(Code.FILE_RULE, "it is another issuer's list", "/iss")
     intervals: defaultdict[str, list[RevokedInterval]] = defaultdict(list)
     for index, interval in enumerate(payload.sub):
         if interval.until is not UNSET and interval.until < interval.from_:
-            raise InputError(Code.FILE_RULE, "ends before it begins", Place(""), f"/sub/{index}/until")
+            raise FormatError(Code.FILE_RULE, "ends before it begins", f"/sub/{index}/until")
         intervals[interval.sub].append(interval)
     by_sub = {sub: tuple(found) for sub, found in intervals.items()}
     return Revocations(frozenset(payload.jti), by_sub, payload.next_update)
 
 
 def check_form(raw: bytes) -> None:
-    """Raise InputError for bytes that cannot be a list under any key."""
+    """Raise FormatError for bytes that cannot be a list under any key."""
     jose.parse_compact(_text(raw), MAX_BYTES)
 
 
 def _text(raw: bytes) -> str:
     """Read the text of a list, which is ASCII; a file may end with a line break."""
     if len(raw) > MAX_BYTES or not raw.isascii():
-        raise InputError(Code.FILE_ENCODING, f"not a JWS in ASCII of at most {MAX_BYTES} bytes", Place(""))
+        raise FormatError(Code.JWS_MALFORMED, f"not a JWS in ASCII of at most {MAX_BYTES} bytes")
     return raw.decode("ascii").strip("\r\n")

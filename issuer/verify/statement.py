@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from issuer.codes import Code
-from issuer.errors import InputError, Place
+from issuer.errors import FormatError
 from issuer.formats import jcs, jose
 from issuer.formats.strict_json import JSON, loads
 
@@ -26,8 +26,8 @@ def write_statement(typ: str, payload: Mapping[str, JSON], key: Ed25519PrivateKe
 def read_statement(text: str, typ: str, keys: jose.KeySet, max_bytes: int) -> JSON:
     """Return the payload of a statement that one of the keys has signed.
 
-    The header has exactly `alg` (EdDSA or Ed25519), `kid` and `typ`. Raises InputError otherwise; the caller must still
-    judge every member of the payload.
+    The header has exactly `alg` (EdDSA or Ed25519), `kid` and `typ`. Raises FormatError otherwise. The caller must
+    still judge every member of the payload.
     """
     jws = jose.parse_compact(text, max_bytes)
     if jws.header.keys() != {"alg", "kid", "typ"} or jws.header["typ"] != typ:
@@ -49,5 +49,5 @@ def without_token_keys(keys: jose.KeySet, token_keys: Iterable[jose.Key]) -> jos
     return jose.KeySet(kept, keys.skipped + len(keys.keys) - len(kept))
 
 
-def _refused(detail: str) -> InputError:
-    return InputError(Code.FILE_RULE, detail, Place(""))
+def _refused(detail: str) -> FormatError:
+    return FormatError(Code.FILE_RULE, detail)

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from issuer.codes import Code
-from issuer.errors import InputError, Place
+from issuer.errors import FormatError
 from issuer.formats import jcs, jose
 from issuer.formats.strict_yaml import Document, load
 from issuer.verify.archive import Archive, parse_archive
@@ -134,8 +134,8 @@ def _check_source(document: Document, pointer: str, source: Source) -> None:
     if source.inline is not UNSET:
         try:
             check_found(pointer, _inline_bytes(source))
-        except InputError as error:
-            raise document.error(error.code, f"{pointer}/inline{error.pointer}", error.detail) from None
+        except FormatError as error:
+            raise document.locate(error, f"{pointer}/inline") from None
 
 
 def sources(trust: TrustFile) -> dict[str, Source]:
@@ -150,7 +150,7 @@ def sources(trust: TrustFile) -> dict[str, Source]:
 
 
 def check_found(pointer: str, raw: bytes) -> None:
-    """Raise InputError for bytes that are not of the kind that belongs at this pointer: they need not be cached.
+    """Raise FormatError for bytes that are not of the kind that belongs at this pointer: they need not be cached.
 
     Of a revocation list only the form is checked: `resolve` has the keys for its signature.
     """
@@ -165,7 +165,7 @@ def check_found(pointer: str, raw: bytes) -> None:
 def _parse_keys(raw: bytes) -> jose.KeySet:
     keys = jose.parse_key_set(raw)
     if not keys.keys:
-        raise InputError(Code.FILE_RULE, "a key set without one usable key", Place(""))
+        raise FormatError(Code.FILE_RULE, "a key set without one usable key")
     return keys
 
 
@@ -179,7 +179,7 @@ def resolve(
 
     `fetched_at` says when a URL last confirmed its bytes (Unix seconds), which check 2 then reports. What is None or
     missing in `found`, or malformed from a URL, counts as unavailable: checks that need it are `unknown`, and `absent`
-    lists it. Raises InputError with the pointer for what is malformed in a file or in the trust file itself.
+    lists it. Raises FormatError with the pointer for what is malformed in a file or in the trust file itself.
     """
     return _Resolution(trust, found, fetched_at).trust()
 
@@ -246,9 +246,9 @@ class _Resolution:
             return None
         try:
             return parse(raw)
-        except InputError as error:
+        except FormatError as error:
             if source.url is UNSET:
-                raise InputError(error.code, error.detail, Place("the trust file"), pointer + error.pointer) from None
+                raise error.within(pointer) from None
             self.absent.append(Absence(pointer, error.detail))
             return None
 

@@ -56,8 +56,8 @@ def test_a_rule_that_fits_no_run_is_refused() -> None:
 @pytest.mark.parametrize(
     ("text", "code"),
     [
-        ('suply: {model_repo: "a/b"}', Code.FILE_SCHEMA),
-        ('supply: {model: "a/b"}', Code.FILE_SCHEMA),
+        ('suply: {model_repo: "a/b"}', Code.FILE_UNKNOWN_MEMBER),
+        ('supply: {model: "a/b"}', Code.FILE_UNKNOWN_MEMBER),
         ("supply: {model_revision: 0000000000000000000000000000000000000000}", Code.FILE_SCALAR),
         ('supply: {task_id: "a", task_id: "b"}', Code.FILE_DUPLICATE_KEY),
         ('supply: &a {task_id: "a"}', Code.FILE_FEATURE),

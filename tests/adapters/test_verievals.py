@@ -100,7 +100,7 @@ def test_a_file_with_the_name_of_another_record_is_refused() -> None:
 def test_an_unknown_member_is_refused_where_verievals_drops_it_before_it_hashes(place: str) -> None:
     record = signed(body())
     (record[place] if place else record)["note"] = "0.99"
-    assert check(record).code is Code.FILE_SCHEMA
+    assert check(record).code is Code.FILE_UNKNOWN_MEMBER
 
 
 @pytest.mark.parametrize("member", ["accuracy", "content_hash", "public_key", "passed"])
@@ -169,7 +169,7 @@ def test_a_signed_aggregate_that_the_results_do_not_give_is_refused(lie: Callabl
 
 
 def test_a_metric_that_cannot_be_recomputed_is_refused() -> None:
-    assert check(changed(lambda b: b["aggregate"]["metrics"].update(f1=0.9))).code is Code.FILE_SCHEMA
+    assert check(changed(lambda b: b["aggregate"]["metrics"].update(f1=0.9))).code is Code.FILE_UNKNOWN_MEMBER
 
 
 def test_an_empty_run_is_refused() -> None:

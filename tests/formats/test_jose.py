@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 from hypothesis import given
 from hypothesis import strategies as st
 
-from issuer.errors import InputError
+from issuer.errors import FormatError
 from issuer.formats import jcs, jose
 from issuer.formats.jose import (
     base64url_decode,
@@ -31,7 +31,7 @@ P = 2**255 - 19
 
 
 def malformed(text: str) -> str:
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(FormatError) as caught:
         parse_compact(text)
     return caught.value.detail
 
@@ -71,11 +71,11 @@ def test_any_other_number_of_segments_than_three_is_refused(token: str) -> None:
     ],
 )  # fmt: skip
 def test_a_segment_has_one_spelling_only(segment: str) -> None:
-    with pytest.raises(InputError):
+    with pytest.raises(FormatError):
         base64url_decode(segment)
     good = make.signed(make.HEADER, b"{}").split(".")
     for place in range(3):
-        with pytest.raises(InputError):
+        with pytest.raises(FormatError):
             parse_compact(".".join([*good[:place], segment, *good[place + 1 :]]))
 
 
@@ -87,7 +87,7 @@ def test_no_change_of_one_character_is_a_second_spelling(raw: bytes) -> None:
         if last != text[-1]:
             try:
                 assert base64url_decode(text[:-1] + last) != raw
-            except InputError:
+            except FormatError:
                 continue
 
 
@@ -116,7 +116,7 @@ def test_a_header_that_parsers_read_differently_is_refused(header: bytes) -> Non
 def test_any_text_is_a_token_or_an_input_error(text: str) -> None:
     try:
         parts = parse_compact(text)
-    except InputError:
+    except FormatError:
         return
     assert jose.compact(parts.signing_input, parts.signature) == text
 
@@ -435,9 +435,9 @@ def test_bad_keys_are_passed_over_and_the_good_ones_kept() -> None:
 
 def test_at_most_64_keys_and_256_kib() -> None:
     assert parse_key_set(jwks(*[None] * 64)).skipped == 64
-    with pytest.raises(InputError, match="more than 64 keys"):
+    with pytest.raises(FormatError, match="more than 64 keys"):
         parse_key_set(jwks(*[None] * 65))
-    with pytest.raises(InputError, match="larger than"):
+    with pytest.raises(FormatError, match="larger than"):
         parse_key_set(jwks(GOOD) + b" " * jose.MAX_KEY_SET_BYTES)
 
 
@@ -450,7 +450,7 @@ def test_at_most_64_keys_and_256_kib() -> None:
     ids=len,
 )  # fmt: skip
 def test_what_is_no_key_set_is_an_input_error(raw: bytes) -> None:
-    with pytest.raises(InputError):
+    with pytest.raises(FormatError):
         parse_key_set(raw)
 
 

@@ -1,4 +1,4 @@
-"""Strict JSON: what parsers disagree about is refused, with its place; and nothing but InputError ever escapes."""
+"""Strict JSON: what parsers disagree about is refused, with its place; and nothing but FormatError ever escapes."""
 
 import json
 import math
@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from issuer.codes import Code
-from issuer.errors import InputError
-from issuer.formats.strict_json import convert, exact_number, faults, loads, pointer_to
+from issuer.errors import FormatError, InputError, Place, reading
+from issuer.formats.strict_json import Misfit, convert, exact_number, loads, misfits, pointer_to
 
 ANYTHING = st.recursive(
     st.none()
@@ -25,11 +25,11 @@ ANYTHING = st.recursive(
 
 
 def read(raw: bytes, max_depth: int = 16) -> Any:
-    return loads(raw, max_bytes=1 << 20, max_depth=max_depth, name="body")
+    return loads(raw, max_bytes=1 << 20, max_depth=max_depth)
 
 
 def refusal(raw: bytes) -> tuple[Code, str]:
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(FormatError) as caught:
         read(raw)
     return caught.value.code, caught.value.pointer
 
@@ -113,12 +113,12 @@ def test_minus_zero_becomes_zero(text: str) -> None:
 
 def test_depth_and_size_are_bounded_exactly() -> None:
     assert read(b"[[1]]", max_depth=2) == [[1]]
-    with pytest.raises(InputError, match="nested deeper than 2"):
+    with pytest.raises(FormatError, match="nested deeper than 2"):
         read(b'[[{"a": 1}]]', max_depth=2)
-    with pytest.raises(InputError, match="deeper"):
+    with pytest.raises(FormatError, match="deeper"):
         read(b'{"a":' * 100_000)
     assert loads(b"[12]", max_bytes=4, max_depth=1) == [12]
-    with pytest.raises(InputError, match="larger than 4 bytes"):
+    with pytest.raises(FormatError, match="larger than 4 bytes"):
         loads(b"[123]", max_bytes=4, max_depth=1)
 
 
@@ -127,10 +127,12 @@ def test_brackets_in_text_are_not_depth() -> None:
 
 
 def test_a_syntax_error_has_line_and_column_and_no_text_of_the_document() -> None:
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(FormatError) as caught:
         read(b'{"a": 1,\n "b": s3cret}')
-    assert str(caught.value).startswith("body:2:7: file.syntax: ")
-    assert "s3cret" not in str(caught.value)
+    error = caught.value
+    assert (error.code, error.line, error.column) == (Code.FILE_SYNTAX, 2, 7)
+    assert "s3cret" not in str(error)
+    assert str(error.located(Place("body"))).startswith("body:2:7: file.syntax: ")
 
 
 @pytest.mark.parametrize("raw", [b"", b" ", b"{", b"01", b"+1", b".5", b"1.", b"'a'", b'{"a": 1,}', b"[1] 2", b'"\n"'])
@@ -149,7 +151,7 @@ def test_many_values_under_a_long_name_are_read_in_linear_time() -> None:
 def test_any_bytes_are_a_value_or_an_input_error(raw: bytes) -> None:
     try:
         value = read(raw)
-    except InputError:
+    except FormatError:
         return
     assert value == json.loads(raw)
 
@@ -174,7 +176,7 @@ def test_a_flat_object_is_read_as_any_other_document_is(members: list[tuple[str,
     nested = b'{"in":{},' + text[1:] if members else b'{"in":{}' + text[1:]  # which is read the long way
     try:
         value = read(text)
-    except InputError as error:
+    except FormatError as error:
         assert (error.code, error.pointer) == refusal(nested)  # noqa: PT017
     else:
         assert repr(read(nested)) == repr({"in": {}, **value})
@@ -185,7 +187,7 @@ def test_what_python_writes_is_read_back_unless_it_holds_nul_or_half_a_pair(valu
     text = json.dumps(value)
     try:
         assert read(text.encode()) == value
-    except InputError as error:
+    except FormatError as error:
         assert error.code is Code.FILE_ENCODING  # noqa: PT017
         assert "\\u0000" in text or "\\ud" in text
 
@@ -211,10 +213,15 @@ class Outer(Struct, forbid_unknown_fields=True):
 
 
 def fault(value: Any) -> tuple[str, str]:
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(Misfit) as caught:
         convert(value, Outer)
-    assert caught.value.code is Code.FILE_SCHEMA
+    unknown = caught.value.detail.startswith("this member is not known here")
+    assert caught.value.code is (Code.FILE_UNKNOWN_MEMBER if unknown else Code.FILE_SCHEMA)
     return caught.value.pointer, caught.value.detail
+
+
+def faults(value: Any) -> list[tuple[str, str]]:
+    return [(misfit.pointer, misfit.detail) for misfit in misfits(value, Outer)]
 
 
 def test_a_value_that_does_not_fit_is_refused_with_its_pointer_in_plain_words() -> None:
@@ -244,7 +251,7 @@ def test_every_fault_is_found_where_it_is() -> None:
         "either": {"text": 1},
         "x": None,
     }
-    assert list(faults(value, Outer)) == [
+    assert faults(value) == [
         ("/items/0/count", "expected a whole number, got text"),
         ("/items/0/kind", "invalid enum value 'c'; it is one of a, b"),
         ("/items/0/x", "this member is not known here"),
@@ -270,21 +277,21 @@ def test_every_fault_is_found_where_it_is() -> None:
     ],
 )
 def test_of_a_union_the_member_of_the_value_s_shape_is_meant(value: Any, place: str) -> None:
-    assert [pointer for pointer, _ in faults({"items": [], "either": value}, Outer)] == [place]
+    assert [pointer for pointer, _ in faults({"items": [], "either": value})] == [place]
 
 
 def test_what_cannot_be_taken_apart_is_at_fault_as_a_whole() -> None:
     value: dict[str, Any] = {"items": [], "pair": [1, 2]}
-    assert list(faults(value, Outer)) == [("/pair", "expected text, got a whole number")]
+    assert faults(value) == [("/pair", "expected text, got a whole number")]
 
 
 def test_what_fits_has_no_fault() -> None:
-    assert list(faults({"items": [{"count": 1}], "either": [1]}, Outer)) == []
+    assert faults({"items": [{"count": 1}], "either": [1]}) == []
 
 
 def test_a_long_name_over_many_values_is_searched_in_no_time() -> None:
     began = time.process_time()
-    assert len(list(faults({"items": [], "deep": {"n" * 200_000: {"k": [1] * 20_000}, "x": {"k": ["1"]}}}, Outer))) == 1
+    assert len(faults({"items": [], "deep": {"n" * 200_000: {"k": [1] * 20_000}, "x": {"k": ["1"]}}})) == 1
     assert time.process_time() - began < 2
 
 
@@ -293,9 +300,31 @@ def test_a_value_fits_if_and_only_if_it_has_no_fault(value: Any) -> None:
     told: list[tuple[str, str]] = []
     try:
         convert(value, Outer)
-    except InputError as error:
+    except FormatError as error:
         told = [(error.pointer, error.detail)]
-    assert list(faults(value, Outer))[:1] == told
+    assert faults(value)[:1] == told
+
+
+@pytest.mark.parametrize(
+    ("value", "quotes"),
+    [
+        ({"items": [], "names": {"a": 1}}, "missing"), ({"items": [], "names": {"a": [1]}}, "missing"),
+        ({"items": [{"count": "1"}]}, "needless"), ({"items": [{"count": None}]}, ""), ({"items": [{"count": 1.5}]}, ""),
+        ({"items": [], "names": {"a": "long"}}, ""), ({"items": [], "x`, got `str`": 1}, ""), ({}, ""),
+    ],
+)  # fmt: skip
+def test_text_without_quotes_and_a_number_in_quotes_are_known_as_such(value: Any, quotes: str) -> None:
+    assert [misfit.quotes for misfit in misfits(value, Outer)] == [quotes]
+
+
+def test_a_part_s_error_has_the_pointer_of_the_whole_and_no_file_until_it_is_located() -> None:
+    with pytest.raises(InputError) as caught, reading("run.json"):
+        convert({"items": [{"count": "1"}]}, Outer)
+    assert str(caught.value) == "run.json: file.schema: expected a whole number, got text"
+    assert caught.value.faults[0].pointer == caught.value.pointer == "/items/0/count"
+    (misfit,) = misfits({"items": [], "x": 1}, Outer)
+    located = misfit.within("/runs/3").located(Place("a.yaml", 4, 2))
+    assert (str(located.place), located.pointer, located.code) == ("a.yaml:4:2", "/runs/3/x", Code.FILE_UNKNOWN_MEMBER)
 
 
 def test_the_key_that_a_message_hides_is_found() -> None:
@@ -324,7 +353,7 @@ def test_text_that_poses_as_a_path_of_a_message_is_a_fault_and_no_crash(sent: st
 def test_any_json_is_a_typed_value_or_an_input_error(value: Any) -> None:
     try:
         convert(value, Outer)
-    except InputError as error:
+    except FormatError as error:
         assert error.faults[0].pointer == error.pointer  # noqa: PT017
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from issuer.codes import Code
 from issuer.dev.provider import Exchange, LocalProvider, Responder
-from issuer.errors import InputError, Place, SetupError, Undecided
+from issuer.errors import FormatError, SetupError, Undecided
 from issuer.formats import jcs, jose
 from issuer.http_client import HttpRequest, send
 from issuer.relying.documents import (
@@ -36,7 +36,7 @@ EMPTY = b'{"keys":[]}'
 
 def is_key_set(raw: bytes) -> None:
     if not jose.parse_key_set(raw).keys:
-        raise InputError(Code.FILE_RULE, "no usable key", Place(""))
+        raise FormatError(Code.FILE_RULE, "no usable key")
 
 
 @pytest.fixture(scope="module")

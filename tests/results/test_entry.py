@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
 from issuer.codes import Code
-from issuer.errors import InputError, Refused
+from issuer.errors import FormatError, InputError, Refused
 from issuer.formats import jcs
 from issuer.results import emit
 from issuer.results.details import read_details
@@ -74,7 +74,7 @@ def test_nulls_are_dropped_from_maps_bottom_up_and_nothing_else_is(value: Any, f
     ],
 )
 def test_a_null_in_a_list_has_no_canonical_form(value: Any, pointer: str) -> None:
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(FormatError) as caught:
         drop_nulls(value)
     assert (caught.value.code, caught.value.pointer) == (Code.FILE_RULE, pointer)
 

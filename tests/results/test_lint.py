@@ -48,7 +48,7 @@ RULES = {
     "disputed number": ("value: 20.9", "value: 2e1", ("file.scalar", 12, "error")),
     "inexact number": ("value: 20.9", "value: 0.123456789012345678", ("file.number", 12, "error")),
     "quoted number": ("value: 20.9", 'value: "20.9"', ("file.schema", 12, "error")),
-    "unknown member of a metric": ("value: 20.9", "value: 20.9\n      unit: x", ("file.schema", 13, "error")),
+    "unknown member of a metric": ("value: 20.9", "value: 20.9\n      unit: x", ("file.unknown_member", 13, "error")),
     "undefined metric": ('"accuracy"', '"f1"', ("result.undefined", 11, "error")),
     "undefined task": ('task_id: "gsm8k"', 'task_id: "gsm"', ("result.undefined", 3, "error")),
     "no date": ('"2026-11-21"', '"yesterday"', ("details.invalid", 13, "error")),

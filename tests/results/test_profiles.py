@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from issuer.codes import Code
-from issuer.errors import InputError
+from issuer.errors import FormatError, InputError
 from issuer.formats import jcs
 from issuer.results.entry import PROFILES, Entry, claims_of, content_digest, read_entries, write_entry
 from tests.support import make
@@ -61,14 +61,14 @@ def test_hub_is_what_the_live_hub_knows_without_a_token() -> None:
 @pytest.mark.parametrize("primary", [None, "f1", "easy"])
 @pytest.mark.parametrize("profile", ["both", "hub"])
 def test_a_profile_with_value_needs_the_primary_score(profile: Any, primary: str | None) -> None:
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(FormatError) as caught:
         write_entry(SAID.form, TOKEN, profile=profile, primary=primary)
     assert (caught.value.code, caught.value.pointer) == (Code.FILE_RULE, "/metrics")
 
 
 def test_a_slice_of_the_primary_metric_is_not_its_score() -> None:
     only_slice = make.submission(metrics=METRICS[1:])
-    with pytest.raises(InputError):
+    with pytest.raises(FormatError):
         write_entry(only_slice.form, TOKEN, profile="both", primary="accuracy")
 
 

@@ -73,7 +73,7 @@ def said(settings: Settings) -> str:
         (open_key, "key.unsafe"),
         (second_active_key, "key.unusable"),
         (no_key, "issuer keys generate"),
-        (edit("inspect-ai.yaml", "integration: inspect-ai", "integration: inspect-ai\nintegraton: x"), "inspect-ai.yaml:5:13: file.schema"),
+        (edit("inspect-ai.yaml", "integration: inspect-ai", "integration: inspect-ai\nintegraton: x"), "inspect-ai.yaml:5:13: file.unknown_member"),
         (edit("inspect-ai.yaml", '"700000001"', "700000001"), "put it in double quotes"),
         (edit("lm-evaluation-harness.yaml", "mode: active", "mode: activ"), "lm-evaluation-harness.yaml:5:"),
     ],

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from issuer.errors import InputError
+from issuer.errors import FormatError, InputError
 from issuer.formats import jcs, jose
 from issuer.results.entry import read_entries, write_entry
 from issuer.verify import Context, verify_entries
@@ -117,13 +117,13 @@ def test_one_signature_that_fits_every_token_under_a_key_of_small_order_is_not_b
     forged = jose.compact(jose.signing_input(make.HEADER, PAYLOAD), identity + bytes(32))
     keys = jose.parse_key_set(json.dumps({"keys": [jwk, jose.public_jwk(make.STRANGER.public_key())]}).encode())
     assert judge_token(forged, make.trust(keys=keys)).failed == (2,)
-    with pytest.raises(InputError):
+    with pytest.raises(FormatError):
         parse_archive(json.dumps({"keys": [{**jwk, "active_from": 0}]}).encode())
 
 
 def test_sixty_thousand_keys_are_refused_before_they_are_looked_at() -> None:
     for parse in (jose.parse_key_set, parse_archive):
-        with pytest.raises(InputError, match=r"more than \d+ keys|at most"):
+        with pytest.raises(FormatError, match=r"more than \d+ keys|at most"):
             parse(b'{"keys":[' + b"{}," * 60_000 + b"{}]}")
 
 
@@ -136,9 +136,9 @@ SETS: list[bytes] = [
 
 @pytest.mark.parametrize("raw", SETS, ids=range(4))
 def test_a_key_set_that_parsers_disagree_about_is_refused(raw: bytes) -> None:
-    with pytest.raises(InputError):
+    with pytest.raises(FormatError):
         jose.parse_key_set(raw)
-    with pytest.raises(InputError):
+    with pytest.raises(FormatError):
         parse_archive(raw)
 
 
@@ -156,7 +156,7 @@ def test_a_statement_that_parsers_disagree_about_is_refused(old: bytes, new: byt
     listed = jose.parse_compact(make.revocation_list().decode()).unverified_payload
     header = make.statement_header("eval-revocations+jwt", make.REVOCATION_KEY)
     parse_revocations(make.signed(header, listed, make.REVOCATION_KEY).encode(), make.ISSUER, keys)
-    with pytest.raises(InputError):
+    with pytest.raises(FormatError):
         parse_revocations(
             make.signed(header, listed.replace(old, new, 1), make.REVOCATION_KEY).encode(), make.ISSUER, keys
         )
@@ -164,7 +164,7 @@ def test_a_statement_that_parsers_disagree_about_is_refused(old: bytes, new: byt
                "checks": {str(n): "pass" for n in range(1, 12)}, "iat": 1}  # fmt: skip
     header = make.statement_header(RECEIPT_TYPE, make.REVOCATION_KEY)
     read_receipt(make.signed(header, jcs.canonical(receipt), make.REVOCATION_KEY), keys)
-    with pytest.raises(InputError):
+    with pytest.raises(FormatError):
         read_receipt(make.signed(header, jcs.canonical(receipt).replace(old, new, 1), make.REVOCATION_KEY), keys)
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from issuer.errors import InputError
+from issuer.errors import FormatError
 from issuer.formats import jcs, jose
 from issuer.results.entry import read_entries
 from issuer.verify import Context, verify_entries
@@ -181,20 +181,20 @@ def test_5_an_expired_token_fails_whatever_list_is_missing() -> None:
     ids=str,
 )  # fmt: skip
 def test_an_archive_with_a_key_that_it_cannot_vouch_for_is_refused_whole(more: dict[str, Any]) -> None:
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(FormatError) as caught:
         parse_archive(make.jwks(make.KEY, **more))
     assert caught.value.pointer.startswith("/keys/0")
 
 
 def test_an_archive_that_names_a_kid_twice_or_too_many_keys_is_refused() -> None:
-    with pytest.raises(InputError, match="twice"):
+    with pytest.raises(FormatError, match="twice"):
         parse_archive(make.jwks(make.KEY, make.KEY, active_from=1))
-    with pytest.raises(InputError, match="at most 1024"):
+    with pytest.raises(FormatError, match="at most 1024"):
         parse_archive(jcs.canonical({"keys": [{}] * (MAX_ARCHIVED + 1)}))
 
 
 def test_an_archive_with_a_key_of_small_order_is_refused() -> None:
-    with pytest.raises(InputError, match="must not verify"):
+    with pytest.raises(FormatError, match="must not verify"):
         parse_archive(make.jwks(make.KEY, active_from=1, x=jose.base64url_encode(b"\x01" + bytes(31))))
 
 
@@ -208,7 +208,7 @@ def test_an_archive_with_a_key_of_small_order_is_refused() -> None:
     ids=str,
 )  # fmt: skip
 def test_a_list_that_is_not_exactly_one_is_refused(payload: dict[str, Any]) -> None:
-    with pytest.raises(InputError):
+    with pytest.raises(FormatError):
         make.revocations(**payload)
 
 
@@ -225,7 +225,7 @@ def test_a_list_under_another_header_is_refused(header: dict[str, Any]) -> None:
     payload = jose.parse_compact(make.revocation_list().decode()).unverified_payload
     keys = make.key_set(make.REVOCATION_KEY)
     parse_revocations(make.signed(good, payload, make.REVOCATION_KEY).encode(), make.ISSUER, keys)
-    with pytest.raises(InputError):
+    with pytest.raises(FormatError):
         parse_revocations(make.signed({**good, **header}, payload, make.REVOCATION_KEY).encode(), make.ISSUER, keys)
 
 
@@ -238,9 +238,9 @@ def test_a_list_may_be_longer_than_a_token() -> None:
     st.binary(max_size=60) | st.binary(max_size=40).map(jose.base64url_encode).map(lambda s: f"{s}.{s}.{s}".encode())
 )
 def test_any_bytes_are_an_archive_or_a_list_or_an_input_error(raw: bytes) -> None:
-    with contextlib.suppress(InputError):
+    with contextlib.suppress(FormatError):
         parse_archive(raw)
-    with pytest.raises(InputError):
+    with pytest.raises(FormatError):
         parse_revocations(raw, make.ISSUER, make.key_set(make.REVOCATION_KEY))
 
 
@@ -262,7 +262,7 @@ def test_any_members_of_an_archived_key_are_held_as_given_or_an_input_error(memb
         return
     try:
         archive = parse_archive(raw)
-    except InputError:
+    except FormatError:
         return
     ((kid, archived),) = archive.items()
     assert (kid, archived.active_from) == (members.get("kid", make.KID), members.get("active_from", 0))
@@ -281,7 +281,7 @@ def test_any_members_of_a_list_are_held_as_given_or_an_input_error(members: dict
         return
     try:
         found = parse_revocations(raw, make.ISSUER, make.key_set(make.REVOCATION_KEY))
-    except InputError:
+    except FormatError:
         return
     assert "x" not in members
     assert (members.get("ver", 1), members.get("iss", make.ISSUER)) == (1, make.ISSUER)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from issuer import keyfile
 from issuer.codes import Code
-from issuer.errors import InputError, SetupError
+from issuer.errors import FormatError, SetupError
 from issuer.formats import jcs, jose
 from issuer.results.entry import read_entries
 from issuer.verify import Context, fail_shared_jti, verify_entries
@@ -293,7 +293,7 @@ def test_a_revoked_key_is_believed_by_no_time_of_issue_and_no_stated_one() -> No
 
 @given(st.text(max_size=50) | st.binary(max_size=40).map(jose.base64url_encode).map(lambda s: f"{s}.{s}.{s}"))
 def test_any_text_is_a_receipt_or_an_input_error(text: str) -> None:
-    with pytest.raises(InputError):
+    with pytest.raises(FormatError):
         read_receipt(text, RECEIPT_KEYS)
     assert judge(text, trust=TRUST).failed == (5,)
 

@@ -15,10 +15,10 @@ import msgspec
 from msgspec import UNSET, Struct
 
 from issuer.codes import Code
-from issuer.errors import Place, Refused
+from issuer.errors import InputError, Place, Refused
 from issuer.formats.findings import Findings
 from issuer.formats.strict_json import JSON
-from issuer.formats.strict_yaml import Document, hinted
+from issuer.formats.strict_yaml import Document
 from issuer.identity.caller import Caller
 from issuer.identity.profiles import derive
 from issuer.identity.provider import Provider
@@ -139,12 +139,16 @@ class _Suite(Struct, frozen=True):
 
     def read_run(self, case: _Case, at: str) -> RunClaims | None:
         """Read a test's run as a request's, filled in where it gives nothing: checks of that are dropped."""
+        run = {**STAND_IN, **case.run}
         try:
-            return read_claims({**STAND_IN, **case.run})
+            self.document.convert_part(f"{at}/run", run, RunClaims)  # it tells of quotes, too
+            return read_claims(run)
+        except InputError as error:
+            self.findings.refuse(error)
         except Refused as refusal:
             for fault in refusal.faults:
-                self.demand(f"{at}/run{fault.pointer}", False, hinted(fault.detail))
-            return None
+                self.demand(f"{at}/run{fault.pointer}", False, fault.detail)
+        return None
 
     # -- its outcome --------------------------------------------------------------------------------------------------
 

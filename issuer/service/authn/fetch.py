@@ -20,7 +20,7 @@ import httpcore
 from authlib.oidc.discovery import OpenIDProviderMetadata  # type: ignore[import-untyped]
 from msgspec import UNSET
 
-from issuer.errors import InputError
+from issuer.errors import FormatError, InputError
 from issuer.formats import jose
 from issuer.formats.strict_json import loads
 from issuer.identity.provider import KeySource, Provider
@@ -49,6 +49,7 @@ class NotServed(FetchRefused):
 # OSError covers deadlines, TLS and names that do not resolve; ValueError Authlib's verdicts, bad ports and IDNA.
 FAILURES = (
     FetchRefused,
+    FormatError,
     InputError,
     OSError,
     ValueError,
@@ -61,7 +62,7 @@ FAILURES = (
 def reason(failure: Exception) -> str:
     """Describe for the operator's log why a fetch failed, in words that the other side cannot choose."""
     match failure:
-        case InputError():
+        case FormatError() | InputError():
             return f"{failure.code}: {failure.detail}"
         case FetchRefused() | httpcore.ConnectError():
             return str(failure)

@@ -24,7 +24,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from issuer import files
 from issuer.codes import Code
-from issuer.errors import InputError, Place, SetupError
+from issuer.errors import FormatError, InputError, Place, SetupError, reading
 from issuer.formats.strict_json import convert, loads
 from issuer.identity import pat
 from issuer.identity.token import LEEWAY_S
@@ -148,9 +148,10 @@ def read_record(path: Path) -> Record:
 
 
 def _parse(raw: bytes, path: Path) -> Record:
-    record = convert(loads(raw, max_bytes=MAX_BYTES, max_depth=2, name=str(path)), Record, str(path))
-    for pointer, rule in _broken_rules(record, path.stem):
-        raise InputError(Code.FILE_RULE, rule, Place(str(path)), pointer)
+    with reading(str(path)):
+        record = convert(loads(raw, max_bytes=MAX_BYTES, max_depth=2), Record)
+        for pointer, rule in _broken_rules(record, path.stem):
+            raise FormatError(Code.FILE_RULE, rule, pointer)
     return record
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from issuer.codes import Code
-from issuer.errors import Fault, InputError, Refused
+from issuer.errors import FormatError, InputError, Refused
 from issuer.formats.strict_json import convert, loads
 from issuer.results.benchmark import Benchmark, read_benchmark
 from issuer.results.entry import Entry, read_entries, read_entry
@@ -46,8 +46,8 @@ def read_question(raw: bytes) -> Question:
     """Read a body of at most 64 KiB. Raises Refused: 400 with the place in the body, and in the text within it."""
     try:
         asked = convert(loads(raw, max_bytes=MAX_QUESTION_BYTES, max_depth=MAX_QUESTION_DEPTH), VerifyRequest)
-    except InputError as error:
-        raise _refusal(error, "") from None
+    except FormatError as error:
+        raise _refusal_of_body(error) from None
     entries = _read_entries(asked)
     benchmarks = _read_benchmarks(asked, entries)
     return Question(entries, asked.repo, asked.path, None if asked.at is UNSET else asked.at, benchmarks)
@@ -60,11 +60,11 @@ def _read_entries(asked: VerifyRequest) -> tuple[Entry, ...]:
         try:
             return read_entries(asked.yaml.encode(), "yaml")
         except InputError as error:
-            raise _refusal(error, "/yaml") from None
+            raise _refusal_of_text(error, "/yaml") from None
     try:
-        return (read_entry(asked.entry, "entry"),)  # type: ignore[arg-type]
-    except InputError as error:
-        raise _refusal(error, "/entry") from None
+        return (read_entry(asked.entry),)  # type: ignore[arg-type]
+    except FormatError as error:
+        raise _refusal_of_body(error.within("/entry")) from None
 
 
 def _read_benchmarks(asked: VerifyRequest, entries: tuple[Entry, ...]) -> dict[tuple[str, str], Benchmark]:
@@ -74,19 +74,24 @@ def _read_benchmarks(asked: VerifyRequest, entries: tuple[Entry, ...]) -> dict[t
     try:
         benchmark = read_benchmark(asked.benchmark.encode(), "benchmark")
     except InputError as error:
-        raise _refusal(error, "/benchmark") from None
+        raise _refusal_of_text(error, "/benchmark") from None
     return {(entry.dataset.id, entry.dataset.revision or ""): benchmark for entry in entries}
 
 
-_CODES = {Code.FILE_DUPLICATE_KEY: Code.REQUEST_DUPLICATE_MEMBER}
+_CODES = {
+    Code.FILE_DUPLICATE_KEY: Code.REQUEST_DUPLICATE_MEMBER,
+    Code.FILE_UNKNOWN_MEMBER: Code.REQUEST_UNKNOWN_MEMBER,
+}
 
 
-def _refusal(error: InputError, member: str) -> Refused:
-    """Say what is wrong with the body, or with the text in one of its members."""
-    line, column = error.place.line, error.place.column
-    place = f"line {line}, column {column}: " if line and member != "/entry" else ""
-    code = _CODES.get(error.code, Code.REQUEST_MALFORMED) if not member else Code.REQUEST_MALFORMED
-    if error.code is Code.FILE_SCHEMA and error.detail.startswith("this member is not known"):
-        code = Code.REQUEST_UNKNOWN_MEMBER
-    pointer = f"/entry{error.pointer}" if member == "/entry" else member or error.pointer
-    return Refused.of([Fault(code, pointer, place + error.detail)])
+def _refusal_of_body(error: FormatError) -> Refused:
+    place = f"line {error.line}, column {error.column}: " if error.line else ""
+    return Refused.at(_CODES.get(error.code, Code.REQUEST_MALFORMED), error.pointer, place + error.detail)
+
+
+def _refusal_of_text(error: InputError, member: str) -> Refused:
+    """Refuse for a fault in the text of a member, by its line and column there."""
+    place = f"line {error.place.line}, column {error.place.column}: " if error.place.line else ""
+    unknown = error.code is Code.FILE_UNKNOWN_MEMBER
+    code = Code.REQUEST_UNKNOWN_MEMBER if unknown else Code.REQUEST_MALFORMED
+    return Refused.at(code, member, place + error.detail)

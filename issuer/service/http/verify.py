@@ -15,7 +15,7 @@ from litestar import post
 
 from issuer import files
 from issuer.codes import Code
-from issuer.errors import InputError, IssuerError, Place, Refused, SetupError, Undecided
+from issuer.errors import IssuerError, Refused, SetupError, Undecided, reading
 from issuer.service.authn.sources import Sources
 from issuer.service.bounds import MAX_QUESTION_BYTES, MAX_TRUST_BYTES, QUESTION_RATE, REREAD_S
 from issuer.service.http import openapi
@@ -54,10 +54,8 @@ class OwnTrust:
     def read_whole(self) -> Trust:
         """Read the trust file, and what it names. Raises InputError with the file's place."""
         file = read_trust_file(files.read(self._path, MAX_TRUST_BYTES), str(self._path))
-        try:
+        with reading(str(self._path)):
             return resolve(file, self._found(file))
-        except InputError as error:
-            raise InputError(error.code, error.detail, Place(str(self._path)), error.pointer) from None
 
     def _found(self, file: TrustFile) -> dict[str, bytes | None]:
         found: dict[str, bytes | None] = {}

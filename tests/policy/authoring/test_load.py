@@ -318,7 +318,8 @@ def test_a_member_of_another_type_is_refused_at_its_place(
 ) -> None:
     text = changed(POLICY, old, new)
     error = refused(tmp_path, inspect_ai=text)
-    check(error, tmp_path / "inspect-ai.yaml", text, snippet, Code.FILE_SCHEMA, reason)
+    code = Code.FILE_UNKNOWN_MEMBER if reason == UNKNOWN else Code.FILE_SCHEMA
+    check(error, tmp_path / "inspect-ai.yaml", text, snippet, code, reason)
 
 
 @pytest.mark.parametrize("kept", ["frameworks", "benchmarks", "models", "tasks", "metrics"])
@@ -542,8 +543,8 @@ def static(*keys: object) -> str:
 PROVIDER_FAULTS = [
     ("version: 1\n", "", "providers:\n", Code.FILE_SCHEMA, "missing required field `version`"),
     ("version: 1", "version: 2", "2\n", Code.FILE_SCHEMA, "invalid enum value 2"),
-    ("version: 1", "version: 1\nissuers: 7", "7\n", Code.FILE_SCHEMA, UNKNOWN),
-    ("profile: oidc", "profile: oidc\n    discovery: 7", "7\n", Code.FILE_SCHEMA, UNKNOWN),
+    ("version: 1", "version: 1\nissuers: 7", "7\n", Code.FILE_UNKNOWN_MEMBER, UNKNOWN),
+    ("profile: oidc", "profile: oidc\n    discovery: 7", "7\n", Code.FILE_UNKNOWN_MEMBER, UNKNOWN),
     ("{profile: github-actions}", "{}", "{}", Code.FILE_SCHEMA, "missing required field `profile`"),
     ("acme:", "Acme:", "profile: oidc", Code.FILE_RULE, "a provider's id is lowercase words joined by `-`"),
     ("acme:", '"acme/x":', "profile: oidc", Code.FILE_RULE, "a provider's id is lowercase words joined by `-`"),
@@ -553,7 +554,7 @@ PROVIDER_FAULTS = [
     ("profile: oidc", "profile: oidc\n    uses: many", "many", Code.FILE_SCHEMA, "invalid enum value 'many'"),
     ("{bounded: 10}", "{bounded: 0}", "0}", Code.FILE_SCHEMA, ">= 1"),
     ("{bounded: 10}", "{bounded: 1001}", "1001}", Code.FILE_SCHEMA, "<= 1000"),
-    ("{bounded: 10}", "{bounded: 1, per: 2}", "2}", Code.FILE_SCHEMA, UNKNOWN),
+    ("{bounded: 10}", "{bounded: 1, per: 2}", "2}", Code.FILE_UNKNOWN_MEMBER, UNKNOWN),
     ("{bounded: 10}", "10", "10", Code.FILE_SCHEMA, "got a whole number"),
     ("profile: oidc", "profile: oidc\n    max_lifetime_s: 86401", "86401", Code.FILE_SCHEMA, "<= 86400"),
     ("profile: oidc", "profile: oidc\n    max_age_s: 0", "0\n", Code.FILE_SCHEMA, ">= 1"),
@@ -566,7 +567,7 @@ PROVIDER_FAULTS = [
     # where its keys are
     ("profile: oidc", "profile: oidc\n    keys: jwks", "jwks", Code.FILE_SCHEMA, "invalid enum value 'jwks'"),
     ("profile: oidc", "profile: oidc\n    keys: {}", "{}", Code.FILE_RULE, "exactly one of `jwks_uri` and `static`"),
-    ("profile: oidc", "profile: oidc\n    keys: {uri: 7}", "7}", Code.FILE_SCHEMA, UNKNOWN),
+    ("profile: oidc", "profile: oidc\n    keys: {uri: 7}", "7}", Code.FILE_UNKNOWN_MEMBER, UNKNOWN),
     ("profile: oidc", "profile: oidc\n    keys: {static: []}", "[]", Code.FILE_SCHEMA, "length >= 1"),
     ("profile: oidc", 'profile: oidc\n    keys: {jwks_uri: "https://a.example", static: [{}]}', "{jwks_uri",
      Code.FILE_RULE, "exactly one of"),

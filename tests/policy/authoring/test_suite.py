@@ -223,7 +223,11 @@ def test_what_is_no_test_is_refused_at_its_place(tmp_path: Path, old: str, new: 
     before = head + tests[: tests.index(snippet)]
     assert tests.count(snippet) == 1
     assert (finding.place.line, finding.place.column) == (before.count("\n") + 1, len(before) - before.rfind("\n"))
-    assert finding.code is Code.FILE_RULE
+    codes = {
+        "not known here (did you mean": Code.FILE_UNKNOWN_MEMBER,
+        "missing required field `version`": Code.FILE_SCHEMA,
+    }
+    assert finding.code is codes.get(reason, Code.FILE_RULE)
     assert reason in finding.detail
 
 

@@ -419,7 +419,7 @@ SPOILT: dict[str, tuple[Spoil, Code, str]] = {
     "a member twice": (twice, Code.FILE_DUPLICATE_KEY, "/account"),
     "another version": (edited(version=2), Code.FILE_SCHEMA, "/version"),
     "no version": (edited(version=...), Code.FILE_SCHEMA, ""),
-    "an unknown member": (edited(admin=True), Code.FILE_SCHEMA, "/admin"),
+    "an unknown member": (edited(admin=True), Code.FILE_UNKNOWN_MEMBER, "/admin"),
     "a missing member": (edited(expires=...), Code.FILE_SCHEMA, ""),
     "another id": (edited(id="a" * 12), Code.FILE_RULE, "/id"),
     "an account with a line break": (edited(account="nightly\n"), Code.FILE_RULE, "/account"),

@@ -181,7 +181,7 @@ def test_a_broken_or_missing_trust_file_stops_the_start(tmp_path: Path) -> None:
         OwnTrust(tmp_path / "none.yaml", make.ISSUER, make.jwks, make.NOW)
     path = write_trust(tmp_path, make.ISSUER)
     path.write_text(path.read_text("utf-8").replace("audience", "audiences"), "utf-8")
-    with pytest.raises(InputError, match=r"trust.yaml:\d+:\d+: file.schema"):
+    with pytest.raises(InputError, match=r"trust.yaml:\d+:\d+: file.unknown_member"):
         OwnTrust(path, make.ISSUER, make.jwks, make.NOW)
 
 
