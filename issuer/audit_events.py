@@ -11,12 +11,13 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from issuer.formats.times import MAX_UNIX_S
 from issuer.identity.caller import Scalar
 
 # A reader's bounds: no judged run has a longer name or version (contract section 2).
 _Name = Annotated[str, Meta(max_length=256)]
 _Version = Annotated[str, Meta(max_length=64)]
-Time = Annotated[int, Meta(ge=0, le=2**33)]  # Unix seconds
+Time = Annotated[int, Meta(ge=0, le=MAX_UNIX_S)]  # Unix seconds
 
 
 class CallerRead(Struct, frozen=True):

@@ -19,10 +19,10 @@ from issuer.codes import Code
 from issuer.errors import FormatError, Refused, Undecided
 from issuer.formats import jcs, jose
 from issuer.formats.strict_json import convert, loads
+from issuer.formats.times import MAX_UNIX_S
 from issuer.results.claims import RunClaims, read_claims
 from issuer.results.entry import Submission
 
-MAX_TIME = 2**33
 MAX_TTL_S = 86_400
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _JTI = re.compile(r"[A-Za-z0-9_-]{21}[AQgw]")  # 16 bytes in their one canonical spelling
@@ -192,7 +192,7 @@ def read_unverified(payload: bytes) -> tuple[TokenClaims, RunClaims]:
     if list(run.to_json()["metrics"]) != claims.metrics:
         raise _broken("/metrics", "not in canonical order")
     for name in ("iat", "nbf", "exp"):
-        if not 0 <= getattr(claims, name) <= MAX_TIME:
+        if not 0 <= getattr(claims, name) <= MAX_UNIX_S:
             raise _broken(f"/{name}", "not a time in Unix seconds")
     if not claims.iat <= claims.nbf <= claims.exp or claims.exp - claims.iat > MAX_TTL_S:
         raise _broken("/exp", "times that no token has")

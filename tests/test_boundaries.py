@@ -29,7 +29,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "http_client": {"codes", "errors", "url"},
     "keyfile": {*FORMATS, "files"},
     "limits": set(),
-    "audit_events": {"identity"},
+    "audit_events": {"formats", "identity"},
     "url": set(),
     "verify_token": {*FORMATS, "results"},
     "wire": {"codes", "errors"},

@@ -18,7 +18,7 @@ import rich_click as click
 from issuer.cli.exits import Exit
 from issuer.cli.terminal import describe_error, printable, render_json, render_table
 from issuer.errors import SetupError
-from issuer.formats.show import show_time
+from issuer.formats.times import show_time
 from issuer.identity import pat as form
 from issuer.service.authn import pat_records as pats
 from issuer.service.settings import read_settings

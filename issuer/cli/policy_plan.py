@@ -11,7 +11,7 @@ import rich_click as click
 from issuer.cli.policy_explain import NOBODY, own_url
 from issuer.cli.terminal import printable
 from issuer.files import open_plain
-from issuer.formats.show import show_time
+from issuer.formats.times import show_time
 from issuer.policy.authoring.load import load_policies
 from issuer.policy.authoring.plan import Group, Plan, make_plan
 

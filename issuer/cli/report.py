@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import rich_click as click
 
 from issuer.cli.terminal import printable
-from issuer.formats.show import show_time
+from issuer.formats.times import show_time
 from issuer.verify.report import ALWAYS_DUE, Check, Report, Status
 
 _COLOURS = {Status.PASS: "green", Status.FAIL: "red", Status.UNKNOWN: "yellow", Status.SKIP: "bright_black"}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 import msgspec
 
 MAX_CHARS = 200
@@ -23,11 +21,3 @@ def show_typed(value: object) -> str:
         return value
     kind = "boolean" if isinstance(value, bool) else "number" if isinstance(value, int | float) else "structure"
     return f"the {kind} {msgspec.json.encode(value).decode()}"
-
-
-def show_time(moment: int) -> str:
-    """Show Unix seconds as people read them: `2026-11-21T09:00:00Z`."""
-    try:
-        return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    except (ValueError, OverflowError, OSError):  # beyond the years that have names
-        return f"Unix second {moment}"

@@ -14,11 +14,12 @@ from msgspec import Struct
 
 from issuer.codes import Code
 from issuer.errors import Refused
-from issuer.formats.show import show_time, show_value
+from issuer.formats.show import show_value
 from issuer.formats.strict_json import JSON
+from issuer.formats.times import MAX_UNIX_S, show_time
 from issuer.identity.profiles import Kind
 from issuer.identity.provider import Provider
-from issuer.identity.token import MAX_UNIX_S, check_access_token, check_audience, read_header, read_jti, read_times
+from issuer.identity.token import check_access_token, check_audience, read_header, read_jti, read_times
 
 Claims = Mapping[str, JSON]
 P = ParamSpec("P")

@@ -89,8 +89,8 @@ def describe_provider(provider: Provider) -> dict[str, JSON]:
 def _check_members(findings: Findings, document: Document, at: str, entry: ProviderEntry, profile: Profile) -> None:
     for member in ProviderEntry.__struct_fields__[1:]:
         judged = getattr(entry, member) is UNSET or judges(profile, member)
-        told = "do not say what started a job" if member == "events" else "are not judged by this"
-        findings.demand(document, f"{at}/{member}", judged, f"{entry.profile} tokens {told}")
+        why = "do not say what started a job" if member == "events" else "are not judged by this"
+        findings.demand(document, f"{at}/{member}", judged, f"{entry.profile} tokens {why}")
 
 
 def _pointer(name: str) -> str:
@@ -146,9 +146,9 @@ def _check_rules(findings: Findings, document: Document, at: str, provider: Prov
     rules, profile = provider.rules, provider.profile
     strong = _ALGORITHMS.issuperset(provider.algorithms)
     findings.demand(document, f"{at}/algorithms", strong, "asymmetric JWS algorithms only")
-    shared = provider.audience == provider.issuer or not _fits(rules.audience_form, provider.audience)
-    told = provider.issuer == issuer_url  # that this is another fault
-    findings.demand(document, f"{at}/audience", told or not shared, _SHARED.format(profile))
+    if provider.issuer != issuer_url:  # whose own fault is reported by `_check_issuer`
+        shared = provider.audience == provider.issuer or not _fits(rules.audience_form, provider.audience)
+        findings.demand(document, f"{at}/audience", not shared, _SHARED.format(profile))
 
 
 def check_token_prefixes(findings: Findings, document: Document, providers: Iterable[Provider]) -> None:
@@ -196,8 +196,8 @@ def _check_issuer(
         rule = f"not an issuer of {provider.profile}: see its form in policies/README.md, and copy the token's `iss`"
         findings.demand(document, at, ours or _fits(provider.rules.issuer_form, issuer), rule)
         known = _profile_of(issuer)
-        told = f"{provider.profile} would not keep out whom this provider lets in: use the profile {known}"
-        findings.demand(document, at, known in {None, provider.profile}, told)
+        rule = f"{provider.profile} would not keep out whom this provider lets in: use the profile {known}"
+        findings.demand(document, at, known in {None, provider.profile}, rule)
 
 
 def _profile_of(issuer: str) -> str | None:

@@ -15,13 +15,13 @@ from issuer.codes import Code
 from issuer.errors import FormatError, Refused
 from issuer.formats import jose
 from issuer.formats.strict_json import JSON, loads
+from issuer.formats.times import MAX_UNIX_S
 from issuer.identity.provider import Provider
 
 # How far a provider's clock may be off: one constant for the decoder and for the life of the use record.
 LEEWAY_S = 30
 MAX_CLAIMS = 200
 MAX_DEPTH = 8
-MAX_UNIX_S = 2**33  # the year 2242; a time in milliseconds lies beyond it
 MAX_ID_CHARS = 512
 MAX_JTI_CHARS = 256
 

@@ -16,12 +16,12 @@ from issuer.codes import Code
 from issuer.errors import FormatError
 from issuer.formats import jose
 from issuer.formats.strict_json import JSON, convert, loads
-from issuer.verify_token import MAX_TIME
+from issuer.formats.times import MAX_UNIX_S
 
 MAX_BYTES = 1024 * 1024
 MAX_ARCHIVED = 1024
 
-Time = Annotated[int, Meta(ge=0, le=MAX_TIME)]
+Time = Annotated[int, Meta(ge=0, le=MAX_UNIX_S)]
 
 
 class _Window(Struct, frozen=True):

@@ -26,6 +26,7 @@ from issuer import files
 from issuer.codes import Code
 from issuer.errors import FormatError, InputError, Place, SetupError, reading
 from issuer.formats.strict_json import convert, loads
+from issuer.formats.times import MAX_UNIX_S
 from issuer.identity import pat
 from issuer.identity.token import LEEWAY_S
 
@@ -44,7 +45,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 _ID = re.compile(pat.ID_PATTERN)
 _FILE = re.compile(rf"{pat.ID_PATTERN}\.json")
 
-Unix = Annotated[int, Meta(ge=0, le=2**33)]
+Unix = Annotated[int, Meta(ge=0, le=MAX_UNIX_S)]
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 State = Literal["active", "expired", "revoked", "future"]
 

@@ -9,10 +9,10 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from issuer.codes import Code
 from issuer.errors import FormatError, InputError, Refused
 from issuer.formats.strict_json import convert, loads
+from issuer.formats.times import MAX_UNIX_S
 from issuer.results.benchmark import Benchmark, read_benchmark
 from issuer.results.entry import Entry, read_entries, read_entry
 from issuer.service.bounds import MAX_QUESTION_BYTES, MAX_QUESTION_DEPTH
-from issuer.verify_token import MAX_TIME
 
 Name = Annotated[str, Meta(min_length=1, max_length=512)]
 
@@ -29,7 +29,7 @@ class VerifyRequest(Struct, frozen=True, forbid_unknown_fields=True):
     entry: dict[str, Any] | UnsetType = UNSET
     yaml: str | UnsetType = UNSET
     benchmark: str | UnsetType = UNSET
-    at: Annotated[int, Meta(ge=0, le=MAX_TIME)] | UnsetType = UNSET
+    at: Annotated[int, Meta(ge=0, le=MAX_UNIX_S)] | UnsetType = UNSET
 
 
 class Question(Struct, frozen=True):

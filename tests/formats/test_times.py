@@ -1,8 +1,8 @@
-"""Values as messages show them."""
+"""Times as people see them."""
 
 from __future__ import annotations
 
-from issuer.formats.show import show_time
+from issuer.formats.times import show_time
 
 
 def test_times_have_names_up_to_a_year_and_are_numbers_beyond() -> None:
