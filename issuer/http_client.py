@@ -168,13 +168,13 @@ def _origin(url: str) -> str:
 # -- a request that is safe to repeat ---------------------------------------------------------------------------------
 
 
-def decided(answer: HttpAnswer) -> bool:
+def is_decided(answer: HttpAnswer) -> bool:
     """Say whether repeating the request would be pointless: 429, 502, 503 and 504 alone say that it is not."""
     return answer.status not in RETRIED
 
 
 def send_until_decided(
-    request: HttpRequest, *, patience_s: float = PATIENCE_S, enough: Callable[[HttpAnswer], bool] = decided
+    request: HttpRequest, *, patience_s: float = PATIENCE_S, enough: Callable[[HttpAnswer], bool] = is_decided
 ) -> HttpAnswer:
     """Send the same bytes until an answer is `enough`, at most ATTEMPTS times; return the last answer as it is.
 

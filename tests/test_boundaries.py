@@ -117,6 +117,11 @@ def test_a_relying_party_loads_no_command_line_and_no_version_arithmetic() -> No
     assert loaded(*RELYING).isdisjoint(READER)
 
 
+def test_a_framework_that_asks_for_tokens_loads_no_command_line_and_no_server() -> None:
+    """Nor what only a request needs: HTTP, and where a CI keeps its identity."""
+    assert loaded("issuer.client", "issuer.wire").isdisjoint(READER)
+
+
 def test_the_rooms_above_are_really_watched() -> None:
     """Were a name misspelt in the lists above, nothing would ever be found: the service loads them."""
     assert loaded("issuer.service.app") >= {

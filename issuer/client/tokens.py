@@ -19,7 +19,7 @@ from issuer.http_client import (
     HttpAnswer,
     HttpRequest,
     check_url,
-    decided,
+    is_decided,
     send_until_decided,
 )
 from issuer.identity import pat
@@ -99,7 +99,7 @@ def read_answer(answer: HttpAnswer, kind: type[Body]) -> Body:
 
 def _is_enough(answer: HttpAnswer) -> bool:
     # A store that lost its memory answers the same to this identity token for ever: only a fresh one helps.
-    return decided(answer) or problem_of(answer).code is Code.DEPENDENCY_STATE_RESET
+    return is_decided(answer) or problem_of(answer).code is Code.DEPENDENCY_STATE_RESET
 
 
 def _json(answer: HttpAnswer) -> JSON:
