@@ -27,6 +27,7 @@ from issuer.relying.documents import (
     default_folder,
 )
 from tests.support.make import KEY, NOW, STRANGER
+from tests.support.responders import dripping, silent
 
 PATH = "/.well-known/jwks.json"
 ONE = jcs.canonical({"keys": [jose.public_jwk(KEY.public_key())]})
@@ -211,19 +212,6 @@ def test_a_redirect_is_not_followed(tmp_path: Path, site: Site, running: LocalPr
 def test_what_is_larger_than_any_document_is_none(tmp_path: Path, site: Site) -> None:
     site.says(200, b" " * (MAX_DOCUMENT_BYTES + 1))
     assert body(tmp_path, site) is None
-
-
-def silent(exchange: Exchange) -> None:
-    exchange.server.provider.closing.wait(60)
-
-
-def dripping(exchange: Exchange) -> None:
-    """Send a byte every 20 ms: each single read is quick."""
-    exchange.send_response(200)
-    exchange.send_header("Content-Length", "100000")
-    exchange.end_headers()
-    while not exchange.server.provider.closing.wait(0.02):
-        exchange.wfile.write(b" ")
 
 
 def dripping_chunks(exchange: Exchange) -> None:

@@ -14,7 +14,7 @@ import pytest
 from huggingface_hub import HfApi
 
 from issuer.codes import Code
-from issuer.dev.provider import Exchange, LocalProvider
+from issuer.dev.provider import LocalProvider
 from issuer.errors import IssuerError
 from issuer.identity.provider import Provider
 from issuer.identity.token import LEEWAY_S
@@ -25,6 +25,7 @@ from issuer.service.bounds import ANSWER_KEPT_S, ASK_S
 from tests.support.clock import Clock
 from tests.support.hub import ACCOUNT_ID, BESIDE, Hub, auth
 from tests.support.leaks import assert_nothing_secret
+from tests.support.responders import silent
 from tests.support.reusable import new_nonce, with_nonce
 from tests.support.running import Running, rewrite, running, write_folder
 from tests.support.tls import NO_ROOTS, certificate
@@ -197,12 +198,8 @@ async def test_another_status_decides_nothing(hub: Hub, provider: Provider, stat
     assert hub.provider.requests["/elsewhere"] == 0
 
 
-def never(exchange: Exchange) -> None:
-    exchange.server.provider.closing.wait(120)
-
-
 async def test_an_answer_that_takes_too_long_decides_nothing(hub: Hub, provider: Provider) -> None:
-    hub.answer = never
+    hub.answer = silent
     async with opened(deadline_s=0.3) as here:
         assert await here.outcome(provider, hub.token()) == UNDECIDED
     assert here.reasons == ["TimeoutError"]

@@ -22,6 +22,7 @@ from issuer.service.authn.keysets import KeySets
 from issuer.service.authn.sources import Allowance
 from issuer.service.bounds import FETCH_PAUSE_S, FETCHES_A_MINUTE, HARD_AGE_S, MAX_WAITING, RENEWAL_PAUSE_S, SOFT_AGE_S
 from tests.support.clock import Clock
+from tests.support.responders import dripping
 from tests.support.tls import NO_ROOTS, certificate
 
 A_WHILE_S = 0.1  # long enough for a fetch that should not be there
@@ -511,15 +512,6 @@ async def test_exactly_the_largest_set_is_taken(local: LocalProvider) -> None:
     local.answers[KEY_SET_PATH] = fixed(raw + b" " * (MAX_DOCUMENT_BYTES - len(raw)))
     async with opened() as here:
         assert await here.outcome(registered(local.issuer), local.rs256.kid) == local.rs256.kid
-
-
-def dripping(exchange: Exchange) -> None:
-    """Send a byte every 20 ms: each single read is quick."""
-    exchange.send_response(200)
-    exchange.send_header("Content-Length", "100000")
-    exchange.end_headers()
-    while not exchange.server.provider.closing.wait(0.02):
-        exchange.wfile.write(b" ")
 
 
 def dripping_headers(exchange: Exchange) -> None:
