@@ -11,6 +11,7 @@ from issuer.adapters import SOURCES, Anchors, Built, Run, Source, Supplied, read
 from issuer.adapters.load import read_file
 from issuer.adapters.mapping import read_mapping
 from issuer.cli.supplied import metric_option, read_selectors, scale_option, supplied_options
+from issuer.cli.terminal import shorten
 from issuer.client.build import BuildOptions, build_results, write_results
 from issuer.errors import InputError, Place
 from issuer.formats.strict_json import JSON
@@ -62,7 +63,7 @@ def build(
     except InputError as error:
         raise _place_in_run(error) from None
     for each in results:
-        run = f"{_one_line(each.run.task)} of {_one_line(each.run.name)}"
+        run = f"{shorten(each.run.task)} of {shorten(each.run.name)}"
         click.echo(f"{each.file}: {run}, claims in {each.claims_file}")
         if show_origin:
             _show_origin(each.built)
@@ -86,14 +87,8 @@ def _place_in_run(error: InputError) -> InputError:
     """Name the JSON pointer into the run behind its file: `log.json#/eval/config/limit`."""
     if error.place.line or not error.pointer:
         return error
-    pointer = _one_line(error.pointer)
+    pointer = shorten(error.pointer)
     return InputError(error.code, error.detail, Place(f"{error.place.file}#{pointer}"), error.pointer)
-
-
-def _one_line(text: str) -> str:
-    """Show foreign text on a terminal: no control characters, not long."""
-    shown = text if len(text) <= 200 else text[:197] + "..."
-    return shown if shown.isprintable() else repr(shown)
 
 
 def _show_origin(built: Built) -> None:
@@ -103,4 +98,4 @@ def _show_origin(built: Built) -> None:
     values["metrics"] = ", ".join(f"{metric.metric_id} {metric.value!r}" for metric in built.claims.metrics[:20])
     for member, origin in built.origins.items():
         value = values.get(member, "")
-        click.echo(f"  {member}: {_one_line(str(value))} ({origin})" if value else f"  {member} ({origin})")
+        click.echo(f"  {member}: {shorten(str(value))} ({origin})" if value else f"  {member} ({origin})")

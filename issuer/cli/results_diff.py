@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from issuer.cli.exits import Exit
 from issuer.cli.result_files import REPORT_VERSION, read_entries_of
-from issuer.cli.terminal import printable, render_json
+from issuer.cli.terminal import printable, render_json, shorten
 from issuer.codes import Code
 from issuer.errors import InputError, Place
 from issuer.results.diff import Difference, differences, matched
@@ -68,7 +68,8 @@ def _show(compared: Comparison) -> None:
     click.echo(f"entry {', '.join(places)}: {_verdict(compared)}")
     for difference in compared.differences:
         click.echo(f"  {printable(difference.pointer)} ({'material' if difference.material else 'not material'})")
-        click.echo(f"    left:  {_shorten(difference.left)}\n    right: {_shorten(difference.right)}")
+        left, right = (shorten(side) or "(absent)" for side in (difference.left, difference.right))
+        click.echo(f"    left:  {left}\n    right: {right}")
 
 
 def _verdict(compared: Comparison) -> str:
@@ -77,7 +78,3 @@ def _verdict(compared: Comparison) -> str:
     if not compared.differences:
         return "the same"
     return "differ" if compared.material else "the same but for what no digest binds"
-
-
-def _shorten(value: str) -> str:
-    return printable(value if len(value) <= 200 else f"{value[:200]}...") or "(absent)"

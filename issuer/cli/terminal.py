@@ -26,7 +26,7 @@ def render_table(rows: Sequence[Sequence[str]]) -> str:
     return "\n".join("  ".join(map(set_cell_size, row, widths)).rstrip() for row in cells)
 
 
-def shorten(text: str, widest: int) -> str:
+def shorten(text: str, widest: int = 200) -> str:
     """Make a text printable, and cut it to at most `widest` columns."""
     shown = printable(text)
     return shown if cell_len(shown) <= widest else f"{set_cell_size(shown, widest - 3)}..."
