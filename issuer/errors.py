@@ -1,4 +1,4 @@
-"""The error tree, and the append-only registry of codes.
+"""The error tree; `codes.py` has the registry of codes.
 
 Sorted by who must act::
 
@@ -48,7 +48,7 @@ class IssuerError(Exception):
 
 
 class Refused(IssuerError):
-    """Decided no. The caller must change the request; the same one will be refused again.
+    """Decided no. The caller must change the request: the same one will be refused again.
 
     `retry_after_s` is set where waiting is the remedy (429).
     """
@@ -79,13 +79,13 @@ class Undecided(IssuerError):
 
 
 class Charged(Undecided):
-    """Undecided for want of another's word on a credential, and counted against its source as a refusal is: made-up
-    credentials would cost their senders nothing otherwise."""
+    """Undecided because a provider did not answer about a credential, and counted against its source as a refusal is:
+    otherwise made-up credentials would cost their senders nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where in a file: line and column, both from 1; `file` is what the reader was told it is called."""
+    """Where in a file: line and column, both from 1; `file` is its name for people."""
 
     file: str
     line: int = 0
@@ -97,7 +97,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a check of a file found, and where. Errors make the file unusable, warnings only doubtful."""
+    """What a check of a file found, and where. An error makes the file unusable, a warning only doubtful."""
 
     code: Code
     place: Place
@@ -146,7 +146,7 @@ class InputError(IssuerError):
 
     @property
     def finding(self) -> Finding:
-        """The same as one finding among several."""
+        """The same, as one finding among several."""
         return Finding(self.code, self.place, self.detail, self.pointer)
 
     def __str__(self) -> str:

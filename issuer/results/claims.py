@@ -1,7 +1,7 @@
 """Run claims: what an evaluation framework says of one run (contract section 2). Pure.
 
-Knows the rules of each member, the canonical order and the claims digest. Refuses to repair: what breaks a rule is
-refused with its place, never trimmed, rounded or lowercased.
+Knows the rules of each member, the canonical order and the claims digest. Never repairs: a member that breaks a rule is
+refused with its place, not trimmed, rounded or lowercased.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _REPO_PART = r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,94}[A-Za-z0-9_])?"
 _REPO = re.compile(rf"(?!.*(?:--|\.\.)){_REPO_PART}/{_REPO_PART}(?<!\.git)")
 
 
-# Claims that break no rule: they fill in for members that are unknown, so that the others can be read.
+# Claims that break no rule: they fill in for missing members, so that the others can be read.
 STAND_IN: Mapping[str, JSON] = {
     "model_repo": "a/a", "model_revision": "0" * 40, "benchmark_repo": "a/a", "benchmark_revision": "0" * 40,
     "task_id": "a", "metrics": [{"metric_id": "a", "value": 0}], "framework": {"name": "a", "version": "0"},
@@ -49,12 +49,12 @@ class Metric(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
 
     @property
     def pair(self) -> tuple[bytes, bytes]:
-        """What names a metric and orders it: (metric_id, slice or ""), bytewise."""
+        """The name of a metric, and its place in the order: (metric_id, slice or ""), bytewise."""
         return self.metric_id.encode(), (self.slice or "").encode()
 
 
 class Framework(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The evaluation framework that made the run, and how it was called."""
+    """The evaluation framework that made the run, and its command line."""
 
     name: str
     version: str
@@ -79,7 +79,7 @@ class RunClaims(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=T
 
     @cached_property
     def plain(self) -> Mapping[str, Any]:
-        """The claims for `jcs.encode`: they are digested, bound into an entry, told apart and signed."""
+        """The claims for `jcs.encode`: they are digested, bound into an entry, compared and signed."""
         said = self.to_json()
         metrics = [{**metric, "value": jcs.plain(metric["value"])} for metric in said["metrics"]]
         return {**said, "metrics": metrics}
@@ -169,7 +169,7 @@ def _command_rule(command: str) -> str:
     if not 1 <= len(command) <= MAX_COMMAND:
         return f"must be 1 to {MAX_COMMAND} characters, or absent"
     if command.isascii() and command.isprintable():
-        return ""  # nearly every one, and the rules below look at each character
+        return ""  # nearly every one; the rules below look at each character
     if not unicodedata.is_normalized("NFC", command):
         return "must be in Unicode normal form NFC"
     if any(unicodedata.category(char) == "Cc" for char in command):

@@ -1,6 +1,7 @@
 """The details of a result: an entry's members that are not run claims, as a request may send them. Pure.
 
-Knows their types and rules (contract sections 1 and 3). Refuses to repair: what breaks one is refused with its place.
+Knows their types and rules (contract sections 1 and 3). Never repairs: a member that breaks one is refused with its
+place.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from issuer.results import emit
 from issuer.results.entry import drop_nulls
 from issuer.url import UrlError, split_url
 
-MAX_WRITTEN = 512 * 1024  # half of what a result file may have
+MAX_WRITTEN = 512 * 1024  # half of the largest result file
 
 _DATE = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:T[0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,9})?)?(?:Z|[+-][0-9]{2}:[0-9]{2})?)?"
@@ -36,7 +37,7 @@ class Source(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Details(Struct, frozen=True, forbid_unknown_fields=True):
-    """An entry's members that are not run claims; the types of what a request may send."""
+    """An entry's members that are not run claims, with their types in a request."""
 
     date: str | UnsetType = UNSET
     source: Source | UnsetType = UNSET

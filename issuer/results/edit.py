@@ -1,8 +1,8 @@
 """Result files edited in place: text in, text out. Pure.
 
-One entry is appended, replaced or given a token by the places of the file's nodes; other entries, comments, order and
-line ends stay as they are. What comes out is read again: it holds what was asked for, and all else as it was, or it is
-not returned. Raises InputError, and nothing else.
+One entry is appended, replaced or gets a token, by the places of the file's nodes; other entries, comments, order and
+line ends stay as they are. The result is read again, and returned only if it has the change and everything else as
+before. Raises InputError, and nothing else.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def put_entry(text: str, entry: str, name: str) -> str:
 
 
 def append(text: str, entry: str, name: str) -> str:
-    """Return the file with one entry more at its end; `entry` is as `write_entry` writes it."""
+    """Return the file with one more entry at its end; `entry` is in the form of `write_entry`."""
     if not text.strip():
         return _checked("", text + entry, name, lambda before, added: [*before, added], entry)
     document = open_results(text.encode(), name)
@@ -65,8 +65,8 @@ def replace(text: str, index: int, entry: str, name: str) -> str:
 
 
 def put_token(text: str, index: int, token: str, name: str) -> str:
-    """Return the file with this token in the entry at `index`, from 0: in the place of the one that it has, or as its
-    last member.
+    """Return the file with this token in the entry at `index`, from 0: in the place of its present one, or as its last
+    member.
     """
     document = _demand(text, index, name)
     before = entries_of(document)
@@ -88,8 +88,8 @@ def put_token(text: str, index: int, token: str, name: str) -> str:
 def rewrite(text: str, name: str, *, profile: Profile | None = None, primary: str | None = None) -> str:
     """Return the file written canonically: each entry in its own shape, or in another profile where it has metrics.
 
-    Comments are not kept, nor what a profile has no place for. Raises InputError also where `value` would be dropped
-    that no metric of the entry repeats.
+    Comments are dropped, and members for which a profile has no place. Raises InputError also where this would drop a
+    `value` that no metric of the entry repeats.
     """
     document = open_results(text.encode(), name)
     written = []
@@ -115,7 +115,7 @@ def _token_members(document: Document, index: int) -> list[str]:
 
 
 def _demand(text: str, index: int, name: str) -> Document:
-    """Read the file as one that has this entry."""
+    """Read the file, which must have this entry."""
     document = open_results(text.encode(), name)
     count = len(document.value)  # type: ignore[arg-type]
     if not 0 <= index < count:
@@ -126,13 +126,13 @@ def _demand(text: str, index: int, name: str) -> Document:
 def _checked(
     before: str, after: str, name: str, expect: Callable[[list[Entry], Entry], list[Entry]], entry: str
 ) -> str:
-    """Return the file as edited, if it reads as what was asked for."""
+    """Return the edited file, if it reads as expected."""
     was = list(read_entries(before.encode(), name)) if before else []
     new = read_entries(entry.encode(), name)
     expected = expect(was, new[0]) if len(new) == 1 else None
     try:
         now = read_entries(after.encode(), name)
-    except InputError:  # its place is in a file that nobody has
+    except InputError:  # its place is in a text that was never written
         raise _impossible(name) from None
     if expected is None or list(map(_said, now)) != list(map(_said, expected)):
         raise _impossible(name)
@@ -166,7 +166,7 @@ def _column(text: str, index: int) -> int:
 
 
 def _dash(text: str, start: int) -> int:
-    """Return where the dash of the item is whose first key stands at `start`: before it, or on a line of its own."""
+    """Return the place of the dash of the item whose first key is at `start`: before it, or on a separate line."""
     line = text.rfind("\n", 0, start) + 1
     if (dash := text.rfind("-", line, start)) >= 0:
         return dash
@@ -176,18 +176,18 @@ def _dash(text: str, start: int) -> int:
             return text.index("-", line)
         if not _NO_LINE.fullmatch(text, line, end):
             break
-    return start  # an item of a flow list: there is no dash, and no editing it
+    return start  # an item of a flow list: it has no dash, and cannot be edited
 
 
 def _line_after(text: str, end: int) -> int:
-    """Return where the line after the one that ends at or after `end` begins; a block scalar ends at a line's start."""
+    """Return the start of the line after that of `end`; a block scalar ends at a line's start."""
     if text[end - 1] == "\n":  # no node ends at 0
         return end
     return text.find("\n", end) + 1 or len(text)
 
 
 def _with_member(text: str, start: int, end: int, member: str) -> str:
-    """Return the text with one member more in the map from `start` to `end`."""
+    """Return the text with one more member in the map from `start` to `end`."""
     if text[start] == "{":
         return f"{text[: start + 1]}{member}, {text[start + 1 :]}"
     place = _line_after(text, end)

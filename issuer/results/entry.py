@@ -1,7 +1,7 @@
 """Entries of `.eval_results/*.yaml` files (contract section 3): three shapes read, three profiles written. Pure.
 
 Knows the details, the target form and its content digest, how an entry is written so that every YAML reader reads it
-alike, and how it is read back. The repository that a file sits in is not in the file and not known here.
+alike, and how it is read back. The repository of a file is not in the file and not known here.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ def drop_nulls(value: JSON) -> JSON:
 
     Raises FormatError(`file.rule`) for a null in an array, and for a map in an array that would become empty.
     """
-    # Nearly no entry has one, and encoding it in C costs a twentieth of the walk.
+    # Hardly any entry has one, and encoding it in C costs a twentieth of the walk.
     return _without_nulls(value, None) if b"null" in msgspec.json.encode(value) else value
 
 
 def _without_nulls(value: JSON, path: Path, *, in_array: bool = False) -> JSON:
-    if isinstance(value, str | float | int):  # before Mapping, which takes ten times as long to ask for
+    if isinstance(value, str | float | int):  # before Mapping, which takes ten times as long to check
         return value
     if isinstance(value, Mapping):
         kept = {name: _without_nulls(item, (path, name)) for name, item in value.items()}
@@ -58,7 +58,7 @@ def _refuse_nothing(path: Path, what: str) -> NoReturn:
 
 
 def target_entry(claims: RunClaims, details: Mapping[str, JSON]) -> dict[str, JSON]:
-    """Build the entry's target form, token left out, from run claims and details that have been read."""
+    """Build the entry's target form, without token, from run claims and details that have been read."""
     return _target(claims.to_json(), details)
 
 
@@ -92,11 +92,11 @@ class Submission(Struct, frozen=True):
 
     @property
     def form(self) -> dict[str, JSON]:
-        """The entry's target form, which the content digest is of."""
+        """The entry's target form, over which the content digest is taken."""
         return target_entry(self.claims, self.details)
 
     def entry(self, token: str) -> str:
-        """Write the entry with its token, as `write_entry` does, and faster: only the details are of any form."""
+        """Write the entry with its token, as `write_entry` does, but faster: only the details have a free form."""
         return f'{_written(self.claims)}{emit.below(self.details)}  verify_token: "{token}"\n'
 
 
@@ -124,10 +124,10 @@ def _written_metric(metric: Metric) -> str:
 
 
 def target_form(entry: Mapping[str, JSON]) -> dict[str, JSON]:
-    """Bring an entry as it stands in a file into its target form: what the content digest is taken over.
+    """Bring an entry of a file into its target form, over which the content digest is taken.
 
     Token members and `value` go, nulls are dropped, metrics are sorted; every other member counts, known or not.
-    Raises FormatError(`file.rule`) where there is no canonical form.
+    Raises FormatError(`file.rule`) for an entry without a canonical form.
     """
     plain = drop_nulls({name: item for name, item in entry.items() if name not in _UNBOUND})
     return _without_unbound(plain) if isinstance(plain, dict) else {}
@@ -164,9 +164,9 @@ def write_entry(
     """Write one entry, given in its target form, as the YAML list item to paste into a file.
 
     `target` is the form and the token; `both` adds `value`, the score of the primary metric, and the token under its
-    second name, for today's readers; `hub` is what today's Hub knows of it, without a token. `primary` is the id of the
-    benchmark's primary metric (`Benchmark.primary`). Raises FormatError(`file.rule`) where `both` or `hub` lacks it.
-    Without a token it is a result that nobody vouches for: `unverified`, until it has one.
+    second name, for today's readers; `hub` has the members that today's Hub knows, without a token. `primary` is the id
+    of the benchmark's primary metric (`Benchmark.primary`). Raises FormatError(`file.rule`) where `both` or `hub` lacks
+    it. Without a token the result is `unverified`.
     """
     members = dict(form)
     if profile != "target":
@@ -181,7 +181,7 @@ def write_entry(
 
 
 def primary_value(form: Mapping[str, JSON], primary: str | None) -> JSON:
-    """Return the score of (primary metric, no slice). Raises FormatError(`file.rule`) where there is none."""
+    """Return the score of (primary metric, no slice). Raises FormatError(`file.rule`) for an entry without it."""
     if primary is None:
         rule = "this profile needs the benchmark's primary metric: give the `eval.yaml` that names it"
         raise FormatError(Code.FILE_RULE, rule, "/metrics")
@@ -205,7 +205,7 @@ class Dataset(Struct, frozen=True):
 
 
 class EntryMetric(Struct, frozen=True):
-    """One item of `metrics` as a file has it; what it may hold is judged by the checks, not here."""
+    """One item of `metrics` in a file; the checks judge its values."""
 
     metric_id: str
     value: float
@@ -232,7 +232,7 @@ class EntrySource(Struct, frozen=True):
 
 
 class EntryDetails(Struct, frozen=True):
-    """The details of an entry of a file: only their types are demanded, an entry that nobody signed may say more."""
+    """The details of an entry of a file: only their types are checked, an unsigned entry may have other members."""
 
     date: str | UnsetType = UNSET
     source: EntrySource | UnsetType = UNSET
@@ -245,10 +245,10 @@ class EntryDetails(Struct, frozen=True):
 
 
 class Entry(Struct, frozen=True):
-    """One entry as it stands in a file: the typed members that checks compare, and `form`, its target form.
+    """One entry of a file: the typed members that checks compare, and `form`, its target form.
 
-    Members that are not known here are in `form` alone: kept, and bound by the content digest. `token_members` are the
-    names under which the token stands.
+    Unknown members are in `form` alone: kept, and bound by the content digest. `token_members` are the names under
+    which the file has the token.
     """
 
     pointer: str
@@ -263,7 +263,7 @@ class Entry(Struct, frozen=True):
     token_members: tuple[str, ...]
 
     def rewritten(self) -> str:
-        """Write the entry in the shape that it has, as `write_entry` writes: nothing that it says is changed."""
+        """Write the entry in its own shape, as `write_entry` does: its content does not change."""
         value = {} if self.value is UNSET else {"value": self.value}
         return emit.item({**self.form, **value, **dict.fromkeys(self.token_members, self.token)})
 
@@ -293,7 +293,7 @@ def open_results(raw: bytes, name: str) -> strict_yaml.Document:
 
 
 def demand_list(document: strict_yaml.Document) -> None:
-    """Raise InputError where the document is no list of at most 1000 items."""
+    """Raise InputError unless the document is a list of at most 1000 items."""
     if not isinstance(document.value, list):
         raise document.error(Code.FILE_SCHEMA, "", "a result file is a list of entries")
     if len(document.value) > MAX_ENTRIES:
@@ -357,5 +357,5 @@ def claims_of(entry: Entry, repo: str) -> RunClaims:
 
 
 def result_file_name(benchmark_repo: str) -> str:
-    """Return where a benchmark's results live in a model repository: `.eval_results/<name>.yaml`."""
+    """Return the path of a benchmark's results in a model repository: `.eval_results/<name>.yaml`."""
     return f".eval_results/{benchmark_repo.rpartition('/')[2].lower().replace('-', '_')}.yaml"

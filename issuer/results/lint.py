@@ -1,4 +1,4 @@
-"""What contract sections 2 and 3 say of a result file: every rule that it breaks, each at its place. Pure.
+"""A result file against contract sections 2 and 3: every rule that it breaks, each at its place. Pure.
 
 Errors are what no relying party or issuer accepts; warnings are what keeps an entry from being verified, or what is
 probably a mistake. Nothing here judges a token: that is `issuer.verify`.
@@ -36,7 +36,7 @@ from issuer.results.entry import (
 from issuer.results.secret import secret_in
 
 MAX_METRICS = 256
-MAX_FAULTS = 1000  # told of one file: who has more corrects these first, and nobody has to wait for the rest
+MAX_FAULTS = 1000  # of one file: an author with more corrects these first, without waiting for the rest
 MAX_TOKEN = 16 * 1024
 _JWS = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
 _KINDS: dict[str, Any] = {
@@ -45,7 +45,7 @@ _KINDS: dict[str, Any] = {
     "runtime_context": dict[str, Any], "benchmark_subset": str, "normalization": dict[str, Any],
     **dict.fromkeys(TOKEN_MEMBERS, str),
 }  # fmt: skip
-# Where a run claim stands in an entry, and what stands in for one that is missing: that is told in its own words.
+# The place of each run claim in an entry.
 _CLAIMS = {
     "/model_revision": "/model_revision", "/benchmark_repo": "/dataset/id", "/task_id": "/dataset/task_id",
     "/benchmark_revision": "/dataset/revision",
@@ -66,8 +66,8 @@ def lint_results(
 ) -> tuple[Finding, ...]:
     """Return everything that is wrong with a result file, in the file's order; never raises.
 
-    `path` is where the file lies, "" where that does not matter; `repo` is the model repository that it belongs to;
-    `benchmark` the `eval.yaml` that its entries are held against.
+    `path` is the file's place, "" where that does not matter; `repo` is its model repository; `benchmark` is the
+    `eval.yaml` that its entries are checked against.
     """
     document, refusals = strict_yaml.examine(raw, name, bare_dates=is_date_member)
     told = [refusal.finding for refusal in refusals]
@@ -106,7 +106,7 @@ def _touch(one: str, other: str) -> bool:
 
 
 def _identity(item: JSON) -> str:
-    """Return what two entries that say the same have in common."""
+    """Return the key that is equal for two entries that say the same."""
     try:
         said = {**target_form(item), "value": item.get("value")} if isinstance(item, Mapping) else item
         return jcs.digest(said)
@@ -140,7 +140,7 @@ def _entry(item: JSON, path: str, repo: str | None, benchmark: Benchmark | None)
 
 
 def _types(members: Mapping[str, Any]) -> Generator[Found, None, dict[str, Any]]:
-    """Tell members of the wrong type, and return the others."""
+    """Yield what is wrong with members of the wrong type; return the others."""
     typed: dict[str, Any] = {}
     for name, kind in _KINDS.items():
         if name in members and not (yield from _type(f"/{name}", members[name], kind)):
@@ -151,7 +151,7 @@ def _types(members: Mapping[str, Any]) -> Generator[Found, None, dict[str, Any]]
 
 
 def _type(pointer: str, value: JSON, kind: Any) -> Generator[Found, None, bool]:
-    """Tell why the value is not of this kind; return whether that was so."""
+    """Yield why the value is not of this kind; return whether it is not."""
     misfit = next(misfits(value, kind), None)
     if misfit is not None:
         yield Found(misfit.code, pointer + misfit.pointer, strict_yaml.describe(misfit))
@@ -159,7 +159,7 @@ def _type(pointer: str, value: JSON, kind: Any) -> Generator[Found, None, bool]:
 
 
 def _metric_types(metrics: list[Any]) -> Generator[Found, None, list[Any]]:
-    """Tell metrics of the wrong type; return the first 256 with None in the place of those."""
+    """Yield what is wrong with metrics of the wrong type; return the first 256, with None for those."""
     if not 1 <= len(metrics) <= MAX_METRICS:
         yield Found(Code.CLAIMS_INVALID, "/metrics", f"has {len(metrics)} items; 1 to {MAX_METRICS} are allowed")
     good: list[Any] = []
@@ -211,7 +211,7 @@ def _lacking_metrics(members: Mapping[str, Any]) -> Iterator[Found]:
 
 
 def _claims(typed: Mapping[str, Any], repo: str | None) -> Iterator[Found]:
-    """Hold what the entry has of the run claims against their rules."""
+    """Check the entry's run claims against their rules."""
     dataset = typed.get("dataset", {})
     metrics = [metric for metric in typed.get("metrics", ()) if metric is not None]
     places = [index for index, metric in enumerate(typed.get("metrics", ())) if metric is not None]
@@ -248,7 +248,7 @@ def _told(pointer: str, rule: str) -> str:
 
 
 def _details(typed: Mapping[str, Any]) -> Iterator[Found]:
-    """Hold the details against the rules by which the issuer takes them."""
+    """Check the details against the rules by which the issuer takes them."""
     if "date" in typed and not is_date(typed["date"]):
         yield Found(Code.DETAILS_INVALID, "/date", "must be an ISO 8601 date or date and time")
     source = typed.get("source")
@@ -272,7 +272,7 @@ def _tokens(typed: Mapping[str, Any]) -> Iterator[Found]:
 
 
 def _file_name(typed: Mapping[str, Any], path: str) -> Iterator[Found]:
-    """Demand the name that the entry's benchmark gives its file; where the file is not in its folder, advise it."""
+    """Demand the file name that follows from the entry's benchmark; outside the folder only advise it."""
     expected = result_file_name(typed.get("dataset", {}).get("id", ""))
     if not path or "dataset" not in typed or PurePosixPath(path).name == PurePosixPath(expected).name:
         return
@@ -282,7 +282,7 @@ def _file_name(typed: Mapping[str, Any], path: str) -> Iterator[Found]:
 
 
 def _value(typed: Mapping[str, Any], benchmark: Benchmark | None) -> Iterator[Found]:
-    """Hold `value` beside metrics against them: it is that of the primary metric, whichever that is."""
+    """Check a `value` beside metrics against them: it must be that of the primary metric."""
     if "value" not in typed or "metrics" not in typed:
         return
     primary = benchmark.primary if benchmark else None
