@@ -9,7 +9,7 @@ import rich_click as click
 
 from issuer.files import read
 from issuer.keyfile import MAX_PASSPHRASE_FILE
-from issuer.service.signing.keyring import STATES, State, generate, load_keys
+from issuer.service.signing.keyring import STATES, KeyState, generate, load_keys
 
 
 @click.group()
@@ -29,9 +29,9 @@ def _read(path: Path | None) -> bytes | None:
 @_folder
 @_passphrase
 @click.option("--state", type=click.Choice(STATES), help="Default: active where there is none, else next.")
-def generate_key(folder: Path, passphrase_file: Path | None, state: State | None) -> None:
+def generate_key(folder: Path, passphrase_file: Path | None, state: KeyState | None) -> None:
     """Make an Ed25519 key, named by its RFC 7638 thumbprint, readable by its owner alone."""
-    chosen: State = state or ("next" if any((folder / "active").glob("*.pem")) else "active")
+    chosen: KeyState = state or ("next" if any((folder / "active").glob("*.pem")) else "active")
     click.echo(generate(folder, chosen, _read(passphrase_file)))
 
 

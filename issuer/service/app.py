@@ -33,7 +33,7 @@ from issuer.service.http.published import Published
 from issuer.service.http.routes import exception_handlers, routes
 from issuer.service.http.service import Service
 from issuer.service.http.tarpit import Tarpit
-from issuer.service.http.verify import judging_routes
+from issuer.service.http.verify import verify_routes
 from issuer.service.log_stream import Failures
 from issuer.service.reload import Active, Live, load_and_keep
 from issuer.service.settings import Settings
@@ -106,12 +106,12 @@ def build(settings: Settings, log: Log | None = None, beat: Beat | None = None) 
         authority = Authority(
             settings.url, policies, authenticator, parts.admission, log or NoLog(), keyring, parts.audit
         )
-        return Published.of(Active(authority, time_ns() // 10**9, keyring), judges=bool(settings.trust))
+        return Published.of(Active(authority, time_ns() // 10**9, keyring), verifies=bool(settings.trust))
 
     live = Live(settings.policies_folder, load, parts.audit)
     service = Service(settings.url, live, parts.sources, parts.admission, parts.audit, Tarpit(settings.url))
     return Litestar(
-        [*routes(service), *judging_routes(settings.trust, settings.url, lambda: live.active.keyring.jwks)],
+        [*routes(service), *verify_routes(settings.trust, settings.url, lambda: live.active.keyring.jwks)],
         lifespan=[lambda _: _running(parts, live, beat)],
         exception_handlers=exception_handlers(settings.url),
         openapi_config=openapi.config(),

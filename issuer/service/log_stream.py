@@ -37,9 +37,9 @@ class Failures:
 
     def _wait(self, provider_id: str) -> None:
         self._more[provider_id] = []
-        asyncio.get_running_loop().call_later(COUNT_S, self._tell, provider_id)
+        asyncio.get_running_loop().call_later(COUNT_S, self._log_more, provider_id)
 
-    def _tell(self, provider_id: str) -> None:
+    def _log_more(self, provider_id: str) -> None:
         if reasons := self._more.pop(provider_id):
             _log.warning("provider not asked", provider=provider_id, reason=reasons[-1], more=len(reasons))
             self._wait(provider_id)

@@ -23,7 +23,7 @@ from issuer.service.bounds import GRACE_S, KEEP_ALIVE_S, KILL_S
 from issuer.service.http.protocol import BoundedProtocol
 from issuer.service.log_stream import configure_logging
 from issuer.service.settings import EMBEDDED, Settings
-from issuer.service.workers import STOPS, Beat, addresses_of, bound, supervise
+from issuer.service.workers import STOPS, Beat, bind, listen_addresses, supervise
 
 
 @contextlib.contextmanager
@@ -79,8 +79,8 @@ def serve(settings: Settings, log: Log | None = None, workers: int = 1) -> None:
         if workers == 1:
             _run(settings, log)
         else:
-            addresses = addresses_of(settings.host, settings.port)
-            supervise(workers, lambda beat: _run(settings, log, bound(addresses), beat), KILL_S)
+            addresses = listen_addresses(settings.host, settings.port)
+            supervise(workers, lambda beat: _run(settings, log, bind(addresses), beat), KILL_S)
 
 
 def _run(

@@ -37,7 +37,7 @@ Beat = Callable[[], None]
 _log = structlog.get_logger("issuer")
 
 
-def addresses_of(host: str, port: int) -> list[Address]:
+def listen_addresses(host: str, port: int) -> list[Address]:
     """Return every address of a name, after making sure that nobody listens there: SO_REUSEPORT would share it.
 
     Raises SetupError (`settings.invalid`).
@@ -54,7 +54,7 @@ def addresses_of(host: str, port: int) -> list[Address]:
     return addresses
 
 
-def bound(addresses: Sequence[Address]) -> list[socket.socket]:
+def bind(addresses: Sequence[Address]) -> list[socket.socket]:
     """Bind one worker's own sockets. They get no connection before it listens on them, once it is ready."""
     sockets = []
     for family, address in addresses:
@@ -66,28 +66,28 @@ def bound(addresses: Sequence[Address]) -> list[socket.socket]:
     return sockets
 
 
-class Lines:
+class Pipes:
     """Two pipes between parent and workers: on one each worker reports that it lives, and the end of the other shows
     that the parent does not."""
 
     def __init__(self) -> None:
-        self._ears, self._voice = os.pipe()
+        self._beats_in, self._beats_out = os.pipe()
         self._end, self._held = os.pipe()
-        os.set_blocking(self._ears, False)
-        os.set_blocking(self._voice, False)
+        os.set_blocking(self._beats_in, False)
+        os.set_blocking(self._beats_out, False)
 
     def beat(self) -> None:
         """Report, in a worker, that this process lives. Four bytes are one write; a stalled parent loses them."""
         with suppress(BlockingIOError):
-            os.write(self._voice, os.getpid().to_bytes(4, "big"))
+            os.write(self._beats_out, os.getpid().to_bytes(4, "big"))
 
     def heard(self) -> set[int]:
         """Return, in the parent, the workers that have reported since the last call."""
-        said = b""
+        reported = b""
         with suppress(BlockingIOError):
-            while more := os.read(self._ears, 4096):
-                said += more
-        return {int.from_bytes(said[at : at + 4], "big") for at in range(0, len(said), 4)}
+            while more := os.read(self._beats_in, 4096):
+                reported += more
+        return {int.from_bytes(reported[at : at + 4], "big") for at in range(0, len(reported), 4)}
 
     def follow_parent(self) -> None:
         """Stop as by SIGTERM when the parent is gone for any reason: the kernel closes its end of the pipe."""
@@ -100,7 +100,7 @@ class Lines:
 
     def close(self) -> None:
         """Close all ends."""
-        for descriptor in (self._ears, self._voice, self._end, self._held):
+        for descriptor in (self._beats_in, self._beats_out, self._end, self._held):
             os.close(descriptor)
 
 
@@ -116,14 +116,14 @@ class Worker:
         self._silent_s = silent_s
         self._patience = 0
 
-    def start(self, run: Callable[[Beat], None], lines: Lines) -> None:
+    def start(self, run: Callable[[Beat], None], pipes: Pipes) -> None:
         """Fork. The child runs, and never returns."""
         self._started = time.monotonic()
         self._starts += 1
         self._patience = LOADING_S
         pid = os.fork()
         if pid == 0:
-            _work(run, lines)
+            _work(run, pipes)
         self.pid = pid
         _log.info("worker started", pid=pid)
 
@@ -171,29 +171,29 @@ def supervise(count: int, run: Callable[[Beat], None], grace_s: float, silent_s:
     not ended `grace_s` after the signal are killed. Raises SetupError where they cannot start.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)  # for good: from here on the parent waits for them, one by one
-    lines = Lines()
+    pipes = Pipes()
     workers = [Worker(silent_s) for _ in range(count)]
     listens_at = time.monotonic()
     try:
-        while (number := _turn(workers, run, lines)) not in STOPS:
+        while (number := _turn(workers, run, pipes)) not in STOPS:
             if number == signal.SIGHUP:
                 _send(workers, signal.SIGHUP)
             if (now := time.monotonic()) >= listens_at:
                 listens_at = now + BEAT_S
-                heard = lines.heard()
+                heard = pipes.heard()
                 for worker in workers:
                     worker.listen(heard)
     finally:
         _end(workers, grace_s)
-        lines.close()
+        pipes.close()
 
 
-def _turn(workers: Sequence[Worker], run: Callable[[Beat], None], lines: Lines) -> int | None:
+def _turn(workers: Sequence[Worker], run: Callable[[Beat], None], pipes: Pipes) -> int | None:
     """Start what is due, wait for the next signal, start or beat, and see who has ended. Returns the signal."""
     now = time.monotonic()
     for worker in workers:
         if worker.pid is None and worker.due <= now:
-            worker.start(run, lines)
+            worker.start(run, pipes)
     number = _wait(min([BEAT_S, *(worker.due - now for worker in workers if worker.pid is None)]))
     for worker in workers:  # always: several may have ended for one SIGCHLD
         worker.reap()
@@ -231,14 +231,14 @@ def _forget(worker: Worker, options: int) -> None:
 # -- the child --------------------------------------------------------------------------------------------------------
 
 
-def _work(run: Callable[[Beat], None], lines: Lines) -> NoReturn:
+def _work(run: Callable[[Beat], None], pipes: Pipes) -> NoReturn:
     """Run in the child, and leave without unwinding what the parent has open: the child must not stop its store."""
     code = 1
     try:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until `reload` takes it: before that, all is loaded anyway
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _WATCHED)
-        lines.follow_parent()
-        run(lines.beat)
+        pipes.follow_parent()
+        run(pipes.beat)
         code = 0
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 0

@@ -50,16 +50,16 @@ class EmbeddedValkey:
             start_new_session=True,
         )
         try:
-            said = _read_line(self._watcher.stdout)  # the watcher itself gives up after EMBEDDED_START_S
+            line = _read_line(self._watcher.stdout)  # the watcher itself gives up after EMBEDDED_START_S
         except BaseException:  # a stop signal: __exit__ is not called where __enter__ did not return
             self.close()
             raise
-        if not said.startswith(SCHEME):
+        if not line.startswith(SCHEME):
             self.close()
             raise SetupError(
-                Code.STATE_UNREACHABLE, f"The embedded Valkey did not start: {said or 'no word'}. {NEXT_STEP}"
+                Code.STATE_UNREACHABLE, f"The embedded Valkey did not start: {line or 'no word'}. {NEXT_STEP}"
             )
-        return said
+        return line
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -98,7 +98,7 @@ def serve() -> Iterator[str]:
             server.terminate()  # SIGKILL: there is nothing to save
 
 
-def _tell(line: str) -> None:
+def _print_line(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 
@@ -110,10 +110,10 @@ def watch() -> int:
         signal.signal(number, signal.SIG_IGN)
     try:
         with serve() as url:
-            _tell(url)
+            _print_line(url)
             sys.stdin.read()
     except Exception as failure:  # noqa: BLE001 (whatever it is, the parent turns it into a SetupError)
-        _tell(" ".join(str(failure).split())[:500])
+        _print_line(" ".join(str(failure).split())[:500])
         return 1
     return 0
 

@@ -29,7 +29,7 @@ Asked = tuple[str, str, Introspection | None]
 # The credential that it is asked about: its SHA-256.
 Digest = bytes
 Ask = Callable[[], Awaitable["ProviderAnswer"]]
-Question = SingleFlight[Digest, "ProviderAnswer | Code"]
+Flights = SingleFlight[Digest, "ProviderAnswer | Code"]
 
 
 class ProviderAnswer(Struct, frozen=True):
@@ -53,7 +53,7 @@ class AnswerCache:
         self._monotonic = monotonic
         self._capacity = capacity
         self._kept: OrderedDict[tuple[Asked, Digest], KeptAnswer] = OrderedDict()
-        self._questions: defaultdict[Asked, Question] = defaultdict(SingleFlight)
+        self._questions: defaultdict[Asked, Flights] = defaultdict(SingleFlight)
         self._sources: Counter[str] = Counter()
 
     async def find(

@@ -145,13 +145,13 @@ class Fetcher:
             if not provider.rules.reusable:
                 raise
             raw = await self._get(pool, oauth_metadata_url(provider.issuer))
-        return discovered(raw, provider.issuer, member)
+        return find_in_metadata(raw, provider.issuer, member)
 
     async def _get(self, pool: httpcore.AsyncConnectionPool, uri: str) -> bytes:
         status, body = await self._exchange(pool, "GET", uri, (), b"", MAX_DOCUMENT_BYTES)
         if status != 200:
-            told = f"the provider answered {status}"
-            raise NotServed(told) if 400 <= status < 500 else FetchRefused(told)
+            detail = f"the provider answered {status}"
+            raise NotServed(detail) if 400 <= status < 500 else FetchRefused(detail)
         return body
 
     async def _exchange(
@@ -193,7 +193,7 @@ def oauth_metadata_url(issuer: str) -> str:
     return f"{parts.scheme}://{parts.netloc}{OAUTH_WELL_KNOWN}{parts.path.removesuffix('/')}"
 
 
-def discovered(raw: bytes, issuer: str, member: str) -> str:
+def find_in_metadata(raw: bytes, issuer: str, member: str) -> str:
     """Return a URL of a discovery document, which must be the issuer's and on the issuer's host."""
     document = loads(raw, max_bytes=MAX_DOCUMENT_BYTES, max_depth=8)
     if not isinstance(document, dict):

@@ -85,7 +85,7 @@ class Introspector:
         async with asking(provider, self._report, self._fetcher.deadline_s):
             claims = await self._introspect(bearer, provider)
             _, expires_at = check_answer(claims, provider, now)
-            return ProviderAnswer(readable(claims), expires_at)
+            return ProviderAnswer(keep_readable(claims), expires_at)
 
     async def _introspect(self, bearer: str, provider: Provider) -> Mapping[str, JSON]:
         how = provider.introspection
@@ -139,7 +139,7 @@ def form_encoded_basic(client: Any, _method: str, uri: str, headers: Any, body: 
 # -- the answer -------------------------------------------------------------------------------------------------------
 
 
-def readable(claims: Mapping[str, JSON]) -> dict[str, JSON]:
+def keep_readable(claims: Mapping[str, JSON]) -> dict[str, JSON]:
     """Return the part of a good answer to keep: `aud`, `scope`, and scalars of up to 512 characters.
 
     Other members are kept as an empty object, which shows their presence and meets no requirement. Raises FetchRefused

@@ -12,12 +12,12 @@ from issuer.verify_token import MAX_TTL_S
 from issuer.wire import JWKS_PATH, MAX_BYTES
 
 
-def metadata(url: str, policies: PolicySet, *, judges: bool) -> bytes:
+def metadata(url: str, policies: PolicySet, *, verifies: bool) -> bytes:
     """Return the document: audience, providers, endpoints and lifetimes, and nothing of a policy."""
     providers: list[JSON] = [
         {"id": provider.id, **describe_provider(provider)} for provider in policies.providers.values()
     ]
-    judging: dict[str, JSON] = {"verify_endpoint": f"{url}/verify"} if judges else {}
+    judging: dict[str, JSON] = {"verify_endpoint": f"{url}/verify"} if verifies else {}
     return msgspec.json.encode({
         "issuer": url,
         "jwks_uri": f"{url}{JWKS_PATH}",

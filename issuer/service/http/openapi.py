@@ -191,8 +191,8 @@ class _WithSchemas(JsonRenderPlugin):
 
 def config() -> OpenAPIConfig:
     """Return the configuration: one JSON document at /openapi.json, and no page that loads scripts from elsewhere."""
-    told = "the CI's identity token, or an OAuth or personal access token"
-    scheme = SecurityScheme(type="http", scheme="bearer", description=told)
+    description = "the CI's identity token, or an OAuth or personal access token"
+    scheme = SecurityScheme(type="http", scheme="bearer", description=description)
     return OpenAPIConfig(
         title="issuer",
         version=__version__,

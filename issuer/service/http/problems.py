@@ -16,17 +16,17 @@ from issuer.wire import PROBLEM_TYPE, Denied, Problem, ProblemFault
 def problem_response(error: IssuerError, issuer_url: str, request_id: str, **headers: str) -> Answer:
     """Write an error, with further headers. It contains nothing of a token, a key set or an upstream body."""
     code = error.code if error.code.meaning.status else Code.INTERNAL
-    told = code is error.code  # content and place of a file are only for the operator
+    is_public = code is error.code  # content and place of a file are only for the operator
     problem = Problem(
         type=f"{issuer_url}/errors/{code}",
         title=code.meaning.title,
         status=code.meaning.status,
-        detail=f"{_sentence(error.detail)} {code.meaning.remedy}" if told else code.meaning.remedy,
+        detail=f"{_sentence(error.detail)} {code.meaning.remedy}" if is_public else code.meaning.remedy,
         instance=f"urn:uuid:{request_id}",
         code=str(code),
         retryable=code.retryable,
         request_id=request_id,
-        errors=[ProblemFault(fault.pointer, str(fault.code), fault.detail) for fault in error.faults if told],
+        errors=[ProblemFault(fault.pointer, str(fault.code), fault.detail) for fault in error.faults if is_public],
         checks=error.checks if isinstance(error, Denied) else UNSET,
     )
     return answer(

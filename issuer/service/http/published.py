@@ -20,14 +20,14 @@ class Published(Active, frozen=True):
     jwks: Document
 
     @classmethod
-    def of(cls, active: Active, *, judges: bool) -> Published:
-        """Write the documents. `judges`: this service answers `POST /verify`."""
+    def of(cls, active: Active, *, verifies: bool) -> Published:
+        """Write the documents. `verifies`: this service answers `POST /verify`."""
         url, policies = active.authority.issuer_url, active.authority.policies
         return cls(
             authority=active.authority,
             loaded_at=active.loaded_at,
             keyring=active.keyring,
-            metadata=document(metadata(url, policies, judges=judges)),
+            metadata=document(metadata(url, policies, verifies=verifies)),
             requirements=requirements(url, policies),
             jwks=document(active.keyring.jwks, "application/jwk-set+json", cache=KEY_SET_CACHE),
         )

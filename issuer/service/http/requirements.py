@@ -39,7 +39,7 @@ def _required(url: str, policy: Policy, providers: dict[str, Provider]) -> dict[
     required: dict[str, Any] = {
         "integration": policy.integration,
         "identities": [
-            _identity(identity, providers[identity.provider], told="identity" in shown)
+            _identity(identity, providers[identity.provider], disclosed="identity" in shown)
             for identity in policy.identities
         ],
         "command": policy.grants.command,
@@ -51,23 +51,23 @@ def _required(url: str, policy: Policy, providers: dict[str, Provider]) -> dict[
     return required
 
 
-def _identity(identity: Identity, provider: Provider, *, told: bool) -> dict[str, Any]:
-    """Describe the credential of one identity and what must be in it; expected values only if `told`."""
+def _identity(identity: Identity, provider: Provider, *, disclosed: bool) -> dict[str, Any]:
+    """Describe the credential of one identity and what must be in it; expected values only if `disclosed`."""
     rules = {**provider.rules.demands, **identity.require}
     required: dict[str, Any] = {
         "provider": provider.id,
         **describe_provider(provider),
         "pins": list(identity.pins),
-        "require": {name: _said(rule) for name, rule in rules.items()} if told else list(rules),
+        "require": {name: _describe(rule) for name, rule in rules.items()} if disclosed else list(rules),
     }
-    if told and provider.rules.event_claim not in {None, *identity.require}:
+    if disclosed and provider.rules.event_claim not in {None, *identity.require}:
         required["events"] = provider.events
-    if told and identity.expires is not UNSET:
+    if disclosed and identity.expires is not UNSET:
         required["expires"] = identity.expires
     return required
 
 
-def _said(rule: Requirement | None) -> str:
+def _describe(rule: Requirement | None) -> str:
     return describe(Matcher(absent=True) if rule is None else rule)
 
 

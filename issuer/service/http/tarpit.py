@@ -28,20 +28,20 @@ class Tarpit:
 
     def __init__(self, issuer_url: str) -> None:
         # A slot of the table is free again well within a second, however hard a source tries: nothing is added above.
-        self._made = problem_response(Refused(Code.RATE_SOURCE, retry_after_s=1), issuer_url, _ID)
-        self._parts = self._made.body.split(_ID.encode())
+        self._template = problem_response(Refused(Code.RATE_SOURCE, retry_after_s=1), issuer_url, _ID)
+        self._parts = self._template.body.split(_ID.encode())
         self._count = 0
         self.held = 0
 
     def answer(self, request_id: str) -> TarpitAnswer:
         """Return the answer to one more request."""
         if not self._count:
-            asyncio.get_running_loop().call_later(COUNT_S, self._tell)
+            asyncio.get_running_loop().call_later(COUNT_S, self._log_count)
         self._count += 1
         body = request_id.encode().join(self._parts)
-        return TarpitAnswer(self, HELD_S * (1 + int(request_id[:2], 16) / 256), self._made.headers, body)
+        return TarpitAnswer(self, HELD_S * (1 + int(request_id[:2], 16) / 256), self._template.headers, body)
 
-    def _tell(self) -> None:
+    def _log_count(self) -> None:
         _log.warning("turned away", code=str(Code.RATE_SOURCE), requests=self._count)
         self._count = 0
 
@@ -49,19 +49,19 @@ class Tarpit:
 class TarpitAnswer(Answer):
     """An answer that waits before it is sent. Nothing of its request is kept until then."""
 
-    __slots__ = ("_seconds", "_shed")
+    __slots__ = ("_seconds", "_tarpit")
 
     def __init__(self, tarpit: Tarpit, seconds: float, headers: Headers, body: bytes) -> None:
         super().__init__(429, headers, body)
-        self._shed = tarpit
+        self._tarpit = tarpit
         self._seconds = seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send it when it is due; at once where too many others already wait."""
-        if self._shed.held < MAX_HELD:
-            self._shed.held += 1
+        if self._tarpit.held < MAX_HELD:
+            self._tarpit.held += 1
             try:
                 await asyncio.sleep(self._seconds)
             finally:
-                self._shed.held -= 1
+                self._tarpit.held -= 1
         await super().__call__(scope, receive, send)

@@ -70,7 +70,7 @@ class OwnTrust:
         return found
 
 
-def judging_routes(trust: str, issuer_url: str, jwks: Callable[[], bytes]) -> list[Any]:
+def verify_routes(trust: str, issuer_url: str, jwks: Callable[[], bytes]) -> list[Any]:
     """Return the handler of `POST /verify`, or none without a trust file: trust must not be guessed."""
     if not trust:
         return []
@@ -81,10 +81,10 @@ def judging_routes(trust: str, issuer_url: str, jwks: Callable[[], bytes]) -> li
     async def verify(request: Http) -> Answer:
         began, request_id = time.perf_counter(), str(uuid.uuid4())
         try:
-            _admit(asked, source_of(request.client.host if request.client else ""))
+            _charge(asked, source_of(request.client.host if request.client else ""))
             body = await read_json_body(request, MAX_QUESTION_BYTES)
             # In a thread: the longest body takes 0.1 s, and other requests should not wait for it.
-            reports = await asyncio.to_thread(judge, body, own, int(time.time()))
+            reports = await asyncio.to_thread(answer_question, body, own, int(time.time()))
         except (Refused, Undecided) as error:
             _log.info("question", request_id=request_id, outcome="no", code=str(error.code), ms=ms_since(began))
             return problem_response(error, issuer_url, request_id)
@@ -95,7 +95,7 @@ def judging_routes(trust: str, issuer_url: str, jwks: Callable[[], bytes]) -> li
     return [verify]
 
 
-def _admit(asked: Sources, source: str) -> None:
+def _charge(asked: Sources, source: str) -> None:
     now_us = time.time_ns() // 1000
     if wait_us := asked.retry_us(source, now_us):
         detail = "More questions came from this address than one may ask"
@@ -103,7 +103,7 @@ def _admit(asked: Sources, source: str) -> None:
     asked.refuse(source, now_us)
 
 
-def judge(body: bytes, trust: Callable[[int], Trust], now: int) -> Reports:
+def answer_question(body: bytes, trust: Callable[[int], Trust], now: int) -> Reports:
     """Answer a question. A time that it states is not witnessed, so it allows no receipt. Raises Refused."""
     asked = read_question(body)
     at = now if asked.at is None else asked.at

@@ -21,8 +21,8 @@ from issuer.codes import Code
 from issuer.errors import SetupError, Undecided
 from issuer.formats import jose
 
-State = Literal["next", "active", "retiring"]
-STATES: tuple[State, ...] = get_args(State)
+KeyState = Literal["next", "active", "retiring"]
+STATES: tuple[KeyState, ...] = get_args(KeyState)
 # No JWS signing input begins with a zero byte: a readiness signature can never be a token's.
 _READINESS = b"\x00issuer-readiness"
 
@@ -31,7 +31,7 @@ class SigningKey(Struct, frozen=True):
     """One private key with its state; `kid` is its RFC 7638 thumbprint."""
 
     kid: str
-    state: State
+    state: KeyState
     private: Ed25519PrivateKey
 
 
@@ -81,12 +81,12 @@ def load_keys(folder: Path, passphrase: bytes | None = None) -> tuple[SigningKey
     return keys
 
 
-def _load(path: Path, state: State, passphrase: bytes | None) -> SigningKey:
+def _load(path: Path, state: KeyState, passphrase: bytes | None) -> SigningKey:
     private = keyfile.read(path, passphrase)
     return SigningKey(str(jose.public_jwk(private.public_key())["kid"]), state, private)
 
 
-def generate(folder: Path, state: State, passphrase: bytes | None = None) -> Path:
+def generate(folder: Path, state: KeyState, passphrase: bytes | None = None) -> Path:
     """Make a key, named by its kid, and return the file. Folders get mode 0700. Raises SetupError."""
     if passphrase == b"":
         raise SetupError(Code.KEY_UNUSABLE, "the passphrase is empty: the key would not be encrypted")

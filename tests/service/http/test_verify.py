@@ -20,7 +20,7 @@ from issuer.dev.sandbox import AUDIENCE, free_port
 from issuer.errors import InputError, Refused, SetupError
 from issuer.formats.strict_yaml import load
 from issuer.service.bounds import QUESTION_RATE
-from issuer.service.http.verify import OwnTrust, judge, judging_routes
+from issuer.service.http.verify import OwnTrust, answer_question, verify_routes
 from issuer.verify.report import json_schema
 from tests.support import make
 from tests.support.judging import PATH, ask, write_trust
@@ -130,7 +130,7 @@ def test_the_slowest_body_of_64_kib_takes_little_of_one_thread() -> None:
         assert 40_000 < len(body) < 65_536
         began = time.process_time()
         with contextlib.suppress(Refused):
-            judge(body, lambda _: make.trust(), make.NOW)
+            answer_question(body, lambda _: make.trust(), make.NOW)
         assert time.process_time() - began < 5
 
 
@@ -163,7 +163,7 @@ def test_a_source_that_asks_too_often_waits_and_tokens_are_still_issued(
 
 
 def test_without_a_trust_file_there_is_no_such_endpoint(service: Running) -> None:
-    assert judging_routes("", service.url, bytes) == []
+    assert verify_routes("", service.url, bytes) == []
     assert service.post(service.token()).status_code == 201
     assert_problem(ask(service, yaml="[]"), 404, "request.not_found")
     assert "/verify" not in service.http.get("/openapi.json").json()["paths"]

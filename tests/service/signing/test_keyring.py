@@ -15,7 +15,7 @@ from issuer.codes import Code
 from issuer.errors import SetupError, Undecided
 from issuer.formats import jose
 from issuer.service.signing import keyring as keyring_module
-from issuer.service.signing.keyring import KeyringSigner, State, generate, load_keyring, load_keys
+from issuer.service.signing.keyring import KeyringSigner, KeyState, generate, load_keyring, load_keys
 
 NOW = 1_795_251_600
 
@@ -52,7 +52,7 @@ async def test_a_generated_key_signs_and_is_published(tmp_path: Path) -> None:
 
 
 def test_keys_of_all_states_are_published_and_may_sign_and_one_is_active(tmp_path: Path) -> None:
-    states: tuple[State, ...] = ("next", "active", "retiring", "retiring")
+    states: tuple[KeyState, ...] = ("next", "active", "retiring", "retiring")
     paths = [generate(tmp_path, state) for state in states]
     keyring = load_keyring(tmp_path)
     assert keyring.active_kid == paths[1].stem
@@ -90,7 +90,7 @@ def test_the_kid_is_the_thumbprint_whatever_the_file_is_called(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("states", [[], ["next"], ["retiring"], ["next", "retiring"], ["active", "active"]])
-def test_there_is_exactly_one_active_key(tmp_path: Path, states: list[State]) -> None:
+def test_there_is_exactly_one_active_key(tmp_path: Path, states: list[KeyState]) -> None:
     for state in states:
         generate(tmp_path, state)
     error = refused(tmp_path)
@@ -116,7 +116,7 @@ def test_the_same_key_in_two_folders_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o644, 0o660, 0o606, 0o620, 0o602, 0o610, 0o601])
 @pytest.mark.parametrize("state", ["next", "active", "retiring"])
-def test_a_key_that_others_may_touch_is_refused(tmp_path: Path, state: State, mode: int) -> None:
+def test_a_key_that_others_may_touch_is_refused(tmp_path: Path, state: KeyState, mode: int) -> None:
     generate(tmp_path, "active")
     path = next((tmp_path / "active").iterdir()) if state == "active" else generate(tmp_path, state)
     path.chmod(mode)
