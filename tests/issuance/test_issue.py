@@ -18,9 +18,10 @@ from msgspec import Struct
 from issuer.codes import Code
 from issuer.errors import Refused, Undecided
 from issuer.formats import jose
+from issuer.identity.token import LEEWAY_S
 from issuer.issuance.body import Request
 from issuer.issuance.explain import NO_JTI, explain
-from issuer.issuance.issue import issue
+from issuer.issuance.issue import RECORD_MARGIN_S, issue, use_request
 from issuer.issuance.judge import judge
 from issuer.issuance.ports import AdmissionRequest, Admitted, Authority, NoLog
 from issuer.issuance.refuse import refuse
@@ -220,6 +221,14 @@ async def test_a_repeat_is_composed_from_the_template_of_the_first_time(house: H
     assert texts(first) == texts(second)
     assert (second.tokens[0].jti, second.tokens[0].issued_at) == (JTIS[1], NOW)
     assert [event["verdict"] for event in house.events()] == ["issued", "repeated"]
+
+
+async def test_the_record_of_a_use_outlives_the_identity_token_that_it_spends(house: House) -> None:
+    judged = house.judged()
+    use = use_request(judged, (make.KID,)).use
+    assert use is not None
+    assert use.keep_until == judged.registered.caller.expires_at + LEEWAY_S + RECORD_MARGIN_S
+    assert min(LEEWAY_S, RECORD_MARGIN_S) > 0
 
 
 # -- refusals ---------------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "issuer/issuance/body.py": ("tests/issuance/test_body.py", "tests/service/http/test_tokens.py"),
     "issuer/verify_token.py": ("tests/test_verify_token.py", "tests/verify/test_gaps.py", *LINE),
     "issuer/service/signing/keyring.py": ("tests/service/signing/test_keyring.py",),
-    "issuer/service/admission/client.py": STORE,
+    "issuer/service/admission/client.py": ("tests/service/admission/test_client.py", *STORE),
     "issuer/service/admission/redis.py": STORE,
     "issuer/files.py": ("tests/test_files.py", "tests/test_keyfile.py", "tests/service/authn/test_pats.py"),
     "issuer/client/files.py": ("tests/test_files.py", "tests/cli/test_results_lint.py", "tests/client/test_service.py"),
