@@ -64,6 +64,18 @@ def test_a_place_in_the_tree_and_a_python_name_are_there(page: Path) -> None:
             assert hasattr(importlib.import_module(module), attribute), name
 
 
+def test_every_cited_section_of_the_contract_is_there() -> None:
+    sections = re.findall(r"^## (\d)\. ", (ROOT / "issuer" / "CONTRACT.md").read_text("utf-8"), re.MULTILINE)
+    cited = {
+        number
+        for path in SOURCES
+        for numbers in re.findall(r"contract\s+sections?\s+(\d(?:\s+(?:and|to)\s+\d)?)", path.read_text("utf-8"))
+        for number in re.findall(r"\d", numbers)
+    }
+    assert cited
+    assert cited <= set(sections)
+
+
 def test_every_numbered_attack_of_security_has_its_test() -> None:
     text = (ROOT / "SECURITY.md").read_text("utf-8")
     section = text.partition("## Attacks on identity tokens")[2]
