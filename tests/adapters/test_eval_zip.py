@@ -144,7 +144,7 @@ def test_a_million_members_are_refused_before_one_of_them_is_read() -> None:
         (zipped(MEMBERS)[:-30], Code.FILE_SYNTAX),
         (zipped(MEMBERS)[4:], Code.FILE_ENCODING),  # begins as no archive does: read as JSON
     ],
-)  # fmt: skip
+)
 def test_an_archive_that_two_readers_could_read_differently_is_refused(raw: bytes, code: Code) -> None:
     assert refusal(lambda: inspect_ai.read(raw)).code is code
 

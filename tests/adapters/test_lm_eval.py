@@ -23,7 +23,7 @@ from tests.support.runs import (
     refusal,
     refusal_or_none,
     shared,
-)  # fmt: skip
+)
 from tests.support.shared import needs_shared
 
 DUMMY = (DATA / "lm_eval_dummy.json").read_bytes()

@@ -87,7 +87,7 @@ REFUSED = [
     ({"event_name": "pull_request_target"}, "identity.event_forbidden", "pull_request_target"),
     ({"ref": "refs/heads/dev"}, "identity.claim_mismatch", "refs/heads/dev"),
     ({"iss": "https://evil.example"}, "identity.issuer_unknown", "https://evil.example"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("claims", "code", "actual"), REFUSED)

@@ -291,7 +291,7 @@ OAUTH = ("--oauth", NOWHERE, "--client-id", "ci")
         (f"--access-token={HUSH}",),
         ("--pat", HUSH),
     ],
-)  # fmt: skip
+)
 def test_options_that_contradict_each_other_or_are_none_are_a_usage_error(
     claims: Path, arguments: tuple[str, ...]
 ) -> None:

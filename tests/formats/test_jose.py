@@ -127,7 +127,7 @@ def test_any_text_is_a_token_or_an_input_error(text: str) -> None:
 @needs_shared
 @pytest.mark.parametrize(
     "group", published("wycheproof/ed25519_test.json").get("testGroups", ()), ids=lambda g: g["publicKey"]["pk"][:16]
-)  # fmt: skip
+)
 def test_wycheproof_ed25519(group: dict[str, Any]) -> None:
     key = parse_key({**group["publicKeyJwk"], "kid": "k"})
     assert key is not None

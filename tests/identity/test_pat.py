@@ -107,7 +107,7 @@ def test_no_two_swapped_characters_go_unnoticed() -> None:
         TOKEN[:8] + "../../../../x" + TOKEN[20:],
         TOKEN[:20] + "\x00" + TOKEN[21:],
     ],
-)  # fmt: skip
+)
 def test_what_is_not_a_whole_token_has_no_id(text: str) -> None:
     assert pat.token_id(text) is None
 

@@ -338,7 +338,7 @@ DEMANDS = [
     ("azure", "scp", "", "identity.claim_mismatch"),
     ("azure", "scp", None, "identity.claim_mismatch"),
     ("codefresh", "scm_pull_request_target_branch", "main", "identity.claim_mismatch"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("profile", "claim", "value", "code"), DEMANDS)
@@ -588,7 +588,7 @@ SHARED_AUDIENCES = [
     ("kubernetes", "https://kubernetes.default.svc/"),
     ("kubernetes", "kubernetes.default"),
     *((sample.profile, sample.issuer) for sample in SAMPLES),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("profile", "audience"), SHARED_AUDIENCES)

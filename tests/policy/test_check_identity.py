@@ -63,7 +63,7 @@ MATCHERS = [
     ({"regex": "a" * 257, "reason": "r"}, "/regex", "longer than 256 characters"),
     ({"contains_all": ["read", "read write"]}, "/contains_all/1", "one word each"),
     ({"contains_all": [" "]}, "/contains_all/0", "one word each"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("matcher", "at", "rule"), MATCHERS, ids=[str(row[0])[:40] for row in MATCHERS])
@@ -136,7 +136,7 @@ BORROWED = [
     ({"job_workflow_ref": HOME.replace("evals/", "evals-evil/")}, NAMES),
     ({"job_workflow_ref": FOREIGN, "job_workflow_sha": {"glob": "*"}}, NAMES),
     ({"job_workflow_ref": FOREIGN, "job_workflow_sha": {"absent": True}}, NAMES),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("require", "names"), BORROWED, ids=[str(row[0]) for row in BORROWED])
@@ -302,16 +302,16 @@ YAML_TRAPS = [
     ("repository_id: 700000001", "file.schema"),
     ("repository_id: 7.0", "file.schema"),
     ("repository_id: true", "file.schema"),
-    ("repository_id: &a \"7\"", "file.feature"),
+    ('repository_id: &a "7"', "file.feature"),
     ("repository_id: !!str 7", "file.feature"),
-    ("repository_id: \"7\", repository_id: \"8\"", "file.duplicate_key"),
-    ("\"repository_id\": \"7\", repository_id: \"8\"", "file.duplicate_key"),
-    ("<<: {repository_id: \"7\"}", "file.feature"),
-    ("repository_id: \"7\\0\"", "file.encoding"),
-    ("repоsitory_id: \"7\"", "file.rule"),  # Cyrillic o
-    ("repository_id\u200b: \"7\"", "file.rule"),
-    ("Repository_id: \"7\"", "file.rule"),
-]  # fmt: skip
+    ('repository_id: "7", repository_id: "8"', "file.duplicate_key"),
+    ('"repository_id": "7", repository_id: "8"', "file.duplicate_key"),
+    ('<<: {repository_id: "7"}', "file.feature"),
+    ('repository_id: "7\\0"', "file.encoding"),
+    ('repоsitory_id: "7"', "file.rule"),  # Cyrillic o
+    ('repository_id\u200b: "7"', "file.rule"),
+    ('Repository_id: "7"', "file.rule"),
+]
 
 
 @pytest.mark.parametrize(("pin", "code"), YAML_TRAPS, ids=[row[0] for row in YAML_TRAPS])

@@ -470,7 +470,7 @@ def runs(draw: st.DrawFn) -> Submission:
 
 REQUESTS = st.tuples(
     registrations(), CLAIMS, st.lists(runs(), max_size=3).map(tuple), st.integers(0, 2**33), WORDS, WORDS
-)  # fmt: skip
+)
 Asked = tuple[Registration, dict[str, JSON], tuple[Submission, ...], int, str, str]
 
 
@@ -543,9 +543,9 @@ def test_demanding_a_command_or_a_registered_benchmark_never_allows_more(asked: 
 @given(REQUESTS, BOUNDS, BOUNDS)
 def test_a_range_of_values_never_allows_more(asked: Asked, low: float, high: float) -> None:
     grants = asked[0].policy.grants.metrics
-    never_more(asked, metrics=tuple(
-        MetricGrant(grant, low, high) if isinstance(grant, str) else grant for grant in grants
-    ))  # fmt: skip
+    never_more(
+        asked, metrics=tuple(MetricGrant(grant, low, high) if isinstance(grant, str) else grant for grant in grants)
+    )
 
 
 @examples(100)

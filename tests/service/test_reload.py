@@ -211,7 +211,7 @@ def test_a_repeat_after_a_reload_keeps_its_template_and_the_audit_names_both_pol
 @pytest.mark.parametrize(
     ("old", "new"),
     [("mode: active", "mode: actve"), ("mode: active", "mode: active\nmode: active"), (GOOD, "ttl_s: [secret-thing")],
-)  # fmt: skip
+)
 def test_a_folder_that_does_not_load_changes_nothing_and_says_so(live: Running, old: str, new: str) -> None:
     before, good = ready(live), live.post(live.token()).json()["policy"]
     good_text = policy_of(live).read_text("utf-8")

@@ -175,10 +175,9 @@ def test_every_error_of_every_file_is_found_in_order(tmp_path: Path) -> None:
         ("c.yaml", "", "did not find expected node content"),
         ("d.yaml", "/integration", "this integration's file is inspect-ai.yaml"),
         ("other.yaml", "/grants/frameworks/0/versions", "must be a PEP 440 range, as `>=0.3,<0.4`"),
-        ("other.yaml", "/grants/benchmarks/1",
-         "must be `owner/name`; each side may hold `*`, which never crosses `/`"),
+        ("other.yaml", "/grants/benchmarks/1", "must be `owner/name`; each side may hold `*`, which never crosses `/`"),
         ("providers.yaml", "/providers/gitlab-ci/uses", "invalid enum value 'none'"),
-    ]  # fmt: skip
+    ]
 
 
 def test_a_broken_provider_does_not_make_its_identities_wrong(tmp_path: Path) -> None:
@@ -293,7 +292,7 @@ SCHEMA = [
     ('benchmarks: ["openai/gsm8k", "cais/*"]', "benchmarks: []", "[]", "length >= 1"),
     ('tasks: ["*"]', 'tasks: "*"', '"*"\n  metrics', "expected a list"),
     ('metrics: ["*"]', "metrics: []", "[]", "length >= 1"),
-    ('metrics: ["*"]', 'metrics: [{min: 0}]', "{min: 0}", "missing required field `id`"),
+    ('metrics: ["*"]', "metrics: [{min: 0}]", "{min: 0}", "missing required field `id`"),
     ('metrics: ["*"]', 'metrics: [{id: x, max: "1"}]', '"1"}', "expected a number"),
     ('  metrics: ["*"]', '  metrics: ["*"]\n  command: yes please', "yes please", "invalid enum value"),
     ('  metrics: ["*"]', '  metrics: ["*"]\n  registered_only: 1', "1\ntoken", "expected true or false"),
@@ -309,7 +308,7 @@ SCHEMA = [
     ("burst: 200", "burst: 50001", "50001", "<= 50000"),
     ("identity: {count: 600, per_s: 3600, burst: 200}", "identity: {count: 5}", "{count", "missing required field"),
     ("limits:\n", "limits:\n  quarantine_s: 86401\n", "86401", "<= 86400"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("old", "new", "snippet", "reason"), SCHEMA, ids=[f"{new!r}" for _, new, _, _ in SCHEMA])
@@ -520,7 +519,7 @@ def test_an_overlap_is_told_once_and_fails_no_test(tmp_path: Path) -> None:
     second = two(identity("one", ""), "", "beta") + case
     assert [(name, pointer) for name, pointer, _ in found(tmp_path, alpha=first, beta=second)] == [
         ("beta.yaml", "/identities/0"),
-    ]  # fmt: skip
+    ]
 
 
 def test_identities_of_two_providers_do_not_overlap(tmp_path: Path) -> None:
@@ -749,9 +748,7 @@ def test_a_file_that_holds_no_policy_is_refused(tmp_path: Path, raw: bytes) -> N
 def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError) as missing:
         load_policies(tmp_path / "nowhere", ISSUER_URL)
-    assert (missing.value.code, missing.value.place.file) == (
-        Code.FILE_UNREADABLE, str(tmp_path / "nowhere")
-    )  # fmt: skip
+    assert (missing.value.code, missing.value.place.file) == (Code.FILE_UNREADABLE, str(tmp_path / "nowhere"))
     write(tmp_path)
     (tmp_path / "inspect-ai.yaml").mkdir()
     with pytest.raises(InputError) as folder:

@@ -184,7 +184,7 @@ def test_a_refusal_for_another_reason_fails_its_test(tmp_path: Path) -> None:
     _, errors = outcomes(tmp_path, TESTS + derived("x", "policy.model", '{run: {benchmark_repo: "a/b"}}'))
     assert [finding.detail.partition(":")[0] for finding in errors] == [
         'the test "x" expects policy.model, and the policy says policy.benchmark',
-    ]  # fmt: skip
+    ]
 
 
 def test_every_failing_test_of_every_file_is_found(tmp_path: Path) -> None:
@@ -256,7 +256,7 @@ def test_a_test_with_an_error_is_told_once_and_not_by_those_that_start_from_it(t
     assert done == []
     assert [(finding.pointer, finding.detail) for finding in errors] == [
         ("/tests/0/run/task_id", "expected text, got a whole number: put it in double quotes"),
-    ]  # fmt: skip
+    ]
 
 
 def test_a_test_may_start_from_one_that_itself_starts_from_another(tmp_path: Path) -> None:

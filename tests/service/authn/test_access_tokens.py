@@ -189,7 +189,7 @@ BAD = [
     ({"exp": NOW + 3601}, Code.IDENTITY_LIFETIME_TOO_LONG),
     ({"exp": UNSET}, MALFORMED),
     ({"iat": UNSET}, MALFORMED),
-]  # fmt: skip
+]
 BAD_TO_AUTHLIB = [
     *[({"amr": amr}, MALFORMED) for amr in ("pwd", 7, {"pwd": 1}, None)],
     *[({"auth_time": time}, MALFORMED) for time in ("yesterday", ["x"], None)],

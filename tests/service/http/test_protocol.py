@@ -112,7 +112,7 @@ AMBIGUOUS = {
     "HTTP/2.0": b"GET /health/live HTTP/2.0\r\nHost: x\r\n\r\n",
     "the preface of HTTP/2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     "CONNECT": b"CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n",
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("sent", AMBIGUOUS.values(), ids=AMBIGUOUS.keys())

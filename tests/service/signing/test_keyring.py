@@ -144,7 +144,7 @@ def test_what_is_no_private_ed25519_key_is_refused(tmp_path: Path) -> None:
 def pem_of(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )  # fmt: skip
+    )
 
 
 # -- generating ----------------------------------------------------------------------------------------------------------
