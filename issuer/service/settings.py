@@ -1,6 +1,6 @@
 """The service's settings: a YAML file and the environment, into one frozen value. The only reader of os.environ.
 
-Each member of `Settings` can stand in the file under its name and in the environment as `ISSUER_<NAME>`, which wins.
+Each member of `Settings` can be set in the file under its name and in the environment as `ISSUER_<NAME>`, which wins.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class Verifier(Protocol):
 
 
 class ProviderAuthenticator:
-    """Implements `ports.Authenticator` for every kind of credential.
+    """Implements `issuance.ports.Authenticator` for every kind of credential.
 
     `providers` is the closed table by issuer (`PolicySet.providers`). `clock_us` is the clock of `sources`, in
     microseconds. The caller of `authenticate` counts refusals with `sources.refuse`.

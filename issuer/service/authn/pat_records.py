@@ -113,7 +113,7 @@ def canonical_network(text: str) -> str | None:
         network = ipaddress.ip_network(text)
     except ValueError:
         return None
-    # A source is known by its /64 (routes.source_of): a longer prefix could not be told from its neighbours.
+    # A source is known by its /64 (`http.reading.source_of`): a longer prefix could not be told from its neighbours.
     return str(network) if network.version == 4 or network.prefixlen <= 64 else None
 
 

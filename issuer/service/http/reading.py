@@ -10,7 +10,7 @@ from string import ascii_letters, digits
 from typing import Any
 
 from litestar import Request as HttpRequest
-from litestar.datastructures import State as AppState
+from litestar.datastructures import State
 
 from issuer.codes import Code
 from issuer.errors import Refused
@@ -20,7 +20,7 @@ from issuer.service.bounds import BODY_DEADLINE_S
 _B64TOKEN = f"{ascii_letters}{digits}-._~+/".encode()
 
 
-Http = HttpRequest[Any, Any, AppState]
+Http = HttpRequest[Any, Any, State]
 
 
 @functools.lru_cache(1024)

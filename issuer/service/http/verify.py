@@ -97,9 +97,9 @@ def verify_routes(trust: str, issuer_url: str, jwks: Callable[[], bytes]) -> lis
 
 def _charge(asked: Sources, source: str) -> None:
     now_us = time.time_ns() // 1000
-    if wait_us := asked.retry_us(source, now_us):
+    if retry_after_s := asked.allowance(source, now_us).retry_after_s:
         detail = "More questions came from this address than one may ask"
-        raise Refused(Code.RATE_SOURCE, detail, retry_after_s=-(-wait_us // 1_000_000))
+        raise Refused(Code.RATE_SOURCE, detail, retry_after_s=retry_after_s)
     asked.refuse(source, now_us)
 
 

@@ -36,7 +36,7 @@ class SigningKey(Struct, frozen=True):
 
 
 class KeyringSigner:
-    """The keys of one process. Implements `ports.Signer`."""
+    """The keys of one process. Implements `issuance.ports.Signer`."""
 
     def __init__(self, keys: tuple[SigningKey, ...]) -> None:
         active = [key.kid for key in keys if key.state == "active"]
