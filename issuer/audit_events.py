@@ -11,13 +11,12 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from issuer.formats.times import MAX_UNIX_S
+from issuer.formats.times import UnixTime
 from issuer.identity.caller import Scalar
 
 # A reader's bounds: no judged run has a longer name or version (contract section 2).
 _Name = Annotated[str, Meta(max_length=256)]
 _Version = Annotated[str, Meta(max_length=64)]
-Time = Annotated[int, Meta(ge=0, le=MAX_UNIX_S)]  # Unix seconds
 
 
 class CallerRead(Struct, frozen=True):
@@ -75,7 +74,7 @@ class Decision(Struct, frozen=True, tag_field="event", tag="decision"):
     `template_policy` is set where a repeat was drafted under another policy than today's.
     """
 
-    time: Time
+    time: UnixTime
     request_id: str
     endpoint: str
     caller: CallerRead
@@ -96,7 +95,7 @@ class Decision(Struct, frozen=True, tag_field="event", tag="decision"):
 class PoliciesLoaded(Struct, frozen=True, tag_field="event", tag="policies_loaded"):
     """From now on these policies decide: the digest of all, the changed ones by integration, and each key's state."""
 
-    time: Time
+    time: UnixTime
     policies: str
     changed: dict[str, list[str]]
     removed: list[str]
@@ -107,7 +106,7 @@ class PoliciesRefused(Struct, frozen=True, tag_field="event", tag="policies_refu
     """The folder of policies was refused, and those of the digest `policies` go on deciding: the code and the place,
     never the content."""
 
-    time: Time
+    time: UnixTime
     policies: str
     code: str
     file: str

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ed25519
 from issuer import files
 from issuer.codes import Code
 from issuer.errors import InputError, SetupError
-from issuer.formats.jose import is_good_point
+from issuer.formats.ed25519 import is_good_point
 
 _MAX_BYTES = 16 * 1024
 _MAX_PASSPHRASE = 1023  # OpenSSL's bound

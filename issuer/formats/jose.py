@@ -23,6 +23,7 @@ from msgspec import Struct
 from issuer.codes import Code
 from issuer.errors import FormatError
 from issuer.formats import jcs
+from issuer.formats.ed25519 import is_good_point
 from issuer.formats.strict_json import JSON, loads
 
 # PyJWT 2.15 knows no other name; RFC 9864 renames it `Ed25519`. Verifiers take both, on an Ed25519 key only.
@@ -40,7 +41,7 @@ _ALGORITHMS = get_default_algorithms()
 _TO_BASE64 = bytes.maketrans(b"-_+/=", b"+/!!!")
 _FROM_BASE64 = bytes.maketrans(b"+/", b"-_")
 _PADDING = (b"", b"===", b"==", b"=")  # by length modulo 4
-_KID = re.compile(r"[\x21-\x7e]{1,256}")
+KID = re.compile(r"[\x21-\x7e]{1,256}")  # of a key that may verify, whoever publishes it
 
 # -- compact JWS ------------------------------------------------------------------------------------------------------
 
@@ -202,7 +203,7 @@ def _may_verify(jwk: Mapping[str, JSON]) -> bool:
     kid, operations = jwk.get("kid"), jwk.get("key_ops")
     return (
         isinstance(kid, str)
-        and _KID.fullmatch(kid) is not None
+        and KID.fullmatch(kid) is not None
         and not _PRIVATE_MEMBERS & jwk.keys()
         and jwk.get("use", "sig") == "sig"
         and (operations is None or (isinstance(operations, list) and "verify" in operations))
@@ -259,36 +260,6 @@ _READERS: dict[str, Callable[[Mapping[str, JSON]], tuple[PublicKey, frozenset[st
     "EC": _read_ec,
     "OKP": _read_okp,
 }
-
-_P = 2**255 - 19
-_D = -121665 * pow(121666, -1, _P) % _P
-
-
-def is_good_point(point: bytes) -> bool:
-    """Say whether 32 bytes encode, canonically, a point of edwards25519 whose order is not small (RFC 8032 5.1.3).
-
-    Under a low-order key one fixed signature fits every message: OpenSSL, and so PyJWT, takes such keys.
-    """
-    if len(point) != 32:
-        return False
-    y = int.from_bytes(point, "little") & (2**255 - 1)  # the top bit is the sign of x; x and -x have the same order
-    if y >= _P:
-        return False
-    x_squared = (y * y - 1) * pow(_D * y * y + 1, -1, _P) % _P
-    if x_squared == 0:
-        return False  # y = 1 or -1: order 1 or 2
-    if pow(x_squared, (_P - 1) // 2, _P) != 1:
-        return False  # not on the curve
-    return not _doubles_to_identity(x_squared, y)
-
-
-def _doubles_to_identity(x_squared: int, y: int) -> bool:
-    """Say whether 8 times the point is the identity, following only the y coordinate and x squared."""
-    for _ in range(3):
-        # Doubling on -x^2 + y^2 = 1 + d x^2 y^2: y' = (y^2 + x^2) / (2 - y^2 + x^2), and x'^2 from the curve equation.
-        y = (y * y + x_squared) * pow(2 - y * y + x_squared, -1, _P) % _P
-        x_squared = (y * y - 1) * pow(_D * y * y + 1, -1, _P) % _P
-    return y == 1 and x_squared == 0
 
 
 # -- our own keys -----------------------------------------------------------------------------------------------------

@@ -85,25 +85,20 @@ _COMPOSED = {
 
 
 class Document(Struct, frozen=True, eq=False):
-    """What a file says: its value as JSON, and the place of every node and key, found by JSON pointer when asked."""
+    """What a file says: its value as JSON, and the place of every node, found by JSON pointer when asked."""
 
     name: str
     value: JSON
     root: Any = None  # libyaml's node graph, on which pointers are resolved; None for what was never a file's text
-    _found: dict[int, dict[str, tuple[Any, Any]]] = msgspec.field(default_factory=dict)
+    _found: dict[int, dict[str, Any]] = msgspec.field(default_factory=dict)
 
     def place(self, pointer: str) -> Place:
         """Return where the node is, or the nearest node around it."""
-        return _place(self.name, self._nodes(pointer)[-1][1])
-
-    def key_place(self, pointer: str) -> Place:
-        """Return where the member's key is; for what is no member of a map, where the node is."""
-        key, node = self._nodes(pointer)[-1]
-        return _place(self.name, key or node)
+        return _place(self.name, self._node(pointer))
 
     def span(self, pointer: str) -> tuple[int, int]:
         """Return where the node's text begins and ends, in characters; a block ends with the last value in it."""
-        node = last = self._nodes(pointer)[-1][1]
+        node = last = self._node(pointer)
         while not isinstance(last, yaml.ScalarNode) and last.value and not last.flow_style:
             last = last.value[-1][1] if isinstance(last, yaml.MappingNode) else last.value[-1]
         return node.start_mark.index, last.end_mark.index
@@ -120,26 +115,26 @@ class Document(Struct, frozen=True, eq=False):
         sign = text.find("#", end)
         return None if sign < 0 else _place_at(self.name, text, sign)
 
-    def _nodes(self, pointer: str) -> list[tuple[Any, Any]]:
-        """Return (key, node) of every step of the pointer that is there, the root first."""
-        found = [(None, self.root)]
+    def _node(self, pointer: str) -> Any:
+        """Return the node at the pointer, or the nearest around it."""
+        node = self.root
         for name in pointer.split("/")[1:]:
-            node, step = found[-1][1], name.replace("~1", "/").replace("~0", "~")
+            step = name.replace("~1", "/").replace("~0", "~")
             if isinstance(node, yaml.MappingNode):
                 inner = self._members_of(node).get(step)
             elif isinstance(node, yaml.SequenceNode) and _INDEX.fullmatch(step) and int(step) < len(node.value):
-                inner = (None, node.value[int(step)])
+                inner = node.value[int(step)]
             else:
                 inner = None
             if inner is None:
                 break
-            found.append(inner)
-        return found
+            node = inner
+        return node
 
-    def _members_of(self, node: Any) -> dict[str, tuple[Any, Any]]:
-        """Return (key, value) of each member by its name; found once, or many places in one map are quadratic."""
+    def _members_of(self, node: Any) -> dict[str, Any]:
+        """Return the value of each member by its name; found once, or many places in one map are quadratic."""
         if id(node) not in self._found:
-            self._found[id(node)] = {pair[0].value: pair for pair in reversed(node.value)}  # the first of two alike
+            self._found[id(node)] = {key.value: value for key, value in reversed(node.value)}  # the first of two alike
         return self._found[id(node)]
 
     def error(self, code: Code, pointer: str, detail: str) -> InputError:
@@ -239,7 +234,10 @@ def _leaves(node: Any) -> Iterator[Any]:
 
 
 class _Composer(CParser):
-    """libyaml's composer, resolving nothing. It recurses in C, so its hooks bound the depth before the stack does."""
+    """libyaml's composer, resolving nothing. It recurses in C, so its hooks bound the depth before the stack does.
+
+    The three hooks are private to PyYAML's C extension. A test holds that a new PyYAML still calls them as this one.
+    """
 
     def __init__(self, text: str, name: str) -> None:
         super().__init__(text)
@@ -399,15 +397,6 @@ class _Reader:
 @lru_cache(maxsize=1024)
 def _is_text(plain: str) -> bool:
     return len(plain) <= MAX_KEY and _PLAIN.fullmatch(plain) is None
-
-
-def resolve_plain(text: str) -> int | float | str | bool | None:
-    """Read a plain (unquoted) scalar as what all four readers read it as.
-
-    Raises ValueError with what to write instead where they differ, or where a number cannot be carried exactly.
-    """
-    matched = _PLAIN.fullmatch(text)
-    return text if matched is None else _resolved(text, matched)
 
 
 def _hexadecimal(text: str) -> int:

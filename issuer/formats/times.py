@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Annotated
+
+from msgspec import Meta
 
 # The year 2242. A time in milliseconds lies beyond it, and so is never taken for one in seconds.
 MAX_UNIX_S = 2**33
+UnixTime = Annotated[int, Meta(ge=0, le=MAX_UNIX_S)]
 
 
 def show_time(moment: int) -> str:

@@ -8,26 +8,23 @@ revocation mean.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Struct, UnsetType
 
 from issuer.codes import Code
 from issuer.errors import FormatError
 from issuer.formats import jose
 from issuer.formats.strict_json import JSON, convert, loads
-from issuer.formats.times import MAX_UNIX_S
+from issuer.formats.times import UnixTime
 
 MAX_BYTES = 1024 * 1024
 MAX_ARCHIVED = 1024
 
-Time = Annotated[int, Meta(ge=0, le=MAX_UNIX_S)]
-
 
 class _Window(Struct, frozen=True):
-    active_from: Time
-    last_token_exp: Time | UnsetType = UNSET
-    revoked_from: Time | UnsetType = UNSET
+    active_from: UnixTime
+    last_token_exp: UnixTime | UnsetType = UNSET
+    revoked_from: UnixTime | UnsetType = UNSET
 
 
 class ArchivedKey(Struct, frozen=True):

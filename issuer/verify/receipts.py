@@ -17,7 +17,7 @@ from issuer.codes import Code
 from issuer.errors import FormatError, SetupError
 from issuer.formats import jose
 from issuer.formats.strict_json import convert
-from issuer.verify.archive import Time
+from issuer.formats.times import UnixTime
 from issuer.verify.report import ALWAYS_DUE, NAMES, Report, Status
 from issuer.verify.statement import read_statement, write_statement
 from issuer.verify.trust import Trust
@@ -40,11 +40,11 @@ class Receipt(Struct, frozen=True, forbid_unknown_fields=True):
     token: str
     jti: str
     content_digest: str
-    at: Time
+    at: UnixTime
     kid: str
     trust: str
     checks: dict[str, Status]
-    iat: Time
+    iat: UnixTime
 
 
 class Subject(Struct, frozen=True):

@@ -9,35 +9,33 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import Annotated, Final, Literal
+from typing import Final, Literal
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Struct, UnsetType
 
 from issuer.codes import Code
 from issuer.errors import FormatError
 from issuer.formats import jose
-from issuer.formats.strict_json import convert
-from issuer.verify.archive import Time
+from issuer.formats.strict_json import Text, convert
+from issuer.formats.times import UnixTime
 from issuer.verify.statement import read_statement
 
 REVOCATIONS_TYPE: Final = "eval-revocations+jwt"
 MAX_BYTES = 4 * 1024 * 1024
-
-Text = Annotated[str, Meta(min_length=1, max_length=512)]
 
 
 class RevokedInterval(Struct, frozen=True, forbid_unknown_fields=True, rename={"from_": "from"}):
     """The tokens of `sub` with an `iat` from `from` to `until`, both included; without `until`, all since `from`."""
 
     sub: Text
-    from_: Time
-    until: Time | UnsetType = UNSET
+    from_: UnixTime
+    until: UnixTime | UnsetType = UNSET
 
 
 class _Payload(Struct, frozen=True, forbid_unknown_fields=True):
     ver: Literal[1]
     iss: Text
-    next_update: Time
+    next_update: UnixTime
     jti: list[Text]
     sub: list[RevokedInterval]
 

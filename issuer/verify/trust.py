@@ -16,6 +16,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from issuer.codes import Code
 from issuer.errors import FormatError
 from issuer.formats import jcs, jose
+from issuer.formats.strict_json import Text
 from issuer.formats.strict_yaml import Document, load
 from issuer.verify.archive import Archive, parse_archive
 from issuer.verify.revocations import Revocations, check_form, parse_revocations
@@ -23,7 +24,6 @@ from issuer.verify.statement import without_token_keys
 from issuer.verify_token import MAX_TTL_S
 
 T = TypeVar("T")
-Text = Annotated[str, Meta(min_length=1, max_length=512)]
 TokenLife = Annotated[int, Meta(ge=1, le=MAX_TTL_S)]
 Requirement = Literal["benchmark", "log"]
 

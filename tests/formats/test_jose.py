@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from issuer.errors import FormatError
 from issuer.formats import jcs, jose
+from issuer.formats.ed25519 import is_good_point
 from issuer.formats.jose import (
     base64url_decode,
     base64url_encode,
-    is_good_point,
     parse_compact,
     parse_key,
     parse_key_set,

@@ -26,7 +26,7 @@ from issuer import files
 from issuer.codes import Code
 from issuer.errors import FormatError, InputError, Place, SetupError, reading
 from issuer.formats.strict_json import convert, loads
-from issuer.formats.times import MAX_UNIX_S
+from issuer.formats.times import UnixTime
 from issuer.identity import pat
 from issuer.identity.token import LEEWAY_S
 
@@ -45,7 +45,6 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 _ID = re.compile(pat.ID_PATTERN)
 _FILE = re.compile(rf"{pat.ID_PATTERN}\.json")
 
-Unix = Annotated[int, Meta(ge=0, le=MAX_UNIX_S)]
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 State = Literal["active", "expired", "revoked", "future"]
 
@@ -60,11 +59,11 @@ class Record(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
     id: str
     account: str
     scopes: Annotated[tuple[str, ...], Meta(min_length=1, max_length=32)]
-    created: Unix
-    expires: Unix
+    created: UnixTime
+    expires: UnixTime
     sha256: str
     networks: Annotated[tuple[str, ...], Meta(max_length=256)] = ()
-    revoked: Unix | UnsetType = UNSET
+    revoked: UnixTime | UnsetType = UNSET
 
     def state(self, now: int) -> State:
         """Return the state of the token now. A creation date in the future would make its life longer than 90 days."""

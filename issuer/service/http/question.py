@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Struct, UnsetType
 
 from issuer.codes import Code
 from issuer.errors import FormatError, InputError, Refused
-from issuer.formats.strict_json import convert, loads
-from issuer.formats.times import MAX_UNIX_S
+from issuer.formats.strict_json import Text, convert, loads
+from issuer.formats.times import UnixTime
 from issuer.results.benchmark import Benchmark, read_benchmark
 from issuer.results.entry import Entry, read_entries, read_entry
 from issuer.service.bounds import MAX_QUESTION_BYTES, MAX_QUESTION_DEPTH
-
-Name = Annotated[str, Meta(min_length=1, max_length=512)]
 
 
 class VerifyRequest(Struct, frozen=True, forbid_unknown_fields=True):
@@ -24,12 +22,12 @@ class VerifyRequest(Struct, frozen=True, forbid_unknown_fields=True):
     when the file was received; without it, now.
     """
 
-    repo: Name
-    path: Name
+    repo: Text
+    path: Text
     entry: dict[str, Any] | UnsetType = UNSET
     yaml: str | UnsetType = UNSET
     benchmark: str | UnsetType = UNSET
-    at: Annotated[int, Meta(ge=0, le=MAX_UNIX_S)] | UnsetType = UNSET
+    at: UnixTime | UnsetType = UNSET
 
 
 class Question(Struct, frozen=True):
