@@ -10,6 +10,7 @@ import itertools
 import multiprocessing
 import os
 import secrets
+import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -84,6 +85,12 @@ def stretch(live: Running, count: int) -> Counter[int]:
     return found
 
 
+def descriptors(pid: int) -> int:
+    """Count what the service's processes hold open, a moment later: the generators' connections are just being closed."""
+    time.sleep(0.1)
+    return sum(len(os.listdir(f"/proc/{member}/fd")) for member in family(pid))
+
+
 def soak(folder: Path, total: int) -> list[Sample]:
     """Send `total` requests to one worker in `SAMPLES` stretches; return what it held after each."""
     samples: list[Sample] = []
@@ -98,7 +105,7 @@ def soak(folder: Path, total: int) -> list[Sample]:
             for _ in range(SAMPLES):
                 statuses += stretch(live, total // SAMPLES)
                 pid = live.process.pid
-                held = sum(len(os.listdir(f"/proc/{member}/fd")) for member in family(pid))
+                held = min(descriptors(pid) for _ in range(5))
                 sample = Sample(statuses.total(), rss_mib(pid), held, client.dbsize(), Counter(statuses))
                 samples.append(sample)
                 print(f"  {sample.requests:>9} requests  {sample.rss_mib:4d} MiB  {held:3d} descriptors  "
