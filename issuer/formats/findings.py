@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class Findings:
-    """Collects what the rules of policy files find. Errors make the directory unusable, warnings only doubtful."""
+    """Collects what the rules of policy files find. An error makes the directory unusable, a warning only doubtful."""
 
     def __init__(self) -> None:
         self._found: list[Finding] = []
@@ -36,7 +36,7 @@ class Findings:
         self._add(error.finding)
 
     def convert(self, document: Document, kind: type[T]) -> T | None:
-        """Turn a whole document into a typed value; None where it does not fit, and every misfit is recorded."""
+        """Turn a whole document into a typed value; None after recording every misfit."""
         try:
             return document.convert(kind)
         except InputError:

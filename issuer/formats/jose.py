@@ -37,7 +37,7 @@ MAX_KEY_SET_BYTES = 256 * 1024
 MAX_KEYS = 64
 
 _ALGORITHMS = get_default_algorithms()
-# What only the other alphabet and padding have becomes what no alphabet has.
+# Characters of the other base64 alphabet, and padding, become a character of none.
 _TO_BASE64 = bytes.maketrans(b"-_+/=", b"+/!!!")
 _FROM_BASE64 = bytes.maketrans(b"+/", b"-_")
 _PADDING = (b"", b"===", b"==", b"=")  # by length modulo 4
@@ -47,7 +47,7 @@ KID = re.compile(r"[\x21-\x7e]{1,256}")  # of a key that may verify, whoever pub
 
 
 class UnverifiedJws(Struct, frozen=True):
-    """A well-formed compact JWS. Nothing in it is true until `verify_signature` has said so."""
+    """A well-formed compact JWS. Nothing in it is true before its signature has been verified."""
 
     header: Mapping[str, JSON]
     unverified_payload: bytes
@@ -74,7 +74,7 @@ def parse_compact(token: str, max_bytes: int = MAX_TOKEN_BYTES) -> UnverifiedJws
 
 @lru_cache(64)
 def _header_of(segment: str) -> Mapping[str, JSON]:
-    """Read a header. All tokens under one key have the same; whoever sends many others makes them slow, no more."""
+    """Read a header. All tokens under one key have the same; a flood of others only makes this slower."""
     raw = base64url_decode(segment)
     try:
         header = loads(raw, max_bytes=MAX_HEADER_BYTES, max_depth=8)
@@ -92,7 +92,7 @@ def base64url_decode(segment: str) -> bytes:
         raw = binascii.a2b_base64(base64)
     except ValueError:
         raise _malformed("a segment that is not base64url, or whose length no such text has") from None
-    # Decoding passes over junk and takes non-zero trailing bits: other spellings of the same bytes.
+    # The decoder skips junk and accepts non-zero trailing bits: other spellings of the same bytes.
     if not segment or binascii.b2a_base64(raw, newline=False) != base64:
         raise _malformed("a segment that is empty, or not the canonical base64url of its bytes")
     return raw
@@ -118,7 +118,7 @@ def signing_input_of(header: bytes, payload: bytes) -> bytes:
 
 
 def compact(signed_input: bytes, signature: bytes) -> str:
-    """Put a signing input and its signature together (RFC 7515 7.1)."""
+    """Join a signing input and its signature (RFC 7515 7.1)."""
     return f"{signed_input.decode('ascii')}.{base64url_encode(signature)}"
 
 
@@ -133,7 +133,7 @@ PublicKey: TypeAlias = ed25519.Ed25519PublicKey | ec.EllipticCurvePublicKey | rs
 
 
 class Key(Struct, frozen=True):
-    """A public key that may verify: `algorithms` are the JWS names that it can and may be used with."""
+    """A public key that may verify: `algorithms` are the JWS names that it fits and is meant for."""
 
     kid: str
     algorithms: frozenset[str]
@@ -148,21 +148,21 @@ class Key(Struct, frozen=True):
 
 
 class KeySet(Struct, frozen=True):
-    """The usable keys of a JWK set by kid, all of the right form, and how many members were passed over."""
+    """The usable keys of a JWK set by kid, all of the right form, and the number of skipped members."""
 
     keys: dict[str, Key]
     skipped: int
 
     def get(self, kid: object) -> Key | None:
-        """Look a kid up; anything that is not text finds nothing."""
+        """Look up a kid; None for anything that is not text."""
         return self.keys.get(kid) if isinstance(kid, str) else None
 
 
 def parse_key_set(raw: bytes) -> KeySet:
     """Read a JWK set (RFC 7517 section 5) of at most 256 KiB and 64 keys.
 
-    Unusable keys are passed over: private or symmetric, for encryption, weak, off their curve, of low order, without a
-    kid; of two keys with one kid, both. Raises FormatError where the set itself is malformed.
+    Unusable keys are skipped: private or symmetric, for encryption, weak, off their curve, of low order, without a kid;
+    of two keys with one kid, both. Raises FormatError where the set itself is malformed.
     """
     value = loads(raw, max_bytes=MAX_KEY_SET_BYTES, max_depth=8, number=_any_number)
     members = value.get("keys") if isinstance(value, dict) else None
@@ -177,14 +177,14 @@ def parse_key_set(raw: bytes) -> KeySet:
 
 
 def _any_number(text: str) -> float:
-    """Read a number beside the keys, where its size does no harm; NaN and Infinity are no JSON."""
+    """Read a number beside the keys, where its size does no harm; NaN and Infinity are not JSON."""
     if not text[-1].isdigit():
         raise ValueError("no JSON number")
     return float(text)
 
 
 def parse_key(jwk: JSON) -> Key | None:
-    """Read one JWK (RFC 7517, 7518 section 6, 8037), or return None where it must not be used to verify."""
+    """Read one JWK (RFC 7517, 7518 section 6, 8037); None for one that must not verify anything."""
     if not isinstance(jwk, Mapping) or not _may_verify(jwk):
         return None
     try:
@@ -223,7 +223,7 @@ def _octets(jwk: Mapping[str, JSON], member: str) -> bytes:
 
 def _read_rsa(jwk: Mapping[str, JSON]) -> tuple[rsa.RSAPublicKey, frozenset[str]]:
     modulus, exponent = _number(jwk, "n"), _number(jwk, "e")
-    # e=3 and its kin make signature forgery by padding mistakes practical; huge keys make verification expensive.
+    # Small exponents such as 3 make forgery by padding mistakes practical; huge keys make verification expensive.
     if not 2048 <= modulus.bit_length() <= 8192 or not 65537 <= exponent < 2**32:
         raise ValueError("weak or oversized RSA key")
     names = frozenset({"RS256", "RS384", "RS512", "PS256", "PS384", "PS512"})

@@ -3,7 +3,7 @@
 Refuses what parsers disagree about: duplicate members (also in escaped spelling), lone surrogates, NUL, a byte order
 mark, other encodings, NaN, and numbers that a double cannot carry exactly (contract section 2). The standard
 library's C scanner does the reading; its hooks leave a mark where a rule is broken, and only then is the tree walked
-for the place. What is flat and plainly good, msgspec reads in a third of the time; nothing is refused on its word.
+for the place. msgspec reads flat and clearly good documents in a third of the time; it alone refuses nothing.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def exact_number(text: str) -> int | float:
     if len(text) <= SHORT_CHARS and _INTEGER.fullmatch(text):
         return int(text)  # a time, a count: the rules below cannot refuse it
     if len(text) <= SHORT_CHARS and _DECIMAL.fullmatch(text) and (value := float(text)):
-        return value  # a score: neither too large nor too small, and whatever digits it has are few enough
+        return value  # a score: neither too large nor too small, and with few enough digits
     match = _MANTISSA.match(text)
     digits = "".join(match.groups()).lstrip("0") if match else ""
     if len(digits) > MAX_SIGNIFICANT_DIGITS:
@@ -66,7 +66,7 @@ def exact_number(text: str) -> int | float:
 
 
 class _Broken:
-    """Stands in the tree where a rule was broken, until the walk has found its pointer."""
+    """Marks the place in the tree where a rule was broken, until the walk has found its pointer."""
 
     __slots__ = ("code", "detail")
 
@@ -76,7 +76,7 @@ class _Broken:
 
 
 class _Reading:
-    """The scanner's hooks, and whether any of them left a mark."""
+    """The scanner's hooks, and whether one of them left a mark."""
 
     def __init__(self, number: Callable[[str], object]) -> None:
         self.broken = False
@@ -150,7 +150,7 @@ def loads(raw: bytes, *, max_bytes: int, max_depth: int, number: Callable[[str],
     """
     if len(raw) > max_bytes:
         raise FormatError(Code.FILE_TOO_LARGE, f"larger than {max_bytes} bytes")
-    # Nothing nested: a JWS header, and nearly every identity token.
+    # Nothing nested: a JWS header, and most identity tokens.
     if raw.rfind(b"{") == 0 and number is exact_number and (flat := _flat(raw)) is not None:
         return flat
     reading = _Reading(number)
@@ -160,7 +160,7 @@ def loads(raw: bytes, *, max_bytes: int, max_depth: int, number: Callable[[str],
     except UnicodeDecodeError as error:
         raise FormatError(Code.FILE_ENCODING, f"not UTF-8 at byte {error.start}") from None
     except json.JSONDecodeError as error:
-        # The scanner's own words, without the text that it stumbled over.
+        # The scanner's own words, without the text that it refused.
         raise FormatError(Code.FILE_SYNTAX, error.msg, line=error.lineno, column=error.colno) from None
     except RecursionError:
         raise FormatError(Code.FILE_TOO_LARGE, f"nested deeper than {max_depth}") from None
@@ -180,16 +180,16 @@ def _flat(raw: bytes) -> dict[str, JSON] | None:
 
 
 def names_no_member_twice(raw: bytes, value: object) -> bool:
-    r"""Say whether msgspec, which lets the last of two members win, has read a document whole; False where in doubt.
+    r"""Say whether msgspec, which keeps the last of two members, has read all of a document; False where in doubt.
 
-    Each string that was read is written with as many quotes as it had, but where one was spelled `\u0022`. So the
-    quotes are fewer if and only if a string was lost.
+    Each string that was read is written with as many quotes as it had, unless one was spelled `\u0022`. So there are
+    fewer quotes if and only if a string was lost.
     """
     return b"\\u" not in raw and raw.count(b'"') == _write(value).count(b'"')
 
 
 def _scan(text: str, reading: _Reading, number: Callable[[str], object]) -> JSON:
-    """Scan the text; with hooks that leave marks only where it breaks a rule: they cost more than the scan."""
+    """Scan the text; hooks that leave marks are used only for one that breaks a rule: they cost more than the scan."""
     try:
         return _decoder(number).decode(text)  # type: ignore[no-any-return]
     except ValueError:
@@ -232,7 +232,7 @@ class Misfit(FormatError):
 
 
 def convert(value: JSON, kind: type[T]) -> T:
-    """Turn what a strict reader read into a typed value: strict types, unknown members refused.
+    """Turn the result of a strict reader into a typed value: strict types, unknown members refused.
 
     Raises Misfit with the pointer of the first member that does not fit.
     """
@@ -243,10 +243,10 @@ def convert(value: JSON, kind: type[T]) -> T:
 
 
 def misfits(value: JSON, kind: Any) -> Iterator[Misfit]:
-    """Yield each member that does not fit the type; nothing where all fit.
+    """Yield each member that does not fit the type; nothing if all fit.
 
     msgspec stops at the first and hides the keys of maps, so a value that does not fit is taken apart along its type:
-    the fault is where the value does not fit and every part of it does.
+    the fault is in the value that does not fit although every part of it does.
     """
     for path, misfit in _misfits(value, kind, None):
         yield misfit.within(pointer_along(path))
@@ -273,7 +273,7 @@ def _misfits(value: JSON, kind: Any, path: Path) -> _Misfits:
 
 
 def _misfits_within(value: JSON, kind: Any, path: Path) -> _Misfits:
-    """Yield the misfits of the parts of a map or a list; nothing where the type does not say what they are."""
+    """Yield the misfits of the parts of a map or a list; nothing where the type does not describe them."""
     items: Iterable[tuple[str | int, JSON]] = ()
     if isinstance(value, Mapping) and _is_struct(kind):
         yield from _misfits_of_members(value, kind, path)
@@ -297,7 +297,7 @@ def _misfits_of_members(members: Mapping[str, JSON], kind: type[msgspec.Struct],
 
 
 def _container(value: JSON, kind: Any) -> Any:
-    """Return the type along which a map or a list is taken apart: of a union, its one member of that shape."""
+    """Return the type along which a map or a list is taken apart; of a union its one member of that shape."""
     if get_origin(kind) is Annotated:
         return _container(value, get_args(kind)[0])
     if get_origin(kind) not in {Union, UnionType}:
@@ -318,7 +318,7 @@ def _unknown(name: str, known: list[str]) -> Misfit:
     return Misfit(Code.FILE_UNKNOWN_MEMBER, f"this member is not known here{meant}")
 
 
-# Only at the very end: text that was sent is quoted, and may pose as a place.
+# Only at the very end: the message quotes the text, which may look like a place.
 _PLACE = re.compile(r" - at `\$[^`]*`\Z")
 _KINDS = {
     "str": "text", "int": "a whole number", "float": "a number", "bool": "true or false", "null": "nothing (null)",
@@ -328,7 +328,7 @@ _TYPES = re.compile(rf"`((?:{'|'.join(_KINDS)})(?: \| (?:{'|'.join(_KINDS)}))*)`
 
 
 def _in_plain_words(message: str) -> str:
-    """Say msgspec's message in the words of the file's author, not of Python's types."""
+    """Put msgspec's message into the words of the file's author, not of Python's types."""
     message = _TYPES.sub(_in_words, message)
     return message[:1].lower() + message[1:]
 
@@ -337,7 +337,7 @@ _MISQUOTED = re.compile("Expected `(?:(str)|int|float)`, got `(?(1).*|str)`")
 
 
 def _quotes(message: str) -> Literal["", "missing", "needless"]:
-    """Say from msgspec's message whether quotes would make the value fit, or their absence."""
+    """Tell from msgspec's message whether the value would fit with quotes, or without."""
     match = _MISQUOTED.fullmatch(message)
     return "" if match is None else "missing" if match[1] else "needless"
 
@@ -347,7 +347,7 @@ def _in_words(kinds: re.Match[str]) -> str:
 
 
 def _choice(kind: Any) -> str:
-    """Name the words that a type allows, where it is nothing but words."""
+    """Name the words that a type allows, if it consists of words."""
     if get_origin(kind) is Annotated:
         return _choice(get_args(kind)[0])
     words = get_args(kind) if get_origin(kind) is Literal else ()

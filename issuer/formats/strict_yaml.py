@@ -37,10 +37,10 @@ T = TypeVar("T")
 MAX_BYTES = 1024 * 1024
 MAX_DEPTH = 16
 MAX_NODES = 200_000
-MAX_KEY = 1024  # what YAML itself allows a key without a question mark (YAML 1.2.2, 7.4)
+MAX_KEY = 1024  # YAML's own limit for a key without a question mark (YAML 1.2.2, 7.4)
 MAX_REFUSALS = 100  # of one file, where all are asked for
 
-# What a plain scalar is to the readers, in the order in which it is tried; none of these: text to all of them.
+# How the readers see a plain scalar, in the order in which it is tried; one that matches none is text to all of them.
 _PLAIN = re.compile(
     r"""
     # The same decimal number to all four; exponents need a point and a sign for PyYAML (YAML 1.1).
@@ -62,9 +62,9 @@ _INDEX = re.compile(r"0|[1-9][0-9]{0,9}")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 # Line breaks to some readers only (a lone CR is none to npm's yaml), a byte order mark, control and non-characters.
 _DISPUTED = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]|\r(?!\n)")
-# A search of every text would cost more than all the rest of reading it: most files consist of these bytes.
+# To search every text would cost more than the rest of reading it: most files consist of these bytes.
 _HARMLESS = bytes(range(0x20, 0x7F)) + b"\t\n"
-# What a node's text begins with where it has one: an anchor, a tag, or it is an alias. No other node begins so.
+# The first character of a node with an anchor or a tag, or of an alias. No other node begins so.
 _PROPERTIES = {
     "&": "an anchor (&name): leave it out",
     "!": "an explicit tag (!tag): leave it out",
@@ -72,12 +72,12 @@ _PROPERTIES = {
 }
 
 
-# An escaped line end with an empty line below it: one or no space or line break, as the reader has it.
+# An escaped line end with an empty line below it: readers disagree whether that is a space, a line break or nothing.
 _JOINED = re.compile(r"\\\r?\n[ \t]*\r?\n")
-# Where a key may stand behind a question mark; most of them stand in addresses.
+# A question mark that may begin a key; most of them are in addresses.
 _QUESTION = re.compile(r"\?(?<=[\s,\[{]\?)\S")  # its sign first: found fast
 
-# The composer's own complaints: of an alias without its anchor, and these.
+# The composer's own complaints: about an alias without its anchor, and these.
 _COMPOSED = {
     "but found another document": "a second document: one file holds one document",
     "second occurrence": _PROPERTIES["&"],
@@ -85,15 +85,15 @@ _COMPOSED = {
 
 
 class Document(Struct, frozen=True, eq=False):
-    """What a file says: its value as JSON, and the place of every node, found by JSON pointer when asked."""
+    """The content of a file: its value as JSON, and the place of every node, by JSON pointer on demand."""
 
     name: str
     value: JSON
-    root: Any = None  # libyaml's node graph, on which pointers are resolved; None for what was never a file's text
+    root: Any = None  # libyaml's node graph, on which pointers are resolved; None for a value without a text
     _found: dict[int, dict[str, Any]] = msgspec.field(default_factory=dict)
 
     def place(self, pointer: str) -> Place:
-        """Return where the node is, or the nearest node around it."""
+        """Return the place of the node, or of the nearest node around it."""
         return _place(self.name, self._node(pointer))
 
     def span(self, pointer: str) -> tuple[int, int]:
@@ -104,7 +104,7 @@ class Document(Struct, frozen=True, eq=False):
         return node.start_mark.index, last.end_mark.index
 
     def first_comment(self, text: str) -> Place | None:
-        """Return where the first comment of the file is, whose text this is; no value holds it."""
+        """Return the place of the first comment in `text`, which is the file's; it is in no value."""
         end = 0
         for node in _leaves(self.root):
             begin = node.start_mark.index
@@ -132,7 +132,7 @@ class Document(Struct, frozen=True, eq=False):
         return node
 
     def _members_of(self, node: Any) -> dict[str, Any]:
-        """Return the value of each member by its name; found once, or many places in one map are quadratic."""
+        """Return the value of each member by its name; cached, as many places in one map would be quadratic."""
         if id(node) not in self._found:
             self._found[id(node)] = {key.value: value for key, value in reversed(node.value)}  # the first of two alike
         return self._found[id(node)]
@@ -142,7 +142,7 @@ class Document(Struct, frozen=True, eq=False):
         return InputError(code, detail, self.place(pointer), pointer)
 
     def locate(self, error: FormatError, parent: str = "") -> InputError:
-        """Give the error of a value below the pointer `parent` its place in this file."""
+        """Return the error of a value below the pointer `parent` with its place in this file."""
         return self.error(error.code, parent + error.pointer, describe(error))
 
     def convert(self, kind: type[T]) -> T:
@@ -157,7 +157,7 @@ class Document(Struct, frozen=True, eq=False):
             raise self.locate(misfit, pointer) from None
 
     def misfits(self, kind: type) -> list[Finding]:
-        """Return each member that does not fit the type; none, and `convert` succeeds."""
+        """Return each member that does not fit the type; without any, `convert` succeeds."""
         return [self.locate(misfit).finding for misfit in misfits(self.value, kind)]
 
 
@@ -165,7 +165,7 @@ _QUOTES = {"": "", "missing": ": put it in double quotes", "needless": ": write 
 
 
 def describe(error: FormatError) -> str:
-    """Return what is wrong with a value of a YAML file: also where it has quotes and should not, or the reverse."""
+    """Describe what is wrong with a value of a YAML file, also where it has quotes and should not, or the reverse."""
     return error.detail + (_QUOTES[error.quotes] if isinstance(error, Misfit) else "")
 
 
@@ -176,8 +176,8 @@ def _no_dates(_pointer: str) -> bool:
 def load(raw: bytes, name: str, *, bare_dates: Callable[[str], bool] = _no_dates) -> Document:
     """Read one YAML document of at most 1 MiB, 16 levels.
 
-    `bare_dates` says at which pointers a bare ISO date is text. Raises InputError with line and column for everything
-    that contract section 3 refuses, never anything else.
+    `bare_dates` decides at which pointers a bare ISO date is text. Raises InputError with line and column for
+    everything that contract section 3 refuses, never anything else.
     """
     return _Reader(raw, name, bare_dates, 1).read()
 
@@ -187,7 +187,7 @@ def examine(
 ) -> tuple[Document | None, tuple[InputError, ...]]:
     """Read a document as `load` does, and return it with up to 100 refusals, in the file's order.
 
-    A value that is refused stands in the document as its text. The document is None where reading could not go on.
+    A refused value is in the document as its text. The document is None where reading could not go on.
     """
     reader = _Reader(raw, name, bare_dates, MAX_REFUSALS)
     try:
@@ -288,7 +288,7 @@ class _Reader:
         self._text = ""
         self._has_properties = False
         self._may_differ = False
-        self._cut_short = 0  # block text that ends here or later has lost its line end
+        self._cut_short = 0  # block text that ends from here on has lost its line end
 
     def read(self) -> Document:
         self._text = _decode(self._raw, self._name)
@@ -301,7 +301,7 @@ class _Reader:
         return Document(self._name, self._value(root, None, 0), root)
 
     def _demand_no_directive(self) -> None:
-        """Refuse %YAML and %TAG, which the node graph does not show."""
+        """Refuse %YAML and %TAG, which are not in the node graph."""
         if not self._text.startswith("%") and "\n%" not in self._text:
             return
         try:
@@ -312,7 +312,7 @@ class _Reader:
                         Code.FILE_FEATURE, "directives (%YAML, %TAG) are refused", _place(self._name, event)
                     )
         except yaml.YAMLError:
-            return  # the composer will say it
+            return  # the composer will report it
 
     def _refuse(self, node: Any, code: Code, detail: str, path: Path) -> None:
         self.refusals.append(InputError(code, detail, _place(self._name, node), pointer_along(path)))
@@ -351,7 +351,7 @@ class _Reader:
             return ""
         text: str = node.value
         if not (self._has_properties or self._may_differ or node.style) and _is_text(text):
-            return text  # nearly every key
+            return text  # most keys
         if self._has_properties and (what := self._property(node)):
             self._refuse(node, Code.FILE_FEATURE, what, path)
         elif len(text) > MAX_KEY:
@@ -380,7 +380,7 @@ class _Reader:
             return text
 
     def _difference(self, node: Any) -> str | None:
-        """Return what to do about text that readers delimit or join differently; None where they agree."""
+        """Return the advice for text that readers delimit or join differently; None where they agree."""
         start, end = node.start_mark.index, node.end_mark.index
         if node.style in {"|", ">"}:
             if end < self._cut_short or "-" in self._text[start:end].split(maxsplit=1)[0]:
