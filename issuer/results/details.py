@@ -9,15 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, UnsetType
 
 from issuer.codes import Code
 from issuer.errors import Fault, FormatError, Refused
 from issuer.formats.strict_json import JSON, convert
 from issuer.results import emit
-from issuer.results.entry import drop_nulls
+from issuer.results.entry import EntryDetails, EntrySource, drop_nulls
 from issuer.url import UrlError, split_url
 
 MAX_WRITTEN = 512 * 1024  # half of the largest result file
@@ -27,26 +26,18 @@ _DATE = re.compile(
 )
 
 
-class Source(Struct, frozen=True, forbid_unknown_fields=True):
+class Source(EntrySource, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Where a result comes from. `url` is required, absolute and free of credentials."""
 
     url: str
-    name: str | UnsetType = UNSET
-    user: str | UnsetType = UNSET
-    org: str | UnsetType = UNSET
 
 
-class Details(Struct, frozen=True, forbid_unknown_fields=True):
-    """An entry's members that are not run claims, with their types in a request."""
+class Details(EntryDetails, frozen=True, forbid_unknown_fields=True):
+    """An entry's members that are not run claims, as a request may send them: nothing unknown, and no source without
+    a URL.
+    """
 
-    date: str | UnsetType = UNSET
     source: Source | UnsetType = UNSET
-    notes: str | UnsetType = UNSET
-    run: dict[str, Any] | UnsetType = UNSET
-    artifacts: list[Any] | dict[str, Any] | UnsetType = UNSET
-    runtime_context: dict[str, Any] | UnsetType = UNSET
-    benchmark_subset: str | UnsetType = UNSET
-    normalization: dict[str, Any] | UnsetType = UNSET
 
 
 def read_details(value: JSON, pointer: str = "") -> dict[str, JSON]:

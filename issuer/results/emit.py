@@ -10,9 +10,11 @@ import re
 from collections.abc import Mapping
 
 import msgspec
+from msgspec import UNSET
 
 from issuer.formats.strict_json import JSON
 from issuer.formats.strict_yaml import number_text, quoted
+from issuer.results.claims import Metric, RunClaims
 
 MAX_NAME = 1000  # YAML readers take keys of at most 1024 characters
 _SHORT_NAME = MAX_NAME // 10 - 1  # of any characters: an escape has at most ten
@@ -60,6 +62,29 @@ def _names_fit(value: JSON) -> bool:
 def below(members: Mapping[str, JSON]) -> str:
     """Write members of an item as lines below its first one; "" for no members."""
     return "\n".join([*_lines(members, "  "), ""]) if members else ""
+
+
+def claims_head(claims: RunClaims) -> str:
+    """Write the head of an entry from run claims: what `item` writes of them, in a tenth of its time."""
+    framework = claims.framework
+    command = f"    command: {quoted(framework.command)}\n" if framework.command is not UNSET else ""
+    return (
+        f'- dataset:\n    id: "{claims.benchmark_repo}"\n    task_id: {quoted(claims.task_id)}\n'
+        f'    revision: "{claims.benchmark_revision}"\n  model_revision: "{claims.model_revision}"\n'
+        f"  framework:\n    name: {quoted(framework.name)}\n    version: {quoted(framework.version)}\n{command}"
+        f"  metrics:\n{''.join(map(_metric_item, claims.metrics))}"
+    )
+
+
+def _metric_item(metric: Metric) -> str:
+    item = f"    - metric_id: {quoted(metric.metric_id)}\n      value: {number_text(metric.value)}\n"
+    if metric.slice is not UNSET:
+        item += f"      slice: {quoted(metric.slice)}\n"
+    if metric.sample_size is not UNSET:
+        item += f"      sample_size: {metric.sample_size}\n"
+    if metric.value_type is not UNSET:
+        item += f'      value_type: "{metric.value_type}"\n'
+    return item
 
 
 def _item_lines(value: JSON, indent: str) -> list[str]:

@@ -17,9 +17,8 @@ from issuer.codes import Code
 from issuer.errors import FormatError
 from issuer.formats import jcs, strict_yaml
 from issuer.formats.strict_json import JSON, Path, convert, pointer_along
-from issuer.formats.strict_yaml import number_text, quoted
 from issuer.results import emit
-from issuer.results.claims import Metric, RunClaims, read_claims
+from issuer.results.claims import RunClaims, read_claims
 
 TOKEN_MEMBERS = ("verify_token", "verifyToken")
 _UNBOUND = frozenset({*TOKEN_MEMBERS, "value"})
@@ -97,30 +96,7 @@ class Submission(Struct, frozen=True):
 
     def entry(self, token: str) -> str:
         """Write the entry with its token, as `write_entry` does, but faster: only the details have a free form."""
-        return f'{_written(self.claims)}{emit.below(self.details)}  verify_token: "{token}"\n'
-
-
-def _written(claims: RunClaims) -> str:
-    """Write the claims as `emit.item` writes them at the head of an entry."""
-    framework = claims.framework
-    command = f"    command: {quoted(framework.command)}\n" if framework.command is not UNSET else ""
-    return (
-        f'- dataset:\n    id: "{claims.benchmark_repo}"\n    task_id: {quoted(claims.task_id)}\n'
-        f'    revision: "{claims.benchmark_revision}"\n  model_revision: "{claims.model_revision}"\n'
-        f"  framework:\n    name: {quoted(framework.name)}\n    version: {quoted(framework.version)}\n{command}"
-        f"  metrics:\n{''.join(map(_written_metric, claims.metrics))}"
-    )
-
-
-def _written_metric(metric: Metric) -> str:
-    said = f"    - metric_id: {quoted(metric.metric_id)}\n      value: {number_text(metric.value)}\n"
-    if metric.slice is not UNSET:
-        said += f"      slice: {quoted(metric.slice)}\n"
-    if metric.sample_size is not UNSET:
-        said += f"      sample_size: {metric.sample_size}\n"
-    if metric.value_type is not UNSET:
-        said += f'      value_type: "{metric.value_type}"\n'
-    return said
+        return f'{emit.claims_head(self.claims)}{emit.below(self.details)}  verify_token: "{token}"\n'
 
 
 def target_form(entry: Mapping[str, JSON]) -> dict[str, JSON]:
@@ -205,7 +181,7 @@ class Dataset(Struct, frozen=True):
 
 
 class EntryMetric(Struct, frozen=True):
-    """One item of `metrics` in a file; the checks judge its values."""
+    """One item of `metrics` in a file. Its values may be what no `claims.Metric` has: the checks judge them."""
 
     metric_id: str
     value: float
