@@ -218,7 +218,7 @@ def _model_repo(spec: _Eval) -> Said | None:
 
 
 def _model_revision(spec: _Eval, name: str) -> Said | None:
-    """Return the revision that the metadata names, or else the commit that the provider was told to load."""
+    """Return the revision in the metadata, or else the commit that the provider had to load."""
     noted = said(_metadata(spec).model_revision, "/eval/metadata/model_revision")
     loaded = spec.model_args.revision
     if _provider(spec) not in HUB_PROVIDERS or not isinstance(loaded, str) or not REVISION.fullmatch(loaded):

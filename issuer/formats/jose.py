@@ -41,7 +41,7 @@ _ALGORITHMS = get_default_algorithms()
 _TO_BASE64 = bytes.maketrans(b"-_+/=", b"+/!!!")
 _FROM_BASE64 = bytes.maketrans(b"+/", b"-_")
 _PADDING = (b"", b"===", b"==", b"=")  # by length modulo 4
-KID = re.compile(r"[\x21-\x7e]{1,256}")  # of a key that may verify, whoever publishes it
+KID = re.compile(r"[\x21-\x7e]{1,256}")  # of any key that may verify
 
 # -- compact JWS ------------------------------------------------------------------------------------------------------
 

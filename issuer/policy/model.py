@@ -129,7 +129,7 @@ class Policy(Struct, frozen=True, forbid_unknown_fields=True):
 
 class RegisteredBenchmarks(Struct, frozen=True):
     """The benchmarks that the operator registered: `at_commit` by repository and full commit, `at_any` by repository
-    for every commit without a file of its own."""
+    for every commit without its own file."""
 
     at_commit: Mapping[tuple[str, str], Benchmark] = {}
     at_any: Mapping[str, Benchmark] = {}

@@ -47,7 +47,7 @@ def parse_archive(raw: bytes) -> Archive:
     """Read an archive set of at most 1 MiB and 1024 keys, by kid.
 
     Raises FormatError for one that is malformed, names a kid twice, or holds a key that must not verify anything
-    (jose.parse_key) or has no good window: a key that were skipped could be a revoked one.
+    (jose.parse_key) or has no good window: a skipped key could be a revoked one.
     """
     value = loads(raw, max_bytes=MAX_BYTES, max_depth=8)
     members = value.get("keys") if isinstance(value, dict) else None

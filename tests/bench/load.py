@@ -76,7 +76,7 @@ def limited(pids: Iterable[int]) -> Iterator[None]:
 
 
 def busy(processes: int, seconds: float = 1.0) -> int:
-    """Return how often so many processes that share nothing went round in that time."""
+    """Return how many rounds this number of processes, which share nothing, made in that time."""
     program = (
         "import time, sys; end, rounds = time.perf_counter() + float(sys.argv[1]), 0\n"
         "while time.perf_counter() < end:\n  rounds += 1; sum(range(1000))\nprint(rounds)"

@@ -1,4 +1,4 @@
-"""Results built by the library: what is built, that nothing is written until then, and nothing that is there is changed."""
+"""Results built by the library: their content, that nothing is written before, and that no existing file changes."""
 
 from __future__ import annotations
 

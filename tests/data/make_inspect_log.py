@@ -1,13 +1,13 @@
 """Make the Inspect AI logs of the demo and the tests, by really running inspect-ai with its mock model.
 
-Run it with a Python that has inspect-ai 0.3.285 installed (it is no dependency of this project), from anywhere::
+Run it with a Python that has inspect-ai 0.3.285 installed (this project does not depend on it), from anywhere::
 
     python tests/data/make_inspect_log.py
 
 It writes, relative to the repository:
 
 * `issuer/dev/runs/gsm8k_mini_inspect_ai.json`: one scorer; `eval.metadata` names the benchmark's revision and not the
-  model's, so that whoever makes claims of it must supply something.
+  model's, so that claims from it need something supplied.
 * `tests/data/inspect_two_scorers.json`: two scorers that disagree; both revisions in `eval.metadata`.
 * `tests/data/inspect_two_scorers.eval`: the same evaluation as a zip archive, with its samples.
 

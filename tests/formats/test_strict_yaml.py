@@ -109,7 +109,7 @@ def recorded(cell: str, said: str) -> Any:
 def test_a_row_is_accepted_only_where_its_recorded_readings_are_one_value(
     text: str, first: str, readings: tuple[str, ...]
 ) -> None:
-    """The recorded columns stand in for js-yaml and yaml where node or its packages are missing."""
+    """The recorded columns replace js-yaml and yaml where node or its packages are missing."""
     values = [recorded(cell, text) for cell in readings if cell not in {"-", "same"}]
     agreed = None not in values and len(set(values)) == 1
     if MATRIX[text] is not ...:
@@ -122,7 +122,7 @@ def test_a_row_is_accepted_only_where_its_recorded_readings_are_one_value(
             assert same(read(f"value: {text}").value, reader(f"value: {text}"))
 
 
-# js-yaml and yaml themselves, each value with its type; a value that JSON does not have is told by name.
+# js-yaml and yaml themselves, each value with its type; a value that JSON lacks is given by name.
 JAVASCRIPT = """
 const texts = JSON.parse(require('fs').readFileSync(0, 'utf8'));
 const said = (load, text) => { try { const value = load(text);
@@ -513,7 +513,7 @@ def test_no_anchor_alias_tag_or_directive_of_the_parser_is_ever_accepted(text: s
 
 @pytest.mark.parametrize("deep", [b"[" * 1_000_000, b"- " * 500_000, b"{a: " * 200_000, b"? " * 500_000])
 def test_depth_is_bounded_before_the_stack_is(deep: bytes) -> None:
-    """libyaml's composer recurses in C: without a bound of its own the process would die."""
+    """libyaml's composer recurses in C: without a bound of ours the process would die."""
     (found,) = examine(deep, "f")[1]
     assert found.code is Code.FILE_TOO_LARGE
 

@@ -316,7 +316,7 @@ def test_identities_are_are_disjoint_by_disjoint_exact_values_of_one_claim() -> 
 
 
 def test_identities_that_are_are_disjoint_never_share_a_token() -> None:
-    """Against every token over two claims with few values; and some pairs must be told apart, and some not."""
+    """Against every token over two claims with few values; and some pairs must be distinguished, and some not."""
     rules: list[Requirement | None] = [
         None, "a", "b", 1, True, Matcher(any_of=("a", 1,)), Matcher(any_of=("b", True,)), Matcher(glob="a*"),
         Matcher(regex="a|b", reason="r"), Matcher(contains_all=("a",)), Matcher(absent=True),

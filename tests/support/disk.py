@@ -1,4 +1,4 @@
-"""What a function asks of the disk, seen from outside it: the calls themselves, and no stand-in for them."""
+"""What a function asks of the disk, seen from outside: its real system calls."""
 
 from __future__ import annotations
 

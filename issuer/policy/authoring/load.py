@@ -79,7 +79,7 @@ def try_policies(
     return outcomes, findings.in_order()
 
 
-# By id; None for an entry that is there and has an error.
+# By id; None for an entry with an error.
 Providers = Mapping[str, Provider | None]
 
 

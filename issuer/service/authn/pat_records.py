@@ -183,7 +183,7 @@ def list_names(folder: Path) -> list[str]:
 def check_folder(folder: Path) -> os.stat_result | None:
     """Return the status of the folder, None where it does not exist. Raises SetupError where others may open it.
 
-    Whoever can write to it can make tokens.
+    Anyone who can write to it can make tokens.
     """
     try:
         found = os.stat(folder)

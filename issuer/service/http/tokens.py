@@ -1,7 +1,7 @@
 """`POST /tokens`, `/tokens/batch` and `/tokens/explain`: read raw bytes, walk the line, render. What a request means is
 decided in `issuer.issuance`.
 
-Between `identify` and `judge` the edge reads the body: that of a registered caller alone, as one of so many at once.
+Between `identify` and `judge` the edge reads the body: only a registered caller's, and a bounded number at once.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ async def empty(scope: Any, receive: Any, send: Any) -> None:
 
 @asynccontextmanager
 async def serving() -> AsyncIterator[tuple[ServerState, tuple[str, int]]]:
-    """Serve on a socket of its own; yield the server's state and address."""
+    """Serve on a fresh socket; yield the server's state and address."""
     config = uvicorn.Config(empty, lifespan="off", log_config=None, timeout_keep_alive=KEEP_ALIVE_S)
     config.load()
     state = ServerState()
@@ -54,7 +54,7 @@ async def ask(address: tuple[str, int]) -> socket.socket:
 
 
 async def left_after_reset(seconds: float) -> bool:
-    """Say whether the protocol of a connection that was reset is still there so many seconds later."""
+    """Say whether the protocol of a connection that was reset still exists this many seconds later."""
     async with serving() as (state, address):
         client = await ask(address)
         protocol = weakref.ref(next(iter(state.connections)))
