@@ -70,7 +70,7 @@ class Template(Struct, frozen=True, dict=True):
         return self.header.kid
 
     @cached_property
-    def plain_terms(self) -> Mapping[str, Any]:
+    def plain_terms(self) -> Mapping[str, jcs.Encodable]:
         """The terms for `jcs.encode`: they are put into every token of a batch."""
         terms: dict[str, Any] = msgspec.to_builtins(self.terms)
         terms["caller"] = jcs.plain(terms["caller"])
@@ -79,7 +79,7 @@ class Template(Struct, frozen=True, dict=True):
     @cached_property
     def canonical_header(self) -> bytes:
         """The RFC 8785 bytes of the header: text under ASCII names."""
-        return jcs.encode(self.header)
+        return jcs.encode({"alg": self.header.alg, "kid": self.header.kid, "typ": self.header.typ})
 
     @cached_property
     def canonical_terms(self) -> bytes:

@@ -8,17 +8,21 @@ of a value goes to the rfc8785 package, which is also the oracle of the property
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NewType, TypeAlias
 
 import msgspec
 import rfc8785
 
 from issuer.formats.strict_json import JSON, MAX_EXACT_INTEGER
 
-# Writes the RFC 8785 bytes of a plain value: text, whole numbers that a double carries, results of `plain`, and lists
-# and maps of plain values with keys in ASCII.
-encode = msgspec.json.Encoder(order="sorted").encode
+# A value that `plain` has returned, or bytes that are canonical already, as msgspec.Raw.
+Plain = NewType("Plain", object)
+# What may be put together from plain values without another walk; the names of a map must be in ASCII.
+Encodable: TypeAlias = "Plain | str | Sequence[Encodable] | Mapping[str, Encodable]"
+
+# Writes the RFC 8785 bytes of plain values.
+encode: Callable[[Encodable], bytes] = msgspec.json.Encoder(order="sorted").encode
 
 
 def canonical(value: JSON) -> bytes:
@@ -36,22 +40,27 @@ def digest_of_bytes(raw: bytes) -> str:
     return "sha256:" + hashlib.sha256(raw).hexdigest()
 
 
-def plain(value: JSON) -> Any:
+def plain(value: JSON) -> Plain:
     """Return the value for `encode`, so that a value that is digested, stored and signed in turn is walked only once.
 
     Raises ValueError as `canonical` does, except for lone surrogates.
     """
+    walked: Plain = _plain(value)
+    return walked
+
+
+def _plain(value: Any) -> Any:
     kind = type(value)
     if kind is str or kind is bool or value is None:
         return value
-    if kind is int and -MAX_EXACT_INTEGER <= value <= MAX_EXACT_INTEGER:  # type: ignore[operator]
+    if kind is int and -MAX_EXACT_INTEGER <= value <= MAX_EXACT_INTEGER:
         return value
     if kind is float:
-        return _plain_float(value)  # type: ignore[arg-type]
+        return _plain_float(value)
     if kind is dict or isinstance(value, Mapping):
-        return _plain_members(value)  # type: ignore[arg-type]
+        return _plain_members(value)
     if kind is list or kind is tuple:
-        return [plain(item) for item in value]  # type: ignore[union-attr]
+        return [_plain(item) for item in value]
     return _written(value)  # text of an enumeration, bytes, a set: iterated, they would pass for lists
 
 
@@ -62,7 +71,7 @@ def _plain_members(members: Mapping[str, JSON]) -> Any:
     except TypeError:
         return _written(members)  # a key that is not text
     # Most members are text, which is plain as it is: not calling for them halves the walk.
-    return {name: item if type(item) is str else plain(item) for name, item in members.items()}
+    return {name: item if type(item) is str else _plain(item) for name, item in members.items()}
 
 
 def _plain_float(value: float) -> Any:

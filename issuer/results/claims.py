@@ -78,7 +78,7 @@ class RunClaims(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=T
         return value
 
     @cached_property
-    def plain(self) -> Mapping[str, Any]:
+    def plain(self) -> Mapping[str, jcs.Encodable]:
         """The claims for `jcs.encode`: they are digested, bound into an entry, compared and signed."""
         said = self.to_json()
         metrics = [{**metric, "value": jcs.plain(metric["value"])} for metric in said["metrics"]]

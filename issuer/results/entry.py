@@ -86,7 +86,7 @@ class Submission(Struct, frozen=True):
     @classmethod
     def of(cls, claims: RunClaims, details: dict[str, JSON], pointer: str = "") -> Submission:
         """Make the submission of run claims and details that have been read."""
-        content = jcs.encode(_target(claims.plain, jcs.plain(details)))
+        content = jcs.encode(_target(claims.plain, {name: jcs.plain(item) for name, item in details.items()}))
         return cls(pointer, claims, details, claims.digest, jcs.digest_of_bytes(content))
 
     @property
