@@ -1,4 +1,4 @@
-"""The `issuer` command, one file for each. A command reads options, calls a library and prints; it decides nothing.
+"""The `issuer` command line, one file a command: it reads options, calls a library and prints, and decides nothing.
 
 Commands are imported when they are called: `verify` and `token` start without the server.
 

@@ -1,4 +1,4 @@
-"""What policies say of a caller and its request: `resolve` and `decide` at a stroke. Pure.
+"""What policies say of a caller and its request: `resolve` and `decide` in one step. Pure.
 
 For those who have the whole request in their hands: policy tests and `issuer policy explain`. The service goes the same
 way in two steps (`issuer.issuance`), because it reads no stranger's body.

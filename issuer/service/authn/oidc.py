@@ -1,5 +1,4 @@
-"""Signed tokens: OIDC identity tokens (RFC 7519 under RFC 8725; OpenID Connect Core 2) and OAuth access tokens (RFC
-9068).
+"""Signed tokens: OIDC identity tokens (RFC 7519, RFC 8725; OpenID Connect Core 2) and OAuth access tokens (RFC 9068).
 
 The numbered order is contract section 5's, and continues after `authenticator.py` has found the issuer: nothing is
 believed before the signature. Before it, a refusal is a code and nothing else. What the caller may speak for is not

@@ -1,5 +1,4 @@
-"""`POST /tokens`, `/tokens/batch` and `/tokens/explain`: read raw bytes, walk the line, render. What a request means is
-decided in `issuer.issuance`.
+"""`POST /tokens`, `/tokens/batch` and `/tokens/explain`: read raw bytes, walk the line (`issuer.issuance`), render.
 
 Between `identify` and `judge` the edge reads the body: only a registered caller's, and a bounded number at once.
 """
