@@ -108,6 +108,16 @@ def test_what_is_not_a_plain_file_is_refused_without_waiting(
     assert len(os.listdir("/proc/self/fd")) == before
 
 
+def test_a_file_read_in_parts_may_be_a_link_and_is_no_pipe(tmp_path: Path) -> None:
+    link, pipe = tmp_path / "link", tmp_path / "pipe"
+    link.symlink_to(put(tmp_path / "file"))
+    with files.open_plain(link) as file:
+        assert file.read(2) == OLD[:2]
+    os.mkfifo(pipe)
+    with pytest.raises(InputError, match="not a plain file"), files.open_plain(pipe):
+        pass
+
+
 def test_what_others_may_open_is_not_private(tmp_path: Path) -> None:
     for mode in (0o640, 0o604, 0o620, 0o602, 0o610, 0o601, 0o666):
         path = put(tmp_path / "file", mode=mode)
@@ -308,8 +318,9 @@ def test_a_rename_that_fails_leaves_no_draft(tmp_path: Path) -> None:
     """Interrupted, too: what a person gives up leaves nothing behind."""
     program = ELSEWHERE.replace("os._exit(9)", "int('x')").replace("except OSError", "except (OSError, ValueError)")
     path = put(tmp_path / "file")
-    subprocess.run([sys.executable, "-c", program, str(path), "a crash", "replace"], check=False, cwd=ROOT, timeout=60,
-                   capture_output=True)  # fmt: skip
+    done = subprocess.run([sys.executable, "-c", program, str(path), "a crash", "replace"], check=False, cwd=ROOT,
+                          timeout=60, capture_output=True)  # fmt: skip
+    assert done.returncode == 1, "and it is not kept quiet"
     assert {found.name: found.read_bytes() for found in tmp_path.iterdir()} == {"file": OLD}
 
 
@@ -340,10 +351,14 @@ def test_folders_are_made_for_their_owner_alone_and_are_durable_as_well(tmp_path
         files.make_folder(tmp_path / "file" / "below")
 
 
-def test_a_file_system_that_syncs_no_folders_is_no_error() -> None:
+def test_a_file_system_that_syncs_no_folders_is_no_error(tmp_path: Path) -> None:
+    opened = len(os.listdir("/proc/self/fd"))
     files.sync_folder(Path("/proc"))
     with pytest.raises(FileNotFoundError):
         files.sync_folder(Path("/gone"))
+    with pytest.raises(NotADirectoryError):
+        files.sync_folder(put(tmp_path / "file"))
+    assert len(os.listdir("/proc/self/fd")) == opened
 
 
 # -- one home ---------------------------------------------------------------------------------------------------------

@@ -77,8 +77,9 @@ def test_a_file_that_only_its_owner_may_open_is_read(path: Path, mode: int) -> N
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
-def test_a_file_of_another_user_is_refused(path: Path) -> None:
-    os.chown(path, 12345, -1)
+@pytest.mark.parametrize("user", [1, 12345])
+def test_a_file_of_another_user_is_refused(path: Path, user: int) -> None:
+    os.chown(path, user, -1)
     assert "another user" in refusal(path).detail
 
 

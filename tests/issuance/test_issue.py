@@ -45,6 +45,7 @@ from tests.support.policies import ISSUER_URL, NOW, POLICY, caller, changed, loa
 ORIGIN = "log.example/evals"
 JTIS = [jose.base64url_encode(bytes([number]) * 16) for number in range(9)]
 STRICT = changed(POLICY, "limits:\n", "limits:\n  refusals: {count: 2, per_s: 3600, burst: 2}\n  quarantine_s: 600\n")
+SLOW = changed(POLICY, "{count: 600, per_s: 3600, burst: 200}", "{count: 1, per_s: 3600, burst: 1}")
 
 
 class Steps(list[str]):
@@ -299,6 +300,29 @@ async def test_an_explanation_stops_before_the_use_the_log_and_the_signature(hou
     assert (granted.verdict, refused.verdict, refused.code) == ("granted", "refused", "policy.benchmark")
     assert house.steps == ["count", "audit", "count", "audit"]
     assert not (await issue(house.authority, house.judged())).repeat, "no use was claimed"
+
+
+async def test_an_explanation_over_its_rate_is_refused_once(tmp_path: Path) -> None:
+    with EmbeddedValkey() as store_of_its_own:
+        house = House(tmp_path, store_of_its_own, SLOW)
+        await house.start()
+        await explain(house.authority, house.registered(), house.judge(jti=NO_JTI))
+        house.steps.clear()
+        with pytest.raises(Refused) as caught:
+            await explain(house.authority, house.registered(), house.judge(jti=NO_JTI))
+        await house.close()
+    assert caught.value.code is Code.RATE_IDENTITY
+    assert house.steps == ["count", "audit"], "the rate has counted it"
+    assert len(NO_JTI) == len(JTIS[0])
+
+
+async def test_an_explanation_that_grants_is_not_counted_as_a_refusal(tmp_path: Path) -> None:
+    with EmbeddedValkey() as store_of_its_own:
+        house = House(tmp_path, store_of_its_own, STRICT)
+        await house.start()
+        for _ in range(5):
+            assert (await explain(house.authority, house.registered(), house.judge(jti=NO_JTI))).verdict == "granted"
+        await house.close()
 
 
 # -- judging ----------------------------------------------------------------------------------------------------------

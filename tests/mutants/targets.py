@@ -18,7 +18,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "issuer/issuance/steps.py": LINE,
     "issuer/issuance/ports.py": LINE,
     "issuer/issuance/events.py": ("tests/policy/authoring/test_plan.py", *LINE),
-    "issuer/issuance/explain.py": ("tests/service/http/test_explain.py", "tests/service/test_audit.py"),
+    "issuer/issuance/explain.py": ("tests/issuance/test_issue.py", "tests/service/http/test_explain.py"),
     "issuer/issuance/body.py": ("tests/issuance/test_body.py", "tests/service/http/test_tokens.py"),
     "issuer/verify_token.py": ("tests/test_verify_token.py", "tests/verify/test_gaps.py", *LINE),
     "issuer/service/signing/keyring.py": ("tests/service/signing/test_keyring.py",),
