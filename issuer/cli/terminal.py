@@ -44,8 +44,7 @@ def describe_error(error: IssuerError) -> str:
         lines += [f"  at {error.pointer}"] if error.pointer and not error.place.line else []
     else:
         lines += [f"  {fault.pointer or '/'}: {fault.detail}" for fault in error.faults if _adds(fault, error)]
-    if error.code.meaning.remedy not in error.detail:
-        lines.append(f"  {error.code.meaning.remedy}")
+    lines.append(f"  {error.code.meaning.remedy}")
     return "\n".join(printable(line) for line in without_secrets("\n".join(lines)).split("\n"))
 
 

@@ -127,10 +127,15 @@ def _secret_of(bearer: str) -> str:
 
 
 def problem_of(answer: HttpAnswer) -> IssuerError:
-    """Turn a problem document (RFC 9457) into the error that the server meant; anything else is Undecided."""
+    """Turn a problem document (RFC 9457) into the error that the server meant; anything else is Undecided.
+
+    An issuer's `detail` ends with the remedy of its code, which the code here says, too.
+    """
     value = _json(answer)
     members = dict(value) if isinstance(value, dict) else {}
     code, detail = Code.named(str(members.get("code"))), str(members.get("detail") or f"HTTP status {answer.status}")
+    if code is not None:
+        detail = detail.removesuffix(code.meaning.remedy).rstrip()
     if code is None or not 400 <= answer.status < 500 or code.retryable:
         return Undecided(code or Code.DEPENDENCY_STATE, detail, retry_after_s=answer.retry_after_s or 1)
     errors = members.get("errors")

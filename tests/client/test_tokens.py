@@ -12,6 +12,7 @@ from urllib.parse import quote_plus
 import msgspec
 import pytest
 
+from issuer.cli.terminal import describe_error
 from issuer.client.credential import Credential, fresh_nonce
 from issuer.client.oauth import Client, client_credentials
 from issuer.client.tokens import explain_request, problem_of, read_answer, request_token, request_tokens
@@ -100,6 +101,14 @@ def test_an_error_says_how_long_to_wait() -> None:
     error = problem_of(HttpAnswer(503, {"retry-after": "7"}, b'{"code":"service.busy"}'))
     assert isinstance(error, Undecided)
     assert (error.code, error.retry_after_s) == (Code.SERVICE_BUSY, 7)
+
+
+def test_the_remedy_at_the_end_of_an_issuer_s_detail_is_said_once() -> None:
+    remedy = Code.INTEGRATION_SUSPENDED.meaning.remedy
+    body = msgspec.json.encode({"code": "integration.suspended", "detail": f"Not today. {remedy}"})
+    error = problem_of(HttpAnswer(403, {}, body))
+    assert error.detail == "Not today."
+    assert describe_error(error) == f"integration.suspended: Not today.\n  {remedy}"
 
 
 # -- servers that repeat what they were sent ------------------------------------------------------------------------------
