@@ -7,6 +7,7 @@ its signature is good.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TypeAlias
 
 from msgspec import Struct
 
@@ -146,9 +147,10 @@ def _well_formed(token: str) -> tuple[Check, _Parsed | None]:  # (1)
     return check(1, Status.PASS, f"{len(token)} bytes, version {claims.ver}"), _Parsed(jws, claims, run)
 
 
-def _key(
-    parsed: _Parsed, issuer: TrustedIssuer | None, moment: Moment, now: int
-) -> tuple[Check, jose.Key | None, ArchivedKey | None]:  # (2)
+_Found: TypeAlias = tuple[Check, jose.Key | None, ArchivedKey | None]
+
+
+def _key(parsed: _Parsed, issuer: TrustedIssuer | None, moment: Moment, now: int) -> _Found:  # (2)
     """Find the key: in the current set, or in the archive where the token and the moment lie in the key's window."""
     if parsed.jws.header["alg"] not in jose.EDDSA_NAMES:
         return check(2, Status.FAIL, "the algorithm is not EdDSA (Ed25519)"), None, None
@@ -160,18 +162,22 @@ def _key(
     if current is not None and jose.EDDSA_NAMES & current.algorithms:
         return check(2, Status.PASS, f"kid {parsed.kid}{_age(issuer, now)}"), current, archived
     if archived is not None and jose.EDDSA_NAMES & archived.key.algorithms:
-        iat, at = parsed.claims.iat, moment.at
-        if archived.covers(iat) and archived.covers(at, NOT_BEFORE_LEEWAY_S):
-            return check(2, Status.PASS, f"kid {parsed.kid}, from the archive"), archived.key, archived
-        status = Status.UNKNOWN if issuer.keys is None else moment.late
-        end = "now" if archived.last_token_exp is None else archived.last_token_exp
-        evidence = f"the archived key was in use from {archived.active_from} to {end}; issued at {iat}, judged at {at}"
-        return check(2, status, evidence + moment.note), None, None
+        return _archived_key(parsed, issuer, archived, moment)
     if issuer.keys is None or issuer.archive is None:
         missing = "key set" if issuer.keys is None else "archive of keys"
         return check(2, Status.UNKNOWN, f"the {missing} of {issuer.issuer} is not to be had"), None, None
     evidence = "no good Ed25519 key of the issuer's key set has this kid"
     return check(2, Status.FAIL, evidence, token=parsed.kid), None, None
+
+
+def _archived_key(parsed: _Parsed, issuer: TrustedIssuer, archived: ArchivedKey, moment: Moment) -> _Found:
+    iat, at = parsed.claims.iat, moment.at
+    if archived.covers(iat) and archived.covers(at, NOT_BEFORE_LEEWAY_S):
+        return check(2, Status.PASS, f"kid {parsed.kid}, from the archive"), archived.key, archived
+    status = Status.UNKNOWN if issuer.keys is None else moment.late
+    end = "now" if archived.last_token_exp is None else archived.last_token_exp
+    evidence = f"the archived key was in use from {archived.active_from} to {end}; issued at {iat}, judged at {at}"
+    return check(2, status, evidence + moment.note), None, None
 
 
 def _age(issuer: TrustedIssuer, now: int) -> str:
