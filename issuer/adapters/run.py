@@ -154,11 +154,7 @@ class Run(Struct, frozen=True, kw_only=True):
         self._demand_real_model(allow_mock)
         if self.partial and not allow_partial:
             raise self._partial_error(self.partial[0])
-        values = {member: value for member in MEMBERS if (value := self._settle(member, supplied))}
-        if missing := [f"{member} ({_flag(member)})" for member in MEMBERS if member not in values]:
-            raise self._error(Code.FILE_SCHEMA, f"the run does not say, and nobody supplied: {', '.join(missing)}")
-        if secret := secret_in(values["command"].text):
-            raise self._error(Code.CLAIMS_SECRET, f"the command seems to hold {secret}", values["command"].pointer)
+        values = self._values(supplied)
         scores = self._chosen(supplied.metrics)
         unscored = tuple(score.partial for score in scores.values() if score.partial)
         if unscored and not allow_partial:
@@ -175,6 +171,15 @@ class Run(Struct, frozen=True, kw_only=True):
         except Refused as refusal:
             raise self._placed(refusal.faults[0], values, list(scores.values())) from None
         return Built(claims, _noted(self.details, [*self.partial, *unscored], supplied.scale), origins)
+
+    def _values(self, supplied: Supplied) -> dict[str, _Value]:
+        """Settle every member. Raises InputError for those that are missing, and for a secret in the command."""
+        values = {member: value for member in MEMBERS if (value := self._settle(member, supplied))}
+        if missing := [f"{member} ({_flag(member)})" for member in MEMBERS if member not in values]:
+            raise self._error(Code.FILE_SCHEMA, f"the run does not say, and nobody supplied: {', '.join(missing)}")
+        if secret := secret_in(values["command"].text):
+            raise self._error(Code.CLAIMS_SECRET, f"the command seems to hold {secret}", values["command"].pointer)
+        return values
 
     def _demand_real_model(self, allow_mock: bool | Collection[str]) -> None:
         allowed = allow_mock if isinstance(allow_mock, bool) else self.mock and self.mock.text in allow_mock
