@@ -29,12 +29,18 @@ def refusal(raw: bytes) -> str:
     return str(caught.value.faults[0].pointer)
 
 
+def nested(depth: int) -> dict[str, Any]:
+    """Make an object in objects."""
+    return {"a": nested(depth - 1)} if depth > 1 else {}
+
+
 # -- writing ----------------------------------------------------------------------------------------------------------
 
 
 def test_a_template_survives_the_store_byte_for_byte() -> None:
-    for template in (make.template(), make.template(log="log.example/1", caller={"é": ["\u2028", 1.5]})):
+    for template in (make.template(), make.template(log="log.example/1", caller={"é": ["\u2028", 1.5, 2.0]})):
         raw = template.to_bytes()
+        assert raw == jcs.canonical(json.loads(raw))
         assert read_template(raw) == template
         assert read_template(raw).to_bytes() == raw
         assert (template.kid, template.terms.exp) == (make.KID, make.NOW + 3600)
@@ -186,10 +192,20 @@ def test_what_this_issuer_never_signs_is_refused(members: dict[str, Any], pointe
 
 
 @pytest.mark.parametrize(
-    "members", [{"nbf": make.NOW + 5}, {"exp": make.NOW + 86_400}, {"log": "x"}, {"caller": {}}], ids=str
-)
+    "members",
+    [
+        {"nbf": make.NOW + 5}, {"exp": make.NOW + 86_400}, {"log": "x"}, {"caller": {}}, {"nbf": make.NOW + 3600},
+        {"iat": 0, "nbf": 0, "exp": 0}, {"iat": 2**33, "nbf": 2**33, "exp": 2**33}, {"caller": nested(7)},
+    ],
+    ids=str,
+)  # fmt: skip
 def test_what_it_may_sign_is_read(members: dict[str, Any]) -> None:
     assert read_unverified(payload(**members))
+
+
+def test_a_payload_is_at_most_8_deep() -> None:
+    with pytest.raises(FormatError, match="deep"):
+        read_unverified(payload(caller=nested(8)))
 
 
 @pytest.mark.parametrize(
