@@ -77,7 +77,7 @@ def put_token(text: str, index: int, token: str, name: str) -> str:
         after = after[:start] + quoted(token) + joint + after[end:]
     if not spans:
         after = _with_member(text, *document.span(f"/{index}"), f"{TOKEN_MEMBERS[0]}: {quoted(token)}")
-    now = read_entries(after.encode(), name)
+    now = _reread(after, name)
     others = [entry.form for entry in now] == [entry.form for entry in before]
     tokens = [token if place == index else entry.token for place, entry in enumerate(before)]
     if not others or [entry.token for entry in now] != tokens:
@@ -130,13 +130,17 @@ def _checked(
     was = list(read_entries(before.encode(), name)) if before else []
     new = read_entries(entry.encode(), name)
     expected = expect(was, new[0]) if len(new) == 1 else None
-    try:
-        now = read_entries(after.encode(), name)
-    except InputError:  # its place is in a text that was never written
-        raise _impossible(name) from None
+    now = _reread(after, name)
     if expected is None or list(map(_said, now)) != list(map(_said, expected)):
         raise _impossible(name)
     return after
+
+
+def _reread(after: str, name: str) -> tuple[Entry, ...]:
+    try:
+        return read_entries(after.encode(), name)
+    except InputError:  # its place is in a text that was never written
+        raise _impossible(name) from None
 
 
 def _said(entry: Entry) -> tuple[object, ...]:

@@ -246,3 +246,11 @@ def test_a_written_file_is_appended_to_and_given_its_token() -> None:
     before = write_entry(said.form)
     after = edit.put_token(before, 0, make.token_for(said), "f")
     assert after == make.file_for(said)
+
+
+@pytest.mark.parametrize("text", ["[dataset: {id: a/b}]\n", "[dataset: {id: a/b},\n]\n"])
+def test_a_token_is_put_into_no_entry_that_has_neither_braces_nor_lines_of_its_own(text: str) -> None:
+    """A pair in a flow list is a map, and a line below it is not a member of it."""
+    with pytest.raises(InputError) as caught:
+        edit.put_token(text, 0, "x", "f.yaml")
+    assert str(caught.value).startswith("f.yaml: file.rule: cannot be edited in place")
