@@ -61,15 +61,15 @@ def _plain(value: Any) -> Any:
         return _plain_members(value)
     if kind is list or kind is tuple:
         return [_plain(item) for item in value]
-    return _written(value)  # text of an enumeration, bytes, a set: iterated, they would pass for lists
+    return _write_by_reference(value)  # text of an enumeration, bytes, a set: iterated, they would pass for lists
 
 
 def _plain_members(members: Mapping[str, JSON]) -> Any:
     try:
         if not "".join(members).isascii():
-            return _written(members)
+            return _write_by_reference(members)
     except TypeError:
-        return _written(members)  # a key that is not text
+        return _write_by_reference(members)  # a key that is not text
     # Most members are text, which is plain as it is: not calling for them halves the walk.
     return {name: item if type(item) is str else _plain(item) for name, item in members.items()}
 
@@ -77,9 +77,9 @@ def _plain_members(members: Mapping[str, JSON]) -> Any:
 def _plain_float(value: float) -> Any:
     if value.is_integer() and abs(value) <= MAX_EXACT_INTEGER:
         return int(value)
-    return value if 1e-5 <= abs(value) < MAX_EXACT_INTEGER else _written(value)
+    return value if 1e-5 <= abs(value) < MAX_EXACT_INTEGER else _write_by_reference(value)
 
 
-def _written(value: JSON) -> msgspec.Raw:
+def _write_by_reference(value: JSON) -> msgspec.Raw:
     """Return the bytes that the reference package writes, to be copied as they are."""
     return msgspec.Raw(rfc8785.dumps(value))

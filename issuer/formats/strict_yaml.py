@@ -373,7 +373,7 @@ class _Reader:
         if _DATE.fullmatch(text) and bare_dates(pointer_along(path)):
             return text
         try:
-            return _resolved(text, disputed)
+            return _resolve(text, disputed)
         except ValueError as error:
             code = Code.FILE_NUMBER if disputed.lastgroup in {"number", "hexadecimal"} else Code.FILE_SCALAR
             self._refuse(node, code, str(error), path)
@@ -414,7 +414,7 @@ _ADVICE = {
 }
 
 
-def _resolved(text: str, matched: re.Match[str]) -> int | float | bool | None:
+def _resolve(text: str, matched: re.Match[str]) -> int | float | bool | None:
     if matched.lastgroup == "number":
         return exact_number(text)
     if matched.lastgroup == "hexadecimal":

@@ -107,14 +107,14 @@ _FOREIGN = frozenset({"field_spec", "solvers", "scorers"})
 def lint_benchmark(raw: bytes, name: str) -> tuple[Finding, ...]:
     """Return everything that is wrong with an `eval.yaml`, in the file's order; never raises."""
     document, refusals = strict_yaml.examine(raw, name)
-    told = [refusal.finding for refusal in refusals]
+    findings = [refusal.finding for refusal in refusals]
     if document is not None:
         try:
             _demand_benchmark(document)
-            told += _Lint(document, {refusal.pointer for refusal in refusals}).findings()
+            findings += _Lint(document, {refusal.pointer for refusal in refusals}).findings()
         except InputError as error:
-            told.append(error.finding)
-    return tuple(sorted(told, key=lambda finding: (finding.place.line, finding.place.column)))
+            findings.append(error.finding)
+    return tuple(sorted(findings, key=lambda finding: (finding.place.line, finding.place.column)))
 
 
 class _Lint:

@@ -131,7 +131,7 @@ def _checked(
     new = read_entries(entry.encode(), name)
     expected = expect(was, new[0]) if len(new) == 1 else None
     now = _reread(after, name)
-    if expected is None or list(map(_said, now)) != list(map(_said, expected)):
+    if expected is None or list(map(_content, now)) != list(map(_content, expected)):
         raise _impossible(name)
     return after
 
@@ -143,7 +143,7 @@ def _reread(after: str, name: str) -> tuple[Entry, ...]:
         raise _impossible(name) from None
 
 
-def _said(entry: Entry) -> tuple[object, ...]:
+def _content(entry: Entry) -> tuple[object, ...]:
     return entry.form, entry.token, entry.value
 
 

@@ -70,18 +70,18 @@ def lint_results(
     `eval.yaml` that its entries are checked against.
     """
     document, refusals = strict_yaml.examine(raw, name, bare_dates=is_date_member)
-    told = [refusal.finding for refusal in refusals]
+    findings = [refusal.finding for refusal in refusals]
     try:
         if document is not None:
             demand_list(document)
             faults = _entries(document, {refusal.pointer for refusal in refusals}, path, repo, benchmark)
-            told += islice(faults, MAX_FAULTS)
+            findings += islice(faults, MAX_FAULTS)
             if (more := next(faults, None)) is not None:
                 rule = f"more than {MAX_FAULTS} faults: the rest is not told"
-                told.append(Finding(Code.FILE_RULE, more.place, rule))
+                findings.append(Finding(Code.FILE_RULE, more.place, rule))
     except InputError as error:
-        told.append(error.finding)
-    return tuple(sorted(told, key=lambda finding: (finding.place.line, finding.place.column)))
+        findings.append(error.finding)
+    return tuple(sorted(findings, key=lambda finding: (finding.place.line, finding.place.column)))
 
 
 def _entries(
@@ -228,7 +228,7 @@ def _claims(typed: Mapping[str, Any], repo: str | None) -> Iterator[Found]:
         read_claims({name: STAND_IN[name] if value is None else value for name, value in said.items()})
     except Refused as refusal:
         for fault in refusal.faults:
-            yield Found(fault.code, _in_entry(fault.pointer, places), _told(fault.pointer, fault.detail))
+            yield Found(fault.code, _in_entry(fault.pointer, places), _in_words_of_entry(fault.pointer, fault.detail))
     command = typed.get("framework", {}).get("command")
     if command is not None and (secret := secret_in(command)):
         yield Found(Code.CLAIMS_SECRET, "/framework/command", f"the command seems to hold {secret}")
@@ -242,7 +242,7 @@ def _in_entry(pointer: str, places: list[int]) -> str:
     return _CLAIMS.get(pointer, pointer)
 
 
-def _told(pointer: str, rule: str) -> str:
+def _in_words_of_entry(pointer: str, rule: str) -> str:
     names = {"/model_repo": "the repository", "/benchmark_repo": "`dataset.id`"}
     return f"{names[pointer]} {rule}" if pointer in names else rule
 

@@ -45,13 +45,13 @@ def badges(report: Report, entry: Entry, hub: Hub) -> Badges:
     """Return the badges of an entry whose report this is."""
     return Badges(
         verified=_VERIFIED[report.verdict],
-        community=_said(hub.open_pull_request),
+        community=_badge(hub.open_pull_request),
         leaderboard=_leaderboard(entry, hub),
-        source=_said(_has_source(entry)),
+        source=_badge(_has_source(entry)),
     )
 
 
-def _said(value: bool | None) -> Badge:
+def _badge(value: bool | None) -> Badge:
     return "unknown" if value is None else "yes" if value else "no"
 
 
@@ -60,7 +60,7 @@ def _leaderboard(entry: Entry, hub: Hub) -> Badge:
     parts = (hub.registered, _task_defined(entry, hub.benchmark), _metric_defined(entry, hub.benchmark))
     if False in parts:
         return "no"
-    return _said(None if None in parts else True)
+    return _badge(None if None in parts else True)
 
 
 def _task_defined(entry: Entry, benchmark: Benchmark | None) -> bool | None:
