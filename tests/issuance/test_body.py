@@ -70,6 +70,24 @@ def test_digests_that_are_sent_and_right_change_nothing() -> None:
     assert read(batch(sent), "batch") == read(batch(item()), "batch")
 
 
+def test_of_two_wrong_digests_that_of_the_claims_is_named() -> None:
+    wrong = {"claims_digest": "sha256:" + "0" * 64, "content_digest": "sha256:" + "0" * 64}
+    assert refusal(item(**wrong)) == (422, Code.CLAIMS_DIGEST_MISMATCH, "/claims_digest")
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_number_that_no_double_carries_is_refused_in_each_item_of_a_batch(place: int) -> None:
+    items = numbered(3)
+    items[place]["details"] = {"run": {"seed": 10**17}}
+    assert refusal(batch(*items), "batch") == (422, Code.CLAIMS_NUMBER, f"/results/{place}/details/run/seed")
+
+
+def test_a_body_that_is_no_json_is_refused_with_its_place() -> None:
+    with pytest.raises(Refused) as caught:
+        read(b'{"claims":\n  nonsense}')
+    assert caught.value.faults[0].detail.startswith("line 2, column 3: ")
+
+
 def test_the_request_digest_is_the_contracts_and_tells_requests_apart() -> None:
     body = read(item())
     results = [{"claims": make.claims(), "details": {"notes": "no tools"}}]
