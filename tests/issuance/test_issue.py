@@ -185,6 +185,7 @@ async def test_admission_comes_before_the_log_the_log_before_the_signature_and_t
     assert (payload["jti"], payload["log"]) == (JTIS[1], ORIGIN)
     (event,) = house.events()
     assert (event["verdict"], event["jti"]) == ("issued", [JTIS[1]])
+    assert "template_policy" not in event, "it is today's"
 
 
 @pytest.mark.parametrize(
@@ -244,7 +245,7 @@ async def test_nothing_but_its_count_and_its_audit_follows_a_refusal(house: Hous
     assert house.steps == ["count", "audit"]
     assert house.log.kept == []
     (event,) = house.events()
-    assert (event["verdict"], event["code"]) == ("refused", "policy.benchmark")
+    assert (event["verdict"], event["code"], event["failed"]) == ("refused", "policy.benchmark", ["policy.benchmark"])
 
 
 async def test_a_refusal_that_cannot_be_audited_or_counted_is_not_decided(house: House) -> None:
