@@ -33,7 +33,11 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "issuer/service/admission/client.py": ("tests/service/admission/test_client.py", *STORE),
     "issuer/service/admission/redis.py": STORE,
     "issuer/files.py": ("tests/test_files.py", "tests/test_keyfile.py", "tests/service/authn/test_pats.py"),
-    "issuer/client/files.py": ("tests/test_files.py", "tests/cli/test_results_lint.py", "tests/client/test_service.py"),
+    "issuer/client/files.py": (
+        "tests/client/test_files.py",
+        "tests/cli/test_results_lint.py",
+        "tests/client/test_service.py",
+    ),
     "issuer/results/edit.py": ("tests/results/test_edit.py", "tests/cli/test_results_lint.py"),
 }
 SCRIPT = "issuer/service/admission/admit.lua"
