@@ -59,7 +59,7 @@ lint: $(VENV)/dev.done
 	$(BIN)/mypy
 
 test: lint
-	$(BIN)/pytest -q -n $(PROCESSES) --dist loadfile --no-loadscope-reorder --timeout 120 -m 'not long'
+	$(BIN)/pytest -q -n $(PROCESSES) --dist loadfile --no-loadscope-reorder -m 'not long'
 
 check: $(VENV)/check.done lint
 	$(BIN)/python -m tests.support.tools

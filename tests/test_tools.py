@@ -49,3 +49,18 @@ def test_a_test_without_its_command_is_skipped_and_fails_where_every_tool_is_ask
     )  # fmt: skip
     assert outcome in done.stdout
     assert "needs node: apt-get install nodejs" in done.stdout
+
+
+def test_make_check_begins_where_nothing_is_missing_and_ends_where_something_is(tmp_path: Path) -> None:
+    for tool in TOOLS.values():
+        if tool.in_use:
+            (tmp_path / tool.command).write_text("#!/bin/sh\n")
+            (tmp_path / tool.command).chmod(0o755)
+
+    def run(path: Path) -> tuple[int, str]:
+        command, environment = [sys.executable, "-m", "tests.support.tools"], {**os.environ, "PATH": str(path)}
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=LIST.parents[1])
+        return done.returncode, done.stderr.strip()
+
+    assert run(tmp_path) == (0, "")
+    assert run(tmp_path / "empty") == (1, missing(*(tool.command for tool in TOOLS.values() if tool.in_use), path=""))

@@ -40,4 +40,4 @@ def missing(*commands: str, path: str | None = None) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(missing(*(tool.command for tool in TOOLS.values() if tool.in_use)))
+    sys.exit(missing(*(tool.command for tool in TOOLS.values() if tool.in_use)) or 0)
