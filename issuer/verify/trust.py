@@ -248,7 +248,8 @@ class _Resolution:
             return parse(raw)
         except FormatError as error:
             if source.url is UNSET:
-                raise error.within(pointer) from None
+                # Without its line and column: they are in what the trust file names, not in the trust file.
+                raise FormatError(error.code, error.detail, pointer + error.pointer) from None
             self.absent.append(Absence(pointer, error.detail))
             return None
 

@@ -249,6 +249,8 @@ def test_what_stands_in_a_file_and_is_malformed_is_an_error_at_its_pointer(point
         with pytest.raises(FormatError) as caught:
             resolve(FILE, {**FOUND, pointer: raw})
         assert caught.value.pointer.startswith(pointer)
+        # A line of the file that is named would be taken for one of the trust file.
+        assert (caught.value.line, caught.value.column) == (0, 0)
 
 
 def test_a_list_by_another_key_or_of_another_issuer_is_absent() -> None:
