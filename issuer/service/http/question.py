@@ -8,6 +8,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from issuer.codes import Code
 from issuer.errors import FormatError, InputError, Refused
+from issuer.formats import strict_yaml
 from issuer.formats.strict_json import Text, convert, loads
 from issuer.formats.times import UnixTime
 from issuer.results.benchmark import Benchmark, read_benchmark
@@ -62,7 +63,7 @@ def _read_entries(asked: VerifyRequest) -> tuple[Entry, ...]:
     try:
         return (read_entry(asked.entry),)  # type: ignore[arg-type]
     except FormatError as error:
-        raise _refusal_of_body(error.within("/entry")) from None
+        raise _refusal_of_entry(error) from None
 
 
 def _read_benchmarks(asked: VerifyRequest, entries: tuple[Entry, ...]) -> dict[tuple[str, str], Benchmark]:
@@ -85,6 +86,13 @@ _CODES = {
 def _refusal_of_body(error: FormatError) -> Refused:
     place = f"line {error.line}, column {error.column}: " if error.line else ""
     return Refused.at(_CODES.get(error.code, Code.REQUEST_MALFORMED), error.pointer, place + error.detail)
+
+
+def _refusal_of_entry(error: FormatError) -> Refused:
+    """Refuse for a fault in an entry that is JSON: with the same advice about quotes as for one in YAML."""
+    return Refused.at(
+        _CODES.get(error.code, Code.REQUEST_MALFORMED), f"/entry{error.pointer}", strict_yaml.describe(error)
+    )
 
 
 def _refusal_of_text(error: InputError, member: str) -> Refused:

@@ -81,6 +81,18 @@ def test_a_fault_in_the_text_is_told_with_its_line_and_column() -> None:
 
 
 @pytest.mark.parametrize(
+    ("member", "detail"),
+    [
+        ({"dataset": {"id": 5}}, "expected text, got a whole number: put it in double quotes"),
+        ({"value": "20.9"}, "expected a number, got text: write it without quotes"),
+        ({"metrics": 5}, "expected a list, got a whole number"),
+    ],
+)
+def test_a_fault_in_an_entry_of_json_says_what_to_do_about_quotes(member: dict[str, Any], detail: str) -> None:
+    assert refusal(asked(yaml=..., entry={**ENTRY, **member})).faults[0].detail == detail
+
+
+@pytest.mark.parametrize(
     ("raw", "code"),
     [
         (b"", Code.REQUEST_MALFORMED), (b"[]", Code.REQUEST_MALFORMED), (b"\xff", Code.REQUEST_MALFORMED), (b"{" * 9999, Code.REQUEST_MALFORMED),
