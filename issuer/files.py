@@ -147,6 +147,12 @@ def replace(path: Path, raw: bytes, *, mode: int | None, durable: bool) -> None:
             sync_folder(path.parent)
 
 
+def demand_replaceable(path: Path) -> None:
+    """Raise, before any work is done for it, the OSError of `replace` for what is in a file's place."""
+    with _naming(path):
+        _mode_of(path)
+
+
 def make_folder(path: Path) -> None:
     """Make a folder and its missing parents: for their owner alone, and durable."""
     if path.is_dir():

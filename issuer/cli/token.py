@@ -21,7 +21,7 @@ from issuer.client.request import read_request, request_of, with_nonce
 from issuer.client.tokens import read_answer, request_tokens
 from issuer.codes import Code
 from issuer.errors import Refused, Undecided
-from issuer.files import read_argument
+from issuer.files import demand_replaceable, read_argument
 from issuer.http_client import HttpAnswer, check_url
 from issuer.wire import MAX_BYTES, Denied, Endpoint, Explained, IssuedToken, is_nonce
 
@@ -75,6 +75,8 @@ def request(
         raise click.UsageError("--nonce is 22 to 128 base64url characters (A-Z a-z 0-9 - _)")
     if dry_run and out is not None:
         raise click.UsageError("--dry-run gets no entry that --out could take")
+    if out is not None:
+        demand_replaceable(out)  # before a use of the identity is spent on an entry that nothing can take
     if inspect_log is not None:
         body = _read_log(inspect_log, Supplied(metrics=read_selectors(metrics), **supplied), allow_mock=allow_mock)
     else:

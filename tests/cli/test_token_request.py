@@ -439,6 +439,19 @@ def test_an_issuer_s_answer_cannot_write_on_the_terminal(tmp_path: Path, claims:
     assert "warning: " in done.stderr
 
 
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_an_out_that_cannot_be_replaced_is_refused_before_anybody_is_asked(
+    tmp_path: Path, claims: Path, kind: str
+) -> None:
+    out = tmp_path / "out.yaml"
+    out.symlink_to("other.yaml") if kind == "link" else os.mkfifo(out)
+    with Scripted([reply(201, ANSWER)]) as server:
+        done = request(server.url, "--claims", claims, "--out", out, env={"ISSUER_ACCESS_TOKEN": HUSH})
+        assert server.seen == []
+    assert (done.returncode, done.stdout) == (6, "")
+    assert "not followed" in done.stderr or "not a plain file" in done.stderr
+
+
 AT_ONCE = reply(503, Retry_After="0")
 
 
