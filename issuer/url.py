@@ -48,13 +48,15 @@ def split_url(url: str, *, http: Http = "nowhere", query: bool = False, fragment
     # In the text: urlsplit does not distinguish an empty query from an absent one.
     if ("?" in url and not query) or ("#" in url and not fragment):
         raise UrlError("query")
-    if parts.scheme != "https" and not (parts.scheme == "http" and _allows_http(parts.hostname or "", http)):
+    if not _allows_scheme(parts, http):
         raise UrlError("scheme")
     return parts
 
 
-def _allows_http(host: str, http: Http) -> bool:
-    return http == "anywhere" or (http == "loopback" and is_loopback(host))
+def _allows_scheme(parts: SplitResult, http: Http) -> bool:
+    if parts.scheme != "http":
+        return parts.scheme == "https"
+    return http == "anywhere" or (http == "loopback" and is_loopback(parts.hostname or ""))
 
 
 def is_loopback(host: str) -> bool:

@@ -80,21 +80,14 @@ def explain(
     """
     if (token_file is None) == (claims_file is None):
         raise click.UsageError("give exactly one of --identity-token-file and --identity-claims-file")
-    if token_file is not None and url is None:
-        raise click.UsageError("give --url, the issuer's own: a token's audience is judged by it")
-    if token_file is not None and provider is not None:
-        raise click.UsageError("a token names its provider: --provider goes with --identity-claims-file")
+    _check_token_options(token_file, url, provider)
     policies = load_policies(directory, url or NOBODY, development=development)
     now = int(time.time()) if at is None else read_time(at, "--at")
     body = None if run_file is None else _read_run(run_file)
     if token_file is not None:
-        presented = present_token(policies, _read_token(token_file), now)
+        presented = _present_token(policies, token_file, now)
     else:
-        claims = _read_claims(claims_file or Path())
-        named = provider and Presented(_provider_of(policies, provider), claims)
-        presented = named or present_claims(policies, claims)
-    if isinstance(presented, Provider):
-        _refuse_opaque(presented)
+        presented = _present_claims(policies, claims_file or Path(), provider)
     runs, integration, audience = ((), "", "") if body is None else (body.runs(), body.integration, body.audience)
     explanation = explain_request(policies, presented, runs, now, integration=integration, audience=audience)
     checks = explanation.checks_for_caller() if as_caller else explanation.checks_for_operator()
@@ -105,6 +98,27 @@ def explain(
 
 
 # -- what goes in -----------------------------------------------------------------------------------------------------
+
+
+def _check_token_options(token_file: Path | None, url: str | None, provider: str | None) -> None:
+    if token_file is not None and url is None:
+        raise click.UsageError("give --url, the issuer's own: a token's audience is judged by it")
+    if token_file is not None and provider is not None:
+        raise click.UsageError("a token names its provider: --provider goes with --identity-claims-file")
+
+
+def _present_token(policies: PolicySet, path: Path, now: int) -> Presented:
+    presented = present_token(policies, _read_token(path), now)
+    if isinstance(presented, Provider):
+        _refuse_opaque(presented)
+    return presented
+
+
+def _present_claims(policies: PolicySet, path: Path, provider: str | None) -> Presented:
+    claims = _read_claims(path)
+    if provider:
+        return Presented(_provider_of(policies, provider), claims)
+    return present_claims(policies, claims)
 
 
 def _read_token(path: Path) -> str:

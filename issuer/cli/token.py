@@ -67,10 +67,7 @@ def request(
     --dry-run the exit code is 5 where the answer would be no.
     """
     url = check_url(issuer)
-    if (claims_path is None) == (inspect_log is None):
-        raise click.UsageError("give exactly one of --claims and --inspect-log")
-    if str(claims_path) == "-" and given.reads_standard_input:
-        raise click.UsageError("standard input holds one thing: the claims, or the credential")
+    _check_sources(claims_path, inspect_log, given)
     if nonce and not is_nonce(nonce):
         raise click.UsageError("--nonce is 22 to 128 base64url characters (A-Z a-z 0-9 - _)")
     if dry_run and out is not None:
@@ -94,6 +91,13 @@ def request(
 
 
 # -- what goes in -----------------------------------------------------------------------------------------------------
+
+
+def _check_sources(claims_path: Path | None, inspect_log: Path | None, given: CredentialOptions) -> None:
+    if (claims_path is None) == (inspect_log is None):
+        raise click.UsageError("give exactly one of --claims and --inspect-log")
+    if str(claims_path) == "-" and given.reads_standard_input:
+        raise click.UsageError("standard input holds one thing: the claims, or the credential")
 
 
 def _read_log(path: Path, supplied: Supplied, *, allow_mock: bool) -> dict[str, Any]:
