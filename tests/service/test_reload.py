@@ -359,14 +359,16 @@ def test_a_folder_that_flips_under_load_turns_no_answer_into_an_error(live: Runn
     clients = [threading.Thread(target=client, args=(number,)) for number in range(4)]
     for thread in clients:
         thread.start()
-    for version in versions * 2:
-        write_again(live, version)
-        hang_up(live)
-        answered = len(seen)
-        eventually(lambda answered=answered: len(seen) > answered + 20)  # type: ignore[misc]
-    stop.set()
-    for thread in clients:
-        thread.join()
+    try:
+        for version in versions * 2:
+            write_again(live, version)
+            hang_up(live)
+            answered = len(seen)
+            eventually(lambda answered=answered: len(seen) > answered + 20)  # type: ignore[misc]
+    finally:  # a client that goes on would fail the test after this one
+        stop.set()
+        for thread in clients:
+            thread.join()
     assert {status for status, _ in seen} == {201}
     assert len({policy for _, policy in seen}) == 2
     assert len(events(live, "policies_refused")) >= 2

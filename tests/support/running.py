@@ -94,8 +94,9 @@ class Running:
         return (self.folder / "service.log").read_text("utf-8", "replace")
 
     def audit(self) -> list[dict[str, Any]]:
-        """Return the audit events, oldest first."""
-        return [msgspec.json.decode(line) for line in self.settings.audit_file.read_bytes().splitlines() if line]
+        """Return the audit events, oldest first. Of one that is being written a reader may see a part: it is left out."""
+        whole, _, _ = self.settings.audit_file.read_bytes().rpartition(b"\n")
+        return [msgspec.json.decode(line) for line in whole.splitlines() if line]
 
     def kill(self) -> None:
         """Kill it as the kernel does when memory runs out."""
