@@ -36,7 +36,7 @@ def read(path: Path, max_bytes: int, *, private: bool = False, follow: bool = Tr
     Raises InputError(`file.too_large`) for a larger one, after reading one byte too many.
     """
     with open_plain(path, private=private, follow=follow, pipe=pipe) as file:
-        return _read_at_most(file, max_bytes, path)
+        return _read_at_most(file, max_bytes, path, os.fstat(file.fileno()).st_size)
 
 
 def read_argument(path: Path, max_bytes: int) -> bytes:
@@ -49,8 +49,12 @@ def read_argument(path: Path, max_bytes: int) -> bytes:
         return _read_at_most(sys.stdin.buffer, max_bytes, path)
 
 
-def _read_at_most(file: BinaryIO, max_bytes: int, path: Path) -> bytes:
-    raw = file.read(max_bytes + 1)
+def _read_at_most(file: BinaryIO, max_bytes: int, path: Path, size: int = 0) -> bytes:
+    """Read to the end. `size` is what the file says it has: a read allocates what it is asked for, and a megabyte for
+    each small file costs more than the file. What says 0 (procfs, a pipe) or has grown is read on."""
+    raw = file.read(min(size, max_bytes) + 1)
+    if len(raw) > size:
+        raw += file.read(max_bytes + 1 - len(raw))
     if len(raw) > max_bytes:
         raise InputError(Code.FILE_TOO_LARGE, f"larger than {max_bytes} bytes", Place(str(path)))
     return raw
