@@ -135,6 +135,17 @@ async def test_the_same_request_gets_the_same_template_and_another_one_is_a_repl
     assert refused.value.code is Code.IDENTITY_REPLAYED
 
 
+async def test_calls_share_connections_that_stay_open(state: RedisAdmission, redis: Redis) -> None:
+    async def opened() -> int:
+        return int((await redis.info("stats"))["total_connections_received"])
+
+    await state.admit(call(use()))
+    before = await opened()
+    for number in range(20):
+        await state.admit(call(use(f"shared {number}")))
+    assert await opened() == before
+
+
 async def test_a_template_comes_back_byte_for_byte(state: RedisAdmission) -> None:
     awkward = b'{"sub":"\xc3\xa9 \x00 spaces\n"}' + bytes(range(256))
     await state.admit(call(use(), candidate=awkward))
