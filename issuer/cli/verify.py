@@ -1,7 +1,8 @@
 """`issuer verify`: judge a result file, or a folder of repositories, and exit with the answer.
 
 Exit codes (contract section 6), the same in every output format, the worst wins: 2 usage, 6 local state, 3 a file that
-is missing or malformed, 1 no (also: nothing with a token at all), 4 could not decide, 0 all good.
+is missing or malformed, 1 no (also: an entry without a token, unless --allow-unsigned; no token at all), 4 could not
+decide, 0 all good.
 """
 
 from __future__ import annotations
@@ -64,7 +65,10 @@ class Options(Struct, frozen=True):
 @click.option("--issuer", metavar="URL", help="Without a trust file: the one issuer to trust.")
 @click.option("--audience", metavar="AUD", help="Without a trust file: who is asking, as tokens must name it.")
 @click.option("--at", metavar="TIME", help="When it was received: ISO 8601 with an offset, or Unix seconds.")
-@click.option("--require-token", is_flag=True, help="Say no where an entry has no token.")
+@click.option(
+    "--require-token/--allow-unsigned", default=True, show_default=True,
+    help="Whether an entry without a token is a no. One must have a token, either way.",
+)  # fmt: skip
 @click.option("--receipts", type=_FOLDER, metavar="DIR", help="Receipts to use; with --receipt-key, also to write.")
 @click.option(
     "--receipt-key", type=_FILE, metavar="FILE", help="A key under `receipt_keys`: write receipts of what verifies."
@@ -105,6 +109,10 @@ def verify(
         summary = verify_folder(Path(str(path)), verifier, jobs=jobs or 0, as_json=as_json)
     else:
         summary = _verify_file(Path(str(path)), str(repo), verifier, as_json=as_json)
+    unsigned = summary.verdicts["unverified"]
+    if require_token and unsigned:
+        what = f"{unsigned:,} of {summary.entries:,} entries have no token that could be checked"
+        click.echo(f"issuer: {what}: that is a no. --allow-unsigned leaves them out", err=True)
     sys.exit(exit_for_summary(summary, require_token=require_token))
 
 

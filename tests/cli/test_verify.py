@@ -17,6 +17,7 @@ from issuer.dev.provider import LocalProvider
 from tests.support.command import issuer
 from tests.support.make import (
     AUDIENCE,
+    BENCHMARK,
     BENCHMARK_TEXT,
     ISSUER,
     KEY,
@@ -62,6 +63,7 @@ def verify(file: Path, trust: Path, *more: object, at: int | None = NOW) -> subp
 
 GOOD = file_for(submission())
 BARE = "\n".join(line for line in GOOD.splitlines() if "verify_token" not in line) + "\n"
+UNNAMED = f'- dataset: {{id: "{BENCHMARK}"}}\n  value: 99.9\n  verify_token: "x.y.z"\n'
 FALSE = GOOD.replace("20.9", "21.9")
 WITH_VALUE = GOOD.replace("  date:", "  value: 20.9\n  date:") if "  date:" in GOOD else GOOD + "  value: 20.9\n"
 
@@ -71,17 +73,21 @@ WITH_VALUE = GOOD.replace("  date:", "  value: 20.9\n  date:") if "  date:" in G
     ("text", "more", "code"),
     [
         (GOOD, (), 0),
-        (GOOD + BARE, (), 0),
+        (GOOD + BARE, (), 1),
         (GOOD + BARE, ("--require-token",), 1),
+        (GOOD + BARE, ("--allow-unsigned",), 0),
+        (GOOD + UNNAMED, (), 1),
+        (GOOD + UNNAMED, ("--allow-unsigned",), 0),
         (BARE, (), 1),
+        (BARE, ("--allow-unsigned",), 1),
         ("[]\n", (), 1),
         (FALSE, (), 1),
         (GOOD + FALSE, (), 1),
         (WITH_VALUE, (), 4),
         (GOOD + WITH_VALUE, (), 4),
         (FALSE + WITH_VALUE, (), 1),
-        (BARE + WITH_VALUE, (), 4),
-        (BARE + WITH_VALUE, ("--require-token",), 1),
+        (BARE + WITH_VALUE, (), 1),
+        (BARE + WITH_VALUE, ("--allow-unsigned",), 4),
         ("- [", (), 3),
         (None, (), 3),
         (GOOD, ("--trust", "none.yaml"), 3),
@@ -96,6 +102,17 @@ def test_the_worst_decides_the_exit_code_in_every_format(
     done = verify(file, trust, *form, *more)
     assert done.returncode == code, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_an_entry_without_a_token_beside_a_verified_one_is_a_no_that_says_so(
+    file: Path, trust: Path, form: tuple[str, ...]
+) -> None:
+    file.write_text(GOOD + BARE.replace("20.9", "99.9"))
+    done = verify(file, trust, *form)
+    assert (done.returncode, "1 of 2 entries have no token" in done.stderr) == (1, True)
+    assert "--allow-unsigned" in done.stderr
+    assert verify(file, trust, *form, "--allow-unsigned").stderr == ""
 
 
 @pytest.mark.parametrize(
