@@ -24,6 +24,7 @@ from issuer.codes import Code
 from issuer.errors import FormatError
 from issuer.formats import jcs
 from issuer.formats.ed25519 import is_good_point
+from issuer.formats.rsa import is_roca
 from issuer.formats.strict_json import JSON, loads
 
 # PyJWT 2.15 knows no other name; RFC 9864 renames it `Ed25519`. Verifiers take both, on an Ed25519 key only.
@@ -161,8 +162,8 @@ class KeySet(Struct, frozen=True):
 def parse_key_set(raw: bytes) -> KeySet:
     """Read a JWK set (RFC 7517 section 5) of at most 256 KiB and 64 keys.
 
-    Unusable keys are skipped: private or symmetric, for encryption, weak, off their curve, of low order, without a kid;
-    of two keys with one kid, both. Raises FormatError where the set itself is malformed.
+    Unusable keys are skipped: private or symmetric, for encryption, weak, of the ROCA flaw, off their curve, of low
+    order, without a kid; of two keys with one kid, both. Raises FormatError where the set itself is malformed.
     """
     value = loads(raw, max_bytes=MAX_KEY_SET_BYTES, max_depth=8, number=_any_number)
     members = value.get("keys") if isinstance(value, dict) else None
@@ -226,6 +227,8 @@ def _read_rsa(jwk: Mapping[str, JSON]) -> tuple[rsa.RSAPublicKey, frozenset[str]
     # Small exponents such as 3 make forgery by padding mistakes practical; huge keys make verification expensive.
     if not 2048 <= modulus.bit_length() <= 8192 or not 65537 <= exponent < 2**32:
         raise ValueError("weak or oversized RSA key")
+    if is_roca(modulus):
+        raise ValueError("an RSA key of the ROCA flaw")
     names = frozenset({"RS256", "RS384", "RS512", "PS256", "PS384", "PS512"})
     return rsa.RSAPublicNumbers(exponent, modulus).public_key(), names
 

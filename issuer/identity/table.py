@@ -245,7 +245,7 @@ def _check_keys(findings: Findings, document: Document, at: str, entry: Provider
     kids: set[str] = set()
     for index, jwk in enumerate([] if static is UNSET else static):
         key, place = jose.parse_key(jwk), f"{at}/static/{index}"
-        usable = "not a usable public key: strong, for signatures, with a kid"
+        usable = "not a usable public key: strong, without the ROCA flaw, for signatures, with a kid"
         if findings.demand(document, place, key, usable) and key is not None:
             findings.demand(document, place, key.kid not in kids, "another key has this kid: neither would be used")
             kids.add(key.kid)

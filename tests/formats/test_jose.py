@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import math
+from random import Random
 from typing import Any
 
 import joserfc.errors
@@ -23,7 +25,9 @@ from issuer.formats.jose import (
     parse_key,
     parse_key_set,
 )
+from issuer.formats.rsa import is_roca
 from tests.support import make
+from tests.support.roca import PRIMES, roca_modulus
 from tests.support.shared import examples, needs_shared, published
 
 GOOD: dict[str, Any] = dict(jose.public_jwk(make.KEY.public_key()))
@@ -389,6 +393,31 @@ def test_an_rsa_key_of_2048_bits_and_65537_is_taken_and_its_canonical_spelling_o
     assert parse_key({**jwk, "n": jwk["n"] + "="}) is None
     assert parse_key({**jwk, "e": 65537}) is None
     assert parse_key({**jwk, "d": "AQAB"}) is None
+
+
+# The numbers of primes are those of the paper, and the fewest that any flawed key was made with.
+@pytest.mark.parametrize(("bits", "primes"), [(2048, 126), (2048, 39), (3072, 126), (4096, 225)])
+def test_an_rsa_key_of_the_roca_flaw_is_passed_over(bits: int, primes: int) -> None:
+    for seed in range(10):
+        modulus = roca_modulus(bits, primes, Random(seed))
+        assert bits - 2 <= modulus.bit_length() <= bits
+        assert parse_key(rsa_jwk(modulus, 65537)) is None
+
+
+@pytest.mark.parametrize("bits", [2048, 4096])
+def test_an_rsa_key_without_that_flaw_is_taken(bits: int) -> None:
+    assert parse_key(rsa_jwk(rsa.generate_private_key(65537, bits).public_key().public_numbers().n, 65537))
+    draw = Random(bits)
+    assert not any(is_roca(draw.getrandbits(bits) | 1 | 1 << (bits - 1)) for _ in range(10_000))
+
+
+def test_a_modulus_that_has_the_fingerprint_for_each_prime_but_not_for_all_at_once_is_a_good_one() -> None:
+    # 65537 is 2 modulo 3 and modulo 5: an odd exponent by the first, an even one by the second.
+    residues = dict.fromkeys(PRIMES[:39], 1) | {3: 2}
+    product = math.prod(residues)
+    one = sum(rest * (product // prime) * pow(product // prime, -1, prime) for prime, rest in residues.items())
+    assert not is_roca(one % product)
+    assert is_roca(1)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from random import Random
 
 import msgspec
 import pytest
@@ -21,6 +22,7 @@ from issuer.identity.profiles import PROFILES
 from issuer.identity.provider import Bounded, Introspection, KeySource
 from issuer.policy.authoring.load import MAX_SHARING, check_policies, load_policies
 from tests.support.policies import ISSUER_URL, NOW, POLICY, PROVIDERS, REUSABLE, changed, load, write
+from tests.support.roca import roca_modulus
 from tests.support.shared import ROOT
 
 SAMPLES = ROOT / "policies"
@@ -535,6 +537,9 @@ def jwk(**changes: object) -> dict[str, object]:
     return {**jose.public_jwk(Ed25519PrivateKey.from_private_bytes(b"k" * 32).public_key()), **changes}
 
 
+ROCA = jose.base64url_encode(roca_modulus(2048, 126, Random(1)).to_bytes(256, "big"))
+
+
 def static(*keys: object) -> str:
     return f"keys: {{static: {json.dumps(keys)}}}"
 
@@ -640,6 +645,7 @@ def test_static_keys_load(tmp_path: Path) -> None:
         {},
         {"kty": "oct", "k": "c2VjcmV0", "kid": "1"},
         {"kty": "RSA", "kid": "1", "e": "AQAB", "n": "2w" * 40},
+        {"kty": "RSA", "kid": "1", "e": "AQAB", "n": ROCA},
         jwk(d="AAAA"),
         jwk(use="enc"),
         jwk(kid=""),
@@ -647,7 +653,18 @@ def test_static_keys_load(tmp_path: Path) -> None:
         jwk(x="AQ" + "A" * 41),  # the identity point: one signature fits every message
         jwk(kty="EC"),
     ],
-    ids=["empty", "symmetric", "short RSA", "private", "for encryption", "no kid", "other alg", "low order", "kty"],
+    ids=[
+        "empty",
+        "symmetric",
+        "short RSA",
+        "ROCA",
+        "private",
+        "for encryption",
+        "no kid",
+        "other alg",
+        "low order",
+        "kty",
+    ],
 )
 def test_a_static_key_that_must_not_verify_is_refused(tmp_path: Path, key: dict[str, object]) -> None:
     text = changed(PROVIDERS, "profile: oidc", f"profile: oidc\n    {static(jwk(), key)}")
