@@ -11,6 +11,7 @@ from functools import lru_cache
 from math import inf
 from typing import Literal
 
+import msgspec
 from msgspec import UNSET, Struct
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
@@ -122,9 +123,12 @@ class CompiledFrameworks:
         """Judge a run's framework; `place` is its pointer in the request body."""
         ranges = self._ranges.get(name)
         allowed = ranges is None or any([allows_version(one, version) for one in ranges])  # noqa: C419 (faster here)
+        rule = self._in_range.get(name, _ANY_VERSION)
+        if not allowed and (remedy := _remedy_for(version)):
+            rule = msgspec.structs.replace(rule, remedy=remedy)
         return (
             Check(self._named, ranges is not None, (name,), f"{place}/name"),
-            Check(self._in_range.get(name, _ANY_VERSION), allowed, (version,), f"{place}/version"),
+            Check(rule, allowed, (version,), f"{place}/version"),
         )
 
 
@@ -141,16 +145,36 @@ _ANY_VERSION = _version_rule([])
 def allows_version(specifier: str, version: str) -> bool:
     """Say whether a version lies in a PEP 440 range; "" allows every text, a range only what PEP 440 can order.
 
-    Pre-releases and development builds lie in a range that names one itself, as `>=0.3.dev0`.
+    Only the normal form lies in a range: what is compared is then what is signed. Pre-releases and development builds
+    do in a range that names one itself, as `>=0.3.dev0`; local versions, which anybody can build, where `==` names one.
     """
     if not specifier:
         return True
     allowed = SpecifierSet(specifier)
-    try:
-        # Explicit, because the default of `packaging` changed between its releases 25 and 26.
-        return allowed.contains(Version(version), prereleases=bool(allowed.prereleases))
-    except InvalidVersion:
+    if version != _normal_form(version):
         return False
+    if "+" in version and not any("+" in one.version for one in allowed if one.operator in {"==", "==="}):
+        return False
+    # Explicit, because the default of `packaging` changed between its releases 25 and 26.
+    return allowed.contains(Version(version), prereleases=bool(allowed.prereleases))
+
+
+def _normal_form(version: str) -> str:
+    """Return the normal form of a version (PEP 440), "" where it is none."""
+    try:
+        return str(Version(version))
+    except InvalidVersion:
+        return ""
+
+
+def _remedy_for(version: str) -> str:
+    """Return the next step for a version that no range admits as it is spelled, "" where another one is meant."""
+    normal = _normal_form(version)
+    if normal not in {"", version}:
+        return f"Send the version in its normal form: {normal}"
+    if "+" in normal:
+        return "Evaluate with a released version; a local one (`+...`) must be named by the policy with `==`."
+    return ""
 
 
 class CompiledNames:

@@ -349,7 +349,21 @@ def test_no_fault_of_a_refusal_tells_a_pin_a_name_a_contact_or_a_limit(tmp_path:
         (">=0.3.100,<0.4", "0.4", False),
         (">=0.3.100,<0.4", "0.3.100.post1", True),
         ("==0.3.*", "0.3.7", True),
-        ("==0.3.7", "0.3.7+local", True),  # PEP 440: a local label is ignored unless the range has one
+        # a local version only where the range names it
+        ("==0.3.7", "0.3.7+local", False),
+        (">=0.3", "0.3.7+local", False),
+        ("==0.3.7+local", "0.3.7+local", True),
+        ("===0.3.7+local", "0.3.7+local", True),
+        ("==0.3.7+local", "0.3.7+other", False),
+        ("!=0.3.7+local", "0.3.7+other", False),
+        # one spelling, which is the one that is signed
+        ("==0.3.7", " 0.3.7 ", False),
+        ("==0.3.7", "v0.3.7", False),
+        ("==0.3.7", "0.03.7", False),
+        ("==0.3.7", "0.3.7-1", False),
+        (">=0.3", "0.3.7.RC1", False),
+        ("===0.3.07", "0.3.07", False),
+        ("==0.3.7+local.1", "0.3.7+local-1", False),
         ("~=0.3.7", "0.4", False),
         # pre-releases and development builds only where the range names one
         (">=0.3", "0.3.5rc1", False),
@@ -371,6 +385,22 @@ def test_no_fault_of_a_refusal_tells_a_pin_a_name_a_contact_or_a_limit(tmp_path:
 )
 def test_a_version_lies_in_a_range_as_pep_440_says(allowed: str, version: str, granted: bool) -> None:
     assert allows_version(allowed, version) is granted
+
+
+@pytest.mark.parametrize(
+    ("version", "hint"),
+    [
+        ("v0.3.285", "Send the version in its normal form: 0.3.285"),
+        ("0.3.285+patched", "Evaluate with a released version; a local one (`+...`) must be named by the policy"),
+        ("0.2", "Run a registered version"),
+    ],
+)
+def test_a_refused_version_says_what_to_send(tmp_path: Path, version: str, hint: str) -> None:
+    decision = judged(tmp_path, submission(version=version))
+    assert isinstance(decision, Denial)
+    (failed,) = (check for check in decision.checks if not check.passed)
+    assert (failed.code, failed.pointer) == (Code.POLICY_VERSION, "/claims/framework/version")
+    assert failed.hint.startswith(hint)
 
 
 def test_a_framework_without_versions_is_granted_in_every_version(tmp_path: Path) -> None:
