@@ -202,6 +202,10 @@ class CompiledNames:
             return (granted,)
         return (granted, Check(self._allowed, not self._denied.match(actual), (actual,), pointer))
 
+    def allows(self, name: str) -> bool:
+        """Say whether the lists allow a name."""
+        return all(check.passed for check in self.check(name, ""))
+
 
 class CompiledMetrics:
     """The metrics that may be named, some of them with a range of values."""

@@ -21,7 +21,8 @@ class PolicySet(Struct, frozen=True):
     """A directory of policies, indexed for one look-up per request.
 
     `providers` by issuer string, `registrations` by (provider id, value of the profile's first pin). `digests` holds
-    each policy value under its digest, for the operator; `digest` is over the whole directory.
+    each policy value under its digest, for the operator, and `benchmarks` each registered `eval.yaml` that such a value
+    names, under its own; `digest` is over the whole directory.
     """
 
     providers: Mapping[str, Provider]
@@ -29,6 +30,7 @@ class PolicySet(Struct, frozen=True):
     registrations: Mapping[tuple[str, str], tuple[Registration, ...]]
     digests: Mapping[str, bytes]
     digest: str
+    benchmarks: Mapping[str, bytes] = {}
 
 
 def resolve(policies: PolicySet, caller: Caller) -> Registration:

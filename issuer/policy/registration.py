@@ -11,7 +11,8 @@ from issuer.policy.model import Identity, Policy, RegisteredBenchmarks
 
 
 class Registration(Struct, frozen=True):
-    """A registered identity, its rules compiled; `digest` binds policy and provider (contract section 4).
+    """A registered identity, its rules compiled; `digest` binds policy, provider and the registered
+    benchmarks that decide (contract section 4).
 
     `claim_names` are the claims that are read and audited of its callers.
     """

@@ -227,9 +227,11 @@ def schema_documents() -> dict[str, bytes]:
 
 
 def keep_policies(policies: PolicySet, folder: Path) -> None:
-    """Keep every policy value under its digest, before the first admission under it (contract section 4)."""
+    """Keep every policy value, and every registered benchmark that it names, under its digest, before the first
+    admission under it (contract section 4)."""
     files.make_folder(folder)
-    for digest, value in policies.digests.items():
-        path = folder / f"{digest.removeprefix('sha256:')}.json"
-        if not path.exists():
-            files.replace(path, value, mode=0o600, durable=True)
+    for suffix, values in (("yaml", policies.benchmarks), ("json", policies.digests)):
+        for digest, value in values.items():
+            path = folder / f"{digest.removeprefix('sha256:')}.{suffix}"
+            if not path.exists():
+                files.replace(path, value, mode=0o600, durable=True)

@@ -10,6 +10,7 @@ import pytest
 
 from issuer.codes import Code
 from issuer.errors import InputError
+from issuer.formats import jcs
 from issuer.policy.compiled import CompiledGrants
 from issuer.policy.decide import Denial, Grant, decide
 from issuer.policy.disclose import disclose
@@ -301,6 +302,45 @@ def test_a_registered_file_counts_into_the_digest_of_the_whole(tmp_path: Path) -
     register(tmp_path, "cais/hle/eval.yaml", EVAL + "# a comment\n")
     digests.add(load(tmp_path, inspect_ai=POLICY).digest)
     assert len(digests) == 3
+
+
+def digest_of(folder: Path, text: str) -> str:
+    (policy_digest,) = load(folder, inspect_ai=text).digests
+    return policy_digest
+
+
+def test_what_decides_under_registered_only_is_in_the_policy_s_digest_and_kept_with_it(tmp_path: Path) -> None:
+    digests = [digest_of(tmp_path, REGISTERED)]
+    for path, text in (
+        ("cais/hle/eval.yaml", EVAL),
+        (f"cais/hle/{B}.yaml", EVAL),
+        ("cais/hle/eval.yaml", EVAL + "# !\n"),
+    ):
+        register(tmp_path, path, text)
+        digests.append(digest_of(tmp_path, REGISTERED))
+    assert len(set(digests)) == 4
+    policies = load(tmp_path, inspect_ai=REGISTERED)
+    (value,) = policies.digests.values()
+    named = msgspec.json.decode(value)["benchmarks"]
+    assert named.keys() == {"cais/hle/eval.yaml", f"cais/hle/{B}.yaml"}
+    assert {digest: jcs.digest_of_bytes(raw) for digest, raw in policies.benchmarks.items()} == {
+        digest: digest for digest in named.values()
+    }
+    assert jcs.canonical(msgspec.json.decode(value)) == value
+    registrations = [one for bucket in policies.registrations.values() for one in bucket]
+    assert {one.digest for one in registrations} == set(policies.digests), "it is the one that tokens carry"
+
+
+def test_what_cannot_decide_is_not_in_a_policy_s_digest(tmp_path: Path) -> None:
+    before = digest_of(tmp_path, REGISTERED), digest_of(tmp_path, POLICY)
+    register(tmp_path, "other/b/eval.yaml")
+    assert (digest_of(tmp_path, REGISTERED), digest_of(tmp_path, POLICY)) == before
+    register(tmp_path, "cais/hle/eval.yaml")
+    assert digest_of(tmp_path, POLICY) == before[1], "it does not ask for registered ones"
+    denying = changed(
+        REGISTERED, "  registered_only: true", '  registered_only: true\n  deny: {benchmarks: ["CAIS/h*"]}'
+    )
+    assert not load(tmp_path, inspect_ai=denying).benchmarks
 
 
 @pytest.mark.parametrize("task", ["private:x", "private/x", "private@x", "PRIVATE|a:b|5", "private"])

@@ -28,6 +28,7 @@ from issuer.policy.authoring.load import load_policies
 from issuer.service.audit import FileAudit
 from issuer.service.reload import Active, Live, keep_policies, look
 from issuer.service.signing.keyring import load_keyring
+from tests.support.command import issuer
 from tests.support.disk import disk_calls
 from tests.support.running import Running, eventually, numbered, rewrite, running, start, write_folder
 
@@ -122,6 +123,29 @@ def test_every_process_follows_the_folder_by_itself(live: Running) -> None:
         eventually(lambda: before not in {ready(live)["digest"], ready(other)["digest"]})
         assert ready(live)["digest"] == ready(other)["digest"]
         assert live.post(live.token()).json()["policy"] == other.post(live.token()).json()["policy"]
+
+
+def test_a_changed_registered_benchmark_is_another_policy_and_is_kept_with_it(live: Running) -> None:
+    """Else the same digest would stand for two decisions."""
+    file = live.folder / "policies" / "benchmarks" / "openai" / "gsm8k" / "eval.yaml"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    rewrite(live.folder, "^  tasks:", "  registered_only: true\n  tasks:")
+    defined = 'name: "GSM8K"\ntasks: [{id: "gsm8k"}]\nmetrics: [{id: "accuracy"}]\n'
+    digests: list[str] = []
+    for text in (defined, defined.replace('"gsm8k"}', '"gsm8k"}, {id: "hard"}')):
+        file.write_text(text, "utf-8")
+        hang_up(live)
+        answer = live.post(live.token(), numbered(len(digests)))
+        assert answer.status_code == 201, answer.text
+        digests.append(answer.json()["policy"])
+        assert events(live, "policies_loaded")[-1]["changed"] == {"inspect-ai": [digests[-1]]}
+        kept = live.folder / "data" / "policies"
+        value = msgspec.json.decode((kept / f"{digests[-1].removeprefix('sha256:')}.json").read_bytes())
+        named = value["benchmarks"]["openai/gsm8k/eval.yaml"].removeprefix("sha256:")
+        assert (kept / f"{named}.yaml").read_text("utf-8") == text
+    assert digests[0] != digests[1]
+    checked = issuer("policy", "check", live.folder / "policies", "--url", live.url, "--development")
+    assert digests[1] in checked.stdout
 
 
 def test_every_policy_that_signed_stays_retrievable_by_its_digest(live: Running) -> None:

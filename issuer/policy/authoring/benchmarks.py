@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from msgspec import Struct
+
 from issuer import files
 from issuer.codes import Code
 from issuer.errors import InputError, Place
@@ -24,11 +26,19 @@ ANY_COMMIT = "eval"
 LEVELS = 3
 
 
-def read_registered(folder: Path, findings: Findings) -> tuple[RegisteredBenchmarks, dict[str, str]]:
-    """Read a folder of registered benchmarks, which need not be there; also return each file's digest by its path."""
+class RegisteredFile(Struct, frozen=True):
+    """One `eval.yaml` of the folder: the benchmark repository that it is of, its text, and the digest of that."""
+
+    repo: str
+    raw: bytes
+    digest: str
+
+
+def read_registered(folder: Path, findings: Findings) -> tuple[RegisteredBenchmarks, dict[str, RegisteredFile]]:
+    """Read a folder of registered benchmarks, which need not be there; also return each file by its path in it."""
     at_commit: dict[tuple[str, str], Benchmark] = {}
     at_any: dict[str, Benchmark] = {}
-    digests: dict[str, str] = {}
+    read: dict[str, RegisteredFile] = {}
     for path in _yaml_files(folder, LEVELS, findings) if folder.exists() else ():
         repo = path.parent.relative_to(folder).as_posix()
         document = Document(str(path), None)
@@ -42,12 +52,12 @@ def read_registered(folder: Path, findings: Findings) -> tuple[RegisteredBenchma
         except InputError as error:
             findings.refuse(error)
             continue
-        digests[f"{repo}/{path.name}"] = jcs.digest_of_bytes(raw)
+        read[f"{repo}/{path.name}"] = RegisteredFile(repo, raw, jcs.digest_of_bytes(raw))
         if path.stem == ANY_COMMIT:
             at_any[repo] = benchmark
         else:
             at_commit[repo, path.stem] = benchmark
-    return RegisteredBenchmarks(at_commit, at_any), digests
+    return RegisteredBenchmarks(at_commit, at_any), read
 
 
 def _yaml_files(folder: Path, levels: int, findings: Findings) -> Iterator[Path]:

@@ -24,7 +24,7 @@ from issuer.formats.strict_yaml import MAX_BYTES, Document
 from issuer.formats.strict_yaml import load as load_yaml
 from issuer.identity.provider import Provider, ProvidersFile
 from issuer.identity.table import check_token_prefixes, fill_in
-from issuer.policy.authoring.benchmarks import read_registered
+from issuer.policy.authoring.benchmarks import RegisteredFile, read_registered
 from issuer.policy.authoring.lint_identity import lint_identity
 from issuer.policy.authoring.suite import Outcome, run_tests
 from issuer.policy.compiled import CompiledGrants, CompiledProvider, is_unbounded
@@ -106,20 +106,25 @@ def _read_all(
 
 
 def _assemble(
-    read: list[_Read], providers: Providers, benchmarks: RegisteredBenchmarks, files: Mapping[str, str],
+    read: list[_Read], providers: Providers, benchmarks: RegisteredBenchmarks, files: Mapping[str, RegisteredFile],
     findings: Findings,
 ) -> PolicySet:  # fmt: skip
-    """Index what was read; `files` are the digests of the registered benchmarks' files."""
+    """Index what was read; `files` are those of the registered benchmarks."""
     sound = {name: provider for name, provider in providers.items() if provider is not None}
     canonical = {name: jcs.canonical(msgspec.to_builtins(provider)) for name, provider in sound.items()}
     rules = {name: CompiledProvider(provider) for name, provider in sound.items()}
     digests: dict[str, bytes] = {}
+    kept: dict[str, bytes] = {}
     registrations: list[tuple[Document, int, Registration]] = []
     for document, policy in ((item.document, item.policy) for item in read):
         text, grants = jcs.canonical(msgspec.to_builtins(policy)), CompiledGrants(policy.grants)
+        decisive = _decisive(files, grants) if policy.grants.registered_only else {}
+        kept.update({file.digest: file.raw for file in decisive.values()})
+        registered = {name: file.digest for name, file in decisive.items()}
+        part = b'"benchmarks":%b,' % jcs.canonical(registered) if policy.grants.registered_only else b""
         under: dict[str, str] = {}
         for name in sound.keys() & dict.fromkeys(identity.provider for identity in policy.identities):
-            value = b'{"policy":%b,"provider":%b}' % (text, canonical[name])  # canonical, as its two parts are
+            value = b'{%b"policy":%b,"provider":%b}' % (part, text, canonical[name])  # canonical, as its parts are
             under[name] = jcs.digest_of_bytes(value)
             digests[under[name]] = value
         for index, identity in enumerate(policy.identities):
@@ -129,7 +134,7 @@ def _assemble(
     whole: JSON = {
         "policies": sorted(digests),
         "providers": {name: jcs.digest_of_bytes(text) for name, text in canonical.items()},
-        "benchmarks": files,
+        "benchmarks": {name: file.digest for name, file in files.items()},
     }
     return PolicySet(
         providers={provider.issuer: provider for provider in sound.values()},
@@ -137,7 +142,13 @@ def _assemble(
         registrations=_index(registrations, findings),
         digests=digests,
         digest=jcs.digest(whole),
+        benchmarks=kept,
     )
+
+
+def _decisive(files: Mapping[str, RegisteredFile], grants: CompiledGrants) -> dict[str, RegisteredFile]:
+    """Return the registered files that can decide under these grants: those of benchmarks that the lists allow."""
+    return {name: file for name, file in files.items() if grants.benchmarks.allows(file.repo)}
 
 
 def _policy_files(directory: Path, findings: Findings) -> list[Path]:

@@ -25,7 +25,6 @@ from issuer.policy.check import Check
 from issuer.policy.check_identity import names_commit
 from issuer.policy.decide import Run, decide
 from issuer.policy.match import PolicySet, resolve
-from issuer.policy.model import RegisteredBenchmarks
 from issuer.policy.registration import Registration
 from issuer.policy.requirement import Requirement, is_met
 from issuer.results.claims import Framework, Metric, RunClaims
@@ -265,28 +264,27 @@ def make_plan(old: PolicySet, new: PolicySet, lines: Iterable[bytes]) -> Plan:
 
 
 class _Comparison:
-    """Two sets of policies. Whether they register the same benchmarks is compared apart: no policy's digest has it."""
+    """Two sets of policies, whose rules for one identity are the same where the digests are."""
 
     def __init__(self, old: PolicySet, new: PolicySet) -> None:
         self.old, self.new = old, new
-        self._same_benchmarks = _benchmarks_of(old) == _benchmarks_of(new)
 
     def judge(self, decision: Decision) -> tuple[Verdict, Verdict | None]:
         """Return the verdicts of the old and of the new policies, the second None where the rules are the same."""
         before, after = _identify(self.old, decision), _identify(self.new, decision)
         same = self._same_candidates(decision)
         if not isinstance(before, Verdict) and not isinstance(after, Verdict):
-            same = same or self._same([before.registration], [after.registration])
+            same = same or _same([before.registration], [after.registration])
         return _conclude(before, decision), None if same else _conclude(after, decision)
 
     def _same_candidates(self, decision: Decision) -> bool:
         """Say whether both have the same rules for every identity that this caller may be."""
         before, after = _candidates(self.old, decision), _candidates(self.new, decision)
-        return bool(before) and self._same(before, after)
+        return bool(before) and _same(before, after)
 
-    def _same(self, ones: Sequence[Registration], others: Sequence[Registration]) -> bool:
-        benchmarks = self._same_benchmarks or not any(one.policy.grants.registered_only for one in ones)
-        return benchmarks and [_key_of(one) for one in ones] == [_key_of(other) for other in others]
+
+def _same(ones: Sequence[Registration], others: Sequence[Registration]) -> bool:
+    return [_key_of(one) for one in ones] == [_key_of(other) for other in others]
 
 
 def _candidates(policies: PolicySet, decision: Decision) -> tuple[Registration, ...]:
@@ -298,12 +296,6 @@ def _candidates(policies: PolicySet, decision: Decision) -> tuple[Registration, 
 
 def _key_of(registration: Registration) -> tuple[str, str]:
     return registration.digest, registration.identity.id
-
-
-def _benchmarks_of(policies: PolicySet) -> RegisteredBenchmarks | None:
-    return next(
-        (registration.benchmarks for bucket in policies.registrations.values() for registration in bucket), None
-    )
 
 
 def _count(plan: Plan, groups: dict[tuple[Kind, str, str], Group], comparison: _Comparison, decision: Decision) -> None:
