@@ -27,6 +27,7 @@ from issuer.service.authn.oidc import SignedTokens
 from issuer.service.authn.pat import PatVerifier
 from issuer.service.authn.pats import Pats
 from issuer.service.authn.sources import Sources
+from issuer.service.background import Background
 from issuer.service.bounds import ASK_S, BEAT_S, SOURCE_RATE
 from issuer.service.http import openapi
 from issuer.service.http.published import Published
@@ -125,19 +126,20 @@ def build(settings: Settings, log: Log | None = None, beat: Beat | None = None) 
 @asynccontextmanager
 async def _running(parts: Parts, live: Live[Published], beat: Beat | None) -> AsyncIterator[None]:
     """Run a worker's background tasks from when the store has answered to the end. Raises SetupError."""
+    background = Background()
     try:
         await parts.admission.start()
         await live.announce()
-        tasks = [asyncio.create_task(live.watch())]
+        background.take_hangups()
+        background.watch("policies", live.turn)
         if beat is not None:
-            tasks.append(asyncio.create_task(_beating(beat)))
+            background.start("beat", _beating(beat))
         yield
-        for task in tasks:
-            task.cancel()
     except SetupError as error:
         _log.error("start refused", code=str(error.code), detail=error.detail)
         raise
     finally:
+        await background.aclose()
         await parts.aclose()
 
 

@@ -1,21 +1,16 @@
-"""The policies and keys that a process answers by, and their change: all of it at once, or nothing.
+"""The policies that a process answers by, and their change: all of the folder at once, or nothing.
 
-Each process watches the folder of policies for itself, and takes SIGHUP; both folders are read then. A request keeps
-what it began with: it takes `Live.active` once. A folder that does not load changes nothing: the last good one goes on
-deciding, and audit, log and readiness say so.
-
-Folders are looked at once a second. watchfiles was weighed: the kernel reports nothing that another host writes to NFS.
+Each process looks at the folder once a second for itself, and on SIGHUP. A request keeps what it began with: it takes
+`Live.active` once. A folder that does not load changes nothing: the last good one goes on deciding, and audit, log and
+readiness say so.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import signal
-import stat
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -31,14 +26,11 @@ from issuer.issuance.ports import Audit, Authority
 from issuer.policy.authoring.load import load_policies
 from issuer.policy.authoring.schema import schemas
 from issuer.policy.match import PolicySet
-from issuer.service.bounds import LOOK_S
+from issuer.service.look import Look, look
 from issuer.service.signing.keyring import KeyringSigner
 
 # policies/benchmarks/<owner>/<name>/eval.yaml
 MAX_DEPTH = 4
-
-# For each file and folder: path, inode, size, mtime and ctime in nanoseconds.
-Look = frozenset[tuple[str, int, int, int, int]]
 
 _log = structlog.get_logger("issuer")
 
@@ -69,8 +61,8 @@ class Live(Generic[ActiveT]):
         self._folder = folder
         self._load = load
         self._audit = audit
-        self._asked = asyncio.Event()
-        self._seen: Look | None = look(folder)
+        self._seen: Look | None = look(folder, MAX_DEPTH)
+        self._before = self._seen
         self.active = load()
         self.stale = False
         self._announced = False
@@ -81,41 +73,22 @@ class Live(Generic[ActiveT]):
             await self._audit.record(loaded_event(None, self.active))
             self._announced = True
 
-    async def watch(self) -> None:
-        """Follow the folder, and SIGHUP, for ever."""
-        self._take_hangups()
-        before = self._seen
-        while True:
-            asked = await self._woken()
-            if not self._announced:
-                await self.announce()
-            seen = await asyncio.to_thread(look, self._folder)
-            if asked or (seen == before and seen != self._seen):
-                await self._reload(seen)
-            before = seen
-
-    def _take_hangups(self) -> None:
-        """Make SIGHUP reload, unless it already has a meaning: it ends `issuer dev`."""
-        main = threading.current_thread() is threading.main_thread()
-        if main and not callable(signal.getsignal(signal.SIGHUP)):
-            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._asked.set)
-
-    async def _woken(self) -> bool:
-        """Wait for the next check; True where a signal asked for it."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(LOOK_S):
-                await self._asked.wait()
-        asked = self._asked.is_set()
-        self._asked.clear()
-        return asked
+    async def turn(self, asked: bool) -> None:
+        """Look at the folder, and load it where two looks in a row see the same new one, or where a signal `asked`."""
+        if not self._announced:
+            await self.announce()
+        seen = await asyncio.to_thread(look, self._folder, MAX_DEPTH)
+        before, self._before = self._before, seen
+        if asked or (seen == before and seen != self._seen):
+            await self._reload(seen)
 
     async def _reload(self, seen: Look) -> None:
         """Load the folder as it was `seen`. A change that cannot be audited is not made, and tried again."""
+        self._seen = None  # until it has been audited: the next looks find the folder new
         began = time.perf_counter()
         loaded = await asyncio.to_thread(self._attempt)
-        if await asyncio.to_thread(look, self._folder) != seen:
+        if await asyncio.to_thread(look, self._folder, MAX_DEPTH) != seen:
             return  # it changed while it was read: what was loaded was never on the disk as a whole
-        self._seen = None  # until it has been audited: the next checks find the folder new
         with suppress(Undecided):
             if isinstance(loaded, Exception):
                 await self._refuse(loaded)
@@ -145,29 +118,6 @@ class Live(Generic[ActiveT]):
         place = {"file": event.file, "line": event.line, "column": event.column}
         _log.error("policies refused", policies=event.policies, code=event.code, **place, exc_info=frames)
         await self._audit.record(event)
-
-
-def look(folder: Path) -> Look:
-    """Look at a folder of policies: equal looks mean that nothing was written in between. Follows links, as a mounted
-    ConfigMap has them; what cannot be read is noted as such."""
-    return frozenset(_entries(str(folder), MAX_DEPTH))
-
-
-def _entries(folder: str, depth: int) -> Iterator[tuple[str, int, int, int, int]]:
-    try:
-        paths = [entry.path for entry in os.scandir(folder)]
-    except OSError as error:
-        yield folder, 0, error.errno or 0, 0, 0
-        return
-    for path in paths:
-        try:
-            found = os.stat(path)
-        except OSError as error:
-            yield path, 0, error.errno or 0, 0, 0
-            continue
-        yield path, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
-        if depth > 1 and stat.S_ISDIR(found.st_mode):
-            yield from _entries(path, depth - 1)
 
 
 # -- audit events (deploy/README.md) ----------------------------------------------------------------------------------

@@ -26,7 +26,9 @@ from issuer.dev.sandbox import free_port, settings_for
 from issuer.issuance.ports import Authority, NoLog
 from issuer.policy.authoring.load import load_policies
 from issuer.service.audit import FileAudit
-from issuer.service.reload import Active, Live, keep_policies, look
+from issuer.service.background import Background
+from issuer.service.look import look
+from issuer.service.reload import MAX_DEPTH, Active, Live, keep_policies
 from issuer.service.signing.keyring import load_keyring
 from tests.support.command import issuer
 from tests.support.disk import disk_calls
@@ -323,12 +325,13 @@ async def test_a_folder_that_is_being_written_is_left_alone(tmp_path: Path, prov
         loads.append(1)
         return load_active(tmp_path, len(loads), audit)
 
-    watch = asyncio.create_task((live := Live(folder, load, audit)).watch())
+    background, live = Background(), Live(folder, load, audit)
+    background.watch("policies", live.turn)
     await asyncio.to_thread(eventually, lambda: folder.looks >= 3)
     assert len(loads) == 1
     folder.quiet = True
     await asyncio.to_thread(eventually, lambda: live.active.loaded_at == 2)
-    watch.cancel()
+    await background.aclose()
     audit.close()
 
 
@@ -461,11 +464,11 @@ async def test_what_changed_while_it_was_read_is_not_taken(tmp_path: Path, provi
                 (folder / "more.yaml").unlink()
 
     live = Live(folder, load, audit)
-    await live._reload(look(folder))  # read well, and changed meanwhile
+    await live._reload(look(folder, MAX_DEPTH))  # read well, and changed meanwhile
     assert (len(loads), live.active.loaded_at) == (2, 1)
-    await live._reload(look(folder))  # refused, and set right meanwhile
+    await live._reload(look(folder, MAX_DEPTH))  # refused, and set right meanwhile
     assert (len(loads), live.active.loaded_at, live.stale) == (3, 1, False)
-    await live._reload(look(folder))
+    await live._reload(look(folder, MAX_DEPTH))
     assert (live.active.loaded_at, live.stale) == (4, False)
     audit.close()
 
@@ -498,14 +501,14 @@ def test_a_look_sees_every_change_and_nothing_else(tmp_path: Path) -> None:
     file, deep = folder / "a.yaml", folder / "benchmarks" / "openai" / "gsm8k" / "eval.yaml"
     file.write_text("one")
     deep.write_text("one")
-    looks = [look(folder)]
-    assert look(folder) == looks[0]
+    looks = [look(folder, MAX_DEPTH)]
+    assert look(folder, MAX_DEPTH) == looks[0]
 
     def after(change: Callable[[], object]) -> None:
         time.sleep(0.02)
         change()
-        assert look(folder) not in looks
-        looks.append(look(folder))
+        assert look(folder, MAX_DEPTH) not in looks
+        looks.append(look(folder, MAX_DEPTH))
 
     after(lambda: file.write_text("two"))
     after(lambda: deep.write_text("two"))
@@ -524,15 +527,15 @@ def test_a_look_follows_links_as_a_mounted_config_map_has_them(tmp_path: Path) -
     folder.mkdir()
     (folder / "..data").symlink_to(tmp_path / "one")
     (folder / "a.yaml").symlink_to(Path("..data") / "a.yaml")
-    before = look(folder)
+    before = look(folder, MAX_DEPTH)
     (folder / "..new").symlink_to(tmp_path / "two")
     (folder / "..new").rename(folder / "..data")
-    assert look(folder) != before
+    assert look(folder, MAX_DEPTH) != before
 
 
 def test_a_link_to_itself_ends(tmp_path: Path) -> None:
     (tmp_path / "again").symlink_to(tmp_path)
-    assert look(tmp_path)
+    assert look(tmp_path, MAX_DEPTH)
 
 
 def test_the_digest_is_the_one_that_the_loader_gives(live: Running) -> None:

@@ -1,0 +1,89 @@
+"""The tasks that a worker has beside its requests: none ends for an error of one turn, and none ends unnoticed.
+
+asyncio keeps quiet about a task that nobody awaits, and a worker whose watching task has ended would serve for months
+by policies that nobody can change any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
+from typing import Any, NoReturn
+
+import structlog
+
+from issuer.service.bounds import LOOK_S
+
+# One look at what a task watches. The argument says whether a signal asked for it.
+Turn = Callable[[bool], Awaitable[None]]
+
+_log = structlog.get_logger("issuer")
+
+
+def _leave() -> NoReturn:
+    """End the process at once: its parent, or whoever else started it, starts another."""
+    os._exit(1)
+
+
+class Background:
+    """The background tasks of one worker; `leave` ends the process where one of them ends by itself."""
+
+    def __init__(self, leave: Callable[[], object] = _leave) -> None:
+        self._leave = leave
+        self._tasks: dict[asyncio.Task[Any], str] = {}
+        self._asked: list[asyncio.Event] = []
+
+    def start(self, name: str, work: Coroutine[Any, Any, Any]) -> None:
+        """Run `work`, which has no end of its own, until `aclose`."""
+        task = asyncio.create_task(work, name=name)
+        self._tasks[task] = name
+        task.add_done_callback(self._ended)
+
+    def watch(self, name: str, turn: Turn, every_s: float = LOOK_S) -> None:
+        """Call `turn` every so many seconds, and on SIGHUP; whatever it raises is told, and the next call is made."""
+        asked = asyncio.Event()
+        self._asked.append(asked)
+        self.start(name, _repeat(name, turn, every_s, asked))
+
+    def take_hangups(self) -> None:
+        """Make SIGHUP call every watch at once, unless the signal already has a meaning: it ends `issuer dev`."""
+        main = threading.current_thread() is threading.main_thread()
+        if main and not callable(signal.getsignal(signal.SIGHUP)):
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self.wake)
+
+    def wake(self) -> None:
+        """Have every watch look at once."""
+        for asked in self._asked:
+            asked.set()
+
+    async def aclose(self) -> None:
+        """End all tasks."""
+        tasks = [*self._tasks]
+        self._tasks.clear()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        if task not in self._tasks:
+            return  # by `aclose`
+        error = None if task.cancelled() else task.exception()
+        _log.critical("background task ended", task=self._tasks[task], exc_info=error)
+        self._leave()
+
+
+async def _repeat(name: str, turn: Turn, every_s: float, asked: asyncio.Event) -> NoReturn:
+    while True:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(every_s):
+                await asked.wait()
+        woken = asked.is_set()
+        asked.clear()
+        try:
+            await turn(woken)
+        except Exception as error:  # noqa: BLE001 (whatever it is: the next turn may succeed)
+            _log.error("background turn failed", task=name, exc_info=error)
