@@ -29,7 +29,7 @@ async def explain(authority: Authority, registered: Registered, judged: Judged |
     try:
         await authority.admission.count(AdmissionRequest.of(registered.registration))
     except Refused as error:
-        raise await refuse(authority, Refusal(registered, error, judged.request, by_admission=True)) from None
+        raise await refuse(authority, Refusal(registered, error, judged.request, settled=True)) from None
     await authority.audit.record(granted_event(judged))
     return _explain_grant(judged)
 

@@ -5,6 +5,7 @@ comes before the answer. Only admission spends anything; a retry makes good what
 same bytes again (contract section 5).
 
     registered = await identify(authority, arrival, credential)      who is calling, and are they registered
+    refusal = check_standing(authority, registered)                  does anything stand against them
     request = read_request(kind, body)                               what they ask for; the edge has read the bytes
     judged = judge(authority, registered, request, jti)              may they: Judged | Refusal
     issued = await issue(authority, judged)                          `explain` in its place answers why not
@@ -54,7 +55,7 @@ async def _admit(authority: Authority, judged: Judged) -> Admitted:
     try:
         return await authority.admission.admit(use_request(judged, authority.signer.usable_kids))
     except Refused as error:
-        refusal = Refusal(judged.registered, error, judged.request, by_admission=True)
+        refusal = Refusal(judged.registered, error, judged.request, settled=True)
         raise await refuse(authority, refusal) from None
 
 

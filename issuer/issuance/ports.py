@@ -7,7 +7,9 @@ from typing import Protocol
 from msgspec import Struct
 
 from issuer.codes import Code
+from issuer.errors import Refused
 from issuer.identity.caller import Caller
+from issuer.issuance.steps import Registered
 from issuer.limits import Limits
 from issuer.policy.match import PolicySet
 from issuer.policy.registration import Registration
@@ -27,6 +29,18 @@ class Authenticator(Protocol):
 
     def is_over_limit(self, source: str) -> bool:
         """Say whether an address was refused too often recently."""
+        ...
+
+
+class Standing(Protocol):
+    """What this process knows against a registered caller, whatever it asks for: no call to the store, no body."""
+
+    def refusal(self, registered: Registered) -> Refused | None:
+        """Return the refusal that is known now (`abuse.quarantined`), or None: then the admission is asked."""
+        ...
+
+    def learn(self, registered: Registered, error: Refused) -> None:
+        """Take note of how a request of this caller was refused; what says nothing of the next one is passed over."""
         ...
 
 
@@ -170,6 +184,7 @@ class Authority(Struct, frozen=True):
     issuer_url: str
     policies: PolicySet
     authenticator: Authenticator
+    standing: Standing
     admission: Admission
     log: Log
     signer: Signer

@@ -18,7 +18,8 @@ async def refuse(authority: Authority, refusal: Refusal) -> Refused:
     Raises Undecided where the store or the audit fails.
     """
     if isinstance(refusal.of, Registered):
-        refusal = await _count(authority, refusal, refusal.of)
+        registered, refusal = refusal.of, await _count(authority, refusal, refusal.of)
+        authority.standing.learn(registered, refusal.error)
     elif authority.authenticator.is_over_limit(refusal.of.arrival.source):
         return refusal.error
     await authority.audit.record(refused_event(refusal))
@@ -27,7 +28,7 @@ async def refuse(authority: Authority, refusal: Refusal) -> Refused:
 
 async def _count(authority: Authority, refusal: Refusal, registered: Registered) -> Refusal:
     """Charge a refusal to the limits; these may refuse for their own reason, which then is the answer."""
-    if not refusal.by_admission:
+    if not refusal.settled:
         try:
             await authority.admission.count(AdmissionRequest.of(registered.registration, refused=True))
         except Refused as limit:

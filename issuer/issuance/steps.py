@@ -57,13 +57,13 @@ class Judged(Struct, frozen=True):
 class Refusal(Struct, frozen=True):
     """A refused request, and how far it got: `request` is None where its body was not read.
 
-    `by_admission`: the admission refused it, so it has been counted already.
+    `settled`: it costs nothing more, because the admission refused it, which has charged it, or its standing.
     """
 
     of: Registered | Stranger
     error: Refused
     request: Request | None = None
-    by_admission: bool = False
+    settled: bool = False
 
 
 class Issued(Struct, frozen=True):

@@ -57,8 +57,8 @@ def decide(
     """
     policy, audiences = registration.policy, registration.policy.token.audiences
     checks = [
+        Check(_NOT_SUSPENDED, policy.mode != "suspended", (policy.mode,)),  # before a body is read: in `identify`, too
         _check_named(_INTEGRATION, integration, (policy.integration,), "/integration"),
-        Check(_NOT_SUSPENDED, policy.mode != "suspended", (policy.mode,)),
         *check_identity(registration, caller, now),
         _check_named(_AUDIENCE, audience, audiences, "/audience"),
     ]

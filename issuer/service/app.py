@@ -17,6 +17,7 @@ from issuer.identity.profiles import Kind
 from issuer.identity.provider import Provider
 from issuer.issuance.ports import Authority, Log, NoLog
 from issuer.service.admission.redis import RedisAdmission
+from issuer.service.admission.standing import KnownStanding
 from issuer.service.audit import FileAudit
 from issuer.service.authn.authenticator import ProviderAuthenticator, Verifier
 from issuer.service.authn.fetch import Fetcher
@@ -49,6 +50,7 @@ class Parts(Struct, frozen=True):
 
     audit: FileAudit
     sources: Sources
+    standing: KnownStanding
     admission: RedisAdmission
     keysets: KeySets
     introspector: Introspector
@@ -63,6 +65,7 @@ class Parts(Struct, frozen=True):
         return cls(
             audit=FileAudit(settings.audit_file),
             sources=Sources(SOURCE_RATE),
+            standing=KnownStanding(),
             admission=RedisAdmission(
                 settings.redis_url,
                 leeway_s=settings.epoch_leeway_s,
@@ -105,7 +108,7 @@ def build(settings: Settings, log: Log | None = None, beat: Beat | None = None) 
         policies = load_and_keep(settings.policies_folder, settings.kept_folder, settings.url, settings.development)
         authenticator = parts.authenticator(policies.providers)
         authority = Authority(
-            settings.url, policies, authenticator, parts.admission, log or NoLog(), keyring, parts.audit
+            settings.url, policies, authenticator, parts.standing, parts.admission, log or NoLog(), keyring, parts.audit
         )
         return Published.of(Active(authority, time_ns() // 10**9, keyring), verifies=bool(settings.trust))
 

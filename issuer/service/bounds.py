@@ -116,7 +116,7 @@ RACY_AGAIN_NS = 100_000_000
 # A bad record may be mended in place, which its folder does not show: it is tried again this often.
 BAD_AGAIN_NS = 1_000_000_000
 
-# -- the store: admission/redis.py, admission/client.py, admission/embedded.py -----------------------------------------
+# -- the store: admission/redis.py, admission/client.py, admission/embedded.py, admission/standing.py ------------------
 
 # The service promises its 503 within a second: no request waits longer than this, whatever the store does.
 CALL_S = 0.8
@@ -125,6 +125,10 @@ PIPELINE_S = 0.6
 STORE_CONNECT_S = 0.3
 # Sentinels are asked one after the other: three silent ones must leave time for the store.
 SENTINEL_S = 0.1
+# How long a process believes what the store said of a quarantine (contract section 5). Past this it asks again.
+STANDING_S = 5.0
+# Remembered identities, some hundred bytes each. Above it the oldest is forgotten, which costs one call to the store.
+MAX_STANDINGS = 4096
 # How long the store waits for its replicas, where these are required.
 REPLICAS_MS = 300
 # Two pipelines hide the round trip; more would only make each smaller, and a merged call costs a third.

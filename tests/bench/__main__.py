@@ -118,7 +118,7 @@ def bench_line(folder: Path, provider: LocalProvider, sign: float) -> None:
         row("read_request", cpu_us(lambda: read_request("single", raw)))
         registration = resolve(policies, caller)
         row("resolve", cpu_us(lambda: resolve(policies, caller)))
-        authority = Authority(url, policies, authenticator, None, NoLog(), keyring, None)  # type: ignore[arg-type]
+        authority = Authority(url, policies, authenticator, None, None, NoLog(), keyring, None)  # type: ignore[arg-type]
         registered = Registered(Arrival("0" * 32, "/tokens", "127.0.0.1", now), caller, registration)
         judged = judge(authority, registered, request, "A" * 22)
         assert isinstance(judged, Judged)

@@ -66,7 +66,7 @@ def test_a_grant_shows_every_check_in_the_order_of_the_service(folder: Path, pro
         "identity.audience_mismatch",
         "identity.malformed",  # the jti
     ]
-    assert codes[5:7] == ["integration.unknown", "integration.suspended"]
+    assert codes[5:7] == ["integration.suspended", "integration.unknown"]
     assert codes.index("policy.audience") < codes.index("policy.framework") < codes.index("policy.metric")
     assert "granted, as inspect-ai/evaluate-main" in done.stdout
     assert "signature not checked" in done.stdout

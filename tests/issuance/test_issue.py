@@ -21,6 +21,7 @@ from issuer.formats import jose
 from issuer.identity.token import LEEWAY_S
 from issuer.issuance.body import Request
 from issuer.issuance.explain import NO_JTI, explain
+from issuer.issuance.identify import check_standing
 from issuer.issuance.issue import RECORD_MARGIN_S, issue, use_request
 from issuer.issuance.judge import judge
 from issuer.issuance.ports import AdmissionRequest, Admitted, Authority, NoLog
@@ -31,15 +32,18 @@ from issuer.policy.match import PolicySet, resolve
 from issuer.results.entry import Submission
 from issuer.service.admission.embedded import EmbeddedValkey
 from issuer.service.admission.redis import RedisAdmission
+from issuer.service.admission.standing import KnownStanding
 from issuer.service.audit import FileAudit
 from issuer.service.authn.authenticator import ProviderAuthenticator
 from issuer.service.authn.fetch import Fetcher
 from issuer.service.authn.keysets import KeySets
 from issuer.service.authn.oidc import SignedTokens
 from issuer.service.authn.sources import Sources
+from issuer.service.bounds import MAX_STANDINGS, STANDING_S
 from issuer.service.signing.keyring import KeyringSigner, SigningKey
 from issuer.wire import Denied, LogEntry
 from tests.support import make
+from tests.support.clock import Clock
 from tests.support.policies import ISSUER_URL, NOW, POLICY, caller, changed, load, submission
 
 ORIGIN = "log.example/evals"
@@ -121,7 +125,10 @@ class House:
             self.sources,
             lambda: self.now * 10**6,
         )
-        self.authority = Authority(ISSUER_URL, policies, authenticator, admission, self.log, signer, audit)
+        self.clock = Clock()
+        self.authority = Authority(
+            ISSUER_URL, policies, authenticator, KnownStanding(self.clock), admission, self.log, signer, audit
+        )
 
     async def start(self) -> None:
         await self.admission.start()
@@ -139,6 +146,17 @@ class House:
         who = caller(self.policies, **claims)
         who = msgspec.structs.replace(who, use_parts=("use", "x", str(self.path)))
         return Registered(Arrival("a-request", "/tokens", "192.0.2.1", self.now), who, resolve(self.policies, who))
+
+    def registered_as(self, identity: str) -> Registered:
+        who = self.registered()
+        registration = who.registration
+        other = msgspec.structs.replace(registration.identity, id=identity)
+        return msgspec.structs.replace(who, registration=msgspec.structs.replace(registration, identity=other))
+
+    async def refused_for(self, *runs: Submission) -> Code:
+        with pytest.raises(Refused) as caught:
+            await issue(self.authority, self.judge(*runs))
+        return caught.value.code
 
     def judge(self, *runs: Submission, jti: str = JTIS[1], **claims: Any) -> Judged | Refusal:
         kind: Any = "batch" if len(runs) > 1 else "single"
@@ -281,6 +299,75 @@ async def test_the_limit_that_a_count_runs_into_is_what_is_answered_and_audited(
     assert [event["code"] for event in house.events()] == codes
 
 
+async def test_a_quarantine_that_the_store_told_of_is_known_for_a_moment_without_another_call(tmp_path: Path) -> None:
+    with EmbeddedValkey() as store_of_its_own:
+        house = House(tmp_path, store_of_its_own, STRICT)
+        await house.start()
+        for _ in range(3):
+            assert await house.refused_for(submission(benchmark="evil/x")) is Code.POLICY_BENCHMARK
+            assert check_standing(house.authority, house.registered()) is None, "the store has not said so yet"
+        assert await house.refused_for() is Code.ABUSE_QUARANTINED
+        house.steps.clear()
+        for _ in range(3):
+            known = check_standing(house.authority, house.registered())
+            assert known is not None
+            with pytest.raises(Refused) as caught:
+                await issue(house.authority, known)
+            assert (caught.value.code, caught.value.retry_after_s) == (Code.ABUSE_QUARANTINED, 600)
+            assert "until" in caught.value.detail
+        assert house.steps == ["audit"] * 3, "each is audited, and nothing is counted"
+        assert "results" not in house.events()[-1], "its body was not read"
+        house.clock.s += STANDING_S
+        assert check_standing(house.authority, house.registered()) is None, "then the store is asked again"
+        assert await house.refused_for() is Code.ABUSE_QUARANTINED
+        house.clock.s += STANDING_S - 0.1
+        assert check_standing(house.authority, house.registered()) is not None
+        await house.close()
+
+
+async def test_a_quarantine_is_not_known_past_its_end_nor_are_other_refusals(house: House) -> None:
+    standing, registered = house.authority.standing, house.registered()
+    for code in (Code.RATE_IDENTITY, Code.IDENTITY_REPLAYED, Code.POLICY_MODEL):
+        standing.learn(registered, Refused(code, retry_after_s=60))
+        assert standing.refusal(registered) is None, code
+    standing.learn(registered, Refused(Code.ABUSE_QUARANTINED, retry_after_s=1))
+    assert standing.refusal(registered) is not None
+    house.clock.s += 1
+    assert standing.refusal(registered) is None
+
+
+async def test_quarantines_are_known_by_identity_and_the_oldest_is_forgotten_first(house: House) -> None:
+    standing = house.authority.standing
+    many = [house.registered_as(f"other-{number}") for number in range(MAX_STANDINGS + 1)]
+    for each in (many[0], *many):  # the first one twice: it takes one place
+        standing.learn(each, Refused(Code.ABUSE_QUARANTINED, retry_after_s=60))
+    assert [standing.refusal(each) is None for each in many[:2]] == [True, False]
+    assert standing.refusal(many[-1]) is not None
+    assert standing.refusal(house.registered()) is None
+
+
+async def test_a_suspended_integration_costs_nothing_beyond_the_look_up(tmp_path: Path, store: str) -> None:
+    house = House(tmp_path, store, changed(POLICY, "mode: active", "mode: suspended"))
+    await house.start()
+    refusal = check_standing(house.authority, house.registered(ref="refs/heads/evil"))
+    assert refusal is not None
+    with pytest.raises(Denied) as caught:
+        await issue(house.authority, refusal)
+    told = await explain(house.authority, house.registered(ref="refs/heads/evil"), refusal)
+    await house.close()
+    assert house.steps == ["audit"] * 2
+    assert caught.value.code is Code.INTEGRATION_SUSPENDED
+    failed = [check.code for check in caught.value.checks if not check.passed]
+    assert failed == ["integration.suspended", "identity.claim_mismatch"]
+    assert (told.code, told.checks) == ("integration.suspended", caught.value.checks)
+    assert [event["code"] for event in house.events()] == ["integration.suspended"] * 2
+
+
+async def test_an_active_integration_has_nothing_against_it(house: House) -> None:
+    assert check_standing(house.authority, house.registered(ref="refs/heads/evil")) is None
+    assert house.steps == []
+
+
 async def test_strangers_are_audited_until_their_source_was_refused_too_often(house: House) -> None:
     registered = house.registered()
     stranger = Refusal(Stranger(registered.arrival, registered.caller), Refused(Code.INTEGRATION_UNKNOWN))
@@ -333,7 +420,7 @@ def test_judging_is_a_function_of_its_arguments(tmp_path: Path) -> None:
     policies = load(tmp_path, inspect_ai=POLICY)
     signer = KeyringSigner((SigningKey(make.KID, "active", make.KEY),))
     nothing: Any = None  # judging that reached for the store, an identity or the audit would fail here
-    authority = Authority(ISSUER_URL, policies, nothing, nothing, NoLog(), signer, nothing)
+    authority = Authority(ISSUER_URL, policies, nothing, nothing, nothing, NoLog(), signer, nothing)
     who = caller(policies)
     registered = Registered(Arrival("a", "/tokens", "x", NOW), who, resolve(policies, who))
     one, other = (judge(authority, registered, Request("single", (submission(),), "", ""), JTIS[0]) for _ in range(2))

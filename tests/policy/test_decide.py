@@ -312,13 +312,13 @@ def test_every_rule_is_tried_and_the_first_that_fails_names_the_code(tmp_path: P
         runner_environment="self-hosted",
     )  # fmt: skip
     assert failed(verdict) == [
-        Code.INTEGRATION_UNKNOWN, Code.INTEGRATION_SUSPENDED, Code.IDENTITY_REGISTRATION_EXPIRED,
+        Code.INTEGRATION_SUSPENDED, Code.INTEGRATION_UNKNOWN, Code.IDENTITY_REGISTRATION_EXPIRED,
         Code.IDENTITY_EVENT_FORBIDDEN, Code.IDENTITY_CLAIM_MISSING, Code.IDENTITY_CLAIM_MISMATCH, Code.POLICY_AUDIENCE,
         Code.POLICY_FRAMEWORK, Code.POLICY_BENCHMARK, Code.POLICY_MODEL, Code.POLICY_TASK, Code.POLICY_VERSION,
     ]  # fmt: skip
     assert isinstance(verdict, Denial)
     refusal = refusal_for(verdict.checks, PLAIN)
-    assert refusal.code is verdict.code is Code.INTEGRATION_UNKNOWN
+    assert refusal.code is verdict.code is Code.INTEGRATION_SUSPENDED
     assert len(refusal.faults) == 12
 
 

@@ -32,6 +32,7 @@ from issuer.service.reload import MAX_DEPTH, Active, Live, keep_policies
 from issuer.service.signing.keyring import load_keyring
 from tests.support.command import issuer
 from tests.support.disk import disk_calls
+from tests.support.http_load import answer_to_head
 from tests.support.running import Running, eventually, numbered, rewrite, running, start, write_folder
 
 GOOD, OTHER = "ttl_s: 3600", "ttl_s: 1800"
@@ -216,6 +217,11 @@ def test_a_suspended_integration_is_refused_even_its_repeats(live: Running) -> N
     apply(live, "mode: active", "mode: suspended")
     repeated = live.post(identity)
     assert (repeated.status_code, repeated.json()["code"]) == (403, "integration.suspended")
+    for path, verdict in (("/tokens", b" 403 "), ("/tokens/batch", b" 403 "), ("/tokens/explain", b" 200 ")):
+        unread = answer_to_head(live.settings.port, path, identity, b"{" * 10_000)
+        assert verdict in unread, "the body was not waited for"
+        assert b'"code":"integration.suspended"' in unread
+    assert "results" not in live.audit()[-1]
     apply(live, "mode: suspended", "mode: active")
     assert live.post(identity).status_code == 200
 
@@ -338,7 +344,7 @@ async def test_a_folder_that_is_being_written_is_left_alone(tmp_path: Path, prov
 def load_active(folder: Path, loaded_at: int, audit: FileAudit) -> Active:
     """Load what a service in this folder would answer by."""
     policies = load_policies(folder / "policies", "https://issuer.example", development=True)
-    authority = Authority("https://issuer.example", policies, None, None, NoLog(), None, audit)  # type: ignore[arg-type]
+    authority = Authority("https://issuer.example", policies, None, None, None, NoLog(), None, audit)  # type: ignore[arg-type]
     return Active(authority, loaded_at, load_keyring(folder / "keys"))
 
 

@@ -140,6 +140,13 @@ class _Driver:
                 self.opened.pop(connection.socket.fileno(), None)
 
 
+def answer_to_head(port: int, path: str, identity: str, body: bytes) -> bytes:
+    """Send the head of one POST whose body never comes, and return the answer."""
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+        connection.sendall(request(path, identity, body).removesuffix(body))
+        return connection.recv(65536)
+
+
 def request(path: str, identity: str, body: bytes, *lines: str) -> bytes:
     """Write one POST."""
     head = (f"POST {path} HTTP/1.1", "Host: x", "Content-Type: application/json", f"Content-Length: {len(body)}",

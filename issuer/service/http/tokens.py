@@ -1,6 +1,7 @@
 """`POST /tokens`, `/tokens/batch` and `/tokens/explain`: read raw bytes, walk the line (`issuer.issuance`), render.
 
-Between `identify` and `judge` the edge reads the body: only a registered caller's, and a bounded number at once.
+Between `identify` and `judge` the edge reads the body: only that of a registered caller whom its standing does not
+refuse, and a bounded number at once.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from issuer.formats.jose import base64url_encode
 from issuer.issuance.body import read_request
 from issuer.issuance.events import names_of
 from issuer.issuance.explain import NO_JTI, explain
-from issuer.issuance.identify import identify
+from issuer.issuance.identify import check_standing, identify
 from issuer.issuance.issue import issue
 from issuer.issuance.judge import judge
 from issuer.issuance.ports import Authority
@@ -109,7 +110,9 @@ async def _answer_registered(
 async def _judge(
     authority: Authority, registered: Registered, endpoint: TokenEndpoint, http: Http, jti: str
 ) -> Judged | Refusal:
-    """Read the body and judge it; an unreadable body is a refusal like any other."""
+    """Read the body and judge it, unless the caller's standing refuses it; an unreadable body is a refusal too."""
+    if (refusal := check_standing(authority, registered)) is not None:
+        return refusal
     try:
         with endpoint.in_flight.body_of(registered.registration):
             raw = await read_whole(http, MAX_BYTES[endpoint.kind])

@@ -14,6 +14,7 @@ import redis
 
 from issuer.dev.provider import LocalProvider
 from issuer.service.admission.embedded import EmbeddedValkey
+from tests.support.http_load import answer_to_head
 from tests.support.running import BODY, METRIC_VALUE, Running, body, numbered, register, rewrite, running, write_folder
 
 EXPLAIN = "/tokens/explain"
@@ -207,6 +208,10 @@ def test_refused_explanations_count_as_refusals_and_quarantine_ends_them(narrow:
     assert verdicts == [200, 200, 200, 403]
     assert narrow.explain(2).json()["code"] == "abuse.quarantined"
     assert narrow.live.post(narrow.token(2)).json()["code"] == "abuse.quarantined"
+    for path in ("/tokens", "/tokens/batch", EXPLAIN):
+        unread = answer_to_head(narrow.live.settings.port, path, narrow.token(2), b"{" * 10_000)
+        assert b" 403 " in unread, "the body was not waited for"
+        assert b'"code":"abuse.quarantined"' in unread
 
 
 def test_it_is_audited_like_the_real_request_by_its_own_name(service: Running) -> None:
