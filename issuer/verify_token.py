@@ -173,7 +173,7 @@ class TokenClaims(Struct, frozen=True, forbid_unknown_fields=True):
     framework: dict[str, Any]
     claims_digest: str
     content_digest: str
-    caller: dict[str, Any]
+    caller: dict[str, str | int | bool]
     policy: str
     log: str | UnsetType = UNSET
 
@@ -184,10 +184,13 @@ _RUN_MEMBERS = RunClaims.__struct_fields__
 def read_unverified(payload: bytes) -> tuple[TokenClaims, RunClaims]:
     """Read a payload by the rules of contract section 4, the order of its metrics included.
 
-    Raises FormatError or Refused where it is not exactly what this issuer signs. The caller must check the signature.
+    Raises FormatError or Refused where it is not exactly what this issuer signs, to the byte (RFC 8785). The caller
+    must check the signature.
     """
     value = loads(payload, max_bytes=jose.MAX_TOKEN_BYTES, max_depth=8)
     claims = convert(value, TokenClaims)
+    if jcs.canonical(value) != payload:
+        raise _broken("", "not its canonical bytes (RFC 8785): white space, order of members or spelling of a number")
     run = read_claims({name: getattr(claims, name) for name in _RUN_MEMBERS})
     if list(run.to_json()["metrics"]) != claims.metrics:
         raise _broken("/metrics", "not in canonical order")

@@ -195,7 +195,7 @@ def test_what_this_issuer_never_signs_is_refused(members: dict[str, Any], pointe
     "members",
     [
         {"nbf": make.NOW + 5}, {"exp": make.NOW + 86_400}, {"log": "x"}, {"caller": {}}, {"nbf": make.NOW + 3600},
-        {"iat": 0, "nbf": 0, "exp": 0}, {"iat": 2**33, "nbf": 2**33, "exp": 2**33}, {"caller": nested(7)},
+        {"iat": 0, "nbf": 0, "exp": 0}, {"iat": 2**33, "nbf": 2**33, "exp": 2**33}, {"caller": {"run_id": 7, "protected": True}},
     ],
     ids=str,
 )  # fmt: skip
@@ -206,6 +206,8 @@ def test_what_it_may_sign_is_read(members: dict[str, Any]) -> None:
 def test_a_payload_is_at_most_8_deep() -> None:
     with pytest.raises(FormatError, match="deep"):
         read_unverified(payload(caller=nested(8)))
+    with pytest.raises(FormatError, match="expected true or false or a whole number or text"):
+        read_unverified(payload(caller=nested(7)))
 
 
 @pytest.mark.parametrize(

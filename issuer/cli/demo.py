@@ -25,6 +25,7 @@ from issuer.errors import IssuerError, Refused, SetupError, Undecided
 from issuer.formats import jose
 from issuer.formats.strict_json import JSON
 from issuer.http_client import HttpRequest, send
+from issuer.relying.verifier import FOLDER
 from issuer.results.entry import read_entries, result_file_name
 from issuer.verify import Context, verify_entries
 from issuer.verify.report import Report
@@ -155,8 +156,9 @@ def _step_verify(box: Sandbox, path: Path) -> Trust:
 def _judge(path: Path, trust: Trust) -> Report:
     now = int(time.time())
     reports = verify_entries(
-        read_entries(path.read_bytes(), path.name), REPO, path.name, trust, now, Context(now, witnessed=True)
-    )
+        read_entries(path.read_bytes(), path.name), REPO, f"{FOLDER}/{path.name}", trust, now,
+        Context(now, witnessed=True),
+    )  # fmt: skip
     show(reports, path.name)
     return reports[0]
 

@@ -7,6 +7,7 @@ decide, 0 all good.
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections import Counter
@@ -27,7 +28,7 @@ from issuer.formats import strict_yaml
 from issuer.relying.documents import Documents, default_folder
 from issuer.relying.folders import BenchmarkFolder, OneBenchmark, ReceiptFolder
 from issuer.relying.trusted import trust_by_file, trust_in_issuer
-from issuer.relying.verifier import Verifier
+from issuer.relying.verifier import Verifier, path_in_repo
 from issuer.results.benchmark import read_benchmark
 from issuer.verify import Context
 from issuer.verify.report import REPORT_VERSION, Reports, json_schema
@@ -46,6 +47,7 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
 class Options(Struct, frozen=True):
     """What was asked for, by the names of the options."""
 
+    in_repo: str | None
     trust: Path | None
     issuer: str | None
     audience: str | None
@@ -61,6 +63,7 @@ class Options(Struct, frozen=True):
 @click.command()
 @click.argument("path", type=_FILE, required=False)
 @click.option("--repo", metavar="OWNER/NAME", help="The model repository that the FILE sits in.")
+@click.option("--path", "in_repo", metavar="PATH", help="Where a FILE that is a copy lies in the repository.")
 @click.option("--trust", type=_FILE, metavar="FILE", help="The trust file to judge by.")
 @click.option("--issuer", metavar="URL", help="Without a trust file: the one issuer to trust.")
 @click.option("--audience", metavar="AUD", help="Without a trust file: who is asking, as tokens must name it.")
@@ -108,7 +111,8 @@ def verify(
 
         summary = verify_folder(Path(str(path)), verifier, jobs=jobs or 0, as_json=as_json)
     else:
-        summary = _verify_file(Path(str(path)), str(repo), verifier, as_json=as_json)
+        place = options.in_repo or path_in_repo(os.path.abspath(str(path)))
+        summary = _verify_file(Path(str(path)), str(repo), place, verifier, as_json=as_json)
     unsigned = summary.verdicts["unverified"]
     if require_token and unsigned:
         what = f"{unsigned:,} of {summary.entries:,} entries have no token that could be checked"
@@ -123,16 +127,17 @@ def _check_usage(path: Path | None, repo: str | None, options: Options, *, folde
         raise click.UsageError("give --repo OWNER/NAME: a file does not say which repository it sits in")
     if not folder and jobs is not None:
         raise click.UsageError("--jobs is for a DIR")
-    if folder and (repo is not None or options.benchmark is not None):
-        raise click.UsageError("--repo and --benchmark are for one FILE; for a DIR, --benchmarks has many definitions")
+    if folder and (repo, options.in_repo, options.benchmark) != (None, None, None):
+        what = "--repo, --path and --benchmark are for one FILE; for a DIR, --benchmarks has many definitions"
+        raise click.UsageError(what)
     if options.benchmark is not None and options.benchmarks is not None:
         raise click.UsageError("give --benchmark or --benchmarks, not both")
     if options.receipt_key is not None and options.receipts is None:
         raise click.UsageError("--receipt-key signs receipts: say where they go with --receipts DIR")
 
 
-def _verify_file(file: Path, repo: str, verifier: Verifier, *, as_json: bool) -> Summary:
-    reports = verifier.verify(files.read(file, strict_yaml.MAX_BYTES), str(file), repo)
+def _verify_file(file: Path, repo: str, place: str, verifier: Verifier, *, as_json: bool) -> Summary:
+    reports = verifier.verify(files.read(file, strict_yaml.MAX_BYTES), str(file), repo, place)
     if as_json:
         click.echo(render_json(Reports(REPORT_VERSION, reports)))
     else:

@@ -19,8 +19,8 @@ FOLDER = ".eval_results"
 
 
 def path_in_repo(file: str) -> str:
-    """Return the path of a result file in its repository, by which receipts name it."""
-    return f"{FOLDER}/{file.rpartition('/')[2]}"
+    """Return the path that a file has in its repository if that ends above its folder; receipts name it by this."""
+    return "/".join(file.split("/")[-2:])
 
 
 class Verifier(Struct, frozen=True):
@@ -35,10 +35,13 @@ class Verifier(Struct, frozen=True):
     receipts: ReceiptFolder | None = None
     receipt_key: Ed25519PrivateKey | None = None
 
-    def verify(self, raw: bytes, file: str, repo: str) -> tuple[Report, ...]:
-        """Verify every entry of a file; `file` is its name here. Raises InputError, and SetupError for a full disk."""
+    def verify(self, raw: bytes, file: str, repo: str, path: str = "") -> tuple[Report, ...]:
+        """Verify every entry of a file. `file` is its name here, `path` its place in the repository `repo`.
+
+        Without `path` that is the file's own folder and name. Raises InputError, and SetupError for a full disk.
+        """
         entries = read_entries(raw, file)
-        reports = verify_entries(entries, repo, path_in_repo(file), self.trust, self.at, self.context)
+        reports = verify_entries(entries, repo, path or path_in_repo(file), self.trust, self.at, self.context)
         if self.receipts is not None and self.receipt_key is not None:
             for report in reports:
                 self._keep_receipt(report, self.receipts, self.receipt_key)

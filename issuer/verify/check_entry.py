@@ -21,17 +21,16 @@ Benchmarks = Mapping[tuple[str, str], Benchmark]  # by repository and commit
 
 
 def placed(entry: Entry, repo: str, path: str, signed: Signed | None) -> Check:  # (6)
-    """Compare the file's name, which needs no token, and the repository, which does."""
-    expected = result_file_name(entry.dataset.id).rpartition("/")[2]
-    actual = path.rpartition("/")[2]
-    if actual != expected:
-        return check(6, Status.FAIL, f"results of {entry.dataset.id} belong into {expected}", file=actual)
+    """Compare the file's place in its repository, which needs no token, and the repository, which does."""
+    expected = result_file_name(entry.dataset.id)
+    if path != expected:
+        return check(6, Status.FAIL, f"results of {entry.dataset.id} belong into {expected}", file=path)
     if signed is None:
         return rests_on(6, 3)
     if signed.run.model_repo != repo:
         evidence = "the token is for another model repository"
         return check(6, Status.FAIL, evidence, token=signed.run.model_repo, file=repo)
-    return check(6, Status.PASS, f"{repo}, {actual}")
+    return check(6, Status.PASS, f"{repo}, {path}")
 
 
 def fields(entry: Entry, signed: Signed | None) -> Check:  # (7)

@@ -198,7 +198,9 @@ def bench_verify(live: Running, check: float) -> None:
     now = int(time.time())
 
     def judged() -> tuple[Report, ...]:
-        return verify_entries(read_entries(entry, "e"), "acme/open-model", "gsm8k.yaml", trust, now, Context(now))
+        return verify_entries(
+            read_entries(entry, "e"), "acme/open-model", ".eval_results/gsm8k.yaml", trust, now, Context(now)
+        )
 
     assert judged()[0].verdict == "verified"
     row("read_entries + verify_entries", cpu_us(judged), check + load)

@@ -23,6 +23,7 @@ from tests.support.running import BODY, Running, running
 from tests.support.shared import ROOT
 
 REPO = "acme/open-model"
+PATH = ".eval_results/gsm8k.yaml"
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +42,8 @@ def write_entry(folder: Path, service: Running, text: str | None = None) -> Path
 
 
 def verify(path: Path, service: Running, *more: object) -> subprocess.CompletedProcess[str]:
-    return issuer("verify", path, "--repo", REPO, "--issuer", service.url, "--audience", AUDIENCE, *more)
+    by = ("--path", PATH, "--issuer", service.url, "--audience", AUDIENCE)
+    return issuer("verify", path, "--repo", REPO, *by, *more)
 
 
 # -- verify -------------------------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from tests.support.make import (
     ISSUER,
     KEY,
     NOW,
+    PATH,
     RECEIPT_KEY,
     REPO,
     STRANGER,
@@ -42,7 +43,8 @@ def trust(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    path = tmp_path / "gsm8k.yaml"
+    path = tmp_path / ".eval_results" / "gsm8k.yaml"
+    path.parent.mkdir()
     path.write_text(file_for(submission()))
     return path
 
@@ -127,6 +129,7 @@ def test_an_entry_without_a_token_beside_a_verified_one_is_a_no_that_says_so(
         ("{file}", "--repo", REPO, "--trust", "{trust}", "--receipt-key", "k.pem"),
         ("{file}", "--repo", REPO, "--trust", "{trust}", "--benchmark", "a", "--benchmarks", "b"),
         ("{folder}", "--repo", REPO, "--trust", "{trust}"),
+        ("{folder}", "--path", PATH, "--trust", "{trust}"),
         ("{folder}", "--benchmark", "eval.yaml", "--trust", "{trust}"),
         ("{folder}", "--trust", "{trust}", "--jobs", "0"),
     ],
@@ -143,6 +146,19 @@ def test_the_schema_fits_what_is_printed(file: Path, trust: Path) -> None:
     assert document["version"] == 1
     named = schema["$defs"]["Report"]["properties"].keys()
     assert all(report.keys() == named for report in document["reports"])
+
+
+def test_a_file_outside_its_folder_fails_unless_it_is_said_where_the_copy_lies(file: Path, trust: Path) -> None:
+    for name in ("docs", "x/.eval_results/y"):
+        copy = file.parent.parent / name / file.name
+        copy.parent.mkdir(parents=True)
+        copy.write_bytes(file.read_bytes())
+        done = verify(copy, trust)
+        assert (done.returncode, "not verified: check 6 failed" in done.stdout) == (1, True), done.stdout
+        assert f"here:  {copy.parent.name}/{file.name}" in done.stdout
+        assert verify(copy, trust, "--path", PATH).returncode == 0
+    assert verify(file.parent / ".." / ".eval_results" / file.name, trust).returncode == 0
+    assert verify(file, trust, "--path", f"docs/{file.name}").returncode == 1
 
 
 # -- receipts ---------------------------------------------------------------------------------------------------------

@@ -365,4 +365,4 @@ def test_a_process_that_dies_is_a_finding_for_its_files_and_the_rest_is_judged(t
 
 def test_a_file_is_named_by_its_place_in_the_repository() -> None:
     assert path_in_repo("/a/b/.eval_results/x.yaml") == ".eval_results/x.yaml"
-    assert path_in_repo("x.yaml") == ".eval_results/x.yaml"
+    assert path_in_repo("/a/b/docs/x.yaml") == "docs/x.yaml"

@@ -60,6 +60,24 @@ def test_a_well_signed_payload_that_parsers_disagree_about_fails_under_1(payload
 
 
 @pytest.mark.parametrize(
+    "payload",
+    [
+        PAYLOAD.replace(b'":', b'": '), PAYLOAD.replace(b",", b",\n"), PAYLOAD + b"\n", b" " + PAYLOAD, json.dumps(json.loads(PAYLOAD), indent=1).encode(),
+        json.dumps(dict(reversed(json.loads(PAYLOAD).items())), separators=(",", ":")).encode(), PAYLOAD.replace(b'"provider":"github","repository_id":"1"', b'"repository_id":"1","provider":"github"'),
+        PAYLOAD.replace(b"20.9", b"20.90"), PAYLOAD.replace(b"20.9", b"2.09e1"), PAYLOAD.replace(b"20.9", b"209E-1"), PAYLOAD.replace(b"inspect eval", b"inspect\\u0020eval"),
+        PAYLOAD.replace(b"hub.example", b"hub.ex\\u0061mple"), PAYLOAD.replace(b"https://hub", b"https:\\/\\/hub"),
+    ],
+    ids=range(13),
+)  # fmt: skip
+def test_a_well_signed_payload_that_is_not_its_canonical_bytes_fails_under_1(payload: bytes) -> None:
+    assert payload != PAYLOAD
+    assert json.loads(payload) == json.loads(PAYLOAD), "the same claims"
+    report = judge_token(make.signed(make.HEADER, payload))
+    assert report.failed == (1,)
+    assert "canonical bytes" in report.checks[0].evidence
+
+
+@pytest.mark.parametrize(
     "header",
     [
         b'{"alg":"none","alg":"EdDSA","kid":"%s","typ":"eval-verify+jwt"}', b'{"alg":"EdDSA","kid":"x","kid":"%s","typ":"eval-verify+jwt"}',

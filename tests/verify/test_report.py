@@ -6,6 +6,7 @@ import jsonschema  # type: ignore[import-untyped]
 import msgspec
 import pytest
 
+from issuer.formats import jcs
 from issuer.results.entry import read_entries, write_entry
 from issuer.verify import Context, verify_entries
 from issuer.verify.report import NAMES, REPORT_VERSION, Report, Reports, json_schema
@@ -68,7 +69,7 @@ def test_every_check_is_there_in_its_order_under_its_name() -> None:
 
 
 def test_a_report_vouches_for_nothing_of_a_token_without_a_good_signature() -> None:
-    by_stranger = make.signed(make.HEADER, msgspec.json.encode(make.payload_of(SAID)), make.STRANGER)
+    by_stranger = make.signed(make.HEADER, jcs.canonical(make.payload_of(SAID)), make.STRANGER)
     entries = read_entries(write_entry(SAID.form, by_stranger).encode(), make.PATH)
     (report,) = verify_entries(entries, make.REPO, make.PATH, make.trust(), make.NOW, Context(make.NOW))
     assert report.failed == (3,)

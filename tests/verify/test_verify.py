@@ -312,9 +312,14 @@ def test_6_a_copy_in_another_repository_fails() -> None:
 
 
 @pytest.mark.parametrize(
-    "path", [".eval_results/hle.yaml", ".eval_results/GSM8K.yaml", ".eval_results/gsm8k.yml", "", "/", "\0"]
-)
-def test_6_a_file_of_another_benchmarks_name_fails(path: str) -> None:
+    "path",
+    [
+        ".eval_results/hle.yaml", ".eval_results/GSM8K.yaml", ".eval_results/gsm8k.yml", "", "/", "\0",
+        "gsm8k.yaml", "docs/gsm8k.yaml", "x/.eval_results/gsm8k.yaml", "/.eval_results/gsm8k.yaml", "./.eval_results/gsm8k.yaml",
+        ".eval_results/x/gsm8k.yaml", ".eval_results//gsm8k.yaml", ".EVAL_RESULTS/gsm8k.yaml", ".eval_results\\gsm8k.yaml",
+    ],
+)  # fmt: skip
+def test_6_a_file_in_another_place_or_of_another_benchmarks_name_fails(path: str) -> None:
     assert failed(judge(path=path)) == [6]
 
 

@@ -59,7 +59,7 @@ def test_the_entry_that_is_answered_verifies_as_it_stands(service: Running) -> N
     trust = Trust(AUDIENCE, {service.url: TrustedIssuer(service.url, keys)})
     entries = read_entries(issued["entry"].encode(), "gsm8k.yaml")
     now = int(time.time())
-    (report,) = verify_entries(entries, "acme/open-model", "gsm8k.yaml", trust, now, Context(now))
+    (report,) = verify_entries(entries, "acme/open-model", ".eval_results/gsm8k.yaml", trust, now, Context(now))
     assert report.verdict == "verified", report
 
 
