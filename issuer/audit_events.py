@@ -114,4 +114,15 @@ class PoliciesRefused(Struct, frozen=True, tag_field="event", tag="policies_refu
     column: int
 
 
-Event = Decision | PoliciesLoaded | PoliciesRefused
+class ProviderKeysStale(Struct, frozen=True, tag_field="event", tag="provider_keys_stale", omit_defaults=True):
+    """The keys that a provider published at `fetched_at` verify on although it cannot be reached, for at most a day; or
+    that is `over`: it was reached. Of one process."""
+
+    time: UnixTime
+    provider: str
+    issuer: str
+    fetched_at: UnixTime
+    over: bool = False
+
+
+Event = Decision | PoliciesLoaded | PoliciesRefused | ProviderKeysStale

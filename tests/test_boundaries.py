@@ -55,7 +55,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "service.signing": {*FORMATS, "files", "keyfile"},
     "service.reload": {"audit_events", "codes", "errors", "files", "policy", "policy.authoring", "issuance", "service.look", "service.signing"},
     "service.http": {*FORMATS, "issuer", "files", "wire", "results", "verify_token", "identity", "policy", "issuance", "verify", "service.admission", "service.audit", "service.authn", "service.reload", "service.bounds"},
-    "service.app": {"errors", "identity", "issuance", "service.admission", "service.audit", "service.authn", "service.background", "service.http", "service.log_stream", "service.reload", "service.settings", "service.signing", "service.workers", "service.bounds"},
+    "service.app": {"audit_events", "errors", "identity", "issuance", "service.admission", "service.audit", "service.authn", "service.background", "service.http", "service.log_stream", "service.reload", "service.settings", "service.signing", "service.workers", "service.bounds"},
     "service.server": {"codes", "errors", "issuance", "service.admission", "service.app", "service.http", "service.log_stream", "service.settings", "service.workers", "service.bounds"},
     "relying": {*FORMATS, "files", "http_client", "results", "wire", "verify"},
     "client": {*FORMATS, "files", "http_client", "results", "wire", "identity", "adapters"},

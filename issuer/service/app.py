@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from time import time_ns
 
@@ -12,6 +13,7 @@ import structlog
 from litestar import Litestar
 from msgspec import Struct
 
+from issuer.audit_events import ProviderKeysStale
 from issuer.errors import SetupError
 from issuer.identity.profiles import Kind
 from issuer.identity.provider import Provider
@@ -23,7 +25,7 @@ from issuer.service.authn.authenticator import ProviderAuthenticator, Verifier
 from issuer.service.authn.fetch import Fetcher
 from issuer.service.authn.huggingface import HuggingFace
 from issuer.service.authn.introspection import Introspector
-from issuer.service.authn.keysets import KeySets
+from issuer.service.authn.keysets import KeySets, Stale
 from issuer.service.authn.oidc import SignedTokens
 from issuer.service.authn.pat import PatVerifier
 from issuer.service.authn.pats import Pats
@@ -62,8 +64,10 @@ class Parts(Struct, frozen=True):
         """Open what must be there at the start. Raises SetupError and InputError."""
         failures = Failures()
         asker = Fetcher(development=settings.development, deadline_s=ASK_S)
+        audit = FileAudit(settings.audit_file)
+        fetcher = Fetcher(development=settings.development)
         return cls(
-            audit=FileAudit(settings.audit_file),
+            audit=audit,
             sources=Sources(SOURCE_RATE),
             standing=KnownStanding(),
             admission=RedisAdmission(
@@ -73,7 +77,7 @@ class Parts(Struct, frozen=True):
                 noeviction_stated=settings.noeviction_stated,
                 wait_replicas=settings.wait_replicas,
             ),
-            keysets=KeySets(Fetcher(development=settings.development), report=_report_fetch),
+            keysets=KeySets(fetcher, report=_report_fetch, tell_stale=partial(tell_stale, audit)),
             introspector=Introspector(asker, report=failures.report),
             hugging_face=HuggingFace(asker, report=failures.report),
             pats=PatVerifier(Pats(settings.pats_folder)),
@@ -155,6 +159,14 @@ async def _beating(beat: Beat) -> None:
 
 def _report_fetch(provider: Provider, reason: str) -> None:
     _log.warning("key set not fetched", provider=provider.id, reason=reason)
+
+
+async def tell_stale(audit: FileAudit, stale: Stale) -> None:
+    """Write down that old keys of a provider verify, or no longer do. Raises Undecided(`dependency.audit`)."""
+    now, provider = time_ns() // 10**9, stale.provider
+    event = ProviderKeysStale(now, provider.id, provider.issuer, now - stale.age_s, stale.over)
+    _log.warning("key set stale", provider=provider.id, fetched_at=event.fetched_at, over=stale.over)
+    await audit.record(event)
 
 
 def _now_us() -> int:

@@ -75,15 +75,25 @@ MAX_ASKED_FOR_SOURCE = 16
 FETCH_S = 5.0
 # For one address of several: a host whose IPv6 leads nowhere is still reached by IPv4 within any deadline.
 ADDRESS_S = 1.5
-# Past the soft age a set is renewed while it serves; past the hard age it verifies nothing.
-SOFT_AGE_S = 600.0
+# A set is renewed by a timer this long after it was asked for, used or not: a provider withdraws a stolen key by
+# publishing another set, and has no other way to tell us. More or less by a fifth, so that workers do not ask together.
+RENEW_S = 600.0
+JITTER = 0.2
+# An older set verifies nothing before a try to renew it: two renewals of the timer have been missed by then.
+UNTRIED_AGE_S = 1200.0
+# While tries fail they are repeated this often, and each lets the old set serve until after the next one: a provider
+# that is down for hours would otherwise stop every job. Past the hard age it verifies nothing.
+RETRY_S = 60.0
+TRY_SERVES_S = 90.0
 HARD_AGE_S = 86_400.0
+# A set that no token has asked for in this time is not renewed any more: its provider may have been removed.
+UNUSED_S = 86_400.0
+# How often the timer is looked at.
+TIMER_S = 1.0
 # A flood of made-up kids causes no more fetches than this, for each issuer.
 FETCH_PAUSE_S = 5.0
 FETCHES_A_MINUTE = 6
 MINUTE_S = 60.0
-# A renewal that nobody waits for leaves the minute's fetches to those who do wait.
-RENEWAL_PAUSE_S = 60.0
 
 # -- opaque tokens: authn/transport.py, authn/answer_cache.py, authn/introspection.py ----------------------------------
 

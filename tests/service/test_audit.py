@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,10 @@ import pytest
 
 from issuer.codes import Code
 from issuer.errors import SetupError, Undecided
+from issuer.identity.provider import Provider
+from issuer.service.app import tell_stale
 from issuer.service.audit import FileAudit
+from issuer.service.authn.keysets import Stale
 
 
 def events(path: Path) -> list[Any]:
@@ -108,7 +112,10 @@ def test_where_no_file_can_be_made_the_service_does_not_start(tmp_path: Path) ->
 UNWRITABLE = """
 import os, pathlib, sys
 from issuer.errors import SetupError
+from issuer.identity.provider import Provider
+from issuer.service.app import tell_stale
 from issuer.service.audit import FileAudit
+from issuer.service.authn.keysets import Stale
 if os.geteuid() == 0:
     os.setgroups([]); os.setgid(65534); os.setuid(65534)
 try:
@@ -135,7 +142,10 @@ def test_where_the_folder_cannot_be_written_the_service_does_not_start(tmp_path:
 FULL = """
 import asyncio, pathlib, resource, sys
 from issuer.errors import Undecided
+from issuer.identity.provider import Provider
+from issuer.service.app import tell_stale
 from issuer.service.audit import FileAudit
+from issuer.service.authn.keysets import Stale
 
 def limit(size):
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
@@ -185,3 +195,18 @@ async def test_a_device_that_is_full_gives_no_token_and_is_not_ready() -> None:
     with pytest.raises(Undecided):
         audit.check()
     audit.close()
+
+
+async def test_old_keys_of_a_provider_are_an_event_before_they_serve(tmp_path: Path) -> None:
+    provider = Provider("acme", "oidc", "https://id.acme.example", "a", ("ES256",), 60, 60, 1, "discovery", ())
+    audit = FileAudit(tmp_path / "audit.jsonl")
+    before = int(time.time())
+    await tell_stale(audit, Stale(provider, 1300))
+    await tell_stale(audit, Stale(provider, 5000, over=True))
+    audit.close()
+    begin, end = events(tmp_path / "audit.jsonl")
+    assert begin["event"] == end["event"] == "provider_keys_stale"
+    assert (begin["provider"], begin["issuer"]) == ("acme", "https://id.acme.example")
+    assert (begin["time"] - begin["fetched_at"], "over" in begin) == (1300, False)
+    assert (end["time"] - end["fetched_at"], end["over"]) == (5000, True)
+    assert before <= begin["time"] <= end["time"] <= time.time()

@@ -53,9 +53,12 @@ def test_the_inequalities_hold() -> None:
     # A host's second address is tried within either deadline.
     assert 2 * b.ADDRESS_S <= b.ASK_S < b.FETCH_S
 
-    # A key set is renewed long before it ends, and renewals leave fetches to those who wait.
-    assert b.SOFT_AGE_S < b.HARD_AGE_S
-    assert b.FETCHES_A_MINUTE * b.FETCH_PAUSE_S < b.MINUTE_S <= b.RENEWAL_PAUSE_S
+    # A key set is renewed before it is too old to verify untried, though the timer is late and a first try fails; while
+    # tries fail, one lets it serve until after the next; and they leave most of a minute's fetches to those who wait.
+    slow, late_s = 1 + b.JITTER, b.TIMER_S + b.FETCH_S
+    assert slow * (b.RENEW_S + b.RETRY_S) + 2 * late_s < b.UNTRIED_AGE_S < b.HARD_AGE_S
+    assert slow * b.RETRY_S + late_s < b.TRY_SERVES_S < b.UNTRIED_AGE_S
+    assert b.FETCHES_A_MINUTE * b.FETCH_PAUSE_S < b.MINUTE_S < (1 - b.JITTER) * b.RETRY_S * 2
 
     # What is in flight at SIGTERM is finished, the slowest included, and so is an answer that is held back.
     slowest_s = max(b.FETCH_S, b.ASK_S) + b.BODY_DEADLINE_S + b.CALL_S

@@ -41,6 +41,10 @@ class FetchRefused(Exception):
     """The provider's answer, or its address, is not acceptable. The text is ours, never the provider's."""
 
 
+class NoUsableKey(FetchRefused):
+    """The provider publishes a key set, and no key of it may verify anything."""
+
+
 class NotServed(FetchRefused):
     """The provider has no such page: 4xx."""
 
@@ -106,7 +110,7 @@ class Fetcher:
             asking()
             key_set = jose.parse_key_set(await self._get(pool, uri))
         if not key_set.keys:
-            raise FetchRefused("the key set has no usable key")
+            raise NoUsableKey("the key set has no usable key")
         return key_set
 
     async def discover(self, provider: Provider, member: str) -> str:

@@ -254,7 +254,8 @@ def test_j10_a_key_set_with_a_low_order_key_gives_no_key(service: Running) -> No
     # Why: under that key one signature fits everything.
     forged = ed25519.Ed25519PublicKey.from_public_bytes(b"\x01" + bytes(31))
     forged.verify(b"\x01" + bytes(63), b"any message at all")
-    service.provider.answers[KEY_SET_PATH] = lambda exchange: exchange.reply(200, {"keys": [jwk]})
+    published = {"keys": [jwk, dict(service.provider.rs256.jwk)]}
+    service.provider.answers[KEY_SET_PATH] = lambda exchange: exchange.reply(200, published)
     try:
         answer = service.post(with_header(kid="low", alg="RS256")(service))
         assert answer.status_code in {401, 503}

@@ -18,9 +18,20 @@ from issuer.errors import Charged, IssuerError, Refused, Undecided
 from issuer.formats.jose import MAX_KEYS, Key
 from issuer.identity.provider import KeySource, Provider
 from issuer.service.authn.fetch import MAX_DOCUMENT_BYTES, Fetcher, may_connect
-from issuer.service.authn.keysets import KeySets
+from issuer.service.authn.keysets import KeySets, Stale
 from issuer.service.authn.sources import Allowance
-from issuer.service.bounds import FETCH_PAUSE_S, FETCHES_A_MINUTE, HARD_AGE_S, MAX_WAITING, RENEWAL_PAUSE_S, SOFT_AGE_S
+from issuer.service.bounds import (
+    FETCH_PAUSE_S,
+    FETCHES_A_MINUTE,
+    HARD_AGE_S,
+    JITTER,
+    MAX_WAITING,
+    RENEW_S,
+    RETRY_S,
+    TRY_SERVES_S,
+    UNTRIED_AGE_S,
+    UNUSED_S,
+)
 from tests.support.clock import Clock
 from tests.support.responders import dripping
 from tests.support.tls import NO_ROOTS, certificate
@@ -32,15 +43,29 @@ UNKNOWN = str(Code.IDENTITY_KEY_UNKNOWN)
 
 
 class Opened:
-    """Key sets on a clock of their own, and the failures that they reported."""
+    """Key sets on a clock of their own, the failures that they reported, and what they told of old keys.
 
-    def __init__(self, **options: Any) -> None:
+    `late` moves their timers within the jitter: 1 is as late as they may be.
+    """
+
+    def __init__(self, late: float = 0.5, **options: Any) -> None:
         self.clock = Clock()
         self.reasons: list[str] = []
+        self.told: list[tuple[int, bool]] = []
+        self.audit_is_full = False
         settings: dict[str, Any] = {"development": True, "ssl_context": NO_ROOTS, **options}
         self.key_sets = KeySets(
-            Fetcher(**settings), monotonic=self.clock, report=lambda _provider, reason: self.reasons.append(reason)
+            Fetcher(**settings),
+            monotonic=self.clock,
+            report=lambda _provider, reason: self.reasons.append(reason),
+            tell_stale=self._tell_stale,
+            uniform=lambda low, high: low + late * (high - low),
         )
+
+    async def _tell_stale(self, stale: Stale) -> None:
+        if self.audit_is_full:
+            raise Undecided(Code.DEPENDENCY_AUDIT)
+        self.told.append((stale.age_s, stale.over))
 
     async def outcome(self, provider: Provider, kid: str, retry_after_s: int = 0) -> str:
         """Return the kid that was found, or the code."""
@@ -346,38 +371,130 @@ async def test_closing_leaves_nobody_waiting(local: LocalProvider) -> None:
 # -- how long a set serves --------------------------------------------------------------------------------------------
 
 
-async def test_past_the_soft_age_the_old_set_serves_while_a_new_one_is_fetched(local: LocalProvider) -> None:
+async def test_a_set_is_renewed_by_the_timer_though_nobody_asks(local: LocalProvider) -> None:
     async with opened() as here:
         provider, old = registered(local.issuer), local.rs256.kid
         await here.outcome(provider, old)
-        here.clock.s += SOFT_AGE_S
-        assert await here.outcome(provider, old) == old
+        here.clock.s += RENEW_S - 1
+        here.key_sets.renew()
         await asyncio.sleep(A_WHILE_S)
         assert local.requests[KEY_SET_PATH] == 1
-        here.clock.s += 1
         local.rotate()
-        assert await here.outcome(provider, old) == old
-        await until(lambda: local.requests[KEY_SET_PATH] == 2)
-        # Within the pause: nothing but the renewal can have brought it.
+        here.clock.s += 1
+        await until(lambda: local.requests[KEY_SET_PATH] == 2)  # of itself: the timer is looked at every second
         assert await here.outcome(provider, local.rs256.kid) == local.rs256.kid
+        assert local.requests[KEY_SET_PATH] == 2
 
 
-async def test_a_renewal_that_fails_is_tried_again_once_a_minute(local: LocalProvider) -> None:
+async def test_the_timers_of_several_workers_part(local: LocalProvider) -> None:
+    async with opened(late=0) as early, opened(late=1) as late:
+        provider = registered(local.issuer)
+        for here in (early, late):
+            await here.outcome(provider, local.rs256.kid)
+            here.clock.s += RENEW_S * (1 - JITTER)
+            here.key_sets.renew()
+        await until(lambda: local.requests[KEY_SET_PATH] == 3)
+        late.clock.s += RENEW_S * 2 * JITTER
+        late.key_sets.renew()
+        await until(lambda: local.requests[KEY_SET_PATH] == 4)
+
+
+async def test_a_set_that_nobody_has_asked_for_in_a_day_is_not_renewed(local: LocalProvider) -> None:
+    async with opened() as here:
+        provider = registered(local.issuer)
+        await here.outcome(provider, local.rs256.kid)
+        here.clock.s += UNUSED_S + 1
+        here.key_sets.renew()
+        await asyncio.sleep(A_WHILE_S)
+        assert local.requests[KEY_SET_PATH] == 1
+        assert await here.outcome(provider, local.rs256.kid) == local.rs256.kid
+        assert local.requests[KEY_SET_PATH] == 2
+
+
+async def test_a_withdrawn_key_is_refused_once_its_set_is_twenty_minutes_old(local: LocalProvider) -> None:
+    async with opened() as here:
+        provider, old = registered(local.issuer), local.rs256.kid
+        await here.outcome(provider, old)
+        local.rotate()
+        here.clock.s += UNTRIED_AGE_S
+        assert await here.outcome(provider, old) == old
+        here.clock.s += 1
+        assert await asyncio.gather(*(here.outcome(provider, old) for _ in range(50))) == [UNKNOWN] * 50
+    assert local.requests[KEY_SET_PATH] == 2, "one try, for which all waited"
+
+
+async def test_a_key_that_was_withdrawn_a_day_ago_is_refused_in_a_process_that_was_idle(local: LocalProvider) -> None:
+    async with opened() as here:
+        provider, old = registered(local.issuer), local.rs256.kid
+        await here.outcome(provider, old)
+        local.rotate()
+        here.clock.s += 23 * 3600
+        assert await here.outcome(provider, old) == UNKNOWN
+
+
+async def test_a_source_over_its_limit_is_not_refused_for_the_age_of_a_set(local: LocalProvider) -> None:
+    async with opened() as here:
+        provider = registered(local.issuer)
+        await here.outcome(provider, local.rs256.kid)
+        here.clock.s += UNTRIED_AGE_S + 1
+        assert await here.outcome(provider, "made-up", retry_after_s=7) == str(Code.RATE_SOURCE)
+        assert local.requests[KEY_SET_PATH] == 1
+        assert await here.outcome(provider, local.rs256.kid, retry_after_s=7) == local.rs256.kid
+
+
+async def test_while_tries_fail_the_old_set_serves_and_that_is_told_before(local: LocalProvider) -> None:
     async with opened() as here:
         provider, kid = registered(local.issuer), local.rs256.kid
         await here.outcome(provider, kid)
         local.answers[DISCOVERY_PATH] = fixed({}, 500)
         local.requests.clear()
-        here.clock.s += SOFT_AGE_S + 1
-        for failures in (1, 2):
+        here.clock.s += UNTRIED_AGE_S + 1
+        assert await here.outcome(provider, kid) == kid
+        assert (here.told, len(here.reasons)) == ([(UNTRIED_AGE_S + 1, False)], 1)
+        here.clock.s += TRY_SERVES_S
+        assert await here.outcome(provider, kid) == kid
+        assert local.requests[DISCOVERY_PATH] == 1, "the try that failed still counts"
+        here.clock.s += 1
+        assert await here.outcome(provider, kid) == kid
+        assert local.requests[DISCOVERY_PATH] == 2, "and now another one was made first"
+        assert len(here.told) == 1
+        local.answers.clear()
+        here.clock.s += TRY_SERVES_S + 1
+        assert await here.outcome(provider, kid) == kid
+        assert [over for _, over in here.told] == [False, True]
+
+
+async def test_old_keys_do_not_serve_where_that_cannot_be_told(local: LocalProvider) -> None:
+    async with opened() as here:
+        provider, kid = registered(local.issuer), local.rs256.kid
+        await here.outcome(provider, kid)
+        local.answers[DISCOVERY_PATH] = fixed({}, 500)
+        here.audit_is_full = True
+        here.clock.s += UNTRIED_AGE_S + 1
+        assert await here.outcome(provider, kid) == UNDECIDED
+        here.audit_is_full = False
+        here.clock.s += FETCH_PAUSE_S + 1
+        assert await here.outcome(provider, kid) == kid
+
+
+async def test_a_renewal_that_fails_is_tried_again_once_a_minute_and_nobody_waits(local: LocalProvider) -> None:
+    async with opened() as here:
+        provider, kid = registered(local.issuer), local.rs256.kid
+        await here.outcome(provider, kid)
+        local.answers[DISCOVERY_PATH] = fixed({}, 500)
+        local.requests.clear()
+        here.clock.s += RENEW_S
+        for failures in range(1, 15):
             for _ in range(5):
-                assert await here.outcome(provider, kid) == kid
+                here.key_sets.renew()
             await until(lambda wanted=failures: len(here.reasons) == wanted)  # type: ignore[misc]
-            here.clock.s += RENEWAL_PAUSE_S
             assert await here.outcome(provider, kid) == kid
-            await asyncio.sleep(A_WHILE_S)
-            assert local.requests[DISCOVERY_PATH] == failures
-            here.clock.s += 1
+            here.clock.s += RETRY_S
+            before = local.connections
+            assert await here.outcome(provider, kid) == kid
+            assert local.connections == before
+        assert local.requests[DISCOVERY_PATH] == 14
+        assert [over for _, over in here.told] == [False]
 
 
 async def test_with_the_provider_down_kept_keys_serve_for_a_day_and_no_longer(local: LocalProvider) -> None:
@@ -402,7 +519,7 @@ async def test_where_nobody_listens_nothing_is_decided() -> None:
 
 
 @pytest.mark.parametrize("change", [{"use": "enc"}, {"kty": "oct", "k": "AAAA"}, {"e": "Aw"}, None])
-async def test_a_set_without_a_usable_key_never_replaces_a_good_one(
+async def test_a_provider_that_publishes_no_usable_key_has_withdrawn_them_all(
     local: LocalProvider, change: dict[str, str] | None
 ) -> None:
     async with opened() as here:
@@ -412,8 +529,18 @@ async def test_a_set_without_a_usable_key_never_replaces_a_good_one(
         local.answers[KEY_SET_PATH] = fixed({"keys": keys})
         here.clock.s += FETCH_PAUSE_S + 1
         assert await here.outcome(provider, "made-up") == UNDECIDED
-        assert await here.outcome(provider, kid) == kid
+        assert await here.outcome(provider, kid) == UNDECIDED
     assert here.reasons == ["the key set has no usable key"]
+
+
+async def test_what_is_no_key_set_withdraws_nothing(local: LocalProvider) -> None:
+    async with opened() as here:
+        provider, kid = registered(local.issuer), local.rs256.kid
+        await here.outcome(provider, kid)
+        local.answers[KEY_SET_PATH] = fixed({"error": "later"})
+        here.clock.s += FETCH_PAUSE_S + 1
+        assert await here.outcome(provider, "made-up") == UNDECIDED
+        assert await here.outcome(provider, kid) == kid
 
 
 async def test_a_source_over_its_limit_causes_no_fetch_but_kept_keys_serve_it(local: LocalProvider) -> None:
