@@ -140,16 +140,13 @@ def _verify_found(verifier: Verifier, found: Found, faults: list[InputError]) ->
     try:
         if found.fault:
             raise files.unreadable(found.file, found.fault)
-        return verifier.verify(_read(found.file), found.file, found.repo)
+        raw = files.read(found.file, strict_yaml.MAX_BYTES, follow=False)
+        return verifier.verify(raw, found.file, found.repo)
     except InputError as error:
         faults.append(error)
         return ()
     finally:
         faults += verifier.take_faults()
-
-
-def _read(file: str) -> bytes:
-    return files.read(Path(file), strict_yaml.MAX_BYTES, follow=False)
 
 
 def _report_lost(writer: Writer, chunk: Chunk) -> _Done:
