@@ -12,7 +12,7 @@ import re
 import stat
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
 
@@ -24,6 +24,8 @@ A_LINK = "a symbolic link: not followed"
 # The drafts that a killed writer leaves behind.
 DRAFT = re.compile(r"\.[0-9a-f]{16}\.draft")
 
+# Where a process finds what it was started with.
+_GIVEN = frozenset({Path("/dev/fd"), Path("/proc/self/fd")})
 _NOT_ABOUT_THE_FILE = frozenset({errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 # -- reading ----------------------------------------------------------------------------------------------------------
@@ -47,7 +49,7 @@ def read(path: Path | str, max_bytes: int, *, private: bool = False, follow: boo
 
 
 def read_argument(path: Path, max_bytes: int) -> bytes:
-    """Do the same for a file named on a command line: `-` is standard input, and a pipe is waited for."""
+    """Do the same for a file named on a command line: `-` is standard input, and a shell's `<(...)` is waited for."""
     if path != STANDARD_INPUT:
         return read(path, max_bytes, pipe=True)
     if sys.stdin is None:  # it was closed before this process began
@@ -81,9 +83,10 @@ def open_plain(
     """Open a plain file for reading it in parts; `read` returns all of it.
 
     Raises InputError(`file.unreadable`), also for errors within the block and for a folder, a pipe or a device, which
-    may have no end. `follow` says whether the name may be a symbolic link, `pipe` whether a pipe is waited for. A
-    `private` file is not a link, is closed to others, and belongs to the user or root; for such a file an error that
-    is not about the file stays an OSError: no descriptor is free, the disk fails.
+    may have no end. `follow` says whether the name may be a symbolic link, `pipe` whether a pipe that this process was
+    given (a shell's `<(...)`) is waited for: to one that lies among files nobody may ever write. A `private` file is
+    not a link, is closed to others, and belongs to the user or root; for such a file an error that is not about the
+    file stays an OSError: no descriptor is free, the disk fails.
     """
     try:
         descriptor, _ = _open_plain(path, private=private, follow=follow, pipe=pipe)
@@ -95,10 +98,11 @@ def open_plain(
 
 def _open_plain(path: Path | str, *, private: bool, follow: bool, pipe: bool) -> tuple[int, int]:
     """Open a file as `open_plain` says; return its descriptor, and the size that it says it has."""
-    descriptor = _open(path, follow=follow and not private, wait=pipe)
+    given = pipe and Path(path).parent in _GIVEN
+    descriptor = _open(path, follow=follow and not private, wait=given)
     try:
         opened = os.fstat(descriptor)
-        _demand_plain(path, opened, pipe=pipe)
+        _demand_plain(path, opened, pipe=given)
         if private:
             _demand_private(path, opened)
     except BaseException:
@@ -144,55 +148,66 @@ def unreadable(path: Path | str, why: str) -> InputError:
 # -- writing ----------------------------------------------------------------------------------------------------------
 
 
-def create(path: Path, raw: bytes, *, mode: int | None = 0o600, durable: bool = True) -> None:
+def create(path: Path, raw: bytes, *, mode: int | None = 0o600, durable: bool = True, follow: bool = True) -> None:
     """Write a new file. Never replaces one, nor follows a link: FileExistsError. Otherwise as `replace`.
 
     A failure leaves no file; a crash may leave half of one.
     """
-    with _naming(path):
-        _write_new(path, raw, mode, durable=durable)
+    with _naming(path), _folder(path.parent, follow=follow) as folder:
+        _write_new(folder, path.name, raw, mode, durable=durable)
         if durable:
-            sync_folder(path.parent)
+            sync_folder(folder)
 
 
-def replace(path: Path, raw: bytes, *, mode: int | None, durable: bool) -> None:
+def replace(path: Path, raw: bytes, *, mode: int | None, durable: bool, follow: bool = True) -> None:
     """Put a file in its place in one step: after any failure or crash the old one or the new one is there, complete.
 
     `mode` does not depend on the umask; None is the mode of the file it replaces, or for a new one what the umask
-    gives. With `durable` both the file and its name are on the disk before this returns. The folder must exist. Raises
-    OSError with the path, also for a link or anything else that is not a plain file in its place.
+    gives. With `durable` both the file and its name are on the disk before this returns. The folder must exist;
+    `follow` says whether it, or one above it, may be a symbolic link. Without, as in a checkout, which is somebody
+    else's, only links that root made are followed. Raises OSError with the path, also for a link or anything else that
+    is not a plain file in its place.
     """
-    draft = path.with_name(f".{os.urandom(8).hex()}.draft")  # beside it: nothing moves between file systems in one step
-    with _naming(path):
-        replaced = _mode_of(path)
-        _write_new(draft, raw, replaced if mode is None else mode, durable=durable)
+    draft = f".{os.urandom(8).hex()}.draft"  # beside it: nothing moves between file systems in one step
+    with _naming(path), _folder(path.parent, follow=follow) as folder:
+        replaced = _mode_of(folder, path.name)
+        _write_new(folder, draft, raw, replaced if mode is None else mode, durable=durable)
         try:
-            draft.replace(path)
+            os.replace(draft, path.name, src_dir_fd=folder, dst_dir_fd=folder)
         except BaseException:
-            draft.unlink()
+            os.unlink(draft, dir_fd=folder)
             raise
         if durable:
-            sync_folder(path.parent)
+            sync_folder(folder)
 
 
-def demand_replaceable(path: Path) -> None:
-    """Raise, before any work is done for it, the OSError of `replace` for what is in a file's place."""
-    with _naming(path):
-        _mode_of(path)
+def demand_replaceable(path: Path, *, follow: bool = True) -> None:
+    """Raise, before any work is done for it, the OSError of `replace` for what is in a file's place, or on the way.
+
+    A folder that is missing is none: it can be made.
+    """
+    with _naming(path), suppress(FileNotFoundError), _folder(path.parent, follow=follow) as folder:
+        _mode_of(folder, path.name)
 
 
-def make_folder(path: Path) -> None:
-    """Make a folder and its missing parents: for their owner alone, and durable."""
-    if path.is_dir():
+def make_folder(path: Path, *, mode: int = 0o700, follow: bool = True) -> None:
+    """Make a folder and its missing parents, durable: for their owner alone, unless `mode` allows more and the umask
+    too. `follow` is that of `replace`."""
+    with _naming(path), suppress(FileNotFoundError), _folder(path, follow=follow):
         return
-    make_folder(path.parent)
-    path.mkdir(mode=0o700, exist_ok=True)
-    sync_folder(path.parent)
+    make_folder(path.parent, mode=mode, follow=follow)
+    with _naming(path), _folder(path.parent, follow=follow) as folder:
+        try:
+            os.mkdir(path.name, mode, dir_fd=folder)
+        except FileExistsError:  # another process was faster, or a dangling link is here
+            with _folder(path, follow=follow):
+                return
+        sync_folder(folder)
 
 
-def sync_folder(folder: Path) -> None:
-    """Write a folder's names to the disk, if its file system can."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+def sync_folder(folder: int) -> None:
+    """Write an open folder's names to the disk, if its file system can."""
+    descriptor = os.open(".", os.O_RDONLY, dir_fd=folder)
     try:
         os.fsync(descriptor)
     except OSError as error:
@@ -202,10 +217,10 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _mode_of(path: Path) -> int | None:
+def _mode_of(folder: int, name: str) -> int | None:
     """Return the mode of the plain file here, None without one. Raises OSError for anything else."""
     try:
-        found = path.lstat()
+        found = os.lstat(name, dir_fd=folder)
     except FileNotFoundError:
         return None
     if stat.S_ISLNK(found.st_mode):
@@ -215,9 +230,9 @@ def _mode_of(path: Path) -> int | None:
     return stat.S_IMODE(found.st_mode)
 
 
-def _write_new(path: Path, raw: bytes, mode: int | None, *, durable: bool) -> None:
+def _write_new(folder: int, name: str, raw: bytes, mode: int | None, *, durable: bool) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-    descriptor = os.open(path, flags, 0o666 if mode is None else 0o600)
+    descriptor = os.open(name, flags, 0o666 if mode is None else 0o600, dir_fd=folder)
     try:
         with os.fdopen(descriptor, "wb") as file:
             if mode is not None:
@@ -227,8 +242,70 @@ def _write_new(path: Path, raw: bytes, mode: int | None, *, durable: bool) -> No
             if durable:
                 os.fsync(descriptor)
     except BaseException:
-        path.unlink()
+        os.unlink(name, dir_fd=folder)
         raise
+
+
+# -- folders ----------------------------------------------------------------------------------------------------------
+
+# To go through a folder it need not be readable.
+_THROUGH = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY
+
+
+@contextmanager
+def _folder(path: Path, *, follow: bool) -> Iterator[int]:
+    """Open a folder to write in by descriptor: whoever exchanges a folder for a link meanwhile moves nothing."""
+    descriptor = os.open(path, _THROUGH) if follow else _open_without_links(path)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _open_without_links(path: Path) -> int:
+    """Open a folder step by step."""
+    reached = Path(path.anchor)
+    descriptor = os.open(reached, _THROUGH)
+    for name in path.relative_to(reached).parts:
+        reached /= name
+        try:
+            inner = _step(descriptor, name, reached)
+        finally:
+            os.close(descriptor)
+        descriptor = inner
+    return descriptor
+
+
+def _step(folder: int, name: str, path: Path) -> int:
+    found = os.lstat(name, dir_fd=folder)
+    if not stat.S_ISLNK(found.st_mode):
+        return os.open(name, _THROUGH | os.O_NOFOLLOW, dir_fd=folder)
+    if _is_the_system_s(found, os.stat(".", dir_fd=folder)):
+        return os.open(name, _THROUGH, dir_fd=folder)
+    raise OSError(errno.ELOOP, f"its folder {path} is {A_LINK}")
+
+
+def _is_the_system_s(link: os.stat_result, folder: os.stat_result) -> bool:
+    """Say whether nobody but root can have made a link, as /tmp or /home are on some systems.
+
+    Of links that root finds this is never known: what root unpacks is root's.
+    """
+    return os.geteuid() != 0 == link.st_uid == folder.st_uid and not folder.st_mode & 0o022
+
+
+def find(root: Path) -> Iterator[Path]:
+    """Yield everything below a folder but the folders, in the order of their names. No link is entered, however deep
+    the folders are. Raises InputError for a folder that cannot be read."""
+    waiting = [str(root)]
+    while waiting:
+        folder = waiting.pop()
+        try:
+            with os.scandir(folder) as entries:
+                found = sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries)
+        except OSError as error:
+            raise unreadable(folder, str(error.strerror)) from None
+        yield from (Path(folder, name) for name, is_folder in found if not is_folder)
+        waiting += [f"{folder}/{name}" for name, is_folder in reversed(found) if is_folder]
 
 
 @contextmanager

@@ -28,6 +28,7 @@ def generate() -> ed25519.Ed25519PrivateKey:
 
 def write(path: Path, key: ed25519.Ed25519PrivateKey, passphrase: bytes | None = None) -> None:
     """Write a new file with mode 0600, encrypted if there is a passphrase. Never replaces a file: FileExistsError.
+    Follows no symbolic link on the way: OSError.
 
     Raises SetupError(`key.unusable`) for a passphrase that cannot encrypt: empty, or over 1023 bytes.
     """
@@ -37,7 +38,7 @@ def write(path: Path, key: ed25519.Ed25519PrivateKey, passphrase: bytes | None =
             raise SetupError(Code.KEY_UNUSABLE, f"a passphrase has 1 to {_MAX_PASSPHRASE} bytes; give another one")
         encryption = serialization.BestAvailableEncryption(passphrase)
     pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption)
-    files.create(path, pem)
+    files.create(path, pem, follow=False)
 
 
 def read(path: Path, passphrase: bytes | None = None) -> ed25519.Ed25519PrivateKey:

@@ -9,8 +9,9 @@ import resource
 import stat
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -164,6 +165,8 @@ def test_what_is_named_on_a_command_line_may_be_standard_input_or_a_pipe(tmp_pat
 
 def test_and_is_bounded_there_too(tmp_path: Path) -> None:
     assert argument("printf {text} | {read}", "-", "0123456789x") == "-: file.too_large: larger than 10 bytes"
+    os.mkfifo(tmp_path / "pipe")
+    assert "not a plain file" in argument("{read}", tmp_path / "pipe"), "nobody may ever write to it"
     assert argument("{read} < /dev/zero", "-") == "-: file.too_large: larger than 10 bytes"
     assert "larger than 10 bytes" in argument("{read} <(yes)", "")
     assert argument("{read}", "/dev/zero") == "/dev/zero: file.unreadable: not a plain file"
@@ -272,6 +275,8 @@ if how == "a crash":
 try:
     if act == "replace":
         files.replace(path, b"new and longer", mode=0o600, durable=True)
+    elif act == "checkout":
+        files.create(path, b"new and longer", follow=False)
     else:
         files.create(path, b"new and longer")
 except OSError as error:
@@ -353,25 +358,116 @@ def test_folders_are_made_for_their_owner_alone_and_are_durable_as_well(tmp_path
 
 def test_a_file_system_that_syncs_no_folders_is_no_error(tmp_path: Path) -> None:
     opened = len(os.listdir("/proc/self/fd"))
-    files.sync_folder(Path("/proc"))
-    with pytest.raises(FileNotFoundError):
-        files.sync_folder(Path("/gone"))
-    with pytest.raises(NotADirectoryError):
-        files.sync_folder(put(tmp_path / "file"))
+    for path, error in ((Path("/proc"), None), (put(tmp_path / "file"), NotADirectoryError)):
+        descriptor = os.open(path, os.O_RDONLY)
+        with pytest.raises(error) if error else nullcontext():
+            files.sync_folder(descriptor)
+        os.close(descriptor)
     assert len(os.listdir("/proc/self/fd")) == opened
+
+
+# -- folders that are somebody else's ---------------------------------------------------------------------------------
+
+IN_A_CHECKOUT: dict[str, Write] = {
+    "replace": lambda path: files.replace(path, NEW, mode=None, durable=False, follow=False),
+    "create": lambda path: files.create(path, NEW, mode=None, durable=False, follow=False),
+    "make folders": lambda path: files.make_folder(path, follow=False),
+    "demand": lambda path: files.demand_replaceable(path, follow=False),
+}
+in_a_checkout = pytest.mark.parametrize("write", IN_A_CHECKOUT.values(), ids=list(IN_A_CHECKOUT))
+
+
+@in_a_checkout
+@pytest.mark.parametrize("above", ["", "checkout/", "inner/../"])
+@pytest.mark.parametrize("absolute", [True, False])
+def test_no_folder_on_the_way_may_be_a_link(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Write, above: str, absolute: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder in ("outside", "checkout", "inner"):
+        (tmp_path / folder).mkdir()
+    link = Path(f"{above}link")
+    link.symlink_to(tmp_path / "outside")
+    path = (tmp_path / link if absolute else link) / "file"
+    opened = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(OSError, match="is a symbolic link: not followed") as refused:
+        write(path)
+    assert refused.value.filename == str(path)
+    assert not list((tmp_path / "outside").iterdir())
+    assert len(os.listdir("/proc/self/fd")) == opened
+
+
+@in_a_checkout
+def test_without_links_it_is_as_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Write) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    opened = len(os.listdir("/proc/self/fd"))
+    for number, path in enumerate(("{}", "a/{}", "./a/b/../b/{}", f"{tmp_path}/a/b/{{}}")):
+        write(Path(path.format(f"file{number}")))
+    assert len(list(tmp_path.rglob("file*"))) in {0, 4}
+    assert len(os.listdir("/proc/self/fd")) == opened
+
+
+@pytest.mark.parametrize(("mode", "followed"), [(0o755, True), (0o775, False), (0o777, False), (0o1777, False)])
+def test_a_link_that_only_root_can_have_made_is_followed(mode: int, followed: bool) -> None:
+    """Where /tmp or /home are links, who works there has made none of them."""
+    if os.geteuid():
+        pytest.skip("only root can lay such a link")
+    with tempfile.TemporaryDirectory() as name:  # below folders that everybody may go through
+        folder = Path(name)
+        (folder / "real").mkdir()
+        (folder / "real").chmod(0o777)
+        (folder / "link").symlink_to("real")
+        folder.chmod(mode)
+        said = elsewhere(folder / "link" / "file", "no rights", "checkout")
+        assert (folder / "real" / "file").exists() is followed
+        assert ("is a symbolic link: not followed" in said) is not followed
+
+
+def test_root_finds_links_that_root_made_and_follows_none(tmp_path: Path) -> None:
+    if os.geteuid():
+        pytest.skip("this is not root")
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    assert "not followed" in elsewhere(tmp_path / "link" / "file", "", "checkout")
+
+
+def test_everything_below_a_folder_is_found_and_no_link_is_entered(tmp_path: Path) -> None:
+    for name in ("b/x", "b/a/y", "a", "c/z"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "b" / "link").symlink_to(tmp_path)
+    assert [str(path.relative_to(tmp_path)) for path in files.find(tmp_path)] == ["a", "b/link", "b/x", "b/a/y", "c/z"]
+    with pytest.raises(InputError, match="No such file or directory"):
+        list(files.find(tmp_path / "gone"))
+
+
+def test_a_folder_deeper_than_a_path_is_long_is_refused(tmp_path: Path) -> None:
+    name, descriptor = "d" * 250, os.open(tmp_path, os.O_RDONLY)
+    for _ in range(20):
+        os.mkdir(name, dir_fd=descriptor)
+        inner = os.open(name, os.O_RDONLY, dir_fd=descriptor)
+        os.close(descriptor)
+        descriptor = inner
+    os.close(descriptor)
+    with pytest.raises(InputError, match="File name too long"):
+        list(files.find(tmp_path))
 
 
 # -- one home ---------------------------------------------------------------------------------------------------------
 
-OPENING = {"open", "fdopen", "read_bytes", "read_text", "write_bytes", "write_text", "rename", "mkstemp"}
+OPENING = {
+    "open", "fdopen", "read_bytes", "read_text", "write_bytes", "write_text", "rename", "renames", "mkstemp", "mkdir",
+    "makedirs", "mkfifo", "mknod", "touch", "truncate", "link", "symlink", "symlink_to", "hardlink_to", "copy", "copy2",
+    "copyfile", "copytree", "move", "NamedTemporaryFile", "FileHandler",
+}  # fmt: skip
 # Who opens files by other means, and why.
 ON_THEIR_OWN = {
     "files.py": "the home",
     "service/audit.py": "appends, and follows a rotation",
     "service/authn/pat_records.py": "writes a time, not bytes",
     "service/admission/redis.py": "reads a file of this package",
-    "dev/sandbox.py": "lays out a folder that it has just made",
-    "cli/demo.py": "lays out a folder that it has just made",
+    "cli/demo.py": "reads the file that it has just written, and one of this package",
 }
 
 

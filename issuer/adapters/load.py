@@ -70,13 +70,14 @@ def read_all(path: Path | str, source: Source = "auto", *, anchors: Anchors | No
 
 
 def _files(path: Path, source: Source) -> Iterator[Path]:
-    """Find files and run directories, in the order of their names. Hidden files and links are skipped."""
+    """Find files and run directories, in the order of their names. Links are skipped."""
     if not path.is_dir() or (path / "run_spec.json").is_file():
         yield path
         return
-    runs = sorted(found.parent for found in path.rglob("run_spec.json"))
-    files = sorted({file for pattern in _PATTERNS.get(source, ()) for file in path.rglob(pattern)})
-    alone = [file for file in files if not set(file.parents) & set(runs) and not file.is_symlink()]
+    plain = sorted(file for file in files.find(path) if not file.is_symlink())
+    runs = [file.parent for file in plain if file.name == "run_spec.json"]
+    wanted = [file for file in plain if any(map(file.match, _PATTERNS.get(source, ())))]
+    alone = [file for file in wanted if not set(file.parents) & set(runs)]
     found = [*(runs if source in {"auto", "helm"} else []), *alone]
     if not found:
         raise broken(str(path), "", f"no file in this folder looks like a run ({source})")
@@ -90,8 +91,8 @@ def _read_one(path: Path, source: Source, anchors: Anchors | None) -> tuple[Run,
     if path.is_dir():
         if source not in {"auto", "helm"}:
             raise broken(name, "", f"a run directory of HELM, not a file of {source}")
-        files = [file for file in (*helm.REQUIRED, *helm.OPTIONAL) if (path / file).exists()]
-        return (helm.read({file: read_file(path / file, helm.MAX_BYTES) for file in files}, name),)
+        there = [file for file in (*helm.REQUIRED, *helm.OPTIONAL) if (path / file).exists()]
+        return (helm.read({file: read_file(path / file, helm.MAX_BYTES, follow=False) for file in there}, name),)
     raw = read_file(path, MAX_BYTES[source])
     kind = _recognised(raw, name) if source == "auto" else source
     if kind == "inspect":
@@ -119,12 +120,12 @@ def _recognised(raw: bytearray, name: str) -> str:
     return kinds[0]
 
 
-def read_file(path: Path, max_bytes: int) -> bytearray:
+def read_file(path: Path, max_bytes: int, *, follow: bool = True) -> bytearray:
     """Read a plain file of at most `max_bytes` into a buffer of its own. Raises InputError.
 
     Not by `files.read`: `large_json` writes into the buffer, and half a gigabyte should not be copied for that.
     """
-    with files.open_plain(path) as file:
+    with files.open_plain(path, follow=follow) as file:
         size = os.fstat(file.fileno()).st_size
         if size > max_bytes:
             raise InputError(Code.FILE_TOO_LARGE, f"larger than {max_bytes} bytes", Place(str(path)))

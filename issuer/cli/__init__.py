@@ -18,7 +18,7 @@ import rich_click as click
 
 from issuer import __version__
 from issuer.cli.exits import exit_for_error
-from issuer.cli.terminal import describe_error
+from issuer.cli.terminal import describe_error, printable, say
 from issuer.codes import Code
 from issuer.errors import IssuerError, SetupError
 from issuer.results.secret import without_secrets
@@ -42,7 +42,7 @@ def _discreet() -> Iterator[None]:
     try:
         yield
     except click.ClickException as error:
-        error.message = without_secrets(error.message, guess=True)  # type: ignore[misc]  # click formats it when it is shown
+        error.message = printable(without_secrets(error.message, guess=True), "\n")  # type: ignore[misc]  # click formats it when it is shown
         raise
 
 
@@ -97,5 +97,5 @@ def main() -> None:
 
 
 def _end(error: IssuerError) -> NoReturn:
-    click.echo(f"issuer: {describe_error(error)}", err=True)
+    say(f"issuer: {describe_error(error)}", err=True)
     sys.exit(exit_for_error(error))

@@ -6,15 +6,18 @@ import contextlib
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 import rich_click as click
 
 from issuer.adapters import Built, Supplied, inspect_ai
 from issuer.cli.report import show
+from issuer.cli.terminal import paint, say
 from issuer.client.credential import Credential
 from issuer.client.files import put_entry
 from issuer.client.request import request_of
@@ -59,11 +62,11 @@ def demo(keep: Path | None) -> None:
             _step_repeat(box, identity, body, issued)
             _step_reuse(box, identity, built)
             _step_explain(box, body)
-    click.secho("\nDone: one run, one identity, one token; a changed digit and a second use were refused.", bold=True)
+    say(paint("\nDone: one run, one identity, one token; a changed digit and a second use were refused.", bold=True))
 
 
 def _title(number: int, text: str) -> None:
-    click.secho(f"\n{number}. {text}", bold=True)
+    say(paint(f"\n{number}. {text}", bold=True))
 
 
 def _expect(condition: object, what: str) -> None:
@@ -79,40 +82,37 @@ def _step_run() -> Built:
     for member, origin in built.origins.items():
         value = values.get(member)
         shown = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-        click.echo(f"   {origin:<9}{member:<20}{shown}")
-    click.echo(f"   claims digest   {built.claims.digest}")
+        say(f"   {origin:<9}{member:<20}{shown}")
+    say(f"   claims digest   {built.claims.digest}")
     return built
 
 
 @contextlib.contextmanager
 def _step_service(box: Sandbox) -> Iterator[None]:
     _title(2, "A service, its store, and an identity provider that stands in for GitHub Actions")
-    log = box.folder / "service.log"
-    with log.open("wb") as stream:
-        child = subprocess.Popen(
-            [sys.executable, "-m", "issuer", "serve"],
-            env={**os.environ, **environment(box.settings)},
-            stdout=stream,
-            stderr=stream,
-        )
-    try:
-        _wait_until_ready(box.settings.url, child, log)
-        click.echo(f"   issuer    {box.settings.url}  (Litestar; embedded Valkey on a Unix socket)")
-        click.echo(f"   provider  {box.provider.issuer}  (discovery and key set over HTTP)")
-        yield
-    finally:
-        child.terminate()
-        child.wait(30)
+    env = {**os.environ, **environment(box.settings)}
+    with tempfile.TemporaryFile() as log:
+        child = subprocess.Popen([sys.executable, "-m", "issuer", "serve"], env=env, stdout=log, stderr=log)
+        try:
+            _wait_until_ready(box.settings.url, child, log)
+            say(f"   issuer    {box.settings.url}  (Litestar; embedded Valkey on a Unix socket)")
+            say(f"   provider  {box.provider.issuer}  (discovery and key set over HTTP)")
+            yield
+        finally:
+            child.terminate()
+            child.wait(30)
 
 
-def _wait_until_ready(url: str, child: subprocess.Popen[bytes], log: Path) -> None:
+def _wait_until_ready(url: str, child: subprocess.Popen[bytes], log: BinaryIO) -> None:
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline and child.poll() is None:
         with contextlib.suppress(Undecided):
             if send(HttpRequest("GET", f"{url}/health/ready")).status == 200:
                 return
         time.sleep(0.05)
-    raise SetupError(Code.SETTINGS_INVALID, f"the service did not start:\n{log.read_text()[-2000:]}")
+    log.seek(0)
+    said = log.read().decode("utf-8", "replace")[-2000:]
+    raise SetupError(Code.SETTINGS_INVALID, f"the service did not start:\n{said}")
 
 
 def _step_identity(box: Sandbox) -> str:
@@ -122,7 +122,7 @@ def _step_identity(box: Sandbox) -> str:
     token: str = msgspec.json.decode(answer.body)["value"]
     claims = msgspec.json.decode(jose.parse_compact(token).unverified_payload)
     for name in ("iss", "aud", "repository_id", "repository_owner_id", "workflow_ref", "event_name", "jti"):
-        click.echo(f"   {name:<20} {claims[name]}")
+        say(f"   {name:<20} {claims[name]}")
     return token
 
 
@@ -131,10 +131,10 @@ def _step_issue(box: Sandbox, identity: Credential, body: dict[str, JSON]) -> Is
     answer = request_tokens(box.settings.url, identity, body)
     _expect(answer.status == 201, "201")
     issued = read_answer(answer, IssuedToken)
-    click.echo(f"   201: integration {issued.integration}, identity {issued.identity}, jti {issued.jti}")
+    say(f"   201: integration {issued.integration}, identity {issued.identity}, jti {issued.jti}")
     payload = msgspec.json.decode(jose.parse_compact(issued.verify_token).unverified_payload)
     for name in ("iss", "sub", "aud", "exp", "claims_digest", "content_digest", "policy"):
-        click.echo(f"   {name:<20} {payload[name]}")
+        say(f"   {name:<20} {payload[name]}")
     return issued
 
 
@@ -142,36 +142,29 @@ def _step_write(path: Path, issued: IssuedToken) -> None:
     _title(5, f"The entry goes into the model repository: {'/'.join(path.parts[-2:])}")
     put_entry(path, issued.entry)
     for line in path.read_text("utf-8").splitlines():
-        click.echo(f"   {line if len(line) < 110 else line[:107] + '...'}")
+        say(f"   {line if len(line) < 110 else line[:107] + '...'}")
 
 
 def _step_verify(box: Sandbox, path: Path) -> Trust:
     _title(6, "A relying party checks the file with the published keys")
     keys = jose.parse_key_set(send(HttpRequest("GET", f"{box.settings.url}{JWKS_PATH}")).body)
     trust = Trust(AUDIENCE, {box.settings.url: TrustedIssuer(box.settings.url, keys)})
-    _expect(_judge(path, trust).verdict == "verified", "the file to be verified")
+    _expect(_judge(path, path.read_bytes(), trust).verdict == "verified", "the file to be verified")
     return trust
 
 
-def _judge(path: Path, trust: Trust) -> Report:
+def _judge(path: Path, raw: bytes, trust: Trust) -> Report:
     now = int(time.time())
-    reports = verify_entries(
-        read_entries(path.read_bytes(), path.name), REPO, f"{FOLDER}/{path.name}", trust, now,
-        Context(now, witnessed=True),
-    )  # fmt: skip
+    entries = read_entries(raw, path.name)
+    reports = verify_entries(entries, REPO, f"{FOLDER}/{path.name}", trust, now, Context(now, witnessed=True))
     show(reports, path.name)
     return reports[0]
 
 
 def _step_tamper(path: Path, trust: Trust) -> None:
     _title(7, "The same file with one digit changed: 0.625 becomes 0.925")
-    text = path.read_text("utf-8")
-    tampered = path.with_name("tampered") / path.name
-    tampered.parent.mkdir(exist_ok=True)
-    tampered.write_text(text.replace("value: 0.625", "value: 0.925"), "utf-8")
-    _expect(_judge(tampered, trust).verdict == "failed", "the tampered file to fail")
-    tampered.unlink()
-    tampered.parent.rmdir()
+    tampered = path.read_bytes().replace(b"value: 0.625", b"value: 0.925")
+    _expect(_judge(path, tampered, trust).verdict == "failed", "the tampered file to fail")
 
 
 def _step_repeat(box: Sandbox, identity: Credential, body: dict[str, JSON], issued: IssuedToken) -> None:
@@ -179,7 +172,7 @@ def _step_repeat(box: Sandbox, identity: Credential, body: dict[str, JSON], issu
     answer = request_tokens(box.settings.url, identity, body)
     same = read_answer(answer, IssuedToken).verify_token == issued.verify_token
     _expect(answer.status == 200 and same, "the same token")
-    click.echo(f"   200, Idempotent-Replay: {answer.headers['idempotent-replay']}, byte for byte the same token")
+    say(f"   200, Idempotent-Replay: {answer.headers['idempotent-replay']}, byte for byte the same token")
 
 
 def _step_reuse(box: Sandbox, identity: Credential, built: Built) -> None:
@@ -189,7 +182,7 @@ def _step_reuse(box: Sandbox, identity: Credential, built: Built) -> None:
         request_token(box.settings.url, identity, request_of(other))
     except Refused as refusal:
         _expect(refusal.code is Code.IDENTITY_REPLAYED, "identity.replayed")
-        click.echo(f"   409 {refusal.code}: {refusal.detail}")
+        say(f"   409 {refusal.code}: {refusal.detail}")
     else:
         _expect(False, "a refusal")
 
@@ -202,7 +195,7 @@ def _step_explain(box: Sandbox, body: dict[str, JSON]) -> None:
     explained = explain_request(box.settings.url, identity, body)
     _expect(explained.verdict == "refused", "a refusal")
     failed = [check for check in explained.checks if not check.passed]
-    click.echo(f"   {explained.verdict}, {explained.code}: {len(failed)} of {len(explained.checks)} checks failed")
+    say(f"   {explained.verdict}, {explained.code}: {len(failed)} of {len(explained.checks)} checks failed")
     for check in failed:
-        click.echo(f"   FAIL      {check.actual}\n   expected  {check.expected}\n   rule      {check.rule}")
-    click.echo(f"   next      {failed[0].hint}")
+        say(f"   FAIL      {check.actual}\n   expected  {check.expected}\n   rule      {check.rule}")
+    say(f"   next      {failed[0].hint}")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
 import rich_click as click
 
+from issuer.cli.terminal import printable, say, to_json
 from issuer.files import read
 from issuer.keyfile import MAX_PASSPHRASE_FILE
 from issuer.service.signing.keyring import STATES, KeyState, generate, load_keys
@@ -32,7 +32,7 @@ def _read(path: Path | None) -> bytes | None:
 def generate_key(folder: Path, passphrase_file: Path | None, state: KeyState | None) -> None:
     """Make an Ed25519 key, named by its RFC 7638 thumbprint, readable by its owner alone."""
     chosen: KeyState = state or ("next" if any((folder / "active").glob("*.pem")) else "active")
-    click.echo(generate(folder, chosen, _read(passphrase_file)))
+    say(printable(str(generate(folder, chosen, _read(passphrase_file)))))
 
 
 @keys.command("list")
@@ -43,7 +43,7 @@ def list_keys(folder: Path, passphrase_file: Path | None, as_json: bool) -> None
     """List the keys with their states."""
     found = [{"kid": key.kid, "state": key.state} for key in load_keys(folder, _read(passphrase_file))]
     if as_json:
-        click.echo(msgspec.json.encode(found))
+        say(to_json(found))
         return
     for key in found:
-        click.echo(f"{key['state']:<10}{key['kid']}")
+        say(f"{key['state']:<10}{key['kid']}")

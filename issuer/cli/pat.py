@@ -16,7 +16,7 @@ from typing import Any
 import rich_click as click
 
 from issuer.cli.exits import Exit
-from issuer.cli.terminal import describe_error, printable, render_json, render_table
+from issuer.cli.terminal import describe_error, printable, render_table, say, say_document
 from issuer.errors import SetupError
 from issuer.formats.times import show_time
 from issuer.identity import pat as form
@@ -107,8 +107,8 @@ def create(
     random, now = os.urandom(form.RANDOM_BYTES), int(time.time())
     order = pats.Order(account, scopes, networks, life_s=expires * pats.DAY_S)
     token, record = pats.create(where, order, now=now, random=random)
-    click.echo(_about(record, where, is_new=is_new), err=True)
-    click.echo(token)
+    say(_about(record, where, is_new=is_new), err=True)
+    say(token)
 
 
 def _about(record: pats.Record, folder: Path, *, is_new: bool) -> str:
@@ -145,11 +145,11 @@ def list_tokens(folder: Path | None, config: Path | None, as_json: bool) -> None
     good, bad = pats.read_records(where)
     rows = [_row(record, where, now) for record in good]
     if as_json:
-        click.echo(render_json({"version": 1, "tokens": rows}))
+        say_document({"version": 1, "tokens": rows})
     else:
-        click.echo(_table(rows) if rows else f"{printable(str(where))} holds no token", err=not rows)
+        say(_table(rows) if rows else f"{printable(str(where))} holds no token", err=not rows)
     for error in bad:
-        click.echo(f"issuer: {describe_error(error)}", err=True)
+        say(f"issuer: {describe_error(error)}", err=True)
     sys.exit(Exit.INPUT if bad else Exit.GOOD)
 
 
@@ -202,4 +202,4 @@ def revoke(folder: Path | None, config: Path | None, token_id: str) -> None:
             "give the public id alone, the 12 letters and digits after `evi_pat_`", param_hint="ID"
         )
     record = pats.revoke(_folder_of(folder, config), token_id, int(time.time()))
-    click.echo(f"{record.id} ({record.account}) is revoked since {show_time(record.revoked or 0)}")
+    say(f"{record.id} ({record.account}) is revoked since {show_time(record.revoked or 0)}")

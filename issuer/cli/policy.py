@@ -20,7 +20,7 @@ from issuer.cli.exits import Exit, exit_for_findings
 from issuer.cli.findings import FORMATS, junit_suite, render
 from issuer.cli.policy_explain import NOBODY, explain, own_url
 from issuer.cli.policy_plan import plan
-from issuer.cli.terminal import printable, render_json, render_table
+from issuer.cli.terminal import printable, render_json, render_table, say
 from issuer.codes import Code
 from issuer.errors import Finding
 from issuer.files import read as read_file
@@ -76,9 +76,9 @@ def check(directory: Path, url: str | None, development: bool, form: str, warnin
     code = exit_for_findings(findings)
     text = render(findings, _files(directory), "issuer policy check", form)
     if text:
-        click.echo(text)
+        say(text)
     if policies is not None and code is Exit.GOOD and form == "human":
-        click.echo(_digests(policies, url))
+        say(_digests(policies, url))
     sys.exit(code)
 
 
@@ -124,7 +124,7 @@ def test(directory: Path, url: str | None, development: bool, form: str, integra
         errors = [finding for finding in errors if finding.place.file == own or not _is_test(finding)]
     text = _TESTS[form](outcomes, errors, directory)
     if text:
-        click.echo(text)
+        say(text)
     sys.exit(exit_for_findings(errors))
 
 
@@ -221,7 +221,7 @@ def schema(name: str) -> None:
 
     It helps while writing; `issuer policy check` is the judge.
     """
-    click.echo(schemas()[name], nl=False)
+    say(schemas()[name].decode(), end="")
 
 
 # -- fmt --------------------------------------------------------------------------------------------------------------
@@ -234,9 +234,9 @@ def fmt(files: tuple[Path, ...], only_check: bool) -> None:
     """Lay files out canonically: indentation, quotes, blank lines, the end. No value, no order, no comment changes."""
     changed = [(path, after) for path in files if (after := _reformat(path)) is not None]
     for path, after in changed:
-        click.echo(f"{printable(str(path))}: {'would change' if only_check else 'formatted'}")
+        say(f"{printable(str(path))}: {'would change' if only_check else 'formatted'}")
         if not only_check:
-            replace_file(path, after, mode=None, durable=True)
+            replace_file(path, after, mode=None, durable=True, follow=False)
     sys.exit(Exit.NO if only_check and changed else Exit.GOOD)
 
 

@@ -11,12 +11,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-import msgspec
 import rich_click as click
 
 from issuer.cli.checks import render_checks
 from issuer.cli.exits import Exit
-from issuer.cli.terminal import printable
+from issuer.cli.terminal import printable, render_json, say
 from issuer.cli.times import read_time
 from issuer.codes import Code
 from issuer.errors import InputError, Place, reading
@@ -93,7 +92,7 @@ def explain(
     checks = explanation.checks_for_caller() if as_caller else explanation.checks_for_operator()
     explanation = explanation.redact() if as_caller else explanation
     text = _render_json(explanation, checks) if as_json else _render_text(explanation, checks, as_caller=as_caller)
-    click.echo(text)
+    say(text)
     sys.exit(Exit.GOOD if explanation.code is None else Exit.REFUSED)
 
 
@@ -186,4 +185,4 @@ def _render_json(explanation: Explanation, checks: Sequence[ShownCheck]) -> str:
         "checks": checks,
         "warnings": explanation.warnings,
     }
-    return msgspec.json.format(msgspec.json.encode(document)).decode()
+    return render_json(document)

@@ -9,7 +9,7 @@ import msgspec
 import rich_click as click
 
 from issuer.cli.policy_explain import NOBODY, own_url
-from issuer.cli.terminal import printable
+from issuer.cli.terminal import printable, say, say_document
 from issuer.files import open_plain
 from issuer.formats.times import show_time
 from issuer.policy.authoring.load import load_policies
@@ -35,11 +35,11 @@ def plan(old: Path, new: Path, audit: Path, url: str | None, development: bool, 
     before, after = (load_policies(folder, url or NOBODY, development=development) for folder in (old, new))
     made = make_plan(before, after, _lines(audit))
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode({"version": 1, **msgspec.to_builtins(made)})))
+        say_document({"version": 1, **msgspec.to_builtins(made)})
     else:
-        click.echo(_render(made))
+        say(_render(made))
     if made.torn:
-        click.echo(f"warning: {made.torn} of its lines are no events, or half of one: skipped", err=True)
+        say(f"warning: {made.torn} of its lines are no events, or half of one: skipped", err=True)
 
 
 def _lines(path: Path) -> Iterator[bytes]:

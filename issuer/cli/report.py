@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import rich_click as click
-
-from issuer.cli.terminal import printable
+from issuer.cli.terminal import paint, printable, say
 from issuer.formats.times import show_time
 from issuer.verify.report import ALWAYS_DUE, Check, Report, Status
 
@@ -46,18 +44,18 @@ def show(reports: Iterable[Report], name: str) -> None:
         shown = True
         _show(report, name)
     if not shown:
-        click.echo(f"{printable(name)}: no entries")
+        say(f"{printable(name)}: no entries")
 
 
 def _show(report: Report, name: str) -> None:
-    click.echo(f"{printable(name)}, entry {report.pointer.removeprefix('/')}:")
+    say(f"{printable(name)}, entry {report.pointer.removeprefix('/')}:")
     if report.verdict != "unverified":
-        click.echo(f"  judged as received at {show_time(report.at)}{_AT_FROM[report.at_from]}")
+        say(f"  judged as received at {show_time(report.at)}{_AT_FROM[report.at_from]}")
         for check in report.checks:
             _show_check(check)
-    click.secho(f"  {_headline(report)}", fg=_HEADLINE[report.verdict], bold=True)
+    say(paint(f"  {_headline(report)}", fg=_HEADLINE[report.verdict], bold=True))
     for line in _meaning(report):
-        click.echo(f"  {line}")
+        say(f"  {line}")
 
 
 def _meaning(report: Report) -> tuple[str, str]:
@@ -67,10 +65,10 @@ def _meaning(report: Report) -> tuple[str, str]:
 
 def _show_check(check: Check) -> None:
     word = "FAIL" if check.status is Status.FAIL else str(check.status)
-    marked = click.style(f"{word:<8}", fg=_COLOURS[check.status])
-    click.echo(f"  {check.number:>2}  {marked}{check.name:<26}{printable(check.evidence)}")
+    marked = paint(f"{word:<8}", fg=_COLOURS[check.status])
+    say(f"  {check.number:>2}  ", marked, f"{check.name:<26}{printable(check.evidence)}")
     if check.token or check.file:
-        click.echo(f"{'':>14}token: {printable(check.token or '-')}\n{'':>14}here:  {printable(check.file or '-')}")
+        say(f"{'':>14}token: {printable(check.token or '-')}\n{'':>14}here:  {printable(check.file or '-')}")
 
 
 def _headline(report: Report) -> str:

@@ -38,16 +38,21 @@ repo_option = click.option(
 
 def find_files(path: Path) -> Iterator[Path]:
     """Yield a file, or the result files and benchmarks of a folder. Raises InputError where it has none."""
-    if not path.is_dir():
+    if not path.is_dir() or (path.name == FOLDER and path.is_symlink()):
         yield path
         return
-    found = [file for file in sorted(path.rglob("*.yaml")) if file.parent.name == FOLDER or file.name == BENCHMARK_FILE]
-    if path.name == FOLDER:
-        found = sorted(path.glob("*.yaml"))
+    found = [file for file in files.find(path) if _is_meant(file)]
     if not found:
         rule = f"holds no {FOLDER}/*.yaml and no {BENCHMARK_FILE}: name the files"
         raise InputError(Code.FILE_UNREADABLE, rule, Place(str(path)))
     yield from found
+
+
+def _is_meant(file: Path) -> bool:
+    """Say whether a file has a name of ours; the folder of results is among the files where it is a link."""
+    if file.name in {FOLDER, BENCHMARK_FILE}:
+        return True
+    return file.suffix == ".yaml" and file.parent.name == FOLDER
 
 
 def find_result_files(paths: tuple[Path, ...]) -> Iterator[Path]:
@@ -62,9 +67,9 @@ def read_entries_of(file: Path) -> tuple[Entry, ...]:
 
 def read_benchmark_file(path: Path | None) -> Benchmark | None:
     """Read the benchmark that `--benchmark` names, if it does. Raises InputError."""
-    return None if path is None else read_benchmark(read_bytes(path), str(path))
+    return None if path is None else read_benchmark(files.read(path, strict_yaml.MAX_BYTES), str(path))
 
 
 def read_bytes(path: Path) -> bytes:
-    """Read a file of results, or of a benchmark. Raises InputError."""
-    return files.read(path, strict_yaml.MAX_BYTES)
+    """Read a file of a checkout, which is somebody else's: no link. Raises InputError."""
+    return files.read(path, strict_yaml.MAX_BYTES, follow=False)

@@ -11,7 +11,7 @@ from issuer.adapters import SOURCES, Anchors, Built, Run, Source, Supplied, read
 from issuer.adapters.load import read_file
 from issuer.adapters.mapping import read_mapping
 from issuer.cli.supplied import metric_option, read_selectors, scale_option, supplied_options
-from issuer.cli.terminal import shorten
+from issuer.cli.terminal import printable, say, shorten
 from issuer.client.build import BuildOptions, build_results, write_results
 from issuer.errors import InputError, Place
 from issuer.formats.strict_json import JSON
@@ -64,7 +64,7 @@ def build(
         raise _place_in_run(error) from None
     for each in results:
         run = f"{shorten(each.run.task)} of {shorten(each.run.name)}"
-        click.echo(f"{each.file}: {run}, claims in {each.claims_file}")
+        say(f"{printable(str(each.file))}: {run}, claims in {printable(str(each.claims_file))}")
         if show_origin:
             _show_origin(each.built)
 
@@ -98,4 +98,4 @@ def _show_origin(built: Built) -> None:
     values["metrics"] = ", ".join(f"{metric.metric_id} {metric.value!r}" for metric in built.claims.metrics[:20])
     for member, origin in built.origins.items():
         value = values.get(member, "")
-        click.echo(f"  {member}: {shorten(str(value))} ({origin})" if value else f"  {member} ({origin})")
+        say(f"  {member}: {shorten(str(value))} ({origin})" if value else f"  {member} ({origin})")

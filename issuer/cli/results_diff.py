@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from issuer.cli.exits import Exit
 from issuer.cli.result_files import REPORT_VERSION, read_entries_of
-from issuer.cli.terminal import printable, render_json, shorten
+from issuer.cli.terminal import printable, say, say_document, shorten
 from issuer.codes import Code
 from issuer.errors import InputError, Place
 from issuer.results.diff import Difference, differences, matched
@@ -42,7 +42,7 @@ def diff(left: Path, right: Path, index: int | None, as_json: bool) -> None:
     compared = [_compare(one, other) for one, other in ([chosen] if chosen else matched(ours, theirs))]
     if as_json:
         document = {"version": REPORT_VERSION, "left": str(left), "right": str(right), "entries": compared}
-        click.echo(render_json(document))
+        say_document(document)
     else:
         for each in compared:
             _show(each)
@@ -65,11 +65,11 @@ def _compare(one: Entry | None, other: Entry | None) -> Comparison:
 def _show(compared: Comparison) -> None:
     sides = {"left": compared.left, "right": compared.right}
     places = [f"{side} {pointer[1:] if pointer else 'has none'}" for side, pointer in sides.items()]
-    click.echo(f"entry {', '.join(places)}: {_verdict(compared)}")
+    say(f"entry {', '.join(places)}: {_verdict(compared)}")
     for difference in compared.differences:
-        click.echo(f"  {printable(difference.pointer)} ({'material' if difference.material else 'not material'})")
+        say(f"  {printable(difference.pointer)} ({'material' if difference.material else 'not material'})")
         left, right = (shorten(side) or "(absent)" for side in (difference.left, difference.right))
-        click.echo(f"    left:  {left}\n    right: {right}")
+        say(f"    left:  {left}\n    right: {right}")
 
 
 def _verdict(compared: Comparison) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 import rich_click as click
 
 from issuer.cli.result_files import REPORT_VERSION, find_result_files, paths_argument, read_entries_of, repo_option
-from issuer.cli.terminal import printable, render_json
+from issuer.cli.terminal import printable, say, say_document
 from issuer.errors import Refused
 from issuer.results.entry import Entry, claims_of, content_digest
 
@@ -20,12 +20,12 @@ def digest(paths: tuple[Path, ...], repo: str | None, as_json: bool) -> None:
     """Print each entry's content_digest and, with --repo, its claims_digest: what a verify token binds."""
     rows = [_digests(file, entry, repo) for file in find_result_files(paths) for entry in read_entries_of(file)]
     if as_json:
-        click.echo(render_json({"version": REPORT_VERSION, "entries": rows}))
+        say_document({"version": REPORT_VERSION, "entries": rows})
         return
     for row in rows:
-        click.echo(f"{printable(row['file'])}, entry {row['pointer'][1:]}:")
-        click.echo(f"  claims_digest   {printable(row['claims_digest'] or '- ' + row['reason'])}")
-        click.echo(f"  content_digest  {row['content_digest']}")
+        say(f"{printable(row['file'])}, entry {row['pointer'][1:]}:")
+        say(f"  claims_digest   {printable(row['claims_digest'] or '- ' + row['reason'])}")
+        say(f"  content_digest  {row['content_digest']}")
 
 
 def _digests(file: Path, entry: Entry, repo: str | None) -> dict[str, str]:

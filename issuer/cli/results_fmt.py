@@ -15,7 +15,7 @@ from issuer.cli.result_files import (
     read_benchmark_file,
     read_bytes,
 )
-from issuer.cli.terminal import printable
+from issuer.cli.terminal import printable, say
 from issuer.client.files import write_text
 from issuer.codes import Code
 from issuer.errors import InputError
@@ -47,7 +47,7 @@ def fmt(
     for file, after in changed.items():
         if not check:
             write_text(file, after)
-        click.echo(f"{printable(str(file))}: {'would be' if check else 'is'} rewritten")
+        say(f"{printable(str(file))}: {'would be' if check else 'is'} rewritten")
     sys.exit(Exit.NO if check and changed else Exit.GOOD)
 
 

@@ -19,6 +19,7 @@ from issuer.cli.result_files import (
     read_bytes,
     repo_option,
 )
+from issuer.cli.terminal import say
 from issuer.errors import Finding, InputError
 from issuer.formats import strict_yaml
 from issuer.results.benchmark import Benchmark, is_benchmark, lint_benchmark
@@ -46,10 +47,10 @@ def lint(paths: tuple[Path, ...], repo: str | None, benchmark_path: Path | None,
         except InputError as error:
             findings.append(error.finding)
     if text := render(findings, named, "issuer results lint", form):
-        click.echo(text)
+        say(text)
     if form == "human":
         errors = sum(finding.severity == "error" for finding in findings)
-        click.echo(f"{len(named)} files: {errors} errors, {len(findings) - errors} warnings", err=True)
+        say(f"{len(named)} files: {errors} errors, {len(findings) - errors} warnings", err=True)
     sys.exit(exit_for_findings(findings))
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import rich_click as click
 
+from issuer.cli.terminal import say
 from issuer.dev.sandbox import REQUEST_URL, Sandbox, sandbox
 from issuer.service.server import serve as run
 from issuer.service.settings import read_settings
@@ -29,7 +30,7 @@ def serve(config: Path | None, workers: int) -> None:
 def dev(port: int) -> None:
     """Run a throw-away issuer: embedded Valkey, fresh key, sample policies, local identity provider. Ctrl-C ends it."""
     with sandbox(port) as box:
-        click.echo(_welcome(box))
+        say(_welcome(box))
         run(box.settings)
 
 

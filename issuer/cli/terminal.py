@@ -1,19 +1,64 @@
-"""What commands write: text that no terminal obeys, tables, errors for people, and documents for machines."""
+"""What commands write: text that no terminal obeys, tables, errors for people, and documents for machines.
+
+Every command writes by `say` or `say_document`, so no text of a file, a server or a name reaches a terminal as it is.
+"""
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
+import rich_click as click
 from rich.cells import cell_len, set_cell_size
 
 from issuer.errors import Fault, InputError, IssuerError
 from issuer.results.secret import without_secrets
 
+_LAYOUT = "\n\t"
 
-def printable(text: str) -> str:
-    """Escape what a terminal would obey: a hostile file must not draw its own "verified"."""
-    return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)
+
+class Painted(str):
+    """Text in colours of our own, by `paint`: `say` writes it as it is."""
+
+    __slots__ = ()
+
+
+def paint(text: str, **style: Any) -> Painted:
+    """Give a text, made printable, a style of click's."""
+    return Painted(click.style(printable(text, _LAYOUT), **style))
+
+
+def say(*parts: str, err: bool = False, end: str = "\n") -> None:
+    """Write a text of one or several lines to standard output, or to standard error.
+
+    Whatever a terminal would obey is escaped, but line ends and tabs: where there must be one line, each text in it is
+    made `printable` first.
+    """
+    text = "".join(part if isinstance(part, Painted) else printable(part, _LAYOUT) for part in parts)
+    click.echo(text + end, nl=False, err=err)
+
+
+def say_whole(text: str) -> None:
+    """Write to standard output as `say` does, where a signal may come between."""
+    stream, left = sys.stdout.buffer, memoryview(printable(text, _LAYOUT).encode())
+    while left:  # under PYTHONUNBUFFERED a signal cuts a write to a full pipe short
+        left = left[stream.write(left) or 0 :]
+    stream.flush()
+
+
+def say_document(document: object) -> None:
+    """Write one JSON document, indented, to standard output."""
+    say(render_json(document))
+
+
+def printable(text: str, keep: str = "") -> str:
+    """Escape what a terminal would obey, but for the signs to keep: a hostile file must not draw its own "verified"."""
+    if text.isprintable():
+        return text
+    return "".join(sign if sign.isprintable() or sign in keep else ascii(sign)[1:-1] for sign in text)
 
 
 def render_table(rows: Sequence[Sequence[str]]) -> str:
@@ -33,8 +78,38 @@ def shorten(text: str, widest: int = 200) -> str:
 
 
 def render_json(document: object) -> str:
-    """Write one document, indented."""
-    return msgspec.json.format(msgspec.json.encode(document)).decode()
+    """Write one document, indented; printable, as `to_json` is."""
+    return msgspec.json.format(to_json(document))
+
+
+def to_json(value: object) -> str:
+    """Write a value as JSON on one line, in which everything that is not printable is escaped: the same value, in text
+    that no terminal obeys. Of the name of a file that is not UTF-8 the other bytes are spelled out."""
+    try:
+        text = msgspec.json.encode(value).decode()
+    except UnicodeEncodeError:
+        text = msgspec.json.encode(_without_surrogates(msgspec.to_builtins(value))).decode()
+    return text if text.isprintable() else _UNPRINTABLE.sub(_json_escape, text)
+
+
+# Within ASCII, JSON itself escapes all but DEL.
+_UNPRINTABLE = re.compile(r"[\x7f-\U0010ffff]")
+
+
+def _json_escape(match: re.Match[str]) -> str:
+    sign = match[0]
+    if sign.isprintable():
+        return sign
+    units = sign.encode("utf-16-be")
+    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
+
+
+def _without_surrogates(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_without_surrogates(name): _without_surrogates(item) for name, item in value.items()}
+    return [_without_surrogates(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def describe_error(error: IssuerError) -> str:

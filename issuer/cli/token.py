@@ -14,7 +14,7 @@ from issuer.cli.checks import render_checks
 from issuer.cli.credentials import CredentialOptions, credential_options
 from issuer.cli.exits import Exit
 from issuer.cli.supplied import metric_option, read_selectors, scale_option, supplied_options
-from issuer.cli.terminal import printable
+from issuer.cli.terminal import printable, say, to_json
 from issuer.client.credential import Credential
 from issuer.client.files import put_entry
 from issuer.client.request import read_request, request_of, with_nonce
@@ -103,7 +103,7 @@ def _check_sources(claims_path: Path | None, inspect_log: Path | None, given: Cr
 def _read_log(path: Path, supplied: Supplied, *, allow_mock: bool) -> dict[str, Any]:
     built = inspect_ai.read(read_file(path, inspect_ai.MAX_BYTES), str(path)).claims(supplied, allow_mock=allow_mock)
     for member, origin in built.origins.items():
-        click.echo(f"{member}: {origin}", err=True)
+        say(f"{member}: {origin}", err=True)
     return request_of(built)
 
 
@@ -121,14 +121,14 @@ def _send(url: str, credential: Credential, body: dict[str, Any], endpoint: Endp
     except Undecided as error:
         if "nonce" in body:
             again = f"this very request again, after {error.retry_after_s} s: --nonce {body['nonce']}"
-            click.echo(printable(again), err=True)
+            say(printable(again), err=True)
         raise
     except Denied as refusal:
-        click.echo(render_checks([check for check in refusal.checks if not check.passed]), err=True)
+        say(render_checks([check for check in refusal.checks if not check.passed]), err=True)
         raise Refused(refusal.code, refusal.code.meaning.title) from None
     except Refused as refusal:
         if hint := _TAKEN_FOR_THE_OTHER.get((refusal.code, credential.reusable)):
-            click.echo(hint, err=True)
+            say(hint, err=True)
         raise
 
 
@@ -148,14 +148,14 @@ def _end_request(answer: HttpAnswer, out: Path | None, *, as_json: bool) -> None
     if out is not None:
         put_entry(out, issued.entry)
     for warning in issued.warnings:
-        click.echo(f"warning: {printable(warning)}", err=True)
+        say(f"warning: {printable(warning)}", err=True)
     if as_json:
-        click.echo(answer.body)
+        say(to_json(issued))
     elif out is None:
-        click.echo(issued.entry, nl=False)
+        say(issued.entry, end="")
     else:
         repeated = " (a repeat: the same token as before)" if answer.status == 200 else ""
-        click.echo(printable(f"{out}: entry written, token {issued.jti} until {issued.expires_at}{repeated}"))
+        say(printable(f"{out}: entry written, token {issued.jti} until {issued.expires_at}{repeated}"))
 
 
 def _end_dry_run(answer: HttpAnswer, use: str, *, as_json: bool) -> NoReturn:
@@ -163,14 +163,14 @@ def _end_dry_run(answer: HttpAnswer, use: str, *, as_json: bool) -> NoReturn:
     explained = read_answer(answer, Explained)
     granted = explained.verdict == "granted"
     if as_json:
-        click.echo(answer.body)
+        say(to_json(explained))
     else:
-        click.echo(render_checks(explained.checks))
+        say(render_checks(explained.checks))
         for warning in explained.warnings:
-            click.echo(f"warning: {printable(warning)}")
+            say(f"warning: {printable(warning)}")
         if granted:
-            click.echo(f"not told: whether the {use} is used up, which only the request itself finds out")
-        click.echo(printable(_describe(explained)))
+            say(f"not told: whether the {use} is used up, which only the request itself finds out")
+        say(printable(_describe(explained)))
     sys.exit(Exit.GOOD if granted else Exit.REFUSED)
 
 

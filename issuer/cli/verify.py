@@ -22,7 +22,7 @@ from msgspec import Struct
 from issuer import files
 from issuer.cli.exits import exit_for_summary
 from issuer.cli.report import show
-from issuer.cli.terminal import describe_error, render_json
+from issuer.cli.terminal import describe_error, printable, say, say_document
 from issuer.cli.times import read_time
 from issuer.formats import strict_yaml
 from issuer.relying.documents import Documents, default_folder
@@ -100,7 +100,7 @@ def verify(
     the token. PATH is a FILE (with --repo) or a DIR.
     """
     if schema:
-        click.echo(render_json(json_schema()))
+        say_document(json_schema())
         return
     options = msgspec.convert(more, Options)
     folder = path is not None and path.is_dir()
@@ -116,7 +116,7 @@ def verify(
     unsigned = summary.verdicts["unverified"]
     if require_token and unsigned:
         what = f"{unsigned:,} of {summary.entries:,} entries have no token that could be checked"
-        click.echo(f"issuer: {what}: that is a no. --allow-unsigned leaves them out", err=True)
+        say(f"issuer: {what}: that is a no. --allow-unsigned leaves them out", err=True)
     sys.exit(exit_for_summary(summary, require_token=require_token))
 
 
@@ -139,12 +139,12 @@ def _check_usage(path: Path | None, repo: str | None, options: Options, *, folde
 def _verify_file(file: Path, repo: str, place: str, verifier: Verifier, *, as_json: bool) -> Summary:
     reports = verifier.verify(files.read(file, strict_yaml.MAX_BYTES), str(file), repo, place)
     if as_json:
-        click.echo(render_json(Reports(REPORT_VERSION, reports)))
+        say_document(Reports(REPORT_VERSION, reports))
     else:
         show(reports, str(file))
     faults = verifier.take_faults()
     for fault in faults:
-        click.echo(f"issuer: {describe_error(fault)}", err=True)
+        say(f"issuer: {describe_error(fault)}", err=True)
     summary = Summary()
     summary.add(1, Counter(map(tally, reports)).items(), [fault.code for fault in faults])
     return summary
@@ -173,7 +173,7 @@ def _trust(options: Options, now: int) -> Trust:
     else:
         raise click.UsageError("give --trust FILE, or --issuer URL with --audience AUD")
     for absence in trust.absent:
-        click.echo(f"issuer: warning: {absence.pointer} of the trust file: {absence.reason}", err=True)
+        say(f"issuer: warning: {absence.pointer} of the trust file: {printable(absence.reason)}", err=True)
     return trust
 
 

@@ -12,9 +12,8 @@ from pathlib import Path
 from types import FrameType
 
 import msgspec
-import rich_click as click
 
-from issuer.cli.terminal import printable
+from issuer.cli.terminal import Painted, printable, say, say_whole, to_json
 from issuer.errors import InputError
 from issuer.relying.bulk import Listener, Writer, judge_folder
 from issuer.relying.verifier import Verifier
@@ -25,6 +24,7 @@ from issuer.verify.trust import Trust
 _VERDICTS = ("verified", "failed", "undecided", "unverified")
 _DECISIVE = {"failed": Status.FAIL, "undecided": Status.UNKNOWN}
 _EVERY_S = 0.2
+_BLANK = Painted("\r\x1b[K")  # takes the line away
 _UNITS = (("d", 86_400), ("h", 3600), ("min", 60))
 
 
@@ -71,18 +71,15 @@ class _Progress:
         self._drawn_at, spent = now, now - self._began
         rate, left = summary.entries / spent, _span(spent * (1 - fraction) / fraction)
         line = f"{summary.entries:,} entries, {rate:,.0f}/s, {fraction:.0%}, {left} left"
-        click.echo(f"\r\x1b[K{line}", err=True, nl=False)
+        say(_BLANK, line, err=True, end="")
         self._drawn = True
 
     def out(self, text: str) -> None:
         """Write to standard output; the line of progress is taken away before."""
         if self._drawn:
-            click.echo("\r\x1b[K", err=True, nl=False)
+            say(_BLANK, err=True, end="")
             self._drawn = False
-        stream, left = sys.stdout.buffer, memoryview(text.encode())
-        while left:  # under PYTHONUNBUFFERED a signal cuts a write to a full pipe short
-            left = left[stream.write(left) or 0 :]
-        stream.flush()
+        say_whole(text)
 
 
 def _span(seconds: float) -> str:
@@ -153,12 +150,10 @@ FOR_PEOPLE = Writer(render_reports, render_finding)
 
 # -- for machines -----------------------------------------------------------------------------------------------------
 
-_json = msgspec.json.Encoder().encode
-
 
 def render_json_reports(_file: str, reports: tuple[Report, ...]) -> str:
     """Write one report a line."""
-    return "".join(_json(report).decode() + "\n" for report in reports)
+    return "".join(to_json(report) + "\n" for report in reports)
 
 
 def render_json_finding(error: InputError) -> str:
@@ -168,14 +163,14 @@ def render_json_finding(error: InputError) -> str:
         "code": str(error.code), "file": place.file, "line": place.line, "column": place.column,
         "pointer": error.pointer, "detail": error.detail,
     }  # fmt: skip
-    return _json({"version": REPORT_VERSION, "finding": finding}).decode() + "\n"
+    return to_json({"version": REPORT_VERSION, "finding": finding}) + "\n"
 
 
 def render_json_summary(summary: Summary, trust: Trust, _now: int) -> str:
     """Write the last line, with the one member `summary` beside `version`."""
     key_sets = [{"issuer": issuer, "fetched_at": at} for issuer, at in _fetch_times(trust)]
     document = {**msgspec.to_builtins(summary), "key_sets": key_sets}
-    return _json({"version": document.pop("version"), "summary": document}).decode() + "\n"
+    return to_json({"version": document.pop("version"), "summary": document}) + "\n"
 
 
 JSON_LINES = Writer(render_json_reports, render_json_finding)

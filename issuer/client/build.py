@@ -22,7 +22,7 @@ from issuer.adapters.mapping import together
 from issuer.client.request import request_of
 from issuer.codes import Code
 from issuer.errors import InputError, Place, Refused
-from issuer.files import create
+from issuer.files import create, make_folder
 from issuer.formats import jcs
 from issuer.formats.strict_json import JSON
 from issuer.results.details import read_details
@@ -93,8 +93,8 @@ def write_results(results: Sequence[Result]) -> None:
             rule = "is there already: a build makes new files only; remove it, or choose another OUT"
             raise InputError(Code.FILE_RULE, rule, Place(str(path)))
     for path, raw in files.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        create(path, raw, mode=None, durable=False)
+        make_folder(path.parent, mode=0o777, follow=False)
+        create(path, raw, mode=None, durable=False, follow=False)
 
 
 def _build(run: Run, built: Built, out: Path, number: int) -> Result:

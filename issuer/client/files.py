@@ -25,6 +25,9 @@ def put_entry(path: Path, entry: str) -> None:
 
 
 def write_text(path: Path, after: str) -> None:
-    """Replace a file in one step, or make it with its folders. Raises OSError."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    files.replace(path, after.encode(), mode=None, durable=True)
+    """Replace a file in one step, or make it with its folders.
+
+    Raises OSError, also where the file or a folder of its path is a symbolic link: a checkout is somebody else's.
+    """
+    files.make_folder(path.parent, mode=0o777, follow=False)
+    files.replace(path, after.encode(), mode=None, durable=True, follow=False)

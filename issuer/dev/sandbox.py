@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import signal
 import socket
 import tempfile
@@ -14,7 +13,9 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from issuer import files
 from issuer.dev.provider import LocalProvider
+from issuer.formats.strict_yaml import MAX_BYTES
 from issuer.service.settings import EMBEDDED, Settings
 from issuer.service.signing.keyring import generate
 from issuer.wire import JWKS_PATH
@@ -55,7 +56,7 @@ def sandbox(port: int = 0) -> Iterator[Sandbox]:
         generate(folder / "keys", "active")
         settings = settings_for(folder, port or free_port())
         trust = folder / "trust.yaml"
-        trust.write_text(TRUST.format(url=settings.url, jwks=JWKS_PATH, audience=AUDIENCE), "utf-8")
+        files.create(trust, TRUST.format(url=settings.url, jwks=JWKS_PATH, audience=AUDIENCE).encode())
         yield Sandbox(folder, provider, msgspec.structs.replace(settings, trust=str(trust)))
 
 
@@ -96,16 +97,16 @@ def settings_for(folder: Path, port: int) -> Settings:
 
 def write_policies(folder: Path, provider_issuer: str) -> None:
     """Copy the sample policies, with the local provider in the place of GitHub Actions."""
-    folder.mkdir(parents=True)
+    files.make_folder(folder)
     for path in SAMPLE_POLICIES.glob("*.yaml"):
         if path.name != "providers.yaml":
-            shutil.copyfile(path, folder / path.name)
-    (folder / "providers.yaml").write_text(
+            files.create(folder / path.name, files.read(path, MAX_BYTES), durable=False)
+    providers = (
         "version: 1\nproviders:\n"
         f'  github-actions: {{profile: "github-actions", issuer: "{provider_issuer}"}}\n'
-        '  gitlab-ci: {profile: "gitlab-ci"}\n',
-        encoding="utf-8",
+        '  gitlab-ci: {profile: "gitlab-ci"}\n'
     )
+    files.create(folder / "providers.yaml", providers.encode(), durable=False)
 
 
 def free_port() -> int:

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
+import ast
+import json
+from pathlib import Path
 
-from issuer.cli.terminal import printable, render_table, shorten
+import click
+import pytest
+from click.testing import CliRunner
+
+import issuer
+from issuer.cli.terminal import paint, printable, render_json, render_table, say, say_whole, shorten, to_json
 
 OBEYED = ["\x1b[2K\rverified", "\x9b2K", "a\nb", "a\u2028b", "\u202everified", "\ufeff", "\x00", "\x7f"]
 
@@ -15,6 +22,49 @@ def test_no_cell_holds_what_a_terminal_would_obey(text: str) -> None:
     table = render_table([["head", "x"], [text, "y"], ["z", text]])
     assert all(sign.isprintable() for sign in table.replace("\n", ""))
     assert len(table.split("\n")) == 3
+
+
+def written(*parts: str, color: bool = False) -> str:
+    return CliRunner().invoke(click.command()(lambda: say(*parts)), color=color).stdout
+
+
+@pytest.mark.parametrize("text", OBEYED)
+def test_nothing_that_a_command_says_is_obeyed_and_its_lines_stay_lines(text: str) -> None:
+    assert written(text, "\tnext\n") == printable(text, "\n\t") + "\tnext\n\n"
+    assert written("a\n", paint(text, fg="red"), color=True) == f"a\n\x1b[31m{printable(text, chr(10))}\x1b[0m\n"
+    assert written(paint(text)) == printable(text, "\n") + "\n"
+
+
+def test_what_is_written_whole_is_not_obeyed_either(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    say_whole("\x9b2Ka\nb")
+    assert capfdbinary.readouterr().out == b"\\x9b2Ka\nb"
+
+
+@pytest.mark.parametrize("text", [*OBEYED, "日本", "\U000e0001", "a\u200db", '"\\'])
+def test_json_is_the_same_value_in_printable_text(text: str) -> None:
+    for written in (to_json({text: [text]}), render_json({text: [text]})):
+        assert json.loads(written) == {text: [text]}
+        assert written.replace("\n", "").isprintable()
+    assert "日本" in to_json("日本")
+
+
+def test_json_of_a_name_that_is_not_utf_8_spells_its_bytes_out() -> None:
+    assert json.loads(to_json({"file": "a\udcffb", "n": (1, None)})) == {"file": "a\\udcffb", "n": [1, None]}
+
+
+def test_commands_write_in_one_way() -> None:
+    """`print` and click's own would write a hostile text as it is."""
+    package = Path(issuer.__file__).parent
+    found = set()
+    for path in set(package.rglob("*.py")) - set((package / "service").rglob("*.py")):  # it writes logs, in JSON
+        names = [ast.unparse(node) for node in ast.walk(ast.parse(path.read_text("utf-8"))) if is_name(node)]
+        if {"print", "click.echo", "click.secho", "click.style", "sys.stdout", "sys.stderr"} & set(names):
+            found.add(path.relative_to(package).as_posix())
+    assert found == {"cli/terminal.py", "cli/verify_folder.py"}, "the second asks whether it is a terminal"
+
+
+def is_name(node: ast.AST) -> bool:
+    return isinstance(node, ast.Name | ast.Attribute)
 
 
 def test_markup_and_colons_are_text_like_any_other() -> None:

@@ -17,7 +17,7 @@ ENTRY = file_for(submission())
 
 def test_a_file_is_made_with_its_folders_and_is_on_the_disk(tmp_path: Path) -> None:
     path = tmp_path / "model" / ".eval_results" / "gsm8k.yaml"
-    assert disk_calls(lambda: put_entry(path, ENTRY)) == ["file", "rename", "folder"]
+    assert disk_calls(lambda: put_entry(path, ENTRY)) == ["folder"] * 2 + ["file", "rename", "folder"]
     assert path.read_text() == ENTRY
 
 

@@ -92,7 +92,7 @@ def generate(folder: Path, state: KeyState, passphrase: bytes | None = None) -> 
         raise SetupError(Code.KEY_UNUSABLE, "the passphrase is empty: the key would not be encrypted")
     private = keyfile.generate()
     kid = str(jose.public_jwk(private.public_key())["kid"])
-    files.make_folder(folder / state)
+    files.make_folder(folder / state, follow=False)
     path = folder / state / f"{kid}.pem"
     keyfile.write(path, private, passphrase)
     return path
