@@ -33,8 +33,18 @@ _NOT_FRESH = (
     "This proves: the file says what the token says, but the token does not count at this time: see check 5.",
     "It does not: that the result is false. Tokens are short-lived: a receipt from back then may serve (--receipts).",
 )
+# Where nothing but the time of receipt is missing.
+_WAS_GOOD = (
+    "This proves: the file says what the token says, and the token was good when it was issued.",
+    "It does not: that the file was there before the token ended. A receipt from back then may serve (--receipts).",
+)
 _HEADLINE = {"verified": "green", "failed": "red", "undecided": "yellow", "unverified": "yellow"}
-_AT_FROM = {"clock": "", "stated": ", as stated", "receipt": ", by the receipt"}
+_AT_FROM = {
+    "clock": "as received at {}",
+    "stated": "as received at {}, as stated",
+    "receipt": "as received at {}, by the receipt",
+    "unknown": "at {}, for a reader: when it was received is not known",
+}
 
 
 def show(reports: Iterable[Report], name: str) -> None:
@@ -50,7 +60,7 @@ def show(reports: Iterable[Report], name: str) -> None:
 def _show(report: Report, name: str) -> None:
     say(f"{printable(name)}, entry {report.pointer.removeprefix('/')}:")
     if report.verdict != "unverified":
-        say(f"  judged as received at {show_time(report.at)}{_AT_FROM[report.at_from]}")
+        say(f"  judged {_AT_FROM[report.at_from].format(show_time(report.at))}")
         for check in report.checks:
             _show_check(check)
     say(paint(f"  {_headline(report)}", fg=_HEADLINE[report.verdict], bold=True))
@@ -59,6 +69,8 @@ def _show(report: Report, name: str) -> None:
 
 
 def _meaning(report: Report) -> tuple[str, str]:
+    if report.verdict == "undecided" and report.reason:
+        return _WAS_GOOD
     rest = {check.status for check in report.checks if check.number in ALWAYS_DUE - {5}}
     return _NOT_FRESH if report.failed == (5,) and rest == {Status.PASS} else _MEANING[report.verdict]
 

@@ -52,6 +52,7 @@ class Options(Struct, frozen=True):
     issuer: str | None
     audience: str | None
     at: str | None
+    received_now: bool
     receipts: Path | None
     receipt_key: Path | None
     benchmark: Path | None
@@ -68,6 +69,7 @@ class Options(Struct, frozen=True):
 @click.option("--issuer", metavar="URL", help="Without a trust file: the one issuer to trust.")
 @click.option("--audience", metavar="AUD", help="Without a trust file: who is asking, as tokens must name it.")
 @click.option("--at", metavar="TIME", help="When it was received: ISO 8601 with an offset, or Unix seconds.")
+@click.option("--received-now", is_flag=True, help="It is being received now: a token that has ended is a no.")
 @click.option(
     "--require-token/--allow-unsigned", default=True, show_default=True,
     help="Whether an entry without a token is a no. One must have a token, either way.",
@@ -132,6 +134,8 @@ def _check_usage(path: Path | None, repo: str | None, options: Options, *, folde
         raise click.UsageError(what)
     if options.benchmark is not None and options.benchmarks is not None:
         raise click.UsageError("give --benchmark or --benchmarks, not both")
+    if options.at is not None and options.received_now:
+        raise click.UsageError("give --at TIME or --received-now, not both")
     if options.receipt_key is not None and options.receipts is None:
         raise click.UsageError("--receipt-key signs receipts: say where they go with --receipts DIR")
 
@@ -157,9 +161,15 @@ def _verifier(options: Options) -> Verifier:
     now = int(time.time())
     trust = _trust(options, now)
     receipts = None if options.receipts is None else ReceiptFolder(options.receipts)
-    context = Context(now, witnessed=options.at is None, benchmarks=_benchmarks(options), receipts=receipts or {})
-    at = now if options.at is None else read_time(options.at, "--at")
-    return Verifier(trust, at, context, receipts, _receipt_key(options.receipt_key, trust))
+    context = Context(now, witnessed=options.received_now, benchmarks=_benchmarks(options), receipts=receipts or {})
+    return Verifier(trust, _received_at(options, now), context, receipts, _receipt_key(options.receipt_key, trust))
+
+
+def _received_at(options: Options, now: int) -> int | None:
+    """Return when the file was received; None for a reader, who cannot know."""
+    if options.at is not None:
+        return read_time(options.at, "--at")
+    return now if options.received_now else None
 
 
 def _trust(options: Options, now: int) -> Trust:

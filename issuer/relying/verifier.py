@@ -24,13 +24,15 @@ def path_in_repo(file: str) -> str:
 
 
 class Verifier(Struct, frozen=True):
-    """Verifies files as received at `at` (Unix seconds). With a `receipt_key`, a verified entry gets a receipt.
+    """Verifies files as received at `at` (Unix seconds), or for a reader, who cannot know when (None).
+
+    With a `receipt_key`, a verified entry gets a receipt.
 
     May hold a private key: never serialise or print it.
     """
 
     trust: Trust
-    at: int
+    at: int | None
     context: Context
     receipts: ReceiptFolder | None = None
     receipt_key: Ed25519PrivateKey | None = None

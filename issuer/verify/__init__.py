@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from issuer.results.entry import Entry
 from issuer.verify import check_entry
 from issuer.verify.check_entry import Benchmarks
-from issuer.verify.check_token import Moment, Occurrence, Signed, judge_token
+from issuer.verify.check_token import GOOD_WHEN_ISSUED, Moment, Occurrence, Signed, judge_token
 from issuer.verify.receipts import token_digest
 from issuer.verify.replay import replay_key
 from issuer.verify.report import (
@@ -43,7 +43,7 @@ class Context(Struct, frozen=True):
     """What a relying party knows beside the file and its trust.
 
     `now` is its own clock (Unix seconds): revocation lists go stale by it. `witnessed` says that `at` comes from its
-    own clock or record of the push, not from a claim: only then may the report become a receipt.
+    own clock or record of the push, not from a claim: a report on a claim becomes no receipt.
     `benchmarks` has `eval.yaml` files by (repository, commit), `receipts` the text of receipts by token digest.
     """
 
@@ -53,13 +53,14 @@ class Context(Struct, frozen=True):
     receipts: Mapping[str, str] = field(default_factory=dict)
 
 
-def verify_entry(entry: Entry, repo: str, path: str, trust: Trust, at: int, context: Context) -> Report:
+def verify_entry(entry: Entry, repo: str, path: str, trust: Trust, at: int | None, context: Context) -> Report:
     """Judge one entry of the file `path` in the model repository `repo`, as received at `at` (Unix seconds).
 
-    Every check is made and reported. A badge must come from `verdict` alone, never from a member of the file. Two
-    tokens with one jti are seen by `verify_entries` within a file, and by a ReplayIndex across files.
+    `at` is None for a reader, who cannot know when: a token that has ended is then `unknown`, not a no. Every check is
+    made and reported. A badge must come from `verdict` alone, never from a member of the file. Two tokens with one jti
+    are seen by `verify_entries` within a file, and by a ReplayIndex across files.
     """
-    own = Moment(at, "clock" if context.witnessed else "stated")
+    own = _moment(at, context)
     blank = Report(
         REPORT_VERSION, repo, path, entry.pointer, "unverified", "", own.at, own.at_from, issuer="", framework="",
         jti="", kid="", content_digest="", token_digest=token_digest(entry.token) if entry.token else "", checks=(),
@@ -81,8 +82,24 @@ def verify_entry(entry: Entry, repo: str, path: str, trust: Trust, at: int, cont
         _logged(signed, required="log" in trust.require),
     )
     verdict, moment = verdict_of(checks, due(trust)), token.moment
-    report = replace(blank, verdict=verdict, at=moment.at, at_from=moment.at_from, checks=checks)
+    report = replace(
+        blank, verdict=verdict, reason=_reason(verdict, checks, due(trust)), at=moment.at, at_from=moment.at_from,
+        checks=checks, wants_keys_of=token.wants_keys_of,
+    )  # fmt: skip
     return report if signed is None else _vouched(report, signed)
+
+
+def _moment(at: int | None, context: Context) -> Moment:
+    if at is None:
+        return Moment(context.now, "unknown")
+    return Moment(at, "clock" if context.witnessed else "stated")
+
+
+def _reason(verdict: Verdict, checks: Iterable[Check], due: frozenset[int]) -> str:
+    """Return the sentence for a token that has ended, where nothing else keeps it from being verified; else ""."""
+    unknown = [made.evidence for made in checks if made.number in due and made.status is Status.UNKNOWN]
+    only_late = verdict == "undecided" and len(unknown) == 1 and unknown[0].startswith(GOOD_WHEN_ISSUED)
+    return GOOD_WHEN_ISSUED if only_late else ""
 
 
 def due(trust: Trust) -> frozenset[int]:
@@ -114,7 +131,7 @@ def _unverified(blank: Report, reason: str) -> Report:
 
 
 def verify_entries(
-    entries: Iterable[Entry], repo: str, path: str, trust: Trust, at: int, context: Context
+    entries: Iterable[Entry], repo: str, path: str, trust: Trust, at: int | None, context: Context
 ) -> tuple[Report, ...]:
     """Judge all entries of a file. Two different tokens of one issuer with one jti both fail."""
     reports = [verify_entry(entry, repo, path, trust, at, context) for entry in entries]

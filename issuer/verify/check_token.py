@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TypeAlias
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from issuer.errors import FormatError, Refused
 from issuer.formats import jose
+from issuer.formats.times import show_time
 from issuer.results.claims import RunClaims
 from issuer.verify.archive import ArchivedKey
 from issuer.verify.receipts import Subject, objection, read_receipt, token_digest
@@ -22,12 +23,15 @@ from issuer.verify_token import TokenClaims, read_unverified
 
 # How far the issuer's clock may run ahead of the relying party's.
 NOT_BEFORE_LEEWAY_S = 60
+# Of a token that has ended, where all that is missing is the time.
+GOOD_WHEN_ISSUED = "good when it was issued; when this file was received is not known here"
 
 
 class Moment(Struct, frozen=True):
     """When the file counts as received. `receipt_iat` is when a good receipt says so, None without one.
 
-    `note` says why a receipt at hand does not serve, `unsure` that this could not be decided.
+    To a reader, who cannot know (`at_from` is `unknown`), `at` is now: by then it had come. `note` says why a receipt
+    at hand does not serve, `unsure` that this could not be decided.
     """
 
     at: int
@@ -38,8 +42,8 @@ class Moment(Struct, frozen=True):
 
     @property
     def late(self) -> Status:
-        """The status for a token that is too old at this moment: no, unless a receipt could not be judged."""
-        return Status.UNKNOWN if self.unsure else Status.FAIL
+        """The status for a token that is too old at this moment: no, unless it may have come earlier."""
+        return Status.UNKNOWN if self.unsure or self.at_from == "unknown" else Status.FAIL
 
 
 class Occurrence(Struct, frozen=True):
@@ -66,11 +70,12 @@ class Signed(Struct, frozen=True):
 
 
 class JudgedToken(Struct, frozen=True):
-    """Checks 1 to 5; `signed` is None unless the signature is good."""
+    """Checks 1 to 5; `signed` is None unless the signature is good. `wants_keys_of` is that of a report."""
 
     checks: tuple[Check, ...]
     moment: Moment
     signed: Signed | None
+    wants_keys_of: str = ""
 
 
 class _Parsed(Struct, frozen=True):
@@ -97,7 +102,8 @@ def judge_token(token: str, trust: Trust, found: Occurrence) -> JudgedToken:
     second, key, archived = _key(parsed, issuer, moment, now)
     third = _signature(parsed, key, second)
     if issuer is None or third.status is not Status.PASS:
-        return JudgedToken((first, second, third, *_resting((4, 5), 3)), moment, None)
+        wanted = issuer.issuer if issuer and second.status is Status.UNKNOWN and _outdated(parsed, issuer) else ""
+        return JudgedToken((first, second, third, *_resting((4, 5), 3)), moment, None, wanted)
     signed = Signed(parsed.claims, parsed.run, parsed.kid, issuer, archived)
     return JudgedToken(
         (first, second, third, _trusted(signed, trust), _fresh(signed, trust, moment, now)), moment, signed
@@ -166,15 +172,32 @@ def _key(parsed: _Parsed, issuer: TrustedIssuer | None, moment: Moment, now: int
     if issuer.keys is None or issuer.archive is None:
         missing = "key set" if issuer.keys is None else "archive of keys"
         return check(2, Status.UNKNOWN, f"the {missing} of {issuer.issuer} is not to be had"), None, None
+    if _outdated(parsed, issuer):
+        evidence = f"no key at hand has this kid, and {issuer.issuer} has not confirmed them since the token's issue"
+        return check(2, Status.UNKNOWN, evidence, token=parsed.kid), None, None
+    if issuer.archive is UNSET and _may_have_retired(parsed, moment, now):
+        evidence = "the key may have retired since, and there is no archive of the issuer's keys to look into"
+        return check(2, Status.UNKNOWN, evidence, token=parsed.kid), None, None
     evidence = "no good Ed25519 key of the issuer's key set has this kid"
     return check(2, Status.FAIL, evidence, token=parsed.kid), None, None
 
 
+def _outdated(parsed: _Parsed, issuer: TrustedIssuer) -> bool:
+    """Say whether the keys at hand lack the token's, and may be older than it: a newer set could have it."""
+    has = any(keys and parsed.kid in keys for keys in (issuer.keys and issuer.keys.keys, issuer.archive))
+    return not has and not issuer.confirmed_after(parsed.claims.iat)
+
+
+def _may_have_retired(parsed: _Parsed, moment: Moment, now: int) -> bool:
+    return moment.at_from == "receipt" or (now > parsed.claims.exp and moment.at_from != "clock")
+
+
 def _archived_key(parsed: _Parsed, issuer: TrustedIssuer, archived: ArchivedKey, moment: Moment) -> _Found:
     iat, at = parsed.claims.iat, moment.at
-    if archived.covers(iat) and archived.covers(at, NOT_BEFORE_LEEWAY_S):
+    issued = archived.covers(iat)
+    if issued and archived.covers(at, NOT_BEFORE_LEEWAY_S):
         return check(2, Status.PASS, f"kid {parsed.kid}, from the archive"), archived.key, archived
-    status = Status.UNKNOWN if issuer.keys is None else moment.late
+    status = Status.UNKNOWN if issuer.keys is None else moment.late if issued else Status.FAIL
     end = "now" if archived.last_token_exp is None else archived.last_token_exp
     evidence = f"the archived key was in use from {archived.active_from} to {end}; issued at {iat}, judged at {at}"
     return check(2, status, evidence + moment.note), None, None
@@ -212,12 +235,16 @@ def _fresh(signed: Signed, trust: Trust, moment: Moment, now: int) -> Check:  # 
         return check(5, Status.FAIL, f"lives {life} s; at most {trust.max_token_life_s} s are trusted")
     if at < claims.nbf - NOT_BEFORE_LEEWAY_S:
         return check(5, Status.FAIL, f"not valid for another {claims.nbf - at} s{moment.note}")
-    if at > claims.exp:
-        return check(5, moment.late, f"expired {at - claims.exp} s before the time it is judged at{moment.note}")
+    if at > claims.exp and moment.late is Status.FAIL:
+        return check(5, Status.FAIL, f"expired {at - claims.exp} s before the time it is judged at{moment.note}")
     if missing := _unknown_revocations(signed.issuer, now):
         return check(5, Status.UNKNOWN, missing)
+    if at > claims.exp:
+        return check(5, Status.UNKNOWN, f"{GOOD_WHEN_ISSUED}: it expired {at - claims.exp} s ago{moment.note}")
     by = ", by a receipt" if moment.at_from == "receipt" else ""
-    return check(5, Status.PASS, f"received {at - claims.iat} s after issue, {claims.exp - at} s before expiry{by}")
+    when = "judged" if moment.at_from == "unknown" else "received"
+    times = f"{when} {at - claims.iat} s after issue, {claims.exp - at} s before expiry{by}"
+    return check(5, Status.PASS, f"{times}; revocations {_said(signed.issuer)}")
 
 
 def _revoked(signed: Signed, moment: Moment) -> Check | None:
@@ -229,17 +256,25 @@ def _revoked(signed: Signed, moment: Moment) -> Check | None:
         return None
     # Not by iat or a stated time: the thief of the key writes both.
     evidence = f"its key is revoked from {revoked_from} on, and no receipt is from before that"
-    return check(5, moment.late, evidence + moment.note)
+    return check(5, Status.UNKNOWN if moment.unsure else Status.FAIL, evidence + moment.note)
 
 
 def _unknown_revocations(issuer: TrustedIssuer, now: int) -> str:
     """Return why it is unknown whether the token is revoked, or ""."""
-    if issuer.revocations is None:
+    listed = issuer.revocations
+    if listed is None or (listed and listed.held):
         return f"the revocation list of {issuer.issuer} is not to be had"
-    if issuer.revocations and now > issuer.revocations.next_update:
-        return (
-            f"the revocation list of {issuer.issuer} is {now - issuer.revocations.next_update} s past its next update"
-        )
+    if listed and listed.iat > now + NOT_BEFORE_LEEWAY_S:
+        return f"the revocation list of {issuer.issuer} is dated {listed.iat - now} s in the future"
+    if listed and now > listed.next_update:
+        return f"the revocation list of {issuer.issuer} is {now - listed.next_update} s past its next update"
     if issuer.archive is None:
         return f"the archive of {issuer.issuer}, which says what keys are revoked, is not to be had"
     return ""
+
+
+def _said(issuer: TrustedIssuer) -> str:
+    """Say what is known of the issuer's revocations."""
+    if issuer.revocations:
+        return f"by list {issuer.revocations.number} of {show_time(issuer.revocations.iat)}"
+    return "not published by the issuer" if issuer.unpublished else "not asked for"

@@ -78,10 +78,10 @@ def write_receipt(report: Report, trust: Trust, key: Ed25519PrivateKey, iat: int
     """Sign the receipt of a report at `iat` (the writer's clock, Unix seconds); None where the report allows none.
 
     It must be verified, and not rest on a receipt or on a stated time (`--at`, a request): the thief of a key could
-    state one. Raises SetupError(`key.unusable`) for a key whose receipts would not be believed: not under
-    `receipt_keys`, or a token key.
+    state one. A reader's report may become one: what is not too old now had come by now. Raises
+    SetupError(`key.unusable`) for a key whose receipts would not be believed: not under `receipt_keys`, or a token key.
     """
-    if report.verdict != "verified" or report.at_from != "clock":
+    if report.verdict != "verified" or report.at_from not in {"clock", "unknown"}:
         return None
     check_key(trust, key)
     checks = {str(check.number): check.status for check in report.checks}

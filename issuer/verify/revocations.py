@@ -1,17 +1,18 @@
 """An issuer's revocation list (contract section 5, `revocations.json`). Pure.
 
 A JWS, `typ` `eval-revocations+jwt`, by a key listed under `revocation_keys`. Payload, a closed set: `ver` 1, `iss`,
-`jti` (a list of token ids), `sub` (a list of `{sub, from, until}`: what the integration got signed in that interval is
-bad), `next_update` (Unix seconds: after it the list no longer clears what it does not name).
+`iat`, `number` (which only grows), `jti` (a list of token ids), `sub` (a list of `{sub, from, until}`: what the
+integration got signed in that interval is bad), `next_update` (Unix seconds, at most 7 days after `iat`: after it the
+list no longer clears what it does not name). Who has seen a newer list refuses an older one: see `objection`.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from issuer.codes import Code
 from issuer.errors import FormatError
@@ -22,6 +23,8 @@ from issuer.verify.statement import read_statement
 
 REVOCATIONS_TYPE: Final = "eval-revocations+jwt"
 MAX_BYTES = 4 * 1024 * 1024
+# How long a list may clear what it does not name: who can hold back newer ones gains as much and no more.
+LONGEST_S = 7 * 86_400
 
 
 class RevokedInterval(Struct, frozen=True, forbid_unknown_fields=True, rename={"from_": "from"}):
@@ -35,17 +38,27 @@ class RevokedInterval(Struct, frozen=True, forbid_unknown_fields=True, rename={"
 class _Payload(Struct, frozen=True, forbid_unknown_fields=True):
     ver: Literal[1]
     iss: Text
+    iat: UnixTime
+    number: Annotated[int, Meta(ge=0)]
     next_update: UnixTime
     jti: list[Text]
     sub: list[RevokedInterval]
 
 
 class Revocations(Struct, frozen=True):
-    """What one issuer has revoked. A list that is past `next_update` still revokes what it names."""
+    """What one issuer has revoked. A list that is past `next_update` still revokes what it names.
+
+    `kid` names the key that signed it. A list that is `held` was seen before, and the one of today is not to be had: it
+    revokes what it names and clears nothing.
+    """
 
     jtis: frozenset[str]
     intervals: Mapping[str, tuple[RevokedInterval, ...]]
+    iat: int
+    number: int
     next_update: int
+    kid: str
+    held: bool = False
 
     def revoked(self, jti: str, sub: str, iat: int) -> str:
         """Return why a token is revoked, or "" where this list does not name it."""
@@ -57,18 +70,33 @@ class Revocations(Struct, frozen=True):
         return ""
 
 
+def objection(newer: Revocations, seen: Revocations) -> str:
+    """Return why who has seen one list must refuse another one of the same issuer, or "": it was rolled back."""
+    if newer.number < seen.number:
+        return f"its number is {newer.number}, and {seen.number} has been seen"
+    if newer.iat < seen.iat:
+        return f"it was issued {seen.iat - newer.iat} s before one that has been seen"
+    lost = len(seen.jtis - newer.jtis)
+    lost += sum(len({*found} - {*newer.intervals.get(sub, ())}) for sub, found in seen.intervals.items())
+    return f"it lacks {lost} of the items of one that has been seen" if lost else ""
+
+
 def parse_revocations(raw: bytes, issuer: str, keys: jose.KeySet) -> Revocations:
     """Read an issuer's list of at most 4 MiB. Raises FormatError for another issuer's, or one not signed by them."""
-    payload = convert(read_statement(_text(raw), REVOCATIONS_TYPE, keys, MAX_BYTES), _Payload)
+    text = _text(raw)
+    payload = convert(read_statement(text, REVOCATIONS_TYPE, keys, MAX_BYTES), _Payload)
     if payload.iss != issuer:
         raise FormatError(Code.FILE_RULE, "it is another issuer's list", "/iss")
+    if not 0 <= payload.next_update - payload.iat <= LONGEST_S:
+        raise FormatError(Code.FILE_RULE, f"not within {LONGEST_S} s after iat", "/next_update")
     intervals: defaultdict[str, list[RevokedInterval]] = defaultdict(list)
     for index, interval in enumerate(payload.sub):
         if interval.until is not UNSET and interval.until < interval.from_:
             raise FormatError(Code.FILE_RULE, "ends before it begins", f"/sub/{index}/until")
         intervals[interval.sub].append(interval)
     by_sub = {sub: tuple(found) for sub, found in intervals.items()}
-    return Revocations(frozenset(payload.jti), by_sub, payload.next_update)
+    kid = str(jose.parse_compact(text, MAX_BYTES).header["kid"])
+    return Revocations(frozenset(payload.jti), by_sub, payload.iat, payload.number, payload.next_update, kid)
 
 
 def check_form(raw: bytes) -> None:

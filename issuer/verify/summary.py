@@ -36,11 +36,11 @@ def tally(report: Report) -> Tally:
 
 def reason_of(report: Report) -> str:
     """Return why a report is not verified, without what varies from entry to entry; "" where it is."""
+    if report.reason:
+        return report.reason.partition(":")[0]
     wanted = _ONE_REASON.get(report.verdict)
     decisive = next((check.number for check in report.checks if check.status is wanted), None)
-    if decisive is not None:
-        return f"check {decisive}, {NAMES[decisive]}"
-    return report.reason.partition(":")[0]
+    return "" if decisive is None else f"check {decisive}, {NAMES[decisive]}"
 
 
 class Summary(Struct):

@@ -73,7 +73,8 @@ class TrustFile(Struct, frozen=True, forbid_unknown_fields=True):
 class TrustedIssuer(Struct, frozen=True):
     """An issuer with its keys. None: unavailable. UNSET: the trust file does not ask for it.
 
-    `keys_fetched_at` (Unix seconds) is when the key set's URL last confirmed it; None for one from a file.
+    `keys_fetched_at` and `archive_fetched_at` (Unix seconds) are when the URL last confirmed them; None for those from
+    a file, which nobody confirms. `unpublished`: it was asked for revocations and answered that it publishes none.
     """
 
     issuer: str
@@ -82,6 +83,13 @@ class TrustedIssuer(Struct, frozen=True):
     archive: Archive | UnsetType | None = UNSET
     revocations: Revocations | UnsetType | None = UNSET
     keys_fetched_at: int | None = None
+    archive_fetched_at: int | None = None
+    unpublished: bool = False
+
+    def confirmed_after(self, moment: int) -> bool:
+        """Say whether the keys, and the archive where there is one, are those that the issuer published after then."""
+        fetched = [self.keys_fetched_at] if self.archive is UNSET else [self.keys_fetched_at, self.archive_fetched_at]
+        return all(at is not None and at > moment for at in fetched)
 
 
 class Absence(Struct, frozen=True):
@@ -216,7 +224,8 @@ class _Resolution:
         frameworks = None if entry.frameworks is UNSET else frozenset(entry.frameworks)
         keys = self.read(f"{at}/keys", _parse_keys) or None
         archive = self.read(f"{at}/archive", parse_archive)
-        return TrustedIssuer(entry.issuer, keys, frameworks, archive, keys_fetched_at=self.fetched_at.get(f"{at}/keys"))
+        keys_at, archive_at = (self.fetched_at.get(f"{at}/{name}") for name in ("keys", "archive"))
+        return TrustedIssuer(entry.issuer, keys, frameworks, archive, UNSET, keys_at, archive_at)
 
     def apart(self, pointer: str, token_keys: list[jose.Key]) -> jose.KeySet | UnsetType | None:
         """Read keys that must not be token keys, without those that are."""

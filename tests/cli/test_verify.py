@@ -129,6 +129,7 @@ def test_an_entry_without_a_token_beside_a_verified_one_is_a_no_that_says_so(
         ("{file}", "--repo", REPO, "--trust", "{trust}", "--receipt-key", "k.pem"),
         ("{file}", "--repo", REPO, "--trust", "{trust}", "--benchmark", "a", "--benchmarks", "b"),
         ("{folder}", "--repo", REPO, "--trust", "{trust}"),
+        ("{file}", "--repo", REPO, "--trust", "{trust}", "--at", "5", "--received-now"),
         ("{folder}", "--path", PATH, "--trust", "{trust}"),
         ("{folder}", "--benchmark", "eval.yaml", "--trust", "{trust}"),
         ("{folder}", "--trust", "{trust}", "--jobs", "0"),
@@ -195,12 +196,28 @@ def test_a_receipt_is_written_for_a_fresh_file_and_serves_it_ever_after(
     assert (spoilt.returncode, "receipt at hand does not serve" in spoilt.stdout) == (1, True)
 
 
+def test_who_does_not_say_when_it_was_received_is_a_reader(file: Path, trust: Path) -> None:
+    said = "good when it was issued; when this file was received is not known here"
+    reader = verify(file, trust, at=None)
+    assert (reader.returncode, f"  undecided: {said}\n" in reader.stdout) == (4, True), reader.stdout
+    assert "for a reader: when it was received is not known" in reader.stdout
+    assert "This proves: the file says what the token says, and the token was good when" in reader.stdout
+    (report,) = json.loads(verify(file, trust, "--json", at=None).stdout)["reports"]
+    assert (report["verdict"], report["reason"], report["at_from"]) == ("undecided", said, "unknown")
+    for more, at in ((("--received-now",), None), ((), NOW + 3601)):
+        done = verify(file, trust, *more, at=at)
+        assert (done.returncode, "not verified: check 5 failed" in done.stdout) == (1, True)
+    fresh(file)
+    assert [verify(file, trust, *more, at=None).returncode for more in ((), ("--received-now",))] == [0, 0]
+
+
 def test_no_receipt_is_written_under_a_stated_time_or_for_what_is_not_verified(
     file: Path, trust: Path, key: Path, receipts: Path
 ) -> None:
     with_key = ("--receipts", receipts, "--receipt-key", key)
     assert verify(file, trust, *with_key).returncode == 0
-    assert verify(file, trust, *with_key, at=None).returncode == 1  # expired by now
+    assert verify(file, trust, *with_key, at=None).returncode == 4  # a reader's: it has ended by now
+    assert verify(file, trust, *with_key, "--received-now", at=None).returncode == 1
     fresh(file)
     assert verify(file, trust, "--receipts", receipts, at=None).returncode == 0
     file.write_text(file.read_text().replace("20.9", "21.9"))

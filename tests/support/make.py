@@ -159,7 +159,7 @@ def revocation_list(
     *, key: ed25519.Ed25519PrivateKey = REVOCATION_KEY, typ: str = REVOCATIONS_TYPE, **payload: Any
 ) -> bytes:
     """Return a list that revokes nothing, good for a day, with changed members; one that is `...` is left out."""
-    good = {"ver": 1, "iss": ISSUER, "jti": [], "sub": [], "next_update": NOW + 86_400}
+    good = {"ver": 1, "iss": ISSUER, "iat": NOW, "number": 1, "jti": [], "sub": [], "next_update": NOW + 86_400}
     return signed(statement_header(typ, key), jcs.canonical(without_dots({**good, **payload})), key).encode()
 
 
@@ -174,7 +174,11 @@ def benchmark(text: str = BENCHMARK_TEXT) -> Benchmark:
 
 
 def trust(*, issuer: str = ISSUER, audience: str = AUDIENCE, life_s: int = 86_400, **members: Any) -> Trust:
-    """Trust the issuer with the key; further members are the trusted issuer's, or the trust's own."""
+    """Trust the issuer with the key; further members are the trusted issuer's, or the trust's own.
+
+    Its keys have been confirmed since the issue of the tokens.
+    """
     own = {name: members.pop(name) for name in ("receipt_keys", "require") if name in members}
-    trusted = TrustedIssuer(issuer, **{"keys": key_set(), **members})
+    confirmed = {"keys_fetched_at": NOW + 1, "archive_fetched_at": NOW + 1}
+    trusted = TrustedIssuer(issuer, **{"keys": key_set(), **confirmed, **members})
     return Trust(audience, {issuer: trusted}, life_s, digest="sha256:" + "7" * 64, **own)

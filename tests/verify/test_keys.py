@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from issuer.errors import FormatError
 from issuer.formats import jcs, jose
@@ -13,7 +14,7 @@ from issuer.results.entry import read_entries
 from issuer.verify import Context, verify_entries
 from issuer.verify.archive import MAX_ARCHIVED, parse_archive
 from issuer.verify.report import Report, Status
-from issuer.verify.revocations import parse_revocations
+from issuer.verify.revocations import LONGEST_S, objection, parse_revocations
 from issuer.verify.trust import Trust
 from tests.support import make
 
@@ -91,6 +92,42 @@ def test_2_a_key_that_neither_has_fails() -> None:
     assert judge(make.trust(keys=GONE, archive=make.archive(make.STRANGER))).failed == (2,)
 
 
+@pytest.mark.parametrize(
+    ("confirmed", "status"),
+    [
+        ({"keys_fetched_at": make.NOW - DAY}, Status.UNKNOWN), ({"keys_fetched_at": make.NOW}, Status.UNKNOWN), ({"keys_fetched_at": None}, Status.UNKNOWN),
+        ({"keys_fetched_at": make.NOW + 1}, Status.FAIL),
+        ({"keys_fetched_at": make.NOW + 1, "archive_fetched_at": make.NOW, "archive": make.archive(make.STRANGER)}, Status.UNKNOWN),
+        ({"keys_fetched_at": make.NOW + 1, "archive_fetched_at": None, "archive": make.archive(make.STRANGER)}, Status.UNKNOWN),
+        ({"keys_fetched_at": make.NOW + 1, "archive_fetched_at": make.NOW + 1, "archive": make.archive(make.STRANGER)}, Status.FAIL),
+    ],
+)  # fmt: skip
+def test_2_is_a_no_only_by_keys_that_were_confirmed_after_the_issue_of_the_token(
+    confirmed: dict[str, Any], status: Status
+) -> None:
+    report = judge(make.trust(keys=GONE, **confirmed))
+    assert (report.checks[1].status, report.verdict == "failed") == (status, status is Status.FAIL)
+    assert report.wants_keys_of == (make.ISSUER if status is Status.UNKNOWN else "")
+
+
+def test_2_a_key_that_the_set_has_needs_no_newer_set() -> None:
+    assert judge(make.trust(keys_fetched_at=make.NOW - DAY)).verdict == "verified"
+    out_of_window = make.trust(keys=GONE, archive=make.archive(active_from=make.NOW + 9), keys_fetched_at=None)
+    assert (judge(out_of_window).failed, judge(out_of_window).wants_keys_of) == ((2,), "")
+
+
+def test_2_without_an_archive_a_key_that_is_gone_may_have_retired_since() -> None:
+    """No accusation against a file of last year at the first rotation of keys; who receives it now needs no archive."""
+    (entry,) = read_entries(FILE.encode(), make.PATH)
+    for at, witnessed, status in ((None, False, "undecided"), (make.NOW + 5, False, "undecided"), (make.NOW + DAY, True, "failed")):  # fmt: skip
+        context = Context(make.NOW + DAY, witnessed=witnessed)
+        (report,) = verify_entries([entry], make.REPO, make.PATH, make.trust(keys=GONE), at, context)
+        assert report.verdict == status
+    archived = make.trust(keys=GONE, archive=make.archive(make.STRANGER))
+    (report,) = verify_entries([entry], make.REPO, make.PATH, archived, None, Context(make.NOW + DAY))
+    assert report.failed == (2,)
+
+
 def test_2_an_archived_key_under_another_s_kid_verifies_nothing_of_it() -> None:
     jwk = {**jose.public_jwk(make.STRANGER.public_key()), "kid": make.KID, "active_from": 0}
     report = judge(make.trust(keys=GONE, archive=parse_archive(jcs.canonical({"keys": [jwk]}))))
@@ -160,8 +197,28 @@ def test_5_a_list_goes_stale_by_the_judge_s_clock_and_not_by_a_time_that_somebod
     assert judge(trust, at=make.NOW + 5, now=make.NOW + DAY + 1).verdict == "undecided"
 
 
+def test_5_is_unknown_where_the_list_is_dated_in_the_future_or_only_held() -> None:
+    for listed in (
+        make.revocations(iat=make.NOW + 66, next_update=make.NOW + DAY),
+        replace(make.revocations(), held=True),
+    ):
+        report = judge(make.trust(revocations=listed))
+        assert (report.verdict, numbers(report, Status.UNKNOWN)) == ("undecided", [5])
+        named = replace(listed, jtis=frozenset({make.JTI}))
+        assert judge(make.trust(revocations=named)).failed == (5,)
+    soon = make.revocations(iat=make.NOW + 65, next_update=make.NOW + DAY)
+    assert judge(make.trust(revocations=soon)).verdict == "verified"
+
+
+def test_5_says_what_is_known_of_revocations() -> None:
+    listed = make.trust(revocations=make.revocations(number=7))
+    assert outcome(judge(listed), 5)[1].endswith("; revocations by list 7 of 2026-11-18T11:06:40Z")
+    assert outcome(judge(make.trust()), 5)[1].endswith("; revocations not asked for")
+    assert outcome(judge(make.trust(unpublished=True)), 5)[1].endswith("; revocations not published by the issuer")
+
+
 def test_5_a_stale_list_still_revokes_what_it_names() -> None:
-    assert judge(make.trust(revocations=make.revocations(jti=[make.JTI], next_update=1))).failed == (5,)
+    assert judge(make.trust(revocations=make.revocations(jti=[make.JTI], iat=0, next_update=1))).failed == (5,)
 
 
 def test_5_an_expired_token_fails_whatever_list_is_missing() -> None:
@@ -203,6 +260,7 @@ def test_an_archive_with_a_key_of_small_order_is_refused() -> None:
     [
         {"ver": 2}, {"ver": ...}, {"iss": make.ISSUER + "/"}, {"iss": ...}, {"jti": "x"}, {"jti": [5]}, {"jti": ...}, {"sub": ...},
         {"sub": [{"sub": "a"}]}, {"sub": [{"from": 1}]}, {"sub": [{"sub": "a", "from": "1"}]}, {"sub": [{"sub": "a", "from": 2, "until": 1}]},
+        {"iat": ...}, {"iat": "5"}, {"iat": make.NOW + DAY + 1}, {"iat": make.NOW - 6 * DAY - 1}, {"number": ...}, {"number": -1}, {"number": 1.5}, {"number": "1"},
         {"sub": [{"sub": "a", "from": 1, "to": 2}]}, {"next_update": ...}, {"next_update": "5"}, {"next_update": 2**40}, {"extra": 1},
     ],
     ids=str,
@@ -210,6 +268,28 @@ def test_an_archive_with_a_key_of_small_order_is_refused() -> None:
 def test_a_list_that_is_not_exactly_one_is_refused(payload: dict[str, Any]) -> None:
     with pytest.raises(FormatError):
         make.revocations(**payload)
+
+
+def test_a_list_clears_for_seven_days_at_most() -> None:
+    assert make.revocations(iat=make.NOW - 6 * DAY).next_update == make.NOW + DAY
+    assert LONGEST_S == 7 * DAY
+
+
+@pytest.mark.parametrize(
+    ("newer", "refused"),
+    [
+        ({}, ""), ({"number": 6, "iat": make.NOW}, ""), ({"jti": ["x", "y", "z"]}, ""), ({"number": 4}, "its number is 4"), ({"iat": make.NOW - 11}, "1 s before"),
+        ({"jti": ["x"]}, "lacks 1"), ({"jti": []}, "lacks 2"), ({"sub": []}, "lacks 1"), ({"sub": [{"sub": "a", "from": 1, "until": 3}]}, "lacks 1"),
+        ({"sub": [{"sub": "b", "from": 1, "until": 2}]}, "lacks 1"), ({"sub": [{"sub": "a", "from": 1}, {"sub": "a", "from": 1, "until": 2}]}, ""),
+        ({"number": 9, "jti": []}, "lacks 2"), ({"number": 9, "iat": 5, "next_update": 5}, "before"),
+    ],
+)  # fmt: skip
+def test_a_list_that_takes_something_back_is_objected_to(newer: dict[str, Any], refused: str) -> None:
+    members = {"number": 5, "iat": make.NOW - 10, "jti": ["x", "y"], "sub": [{"sub": "a", "from": 1, "until": 2}]}
+    seen = make.revocations(**members)
+    found = objection(make.revocations(**{**members, **newer}), seen)
+    assert refused in found
+    assert bool(found) == bool(refused)
 
 
 @pytest.mark.parametrize(

@@ -137,7 +137,7 @@ def test_a_year_old_file_is_verified_by_its_receipt_and_by_nothing_less() -> Non
     assert (report.verdict, report.at, report.at_from) == ("verified", make.NOW + 5, "receipt")
     assert [check.status for check in report.checks[:9]] == [Status.PASS] * 9
     assert "from the archive" in evidence(report, 2)
-    assert evidence(report).endswith("by a receipt")
+    assert "by a receipt" in evidence(report)
     assert judge(RECEIPT.decode() + "\n").verdict == "verified"
     without = judge()
     assert (without.verdict, without.failed, without.at) == ("failed", (2,), LATER)
@@ -155,7 +155,9 @@ def test_every_other_check_runs_again() -> None:
     assert judge(RECEIPT, text=FILE.replace("value: 20.9", "value: 21")).failed == (8, 9)
     assert judge(RECEIPT, trust=msgspec.structs.replace(RETIRED, audience="other")).failed == (4,)
     assert judge(RECEIPT, trust=msgspec.structs.replace(RETIRED, max_token_life_s=3599)).failed == (5,)
-    revoked = make.trust(receipt_keys=RECEIPT_KEYS, revocations=make.revocations(jti=[make.JTI], next_update=LATER))
+    revoked = make.trust(
+        receipt_keys=RECEIPT_KEYS, revocations=make.revocations(jti=[make.JTI], iat=LATER, next_update=LATER)
+    )
     report = judge(RECEIPT, trust=revoked)
     assert report.failed == (5,)
     assert evidence(report) == "the issuer has revoked this jti"

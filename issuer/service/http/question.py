@@ -20,7 +20,7 @@ class VerifyRequest(Struct, frozen=True, forbid_unknown_fields=True):
     """The body: exactly one of `entry` (one entry as JSON) and `yaml` (the text of a result file), and where it sits.
 
     `benchmark` is the text of the benchmark's `eval.yaml` as of the entry's `dataset.revision`. `at` (Unix seconds) is
-    when the file was received; without it, now.
+    when the file was received; without it the answer is a reader's, who cannot know.
     """
 
     repo: Text

@@ -104,9 +104,8 @@ def _charge(asked: Sources, source: str) -> None:
 
 
 def answer_question(body: bytes, trust: Callable[[int], Trust], now: int) -> Reports:
-    """Answer a question. A time that it states is not witnessed, so it allows no receipt. Raises Refused."""
+    """Answer a question: as a reader's, where it does not state when the file was received. Raises Refused."""
     asked = read_question(body)
-    at = now if asked.at is None else asked.at
-    context = Context(now, witnessed=asked.at is None, benchmarks=asked.benchmarks)
-    reports = verify_entries(asked.entries, asked.repo, asked.path, trust(now), at, context)
+    context = Context(now, benchmarks=asked.benchmarks)
+    reports = verify_entries(asked.entries, asked.repo, asked.path, trust(now), asked.at, context)
     return Reports(REPORT_VERSION, reports)
