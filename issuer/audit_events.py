@@ -93,13 +93,12 @@ class Decision(Struct, frozen=True, tag_field="event", tag="decision"):
 
 
 class PoliciesLoaded(Struct, frozen=True, tag_field="event", tag="policies_loaded"):
-    """From now on these policies decide: the digest of all, the changed ones by integration, and each key's state."""
+    """From now on these policies decide: the digest of all, and the changed ones by integration."""
 
     time: UnixTime
     policies: str
     changed: dict[str, list[str]]
     removed: list[str]
-    keys: Mapping[str, str]
 
 
 class PoliciesRefused(Struct, frozen=True, tag_field="event", tag="policies_refused"):
@@ -125,4 +124,19 @@ class ProviderKeysStale(Struct, frozen=True, tag_field="event", tag="provider_ke
     over: bool = False
 
 
-Event = Decision | PoliciesLoaded | PoliciesRefused | ProviderKeysStale
+class KeysLoaded(Struct, frozen=True, tag_field="event", tag="keys_loaded"):
+    """From now on these keys sign: each one's state by its kid."""
+
+    time: UnixTime
+    keys: Mapping[str, str]
+
+
+class KeysRefused(Struct, frozen=True, tag_field="event", tag="keys_refused"):
+    """The folders of keys are not fit, and `keys` go on: those of before, without any that is gone."""
+
+    time: UnixTime
+    keys: Mapping[str, str]
+    code: str
+
+
+Event = Decision | PoliciesLoaded | PoliciesRefused | KeysLoaded | KeysRefused | ProviderKeysStale

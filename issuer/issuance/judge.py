@@ -17,7 +17,10 @@ from issuer.verify_token import Template, Terms
 
 
 def judge(authority: Authority, registered: Registered, request: Request, jti: str) -> Judged | Refusal:
-    """Decide on a request and draft its template. `jti` is 16 fresh random bytes in base64url. Total: never raises."""
+    """Decide on a request and draft its template. `jti` is 16 fresh random bytes in base64url.
+
+    Raises Undecided(`dependency.signer`) where no key may begin a token now.
+    """
     try:
         check_nonce(registered.caller, request.nonce)
         grant = _decide(registered, request)

@@ -154,7 +154,7 @@ class Signer(Protocol):
 
     @property
     def active_kid(self) -> str:
-        """The key that signs new templates."""
+        """The key that signs new templates. Raises Undecided(`dependency.signer`) where there is none now."""
         ...
 
     @property

@@ -33,7 +33,7 @@ from issuer.service.authn.sources import Sources
 from issuer.service.background import Background
 from issuer.service.bounds import ASK_S, BEAT_S, SOURCE_RATE
 from issuer.service.http import openapi
-from issuer.service.http.published import Published
+from issuer.service.http.published import Published, PublishedKeys
 from issuer.service.http.routes import exception_handlers, routes
 from issuer.service.http.service import Service
 from issuer.service.http.tarpit import Tarpit
@@ -41,7 +41,7 @@ from issuer.service.http.verify import verify_routes
 from issuer.service.log_stream import Failures
 from issuer.service.reload import Active, Live, load_and_keep
 from issuer.service.settings import Settings
-from issuer.service.signing.keyring import load_keyring
+from issuer.service.signing.live import LiveSigner
 from issuer.service.workers import Beat
 
 _log = structlog.get_logger("issuer")
@@ -51,6 +51,7 @@ class Parts(Struct, frozen=True):
     """What lives as long as the worker, while policies and keys come and go: connections, caches, counters, files."""
 
     audit: FileAudit
+    signer: LiveSigner
     sources: Sources
     standing: KnownStanding
     admission: RedisAdmission
@@ -68,6 +69,7 @@ class Parts(Struct, frozen=True):
         fetcher = Fetcher(development=settings.development)
         return cls(
             audit=audit,
+            signer=LiveSigner(Path(settings.keys), settings.passphrase, audit),
             sources=Sources(SOURCE_RATE),
             standing=KnownStanding(),
             admission=RedisAdmission(
@@ -108,18 +110,27 @@ def build(settings: Settings, log: Log | None = None, beat: Beat | None = None) 
     parts = Parts.of(settings)
 
     def load() -> Published:
-        keyring = load_keyring(Path(settings.keys), settings.passphrase())
         policies = load_and_keep(settings.policies_folder, settings.kept_folder, settings.url, settings.development)
         authenticator = parts.authenticator(policies.providers)
         authority = Authority(
-            settings.url, policies, authenticator, parts.standing, parts.admission, log or NoLog(), keyring, parts.audit
+            settings.url,
+            policies,
+            authenticator,
+            parts.standing,
+            parts.admission,
+            log or NoLog(),
+            parts.signer,
+            parts.audit,
         )
-        return Published.of(Active(authority, time_ns() // 10**9, keyring), verifies=bool(settings.trust))
+        return Published.of(Active(authority, time_ns() // 10**9), verifies=bool(settings.trust))
 
     live = Live(settings.policies_folder, load, parts.audit)
-    service = Service(settings.url, live, parts.sources, parts.admission, parts.audit, Tarpit(settings.url))
+    keys = PublishedKeys(parts.signer)
+    service = Service(
+        settings.url, live, parts.signer, keys, parts.sources, parts.admission, parts.audit, Tarpit(settings.url)
+    )
     return Litestar(
-        [*routes(service), *verify_routes(settings.trust, settings.url, lambda: live.active.keyring.jwks)],
+        [*routes(service), *verify_routes(settings.trust, settings.url, lambda: parts.signer.keyring.jwks)],
         lifespan=[lambda _: _running(parts, live, beat)],
         exception_handlers=exception_handlers(settings.url),
         openapi_config=openapi.config(),
@@ -137,7 +148,9 @@ async def _running(parts: Parts, live: Live[Published], beat: Beat | None) -> As
     try:
         await parts.admission.start()
         await live.announce()
+        await parts.signer.announce()
         background.take_hangups()
+        background.watch("keys", parts.signer.turn)
         background.watch("policies", live.turn)
         if beat is not None:
             background.start("beat", _beating(beat))

@@ -11,12 +11,15 @@ import os
 import signal
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import structlog
 
 from issuer.service.bounds import LOOK_S
+
+T = TypeVar("T")
 
 # One look at what a task watches. The argument says whether a signal asked for it.
 Turn = Callable[[bool], Awaitable[None]]
@@ -27,6 +30,17 @@ _log = structlog.get_logger("issuer")
 def _leave() -> NoReturn:
     """End the process at once: its parent, or whoever else started it, starts another."""
     os._exit(1)
+
+
+class OwnThread:
+    """A thread for one watch alone: the event loop's few are shared, and a slow name server may hold all of them."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(1)
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Do blocking work."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
 
 
 class Background:

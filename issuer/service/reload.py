@@ -27,7 +27,6 @@ from issuer.policy.authoring.load import load_policies
 from issuer.policy.authoring.schema import schemas
 from issuer.policy.match import PolicySet
 from issuer.service.look import Look, look
-from issuer.service.signing.keyring import KeyringSigner
 
 # policies/benchmarks/<owner>/<name>/eval.yaml
 MAX_DEPTH = 4
@@ -36,11 +35,10 @@ _log = structlog.get_logger("issuer")
 
 
 class Active(Struct, frozen=True):
-    """The policies and keys of one load, and the authority made of them. `loaded_at` is Unix seconds."""
+    """The policies of one load, and the authority made of them. `loaded_at` is Unix seconds."""
 
     authority: Authority
     loaded_at: int
-    keyring: KeyringSigner
 
     @property
     def digest(self) -> str:
@@ -124,14 +122,13 @@ class Live(Generic[ActiveT]):
 
 
 def loaded_event(before: Active | None, after: Active) -> PoliciesLoaded:
-    """Record what decides from now on: the digest of all, the changed ones, and the keys."""
+    """Record what decides from now on: the digest of all, and the changed ones."""
     old, new = digests(before.authority.policies) if before else {}, digests(after.authority.policies)
     return PoliciesLoaded(
         time=after.loaded_at,
         policies=after.digest,
         changed={name: found for name, found in new.items() if found != old.get(name)},
         removed=sorted(old.keys() - new.keys()),
-        keys=after.keyring.states,
     )
 
 

@@ -29,7 +29,6 @@ from issuer.service.audit import FileAudit
 from issuer.service.background import Background
 from issuer.service.look import look
 from issuer.service.reload import MAX_DEPTH, Active, Live, keep_policies
-from issuer.service.signing.keyring import load_keyring
 from tests.support.command import issuer
 from tests.support.disk import disk_calls
 from tests.support.http_load import answer_to_head
@@ -345,7 +344,7 @@ def load_active(folder: Path, loaded_at: int, audit: FileAudit) -> Active:
     """Load what a service in this folder would answer by."""
     policies = load_policies(folder / "policies", "https://issuer.example", development=True)
     authority = Authority("https://issuer.example", policies, None, None, None, NoLog(), None, audit)  # type: ignore[arg-type]
-    return Active(authority, loaded_at, load_keyring(folder / "keys"))
+    return Active(authority, loaded_at)
 
 
 # -- SIGHUP ---------------------------------------------------------------------------------------------------------------

@@ -349,30 +349,7 @@ def test_a_rotation_of_our_keys_and_a_hangup_reach_every_worker_and_no_request_f
             ended.set()
         assert [answers.result() for answers in under_way] == [{201}, {201}]
     assert four.audit()[-1]["event"] == "decision"
-    assert [event["keys"] for event in four.audit() if event["event"] == "policies_loaded"][-1] == {new: "active"}
-
-
-def test_keys_that_are_not_fit_are_refused_and_the_last_good_ones_sign_on(
-    tmp_path: Path, provider: LocalProvider
-) -> None:
-    with running(tmp_path, provider) as live:
-        kid = live.post(live.token()).json()["kid"]
-        (pem,) = (live.folder / "keys" / "active").glob("*.pem")
-        second = generate(live.folder / "keys", "next")
-        for spoil, repair in (
-            (lambda: pem.chmod(0o644), lambda: pem.chmod(0o600)),
-            (lambda: pem.rename(pem.with_suffix(".old")), lambda: pem.with_suffix(".old").rename(pem)),
-            (lambda: second.rename(pem.with_name("second.pem")), lambda: pem.with_name("second.pem").unlink()),
-        ):
-            spoil()
-            live.process.send_signal(signal.SIGHUP)
-            eventually(lambda: live.http.get("/health/ready").json()["policies"]["stale"] is True)
-            assert live.post(live.token()).json()["kid"] == kid
-            repair()
-            live.process.send_signal(signal.SIGHUP)
-            eventually(lambda: live.http.get("/health/ready").json()["policies"]["stale"] is False)
-        refused = [event["code"] for event in live.audit() if event["event"] == "policies_refused"]
-        assert refused == ["key.unsafe", "key.unusable", "key.unusable"]
+    eventually(lambda: [event.get("keys") for event in four.audit()].count({new: "active"}) == 4)  # each worker's
 
 
 def test_workers_that_end_at_once_are_started_again_ever_more_slowly(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The public documents of the active policies and keys: written when these are loaded, not for each request."""
+"""The public documents of the active policies and keys: written when these change, not for each request."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from issuer.service.http.documents import Document, document
 from issuer.service.http.metadata import metadata
 from issuer.service.http.requirements import requirements
 from issuer.service.reload import Active
+from issuer.service.signing.keyring import KeyringSigner
+from issuer.service.signing.live import LiveSigner
 
 KEY_SET_CACHE = "public, max-age=300, stale-if-error=3600"
 
 
 class Published(Active, frozen=True):
-    """The active policies and keys, and the documents that publish them."""
+    """The active policies, and the documents that publish them."""
 
     metadata: Document
     requirements: Mapping[str, Document]
-    jwks: Document
 
     @classmethod
     def of(cls, active: Active, *, verifies: bool) -> Published:
@@ -26,8 +27,27 @@ class Published(Active, frozen=True):
         return cls(
             authority=active.authority,
             loaded_at=active.loaded_at,
-            keyring=active.keyring,
             metadata=document(metadata(url, policies, verifies=verifies)),
             requirements=requirements(url, policies),
-            jwks=document(active.keyring.jwks, "application/jwk-set+json", cache=KEY_SET_CACHE),
         )
+
+
+class PublishedKeys:
+    """The key set of the keys that sign now, as a document."""
+
+    def __init__(self, signer: LiveSigner) -> None:
+        self._signer = signer
+        self._of = signer.keyring
+        self._document = _key_set(self._of)
+
+    @property
+    def document(self) -> Document:
+        """The document: written anew where the keys have changed."""
+        if self._signer.keyring is not self._of:
+            self._of = self._signer.keyring
+            self._document = _key_set(self._of)
+        return self._document
+
+
+def _key_set(keyring: KeyringSigner) -> Document:
+    return document(keyring.jwks, "application/jwk-set+json", cache=KEY_SET_CACHE)

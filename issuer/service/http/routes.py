@@ -37,11 +37,11 @@ def routes(service: Service) -> list[Any]:
 
     @get(JWKS_PATH, operation_class=openapi.KeySetOperation)
     async def key_set(request: Http) -> Answer:
-        return service.live.active.jwks.answer(_etags_of(request))
+        return service.keys.document.answer(_etags_of(request))
 
     @route(JWKS_PATH, http_method="HEAD", include_in_schema=False)
     async def key_set_head(request: Http) -> Answer:
-        return service.live.active.jwks.answer(_etags_of(request))
+        return service.keys.document.answer(_etags_of(request))
 
     @get("/.well-known/eval-token-issuer", operation_class=openapi.JsonOperation)
     async def metadata(request: Http) -> Answer:
@@ -61,10 +61,10 @@ def routes(service: Service) -> list[Any]:
 
     @get("/health/ready", operation_class=openapi.JsonOperation)
     async def ready() -> Answer:
-        service.live.active.keyring.check(int(time.time()))
+        service.signer.keyring.check(int(time.time()))
         service.audit.check()
         await service.admission.ready()
-        body = {"status": "ready", "policies": _policies_of(service.live)}
+        body = {"status": "ready", "policies": _policies_of(service.live), "keys": {"stale": service.signer.stale}}
         return answer(msgspec.json.encode(body), "application/json", headers={"Cache-Control": "no-store"})
 
     @get("/errors", include_in_schema=False)

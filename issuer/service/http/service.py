@@ -7,16 +7,22 @@ from msgspec import Struct
 from issuer.service.admission.redis import RedisAdmission
 from issuer.service.audit import FileAudit
 from issuer.service.authn.sources import Sources
-from issuer.service.http.published import Published
+from issuer.service.http.published import Published, PublishedKeys
 from issuer.service.http.tarpit import Tarpit
 from issuer.service.reload import Live
+from issuer.service.signing.live import LiveSigner
 
 
 class Service(Struct, frozen=True):
-    """What the endpoints reach: the authority with the active policies, and the parts of it that health shows."""
+    """What the endpoints reach: the authority with the active policies, and the parts of it that health shows.
+
+    `keys` publishes those of `signer`.
+    """
 
     issuer_url: str
     live: Live[Published]
+    signer: LiveSigner
+    keys: PublishedKeys
     sources: Sources
     admission: RedisAdmission
     audit: FileAudit
