@@ -71,7 +71,8 @@ class Decision(Struct, frozen=True, tag_field="event", tag="decision"):
     """One decision. `integration`, `identity` and `policy` are set where the caller is registered, `named` and
     `results` where its body was read too; `code` and `failed` for a refusal, the rest for an issuance.
 
-    `template_policy` is set where a repeat was drafted under another policy than today's.
+    `template_policy` is set where a repeat was drafted under another policy than today's, `forged` where the store kept
+    for this request what this service never made: it says what was wrong with it.
     """
 
     time: UnixTime
@@ -90,6 +91,7 @@ class Decision(Struct, frozen=True, tag_field="event", tag="decision"):
     jti: tuple[str, ...] | UnsetType = UNSET
     content_digest: tuple[str, ...] | UnsetType = UNSET
     template_policy: str | UnsetType = UNSET
+    forged: str | UnsetType = UNSET
 
 
 class PoliciesLoaded(Struct, frozen=True, tag_field="event", tag="policies_loaded"):

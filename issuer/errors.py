@@ -58,6 +58,12 @@ class Refused(IssuerError):
     ) -> None:
         super().__init__(code, detail, faults)
         self.retry_after_s = retry_after_s
+        self.warnings: tuple[str, ...] = ()
+
+    def warned(self, *warnings: str) -> Self:
+        """Say what the caller should know beside the refusal, and return the error itself."""
+        self.warnings = warnings
+        return self
 
     @classmethod
     def of(cls, faults: list[Fault] | tuple[Fault, ...]) -> Refused:

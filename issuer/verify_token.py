@@ -53,7 +53,7 @@ class Terms(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     log: str | UnsetType = UNSET
 
 
-class Template(Struct, frozen=True, dict=True):
+class Template(Struct, frozen=True, dict=True, forbid_unknown_fields=True):
     """The complete header and the terms, which with a run make a token. Stored by the admission as canonical bytes."""
 
     header: Header
@@ -122,6 +122,11 @@ def _compose_one(template: Template, submission: Submission, jti: str) -> Unsign
     digests = {"claims_digest": submission.claims_digest, "content_digest": submission.content_digest}
     payload = jcs.encode({**template.plain_terms, "jti": jti, **submission.claims.plain, **digests})
     return Unsigned(jose.signing_input_of(template.canonical_header, payload), jti)
+
+
+def is_jti(text: str) -> bool:
+    """Say whether a text is 16 bytes in their one canonical spelling."""
+    return _JTI.fullmatch(text) is not None
 
 
 def batch_jti(template_jti: str, index: int) -> str:
@@ -199,7 +204,7 @@ def read_unverified(payload: bytes) -> tuple[TokenClaims, RunClaims]:
             raise _broken(f"/{name}", "not a time in Unix seconds")
     if not claims.iat <= claims.nbf <= claims.exp or claims.exp - claims.iat > MAX_TTL_S:
         raise _broken("/exp", "times that no token has")
-    if not _JTI.fullmatch(claims.jti):
+    if not is_jti(claims.jti):
         raise _broken("/jti", "not 16 bytes in base64url")
     for name in ("claims_digest", "content_digest", "policy"):
         if not _DIGEST.fullmatch(getattr(claims, name)):

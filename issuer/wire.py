@@ -151,7 +151,8 @@ class Problem(Struct, frozen=True):
     """The body of every error (RFC 9457). `type` is a page that the service serves; `retryable` says whether to send
     the request again.
 
-    `checks` is set where a policy refused: all that were made, passed ones too, as the caller may see them.
+    `checks` is set where a policy refused: all that were made, passed ones too, as the caller may see them. `warnings`
+    is set where more such refusals would lead to a quarantine.
     """
 
     type: str
@@ -164,6 +165,7 @@ class Problem(Struct, frozen=True):
     request_id: str
     errors: list[ProblemFault]
     checks: tuple[ShownCheck, ...] | UnsetType = UNSET
+    warnings: tuple[str, ...] | UnsetType = UNSET
 
 
 class Denied(Refused):

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from issuer.audit_events import CallerRead, Decision, FrameworkRead, MetricRead, Named, ResultRead, Verdict
 from issuer.identity.caller import Caller, ClaimNames
 from issuer.issuance.body import Request
-from issuer.issuance.steps import Issued, Judged, Refusal, Registered, Stranger
+from issuer.issuance.steps import Forged, Issued, Judged, Refusal, Registered, Stranger
 from issuer.policy.registration import Registration
 from issuer.results.claims import Metric
 from issuer.results.entry import Submission
@@ -42,6 +42,8 @@ def names_of(registration: Registration) -> Names:
 def refused_event(refusal: Refusal) -> Decision:
     """Record a refusal: what was read, the code, and, where a policy refused, the codes of all failed checks."""
     event, error = _decision(refusal.of, refusal.request, "refused"), refusal.error
+    if isinstance(error, Forged):
+        return replace(event, code=str(error.code), forged=error.what)
     if isinstance(error, Denied):
         failed = tuple(dict.fromkeys(check.code for check in error.checks if not check.passed))
         return replace(event, code=str(error.code), failed=failed)

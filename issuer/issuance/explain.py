@@ -27,7 +27,7 @@ async def explain(authority: Authority, registered: Registered, judged: Judged |
             return _explain_denial(registered, error)
         raise error
     try:
-        await authority.admission.count(AdmissionRequest.of(registered.registration))
+        await authority.admission.count(AdmissionRequest.of(registered))
     except Refused as error:
         raise await refuse(authority, Refusal(registered, error, judged.request, settled=True)) from None
     await authority.audit.record(granted_event(judged))
@@ -52,7 +52,7 @@ def _explain_denial(registered: Registered, error: Denied) -> Explained:
         "refused",
         **names_of(registered.registration),
         checks=error.checks,
-        warnings=(),
+        warnings=error.warnings,
         request_id=registered.arrival.id,
         code=str(error.code),
     )

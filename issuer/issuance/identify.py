@@ -9,7 +9,6 @@ from issuer.errors import Refused
 from issuer.issuance.ports import Authority
 from issuer.issuance.refuse import refuse
 from issuer.issuance.steps import Arrival, Refusal, Registered, Stranger
-from issuer.policy.decide import Denial, decide
 from issuer.policy.disclose import refusal_for
 from issuer.policy.match import resolve
 
@@ -24,22 +23,18 @@ async def identify(authority: Authority, arrival: Arrival, credential: str) -> R
         registration = resolve(authority.policies, caller)
     except Refused as error:
         raise await refuse(authority, Refusal(Stranger(arrival, caller), error)) from None
-    return Registered(arrival, caller, registration)
+    return Registered.of(arrival, caller, registration, authority.secret)
 
 
 def check_standing(authority: Authority, registered: Registered) -> Refusal | None:
-    """Return the refusal of a caller whom its standing refuses whatever it asks for, without any call to the store.
+    """Return the refusal of a caller who is refused whatever it asks for; None where its body decides.
 
-    It costs its limits nothing. Who is suspended sees the checks of its identity, as if it had asked for nothing.
+    A suspension, and a quarantine that this process knows of, cost nothing. Who only resembles an identity is charged
+    to its bucket.
     """
-    if (error := _suspension(registered) or authority.standing.refusal(registered)) is not None:
-        return Refusal(registered, error, settled=True)
-    return None
-
-
-def _suspension(registered: Registered) -> Refused | None:
-    registration = registered.registration
-    if registration.policy.mode != "suspended":
+    denied, suspended = registered.denial, registered.registration.policy.mode == "suspended"
+    if not suspended and (known := authority.standing.refusal(registered)) is not None:
+        return Refusal(registered, known, settled=True)
+    if denied is None:
         return None
-    verdict = decide(registration, registered.caller, (), registered.arrival.at)
-    return refusal_for(verdict.checks, registration.policy) if isinstance(verdict, Denial) else None
+    return Refusal(registered, refusal_for(denied.checks, registered.registration.policy), settled=suspended)

@@ -14,13 +14,16 @@ same bytes again (contract section 5).
 from __future__ import annotations
 
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
 from issuer import verify_token
-from issuer.errors import Refused
+from issuer.codes import Code
+from issuer.errors import Refused, Undecided
 from issuer.formats import jose
 from issuer.identity.token import LEEWAY_S
 from issuer.issuance.events import issued_event
-from issuer.issuance.ports import AdmissionRequest, Admitted, Authority, Use
+from issuer.issuance.ports import NONCE_KEPT_S, AdmissionRequest, Authority, Use
+from issuer.issuance.recall import recall
 from issuer.issuance.refuse import refuse
 from issuer.issuance.steps import Issued, Judged, Refusal
 from issuer.verify_token import Template, Unsigned
@@ -28,8 +31,6 @@ from issuer.wire import IssuedToken, LogEntry
 
 # How much longer a use record lives than the identity token that it spends.
 RECORD_MARGIN_S = 60
-# How long a nonce names its request (contract section 5): as long as the longest verify token lives.
-NONCE_KEPT_S = 86_400
 
 
 async def issue(authority: Authority, judged: Judged | Refusal) -> Issued:
@@ -39,31 +40,51 @@ async def issue(authority: Authority, judged: Judged | Refusal) -> Issued:
     """
     if isinstance(judged, Refusal):
         raise await refuse(authority, judged)
-    admitted = await _admit(authority, judged)
-    template = verify_token.read_template(admitted.template) if admitted.repeat else judged.draft
+    template, repeat = await _admit(authority, judged)
     unsigned = verify_token.compose(template, judged.request.submissions, batch=judged.request.kind == "batch")
     signing_inputs = tuple(token.signing_input for token in unsigned)
     entries = await authority.log.append(signing_inputs)
     signatures = await authority.signer.sign(template.kid, signing_inputs)
     signed = tuple(jose.compact(*parts) for parts in zip(signing_inputs, signatures, strict=True))
-    issued = Issued(answer(judged, template, unsigned, signed, entries), admitted.repeat)
+    issued = Issued(answer(judged, template, unsigned, signed, entries), repeat)
     await authority.audit.record(issued_event(judged, issued))
     return issued
 
 
-async def _admit(authority: Authority, judged: Judged) -> Admitted:
+async def _admit(authority: Authority, judged: Judged) -> tuple[Template, bool]:
+    """Claim a use. Returns the template to compose from, and whether it is that of the request's first time."""
     try:
-        return await authority.admission.admit(use_request(judged, authority.signer.usable_kids))
+        return await _claim(authority, judged)
     except Refused as error:
         refusal = Refusal(judged.registered, error, judged.request, settled=True)
         raise await refuse(authority, refusal) from None
 
 
-def use_request(judged: Judged, usable_kids: tuple[str, ...]) -> AdmissionRequest:
-    """Ask for one use of the identity, or of its nonce, by this request."""
+async def _claim(authority: Authority, judged: Judged) -> tuple[Template, bool]:
+    """Ask once, and once more where what the store has kept is to be replaced.
+
+    Of many who ask at once one replaces it, and the others are given that one's. Who would replace this one too is on
+    another host, whose draft has another `caller` or `log`: nobody decides between them.
+    """
+    use = use_of(judged, authority.signer.usable_kids)
+    candidate = authority.secret.seal(use.record, use.request_digest, judged.draft.to_bytes())
+    cost = len(judged.request.submissions)
+    call = AdmissionRequest.of(judged.registered, cost=cost, use=use, candidate=candidate)
+    for _ in range(2):
+        admitted = await authority.admission.admit(call)
+        if not admitted.repeat:
+            return judged.draft, False
+        if (template := recall(authority, judged, use, admitted.template)) is not None:
+            return template, True
+        call = replace(call, replaces=admitted.template)
+    raise Undecided(Code.DEPENDENCY_STATE)
+
+
+def use_of(judged: Judged, usable_kids: tuple[str, ...]) -> Use:
+    """Name the one use of the identity, or of its nonce, that this request asks for."""
     caller, draft, request = judged.registered.caller, judged.draft, judged.request
     reusable = caller.provider.rules.reusable
-    use = Use(
+    return Use(
         record=caller.use_record(request.nonce),
         allowed=caller.provider.uses,
         request_digest=request.digest(draft.terms.sub, draft.terms.aud),
@@ -72,9 +93,6 @@ def use_request(judged: Judged, usable_kids: tuple[str, ...]) -> AdmissionReques
         usable_kids=usable_kids,
         issued_at=None if reusable else caller.issued_at,
         keep_until=draft.terms.iat + NONCE_KEPT_S if reusable else caller.expires_at + LEEWAY_S + RECORD_MARGIN_S,
-    )
-    return AdmissionRequest.of(
-        judged.registered.registration, cost=len(request.submissions), use=use, candidate=draft.to_bytes()
     )
 
 

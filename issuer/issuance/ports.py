@@ -9,10 +9,10 @@ from msgspec import Struct
 from issuer.codes import Code
 from issuer.errors import Refused
 from issuer.identity.caller import Caller
-from issuer.issuance.steps import Registered
+from issuer.issuance.steps import Payer, Registered
+from issuer.issuance.store_secret import StoreSecret
 from issuer.limits import Limits
 from issuer.policy.match import PolicySet
-from issuer.policy.registration import Registration
 from issuer.wire import LogEntry
 
 
@@ -44,6 +44,10 @@ class Standing(Protocol):
         ...
 
 
+# How long a nonce names its request (contract section 5): as long as the longest verify token lives.
+NONCE_KEPT_S = 86_400
+
+
 class Use(Struct, frozen=True):
     """The claim of one use of an identity by one request (contract section 5, uses and retries). `admit.lua` reads its
     members by these names.
@@ -71,37 +75,39 @@ class Use(Struct, frozen=True):
 
 
 class AdmissionRequest(Struct, frozen=True):
-    """One call of the admission script: who, at what cost, and the use to claim.
+    """One call of the admission script: who pays, how much, and the use to claim.
 
-    `use` is None for a request that claims none: a `refused` one, which the refusals rate counts too, or one that only
-    asks for an explanation. `candidate` is the template to keep with a use, and empty without one.
+    `use` is None for a request that claims none: a `refused` one, which the refusals rate counts, or one that only asks
+    for an explanation. `candidate` is the template to keep with a use, as it is to be stored, and empty without one. It
+    takes the place of `replaces`, where this is what the store keeps for the same request: bytes that a call before
+    this one returned.
     """
 
-    integration: str
-    identity: str
-    cost: int
+    payer: Payer
     limits: Limits
-    use: Use | None
+    cost: int = 1
+    use: Use | None = None
     candidate: bytes = b""
+    replaces: bytes = b""
     refused: bool = False
 
     @classmethod
     def of(
         cls,
-        registration: Registration,
+        registered: Registered,
         *,
         cost: int = 1,
         use: Use | None = None,
         candidate: bytes = b"",
         refused: bool = False,
     ) -> AdmissionRequest:
-        """Make the call of a registered identity."""
-        policy = registration.policy
-        return cls(policy.integration, registration.identity.id, cost, policy.limits, use, candidate, refused)
+        """Make the call of a registered caller."""
+        limits = registered.registration.policy.limits
+        return cls(registered.payer, limits, cost, use, candidate, refused=refused)
 
 
 class Admitted(Struct, frozen=True):
-    """The template to compose from: the candidate (`repeat` false), or that of the same request's first time."""
+    """What the store keeps for the request: the candidate, or (`repeat`) what was kept for it the first time."""
 
     template: bytes
     repeat: bool
@@ -117,8 +123,11 @@ class Admission(Protocol):
         """
         ...
 
-    async def count(self, call: AdmissionRequest) -> None:
-        """Count a request that claims no use. Raises as `admit` does where a limit or a quarantine refuses it."""
+    async def count(self, call: AdmissionRequest) -> tuple[str, ...]:
+        """Count a request that claims no use. Raises as `admit` does where a limit or a quarantine refuses it.
+
+        Returns warnings for the caller, where its refusals have come near to a quarantine.
+        """
         ...
 
 
@@ -178,6 +187,14 @@ class Audit(Protocol):
         ...
 
 
+class KeptPolicies(Protocol):
+    """Every policy that ever decided, under its digest."""
+
+    def integration_of(self, digest: str) -> str | None:
+        """Say whose policy this is; None where nothing is kept under this digest."""
+        ...
+
+
 class Authority(Struct, frozen=True):
     """Everything that a request meets on the line, put together by the composition root (`service/app.py`)."""
 
@@ -189,3 +206,5 @@ class Authority(Struct, frozen=True):
     log: Log
     signer: Signer
     audit: Audit
+    secret: StoreSecret
+    kept: KeptPolicies

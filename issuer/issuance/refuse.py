@@ -11,7 +11,7 @@ from issuer.issuance.steps import Refusal, Registered
 
 
 async def refuse(authority: Authority, refusal: Refusal) -> Refused:
-    """Count a refusal against its identity, audit it, and return the error to answer with.
+    """Count a refusal against who pays for it, audit it, and return the error to answer with.
 
     That is the refusal itself, or the rate or quarantine that its count runs into. Strangers of a source that was
     refused too often are not audited: holders of tokens from a public provider must not be able to fill the disk.
@@ -27,10 +27,11 @@ async def refuse(authority: Authority, refusal: Refusal) -> Refused:
 
 
 async def _count(authority: Authority, refusal: Refusal, registered: Registered) -> Refusal:
-    """Charge a refusal to the limits; these may refuse for their own reason, which then is the answer."""
-    if not refusal.settled:
-        try:
-            await authority.admission.count(AdmissionRequest.of(registered.registration, refused=True))
-        except Refused as limit:
-            return replace(refusal, error=limit)
-    return refusal
+    """Charge a refusal to who pays for it; the limits may refuse for their own reason, which then is the answer."""
+    if refusal.settled:
+        return refusal
+    try:
+        warnings = await authority.admission.count(AdmissionRequest.of(registered, refused=True))
+    except Refused as limit:
+        return replace(refusal, error=limit)
+    return replace(refusal, error=refusal.error.warned(*warnings))

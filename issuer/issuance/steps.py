@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from issuer.codes import Code
 from issuer.errors import Refused
 from issuer.identity.caller import Caller
 from issuer.issuance.body import Request
-from issuer.policy.decide import Grant
+from issuer.issuance.store_secret import StoreSecret
+from issuer.policy.decide import Denial, Grant, decide_caller
 from issuer.policy.registration import Registration
 from issuer.verify_token import Template
 from issuer.wire import IssuedToken
@@ -37,12 +39,44 @@ class Stranger(Struct, frozen=True):
     caller: Caller
 
 
+class Payer(Struct, frozen=True):
+    """Who pays for a request (contract section 5): a registered identity or, where `bucket` is set, one of the 64
+    buckets of those who have its pins and fail what else is asked of it."""
+
+    integration: str
+    identity: str
+    bucket: int | None = None
+
+
 class Registered(Struct, frozen=True):
-    """An authenticated caller and its registration."""
+    """An authenticated caller and its registration.
+
+    `denial` is set where its policy refuses it whatever it asks for. Then it pays from `bucket`, unless nothing is paid
+    because its integration is suspended.
+    """
 
     arrival: Arrival
     caller: Caller
     registration: Registration
+    denial: Denial | None = None
+    bucket: int | None = None
+
+    @classmethod
+    def of(cls, arrival: Arrival, caller: Caller, registration: Registration, secret: StoreSecret) -> Registered:
+        """Judge what can be judged of a caller without its body."""
+        denial = decide_caller(registration, caller, arrival.at)
+        bucket = None if denial is None else secret.bucket(_failing(denial))
+        return cls(arrival, caller, registration, denial, bucket)
+
+    @property
+    def payer(self) -> Payer:
+        """Whom the admission charges."""
+        return Payer(self.registration.policy.integration, self.registration.identity.id, self.bucket)
+
+
+def _failing(denial: Denial) -> str:
+    """Write down the values that fail, with their rules: jobs that fail in one way are counted together."""
+    return repr([(check.rule, check.values) for check in denial.checks if not check.passed])
 
 
 class Judged(Struct, frozen=True):
@@ -64,6 +98,15 @@ class Refusal(Struct, frozen=True):
     error: Refused
     request: Request | None = None
     settled: bool = False
+
+
+class Forged(Refused):
+    """What the store keeps for a request is none of ours, so the use counts as spent. `what` is wrong with it, in a
+    word, is for the audit and the log; the caller is not told."""
+
+    def __init__(self, spent: Code, what: str) -> None:
+        super().__init__(spent)
+        self.what = what
 
 
 class Issued(Struct, frozen=True):

@@ -17,7 +17,7 @@ from issuer.identity.caller import Caller
 from issuer.policy.check import Check, Rule, show_name
 from issuer.policy.check_identity import check_identity, warn_of_names
 from issuer.policy.compiled import CompiledMetrics
-from issuer.policy.model import RegisteredBenchmarks
+from issuer.policy.model import Policy, RegisteredBenchmarks
 from issuer.policy.registration import Registration
 from issuer.results.claims import Metric, RunClaims
 
@@ -40,6 +40,20 @@ class Denial(Struct, frozen=True):
     code: Code
     checks: tuple[Check, ...]
 
+    @classmethod
+    def of(cls, checks: Iterable[Check]) -> Denial | None:
+        """Deny where a check failed."""
+        made = tuple(checks)
+        return next((cls(check.code, made) for check in made if not check.passed), None)
+
+
+def decide_caller(registration: Registration, caller: Caller, now: int) -> Denial | None:
+    """Judge a caller whatever it asks for, at `now` (Unix seconds): None where nothing stands against it.
+
+    Who has the pins of an identity and is denied here only resembles it, unless the integration is suspended.
+    """
+    return Denial.of((_check_mode(registration.policy), *check_identity(registration, caller, now)))
+
 
 def decide(
     registration: Registration,
@@ -57,7 +71,7 @@ def decide(
     """
     policy, audiences = registration.policy, registration.policy.token.audiences
     checks = [
-        Check(_NOT_SUSPENDED, policy.mode != "suspended", (policy.mode,)),  # before a body is read: in `identify`, too
+        _check_mode(policy),  # before a body is read: in `decide_caller`, too
         _check_named(_INTEGRATION, integration, (policy.integration,), "/integration"),
         *check_identity(registration, caller, now),
         _check_named(_AUDIENCE, audience, audiences, "/audience"),
@@ -66,8 +80,8 @@ def decide(
         checks += check_run(registration, claims, pointer)
     if policy.mode == "staged":  # last, so that it names the code only where everything else passed
         checks.append(_STAGED)
-    if failed := [check for check in checks if not check.passed]:
-        return Denial(failed[0].code, tuple(checks))
+    if denial := Denial.of(checks):
+        return denial
     warnings = tuple(warn_of_names(registration, caller))
     return Grant(policy.token.ttl_s, audience or audiences[0], warnings, tuple(checks))
 
@@ -79,6 +93,10 @@ _AUDIENCE = Rule(Code.POLICY_AUDIENCE, "token.audiences", "the request's audienc
 _NOT_SUSPENDED = Rule(Code.INTEGRATION_SUSPENDED, "mode", "the integration is {}")
 _STAGED = Check(Rule(Code.INTEGRATION_STAGED, "mode", "the integration is staged"), False)
 _COMMAND = Rule(Code.POLICY_COMMAND, "grants.command", "the run's command is {}")
+
+
+def _check_mode(policy: Policy) -> Check:
+    return Check(_NOT_SUSPENDED, policy.mode != "suspended", (policy.mode,))
 
 
 def _check_named(rule: Rule, named: str, own: tuple[str, ...], pointer: str) -> Check:

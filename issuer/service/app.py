@@ -18,7 +18,9 @@ from issuer.errors import SetupError
 from issuer.identity.profiles import Kind
 from issuer.identity.provider import Provider
 from issuer.issuance.ports import Authority, Log, NoLog
+from issuer.issuance.store_secret import StoreSecret
 from issuer.service.admission.redis import RedisAdmission
+from issuer.service.admission.secret_file import make_secret, read_secret
 from issuer.service.admission.standing import KnownStanding
 from issuer.service.audit import FileAudit
 from issuer.service.authn.authenticator import ProviderAuthenticator, Verifier
@@ -38,6 +40,7 @@ from issuer.service.http.routes import exception_handlers, routes
 from issuer.service.http.service import Service
 from issuer.service.http.tarpit import Tarpit
 from issuer.service.http.verify import verify_routes
+from issuer.service.kept_policies import KeptPolicies
 from issuer.service.log_stream import Failures
 from issuer.service.reload import Active, Live, load_and_keep
 from issuer.service.settings import Settings
@@ -55,6 +58,8 @@ class Parts(Struct, frozen=True):
     sources: Sources
     standing: KnownStanding
     admission: RedisAdmission
+    secret: StoreSecret
+    kept: KeptPolicies
     keysets: KeySets
     introspector: Introspector
     hugging_face: HuggingFace
@@ -63,6 +68,7 @@ class Parts(Struct, frozen=True):
     @classmethod
     def of(cls, settings: Settings) -> Parts:
         """Open what must be there at the start. Raises SetupError and InputError."""
+        make_own_secret(settings)
         failures = Failures()
         asker = Fetcher(development=settings.development, deadline_s=ASK_S)
         audit = FileAudit(settings.audit_file)
@@ -79,6 +85,8 @@ class Parts(Struct, frozen=True):
                 noeviction_stated=settings.noeviction_stated,
                 wait_replicas=settings.wait_replicas,
             ),
+            secret=read_secret(settings.store_secret),
+            kept=KeptPolicies(settings.kept_folder),
             keysets=KeySets(fetcher, report=_report_fetch, tell_stale=partial(tell_stale, audit)),
             introspector=Introspector(asker, report=failures.report),
             hugging_face=HuggingFace(asker, report=failures.report),
@@ -101,6 +109,12 @@ class Parts(Struct, frozen=True):
         self.audit.close()
 
 
+def make_own_secret(settings: Settings) -> None:
+    """Make the secret of a single host; several share one that the operator names, and that is never made here."""
+    if not settings.store_secret_file:
+        make_secret(settings.store_secret)
+
+
 def build(settings: Settings, log: Log | None = None, beat: Beat | None = None) -> Litestar:
     """Put one worker together. Reads keys and policies now, connects to the store when it starts; while it runs it
     calls `beat`, if a parent watches it.
@@ -113,14 +127,16 @@ def build(settings: Settings, log: Log | None = None, beat: Beat | None = None) 
         policies = load_and_keep(settings.policies_folder, settings.kept_folder, settings.url, settings.development)
         authenticator = parts.authenticator(policies.providers)
         authority = Authority(
-            settings.url,
-            policies,
-            authenticator,
-            parts.standing,
-            parts.admission,
-            log or NoLog(),
-            parts.signer,
-            parts.audit,
+            issuer_url=settings.url,
+            policies=policies,
+            authenticator=authenticator,
+            standing=parts.standing,
+            admission=parts.admission,
+            log=log or NoLog(),
+            signer=parts.signer,
+            audit=parts.audit,
+            secret=parts.secret,
+            kept=parts.kept,
         )
         return Published.of(Active(authority, time_ns() // 10**9), verifies=bool(settings.trust))
 

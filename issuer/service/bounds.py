@@ -139,6 +139,11 @@ SENTINEL_S = 0.1
 STANDING_S = 5.0
 # Remembered identities, some hundred bytes each. Above it the oldest is forgotten, which costs one call to the store.
 MAX_STANDINGS = 4096
+# How often one identity token or nonce may bring its own request again, and, counted apart, another one: an honest
+# client tries again a few times. Who found a spent token in a log uses up the second alone.
+AGAIN_RATE = Rate(count=60, per_s=3600, burst=60)
+# Refusals of all callers together who have an identity's pins and fail its requirements: jobs of other branches.
+RESEMBLING_RATE = Rate(count=600, per_s=3600, burst=600)
 # How long the store waits for its replicas, where these are required.
 REPLICAS_MS = 300
 # Two pipelines hide the round trip; more would only make each smaller, and a merged call costs a third.

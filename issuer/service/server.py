@@ -18,7 +18,7 @@ from issuer.codes import Code
 from issuer.errors import SetupError
 from issuer.issuance.ports import Log
 from issuer.service.admission.embedded import EmbeddedValkey
-from issuer.service.app import build
+from issuer.service.app import build, make_own_secret
 from issuer.service.bounds import GRACE_S, KEEP_ALIVE_S, KILL_S
 from issuer.service.http.protocol import BoundedProtocol
 from issuer.service.log_stream import configure_logging
@@ -80,6 +80,7 @@ def serve(settings: Settings, log: Log | None = None, workers: int = 1) -> None:
             _run(settings, log)
         else:
             addresses = listen_addresses(settings.host, settings.port)
+            make_own_secret(settings)  # once, before there are several who would
             supervise(workers, lambda beat: _run(settings, log, bind(addresses), beat), KILL_S)
 
 

@@ -38,7 +38,8 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     or `embedded`. `trust` is the trust file that `POST /verify` judges by; without one there is no such endpoint.
     `wait_replicas` is how many replicas must have a use before it counts. `noeviction_stated` and `durable_store` are
     the operator's word for what the store itself cannot be asked. `epoch_leeway_s` is 30 unless every provider shares
-    this machine's clock. `development` allows providers on plain http at loopback addresses. `trusted_proxies` are
+    this machine's clock. `store_secret_file` is the secret that several hosts on one store share; without it
+    one is made in `data`. `development` allows providers on plain http at loopback addresses. `trusted_proxies` are
     addresses and networks, separated by commas, from which `X-Forwarded-For` is believed.
     """
 
@@ -56,6 +57,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     durable_store: bool = False
     wait_replicas: Annotated[int, Meta(ge=0, le=8)] = 0
     epoch_leeway_s: Annotated[int, Meta(ge=0, le=3600)] = LEEWAY_S
+    store_secret_file: str = ""
     development: bool = False
     trusted_proxies: str = ""
 
@@ -78,6 +80,11 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     def pats_folder(self) -> Path:
         """The folder of personal access tokens."""
         return Path(self.pats) if self.pats else Path(self.data) / "pats"
+
+    @property
+    def store_secret(self) -> Path:
+        """The file of the secret that seals what is kept in the store."""
+        return Path(self.store_secret_file) if self.store_secret_file else Path(self.data) / "store-secret"
 
     def passphrase(self) -> bytes | None:
         """Read the passphrase of the signing keys, if they have one."""

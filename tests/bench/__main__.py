@@ -23,7 +23,7 @@ from issuer.formats import jcs, jose
 from issuer.formats.strict_json import loads
 from issuer.issuance.body import read_request
 from issuer.issuance.events import issued_event
-from issuer.issuance.issue import answer, use_request
+from issuer.issuance.issue import answer, use_of
 from issuer.issuance.judge import judge
 from issuer.issuance.ports import Authority, NoLog
 from issuer.issuance.steps import Arrival, Issued, Judged, Registered
@@ -118,13 +118,13 @@ def bench_line(folder: Path, provider: LocalProvider, sign: float) -> None:
         row("read_request", cpu_us(lambda: read_request("single", raw)))
         registration = resolve(policies, caller)
         row("resolve", cpu_us(lambda: resolve(policies, caller)))
-        authority = Authority(url, policies, authenticator, None, None, NoLog(), keyring, None)  # type: ignore[arg-type]
+        authority = Authority(url, policies, authenticator, None, None, NoLog(), keyring, None, None, None)  # type: ignore[arg-type]
         registered = Registered(Arrival("0" * 32, "/tokens", "127.0.0.1", now), caller, registration)
         judged = judge(authority, registered, request, "A" * 22)
         assert isinstance(judged, Judged)
         granted, draft = judged, judged.draft
         row("judge (decide, draft, size)", cpu_us(lambda: judge(authority, registered, request, "A" * 22)))
-        row("use_request (request digest, template bytes)", cpu_us(lambda: use_request(granted, keyring.usable_kids)))
+        row("use_of (request digest)", cpu_us(lambda: use_of(granted, keyring.usable_kids)))
         row("compose", cpu_us(lambda: compose(draft, request.submissions, batch=False)))
         (unsigned,) = composed = compose(draft, request.submissions, batch=False)
         row("sign", cpu_us(lambda: _run(keyring.sign(draft.kid, (unsigned.signing_input,)))), sign)

@@ -20,6 +20,7 @@ import uvicorn
 from issuer import keyfile
 from issuer.formats import jose
 from issuer.issuance.ports import AdmissionRequest, Use
+from issuer.issuance.steps import Payer
 from issuer.limits import Limits, Rate
 from issuer.service.admission.redis import RedisAdmission
 from issuer.service.http.protocol import BoundedProtocol
@@ -32,7 +33,7 @@ ANSWER = b"x" * 4800
 def admission(now: int) -> AdmissionRequest:
     """Return the call for a fresh identity."""
     use = Use(os.urandom(32).hex(), 1, "digest", now + 3600, "kid", ("kid",), now + 5, now + 600)
-    return AdmissionRequest("integration", "identity", 1, LIMITS, use, candidate=b"x" * 700)
+    return AdmissionRequest(Payer("integration", "identity"), LIMITS, 1, use, b"x" * 732)
 
 
 class Floor:

@@ -6,32 +6,35 @@ none is configured yet: it keeps what it is given.
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+import redis
 from msgspec import Struct
 
 from issuer.codes import Code
 from issuer.errors import Refused, Undecided
-from issuer.formats import jose
+from issuer.formats import jcs, jose
 from issuer.identity.token import LEEWAY_S
 from issuer.issuance.body import Request
 from issuer.issuance.explain import NO_JTI, explain
 from issuer.issuance.identify import check_standing
-from issuer.issuance.issue import RECORD_MARGIN_S, issue, use_request
+from issuer.issuance.issue import RECORD_MARGIN_S, issue, use_of
 from issuer.issuance.judge import judge
 from issuer.issuance.ports import AdmissionRequest, Admitted, Authority, NoLog
 from issuer.issuance.refuse import refuse
-from issuer.issuance.steps import Arrival, Issued, Judged, Refusal, Registered, Stranger
+from issuer.issuance.steps import Arrival, Issued, Judged, Payer, Refusal, Registered, Stranger
+from issuer.issuance.store_secret import BUCKETS, StoreSecret
 from issuer.limits import Rate
 from issuer.policy.match import PolicySet, resolve
 from issuer.results.entry import Submission
 from issuer.service.admission.embedded import EmbeddedValkey
-from issuer.service.admission.redis import RedisAdmission
+from issuer.service.admission.redis import RedisAdmission, record_of
 from issuer.service.admission.standing import KnownStanding
 from issuer.service.audit import FileAudit
 from issuer.service.authn.authenticator import ProviderAuthenticator
@@ -72,9 +75,9 @@ class RecordingAdmission(RedisAdmission):
         self.steps.take("admit", Code.DEPENDENCY_STATE)
         return await super().admit(call)
 
-    async def count(self, call: AdmissionRequest) -> None:
+    async def count(self, call: AdmissionRequest) -> tuple[str, ...]:
         self.steps.take("count", Code.DEPENDENCY_STATE)
-        await super().count(call)
+        return await super().count(call)
 
 
 class RecordingLog:
@@ -105,11 +108,21 @@ class RecordingAudit(FileAudit):
         await super().record(event)
 
 
+class Kept:
+    """The policies that are kept, by whose they are."""
+
+    def __init__(self) -> None:
+        self.by_digest = dict[str, str]()
+
+    def integration_of(self, digest: str) -> str | None:
+        return self.by_digest.get(digest)
+
+
 class House:
     """An authority whose parts are real, and what a test needs to send it requests."""
 
     def __init__(self, folder: Path, store: str, policy: str = POLICY) -> None:
-        self.steps = Steps()
+        self.steps, self.jti, self.uses = Steps(), str(folder), 1  # of the identity token
         self.now = NOW - 3600  # when the store's memory begins
         policies = load(folder, inspect_ai=policy)
         admission = RecordingAdmission(store, durable_store=True, now_us=lambda: self.now * 10**6)
@@ -125,9 +138,18 @@ class House:
             self.sources,
             lambda: self.now * 10**6,
         )
-        self.clock = Clock()
+        self.clock, self.secret, self.kept = Clock(), StoreSecret(bytes(32)), Kept()
         self.authority = Authority(
-            ISSUER_URL, policies, authenticator, KnownStanding(self.clock), admission, self.log, signer, audit
+            issuer_url=ISSUER_URL,
+            policies=policies,
+            authenticator=authenticator,
+            standing=KnownStanding(self.clock),
+            admission=admission,
+            log=self.log,
+            signer=signer,
+            audit=audit,
+            secret=self.secret,
+            kept=self.kept,
         )
 
     async def start(self) -> None:
@@ -144,8 +166,10 @@ class House:
 
     def registered(self, **claims: Any) -> Registered:
         who = caller(self.policies, **claims)
-        who = msgspec.structs.replace(who, use_parts=("use", "x", str(self.path)))
-        return Registered(Arrival("a-request", "/tokens", "192.0.2.1", self.now), who, resolve(self.policies, who))
+        provider = msgspec.structs.replace(who.provider, uses=self.uses)
+        who = msgspec.structs.replace(who, use_parts=("use", "x", self.jti), provider=provider)
+        arrival = Arrival("a-request", "/tokens", "192.0.2.1", self.now)
+        return Registered.of(arrival, who, resolve(self.policies, who), self.secret)
 
     def registered_as(self, identity: str) -> Registered:
         who = self.registered()
@@ -245,8 +269,7 @@ async def test_a_repeat_is_composed_from_the_template_of_the_first_time(house: H
 
 async def test_the_record_of_a_use_outlives_the_identity_token_that_it_spends(house: House) -> None:
     judged = house.judged()
-    use = use_request(judged, (make.KID,)).use
-    assert use is not None
+    use = use_of(judged, (make.KID,))
     assert use.keep_until == judged.registered.caller.expires_at + LEEWAY_S + RECORD_MARGIN_S
     assert min(LEEWAY_S, RECORD_MARGIN_S) > 0
 
@@ -364,7 +387,7 @@ async def test_a_suspended_integration_costs_nothing_beyond_the_look_up(tmp_path
 
 
 async def test_an_active_integration_has_nothing_against_it(house: House) -> None:
-    assert check_standing(house.authority, house.registered(ref="refs/heads/evil")) is None
+    assert check_standing(house.authority, house.registered()) is None
     assert house.steps == []
 
 
@@ -413,6 +436,263 @@ async def test_an_explanation_that_grants_is_not_counted_as_a_refusal(tmp_path: 
         await house.close()
 
 
+# -- who pays ---------------------------------------------------------------------------------------------------------
+
+
+def test_who_has_the_pins_and_fails_a_requirement_pays_from_a_bucket_of_its_own(house: House) -> None:
+    assert house.registered().payer == Payer("inspect-ai", "main")
+    branches = [house.registered(ref=f"refs/heads/{number}").payer for number in range(600)]
+    assert {(payer.integration, payer.identity) for payer in branches} == {("inspect-ai", "main")}
+    assert {payer.bucket for payer in branches} == set(range(BUCKETS)), "spread over all of them"
+    again = [house.registered(ref=f"refs/heads/{number}", run_id="other").payer for number in range(600)]
+    assert again == branches, "by what fails, and by nothing else"
+    house.secret = StoreSecret(b"another".ljust(32))
+    assert [house.registered(ref=f"refs/heads/{number}").payer for number in range(600)] != branches
+
+
+@pytest.mark.parametrize(
+    ("policy", "claims"),
+    [(POLICY, {"event_name": "pull_request"}), (POLICY, {"runner_environment": None}),
+     (changed(POLICY, "    names:", '    expires: "2026-11-21"\n    names:'), {})],
+    ids=["event", "a claim that is not there", "expired"],
+)  # fmt: skip
+def test_event_absence_and_expiry_make_one_only_resemble(tmp_path: Path, policy: str, claims: dict[str, Any]) -> None:
+    policies = load(tmp_path, inspect_ai=policy)
+    who = caller(policies, **claims)
+    registered = Registered.of(Arrival("a", "/tokens", "x", NOW), who, resolve(policies, who), StoreSecret(bytes(32)))
+    assert registered.payer.bucket is not None
+    assert registered.denial is not None
+
+
+async def test_refusals_of_who_only_resembles_an_identity_cost_that_identity_nothing(tmp_path: Path) -> None:
+    with EmbeddedValkey() as store_of_its_own:
+        house = House(tmp_path, store_of_its_own, STRICT)
+        await house.start()
+        codes = []
+        for _ in range(62):
+            house.clock.s += 60  # so that no process remembers the quarantine for the store
+            branch = house.registered(ref="refs/heads/feature")
+            refusal = check_standing(house.authority, branch)
+            assert refusal is not None
+            codes.append(str((await refuse(house.authority, refusal)).code))
+        assert codes == ["identity.claim_mismatch"] * 3 + ["abuse.quarantined"] * 59
+        assert not (await issue(house.authority, house.judged())).repeat
+        await house.close()
+
+
+async def test_a_refusal_warns_from_half_of_the_rate_on(tmp_path: Path) -> None:
+    with EmbeddedValkey() as store_of_its_own:
+        house = House(tmp_path, store_of_its_own, STRICT)
+        await house.start()
+        refused = house.judge(submission(benchmark="evil/x"))
+        told = [await explain(house.authority, house.registered(), refused) for _ in range(3)]
+        await house.close()
+    assert [len(each.warnings) for each in told] == [1, 1, 1]
+    assert [each.warnings[0].partition(" ")[0] for each in told] == ["1", "2", "this"]
+
+
+# -- what the store gives back ----------------------------------------------------------------------------------------
+
+DAY_S = 86_400
+Change = Callable[[dict[str, Any]], object]
+
+
+def terms(**members: Any) -> Change:
+    return lambda template: template["terms"].update(members)
+
+
+def header(**members: Any) -> Change:
+    return lambda template: template["header"].update(members)
+
+
+class Written:
+    """What the store keeps for the request that a house judges, and the hand that changes it."""
+
+    def __init__(self, house: House, store: str, *runs: Submission) -> None:
+        self.use = use_of(house.judged(*runs), (make.KID,))
+        self.record, self.slot, self.store = record_of(self.use), f"d:{self.use.request_digest}".encode(), store
+
+    def read(self) -> bytes:
+        with redis.Redis.from_url(self.store) as client:
+            kept = client.hget(self.record, self.slot)
+        assert isinstance(kept, bytes)
+        return kept.split(b" ", 2)[2]
+
+    def write(self, kept: bytes) -> None:
+        with redis.Redis.from_url(self.store) as client:
+            client.hset(self.record, self.slot, b"%d %b %b" % (NOW + 90 * DAY_S, make.KID.encode(), kept))
+
+    def change(self, change: Change) -> bytes:
+        template = json.loads(self.read()[32:])
+        change(template)
+        return jcs.canonical(template)
+
+
+async def replayed(house: House) -> str:
+    """Send the request again; return what the audit says is wrong with what the store has kept for it."""
+    house.steps.clear()
+    with pytest.raises(Refused) as caught:
+        await issue(house.authority, house.judged(jti=JTIS[2]))
+    assert caught.value.code is Code.IDENTITY_REPLAYED
+    assert house.steps == ["admit", "audit"], "nothing is logged or signed"
+    event = house.events()[-1]
+    assert (event["verdict"], event["code"]) == ("refused", "identity.replayed")
+    forged: str = event["forged"]
+    return forged
+
+
+MEMBERS: dict[str, Change] = {
+    "alg": header(alg="Ed25519"), "typ": header(typ="JWT"), "kid": header(kid="other"), "crit": header(crit=["x"]),
+    "ver": terms(ver=2), "iss": terms(iss="https://evil.example"), "sub": terms(sub="lm-evaluation-harness"),
+    "aud": terms(aud="https://evil.example"), "iat": terms(iat=NOW + 30 * DAY_S), "exp": terms(exp=NOW + 7 * DAY_S),
+    "nbf": terms(nbf=NOW - 9), "jti": terms(jti=JTIS[3]), "caller": terms(caller={"provider": "github-actions"}),
+    "policy": terms(policy="sha256:" + "0" * 64), "log": terms(log="evil.example/log"), "attempt": terms(attempt=1),
+    "claims_digest": terms(claims_digest="sha256:" + "0" * 64), "model_repo": terms(model_repo="evil/model"),
+    "another member": lambda template: template.update(more={}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("member", MEMBERS)
+async def test_a_template_that_was_changed_in_the_store_is_not_signed(house: House, store: str, member: str) -> None:
+    await issue(house.authority, house.judged())
+    written = Written(house, store)
+    written.write(written.read()[:32] + written.change(MEMBERS[member]))
+    assert await replayed(house) == "hmac"
+
+
+async def test_what_was_sealed_for_another_place_or_by_another_service_is_not_signed(house: House, store: str) -> None:
+    first, second = submission(), submission(task="other")
+    await issue(house.authority, house.judged(first))
+    house.jti = "another identity token"
+    await issue(house.authority, house.judged(second, jti=JTIS[2]))
+    elsewhere = Written(house, store, second).read()
+    house.jti = str(house.path)
+    written = Written(house, store)
+    use, template = written.use, written.read()[32:]
+    for forged in (
+        elsewhere,
+        house.secret.seal(use.record, "0" * 64, template),
+        house.secret.seal("0" * 64, use.request_digest, template),
+        StoreSecret(b"another service".ljust(32)).seal(use.record, use.request_digest, template),
+        template,
+        bytes(32) + template,
+        bytes(32),
+        b"x",
+    ):
+        written.write(forged)
+        assert await replayed(house) == "hmac"
+
+
+BEYOND: dict[str, tuple[str, Change]] = {
+    "alg": ("alg", header(alg="Ed25519")), "typ": ("typ", header(typ="JWT")), "crit": ("form", header(crit=["x"])),
+    "ver": ("form", terms(ver=2)), "iss": ("iss", terms(iss="https://evil.example")),
+    "sub": ("sub", terms(sub="lm-evaluation-harness")), "aud": ("aud", terms(aud="https://evil.example")),
+    "late iat": ("iat", terms(iat=NOW + 61, nbf=NOW + 61)), "early iat": ("iat", terms(iat=NOW - 71, nbf=NOW - 71)),
+    "nbf": ("nbf", terms(nbf=NOW + 1)), "exp": ("exp", terms(exp=NOW + DAY_S + 1)), "jti": ("jti", terms(jti="x")),
+    "no policy": ("policy", terms(policy="sha256:" + "0" * 64)),
+    "a policy of another": ("policy", terms(policy="sha256:" + "1" * 64)),
+    "attempt": ("form", terms(attempt=1)), "a run claim": ("form", terms(model_repo="evil/model")),
+    "another member": ("form", lambda template: template.update(more={})),
+    "a missing member": ("form", lambda template: template["terms"].pop("jti")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BEYOND)
+async def test_even_under_our_own_hmac_nothing_is_signed_that_this_request_had_not_asked_for(
+    house: House, store: str, name: str
+) -> None:
+    await issue(house.authority, house.judged())
+    house.kept.by_digest["sha256:" + "1" * 64] = "another-integration"
+    written, (what, change) = Written(house, store), BEYOND[name]
+    written.write(house.secret.seal(written.use.record, written.use.request_digest, written.change(change)))
+    assert await replayed(house) == what
+
+
+async def test_bytes_that_are_not_canonical_are_none_of_ours(house: House, store: str) -> None:
+    await issue(house.authority, house.judged())
+    written = Written(house, store)
+    spaced = written.read()[32:].replace(b',"terms"', b', "terms"')
+    written.write(house.secret.seal(written.use.record, written.use.request_digest, spaced))
+    assert await replayed(house) == "form"
+
+
+GOOD: dict[str, Change] = {
+    "the latest iat": terms(iat=NOW + 60, nbf=NOW + 60), "the earliest iat": terms(iat=NOW - 70, nbf=NOW - 70),
+    "the latest exp": terms(exp=NOW + DAY_S), "an earlier policy": terms(policy="sha256:" + "2" * 64),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", GOOD)
+async def test_what_another_host_may_have_drafted_is_given_again(house: House, store: str, name: str) -> None:
+    await issue(house.authority, house.judged())
+    house.kept.by_digest["sha256:" + "2" * 64] = "inspect-ai"
+    written = Written(house, store)
+    changed_template = written.change(GOOD[name])
+    written.write(house.secret.seal(written.use.record, written.use.request_digest, changed_template))
+    again = await issue(house.authority, house.judged(jti=JTIS[2]))
+    assert again.repeat
+    payload = json.loads(make.payload_by_joserfc(again.tokens[0].verify_token))
+    assert payload.items() >= json.loads(changed_template)["terms"].items()
+
+
+PAST: dict[str, Change] = {
+    "another caller": terms(caller={"provider": "github-actions"}), "another log": terms(log="old.example/log"),
+    "no log": lambda template: template["terms"].pop("log"), "past its exp": terms(exp=NOW), "a key that is gone": header(kid="x"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PAST)
+async def test_a_template_that_is_past_is_replaced_at_the_cost_of_one_use(house: House, store: str, name: str) -> None:
+    house.uses = 2
+    await issue(house.authority, house.judged())
+    written = Written(house, store)
+    written.write(house.secret.seal(written.use.record, written.use.request_digest, written.change(PAST[name])))
+    house.steps.clear()
+    second = await issue(house.authority, house.judged(jti=JTIS[2]))
+    assert (second.repeat, second.tokens[0].jti) == (False, JTIS[2])
+    assert house.steps == ["admit", "admit", "log", "sign", "audit"]
+    third = await issue(house.authority, house.judged(jti=JTIS[3]))
+    assert (third.repeat, texts(third)) == (True, texts(second))
+    with pytest.raises(Refused) as caught:
+        await issue(house.authority, house.judged(submission(task="other")))
+    assert caught.value.code is Code.IDENTITY_REPLAYED
+    assert "forged" not in house.events()[-1], "it is only spent"
+
+
+@pytest.mark.parametrize("name", PAST)
+async def test_a_template_that_is_past_is_spent_where_no_use_is_left(house: House, store: str, name: str) -> None:
+    await issue(house.authority, house.judged())
+    written = Written(house, store)
+    written.write(house.secret.seal(written.use.record, written.use.request_digest, written.change(PAST[name])))
+    with pytest.raises(Refused) as caught:
+        await issue(house.authority, house.judged(jti=JTIS[2]))
+    assert caught.value.code is Code.IDENTITY_REPLAYED
+    assert "forged" not in house.events()[-1]
+
+
+async def test_of_many_who_find_a_template_past_one_replaces_it_and_all_get_its_bytes(house: House, store: str) -> None:
+    house.uses = 9
+    await issue(house.authority, house.judged())
+    house.authority = msgspec.structs.replace(house.authority, log=NoLog())  # the log was switched off
+    issued = await asyncio.gather(*(issue(house.authority, house.judged(jti=jti)) for jti in JTIS[2:]))
+    assert len({tuple(texts(each)) for each in issued}) == 1
+    assert sum(not each.repeat for each in issued) == 1
+
+
+async def test_while_the_secret_changes_both_are_accepted_and_the_new_one_seals(house: House, store: str) -> None:
+    first = await issue(house.authority, house.judged())
+    new, old = b"new".ljust(32), bytes(32)
+    house.authority = msgspec.structs.replace(house.authority, secret=StoreSecret(new, old))
+    again = await issue(house.authority, house.judged(jti=JTIS[2]))
+    assert (again.repeat, texts(again)) == (True, texts(first))
+    house.jti = "a later identity token"
+    later = await issue(house.authority, house.judged())
+    house.authority = msgspec.structs.replace(house.authority, secret=StoreSecret(new))
+    assert texts(await issue(house.authority, house.judged())) == texts(later)
+    house.jti = str(house.path)
+    assert await replayed(house) == "hmac"
+
+
 # -- judging ----------------------------------------------------------------------------------------------------------
 
 
@@ -420,7 +700,7 @@ def test_judging_is_a_function_of_its_arguments(tmp_path: Path) -> None:
     policies = load(tmp_path, inspect_ai=POLICY)
     signer = KeyringSigner((SigningKey(make.KID, "active", make.KEY),))
     nothing: Any = None  # judging that reached for the store, an identity or the audit would fail here
-    authority = Authority(ISSUER_URL, policies, nothing, nothing, nothing, NoLog(), signer, nothing)
+    authority = Authority(ISSUER_URL, policies, nothing, nothing, nothing, NoLog(), signer, nothing, nothing, nothing)
     who = caller(policies)
     registered = Registered(Arrival("a", "/tokens", "x", NOW), who, resolve(policies, who))
     one, other = (judge(authority, registered, Request("single", (submission(),), "", ""), JTIS[0]) for _ in range(2))
@@ -471,6 +751,6 @@ async def test_a_batch_is_one_admission_one_append_and_one_event(house: House) -
 async def test_an_answer_has_a_place_in_the_log_only_where_there_is_a_log(house: House) -> None:
     with_log = msgspec.json.encode((await issue(house.authority, house.judged())).tokens[0])
     assert json.loads(with_log)["log"] == {"origin": ORIGIN, "index": 0, "proof": "proof"}
-    house.authority = msgspec.structs.replace(house.authority, log=NoLog())
+    house.authority, house.jti = msgspec.structs.replace(house.authority, log=NoLog()), "another"
     without = msgspec.json.encode((await issue(house.authority, house.judged())).tokens[0])
     assert "log" not in json.loads(without)

@@ -24,9 +24,19 @@ from redis.exceptions import NoScriptError, ReadOnlyError, RedisError, ResponseE
 from issuer.codes import Code
 from issuer.errors import Refused, SetupError, Undecided
 from issuer.issuance.ports import AdmissionRequest, Admitted, Use
+from issuer.issuance.steps import Payer
 from issuer.limits import Rate
 from issuer.service.admission.client import connect, place_of
-from issuer.service.bounds import CALL_S, PIPELINE_CALLS, PIPELINE_S, PIPELINES, REPLICAS_MS, STORE_START_S
+from issuer.service.bounds import (
+    AGAIN_RATE,
+    CALL_S,
+    PIPELINE_CALLS,
+    PIPELINE_S,
+    PIPELINES,
+    REPLICAS_MS,
+    RESEMBLING_RATE,
+    STORE_START_S,
+)
 
 SCRIPT = Path(__file__).with_name("admit.lua").read_bytes()
 SCRIPT_SHA = hashlib.sha1(SCRIPT, usedforsecurity=False).hexdigest().encode()  # the name that EVALSHA demands
@@ -40,22 +50,42 @@ READY_KEY = PREFIX + b"ready"
 Failure = (RedisError, OSError, TimeoutError)
 
 
+class Due(Struct, frozen=True):
+    """What a call costs of one rate; `code` refuses it where that is too much."""
+
+    code: Code
+    key: bytes
+    rate: Rate
+    cost: int = 1
+
+    @property
+    def charge(self) -> tuple[int, int]:
+        """What `limits.spend` would add to the arrival time, and tolerate, in microseconds."""
+        return self.rate.interval_us * self.cost, self.rate.tolerance_us
+
+
 class ScriptArgument(Struct, frozen=True):
-    """The question to `admit.lua`, by the names that it uses. `now_us` None: the store uses its own clock."""
+    """The question to `admit.lua`, by the names that it uses. `now_us` None: the store uses its own clock.
+
+    A rate is what to add and what to tolerate, in microseconds: `again` that of a record's repeats, and of its replays.
+    """
 
     ticket: int
     now_us: int | None
     durable_store: bool
     leeway_s: int
-    identity_us: int
-    identity_tolerance_us: int
-    integration_us: int
-    integration_tolerance_us: int
-    refusals_us: int
-    refusals_tolerance_us: int
+    rates: tuple[tuple[int, int], ...]
+    refusals: tuple[int, int] | None
+    again: tuple[int, int]
     quarantine_us: int
-    refused: bool
     use: Use | None
+
+
+class Counted(Struct, frozen=True):
+    """A call without a use was counted. `ahead_us` is how far its refusals now run ahead of their rate, 0 for a call
+    that was not refused."""
+
+    ahead_us: int
 
 
 class PendingCall(Struct, frozen=True):
@@ -67,6 +97,7 @@ class PendingCall(Struct, frozen=True):
     keys: tuple[bytes, ...]
     argument: bytes
     candidate: bytes
+    replaces: bytes
     answer: asyncio.Future[object]
 
     def settle(self, answer: object) -> None:
@@ -185,44 +216,42 @@ class RedisAdmission:
     async def admit(self, call: AdmissionRequest) -> Admitted:
         """Claim `call.use`, in at most 0.8 s. See `issuance.ports.Admission` for what it raises."""
         admitted = await self._ask(call)
-        if admitted is None:  # there was no use to claim
+        if isinstance(admitted, Counted):  # there was no use to claim
             raise Undecided(Code.DEPENDENCY_STATE)
         return admitted
 
-    async def count(self, call: AdmissionRequest) -> None:
+    async def count(self, call: AdmissionRequest) -> tuple[str, ...]:
         """Count a request that claims no use, in at most 0.8 s. Raises as `admit`."""
-        await self._ask(msgspec.structs.replace(call, use=None))
+        counted = await self._ask(msgspec.structs.replace(call, use=None))
+        return warnings_of(call, counted) if isinstance(counted, Counted) else ()
 
-    async def _ask(self, call: AdmissionRequest) -> Admitted | None:
-        """Let the store decide on one call: None for one without a use."""
-        ticket, loop = next(self._tickets), asyncio.get_running_loop()
-        pending = PendingCall(keys_of(call), self._argument(call, ticket), call.candidate, loop.create_future())
+    async def _ask(self, call: AdmissionRequest) -> Admitted | Counted:
+        """Let the store decide on one call."""
+        ticket, loop, rates = next(self._tickets), asyncio.get_running_loop(), rates_of(call)
+        argument = self._argument(call, ticket, rates)
+        pending = PendingCall(keys_of(call, rates), argument, call.candidate, call.replaces, loop.create_future())
         self._queue.append(pending)
         self._schedule_sending()
         # A third of the cost of asyncio.timeout; a call that gave up is settled, and so left behind.
         late = loop.call_later(CALL_S, pending.settle, TimeoutError())
         try:
-            return read_answer(call, ticket, await pending.answer)
+            return read_answer(call, rates, ticket, await pending.answer)
         finally:
             late.cancel()
 
-    def _argument(self, call: AdmissionRequest, ticket: int) -> bytes:
-        """Write the script's argument: what `limits.spend` would add and tolerate, and the use as it is."""
-        limits = call.limits
+    def _argument(self, call: AdmissionRequest, ticket: int, rates: tuple[Due, ...]) -> bytes:
+        """Write the script's argument."""
+        refusals = call.limits.refusals
         return msgspec.msgpack.encode(
             ScriptArgument(
                 ticket=ticket,
                 now_us=self._now_us() if self._now_us else None,
                 durable_store=self._durable_store,
                 leeway_s=self._leeway_s,
-                identity_us=limits.identity.interval_us * call.cost,
-                identity_tolerance_us=limits.identity.tolerance_us,
-                integration_us=limits.integration.interval_us * call.cost,
-                integration_tolerance_us=limits.integration.tolerance_us,
-                refusals_us=limits.refusals.interval_us,
-                refusals_tolerance_us=limits.refusals.tolerance_us,
-                quarantine_us=limits.quarantine_s * 1_000_000,
-                refused=call.refused,
+                rates=tuple([due.charge for due in rates]),
+                refusals=(refusals.interval_us, refusals.tolerance_us) if call.refused else None,
+                again=(AGAIN_RATE.interval_us, AGAIN_RATE.tolerance_us),
+                quarantine_us=call.limits.quarantine_s * 1_000_000,
                 use=call.use,
             )
         )
@@ -272,7 +301,8 @@ class RedisAdmission:
         """Send calls as one pipeline; answer i, or the error in its place, belongs to call i."""
         pipeline = self._client.pipeline(transaction=False)
         for call in calls:
-            pipeline.execute_command(command, script, len(call.keys), *call.keys, call.argument, call.candidate)
+            own = (call.argument, call.candidate, call.replaces)
+            pipeline.execute_command(command, script, len(call.keys), *call.keys, *own)
         if self._wait_replicas:
             pipeline.execute_command("WAIT", self._wait_replicas, REPLICAS_MS)
         answers: list[object] = await pipeline.execute(raise_on_error=False)
@@ -293,43 +323,82 @@ def _at_least(count: int, answer: object) -> bool:
     return isinstance(answer, int) and answer >= count
 
 
-def keys_of(call: AdmissionRequest) -> tuple[bytes, ...]:
+def rates_of(call: AdmissionRequest) -> tuple[Due, ...]:
+    """Return the rates that a call must fit (contract section 5, who pays), beside those of its record or refusals."""
+    keys, limits = names_of(call.payer), call.limits
+    if call.payer.bucket is not None:
+        return (Due(Code.RATE_IDENTITY, keys.resembling, RESEMBLING_RATE),)
+    if call.refused:
+        return ()
+    return (
+        Due(Code.RATE_IDENTITY, keys.identity, limits.identity, call.cost),
+        Due(Code.RATE_INTEGRATION, keys.integration, limits.integration, call.cost),
+    )
+
+
+def keys_of(call: AdmissionRequest, rates: tuple[Due, ...]) -> tuple[bytes, ...]:
     """KEYS, in the order that `admit.lua` lists: registered ids only, and hashed, never a raw claim."""
-    keys = _keys_of(call.integration, call.identity)
-    return keys if call.use is None else (*keys, b"%buse:%b" % (PREFIX, call.use.record.encode()))
+    keys = names_of(call.payer)
+    first = (EPOCH_KEY, keys.quarantine, *[due.key for due in rates])
+    if call.use is not None:
+        return (*first, record_of(call.use))
+    return (*first, keys.refusals) if call.refused else first
 
 
-@functools.lru_cache(1024)
-def _keys_of(integration: str, identity: str) -> tuple[bytes, ...]:
-    # A registered id cannot contain NUL, so no two pairs share a name.
-    of_both, of_all = _hashed(f"{integration}\0{identity}"), _hashed(integration)
-    names = (b"identity:" + of_both, b"integration:" + of_all, b"refusals:" + of_both, b"quarantine:" + of_both)
-    return (*(PREFIX + name for name in names), EPOCH_KEY)
+def record_of(use: Use) -> bytes:
+    """Name a use record."""
+    return b"%buse:%b" % (PREFIX, use.record.encode())
+
+
+class Keys(Struct, frozen=True):
+    """The names of what the store keeps of one payer; `resembling` is of all buckets of an identity together."""
+
+    identity: bytes
+    integration: bytes
+    resembling: bytes
+    refusals: bytes
+    quarantine: bytes
+
+
+@functools.lru_cache(4096)
+def names_of(payer: Payer) -> Keys:
+    """Name what the store keeps of a payer."""
+    # A registered id cannot contain NUL, so no two payers share a name.
+    of_identity = f"{payer.integration}\0{payer.identity}"
+    of_payer = of_identity if payer.bucket is None else f"{of_identity}\0{payer.bucket}"
+    return Keys(
+        identity=PREFIX + b"identity:" + _hashed(of_identity),
+        integration=PREFIX + b"integration:" + _hashed(payer.integration),
+        resembling=PREFIX + b"resembling:" + _hashed(of_identity),
+        refusals=PREFIX + b"refusals:" + _hashed(of_payer),
+        quarantine=PREFIX + b"quarantine:" + _hashed(of_payer),
+    )
 
 
 def _hashed(name: str) -> bytes:
     return hashlib.sha256(name.encode()).hexdigest()[:32].encode()
 
 
-def read_answer(call: AdmissionRequest, ticket: int, answer: object) -> Admitted | None:
+def read_answer(call: AdmissionRequest, rates: tuple[Due, ...], ticket: int, answer: object) -> Admitted | Counted:
     """Turn the script's answer into the caller's. Anything that is not exactly such an answer: Undecided."""
     if isinstance(answer, list) and answer[:1] == [ticket]:
         match call.use, answer[1:]:
-            case None, [b"COUNTED"]:
-                return None
+            case None, [b"COUNTED", int(ahead_us)]:
+                return Counted(ahead_us)
             case use, [b"NEW"] if use is not None:
                 return Admitted(call.candidate, repeat=False)
             case use, [b"SAME", bytes(template)] if use is not None and template:
                 return Admitted(template, repeat=True)
             case use, [b"EXHAUSTED"] if use is not None:
                 raise Refused(use.spent)
-            case _, [b"RATE_IDENTITY", int(wait_us)]:
-                refuse_rate(Code.RATE_IDENTITY, call.limits.identity, call.cost, wait_us)
-            case _, [b"RATE_INTEGRATION", int(wait_us)]:
-                refuse_rate(Code.RATE_INTEGRATION, call.limits.integration, call.cost, wait_us)
+            case use, [b"RATE_USE", int(wait_us)] if use is not None:
+                detail = f"The same credential was sent again more than {AGAIN_RATE.burst} times an hour."
+                raise Refused(Code.RATE_IDENTITY, detail, retry_after_s=seconds(wait_us))
+            case _, [b"RATE", int(number), int(wait_us)] if 1 <= number <= len(rates):
+                refuse_rate(rates[number - 1], wait_us)
             case _, [b"QUARANTINED", int(end_us), int(left_us)]:
                 end = datetime.fromtimestamp(seconds(end_us), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-                detail = f"Too many refused requests: this identity is quarantined until {end}."
+                detail = f"Too many refused requests: {_who(call.payer)} quarantined until {end}."
                 raise Refused(Code.ABUSE_QUARANTINED, detail, retry_after_s=seconds(left_us))
             case _, [b"RESET", int(remembered_from)]:
                 detail = (
@@ -340,14 +409,30 @@ def read_answer(call: AdmissionRequest, ticket: int, answer: object) -> Admitted
     raise Undecided(Code.DEPENDENCY_STATE) from answer if isinstance(answer, BaseException) else None
 
 
-def refuse_rate(code: Code, rate: Rate, cost: int, wait_us: int) -> NoReturn:
+def refuse_rate(due: Due, wait_us: int) -> NoReturn:
     """Refuse by a rate; a batch that never fits gets another message, and no Retry-After."""
-    if cost > rate.burst:
+    if due.cost > due.rate.burst:
         detail = (
-            f"The batch of {cost} is larger than the burst of {rate.burst} that this rate allows: send smaller ones."
+            f"The batch of {due.cost} is larger than the burst of {due.rate.burst} that this rate allows: "
+            "send smaller ones."
         )
-        raise Refused(code, detail)
-    raise Refused(code, retry_after_s=seconds(wait_us))
+        raise Refused(due.code, detail)
+    raise Refused(due.code, retry_after_s=seconds(wait_us))
+
+
+def warnings_of(call: AdmissionRequest, counted: Counted) -> tuple[str, ...]:
+    """Warn from half of the refusals rate on, and of the quarantine that the last one has begun."""
+    rate, who, quarantine_s = call.limits.refusals, _who(call.payer), call.limits.quarantine_s
+    if counted.ahead_us > rate.tolerance_us:
+        return (f"this was one refusal too many: {who} quarantined for {quarantine_s} s",)
+    if counted.ahead_us * 2 < rate.tolerance_us:
+        return ()
+    used = -(-counted.ahead_us // rate.interval_us)
+    return (f"{used} of {rate.burst} refusals are used up: beyond them {who} quarantined for {quarantine_s} s",)
+
+
+def _who(payer: Payer) -> str:
+    return "this identity is" if payer.bucket is None else "whoever fails the requirements in the same way is"
 
 
 def seconds(us: int) -> int:

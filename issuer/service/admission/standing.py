@@ -13,11 +13,8 @@ from msgspec import Struct
 
 from issuer.codes import Code
 from issuer.errors import Refused
-from issuer.issuance.steps import Registered
+from issuer.issuance.steps import Payer, Registered
 from issuer.service.bounds import MAX_STANDINGS, STANDING_S
-
-# Whom a quarantine concerns: an integration's identity.
-_Who = tuple[str, str]
 
 
 class _Told(Struct, frozen=True):
@@ -32,16 +29,16 @@ class KnownStanding:
 
     def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
         self._now_s = now_s
-        self._told: dict[_Who, _Told] = {}
+        self._told: dict[Payer, _Told] = {}
 
     def refusal(self, registered: Registered) -> Refused | None:
         """Return what is known against a caller now, if anything."""
-        who = _who(registered)
-        told = self._told.get(who)
+        payer = registered.payer
+        told = self._told.get(payer)
         if told is None:
             return None
         if told.until_s <= self._now_s():
-            del self._told[who]
+            del self._told[payer]
             return None
         return Refused(told.error.code, told.error.detail, retry_after_s=told.error.retry_after_s)
 
@@ -49,13 +46,8 @@ class KnownStanding:
         """Remember a quarantine that the store told of, for `STANDING_S`, and never past its end."""
         if error.code is not Code.ABUSE_QUARANTINED:
             return
-        who = _who(registered)
-        self._told.pop(who, None)
+        payer = registered.payer
+        self._told.pop(payer, None)
         if len(self._told) >= MAX_STANDINGS:
             del self._told[next(iter(self._told))]  # the oldest: the store is asked about it again
-        self._told[who] = _Told(error, self._now_s() + min(STANDING_S, error.retry_after_s or 0))
-
-
-def _who(registered: Registered) -> _Who:
-    registration = registered.registration
-    return registration.policy.integration, registration.identity.id
+        self._told[payer] = _Told(error, self._now_s() + min(STANDING_S, error.retry_after_s or 0))

@@ -28,6 +28,7 @@ def problem_response(error: IssuerError, issuer_url: str, request_id: str, **hea
         request_id=request_id,
         errors=[ProblemFault(fault.pointer, str(fault.code), fault.detail) for fault in error.faults if is_public],
         checks=error.checks if isinstance(error, Denied) else UNSET,
+        warnings=(isinstance(error, Refused) and error.warnings) or UNSET,
     )
     return answer(
         msgspec.json.encode(problem), PROBLEM_TYPE, problem.status, headers={**_headers(error, code), **headers}

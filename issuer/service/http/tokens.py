@@ -24,7 +24,7 @@ from issuer.issuance.identify import check_standing, identify
 from issuer.issuance.issue import issue
 from issuer.issuance.judge import judge
 from issuer.issuance.ports import Authority
-from issuer.issuance.steps import Arrival, Issued, Judged, Refusal, Registered
+from issuer.issuance.steps import Arrival, Forged, Issued, Judged, Refusal, Registered
 from issuer.service.http import openapi
 from issuer.service.http.answer import Answer, json_answer
 from issuer.service.http.in_flight import MAX_BODIES, MAX_IN_FLIGHT, InFlight
@@ -104,13 +104,15 @@ async def _answer_registered(
             answered, outcome = _render(issued, registered.arrival.id, endpoint.kind), _summary(issued)
     except (Refused, Undecided) as error:
         answered, outcome = _problem(service, registered.arrival, error)
+        if isinstance(error, Forged):
+            _log.error("the store holds a forged template", request_id=registered.arrival.id, what=error.what)
     return answered, {**names_of(registered.registration), **outcome}
 
 
 async def _judge(
     authority: Authority, registered: Registered, endpoint: TokenEndpoint, http: Http, jti: str
 ) -> Judged | Refusal:
-    """Read the body and judge it, unless the caller's standing refuses it; an unreadable body is a refusal too."""
+    """Read the body and judge it, unless the caller is refused without it; an unreadable body is a refusal, too."""
     if (refusal := check_standing(authority, registered)) is not None:
         return refusal
     try:

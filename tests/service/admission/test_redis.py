@@ -18,10 +18,21 @@ from redis.asyncio import Redis
 from issuer.codes import Code
 from issuer.errors import IssuerError, Refused, SetupError, Undecided
 from issuer.issuance.ports import Admission, AdmissionRequest, Admitted, Use
+from issuer.issuance.steps import Payer
+from issuer.issuance.store_secret import BUCKETS
 from issuer.limits import Exceeded, Limits, Rate, spend
 from issuer.service.admission.embedded import EmbeddedValkey
-from issuer.service.admission.redis import EPOCH_KEY, SCRIPT, RedisAdmission, keys_of, read_answer
-from issuer.service.bounds import CALL_S, PIPELINE_CALLS, PIPELINES
+from issuer.service.admission.redis import (
+    EPOCH_KEY,
+    SCRIPT,
+    RedisAdmission,
+    keys_of,
+    names_of,
+    rates_of,
+    read_answer,
+    record_of,
+)
+from issuer.service.bounds import AGAIN_RATE, CALL_S, PIPELINE_CALLS, PIPELINES, RESEMBLING_RATE
 from tests.support.clock import StoreClock
 
 WIDE = Rate(count=1_000_000, per_s=1, burst=1_000_000)
@@ -59,20 +70,30 @@ def call(
 ) -> AdmissionRequest:
     if claim and not candidate:
         candidate = f"template of {bytes.fromhex(claim.record).decode()} {claim.request_digest}".encode()
-    return AdmissionRequest("inspect-ai", identity, cost, limits, claim, candidate, refused=claim is None)
+    return AdmissionRequest(Payer("inspect-ai", identity), limits, cost, claim, candidate)
 
 
-async def outcome(state: RedisAdmission, asked: AdmissionRequest) -> Admitted | IssuerError | None:
+def refusal(limits: Limits = UNLIMITED, bucket: int | None = None, identity: str = "ci") -> AdmissionRequest:
+    return AdmissionRequest(Payer("inspect-ai", identity, bucket), limits, refused=True)
+
+
+NAMES = names_of(Payer("inspect-ai", "ci"))
+
+
+Outcome = Admitted | IssuerError | tuple[str, ...]  # the last: what a count warns of
+
+
+async def outcome(state: RedisAdmission, asked: AdmissionRequest) -> Outcome:
     try:
         return await (state.admit(asked) if asked.use else state.count(asked))
     except (Refused, Undecided) as error:
         return error
 
 
-def code(result: Admitted | IssuerError | None) -> str:
+def code(result: Outcome) -> str:
     if isinstance(result, IssuerError):
         return str(result.code)
-    return "counted" if result is None else "repeat" if result.repeat else "new"
+    return "counted" if isinstance(result, tuple) else "repeat" if result.repeat else "new"
 
 
 async def codes(state: RedisAdmission, *asked: AdmissionRequest) -> list[str]:
@@ -217,7 +238,7 @@ async def test_every_claim_raises_the_life_of_its_record_and_none_lowers_it(
     state: RedisAdmission, redis: Redis
 ) -> None:
     now = int(time.time())
-    record = keys_of(call(use()))[5].decode()
+    record = record_of(use()).decode()
     seen = []
     for keep_until, request in [(now + 100, "a"), (now + 50, "a"), (now + 200, "a"), (now + 300, "b"), (now + 60, "b")]:
         await outcome(state, call(use(request=request, keep_until=keep_until)))
@@ -284,7 +305,7 @@ async def test_an_epoch_bound_to_another_run_of_the_store_begins_anew(state: Red
 
 async def test_a_refused_request_notices_the_loss_too(state: RedisAdmission, redis: Redis) -> None:
     await redis.delete(EPOCH_KEY)
-    assert await codes(state, call(None)) == ["counted"]
+    assert await codes(state, refusal()) == ["counted"]
     assert (await epoch_of(redis))[0] > time.time() - 1
 
 
@@ -352,7 +373,7 @@ async def test_the_store_does_exactly_the_arithmetic_of_spend(url: str, redis: R
     dice, clock = random.Random(seed), StoreClock()
     narrow = Rate(count=dice.randint(1, 90), per_s=dice.randint(7, 61), burst=dice.randint(1, 12))
     limits = msgspec.structs.replace(UNLIMITED, identity=narrow)
-    key, arrival = keys_of(call(None))[0], 0
+    key, arrival = NAMES.identity, 0
     async with started(url, now_us=clock) as state:
         for _ in range(60):
             # At least 50 ms, so that no key expires on the store's clock before it does on this one.
@@ -366,14 +387,14 @@ async def test_the_store_does_exactly_the_arithmetic_of_spend(url: str, redis: R
                 fits = cost <= narrow.burst
                 assert got.retry_after_s == (math.ceil(expected.retry_us / 1e6) if fits else None)
             else:
-                assert got is None
+                assert got == ()
                 arrival = expected.arrival_us
                 assert await redis.get(key) == str(arrival)
 
 
 async def test_a_rate_forgets_its_key_when_the_arrival_time_has_passed(state: RedisAdmission, redis: Redis) -> None:
     await state.count(call(None, msgspec.structs.replace(UNLIMITED, identity=Rate(count=1, per_s=100, burst=2))))
-    assert 99_000 < await redis.pttl(keys_of(call(None))[0]) <= 100_000
+    assert 99_000 < await redis.pttl(NAMES.identity) <= 100_000
 
 
 @pytest.mark.parametrize(
@@ -387,16 +408,16 @@ async def test_identity_and_integration_pay_together_or_not_at_all(
     limits = msgspec.structs.replace(UNLIMITED, **rates | {narrow: Rate(count=1, per_s=10, burst=1)})
     async with started(url, now_us=clock) as state:
         assert await codes(state, call(None, limits)) == ["counted"]
-        before = await redis.mget(*keys_of(call(None))[:2])
+        before = await redis.mget(NAMES.identity, NAMES.integration)
         assert await codes(state, call(None, limits), call(use(), limits)) == [expected, expected]
-        assert await redis.mget(*keys_of(call(None))[:2]) == before
+        assert await redis.mget(NAMES.identity, NAMES.integration) == before
         clock.us += 10_000_000
         assert await codes(state, call(use(), limits)) == ["new"]
 
 
 async def test_a_batch_costs_n_and_one_larger_than_the_burst_is_told_so(state: RedisAdmission) -> None:
     limits = msgspec.structs.replace(UNLIMITED, identity=Rate(count=1, per_s=60, burst=10))
-    assert await codes(state, call(use(), limits, cost=8), call(use(), limits, cost=3)) == ["new", "rate.identity"]
+    assert await codes(state, call(use(), limits, cost=8), call(use("two"), limits, cost=3)) == ["new", "rate.identity"]
     refused = await outcome(state, call(use("other"), limits, cost=11))
     assert isinstance(refused, Refused)
     assert "larger than the burst of 10" in refused.detail
@@ -417,8 +438,7 @@ async def test_too_many_refusals_quarantine_the_identity_alone_and_the_quarantin
     clock = StoreClock()
     limits = Limits(identity=WIDE, integration=WIDE, refusals=Rate(count=1, per_s=3600, burst=3), quarantine_s=90)
     async with started(url, now_us=clock) as state:
-        refusal = call(None, limits)
-        assert await codes(state, *[refusal] * 5) == ["counted"] * 4 + ["abuse.quarantined"]
+        assert await codes(state, *[refusal(limits)] * 5) == ["counted"] * 4 + ["abuse.quarantined"]
         assert await codes(state, call(use("other"), limits, identity="other")) == ["new"]
         clock.us += 1
         held = await outcome(state, call(use(), limits))
@@ -427,16 +447,136 @@ async def test_too_many_refusals_quarantine_the_identity_alone_and_the_quarantin
         assert held.retry_after_s == 90
         end = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(math.ceil(clock.us / 1e6 + 90 - 1e-6)))
         assert end in held.detail
-        assert 89_000 < await redis.pttl(keys_of(call(None))[3]) <= 90_000
+        assert 89_000 < await redis.pttl(NAMES.quarantine) <= 90_000
         clock.us += 90_000_000 - 1
         assert await codes(state, call(use(), limits)) == ["new"]
+
+
+# -- who pays ----------------------------------------------------------------------------------------------------------
+
+
+async def arrivals(redis: Redis) -> list[object]:
+    """Return what is stored of the rates of the identity, the integration and the refusals."""
+    return list(await redis.mget(NAMES.identity, NAMES.integration, NAMES.refusals))
+
+
+async def test_repeats_and_replays_are_charged_to_their_record_alone_each_for_itself(url: str, redis: Redis) -> None:
+    clock = StoreClock()
+    limits = Limits(identity=Rate(count=1, per_s=60, burst=1), integration=Rate(count=1, per_s=60, burst=1))
+    most = AGAIN_RATE.burst
+    async with started(url, now_us=clock) as state:
+        repeat, replay = call(use(), limits), call(use(request="b"), limits)
+        assert await codes(state, repeat) == ["new"], "which costs all that the identity may ask for"
+        before = await arrivals(redis)
+        assert await codes(state, *[replay] * (most + 2)) == ["identity.replayed"] * most + ["rate.identity"] * 2
+        assert await codes(state, *[repeat] * (most + 1)) == ["repeat"] * most + ["rate.identity"]
+        assert await arrivals(redis) == before
+        over = await outcome(state, replay)
+        assert isinstance(over, Refused)
+        assert (over.retry_after_s, "60 times an hour" in over.detail) == (60, True)
+        clock.us += 60_000_000
+        assert await codes(state, replay, repeat, call(use("other"), limits)) == ["identity.replayed", "repeat", "new"]
+        assert await codes(state, replay, repeat) == ["rate.identity"] * 2
+
+
+async def test_another_record_of_the_identity_is_not_concerned(state: RedisAdmission) -> None:
+    replay = call(use(request="b"))
+    assert await codes(state, call(use())) == ["new"]
+    await codes(state, *[replay] * AGAIN_RATE.burst)
+    assert await codes(state, replay, call(use("other")), call(use("other"))) == ["rate.identity", "new", "repeat"]
+
+
+async def test_a_refusal_costs_no_rate_but_that_of_refusals(state: RedisAdmission, redis: Redis) -> None:
+    slow = Rate(count=1, per_s=60, burst=1)
+    limits = Limits(identity=slow, integration=slow, refusals=Rate(count=1, per_s=60, burst=5))
+    assert await codes(state, *[refusal(limits)] * 4, call(use(), limits)) == ["counted"] * 4 + ["new"]
+    assert await codes(state, refusal(limits)) == ["counted"], "and no rate stands in its way"
+
+
+async def test_refusals_warn_from_half_of_their_rate_on_and_the_last_one_of_the_quarantine(
+    state: RedisAdmission,
+) -> None:
+    limits = msgspec.structs.replace(UNLIMITED, refusals=Rate(count=1, per_s=3600, burst=5), quarantine_s=90)
+    warned = [await state.count(refusal(limits)) for _ in range(6)]
+    assert warned[:2] == [(), ()]
+    assert [text.partition(" ")[0] for (text,) in warned[2:5]] == ["3", "4", "5"]
+    assert warned[4] == ("5 of 5 refusals are used up: beyond them this identity is quarantined for 90 s",)
+    assert warned[5] == ("this was one refusal too many: this identity is quarantined for 90 s",)
+    assert await state.count(refusal(limits, identity="other")) == ()
+
+
+async def test_a_bucket_is_quarantined_alone_and_costs_its_identity_nothing(
+    state: RedisAdmission, redis: Redis
+) -> None:
+    slow = Rate(count=1, per_s=60, burst=1)
+    limits = Limits(identity=slow, integration=slow, refusals=Rate(count=1, per_s=3600, burst=2), quarantine_s=90)
+    branch = refusal(limits, bucket=7)
+    assert await codes(state, *[branch] * 4) == ["counted"] * 3 + ["abuse.quarantined"]
+    held = await outcome(state, branch)
+    assert "fails the requirements in the same way is quarantined" in str(held)
+    assert set(await arrivals(redis)) == {None}
+    assert await codes(state, refusal(limits, bucket=8), refusal(limits), call(use(), limits)) == [
+        "counted",
+        "counted",
+        "new",
+    ]
+    assert await codes(state, branch, refusal(limits, bucket=7, identity="other")) == ["abuse.quarantined", "counted"]
+
+
+async def test_all_buckets_of_an_identity_together_have_one_rate(state: RedisAdmission) -> None:
+    limits, most = msgspec.structs.replace(UNLIMITED, identity=Rate(count=1, per_s=60, burst=1)), RESEMBLING_RATE.burst
+    asked = [refusal(limits, bucket=number % BUCKETS) for number in range(most)]
+    assert await at_once(state, asked) == {"counted": most}
+    over = await outcome(state, refusal(limits, bucket=3))
+    assert isinstance(over, Refused)
+    assert (over.code, over.retry_after_s) == (Code.RATE_IDENTITY, RESEMBLING_RATE.interval_us // 10**6)
+    assert await codes(state, refusal(limits, bucket=3, identity="other"), refusal(limits), call(use(), limits)) == [
+        "counted", "counted", "new",
+    ]  # fmt: skip
+
+
+async def test_a_quarantine_comes_before_the_use_record_and_a_lost_memory_before_both(
+    state: RedisAdmission, redis: Redis
+) -> None:
+    limits = msgspec.structs.replace(UNLIMITED, refusals=Rate(count=1, per_s=3600, burst=1))
+    assert await codes(state, call(use(), limits), *[refusal(limits)] * 2) == ["new", "counted", "counted"]
+    assert await codes(state, call(use(), limits), call(use(request="b"), limits)) == ["abuse.quarantined"] * 2
+    old = call(use("old", issued_at=1), limits)
+    assert await codes(state, old) == ["dependency.state_reset"]
+
+
+# -- a template that its service does not want back ----------------------------------------------------------------------
+
+
+async def test_a_template_is_replaced_at_the_cost_of_one_use_by_who_names_it(state: RedisAdmission) -> None:
+    claim = use(allowed=2)
+    await state.admit(call(claim, candidate=b"old"))
+    fresh = msgspec.structs.replace(call(claim, candidate=b"fresh"), replaces=b"old")
+    assert await state.admit(fresh) == Admitted(b"fresh", repeat=False)
+    assert await state.admit(fresh) == Admitted(b"fresh", repeat=True), "the old one is not there any more"
+    assert await codes(state, call(use(allowed=2, request="b"))) == ["identity.replayed"]
+
+
+async def test_where_no_use_is_left_nothing_is_replaced(state: RedisAdmission) -> None:
+    await state.admit(call(use(), candidate=b"old"))
+    assert await codes(state, msgspec.structs.replace(call(use()), replaces=b"old")) == ["identity.replayed"]
+    assert await state.admit(call(use())) == Admitted(b"old", repeat=True)
+
+
+async def test_of_32_who_replace_a_template_at_once_one_does_and_all_get_the_same(state: RedisAdmission) -> None:
+    claim = use(allowed=32)
+    await state.admit(call(claim, candidate=b"old"))
+    asked = [msgspec.structs.replace(call(claim, candidate=b"%d" % n), replaces=b"old") for n in range(32)]
+    results = await asyncio.gather(*(state.admit(each) for each in asked))
+    assert len({result.template for result in results}) == 1
+    assert Counter(map(code, results)) == {"new": 1, "repeat": 31}
 
 
 async def test_a_shorter_quarantine_frees_those_who_wait(url: str, redis: Redis) -> None:
     limits = Limits(identity=WIDE, integration=WIDE, refusals=Rate(count=1, per_s=3600, burst=1), quarantine_s=900)
     async with started(url) as state:
-        await codes(state, *[call(None, limits)] * 2)
-        held = await outcome(state, call(None, msgspec.structs.replace(limits, quarantine_s=5)))
+        await codes(state, *[refusal(limits)] * 2)
+        held = await outcome(state, refusal(msgspec.structs.replace(limits, quarantine_s=5)))
         assert isinstance(held, Refused)
         assert held.retry_after_s == 5
 
@@ -461,7 +601,7 @@ async def test_calls_of_one_turn_travel_together_and_each_gets_its_own_answer(
     asked = [call(None if number % 7 == 0 else use(str(number))) for number in range(count)]
     results = await asyncio.gather(*(outcome(state, each) for each in asked))
     for each, result in zip(asked, results, strict=True):
-        assert result == (each.use and Admitted(each.candidate, repeat=False))
+        assert result == (Admitted(each.candidate, repeat=False) if each.use else ())
     reads = (await redis.info("stats"))["total_reads_processed"]
     assert reads < count / 4
 
@@ -554,7 +694,7 @@ async def test_a_connection_that_was_cut_is_made_again(state: RedisAdmission, re
 async def test_a_full_store_admits_nobody_and_remembers_nothing_of_it(state: RedisAdmission, redis: Redis) -> None:
     await redis.config_set("maxmemory", "1")
     try:
-        assert await codes(state, call(use()), call(None)) == ["dependency.state", "dependency.state"]
+        assert await codes(state, call(use()), refusal()) == ["dependency.state", "dependency.state"]
     finally:
         await redis.config_set("maxmemory", "0")
     assert await redis.keys("*") == [EPOCH_KEY.decode()]
@@ -564,13 +704,13 @@ async def test_a_full_store_admits_nobody_and_remembers_nothing_of_it(state: Red
 async def test_a_read_only_replica_admits_nobody(own_url: str) -> None:
     async with started(own_url) as state, Redis.from_url(own_url) as client:
         await client.execute_command("REPLICAOF", "127.0.0.1", "1")  # type: ignore[no-untyped-call]
-        assert await codes(state, call(use()), call(None)) == ["dependency.state", "dependency.state"]
+        assert await codes(state, call(use()), refusal()) == ["dependency.state", "dependency.state"]
 
 
 @pytest.mark.parametrize("key", range(5))
 async def test_a_key_of_a_foreign_kind_admits_nobody(state: RedisAdmission, redis: Redis, key: int) -> None:
     claim = call(use())
-    name = (*keys_of(claim)[:2], *keys_of(claim)[3:])[key]  # all but the refusals, which a use does not touch
+    name = keys_of(claim, rates_of(claim))[key]
     await redis.delete(name)
     await redis.rpush(name, "foreign")
     assert await codes(state, claim) == ["dependency.state"]
@@ -578,7 +718,7 @@ async def test_a_key_of_a_foreign_kind_admits_nobody(state: RedisAdmission, redi
 
 @pytest.mark.parametrize(("field", "foreign"), [("n", "many"), ("d:a", "no template"), ("d:a", "")])
 async def test_a_damaged_record_admits_nobody(state: RedisAdmission, redis: Redis, field: str, foreign: str) -> None:
-    await redis.hset(keys_of(call(use()))[5], field, foreign)
+    await redis.hset(record_of(use()), field, foreign)
     assert await codes(state, call(use())) == ["dependency.state"]
 
 
@@ -586,25 +726,25 @@ async def test_a_damaged_record_admits_nobody(state: RedisAdmission, redis: Redi
     "answer",
     [
         None, 1, b"NEW", "NEW", [], [7], [b"NEW"], [8, b"NEW"], [b"7", b"NEW"], [7, "NEW"], [7, b"NEW", b"more"],
-        [7, b"OTHER"], [7, b"COUNTED"], [7, b"SAME"], [7, b"SAME", b""], [7, b"SAME", None], [7, b"RATE_IDENTITY"],
+        [7, b"OTHER"], [7, b"COUNTED"], [7, b"SAME"], [7, b"SAME", b""], [7, b"SAME", None], [7, b"RATE", 1], [7, b"RATE", 0, 5], [7, b"RATE", 3, 5], [7, b"RATE_USE"], [7, b"COUNTED", 0],
         [7, b"QUARANTINED", 1], [[7, b"NEW"]], (7, b"NEW"), {7: b"NEW"}, OSError("away"), ValueError(),
     ],
 )  # fmt: skip
 def test_an_answer_of_any_other_shape_admits_nobody(answer: object) -> None:
     with pytest.raises(Undecided):
-        read_answer(call(use()), 7, answer)
+        read_answer(call(use()), rates_of(call(use())), 7, answer)
 
 
 def test_identities_of_one_name_in_two_integrations_share_nothing() -> None:
-    ours = call(None)
-    theirs = msgspec.structs.replace(ours, integration="other")
-    assert set(keys_of(ours)) & set(keys_of(theirs)) == {EPOCH_KEY}
+    ours = refusal()
+    theirs = msgspec.structs.replace(ours, payer=Payer("other", "ci"))
+    assert set(keys_of(ours, rates_of(ours))) & set(keys_of(theirs, rates_of(theirs))) == {EPOCH_KEY}
 
 
-@pytest.mark.parametrize("answer", [[7, b"NEW"], [7, b"SAME", b"template"], [7, b"EXHAUSTED"]])
+@pytest.mark.parametrize("answer", [[7, b"NEW"], [7, b"SAME", b"template"], [7, b"EXHAUSTED"], [7, b"RATE_USE", 5]])
 def test_a_refused_request_is_never_answered_with_a_use(answer: object) -> None:
     with pytest.raises(Undecided):
-        read_answer(call(None), 7, answer)
+        read_answer(refusal(), (), 7, answer)
 
 
 async def test_after_it_is_closed_nobody_is_admitted_and_nobody_waits(own_url: str) -> None:

@@ -22,6 +22,7 @@ from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import free_port
 from issuer.policy.authoring.schema import schemas
 from issuer.service.admission.embedded import EmbeddedValkey
+from issuer.service.admission.secret_file import make_secret
 from tests.support.running import BODY, Running, body, numbered, rewrite, running, write_folder
 
 OTHER = "other-framework"
@@ -130,9 +131,12 @@ def answers(
     port = free_port()
     found: list[dict[str, list[Answer]]] = []
     identities: dict[str, str | None] = {}
+    folders = write_pair(tmp_path_factory.mktemp("pair"), provider)
+    secret = folders[0] / "store-secret"
+    make_secret(secret)
     with EmbeddedValkey() as store:  # one for both, so that who may have a token gets the very same one again
-        for folder in write_pair(tmp_path_factory.mktemp("pair"), provider):
-            with running(folder, provider, port=port, redis_url=store) as live:
+        for folder in folders:
+            with running(folder, provider, port=port, redis_url=store, store_secret_file=str(secret)) as live:
                 for name, claims in STRANGERS.items():
                     identities.setdefault(name, None if claims is None else live.token(**claims))
                 found.append({name: ask(live, name, identity) for name, identity in identities.items()})

@@ -56,24 +56,34 @@ def test_a_grant_is_explained_with_every_check_and_what_the_token_would_be(servi
 
 def test_a_refusal_of_a_policy_is_an_answer_with_every_check_failed_and_passed(service: Running) -> None:
     sent = body(benchmark_repo="other/benchmark", framework={"name": "inspect-ai", "version": "9"})
-    answer = explain(service, service.token(ref="refs/heads/evil"), sent)
+    answer = explain(service, service.token(), sent)
     assert answer.status_code == 200
     told = answer.json()
-    assert (told["verdict"], told["code"]) == ("refused", "identity.claim_mismatch")
+    assert (told["verdict"], told["code"]) == ("refused", "policy.version")
     assert "audience" not in told
     failed = {check["code"]: check for check in told["checks"] if not check["passed"]}
-    assert failed.keys() == {"identity.claim_mismatch", "policy.version", "policy.benchmark"}
-    assert failed["identity.claim_mismatch"]["expected"] == "refs/heads/main"
-    assert "refs/heads/evil" in failed["identity.claim_mismatch"]["actual"]
+    assert failed.keys() == {"policy.version", "policy.benchmark"}
     assert failed["policy.benchmark"]["expected"] == "", "the policy does not disclose its benchmarks"
     assert failed["policy.benchmark"]["pointer"] == "/claims/benchmark_repo"
     assert all(check["hint"] for check in failed.values())
 
 
+def test_who_fails_the_requirements_is_shown_their_checks_and_its_body_is_not_judged(service: Running) -> None:
+    answer = explain(service, service.token(ref="refs/heads/evil"), b"{ whatever this is")
+    assert answer.status_code == 200
+    told = answer.json()
+    assert (told["verdict"], told["code"]) == ("refused", "identity.claim_mismatch")
+    (failed,) = [check for check in told["checks"] if not check["passed"]]
+    assert (failed["code"], failed["expected"]) == ("identity.claim_mismatch", "refs/heads/main")
+    assert "refs/heads/evil" in failed["actual"]
+    assert not any(check["pointer"] for check in told["checks"]), "none is about the body"
+    assert service.post(service.token(ref="refs/heads/evil"), b"{").json()["checks"] == told["checks"]
+
+
 def test_the_real_request_is_refused_with_the_same_checks(service: Running) -> None:
     sent = body(benchmark_repo="other/benchmark", task_id="x", framework={"name": "helm", "version": "1"})
-    told = explain(service, service.token(ref="refs/heads/evil"), sent).json()
-    refused = service.post(service.token(ref="refs/heads/evil"), sent)
+    told = explain(service, service.token(), sent).json()
+    refused = service.post(service.token(), sent)
     assert refused.status_code == 403
     problem = refused.json()
     assert problem["code"] == told["code"]
@@ -289,8 +299,10 @@ def test_the_audit_says_which_claims_were_read_and_which_were_not_there(service:
     assert "runner_environment" in event["caller"]["absent"]
     assert "runner_environment" not in event["caller"]["claims"]
     assert not {"actor", "environment", "sub"} & event["caller"]["claims"].keys(), "nobody reads them"
-    assert event["named"] == {"audience": "https://x.example"}
-    assert event["failed"][0] == "identity.claim_missing"
+    assert event["failed"] == ["identity.claim_missing"]
+    assert not {"named", "results"} & event.keys(), "its body was not read"
+    service.post(service.token(), {**BODY, "audience": "https://x.example"})
+    assert service.audit()[-1]["named"] == {"audience": "https://x.example"}
     service.post(service.token(ref="r" * 600))
     caller = service.audit()[-1]["caller"]
     assert "ref" not in [*caller["claims"], *caller["absent"]], "it was there, and is too long to keep"

@@ -1,0 +1,47 @@
+"""The file of the service's own secret for the store: a key in hexadecimal a line, the one that seals first.
+
+One host makes its own at its first start. Several share one, which the operator puts there and names in the settings.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import suppress
+from pathlib import Path
+
+from issuer import files
+from issuer.codes import Code
+from issuer.errors import InputError, SetupError
+from issuer.issuance.store_secret import StoreSecret
+
+KEY_BYTES = 32
+# The one that seals, and one that is accepted while it changes.
+MAX_KEYS = 2
+_KEYS = re.compile(rb"(?:[0-9a-f]{%d}\r?\n?){1,%d}" % (KEY_BYTES * 2, MAX_KEYS))
+_MAX_BYTES = 1024
+
+
+def make_secret(path: Path) -> None:
+    """Make a secret where there is none. Several workers share it: before they are forked. Raises SetupError."""
+    if path.exists():
+        return
+    try:
+        files.make_folder(path.parent)
+        with suppress(FileExistsError):
+            files.create(path, os.urandom(KEY_BYTES).hex().encode() + b"\n")
+    except OSError as error:
+        raise SetupError(Code.SETTINGS_INVALID, f"the store secret {path} cannot be made: {error.strerror}") from None
+
+
+def read_secret(path: Path) -> StoreSecret:
+    """Read the secret. Raises SetupError for a file that others may read, and for anything but one key or two."""
+    try:
+        raw = files.read(path, _MAX_BYTES, private=True)
+    except InputError as error:
+        raise SetupError(Code.SETTINGS_INVALID, f"the store secret {path}: {error.detail}") from None
+    keys = [bytes.fromhex(line.decode()) for line in raw.split()] if _KEYS.fullmatch(raw) else []
+    if not keys or len(set(keys)) != len(keys):
+        detail = f"the store secret {path}: one line of 64 hexadecimal characters, or two (`openssl rand -hex 32`)"
+        raise SetupError(Code.SETTINGS_INVALID, detail)
+    return StoreSecret(*keys)
