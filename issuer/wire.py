@@ -21,6 +21,10 @@ PROBLEM_TYPE = "application/problem+json"
 Kind = Literal["single", "batch"]
 # The largest bodies, in bytes.
 MAX_BYTES: dict[Kind, int] = {"single": 64 * 1024, "batch": 1024 * 1024}
+# How many results a batch has, and how many JSON values the claims and details of one result: containers, and what is
+# in them. Claims of 256 metrics have 1550.
+MAX_RESULTS = 100
+MAX_VALUES = 2000
 # What an access token's `scope` must name.
 TOKENS_ISSUE = "tokens:issue"
 # 22 characters are 128 bits: a nonce that can be guessed can be used up.
@@ -60,7 +64,7 @@ class BatchItem(Struct, frozen=True, forbid_unknown_fields=True):
 class BatchRequest(Struct, frozen=True, forbid_unknown_fields=True):
     """The body of `POST /tokens/batch`."""
 
-    results: Annotated[list[BatchItem], Meta(min_length=1, max_length=100)]
+    results: Annotated[list[BatchItem], Meta(min_length=1, max_length=MAX_RESULTS)]
     nonce: str | UnsetType = UNSET
     integration: str | UnsetType = UNSET
     audience: str | UnsetType = UNSET

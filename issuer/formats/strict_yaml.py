@@ -456,9 +456,11 @@ _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 
 def quoted(text: str) -> str:
     """Write text as a double-quoted scalar on one line that every reader reads alike."""
-    if text.isprintable() and '"' not in text and "\\" not in text:
-        return f'"{text}"'
-    return '"' + "".join(_ESCAPES.get(char) or _escape(char) for char in text) + '"'
+    if text.isprintable():
+        text = text.replace("\\", "\\\\").replace('"', '\\"')
+    else:  # a call for each character that occurs: one for each of half a million takes 0.1 s
+        text = text.translate({ord(char): _ESCAPES.get(char) or _escape(char) for char in set(text)})
+    return f'"{text}"'
 
 
 def _escape(char: str) -> str:

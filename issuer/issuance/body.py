@@ -5,20 +5,21 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from issuer.codes import Code
 from issuer.errors import Fault, FormatError, Refused
 from issuer.formats import jcs
-from issuer.formats.strict_json import convert, exact_number, loads, names_no_member_twice
+from issuer.formats.strict_json import JSON, convert, count_values, exact_number, loads, names_no_member_twice
+from issuer.issuance.in_steps import Steps, finish
 from issuer.results.claims import RunClaims, read_claims
 from issuer.results.details import read_details
 from issuer.results.entry import Submission
 from issuer.results.secret import secret_in
-from issuer.wire import MAX_BYTES, BatchItem, BatchRequest, Kind, TokenRequest, is_nonce
+from issuer.wire import MAX_BYTES, MAX_RESULTS, MAX_VALUES, BatchRequest, Kind, TokenRequest, is_nonce
 
 MAX_DEPTH = 16
 
@@ -47,87 +48,187 @@ class Request(Struct, frozen=True):
 
 
 def read_request(kind: Kind, raw: bytes) -> Request:
-    """Read and check a body. Raises Refused: 400 for what is not this body, 422 for what breaks the data contract."""
-    if (request := _read_quickly(kind, raw)) is not None:
-        try:
-            return _request(kind, request)
-        except Refused:
-            pass  # it is for the strict reader to tell what is wrong
-    return _request(kind, _read_strictly(kind, raw))
+    """Read and check a body at once, as `read_in_steps` does."""
+    return finish(read_in_steps(kind, raw))
 
 
-def _read_strictly(kind: Kind, raw: bytes) -> TokenRequest | BatchRequest:
+def read_in_steps(kind: Kind, raw: bytes) -> Steps[Request]:
+    """Read and check a body, one result a step.
+
+    Raises Refused: 400 for what is not this body, 422 for what breaks the data contract.
+    """
+    body = _open(kind, raw)
+    if body.nonce is not UNSET and not is_nonce(body.nonce):
+        raise Refused.at(Code.NONCE_INVALID, "/nonce", "a nonce is 22 to 128 base64url characters, without padding")
+    submissions: list[Submission] = []
+    seen: set[str] = set()
+    for pointer, item in _items_of(body):
+        yield
+        submission = _read_item(item, pointer)
+        if submission.content_digest + submission.claims_digest in seen:
+            raise Refused.at(Code.CLAIMS_DUPLICATE_METRIC, pointer, "the same result stands here twice")
+        seen.add(submission.content_digest + submission.claims_digest)
+        submissions.append(submission)
+    return Request(kind, tuple(submissions), body.integration or "", body.audience or "", body.nonce or "")
+
+
+# -- the body, with its claims and details unread ----------------------------------------------------------------------
+
+
+class _Item(Struct, frozen=True, forbid_unknown_fields=True):
+    """A `wire.BatchItem` of whose parts only the syntax is known to be good."""
+
+    claims: Raw
+    details: Raw | UnsetType = UNSET
+    claims_digest: str | UnsetType = UNSET
+    content_digest: str | UnsetType = UNSET
+
+
+class _Single(_Item, frozen=True, forbid_unknown_fields=True):
+    """A `wire.TokenRequest`, likewise."""
+
+    nonce: str | UnsetType = UNSET
+    integration: str | UnsetType = UNSET
+    audience: str | UnsetType = UNSET
+
+
+class _Batch(Struct, frozen=True, forbid_unknown_fields=True):
+    """A `wire.BatchRequest`, likewise."""
+
+    results: Annotated[list[_Item], Meta(min_length=1, max_length=MAX_RESULTS)]
+    nonce: str | UnsetType = UNSET
+    integration: str | UnsetType = UNSET
+    audience: str | UnsetType = UNSET
+
+
+_TAKE_APART: Mapping[Kind, Callable[[bytes], _Single | _Batch]] = {
+    "single": msgspec.json.Decoder(_Single).decode,
+    "batch": msgspec.json.Decoder(_Batch).decode,
+}
+_write = msgspec.json.Encoder().encode
+
+
+def _open(kind: Kind, raw: bytes) -> _Single | _Batch:
+    """Take a body apart, in C. What is wrong or in doubt is for the strict reader to tell, unless there is too much."""
+    if len(raw) > MAX_BYTES[kind]:
+        raise _refusal(FormatError(Code.FILE_TOO_LARGE, f"larger than {MAX_BYTES[kind]} bytes"))
+    try:
+        body = _TAKE_APART[kind](raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        if count_values(raw, MAX_VALUES) <= MAX_VALUES:
+            _read_strictly(kind, raw)
+        raise _refuse_briefly(raw, str(error)) from None
+    if not _names_no_part_twice(raw, body):
+        if count_values(raw, MAX_VALUES) > MAX_VALUES:
+            raise Refused.at(Code.REQUEST_DUPLICATE_MEMBER, "", _IN_DOUBT)
+        _read_strictly(kind, raw)
+    return body
+
+
+_IN_DOUBT = (
+    "outside of `claims` and `details` a member is named twice, or a name or a text is written with \\u: name each "
+    "once, and write them as they are"
+)
+
+
+def _names_no_part_twice(raw: bytes, body: _Single | _Batch) -> bool:
+    """Say as `names_no_member_twice` does, of what is outside of the parts; they are written as they came."""
+    unread = b"".join(part for _, item in _items_of(body) for part in (item.claims, item.details) if part is not UNSET)
+    return raw.count(b"\\u") == unread.count(b"\\u") and raw.count(b'"') == _write(body).count(b'"')
+
+
+def _items_of(body: _Single | _Batch) -> list[tuple[str, _Item]]:
+    if isinstance(body, _Batch):
+        return [(f"/results/{index}", item) for index, item in enumerate(body.results)]
+    return [("", body)]
+
+
+def _read_strictly(kind: Kind, raw: bytes) -> None:
+    """Raise Refused for what is wrong with a body as a whole, with its place."""
     try:
         value = loads(raw, max_bytes=MAX_BYTES[kind], max_depth=MAX_DEPTH)
-        return convert(value, BatchRequest) if kind == "batch" else convert(value, TokenRequest)
+        convert(value, BatchRequest) if kind == "batch" else convert(value, TokenRequest)
     except FormatError as error:
         raise _refusal(error) from None
 
 
-_DECODERS: Mapping[Kind, Callable[[bytes], TokenRequest | BatchRequest]] = {
-    "single": msgspec.json.Decoder(TokenRequest, float_hook=exact_number).decode,
-    "batch": msgspec.json.Decoder(BatchRequest, float_hook=exact_number).decode,
-}
-_write = msgspec.json.Encoder().encode
-# More digits than a whole number may have; the text is what msgspec wrote.
-_LARGE_NUMBER = re.compile(rb"[:,\[]-?[0-9]{16}")
+def _refuse_briefly(raw: bytes, message: str) -> Refused:
+    """Refuse with what msgspec found: a byte, or a path of names that it knows."""
+    detail, _, path = message.partition(" - at `$")
+    if at := _BYTE.search(detail):
+        before = raw[: int(at[1])]
+        line, column = before.count(b"\n") + 1, len(before) - before.rfind(b"\n")
+        return Refused.at(Code.REQUEST_MALFORMED, "", f"line {line}, column {column}: {_BYTE.sub('', detail)}")
+    code = Code.REQUEST_UNKNOWN_MEMBER if "unknown field" in detail else Code.REQUEST_MALFORMED
+    return Refused.at(code, _NAME_OR_INDEX.sub(r"/\1\2", path.removesuffix("`")), detail)
 
 
-def _read_quickly(kind: Kind, raw: bytes) -> TokenRequest | BatchRequest | None:
-    """Read a body in C, as `_read_strictly` reads it, in a quarter of its time; None where in doubt.
-
-    What msgspec does not know is seen to here: the size, members that are named twice, numbers that no double carries,
-    and depth. Claims have the depth and the whole numbers that their types allow.
-    """
-    if len(raw) > MAX_BYTES[kind]:
-        return None
-    try:
-        request = _DECODERS[kind](raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
-    if not names_no_member_twice(raw, request):
-        return None
-    items = request.results if isinstance(request, BatchRequest) else (request,)
-    return request if all(item.details is UNSET or _is_plain(item.details) for item in items) else None
+_BYTE = re.compile(r" \(byte (\d+)\)")
+_NAME_OR_INDEX = re.compile(r"\.(\w+)|\[(\d+)\]")
 
 
-def _is_plain(details: dict[str, Any]) -> bool:
-    """Say whether details nest less deep than a body may below its first three levels, and hold no large number."""
-    written = _write(details)
-    return written.count(b"{") + written.count(b"[") <= MAX_DEPTH - 3 and not _LARGE_NUMBER.search(written)
+# -- one result --------------------------------------------------------------------------------------------------------
 
 
-def _request(kind: Kind, request: TokenRequest | BatchRequest) -> Request:
-    if request.nonce is not UNSET and not is_nonce(request.nonce):
-        raise Refused.at(Code.NONCE_INVALID, "/nonce", "a nonce is 22 to 128 base64url characters, without padding")
-    submissions = _read_items(request)
-    return Request(kind, submissions, request.integration or "", request.audience or "", request.nonce or "")
-
-
-def _read_items(request: TokenRequest | BatchRequest) -> tuple[Submission, ...]:
-    if isinstance(request, TokenRequest):
-        return (_read_item(request, ""),)
-    submissions = tuple(_read_item(item, f"/results/{index}") for index, item in enumerate(request.results))
-    seen: set[str] = set()
-    for submission in submissions:
-        if submission.content_digest + submission.claims_digest in seen:
-            raise Refused.at(Code.CLAIMS_DUPLICATE_METRIC, submission.pointer, "the same result stands here twice")
-        seen.add(submission.content_digest + submission.claims_digest)
-    return submissions
-
-
-def _read_item(item: TokenRequest | BatchItem, pointer: str) -> Submission:
-    claims = read_claims(item.claims, f"{pointer}/claims")
+def _read_item(item: _Item, pointer: str) -> Submission:
+    _check_values(item, pointer)
+    depth = MAX_DEPTH - (pointer.count("/") + 1)
+    said = _read_part(item.claims, f"{pointer}/claims", depth)
+    told = {} if item.details is UNSET else _read_part(item.details, f"{pointer}/details", depth)
+    claims = read_claims(said, f"{pointer}/claims")
     command = claims.framework.command
     if command is not UNSET and (secret := secret_in(command)):
         raise Refused.at(
             Code.CLAIMS_SECRET, f"{pointer}/claims/framework/command", f"the command seems to hold {secret}"
         )
-    details = {} if item.details is UNSET else read_details(item.details, f"{pointer}/details")
-    submission = Submission.of(claims, details, pointer)
+    submission = Submission.of(claims, read_details(told, f"{pointer}/details"), pointer)
     _check_digest(f"{pointer}/claims_digest", item.claims_digest, submission.claims_digest)
     _check_digest(f"{pointer}/content_digest", item.content_digest, submission.content_digest)
     return submission
+
+
+def _check_values(item: _Item, pointer: str) -> None:
+    """Refuse more than `MAX_VALUES` values, before any of them is read."""
+    count = count_values(bytes(item.claims), MAX_VALUES)
+    if count > MAX_VALUES:
+        raise Refused.at(Code.CLAIMS_INVALID, f"{pointer}/claims", f"more than {MAX_VALUES} JSON values")
+    if item.details is not UNSET and count + count_values(bytes(item.details), MAX_VALUES - count) > MAX_VALUES:
+        rule = f"more than {MAX_VALUES} JSON values, with those of the claims; put large evidence behind a URL"
+        raise Refused.at(Code.DETAILS_INVALID, f"{pointer}/details", rule)
+
+
+_read_map = msgspec.json.Decoder(dict[str, Any], float_hook=exact_number).decode
+# More digits than a whole number may have; the text is what msgspec wrote.
+_LARGE_NUMBER = re.compile(rb"[:,\[]-?[0-9]{16}")
+
+
+def _read_part(part: Raw, pointer: str, max_depth: int) -> dict[str, JSON]:
+    """Read claims or details: in C, unless something is in doubt."""
+    raw = bytes(part)
+    if (quickly := _read_quickly(raw, max_depth)) is not None:
+        return quickly
+    try:
+        return convert(loads(raw, max_bytes=len(raw), max_depth=max_depth), dict[str, Any])
+    except FormatError as error:
+        raise _refusal(error.within(pointer)) from None
+
+
+def _read_quickly(raw: bytes, max_depth: int) -> dict[str, JSON] | None:
+    """Read a map as the strict reader does, in a quarter of its time; None where in doubt.
+
+    What msgspec does not know is seen to here: members that are named twice, numbers that no double carries, and depth.
+    """
+    try:
+        value = _read_map(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return value if names_no_member_twice(raw, value) and _is_plain(value, max_depth) else None
+
+
+def _is_plain(value: dict[str, Any], max_depth: int) -> bool:
+    """Say whether a map has too few containers to nest too deep, and no large number."""
+    written = _write(value)
+    return written.count(b"{") + written.count(b"[") <= max_depth and not _LARGE_NUMBER.search(written)
 
 
 def _check_digest(pointer: str, sent: str | UnsetType, ours: str) -> None:

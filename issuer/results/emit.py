@@ -13,10 +13,12 @@ import msgspec
 from msgspec import UNSET
 
 from issuer.formats.strict_json import JSON
-from issuer.formats.strict_yaml import number_text, quoted
+from issuer.formats.strict_yaml import MAX_DEPTH, number_text, quoted
 from issuer.results.claims import Metric, RunClaims
 
 MAX_NAME = 1000  # YAML readers take keys of at most 1024 characters
+# What a value's line has beside the text that JSON has, and beside two spaces a level: a number with more zeros.
+_LINE = 12
 _SHORT_NAME = MAX_NAME // 10 - 1  # of any characters: an escape has at most ten
 _ORDER = (
     "dataset", "model_revision", "framework", "metrics", "metric_id", "value", "slice", "date", "source", "notes",
@@ -45,13 +47,14 @@ def fits(value: JSON, max_bytes: int) -> str:
 
 
 def _at_most(written: bytes) -> int:
-    """Return how long JSON can become: a byte is at most four in YAML, or a line break and two spaces a level."""
-    levels = written.count(b"{") + written.count(b"[") + 1
-    return len(written) * (4 + 2 * levels)
+    """Return how long JSON can become in YAML: a byte of a text becomes four at most, and each value has a line."""
+    opened = written.count(b"{") + written.count(b"[")
+    texts = len(written) * (1 if written.isascii() and b"\x7f" not in written else 4)
+    return texts + (1 + written.count(b",") + opened) * (_LINE + 2 * min(opened, MAX_DEPTH))
 
 
 def _names_fit(value: JSON) -> bool:
-    if isinstance(value, Mapping):
+    if isinstance(value, dict | Mapping):  # a dict first: to ask the ABC takes ten times as long
         return all(
             (len(name) <= _SHORT_NAME or len(quoted(name)) <= MAX_NAME) and _names_fit(inner)
             for name, inner in value.items()

@@ -12,7 +12,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from issuer.codes import Code
 from issuer.errors import FormatError, InputError, Place, reading
-from issuer.formats.strict_json import Misfit, convert, exact_number, loads, misfits, pointer_to
+from issuer.formats.strict_json import Misfit, convert, count_values, exact_number, loads, misfits, pointer_to
 
 ANYTHING = st.recursive(
     st.none()
@@ -180,6 +180,30 @@ def test_a_flat_object_is_read_as_any_other_document_is(members: list[tuple[str,
         assert (error.code, error.pointer) == refusal(nested)  # noqa: PT017
     else:
         assert repr(read(nested)) == repr({"in": {}, **value})
+
+
+def values_in(value: Any) -> int:
+    within = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return 1 + sum(map(values_in, within))
+
+
+@given(ANYTHING, st.sampled_from([None, 1]), st.integers(1, 12))
+@example([[], {}, [[]], {"a": {}}, ",[{", '"', "\\", 'a\\"'], 1, 9)
+def test_values_are_counted_as_they_are_up_to_the_bound(value: Any, indent: int | None, most: int) -> None:
+    raw = json.dumps(value, indent=indent, ensure_ascii=bool(indent)).encode("utf-8", "surrogatepass")
+    count = values_in(value)
+    assert count_values(raw, count) == count
+    assert (count_values(raw, most) > most) == (count > most)
+    assert count_values(raw, most) <= most + 1
+
+
+@pytest.mark.parametrize(
+    "raw", [b'"' + b'\\"' * 500_000, b"[" + b'"' * 500_000 + b",[" * 9, b"[ " * 300_000 + b" " * 300_000]
+)
+def test_counting_takes_linear_time_even_of_what_is_no_json(raw: bytes) -> None:
+    began = time.process_time()
+    count_values(raw + b"," * 100, 50)
+    assert time.process_time() - began < 10, "quadratic, it would take hours"
 
 
 @given(ANYTHING)

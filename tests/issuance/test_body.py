@@ -9,10 +9,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from issuer.codes import Code
-from issuer.errors import Refused
+from issuer.errors import Fault, Refused
 from issuer.formats import jcs
-from issuer.issuance.body import Request, read_request
-from issuer.wire import MAX_BYTES, Kind
+from issuer.issuance import body as bodies
+from issuer.issuance.body import Request, read_in_steps, read_request
+from issuer.results.claims import RunClaims
+from issuer.wire import MAX_BYTES, MAX_RESULTS, MAX_VALUES, BatchItem, BatchRequest, Kind, TokenRequest
 from tests.support import make
 
 SAID = make.submission({"notes": "no tools"})
@@ -115,7 +117,8 @@ def test_the_request_digest_is_the_contracts_and_tells_requests_apart() -> None:
         (b"null", Code.REQUEST_MALFORMED, ""),
         (b"{}", Code.REQUEST_MALFORMED, ""),
         (b"\xef\xbb\xbf{}", Code.REQUEST_MALFORMED, ""),
-        (b'{"claims": "\xff"}', Code.REQUEST_MALFORMED, ""),
+        (b'{"claims": "\xff"}', Code.REQUEST_MALFORMED, "/claims"),
+        (b'{"\xff": {}}', Code.REQUEST_MALFORMED, ""),
         (b'{"claims": {"a": "\\ud800"}}', Code.REQUEST_MALFORMED, "/claims/a"),
         (b'{"claims": {"a": "\\u0000"}}', Code.REQUEST_MALFORMED, "/claims/a"),
         (b'{"claims": ' + b"[" * 20 + b"]" * 20 + b"}", Code.REQUEST_MALFORMED, "/claims" + "/0" * 15),
@@ -251,6 +254,103 @@ def test_the_same_result_twice_in_a_batch_is_refused_also_in_another_spelling() 
 def test_results_that_differ_only_in_model_or_details_are_two() -> None:
     other = item(claims=make.claims(model_repo="acme/other"))
     assert len(read(batch(item(), other, item(details={})), "batch").submissions) == 3
+
+
+# -- how much -----------------------------------------------------------------------------------------------------------
+
+# What a claim of one metric has: the claims, seven members, a metric with two of its own, a framework's two.
+VALUES_OF_CLAIMS = len(RunClaims.__struct_fields__) + 1 + 3 + 2
+
+
+def artifacts(count: int, each: str = "0") -> str:
+    """Return details of this many values."""
+    return f'{{"artifacts":[{",".join([each] * (count - 2))}]}}'
+
+
+@pytest.mark.parametrize("each", ["0", "0.5", '"a,b[{"', "[ ]", "{\n}", "null", '"\\""'])
+def test_a_result_has_2000_values_and_not_one_more(each: str) -> None:
+    said = json.dumps(make.claims(framework={"name": "a", "version": "1"}))
+    left = MAX_VALUES - VALUES_OF_CLAIMS
+    for values in (left, left + 1):
+        one = f'{{"claims":{said},"details":{artifacts(values, each)}}}'
+        many = f'{{"results":[{json.dumps(item())},{one}]}}'
+        if values > left:
+            assert refusal(one.encode()) == (422, Code.DETAILS_INVALID, "/details")
+            assert refusal(many.encode(), "batch") == (422, Code.DETAILS_INVALID, "/results/1/details")
+        elif each != "null":  # which has no canonical form in a list
+            assert len(read(many.encode(), "batch").submissions) == 2
+            assert read(one.encode()).submissions[0].details
+    (fault,) = faults(f'{{"claims":{said},"details":{artifacts(MAX_VALUES, each)}}}')
+    assert "2000 JSON values" in fault.detail
+    assert "URL" in fault.detail, "and says what to do"
+
+
+def faults(raw: str) -> tuple[Fault, ...]:
+    with pytest.raises(Refused) as caught:
+        read(raw.encode())
+    return caught.value.faults
+
+
+def test_claims_with_too_many_values_are_refused_as_such() -> None:
+    claims = '{"metrics":[' + ",".join(["{}"] * MAX_VALUES) + "]}"
+    assert refusal(f'{{"claims":{claims}}}'.encode()) == (422, Code.CLAIMS_INVALID, "/claims")
+    full = make.claims(metrics=[
+        {"metric_id": f"m{number}", "slice": "s", "value": 1, "value_type": "int", "sample_size": 1}
+        for number in range(256)
+    ])  # fmt: skip
+    assert len(read(item(claims=full)).submissions[0].claims.metrics) == 256
+
+
+@pytest.mark.parametrize("late", ['"a":0,"a":0', '"a":1e400', '"a":"\\u0000"', '"a":' + "[" * 20 + "]" * 20])
+def test_what_has_too_many_values_is_not_read(late: str) -> None:
+    """The bound comes before the reader, which would find another fault."""
+    many = f'{{"run":{{{late}}},"artifacts":[{"0," * MAX_VALUES}0]}}'
+    one = f'{{"claims":{json.dumps(make.claims())},"details":{many}}}'
+    assert refusal(one.encode()) == (422, Code.DETAILS_INVALID, "/details")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "code", "pointer", "words"),
+    [
+        ("]}}]}", "]}}]", Code.REQUEST_MALFORMED, "", "truncated"),
+        ('"results":\n', '"results":\n nonsense', Code.REQUEST_MALFORMED, "", "line 2, column "),
+        ('"results"', '"other":1,"results"', Code.REQUEST_UNKNOWN_MEMBER, "", "other"),
+        ('{"claims"', '{"other":1,"claims"', Code.REQUEST_UNKNOWN_MEMBER, "/results/0", "other"),
+        ('"nonce":"', '"nonce":1,"x":"', Code.REQUEST_MALFORMED, "/nonce", "str"),
+        ('"nonce"', '"nonce":"n","nonce"', Code.REQUEST_DUPLICATE_MEMBER, "", "named twice"),
+        ('{"claims"', '{"claims":{},"claims"', Code.REQUEST_DUPLICATE_MEMBER, "", "named twice"),
+        ('"nonce"', '"nonce":"\\u0022\\u0022\\u0022","nonce"', Code.REQUEST_DUPLICATE_MEMBER, "", "named twice"),
+        ('"artifacts":[', '"artifacts":[' + "[" * 60_000, Code.REQUEST_MALFORMED, "", "depth"),
+    ],
+)
+def test_a_large_body_that_is_none_is_refused_with_its_place_and_not_read(
+    old: str, new: str, code: Code, pointer: str, words: str
+) -> None:
+    one = f'{{"claims":{json.dumps(make.claims())},"details":{artifacts(1900)}}}'
+    large = f'{{"nonce":"{"n" * 22}","results":\n[{one.replace("gsm8k", "other")},{one}]}}'
+    assert len(read(large.encode(), "batch").submissions) == 2
+    broken = large.replace(old, new, 1) if old[0] != "]" else large.removesuffix(old) + new
+    assert refusal(broken.encode(), "batch") == (400, code, pointer)
+    with pytest.raises(Refused) as caught:
+        read(broken.encode(), "batch")
+    assert words in caught.value.faults[0].detail
+
+
+def test_a_batch_is_read_one_result_a_step() -> None:
+    """So that others have their turn, and what is refused is refused before those after it are read."""
+    items = [*numbered(5), item(details={"date": "x"}), *numbered(5)]
+    steps = read_in_steps("batch", json.dumps(batch(*items)).encode())
+    for _ in range(6):
+        next(steps)
+    with pytest.raises(Refused) as caught:
+        next(steps)
+    assert caught.value.faults[0].pointer == "/results/5/details/date"
+    assert sum(1 for _ in read_in_steps("batch", json.dumps(batch(*numbered(MAX_RESULTS))).encode())) == MAX_RESULTS
+
+
+def test_what_is_taken_apart_is_what_the_wire_declares() -> None:
+    for apart, declared in ((bodies._Item, BatchItem), (bodies._Single, TokenRequest), (bodies._Batch, BatchRequest)):
+        assert set(apart.__struct_fields__) == set(declared.__struct_fields__)
 
 
 # -- two readers ------------------------------------------------------------------------------------------------------
