@@ -72,6 +72,11 @@ class Code(enum.StrEnum):
         "request.media_type", 415, "The request body is not application/json.",
         "Send the header `Content-Type: application/json`.",
     )
+    REQUEST_FRAMING = (
+        "request.framing", 400, "The HTTP message is malformed or ambiguous, or has too much beside its body.",
+        "Send one Host, and one Content-Length or `Transfer-Encoding: chunked`; at most 64 KiB of headers, chunk sizes "
+        "and trailers; no body with `Connection: Upgrade`.",
+    )
     NONCE_REQUIRED = (
         "nonce.required", 400, "A reusable identity must send a nonce with every request.",
         "Send `nonce`: at least 22 base64url characters of fresh randomness, the same one on a retry.",

@@ -33,8 +33,12 @@ READ_S = 15.0
 KEEP_ALIVE_S = 5
 # A late body is answered by the endpoint itself; a connection that is still sending one a moment later is closed.
 BODY_S = BODY_DEADLINE_S + 1.0
-# Request line and headers: a credential has at most 16 KiB.
-MAX_HEAD_BYTES = 64 * 1024
+# What a message has beside its body: request line and headers, chunk sizes and extensions, trailers. A credential has
+# at most 16 KiB.
+MAX_FRAMING_BYTES = 64 * 1024
+# How much of what was read the parser gets at once. The requests in it may wait for those before them, some 80 at most;
+# and by so much a message may exceed its framing.
+PIECE_BYTES = 2 * 1024
 
 # -- sources of refused requests: app.py, authn/sources.py, http/tarpit.py ---------------------------------------------
 

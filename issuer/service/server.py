@@ -20,7 +20,7 @@ from issuer.issuance.ports import Log
 from issuer.service.admission.embedded import EmbeddedValkey
 from issuer.service.app import build, make_own_secret
 from issuer.service.bounds import GRACE_S, KEEP_ALIVE_S, KILL_S
-from issuer.service.http.protocol import BoundedProtocol
+from issuer.service.http.protocol import protocol_for
 from issuer.service.log_stream import configure_logging
 from issuer.service.settings import EMBEDDED, Settings
 from issuer.service.workers import STOPS, Beat, bind, listen_addresses, supervise
@@ -45,7 +45,7 @@ def server(settings: Settings, log: Log | None = None, beat: Beat | None = None)
         build(settings, log, beat),
         host=settings.host,
         port=settings.port,
-        http=BoundedProtocol,
+        http=protocol_for(settings.url),
         loop="uvloop",
         ws="none",
         lifespan="on",

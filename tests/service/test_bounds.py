@@ -48,7 +48,10 @@ def test_the_inequalities_hold() -> None:
     assert b.MAX_REQUESTS * single + b.MAX_BATCHES * batch <= 64 * MIB
 
     # Anybody's credential fits in a head.
-    assert jose.MAX_TOKEN_BYTES < b.MAX_HEAD_BYTES
+    assert jose.MAX_TOKEN_BYTES < b.MAX_FRAMING_BYTES
+
+    # A message may exceed its framing by little.
+    assert b.PIECE_BYTES <= b.MAX_FRAMING_BYTES / 8
 
     # A host's second address is tried within either deadline.
     assert 2 * b.ADDRESS_S <= b.ASK_S < b.FETCH_S

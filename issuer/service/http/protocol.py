@@ -1,7 +1,8 @@
 """HTTP/1.1 at the edge: what a connection may send, how long it may take, and how many there may be.
 
-uvicorn's httptools protocol (RFC 9112) with the bounds that it lacks. What two readers could take for two different
-requests is refused, here or by the parser: with a bare 400 without a code, and the connection is closed.
+uvicorn's httptools protocol (RFC 9112) with the bounds that it lacks. Each message gets one answer, in the order in
+which they came. What two readers could take for two different requests is refused, here or by the parser: that answer,
+400 `request.framing`, is the last one of its connection.
 
 Weighed: a reverse proxy, which does most of this, but is not in front of every deployment; granian and hypercorn, which
 have no deadline for a body as a whole either.
@@ -11,14 +12,30 @@ from __future__ import annotations
 
 import asyncio
 import re
+import uuid
+from collections import deque
 from collections.abc import Sequence
 from typing import Any, cast
 
+from httptools import HttpParserError, HttpParserUpgrade
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from issuer.service.bounds import BODY_S, HEAD_S, MAX_CONNECTIONS, MAX_HEAD_BYTES, READ_S
+from issuer.codes import Code
+from issuer.errors import Refused
+from issuer.service.bounds import (
+    BODY_S,
+    HEAD_S,
+    MAX_CONNECTIONS,
+    MAX_FRAMING_BYTES,
+    PIECE_BYTES,
+    READ_S,
+)
+from issuer.service.http.problems import problem_response
 
 _HOST = re.compile(rb"(?:[A-Za-z0-9._~!$&'()*+,;=%-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]{0,5})?")
+
+_NO_TRAILERS = {b"connection", b"proxy-connection", b"upgrade", b"content-length", b"transfer-encoding"}
 
 
 class JoinedTransport(asyncio.Transport):
@@ -73,26 +90,47 @@ class JoinedTransport(asyncio.Transport):
         self._transport.resume_reading()
 
 
+class PatientFlow(FlowControl):
+    """Reads no more while requests wait for their turn.
+
+    uvicorn reads on after each answer, and begins thousands of requests out of one read: a client that pipelines fills
+    the memory. While one waits, every message before it is complete: nobody needs what would be read.
+    """
+
+    def __init__(self, transport: asyncio.Transport, waiting: deque[Any]) -> None:
+        super().__init__(transport)
+        self._waiting = waiting
+
+    def resume_reading(self) -> None:
+        """Read again, unless a request waits."""
+        if not self._waiting:
+            super().resume_reading()
+
+
 class BoundedProtocol(HttpToolsProtocol):
     """uvicorn's HTTP/1.1 with the deadlines and bounds that it lacks.
 
-    Without them a connection that sends half a head stays open for ever, and an endless head stops every other request:
-    its pieces are joined one by one (others waited 4 s, measured). Idle connections make room for new ones, the one
-    idle the longest first: a client that holds many open cannot keep others out.
+    Without them a connection that sends half a head stays open for ever, and an endless head or trailer stops every
+    other request: its pieces are joined one by one (others waited 4 s, measured). Idle connections make room for new
+    ones, the one idle the longest first: a client that holds many open cannot keep others out.
     """
 
+    issuer_url = ""
     _due: asyncio.TimerHandle | None = None
     _owed_s: float | None = None
     _owes_anew = False
     _reader_due: asyncio.TimerHandle | None = None
     _in_message = False
     _in_head = False
-    _head_bytes = 0
+    _framing_bytes = 0
+    _unread = b""
+    _ended = False
     idle_since = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a head, and close another connection where this is one too many."""
         super().connection_made(JoinedTransport(transport, self.loop))
+        self.flow = PatientFlow(self.transport, self.pipeline)
         self.idle_since = self.loop.time()
         self._await(HEAD_S)
         self._set_clock()
@@ -108,38 +146,75 @@ class BoundedProtocol(HttpToolsProtocol):
         # uvicorn does so only where `exc` is None: after a reset its timer held all of this for five seconds more.
         self._unset_keepalive_if_required()
 
+    # -- what is read -------------------------------------------------------------------------------------------------
+
     def data_received(self, data: bytes) -> None:
-        """Feed the parser; refuse a head that is too long, even before its end."""
+        """Feed the parser piece by piece: to the end, or until a request waits, or a piece is refused."""
         if self.transport.is_closing():
             return
-        super().data_received(data)
-        if self._in_head:
-            self._head_bytes += len(data)
-            if self._head_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
-                self.send_400_response("Request head too large.")
+        self._unset_keepalive_if_required()
+        self._unread += data
+        try:
+            while self._unread and not self.pipeline and not self._ended:
+                piece, self._unread = self._unread[:PIECE_BYTES], self._unread[PIECE_BYTES:]
+                self._feed(piece)
+        except Refused as error:
+            self._refuse(error)
+        if self._ended:
+            self._await(None)
         elif not self._in_message and self._due is None and not self._owes_anew:
             self._await(HEAD_S)  # line breaks between requests have just stopped uvicorn's own timer
         self._set_clock()
+
+    def _feed(self, piece: bytes) -> None:
+        """Feed one piece. Raises Refused for what must be the connection's last message.
+
+        What a message has beside its body is counted: head, chunk sizes and extensions, trailers. It begins with a
+        piece to its credit, because a part of the first one may belong to the message before.
+        """
+        try:
+            self.parser.feed_data(piece)
+        except HttpParserUpgrade:  # what follows is no HTTP/1.1 for its sender, and nothing for us (RFC 9110 7.8)
+            self._end()
+        except HttpParserError as error:
+            if isinstance(error.__context__, Refused):
+                raise error.__context__ from None
+            raise Refused(Code.REQUEST_FRAMING) from None
+        self._framing_bytes += len(piece)
+        if self._in_message and self._framing_bytes > MAX_FRAMING_BYTES:
+            raise Refused(Code.REQUEST_FRAMING, "The message has too much beside its body")
 
     def on_message_begin(self) -> None:
         """Begin a head."""
         super().on_message_begin()
         self._in_message = self._in_head = True
-        self._head_bytes = 0
+        self._framing_bytes = -PIECE_BYTES
         self._await(HEAD_S)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header. A trailer is ignored (RFC 9110 6.5.1): Authorization after the body does not count."""
-        if not self._in_head:
-            return
-        super().on_header(name, value)
+        """Take a header. A trailer is ignored (RFC 9110 6.5.1): Authorization after the body does not count.
+
+        The parser takes some trailers for headers, and the next message for another protocol, or for none: refused.
+        """
+        if self._in_head:
+            super().on_header(name, value)
+        elif name.lower() in _NO_TRAILERS:
+            raise Refused(Code.REQUEST_FRAMING, "A trailer is about the connection or the framing")
 
     def on_headers_complete(self) -> None:
         """End the head, judge it, and begin to wait for the body."""
-        self._in_head = False
-        check_head(self.parser.get_http_version(), self.url, self.headers)
+        version = self.parser.get_http_version()
+        check_head(version, self.url, self.headers, upgrades=self.parser.should_upgrade())
+        if version == "1.0":
+            self.expect_100_continue = False  # RFC 9110 10.1.1: its sender takes one answer only
         super().on_headers_complete()
+        self._in_head = False
         self._await(BODY_S)
+
+    def on_body(self, body: bytes) -> None:
+        """Take a part of the body."""
+        self._framing_bytes -= len(body)
+        super().on_body(body)
 
     def on_message_complete(self) -> None:
         """End the message: how long the answer takes is ours."""
@@ -147,10 +222,45 @@ class BoundedProtocol(HttpToolsProtocol):
         self._in_message = False
         self._await(None)
 
+    # -- what is answered ---------------------------------------------------------------------------------------------
+
+    def _refuse(self, error: Refused) -> None:
+        """Make this the last answer of the connection, after those to earlier messages (RFC 9112 9.3.2)."""
+        own = self.cycle if self._in_message and not self._in_head else None
+        if own is not None and own.response_started:
+            self._end()
+            return
+        if own is not None:
+            self._withdraw(own)
+        self.app = problem_response(error, self.issuer_url, str(uuid.uuid4()))
+        super().on_message_begin()
+        self.url = b"/"
+        super().on_headers_complete()
+        self._end()
+
+    def _withdraw(self, own: RequestResponseCycle) -> None:
+        """Take back a request that got no answer yet, as if its client had hung up."""
+        if self.pipeline:
+            self.pipeline.popleft()
+            return
+        own.disconnected = True
+        own.message_event.set()
+        self.cycle = None  # type: ignore[assignment]
+
+    def _end(self) -> None:
+        """Read no more, and close the connection after the answers that it is owed."""
+        self._ended = True
+        if self.is_idle:
+            self.transport.close()
+        else:
+            self.cycle.keep_alive = False
+
     def on_response_complete(self) -> None:
-        """Become idle."""
+        """Become idle, or go on with what was not read yet."""
         self.idle_since = self.loop.time()
         super().on_response_complete()
+        if self._unread:
+            self.data_received(b"")
 
     def pause_writing(self) -> None:
         """Begin to wait for a client that does not read."""
@@ -188,30 +298,37 @@ class BoundedProtocol(HttpToolsProtocol):
         self._owes_anew = False
         if self._due is not None:
             self._due.cancel()
-        self._due = None if self._owed_s is None else self.loop.call_later(self._owed_s, self.transport.close)
-
-    def _unsupported_upgrade_warning(self) -> None:
-        """Log nothing: a stranger's header is not an event, and the advice to install WebSockets is wrong here."""
+        self._due = None if self._owed_s is None else self.loop.call_later(self._owed_s, self._end)
 
 
-def check_head(version: str, target: bytes, headers: Sequence[tuple[bytes, bytes]]) -> None:
-    """Refuse by ValueError what the parser lets through (names are in lowercase): the caller sees the parser's 400.
+def check_head(version: str, target: bytes, headers: Sequence[tuple[bytes, bytes]], *, upgrades: bool = False) -> None:
+    """Refuse what the parser lets through (names are in lowercase). Raises Refused (`request.framing`).
 
     Size; a version that is not HTTP/1 (RFC 9112 2.3); no Host, two, or an invalid one (3.2); a transfer coding other
-    than chunked alone, or any in HTTP/1.0 (6.1).
+    than chunked alone, or any in HTTP/1.0 (6.1); a body behind `Connection: Upgrade`, which the parser takes for the
+    next request, or for one in the protocol that nobody speaks here (RFC 9110 7.8).
     """
-    size, hosts, codings = len(target), [], []
+    size, hosts, codings, lengths = len(target), [], [], []
     for name, value in headers:
         size += len(name) + len(value)
         if name == b"host":
             hosts.append(value)
         elif name == b"transfer-encoding":
             codings.append(value.lower())
-    if size > MAX_HEAD_BYTES:
-        raise ValueError("the head is too large")
+        elif name == b"content-length":
+            lengths.append(value)
+    if size > MAX_FRAMING_BYTES:
+        raise Refused(Code.REQUEST_FRAMING, "The head is too large")
     if version not in {"1.0", "1.1"}:
-        raise ValueError("not HTTP/1")
+        raise Refused(Code.REQUEST_FRAMING, "The version is not HTTP/1")
     if len(hosts) > 1 or (version == "1.1" and not hosts) or (hosts and not _HOST.fullmatch(hosts[0])):
-        raise ValueError("not one host")
+        raise Refused(Code.REQUEST_FRAMING, "There is not one valid Host")
     if codings and (version == "1.0" or codings != [b"chunked"]):
-        raise ValueError("not chunked")
+        raise Refused(Code.REQUEST_FRAMING, "The transfer coding is not chunked alone")
+    if upgrades and (codings or any(length.strip(b"0") for length in lengths)):
+        raise Refused(Code.REQUEST_FRAMING, "A request that offers another protocol has a body")
+
+
+def protocol_for(issuer_url: str) -> type[BoundedProtocol]:
+    """Return the protocol of one service, whose problem documents have their pages under `issuer_url`."""
+    return type("IssuerProtocol", (BoundedProtocol,), {"issuer_url": issuer_url})

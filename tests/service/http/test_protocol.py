@@ -130,7 +130,7 @@ HARMLESS = {
     "something behind Connection: close": (BEHIND.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n") + BEHIND, [200]),
     "something behind HTTP/1.0": (BEHIND.replace(b"1.1", b"1.0") + BEHIND, [200]),
     "something behind an upgrade": (
-        BEHIND.replace(b"\r\n\r\n", b"\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n") + BEHIND, [200, 404]),
+        BEHIND.replace(b"\r\n\r\n", b"\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n") + BEHIND, [200]),
     "another site in the target": (b"GET http://evil.example/health/live HTTP/1.1\r\nHost: x\r\n\r\n", [200, 404]),
     "a port that is none": (b"PUT /health/live HTTP/1.1\r\nHost: x:99999\r\n\r\n", [405, 404]),
     "no host in HTTP/1.0": (b"GET /health/live HTTP/1.0\r\n\r\n", [200]),
