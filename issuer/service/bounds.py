@@ -30,6 +30,8 @@ DESCRIPTORS = 1024
 # To send a request's head; to read an answer; to begin the next request (uvicorn's own timer).
 HEAD_S = 10.0
 READ_S = 15.0
+# To stop sending, for a client that has got its last answer in the middle of a message.
+LINGER_S = 2.0
 KEEP_ALIVE_S = 5
 # A late body is answered by the endpoint itself; a connection that is still sending one a moment later is closed.
 BODY_S = BODY_DEADLINE_S + 1.0

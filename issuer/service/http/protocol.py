@@ -26,6 +26,7 @@ from issuer.errors import Refused
 from issuer.service.bounds import (
     BODY_S,
     HEAD_S,
+    LINGER_S,
     MAX_CONNECTIONS,
     MAX_FRAMING_BYTES,
     PIECE_BYTES,
@@ -39,16 +40,21 @@ _NO_TRAILERS = {b"connection", b"proxy-connection", b"upgrade", b"content-length
 
 
 class JoinedTransport(asyncio.Transport):
-    """A transport that joins the writes of one turn of the loop into one.
+    """A transport that joins the writes of one turn of the loop into one, and closes so that the last one arrives.
 
     uvicorn writes an answer's head and body separately: two system calls, two packets, a client that wakes up twice.
+    `lingers`: the other side may be in the middle of a message. A socket that is closed with something unread resets
+    the connection, and an answer that is on its way is lost (RFC 9112 9.6): nginx made 502 of a 400.
     """
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__()
+        self.lingers = False
         self._transport = transport
         self._loop = loop
         self._held = b""
+        self._paused = False
+        self._due: asyncio.TimerHandle | None = None
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Hold the first piece until the second, or the next turn: nothing waits for a piece that may never come."""
@@ -65,17 +71,22 @@ class JoinedTransport(asyncio.Transport):
             self._transport.write(held)
 
     def close(self) -> None:
-        """Close it after what was written."""
+        """Close it after what was written; where it lingers, when the other side has closed it, or LINGER_S later."""
         self._let_go()
-        self._transport.close()
+        if not self.lingers or self._transport.is_closing():
+            self._transport.close()
+        elif self._due is None:
+            self._transport.write_eof()
+            self._due = self._loop.call_later(LINGER_S, self._transport.close)
+            self.resume_reading()
 
     def abort(self) -> None:
         """Close it at once."""
         self._transport.abort()
 
     def is_closing(self) -> bool:
-        """Say whether it closes."""
-        return self._transport.is_closing()
+        """Say whether it closes: what is still read is dropped."""
+        return self._due is not None or self._transport.is_closing()
 
     def get_extra_info(self, name: str, default: object = None) -> Any:
         """Return what the transport knows about its socket."""
@@ -83,11 +94,14 @@ class JoinedTransport(asyncio.Transport):
 
     def pause_reading(self) -> None:
         """Read no more for now."""
+        self._paused = True
         self._transport.pause_reading()
 
     def resume_reading(self) -> None:
         """Read again."""
-        self._transport.resume_reading()
+        if self._paused:
+            self._paused = False
+            self._transport.resume_reading()
 
 
 class PatientFlow(FlowControl):
@@ -115,6 +129,7 @@ class BoundedProtocol(HttpToolsProtocol):
     ones, the one idle the longest first: a client that holds many open cannot keep others out.
     """
 
+    transport: JoinedTransport
     issuer_url = ""
     _due: asyncio.TimerHandle | None = None
     _owed_s: float | None = None
@@ -187,7 +202,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """Begin a head."""
         super().on_message_begin()
-        self._in_message = self._in_head = True
+        self._in_message = self._in_head = self.transport.lingers = True
         self._framing_bytes = -PIECE_BYTES
         self._await(HEAD_S)
 
@@ -219,7 +234,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """End the message: how long the answer takes is ours."""
         super().on_message_complete()
-        self._in_message = False
+        self._in_message = self.transport.lingers = False
         self._await(None)
 
     # -- what is answered ---------------------------------------------------------------------------------------------
@@ -232,6 +247,7 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         if own is not None:
             self._withdraw(own)
+        self.transport.lingers = True
         self.app = problem_response(error, self.issuer_url, str(uuid.uuid4()))
         super().on_message_begin()
         self.url = b"/"
@@ -276,9 +292,10 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _make_room(self) -> None:
         """Close the connection that has been idle the longest; if none is, this new one."""
-        idle = (other for other in self.connections if isinstance(other, BoundedProtocol) and other.is_idle)
+        idle = [other for other in self.connections if isinstance(other, BoundedProtocol) and other.is_idle]
         oldest = min(idle, key=lambda other: other.idle_since)
         self.connections.discard(oldest)  # at once: the next newcomer must not count on this place, too
+        oldest.transport.lingers = False
         oldest.transport.close()
 
     @property
