@@ -11,7 +11,7 @@ from issuer.errors import Fault, InputError, IssuerError, Place, Refused, SetupE
 
 # Contract section 5, "Errors". A code is never renamed, removed or given another status.
 TABLE = {
-    400: "request.malformed request.duplicate_member request.unknown_member nonce.required nonce.invalid",
+    400: "request.malformed request.duplicate_member request.unknown_member request.framing nonce.required nonce.invalid",
     404: "request.not_found",
     405: "request.method",
     408: "request.timeout",

@@ -292,7 +292,9 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _make_room(self) -> None:
         """Close the connection that has been idle the longest; if none is, this new one."""
-        idle = [other for other in self.connections if isinstance(other, BoundedProtocol) and other.is_idle]
+        idle: list[BoundedProtocol] = [
+            other for other in self.connections if isinstance(other, BoundedProtocol) and other.is_idle
+        ]
         oldest = min(idle, key=lambda other: other.idle_since)
         self.connections.discard(oldest)  # at once: the next newcomer must not count on this place, too
         oldest.transport.lingers = False
