@@ -450,8 +450,8 @@ class Code(enum.StrEnum):
         "Correct the setting that is named.",
     )
     CACHE_UNSAFE = (
-        "cache.unsafe", 0, "Others can write where fetched key sets are kept.",
-        "Run `chmod 700` on the folder that is named, or give another one with --cache.",
+        "cache.unsafe", 0, "Others can write where key sets or revocation lists are kept.",
+        "Run `chmod 700` on the folder that is named, or give another one with the option that is named.",
     )
     STATE_UNSAFE = (
         "state.unsafe", 0, "The store may forget what it must remember.",

@@ -7,6 +7,7 @@ The few places that open files in another way (the audit file, logs of half a gi
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import re
 import stat
@@ -213,6 +214,23 @@ def sync_folder(folder: int) -> None:
     except OSError as error:
         if error.errno != errno.EINVAL:  # from a network share that cannot
             raise
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock that a file stands for: one process at a time, and a dead one holds none.
+
+    Waits for it. The file is made if it is missing, stays, and has no content. Raises OSError with the path, also for a
+    symbolic link.
+    """
+    with _naming(path):
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        with _naming(path):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
     finally:
         os.close(descriptor)
 

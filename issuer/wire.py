@@ -16,6 +16,10 @@ from issuer.errors import Fault, Refused
 
 Endpoint = Literal["/tokens", "/tokens/batch", "/tokens/explain"]
 JWKS_PATH = "/.well-known/jwks.json"
+ARCHIVE_PATH = "/.well-known/jwks-archive.json"
+REVOCATIONS_PATH = "/.well-known/revocations.json"
+# The keys that sign the list of revocations; never those that sign tokens.
+REVOCATION_KEYS_PATH = "/.well-known/revocation-keys.json"
 PROBLEM_TYPE = "application/problem+json"
 # One result, issued or only explained, or several.
 Kind = Literal["single", "batch"]

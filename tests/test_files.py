@@ -5,11 +5,13 @@ from __future__ import annotations
 import ast
 import errno
 import os
+import re
 import resource
 import stat
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -30,6 +32,43 @@ def refusal(path: Path, max_bytes: int = 100, **flags: bool) -> tuple[Code, str]
         files.read(path, max_bytes, **flags)
     assert raised.value.place.file == str(path)
     return raised.value.code, raised.value.detail
+
+
+def test_a_lock_is_held_by_one_process_at_a_time_and_by_no_dead_one(tmp_path: Path) -> None:
+    lock, seen = tmp_path / ".lock", tmp_path / "seen"
+    program = (
+        "import sys, time, pathlib; from issuer import files\n"
+        "with files.locked(pathlib.Path(sys.argv[1])):\n"
+        " print('held', flush=True); time.sleep(60)"
+    )
+    command = [sys.executable, "-c", program, str(lock)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT) as holder:
+        assert holder.stdout
+        assert holder.stdout.readline() == b"held\n"
+        waiter = threading.Thread(target=lambda: _write_locked(lock, seen))
+        waiter.start()
+        waiter.join(0.3)
+        assert not seen.exists(), "it waits"
+        holder.kill()
+    waiter.join(60)
+    assert seen.read_bytes() == NEW
+    assert (lock.stat().st_mode & 0o777, lock.read_bytes()) == (0o600, b"")
+
+
+def _write_locked(lock: Path, path: Path) -> None:
+    with files.locked(lock):
+        put(path, NEW)
+
+
+def test_a_lock_is_no_link_and_its_folder_is_there(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(put(tmp_path / "other"))
+    for path in (tmp_path / "link", tmp_path / "none" / "lock"):
+        with pytest.raises(OSError, match=re.escape(str(path))), files.locked(path):
+            pass
+    with pytest.raises(KeyError), files.locked(tmp_path / "lock"):
+        raise KeyError
+    with files.locked(tmp_path / "lock"):
+        pass
 
 
 def put(path: Path, raw: bytes = OLD, mode: int = 0o600) -> Path:

@@ -27,7 +27,8 @@ from issuer.cli.times import read_time
 from issuer.formats import strict_yaml
 from issuer.relying.documents import Documents, default_folder
 from issuer.relying.folders import BenchmarkFolder, OneBenchmark, ReceiptFolder
-from issuer.relying.trusted import trust_by_file, trust_in_issuer
+from issuer.relying.seen import SeenLists, default_state
+from issuer.relying.trusted import Trusted
 from issuer.relying.verifier import Verifier, path_in_repo
 from issuer.results.benchmark import read_benchmark
 from issuer.verify import Context
@@ -58,6 +59,7 @@ class Options(Struct, frozen=True):
     benchmark: Path | None
     benchmarks: Path | None
     cache: Path | None
+    state: Path | None
     offline: bool
 
 
@@ -84,6 +86,7 @@ class Options(Struct, frozen=True):
     "--offline", is_flag=True, help="Fetch nothing: use what was fetched before, however old; its age is said."
 )
 @click.option("--cache", type=_FOLDER, metavar="DIR", help="Where fetched key sets are kept.")
+@click.option("--state", type=_FOLDER, metavar="DIR", help="Where the newest revocation lists seen are remembered.")
 @click.option("--jobs", type=click.IntRange(1, 256), metavar="N", help="Of a folder: how many processes judge.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: one document for a file, lines for a folder.")
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of the reports, and nothing else.")
@@ -159,10 +162,11 @@ def _verify_file(file: Path, repo: str, place: str, verifier: Verifier, *, as_js
 
 def _verifier(options: Options) -> Verifier:
     now = int(time.time())
-    trust = _trust(options, now)
+    trusted = _trusted(options, now)
     receipts = None if options.receipts is None else ReceiptFolder(options.receipts)
     context = Context(now, witnessed=options.received_now, benchmarks=_benchmarks(options), receipts=receipts or {})
-    return Verifier(trust, _received_at(options, now), context, receipts, _receipt_key(options.receipt_key, trust))
+    key = _receipt_key(options.receipt_key, trusted.trust)
+    return Verifier(trusted.trust, _received_at(options, now), context, receipts, key, trusted.renew)
 
 
 def _received_at(options: Options, now: int) -> int | None:
@@ -172,19 +176,21 @@ def _received_at(options: Options, now: int) -> int | None:
     return now if options.received_now else None
 
 
-def _trust(options: Options, now: int) -> Trust:
+def _trusted(options: Options, now: int) -> Trusted:
+    state = options.state or default_state()
+    seen = None if state is None else SeenLists(state)
     documents = Documents(options.cache or default_folder(), now, offline=options.offline)
     if options.trust is not None:
         if options.issuer or options.audience:
             raise click.UsageError("give --trust, or --issuer with --audience, not both")
-        trust = trust_by_file(options.trust, documents)
+        trusted = Trusted.by_file(options.trust, documents, seen)
     elif options.issuer and options.audience:
-        trust = trust_in_issuer(options.issuer, options.audience, documents)
+        trusted = Trusted.in_issuer(options.issuer, options.audience, documents, seen)
     else:
         raise click.UsageError("give --trust FILE, or --issuer URL with --audience AUD")
-    for absence in trust.absent:
+    for absence in trusted.trust.absent:
         say(f"issuer: warning: {absence.pointer} of the trust file: {printable(absence.reason)}", err=True)
-    return trust
+    return trusted
 
 
 def _benchmarks(options: Options) -> Mapping[tuple[str, str], Benchmark]:

@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -26,6 +26,8 @@ MAX_CACHE_BYTES = 64 * 1024 * 1024
 # For an answer without an age, and at most for any: a day, as long as the service keeps providers' keys.
 DEFAULT_AGE_S = 300
 LONGEST_AGE_S = 86_400
+# Between two questions that something unknown in somebody's file causes: of all processes with one cache together.
+PAUSE_S = 10
 DEADLINE_S = 10.0
 
 _MAX_ETAG = 1024
@@ -33,7 +35,7 @@ _OURS = re.compile(rf"[0-9a-f]{{64}}|{files.DRAFT.pattern}")
 
 
 class Copy(Struct, frozen=True):
-    """A document from a URL, which last confirmed it at `fetched_at` (Unix seconds)."""
+    """A document from a URL, fetched at `fetched_at` (Unix seconds), when it had been `age_s` in caches on the way."""
 
     url: str
     body: bytes
@@ -42,6 +44,12 @@ class Copy(Struct, frozen=True):
     max_age_s: int
     stale_if_error_s: int
     may_be_kept: bool = True
+    age_s: int = 0
+
+    @property
+    def confirmed_at(self) -> int:
+        """When its origin last said that this is the document, in Unix seconds."""
+        return self.fetched_at - self.age_s
 
     def is_fresh(self, now: int) -> bool:
         """Say whether it may be used without asking. One from the future, by a clock that was set back, may not."""
@@ -56,27 +64,57 @@ Good = Callable[[bytes], object]  # raises FormatError for a document that must 
 
 
 class Documents:
-    """Documents by URL, at one moment. `folder` is the cache, if there is one; `offline` uses only it, at any age."""
+    """Documents by URL, at the moment `now`. `folder` is the cache, if there is one; `offline` uses it alone.
+
+    `unpublished` are the URLs that answered that there is no such document.
+    """
 
     def __init__(self, folder: Path | None, now: int, *, offline: bool = False, deadline_s: float = DEADLINE_S) -> None:
         self._folder = None if folder is None else _Folder(folder)
-        self._now = now
-        self._offline = offline
+        self.now = now
+        self.unpublished: set[str] = set()
+        self._renewed: set[str] = set()
+        self.offline = offline
         self._deadline_s = deadline_s
 
     def get(self, url: str, good: Good) -> Copy | None:
         """Return the document, or None if it is unavailable. Raises SetupError for a URL that is not https."""
         check_url(url, query=True)
         kept = self._read_kept(url, good)
-        if self._offline or (kept is not None and kept.is_fresh(self._now)):
+        if self.offline or (kept is not None and kept.is_fresh(self.now)):
             return kept
         try:
             found = self._ask(url, kept, good)
         except (Undecided, FormatError):  # no answer, or one that must not replace what there is
-            return kept if kept is not None and kept.may_bridge(self._now) else None
+            return kept if kept is not None and kept.may_bridge(self.now) else None
+        self._keep(found)
+        return found
+
+    def renew(self, url: str, good: Good, known: int) -> Copy | None:
+        """Return a copy that the origin confirmed later than `known` (Unix seconds); None where there is none.
+
+        Asks once at most, and not within PAUSE_S of the last confirmation: who hands in files could otherwise make this
+        party ask as often as they like. Of several processes with one cache the others get what the first one got.
+        """
+        if self.offline or known >= self.now:
+            return None
+        with contextlib.nullcontext() if self._folder is None else self._folder.locked():
+            kept = self._read_kept(url, good)
+            if kept is not None and kept.confirmed_at > known:
+                return kept
+            if url in self._renewed or self.now - known < PAUSE_S:
+                return None
+            self._renewed.add(url)
+            try:
+                found = self._ask(url, kept, good, fresh=True)
+            except (Undecided, FormatError):
+                return None
+            self._keep(found)
+            return found
+
+    def _keep(self, found: Copy | None) -> None:
         if found is not None and found.may_be_kept and self._folder is not None:
             self._folder.write(found)
-        return found
 
     def _read_kept(self, url: str, good: Good) -> Copy | None:
         kept = None if self._folder is None else self._folder.read(url)
@@ -87,9 +125,14 @@ class Documents:
                 return None
         return kept
 
-    def _ask(self, url: str, kept: Copy | None, good: Good) -> Copy | None:
-        """Ask the URL; None if it answers that there is no such document. Raises Undecided and FormatError."""
+    def _ask(self, url: str, kept: Copy | None, good: Good, *, fresh: bool = False) -> Copy | None:
+        """Ask the URL; None if it answers that there is no such document. Raises Undecided and FormatError.
+
+        `fresh` has caches on the way ask the origin (RFC 9111 5.2.1.4).
+        """
         headers = {"Accept": "application/json", "User-Agent": "eval-token-issuer"}
+        if fresh:
+            headers["Cache-Control"] = "no-cache"
         if kept is not None and kept.etag:
             headers["If-None-Match"] = kept.etag
         request = HttpRequest("GET", url, headers, max_bytes=MAX_DOCUMENT_BYTES)
@@ -99,6 +142,8 @@ class Documents:
         if answer.status == 200:
             good(answer.body)
             return self._make_copy(url, answer.body, answer, "")
+        if answer.status in {404, 410}:
+            self.unpublished.add(url)
         if 400 <= answer.status < 500 and answer.status not in {408, *RETRIED}:
             return None
         raise Undecided(Code.DEPENDENCY_STATE, f"HTTP status {answer.status}")  # a redirect, too: a captive portal
@@ -112,10 +157,11 @@ class Documents:
             url,
             body,
             etag if len(etag) <= _MAX_ETAG else "",
-            self._now,
+            self.now,
             max(0, min(max_age_s, LONGEST_AGE_S) - spent_s),
             min(directives.get("stale-if-error", 0), LONGEST_AGE_S),
             "no-store" not in directives,
+            spent_s,
         )
 
 
@@ -138,13 +184,27 @@ def _parse_seconds(text: str) -> int:
 
 def default_folder() -> Path | None:
     """Return the default folder: in $XDG_CACHE_HOME, or in ~/.cache; None for a user without a home."""
-    stated = os.environ.get("XDG_CACHE_HOME", "")
+    return user_folder("XDG_CACHE_HOME", ".cache")
+
+
+def user_folder(variable: str, otherwise: str) -> Path | None:
+    """Return this program's folder of one kind, by the XDG specification; None for a user without a home."""
+    stated = os.environ.get(variable, "")
     try:
-        # The XDG specification has relative paths ignored: they depend on the working directory.
-        parent = Path(stated) if stated.startswith("/") else Path.home() / ".cache"
+        # The specification has relative paths ignored: they depend on the working directory.
+        parent = Path(stated) if stated.startswith("/") else Path.home() / otherwise
     except RuntimeError:
         return None
     return parent / "eval-token-issuer"
+
+
+def demand_own(folder: Path, option: str) -> None:
+    """Raise SetupError for a folder that others can write to: they would choose what is believed."""
+    with contextlib.suppress(OSError):  # read-only, or below a file: every read finds nothing
+        found = folder.stat()
+        if found.st_mode & 0o022 or found.st_uid not in {os.geteuid(), 0}:
+            detail = f"the folder {folder} can be written by others. Run `chmod 700 {folder}`, or give another {option}"
+            raise SetupError(Code.CACHE_UNSAFE, detail)
 
 
 class _Folder:
@@ -154,16 +214,15 @@ class _Folder:
         self._path = path
         with contextlib.suppress(OSError):
             files.make_folder(path)
-        try:
-            found = path.stat()
-        except OSError:
-            return  # read-only, or below a file: every read finds nothing
-        # Anyone who can write here chooses the trusted keys.
-        if found.st_mode & 0o022 or found.st_uid not in {os.geteuid(), 0}:
-            detail = (
-                f"the cache folder {path} can be written by others. Run `chmod 700 {path}`, or give another --cache"
-            )
-            raise SetupError(Code.CACHE_UNSAFE, detail)
+        demand_own(path, "--cache")
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the folder's lock, so that one process asks for what several want; where it is read-only, each asks."""
+        with contextlib.ExitStack() as held:
+            with contextlib.suppress(OSError):
+                held.enter_context(files.locked(self._path / ".lock"))
+            yield
 
     def read(self, url: str) -> Copy | None:
         """Return the copy of a URL, or None if there is no undamaged one."""

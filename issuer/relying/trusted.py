@@ -2,20 +2,141 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
+from msgspec.structs import replace
 
 from issuer import files
 from issuer.codes import Code
 from issuer.errors import FormatError, InputError, Place, SetupError, reading
 from issuer.http_client import check_url
 from issuer.relying.documents import Copy, Documents, Good
-from issuer.verify.trust import Source, Trust, TrustedEntry, TrustFile, check_found, read_trust_file, resolve, sources
-from issuer.wire import JWKS_PATH
+from issuer.relying.seen import SeenLists
+from issuer.verify.trust import (
+    Absence,
+    Source,
+    Trust,
+    TrustedEntry,
+    TrustedIssuer,
+    TrustFile,
+    check_found,
+    raw_of,
+    read_trust_file,
+    resolve,
+    sources,
+)
+from issuer.wire import ARCHIVE_PATH, JWKS_PATH, REVOCATION_KEYS_PATH, REVOCATIONS_PATH
 
 MAX_FILE_BYTES = 4 * 1024 * 1024  # as much as the largest of them may have; smaller bounds are their readers'
+
+
+def trust_by_file(path: Path, documents: Documents, seen: SeenLists | None = None) -> Trust:
+    """Read a trust file and all that it points to. Raises InputError for what is malformed in any of them.
+
+    `seen` refuses revocation lists older than those that it has seen.
+    """
+    return Trusted.by_file(path, documents, seen).trust
+
+
+class Trusted:
+    """A relying party's trust as it is known now, which can ask for an issuer's keys once more."""
+
+    def __init__(
+        self, file: TrustFile, beside: Path, documents: Documents, name: str, seen: SeenLists | None = None
+    ) -> None:
+        self._file, self._documents, self._name, self._seen = file, documents, name, seen
+        gathered = gather(file, beside, documents)
+        self._raw, self._fetched_at = dict(gathered.raw), dict(gathered.fetched_at)
+        self._unpublished = False
+        self.trust = self._resolve()
+
+    @classmethod
+    def by_file(cls, path: Path, documents: Documents, seen: SeenLists | None = None) -> Trusted:
+        """Trust by a trust file. Raises InputError for what is malformed in it, or in what it points to."""
+        return cls(
+            read_trust_file(files.read(path, MAX_FILE_BYTES), str(path)), path.parent, documents, str(path), seen
+        )
+
+    @classmethod
+    def in_issuer(cls, issuer: str, audience: str, documents: Documents, seen: SeenLists | None = None) -> Trusted:
+        """Trust one issuer by what it publishes: keys, and where it has them an archive and revocations.
+
+        An issuer that answers that it publishes no list has revoked nothing, unless a list of it has been `seen`.
+        Raises SetupError for a URL that is not an issuer's.
+        """
+        url = check_url(issuer)
+        keys, archive, listed, listing = (
+            Source(url=url + path) for path in (JWKS_PATH, ARCHIVE_PATH, REVOCATIONS_PATH, REVOCATION_KEYS_PATH)
+        )
+        entry = TrustedEntry(issuer=url, keys=keys, archive=archive, revocations=listed)
+        file = TrustFile(version=1, audience=audience, issuers=[entry], revocation_keys=listing)
+        trusted = cls(file, Path(), documents, "--issuer", seen)
+        trusted._leave_out_unpublished(url)
+        return trusted
+
+    def renew(self, issuers: Iterable[str]) -> Trust:
+        """Ask once more for the keys and archives of these issuers; return the trust that is known then.
+
+        It is the same object where there is nothing newer.
+        """
+        wanted = set(issuers)
+        places = [index for index, entry in enumerate(self._file.issuers) if entry.issuer in wanted]
+        pointers = [f"/issuers/{index}/{name}" for index in places for name in ("keys", "archive")]
+        renewed = [pointer for pointer in pointers if self._renew(pointer)]
+        if renewed:
+            self.trust = self._resolve()
+        return self.trust
+
+    def _renew(self, pointer: str) -> bool:
+        source = sources(self._file).get(pointer)
+        if source is None or not isinstance(source.url, str) or pointer not in self._fetched_at:
+            return False
+        copy = self._documents.renew(source.url, lambda body: check_found(pointer, body), self._fetched_at[pointer])
+        if copy is None:
+            return False
+        self._raw[pointer], self._fetched_at[pointer] = copy.body, copy.confirmed_at
+        return True
+
+    def _leave_out_unpublished(self, issuer: str) -> None:
+        """Ask nothing of documents that this issuer does not publish, or that nobody has seen while offline."""
+        (entry,) = self._file.issuers
+        if self._lacks("/issuers/0/archive", entry.archive):
+            entry = replace(entry, archive=UNSET)
+        keys = self._file.revocation_keys
+        if self._lacks("/issuers/0/revocations", entry.revocations) and not (self._seen and self._seen.has(issuer)):
+            entry, keys = replace(entry, revocations=UNSET), UNSET
+            self._unpublished = not self._documents.offline
+        self._file = replace(self._file, issuers=[entry], revocation_keys=keys)
+        self.trust = self._resolve()
+
+    def _lacks(self, pointer: str, source: object) -> bool:
+        missing = self._documents.offline or (isinstance(source, Source) and source.url in self._documents.unpublished)
+        return missing and self._raw[pointer] is None
+
+    def _resolve(self) -> Trust:
+        with reading(self._name):
+            trust = resolve(self._file, self._raw, self._fetched_at)
+        settled = {
+            issuer.issuer: self._settle(index, issuer, trust) for index, issuer in enumerate(trust.issuers.values())
+        }
+        issuers = {name: issuer for name, (issuer, _) in settled.items()}
+        refused = tuple(absence for _, absences in settled.values() for absence in absences)
+        return replace(trust, issuers=issuers, absent=trust.absent + refused)
+
+    def _settle(self, index: int, issuer: TrustedIssuer, trust: Trust) -> tuple[TrustedIssuer, tuple[Absence, ...]]:
+        """Put in the newest list that has been seen of an issuer."""
+        pointer = f"/issuers/{index}/revocations"
+        if issuer.revocations is UNSET or self._seen is None or not trust.revocation_keys:
+            return replace(issuer, unpublished=self._unpublished), ()
+        at_hand = None
+        if issuer.revocations is not None:
+            source = sources(self._file)[pointer]
+            at_hand = issuer.revocations, raw_of(source, self._raw.get(pointer)) or b""
+        listed, refused = self._seen.settle(issuer.issuer, trust.revocation_keys, at_hand, self._documents.now)
+        notes = (Absence(pointer, f"refused, and the list that was seen before counts: {refused}"),) if refused else ()
+        return replace(issuer, revocations=listed), notes
 
 
 class Gathered(Struct, frozen=True):
@@ -23,20 +144,6 @@ class Gathered(Struct, frozen=True):
 
     raw: Mapping[str, bytes | None]
     fetched_at: Mapping[str, int]
-
-
-def trust_by_file(path: Path, documents: Documents) -> Trust:
-    """Read a trust file and all that it points to. Raises InputError for what is malformed in any of them."""
-    trust = read_trust_file(files.read(path, MAX_FILE_BYTES), str(path))
-    return _resolve(trust, gather(trust, path.parent, documents), str(path))
-
-
-def trust_in_issuer(issuer: str, audience: str, documents: Documents) -> Trust:
-    """Trust one issuer, by the key set that it publishes. Raises SetupError for a URL that is not an issuer's."""
-    url = check_url(issuer)
-    source = Source(url=f"{url}{JWKS_PATH}")
-    trust = TrustFile(version=1, audience=audience, issuers=[TrustedEntry(issuer=url, keys=source)])
-    return _resolve(trust, gather(trust, Path(), documents), "--issuer")
 
 
 def gather(trust: TrustFile, beside: Path, documents: Documents) -> Gathered:
@@ -53,7 +160,7 @@ def gather(trust: TrustFile, beside: Path, documents: Documents) -> Gathered:
             copy = _fetch(source.url, pointer, documents, lambda body, at=pointer: _check(trust, at, body, raw))  # type: ignore[misc]
             raw[pointer] = None if copy is None else copy.body
             if copy is not None:
-                fetched_at[pointer] = copy.fetched_at
+                fetched_at[pointer] = copy.confirmed_at
     return Gathered(raw, fetched_at)
 
 
@@ -72,8 +179,3 @@ def _check(trust: TrustFile, pointer: str, body: bytes, found: Mapping[str, byte
         for absence in resolve(trust, {**found, pointer: body}).absent:
             if absence.pointer == pointer:
                 raise FormatError(Code.FILE_RULE, absence.reason, pointer)
-
-
-def _resolve(trust: TrustFile, found: Gathered, name: str) -> Trust:
-    with reading(name):
-        return resolve(trust, found.raw, found.fetched_at)

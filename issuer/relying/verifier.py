@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable, Iterable
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from msgspec import Struct
@@ -23,10 +24,11 @@ def path_in_repo(file: str) -> str:
     return "/".join(file.split("/")[-2:])
 
 
-class Verifier(Struct, frozen=True):
+class Verifier(Struct):
     """Verifies files as received at `at` (Unix seconds), or for a reader, who cannot know when (None).
 
-    With a `receipt_key`, a verified entry gets a receipt.
+    With a `receipt_key`, a verified entry gets a receipt. `renew` asks once more for the keys of the issuers that it is
+    given, where a token's could be newer than those at hand; `trust` is then what it returns.
 
     May hold a private key: never serialise or print it.
     """
@@ -36,18 +38,28 @@ class Verifier(Struct, frozen=True):
     context: Context
     receipts: ReceiptFolder | None = None
     receipt_key: Ed25519PrivateKey | None = None
+    renew: Callable[[Iterable[str]], Trust] | None = None
 
     def verify(self, raw: bytes, file: str, repo: str, path: str = "") -> tuple[Report, ...]:
         """Verify every entry of a file. `file` is its name here, `path` its place in the repository `repo`.
 
         Without `path` that is the file's own folder and name. Raises InputError, and SetupError for a full disk.
         """
-        entries = read_entries(raw, file)
-        reports = verify_entries(entries, repo, path or path_in_repo(file), self.trust, self.at, self.context)
+        entries, place = read_entries(raw, file), path or path_in_repo(file)
+        reports = verify_entries(entries, repo, place, self.trust, self.at, self.context)
+        if self._renewed({report.wants_keys_of for report in reports if report.wants_keys_of}):
+            reports = verify_entries(entries, repo, place, self.trust, self.at, self.context)
         if self.receipts is not None and self.receipt_key is not None:
             for report in reports:
                 self._keep_receipt(report, self.receipts, self.receipt_key)
         return reports
+
+    def _renewed(self, issuers: Iterable[str]) -> bool:
+        """Ask for newer keys of these issuers; say whether there are any."""
+        before = self.trust
+        if issuers and self.renew is not None:
+            self.trust = self.renew(issuers)
+        return self.trust is not before
 
     def _keep_receipt(self, report: Report, receipts: ReceiptFolder, key: Ed25519PrivateKey) -> None:
         receipt = write_receipt(report, self.trust, key, self.context.now)

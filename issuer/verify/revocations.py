@@ -9,10 +9,11 @@ list no longer clears what it does not name). Who has seen a newer list refuses 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Final, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec.structs import replace
 
 from issuer.codes import Code
 from issuer.errors import FormatError
@@ -25,6 +26,8 @@ REVOCATIONS_TYPE: Final = "eval-revocations+jwt"
 MAX_BYTES = 4 * 1024 * 1024
 # How long a list may clear what it does not name: who can hold back newer ones gains as much and no more.
 LONGEST_S = 7 * 86_400
+# How far the issuer's clock may run ahead of the relying party's.
+LEEWAY_S = 60
 
 
 class RevokedInterval(Struct, frozen=True, forbid_unknown_fields=True, rename={"from_": "from"}):
@@ -79,6 +82,20 @@ def objection(newer: Revocations, seen: Revocations) -> str:
     lost = len(seen.jtis - newer.jtis)
     lost += sum(len({*found} - {*newer.intervals.get(sub, ())}) for sub, found in seen.intervals.items())
     return f"it lacks {lost} of the items of one that has been seen" if lost else ""
+
+
+def newest(found: Revocations | None, seen: Sequence[Revocations], now: int) -> tuple[Revocations | None, str]:
+    """Return the list that counts where others of this issuer have been seen, and why the one found was refused, or "".
+
+    None is a list that is not to be had: the last one seen is then `held`. A list from the future could outlive every
+    good one, and is refused, too.
+    """
+    last = max(seen, key=lambda each: (each.number, each.iat), default=None)
+    if found is None or found.iat > now + LEEWAY_S:
+        reason = "" if found is None else f"it is dated {found.iat - now} s in the future"
+        return (None if last is None else replace(last, held=True)), reason
+    reason = next(filter(None, (objection(found, each) for each in seen)), "")
+    return (last, reason) if reason else (found, "")
 
 
 def parse_revocations(raw: bytes, issuer: str, keys: jose.KeySet) -> Revocations:

@@ -19,7 +19,7 @@ from issuer.formats import jcs, jose
 from issuer.formats.strict_json import Text
 from issuer.formats.strict_yaml import Document, load
 from issuer.verify.archive import Archive, parse_archive
-from issuer.verify.revocations import Revocations, check_form, parse_revocations
+from issuer.verify.revocations import Revocations, check_form, newest, parse_revocations
 from issuer.verify.statement import without_token_keys
 from issuer.verify_token import MAX_TTL_S
 
@@ -106,6 +106,7 @@ class Trust(Struct, frozen=True):
     issuers: Mapping[str, TrustedIssuer]
     max_token_life_s: int = MAX_TTL_S
     receipt_keys: jose.KeySet | UnsetType | None = UNSET
+    revocation_keys: jose.KeySet | UnsetType | None = UNSET
     require: frozenset[Requirement] = frozenset()
     digest: str = ""
     absent: tuple[Absence, ...] = ()
@@ -192,6 +193,17 @@ def resolve(
     return _Resolution(trust, found, fetched_at).trust()
 
 
+def with_newest_lists(trust: Trust, before: Trust, now: int) -> Trust:
+    """Return the trust with the revocation lists of an earlier reading where its own are older (`newest`)."""
+    issuers = dict(trust.issuers)
+    for name, issuer in trust.issuers.items():
+        earlier = before.issuers.get(name)
+        if issuer.revocations is not UNSET and earlier and earlier.revocations:
+            listed, _ = newest(issuer.revocations, [earlier.revocations], now)
+            issuers[name] = msgspec.structs.replace(issuer, revocations=listed)
+    return msgspec.structs.replace(trust, issuers=issuers)
+
+
 class _Resolution:
     """One resolution: what was read, and what turned out to be absent."""
 
@@ -215,6 +227,7 @@ class _Resolution:
             issuers,
             self.file.max_token_life_s,
             receipt_keys,
+            revocation_keys,
             frozenset(() if self.file.require is UNSET else self.file.require),
             self.file.digest,
             tuple(self.absent),
@@ -249,7 +262,7 @@ class _Resolution:
         source = self.sources.get(pointer)
         if source is None:
             return UNSET
-        raw = self.found.get(pointer) if source.inline is UNSET else _inline_bytes(source)
+        raw = raw_of(source, self.found.get(pointer))
         if raw is None:
             self.absent.append(Absence(pointer, "not to be had"))
             return None
@@ -261,6 +274,11 @@ class _Resolution:
                 raise FormatError(error.code, error.detail, pointer + error.pointer) from None
             self.absent.append(Absence(pointer, error.detail))
             return None
+
+
+def raw_of(source: Source, found: bytes | None) -> bytes | None:
+    """Return the bytes of a source: what was found, or what stands in the trust file itself."""
+    return found if source.inline is UNSET else _inline_bytes(source)
 
 
 def _inline_bytes(source: Source) -> bytes:

@@ -14,20 +14,24 @@ import pytest
 
 from issuer import keyfile
 from issuer.dev.provider import LocalProvider
+from issuer.wire import JWKS_PATH, REVOCATION_KEYS_PATH, REVOCATIONS_PATH
 from tests.support.command import issuer
 from tests.support.make import (
     AUDIENCE,
     BENCHMARK,
     BENCHMARK_TEXT,
     ISSUER,
+    JTI,
     KEY,
     NOW,
     PATH,
     RECEIPT_KEY,
     REPO,
+    REVOCATION_KEY,
     STRANGER,
     file_for,
     jwks,
+    revocation_list,
     submission,
 )
 from tests.support.tree import write_trust
@@ -293,6 +297,37 @@ def test_a_key_set_is_fetched_once_and_its_age_is_said(tmp_path: Path, file: Pat
     )
     assert elsewhere.returncode == 0
     assert len(list((tmp_path / "xdg" / "eval-token-issuer").iterdir())) == 1
+
+
+def test_one_issuer_is_asked_for_its_list_and_the_newest_is_remembered(
+    tmp_path: Path, file: Path, site: LocalProvider
+) -> None:
+    def lists(**members: Any) -> None:
+        raw = revocation_list(iss=site.issuer, iat=now, next_update=now + 60, **members)
+        site.answers[REVOCATIONS_PATH] = lambda exchange: exchange.reply(200, raw, Cache_Control="no-cache")
+
+    now = int(time.time())
+    file.write_text(file_for(submission(), iss=site.issuer, iat=now, nbf=now, exp=now + 3600))
+    site.answers |= {
+        JWKS_PATH: lambda exchange: exchange.reply(200, jwks()),
+        REVOCATION_KEYS_PATH: lambda exchange: exchange.reply(200, jwks(REVOCATION_KEY)),
+    }
+    by = ("--repo", REPO, "--issuer", site.issuer, "--audience", AUDIENCE, "--cache", tmp_path / "cache", "--state", tmp_path / "state")  # fmt: skip
+    none = issuer("verify", file, *by)
+    assert (none.returncode, "revocations not published by the issuer" in none.stdout) == (0, True), none.stdout
+    lists(number=5, jti=[JTI])
+    assert issuer("verify", file, *by).returncode == 1
+    lists(number=4)
+    back = issuer("verify", file, *by)
+    assert (back.returncode, "the issuer has revoked this jti" in back.stdout) == (1, True)
+    assert "refused, and the list that was seen before counts: its number is 4" in back.stderr
+
+
+def test_a_state_folder_that_others_can_write_to_exits_6(tmp_path: Path, file: Path, trust: Path) -> None:
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state").chmod(0o777)
+    done = verify(file, trust, "--state", tmp_path / "state")
+    assert (done.returncode, "cache.unsafe" in done.stderr, "another --state" in done.stderr) == (6, True, True)
 
 
 def test_a_cache_that_others_can_write_to_exits_6(tmp_path: Path, file: Path, trust: Path) -> None:

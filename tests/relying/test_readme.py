@@ -47,7 +47,7 @@ def place(tmp_path: Path) -> Iterator[Path]:
     files: dict[str, bytes] = {
         ".eval_results/gsm8k.yaml": file_for(submission(), iat=now, nbf=now, exp=now + 3600).encode(),
         "archive.json": jwks(**window),
-        "revocations.jwt": revocation_list(next_update=now + 86_400),
+        "revocations.jwt": revocation_list(iat=now, next_update=now + 86_400),
         "receipt-keys.json": jwks(RECEIPT_KEY),
         "revocation-keys.json": jwks(REVOCATION_KEY),
         f"benchmarks/openai/gsm8k/{definition}/eval.yaml": BENCHMARK_TEXT.encode(),
@@ -65,7 +65,7 @@ def place(tmp_path: Path) -> Iterator[Path]:
 
 
 def run(place: Path, *command: str) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "XDG_CACHE_HOME": str(place / "caches")}
+    env = {**os.environ, "XDG_CACHE_HOME": str(place / "caches"), "XDG_STATE_HOME": str(place / "states")}
     return subprocess.run(command, cwd=place, env=env, capture_output=True, text=True, check=False)
 
 

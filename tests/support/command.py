@@ -10,6 +10,7 @@ import atexit
 import functools
 import gc
 import importlib
+import itertools
 import os
 import runpy
 import signal
@@ -27,6 +28,7 @@ from tests.support.shared import ROOT
 COMMANDS = ("keys", "pat", "policy", "policy_explain", "policy_plan", "results", "token", "verify")
 LOADED = (*(f"issuer.cli.{name}" for name in COMMANDS), "issuer.keyfile", "rich_click.rich_help_rendering")
 LONGEST_S = 120
+_numbers = itertools.count()
 _one = threading.Lock()
 
 
@@ -46,12 +48,22 @@ def issuer(*arguments: object, env: dict[str, str] | None = None, stdin: str = "
         given.seek(0)
         with theirs:
             socket.send_fds(_starter(), [b"\n"], [theirs.fileno(), given.fileno(), out.fileno(), err.fileno()])
-        ours.sendall(msgspec.json.encode([argv, {**clean(), **(env or {})}, str(Path.cwd())]))
+        ours.sendall(msgspec.json.encode([argv, {**clean(), **_apart(), **(env or {})}, str(Path.cwd())]))
         ours.shutdown(socket.SHUT_WR)
         code = _whole(ours)
         out.seek(0)
         err.seek(0)
         return subprocess.CompletedProcess(argv, int(code), out.read().decode(), err.read().decode())
+
+
+def _apart() -> dict[str, str]:
+    """Have a command remember nothing of another one, nor of the user."""
+    return {"XDG_STATE_HOME": f"{_states().name}/{next(_numbers)}"}
+
+
+@functools.cache
+def _states() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory()
 
 
 def _starter() -> socket.socket:

@@ -165,7 +165,12 @@ def revocation_list(
 
 def revocations(**payload: Any) -> Revocations:
     """Return the payload of such a list."""
-    return parse_revocations(revocation_list(**payload), ISSUER, key_set(REVOCATION_KEY))
+    return parse_list(revocation_list(**payload))
+
+
+def parse_list(raw: bytes, issuer: str = ISSUER) -> Revocations:
+    """Read a list of an issuer by the key that signs lists."""
+    return parse_revocations(raw, issuer, key_set(REVOCATION_KEY))
 
 
 def benchmark(text: str = BENCHMARK_TEXT) -> Benchmark:

@@ -25,7 +25,7 @@ from issuer.service.http.question import read_question
 from issuer.service.http.reading import Http, ms_since, read_json_body, source_of
 from issuer.verify import Context, verify_entries
 from issuer.verify.report import REPORT_VERSION, Reports
-from issuer.verify.trust import Trust, TrustFile, read_trust_file, resolve, sources
+from issuer.verify.trust import Trust, TrustFile, read_trust_file, resolve, sources, with_newest_lists
 from issuer.wire import JWKS_PATH
 
 _log = structlog.get_logger("issuer")
@@ -39,14 +39,15 @@ class OwnTrust:
 
     def __init__(self, path: Path, issuer_url: str, jwks: Callable[[], bytes], now: int) -> None:
         self._path, self._own_keys, self._jwks = path, f"{issuer_url}{JWKS_PATH}", jwks
-        self._read_at, self._trust = now, self.read_whole()
+        self._read_at = now
+        self._trust = self.read_whole()
 
     def __call__(self, now: int) -> Trust:
         """Return the trust to judge by. A file that has become unreadable leaves the last good trust in force."""
         if now - self._read_at >= REREAD_S:
             self._read_at = now
             try:
-                self._trust = self.read_whole()
+                self._trust = with_newest_lists(self.read_whole(), self._trust, now)
             except IssuerError as error:
                 _log.error("trust file not read again", code=str(error.code), detail=error.detail)
         return self._trust
@@ -54,8 +55,9 @@ class OwnTrust:
     def read_whole(self) -> Trust:
         """Read the trust file, and what it names. Raises InputError with the file's place."""
         file = read_trust_file(files.read(self._path, MAX_TRUST_BYTES), str(self._path))
+        own = (pointer for pointer, source in sources(file).items() if source.url == self._own_keys)
         with reading(str(self._path)):
-            return resolve(file, self._found(file))
+            return resolve(file, self._found(file), dict.fromkeys(own, self._read_at))
 
     def _found(self, file: TrustFile) -> dict[str, bytes | None]:
         found: dict[str, bytes | None] = {}

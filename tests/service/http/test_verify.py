@@ -19,9 +19,10 @@ from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import AUDIENCE, free_port
 from issuer.errors import InputError, Refused, SetupError
 from issuer.formats.strict_yaml import load
-from issuer.service.bounds import QUESTION_RATE
+from issuer.service.bounds import QUESTION_RATE, REREAD_S
 from issuer.service.http.verify import OwnTrust, answer_question, verify_routes
 from issuer.verify.report import json_schema
+from issuer.verify.revocations import Revocations
 from tests.support import make
 from tests.support.judging import PATH, ask, write_trust
 from tests.support.leaks import assert_nothing_secret
@@ -82,6 +83,29 @@ def test_a_no_and_a_missing_token_are_200_too(judging: Running, entry: str) -> N
     assert (changed["verdict"], [c["number"] for c in changed["checks"] if c["status"] == "fail"]) == ("failed", [9])
     assert report(ask(judging, yaml=entry, repo="acme/other"))["verdict"] == "failed"
     assert report(ask(judging, yaml=entry[: entry.index("  verify_token")]))["verdict"] == "unverified"
+
+
+def test_a_key_that_is_not_published_is_a_no_once_the_own_keys_were_read_again(tmp_path: Path) -> None:
+    trust = OwnTrust(write_trust(tmp_path, make.ISSUER), make.ISSUER, lambda: make.jwks(make.STRANGER), make.NOW)
+    body = msgspec.json.encode(
+        {"repo": make.REPO, "path": PATH, "yaml": make.file_for(make.submission(), aud=AUDIENCE)}
+    )
+    for now, verdict in ((make.NOW + 1, "undecided"), (make.NOW + REREAD_S, "failed")):
+        (report,) = answer_question(body, trust, now).reports
+        assert (report.verdict, report.wants_keys_of == make.ISSUER) == (verdict, verdict == "undecided")
+
+
+def test_a_revocation_list_that_was_put_back_does_not_count(tmp_path: Path) -> None:
+    path = write_trust(tmp_path, make.ISSUER)
+    path.write_text(path.read_text() + "  revocations: {file: list.jwt}\nrevocation_keys: {file: rk.json}\n")
+    (tmp_path / "rk.json").write_bytes(make.jwks(make.REVOCATION_KEY))
+    (tmp_path / "list.jwt").write_bytes(make.revocation_list(number=2, jti=[make.JTI]))
+    trust = OwnTrust(path, make.ISSUER, make.jwks, make.NOW)
+    (tmp_path / "list.jwt").write_bytes(make.revocation_list(number=1))
+    for turn in range(3):
+        listed = trust(make.NOW + turn * REREAD_S).issuers[make.ISSUER].revocations
+        assert isinstance(listed, Revocations)
+        assert listed.number == 2
 
 
 def test_the_time_may_be_stated_and_the_report_says_so(judging: Running, entry: str) -> None:
