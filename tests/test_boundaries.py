@@ -51,7 +51,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "service.log_stream": {"identity", "service.bounds"},
     "service.audit": {"codes", "errors", "files", "service.bounds"},
     "service.authn": {*FORMATS, "files", "url", "limits", "identity", "service.bounds"},
-    "service.kept_policies": {"errors", "files"},
+    "service.kept_policies": {"errors", "files", "service.bounds"},
     "service.admission": {*FORMATS, "files", "limits", "issuance", "service.bounds"},
     "service.signing": {*FORMATS, "files", "keyfile", "audit_events", "issuance", "service.background", "service.look"},
     "service.reload": {"audit_events", "codes", "errors", "files", "policy", "policy.authoring", "issuance", "service.look"},

@@ -150,6 +150,13 @@ MAX_STANDINGS = 4096
 AGAIN_RATE = Rate(count=60, per_s=3600, burst=60)
 # Refusals of all callers together who have an identity's pins and fail its requirements: jobs of other branches.
 RESEMBLING_RATE = Rate(count=600, per_s=3600, burst=600)
+# The secret that seals what the store keeps: keys as long as its HMAC's digest, one that seals and one that is accepted
+# while it changes.
+SECRET_KEY_BYTES = 32
+SECRET_KEYS = 2
+# A kept policy is a file of at most 1 MiB with its provider, in canonical form. Few decide within the life of a token.
+MAX_POLICY_BYTES = 4 * 1024 * 1024
+MAX_POLICIES = 256
 # How long the store waits for its replicas, where these are required.
 REPLICAS_MS = 300
 # Two pipelines hide the round trip; more would only make each smaller, and a merged call costs a third.

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 from issuer.formats import jose
+from issuer.limits import Limits
 from issuer.service import bounds as b
 from issuer.wire import MAX_BYTES
 
@@ -52,6 +53,9 @@ def test_the_inequalities_hold() -> None:
 
     # A message may exceed its framing by little.
     assert b.PIECE_BYTES <= b.MAX_FRAMING_BYTES / 8
+
+    # A bucket of callers who resemble an identity is quarantined by its own refusals before all of them are.
+    assert Limits().refusals.burst < b.RESEMBLING_RATE.burst
 
     # A host's second address is tried within either deadline.
     assert 2 * b.ADDRESS_S <= b.ASK_S < b.FETCH_S
