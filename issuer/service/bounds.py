@@ -166,10 +166,21 @@ PIPELINE_CALLS = 128
 STORE_START_S = 3.0
 EMBEDDED_START_S = 5.0
 
-# -- audit: audit.py ---------------------------------------------------------------------------------------------------
+# -- audit: audit.py, append_file.py, refusals.py ----------------------------------------------------------------------
 
 # Readiness ends while there is still room for the events of what is under way.
 MIN_FREE_BYTES = 1024 * 1024
+# The bytes that the refusals of one caller may add to the file; beyond that they are counted. A burst is worth some
+# sixty refusals, as many as it takes to be quarantined. Sixteen workers together stay below 10 kB a second.
+REFUSED_BYTES = Rate(count=480, per_s=1, burst=72 * 1024)
+# How often counts are written, and heads of chains told.
+COUNTED_S = 60
+# Callers whose refusals are counted apart, some hundred bytes each.
+MAX_COUNTED = 4096
+# What was written is on the disk within a second: it is synced this often. A disk that has not done so for longer has
+# failed: no audit, no token.
+SYNC_S = 0.5
+SYNC_LATE_S = 5.0
 
 # -- policies: reload.py -----------------------------------------------------------------------------------------------
 

@@ -1,33 +1,42 @@
-"""What a function asks of the disk, seen from outside: its real system calls."""
+"""What a function asks of the disk, seen from outside: its real system calls; and a small disk to ask."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
+import subprocess
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import pytest
+
 
 def disk_calls(act: Callable[[], Any]) -> list[str]:
-    """Return which files and folders were synced or renamed, in that order, as the interpreter calls the system.
+    """Return which files and folders were synced or renamed, in that order, as the interpreter calls the system, also in
+    threads that begin meanwhile.
 
     What is synced while nothing is in it is named: then its content came too late.
     """
     seen: list[str] = []
 
     def look(frame: FrameType, event: str, called: Any) -> None:
-        if event == "c_call" and called is os.fsync:
+        if event == "c_call" and called in {os.fsync, os.fdatasync}:
             seen.append(_synced(frame.f_locals["descriptor"]))
         elif event == "c_call" and called is os.replace:
             seen.append("rename")
 
+    threading.setprofile(look)
     sys.setprofile(look)
     try:
         act()
     finally:
         sys.setprofile(None)
+        threading.setprofile(None)
     return seen
 
 
@@ -36,3 +45,16 @@ def _synced(descriptor: int) -> str:
     is_folder = stat.S_ISDIR(status.st_mode)
     full = os.listdir(descriptor) if is_folder else status.st_size
     return ("" if full else "empty ") + ("folder" if is_folder else "file")
+
+
+@contextlib.contextmanager
+def small_disk(folder: Path, size: str) -> Iterator[Path]:
+    """Make a folder that is a disk of its own, of this size. Skips the test where that is not allowed."""
+    folder.mkdir()
+    made = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size},mode=0700", "tmpfs", folder], check=False)
+    if made.returncode:
+        pytest.skip("mounting a small disk takes root and a kernel that lets it")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", folder], check=True)
