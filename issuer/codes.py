@@ -465,4 +465,12 @@ class Code(enum.StrEnum):
         "dependency.authorization_server", 0, "The OAuth server gives no access token right now.",
         "Run the command again later; if it stays so, check --oauth or --token-endpoint.",
     )
+    DEPENDENCY_KEY_SET = (
+        "dependency.key_set", 0, "The issuer's key set cannot be had, and without it no answer can be checked.",
+        "Run the command again: the same request gets the same token, with the same identity token or nonce.",
+    )
+    ANSWER_UNVERIFIED = (
+        "answer.unverified", 0, "What the issuer answered is not what it was asked for, or does not verify.",
+        "Use nothing of it. Check the issuer's URL and this machine's clock; then show its operator what is said here.",
+    )
     # fmt: on

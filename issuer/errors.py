@@ -9,6 +9,7 @@ Sorted by who must act::
     ├── FormatError     bytes or a value are not what their format demands: their reader makes it one of the others
     │   └── Misfit      a member does not fit its type (formats/strict_json.py)
     ├── InputError      the file's author must act: it has a place (line, column, pointer)
+    ├── VerificationError   what a server answered does not verify: nothing of it counts
     └── SetupError      the operator must act: a key, a setting or the store is not fit to start with
 
 Standard library only. A message names the field, the rule and the next step; never a secret, a pattern or an
@@ -157,6 +158,10 @@ class InputError(IssuerError):
 
     def __str__(self) -> str:
         return f"{self.place}: {self.code}: {self.detail}"
+
+
+class VerificationError(IssuerError):
+    """What a server answered is not what it was asked for, or does not verify. Nothing of it may be used."""
 
 
 class SetupError(IssuerError):

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from issuer.codes import Code
-from issuer.errors import Finding, InputError, IssuerError, Refused, SetupError
+from issuer.errors import Finding, InputError, IssuerError, Refused, SetupError, VerificationError
 
 if TYPE_CHECKING:
     from issuer.verify.summary import Summary  # loads what most commands do not need
@@ -30,6 +30,8 @@ def exit_for_error(error: IssuerError) -> Exit:
         return Exit.INPUT
     if isinstance(error, SetupError):
         return Exit.LOCAL
+    if isinstance(error, VerificationError):
+        return Exit.NO
     return Exit.REFUSED if isinstance(error, Refused) else Exit.UNDECIDED
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -16,14 +18,14 @@ from issuer.cli.exits import Exit
 from issuer.cli.supplied import metric_option, read_selectors, scale_option, supplied_options
 from issuer.cli.terminal import printable, say, to_json
 from issuer.client.credential import Credential
-from issuer.client.files import put_entry
+from issuer.client.files import demand_place, put_entry
 from issuer.client.request import read_request, request_of, with_nonce
-from issuer.client.tokens import read_answer, request_tokens
+from issuer.client.tokens import Obtained, explain_request, obtain
 from issuer.codes import Code
 from issuer.errors import Refused, Undecided
-from issuer.files import demand_replaceable, read_argument
-from issuer.http_client import HttpAnswer, check_url
-from issuer.wire import MAX_BYTES, Denied, Endpoint, Explained, IssuedToken, is_nonce
+from issuer.files import read_argument
+from issuer.http_client import check_url
+from issuer.wire import MAX_BYTES, Denied, Explained, is_nonce
 
 
 @click.group()
@@ -50,12 +52,13 @@ def token() -> None:
 @credential_options
 @click.option("--nonce", metavar="TEXT", help="22 to 128 base64url characters, so that a repeated job asks the same.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Put the entry into this result file.")
+@click.option("--append", is_flag=True, help="Add the entry to --out, also where one that says the same is there.")
 @click.option("--dry-run", is_flag=True, help="Ask what would be decided, and why; get no token and use nothing up.")
 @click.option("--json", "as_json", is_flag=True, help="Print the issuer's answer as JSON.")
 def request(
     issuer: str, claims_path: Path | None, inspect_log: Path | None, metrics: tuple[str, ...], allow_mock: bool,
     integration: str | None, audience: str | None, given: CredentialOptions, nonce: str | None, out: Path | None,
-    dry_run: bool, as_json: bool, **supplied: str | None,
+    append: bool, dry_run: bool, as_json: bool, **supplied: str | None,
 ) -> None:  # fmt: skip
     """Exchange a credential and the claims of a run for a verify token.
 
@@ -72,22 +75,26 @@ def request(
         raise click.UsageError("--nonce is 22 to 128 base64url characters (A-Z a-z 0-9 - _)")
     if dry_run and out is not None:
         raise click.UsageError("--dry-run gets no entry that --out could take")
-    if out is not None:
-        demand_replaceable(out)  # before a use of the identity is spent on an entry that nothing can take
+    if append and out is None:
+        raise click.UsageError("--append is for --out")
     if inspect_log is not None:
         body = _read_log(inspect_log, Supplied(metrics=read_selectors(metrics), **supplied), allow_mock=allow_mock)
     else:
         body = _read_claims(claims_path or Path("-"))
     named = {"integration": integration, "audience": audience, "nonce": nonce}
     body |= {name: value for name, value in named.items() if value}
+    if out is not None:  # before a use of the identity is spent on an entry that nothing can take
+        claims = body.get("claims")
+        demand_place(out, claims.get("benchmark_repo") if isinstance(claims, dict) else None)
     credential = given.credential(url)
     if nonce and not credential.reusable:
         raise click.UsageError("--nonce goes with an access token; an identity token is its own use record")
     body = with_nonce(body, credential)
-    answer = _send(url, credential, body, "/tokens/explain" if dry_run else "/tokens")
-    if dry_run:
-        _end_dry_run(answer, "nonce" if credential.reusable else "identity token", as_json=as_json)
-    _end_request(answer, out, as_json=as_json)
+    with _explaining(credential, body):
+        if dry_run:
+            explained = explain_request(url, credential, body)
+            _end_dry_run(explained, "nonce" if credential.reusable else "identity token", as_json=as_json)
+        _end_request(obtain(url, credential, body), out, append=append, as_json=as_json)
 
 
 # -- what goes in -----------------------------------------------------------------------------------------------------
@@ -114,10 +121,11 @@ def _read_claims(path: Path) -> dict[str, Any]:
 # -- the request ------------------------------------------------------------------------------------------------------
 
 
-def _send(url: str, credential: Credential, body: dict[str, Any], endpoint: Endpoint) -> HttpAnswer:
-    """Send the request; where a policy refuses it, show which checks failed. Raises Refused and Undecided."""
+@contextlib.contextmanager
+def _explaining(credential: Credential, body: dict[str, Any]) -> Iterator[None]:
+    """Say more of an error of the request: how to ask again, which checks of a policy failed, which flag is wrong."""
     try:
-        return request_tokens(url, credential, body, endpoint)
+        yield
     except Undecided as error:
         if "nonce" in body:
             again = f"this very request again, after {error.retry_after_s} s: --nonce {body['nonce']}"
@@ -142,11 +150,10 @@ _TAKEN_FOR_THE_OTHER = {
 # -- what comes out ---------------------------------------------------------------------------------------------------
 
 
-def _end_request(answer: HttpAnswer, out: Path | None, *, as_json: bool) -> None:
+def _end_request(obtained: Obtained, out: Path | None, *, append: bool, as_json: bool) -> None:
     """Put the entry into its file, or print it."""
-    issued = read_answer(answer, IssuedToken)
-    if out is not None:
-        put_entry(out, issued.entry)
+    (issued,) = obtained.tokens
+    changed = out is not None and put_entry(out, issued.entry, append=append)
     for warning in issued.warnings:
         say(f"warning: {printable(warning)}", err=True)
     if as_json:
@@ -154,13 +161,13 @@ def _end_request(answer: HttpAnswer, out: Path | None, *, as_json: bool) -> None
     elif out is None:
         say(issued.entry, end="")
     else:
-        repeated = " (a repeat: the same token as before)" if answer.status == 200 else ""
-        say(printable(f"{out}: entry written, token {issued.jti} until {issued.expires_at}{repeated}"))
+        repeated = " (a repeat: the same token as before)" if obtained.repeated else ""
+        what = "entry written" if changed else "unchanged, it has this entry"
+        say(printable(f"{out}: {what}, token {issued.jti} until {issued.expires_at}{repeated}"))
 
 
-def _end_dry_run(answer: HttpAnswer, use: str, *, as_json: bool) -> NoReturn:
+def _end_dry_run(explained: Explained, use: str, *, as_json: bool) -> NoReturn:
     """Show what would be decided, and end: with 5 for a refusal. `use` is what the request itself would use up."""
-    explained = read_answer(answer, Explained)
     granted = explained.verdict == "granted"
     if as_json:
         say(to_json(explained))

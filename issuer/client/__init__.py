@@ -5,7 +5,8 @@
     put_entry(Path(".eval_results/gsm8k.yaml"), issued.entry)
 
 A credential comes from the environment (`ambient`), from an OAuth server (`oauth`) or from the caller; claims come
-from a run (`build`) or a file (`request`). Knows nothing of verifying: that is `issuer.verify` and `issuer.relying`.
+from a run (`build`) or a file (`request`). What an issuer answers counts once it verifies (`answer`). Knows nothing of
+files that others wrote: those are for `issuer.relying`.
 """
 
 from issuer.client.ambient import credential_here
@@ -14,7 +15,7 @@ from issuer.client.credential import Credential, access_token, fresh_nonce, iden
 from issuer.client.files import put_entry
 from issuer.client.oauth import Client, client_credentials, token_endpoint
 from issuer.client.request import read_request, request_of, with_nonce
-from issuer.client.tokens import explain_request, request_token
+from issuer.client.tokens import explain_request, request_batch, request_token
 from issuer.wire import Denied, Explained, IssuedToken
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "identity_token",
     "put_entry",
     "read_request",
+    "request_batch",
     "request_of",
     "request_token",
     "token_endpoint",

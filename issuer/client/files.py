@@ -2,26 +2,50 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from issuer import files
+from issuer.codes import Code
+from issuer.errors import InputError, Place
 from issuer.formats.strict_yaml import MAX_BYTES
 from issuer.results import edit
+from issuer.results.entry import read_entries, result_file_name
 
 
-def put_entry(path: Path, entry: str) -> None:
-    """Put an issued entry into a result file, or make the file with it.
+def demand_place(path: Path, benchmark_repo: object) -> None:
+    """Raise, before any work is done for it, what `put_entry` would raise for the file as it is; and InputError for a
+    place in which no result of this benchmark is ever verified (check 6), where the benchmark is a text at all."""
+    if isinstance(benchmark_repo, str):
+        place = Path(result_file_name(benchmark_repo))
+        if Path(os.path.abspath(path)).parts[-2:] != place.parts:
+            rule = f"results of {benchmark_repo} are verified in {place} of a repository only: name it so"
+            raise InputError(Code.RESULT_FILE_NAME, rule, Place(str(path)))
+    files.demand_replaceable(path, follow=False)
+    if before := _read(path):
+        read_entries(before.encode(), str(path))
 
-    An entry that says the same and has no token gets the token of this one; otherwise the entry is appended. The file
-    must be readable as a result file, before and after; it is replaced in one step. Raises InputError, and OSError
-    where it cannot be written.
+
+def put_entry(path: Path, entry: str, *, append: bool = False) -> bool:
+    """Put an issued entry into a result file, or make the file with it; return whether that changed the file.
+
+    An entry of the file that says the same gets the token of this one; otherwise, or with `append`, the entry is
+    appended. The file must be readable as a result file, before and after; it is replaced in one step. Raises
+    InputError, and OSError where it cannot be written.
     """
+    before = _read(path)
+    after = (edit.append if append else edit.put_entry)(before, entry, str(path))
+    if after != before:
+        write_text(path, after)
+    return after != before
+
+
+def _read(path: Path) -> str:
     try:
         # Bytes, not text: reading text turns every CRLF of the file into LF.
-        before = files.read(path, MAX_BYTES).decode() if path.exists() else ""
+        return files.read(path, MAX_BYTES, follow=False).decode() if path.exists() else ""
     except UnicodeDecodeError as error:
         raise files.unreadable(path, str(error)) from None
-    write_text(path, edit.put_entry(before, entry, str(path)))
 
 
 def write_text(path: Path, after: str) -> None:

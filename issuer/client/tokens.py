@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 from urllib.parse import unquote
 
 import msgspec
+from msgspec import Struct
 
+from issuer.client.answer import Asked, check_answer, has_key_for, read_asked
 from issuer.client.credential import Credential
 from issuer.client.request import with_nonce
 from issuer.codes import Code
-from issuer.errors import Fault, FormatError, IssuerError, Refused, Undecided
+from issuer.errors import Fault, FormatError, IssuerError, Refused, Undecided, VerificationError
+from issuer.formats import jose
 from issuer.formats.strict_json import JSON, loads
 from issuer.http_client import (
     MAX_ANSWER_BYTES,
@@ -23,11 +27,18 @@ from issuer.http_client import (
     send_until_decided,
 )
 from issuer.identity import pat
-from issuer.wire import Denied, Endpoint, Explained, IssuedToken, IssuedTokens, ShownCheck
+from issuer.wire import JWKS_PATH, MAX_BYTES, Denied, Endpoint, Explained, IssuedToken, IssuedTokens, ShownCheck
 
 _MAX_DEPTH = 16
 # Shorter texts are not secrets, and occur in answers by chance.
 _SECRET_CHARS = 16
+
+
+class Obtained(Struct, frozen=True):
+    """Tokens whose answer was checked, in the order of the request; `repeated`: the same as the time before."""
+
+    tokens: tuple[IssuedToken, ...]
+    repeated: bool
 
 
 def request_token(
@@ -35,11 +46,68 @@ def request_token(
 ) -> IssuedToken:
     """Ask for a verify token: `issued.entry` is what goes into a result file (`put_entry`).
 
-    `request` is the body of `/tokens`; the nonce that a reusable credential needs is added where it has
-    none. Raises as `request_tokens` does.
+    `request` is the body of `/tokens`; the nonce that a reusable credential needs is added where it has none. Raises as
+    `obtain` does.
     """
+    return obtain(issuer, credential, with_nonce(request, credential), patience_s=patience_s).tokens[0]
+
+
+def request_batch(
+    issuer: str, credential: Credential, request: Mapping[str, Any], *, patience_s: float = PATIENCE_S
+) -> tuple[IssuedToken, ...]:
+    """Do the same for several results: `request` is the body of `/tokens/batch`."""
     body = with_nonce(request, credential)
-    return read_answer(request_tokens(issuer, credential, body, patience_s=patience_s), IssuedToken)
+    return obtain(issuer, credential, body, "/tokens/batch", patience_s=patience_s).tokens
+
+
+def obtain(
+    issuer: str,
+    credential: Credential,
+    request: Mapping[str, Any],
+    endpoint: Literal["/tokens", "/tokens/batch"] = "/tokens",
+    *,
+    patience_s: float = PATIENCE_S,
+) -> Obtained:
+    """Request tokens, and believe the answer in nothing: it must be what was asked for, by the issuer's own keys.
+
+    The key set is fetched first: where it cannot be had, no use of the identity is spent. Raises as `request_tokens`
+    does, VerificationError for an answer that `client.answer` refuses, and Undecided(`dependency.key_set`).
+    """
+    url = check_url(issuer)
+    keys = fetch_keys(url, patience_s=patience_s)
+    answer = request_tokens(url, credential, request, endpoint, patience_s=patience_s)
+    if endpoint == "/tokens":
+        issued: tuple[IssuedToken, ...] = (read_answer(answer, IssuedToken),)
+    else:
+        issued = read_answer(answer, IssuedTokens).tokens
+    if not has_key_for(issued, keys):  # the signing key has changed meanwhile
+        keys = fetch_keys(url, patience_s=patience_s)
+    return Obtained(check_answer(_asked(url, request), issued, keys, int(time.time())), answer.status == 200)
+
+
+def fetch_keys(issuer: str, *, patience_s: float = PATIENCE_S) -> jose.KeySet:
+    """Fetch an issuer's key set (contract section 6), from no cache. Raises Undecided(`dependency.key_set`)."""
+    get = HttpRequest("GET", f"{issuer}{JWKS_PATH}", {"Accept": "application/json"}, max_bytes=jose.MAX_KEY_SET_BYTES)
+    try:
+        answer = send_until_decided(get, patience_s=patience_s)
+        keys = jose.parse_key_set(answer.body) if answer.status == 200 else None
+    except FormatError as error:
+        raise Undecided(Code.DEPENDENCY_KEY_SET, f"{issuer}{JWKS_PATH} is no key set: {error.detail}") from None
+    except Undecided as error:
+        raise Undecided(Code.DEPENDENCY_KEY_SET, error.detail) from None
+    if keys is None:
+        raise Undecided(Code.DEPENDENCY_KEY_SET, f"{issuer}{JWKS_PATH} answers HTTP status {answer.status}")
+    return keys
+
+
+def _asked(issuer: str, request: Mapping[str, Any]) -> Asked:
+    """Read what was sent, as it was sent. Raises VerificationError for a result that nobody may sign."""
+    try:
+        body = loads(msgspec.json.encode(request), max_bytes=MAX_BYTES["batch"], max_depth=_MAX_DEPTH + 4)
+        return read_asked(issuer, dict(body) if isinstance(body, Mapping) else {})
+    except (Refused, FormatError) as error:
+        detail = f"it signed what no issuer may sign: {error.detail}"
+        raise VerificationError(Code.ANSWER_UNVERIFIED, detail, error.faults) from None
 
 
 def explain_request(

@@ -31,15 +31,18 @@ _DASH_ALONE = re.compile(r"[ \t]*-[ \t\r]*(?:#.*)?")
 
 
 def put_entry(text: str, entry: str, name: str) -> str:
-    """Return the file with this entry's token in the first entry that says the same and has none; else with the entry
-    appended.
+    """Return the file with this entry's token in the first entry that says the same; else with the entry appended.
+
+    So the same entry changes nothing the second time, and a newer token takes the place of an older one.
     """
     issued = read_entries(entry.encode(), name)
     if text.strip() and len(issued) == 1 and (token := issued[0].token) is not None:
         said = content_digest(issued[0].form)
-        for index, old in enumerate(read_entries(text.encode(), name)):
-            if old.token is None and content_digest(old.form) == said:
-                return put_token(text, index, token, name)
+        same = [old for old in read_entries(text.encode(), name) if content_digest(old.form) == said]
+        if any(old.token == token for old in same):
+            return text
+        if same:
+            return put_token(text, int(same[0].pointer.removeprefix("/")), token, name)
     return append(text, entry, name)
 
 

@@ -25,6 +25,7 @@ from issuer.http_client import ATTEMPTS, PATIENCE_S
 from issuer.wire import IssuedToken
 from tests.support import make
 from tests.support.command import issuer
+from tests.support.hostile_issuer import HostileIssuer, Lie
 from tests.support.leaks import assert_nothing_secret
 from tests.support.oauth_server import CLIENT_SECRET, PREFIX
 from tests.support.reusable import Issuers, create_pat, issuers, new_nonce
@@ -69,6 +70,11 @@ def claims(tmp_path: Path) -> Path:
     path = tmp_path / "claims.json"
     path.write_text(json.dumps(BODY))
     return path
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / ".eval_results" / "gsm8k.yaml"
 
 
 def put(folder: Path, text: str) -> Path:
@@ -413,7 +419,7 @@ OURS = [*ECHOES, {**ANSWER, "entry": HUSH}, {**ANSWER, "warnings": [HUSH]}]
         *((body, 201, ("--json",)) for body in OURS),
         *((body, 401, ()) for body in OURS),
         (ECHOES[0], 200, ("--dry-run",)),
-        (OURS[-2], 201, ("--out", "out.yaml")),
+        (OURS[-2], 201, ("--out", ".eval_results/gsm8k.yaml")),
         (OURS[-2], 201, ()),
     ],
 )
@@ -421,31 +427,93 @@ def test_an_issuer_that_repeats_the_credential_has_it_shown_by_nobody(
     tmp_path: Path, claims: Path, body: Any, status: int, flags: tuple[str, ...]
 ) -> None:
     flags = tuple(str(tmp_path / flag) if flag.endswith("yaml") else flag for flag in flags)
-    with Scripted([reply(status, body, Location=f"/{HUSH}")]) as server:
+    with HostileIssuer(answers=[reply(status, body, Location=f"/{HUSH}")]) as server:
         done = request(server.url, "--claims", claims, *flags, env={"ISSUER_ACCESS_TOKEN": HUSH})
     assert (done.returncode in {4, 5}, done.stdout) == (True, "")
-    assert not (tmp_path / "out.yaml").exists()
+    assert not (tmp_path / ".eval_results").exists()
 
 
-def test_an_issuer_s_answer_cannot_write_on_the_terminal(tmp_path: Path, claims: Path) -> None:
+def test_an_issuer_s_answer_cannot_write_on_the_terminal(out: Path, claims: Path) -> None:
     drawn = "\x1b[2K\rverified"
-    body = {**ANSWER, "jti": drawn, "warnings": [drawn]}
-    with Scripted([reply(201, body)]) as server:
-        arguments = ("--claims", claims, "--out", tmp_path / "out.yaml")
+    with HostileIssuer(lambda good: {**good.answer(), "identity": drawn, "warnings": [drawn]}) as server:
+        arguments = ("--claims", claims, "--out", out)
         done = request(server.url, *arguments, env={"ISSUER_ACCESS_TOKEN": HUSH})
-    assert (done.returncode, (tmp_path / "out.yaml").exists()) == (0, True), done.stderr
-    assert not {"\r", "\x1b"} & set(done.stdout + done.stderr)
-    assert "verified" in done.stdout
+        shown = request(server.url, "--claims", claims, "--json", env={"ISSUER_ACCESS_TOKEN": HUSH})
+    assert (done.returncode, out.exists()) == (0, True), done.stderr
+    assert json.loads(shown.stdout)["identity"] == drawn
+    for written in (done.stdout, done.stderr, shown.stdout, shown.stderr):
+        assert all(sign.isprintable() for sign in written.replace("\n", ""))
     assert "warning: " in done.stderr
 
 
-@pytest.mark.parametrize("kind", ["link", "pipe"])
-def test_an_out_that_cannot_be_replaced_is_refused_before_anybody_is_asked(
-    tmp_path: Path, claims: Path, kind: str
+LIES: list[Lie] = [
+    lambda good: good.answer(make.submission(task_id="other")),
+    lambda good: {**good.answer(), "entry": good.sent.entry("x.y.z"), "verify_token": "x.y.z"},
+    lambda good: {**good.answer(), "jti": "\x1b[2K\x9b2Jverified"},
+    lambda good: {**good.answer(), "entry": "- \u202e\x9b2J"},
+]
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_an_answer_that_does_not_verify_is_a_no_and_nothing_is_written(out: Path, claims: Path, lie: Lie) -> None:
+    with HostileIssuer(lie) as server:
+        for more in (("--out", out), ("--json",), ()):
+            done = request(server.url, "--claims", claims, *more, env={"ISSUER_ACCESS_TOKEN": HUSH})
+            assert (done.returncode, done.stdout, out.parent.exists()) == (1, "", False)
+            assert "answer.unverified" in done.stderr
+            assert all(sign.isprintable() for sign in done.stderr.replace("\n", ""))
+
+
+def test_without_the_issuer_s_keys_nothing_is_asked_for(out: Path, claims: Path) -> None:
+    with HostileIssuer(keys=[reply(404)]) as server:
+        done = request(server.url, "--claims", claims, "--out", out, env={"ISSUER_ACCESS_TOKEN": HUSH})
+        assert server.posted == []
+    assert (done.returncode, "dependency.key_set" in done.stderr) == (4, True)
+
+
+def test_the_same_token_changes_a_file_once_unless_it_is_to_be_appended(out: Path, claims: Path) -> None:
+    now = int(time.time())
+    with HostileIssuer(lambda good: good.answer(iat=now, nbf=now, exp=now + 60)) as server:
+        arguments = (server.url, "--claims", claims, "--out", out)
+        first = request(*arguments, env={"ISSUER_ACCESS_TOKEN": HUSH})
+        written = out.read_bytes(), out.stat().st_ino
+        second = request(*arguments, env={"ISSUER_ACCESS_TOKEN": HUSH})
+        assert (out.read_bytes(), out.stat().st_ino) == written
+        third = request(*arguments, "--append", env={"ISSUER_ACCESS_TOKEN": HUSH})
+    assert [done.returncode for done in (first, second, third)] == [0, 0, 0]
+    assert ("entry written" in first.stdout, "unchanged" in second.stdout) == (True, True)
+    assert out.read_bytes() == written[0] * 2
+
+
+@pytest.mark.parametrize("name", ["out.yaml", "gsm8k.yaml", ".eval_results/mmlu.yaml", ".eval_results/gsm8k.yml"])
+def test_a_place_in_which_nothing_verifies_is_refused_before_anybody_is_asked(
+    tmp_path: Path, claims: Path, name: str
 ) -> None:
-    out = tmp_path / "out.yaml"
-    out.symlink_to("other.yaml") if kind == "link" else os.mkfifo(out)
-    with Scripted([reply(201, ANSWER)]) as server:
+    with HostileIssuer() as server:
+        done = request(server.url, "--claims", claims, "--out", tmp_path / name, env={"ISSUER_ACCESS_TOKEN": HUSH})
+        assert server.seen == []
+    assert (done.returncode, "result.file_name" in done.stderr) == (3, True)
+    assert ".eval_results/gsm8k.yaml" in done.stderr
+
+
+def test_a_file_that_is_no_result_file_is_refused_before_anybody_is_asked(out: Path, claims: Path) -> None:
+    out.parent.mkdir()
+    out.write_text("- [")
+    with HostileIssuer() as server:
+        done = request(server.url, "--claims", claims, "--out", out, env={"ISSUER_ACCESS_TOKEN": HUSH})
+        assert server.seen == []
+    assert (done.returncode, out.read_text()) == (3, "- [")
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe", "linked folder"])
+def test_an_out_that_cannot_be_replaced_is_refused_before_anybody_is_asked(
+    tmp_path: Path, out: Path, claims: Path, kind: str
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    out.parent.symlink_to("elsewhere") if kind == "linked folder" else out.parent.mkdir()
+    if kind != "linked folder":
+        out.symlink_to("other.yaml") if kind == "link" else os.mkfifo(out)
+    with HostileIssuer(answers=[reply(201, ANSWER)]) as server:
         done = request(server.url, "--claims", claims, "--out", out, env={"ISSUER_ACCESS_TOKEN": HUSH})
         assert server.seen == []
     assert (done.returncode, done.stdout) == (6, "")
@@ -457,21 +525,21 @@ AT_ONCE = reply(503, Retry_After="0")
 
 @pytest.mark.parametrize("fault", [hang_up, b"HTTP/1.1 " + HUSH.encode() + b"\r\n\r\n"], ids=["lost", "garbage"])
 def test_a_connection_that_breaks_is_undecided_and_told_without_the_secret(claims: Path, fault: Action) -> None:
-    with Scripted([AT_ONCE, AT_ONCE, AT_ONCE, fault]) as server:
+    with HostileIssuer(answers=[AT_ONCE, AT_ONCE, AT_ONCE, fault]) as server:
         done = request(server.url, "--claims", claims, env={"ISSUER_ACCESS_TOKEN": HUSH})
     assert (done.returncode, done.stdout) == (4, "")
-    assert len({json.loads(seen.body)["nonce"] for seen in server.seen}) == 1
-    assert len(server.seen) == 4
-    assert f"--nonce {json.loads(server.seen[0].body)['nonce']}" in done.stderr, "so asks whoever asks the same again"
+    assert len({json.loads(seen.body)["nonce"] for seen in server.posted}) == 1
+    assert len(server.posted) == 4
+    assert f"--nonce {json.loads(server.posted[0].body)['nonce']}" in done.stderr, "so asks whoever asks the same again"
 
 
 @pytest.mark.parametrize("by_client", [False, True])
 def test_a_server_that_does_not_answer_is_undecided(claims: Path, by_client: bool) -> None:
-    with Scripted([AT_ONCE, AT_ONCE, AT_ONCE, hang_up]) as server:
+    with HostileIssuer(answers=[AT_ONCE, AT_ONCE, AT_ONCE, hang_up]) as server:
         arguments = ("--token-endpoint", server.url, "--client-id", "ci") * by_client
         env = {"ISSUER_CLIENT_SECRET" if by_client else "ISSUER_ID_TOKEN": HUSH}
         done = request(server.url, "--claims", claims, *arguments, env=env)
-    assert (done.returncode, len(server.seen)) == (4, 4)
+    assert (done.returncode, len(server.posted)) == (4, 4)
     assert "--nonce" not in done.stderr
 
 

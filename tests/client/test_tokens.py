@@ -22,6 +22,8 @@ from issuer.formats.jose import base64url_encode
 from issuer.http_client import HttpAnswer
 from issuer.identity import pat
 from issuer.wire import Denied, Endpoint, Explained, IssuedToken, is_nonce
+from tests.support import make
+from tests.support.hostile_issuer import HostileIssuer
 from tests.support.scripted import Action, Scripted, reply
 
 SECRET = "hush0123456789abcdef.hush"
@@ -194,16 +196,13 @@ def test_a_word_that_is_no_secret_may_stand_in_an_answer() -> None:
 
 # -- typed answers --------------------------------------------------------------------------------------------------------
 
-ISSUED = IssuedToken("t", "evi+jwt", "j", "k", 1, 2, "c", "d", "i", "ci", "p", "- {}\n", ("careful",))
-
 
 def test_the_nonce_that_the_credential_needs_is_added() -> None:
-    with Scripted([reply(201, msgspec.to_builtins(ISSUED))]) as server:
-        assert request_token(server.url, CREDENTIAL, {"claims": {}}) == ISSUED
-    assert is_nonce(json.loads(server.seen[0].body)["nonce"])
-    with Scripted([reply(200, msgspec.to_builtins(ISSUED))]) as server:
-        request_token(server.url, CREDENTIAL, {"claims": {}, "nonce": "n" * 22})
-    assert json.loads(server.seen[0].body)["nonce"] == "n" * 22
+    with HostileIssuer() as server:
+        request_token(server.url, CREDENTIAL, {"claims": make.claims()})
+        request_token(server.url, CREDENTIAL, {"claims": make.claims(), "nonce": "n" * 22})
+    first, second = (json.loads(seen.body)["nonce"] for seen in server.posted)
+    assert (is_nonce(first), second) == (True, "n" * 22)
 
 
 @pytest.mark.parametrize("body", [b"{}", b'{"entry": "- {}", "jti": 1}', b'{"verdict": "perhaps"}', b"\xff", b"[1]"])

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from issuer.codes import Code
 from issuer.errors import InputError, Place
+from issuer.formats import jose
 from issuer.results import edit
 from issuer.results.entry import read_entries, write_entry
 from tests.support import make
@@ -54,8 +55,10 @@ def test_an_issued_entry_gives_its_token_to_the_one_that_says_the_same_and_has_n
     after = edit.put_entry(before, issued, "f")
     assert tokens(after) == [None, None, None, make.token_for(said)]
     assert lines_kept(before, after)
-    again = edit.put_entry(after, issued, "f")
-    assert again == after + issued, "one that has a token is left alone"
+    assert edit.put_entry(after, issued, "f") == after, "the same token changes nothing"
+    newer = make.file_for(said, jti=jose.base64url_encode(bytes(16)))
+    assert tokens(edit.put_entry(after, newer, "f"))[3:] == [read_entries(newer.encode(), "f")[0].token]
+    assert edit.put_entry(after + newer, issued, "f") == after + newer, "it may be a later one that has the token"
     assert tokens(edit.put_entry(bare + bare, issued, "f")) == [make.token_for(said), None]
 
 

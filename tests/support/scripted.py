@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 Action = bytes | Callable[[socket.socket], None]
 
@@ -71,7 +71,7 @@ class Scripted:
     actions: list[Action]
     seen: list[Seen] = field(default_factory=list)
 
-    def __enter__(self) -> Scripted:
+    def __enter__(self) -> Self:
         self._listening = socket.create_server(("127.0.0.1", 0), backlog=64)
         self.url = f"http://127.0.0.1:{self._listening.getsockname()[1]}"
         threading.Thread(target=self._serve, daemon=True).start()

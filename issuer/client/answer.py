@@ -1,0 +1,162 @@
+"""What an issuer answered, against what it was asked: the same results, and tokens that its own keys have signed. Pure.
+
+Whatever answers under an issuer's URL is believed in nothing: the entry must have the digests of what was sent, the
+token must pass checks 1 to 9 of contract section 6, and every member must say what the token says. Only `identity` and
+`warnings`, which no token has, are taken as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from msgspec import UNSET, Struct
+from msgspec.structs import replace
+
+from issuer.codes import Code
+from issuer.errors import Fault, InputError, IssuerError, Refused, Undecided, VerificationError
+from issuer.formats import jose
+from issuer.results.claims import read_claims
+from issuer.results.details import read_details
+from issuer.results.entry import Entry, Submission, claims_of, content_digest, read_entries, result_file_name
+from issuer.verify import Context, Status, verify_entry
+from issuer.verify.trust import Trust, TrustedIssuer
+from issuer.verify_token import TokenClaims, read_unverified
+from issuer.wire import IssuedToken
+
+
+class Asked(Struct, frozen=True):
+    """What was asked of the issuer with this URL; None where it was left to the issuer."""
+
+    issuer: str
+    submissions: tuple[Submission, ...]
+    integration: str | None
+    audience: str | None
+
+
+def read_asked(issuer: str, body: Mapping[str, Any]) -> Asked:
+    """Read the body of a request of `/tokens` or `/tokens/batch` as the issuer does. Raises Refused."""
+    batch = isinstance(results := body.get("results"), list)
+    items = results if batch and isinstance(results, list) else [body]
+    places = [f"/results/{index}" for index in range(len(items))] if batch else [""]
+    submissions = tuple(_submission(item, place) for item, place in zip(items, places, strict=True))
+    integration, audience = (value if isinstance(value := body.get(name), str) else None for name in _CHOSEN)
+    return Asked(issuer, submissions, integration, audience)
+
+
+_CHOSEN = ("integration", "audience")
+
+
+def _submission(item: Any, pointer: str) -> Submission:
+    members = item if isinstance(item, Mapping) else {}
+    claims = read_claims(members.get("claims"), f"{pointer}/claims")
+    return Submission.of(claims, read_details(members.get("details", {}), f"{pointer}/details"), pointer)
+
+
+def check_answer(asked: Asked, issued: tuple[IssuedToken, ...], keys: jose.KeySet, now: int) -> tuple[IssuedToken, ...]:
+    """Return what was issued, each `entry` as it is written here, where all of it is what was asked for.
+
+    `keys` is the issuer's key set, `now` is Unix seconds. Raises VerificationError with what is wrong, and
+    Undecided(`dependency.key_set`) where a check could not be made.
+    """
+    if len(issued) != len(asked.submissions):
+        raise _unverified([f"{len(issued)} tokens for {len(asked.submissions)} results"])
+    if len({one.jti for one in issued}) < len(issued):
+        raise _unverified(["two of the tokens have one jti"])
+    for submission, one in zip(asked.submissions, issued, strict=True):
+        _check(asked, submission, one, keys, now)
+    pairs = zip(asked.submissions, issued, strict=True)
+    return tuple(replace(one, entry=submission.entry(one.verify_token)) for submission, one in pairs)
+
+
+def has_key_for(issued: Iterable[IssuedToken], keys: jose.KeySet) -> bool:
+    """Say whether the key set has the key that each token names, good or not."""
+    return all(kid is None or kid in keys.keys for kid in (_kid(one.verify_token) for one in issued))
+
+
+def _kid(token: str) -> str | None:
+    try:
+        kid = jose.parse_compact(token).header.get("kid")
+    except IssuerError:
+        return None
+    return kid if isinstance(kid, str) else None
+
+
+def _unverified(faults: list[str], pointer: str = "") -> VerificationError:
+    more = tuple(Fault(Code.ANSWER_UNVERIFIED, pointer, fault) for fault in faults)
+    where = f" (of {pointer})" if pointer else ""
+    return VerificationError(Code.ANSWER_UNVERIFIED, f"{faults[0]}{where}", more)
+
+
+def _check(asked: Asked, sent: Submission, issued: IssuedToken, keys: jose.KeySet, now: int) -> None:
+    entry, claims = _read_entry(sent, issued), _read_token(sent, issued)
+    trust = Trust(claims.aud, {asked.issuer: TrustedIssuer(asked.issuer, keys, keys_fetched_at=now)})
+    path = result_file_name(sent.claims.benchmark_repo)
+    report = verify_entry(entry, sent.claims.model_repo, path, trust, now, Context(now))
+    failed = [check for check in report.checks if check.status is Status.FAIL]
+    checks = (f"check {check.number}, {check.name}: {check.evidence}" for check in failed)
+    if faults := [*_other_content(sent, entry, issued), *_other_terms(asked, issued, claims), *checks]:
+        raise _unverified(faults, sent.pointer)
+    if report.verdict != "verified":
+        reasons = "; ".join(check.evidence for check in report.checks if check.status is Status.UNKNOWN)
+        raise Undecided(Code.DEPENDENCY_KEY_SET, f"what the issuer answered cannot be checked: {reasons}")
+
+
+def _read_entry(sent: Submission, issued: IssuedToken) -> Entry:
+    try:
+        entries = read_entries(issued.entry.encode(), "the entry")
+    except InputError as error:
+        raise _unverified([f"its entry cannot be read: {error}"], sent.pointer) from None
+    if len(entries) != 1:
+        raise _unverified([f"{len(entries)} entries where one was asked for"], sent.pointer)
+    return entries[0]
+
+
+def _read_token(sent: Submission, issued: IssuedToken) -> TokenClaims:
+    try:
+        return read_unverified(jose.parse_compact(issued.verify_token).unverified_payload)[0]
+    except IssuerError as error:
+        raise _unverified([f"its token cannot be read: {error.detail}"], sent.pointer) from None
+
+
+def _other_content(sent: Submission, entry: Entry, issued: IssuedToken) -> Iterator[str]:
+    """Yield how the entry differs from what was sent, by its digests."""
+    try:
+        digest = claims_of(entry, sent.claims.model_repo).digest
+    except Refused as refusal:
+        digest = f"none ({refusal.detail})"
+    for name, ours, theirs in (
+        ("claims_digest", sent.claims_digest, digest),
+        ("content_digest", sent.content_digest, content_digest(entry.form)),
+    ):
+        if ours != theirs:
+            yield f"its entry is not what was sent: {name} {theirs}, not {ours}"
+    if entry.value is not UNSET:
+        yield "its entry has a `value`, which was not sent"
+    if entry.token != issued.verify_token:
+        yield "its entry has another token than `verify_token`" if entry.token else "its entry has no token"
+
+
+def _other_terms(asked: Asked, issued: IssuedToken, claims: TokenClaims) -> Iterator[str]:
+    """Yield where the token says something else than what was asked for, or than the answer says of it."""
+    for name, wanted, said in (
+        ("integration", asked.integration, claims.sub),
+        ("audience", asked.audience, claims.aud),
+    ):
+        if wanted is not None and wanted != said:
+            yield f"its token is for another {name}: {said}, not {wanted}"
+    log = None if issued.log is UNSET else issued.log.origin
+    for name, answered, told in (
+        ("token_type", issued.token_type, jose.TOKEN_TYPE),
+        ("kid", issued.kid, _kid(issued.verify_token)),
+        ("jti", issued.jti, claims.jti),
+        ("issued_at", issued.issued_at, claims.iat),
+        ("expires_at", issued.expires_at, claims.exp),
+        ("claims_digest", issued.claims_digest, claims.claims_digest),
+        ("content_digest", issued.content_digest, claims.content_digest),
+        ("integration", issued.integration, claims.sub),
+        ("policy", issued.policy, claims.policy),
+        ("log", log, None if claims.log is UNSET else claims.log),
+    ):
+        if answered != told:
+            yield f"`{name}` of the answer is not the token's: {answered}, not {told}"

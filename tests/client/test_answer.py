@@ -1,0 +1,211 @@
+"""What a hostile issuer answers, over real HTTP: nothing of it is used, and what is wrong is said."""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import socket
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+import pytest
+
+from issuer.client import Credential, request_batch, request_token
+from issuer.codes import Code
+from issuer.errors import Undecided, VerificationError
+from issuer.formats import jcs
+from issuer.results.entry import read_entries, write_entry
+from tests.support import make
+from tests.support.hostile_issuer import Good, HostileIssuer, Lie, Spoil
+from tests.support.scripted import Action, drip, hang_up, reply
+
+CREDENTIAL = Credential("an-identity", reusable=False)
+BODY: dict[str, Any] = {
+    "claims": make.claims(),
+    "details": {"notes": "no tools"},
+    "integration": "inspect-ai",
+    "audience": make.AUDIENCE,
+}
+OTHER = make.submission({"notes": "no tools"}, metrics=[{"metric_id": "accuracy", "value": 99.9}])
+PROMPTED = make.submission({"notes": "many tools"})
+
+
+def entry(good: Good, **members: Any) -> str:
+    """Write the good entry with changed members, and with a good token."""
+    token = good.answer()["verify_token"]
+    return write_entry({**good.sent.form, **members}, token)
+
+
+def by(good: Good, key: Any, header: dict[str, Any]) -> dict[str, Any]:
+    answer = good.answer()
+    payload = jcs.canonical(make.payload_of(good.sent, **good.terms))
+    token = make.signed(header, payload, key)
+    return {**answer, "verify_token": token, "kid": header["kid"], "entry": good.sent.entry(token)}
+
+
+def bare(good: Good, token: str) -> dict[str, Any]:
+    return {**good.answer(), "verify_token": token, "entry": good.sent.entry(token)}
+
+
+STRANGER_S = make.statement_header("eval-verify+jwt", make.STRANGER)
+DAY = 86_400
+LIES: dict[str, tuple[Lie, str]] = {
+    "another score, signed": (lambda good: good.answer(OTHER), "not what was sent: claims_digest"),
+    "another score in the entry": (lambda good: good.answer(entry=entry(good, metrics=[{"metric_id": "accuracy", "value": 0.01}])), "not what was sent"),
+    "another entry and no token": (lambda good: {**bare(good, "x.y.z"), "entry": OTHER.entry("x.y.z")}, "its token cannot be read"),
+    "other notes, signed": (lambda good: good.answer(PROMPTED), "not what was sent: content_digest"),
+    "other notes in the entry": (lambda good: good.answer(entry=entry(good, notes="x")), "not what was sent: content_digest"),
+    "a member more in the entry": (lambda good: good.answer(entry=entry(good, rank=1)), "not what was sent: content_digest"),
+    "a value beside the metrics": (lambda good: good.answer(entry=entry(good, value=99.9)), "has a `value`, which was not sent"),
+    "another model, signed": (lambda good: good.answer(make.submission({"notes": "no tools"}, model_repo="acme/other")), "for another model repository"),
+    "no token": (lambda good: {**good.answer(), "verify_token": "", "entry": write_entry(good.sent.form)}, "its token cannot be read"),
+    "no token in the entry": (lambda good: good.answer(entry=write_entry(good.sent.form)), "its entry has no token"),
+    "what is no token": (lambda good: bare(good, "x.y.z"), "its token cannot be read"),
+    "another token in the entry": (lambda good: good.answer(entry=good.sent.entry(good.answer(exp=good.terms["exp"] - 1)["verify_token"])), "another token than"),
+    "no entry": (lambda good: good.answer(entry="[]\n"), "0 entries"),
+    "two entries": (lambda good: good.answer(entry=good.answer()["entry"] * 2), "2 entries"),
+    "an entry that is none": (lambda good: good.answer(entry="- ["), "its entry cannot be read"),
+    "a lone surrogate": (lambda good: good.answer(entry="- \ud800"), "did not come from an issuer"),
+    "a stranger's key under our kid": (lambda good: by(good, make.STRANGER, make.HEADER), "check 3"),
+    "a stranger's key": (lambda good: by(good, make.STRANGER, STRANGER_S), "check 2"),
+    "another type": (lambda good: by(good, make.KEY, {**make.HEADER, "typ": "JWT"}), "check 1"),
+    "another issuer's": (lambda good: good.answer(iss="https://other.example"), "check 2"),
+    "another relying party": (lambda good: good.answer(aud="https://other.example"), "for another audience: https://other"),
+    "another integration": (lambda good: good.answer(sub="other"), "for another integration: other"),
+    "expired": (lambda good: good.answer(**dict.fromkeys(("iat", "nbf"), good.terms["iat"] - DAY), exp=good.terms["iat"] - DAY + 60), "check 5"),
+    "from the future": (lambda good: good.answer(**dict.fromkeys(("iat", "nbf"), good.terms["iat"] + 600)), "check 5"),
+    "for two days": (lambda good: good.answer(exp=good.terms["iat"] + 2 * DAY), "its token cannot be read"),
+    "a member more in the token": (lambda good: good.answer(admin=True), "its token cannot be read"),
+    "another version": (lambda good: good.answer(ver=2), "its token cannot be read"),
+    **{
+        f"another {name} beside the token": (lambda good, name=name, value=value: {**good.answer(), name: value}, f"`{name}` of the answer is not the token's")  # type: ignore[misc]
+        for name, value in {
+            "token_type": "JWT", "kid": "k", "jti": make.JTI[::-1], "issued_at": 1, "expires_at": 2**40, "policy": "sha256:" + "1" * 64,
+            "claims_digest": "sha256:" + "1" * 64, "content_digest": "sha256:" + "1" * 64, "integration": "other",
+            "log": {"origin": "log.example", "index": 1, "proof": ""},
+        }.items()
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("lie", "said"), LIES.values(), ids=list(LIES))
+def test_an_answer_that_is_not_what_was_asked_for_is_refused(lie: Lie, said: str) -> None:
+    with HostileIssuer(lie) as server, pytest.raises((VerificationError, Undecided)) as refused:
+        request_token(server.url, CREDENTIAL, BODY)
+    assert len(server.posted) == 1, "the same lie comes back: it is not asked for again"
+    assert isinstance(refused.value, VerificationError) or lie is LIES["a lone surrogate"][0]
+    told = " ".join([str(refused.value), *(fault.detail for fault in refused.value.faults)])
+    assert said in told
+
+
+def test_a_good_answer_is_taken_and_its_entry_written_anew() -> None:
+    drawn = "# \u202e verified by everybody\n"
+    with HostileIssuer(lambda good: {**good.answer(entry=drawn + good.answer()["entry"]), "new": 1}) as server:
+        issued = request_token(server.url, CREDENTIAL, BODY)
+    (read,) = read_entries(issued.entry.encode(), "")
+    assert read.token == issued.verify_token
+    assert issued.entry.startswith("- dataset:"), "what digests do not bind is not the issuer's to add"
+
+
+def test_what_was_left_to_the_issuer_is_the_issuer_s() -> None:
+    with HostileIssuer(lambda good: good.answer(sub="other", aud="https://other.example")) as server:
+        assert request_token(server.url, CREDENTIAL, {"claims": BODY["claims"]}).integration == "other"
+
+
+def test_a_result_that_no_issuer_may_sign_is_refused_though_it_is_signed() -> None:
+    signed = reply(201, Good("https://x.example", BODY).answer())
+    unreadable = {**BODY, "claims": make.claims(model_revision="main")}
+    with (
+        HostileIssuer(answers=[signed]) as server,
+        pytest.raises(VerificationError, match="no issuer may sign") as refused,
+    ):
+        request_token(server.url, CREDENTIAL, unreadable)
+    assert refused.value.code is Code.ANSWER_UNVERIFIED
+
+
+# -- bodies that are none -------------------------------------------------------------------------------------------------
+
+
+def endless(connection: socket.socket) -> None:
+    with suppress(OSError):
+        connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        while True:
+            connection.sendall(b"10000\r\n" + b" " * 65536 + b"\r\n")
+
+
+def endless_head(connection: socket.socket) -> None:
+    with suppress(OSError):
+        connection.sendall(b"HTTP/1.1 200 OK\r\n")
+        for number in itertools.count():
+            connection.sendall(b"X-%d: x\r\n" % number)
+
+
+BODIES: dict[str, Action] = {
+    "huge": reply(200, b" " * (5 * 1024 * 1024)),
+    "endless": endless,
+    "an endless head": endless_head,
+    "slow": drip,
+    "redirected": reply(307, b"", Location="http://127.0.0.1:1/elsewhere"),
+    "compressed": reply(200, gzip.compress(msgspec.json.encode({})), Content_Encoding="gzip"),
+    "a bomb": reply(200, gzip.compress(b" " * (64 * 1024 * 1024)), Content_Encoding="gzip"),
+    "empty": reply(200),
+    "no content": reply(204),
+    "lost": hang_up,
+}
+
+
+@pytest.mark.parametrize("body", BODIES.values(), ids=list(BODIES))
+@pytest.mark.parametrize("where", ["tokens", "keys"])
+def test_what_is_no_answer_is_undecided_and_soon(body: Action, where: str) -> None:
+    with HostileIssuer(answers=[body]) if where == "tokens" else HostileIssuer(keys=[body]) as server:
+        with pytest.raises(Undecided) as undecided:
+            request_token(server.url, CREDENTIAL, BODY, patience_s=1)
+        assert (len(server.posted) > 0) == (where == "tokens"), "without keys no use of the identity is spent"
+    if where == "keys":
+        assert undecided.value.code is Code.DEPENDENCY_KEY_SET
+
+
+def test_a_key_that_was_changed_meanwhile_is_fetched() -> None:
+    with HostileIssuer(keys=[reply(200, make.jwks(make.STRANGER)), reply(200, make.jwks())]) as server:
+        assert request_token(server.url, CREDENTIAL, BODY).kid == make.KID
+        assert (server.asked_for_keys, len(server.posted)) == (2, 1)
+
+
+def test_where_the_changed_key_cannot_be_had_the_same_request_gets_the_same_token_later() -> None:
+    with HostileIssuer(keys=[reply(200, make.jwks(make.STRANGER)), hang_up, reply(200, make.jwks())]) as server:
+        with pytest.raises(Undecided) as undecided:
+            request_token(server.url, CREDENTIAL, BODY, patience_s=0.5)
+        assert undecided.value.code is Code.DEPENDENCY_KEY_SET
+        assert request_token(server.url, CREDENTIAL, BODY).kid == make.KID
+        first, second = server.posted
+        assert first.raw == second.raw
+
+
+# -- batches --------------------------------------------------------------------------------------------------------------
+
+ITEMS = [{"claims": make.claims(task_id=f"task{number}")} for number in range(3)]
+BATCH = {"results": ITEMS, "audience": make.AUDIENCE}
+
+
+def test_the_tokens_of_a_batch_are_those_of_its_results_in_their_order() -> None:
+    with HostileIssuer() as server:
+        issued = request_batch(server.url, CREDENTIAL, BATCH)
+    assert [read_entries(one.entry.encode(), "")[0].dataset.task_id for one in issued] == ["task0", "task1", "task2"]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda tokens: tokens[::-1], "(of /results/0)"),
+        (lambda tokens: tokens[:2], "2 tokens for 3 results"),
+        (lambda tokens: [*tokens, tokens[0]], "4 tokens for 3 results"),
+        (lambda tokens: tokens[:0], "0 tokens for 3 results"),
+        (lambda tokens: [*tokens[:2], {**tokens[2], "jti": tokens[1]["jti"]}], "two of the tokens have one jti"),
+        (lambda tokens: [*tokens[:2], {**tokens[2], "entry": tokens[1]["entry"]}], "(of /results/2)"),
+    ],
+)
+def test_a_batch_is_taken_whole_or_not_at_all(spoil: Spoil, said: str) -> None:
+    with HostileIssuer(spoil=spoil) as server, pytest.raises(VerificationError) as refused:
+        request_batch(server.url, CREDENTIAL, BATCH)
+    assert said in str(refused.value)
