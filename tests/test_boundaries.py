@@ -76,7 +76,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "service.app": {"audit_events", "errors", "identity", "issuance", "service.admission", "service.audit", "service.authn", "service.background", "service.http", "service.kept_policies", "service.log_stream", "service.reload", "service.settings", "service.signing", "service.workers", "service.bounds"},
     "service.server": {"codes", "errors", "issuance", "service.admission", "service.app", "service.http", "service.log_stream", "service.settings", "service.workers", "service.bounds"},
     "relying": {*FORMATS, "files", "http_client", "results", "wire", "verify"},
-    "client": {*FORMATS, "files", "http_client", "results", "wire", "identity", "verify", "adapters"},
+    "client": {*FORMATS, "files", "http_client", "results", "wire", "identity", "verify_token", "verify", "adapters"},
     "dev": {*FORMATS, "files", "keyfile", "results", "wire", "service.settings", "service.signing", "service.server"},
     "cli": {*PURE_ROOMS, "issuer", "audit_reader", "files", "keyfile", "http_client", "policy.authoring", "verify", "adapters", "client", "relying", "dev", "service.authn", "service.server", "service.settings", "service.signing"},
     "__main__": {"cli"},

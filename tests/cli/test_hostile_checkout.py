@@ -1,0 +1,246 @@
+"""Every command in a hostile checkout: it ends, says nothing that a terminal obeys, shows and changes nothing outside.
+
+A new command or a new path of one has to be added to COMMANDS, or the first test fails.
+"""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from issuer.cli import cli
+from issuer.dev.sandbox import SAMPLE_POLICIES, SAMPLE_RUN
+from tests.support.command import clean, issuer
+from tests.support.hostile_checkout import CANARY, HostileCheckout, lay, problem
+from tests.support.hostile_issuer import HostileIssuer
+from tests.support.scripted import reply
+
+HERE = "{here}"  # the hostile path
+REQUEST = ("token", "request", "--issuer", "{issuer}")
+CLAIMS = (*REQUEST, "--claims", "{good}/claims.json")
+VERIFY = ("verify", "{good}/gsm8k.yaml", "--repo", "acme/open-model", "--path", ".eval_results/gsm8k.yaml")
+TRUST = ("--trust", "{good}/trust.yaml")
+BUILD = ("results", "build", "{run}", "--allow-mock", "mockllm/model", "--metric", "accuracy=match/accuracy", "--command", "x",
+         "--model-repo", "acme/open-model", "--model-revision", "9f3c2c9a1c4e6d1e0b7a5f4d3c2b1a0987654321", "--out")  # fmt: skip
+EXPLAIN = ("policy", "explain", "{policies}", "--url", "https://issuer.example")
+# Every command with a path, and for each path the arguments that have it.
+COMMANDS: dict[str, dict[str, tuple[str, ...]]] = {
+    "demo": {"keep": ("demo", "--keep", HERE)},
+    "keys generate": {
+        "folder": ("keys", "generate", "--dir", HERE),
+        "passphrase_file": ("keys", "generate", "--dir", "{made}/keys", "--passphrase-file", HERE),
+    },
+    "keys list": {
+        "folder": ("keys", "list", "--dir", HERE),
+        "passphrase_file": ("keys", "list", "--dir", "{good}", "--passphrase-file", HERE),
+    },
+    "pat create": {
+        "config": ("pat", "create", "--account", "x", "--config", HERE),
+        "folder": ("pat", "create", "--account", "x", "--dir", HERE),
+    },
+    "pat list": {"config": ("pat", "list", "--config", HERE), "folder": ("pat", "list", "--json", "--dir", HERE)},
+    "pat revoke": {
+        "config": ("pat", "revoke", "4Fq0ZtB2x9Lm", "--config", HERE),
+        "folder": ("pat", "revoke", "4Fq0ZtB2x9Lm", "--dir", HERE),
+    },
+    "policy check": {"directory": ("policy", "check", HERE)},
+    "policy test": {"directory": ("policy", "test", HERE)},
+    "policy explain": {
+        "directory": ("policy", "explain", HERE, "--identity-claims-file", "{good}/identity.json"),
+        "token_file": (*EXPLAIN, "--identity-token-file", HERE),
+        "claims_file": (*EXPLAIN, "--identity-claims-file", HERE),
+        "run_file": (*EXPLAIN, "--identity-claims-file", "{good}/identity.json", "--claims", HERE),
+    },
+    "policy plan": {
+        "old": ("policy", "plan", HERE, "{policies}", "--audit", "{good}/identity.json"),
+        "new": ("policy", "plan", "{policies}", HERE, "--audit", "{good}/identity.json"),
+        "audit": ("policy", "plan", "{policies}", "{policies}", "--audit", HERE),
+    },
+    "policy fmt": {"files": ("policy", "fmt", HERE)},
+    "results build": {
+        "paths": ("results", "build", HERE, "--out", "{made}/out"),
+        "map_path": (*BUILD, "{made}/out", "--map", HERE),
+        "out": (*BUILD, HERE),
+        "verievals_ledger": (*BUILD, "{made}/out", "--verievals-key", "00", "--verievals-root", "00", "--verievals-ledger", HERE),
+    },
+    "results lint": {
+        "paths": ("results", "lint", HERE),
+        "benchmark_path": ("results", "lint", "{good}/gsm8k.yaml", "--benchmark", HERE),
+    },
+    "results fmt": {
+        "paths": ("results", "fmt", HERE, "--drop-comments"),
+        "benchmark_path": ("results", "fmt", "--check", "{good}/gsm8k.yaml", "--benchmark", HERE),
+    },
+    "results digest": {"paths": ("results", "digest", "--repo", "acme/open-model", HERE)},
+    "results diff": {"left": ("results", "diff", HERE, "{good}/gsm8k.yaml"), "right": ("results", "diff", "{good}/gsm8k.yaml", HERE)},
+    "serve": {"config": ("serve", "--config", HERE)},
+    "token request": {
+        "claims_path": (*REQUEST, "--access-token-file", "{good}/credential", "--claims", HERE),
+        "inspect_log": (*REQUEST, "--access-token-file", "{good}/credential", "--allow-mock", "--inspect-log", HERE),
+        "out": (*CLAIMS, "--access-token-file", "{good}/credential", "--out", HERE),
+        "id_token_file": (*CLAIMS, "--id-token-file", HERE),
+        "access_token_file": (*CLAIMS, "--access-token-file", HERE),
+        "client_secret_file": (*CLAIMS, "--token-endpoint", "{issuer}", "--client-id", "x", "--client-secret-file", HERE),
+    },
+    "verify": {
+        "path": ("verify", HERE, "--repo", "acme/open-model", *TRUST),
+        "trust": (*VERIFY, "--trust", HERE),
+        "receipts": (*VERIFY, *TRUST, "--receipts", HERE),
+        "receipt_key": (*VERIFY, *TRUST, "--receipts", "{good}", "--receipt-key", HERE),
+        "benchmark": (*VERIFY, *TRUST, "--benchmark", HERE),
+        "benchmarks": (*VERIFY, *TRUST, "--benchmarks", HERE),
+        "cache": (*VERIFY, "--issuer", "{issuer}", "--audience", "x", "--cache", HERE),
+    },
+}  # fmt: skip
+# The same in the form for machines, and where a folder is judged.
+MORE: dict[str, tuple[str, ...]] = {
+    "policy check as github": ("policy", "check", HERE, "--format", "github"),
+    "policy test as junit": ("policy", "test", HERE, "--format", "junit"),
+    "policy test as json": ("policy", "test", HERE, "--format", "json"),
+    "results lint as json": ("results", "lint", HERE, "--format", "json"),
+    "results lint as sarif": ("results", "lint", HERE, "--format", "sarif"),
+    "results lint as junit": ("results", "lint", HERE, "--format", "junit"),
+    "results lint as github": ("results", "lint", HERE, "--format", "github"),
+    "results digest as json": ("results", "digest", HERE, "--json"),
+    "results diff as json": ("results", "diff", HERE, "{good}/gsm8k.yaml", "--json"),
+    "policy plan as json": ("policy", "plan", "{policies}", "{policies}", "--json", "--audit", HERE),
+    "verify as json": ("verify", HERE, "--repo", "acme/open-model", "--json", *TRUST),
+    "verify a folder": ("verify", HERE, "--jobs", "1", *TRUST),
+    "verify a folder as json": ("verify", HERE, "--jobs", "1", "--json", *TRUST),
+}
+# Folders that an operator names may be links (issuer/DECISIONS.md); they hold no files of others.
+OPERATOR_S = {"pat create folder", "pat create config", "verify receipts", "verify cache"}
+EACH = {
+    f"{command} {name}": arguments for command, paths in COMMANDS.items() for name, arguments in paths.items()
+} | MORE
+SLOW = {"demo keep"}  # starts a service
+# What `make test` tries; `make check` tries everything in the checkout.
+FEW = ("'repository'", "'pipe.yaml'", "'results.yaml'")
+LINKED = ("'link to a folder'", "'link to results.yaml'", "'dangling.yaml'")
+WRITE = {"keys generate folder", "policy fmt files", "results build out", "results fmt paths", "token request out"}
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> HostileCheckout:
+    return lay(tmp_path_factory.mktemp("hostile"))
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[HostileIssuer]:
+    with HostileIssuer(answers=[reply(403, problem())]) as server:
+        yield server
+
+
+def fill(
+    arguments: tuple[str, ...], path: Path, hostile: HostileCheckout, server: HostileIssuer, made: Path
+) -> list[str]:
+    names = {
+        "here": path,
+        "good": hostile.good,
+        "issuer": server.url,
+        "policies": SAMPLE_POLICIES,
+        "run": SAMPLE_RUN,
+        "made": made,
+    }
+    return [argument.format(**names) for argument in arguments]
+
+
+def leaves(command: click.Command, name: str = "") -> Iterator[tuple[str, click.Command]]:
+    if not isinstance(command, click.Group):
+        yield name, command
+        return
+    context = click.Context(command)
+    for inner in command.list_commands(context):
+        found = command.get_command(context, inner)
+        assert found
+        yield from leaves(found, f"{name} {inner}".strip())
+
+
+def test_every_path_that_a_command_takes_is_tried_here() -> None:
+    taken = {
+        name: {option.name for option in command.params if isinstance(option.type, click.Path)}
+        for name, command in leaves(cli)
+    }
+    assert {name: paths for name, paths in taken.items() if paths} == {
+        name: set(paths) for name, paths in COMMANDS.items()
+    }
+
+
+def assert_harmless(written: str) -> None:
+    assert "Traceback" not in written, written
+    obeyed = {sign for sign in written if not sign.isprintable()} - {"\n", "\t"}
+    assert not obeyed, (obeyed, written)
+    assert CANARY not in written
+
+
+@pytest.mark.parametrize("name", sorted(EACH.keys() - SLOW))
+def test_a_command_in_a_hostile_checkout_harms_nobody(
+    hostile: HostileCheckout, server: HostileIssuer, tmp_path: Path, name: str, request: pytest.FixtureRequest
+) -> None:
+    paths = hostile.paths
+    few = [*FEW, *(LINKED if name in WRITE else ())]
+    for chosen in few if request.config.option.markexpr == "not long" else paths:
+        before, path = hostile.seen_outside(), paths[chosen]
+        arguments = fill(EACH[name], path, hostile, server, tmp_path / "made")
+        done = issuer(*arguments, env={"ISSUER_URL": "https://issuer.example"})
+        assert done.returncode in range(7), (path, done)
+        assert_harmless(done.stdout + done.stderr)
+        if not (name in OPERATOR_S and path.is_symlink()):
+            assert hostile.seen_outside() == before, path
+
+
+# Colours and the line of progress are ours; a terminal makes CR LF of a line's end.
+_OURS = re.compile(r"\x1b\[[0-9;]*m|\r\x1b\[K|\r\n")
+ON_A_TERMINAL = (
+    "results lint paths",
+    "verify path",
+    "verify as json",
+    "verify a folder",
+    "policy check directory",
+    "token request claims_path",
+)
+
+
+@pytest.mark.parametrize("name", ON_A_TERMINAL)
+def test_a_terminal_gets_nothing_to_obey_but_our_colours(
+    hostile: HostileCheckout, server: HostileIssuer, tmp_path: Path, name: str
+) -> None:
+    path = hostile.paths[
+        "'claims.json'" if "claims" in name else "'repository'" if "folder" in name else "'results.yaml'"
+    ]
+    arguments = fill(EACH[name], path.parent if "policy" in name else path, hostile, server, tmp_path)
+    ours, theirs = pty.openpty()
+    env = {**clean(), "TERM": "xterm-256color"}
+    with subprocess.Popen(
+        [sys.executable, "-m", "issuer", *arguments], stdout=theirs, stderr=theirs, stdin=theirs, env=env
+    ) as child:
+        os.close(theirs)
+        written = b"".join(iter(lambda: read(ours), b"")).decode()
+    os.close(ours)
+    assert child.returncode in range(7)
+    assert_harmless(_OURS.sub("\n", written))
+    assert "verified" in written, "what drew is shown, escaped"
+
+
+def read(descriptor: int) -> bytes:
+    """Read what a terminal was sent; Linux says EIO where nobody has it open any more."""
+    try:
+        return os.read(descriptor, 65536)
+    except OSError:
+        return b""
+
+
+@pytest.mark.long
+def test_the_demo_keeps_nothing_behind_a_link(hostile: HostileCheckout) -> None:
+    before = hostile.seen_outside()
+    done = issuer("demo", "--keep", hostile.paths["'link to a folder'"])
+    assert (done.returncode, "symbolic link" in done.stderr) == (6, True)
+    assert hostile.seen_outside() == before

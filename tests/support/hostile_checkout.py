@@ -1,0 +1,165 @@
+"""A checkout of somebody who wants to harm who runs a command in it, and everything outside of it that must stay."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from issuer.formats import jcs
+from tests.support import make
+from tests.support.tree import write_trust
+
+# What a terminal would obey: C0, DEL, C1 and bidi controls.
+DRAWN = "\x1b[2J\x1b]0;x\x07\r\b\x7f\x9b2J\x85\u202e\u2066verified"
+# Not a known form of a secret: nothing but restraint keeps it from being shown.
+CANARY = "canary4711"
+OTHERS_FILES = {
+    "secret.yaml": f"{CANARY}: {CANARY}\n",
+    "results.yaml": f'- {{dataset: {{id: "{CANARY}/x"}}, {CANARY}: "{CANARY}"}}\n',
+    "secret.json": json.dumps({CANARY: CANARY, "auths": {CANARY: CANARY}}),
+    "netrc": f"machine x login y password {CANARY}\n",
+    "inner/kept": CANARY,
+}
+
+
+@dataclass(frozen=True)
+class HostileCheckout:
+    """`folder` is the checkout, `outside` is what none of its links may have changed."""
+
+    folder: Path
+    outside: Path
+    good: Path
+
+    @property
+    def paths(self) -> dict[str, Path]:
+        """Everything in it, by name, links and folders too; and itself."""
+        names = sorted(os.listdir(self.folder))
+        return {"the checkout": self.folder, **{ascii(name): self.folder / name for name in names}}
+
+    def seen_outside(self) -> list[tuple[str, int, bytes]]:
+        """What lies outside, with its modes."""
+        found = sorted(self.outside.rglob("*"))
+        return [(str(path), path.stat().st_mode, path.read_bytes() if path.is_file() else b"") for path in found]
+
+
+def lay(folder: Path) -> HostileCheckout:
+    """Lay it out, and good files that commands need beside it."""
+    outside, checkout, good = folder / "outside", folder / "checkout", folder / "good"
+    for name, text in OTHERS_FILES.items():
+        (outside / name).parent.mkdir(parents=True, exist_ok=True)
+        (outside / name).write_text(text)
+    checkout.mkdir()
+    _lay_links(checkout, outside)
+    _lay_what_is_no_file(checkout)
+    for name, text in _texts().items():
+        (checkout / name).write_text(text, "utf-8")
+    (checkout / "binary").write_bytes(bytes(range(256)) * 40)
+    for name in ("\udcff.yaml", f"{DRAWN}.yaml", "a\nissuer: verified.yaml", "n" * 250 + ".yaml"):
+        (checkout / name).write_text(_texts()["results.yaml"])
+    _lay_repository(checkout / "repository", checkout, outside)
+    _lay_good(good)
+    return HostileCheckout(checkout, outside, good)
+
+
+def _lay_links(checkout: Path, outside: Path) -> None:
+    for name in OTHERS_FILES:
+        (checkout / f"link to {name.replace('/', ' ')}").symlink_to(outside / name)
+    (checkout / "link to a folder").symlink_to(outside)
+    (checkout / "link to passwd").symlink_to("/etc/passwd")
+    (checkout / "link to zeros").symlink_to("/dev/zero")
+    (checkout / "link to environ").symlink_to("/proc/self/environ")
+    (checkout / "dangling.yaml").symlink_to(outside / "made")
+    (checkout / "loop.yaml").symlink_to("loop.yaml")
+
+
+def _lay_what_is_no_file(checkout: Path) -> None:
+    os.mkfifo(checkout / "pipe.yaml")
+    with socket.socket(socket.AF_UNIX) as listening:
+        here = os.open(checkout, os.O_RDONLY)
+        listening.bind(f"/proc/self/fd/{here}/socket.yaml")
+        os.close(here)
+    with (checkout / "huge.yaml").open("wb") as file:
+        file.truncate(2**40)
+    (checkout / "unreadable.yaml").touch(0o000)
+    (checkout / "empty.yaml").touch()
+    (checkout / "folder.yaml").mkdir()
+    os.makedirs(checkout / "deep" / "/".join(["d" * 200] * 15))
+
+
+def _texts() -> dict[str, str]:
+    """Texts of every kind of file, with something to obey in every place that can hold it."""
+    item = make.submission({"notes": "x"})
+    header = {**make.HEADER, "kid": DRAWN, DRAWN: DRAWN}
+    told = jcs.canonical({**make.payload_of(item), "jti": DRAWN, "sub": DRAWN, "caller": {DRAWN: DRAWN}})
+    drawn = json.dumps(DRAWN)  # JSON is YAML
+    entry = {"dataset": {"id": DRAWN, "task_id": DRAWN}, "framework": {"name": DRAWN, "version": DRAWN}, DRAWN: DRAWN,
+             "metrics": [{"metric_id": DRAWN, "value": 1}], "notes": DRAWN}  # fmt: skip
+    claims = make.claims(task_id=DRAWN, benchmark_repo=DRAWN)
+    event = {"time": make.NOW, "event": DRAWN, "integration": DRAWN, "request_id": DRAWN, "code": DRAWN}
+    return {
+        "results.yaml": json.dumps([{**entry, "verify_token": token} for token in (make.signed(header, told), DRAWN)]),
+        "good.yaml": make.file_for(item).replace('"gsm8k"', drawn).replace('"x"', drawn),
+        "raw.yaml": f"- dataset: {DRAWN}\n  {DRAWN}: 1\n",
+        "keys.yaml": f"{drawn}: {drawn}\nbad: [\n",
+        "eval.yaml": json.dumps({"name": DRAWN, "tasks": [{"id": DRAWN, DRAWN: 1}], "metrics": [{"id": DRAWN}]}),
+        "providers.yaml": json.dumps({"version": 1, "providers": {DRAWN: {"profile": DRAWN}, "x": {DRAWN: DRAWN}}}),
+        "inspect-ai.yaml": json.dumps({"version": 1, "integration": DRAWN, "contacts": [DRAWN], DRAWN: DRAWN}),
+        "trust.yaml": json.dumps({"version": 1, "audience": DRAWN, "issuers": [{"issuer": DRAWN, "keys": {"file": DRAWN}}]}),
+        "settings.yaml": json.dumps({"url": DRAWN, DRAWN: DRAWN}),
+        "claims.json": json.dumps({"claims": claims, "details": {"notes": DRAWN, DRAWN: 1}, "integration": DRAWN}),
+        "bare.json": json.dumps({DRAWN: [DRAWN]}),
+        "identity.json": json.dumps({"iss": DRAWN, "aud": DRAWN, DRAWN: DRAWN}),
+        "inspect.json": json.dumps({"version": 2, "status": "success", "eval": {"task": DRAWN, "model": DRAWN}, DRAWN: 1}),
+        "results_x.json": json.dumps({"results": {DRAWN: {DRAWN: 1}}, "configs": {DRAWN: {}}, "n-shot": {DRAWN: 0}}),
+        "run_spec.json": json.dumps({"name": DRAWN, "adapter_spec": {"model": DRAWN}}),
+        "stats.json": json.dumps([{"name": {"name": DRAWN}, "mean": 1}]),
+        "audit.jsonl": json.dumps(event) + "\n" + DRAWN + "\n" + '{"event": "' + DRAWN + "\n",
+        "token.txt": make.signed(header, told),
+        "credential.txt": DRAWN,
+    }  # fmt: skip
+
+
+def _lay_repository(repository: Path, checkout: Path, outside: Path) -> None:
+    """Lay a model repository, whose folder of results has all that is above, and one whose folder is a link."""
+    inner = repository / "acme" / "open-model" / ".eval_results"
+    inner.mkdir(parents=True)
+    for name in os.listdir(checkout):
+        path = checkout / name
+        if path.is_symlink():
+            (inner / f"{name.removesuffix('.yaml')}.yaml").symlink_to(os.readlink(path))
+        elif path.is_file() and name.endswith(".yaml") and name != "huge.yaml":
+            (inner / name).write_bytes(path.read_bytes())
+    os.mkfifo(inner / "pipe.yaml")
+    linked = repository / "acme" / "linked"
+    linked.mkdir()
+    (linked / ".eval_results").symlink_to(outside)
+    (repository / "acme" / "loop").symlink_to(repository)
+
+
+def _lay_good(good: Path) -> None:
+    good.mkdir()
+    write_trust(good)
+    (good / "gsm8k.yaml").write_text(make.file_for(make.submission()))
+    (good / "claims.json").write_text(json.dumps(make.claims()))
+    (good / "credential").write_text("an-access-token")
+    (good / "identity.json").write_text("{}")
+
+
+def problem() -> dict[str, Any]:
+    """An answer of an issuer that draws in every text."""
+    check = {
+        "code": DRAWN,
+        "pointer": DRAWN,
+        "rule": DRAWN,
+        "passed": False,
+        "actual": DRAWN,
+        "expected": DRAWN,
+        "hint": DRAWN,
+    }
+    fault = {"pointer": DRAWN, "code": DRAWN, "detail": DRAWN}
+    return {"type": DRAWN, "title": DRAWN, "status": 403, "detail": DRAWN, "instance": DRAWN, "code": "policy.model",
+            "retryable": False, "request_id": DRAWN, "errors": [fault], "checks": [check]}  # fmt: skip
