@@ -397,6 +397,10 @@ class Code(enum.StrEnum):
         "lint.case", 0, "A value differs in upper and lower case from what tokens say.",
         "Spell it exactly as the provider does: values are compared byte for byte.",
     )
+    LINT_FRAMEWORK_SHARED = (
+        "lint.framework_shared", 0, "Two integrations may speak for one framework.",
+        "Keep it with the integration whose framework it is; who runs it elsewhere is an identity of that one.",
+    )
     RESULT_FILE_NAME = (
         "result.file_name", 0, "A result file is not named after its benchmark.",
         "Rename the file as named, in `.eval_results/`; results of each benchmark have a file of their own.",

@@ -212,6 +212,14 @@ def test_and_is_bounded_there_too(tmp_path: Path) -> None:
     assert argument("{read} <&-", "-") == "-: file.unreadable: Bad file descriptor"
 
 
+def test_a_standard_input_that_fails_is_an_error_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Path("/proc/self/mem").open() as failing:  # no memory is mapped at its beginning
+        monkeypatch.setattr("sys.stdin", failing)
+        with pytest.raises(InputError, match="Input/output error") as error:
+            files.read_argument(Path("-"), 10)
+    assert error.value.code == Code.FILE_UNREADABLE
+
+
 def test_an_error_while_a_file_is_open_is_the_file_s(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="Input/output error"), files.open_plain(put(tmp_path / "f")):
         raise OSError(errno.EIO, os.strerror(errno.EIO))

@@ -80,7 +80,9 @@ class Profile(Struct, frozen=True, kw_only=True):
 
     `pins` are the immutable ids that every registered identity must pin, the most telling first. `names` are the
     readable twins of ids, each with its id; they only ever warn. `never` are claims that must not be matched, each with
-    the reason. `matchable` is what `require` may name (None: any claim but `never`), `must_require` what it must name.
+    the reason. `matchable` is what `require` may name (None: any claim but `never`), `must_require` what it must name,
+    each with the reason. `narrowed_by` are the ways to say which ref, environment or workflow may ask, of which an
+    identity takes one unless it says `any_ref`: each is one claim or several, with the value where only one will do.
     `demands` are claims that every token must have with that value, or must not have (None), unless the identity's own
     `require` names them. `event_claim` says what started the job, `events` which of them strangers cannot cause.
     `derived` are claims derived from others, by the name that policies use. `lowercase` are claims whose values never
@@ -103,7 +105,8 @@ class Profile(Struct, frozen=True, kw_only=True):
     names: Mapping[str, str] = {}
     never: Mapping[str, str] = {}
     matchable: frozenset[str] | None = None
-    must_require: tuple[str, ...] = ()
+    must_require: Mapping[str, str] = {}
+    narrowed_by: tuple[Mapping[str, str | None], ...] = ()
     demands: Mapping[str, str | bool | int | None] = {}
     event_claim: str | None = None
     events: tuple[str, ...] = ()
@@ -138,6 +141,7 @@ _AWS_CLAIMS = ("aws_account", "org_id", "ou_path", "source_region", "lambda_sour
                "ec2_source_instance_arn")  # fmt: skip
 _GOOGLE = ("project_id", "project_number", "zone", "instance_id", "instance_name")
 _PERSON = "it names a person, and can come to name another"
+_CLIENT_ALONE = "a client that also signs people in has tokens that speak for them; its own name itself"
 
 PROFILES: dict[str, Profile] = {
     # https://docs.github.com/en/actions/reference/security/oidc
@@ -161,6 +165,11 @@ PROFILES: dict[str, Profile] = {
             "repository_visibility", "run_attempt", "runner_environment", "sha", "workflow", "workflow_git_ref",
             "workflow_path", "workflow_ref", "workflow_sha",
         }),
+        # A path alone narrows nothing: the file of that name is another one on every branch.
+        narrowed_by=tuple({claim: None} for claim in (
+            "ref", "environment", "workflow_ref", "job_workflow_ref", "workflow_git_ref", "job_workflow_git_ref", "sha",
+            "workflow_sha", "job_workflow_sha",
+        )),
         event_claim="event_name",
         events=("push", "workflow_dispatch", "schedule", "release"),
         derived={
@@ -194,6 +203,7 @@ PROFILES: dict[str, Profile] = {
             "environment_protected", "pipeline_source", "project_visibility", "ref", "ref_path", "ref_protected",
             "ref_type", "runner_environment", "runner_id", "sha",
         }),
+        narrowed_by=({"ref_protected": "true", "ref_path": None}, {"environment_protected": "true"}),
         event_claim="pipeline_source",
         events=("push", "schedule", "web"),
         derived={"config_path": Derived(("ci_config_ref_uri",), "path")},
@@ -221,8 +231,11 @@ PROFILES: dict[str, Profile] = {
             "build_branch", "build_commit", "build_source", "build_tag", "cluster_id", "queue_id",
             "runner_environment", "step_key",
         }),
+        narrowed_by=({"build_branch": None},),
         event_claim="build_source",
-        events=("ui", "api", "schedule"),  # a webhook may be a stranger's pull request, and so may what triggers a job
+        # A webhook may be a stranger's pull request, and so may be what triggers a job, what a person builds once more
+        # (`ui`) and what a bot builds (`api`).
+        events=("schedule",),
         lowercase=frozenset({"build_commit", "build_source", "cluster_id", "organization_id", "pipeline_id",
                              "queue_id", "runner_environment"}),
         provenance=(
@@ -242,7 +255,7 @@ PROFILES: dict[str, Profile] = {
         matchable=frozenset(f"oidc.circleci.com/{name}" for name in (
             "org-id", "pipeline-definition-id", "ssh-rerun", "vcs-origin", "vcs-ref",
         )),
-        must_require=("oidc.circleci.com/vcs-origin",),  # a fork's build can have the token of the project
+        must_require={"oidc.circleci.com/vcs-origin": "the build of a fork can have the project's token"},
         demands={"oidc.circleci.com/ssh-rerun": False},  # a person sits in that job
         lowercase=frozenset({"oidc.circleci.com/org-id", "oidc.circleci.com/pipeline-definition-id",
                              "oidc.circleci.com/project-id"}),
@@ -363,6 +376,7 @@ PROFILES: dict[str, Profile] = {
         algorithms=("RS256", "PS256", "ES256", "EdDSA"),
         types=("at+jwt",),
         pins=("client_id",),
+        must_require={"sub": _CLIENT_ALONE},
         never=dict.fromkeys(("email", "name", "preferred_username"), _PERSON),
         provenance=("client_id",),
     ),
@@ -373,6 +387,7 @@ PROFILES: dict[str, Profile] = {
         algorithms=(),
         max_lifetime_s=None,
         pins=("client_id",),
+        must_require={"sub": _CLIENT_ALONE},
         never=dict.fromkeys(("email", "name", "preferred_username", "username"), _PERSON),
         provenance=("client_id",),
     ),
@@ -399,6 +414,7 @@ PROFILES: dict[str, Profile] = {
         names={"name": "id"},
         never=dict.fromkeys(("email", "fullname"), _PERSON),
         matchable=frozenset({"token_role", "type"}),
+        must_require={"token_role": "a token that may only read is pasted into Spaces and notebooks, which others see"},
         derived={"token_role": Derived(("auth", "accessToken", "role"))},
         provenance=("id",),
     ),

@@ -22,7 +22,8 @@ class Identity(Struct, frozen=True, forbid_unknown_fields=True):
     """A machine identity that may speak for the integration.
 
     `pins` are immutable ids, all equal or no match. `names` are advisory. Every claim under `require` must match.
-    From 00:00 UTC of `expires` on, the identity is refused.
+    `any_ref` says, with a `reason`, that the provider's job may be of any ref, environment and workflow. From 00:00 UTC
+    of `expires` on, the identity is refused.
     """
 
     id: str
@@ -30,6 +31,8 @@ class Identity(Struct, frozen=True, forbid_unknown_fields=True):
     pins: Annotated[dict[str, Text], Meta(min_length=1)]
     names: dict[str, Text] = {}
     require: dict[str, Requirement] = {}
+    any_ref: Literal[True] | UnsetType = UNSET
+    reason: Text | UnsetType = UNSET
     expires: str | UnsetType = UNSET
 
 

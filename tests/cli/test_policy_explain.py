@@ -182,8 +182,8 @@ def apps(folder: Path, provider: LocalProvider) -> Path:
     path = folder / "policies" / "inspect-ai.yaml"
     head, _, rest = path.read_text().partition("identities:")
     identities = """identities:
-  - {id: app, provider: apps, pins: {client_id: "ci"}}
-  - {id: opaque-app, provider: opaque, pins: {client_id: "ci"}}
+  - {id: app, provider: apps, pins: {client_id: "ci"}, require: {sub: "ci"}}
+  - {id: opaque-app, provider: opaque, pins: {client_id: "ci"}, require: {sub: {absent: true}}}
   - {id: robot, provider: robots, pins: {account: "nightly"}}
   - {id: account, provider: hub, pins: {id: "63f0"}, require: {token_role: "fineGrained"}}
 """
@@ -270,7 +270,8 @@ def test_claims_of_a_provider_that_is_named_need_no_iss(
 )
 def test_a_credential_without_the_scope_is_told_to_get_one_with_it(apps: Path, provider_id: str, pin: str) -> None:
     who = {"account": "nightly", "client_id": "ci"}[pin]
-    (apps / "identity.json").write_text(json.dumps({pin: who, "scope": "other"}))
+    own = {"sub": "ci"} if provider_id == "apps" else {}
+    (apps / "identity.json").write_text(json.dumps({pin: who, "scope": "other", **own}))
     arguments = ("--identity-claims-file", apps / "identity.json", "--development", "--provider", provider_id)
     for form in ((), ("--as-caller",)):
         done = issuer("policy", "explain", apps / "policies", *arguments, *form)

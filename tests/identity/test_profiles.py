@@ -310,7 +310,7 @@ EVENTS = {
         ["merge_request_event", "external_pull_request_event", "trigger", "pipeline", "parent_pipeline", "api", "chat",
          "webide", "ondemand_dast_scan"],
     ),
-    "buildkite": (["ui", "api", "schedule"], ["webhook", "trigger_job"]),
+    "buildkite": (["schedule"], ["ui", "api", "webhook", "trigger_job"]),
 }  # fmt: skip
 
 

@@ -29,6 +29,11 @@ def findings(folder: Path, identity: dict[str, Any], profile: str = "github-acti
     return [finding for finding in found if finding.severity == "error" or finding.pointer.startswith("/identities")]
 
 
+def anywhere(**changes: Any) -> dict[str, Any]:
+    """Return GitHub's identity with changed members, and without the need of a ref."""
+    return GITHUB.identity(any_ref=True, reason="what is tested is something else", **changes)
+
+
 def errors(folder: Path, identity: dict[str, Any], profile: str = "github-actions") -> list[tuple[str, str]]:
     """Return pointer and rule of every error."""
     found = findings(folder, identity, profile)
@@ -70,7 +75,7 @@ MATCHERS = [
 def test_a_matcher_that_cannot_be_meant_is_refused_at_its_place(
     tmp_path: Path, matcher: dict[str, Any], at: str, rule: str
 ) -> None:
-    found = errors(tmp_path, GITHUB.identity(require={"environment": matcher}))
+    found = errors(tmp_path, anywhere(require={"environment": matcher}))
     assert found
     pointer, said = found[0]
     assert pointer == f"/identities/0/require/environment{at}"
@@ -81,13 +86,13 @@ def test_a_matcher_that_cannot_be_meant_is_refused_at_its_place(
                                      {"contains_all": [""]}, {"glob": ""}, {"regex": "", "reason": "r"},
                                      {"any_of": [1.5]}, {"any_of": [None]}, {"prefix": "a"}])  # fmt: skip
 def test_a_matcher_of_another_type_is_refused(tmp_path: Path, matcher: dict[str, Any]) -> None:
-    found = findings(tmp_path, GITHUB.identity(require={"environment": matcher}))
+    found = findings(tmp_path, anywhere(require={"environment": matcher}))
     code = Code.FILE_UNKNOWN_MEMBER if "prefix" in matcher else Code.FILE_SCHEMA
     assert {finding.code for finding in found} == {code}
 
 
 def test_every_broken_rule_of_an_identity_is_found_at_once(tmp_path: Path) -> None:
-    identity = GITHUB.identity(
+    identity = anywhere(
         pins={"repository_id": "7", "sub": "s", "repository": "r", "actor": "a"},
         require={"event_name": {"glob": "*"}, "repository_id": "7", "ref": {}},
         names={"ref": "x"},
@@ -102,8 +107,8 @@ def test_every_broken_rule_of_an_identity_is_found_at_once(tmp_path: Path) -> No
 
 def test_github_s_subject_is_never_matched_and_the_error_says_why(tmp_path: Path) -> None:
     for identity in (
-        GITHUB.identity(require={"sub": "repo:o/r:ref:x"}),
-        GITHUB.identity(pins={**GITHUB.pins, "sub": "s"}),
+        anywhere(require={"sub": "repo:o/r:ref:x"}),
+        anywhere(pins={**GITHUB.pins, "sub": "s"}),
     ):
         ((_, said),) = errors(tmp_path, identity)
         assert "its form changed on 2026-07-15" in said
@@ -112,7 +117,7 @@ def test_github_s_subject_is_never_matched_and_the_error_says_why(tmp_path: Path
 @pytest.mark.parametrize("rule", [{"glob": "push*"}, {"regex": "push", "reason": "r"}, {"absent": True},
                                   {"contains_all": ["push"]}])  # fmt: skip
 def test_events_are_named_one_by_one(tmp_path: Path, rule: dict[str, Any]) -> None:
-    ((pointer, said),) = errors(tmp_path, GITHUB.identity(require={"event_name": rule}))
+    ((pointer, said),) = errors(tmp_path, anywhere(require={"event_name": rule}))
     assert (pointer, said) == ("/identities/0/require/event_name", "name each event_name: an exact value or `any_of`")
 
 
@@ -122,6 +127,94 @@ def test_a_circleci_identity_must_say_whose_code_it_runs(tmp_path: Path) -> None
     assert pointer == "/identities/0"
     assert "must require oidc.circleci.com/vcs-origin" in said
     assert not errors(tmp_path, sample.identity(require={"oidc.circleci.com/vcs-origin": {"absent": True}}), "circleci")
+
+
+NARROW = [
+    ("github-actions", {"ref": "refs/heads/main"}),
+    ("github-actions", {"ref": {"any_of": ["refs/heads/main", "refs/heads/next"]}}),
+    ("github-actions", {"ref": {"glob": "refs/heads/release-*"}}),
+    ("github-actions", {"ref": {"regex": "refs/tags/v[0-9]+", "reason": "r"}}),
+    ("github-actions", {"environment": "evals"}),
+    ("github-actions", {"workflow_ref": {"glob": "example-org/evals/.github/workflows/*.yml@refs/heads/main"}}),
+    ("github-actions", {"job_workflow_ref": "example-org/evals/.github/workflows/a.yml@refs/heads/main"}),
+    ("github-actions", {"workflow_git_ref": "refs/heads/main"}),
+    ("github-actions", {"workflow_sha": COMMIT}),
+    ("gitlab-ci", {"ref_protected": "true", "ref_path": "refs/heads/main"}),
+    ("gitlab-ci", {"ref_protected": "true", "ref_path": {"glob": "refs/tags/*"}}),
+    ("gitlab-ci", {"environment_protected": "true"}),
+    ("buildkite", {"build_branch": "main"}),
+]
+OPEN = [
+    ("github-actions", {}),
+    ("github-actions", {"runner_environment": "github-hosted"}),
+    ("github-actions", {"workflow_path": "example-org/evals/.github/workflows/a.yml"}),
+    ("github-actions", {"ref": {"glob": "refs/heads/*"}}),
+    ("github-actions", {"workflow_ref": {"glob": "example-org/evals/.github/workflows/*.yml@refs/heads/*"}}),
+    ("github-actions", {"environment": {"absent": True}}),
+    ("github-actions", {"environment": {"glob": "*"}}),
+    ("gitlab-ci", {"ref_protected": "true"}),
+    ("gitlab-ci", {"ref_protected": "false", "ref_path": "refs/heads/main"}),
+    ("gitlab-ci", {"ref_path": "refs/heads/main"}),
+    ("gitlab-ci", {"ref_protected": {"any_of": ["true", "false"]}, "ref_path": "refs/heads/main"}),
+    ("gitlab-ci", {"environment": "evals"}),
+    ("buildkite", {"runner_environment": "buildkite-hosted"}),
+]
+
+
+@pytest.mark.parametrize(("profile", "require"), NARROW, ids=str)
+def test_an_identity_that_says_which_ref_environment_or_workflow_may_ask_loads(
+    tmp_path: Path, profile: str, require: dict[str, Any]
+) -> None:
+    names = NAMES if profile == "github-actions" else {}
+    assert not errors(tmp_path, BY_NAME[profile].identity(require=require, names=names), profile)
+
+
+def test_a_ref_may_be_pinned_as_well(tmp_path: Path) -> None:
+    assert not errors(tmp_path, GITHUB.identity(pins={**GITHUB.pins, "ref": "refs/heads/main"}, require={}))
+
+
+@pytest.mark.parametrize(("profile", "require"), OPEN, ids=str)
+def test_an_identity_that_any_branch_could_be_does_not_load_unless_it_says_so(
+    tmp_path: Path, profile: str, require: dict[str, Any]
+) -> None:
+    ((pointer, said),) = errors(tmp_path, BY_NAME[profile].identity(require=require), profile)
+    assert pointer == "/identities/0/require"
+    assert said.startswith(f"{profile} identities must say which ref, environment or workflow may ask")
+    assert "require one of `" in said
+    assert "where any may, `any_ref: true` with a `reason`" in said
+    stated = BY_NAME[profile].identity(require=require, any_ref=True, reason="only maintainers may push")
+    (tmp_path / "stated").mkdir()
+    assert not errors(tmp_path / "stated", stated, profile)
+
+
+def test_any_ref_has_a_reason_and_a_profile_that_it_is_about(tmp_path: Path) -> None:
+    at = "/identities/0"
+    ((pointer, said),) = errors(tmp_path, GITHUB.identity(any_ref=True))
+    assert (pointer, said) == (f"{at}/any_ref", "`any_ref` needs a `reason` why any ref may ask, and it alone")
+    assert (f"{at}/reason", said) in errors(tmp_path, GITHUB.identity(reason="r"))
+    sample = BY_NAME["oidc"]
+    ((pointer, said),) = errors(tmp_path, sample.identity(any_ref=True, reason="r"), "oidc")
+    assert (pointer, said) == (f"{at}/any_ref", "oidc identities need no `any_ref`: leave it out")
+
+
+@pytest.mark.parametrize(
+    ("profile", "claim", "why"),
+    [
+        ("oauth", "sub", "a client that also signs people in"),
+        ("oauth-introspection", "sub", "a client that also signs people in"),
+        ("huggingface", "token_role", "a token that may only read"),
+    ],
+)
+def test_what_keeps_other_holders_of_the_ids_out_must_be_required(
+    tmp_path: Path, profile: str, claim: str, why: str
+) -> None:
+    sample = BY_NAME[profile]
+    ((pointer, said),) = errors(tmp_path, sample.identity(require={}), profile)
+    assert pointer == "/identities/0"
+    assert said.startswith(f"{profile} identities must require {claim}, for {why}")
+    ((pointer, said),) = errors(tmp_path, sample.identity(require={claim: {"glob": "*"}}), profile)
+    assert "no pattern" in said
+    assert not errors(tmp_path, sample.identity(require={}, pins={**sample.pins, claim: "x"}), profile)
 
 
 BORROWED = [
@@ -143,7 +236,7 @@ BORROWED = [
 def test_code_that_may_be_another_repository_s_needs_its_commit(
     tmp_path: Path, require: dict[str, Any], names: dict[str, str]
 ) -> None:
-    found = errors(tmp_path, GITHUB.identity(require=require, names=names))
+    found = errors(tmp_path, anywhere(require=require, names=names))
     assert found
     assert all(pointer == f"/identities/0/require/{next(iter(require))}" for pointer, _ in found)
     assert all("require an exact job_workflow_sha, too" in said for _, said in found)
@@ -162,19 +255,19 @@ def test_code_that_may_be_another_repository_s_needs_its_commit(
     ],
 )
 def test_one_s_own_code_or_a_named_commit_loads(tmp_path: Path, require: dict[str, Any]) -> None:
-    assert not errors(tmp_path, GITHUB.identity(require=require, names=NAMES))
+    assert not errors(tmp_path, anywhere(require=require, names=NAMES))
 
 
 def test_a_commit_may_be_pinned_as_well(tmp_path: Path) -> None:
     pins = {**GITHUB.pins, "job_workflow_sha": COMMIT}
-    assert not errors(tmp_path, GITHUB.identity(pins=pins, require={"job_workflow_ref": FOREIGN}, names=NAMES))
+    assert not errors(tmp_path, anywhere(pins=pins, require={"job_workflow_ref": FOREIGN}, names=NAMES))
 
 
 # -- what is doubted -----------------------------------------------------------------------------------------------------
 
 
 def doubtless(**changes: Any) -> dict[str, Any]:
-    return GITHUB.identity(**{"names": NAMES, "require": {"ref": "refs/heads/main"}, **changes})
+    return anywhere(**{"names": NAMES, "require": {"ref": "refs/heads/main"}, **changes})
 
 
 def test_a_good_identity_is_not_doubted(tmp_path: Path) -> None:
@@ -269,7 +362,9 @@ def test_the_checks_of_an_identity_stand_in_the_order_of_the_reference(tmp_path:
 
 
 def test_what_is_absent_and_what_is_not_absent_are_told_apart(tmp_path: Path) -> None:
-    text = changed(POLICY, '      ref: "refs/heads/main"', "      environment: {absent: true}")
+    text = changed(
+        POLICY, '      ref: "refs/heads/main"', '      ref: "refs/heads/main"\n      environment: {absent: true}'
+    )
     policies = load(tmp_path, inspect_ai=text)
     who = caller(policies, environment="release")
     verdict = decide(resolve(policies, who), who, (), NOW)

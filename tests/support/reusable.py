@@ -54,9 +54,9 @@ class Issuers:
         }
         pins = {
             "pat": {"account": ACCOUNT},
-            "jwt": {"client_id": self.jwts.client_id},
-            "opaque": {"client_id": self.opaques.client_id},
-            "ci": {"repository_id": REPOSITORY_ID, "repository_owner_id": OWNER_ID},
+            "jwt": {"client_id": self.jwts.client_id, "sub": self.jwts.client_id},
+            "opaque": {"client_id": self.opaques.client_id, "sub": self.opaques.client_id},
+            "ci": {"repository_id": REPOSITORY_ID, "repository_owner_id": OWNER_ID, "ref": "refs/heads/main"},
             **{name: pinned for name, (_, pinned) in more.items()},
         }
         identities = [{"id": name, "provider": name, "pins": pinned} for name, pinned in pins.items()]

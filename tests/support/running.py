@@ -128,7 +128,8 @@ def register(folder: Path, count: int) -> list[str]:
     """Register further identities, each with its own repository. Returns the `repository_id`s."""
     ids = [str(800_000_000 + number) for number in range(count)]
     pins = '{{repository_id: "{}", repository_owner_id: "600000001"}}'
-    added = (f"  - {{id: other-{each}, provider: github-actions, pins: {pins.format(each)}}}\n" for each in ids)
+    rest = 'require: {ref: "refs/heads/main"}'
+    added = (f"  - {{id: other-{each}, provider: github-actions, pins: {pins.format(each)}, {rest}}}\n" for each in ids)
     rewrite(folder, r"^identities:\n", "identities:\n" + "".join(added))
     return ids
 

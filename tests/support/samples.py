@@ -106,7 +106,8 @@ SAMPLES = [
             "ci_config_ref_uri": "gitlab.com/example-group/evals//.gitlab-ci.yml@refs/heads/main",
         },
         pins={"project_id": "41000001", "namespace_id": "31000001"},
-        require={"ref_protected": "true", "config_path": "gitlab.com/example-group/evals//.gitlab-ci.yml",
+        require={"ref_protected": "true", "ref_path": "refs/heads/main",
+                 "config_path": "gitlab.com/example-group/evals//.gitlab-ci.yml",
                  "runner_id": 7},
         public={
             "project_id": "41000001", "namespace_id": "31000001", "pipeline_id": "9", "job_id": "10", "sha": COMMIT,
@@ -279,9 +280,10 @@ OPAQUE_SAMPLES = [
     Sample(
         "oauth-introspection",
         "https://opaque.acme.example",
-        claims={"active": True, "client_id": "evals-ci", "username": PERSON, "scope": "tokens:issue", "team": "evals"},
+        claims={"active": True, "sub": f"service-of-{PERSON}", "client_id": "evals-ci", "username": PERSON,
+                "scope": "tokens:issue", "team": "evals"},
         pins={"client_id": "evals-ci"},
-        require={"team": "evals"},
+        require={"sub": f"service-of-{PERSON}", "team": "evals"},
         public={"client_id": "evals-ci"},
         entry={"introspection": {"client_id": "issuer", "client_secret_file": "/run/secrets/introspection"}},
     ),

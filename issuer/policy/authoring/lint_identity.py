@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 
 from msgspec import UNSET, Struct
@@ -82,9 +82,48 @@ def _check_what_must_be_there(entry: _Entry) -> None:
     identity, profile = entry.identity, entry.provider.profile
     for pin in entry.rules.pins:
         entry.demand("/pins", pin in identity.pins, f"{profile} identities must pin {pin}")
-    for name in entry.rules.must_require:
-        rule = f"{profile} identities must require {name}; `{{absent: true}}` where tokens have none"
+    for name, why in entry.rules.must_require.items():
+        rule = f"{profile} identities must require {name}, for {why}; `{{absent: true}}` where tokens have none"
         entry.demand("", name in identity.require or name in identity.pins, rule)
+    _check_narrowed(entry)
+
+
+def _check_narrowed(entry: _Entry) -> None:
+    """Demand that one way to narrow is taken, or that `any_ref` says why none is."""
+    identity, ways, profile = entry.identity, entry.rules.narrowed_by, entry.provider.profile
+    narrowed = any(all(_narrows(entry, claim, value) for claim, value in way.items()) for way in ways)
+    reasoned = (identity.any_ref is UNSET) == (identity.reason is UNSET)
+    entry.demand("/any_ref" if identity.reason is UNSET else "/reason", reasoned, _REASONED)
+    if identity.any_ref is UNSET:
+        rule = (
+            f"{profile} identities must say which ref, environment or workflow may ask, for whoever may push a branch "
+            f"has tokens with these pins: require {_describe(ways)}; where any may, `any_ref: true` with a `reason`"
+        )
+        entry.demand("/require", narrowed or not ways, rule)
+    else:
+        entry.demand("/any_ref", ways, f"{profile} identities need no `any_ref`: leave it out")
+
+
+_REASONED = "`any_ref` needs a `reason` why any ref may ask, and it alone"
+
+
+def _narrows(entry: _Entry, claim: str, value: str | None) -> bool:
+    """Say whether a claim is demanded, of that value if there is one; neither absent nor by a glob of every branch."""
+    rule = entry.identity.pins.get(claim, entry.identity.require.get(claim))
+    if rule is None:
+        return False
+    if exact := exact_values(rule):
+        return exact == (value,) if value is not None else None not in exact
+    glob = rule.glob if isinstance(rule, Matcher) else UNSET
+    return value is None and (glob is UNSET or not _EVERY_BRANCH.fullmatch(glob))
+
+
+_EVERY_BRANCH = re.compile(r"\*+|.*refs/heads/\*+")
+
+
+def _describe(ways: tuple[Mapping[str, str | None], ...]) -> str:
+    shown = [[f"`{name}`" if v is None else f'`{name}: "{v}"`' for name, v in way.items()] for way in ways]
+    return "one of " + ", ".join(" with ".join(claims) for claims in shown)
 
 
 def _check_name(entry: _Entry, name: str) -> None:

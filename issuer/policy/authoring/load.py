@@ -100,6 +100,7 @@ def _read_all(
     candidates = [_read_policy(path, providers, now, findings) for path in _policy_files(directory, findings)]
     read = [item for item in candidates if item is not None]
     policies = _assemble(read, providers or {}, benchmarks, files, findings)
+    _doubt_shared_frameworks(read, findings)
     sound = [item for item in read if testable and item.document.name not in findings.broken]
     outcomes = [outcome for item in sound for outcome in run_tests(policies, item.policy, item.document, findings)]
     return policies, tuple(outcomes)
@@ -264,6 +265,18 @@ def _check_metrics(findings: Findings, document: Document, grants: tuple[str | M
         for pattern in whole:
             if glob_matches(pattern, grant.id):
                 findings.warn(document, at, Code.LINT_SHADOWED, f"{pattern} already grants these metrics every value")
+
+
+def _doubt_shared_frameworks(read: list[_Read], findings: Findings) -> None:
+    """Warn where two integrations may both speak for one framework, or for names that differ in capitals alone."""
+    first: dict[str, str] = {}
+    for document, policy in ((item.document, item.policy) for item in read):
+        for index, framework in enumerate(policy.grants.frameworks):
+            other = first.setdefault(framework.name.casefold(), policy.integration)
+            if other != policy.integration:
+                detail = f"{other} may speak for this framework, too: a token of either passes as the framework's"
+                at = f"/grants/frameworks/{index}/name"
+                findings.warn(document, at, Code.LINT_FRAMEWORK_SHARED, detail)
 
 
 def _check_token(findings: Findings, document: Document, token: TokenRules) -> None:

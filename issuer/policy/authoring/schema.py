@@ -169,6 +169,8 @@ MEMBERS: Mapping[str, Mapping[str, Schema]] = {
                        {"repository": "example-org/evals"}),
         "require": _doc("Claims that must match: an exact value of the same type, or a matcher.",
                          {"ref": "refs/heads/main", "workflow_ref": {"glob": "org/evals/.github/workflows/*.yml@*"}}),
+        "any_ref": _doc("true: jobs of any ref, environment and workflow may ask. It needs a `reason`."),
+        "reason": _doc("Why any ref may ask.", "only reviewed commits reach the repository"),
         "expires": _doc("From 00:00 UTC of this day on the identity is refused.", "2027-06-30", **_DATE),
     },
     "Matcher": {
@@ -264,6 +266,7 @@ MEMBERS: Mapping[str, Mapping[str, Schema]] = {
     },
 }  # fmt: skip
 RULES: Mapping[str, Schema] = {
+    "Identity": {"dependentRequired": {"any_ref": ["reason"], "reason": ["any_ref"]}},
     "Matcher": _one_of_members(
         ("any_of",), ("glob",), ("regex", "reason"), ("reason", "regex"), ("contains_all",), ("absent",)
     ),

@@ -141,6 +141,7 @@ def test_each_part_of_a_directory_counts_into_its_digest(tmp_path: Path) -> None
 
 def test_the_digest_of_a_policy_tells_its_providers_apart(tmp_path: Path) -> None:
     gitlab = '  - id: other\n    provider: gitlab-ci\n    pins: {project_id: "1", namespace_id: "2"}\n'
+    gitlab += '    require: {environment_protected: "true"}\n'
     policies = load(tmp_path, inspect_ai=changed(POLICY, "grants:\n", gitlab + "grants:\n"))
     registrations = [registration for bucket in policies.registrations.values() for registration in bucket]
     assert {registration.digest for registration in registrations} == set(policies.digests)
@@ -340,6 +341,7 @@ TWICE = """\
   - id: main
     provider: gitlab-ci
     pins: {project_id: "1", namespace_id: "2"}
+    require: {environment_protected: "true"}
 grants:
 """
 
@@ -404,9 +406,12 @@ def test_a_broken_rule_is_refused_at_its_place(tmp_path: Path, old: str, new: st
 @pytest.mark.parametrize("where", ["pins", "require"])
 def test_people_and_names_are_never_matched_at_gitlab(tmp_path: Path, where: str, claim: str) -> None:
     pins, extra = '"1", namespace_id: "2"', f'{claim}: "x"'
-    member = f"{pins}, {extra}}}" if where == "pins" else f"{pins}}}\n    require: {{{extra}}}"
+    narrow = 'environment_protected: "true"'
+    pinned, required = (f"{pins}, {extra}", narrow) if where == "pins" else (pins, f"{narrow}, {extra}")
     head, _, rest = POLICY.partition("identities:\n")
-    identity = f"  - id: main\n    provider: gitlab-ci\n    pins: {{project_id: {member}\n"
+    identity = (
+        f"  - id: main\n    provider: gitlab-ci\n    pins: {{project_id: {pinned}}}\n    require: {{{required}}}\n"
+    )
     text = f"{head}identities:\n{identity}{rest[rest.index('grants:') :]}"
     error = refused(tmp_path, inspect_ai=text)
     reason = "put it under `names`" if claim == "project_path" else f"{claim} is never matched for gitlab-ci"
@@ -457,6 +462,7 @@ def identity(name: str, require: str, pins: str = "") -> str:
     return (
         f"  - id: {name}\n    provider: github-actions\n"
         f'    pins: {{repository_id: "7", repository_owner_id: "6"{pins}}}\n    require: {{{require}}}\n'
+        '    any_ref: true\n    reason: "what is tested is something else"\n'
     )
 
 
@@ -922,7 +928,7 @@ POLICY_PINS = """    pins: {repository_id: "7", repository_owner_id: "6"}
       ref: "refs/heads/main"
       runner_environment: {any_of: ["github-hosted"]}
 """
-OPAQUE_PINS = '    pins: {client_id: "ci"}\n'
+OPAQUE_PINS = '    pins: {client_id: "ci", sub: "ci"}\n'
 NAMES = {"oauth": "acme", "oauth-introspection": "opaque", "pat": "robots", "huggingface": "hub"}
 # What each kind is not judged by.
 NOT_JUDGED = {

@@ -376,11 +376,11 @@ def test_lines_are_read_one_at_a_time_and_only_the_first_examples_are_kept(polic
 # -- property ---------------------------------------------------------------------------------------------------------
 
 CHANGES = [
-    (), ((REF, 'ref: "refs/heads/dev"'),), ((REF, 'ref: {glob: "refs/heads/*"}\n      environment: {absent: true}'),),
+    (), ((REF, 'ref: "refs/heads/dev"'),), ((REF, 'ref: {glob: "refs/heads/m*"}\n      environment: {absent: true}'),),
     ((METRICS, 'metrics: [{id: "accuracy", min: 50}]'),), (("grants:\n", "grants:\n  command: required\n"),),
     ((BENCHMARKS, 'benchmarks: ["cais/*"]'), ("mode: active", "mode: staged")),
-    ((REF, 'event_name: "pull_request"'),), (('repository_id: "7"', 'repository_id: "8"'),),
-    ((REF, 'job_workflow_path: "org/evals/.github/workflows/x.yml"'),), ((IDENTITIES, TWINS),),
+    ((REF, REF + '\n      event_name: "pull_request"'),), (('repository_id: "7"', 'repository_id: "8"'),),
+    ((REF, REF + '\n      job_workflow_path: "org/evals/.github/workflows/x.yml"'),), ((IDENTITIES, TWINS),),
     (("grants:\n", OTHER),),
 ]  # fmt: skip
 WORKFLOW = "org/evals/.github/workflows/x.yml@refs/heads/main"

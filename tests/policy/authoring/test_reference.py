@@ -115,6 +115,9 @@ def test_the_section_of_a_profile_is_the_profile(name: str) -> None:
     assert told.get("names", []) == [word for pair in profile.names.items() for word in pair]
     assert told.get("never", []) == list(profile.never)
     assert told.get("must be required", []) == list(profile.must_require)
+    narrowed = [claims for kind, claims in told.items() if kind.endswith("may ask")]
+    ways = [[word for way in profile.narrowed_by for item in way.items() for word in item if word]]
+    assert [[word.strip('"') for word in claims] for claims in narrowed] == (ways if profile.narrowed_by else [])
     assert told.get("demanded unless `require` names it", []) == list(profile.demands)
     assert told.get(f"events, by `{profile.event_claim}`", []) == list(profile.events)
     assert told["public"] == list(profile.provenance)

@@ -293,7 +293,8 @@ def live(served: LocalProvider, tmp_path_factory: pytest.TempPathFactory) -> Ite
     write_folder(folder, served)
     known = f'  hub: {{profile: "huggingface", issuer: "{served.issuer}{BESIDE}"}}\n'
     rewrite(folder, r"\Z", known, "providers.yaml")
-    identity = f'  - {{id: "bot", provider: "hub", pins: {{id: "{ACCOUNT_ID}"}}, names: {{name: "evals-bot"}}}}\n'
+    rest = 'names: {name: "evals-bot"}, require: {token_role: "fineGrained"}'
+    identity = f'  - {{id: "bot", provider: "hub", pins: {{id: "{ACCOUNT_ID}"}}, {rest}}}\n'
     rewrite(folder, r"^identities:\n", "identities:\n" + identity)
     with running(folder, served) as live:
         yield live

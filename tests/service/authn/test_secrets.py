@@ -308,7 +308,7 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Site, dict[
         Store(folder / "store", *options, password=password) as store,
     ):
         hub_entry = {"profile": "huggingface", "issuer": hub.issuer}
-        known.write(folder, hub=(hub_entry, {"id": ACCOUNT_ID}))
+        known.write(folder, hub=(hub_entry, {"id": ACCOUNT_ID, "token_role": "fineGrained"}))
         for path in (folder / "keys").rglob("*.pem"):
             path.unlink()
         generate(folder / "keys", "active", passphrase.encode())

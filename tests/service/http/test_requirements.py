@@ -68,10 +68,10 @@ providers:
   hub: {{profile: huggingface}}
 """
 IDENTITIES = """
-  - {id: app, provider: apps, pins: {client_id: "a"}}
-  - {id: opaque-app, provider: opaque, pins: {client_id: "b"}}
+  - {id: app, provider: apps, pins: {client_id: "a", sub: "a"}}
+  - {id: opaque-app, provider: opaque, pins: {client_id: "b", sub: "b"}}
   - {id: robot, provider: robots, pins: {account: "c"}}
-  - {id: account, provider: hub, pins: {id: "d"}}
+  - {id: account, provider: hub, pins: {id: "d", token_role: "write"}}
 """
 
 
@@ -86,11 +86,11 @@ def test_of_a_reusable_credential_is_told_what_it_is_judged_by_and_no_more(tmp_p
     assert required["identities"] == [
         {"provider": "apps", "kind": "access-token", "issuer": "https://apps.example", "audience": URL,
          "algorithms": ["RS256", "PS256", "ES256", "EdDSA"], "max_lifetime_s": 3600, "max_age_s": 3600,
-         "pins": ["client_id"], **scoped},
+         "pins": ["client_id", "sub"], **scoped},
         {"provider": "opaque", "kind": "introspection", "issuer": "https://o.example", "audience": URL,
-         "pins": ["client_id"], **scoped},
+         "pins": ["client_id", "sub"], **scoped},
         {"provider": "robots", "kind": "pat", "issuer": URL, "pins": ["account"], **scoped},
-        {"provider": "hub", "kind": "huggingface", "issuer": "https://huggingface.co", "pins": ["id"], **common},
+        {"provider": "hub", "kind": "huggingface", "issuer": "https://huggingface.co", "pins": ["id", "token_role"], **common},
     ]  # fmt: skip
     (example,) = required["requests"]
     assert example["headers"]["Authorization"] == "Bearer <access token>"
