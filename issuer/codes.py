@@ -157,6 +157,10 @@ class Code(enum.StrEnum):
         "integration.suspended", 403, "The integration is suspended.",
         "Ask the contacts of the integration or the operator of this service.",
     )
+    INTEGRATION_STOPPED = (
+        "integration.stopped", 403, "The operator has stopped this caller, or everybody, for the time being.",
+        "Wait until the operator lifts the stop; the same request, with a fresh identity, may then pass.",
+    )
     INTEGRATION_STAGED = (
         "integration.staged", 403, "The integration is staged: judged and audited, never issued.",
         "Ask the operator to activate the integration.",

@@ -20,6 +20,7 @@ ARCHIVE_PATH = "/.well-known/jwks-archive.json"
 REVOCATIONS_PATH = "/.well-known/revocations.json"
 # The keys that sign the list of revocations; never those that sign tokens.
 REVOCATION_KEYS_PATH = "/.well-known/revocation-keys.json"
+STOPS_PATH = "/health/stops"
 PROBLEM_TYPE = "application/problem+json"
 # One result, issued or only explained, or several.
 Kind = Literal["single", "batch"]
@@ -184,3 +185,21 @@ class Denied(Refused):
     ) -> None:
         super().__init__(code, detail, faults)
         self.checks = checks
+
+
+# -- health -----------------------------------------------------------------------------------------------------------
+
+
+class StopsStatus(Struct, frozen=True):
+    """Which emergency stops one process has in force, without their reasons; and, of the workers on its host, how many
+    have the same.
+
+    `stale`: the file cannot be read as it is now. `everything`: a signal has stopped everything.
+    """
+
+    digest: str
+    count: int
+    stale: bool
+    everything: bool
+    workers: int
+    agreeing: int

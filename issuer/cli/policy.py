@@ -215,9 +215,9 @@ _TESTS = {
 
 
 @policy.command()
-@click.argument("name", type=click.Choice(sorted(schemas())), default="policy", metavar="[policy|providers]")
+@click.argument("name", type=click.Choice(sorted(schemas())), default="policy", metavar="[policy|providers|stops]")
 def schema(name: str) -> None:
-    """Print the JSON Schema of policy files, or of providers.yaml, for editors.
+    """Print the JSON Schema of policy files, of providers.yaml or of stops.yaml, for editors.
 
     It helps while writing; `issuer policy check` is the judge.
     """

@@ -8,6 +8,7 @@ import rich_click as click
 
 from issuer.cli.terminal import say
 from issuer.dev.sandbox import REQUEST_URL, Sandbox, sandbox
+from issuer.service.bounds import MAX_WORKERS
 from issuer.service.server import serve as run
 from issuer.service.settings import read_settings
 from issuer.wire import JWKS_PATH
@@ -16,7 +17,11 @@ from issuer.wire import JWKS_PATH
 @click.command()
 @click.option("--config", type=click.Path(path_type=Path), help="A YAML file of settings; ISSUER_* variables win.")
 @click.option(
-    "--workers", type=click.IntRange(1, 64), default=1, show_default=True, help="Processes on one port and one store."
+    "--workers",
+    type=click.IntRange(1, MAX_WORKERS),
+    default=1,
+    show_default=True,
+    help="Processes on one port and one store.",
 )
 def serve(config: Path | None, workers: int) -> None:
     """Run the service until SIGTERM. Settings: deploy/README.md."""

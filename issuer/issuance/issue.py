@@ -22,6 +22,7 @@ from issuer.errors import Refused, Undecided
 from issuer.formats import jose
 from issuer.identity.token import LEEWAY_S
 from issuer.issuance.events import issued_event
+from issuer.issuance.identify import check_standing
 from issuer.issuance.ports import NONCE_KEPT_S, AdmissionRequest, Authority, Use
 from issuer.issuance.recall import recall
 from issuer.issuance.refuse import refuse
@@ -40,6 +41,9 @@ async def issue(authority: Authority, judged: Judged | Refusal) -> Issued:
     """
     if isinstance(judged, Refusal):
         raise await refuse(authority, judged)
+    # Once more: a body may take ten seconds, and a stop waits for nobody.
+    if (refusal := check_standing(authority, judged.registered)) is not None:
+        raise await refuse(authority, refusal)
     template, repeat = await _admit(authority, judged)
     unsigned = verify_token.compose(template, judged.request.submissions, batch=judged.request.kind == "batch")
     signing_inputs = tuple(token.signing_input for token in unsigned)

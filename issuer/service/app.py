@@ -33,7 +33,7 @@ from issuer.service.authn.pat import PatVerifier
 from issuer.service.authn.pats import Pats
 from issuer.service.authn.sources import Sources
 from issuer.service.background import Background
-from issuer.service.bounds import ASK_S, BEAT_S, SOURCE_RATE, SYNC_S
+from issuer.service.bounds import ASK_S, BEAT_S, SOURCE_RATE, STOPS_LOOK_S
 from issuer.service.http import openapi
 from issuer.service.http.published import Published, PublishedKeys
 from issuer.service.http.routes import exception_handlers, routes
@@ -44,7 +44,9 @@ from issuer.service.kept_policies import KeptPolicies
 from issuer.service.log_stream import Failures
 from issuer.service.reload import Active, Live, load_and_keep
 from issuer.service.settings import Settings
+from issuer.service.shared_page import SharedPage
 from issuer.service.signing.live import LiveSigner
+from issuer.service.stops import LiveStops
 from issuer.service.workers import Beat
 
 _log = structlog.get_logger("issuer")
@@ -56,7 +58,7 @@ class Parts(Struct, frozen=True):
     audit: FileAudit
     signer: LiveSigner
     sources: Sources
-    standing: KnownStanding
+    stops: LiveStops
     admission: RedisAdmission
     secret: StoreSecret
     kept: KeptPolicies
@@ -66,8 +68,9 @@ class Parts(Struct, frozen=True):
     pats: PatVerifier
 
     @classmethod
-    def of(cls, settings: Settings) -> Parts:
-        """Open what must be there at the start. Raises SetupError and InputError."""
+    def of(cls, settings: Settings, page: SharedPage) -> Parts:
+        """Open what must be there at the start; `page` is shared with the other workers. Raises SetupError and
+        InputError."""
         make_own_secret(settings)
         failures = Failures()
         asker = Fetcher(development=settings.development, deadline_s=ASK_S)
@@ -77,7 +80,7 @@ class Parts(Struct, frozen=True):
             audit=audit,
             signer=LiveSigner(Path(settings.keys), settings.passphrase, audit),
             sources=Sources(SOURCE_RATE),
-            standing=KnownStanding(),
+            stops=LiveStops(settings.policies_folder, page, audit, KnownStanding(), _now),
             admission=RedisAdmission(
                 settings.redis_url,
                 leeway_s=settings.epoch_leeway_s,
@@ -100,7 +103,8 @@ class Parts(Struct, frozen=True):
             "huggingface": self.hugging_face,
             "pat": self.pats,
         }
-        return ProviderAuthenticator(providers, SignedTokens(self.keysets), verifiers, self.sources, _now_us)
+        signed = SignedTokens(self.keysets)
+        return ProviderAuthenticator(providers, signed, verifiers, self.sources, _now_us, self.stops.check_provider)
 
     async def aclose(self) -> None:
         """End what is under way, and let go of everything."""
@@ -115,13 +119,15 @@ def make_own_secret(settings: Settings) -> None:
         make_secret(settings.store_secret)
 
 
-def build(settings: Settings, log: Log | None = None, beat: Beat | None = None) -> Litestar:
-    """Put one worker together. Reads keys and policies now, connects to the store when it starts; while it runs it
-    calls `beat`, if a parent watches it.
+def build(
+    settings: Settings, log: Log | None = None, beat: Beat | None = None, page: SharedPage | None = None
+) -> Litestar:
+    """Put one worker together. Reads keys, stops and policies now, connects to the store when it starts; while it runs
+    it calls `beat`, if a parent watches it, and shares `page` with the parent's other workers.
 
     Raises SetupError and InputError: a service with unfit keys, policies or store does not start.
     """
-    parts = Parts.of(settings)
+    parts = Parts.of(settings, page or SharedPage())
 
     def load() -> Published:
         policies = load_and_keep(settings.policies_folder, settings.kept_folder, settings.url, settings.development)
@@ -130,7 +136,7 @@ def build(settings: Settings, log: Log | None = None, beat: Beat | None = None) 
             issuer_url=settings.url,
             policies=policies,
             authenticator=authenticator,
-            standing=parts.standing,
+            standing=parts.stops,
             admission=parts.admission,
             log=log or NoLog(),
             signer=parts.signer,
@@ -138,12 +144,20 @@ def build(settings: Settings, log: Log | None = None, beat: Beat | None = None) 
             secret=parts.secret,
             kept=parts.kept,
         )
-        return Published.of(Active(authority, time_ns() // 10**9), verifies=bool(settings.trust))
+        return Published.of(Active(authority, _now()), verifies=bool(settings.trust))
 
     live = Live(settings.policies_folder, load, parts.audit)
     keys = PublishedKeys(parts.signer)
     service = Service(
-        settings.url, live, parts.signer, keys, parts.sources, parts.admission, parts.audit, Tarpit(settings.url)
+        settings.url,
+        live,
+        parts.signer,
+        keys,
+        parts.stops,
+        parts.sources,
+        parts.admission,
+        parts.audit,
+        Tarpit(settings.url),
     )
     return Litestar(
         [*routes(service), *verify_routes(settings.trust, settings.url, lambda: parts.signer.keyring.jwks)],
@@ -165,10 +179,11 @@ async def _running(parts: Parts, live: Live[Published], beat: Beat | None) -> As
         await parts.admission.start()
         await live.announce()
         await parts.signer.announce()
+        await parts.stops.announce()
         background.take_hangups()
+        background.watch("stops", parts.stops.turn, STOPS_LOOK_S)
         background.watch("keys", parts.signer.turn)
         background.watch("policies", live.turn)
-        background.watch("audit", parts.audit.turn, SYNC_S)
         if beat is not None:
             background.start("beat", _beating(beat))
         yield
@@ -197,6 +212,10 @@ async def tell_stale(audit: FileAudit, stale: Stale) -> None:
     event = ProviderKeysStale(now, provider.id, provider.issuer, now - stale.age_s, stale.over)
     _log.warning("key set stale", provider=provider.id, fetched_at=event.fetched_at, over=stale.over)
     await audit.record(event)
+
+
+def _now() -> int:
+    return time_ns() // 10**9
 
 
 def _now_us() -> int:

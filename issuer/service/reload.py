@@ -25,6 +25,7 @@ from issuer.errors import InputError, IssuerError, Undecided
 from issuer.issuance.ports import Audit, Authority
 from issuer.policy.authoring.load import load_policies
 from issuer.policy.authoring.schema import schemas
+from issuer.policy.authoring.stops import STOPS_FILE
 from issuer.policy.match import PolicySet
 from issuer.service.look import Look, look
 
@@ -59,7 +60,7 @@ class Live(Generic[ActiveT]):
         self._folder = folder
         self._load = load
         self._audit = audit
-        self._seen: Look | None = look(folder, MAX_DEPTH)
+        self._seen: Look | None = _look(folder)
         self._before = self._seen
         self.active = load()
         self.stale = False
@@ -75,7 +76,7 @@ class Live(Generic[ActiveT]):
         """Look at the folder, and load it where two looks in a row see the same new one, or where a signal `asked`."""
         if not self._announced:
             await self.announce()
-        seen = await asyncio.to_thread(look, self._folder, MAX_DEPTH)
+        seen = await asyncio.to_thread(_look, self._folder)
         before, self._before = self._before, seen
         if asked or (seen == before and seen != self._seen):
             await self._reload(seen)
@@ -85,7 +86,7 @@ class Live(Generic[ActiveT]):
         self._seen = None  # until it has been audited: the next looks find the folder new
         began = time.perf_counter()
         loaded = await asyncio.to_thread(self._attempt)
-        if await asyncio.to_thread(look, self._folder, MAX_DEPTH) != seen:
+        if await asyncio.to_thread(_look, self._folder) != seen:
             return  # it changed while it was read: what was loaded was never on the disk as a whole
         with suppress(Undecided):
             if isinstance(loaded, Exception):
@@ -116,6 +117,11 @@ class Live(Generic[ActiveT]):
         place = {"file": event.file, "line": event.line, "column": event.column}
         _log.error("policies refused", policies=event.policies, code=event.code, **place, exc_info=frames)
         await self._audit.record(event)
+
+
+def _look(folder: Path) -> Look:
+    """Look at what decides; the stops beside it are followed apart."""
+    return look(folder, MAX_DEPTH, without=STOPS_FILE)
 
 
 # -- audit events (deploy/README.md) ----------------------------------------------------------------------------------

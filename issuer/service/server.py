@@ -23,6 +23,7 @@ from issuer.service.bounds import GRACE_S, KEEP_ALIVE_S, KILL_S
 from issuer.service.http.protocol import protocol_for
 from issuer.service.log_stream import configure_logging
 from issuer.service.settings import EMBEDDED, Settings
+from issuer.service.shared_page import SharedPage
 from issuer.service.workers import STOPS, Beat, bind, listen_addresses, supervise
 
 
@@ -36,13 +37,15 @@ def store(settings: Settings) -> Iterator[str]:
         yield url
 
 
-def server(settings: Settings, log: Log | None = None, beat: Beat | None = None) -> uvicorn.Server:
-    """Make the server of one worker, which calls `beat` while its event loop turns.
+def server(
+    settings: Settings, log: Log | None = None, beat: Beat | None = None, page: SharedPage | None = None
+) -> uvicorn.Server:
+    """Make the server of one worker, which calls `beat` while its event loop turns, and shares `page` with the others.
 
     Raises SetupError and InputError where it must not start.
     """
     config = uvicorn.Config(
-        build(settings, log, beat),
+        build(settings, log, beat, page),
         host=settings.host,
         port=settings.port,
         http=protocol_for(settings.url),
@@ -74,20 +77,26 @@ def serve(settings: Settings, log: Log | None = None, workers: int = 1) -> None:
         signal.signal(signal.SIGHUP, _hung_up)
     elif signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until `reload` takes it: before that, all is loaded anyway
+    page = SharedPage()
+    page.take_signals()
     with store(settings) as redis_url:
         settings = replace(settings, redis_url=redis_url)
         if workers == 1:
-            _run(settings, log)
+            _run(settings, log, page)
         else:
             addresses = listen_addresses(settings.host, settings.port)
             make_own_secret(settings)  # once, before there are several who would
-            supervise(workers, lambda beat: _run(settings, log, bind(addresses), beat), KILL_S)
+            supervise(workers, lambda beat: _run(settings, log, page, bind(addresses), beat), KILL_S)
 
 
 def _run(
-    settings: Settings, log: Log | None, sockets: list[socket.socket] | None = None, beat: Beat | None = None
+    settings: Settings,
+    log: Log | None,
+    page: SharedPage,
+    sockets: list[socket.socket] | None = None,
+    beat: Beat | None = None,
 ) -> None:
-    running = server(settings, log, beat)
+    running = server(settings, log, beat, page)
     try:
         running.run(sockets)
     except SystemExit as end:

@@ -1,4 +1,4 @@
-"""What a function asks of the disk, seen from outside: its real system calls; and a small disk to ask."""
+"""What a function asks of the disk, seen from outside: its real system calls; and a small disk to fill."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import stat
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
@@ -17,26 +16,23 @@ import pytest
 
 
 def disk_calls(act: Callable[[], Any]) -> list[str]:
-    """Return which files and folders were synced or renamed, in that order, as the interpreter calls the system, also in
-    threads that begin meanwhile.
+    """Return which files and folders were synced or renamed, in that order, as the interpreter calls the system.
 
     What is synced while nothing is in it is named: then its content came too late.
     """
     seen: list[str] = []
 
     def look(frame: FrameType, event: str, called: Any) -> None:
-        if event == "c_call" and called in {os.fsync, os.fdatasync}:
+        if event == "c_call" and called is os.fsync:
             seen.append(_synced(frame.f_locals["descriptor"]))
         elif event == "c_call" and called is os.replace:
             seen.append("rename")
 
-    threading.setprofile(look)
     sys.setprofile(look)
     try:
         act()
     finally:
         sys.setprofile(None)
-        threading.setprofile(None)
     return seen
 
 
@@ -49,7 +45,7 @@ def _synced(descriptor: int) -> str:
 
 @contextlib.contextmanager
 def small_disk(folder: Path, size: str) -> Iterator[Path]:
-    """Make a folder that is a disk of its own, of this size. Skips the test where that is not allowed."""
+    """Mount a disk of this size on a new folder."""
     folder.mkdir()
     made = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size},mode=0700", "tmpfs", folder], check=False)
     if made.returncode:
@@ -58,3 +54,12 @@ def small_disk(folder: Path, size: str) -> Iterator[Path]:
         yield folder
     finally:
         subprocess.run(["umount", "-l", folder], check=True)
+
+
+def fill(path: Path) -> Path:
+    """Fill the disk that a file is on, to the last page."""
+    with contextlib.suppress(OSError), path.open("ab") as file:
+        while True:
+            file.write(bytes(4096))
+            file.flush()
+    return path

@@ -1,5 +1,7 @@
 """Read a directory of policies: `providers.yaml`, one `<integration>.yaml` per integration, and `benchmarks/`.
 
+`stops.yaml` lies beside them and is none of them: it is read apart (stops.py).
+
 The directory loads as a whole or not at all. Every broken rule is found, with file, line and column; then the tests in
 the files are run. Reads files, and nothing else of the world.
 """
@@ -26,6 +28,7 @@ from issuer.identity.provider import Provider, ProvidersFile
 from issuer.identity.table import check_token_prefixes, fill_in
 from issuer.policy.authoring.benchmarks import RegisteredFile, read_registered
 from issuer.policy.authoring.lint_identity import lint_identity
+from issuer.policy.authoring.stops import STOPS_FILE
 from issuer.policy.authoring.suite import Outcome, run_tests
 from issuer.policy.compiled import CompiledGrants, CompiledProvider, is_unbounded
 from issuer.policy.globs import glob_matches
@@ -163,7 +166,7 @@ def _policy_files(directory: Path, findings: Findings) -> list[Path]:
     for path in (path for path in paths if path.suffix != ".yaml"):
         rule = "policies end in .yaml; this file would be overlooked"
         findings.refuse(InputError(Code.FILE_RULE, rule, Place(str(path))))
-    return [path for path in paths if path.suffix == ".yaml" and path.name != PROVIDERS_FILE]
+    return [path for path in paths if path.suffix == ".yaml" and path.name not in {PROVIDERS_FILE, STOPS_FILE}]
 
 
 def _read(path: Path, findings: Findings) -> Document | None:

@@ -1,4 +1,4 @@
-"""JSON Schema (2020-12) of policy files and of `providers.yaml`, for editors. Pure.
+"""JSON Schema (2020-12) of policy files, of `providers.yaml` and of `stops.yaml`, for editors. Pure.
 
 Made from the types that read the files, so that the two cannot drift apart. A schema helps while writing and does not
 judge: `issuer policy check` knows the rules between members, files and providers. Unions are written as `if`/`then`,
@@ -15,7 +15,7 @@ import msgspec
 from issuer.identity import provider
 from issuer.identity.profiles import PROFILES
 from issuer.identity.table import judges
-from issuer.policy import model
+from issuer.policy import model, stops
 from issuer.policy.authoring.suite import EXPECTABLE
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -25,10 +25,11 @@ Schema = dict[str, Any]
 
 
 def schemas() -> dict[str, bytes]:
-    """Return the schema documents by name (`policy`, `providers`), as indented JSON with a final newline."""
+    """Return the schema documents by name (`policy`, `providers`, `stops`), as indented JSON with a final newline."""
     documents = {
         "policy": _document("policy", model.Policy, "An integration's policy file"),
         "providers": _document("providers", provider.ProvidersFile, "providers.yaml: the table of identity providers"),
+        "stops": _document("stops", stops.StopsFile, "stops.yaml: the emergency stops"),
     }
     return {name: msgspec.json.format(msgspec.json.encode(value)) + b"\n" for name, value in documents.items()}
 
@@ -258,6 +259,18 @@ MEMBERS: Mapping[str, Mapping[str, Schema]] = {
         "client_secret_file": _doc("The path of the file with the client's secret.", "/run/secrets/introspection"),
         "endpoint": _doc("The URL to ask at; left out, it is discovered.", "https://id.example.org/oauth/introspect"),
         "token_prefix": _doc("How each of the provider's opaque tokens begins.", "acme_"),
+    },
+    "StopsFile": {
+        "version": _doc("The version of this language: 1."),
+        "stops": _doc("The stops; none is an empty list."),
+    },
+    "Stop": {
+        "what": _doc("everything, provider:ID, account:PROVIDER/ACCOUNT, integration:ID or identity:INTEGRATION/ID.",
+                      "integration:inspect-ai", pattern=f"^(?:{stops.WHAT})$"),
+        "reason": _doc("Why; for the operators. No caller sees it.", "the CI's key is in a public log"),
+        "since": _doc("From when on, in UTC.", "2026-11-21T09:00:00Z", pattern=f"^{stops.TIME}$"),
+        "until": _doc("Until when, in UTC; left out, until it is lifted.", "2026-11-22T09:00:00Z",
+                       pattern=f"^{stops.TIME}$"),
     },
     "Bounded": {"bounded": _doc("How many, from 1 to 1000.")},
     "KeySource": {

@@ -31,7 +31,7 @@ from issuer.results.claims import STAND_IN, RunClaims, read_claims
 GRANTED = "granted"
 _MODES = {Code.INTEGRATION_SUSPENDED, Code.INTEGRATION_STAGED}
 # Not in a policy, and so not of its tests.
-_ELSEWHERE = {Code.ABUSE_QUARANTINED, Code.IDENTITY_NETWORK_FORBIDDEN}
+_ELSEWHERE = {Code.INTEGRATION_STOPPED, Code.ABUSE_QUARANTINED, Code.IDENTITY_NETWORK_FORBIDDEN}
 # What a test can expect: its mode does not count, and a test names no audience.
 EXPECTABLE = (
     GRANTED,

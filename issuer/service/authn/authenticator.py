@@ -37,7 +37,8 @@ class ProviderAuthenticator:
     """Implements `issuance.ports.Authenticator` for every kind of credential.
 
     `providers` is the closed table by issuer (`PolicySet.providers`). `clock_us` is the clock of `sources`, in
-    microseconds. The caller of `authenticate` counts refusals with `sources.refuse`.
+    microseconds. `check_provider` raises Refused for a provider of which nothing is taken now. The caller of
+    `authenticate` counts refusals with `sources.refuse`.
     """
 
     def __init__(
@@ -47,12 +48,14 @@ class ProviderAuthenticator:
         verifiers: Mapping[Kind, Verifier],
         sources: Sources,
         clock_us: Callable[[], int],
+        check_provider: Callable[[Provider], None] = lambda _: None,
     ) -> None:
         self._providers = ProviderIndex(providers)
         self._signed = signed
         self._verifiers = verifiers
         self._sources = sources
         self._clock_us = clock_us
+        self._check_provider = check_provider
 
     async def authenticate(self, bearer: str, source: str, now: int) -> Caller:
         """Verify a credential at `now`, Unix seconds. Raises as `ports.Authenticator` says.
@@ -77,10 +80,12 @@ class ProviderAuthenticator:
             provider = self._providers.of_jwt(unverified_claims.get("iss"))  # (2) registered issuer
             if provider is None:
                 raise Refused(Code.IDENTITY_ISSUER_UNKNOWN)
+            self._check_provider(provider)
             if provider.rules.kind in SIGNED:
                 return await self._signed.verify(jws, unverified_claims, provider, now, allowance)
         else:
             provider = self._providers.of_opaque(bearer)
             if provider is None:
                 raise Refused(Code.IDENTITY_MALFORMED)
+            self._check_provider(provider)
         return await self._verifiers[provider.rules.kind].verify(bearer, provider, now, allowance)

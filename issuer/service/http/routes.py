@@ -24,7 +24,7 @@ from issuer.service.http.reading import Http, header_values
 from issuer.service.http.service import Service
 from issuer.service.http.tokens import token_routes
 from issuer.service.reload import Live, schema_documents
-from issuer.wire import JWKS_PATH
+from issuer.wire import JWKS_PATH, STOPS_PATH
 
 _SCHEMA_TYPE, _SCHEMA_CACHE = "application/schema+json", "public, max-age=3600"
 _log = structlog.get_logger("issuer")
@@ -64,8 +64,17 @@ def routes(service: Service) -> list[Any]:
         service.signer.keyring.check(int(time.time()))
         service.audit.check()
         await service.admission.ready()
-        body = {"status": "ready", "policies": _policies_of(service.live), "keys": {"stale": service.signer.stale}}
-        return answer(msgspec.json.encode(body), "application/json", headers={"Cache-Control": "no-store"})
+        body = {
+            "status": "ready",
+            "policies": _policies_of(service.live),
+            "keys": {"stale": service.signer.stale},
+            "stops": service.stops.status,
+        }
+        return _state(body)
+
+    @get(STOPS_PATH, operation_class=openapi.JsonOperation)
+    async def stops() -> Answer:
+        return _state(service.stops.status)  # asks neither store nor disk: it answers when nothing else does
 
     @get("/errors", include_in_schema=False)
     async def error_index() -> Answer:
@@ -76,9 +85,14 @@ def routes(service: Service) -> list[Any]:
         return pages.of(code)
 
     return [
-        *token_routes(service), key_set, key_set_head, metadata, requirements, schema, live, ready,
+        *token_routes(service), key_set, key_set_head, metadata, requirements, schema, live, ready, stops,
         error_index, error_page,
     ]  # fmt: skip
+
+
+def _state(body: object) -> Answer:
+    """Write how the service is at this moment."""
+    return answer(msgspec.json.encode(body), "application/json", headers={"Cache-Control": "no-store"})
 
 
 def _policies_of(live: Live[Published]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from issuer.service.http.published import Published, PublishedKeys
 from issuer.service.http.tarpit import Tarpit
 from issuer.service.reload import Live
 from issuer.service.signing.live import LiveSigner
+from issuer.service.stops import LiveStops
 
 
 class Service(Struct, frozen=True):
@@ -23,6 +24,7 @@ class Service(Struct, frozen=True):
     live: Live[Published]
     signer: LiveSigner
     keys: PublishedKeys
+    stops: LiveStops
     sources: Sources
     admission: RedisAdmission
     audit: FileAudit

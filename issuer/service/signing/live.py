@@ -40,7 +40,8 @@ class LiveSigner:
         self._passphrase = passphrase
         self._audit = audit
         self._thread = OwnThread()
-        self._before = self._seen = self._look()
+        self._before = self._look()
+        self._seen: Look | None = self._before
         self.keyring = load_keyring(folder, passphrase())
         self.stale = False
         self._recorded = False
@@ -78,6 +79,7 @@ class LiveSigner:
         before, self._before = self._before, seen
         if seen == self._seen and not asked:
             return
+        self._seen = None  # until the folders are taken as they are
         found = await self._thread.run(self._find)
         dropped = self._drop(found)
         if dropped:
@@ -87,7 +89,7 @@ class LiveSigner:
                 await self._take(found)
                 self._seen = None if found.unjudged else seen
 
-    def _look(self) -> Look | None:
+    def _look(self) -> Look:
         return look(self._folder, _LEVELS)
 
     def _find(self) -> Found:

@@ -1,0 +1,129 @@
+"""Read and write `stops.yaml`, apart from every other file: an emergency stop waits for nothing to be right.
+
+A stop that is well-formed counts even where another one of the file is not. Pure: bytes in, values and bytes out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+from msgspec import UNSET
+
+from issuer.errors import Finding, InputError
+from issuer.formats.findings import Findings
+from issuer.formats.strict_json import JSON
+from issuer.formats.strict_yaml import Document, load, quoted
+from issuer.policy.stops import WHAT_RULE, Stop, Stops, StopsFile, is_time, is_what, unix_s
+
+STOPS_FILE = "stops.yaml"
+_TIME_RULE = 'must be a moment of UTC, as "2026-11-21T09:00:00Z"'
+_HEAD = """\
+# Emergency stops: who gets no token for the time being. `issuer stop` and `issuer resume` write here.
+version: 1
+"""
+
+
+def read_stops(raw: bytes, name: str) -> tuple[Stops, tuple[Finding, ...]]:
+    """Return the stops of a file that are well-formed, and every error in it; without errors, that is all of them."""
+    findings = Findings()
+    try:
+        document = load(raw, name)
+    except InputError as error:
+        findings.refuse(error)
+        return Stops(), findings.in_order()
+    findings.convert(document, StopsFile)
+    found = [_read_stop(document, index, item, findings) for index, item in enumerate(_items(document))]
+    return Stops(stop for stop in found if stop is not None), findings.in_order()
+
+
+def _items(document: Document) -> list[JSON]:
+    listed = document.value.get("stops") if isinstance(document.value, dict) else None
+    return listed if isinstance(listed, list) else []
+
+
+def _read_stop(document: Document, index: int, item: JSON, findings: Findings) -> Stop | None:
+    try:
+        stop = msgspec.convert(item, Stop)
+    except msgspec.ValidationError:
+        return None  # reported, with the whole file
+    at = f"/stops/{index}"
+    good = [
+        findings.demand(document, f"{at}/what", is_what(stop.what), WHAT_RULE),
+        findings.demand(document, f"{at}/since", is_time(stop.since), _TIME_RULE),
+    ]
+    if stop.until is not UNSET:
+        good.append(findings.demand(document, f"{at}/until", is_time(stop.until), _TIME_RULE))
+        if all(good):
+            later = unix_s(stop.until) > unix_s(stop.since)
+            good.append(findings.demand(document, f"{at}/until", later, "must be after `since`"))
+    return stop if all(good) else None
+
+
+# -- writing ----------------------------------------------------------------------------------------------------------
+
+
+def add_stop(raw: bytes | None, name: str, stop: Stop) -> bytes:
+    """Return a file with one more stop; None is no file yet. Raises InputError for a file with an error in it."""
+    before = _read_whole(raw, name)
+    after = (*before, stop)
+    if raw is None or not before:
+        return _whole(after)
+    return _checked(lambda: _append(raw, name, stop), after, name)
+
+
+def remove_stops(raw: bytes, name: str, what: str) -> tuple[bytes, tuple[Stop, ...]]:
+    """Return a file without the stops of `what`, and these. Raises InputError for a file with an error in it."""
+    before = _read_whole(raw, name)
+    gone, kept = (tuple(stop for stop in before if (stop.what == what) is wanted) for wanted in (True, False))
+    if not kept:
+        return _whole(()), gone
+    return _checked(lambda: _cut(raw, name, what), kept, name), gone
+
+
+def _read_whole(raw: bytes | None, name: str) -> tuple[Stop, ...]:
+    if raw is None:
+        return ()
+    stops, errors = read_stops(raw, name)
+    if errors:
+        raise InputError(errors[0].code, errors[0].detail, errors[0].place, errors[0].pointer)
+    return stops.all
+
+
+def _checked(edit: Callable[[], bytes], wanted: tuple[Stop, ...], name: str) -> bytes:
+    """Edit in place, which keeps comments; where that does not say what is wanted, write the file anew."""
+    edited = edit()
+    try:
+        return edited if _read_whole(edited, name) == tuple(dict.fromkeys(wanted)) else _whole(wanted)
+    except InputError:
+        return _whole(wanted)
+
+
+def _whole(stops: tuple[Stop, ...]) -> bytes:
+    listed = "stops:\n" + "".join(_item(stop, "  ") for stop in stops) if stops else "stops: []\n"
+    return (_HEAD + listed).encode()
+
+
+def _item(stop: Stop, indent: str) -> str:
+    members = [(name, getattr(stop, name)) for name in Stop.__struct_fields__ if getattr(stop, name) is not UNSET]
+    lines = [f"{name}: {quoted(value)}" for name, value in members]
+    return f"{indent}- " + f"\n{indent}  ".join(lines) + "\n"
+
+
+def _append(raw: bytes, name: str, stop: Stop) -> bytes:
+    """Write a stop below the last one, as far in as that is."""
+    indent = " " * max(0, load(raw, name).place("/stops/0").column - len("- ") - 1)
+    text = raw.decode("utf-8")
+    return (text if text.endswith("\n") else f"{text}\n").encode() + _item(stop, indent).encode()
+
+
+def _cut(raw: bytes, name: str, what: str) -> bytes:
+    """Take out the lines of each stop of `what`; a comment between two stops stays."""
+    document, text = load(raw, name), raw.decode("utf-8")
+    lines = text.splitlines(keepends=True)
+    for index in reversed(range(len(_items(document)))):
+        at = f"/stops/{index}"
+        if document.convert_part(at, _items(document)[index], Stop).what == what:
+            _, end = document.span(at)
+            del lines[document.place(at).line - 1 : text.count("\n", 0, end) + 1]
+    return "".join(lines).encode()
