@@ -1,4 +1,5 @@
-"""The events of the audit file, declared once: the service writes them, `issuer policy plan` reads them. Pure.
+"""The events of the audit file, declared once: the service writes them, `issuer audit` and `issuer policy plan` read
+them. Pure.
 
 deploy/README.md describes them. A decision holds enough to judge it again, and never a token, a command or a metric's
 value that no rule reads. Members may be added; readers pass over those that they do not know.
@@ -11,12 +12,31 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from issuer.codes import Code
 from issuer.formats.times import UnixTime
 from issuer.identity.caller import Scalar
 
 # A reader's bounds: no judged run has a longer name or version (contract section 2).
 _Name = Annotated[str, Meta(max_length=256)]
 _Version = Annotated[str, Meta(max_length=64)]
+
+
+# A decision in the file, its line end included (contract section 5).
+MAX_EVENT_BYTES = 16 * 1024
+# Refusals that cost their sender next to nothing: the first is told at once, the others are counted by the minute.
+COUNTED = frozenset({
+    Code.RATE_SOURCE, Code.RATE_IDENTITY, Code.RATE_INTEGRATION, Code.ABUSE_QUARANTINED, Code.INTEGRATION_SUSPENDED,
+    Code.REQUEST_TOO_LARGE, Code.REQUEST_TIMEOUT,
+})  # fmt: skip
+
+
+class Link(Struct, frozen=True, kw_only=True):
+    """The place of an event in the chain of the process that wrote it: that process's random id, the number of the
+    event, from 1, and the SHA-256 of the line before. Unset until the event is written."""
+
+    worker: str | UnsetType = UNSET
+    seq: int | UnsetType = UNSET
+    prev: str | UnsetType = UNSET
 
 
 class CallerRead(Struct, frozen=True):
@@ -64,13 +84,24 @@ class Named(Struct, frozen=True, omit_defaults=True):
     audience: str = ""
 
 
+class Counts(Struct, frozen=True):
+    """How many results and metrics a request has, and how many different `subjects`: model, benchmark, their commits,
+    task."""
+
+    results: int
+    metrics: int
+    subjects: int
+
+
 Verdict = Literal["issued", "repeated", "granted", "refused"]
 
 
-class Decision(Struct, frozen=True, tag_field="event", tag="decision"):
+class Decision(Link, frozen=True, tag_field="event", tag="decision"):
     """One decision. `integration`, `identity` and `policy` are set where the caller is registered, `named` and
     `results` where its body was read too; `code` and `failed` for a refusal, the rest for an issuance.
 
+    Where `results` would be too large, `counts` and `results_digest` are in their place: the digest of the JCS array
+    of `[claims_digest, content_digest]` of each. `bucket` is set where the caller only resembles the identity.
     `template_policy` is set where a repeat was drafted under another policy than today's, `forged` where the store kept
     for this request what this service never made: it says what was wrong with it.
     """
@@ -85,16 +116,34 @@ class Decision(Struct, frozen=True, tag_field="event", tag="decision"):
     policy: str | UnsetType = UNSET
     named: Named | UnsetType = UNSET
     results: tuple[ResultRead, ...] | UnsetType = UNSET
+    counts: Counts | UnsetType = UNSET
+    results_digest: str | UnsetType = UNSET
+    bucket: int | UnsetType = UNSET
     code: str | UnsetType = UNSET
     failed: tuple[str, ...] | UnsetType = UNSET
     kid: str | UnsetType = UNSET
     jti: tuple[str, ...] | UnsetType = UNSET
     content_digest: tuple[str, ...] | UnsetType = UNSET
+    claims_digest: tuple[str, ...] | UnsetType = UNSET
     template_policy: str | UnsetType = UNSET
     forged: str | UnsetType = UNSET
 
 
-class PoliciesLoaded(Struct, frozen=True, tag_field="event", tag="policies_loaded"):
+class RefusalsCounted(Link, frozen=True, tag_field="event", tag="refusals"):
+    """Refusals from `since` to `time` that have no event of their own, by their codes, of one who pays: an identity,
+    one of its buckets, or without an identity everybody who is registered nowhere and comes from this provider. Without
+    a provider either: of those for whom there was no room to be counted apart."""
+
+    time: UnixTime
+    since: UnixTime
+    codes: dict[str, int]
+    provider: str | UnsetType = UNSET
+    integration: str | UnsetType = UNSET
+    identity: str | UnsetType = UNSET
+    bucket: int | UnsetType = UNSET
+
+
+class PoliciesLoaded(Link, frozen=True, tag_field="event", tag="policies_loaded"):
     """From now on these policies decide: the digest of all, and the changed ones by integration."""
 
     time: UnixTime
@@ -103,7 +152,7 @@ class PoliciesLoaded(Struct, frozen=True, tag_field="event", tag="policies_loade
     removed: list[str]
 
 
-class PoliciesRefused(Struct, frozen=True, tag_field="event", tag="policies_refused"):
+class PoliciesRefused(Link, frozen=True, tag_field="event", tag="policies_refused"):
     """The folder of policies was refused, and those of the digest `policies` go on deciding: the code and the place,
     never the content."""
 
@@ -115,7 +164,7 @@ class PoliciesRefused(Struct, frozen=True, tag_field="event", tag="policies_refu
     column: int
 
 
-class ProviderKeysStale(Struct, frozen=True, tag_field="event", tag="provider_keys_stale", omit_defaults=True):
+class ProviderKeysStale(Link, frozen=True, tag_field="event", tag="provider_keys_stale", omit_defaults=True):
     """The keys that a provider published at `fetched_at` verify on although it cannot be reached, for at most a day; or
     that is `over`: it was reached. Of one process."""
 
@@ -126,14 +175,14 @@ class ProviderKeysStale(Struct, frozen=True, tag_field="event", tag="provider_ke
     over: bool = False
 
 
-class KeysLoaded(Struct, frozen=True, tag_field="event", tag="keys_loaded"):
+class KeysLoaded(Link, frozen=True, tag_field="event", tag="keys_loaded"):
     """From now on these keys sign: each one's state by its kid."""
 
     time: UnixTime
     keys: Mapping[str, str]
 
 
-class KeysRefused(Struct, frozen=True, tag_field="event", tag="keys_refused"):
+class KeysRefused(Link, frozen=True, tag_field="event", tag="keys_refused"):
     """The folders of keys are not fit, and `keys` go on: those of before, without any that is gone."""
 
     time: UnixTime
@@ -141,7 +190,7 @@ class KeysRefused(Struct, frozen=True, tag_field="event", tag="keys_refused"):
     code: str
 
 
-class StopsLoaded(Struct, frozen=True, tag_field="event", tag="stops_loaded"):
+class StopsLoaded(Link, frozen=True, tag_field="event", tag="stops_loaded"):
     """From now on these emergency stops are in force, by what they stop; `everything`: a signal stopped it."""
 
     time: UnixTime
@@ -150,4 +199,13 @@ class StopsLoaded(Struct, frozen=True, tag_field="event", tag="stops_loaded"):
     everything: bool
 
 
-Event = Decision | PoliciesLoaded | PoliciesRefused | KeysLoaded | KeysRefused | StopsLoaded | ProviderKeysStale
+Event = (
+    Decision
+    | RefusalsCounted
+    | PoliciesLoaded
+    | PoliciesRefused
+    | KeysLoaded
+    | KeysRefused
+    | StopsLoaded
+    | ProviderKeysStale
+)

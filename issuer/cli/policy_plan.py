@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 import rich_click as click
 
+from issuer.audit_reader import read_lines
 from issuer.cli.policy_explain import NOBODY, own_url
 from issuer.cli.terminal import printable, say, say_document
-from issuer.files import open_plain
 from issuer.formats.times import show_time
 from issuer.policy.authoring.load import load_policies
 from issuer.policy.authoring.plan import Group, Plan, make_plan
 
-_MAX_LINE = 16 * 1024 * 1024  # a batch of 100 results with 256 metrics each is smaller
 _BECOMES = {"refused": "would be refused", "granted": "would be granted", "untold": "cannot tell"}
 
 
@@ -33,22 +31,13 @@ def plan(old: Path, new: Path, audit: Path, url: str | None, development: bool, 
     "cannot tell". Times, audiences and signatures of identity tokens are not judged again.
     """
     before, after = (load_policies(folder, url or NOBODY, development=development) for folder in (old, new))
-    made = make_plan(before, after, _lines(audit))
+    made = make_plan(before, after, read_lines(audit))
     if as_json:
         say_document({"version": 1, **msgspec.to_builtins(made)})
     else:
         say(_render(made))
     if made.torn:
         say(f"warning: {made.torn} of its lines are no events, or half of one: skipped", err=True)
-
-
-def _lines(path: Path) -> Iterator[bytes]:
-    """Read a file line by line; of a line that is too long only its beginning, which is then no event."""
-    with open_plain(path, pipe=True) as file:
-        while line := file.readline(_MAX_LINE):
-            yield line
-            while len(line) == _MAX_LINE and not line.endswith(b"\n"):
-                line = file.readline(_MAX_LINE)
 
 
 def _render(made: Plan) -> str:

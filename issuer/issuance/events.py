@@ -4,10 +4,23 @@ from __future__ import annotations
 
 from typing import TypedDict
 
+import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from issuer.audit_events import CallerRead, Decision, FrameworkRead, MetricRead, Named, ResultRead, Verdict
+from issuer.audit_events import (
+    COUNTED,
+    MAX_EVENT_BYTES,
+    CallerRead,
+    Counts,
+    Decision,
+    FrameworkRead,
+    MetricRead,
+    Named,
+    ResultRead,
+    Verdict,
+)
+from issuer.formats import jcs
 from issuer.identity.caller import Caller, ClaimNames
 from issuer.issuance.body import Request
 from issuer.issuance.steps import Forged, Issued, Judged, Refusal, Registered, Stranger
@@ -41,30 +54,33 @@ def names_of(registration: Registration) -> Names:
 
 def refused_event(refusal: Refusal) -> Decision:
     """Record a refusal: what was read, the code, and, where a policy refused, the codes of all failed checks."""
-    event, error = _decision(refusal.of, refusal.request, "refused"), refusal.error
+    error = refusal.error
+    request = None if error.code in COUNTED else refusal.request
+    event = replace(_decision(refusal.of, request, "refused"), code=str(error.code))
     if isinstance(error, Forged):
-        return replace(event, code=str(error.code), forged=error.what)
+        event = replace(event, forged=error.what)
     if isinstance(error, Denied):
-        failed = tuple(dict.fromkeys(check.code for check in error.checks if not check.passed))
-        return replace(event, code=str(error.code), failed=failed)
-    return replace(event, code=str(error.code))
+        event = replace(event, failed=tuple(dict.fromkeys(check.code for check in error.checks if not check.passed)))
+    return _bounded(event, request)
 
 
 def granted_event(judged: Judged) -> Decision:
     """Record a grant that was only explained."""
-    return _decision(judged.registered, judged.request, "granted")
+    return _bounded(_decision(judged.registered, judged.request, "granted"), judged.request)
 
 
 def issued_event(judged: Judged, issued: Issued) -> Decision:
     """Record an issuance."""
     first, today = issued.tokens[0], judged.registered.registration.digest
-    return replace(
+    event = replace(
         _decision(judged.registered, judged.request, "repeated" if issued.repeat else "issued"),
         kid=first.kid,
         jti=tuple(token.jti for token in issued.tokens),
         content_digest=tuple(token.content_digest for token in issued.tokens),
+        claims_digest=tuple(token.claims_digest for token in issued.tokens),
         template_policy=UNSET if first.policy == today else first.policy,
     )
+    return _bounded(event, judged.request)
 
 
 def _decision(of: Registered | Stranger, request: Request | None, verdict: Verdict) -> Decision:
@@ -82,8 +98,74 @@ def _decision(of: Registered | Stranger, request: Request | None, verdict: Verdi
         verdict,
         **names_of(registration),
         named=UNSET if request is None else Named(_name(request.integration), _name(request.audience)),
-        results=UNSET if request is None else tuple(_result_read(registration, item) for item in request.submissions),
+        bucket=UNSET if of.bucket is None else of.bucket,
+        results=UNSET if request is None or _is_large(request) else _results_read(registration, request),
     )
+
+
+# -- the size of an event ---------------------------------------------------------------------------------------------
+
+# What the line of a decision has beside it: the place in its worker's chain.
+_LINK_BYTES = 256
+_LEAST_RESULT_BYTES, _LEAST_METRIC_BYTES = 256, 18
+# A claim of a caller that is longer goes first.
+_SHORT_CLAIM_CHARS = 64
+_write = msgspec.json.Encoder().encode
+
+
+def _is_large(request: Request) -> bool:
+    """Say whether the results of a request have no room in an event, without writing them."""
+    results = request.submissions
+    metrics = sum(len(item.claims.metrics) for item in results)
+    return len(results) * _LEAST_RESULT_BYTES + metrics * _LEAST_METRIC_BYTES > MAX_EVENT_BYTES
+
+
+def _bounded(event: Decision, request: Request | None) -> Decision:
+    """Return the event with as much of what was read as has room in it: no caller chooses how much we write.
+
+    What goes first says the least: the results, of which counts and a digest are left; what they were digested to,
+    where there are tokens that say it; long claims of the caller, then all of its claims.
+    """
+    if request is not None and event.results is UNSET:
+        event = _without_results(event, request)
+    for shorten in (_without_results, _without_claims_digest, _with_short_claims, _without_claims):
+        if len(_write(event)) + _LINK_BYTES <= MAX_EVENT_BYTES:
+            return event
+        event = shorten(event, request)
+    return event
+
+
+def _without_results(event: Decision, request: Request | None) -> Decision:
+    if request is None:
+        return event
+    items = request.submissions
+    subjects = {
+        (said.model_repo, said.model_revision, said.benchmark_repo, said.benchmark_revision, said.task_id)
+        for said in (item.claims for item in items)
+    }
+    return replace(
+        event,
+        results=UNSET,
+        counts=Counts(len(items), sum(len(item.claims.metrics) for item in items), len(subjects)),
+        results_digest=jcs.digest([[item.claims_digest, item.content_digest] for item in items]),
+    )
+
+
+def _without_claims_digest(event: Decision, _: Request | None) -> Decision:
+    return replace(event, claims_digest=UNSET)
+
+
+def _with_short_claims(event: Decision, _: Request | None) -> Decision:
+    claims = {name: value for name, value in event.caller.claims.items() if len(str(value)) <= _SHORT_CLAIM_CHARS}
+    return replace(event, caller=replace(event.caller, claims=claims))
+
+
+def _without_claims(event: Decision, _: Request | None) -> Decision:
+    named = UNSET if event.named is UNSET else Named(WITHHELD, WITHHELD)
+    return replace(event, caller=replace(event.caller, claims={}, absent=()), named=named)
+
+
+# -- what was read ----------------------------------------------------------------------------------------------------
 
 
 def _name(name: str) -> str:
@@ -98,6 +180,10 @@ def _caller_read(caller: Caller, names: ClaimNames) -> CallerRead:
         claims=caller.short_claims(names.audited),
         absent=tuple(name for name in names.read if name not in caller.claims),
     )
+
+
+def _results_read(registration: Registration, request: Request) -> tuple[ResultRead, ...]:
+    return tuple(_result_read(registration, item) for item in request.submissions)
 
 
 def _result_read(registration: Registration, submission: Submission) -> ResultRead:

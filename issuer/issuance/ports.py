@@ -6,6 +6,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from issuer.audit_events import Decision, Event
 from issuer.codes import Code
 from issuer.errors import Refused
 from issuer.identity.caller import Caller
@@ -179,8 +180,12 @@ class Signer(Protocol):
 class Audit(Protocol):
     """The audit sink, apart from the log stream."""
 
-    async def record(self, event: Struct) -> None:
-        """Write one event of `issuer.audit_events`, before the answer leaves.
+    async def record(self, event: Event) -> None:
+        """Write one event, before the answer leaves. Raises Undecided(`dependency.audit`)."""
+        ...
+
+    async def refuse(self, refused: Decision) -> None:
+        """Write a refusal, or count it where its caller has had many: counts are written by the minute.
 
         Raises Undecided(`dependency.audit`).
         """

@@ -4,25 +4,31 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from issuer.codes import Code
 from issuer.errors import Refused
 from issuer.issuance.events import refused_event
 from issuer.issuance.ports import AdmissionRequest, Authority
-from issuer.issuance.steps import Refusal, Registered
+from issuer.issuance.steps import Forged, Refusal, Registered
 
 
 async def refuse(authority: Authority, refusal: Refusal) -> Refused:
     """Count a refusal against who pays for it, audit it, and return the error to answer with.
 
     That is the refusal itself, or the rate or quarantine that its count runs into. Strangers of a source that was
-    refused too often are not audited: holders of tokens from a public provider must not be able to fill the disk.
-    Raises Undecided where the store or the audit fails.
+    refused too often are audited as that; a store that was written to is told however often it is met. Raises
+    Undecided where the store or the audit fails.
     """
+    audited = refusal
     if isinstance(refusal.of, Registered):
-        registered, refusal = refusal.of, await _count(authority, refusal, refusal.of)
+        registered = refusal.of
+        audited = refusal = await _count(authority, refusal, registered)
         authority.standing.learn(registered, refusal.error)
     elif authority.authenticator.is_over_limit(refusal.of.arrival.source):
-        return refusal.error
-    await authority.audit.record(refused_event(refusal))
+        audited = replace(refusal, error=Refused(Code.RATE_SOURCE))
+    if isinstance(refusal.error, Forged):
+        await authority.audit.record(refused_event(refusal))
+    else:
+        await authority.audit.refuse(refused_event(audited))
     return refusal.error
 
 

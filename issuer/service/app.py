@@ -33,7 +33,7 @@ from issuer.service.authn.pat import PatVerifier
 from issuer.service.authn.pats import Pats
 from issuer.service.authn.sources import Sources
 from issuer.service.background import Background
-from issuer.service.bounds import ASK_S, BEAT_S, SOURCE_RATE, STOPS_LOOK_S
+from issuer.service.bounds import ASK_S, BEAT_S, SOURCE_RATE, STOPS_LOOK_S, SYNC_S
 from issuer.service.http import openapi
 from issuer.service.http.published import Published, PublishedKeys
 from issuer.service.http.routes import exception_handlers, routes
@@ -184,6 +184,7 @@ async def _running(parts: Parts, live: Live[Published], beat: Beat | None) -> As
         background.watch("stops", parts.stops.turn, STOPS_LOOK_S)
         background.watch("keys", parts.signer.turn)
         background.watch("policies", live.turn)
+        background.watch("audit", parts.audit.turn, SYNC_S)
         if beat is not None:
             background.start("beat", _beating(beat))
         yield

@@ -1,49 +1,96 @@
 """The audit sink: one JSON line per decision in an append-only file of mode 0600, apart from the log stream.
 
-If an event cannot be written, no token leaves (contract section 5). Several workers append to one file, each through
-its own descriptor; to rotate the file is to rename it, and the next event begins a new one.
+If an event cannot be written, no token leaves (contract section 5). Each process chains its lines (`audit_chain.py`)
+and tells the head of its chain to the log stream; the chain goes on in the next file where the file is rotated. A token
+waits for the write and not for the disk: what was written is synced twice a second, so that a machine that loses its
+power loses a second of events at most, and a process that dies loses none.
 """
 
 from __future__ import annotations
 
 import os
-import stat
+import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import msgspec
-from msgspec import Struct
+import structlog
+from msgspec.structs import replace
 
-from issuer import files
+from issuer.audit_chain import NO_LINE, digest_of
+from issuer.audit_events import Decision, Event
 from issuer.codes import Code
 from issuer.errors import SetupError, Undecided
-from issuer.service.bounds import MIN_FREE_BYTES
+from issuer.limits import Rate
+from issuer.service.append_file import AppendFile
+from issuer.service.bounds import COUNTED_S, REFUSED_BYTES, SYNC_LATE_S
+from issuer.service.refusals import Account, Refusals
+
+_log = structlog.get_logger("issuer")
+_encode = msgspec.json.Encoder().encode
 
 
 class FileAudit:
-    """An open sink. Implements `issuance.ports.Audit`."""
+    """An open sink. Implements `issuance.ports.Audit`; `turn` is to be called twice a second.
 
-    def __init__(self, path: Path) -> None:
-        self._path = str(path)  # of a Path, stat takes twice as long
-        self._failed = False
+    `refused_bytes` is the rate of bytes that one caller's refusals may add; `now_us` the clock, in microseconds.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        refused_bytes: Rate = REFUSED_BYTES,
+        now_us: Callable[[], int] = lambda: time.time_ns() // 1000,
+    ) -> None:
+        self.worker = os.urandom(16).hex()
+        self._seq, self._head = 0, NO_LINE
+        self._told_seq, self._told_us = 0, now_us()
+        self._refusals = Refusals(refused_bytes)
+        self._now_us = now_us
+        self._sync_began: float | None = None
+        self._unsynced = False
+        self._is_failing = False
         try:
-            files.make_folder(path.parent)
-            self._open()
+            self._file = AppendFile(path)
         except OSError as error:
             raise SetupError(
                 Code.SETTINGS_INVALID, f"the audit file {path} cannot be opened: {error.strerror}"
             ) from None
-        if self._is_open_to_others():
-            os.close(self._descriptor)
+        if self._file.is_open_to_others:
+            self._file.close()
             raise SetupError(Code.SETTINGS_INVALID, f"others may read the audit file {path}. Run `chmod 600 {path}`")
 
-    async def record(self, event: Struct | dict[str, Any]) -> None:
-        """Append one event with one write. Raises Undecided(`dependency.audit`) where it was not written completely."""
-        line = msgspec.json.encode(event) + b"\n"
-        self._follow()
-        self._append((b"\n" if self._failed else b"") + line)
-        if self._is_behind_half_a_line(len(line)):
-            self._append(b"\n" + line)
+    async def record(self, event: Event) -> None:
+        """Append an event, whatever it costs. Raises Undecided(`dependency.audit`) where it was not written."""
+        self._append(self._line_of(event))
+
+    async def refuse(self, refused: Decision) -> None:
+        """Tell a refusal, or count it: where one of its kind was told already, or its caller has added too much.
+
+        Raises Undecided(`dependency.audit`) where it was not written.
+        """
+        now_us = self._now_us()
+        account = self._refusals.account_of(refused, now_us)
+        if account.is_told(refused):
+            account.count(refused)
+            return
+        line = self._line_of(refused)
+        if not account.pays(len(line), now_us):
+            account.count(refused)
+            return
+        self._append(line)
+        account.note(refused)
+
+    async def turn(self, _asked: bool = False) -> None:
+        """Write the counts that are due, tell the head of the chain, and sync the file."""
+        now_us = self._now_us()
+        with suppress(Undecided):
+            for account in self._refusals.due(now_us):
+                self._settle(account, now_us)
+        if now_us - self._told_us >= COUNTED_S * 1_000_000:
+            self._tell_head(now_us)
+        await self._sync()
 
     def check(self) -> None:
         """Raise Undecided(`dependency.audit`) where the next event would not be written.
@@ -51,67 +98,85 @@ class FileAudit:
         After a failed write this tries another one, which is the way back: a service that is not ready gets no request
         that could try.
         """
-        self._follow()
-        if self._failed:
-            self._append(b"\n")
-        space = os.fstatvfs(self._descriptor)
-        full = space.f_blocks and space.f_bavail * space.f_frsize < MIN_FREE_BYTES
-        if self._is_plain and (full or space.f_flag & os.ST_RDONLY):
-            raise Undecided(Code.DEPENDENCY_AUDIT)
+        self._demand_synced()
+        try:
+            self._file.check()
+        except OSError as error:
+            raise self._undecided(error) from None
+        self._works()
 
     def close(self) -> None:
-        """Close the file."""
-        os.close(self._descriptor)
-
-    def _open(self) -> None:
-        # Not by `files`, which replaces: this file is appended to, and read back behind its last line.
-        self._descriptor = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-        opened = os.fstat(self._descriptor)
-        self._identity = (opened.st_dev, opened.st_ino)
-        self._is_plain = stat.S_ISREG(opened.st_mode)
-        # A full disk can take half a line, also one of the previous process: the next event then begins on a new line.
-        self._failed = self._is_plain and opened.st_size > 0 and self._byte_at(opened.st_size - 1) != b"\n"
-
-    def _is_open_to_others(self) -> bool:
-        return self._is_plain and bool(os.fstat(self._descriptor).st_mode & 0o077)
-
-    def _follow(self) -> None:
-        """Reopen a rotated file: its name now leads to another one, or to none."""
+        """Write what was counted, tell the head, sync and close."""
+        now_us = self._now_us()
+        with suppress(Undecided):
+            for account in self._refusals.every():
+                for counted in account.events(now_us):
+                    self._append(self._line_of(counted))
+        self._tell_head(now_us)
         try:
-            now = os.stat(self._path, follow_symlinks=False)
-            if (now.st_dev, now.st_ino) == self._identity:
+            self._file.close()
+        except OSError as error:
+            self._undecided(error)
+
+    def _settle(self, account: Account, now_us: int) -> None:
+        """Write an account's counts, as far as they are within its rate: the rest waits."""
+        for counted in account.events(now_us):
+            line = self._line_of(counted)
+            if not account.pays(len(line), now_us):
                 return
-        except FileNotFoundError:
-            pass
-        before = self._descriptor
-        try:
-            self._open()
-        except OSError:
-            raise Undecided(Code.DEPENDENCY_AUDIT) from None
-        os.close(before)
-        if self._is_open_to_others():
-            self._identity = (0, 0)  # so that the next event looks again
-            raise Undecided(Code.DEPENDENCY_AUDIT)
+            self._append(line)
+            account.settle(counted)
+        if not account.renew(now_us):
+            self._refusals.forget(account)
+
+    def _line_of(self, event: Event) -> bytes:
+        return _encode(replace(event, worker=self.worker, seq=self._seq + 1, prev=self._head)) + b"\n"
 
     def _append(self, line: bytes) -> None:
+        self._demand_synced()
         try:
-            written = os.write(self._descriptor, line)
-        except OSError:
-            written = 0
-        self._failed = written != len(line)
-        if self._failed:
+            self._file.append(line)
+            self._seq, self._head = self._seq + 1, digest_of(line[:-1])
+            self._file.mend(line)
+        except OSError as error:
+            raise self._undecided(error) from None
+        self._works()
+
+    def _tell_head(self, now_us: int) -> None:
+        if self._seq != self._told_seq:
+            self._told_seq = self._seq
+            _log.info("audit head", worker=self.worker, seq=self._seq, head=self._head)
+        self._told_us = now_us
+
+    async def _sync(self) -> None:
+        self._sync_began = time.monotonic()
+        try:
+            if self._unsynced:
+                self._file.check()
+            await self._file.sync()
+        except OSError as error:
+            self._unsynced = True
+            self._undecided(error)
+        else:
+            self._unsynced = False
+        finally:
+            self._sync_began = None
+
+    def _demand_synced(self) -> None:
+        """Raise Undecided while what was written does not get onto the disk."""
+        late = self._sync_began is not None and time.monotonic() - self._sync_began > SYNC_LATE_S
+        if self._unsynced or late:
             raise Undecided(Code.DEPENDENCY_AUDIT)
 
-    def _is_behind_half_a_line(self, length: int) -> bool:
-        """Say whether another worker's torn line is right before ours, which makes ours unreadable.
+    def _undecided(self, error: OSError) -> Undecided:
+        """Say it once in the log stream, and return what to raise."""
+        if not self._is_failing:
+            _log.error("audit not written", reason=error.strerror)
+        self._is_failing = True
+        self._file.doubt()
+        return Undecided(Code.DEPENDENCY_AUDIT)
 
-        Checked afterwards: a check before the write would be a race, and a stalled worker could hold a lock. The event
-        is then written again, readably.
-        """
-        if not self._is_plain:
-            return False
-        start = os.lseek(self._descriptor, 0, os.SEEK_CUR) - length  # an append leaves the offset after its bytes
-        return start > 0 and self._byte_at(start - 1) != b"\n"
-
-    def _byte_at(self, offset: int) -> bytes:
-        return os.pread(self._descriptor, 1, offset)
+    def _works(self) -> None:
+        if self._is_failing:
+            _log.info("audit written again")
+        self._is_failing = False

@@ -150,6 +150,13 @@ MAX_STANDINGS = 4096
 AGAIN_RATE = Rate(count=60, per_s=3600, burst=60)
 # Refusals of all callers together who have an identity's pins and fail its requirements: jobs of other branches.
 RESEMBLING_RATE = Rate(count=600, per_s=3600, burst=600)
+# The secret that seals what the store keeps: keys as long as its HMAC's digest, one that seals and one that is accepted
+# while it changes.
+SECRET_KEY_BYTES = 32
+SECRET_KEYS = 2
+# A kept policy is a file of at most 1 MiB with its provider, in canonical form. Few decide within the life of a token.
+MAX_POLICY_BYTES = 4 * 1024 * 1024
+MAX_POLICIES = 256
 # How long the store waits for its replicas, where these are required.
 REPLICAS_MS = 300
 # Two pipelines hide the round trip; more would only make each smaller, and a merged call costs a third.
@@ -159,10 +166,21 @@ PIPELINE_CALLS = 128
 STORE_START_S = 3.0
 EMBEDDED_START_S = 5.0
 
-# -- audit: audit.py ---------------------------------------------------------------------------------------------------
+# -- audit: audit.py, append_file.py, refusals.py ----------------------------------------------------------------------
 
 # Readiness ends while there is still room for the events of what is under way.
 MIN_FREE_BYTES = 1024 * 1024
+# The bytes that the refusals of one caller may add to the file; beyond that they are counted. A burst is worth some
+# sixty refusals, as many as it takes to be quarantined. Sixteen workers together stay below 10 kB a second.
+REFUSED_BYTES = Rate(count=480, per_s=1, burst=72 * 1024)
+# How often counts are written, and heads of chains told.
+COUNTED_S = 60
+# Callers whose refusals are counted apart, some hundred bytes each.
+MAX_COUNTED = 4096
+# What was written is on the disk within a second: it is synced this often. A disk that has not done so for longer has
+# failed: no audit, no token.
+SYNC_S = 0.5
+SYNC_LATE_S = 5.0
 
 # -- policies and keys: reload.py, signing/live.py ---------------------------------------------------------------------
 

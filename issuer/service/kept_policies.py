@@ -12,12 +12,9 @@ from msgspec import Struct
 
 from issuer import files
 from issuer.errors import InputError
+from issuer.service.bounds import MAX_POLICIES, MAX_POLICY_BYTES
 
 PREFIX = "sha256:"
-# A policy file has at most 1 MiB (policies/README.md); with its provider and in canonical form it is not much larger.
-MAX_KEPT_BYTES = 4 * 1024 * 1024
-# Few policies decide within the life of a token.
-MAX_REMEMBERED = 256
 
 
 class _Named(Struct, frozen=True):
@@ -35,7 +32,7 @@ class KeptPolicies:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._found: Callable[[str], str] = functools.lru_cache(MAX_REMEMBERED)(self._read)
+        self._found: Callable[[str], str] = functools.lru_cache(MAX_POLICIES)(self._read)
 
     def integration_of(self, digest: str) -> str | None:
         """Say whose policy this is; None where nothing is kept under this digest. Only what is found is remembered."""
@@ -48,7 +45,7 @@ class KeptPolicies:
         name = digest.removeprefix(PREFIX)
         if not (len(name) == 64 and name.isalnum()):
             raise LookupError(digest)
-        raw = files.read(self._folder / f"{name}.json", MAX_KEPT_BYTES)
+        raw = files.read(self._folder / f"{name}.json", MAX_POLICY_BYTES)
         if hashlib.sha256(raw).hexdigest() != name:
             raise LookupError(digest)
         return msgspec.json.decode(raw, type=_Kept).policy.integration

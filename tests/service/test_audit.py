@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 import json
 import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 
+from issuer.audit_chain import Chains
 from issuer.codes import Code
 from issuer.errors import SetupError, Undecided
 from issuer.identity.provider import Provider
 from issuer.service.app import tell_stale
 from issuer.service.audit import FileAudit
 from issuer.service.authn.keysets import Stale
+from issuer.service.bounds import SYNC_LATE_S
+from tests.support.decisions import decision
+from tests.support.disk import disk_calls, small_disk
+
+ROOT = Path(__file__).parents[2]
 
 
 def events(path: Path) -> list[Any]:
@@ -31,15 +41,20 @@ def events(path: Path) -> list[Any]:
     return found
 
 
+def names(path: Path) -> list[str | None]:
+    """Return the request id of each event, None where it has none."""
+    return [event.get("request_id") for event in events(path)]
+
+
 async def test_events_are_lines_of_json_in_order(tmp_path: Path) -> None:
     audit = FileAudit(tmp_path / "audit.jsonl")
     for number in range(3):
-        await audit.record({"number": number, "text": 'line\nbreak "quoted" \u2028 é'})
+        await audit.record(decision(number, code='line\nbreak "quoted" \u2028 é'))
     audit.check()
     audit.close()
     raw = (tmp_path / "audit.jsonl").read_bytes()
     assert raw.count(b"\n") == 3
-    assert [json.loads(line)["number"] for line in raw.split(b"\n")[:-1]] == [0, 1, 2]
+    assert [json.loads(line)["request_id"] for line in raw.split(b"\n")[:-1]] == ["0", "1", "2"]
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
@@ -68,16 +83,16 @@ async def test_a_restart_appends(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     for number in range(2):
         audit = FileAudit(path)
-        await audit.record({"number": number})
+        await audit.record(decision(number))
         audit.close()
-    assert path.read_bytes() == b'{"number":0}\n{"number":1}\n'
+    assert names(path) == ["0", "1"]
 
 
 async def test_two_workers_append_to_one_file(tmp_path: Path) -> None:
     one, other = FileAudit(tmp_path / "a.jsonl"), FileAudit(tmp_path / "a.jsonl")
     for number in range(50):
-        await (one if number % 2 else other).record({"number": number})
-    assert [event["number"] for event in events(tmp_path / "a.jsonl")] == list(range(50))
+        await (one if number % 2 else other).record(decision(number))
+    assert names(tmp_path / "a.jsonl") == [str(number) for number in range(50)]
     one.close()
     other.close()
 
@@ -85,12 +100,23 @@ async def test_two_workers_append_to_one_file(tmp_path: Path) -> None:
 async def test_half_a_line_of_the_process_before_does_not_swallow_the_next_event(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     path.touch(mode=0o600)
-    path.write_bytes(b'{"number":0}\n{"numb')
+    path.write_bytes(b'{"event":"decision"}\n{"event":"deci')
     audit = FileAudit(path)
-    await audit.record({"number": 1})
-    await audit.record({"number": 2})
+    await audit.record(decision(1))
+    await audit.record(decision(2))
     audit.close()
-    assert path.read_bytes() == b'{"number":0}\n{"numb\n{"number":1}\n{"number":2}\n'
+    assert names(path) == [None, "1", "2"]
+
+
+async def test_a_line_of_which_only_the_end_is_missing_never_counts_as_written(tmp_path: Path) -> None:
+    """Its writer was told that it is not there, and writes another event in its place."""
+    path = tmp_path / "audit.jsonl"
+    path.touch(mode=0o600)
+    path.write_bytes(b'{"event":"decision"}')
+    audit = FileAudit(path)
+    await audit.record(decision(1))
+    audit.close()
+    assert names(path) == ["1"]
 
 
 async def test_a_link_is_not_followed(tmp_path: Path) -> None:
@@ -126,7 +152,8 @@ except SetupError as error:
 
 
 def run(program: str, path: Path) -> str:
-    done = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True,
+                          cwd=ROOT)  # fmt: skip
     return done.stdout
 
 
@@ -142,10 +169,11 @@ def test_where_the_folder_cannot_be_written_the_service_does_not_start(tmp_path:
 FULL = """
 import asyncio, pathlib, resource, sys
 from issuer.errors import Undecided
-from issuer.identity.provider import Provider
-from issuer.service.app import tell_stale
 from issuer.service.audit import FileAudit
-from issuer.service.authn.keysets import Stale
+from issuer.service.log_stream import configure_logging
+from tests.support.decisions import decision
+
+configure_logging()
 
 def limit(size):
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
@@ -160,10 +188,11 @@ def outcome(act):
         return str(error.code)
 
 audit = FileAudit(pathlib.Path(sys.argv[1]))
-record = lambda number: outcome(lambda: audit.record({"number": number}))
+path = pathlib.Path(sys.argv[1])
+record = lambda number: outcome(lambda: audit.record(decision(number)))
 said = [record(0), outcome(audit.check)]
-limit(20)
-said += [record(1), outcome(audit.check), record(2)]  # 13 bytes are there: the second event is torn, then nothing fits
+limit(path.stat().st_size + 7)
+said += [record(1), outcome(audit.check), record(2)]  # the second event is torn, then nothing fits
 limit(resource.RLIM_INFINITY)
 said += [outcome(audit.check) if sys.argv[2:] else record(3), outcome(audit.check), record(4)]
 print(*said)
@@ -175,7 +204,8 @@ NO = "dependency.audit"
 def test_a_full_disk_gives_no_token_and_the_next_event_is_on_its_own_line(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     assert run(FULL, path).split() == ["ok", "ok", NO, NO, NO, "ok", "ok", "ok"]
-    assert path.read_bytes() == b'{"number":0}\n{"numbe\n{"number":3}\n{"number":4}\n'
+    assert names(path) == ["0", "3", "4"]
+    assert path.read_bytes().splitlines()[1] == b'{"event~', "half a line, which can never be read"
 
 
 def test_readiness_finds_its_way_back_without_a_request(tmp_path: Path) -> None:
@@ -183,14 +213,14 @@ def test_readiness_finds_its_way_back_without_a_request(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     program = FULL.replace("sys.argv[2:]", "True")
     assert run(program, path).split() == ["ok", "ok", NO, NO, NO, "ok", "ok", "ok"]
-    assert [event["number"] for event in events(path)] == [0, 4]
+    assert names(path) == ["0", "4"]
 
 
 async def test_a_device_that_is_full_gives_no_token_and_is_not_ready() -> None:
     audit = FileAudit(Path("/dev/full"))
     audit.check()
     with pytest.raises(Undecided) as error:
-        await audit.record({"number": 1})
+        await audit.record(decision(1))
     assert error.value.code is Code.DEPENDENCY_AUDIT
     with pytest.raises(Undecided):
         audit.check()
@@ -210,3 +240,225 @@ async def test_old_keys_of_a_provider_are_an_event_before_they_serve(tmp_path: P
     assert (begin["time"] - begin["fetched_at"], "over" in begin) == (1300, False)
     assert (end["time"] - end["fetched_at"], end["over"]) == (5000, True)
     assert before <= begin["time"] <= end["time"] <= time.time()
+
+
+# -- the chain ------------------------------------------------------------------------------------------------------------
+
+
+async def test_each_line_names_the_one_that_its_process_wrote_before_also_over_a_rotation(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    heads: dict[str, tuple[int, str]] = {}
+    one, other = FileAudit(path), FileAudit(path)
+    for number in range(12):
+        if number == 5:
+            path.rename(tmp_path / "audit.1")
+        await (other if number % 3 else one).record(decision(number))
+    lines = [line for name in ("audit.1", "audit.jsonl") for line in (tmp_path / name).read_bytes().splitlines()]
+    for line in lines:
+        event = json.loads(line)
+        before = heads.get(event["worker"], (0, "0" * 64))
+        assert (event["seq"] - 1, event["prev"]) == before
+        heads[event["worker"]] = event["seq"], hashlib.sha256(line).hexdigest()
+    assert {one.worker: 4, other.worker: 8} == {worker: seq for worker, (seq, _) in heads.items()}
+    assert one.worker != other.worker
+    one.close()
+    other.close()
+
+
+@pytest.mark.parametrize("torn", [b'{"event":"decis', b"{}"])
+async def test_a_torn_line_is_in_no_chain(tmp_path: Path, torn: bytes) -> None:
+    """Whether it is our own or another worker's, and even where ours had to be written twice."""
+    path = tmp_path / "audit.jsonl"
+    audit = FileAudit(path)
+    for number in range(4):
+        await audit.record(decision(number))
+        with path.open("ab") as file:
+            file.write(torn)
+    audit.close()
+    chains = Chains({})
+    found = [finding for line in path.read_bytes().split(b"\n") for finding in chains.read(line)]
+    assert {finding.kind for finding in found} <= {"torn", "unlinked"}
+    assert [finding.kind for finding in found[:-1]] == ["torn"] * (len(found) - 1)
+    assert chains.chains[audit.worker].seq == 4
+
+
+async def test_the_head_of_the_chain_is_told_by_the_minute_and_at_the_end(tmp_path: Path) -> None:
+    now_us = 0
+    audit = FileAudit(tmp_path / "audit.jsonl", now_us=lambda: now_us)
+    with structlog.testing.capture_logs() as told:
+        for number in range(4):
+            await audit.record(decision(number))
+            now_us += 31_000_000
+            await audit.turn()
+        now_us += 60_000_000
+        await audit.turn()
+        await audit.record(decision(4))
+        audit.close()
+    line = (tmp_path / "audit.jsonl").read_bytes().splitlines()[-1]
+    assert [entry["seq"] for entry in told if entry["event"] == "audit head"] == [2, 4, 5]
+    assert told[-1]["head"] == hashlib.sha256(line).hexdigest()
+    assert told[-1]["worker"] == audit.worker
+
+
+def make_stale(audit: FileAudit) -> None:
+    """Put a descriptor that nothing can be written to in the place of the open one."""
+    useless = os.open("/", os.O_PATH)
+    os.dup2(useless, audit._file._descriptor)
+    os.close(useless)
+
+
+# -- on the disk ----------------------------------------------------------------------------------------------------------
+
+
+def test_what_was_written_is_synced_at_the_next_turn_and_with_the_file_that_was_rotated(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+
+    async def write_and_rotate() -> None:
+        audit = FileAudit(path)
+        await audit.record(decision(1))
+        await audit.turn()
+        await audit.turn()  # nothing new: nothing to sync
+        await audit.record(decision(2))
+        path.rename(tmp_path / "audit.1")
+        await audit.record(decision(3))
+        await audit.turn()
+        audit.close()
+
+    calls = disk_calls(lambda: asyncio.run(write_and_rotate()))
+    assert calls == ["file", "folder", "file", "file", "folder", "file"], "a folder where a name is new"
+
+
+async def test_without_a_sync_there_is_no_token_until_there_is_one_again(tmp_path: Path) -> None:
+    audit = FileAudit(tmp_path / "audit.jsonl")
+    await audit.record(decision(1))
+    make_stale(audit)
+    await audit.turn()
+    for _ in range(2):
+        with pytest.raises(Undecided):
+            await audit.record(decision(2))
+        with pytest.raises(Undecided):
+            audit.check()
+    await audit.turn()
+    audit.check()
+    await audit.record(decision(3))
+    assert names(tmp_path / "audit.jsonl") == ["1", "3"]
+    audit.close()
+
+
+async def test_a_sync_that_does_not_end_is_no_sync(tmp_path: Path) -> None:
+    audit = FileAudit(tmp_path / "audit.jsonl")
+    audit._sync_began = time.monotonic() - SYNC_LATE_S - 0.1
+    with pytest.raises(Undecided):
+        await audit.record(decision(1))
+    audit._sync_began = time.monotonic()
+    await audit.record(decision(1))
+    audit.close()
+
+
+# -- every state of the disk ----------------------------------------------------------------------------------------------
+
+
+def _is_a_file(data: Path) -> None:
+    data.rename(data.with_name("aside"))
+    data.write_text("no folder")
+
+
+def _is_gone(data: Path) -> None:
+    data.rename(data.with_name("aside"))
+
+
+def _is_a_loop(data: Path) -> None:
+    data.rename(data.with_name("aside"))
+    data.symlink_to(data)
+
+
+def _holds_a_folder(data: Path) -> None:
+    (data / "audit.jsonl").rename(data / "audit.1")
+    (data / "audit.jsonl").mkdir()
+
+
+def _is_open_to_others(data: Path) -> None:
+    (data / "audit.jsonl").rename(data / "audit.1")
+    (data / "audit.jsonl").touch()
+    (data / "audit.jsonl").chmod(0o644)
+
+
+def _back(data: Path) -> None:
+    file = data / "audit.jsonl"
+    if data.is_symlink() or data.is_file():
+        data.unlink()
+    elif file.is_dir():
+        file.rmdir()
+    elif file.exists():
+        file.unlink()
+    if (aside := data.with_name("aside")).exists():
+        aside.rename(data)
+
+
+@pytest.mark.parametrize("break_it", [_is_a_file, _is_gone, _is_a_loop, _holds_a_folder, _is_open_to_others])
+async def test_whatever_becomes_of_the_folder_nobody_decides_until_it_is_back(
+    tmp_path: Path, break_it: Callable[[Path], None]
+) -> None:
+    data = tmp_path / "data"
+    audit = FileAudit(data / "audit.jsonl")
+    await audit.record(decision(1))
+    break_it(data)
+    for _ in range(3):
+        with pytest.raises(Undecided) as error:
+            await audit.record(decision(2))
+        assert error.value.code is Code.DEPENDENCY_AUDIT
+        with pytest.raises(Undecided):
+            audit.check()
+        await audit.turn()
+    _back(data)
+    await audit.turn()
+    audit.check()
+    await audit.record(decision(3))
+    await audit.turn()
+    audit.close()
+    files = [file for file in (data / "audit.1", data / "audit.jsonl") if file.exists()]
+    chains = Chains({})
+    assert not [finding for file in files for line in file.read_bytes().splitlines() for finding in chains.read(line)]
+    assert chains.chains[audit.worker].seq == 2
+
+
+@pytest.mark.parametrize("call", ["record", "check", "close"])
+async def test_a_descriptor_that_went_stale_is_an_error_of_the_audit_and_no_other(tmp_path: Path, call: str) -> None:
+    """As on a network share whose server forgot it: every call on it fails."""
+    audit = FileAudit(tmp_path / "audit.jsonl")
+    await audit.record(decision(1))
+    make_stale(audit)
+    if call == "close":
+        audit.close()
+        return
+    with pytest.raises(Undecided) as error:
+        await audit.record(decision(2))
+    assert error.value.code is Code.DEPENDENCY_AUDIT
+    if call == "check":
+        audit.check()
+    await audit.record(decision(3))
+    assert names(tmp_path / "audit.jsonl") == ["1", "3"]
+    audit.close()
+
+
+def remount(disk: Path, how: str) -> None:
+    subprocess.run(["mount", "-o", f"remount,{how}", disk], check=True)
+
+
+async def test_a_disk_that_can_only_be_read_is_no_audit_until_it_can_be_written(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", "4m") as disk:
+        audit = FileAudit(disk / "audit.jsonl")
+        await audit.record(decision(1))
+        path = disk / "audit.jsonl"
+        path.rename(disk / "audit.1")
+        make_stale(audit)  # the kernel remounts nothing that is open for writing
+        remount(disk, "ro")
+        with pytest.raises(Undecided):
+            await audit.record(decision(2))
+        with pytest.raises(Undecided):
+            audit.check()
+        remount(disk, "rw")
+        audit.check()
+        await audit.record(decision(3))
+        assert names(path) == ["3"]
+        audit.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +18,7 @@ from issuer.errors import Undecided
 from issuer.service.admission.embedded import EmbeddedValkey
 from issuer.service.audit import FileAudit
 from issuer.service.bounds import MIN_FREE_BYTES
+from tests.support.decisions import decision
 from tests.support.disk import small_disk
 from tests.support.running import FIVE_TIMES, Running, eventually, listening, numbered, running, serve
 
@@ -92,12 +92,13 @@ def test_sigterm_loses_no_event(tmp_path: Path, provider: LocalProvider, round_n
 async def test_a_torn_line_of_one_worker_does_not_swallow_the_next_one_s(tmp_path: Path, round_number: int) -> None:
     path = tmp_path / "audit.jsonl"
     one, other = FileAudit(path), FileAudit(path)
-    await one.record({"number": 1})
-    os.write(one._descriptor, b'{"number":2,"to'[: 3 * round_number + 1])  # as a disk that is full takes it
-    await other.record({"number": 3})
-    await other.record({"number": 4})
-    await one.record({"number": 5})
-    assert [event["number"] for event in events(path)] == [1, 3, 4, 5]
+    await one.record(decision(1))
+    with path.open("ab") as torn:  # as a disk that is full takes it
+        torn.write(b'{"event":"decis'[: 3 * round_number + 1])
+    await other.record(decision(3))
+    await other.record(decision(4))
+    await one.record(decision(5))
+    assert [event["request_id"] for event in events(path)] == ["1", "3", "4", "5"]
     one.close()
     other.close()
 
@@ -169,7 +170,7 @@ async def test_an_event_that_is_torn_by_a_full_disk_is_an_event_that_was_not_wri
         written = 0
         with contextlib.suppress(Undecided):
             for number in range(100):
-                await audit.record({"number": number, "filler": "x" * 1000})
+                await audit.record(decision(number, code="x" * 1000))
                 written = number + 1
         assert 10 < written < 64
         assert len(events(disk / "audit.jsonl")) == written

@@ -6,11 +6,14 @@ import ast
 import re
 from pathlib import Path
 
+from issuer.audit_events import MAX_EVENT_BYTES
 from issuer.formats import jose
+from issuer.limits import Limits
 from issuer.service import bounds as b
 from issuer.wire import MAX_BYTES
 
 MIB = 1024 * 1024
+REFUSED = b.REFUSED_BYTES
 SERVICE = Path(b.__file__).parent
 # What every process has open beside connections: the store's pipelines and `ready`, the audit file, the listening
 # sockets, the standard streams, the event loop's own, and files that are read while policies are loaded.
@@ -53,6 +56,9 @@ def test_the_inequalities_hold() -> None:
     # A message may exceed its framing by little.
     assert b.PIECE_BYTES <= b.MAX_FRAMING_BYTES / 8
 
+    # A bucket of callers who resemble an identity is quarantined by its own refusals before all of them are.
+    assert Limits().refusals.burst < b.RESEMBLING_RATE.burst
+
     # A host's second address is tried within either deadline.
     assert 2 * b.ADDRESS_S <= b.ASK_S < b.FETCH_S
 
@@ -62,6 +68,13 @@ def test_the_inequalities_hold() -> None:
     assert slow * (b.RENEW_S + b.RETRY_S) + 2 * late_s < b.UNTRIED_AGE_S < b.HARD_AGE_S
     assert slow * b.RETRY_S + late_s < b.TRY_SERVES_S < b.UNTRIED_AGE_S
     assert b.FETCHES_A_MINUTE * b.FETCH_PAUSE_S < b.MINUTE_S < (1 - b.JITTER) * b.RETRY_S * 2
+
+    # The refusals of one caller add less than 10 kB a second over any ten minutes, with sixteen workers; the largest one
+    # can be told; and what was written is on the disk within a second.
+    ten_minutes = REFUSED.burst + 600 * 1_000_000 // REFUSED.interval_us
+    assert 16 * ten_minutes / 600 < 10_000
+    assert REFUSED.burst > MAX_EVENT_BYTES
+    assert b.SYNC_S * 2 <= 1 < b.SYNC_LATE_S < b.SILENT_S
 
     # What is in flight at SIGTERM is finished, the slowest included, and so is an answer that is held back.
     slowest_s = max(b.FETCH_S, b.ASK_S) + b.BODY_DEADLINE_S + b.CALL_S

@@ -25,7 +25,7 @@ import msgspec
 
 from tests.support.shared import ROOT
 
-COMMANDS = ("keys", "pat", "policy", "policy_explain", "policy_plan", "results", "token", "verify")
+COMMANDS = ("audit", "keys", "pat", "policy", "policy_explain", "policy_plan", "results", "token", "verify")
 LOADED = (*(f"issuer.cli.{name}" for name in COMMANDS), "issuer.keyfile", "rich_click.rich_help_rendering")
 LONGEST_S = 120
 _numbers = itertools.count()

@@ -1,4 +1,4 @@
-"""What a function asks of the disk, seen from outside: its real system calls; and a small disk to fill."""
+"""What a function asks of the disk, seen from outside: its real system calls; and a small disk to ask."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
@@ -16,23 +17,26 @@ import pytest
 
 
 def disk_calls(act: Callable[[], Any]) -> list[str]:
-    """Return which files and folders were synced or renamed, in that order, as the interpreter calls the system.
+    """Return which files and folders were synced or renamed, in that order, as the interpreter calls the system, also in
+    threads that begin meanwhile.
 
     What is synced while nothing is in it is named: then its content came too late.
     """
     seen: list[str] = []
 
     def look(frame: FrameType, event: str, called: Any) -> None:
-        if event == "c_call" and called is os.fsync:
+        if event == "c_call" and called in {os.fsync, os.fdatasync}:
             seen.append(_synced(frame.f_locals["descriptor"]))
         elif event == "c_call" and called is os.replace:
             seen.append("rename")
 
+    threading.setprofile(look)
     sys.setprofile(look)
     try:
         act()
     finally:
         sys.setprofile(None)
+        threading.setprofile(None)
     return seen
 
 
@@ -45,7 +49,7 @@ def _synced(descriptor: int) -> str:
 
 @contextlib.contextmanager
 def small_disk(folder: Path, size: str) -> Iterator[Path]:
-    """Mount a disk of this size on a new folder."""
+    """Make a folder that is a disk of its own, of this size. Skips the test where that is not allowed."""
     folder.mkdir()
     made = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size},mode=0700", "tmpfs", folder], check=False)
     if made.returncode:

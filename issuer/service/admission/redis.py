@@ -425,9 +425,9 @@ def warnings_of(call: AdmissionRequest, counted: Counted) -> tuple[str, ...]:
     rate, who, quarantine_s = call.limits.refusals, _who(call.payer), call.limits.quarantine_s
     if counted.ahead_us > rate.tolerance_us:
         return (f"this was one refusal too many: {who} quarantined for {quarantine_s} s",)
-    if counted.ahead_us * 2 < rate.tolerance_us:
-        return ()
     used = -(-counted.ahead_us // rate.interval_us)
+    if used * 2 < rate.burst:
+        return ()
     return (f"{used} of {rate.burst} refusals are used up: beyond them {who} quarantined for {quarantine_s} s",)
 
 

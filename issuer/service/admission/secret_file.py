@@ -14,12 +14,9 @@ from issuer import files
 from issuer.codes import Code
 from issuer.errors import InputError, SetupError
 from issuer.issuance.store_secret import StoreSecret
+from issuer.service.bounds import MAX_SECRET_BYTES, SECRET_KEY_BYTES, SECRET_KEYS
 
-KEY_BYTES = 32
-# The one that seals, and one that is accepted while it changes.
-MAX_KEYS = 2
-_KEYS = re.compile(rb"(?:[0-9a-f]{%d}\r?\n?){1,%d}" % (KEY_BYTES * 2, MAX_KEYS))
-_MAX_BYTES = 1024
+_KEYS = re.compile(rb"(?:[0-9a-f]{%d}\r?\n?){1,%d}" % (SECRET_KEY_BYTES * 2, SECRET_KEYS))
 
 
 def make_secret(path: Path) -> None:
@@ -29,7 +26,7 @@ def make_secret(path: Path) -> None:
     try:
         files.make_folder(path.parent)
         with suppress(FileExistsError):
-            files.create(path, os.urandom(KEY_BYTES).hex().encode() + b"\n")
+            files.create(path, os.urandom(SECRET_KEY_BYTES).hex().encode() + b"\n")
     except OSError as error:
         raise SetupError(Code.SETTINGS_INVALID, f"the store secret {path} cannot be made: {error.strerror}") from None
 
@@ -37,7 +34,7 @@ def make_secret(path: Path) -> None:
 def read_secret(path: Path) -> StoreSecret:
     """Read the secret. Raises SetupError for a file that others may read, and for anything but one key or two."""
     try:
-        raw = files.read(path, _MAX_BYTES, private=True)
+        raw = files.read(path, MAX_SECRET_BYTES, private=True)
     except InputError as error:
         raise SetupError(Code.SETTINGS_INVALID, f"the store secret {path}: {error.detail}") from None
     keys = [bytes.fromhex(line.decode()) for line in raw.split()] if _KEYS.fullmatch(raw) else []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import httpx
 import msgspec
@@ -12,6 +13,7 @@ from joserfc import jws
 from joserfc.errors import SecurityWarning
 from joserfc.jwk import KeySet as JoseKeySet
 
+from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import AUDIENCE
 from issuer.formats import jcs, jose
 from issuer.identity.provider import Provider
@@ -221,7 +223,12 @@ def test_a_name_that_differs_beside_its_id_only_warns(service: Running) -> None:
     assert "repository" in answer.json()["warnings"][0]
 
 
-def test_every_decision_is_audited_and_says_what_was_read(service: Running) -> None:
+def test_every_decision_is_audited_and_says_what_was_read(tmp_path: Path, provider: LocalProvider) -> None:
+    with running(tmp_path, provider) as service:
+        _every_decision_is_audited(service)
+
+
+def _every_decision_is_audited(service: Running) -> None:
     issued = service.post(service.token(), numbered(77)).json()
     event = service.audit()[-1]
     assert event["verdict"] == "issued"

@@ -1,0 +1,116 @@
+"""Reads audit files: line by line in bounded memory, rotated ones in their order, and a growing one as it grows."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import time
+import zlib
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from io import BufferedReader
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+from msgspec import Struct
+
+from issuer.codes import Code
+from issuer.errors import InputError
+from issuer.files import open_plain, unreadable
+
+# The longest line that is read whole; the longest event is a change of thousands of policies at once.
+MAX_LINE_BYTES = 1024 * 1024
+# How many lines of a file are looked at for when it begins.
+_FIRST_LINES = 1000
+POLL_S = 0.25
+_GZIP = b"\x1f\x8b"
+
+
+class _Begin(Struct):
+    time: int
+    seq: int
+
+
+_decode_begin = msgspec.json.Decoder(_Begin).decode
+
+
+def read_lines(path: Path) -> Iterator[bytes]:
+    """Yield the lines of a file, gzipped or not, without their line feeds; of one that is too long its beginning, which
+    is then no event. Raises InputError (`file.unreadable`)."""
+    with open_plain(path, pipe=True) as file:
+        try:
+            yield from _lines(_unzipped(file))
+        except (EOFError, zlib.error, gzip.BadGzipFile):
+            raise unreadable(path, "the gzip file is broken") from None
+
+
+def read_in_order(paths: Iterable[Path]) -> Iterator[bytes]:
+    """Yield the lines of several files, the oldest file first, whatever their names are. Raises InputError."""
+    for path in sorted(paths, key=_began):
+        yield from read_lines(path)
+
+
+def follow(path: Path, last: int, pause: Callable[[], None] = lambda: time.sleep(POLL_S)) -> Iterator[bytes]:
+    """Yield the last few lines of a file, then every line that is added to it, and to the one that takes its name when
+    it is rotated; for ever. Calls `pause` whenever there is nothing new. Raises InputError where there is no file."""
+    with open_plain(path) as file:
+        yield from deque(_lines(file, whole=True), last)
+        yield from _grow(file, path, pause)
+    while True:
+        try:
+            with open_plain(path) as file:
+                yield from _grow(file, path, pause)
+        except InputError as error:  # between two files
+            if error.code is not Code.FILE_UNREADABLE:
+                raise
+            pause()
+
+
+def _grow(file: BufferedReader, path: Path, pause: Callable[[], None]) -> Iterator[bytes]:
+    """Yield the lines of a file until another one has its name, and nothing more came to this one since."""
+    rotated = False
+    while True:
+        read = False
+        for line in _lines(file, whole=True):
+            read = True
+            yield line
+        if rotated and not read:
+            return
+        rotated = _is_rotated(file, path)
+        pause()
+
+
+def _is_rotated(file: BufferedReader, path: Path) -> bool:
+    try:
+        return not os.path.samestat(os.stat(path), os.fstat(file.fileno()))
+    except OSError:
+        return True
+
+
+def _lines(file: BinaryIO, *, whole: bool = False) -> Iterator[bytes]:
+    """Yield lines without their line feeds; with `whole` a last one without it is left to be read later."""
+    while line := file.readline(MAX_LINE_BYTES):
+        if whole and not line.endswith(b"\n") and len(line) < MAX_LINE_BYTES:
+            file.seek(-len(line), os.SEEK_CUR)
+            return
+        yield line.removesuffix(b"\n")
+        while len(line) == MAX_LINE_BYTES and not line.endswith(b"\n"):
+            line = file.readline(MAX_LINE_BYTES)
+
+
+def _unzipped(file: BufferedReader) -> BinaryIO:
+    return gzip.GzipFile(fileobj=file) if file.peek(2)[:2] == _GZIP else file  # type: ignore[return-value]
+
+
+def _began(path: Path) -> tuple[int, int]:
+    """Return the time of the first event of a file, and its number; zeros where none is found."""
+    for number, line in enumerate(read_lines(path)):
+        try:
+            begin = _decode_begin(line)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            if number >= _FIRST_LINES:
+                break
+        else:
+            return begin.time, begin.seq
+    return 0, 0

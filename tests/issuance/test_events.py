@@ -1,0 +1,114 @@
+"""What the audit records of a decision: everything that decided, in a bounded number of bytes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec import UNSET
+
+from issuer.audit_events import COUNTED, MAX_EVENT_BYTES, Counts, Decision
+from issuer.codes import Code
+from issuer.errors import Refused
+from issuer.formats import jcs
+from issuer.issuance.body import Request
+from issuer.issuance.events import issued_event, refused_event
+from issuer.issuance.explain import NO_JTI
+from issuer.issuance.judge import judge
+from issuer.issuance.ports import Authority, NoLog
+from issuer.issuance.steps import Arrival, Issued, Judged, Refusal, Registered
+from issuer.policy.match import PolicySet, resolve
+from issuer.results.entry import Submission
+from issuer.wire import IssuedToken
+from tests.support.audited import SIGNER
+from tests.support.policies import ISSUER_URL, NOW, POLICY, caller, load, submission
+
+LINK = {"worker": "0" * 32, "seq": 2**53, "prev": "0" * 64}
+
+
+@pytest.fixture
+def policies(tmp_path: Path) -> PolicySet:
+    return load(tmp_path, inspect_ai=POLICY)
+
+
+def size(event: Decision) -> int:
+    """Return how long the event's line is at the most."""
+    return len(msgspec.json.encode(msgspec.structs.replace(event, **LINK))) + 1
+
+
+def registered(policies: PolicySet, **claims: Any) -> Registered:
+    who = caller(policies, **claims)
+    return Registered(Arrival("0" * 36, "/tokens/batch", "192.0.2.1", NOW), who, resolve(policies, who))
+
+
+def refused(policies: PolicySet, *runs: Submission, code: Code = Code.POLICY_MODEL, **claims: Any) -> Decision:
+    request = Request("batch", runs, "", "")
+    return refused_event(Refusal(registered(policies, **claims), Refused(code), request))
+
+
+def issued(policies: PolicySet, *runs: Submission, **claims: Any) -> Decision:
+    authority = Authority(ISSUER_URL, policies, None, None, None, NoLog(), SIGNER, None, None, None)  # type: ignore[arg-type]
+    judged = judge(authority, registered(policies, **claims), Request("batch", runs, "", ""), NO_JTI)
+    assert isinstance(judged, Judged)
+    tokens = tuple(
+        IssuedToken("", "", f"{number:022}", "k" * 43, NOW, NOW, run.claims_digest, run.content_digest, "", "",
+                    judged.registered.registration.digest, "", ())
+        for number, run in enumerate(runs)
+    )  # fmt: skip
+    return issued_event(judged, Issued(tokens, repeat=False))
+
+
+def numbered(count: int, metrics: int = 1) -> tuple[Submission, ...]:
+    values = {f"accuracy-of-the-part-{number}": 0.5 for number in range(metrics)}
+    return tuple(submission(task=f"task-{number // 2}", metrics=values) for number in range(count))
+
+
+def test_a_grant_names_its_tokens_and_both_of_their_digests(policies: PolicySet) -> None:
+    runs = numbered(3)
+    event = issued(policies, *runs)
+    assert event.claims_digest == tuple(run.claims_digest for run in runs)
+    assert event.content_digest == tuple(run.content_digest for run in runs)
+    assert event.results is not UNSET
+    assert len(event.results) == 3
+
+
+def test_results_that_have_no_room_are_counted_and_digested(policies: PolicySet) -> None:
+    runs = numbered(60, metrics=4)
+    event = refused(policies, *runs)
+    assert size(event) <= MAX_EVENT_BYTES
+    assert event.results is UNSET
+    assert event.counts == Counts(results=60, metrics=240, subjects=30)
+    assert event.results_digest == jcs.digest([[run.claims_digest, run.content_digest] for run in runs])
+    assert refused(policies, *runs[:5]).counts is UNSET
+
+
+@pytest.mark.parametrize("count", [40, 100])
+def test_every_token_of_the_largest_batch_is_named_whatever_has_no_room(policies: PolicySet, count: int) -> None:
+    runs = numbered(count, metrics=64 if count == 40 else 1)
+    event = issued(policies, *runs)
+    assert size(event) <= MAX_EVENT_BYTES
+    assert event.content_digest == tuple(run.content_digest for run in runs)
+    assert event.jti == tuple(f"{number:022}" for number in range(count))
+    assert (event.claims_digest is UNSET) is (count == 100)
+
+
+@pytest.mark.parametrize("sign", ["\x01", "\U0001f600", '"'])
+def test_no_caller_makes_an_event_larger_by_what_it_claims(policies: PolicySet, sign: str) -> None:
+    names = ("repository", "repository_owner", "sha", "run_id", "run_attempt", "workflow_ref", "job_workflow_ref",
+             "job_workflow_sha", "repository_visibility", "environment", "ref_type", "head_ref", "base_ref", "actor_id")  # fmt: skip
+    claims: dict[str, Any] = dict.fromkeys(names, sign * 512)
+    for event in (refused(policies, *numbered(2), **claims), refused(policies, *numbered(100, 3), **claims)):
+        assert size(event) <= MAX_EVENT_BYTES
+        assert event.caller.claims.get("repository_id") == "7", "what is short stays"
+    request = Request("batch", numbered(100), sign * 512, sign * 512)
+    event = refused_event(Refusal(registered(policies, **claims), Refused(Code.POLICY_MODEL), request))
+    assert size(event) <= MAX_EVENT_BYTES
+
+
+@pytest.mark.parametrize("code", sorted(COUNTED))
+def test_what_is_counted_by_the_minute_is_told_without_results(policies: PolicySet, code: Code) -> None:
+    event = refused(policies, *numbered(2), code=code)
+    assert (event.results, event.counts, event.code) == (UNSET, UNSET, code)
+    assert event.integration == "inspect-ai"

@@ -1,0 +1,188 @@
+"""Who pays for a request: a job of another branch, and the thief of a spent token, cost their victim nothing.
+
+And what the store gives back is signed only under the service's own seal.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import redis
+
+from issuer.dev.provider import LocalProvider
+from issuer.service.admission.embedded import EmbeddedValkey
+from issuer.service.bounds import AGAIN_RATE
+from tests.support.http_load import request
+from tests.support.running import BODY, Running, body, numbered, register, running, serve, write_folder
+
+LIMITS = """limits:
+  identity: {count: 1, per_s: 3600, burst: 5}
+  integration: {count: 60, per_s: 3600, burst: 60}
+  refusals: {count: 1, per_s: 3600, burst: 60}
+  quarantine_s: 600
+"""
+FEATURE = "refs/heads/feature"
+
+
+@dataclass
+class Site:
+    """A service with narrow limits, its store, and identities that no test has used."""
+
+    live: Running
+    store: str
+    unused: list[str]
+
+    def owner(self) -> str:
+        """Return the repository of an identity for one test."""
+        return self.unused.pop()
+
+    def keys(self) -> Counter[str]:
+        with redis.Redis.from_url(self.store) as client:
+            return Counter(key.decode().split(":")[1] for key in client.scan_iter("{evi}:*"))
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory, provider: LocalProvider) -> Iterator[Site]:
+    folder = tmp_path_factory.mktemp("pays")
+    write_folder(folder, provider, limits=LIMITS)
+    owners = register(folder, 8)
+    path = folder / "policies" / "inspect-ai.yaml"
+    pinned = re.compile(r"(other-\d+, provider: github-actions, pins: \{[^}]*\})")
+    path.write_text(pinned.sub(r'\1, require: {ref: "refs/heads/main"}', path.read_text("utf-8")), "utf-8")
+    with EmbeddedValkey() as store, running(folder, provider, redis_url=store) as live:
+        yield Site(live, store, owners)
+
+
+def test_refusals_of_a_branch_job_neither_stop_nor_slow_the_identity_whose_pins_it_has(site: Site) -> None:
+    live, owner = site.live, site.owner()
+    branch, before = live.token(repository_id=owner, ref=FEATURE), site.keys()
+    told = [live.post(branch, path=path) for _ in range(31) for path in ("/tokens", "/tokens/batch")]
+    assert Counter((answer.status_code, answer.json()["code"]) for answer in told) == {
+        (403, "identity.claim_mismatch"): 61,
+        (403, "abuse.quarantined"): 1,
+    }
+    assert site.keys() - before == {"refusals": 1, "resembling": 1, "quarantine": 1}, "nothing of the identity"
+    assert (
+        live.post(live.token(repository_id=owner, ref="refs/heads/other")).json()["code"] == "identity.claim_mismatch"
+    )
+    assert [live.post(live.token(repository_id=owner), numbered(n)).status_code for n in range(5)] == [201] * 5
+
+
+def test_replays_of_a_spent_token_cost_its_owner_neither_rates_nor_repeats(site: Site) -> None:
+    live, owner = site.live, site.owner()
+    identity = live.token(repository_id=owner)
+    first = live.post(identity)
+    assert first.status_code == 201
+    told = [live.post(identity, numbered(number)) for number in range(200)]
+    statuses = Counter(answer.status_code for answer in told)
+    assert statuses.keys() == {409, 429}
+    assert AGAIN_RATE.burst <= statuses[409] < AGAIN_RATE.burst + 20, "one more a minute, on a machine that is slow"
+    assert told[-1].json()["code"] == "rate.identity"
+    assert 0 < int(told[-1].headers["retry-after"]) <= 60
+    assert live.post(identity).content == first.content, "the owner's repeats are its own"
+    assert [live.post(live.token(repository_id=owner), numbered(n)).status_code for n in range(4)] == [201] * 4
+
+
+def test_repeats_have_a_rate_of_their_own_too(site: Site) -> None:
+    live, owner = site.live, site.owner()
+    identity = live.token(repository_id=owner)
+    statuses = Counter(live.post(identity).status_code for _ in range(AGAIN_RATE.burst + 20))
+    assert statuses.keys() == {201, 200, 429}
+    assert (statuses[201], statuses[200] >= AGAIN_RATE.burst) == (1, True)
+    assert live.post(identity, numbered(1)).json()["code"] == "identity.replayed"
+    assert live.post(live.token(repository_id=owner)).status_code == 201
+
+
+def test_the_body_of_a_job_that_only_resembles_an_identity_is_not_waited_for(site: Site) -> None:
+    live = site.live
+    token = live.token(repository_id=site.owner(), ref=FEATURE)
+    head, _, sent = request("/tokens", token, b"x" * 60_000).partition(b"\r\n\r\n")
+    with socket.create_connection(("127.0.0.1", live.settings.port), timeout=60) as connection:
+        connection.sendall(head + b"\r\n\r\n" + sent[:1])
+        answer = connection.recv(65536)
+    assert answer.startswith(b"HTTP/1.1 403 ")
+    assert b"identity.claim_mismatch" in answer
+    event = live.audit()[-1]
+    assert (event["code"], "results" in event, "named" in event) == ("identity.claim_mismatch", False, False)
+
+
+def test_refusals_warn_from_half_of_their_rate_on(site: Site) -> None:
+    live, owner = site.live, site.owner()
+    identity = live.token(repository_id=owner)
+    sent = [b"{", body(benchmark_repo="x/y")] * 15
+    told = [live.post(identity, each).json() for each in sent]
+    assert [number for number, problem in enumerate(told, 1) if "warnings" in problem] == [30]
+    assert told[-1]["warnings"] == ["30 of 60 refusals are used up: beyond them this identity is quarantined for 600 s"]
+    explained = live.post(identity, body(benchmark_repo="x/y"), "/tokens/explain")
+    assert (explained.status_code, explained.json()["warnings"][0].partition(" ")[0]) == (200, "31")
+    assert live.post(identity).status_code == 201
+
+
+def test_what_somebody_else_wrote_into_the_store_is_spent_and_told_loudly(site: Site) -> None:
+    live = site.live
+    identity = live.token(repository_id=site.owner())
+    issued = live.post(identity)
+    with redis.Redis.from_url(site.store) as client:
+        (record,) = [key for key in client.scan_iter("{evi}:use:*") if issued.json()["jti"] in str(client.hgetall(key))]
+        ((slot, kept),) = [(name, value) for name, value in client.hgetall(record).items() if name.startswith(b"d:")]
+        client.hset(record, slot, kept.replace(b'"sub":"inspect-ai"', b'"sub":"another-one"'))
+    answer = live.post(identity)
+    assert (answer.status_code, answer.json()["code"]) == (409, "identity.replayed")
+    assert "hmac" not in answer.text
+    event = live.audit()[-1]
+    assert (event["verdict"], event["code"], event["forged"]) == ("refused", "identity.replayed", "hmac")
+    (line,) = [line for line in live.log_text().splitlines() if "the store holds a forged template" in line]
+    assert '"level":"error"' in line.replace(" ", "")
+    assert answer.json()["request_id"] in line
+
+
+# -- the secret ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_single_host_makes_its_secret_and_its_workers_share_it(tmp_path: Path, provider: LocalProvider) -> None:
+    with EmbeddedValkey() as store, running(tmp_path, provider, redis_url=store, command=serve(2)) as live:
+        made = live.settings.store_secret
+        assert (made.parent, made.stat().st_mode & 0o777, made.stat().st_size) == (tmp_path / "data", 0o600, 65)
+        identity = live.token()
+        told = [live.post(identity, Connection="close") for _ in range(20)]
+        assert Counter(answer.status_code for answer in told) == {201: 1, 200: 19}
+        assert made.read_text("utf-8").strip() not in live.log_text()
+
+
+def test_hosts_share_a_named_secret_and_change_it_without_losing_a_retry(
+    tmp_path: Path, provider: LocalProvider
+) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    write_folder(one, provider)
+    shutil.copytree(one, two)
+    old, new = os.urandom(32).hex(), os.urandom(32).hex()
+
+    def secret(folder: Path, *keys: str) -> str:
+        path = folder / "secret"
+        path.touch(0o600)
+        path.write_text("\n".join(keys), "utf-8")
+        return str(path)
+
+    with EmbeddedValkey() as store:
+        named = secret(one, old)
+        with running(one, provider, redis_url=store, store_secret_file=named) as live:
+            identity, port = live.token(), live.settings.port
+            first = live.post(identity)
+            named = secret(two, new, old)
+            with running(two, provider, redis_url=store, url=live.url, store_secret_file=named) as other:
+                assert other.post(identity).content == first.content
+                later = other.token()
+                assert other.post(later).status_code == 201
+            assert live.post(later).json()["code"] == "identity.replayed", "of another host's secret it knows nothing"
+            assert live.audit()[-1]["forged"] == "hmac"
+        named = secret(one, new)
+        with running(one, provider, redis_url=store, port=port, store_secret_file=named) as live:
+            assert [live.post(each, BODY).status_code for each in (later, identity)] == [200, 409]
