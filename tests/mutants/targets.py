@@ -14,6 +14,8 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "issuer/issuance/identify.py": LINE,
     "issuer/issuance/judge.py": LINE,
     "issuer/issuance/issue.py": LINE,
+    "issuer/issuance/recall.py": ("tests/issuance/test_issue.py",),
+    "issuer/issuance/store_secret.py": ("tests/issuance/test_issue.py", "tests/service/admission/test_secret_file.py"),
     "issuer/issuance/refuse.py": LINE,
     "issuer/issuance/steps.py": LINE,
     "issuer/issuance/ports.py": LINE,

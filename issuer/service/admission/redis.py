@@ -25,7 +25,7 @@ from issuer.codes import Code
 from issuer.errors import Refused, SetupError, Undecided
 from issuer.issuance.ports import AdmissionRequest, Admitted, Use
 from issuer.issuance.steps import Payer
-from issuer.limits import Rate
+from issuer.limits import Limits, Rate
 from issuer.service.admission.client import connect, place_of
 from issuer.service.bounds import (
     AGAIN_RATE,
@@ -50,6 +50,10 @@ READY_KEY = PREFIX + b"ready"
 Failure = (RedisError, OSError, TimeoutError)
 
 
+# A rate as the script takes it: what `limits.spend` would add to the arrival time, and tolerate, in microseconds.
+Charge = tuple[int, int]
+
+
 class Due(Struct, frozen=True):
     """What a call costs of one rate; `code` refuses it where that is too much."""
 
@@ -58,25 +62,32 @@ class Due(Struct, frozen=True):
     rate: Rate
     cost: int = 1
 
-    @property
-    def charge(self) -> tuple[int, int]:
-        """What `limits.spend` would add to the arrival time, and tolerate, in microseconds."""
-        return self.rate.interval_us * self.cost, self.rate.tolerance_us
+
+class Bill(Struct, frozen=True):
+    """What a kind of call costs its payer, beside a use: the rates that it must fit, and the refusals that it adds to.
+
+    `keys` are KEYS of `admit.lua` up to a use record, `charges` the rates as it takes them.
+    """
+
+    dues: tuple[Due, ...]
+    keys: tuple[bytes, ...]
+    charges: tuple[Charge, ...]
+    refusals: Charge | None
 
 
 class ScriptArgument(Struct, frozen=True):
     """The question to `admit.lua`, by the names that it uses. `now_us` None: the store uses its own clock.
 
-    A rate is what to add and what to tolerate, in microseconds: `again` that of a record's repeats, and of its replays.
+    `again` is the rate of a record's repeats, and that of its replays.
     """
 
     ticket: int
     now_us: int | None
     durable_store: bool
     leeway_s: int
-    rates: tuple[tuple[int, int], ...]
-    refusals: tuple[int, int] | None
-    again: tuple[int, int]
+    rates: tuple[Charge, ...]
+    refusals: Charge | None
+    again: Charge
     quarantine_us: int
     use: Use | None
 
@@ -227,30 +238,31 @@ class RedisAdmission:
 
     async def _ask(self, call: AdmissionRequest) -> Admitted | Counted:
         """Let the store decide on one call."""
-        ticket, loop, rates = next(self._tickets), asyncio.get_running_loop(), rates_of(call)
-        argument = self._argument(call, ticket, rates)
-        pending = PendingCall(keys_of(call, rates), argument, call.candidate, call.replaces, loop.create_future())
+        ticket, loop = next(self._tickets), asyncio.get_running_loop()
+        bill = bill_of(call.payer, call.limits, call.cost, call.refused)
+        keys = bill.keys if call.use is None else (*bill.keys, record_of(call.use))
+        argument = self._argument(call, ticket, bill)
+        pending = PendingCall(keys, argument, call.candidate, call.replaces, loop.create_future())
         self._queue.append(pending)
         self._schedule_sending()
         # A third of the cost of asyncio.timeout; a call that gave up is settled, and so left behind.
         late = loop.call_later(CALL_S, pending.settle, TimeoutError())
         try:
-            return read_answer(call, rates, ticket, await pending.answer)
+            return read_answer(call, bill.dues, ticket, await pending.answer)
         finally:
             late.cancel()
 
-    def _argument(self, call: AdmissionRequest, ticket: int, rates: tuple[Due, ...]) -> bytes:
+    def _argument(self, call: AdmissionRequest, ticket: int, bill: Bill) -> bytes:
         """Write the script's argument."""
-        refusals = call.limits.refusals
         return msgspec.msgpack.encode(
             ScriptArgument(
                 ticket=ticket,
                 now_us=self._now_us() if self._now_us else None,
                 durable_store=self._durable_store,
                 leeway_s=self._leeway_s,
-                rates=tuple([due.charge for due in rates]),
-                refusals=(refusals.interval_us, refusals.tolerance_us) if call.refused else None,
-                again=(AGAIN_RATE.interval_us, AGAIN_RATE.tolerance_us),
+                rates=bill.charges,
+                refusals=bill.refusals,
+                again=_AGAIN,
                 quarantine_us=call.limits.quarantine_s * 1_000_000,
                 use=call.use,
             )
@@ -323,26 +335,31 @@ def _at_least(count: int, answer: object) -> bool:
     return isinstance(answer, int) and answer >= count
 
 
-def rates_of(call: AdmissionRequest) -> tuple[Due, ...]:
-    """Return the rates that a call must fit (contract section 5, who pays), beside those of its record or refusals."""
-    keys, limits = names_of(call.payer), call.limits
-    if call.payer.bucket is not None:
-        return (Due(Code.RATE_IDENTITY, keys.resembling, RESEMBLING_RATE),)
-    if call.refused:
-        return ()
-    return (
-        Due(Code.RATE_IDENTITY, keys.identity, limits.identity, call.cost),
-        Due(Code.RATE_INTEGRATION, keys.integration, limits.integration, call.cost),
+def _charge(rate: Rate, cost: int = 1) -> Charge:
+    return rate.interval_us * cost, rate.tolerance_us
+
+
+_AGAIN = _charge(AGAIN_RATE)
+
+
+@functools.lru_cache(4096)
+def bill_of(payer: Payer, limits: Limits, cost: int, refused: bool) -> Bill:
+    """Make the bill of a kind of call (contract section 5, who pays)."""
+    names = names_of(payer)
+    dues: tuple[Due, ...] = ()
+    if payer.bucket is not None:
+        dues = (Due(Code.RATE_IDENTITY, names.resembling, RESEMBLING_RATE),)
+    elif not refused:
+        dues = (
+            Due(Code.RATE_IDENTITY, names.identity, limits.identity, cost),
+            Due(Code.RATE_INTEGRATION, names.integration, limits.integration, cost),
+        )
+    return Bill(
+        dues=dues,
+        keys=(EPOCH_KEY, names.quarantine, *[due.key for due in dues], *([names.refusals] if refused else [])),
+        charges=tuple([_charge(due.rate, due.cost) for due in dues]),
+        refusals=_charge(limits.refusals) if refused else None,
     )
-
-
-def keys_of(call: AdmissionRequest, rates: tuple[Due, ...]) -> tuple[bytes, ...]:
-    """KEYS, in the order that `admit.lua` lists: registered ids only, and hashed, never a raw claim."""
-    keys = names_of(call.payer)
-    first = (EPOCH_KEY, keys.quarantine, *[due.key for due in rates])
-    if call.use is not None:
-        return (*first, record_of(call.use))
-    return (*first, keys.refusals) if call.refused else first
 
 
 def record_of(use: Use) -> bytes:
@@ -350,8 +367,11 @@ def record_of(use: Use) -> bytes:
     return b"%buse:%b" % (PREFIX, use.record.encode())
 
 
-class Keys(Struct, frozen=True):
-    """The names of what the store keeps of one payer; `resembling` is of all buckets of an identity together."""
+class Names(Struct, frozen=True):
+    """The keys of what the store keeps of one payer: registered ids only, and hashed, never a raw claim.
+
+    `resembling` is of all buckets of an identity together.
+    """
 
     identity: bytes
     integration: bytes
@@ -360,13 +380,12 @@ class Keys(Struct, frozen=True):
     quarantine: bytes
 
 
-@functools.lru_cache(4096)
-def names_of(payer: Payer) -> Keys:
+def names_of(payer: Payer) -> Names:
     """Name what the store keeps of a payer."""
     # A registered id cannot contain NUL, so no two payers share a name.
     of_identity = f"{payer.integration}\0{payer.identity}"
     of_payer = of_identity if payer.bucket is None else f"{of_identity}\0{payer.bucket}"
-    return Keys(
+    return Names(
         identity=PREFIX + b"identity:" + _hashed(of_identity),
         integration=PREFIX + b"integration:" + _hashed(payer.integration),
         resembling=PREFIX + b"resembling:" + _hashed(of_identity),
@@ -379,7 +398,7 @@ def _hashed(name: str) -> bytes:
     return hashlib.sha256(name.encode()).hexdigest()[:32].encode()
 
 
-def read_answer(call: AdmissionRequest, rates: tuple[Due, ...], ticket: int, answer: object) -> Admitted | Counted:
+def read_answer(call: AdmissionRequest, dues: tuple[Due, ...], ticket: int, answer: object) -> Admitted | Counted:
     """Turn the script's answer into the caller's. Anything that is not exactly such an answer: Undecided."""
     if isinstance(answer, list) and answer[:1] == [ticket]:
         match call.use, answer[1:]:
@@ -394,8 +413,8 @@ def read_answer(call: AdmissionRequest, rates: tuple[Due, ...], ticket: int, ans
             case use, [b"RATE_USE", int(wait_us)] if use is not None:
                 detail = f"The same credential was sent again more than {AGAIN_RATE.burst} times an hour."
                 raise Refused(Code.RATE_IDENTITY, detail, retry_after_s=seconds(wait_us))
-            case _, [b"RATE", int(number), int(wait_us)] if 1 <= number <= len(rates):
-                refuse_rate(rates[number - 1], wait_us)
+            case _, [b"RATE", int(number), int(wait_us)] if 1 <= number <= len(dues):
+                refuse_rate(dues[number - 1], wait_us)
             case _, [b"QUARANTINED", int(end_us), int(left_us)]:
                 end = datetime.fromtimestamp(seconds(end_us), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
                 detail = f"Too many refused requests: {_who(call.payer)} quarantined until {end}."

@@ -25,10 +25,10 @@ from issuer.service.admission.embedded import EmbeddedValkey
 from issuer.service.admission.redis import (
     EPOCH_KEY,
     SCRIPT,
+    Bill,
     RedisAdmission,
-    keys_of,
+    bill_of,
     names_of,
-    rates_of,
     read_answer,
     record_of,
 )
@@ -75,6 +75,10 @@ def call(
 
 def refusal(limits: Limits = UNLIMITED, bucket: int | None = None, identity: str = "ci") -> AdmissionRequest:
     return AdmissionRequest(Payer("inspect-ai", identity, bucket), limits, refused=True)
+
+
+def bill(asked: AdmissionRequest) -> Bill:
+    return bill_of(asked.payer, asked.limits, asked.cost, asked.refused)
 
 
 NAMES = names_of(Payer("inspect-ai", "ci"))
@@ -710,7 +714,7 @@ async def test_a_read_only_replica_admits_nobody(own_url: str) -> None:
 @pytest.mark.parametrize("key", range(5))
 async def test_a_key_of_a_foreign_kind_admits_nobody(state: RedisAdmission, redis: Redis, key: int) -> None:
     claim = call(use())
-    name = keys_of(claim, rates_of(claim))[key]
+    name = (*bill(claim).keys, record_of(use()))[key]
     await redis.delete(name)
     await redis.rpush(name, "foreign")
     assert await codes(state, claim) == ["dependency.state"]
@@ -732,13 +736,13 @@ async def test_a_damaged_record_admits_nobody(state: RedisAdmission, redis: Redi
 )  # fmt: skip
 def test_an_answer_of_any_other_shape_admits_nobody(answer: object) -> None:
     with pytest.raises(Undecided):
-        read_answer(call(use()), rates_of(call(use())), 7, answer)
+        read_answer(call(use()), bill(call(use())).dues, 7, answer)
 
 
 def test_identities_of_one_name_in_two_integrations_share_nothing() -> None:
     ours = refusal()
     theirs = msgspec.structs.replace(ours, payer=Payer("other", "ci"))
-    assert set(keys_of(ours, rates_of(ours))) & set(keys_of(theirs, rates_of(theirs))) == {EPOCH_KEY}
+    assert set(bill(ours).keys) & set(bill(theirs).keys) == {EPOCH_KEY}
 
 
 @pytest.mark.parametrize("answer", [[7, b"NEW"], [7, b"SAME", b"template"], [7, b"EXHAUSTED"], [7, b"RATE_USE", 5]])
