@@ -43,4 +43,4 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "issuer/results/edit.py": ("tests/results/test_edit.py", "tests/cli/test_results_lint.py"),
 }
 SCRIPT = "issuer/service/admission/admit.lua"
-SCRIPT_TESTS = ("tests/service/admission/test_redis.py",)
+SCRIPT_TESTS = ("tests/service/admission/test_redis.py", "tests/service/admission/test_model.py")

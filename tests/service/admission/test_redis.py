@@ -419,6 +419,16 @@ async def test_identity_and_integration_pay_together_or_not_at_all(
         assert await codes(state, call(use(), limits)) == ["new"]
 
 
+@pytest.mark.parametrize("longer", ["identity", "integration"])
+async def test_of_two_rates_that_are_over_the_one_that_waits_longer_refuses(state: RedisAdmission, longer: str) -> None:
+    short, long = Rate(count=1, per_s=60, burst=1), Rate(count=1, per_s=600, burst=1)
+    limits = msgspec.structs.replace(UNLIMITED, **{"identity": short, "integration": short, longer: long})
+    await state.count(call(None, limits))
+    refused = await outcome(state, call(None, limits))
+    assert isinstance(refused, Refused)
+    assert (str(refused.code), refused.retry_after_s) == (f"rate.{longer}", 600)
+
+
 async def test_a_batch_costs_n_and_one_larger_than_the_burst_is_told_so(state: RedisAdmission) -> None:
     limits = msgspec.structs.replace(UNLIMITED, identity=Rate(count=1, per_s=60, burst=10))
     assert await codes(state, call(use(), limits, cost=8), call(use("two"), limits, cost=3)) == ["new", "rate.identity"]
