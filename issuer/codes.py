@@ -250,7 +250,7 @@ class Code(enum.StrEnum):
         "Send all 40 (or 64) lowercase hexadecimal characters; short hashes can be forged in seconds.",
     )
     CLAIMS_SECRET = (
-        "claims.secret", 422, "The command seems to contain a secret.",
+        "claims.secret", 422, "The command, or another text of the result, seems to contain a secret.",
         "Take it out, or name an environment variable instead ($HF_TOKEN); rotate the secret, it was sent.",
     )
     CLAIMS_DIGEST_MISMATCH = (

@@ -18,7 +18,7 @@ from issuer.codes import Code
 from issuer.errors import Fault, InputError, Place, Refused
 from issuer.formats.strict_json import JSON
 from issuer.results.claims import RunClaims, read_claims
-from issuer.results.secret import secret_in
+from issuer.results.secret import find_secrets, secret_in
 
 Origin: TypeAlias = Literal["run", "supplied"]
 
@@ -170,7 +170,10 @@ class Run(Struct, frozen=True, kw_only=True):
             claims = read_claims(_compose(values, scores))
         except Refused as refusal:
             raise self._placed(refusal.faults[0], values, list(scores.values())) from None
-        return Built(claims, _noted(self.details, [*self.partial, *unscored], supplied.scale), origins)
+        details = _noted(self.details, [*self.partial, *unscored], supplied.scale)
+        for fault in find_secrets(details):
+            raise self._error(fault.code, f"in the details, at {fault.pointer}: {fault.detail}")
+        return Built(claims, details, origins)
 
     def _values(self, supplied: Supplied) -> dict[str, _Value]:
         """Settle every member. Raises InputError for those that are missing, and for a secret in the command."""

@@ -18,10 +18,12 @@ from issuer.issuance.in_steps import Steps, finish
 from issuer.results.claims import RunClaims, read_claims
 from issuer.results.details import read_details
 from issuer.results.entry import Submission
-from issuer.results.secret import secret_in
+from issuer.results.secret import find_secrets
 from issuer.wire import MAX_BYTES, MAX_RESULTS, MAX_VALUES, BatchRequest, Kind, TokenRequest, is_nonce
 
 MAX_DEPTH = 16
+# As many texts with secrets are told as a person will take out one by one.
+MAX_SECRETS = 16
 
 
 class Request(Struct, frozen=True):
@@ -176,12 +178,10 @@ def _read_item(item: _Item, pointer: str) -> Submission:
     said = _read_part(item.claims, f"{pointer}/claims", depth)
     told = {} if item.details is UNSET else _read_part(item.details, f"{pointer}/details", depth)
     claims = read_claims(said, f"{pointer}/claims")
-    command = claims.framework.command
-    if command is not UNSET and (secret := secret_in(command)):
-        raise Refused.at(
-            Code.CLAIMS_SECRET, f"{pointer}/claims/framework/command", f"the command seems to hold {secret}"
-        )
-    submission = Submission.of(claims, read_details(told, f"{pointer}/details"), pointer)
+    details = read_details(told, f"{pointer}/details")
+    if secrets := [*find_secrets(said, f"{pointer}/claims"), *find_secrets(details, f"{pointer}/details")]:
+        raise Refused.of(secrets[:MAX_SECRETS])
+    submission = Submission.of(claims, details, pointer)
     _check_digest(f"{pointer}/claims_digest", item.claims_digest, submission.claims_digest)
     _check_digest(f"{pointer}/content_digest", item.content_digest, submission.content_digest)
     return submission

@@ -33,7 +33,7 @@ from issuer.results.entry import (
     result_file_name,
     target_form,
 )
-from issuer.results.secret import secret_in
+from issuer.results.secret import find_secrets
 
 MAX_METRICS = 256
 MAX_FAULTS = 1000  # of one file: an author with more corrects these first, without waiting for the rest
@@ -132,6 +132,7 @@ def _entry(item: JSON, path: str, repo: str | None, benchmark: Benchmark | None)
     yield from _lacking(members)
     yield from _claims(typed, repo)
     yield from _details(typed)
+    yield from _secrets(members)
     yield from _tokens(typed)
     yield from _file_name(typed, path)
     yield from _value(typed, benchmark)
@@ -229,9 +230,6 @@ def _claims(typed: Mapping[str, Any], repo: str | None) -> Iterator[Found]:
     except Refused as refusal:
         for fault in refusal.faults:
             yield Found(fault.code, _in_entry(fault.pointer, places), _in_words_of_entry(fault.pointer, fault.detail))
-    command = typed.get("framework", {}).get("command")
-    if command is not None and (secret := secret_in(command)):
-        yield Found(Code.CLAIMS_SECRET, "/framework/command", f"the command seems to hold {secret}")
 
 
 def _in_entry(pointer: str, places: list[int]) -> str:
@@ -259,6 +257,12 @@ def _details(typed: Mapping[str, Any]) -> Iterator[Found]:
     details = {name: typed[name] for name in EntryDetails.__struct_fields__ if name in typed}
     if rule := fits(details, MAX_WRITTEN):
         yield Found(Code.DETAILS_INVALID, "", rule)
+
+
+def _secrets(members: Mapping[str, Any]) -> Iterator[Found]:
+    """Look into every text but the verify token, which is none."""
+    for fault in find_secrets({name: value for name, value in members.items() if name not in TOKEN_MEMBERS}):
+        yield Found(fault.code, fault.pointer, fault.detail)
 
 
 def _tokens(typed: Mapping[str, Any]) -> Iterator[Found]:

@@ -114,6 +114,14 @@ def test_a_mock_model_that_is_not_named_is_refused(allow: Any) -> None:
     assert "'mockllm/model'" in error.detail
 
 
+def test_a_secret_in_the_details_of_a_run_is_refused_and_not_repeated() -> None:
+    secret = "hf_" + "a1B2" * 8
+    error = refusal(lambda: run(details={"run": {"env": {"x": f"--t {secret}"}}}).claims(SUPPLIED))
+    assert error.code is Code.CLAIMS_SECRET
+    assert error.detail.startswith("in the details, at /run/env/x: this text seems to hold")
+    assert secret not in str(error)
+
+
 # -- which scores ---------------------------------------------------------------------------------------------------------
 
 

@@ -240,6 +240,20 @@ def test_a_secret_in_the_command_is_refused_and_not_repeated() -> None:
     assert "aaaa" not in str(caught.value)
 
 
+def test_a_secret_in_any_text_of_a_result_is_refused_and_all_of_them_are_told() -> None:
+    token = "hf_" + "a" * 30
+    bad = item(details={"notes": f"with {token}", "run": {"env": {"HF_TOKEN": token}}})
+    assert refusal(bad) == (422, Code.CLAIMS_SECRET, "/details/notes")
+    with pytest.raises(Refused) as caught:
+        read(batch(item(), bad), "batch")
+    assert [fault.pointer for fault in caught.value.faults] == [
+        "/results/1/details/notes",
+        "/results/1/details/run/env/HF_TOKEN",
+    ]
+    assert "aaaa" not in str(caught.value.faults)
+    assert refusal(item(claims=make.claims(task_id=token))) == (422, Code.CLAIMS_SECRET, "/claims/task_id")
+
+
 def test_the_same_result_twice_in_a_batch_is_refused_also_in_another_spelling() -> None:
     two = {"metrics": [{"metric_id": "a", "value": 1}, {"metric_id": "b", "value": 2.0}]}
     swapped = {"metrics": [{"metric_id": "b", "value": 2}, {"metric_id": "a", "value": 1.0}]}

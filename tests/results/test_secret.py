@@ -1,10 +1,12 @@
-"""Secrets in commands: the shapes that are known, and none of the commands that people really write."""
+"""Secrets in commands and other texts: the shapes that are known, and none of what people really write."""
 
 import time
+from typing import Any
 
 import pytest
 
-from issuer.results.secret import secret_in
+from issuer.codes import Code
+from issuer.results.secret import find_secrets, secret_in
 
 VALUE = "Zq9vK2mXw7Tb4RsL8nYd"
 
@@ -66,6 +68,8 @@ def test_a_secret_is_found_and_never_repeated(command: str) -> None:
         "--password short",
         "-H 'Authorization: Bearer $TOKEN_FROM_ENV'",
         "task-hf_home-disk sk-learn ghp_short",
+        "acme/sk-instruct-large-language-model-8b",
+        "--eos_token=<|reserved_special_token_0|> pad_token='<|end_of_text|>'",
         "--keyboard=aaaaaaaaaaaaaaaaaaaaaaaaaa",
         "",
     ],
@@ -74,11 +78,39 @@ def test_an_honest_command_passes(command: str) -> None:
     assert secret_in(command) is None
 
 
+TOKEN = "hf_" + "a1B2" * 8
+
+
 @pytest.mark.parametrize(
-    "part", ["token ", "token=", "--a", "-", "key\t", "eyJ", "sk-", "a" * 60 + "token ", "authorization: "]
+    ("value", "pointers"),
+    [
+        ({"notes": f"run with {TOKEN}"}, ["/notes"]),
+        ({"run": {"env": [{"a~/b": f"x={TOKEN}"}]}}, ["/run/env/0/a~0~1b"]),
+        ({"run": {TOKEN: 1, "b": 2}}, ["/run"]),  # a name: its place does not repeat it
+        ({"run": {TOKEN: {"c": TOKEN}}}, ["/run"]),
+        ({"run": {"hf_token": VALUE}}, ["/run/hf_token"]),
+        ({"run": {"OPENAI_API_KEY": VALUE, "x": [TOKEN]}}, ["/run/OPENAI_API_KEY", "/run/x/0"]),
+        ({"source": {"url": f"https://a.example/x?token={VALUE}"}}, ["/source/url"]),
+        ([TOKEN, {"deep": [[[TOKEN]]]}], ["/0", "/1/deep/0/0/0"]),
+        ({"run": {"model_args": {"eos_token": "<|end_of_text|>", "pad_token": "[PAD]"}}}, []),
+        ({"run": {"cache_key": "gsm8k-main-2026-11-21", "max_tokens": 1024, "tokenizer": "acme/some-tokenizer-2"}}, []),
+        ({"notes": None, "run": {"hf_token": True, "n": 1.5}}, []),
+    ],
 )
-def test_the_longest_command_is_judged_in_no_time(part: str) -> None:
+def test_a_secret_is_found_in_every_text_at_its_place(value: Any, pointers: list[str]) -> None:
+    found = list(find_secrets(value, "/details"))
+    assert [fault.pointer for fault in found] == [f"/details{pointer}" for pointer in pointers]
+    assert {fault.code for fault in found} <= {Code.CLAIMS_SECRET}
+    assert not any(TOKEN in str(fault) or VALUE in str(fault) for fault in found)
+
+
+@pytest.mark.parametrize(
+    "part", ["token ", "token=", "--a", "-", "key\t", "-eyJ", "eyJ", "sk-", "a" * 60 + "token ", "authorization: ",
+             "-----BEGIN A"]
+)  # fmt: skip
+def test_the_longest_text_is_judged_in_time_proportional_to_it(part: str) -> None:
+    """Half a megabyte takes a tenth of a second; where the time grows with its square, minutes."""
     start = time.process_time()
-    secret_in((part * 4096)[:4096])
-    secret_in("token" + " " * 4091)
-    assert time.process_time() - start < 2
+    secret_in((part * 2**19)[: 2**19])
+    secret_in("token" + " " * 2**19)
+    assert time.process_time() - start < 20
