@@ -353,6 +353,10 @@ class Code(enum.StrEnum):
         "file.number", 0, "A number cannot be carried exactly.",
         "Write a finite number of at most 17 significant digits; integers up to 2^53 - 1.",
     )
+    FILE_UNSAFE = (
+        "file.unsafe", 0, "Others may write to a file or folder that decides what is signed.",
+        "Run the `chmod` that is named, after a look at what is there.",
+    )
     FILE_SCHEMA = (
         "file.schema", 0, "The file has a member that is missing or of the wrong type.",
         "Compare the member at the place that is named with the reference of this kind of file.",

@@ -128,6 +128,23 @@ def _demand_plain(path: Path | str, opened: os.stat_result, *, pipe: bool) -> No
         raise unreadable(path, os.strerror(errno.EISDIR) if stat.S_ISDIR(opened.st_mode) else "not a plain file")
 
 
+def demand_guarded(path: Path, *, group: bool) -> None:
+    """Demand that nobody but its owner, and with `group` its group, may write to a file or folder; links are followed.
+
+    A group with the owner's own number has no other member: that of a checkout under umask 002. On a file system that
+    is mounted read-only modes say nothing: a ConfigMap is mounted so, with mode 0777. Raises InputError(`file.unsafe`).
+    """
+    try:
+        found, mounted = path.stat(), os.statvfs(path)
+    except OSError as error:
+        raise unreadable(path, str(error.strerror)) from None
+    barred = 0o002 if group or found.st_gid == found.st_uid else 0o022
+    if found.st_mode & barred and not mounted.f_flag & os.ST_RDONLY:
+        who = "o-w" if barred == 0o002 else "go-w"
+        why = f"it has mode {stat.S_IMODE(found.st_mode):04o}: others may write to it. Run `chmod {who} {path}`"
+        raise InputError(Code.FILE_UNSAFE, why, Place(str(path)))
+
+
 def _demand_private(path: Path | str, opened: os.stat_result) -> None:
     if opened.st_mode & 0o077:
         mode = stat.S_IMODE(opened.st_mode)

@@ -165,6 +165,57 @@ def test_what_others_may_open_is_not_private(tmp_path: Path) -> None:
         assert files.read(path, 100) == OLD
 
 
+@pytest.mark.parametrize("folder", [False, True])
+@pytest.mark.parametrize(
+    ("mode", "owner", "group", "alone"),
+    [
+        (0o600, (7, 8), True, True), (0o644, (7, 8), True, True), (0o755, (7, 8), True, True),
+        (0o664, (7, 7), True, True),  # umask 002: the group has no other member
+        (0o664, (7, 8), True, False), (0o775, (7, 8), True, False),
+        (0o646, (7, 7), False, False), (0o666, (7, 7), False, False), (0o777, (7, 7), False, False),
+        (0o1777, (7, 7), False, False),  # others may not rename what is there, and may add what is not
+    ],
+)  # fmt: skip
+def test_who_else_may_write_is_told_by_the_mode(
+    tmp_path: Path, folder: bool, mode: int, owner: tuple[int, int], group: bool, alone: bool
+) -> None:
+    path = tmp_path / "it"
+    path.mkdir() if folder else path.touch()
+    if os.geteuid() == 0:
+        os.chown(path, *owner)
+    elif path.stat().st_uid != path.stat().st_gid or owner[0] != owner[1]:
+        pytest.skip("takes root to give files away")
+    path.chmod(mode)
+    (tmp_path / "link").symlink_to(path)
+    for named in (path, tmp_path / "link"):
+        for lets_group, good in ((True, group), (False, alone)):
+            with nullcontext() if good else pytest.raises(InputError) as refused:
+                files.demand_guarded(named, group=lets_group)
+            if refused is not None:
+                who = "o-w" if lets_group or owner[0] == owner[1] else "go-w"
+                assert refused.value.code is Code.FILE_UNSAFE
+                assert refused.value.detail.endswith(f"others may write to it. Run `chmod {who} {named}`")
+
+
+def test_on_a_read_only_file_system_modes_say_nothing(tmp_path: Path) -> None:
+    """As a ConfigMap is mounted: mode 0777, and nobody can write."""
+    look = (
+        f"from pathlib import Path; from issuer import files; files.demand_guarded(Path({str(tmp_path)!r}), group=True)"
+    )
+    mount = (
+        f"mount -t tmpfs -o $0,mode=0777 none {tmp_path} && exec {sys.executable} -c '{look.replace(chr(39), chr(34))}'"
+    )
+    if subprocess.run(["unshare", "-rm", "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("takes a mount namespace")
+
+    def mounted(how: str) -> subprocess.CompletedProcess[str]:
+        command = ["unshare", "-rm", "sh", "-c", mount, how]
+        return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+
+    assert mounted("ro").returncode == 0
+    assert "file.unsafe" in mounted("rw").stderr
+
+
 def test_only_for_a_private_file_an_error_that_is_not_about_it_stays_one(tmp_path: Path) -> None:
     """A credential is not unknown because this process is out of descriptors."""
     path, (soft, hard) = put(tmp_path / "file"), resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -188,6 +188,9 @@ def _trusted(options: Options, now: int) -> Trusted:
         trusted = Trusted.in_issuer(options.issuer, options.audience, documents, seen)
     else:
         raise click.UsageError("give --trust FILE, or --issuer URL with --audience AUD")
+    for issuer in trusted.trust.unlimited:
+        rule = "may speak for every framework, as other issuers here may: name its `frameworks`"
+        say(f"issuer: warning: {printable(issuer)} {rule}", err=True)
     for absence in trusted.trust.absent:
         say(f"issuer: warning: {absence.pointer} of the trust file: {printable(absence.reason)}", err=True)
     return trusted

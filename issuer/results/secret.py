@@ -31,7 +31,8 @@ _SHAPES = re.compile(
     re.VERBOSE,
 )
 # What each shape has in it: looking for these takes a tenth of the time.
-_HINTS = ("hf_", "sk-", "gh", "github_pat_", "glpat-", "xox", "AKIA", "ASIA", "AIza", "evi_pat_", "eyJ", "PRIVATE KEY-----")
+_HINTS = ("hf_", "sk-", "gh", "github_pat_", "glpat-", "xox", "AKIA", "ASIA", "AIza", "evi_pat_", "eyJ",
+          "-----BEGIN")  # fmt: skip
 _NAMED = re.compile(
     r"""(?: (?i:token|key|secret|password)["']?\s*[=:]\s*                        # HF_TOKEN=..., "apiKey": ...
           | (?<!\S)--?[A-Za-z0-9_.-]{0,64}?(?i:token|key|secret|password)\s+    # --api-key ...

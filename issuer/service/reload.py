@@ -23,7 +23,7 @@ from issuer.audit_events import PoliciesLoaded, PoliciesRefused
 from issuer.codes import Code
 from issuer.errors import InputError, IssuerError, Undecided
 from issuer.issuance.ports import Audit, Authority
-from issuer.policy.authoring.load import load_policies
+from issuer.policy.authoring.load import load_policies, paths_that_decide
 from issuer.policy.authoring.schema import schemas
 from issuer.policy.authoring.stops import STOPS_FILE
 from issuer.policy.match import PolicySet
@@ -165,10 +165,12 @@ def refused_event(active: Active, error: Exception) -> PoliciesRefused:
 
 
 def load_and_keep(folder: Path, kept: Path, issuer_url: str, development: bool) -> PolicySet:
-    """Load a folder of policies, and keep each of them. Raises InputError and SetupError.
+    """Load a folder of policies that is guarded, and keep each of them. Raises InputError and SetupError.
 
     The one place of the service that knows how policies are written (`policy.authoring`); requests meet what is loaded.
     """
+    for path in dict.fromkeys(paths_that_decide(folder)):
+        files.demand_guarded(path, group=True)
     policies = load_policies(folder, issuer_url, development=development)
     keep_policies(policies, kept)
     return policies

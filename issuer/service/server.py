@@ -11,6 +11,7 @@ import signal
 import socket
 from collections.abc import Iterator
 
+import structlog
 import uvicorn
 from msgspec.structs import replace
 
@@ -25,6 +26,8 @@ from issuer.service.log_stream import configure_logging
 from issuer.service.settings import EMBEDDED, Settings
 from issuer.service.shared_page import SharedPage
 from issuer.service.workers import STOPS, Beat, bind, listen_addresses, supervise
+
+_log = structlog.get_logger("issuer")
 
 
 @contextlib.contextmanager
@@ -71,6 +74,8 @@ def serve(settings: Settings, log: Log | None = None, workers: int = 1) -> None:
     InputError.
     """
     configure_logging()
+    for doubt in settings.doubts:
+        _log.warning("setting doubted", detail=doubt)
     for number in STOPS:
         signal.signal(number, _stopped)  # uvicorn takes these over while it runs, then raises them again
     if callable(signal.getsignal(signal.SIGHUP)):

@@ -27,6 +27,8 @@ from issuer.url import UrlError, split_url
 Text = Annotated[str, Meta(min_length=1)]
 PREFIX = "ISSUER_"
 EMBEDDED = "embedded"
+# The shortest prefix of a network, by IP version, that may be one place's proxies and nobody else's.
+NARROW = {4: 24, 6: 64}
 
 
 class Settings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -62,6 +64,18 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     trusted_proxies: str = ""
 
     @property
+    def doubts(self) -> tuple[str, ...]:
+        """What is allowed here and seldom meant, in words for the log stream."""
+        proxies = (ipaddress.ip_network(proxy.strip()) for proxy in filter(None, self.trusted_proxies.split(",")))
+        return tuple(
+            f"trusted_proxies: {network} is a network of {network.num_addresses} addresses. Whoever has one of them "
+            "chooses, by X-Forwarded-For, as which source it is counted and from which network its access token comes: "
+            "name the proxies alone"
+            for network in proxies
+            if network.prefixlen < NARROW[network.version]
+        )
+
+    @property
     def audit_file(self) -> Path:
         """The path of the audit file."""
         return Path(self.data) / "audit.jsonl"
@@ -91,9 +105,11 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
         if not self.key_passphrase_file:
             return None
         try:
-            passphrase = files.read(Path(self.key_passphrase_file), MAX_PASSPHRASE_FILE).rstrip(b"\r\n")
+            passphrase = files.read(Path(self.key_passphrase_file), MAX_PASSPHRASE_FILE, private=True).rstrip(b"\r\n")
         except InputError as error:
             raise SetupError(Code.SETTINGS_INVALID, f"key_passphrase_file: {error.detail}") from None
+        except OSError as error:
+            raise SetupError(Code.SETTINGS_INVALID, f"key_passphrase_file: {error.strerror}") from None
         if not passphrase:
             raise SetupError(Code.SETTINGS_INVALID, "key_passphrase_file: the file is empty")
         return passphrase
@@ -149,5 +165,6 @@ def _check_proxies(proxies: str) -> None:
             ipaddress.ip_network(proxy.strip())
         except ValueError:
             raise SetupError(
-                Code.SETTINGS_INVALID, "trusted_proxies: name addresses or networks (10.0.0.0/8), separated by commas"
+                Code.SETTINGS_INVALID,
+                "trusted_proxies: name addresses or small networks (192.0.2.10, 192.0.2.16/28), separated by commas",
             ) from None

@@ -111,6 +111,13 @@ class Trust(Struct, frozen=True):
     digest: str = ""
     absent: tuple[Absence, ...] = ()
 
+    @property
+    def unlimited(self) -> tuple[str, ...]:
+        """The issuers that may speak for every framework, though others are trusted beside them: each of them can pass
+        off its own numbers as those of a framework that another one vouches for."""
+        free = tuple(name for name, issuer in self.issuers.items() if issuer.frameworks is None)
+        return free if len(self.issuers) > 1 else ()
+
     def token_keys(self) -> Iterator[jose.Key]:
         """Every key with which a trusted issuer signs tokens, or once did."""
         for issuer in self.issuers.values():

@@ -299,6 +299,24 @@ def test_a_key_set_is_fetched_once_and_its_age_is_said(tmp_path: Path, file: Pat
     assert len(list((tmp_path / "xdg" / "eval-token-issuer").iterdir())) == 1
 
 
+def test_of_several_issuers_one_that_may_speak_for_every_framework_is_a_warning(tmp_path: Path, file: Path) -> None:
+    def trusting(*frameworks: str) -> str:
+        keys = tmp_path / "keys.json"
+        keys.write_bytes(jwks())
+        entries = [f'  - {{issuer: "{name}", keys: {{file: keys.json}}{more}}}\n'
+                   for name, more in zip((ISSUER, "https://other.example"), frameworks, strict=False)]  # fmt: skip
+        trust = tmp_path / "trust.yaml"
+        trust.write_text(f'version: 1\naudience: "{AUDIENCE}"\nissuers:\n{"".join(entries)}')
+        return verify(file, trust).stderr
+
+    limited = ', frameworks: ["inspect-ai"]'
+    assert "may speak for every framework" not in trusting("")
+    assert "may speak for every framework" not in trusting(limited, limited)
+    said = trusting(limited, "")
+    assert said.count("may speak for every framework") == 1
+    assert "warning: https://other.example may speak for every framework" in said
+
+
 def test_one_issuer_is_asked_for_its_list_and_the_newest_is_remembered(
     tmp_path: Path, file: Path, site: LocalProvider
 ) -> None:

@@ -162,11 +162,18 @@ def test_and_there_for_loopback_addresses_alone(host: str) -> None:
     assert "at a loopback address" in refused_environment(ISSUER_URL=f"http://{host}", ISSUER_DEVELOPMENT="true").detail
 
 
+def write_passphrase(folder: Path, raw: bytes, mode: int = 0o600) -> Path:
+    path = folder / "passphrase"
+    path.write_bytes(raw)
+    path.chmod(mode)
+    return path
+
+
 @pytest.mark.parametrize(
     ("raw", "passphrase"), [(b"secret", b"secret"), (b"se cret \n", b"se cret "), (b"a\r\n", b"a")]
 )
 def test_a_passphrase_is_the_file_without_its_last_line_break(tmp_path: Path, raw: bytes, passphrase: bytes) -> None:
-    (tmp_path / "passphrase").write_bytes(raw)
+    write_passphrase(tmp_path, raw)
     settings = from_file(tmp_path, ISSUER_KEY_PASSPHRASE_FILE=str(tmp_path / "passphrase"))
     assert settings.passphrase() == passphrase
 
@@ -174,8 +181,35 @@ def test_a_passphrase_is_the_file_without_its_last_line_break(tmp_path: Path, ra
 @pytest.mark.parametrize("raw", [None, b"", b"\n"])
 def test_a_passphrase_file_that_holds_none_is_refused(tmp_path: Path, raw: bytes | None) -> None:
     if raw is not None:
-        (tmp_path / "passphrase").write_bytes(raw)
+        write_passphrase(tmp_path, raw)
     settings = from_file(tmp_path, ISSUER_KEY_PASSPHRASE_FILE=str(tmp_path / "passphrase"))
     with pytest.raises(SetupError) as error:
         settings.passphrase()
     assert error.value.detail.startswith("key_passphrase_file: ")
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o604, 0o660])
+def test_a_passphrase_that_others_may_read_is_refused(tmp_path: Path, mode: int) -> None:
+    path = write_passphrase(tmp_path, b"secret", mode)
+    with pytest.raises(SetupError) as error:
+        from_file(tmp_path, ISSUER_KEY_PASSPHRASE_FILE=str(path)).passphrase()
+    assert f"Run `chmod 600 {path}`" in error.value.detail
+    (tmp_path / "link").symlink_to(write_passphrase(tmp_path, b"secret"))
+    with pytest.raises(SetupError, match="a symbolic link"):
+        from_file(tmp_path, ISSUER_KEY_PASSPHRASE_FILE=str(tmp_path / "link")).passphrase()
+
+
+@pytest.mark.parametrize(
+    ("proxies", "doubted"),
+    [
+        ("", []),
+        ("192.0.2.1, 192.0.2.0/24, 2001:db8::1, 2001:db8::/64", []),
+        ("10.0.0.0/8", ["10.0.0.0/8"]),
+        ("192.0.2.1,192.0.2.0/23 , 2001:db8::/63", ["192.0.2.0/23", "2001:db8::/63"]),
+        ("0.0.0.0/0", ["0.0.0.0/0"]),
+    ],
+)
+def test_a_wide_network_of_proxies_is_doubted_with_what_it_means(proxies: str, doubted: list[str]) -> None:
+    doubts = read_settings(None, {**ENVIRONMENT, "ISSUER_TRUSTED_PROXIES": proxies}).doubts
+    assert [doubt.split()[1] for doubt in doubts] == doubted
+    assert all("chooses, by X-Forwarded-For, as which source it is counted" in doubt for doubt in doubts)

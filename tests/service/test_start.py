@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,8 +17,11 @@ from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import environment, free_port, settings_for
 from issuer.errors import IssuerError
 from issuer.service.admission.embedded import EmbeddedValkey
+from issuer.service.reload import load_and_keep
 from issuer.service.server import server
 from issuer.service.settings import Settings
+from issuer.service.signing.keyring import load_keyring
+from tests.support.policies import ISSUER_URL
 from tests.support.running import write_folder
 
 
@@ -119,3 +123,62 @@ def test_readable_audit_is_refused(tmp_path: Path, settings: Settings) -> None:
     settings.audit_file.write_text("")
     settings.audit_file.chmod(0o644)
     assert "chmod 600" in said(settings)
+
+
+def unguarded(name: str, mode: int) -> Callable[[Path], None]:
+    return lambda folder: (folder / name).chmod(mode)
+
+
+def linked_from_an_open_folder(folder: Path) -> None:
+    """Replace a policy by a link to where anybody may put another one in its place."""
+    (folder / "open").mkdir()
+    (folder / "open").chmod(0o777)
+    policy = folder / "policies" / "inspect-ai.yaml"
+    policy.rename(folder / "open" / policy.name)
+    policy.symlink_to(folder / "open" / policy.name)
+
+
+def open_benchmark(folder: Path) -> None:
+    path = folder / "policies" / "benchmarks" / "openai" / "gsm8k" / "eval.yaml"
+    path.parent.mkdir(parents=True)
+    path.write_text("name: x\ndescription: y\ntasks: []\n", "utf-8")
+    path.chmod(0o646)
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (unguarded("policies", 0o777), "chmod o-w"),
+        (unguarded("policies", 0o1777), "chmod o-w"),
+        (unguarded("policies/inspect-ai.yaml", 0o666), "inspect-ai.yaml: file.unsafe: it has mode 0666"),
+        (unguarded("policies/providers.yaml", 0o646), "providers.yaml: file.unsafe: it has mode 0646"),
+        (linked_from_an_open_folder, "open: file.unsafe: it has mode 0777"),
+        (open_benchmark, "eval.yaml: file.unsafe"),
+        (unguarded("keys", 0o777), "key.unsafe"),
+        (unguarded("keys/active", 0o707), "it has mode 0707: others may write to it. Run `chmod"),
+    ],
+)
+def test_what_others_may_write_to_decides_nothing(
+    tmp_path: Path, settings: Settings, change: Callable[[Path], None], expected: str
+) -> None:
+    change(tmp_path)
+    assert expected in said(settings)
+
+
+@pytest.mark.parametrize("umask", [0o002, 0o022, 0o077])
+def test_folders_as_a_checkout_leaves_them_are_taken(tmp_path: Path, provider: LocalProvider, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        (tmp_path / "keys").mkdir()
+        write_folder(tmp_path, provider)
+    finally:
+        os.umask(before)
+    assert load_and_keep(tmp_path / "policies", tmp_path / "kept", ISSUER_URL, True).policies
+    if (tmp_path / "keys").stat().st_gid == os.geteuid():
+        assert load_keyring(tmp_path / "keys").active_kid
+
+
+def test_wide_proxies_are_a_warning_in_the_log_stream(settings: Settings) -> None:
+    log = refused_start(settings, ISSUER_REDIS_URL="redis://127.0.0.1:1", ISSUER_TRUSTED_PROXIES="10.0.0.0/8")
+    assert "setting doubted" in log
+    assert "trusted_proxies: 10.0.0.0/8 is a network of 16777216 addresses" in log

@@ -9,7 +9,7 @@ the files are run. Reads files, and nothing else of the world.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -80,6 +80,17 @@ def try_policies(
     findings = Findings()
     _, outcomes = _read_all(directory, issuer_url, now, findings, development=development)
     return outcomes, findings.in_order()
+
+
+def paths_that_decide(directory: Path) -> Iterator[Path]:
+    """Yield all that is read of a directory, and the folders that the files are really in: who may write there decides
+    what is signed."""
+    yield directory
+    here = [directory / PROVIDERS_FILE, *_policy_files(directory, Findings())]
+    for path in (*here, *(directory / BENCHMARKS_FOLDER).rglob("*")):
+        if path.exists():  # else `load_policies` says what is missing
+            yield path
+            yield path.resolve().parent
 
 
 # By id; None for an entry with an error.

@@ -41,6 +41,8 @@ class OwnTrust:
         self._path, self._own_keys, self._jwks = path, f"{issuer_url}{JWKS_PATH}", jwks
         self._read_at = now
         self._trust = self.read_whole()
+        for issuer in self._trust.unlimited:
+            _log.warning("trust file doubted", issuer=issuer, detail="it names no `frameworks`, beside other issuers")
 
     def __call__(self, now: int) -> Trust:
         """Return the trust to judge by. A file that has become unreadable leaves the last good trust in force."""

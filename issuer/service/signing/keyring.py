@@ -9,7 +9,7 @@ A key's state is its folder, so that a rotation is a `mv` and `ls` shows it:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from issuer import files, keyfile
 from issuer.codes import Code
-from issuer.errors import SetupError, Undecided
+from issuer.errors import InputError, SetupError, Undecided
 from issuer.formats import jose
 
 KeyState = Literal["next", "active", "retiring"]
@@ -90,7 +90,7 @@ def find_keys(folder: Path, passphrase: Callable[[], bytes | None]) -> Found:
     """Read every key of the folder, each for itself: one that is not fit hides no other."""
     paths = {path: state for state in STATES for path in sorted((folder / state).glob("*.pem"))}
     keys: list[SigningKey] = []
-    errors: list[SetupError | OSError] = []
+    errors: list[SetupError | OSError] = [*_unguarded(folder)]
     unjudged: set[Path] = set()
     try:
         opens = passphrase()
@@ -105,6 +105,16 @@ def find_keys(folder: Path, passphrase: Callable[[], bytes | None]) -> Found:
             continue
         keys.append(SigningKey(str(jose.public_jwk(private.public_key())["kid"]), state, private, path))
     return Found(tuple(keys), errors[0] if errors else None, frozenset(unjudged))
+
+
+def _unguarded(folder: Path) -> Iterator[SetupError]:
+    """Yield an error for each folder that others may write to: who moves a key there chooses which one signs."""
+    for path in (folder, *(folder / state for state in STATES)):
+        try:
+            if path.exists():
+                files.demand_guarded(path, group=False)
+        except InputError as error:
+            yield SetupError(Code.KEY_UNSAFE, f"{path}: {error.detail}")
 
 
 def load_keyring(folder: Path, passphrase: bytes | None = None) -> KeyringSigner:

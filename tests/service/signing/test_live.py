@@ -34,7 +34,7 @@ class House:
         return self.passphrase
 
     def move(self, path: Path, state: KeyState) -> Path:
-        (self.keys / state).mkdir(exist_ok=True)
+        (self.keys / state).mkdir(0o700, exist_ok=True)
         return path.rename(self.keys / state / path.name)
 
     def recorded(self) -> list[tuple[str, dict[str, str]]]:
@@ -108,7 +108,7 @@ async def test_nothing_else_that_is_wrong_keeps_a_key_that_is_gone(tmp_path: Pat
         elif beside == "two active keys":
             generate(it.keys, "active")
         elif beside == "the same key twice":
-            (it.keys / "next").mkdir()
+            (it.keys / "next").mkdir(0o700)
             twin = it.keys / "next" / "twin.pem"
             twin.touch(0o600)
             twin.write_bytes(active.read_bytes())
