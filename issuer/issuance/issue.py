@@ -6,12 +6,13 @@ same bytes again (contract section 5).
 
     registered = await identify(authority, arrival, credential)      who is calling, and are they registered
     refusal = check_standing(authority, registered)                  does anything stand against them
-    request = read_request(kind, body)                               what they ask for; the edge has read the bytes
-    judged = judge(authority, registered, request, jti)              may they: Judged | Refusal
+    judged = read_and_judge(authority, registered, kind, body, jti)  what they ask for, and may they: Judged | Refusal
     issued = await issue(authority, judged)                          `explain` in its place answers why not
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
@@ -23,6 +24,7 @@ from issuer.formats import jose
 from issuer.identity.token import LEEWAY_S
 from issuer.issuance.events import issued_event
 from issuer.issuance.identify import check_standing
+from issuer.issuance.in_steps import one_by_one
 from issuer.issuance.ports import NONCE_KEPT_S, AdmissionRequest, Authority, Use
 from issuer.issuance.recall import recall
 from issuer.issuance.refuse import refuse
@@ -50,7 +52,8 @@ async def issue(authority: Authority, judged: Judged | Refusal) -> Issued:
     entries = await authority.log.append(signing_inputs)
     signatures = await authority.signer.sign(template.kid, signing_inputs)
     signed = tuple(jose.compact(*parts) for parts in zip(signing_inputs, signatures, strict=True))
-    issued = Issued(answer(judged, template, unsigned, signed, entries), repeat)
+    answers = one_by_one(answer(judged, template, unsigned, signed, entries))
+    issued = Issued(await authority.turns.take(judged.registered.payer, answers), repeat)
     await authority.audit.record(issued_event(judged, issued))
     return issued
 
@@ -106,10 +109,10 @@ def answer(
     unsigned: tuple[Unsigned, ...],
     signed: tuple[str, ...],
     entries: tuple[LogEntry, ...],
-) -> tuple[IssuedToken, ...]:
-    """Put tokens, result entries and log entries together, in the order of the submissions."""
+) -> Iterator[IssuedToken]:
+    """Put each token together with its result entry and its log entry, in the order of the submissions."""
     places: tuple[LogEntry | UnsetType, ...] = entries or (UNSET,) * len(signed)
-    return tuple(
+    return (
         IssuedToken(
             verify_token=text,
             token_type=jose.TOKEN_TYPE,

@@ -8,12 +8,26 @@ from issuer import verify_token
 from issuer.codes import Code
 from issuer.errors import Refused
 from issuer.identity.caller import Caller
-from issuer.issuance.body import Request
+from issuer.issuance.body import Request, read_in_steps
+from issuer.issuance.in_steps import Steps
 from issuer.issuance.ports import Authority
 from issuer.issuance.steps import Judged, Refusal, Registered
 from issuer.policy.decide import Denial, Grant, decide
 from issuer.policy.disclose import refusal_for
 from issuer.verify_token import Template, Terms
+from issuer.wire import Kind
+
+
+def read_and_judge(
+    authority: Authority, registered: Registered, kind: Kind, body: bytes, jti: str
+) -> Steps[Judged | Refusal]:
+    """Read a body, one result a step, and judge it; an unreadable one is a refusal, too. Raises as `judge` does."""
+    try:
+        request = yield from read_in_steps(kind, body)
+    except Refused as error:
+        return Refusal(registered, error)
+    yield
+    return judge(authority, registered, request, jti)
 
 
 def judge(authority: Authority, registered: Registered, request: Request, jti: str) -> Judged | Refusal:

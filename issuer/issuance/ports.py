@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -10,11 +10,14 @@ from issuer.audit_events import Decision, Event
 from issuer.codes import Code
 from issuer.errors import Refused
 from issuer.identity.caller import Caller
+from issuer.issuance.in_steps import Steps
 from issuer.issuance.steps import Payer, Registered
 from issuer.issuance.store_secret import StoreSecret
 from issuer.limits import Limits
 from issuer.policy.match import PolicySet
 from issuer.wire import LogEntry
+
+T = TypeVar("T")
 
 
 class Authenticator(Protocol):
@@ -30,6 +33,14 @@ class Authenticator(Protocol):
 
     def is_over_limit(self, source: str) -> bool:
         """Say whether an address was refused too often recently."""
+        ...
+
+
+class Turns(Protocol):
+    """Whose work is next: the steps of all callers' work, in turn."""
+
+    async def take(self, payer: Payer, steps: Steps[T]) -> T:
+        """Take the steps of one caller's work, with others' in between. Returns and raises what they do."""
         ...
 
 
@@ -207,6 +218,7 @@ class Authority(Struct, frozen=True):
     policies: PolicySet
     authenticator: Authenticator
     standing: Standing
+    turns: Turns
     admission: Admission
     log: Log
     signer: Signer

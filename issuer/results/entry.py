@@ -74,20 +74,23 @@ def _target(said: Mapping[str, Any], details: Mapping[str, Any]) -> dict[str, An
 class Submission(Struct, frozen=True):
     """One result to sign: its claims, the details of its entry, and the two digests that bind them.
 
-    `pointer` leads to it in the request body: "" for `/tokens`, `/results/3` in a batch.
+    `pointer` leads to it in the request body: "" for `/tokens`, `/results/3` in a batch. `canonical_details` are the
+    RFC 8785 bytes of the details.
     """
 
     pointer: str
     claims: RunClaims
     details: dict[str, JSON]
+    canonical_details: bytes
     claims_digest: str
     content_digest: str
 
     @classmethod
     def of(cls, claims: RunClaims, details: dict[str, JSON], pointer: str = "") -> Submission:
         """Make the submission of run claims and details that have been read."""
-        content = jcs.encode(_target(claims.plain, {name: jcs.plain(item) for name, item in details.items()}))
-        return cls(pointer, claims, details, claims.digest, jcs.digest_of_bytes(content))
+        written = {name: jcs.Plain(msgspec.Raw(jcs.canonical(item))) for name, item in details.items()}
+        content = jcs.encode(_target(claims.plain, written))
+        return cls(pointer, claims, details, jcs.encode(written), claims.digest, jcs.digest_of_bytes(content))
 
     @property
     def form(self) -> dict[str, JSON]:

@@ -47,6 +47,7 @@ from issuer.service.settings import Settings
 from issuer.service.shared_page import SharedPage
 from issuer.service.signing.live import LiveSigner
 from issuer.service.stops import LiveStops
+from issuer.service.turns import Turns
 from issuer.service.workers import Beat
 
 _log = structlog.get_logger("issuer")
@@ -59,6 +60,7 @@ class Parts(Struct, frozen=True):
     signer: LiveSigner
     sources: Sources
     stops: LiveStops
+    turns: Turns
     admission: RedisAdmission
     secret: StoreSecret
     kept: KeptPolicies
@@ -81,6 +83,7 @@ class Parts(Struct, frozen=True):
             signer=LiveSigner(Path(settings.keys), settings.passphrase, audit),
             sources=Sources(SOURCE_RATE),
             stops=LiveStops(settings.policies_folder, page, audit, KnownStanding(), _now),
+            turns=Turns(),
             admission=RedisAdmission(
                 settings.redis_url,
                 leeway_s=settings.epoch_leeway_s,
@@ -137,6 +140,7 @@ def build(
             policies=policies,
             authenticator=authenticator,
             standing=parts.stops,
+            turns=parts.turns,
             admission=parts.admission,
             log=log or NoLog(),
             signer=parts.signer,

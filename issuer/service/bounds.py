@@ -21,6 +21,17 @@ MAX_BATCH_BODIES = 8
 # From the end of the head to the end of the body; then 408.
 BODY_DEADLINE_S = 10.0
 
+# A larger body holds its caller's place until it is judged, not only while it comes: it may take a tenth of a second, a
+# batch two. Smaller ones, which an honest caller may send hundreds of at once, wait for their turn without a place.
+SMALL_BODY_BYTES = 8 * 1024
+
+# -- whose work is next: turns.py --------------------------------------------------------------------------------------
+
+# How long steps of callers' work are taken, one of which may take 20 ms; and how long the event loop then has to itself
+# while more are left: enough for what else a few requests need.
+TURN_S = 0.004
+REST_S = 0.002
+
 # -- connections: http/protocol.py, server.py --------------------------------------------------------------------------
 
 # A process has 1024 descriptors by default: the rest is for providers, store, keys and audit. More connections are

@@ -118,7 +118,7 @@ def bench_line(folder: Path, provider: LocalProvider, sign: float) -> None:
         row("read_request", cpu_us(lambda: read_request("single", raw)))
         registration = resolve(policies, caller)
         row("resolve", cpu_us(lambda: resolve(policies, caller)))
-        authority = Authority(url, policies, authenticator, None, None, NoLog(), keyring, None, None, None)  # type: ignore[arg-type]
+        authority = Authority(url, policies, authenticator, None, None, None, NoLog(), keyring, None, None, None)  # type: ignore[arg-type]
         registered = Registered(Arrival("0" * 32, "/tokens", "127.0.0.1", now), caller, registration)
         judged = judge(authority, registered, request, "A" * 22)
         assert isinstance(judged, Judged)
@@ -130,8 +130,10 @@ def bench_line(folder: Path, provider: LocalProvider, sign: float) -> None:
         row("sign", cpu_us(lambda: _run(keyring.sign(draft.kid, (unsigned.signing_input,)))), sign)
         (signature,) = await keyring.sign(draft.kid, (unsigned.signing_input,))
         signed = (jose.compact(unsigned.signing_input, signature),)
-        row("answer (token and entry put together)", cpu_us(lambda: answer(granted, draft, composed, signed, ())))
-        issued = Issued(answer(granted, draft, composed, signed, ()), repeat=False)
+        row(
+            "answer (token and entry put together)", cpu_us(lambda: tuple(answer(granted, draft, composed, signed, ())))
+        )
+        issued = Issued(tuple(answer(granted, draft, composed, signed, ())), repeat=False)
         event = issued_event(granted, issued)
         row("issued_event", cpu_us(lambda: issued_event(granted, issued)))
         audit = FileAudit(folder / "audit.jsonl")

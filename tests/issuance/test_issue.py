@@ -44,6 +44,7 @@ from issuer.service.authn.oidc import SignedTokens
 from issuer.service.authn.sources import Sources
 from issuer.service.bounds import MAX_STANDINGS, STANDING_S
 from issuer.service.signing.keyring import KeyringSigner, SigningKey
+from issuer.service.turns import Turns
 from issuer.wire import Denied, LogEntry
 from tests.support import make
 from tests.support.clock import Clock
@@ -148,6 +149,7 @@ class House:
             policies=policies,
             authenticator=authenticator,
             standing=KnownStanding(self.clock),
+            turns=Turns(),
             admission=admission,
             log=self.log,
             signer=signer,
@@ -706,7 +708,9 @@ def test_judging_is_a_function_of_its_arguments(tmp_path: Path) -> None:
     policies = load(tmp_path, inspect_ai=POLICY)
     signer = KeyringSigner((SigningKey(make.KID, "active", make.KEY),))
     nothing: Any = None  # judging that reached for the store, an identity or the audit would fail here
-    authority = Authority(ISSUER_URL, policies, nothing, nothing, nothing, NoLog(), signer, nothing, nothing, nothing)
+    authority = Authority(
+        ISSUER_URL, policies, nothing, nothing, nothing, nothing, NoLog(), signer, nothing, nothing, nothing
+    )
     who = caller(policies)
     registered = Registered(Arrival("a", "/tokens", "x", NOW), who, resolve(policies, who))
     one, other = (judge(authority, registered, Request("single", (submission(),), "", ""), JTIS[0]) for _ in range(2))

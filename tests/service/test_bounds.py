@@ -50,6 +50,10 @@ def test_the_inequalities_hold() -> None:
     single, batch = sorted(set(MAX_BYTES.values()))
     assert b.MAX_REQUESTS * single + b.MAX_BATCHES * batch <= 64 * MIB
 
+    # Steps of work end in time for others, and what need not hold a place is small beside what must.
+    assert b.REST_S <= b.TURN_S < 0.02
+    assert single > 4 * b.SMALL_BODY_BYTES
+
     # Anybody's credential fits in a head.
     assert jose.MAX_TOKEN_BYTES < b.MAX_FRAMING_BYTES
 

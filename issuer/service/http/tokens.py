@@ -17,14 +17,14 @@ from msgspec import UNSET, Struct
 
 from issuer.errors import Charged, Refused, Undecided
 from issuer.formats.jose import base64url_encode
-from issuer.issuance.body import read_request
 from issuer.issuance.events import names_of
 from issuer.issuance.explain import NO_JTI, explain
 from issuer.issuance.identify import check_standing, identify
 from issuer.issuance.issue import issue
-from issuer.issuance.judge import judge
+from issuer.issuance.judge import read_and_judge
 from issuer.issuance.ports import Authority
 from issuer.issuance.steps import Arrival, Forged, Issued, Judged, Refusal, Registered
+from issuer.service.bounds import SMALL_BODY_BYTES
 from issuer.service.http import openapi
 from issuer.service.http.answer import Answer, json_answer
 from issuer.service.http.in_flight import MAX_BODIES, MAX_IN_FLIGHT, InFlight
@@ -118,10 +118,12 @@ async def _judge(
     try:
         with endpoint.in_flight.body_of(registered.registration):
             raw = await read_whole(http, MAX_BYTES[endpoint.kind])
-        request = read_request(endpoint.kind, raw)
+            judging = read_and_judge(authority, registered, endpoint.kind, raw, jti)
+            if len(raw) > SMALL_BODY_BYTES:
+                return await authority.turns.take(registered.payer, judging)
     except Refused as error:
         return Refusal(registered, error)
-    return judge(authority, registered, request, jti)
+    return await authority.turns.take(registered.payer, judging)
 
 
 async def _explain(authority: Authority, registered: Registered, judged: Judged | Refusal) -> tuple[Answer, Outcome]:
