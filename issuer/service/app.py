@@ -48,7 +48,7 @@ from issuer.service.shared_page import SharedPage
 from issuer.service.signing.live import LiveSigner
 from issuer.service.stops import LiveStops
 from issuer.service.turns import Turns
-from issuer.service.workers import Beat
+from issuer.service.workers import Progress
 
 _log = structlog.get_logger("issuer")
 
@@ -70,7 +70,7 @@ class Parts(Struct, frozen=True):
     pats: PatVerifier
 
     @classmethod
-    def of(cls, settings: Settings, page: SharedPage) -> Parts:
+    def of(cls, settings: Settings, progress: Progress, page: SharedPage) -> Parts:
         """Open what must be there at the start; `page` is shared with the other workers. Raises SetupError and
         InputError."""
         make_own_secret(settings)
@@ -83,7 +83,7 @@ class Parts(Struct, frozen=True):
             signer=LiveSigner(Path(settings.keys), settings.passphrase, audit),
             sources=Sources(SOURCE_RATE),
             stops=LiveStops(settings.policies_folder, page, audit, KnownStanding(), _now),
-            turns=Turns(),
+            turns=Turns(progress.note),
             admission=RedisAdmission(
                 settings.redis_url,
                 leeway_s=settings.epoch_leeway_s,
@@ -123,14 +123,15 @@ def make_own_secret(settings: Settings) -> None:
 
 
 def build(
-    settings: Settings, log: Log | None = None, beat: Beat | None = None, page: SharedPage | None = None
+    settings: Settings, log: Log | None = None, progress: Progress | None = None, page: SharedPage | None = None
 ) -> Litestar:
     """Put one worker together. Reads keys, stops and policies now, connects to the store when it starts; while it runs
-    it calls `beat`, if a parent watches it, and shares `page` with the parent's other workers.
+    it notes its `progress`, and shares `page` with the parent's other workers.
 
     Raises SetupError and InputError: a service with unfit keys, policies or store does not start.
     """
-    parts = Parts.of(settings, page or SharedPage())
+    progress = progress or Progress()
+    parts = Parts.of(settings, progress, page or SharedPage())
 
     def load() -> Published:
         policies = load_and_keep(settings.policies_folder, settings.kept_folder, settings.url, settings.development)
@@ -165,7 +166,7 @@ def build(
     )
     return Litestar(
         [*routes(service), *verify_routes(settings.trust, settings.url, lambda: parts.signer.keyring.jwks)],
-        lifespan=[lambda _: _running(parts, live, beat)],
+        lifespan=[lambda _: _running(parts, live, progress)],
         exception_handlers=exception_handlers(settings.url),
         openapi_config=openapi.config(),
         request_max_body_size=None,  # routes bound what they read, and refuse it with a code
@@ -176,7 +177,7 @@ def build(
 
 
 @asynccontextmanager
-async def _running(parts: Parts, live: Live[Published], beat: Beat | None) -> AsyncIterator[None]:
+async def _running(parts: Parts, live: Live[Published], progress: Progress) -> AsyncIterator[None]:
     """Run a worker's background tasks from when the store has answered to the end. Raises SetupError."""
     background = Background()
     try:
@@ -189,8 +190,7 @@ async def _running(parts: Parts, live: Live[Published], beat: Beat | None) -> As
         background.watch("keys", parts.signer.turn)
         background.watch("policies", live.turn)
         background.watch("audit", parts.audit.turn, SYNC_S)
-        if beat is not None:
-            background.start("beat", _beating(beat))
+        background.start("progress", _turning(progress))
         yield
     except SetupError as error:
         _log.error("start refused", code=str(error.code), detail=error.detail)
@@ -200,11 +200,11 @@ async def _running(parts: Parts, live: Live[Published], beat: Beat | None) -> As
         await parts.aclose()
 
 
-async def _beating(beat: Beat) -> None:
-    """Report that this event loop turns, twice in the time in which the parent listens once."""
+async def _turning(progress: Progress) -> None:
+    """Note that this event loop turns, more often than the thread looks that beats for it."""
     while True:
-        beat()
-        await asyncio.sleep(BEAT_S / 2)
+        progress.note()
+        await asyncio.sleep(BEAT_S / 4)
 
 
 def _report_fetch(provider: Provider, reason: str) -> None:

@@ -216,8 +216,9 @@ KILL_S = GRACE_S + 2
 RESTART_PAUSE_S = 0.1
 MAX_RESTART_PAUSE_S = 2.0
 STEADY_S = 10.0
-# A worker's event loop beats every second. One that has been silent for this many seconds is stopped, or in an endless
-# loop: it is killed, because the kernel goes on giving it connections. Before its first beat it loads.
+# A worker beats twice a second while it comes on: its event loop turns, takes steps of work or answers requests. One
+# that has been silent for this many seconds is stopped, or in an endless loop: it is killed, because the kernel goes on
+# giving it connections. Before its first beat it loads.
 BEAT_S = 1.0
 SILENT_S = 10
 LOADING_S = 60

@@ -25,7 +25,7 @@ from issuer.service.http.protocol import protocol_for
 from issuer.service.log_stream import configure_logging
 from issuer.service.settings import EMBEDDED, Settings
 from issuer.service.shared_page import SharedPage
-from issuer.service.workers import STOPS, Beat, bind, listen_addresses, supervise
+from issuer.service.workers import STOPS, Beat, Progress, beating, bind, listen_addresses, supervise
 
 _log = structlog.get_logger("issuer")
 
@@ -41,14 +41,14 @@ def store(settings: Settings) -> Iterator[str]:
 
 
 def server(
-    settings: Settings, log: Log | None = None, beat: Beat | None = None, page: SharedPage | None = None
+    settings: Settings, log: Log | None = None, progress: Progress | None = None, page: SharedPage | None = None
 ) -> uvicorn.Server:
-    """Make the server of one worker, which calls `beat` while its event loop turns, and shares `page` with the others.
+    """Make the server of one worker, which notes its `progress`, and shares `page` with the others.
 
     Raises SetupError and InputError where it must not start.
     """
     config = uvicorn.Config(
-        build(settings, log, beat, page),
+        build(settings, log, progress, page),
         host=settings.host,
         port=settings.port,
         http=protocol_for(settings.url),
@@ -101,12 +101,19 @@ def _run(
     sockets: list[socket.socket] | None = None,
     beat: Beat | None = None,
 ) -> None:
-    running = server(settings, log, beat, page)
+    progress = Progress()
+    running = server(settings, log, progress, page)
+    watched = contextlib.nullcontext() if beat is None else beating(beat, lambda: _come_so_far(running, progress))
     try:
-        running.run(sockets)
+        with watched:
+            running.run(sockets)
     except SystemExit as end:
         if end.code:  # uvicorn's own, where the store or the port was unavailable
             raise SetupError(Code.SETTINGS_INVALID, "the service did not start; the reason stands above") from None
+
+
+def _come_so_far(running: uvicorn.Server, progress: Progress) -> int:
+    return progress.count + running.server_state.total_requests
 
 
 def _hung_up(_number: int, _frame: object) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
 from msgspec import Struct
@@ -29,9 +29,10 @@ class _Work(Struct, frozen=True):
 
 
 class Turns:
-    """Implements `issuance.ports.Turns` for one process. Belongs to one event loop."""
+    """Implements `issuance.ports.Turns` for one process, on one event loop. `note` is called after each step."""
 
-    def __init__(self) -> None:
+    def __init__(self, note: Callable[[], object] = lambda: None) -> None:
+        self._note = note
         self._work: dict[Payer, deque[_Work]] = {}
         self._used_s: dict[Payer, float] = {}
         self._due = False
@@ -57,6 +58,7 @@ class Turns:
         while self._work and now < ends:
             payer = min(self._used_s, key=self._used_s.__getitem__)
             self._step(payer)
+            self._note()
             began, now = now, time.perf_counter()
             if payer in self._used_s:
                 self._used_s[payer] += now - began

@@ -17,8 +17,8 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import NoReturn
 
 import structlog
@@ -102,6 +102,40 @@ class Pipes:
         """Close all ends."""
         for descriptor in (self._beats_in, self._beats_out, self._end, self._held):
             os.close(descriptor)
+
+
+class Progress:
+    """How far a worker has come: counted on its event loop, read by the thread that beats for it."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def note(self) -> None:
+        """Count one turn of the loop, or one step of work that is done in it."""
+        self.count += 1
+
+
+@contextmanager
+def beating(beat: Beat, come_so_far: Callable[[], int]) -> Iterator[None]:
+    """Call `beat` from a thread, as long as `come_so_far` returns another number each time.
+
+    A worker whose loop is long in one turn, because it has much to do, comes on; one that is stopped, or in an endless
+    loop, does not. It is silent at zero: it still loads.
+    """
+    ended = threading.Event()
+
+    def watch() -> None:
+        before = 0
+        while not ended.wait(BEAT_S / 2):
+            if (now := come_so_far()) != before:
+                before = now
+                beat()
+
+    threading.Thread(target=watch, daemon=True).start()
+    try:
+        yield
+    finally:
+        ended.set()
 
 
 class Worker:

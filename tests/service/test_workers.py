@@ -24,7 +24,7 @@ from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import free_port, settings_for
 from issuer.service.bounds import SILENT_S
 from issuer.service.signing.keyring import generate
-from issuer.service.workers import Worker
+from issuer.service.workers import Progress, Worker, beating
 from tests.support.http_load import request
 from tests.support.running import (
     BODY,
@@ -369,6 +369,29 @@ def test_a_worker_in_an_endless_loop_is_killed_and_started_again(tmp_path: Path)
         assert time.monotonic() - began > 2, "3 s of silence"
         assert parent.poll() is None
         assert "worker hangs" in (tmp_path / "log").read_text()
+
+
+def test_a_worker_whose_event_loop_stands_still_is_killed_unless_it_comes_on(tmp_path: Path) -> None:
+    """Both are in one turn that never ends; a thread beats for the one that does what it has to do."""
+    for kind in ("toiling", "stuck"):
+        (tmp_path / kind).mkdir()
+    with supervised(tmp_path / "toiling", 1, "toiling") as toiling, supervised(tmp_path / "stuck", 1, "stuck") as stuck:
+        eventually(lambda: len(said(tmp_path / "stuck", "start")) >= 2)
+        assert "worker hangs" in (tmp_path / "stuck" / "log").read_text()
+        assert len(said(tmp_path / "toiling", "start")) == 1
+        assert (toiling.poll(), stuck.poll()) == (None, None)
+
+
+def test_a_worker_that_still_loads_has_not_come_on() -> None:
+    beats, progress = list[int](), Progress()
+    with beating(lambda: beats.append(progress.count), lambda: progress.count):
+        time.sleep(1.2)
+        assert beats == []
+        progress.note()
+        eventually(lambda: beats == [1])
+    progress.note()
+    time.sleep(1.2)
+    assert beats == [1], "it beats no more"
 
 
 def test_a_worker_is_hung_when_it_was_not_heard_at_so_many_beats_in_a_row() -> None:

@@ -2,7 +2,8 @@
 
 Each writes `start PID` to FOLDER/said; `loyal` ones write `hup PID` for a SIGHUP, `failing` ones end at once with 1,
 `refused` ones are refused their start, `deaf` ones ignore SIGTERM, `loading` ones have not begun to beat, `busy` ones
-beat seldom, but within the 3 s that they have, and `endless` ones fall into a loop after their first beat.
+beat seldom, but within the 3 s that they have, and `endless` ones fall into a loop after their first beat. For two
+kinds a thread beats, as for a real worker: `toiling` ones come on in a turn that never ends, `stuck` ones no longer do.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import structlog
 
 from issuer.codes import Code
 from issuer.errors import SetupError
-from issuer.service.workers import Beat, supervise
+from issuer.service.workers import Beat, Progress, beating, supervise
 
 
 def say(word: str) -> None:
@@ -41,6 +42,13 @@ def work(beat: Beat) -> None:
         beat()
         while True:
             time.sleep(60)  # to the parent, an endless loop
+    if kind in {"toiling", "stuck"}:
+        progress = Progress()
+        with beating(beat, lambda: progress.count):
+            progress.note()
+            while True:
+                if kind == "toiling":
+                    progress.note()
     while True:
         if kind != "loading":
             beat()
