@@ -11,6 +11,7 @@ import functools
 import gc
 import importlib
 import itertools
+import json
 import os
 import runpy
 import signal
@@ -20,8 +21,6 @@ import sys
 import tempfile
 import threading
 from pathlib import Path
-
-import msgspec
 
 from tests.support.shared import ROOT
 
@@ -48,7 +47,7 @@ def issuer(*arguments: object, env: dict[str, str] | None = None, stdin: str = "
         given.seek(0)
         with theirs:
             socket.send_fds(_starter(), [b"\n"], [theirs.fileno(), given.fileno(), out.fileno(), err.fileno()])
-        ours.sendall(msgspec.json.encode([argv, {**clean(), **_apart(), **(env or {})}, str(Path.cwd())]))
+        ours.sendall(json.dumps([argv, {**clean(), **_apart(), **(env or {})}, str(Path.cwd())]).encode())
         ours.shutdown(socket.SHUT_WR)
         code = _whole(ours)
         out.seek(0)
@@ -105,7 +104,7 @@ def _fork_all(requests: socket.socket) -> None:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         requests.close()
         with socket.socket(fileno=fds[0]) as caller:
-            argv, environment, folder = msgspec.json.decode(_whole(caller))
+            argv, environment, folder = json.loads(_whole(caller))
             if command := os.fork():
                 code = os.waitstatus_to_exitcode(os.waitpid(command, 0)[1])
                 caller.sendall(str(code).encode())
