@@ -16,15 +16,21 @@ import msgspec
 from msgspec import Struct
 
 from issuer.codes import Code
-from issuer.errors import InputError
+from issuer.errors import InputError, Place
 from issuer.files import open_plain, unreadable
 
 # The longest line that is read whole; the longest event is a change of thousands of policies at once.
 MAX_LINE_BYTES = 1024 * 1024
+# How much of a line that is too long is passed over: what has no line feed for longer is no audit.
+MAX_SKIPPED_BYTES = 64 * 1024 * 1024
 # How many lines of a file are looked at for when it begins.
 _FIRST_LINES = 1000
 POLL_S = 0.25
 _GZIP = b"\x1f\x8b"
+
+
+class _EndlessLineError(Exception):
+    """A line has no end within bounds."""
 
 
 class _Begin(Struct):
@@ -43,6 +49,9 @@ def read_lines(path: Path) -> Iterator[bytes]:
             yield from _lines(_unzipped(file))
         except (EOFError, zlib.error, gzip.BadGzipFile):
             raise unreadable(path, "the gzip file is broken") from None
+        except _EndlessLineError:
+            rule = f"a line is larger than {MAX_SKIPPED_BYTES} bytes: this is no audit"
+            raise InputError(Code.FILE_TOO_LARGE, rule, Place(str(path))) from None
 
 
 def read_in_order(paths: Iterable[Path]) -> Iterator[bytes]:
@@ -95,8 +104,12 @@ def _lines(file: BinaryIO, *, whole: bool = False) -> Iterator[bytes]:
             file.seek(-len(line), os.SEEK_CUR)
             return
         yield line.removesuffix(b"\n")
+        skipped = 0
         while len(line) == MAX_LINE_BYTES and not line.endswith(b"\n"):
             line = file.readline(MAX_LINE_BYTES)
+            skipped += len(line)
+            if skipped > MAX_SKIPPED_BYTES:
+                raise _EndlessLineError
 
 
 def _unzipped(file: BufferedReader) -> BinaryIO:

@@ -14,6 +14,7 @@ import pytest
 from issuer.audit_reader import MAX_LINE_BYTES, read_lines
 from issuer.audit_search import Wanted
 from issuer.codes import Code
+from issuer.errors import InputError
 from issuer.service.audit import FileAudit
 from tests.support.command import issuer
 from tests.support.decisions import decision, refusal
@@ -131,6 +132,13 @@ def test_an_endless_line_is_cut(tmp_path: Path) -> None:
     with (tmp_path / "a").open("wb") as file:
         file.write(b'{"event": "' + b"x" * (3 * MAX_LINE_BYTES) + b'"}\n{}\n')
     assert [len(line) for line in read_lines(tmp_path / "a")] == [MAX_LINE_BYTES, 2]
+
+
+def test_a_line_without_an_end_is_no_audit_and_is_given_up(tmp_path: Path) -> None:
+    with (tmp_path / "a").open("wb") as file:
+        file.truncate(2**40)
+    with pytest.raises(InputError, match="this is no audit"):
+        list(read_lines(tmp_path / "a"))
 
 
 def test_tail_follows_the_file_over_its_rotation(tmp_path: Path) -> None:

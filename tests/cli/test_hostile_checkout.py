@@ -33,6 +33,9 @@ BUILD = ("results", "build", "{run}", "--allow-mock", "mockllm/model", "--metric
 EXPLAIN = ("policy", "explain", "{policies}", "--url", "https://issuer.example")
 # Every command with a path, and for each path the arguments that have it.
 COMMANDS: dict[str, dict[str, tuple[str, ...]]] = {
+    "audit find": {"files": ("audit", "find", HERE, "--integration", "x")},
+    "audit tail": {"file": ("audit", "tail", HERE)},
+    "audit verify": {"files": ("audit", "verify", HERE), "heads": ("audit", "verify", "{good}/identity.json", "--heads", HERE)},
     "demo": {"keep": ("demo", "--keep", HERE)},
     "keys generate": {
         "folder": ("keys", "generate", "--dir", HERE),
@@ -98,6 +101,7 @@ COMMANDS: dict[str, dict[str, tuple[str, ...]]] = {
         "benchmark": (*VERIFY, *TRUST, "--benchmark", HERE),
         "benchmarks": (*VERIFY, *TRUST, "--benchmarks", HERE),
         "cache": (*VERIFY, "--issuer", "{issuer}", "--audience", "x", "--cache", HERE),
+        "state": (*VERIFY, "--issuer", "{issuer}", "--audience", "x", "--state", HERE),
     },
 }  # fmt: skip
 # The same in the form for machines, and where a folder is judged.
@@ -117,11 +121,12 @@ MORE: dict[str, tuple[str, ...]] = {
     "verify a folder as json": ("verify", HERE, "--jobs", "1", "--json", *TRUST),
 }
 # Folders that an operator names may be links (issuer/DECISIONS.md); they hold no files of others.
-OPERATOR_S = {"pat create folder", "pat create config", "verify receipts", "verify cache"}
+OPERATOR_S = {"pat create folder", "pat create config", "verify receipts", "verify cache", "verify state"}
 EACH = {
     f"{command} {name}": arguments for command, paths in COMMANDS.items() for name, arguments in paths.items()
 } | MORE
-SLOW = {"demo keep"}  # starts a service
+# The one starts a service, the other follows a file until it is interrupted.
+APART = {"demo keep", "audit tail file"}
 # What `make test` tries; `make check` tries everything in the checkout.
 FEW = ("'repository'", "'pipe.yaml'", "'results.yaml'")
 LINKED = ("'link to a folder'", "'link to results.yaml'", "'dangling.yaml'")
@@ -181,7 +186,7 @@ def assert_harmless(written: str) -> None:
     assert CANARY not in written
 
 
-@pytest.mark.parametrize("name", sorted(EACH.keys() - SLOW))
+@pytest.mark.parametrize("name", sorted(EACH.keys() - APART))
 def test_a_command_in_a_hostile_checkout_harms_nobody(
     hostile: HostileCheckout, server: HostileIssuer, tmp_path: Path, name: str, request: pytest.FixtureRequest
 ) -> None:
