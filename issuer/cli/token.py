@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -132,12 +132,19 @@ def _explaining(credential: Credential, body: dict[str, Any]) -> Iterator[None]:
             say(printable(again), err=True)
         raise
     except Denied as refusal:
+        _say_warnings(refusal.warnings)
         say(render_checks([check for check in refusal.checks if not check.passed]), err=True)
         raise Refused(refusal.code, refusal.code.meaning.title) from None
     except Refused as refusal:
+        _say_warnings(refusal.warnings)
         if hint := _TAKEN_FOR_THE_OTHER.get((refusal.code, credential.reusable)):
             say(hint, err=True)
         raise
+
+
+def _say_warnings(warnings: Iterable[str]) -> None:
+    for warning in warnings:
+        say(f"warning: {printable(warning)}", err=True)
 
 
 # What the issuer takes for the other kind of credential was given by the wrong flag or variable.
@@ -154,8 +161,7 @@ def _end_request(obtained: Obtained, out: Path | None, *, append: bool, as_json:
     """Put the entry into its file, or print it."""
     (issued,) = obtained.tokens
     changed = out is not None and put_entry(out, issued.entry, append=append)
-    for warning in issued.warnings:
-        say(f"warning: {printable(warning)}", err=True)
+    _say_warnings(issued.warnings)
     if as_json:
         say(to_json(issued))
     elif out is None:

@@ -213,7 +213,9 @@ def problem_of(answer: HttpAnswer) -> IssuerError:
         if isinstance(fault, dict)
     )
     checks = _checks(members.get("checks"))
-    return Refused(code, detail, faults) if checks is None else Denied(code, detail, faults, checks=checks)
+    refused = Refused(code, detail, faults) if checks is None else Denied(code, detail, faults, checks=checks)
+    warnings = members.get("warnings")
+    return refused.warned(*map(str, warnings if isinstance(warnings, list) else []))
 
 
 def _checks(value: object) -> tuple[ShownCheck, ...] | None:

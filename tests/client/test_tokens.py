@@ -189,6 +189,14 @@ def test_other_details_are_shown() -> None:
     assert (error.detail, error.faults[0].pointer, error.checks[0].actual) == ("what happened", "/x", "a")
 
 
+@pytest.mark.parametrize(("sent", "read"), [(["one", "two"], ("one", "two")), (None, ()), ("text", ()), ([1], ("1",))])
+def test_what_an_issuer_warns_of_beside_a_refusal_is_kept(sent: object, read: tuple[str, ...]) -> None:
+    for extra in ({}, {"checks": [CHECK]}):
+        error = error_of(problem(403, "policy.model", warnings=sent, **extra))
+        assert isinstance(error, Refused)
+        assert error.warnings == read
+
+
 def test_a_word_that_is_no_secret_may_stand_in_an_answer() -> None:
     with Scripted([reply(201, {"a": "tokens"})]) as server:
         assert request_tokens(server.url, Credential("token", reusable=False), {}).status == 201

@@ -16,6 +16,8 @@ from issuer.issuance.explain import NO_JTI
 from issuer.issuance.judge import judge
 from issuer.issuance.ports import Authority, NoLog
 from issuer.issuance.steps import Arrival, Refusal, Registered, Stranger
+from issuer.issuance.store_secret import StoreSecret
+from issuer.policy.disclose import refusal_for
 from issuer.policy.match import PolicySet, resolve
 from issuer.results.entry import Submission
 from issuer.service.signing.keyring import KeyringSigner, SigningKey
@@ -37,9 +39,12 @@ def recorded(
     who = caller(policies, dict(claims), **changes)
     arrival = Arrival("r1", "/tokens", "192.0.2.1", now)
     try:
-        registered = Registered(arrival, who, resolve(policies, who))
-    except Refused as error:
-        return line_of(refused_event(Refusal(Stranger(arrival, who), error)))
+        registered = Registered.of(arrival, who, resolve(policies, who), StoreSecret(bytes(32)))
+    except Refused as refused:
+        return line_of(refused_event(Refusal(Stranger(arrival, who), refused)))
+    if registered.denial is not None:  # its body is not read
+        error = refusal_for(registered.denial.checks, registered.registration.policy)
+        return line_of(refused_event(Refusal(registered, error)))
     nonce = "n" * 22 if who.provider.rules.reusable else ""
     request = Request("single", runs or (submission(),), *named, nonce)
     authority = Authority(ISSUER_URL, policies, None, None, None, None, NoLog(), SIGNER, None, None, None)  # type: ignore[arg-type]

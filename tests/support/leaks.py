@@ -87,6 +87,7 @@ def assert_nothing_secret(live: Running) -> None:
     assert str(METRIC_VALUE) not in written
     assert "inspect eval" not in written, "a command was written"
     assert "PRIVATE KEY" not in written
+    assert live.settings.store_secret.read_text("utf-8").strip() not in written
     # Longer than a jti, whose random 22 characters may begin like a token.
     assert not re.search(r"eyJ[A-Za-z0-9_-]{20}", written), "something in the form of a token was written"
     for secret in live.secrets:
