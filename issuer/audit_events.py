@@ -153,8 +153,8 @@ class PoliciesLoaded(Link, frozen=True, tag_field="event", tag="policies_loaded"
 
 
 class PoliciesRefused(Link, frozen=True, tag_field="event", tag="policies_refused"):
-    """The folder of policies was refused, and those of the digest `policies` go on deciding: the code and the place,
-    never the content."""
+    """The folder of policies was refused, and those of the digest `policies` go on deciding, without what it has taken
+    away from the `narrowed` integrations: the code and the place, never the content."""
 
     time: UnixTime
     policies: str
@@ -162,6 +162,7 @@ class PoliciesRefused(Link, frozen=True, tag_field="event", tag="policies_refuse
     file: str
     line: int
     column: int
+    narrowed: list[str] = []
 
 
 class ProviderKeysStale(Link, frozen=True, tag_field="event", tag="provider_keys_stale", omit_defaults=True):

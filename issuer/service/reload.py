@@ -2,7 +2,7 @@
 
 Each process looks at the folder once a second for itself, and on SIGHUP. A request keeps what it began with: it takes
 `Live.active` once. A folder that does not load changes nothing: the last good one goes on deciding, and audit, log and
-readiness say so.
+readiness say so. What it takes away counts all the same (policy/narrow.py).
 """
 
 from __future__ import annotations
@@ -17,16 +17,18 @@ from typing import Generic, TypeVar
 
 import structlog
 from msgspec import Struct
+from msgspec.structs import replace
 
 from issuer import files
 from issuer.audit_events import PoliciesLoaded, PoliciesRefused
 from issuer.codes import Code
 from issuer.errors import InputError, IssuerError, Undecided
 from issuer.issuance.ports import Audit, Authority
-from issuer.policy.authoring.load import load_policies, paths_that_decide
+from issuer.policy.authoring.load import load_policies, paths_that_decide, read_each
 from issuer.policy.authoring.schema import schemas
 from issuer.policy.authoring.stops import STOPS_FILE
 from issuer.policy.match import PolicySet
+from issuer.policy.narrow import narrow, narrowed_names
 from issuer.service.look import Look, look
 
 # policies/benchmarks/<owner>/<name>/eval.yaml
@@ -63,6 +65,7 @@ class Live(Generic[ActiveT]):
         self._seen: Look | None = _look(folder)
         self._before = self._seen
         self.active = load()
+        self._whole = self.active.authority.policies
         self.stale = False
         self._announced = False
 
@@ -88,12 +91,32 @@ class Live(Generic[ActiveT]):
         loaded = await asyncio.to_thread(self._attempt)
         if await asyncio.to_thread(_look, self._folder) != seen:
             return  # it changed while it was read: what was loaded was never on the disk as a whole
-        with suppress(Undecided):
+        if isinstance(loaded, Exception):
+            await self._narrow(seen)  # before it is audited: that may fail
+        try:
             if isinstance(loaded, Exception):
                 await self._refuse(loaded)
             else:
                 await self._activate(loaded, round((time.perf_counter() - began) * 1000))
             self._seen = seen
+        except Undecided:
+            await self._narrow(seen)
+
+    async def _narrow(self, seen: Look) -> None:
+        """Take away what the folder, as it was `seen`, takes away although it is not taken as a whole."""
+        found = await asyncio.to_thread(read_each, self._folder)
+        if found is None or await asyncio.to_thread(_look, self._folder) != seen:
+            return
+        authority = self.active.authority
+        narrowed = narrow(authority.policies, found)
+        if narrowed is not authority.policies:
+            self.active = replace(self.active, authority=replace(authority, policies=narrowed))
+            _log.warning("policies narrowed", integrations=self.narrowed)
+
+    @property
+    def narrowed(self) -> list[str]:
+        """The integrations from which a folder that was not taken as a whole has taken something away."""
+        return narrowed_names(self._whole, self.active.authority.policies)
 
     def _attempt(self) -> ActiveT | Exception:
         """Load, and return an error as a value: a thread's StopIteration would never reach the coroutine."""
@@ -107,10 +130,11 @@ class Live(Generic[ActiveT]):
         self.stale = True  # until it has been audited
         await self._audit.record(event)
         self.active, self.stale = loaded, False
+        self._whole = loaded.authority.policies
         _log.info("policies loaded", policies=loaded.digest, changed=sorted(event.changed), ms=ms)
 
     async def _refuse(self, error: Exception) -> None:
-        event = refused_event(self.active, error)
+        event = refused_event(self.active, error, self.narrowed)
         self.stale = True
         # Without its text, which may show a policy. What has no code is our own mistake: its frames, without variables.
         frames = None if isinstance(error, IssuerError | OSError) else error
@@ -147,8 +171,8 @@ def digests(policies: PolicySet) -> dict[str, list[str]]:
     return {name: sorted(found[name]) for name in sorted(found)}
 
 
-def refused_event(active: Active, error: Exception) -> PoliciesRefused:
-    """Record that the folder was refused: the code and the place, never the content."""
+def refused_event(active: Active, error: Exception, narrowed: list[str]) -> PoliciesRefused:
+    """Record that the folder was refused: the code and the place, never the content; and what it took away."""
     place = error.place if isinstance(error, InputError) else None
     unnamed = Code.FILE_UNREADABLE if isinstance(error, OSError) else Code.INTERNAL
     return PoliciesRefused(
@@ -158,6 +182,7 @@ def refused_event(active: Active, error: Exception) -> PoliciesRefused:
         file=os.fsencode(place.file).decode("utf-8", "replace") if place else "",
         line=place.line if place else 0,
         column=place.column if place else 0,
+        narrowed=narrowed,
     )
 
 

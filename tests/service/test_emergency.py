@@ -187,6 +187,22 @@ def test_a_disk_that_fails_for_a_while_does_not_end_the_watch(tmp_path: Path, pr
         eventually(lambda: live.post(live.token()).json().get("code") == "integration.suspended")
 
 
+def test_a_suspension_counts_while_another_file_does_not_load(tmp_path: Path, provider: LocalProvider) -> None:
+    with running(tmp_path, provider) as live:
+        before = live.post(live.token()).json()["policy"]
+        break_policies(live)
+        rewrite(tmp_path, "^mode: active", "mode: suspended")
+        eventually(lambda: live.post(live.token()).json().get("code") == "integration.suspended")
+        policies = live.http.get("/health/ready").json()["policies"]
+        assert (policies["stale"], policies["narrowed"]) == (True, 1)
+        event = live.audit()[-1]
+        assert (event["code"], event["policy"]) == ("integration.suspended", before)
+        rewrite(tmp_path, "^mode: suspended", "mode: active")
+        live.process.send_signal(signal.SIGHUP)
+        eventually(lambda: [event["event"] for event in live.audit()].count("policies_refused") >= 2)
+        assert live.post(live.token()).json()["code"] == "integration.suspended", "it never widens"
+
+
 def test_a_stopped_provider_is_asked_for_nothing(tmp_path: Path, provider: LocalProvider) -> None:
     write_folder(tmp_path, provider)
     (tmp_path / "policies" / "stops.yaml").write_text("version: 1\nstops:\n" + ITEM.format("provider:github-actions"))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from datetime import date
 from pathlib import Path
 
 import msgspec
@@ -33,7 +34,7 @@ from issuer.policy.authoring.suite import Outcome, run_tests
 from issuer.policy.compiled import CompiledGrants, CompiledProvider, is_unbounded
 from issuer.policy.globs import glob_matches
 from issuer.policy.match import PolicySet, are_disjoint
-from issuer.policy.model import Grants, MetricGrant, Policy, RegisteredBenchmarks, TokenRules
+from issuer.policy.model import Grants, Identity, MetricGrant, Policy, RegisteredBenchmarks, TokenRules
 from issuer.policy.registration import Registration
 
 PROVIDERS_FILE = "providers.yaml"
@@ -91,6 +92,35 @@ def paths_that_decide(directory: Path) -> Iterator[Path]:
         if path.exists():  # else `load_policies` says what is missing
             yield path
             yield path.resolve().parent
+
+
+def read_each(directory: Path) -> dict[str, Policy | None] | None:
+    """Read each integration's file by itself: its policy where that fits its type and names itself, else None.
+
+    For `policy.narrow`: the rules between members, files and providers are not asked. None for a folder that is not
+    there as a whole: it may be a volume that is not mounted.
+    """
+    findings = Findings()
+    paths = _policy_files(directory, findings)
+    if str(directory) in findings.broken or not (directory / PROVIDERS_FILE).exists():
+        return None
+    return {path.stem: _read_alone(path) for path in paths}
+
+
+def _read_alone(path: Path) -> Policy | None:
+    findings = Findings()
+    document = _read(path, findings)
+    policy = findings.convert(document, Policy) if document else None
+    if policy is None or policy.integration != path.stem or not all(map(_is_dated, policy.identities)):
+        return None
+    return policy
+
+
+def _is_dated(identity: Identity) -> bool:
+    try:
+        return identity.expires is UNSET or date.fromisoformat(identity.expires).isoformat() == identity.expires
+    except ValueError:
+        return False
 
 
 # By id; None for an entry with an error.

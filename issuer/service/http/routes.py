@@ -97,7 +97,12 @@ def _state(body: object) -> Answer:
 
 def _policies_of(live: Live[Published]) -> dict[str, Any]:
     """Report which policies decide. Stale ones are ready, too: otherwise one typo would stop every integration."""
-    return {"digest": live.active.digest, "loaded_at": live.active.loaded_at, "stale": live.stale}
+    return {
+        "digest": live.active.digest,
+        "loaded_at": live.active.loaded_at,
+        "stale": live.stale,
+        "narrowed": len(live.narrowed),
+    }
 
 
 # -- public documents -------------------------------------------------------------------------------------------------
