@@ -30,8 +30,11 @@ _COMMANDS = {
     "keys": ("issuer.cli.keys", "keys", "Make and list signing keys."),
     "pat": ("issuer.cli.pat", "pat", "Make, list and revoke personal access tokens."),
     "policy": ("issuer.cli.policy", "policy", "Check, test, explain and compare policies."),
+    "resume": ("issuer.cli.stops", "resume", "Lift an emergency stop."),
     "results": ("issuer.cli.results", "results", "Make, check and compare result files."),
     "serve": ("issuer.cli.serve", "serve", "Run the service."),
+    "stop": ("issuer.cli.stops", "stop", "Stop a caller, or everything, at once."),
+    "stops": ("issuer.cli.stops", "stops", "List the emergency stops."),
     "token": ("issuer.cli.token", "token", "Ask an issuer for verify tokens."),
     "verify": ("issuer.cli.verify", "verify", "Check a result file as a relying party."),
 }

@@ -72,13 +72,13 @@ def add_stop(raw: bytes | None, name: str, stop: Stop) -> bytes:
     return _checked(lambda: _append(raw, name, stop), after, name)
 
 
-def remove_stops(raw: bytes, name: str, what: str) -> tuple[bytes, tuple[Stop, ...]]:
-    """Return a file without the stops of `what`, and these. Raises InputError for a file with an error in it."""
+def remove_stops(raw: bytes, name: str, what: str) -> bytes | None:
+    """Return a file without the stops of `what`, None where it has none. Raises InputError for a file with an error."""
     before = _read_whole(raw, name)
-    gone, kept = (tuple(stop for stop in before if (stop.what == what) is wanted) for wanted in (True, False))
-    if not kept:
-        return _whole(()), gone
-    return _checked(lambda: _cut(raw, name, what), kept, name), gone
+    kept = tuple(stop for stop in before if stop.what != what)
+    if kept == before:
+        return None
+    return _checked(lambda: _cut(raw, name, what), kept, name) if kept else _whole(())
 
 
 def _read_whole(raw: bytes | None, name: str) -> tuple[Stop, ...]:

@@ -1,0 +1,111 @@
+"""`issuer stop`, `resume` and `stops`: what an operator types in a bad night, against real workers."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from issuer.dev.provider import LocalProvider
+from issuer.service.admission.embedded import EmbeddedValkey
+from tests.support.command import issuer
+from tests.support.running import Running, eventually, listening, running, serve
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    folder = tmp_path_factory.mktemp("stop")
+    with (
+        LocalProvider() as provider,
+        EmbeddedValkey() as store,
+        running(folder, provider, command=serve(2), redis_url=store) as service,
+    ):
+        eventually(lambda: listening(service) == 2)
+        yield service
+
+
+def test_a_stop_is_waited_for_in_each_worker_and_so_is_its_end(live: Running) -> None:
+    places = ["--dir", str(live.folder / "policies"), "--url", live.url]
+    stopped = issuer("stop", "integration:inspect-ai", "--reason", "a leak", *places)
+    assert (stopped.returncode, stopped.stderr) == (0, "")
+    assert f"{live.url}: each worker has it" in stopped.stdout
+    assert live.post(live.token()).json()["code"] == "integration.stopped"
+    resumed = issuer("resume", "integration:inspect-ai", *places)
+    assert (resumed.returncode, resumed.stderr) == (0, "")
+    assert live.post(live.token()).status_code == 201
+
+
+def test_this_host_is_found_by_the_settings(live: Running, tmp_path: Path) -> None:
+    settings = tmp_path / "settings.yaml"
+    members = {name: getattr(live.settings, name) for name in ("url", "policies", "keys", "data", "redis_url", "port")}
+    settings.write_text(
+        "".join(f"{name}: {json.dumps(value)}\n" for name, value in {**members, "development": True}.items())
+    )
+    for command in (["stop", "everything", "--reason", "x"], ["resume", "everything"]):
+        done = issuer(*command, "--config", str(settings), "--wait")
+        assert (done.returncode, done.stderr) == (0, "")
+        assert f"http://127.0.0.1:{live.settings.port}: each worker has it" in done.stdout
+
+
+def test_who_does_not_have_it_is_named(live: Running, tmp_path: Path) -> None:
+    """A host that reads another folder never will have it."""
+    done = issuer("stop", "everything", "--reason", "x", "--dir", str(tmp_path), "--url", live.url, "--patience", "1")
+    assert done.returncode == 4
+    assert f"{live.url}: a worker has other stops in force" in done.stderr
+    assert "kill -USR1" in done.stderr
+
+
+# -- the file alone ---------------------------------------------------------------------------------------------------
+
+
+def test_stops_are_listed_with_their_state_and_reason(tmp_path: Path) -> None:
+    here = ["--dir", str(tmp_path)]
+    assert "stops nothing" in issuer("stops", *here).stderr
+    assert (
+        issuer(
+            "stop", "provider:hub", "--reason", "an \x1b[31moutage", "--until", "2200-01-01T00:00:00Z", *here
+        ).returncode
+        == 0
+    )
+    listed = issuer("stops", *here)
+    assert listed.stdout.splitlines()[0].split() == ["WHAT", "STATE", "SINCE", "UNTIL", "REASON"]
+    assert "provider:hub  in force" in listed.stdout
+    assert "\x1b" not in listed.stdout
+    (row,) = json.loads(issuer("stops", *here, "--json").stdout)["stops"]
+    assert (row["what"], row["until"]) == ("provider:hub", "2200-01-01T00:00:00Z")
+
+
+def test_what_cannot_be_stopped_is_a_usage_error_and_a_stranger_is_warned_of(tmp_path: Path) -> None:
+    here = ["--dir", str(tmp_path), "--reason", "x"]
+    assert issuer("stop", "inspect-ai", *here).returncode == 2
+    assert issuer("stop", "everything", "--until", "2020-01-01T00:00:00Z", *here).returncode == 2
+    assert not list(tmp_path.iterdir())
+    warned = issuer("stop", "integration:inspct-ai", *here)
+    assert warned.returncode == 0
+    assert "there is no inspct-ai.yaml" in warned.stderr
+
+
+def test_what_is_not_stopped_is_not_resumed(tmp_path: Path) -> None:
+    done = issuer("resume", "everything", "--dir", str(tmp_path))
+    assert (done.returncode, done.stdout) == (1, f"everything is not stopped in {tmp_path}/stops.yaml\n")
+
+
+@pytest.mark.parametrize("obstacle", ["a folder in its place", "no folder", "a broken file", "a link"])
+def test_where_it_cannot_write_it_says_so_and_names_the_way_that_needs_no_file(tmp_path: Path, obstacle: str) -> None:
+    folder, file = tmp_path, tmp_path / "stops.yaml"
+    if obstacle == "a folder in its place":
+        file.mkdir()
+    elif obstacle == "no folder":
+        folder = tmp_path / "none"
+    elif obstacle == "a broken file":
+        file.write_text("version: 1\nstops: [")
+    else:
+        os.symlink(tmp_path / "elsewhere", file)
+    done = issuer("stop", "everything", "--reason", "x", "--dir", str(folder))
+    assert done.returncode in {3, 6}
+    assert "Nothing has changed" in done.stderr
+    assert "kill -USR1" in done.stderr
+    assert "Traceback" not in done.stderr
