@@ -8,7 +8,9 @@ import time
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from functools import cmp_to_key
 from io import BufferedReader
+from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
@@ -23,22 +25,26 @@ from issuer.files import open_plain, unreadable
 MAX_LINE_BYTES = 1024 * 1024
 # How much of a line that is too long is passed over: what has no line feed for longer is no audit.
 MAX_SKIPPED_BYTES = 64 * 1024 * 1024
-# How many lines of a file are looked at for when it begins.
+# How many lines of a file are looked at for where it begins.
 _FIRST_LINES = 1000
 POLL_S = 0.25
 _GZIP = b"\x1f\x8b"
 
 
-class _EndlessLineError(Exception):
-    """A line has no end within bounds."""
-
-
-class _Begin(Struct):
+class _Place(Struct):
     time: int
+    worker: str
     seq: int
 
 
-_decode_begin = msgspec.json.Decoder(_Begin).decode
+class _Beginning(Struct):
+    """When a file begins, Unix seconds, and with which number of each worker."""
+
+    time: int = 0
+    numbers: dict[str, int] = {}
+
+
+_decode_place = msgspec.json.Decoder(_Place).decode
 
 
 def read_lines(path: Path) -> Iterator[bytes]:
@@ -46,17 +52,16 @@ def read_lines(path: Path) -> Iterator[bytes]:
     is then no event. Raises InputError (`file.unreadable`)."""
     with open_plain(path, pipe=True) as file:
         try:
-            yield from _lines(_unzipped(file))
+            yield from _lines(_unzipped(file), path)
         except (EOFError, zlib.error, gzip.BadGzipFile):
             raise unreadable(path, "the gzip file is broken") from None
-        except _EndlessLineError:
-            rule = f"a line is larger than {MAX_SKIPPED_BYTES} bytes: this is no audit"
-            raise InputError(Code.FILE_TOO_LARGE, rule, Place(str(path))) from None
 
 
 def read_in_order(paths: Iterable[Path]) -> Iterator[bytes]:
     """Yield the lines of several files, the oldest file first, whatever their names are. Raises InputError."""
-    for path in sorted(paths, key=_began):
+    begun = {path: _beginning(path) for path in paths}
+    in_order = cmp_to_key(_compare)
+    for path in sorted(begun, key=lambda path: in_order(begun[path])):
         yield from read_lines(path)
 
 
@@ -64,7 +69,7 @@ def follow(path: Path, last: int, pause: Callable[[], None] = lambda: time.sleep
     """Yield the last few lines of a file, then every line that is added to it, and to the one that takes its name when
     it is rotated; for ever. Calls `pause` whenever there is nothing new. Raises InputError where there is no file."""
     with open_plain(path) as file:
-        yield from deque(_lines(file, whole=True), last)
+        yield from deque(_lines(file, path, whole=True), last)
         yield from _grow(file, path, pause)
     while True:
         try:
@@ -81,7 +86,7 @@ def _grow(file: BufferedReader, path: Path, pause: Callable[[], None]) -> Iterat
     rotated = False
     while True:
         read = False
-        for line in _lines(file, whole=True):
+        for line in _lines(file, path, whole=True):
             read = True
             yield line
         if rotated and not read:
@@ -97,8 +102,9 @@ def _is_rotated(file: BufferedReader, path: Path) -> bool:
         return True
 
 
-def _lines(file: BinaryIO, *, whole: bool = False) -> Iterator[bytes]:
-    """Yield lines without their line feeds; with `whole` a last one without it is left to be read later."""
+def _lines(file: BinaryIO, path: Path, *, whole: bool = False) -> Iterator[bytes]:
+    """Yield lines without their line feeds; with `whole` a last one without it is left to be read later. Raises
+    InputError (`file.too_large`) for a line without an end."""
     while line := file.readline(MAX_LINE_BYTES):
         if whole and not line.endswith(b"\n") and len(line) < MAX_LINE_BYTES:
             file.seek(-len(line), os.SEEK_CUR)
@@ -109,21 +115,29 @@ def _lines(file: BinaryIO, *, whole: bool = False) -> Iterator[bytes]:
             line = file.readline(MAX_LINE_BYTES)
             skipped += len(line)
             if skipped > MAX_SKIPPED_BYTES:
-                raise _EndlessLineError
+                rule = f"a line is larger than {MAX_SKIPPED_BYTES} bytes: this is no audit"
+                raise InputError(Code.FILE_TOO_LARGE, rule, Place(str(path)))
 
 
 def _unzipped(file: BufferedReader) -> BinaryIO:
     return gzip.GzipFile(fileobj=file) if file.peek(2)[:2] == _GZIP else file  # type: ignore[return-value]
 
 
-def _began(path: Path) -> tuple[int, int]:
-    """Return the time of the first event of a file, and its number; zeros where none is found."""
-    for number, line in enumerate(read_lines(path)):
+def _beginning(path: Path) -> _Beginning:
+    found = _Beginning()
+    for line in islice(read_lines(path), _FIRST_LINES):
         try:
-            begin = _decode_begin(line)
+            place = _decode_place(line)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            if number >= _FIRST_LINES:
-                break
-        else:
-            return begin.time, begin.seq
-    return 0, 0
+            continue
+        found.time = found.time or place.time
+        found.numbers.setdefault(place.worker, place.seq)
+    return found
+
+
+def _compare(one: _Beginning, other: _Beginning) -> int:
+    """Return below 0 where one file is older than the other: by the numbers of a worker that wrote to both, for a file
+    may be rotated several times a second."""
+    for worker in one.numbers.keys() & other.numbers.keys():
+        return one.numbers[worker] - other.numbers[worker]
+    return one.time - other.time

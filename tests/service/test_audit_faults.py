@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import signal
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,14 +14,16 @@ from typing import Any
 import httpx
 import pytest
 
+from issuer.audit_events import MAX_EVENT_BYTES
 from issuer.dev.provider import LocalProvider
 from issuer.errors import Undecided
 from issuer.service.admission.embedded import EmbeddedValkey
 from issuer.service.audit import FileAudit
-from issuer.service.bounds import MIN_FREE_BYTES
+from issuer.service.bounds import MIN_FREE_BYTES, REFUSED_BYTES
+from tests.support.command import issuer
 from tests.support.decisions import decision
 from tests.support.disk import small_disk
-from tests.support.running import FIVE_TIMES, Running, eventually, listening, numbered, running, serve
+from tests.support.running import FIVE_TIMES, Running, body, eventually, listening, numbered, running, serve
 
 
 def events(*files: Path) -> list[dict[str, Any]]:
@@ -74,6 +77,30 @@ def test_rotated_under_load_every_token_has_its_event(
         assert {answer.json()["jti"] for answer in answers} == jtis(*files)
         assert {file.stat().st_mode & 0o777 for file in files} == {0o600}
         assert live.http.get("/health/ready").status_code == 200
+    verified = issuer("audit", "verify", *files, "--heads", tmp_path / "service.log")
+    assert verified.returncode == 0, verified.stdout
+    assert "of 2 workers" in verified.stdout
+    assert "audit head" in live.log_text()
+
+
+def test_a_quarantined_caller_fills_no_disk_and_every_refusal_is_on_record(
+    tmp_path: Path, provider: LocalProvider
+) -> None:
+    """Large batches of a branch job, as fast as they come: told while they are few, then counted, also at the end."""
+    limits = "limits:\n  refusals: {count: 60, per_s: 3600, burst: 60}\n"
+    with running(tmp_path, provider, limits=limits) as live:
+        refused, good = live.token(), body(benchmark_repo="not/granted")
+        batch = {"results": [{**good, "details": {"notes": str(number)}} for number in range(100)]}
+        before = live.settings.audit_file.stat().st_size
+        codes = [live.post(refused, batch, "/tokens/batch").json()["code"] for _ in range(150)]
+        grown = live.settings.audit_file.stat().st_size - before
+        assert {*codes} == {"policy.benchmark", "abuse.quarantined"}
+        assert grown < REFUSED_BYTES.burst + 60 * REFUSED_BYTES.count
+    recorded: Counter[str] = Counter()
+    for event in events(live.settings.audit_file):
+        assert len(json.dumps(event)) < 2 * MAX_EVENT_BYTES
+        recorded.update(event["codes"] if event["event"] == "refusals" else [event["code"]] if "code" in event else [])
+    assert recorded == Counter(codes)
 
 
 @FIVE_TIMES
