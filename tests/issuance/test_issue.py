@@ -28,7 +28,7 @@ from issuer.issuance.issue import RECORD_MARGIN_S, issue, use_of
 from issuer.issuance.judge import judge
 from issuer.issuance.ports import AdmissionRequest, Admitted, Authority, NoLog
 from issuer.issuance.refuse import refuse
-from issuer.issuance.steps import Arrival, Issued, Judged, Payer, Refusal, Registered, Stranger
+from issuer.issuance.steps import Arrival, Forged, Issued, Judged, Payer, Refusal, Registered, Stranger
 from issuer.issuance.store_secret import BUCKETS, StoreSecret
 from issuer.limits import Rate
 from issuer.policy.match import PolicySet, resolve
@@ -764,3 +764,10 @@ async def test_an_answer_has_a_place_in_the_log_only_where_there_is_a_log(house:
     house.authority, house.jti = msgspec.structs.replace(house.authority, log=NoLog()), "another"
     without = msgspec.json.encode((await issue(house.authority, house.judged())).tokens[0])
     assert "log" not in json.loads(without)
+
+
+async def test_that_the_store_was_written_to_is_told_however_often_it_is_met(house: House) -> None:
+    for _ in range(100):
+        refusal = Refusal(house.registered(), Forged(Code.IDENTITY_REPLAYED, "seal"), settled=True)
+        await refuse(house.authority, refusal)
+    assert [event.get("forged") for event in house.events()] == ["seal"] * 100
