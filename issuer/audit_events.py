@@ -26,6 +26,7 @@ MAX_EVENT_BYTES = 16 * 1024
 # Refusals that cost their sender next to nothing: the first is told at once, the others are counted by the minute.
 COUNTED = frozenset({
     Code.RATE_SOURCE, Code.RATE_IDENTITY, Code.RATE_INTEGRATION, Code.ABUSE_QUARANTINED, Code.INTEGRATION_SUSPENDED,
+    Code.INTEGRATION_STOPPED,
     Code.REQUEST_TOO_LARGE, Code.REQUEST_TIMEOUT,
 })  # fmt: skip
 

@@ -11,12 +11,13 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import structlog
 
 from issuer.audit_chain import Chains
+from issuer.audit_events import Event, Link
 from issuer.codes import Code
 from issuer.errors import SetupError, Undecided
 from issuer.identity.provider import Provider
@@ -240,6 +241,10 @@ async def test_old_keys_of_a_provider_are_an_event_before_they_serve(tmp_path: P
     assert (begin["time"] - begin["fetched_at"], "over" in begin) == (1300, False)
     assert (end["time"] - end["fetched_at"], end["over"]) == (5000, True)
     assert before <= begin["time"] <= end["time"] <= time.time()
+
+
+def test_every_kind_of_event_has_a_place_in_the_chain() -> None:
+    assert all(issubclass(kind, Link) for kind in get_args(Event))
 
 
 # -- the chain ------------------------------------------------------------------------------------------------------------
