@@ -43,7 +43,7 @@ def lint(paths: tuple[Path, ...], repo: str | None, benchmark_path: Path | None,
         try:
             for file in find_files(path):
                 named.append(str(file))
-                findings += _lint(file, repo, benchmark)
+                findings += _lint_or_say_why(file, repo, benchmark)
         except InputError as error:
             findings.append(error.finding)
     if text := render(findings, named, "issuer results lint", form):
@@ -52,6 +52,14 @@ def lint(paths: tuple[Path, ...], repo: str | None, benchmark_path: Path | None,
         errors = sum(finding.severity == "error" for finding in findings)
         say(f"{len(named)} files: {errors} errors, {len(findings) - errors} warnings", err=True)
     sys.exit(exit_for_findings(findings))
+
+
+def _lint_or_say_why(file: Path, repo: str | None, benchmark: Benchmark | None) -> tuple[Finding, ...]:
+    """Lint a file; that one cannot be read hides nothing of the others."""
+    try:
+        return _lint(file, repo, benchmark)
+    except InputError as error:
+        return (error.finding,)
 
 
 def _lint(file: Path, repo: str | None, benchmark: Benchmark | None) -> tuple[Finding, ...]:

@@ -202,6 +202,16 @@ def test_a_command_in_a_hostile_checkout_harms_nobody(
             assert hostile.seen_outside() == before, path
 
 
+def test_links_are_read_by_no_command_of_results(hostile: HostileCheckout) -> None:
+    repository = hostile.paths["'repository'"]
+    said = issuer("results", "lint", repository).stdout.splitlines()
+    refused = [line for line in said if "a symbolic link: not followed" in line]
+    links = [path for path in repository.rglob("*.yaml") if path.is_symlink()]
+    assert len(links) > 5
+    assert len(refused) == len(links) + 1, "and the folder of results that is one"
+    assert issuer("results", "digest", repository / "acme" / "linked" / ".eval_results").returncode == 3
+
+
 # Colours and the line of progress are ours; a terminal makes CR LF of a line's end.
 _OURS = re.compile(r"\x1b\[[0-9;]*m|\r\x1b\[K|\r\n")
 ON_A_TERMINAL = (
