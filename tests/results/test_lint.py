@@ -44,6 +44,7 @@ RULES = {
     "short benchmark commit": ('"5503434ddd753f426f4b38109466949a1217c2bb"', '"5503434d"', ("claims.revision", 4, "error")),
     "commit that is a number": ('"9f3c2c9a1c4e6d1e0b7a5f4d3c2b1a0987654321"', "36190055", ("file.schema", 5, "error")),
     "empty command": ('"inspect eval gsm8k"', '""', ("claims.invalid", 9, "error")),
+    "secret in the notes": ('"no tools"', '"with hf_abcdefghijklmnopqrstuvwxyz"', ("claims.secret", 16, "error")),
     "secret": ('"inspect eval gsm8k"', '"x --api-key=sk-abcdefghijklmnopqrstuvwxyz0123456789abcdefghijkl"', ("claims.secret", 9, "error")),
     "disputed number": ("value: 20.9", "value: 2e1", ("file.scalar", 12, "error")),
     "inexact number": ("value: 20.9", "value: 0.123456789012345678", ("file.number", 12, "error")),

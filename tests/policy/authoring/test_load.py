@@ -455,6 +455,21 @@ def test_a_date_may_stand_bare_where_a_registration_ends(tmp_path: Path, spellin
     assert registration.identity.expires == "2027-06-30"
 
 
+@pytest.mark.parametrize(("name", "shared"), [("inspect-ai", True), ("Inspect-AI", True), ("inspect-ai-2", False)])
+def test_a_framework_that_two_integrations_may_speak_for_is_doubted(tmp_path: Path, name: str, shared: bool) -> None:
+    other = POLICY.replace("integration: inspect-ai", "integration: other").replace('"7"', '"8"')
+    other = changed(other, '{name: "inspect-ai", versions', f'{{name: "{name}", versions')
+    write(tmp_path, inspect_ai=POLICY, other=other)
+    policies, found = check_policies(tmp_path, ISSUER_URL, NOW)
+    assert policies is not None
+    doubts = [finding for finding in found if finding.code is Code.LINT_FRAMEWORK_SHARED]
+    assert len(doubts) == shared
+    for doubt in doubts:
+        assert (Path(doubt.place.file).name, doubt.pointer) == ("other.yaml", "/grants/frameworks/0/name")
+        assert doubt.detail.startswith("inspect-ai may speak for this framework, too")
+        assert doubt.place.line == line_and_column(other, f'"{name}"')[0]
+
+
 # -- overlap -----------------------------------------------------------------------------------------------------------
 
 
