@@ -145,10 +145,12 @@ class LiveStops:
         """Read the file. That there is none counts only in a folder that is there: it may be a volume that is not."""
         if not self._path.exists() and (self._path.parent / PROVIDERS_FILE).exists():
             return _Read(Stops())
+        stops = Stops()
         try:
             stops, errors = read_stops(files.read(self._path, MAX_BYTES), str(self._path))
+            files.demand_guarded(self._path, group=True)  # who may write to it could lift a stop
         except InputError as error:
-            return _Read(Stops(), error.finding)
+            return _Read(stops, error.finding)
         return _Read(stops, errors[0] if errors else None)
 
 

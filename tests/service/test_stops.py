@@ -135,6 +135,18 @@ async def test_a_file_that_is_broken_lifts_nothing_and_says_so(house: House, tex
     assert not house.stops.status.stale
 
 
+async def test_a_file_that_anybody_may_write_to_stops_and_lifts_nothing(house: House) -> None:
+    house.write("everything")
+    house.file.chmod(0o666)
+    await house.stops.turn(False)
+    assert house.stopped()
+    house.write()
+    for _ in range(3):
+        await house.stops.turn(False)
+    assert house.stopped()
+    assert house.stops.status.stale
+
+
 async def test_a_stop_counts_although_another_one_of_the_file_is_broken(house: House) -> None:
     house.file.write_text(
         'version: 1\nstops:\n  - {what: "a typo", reason: "x", since: "2026-11-21T08:00:00Z"}\n'

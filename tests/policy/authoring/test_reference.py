@@ -16,6 +16,7 @@ from issuer.identity.provider import Introspection, ProviderEntry
 from issuer.identity.table import judges
 from issuer.limits import Limits, Rate
 from issuer.policy.authoring.load import load_policies, try_policies
+from issuer.policy.authoring.stops import read_stops
 from issuer.policy.decide import Grant, decide
 from issuer.policy.match import resolve
 from issuer.policy.model import Grants, Identity, Policy, PolicyTest
@@ -37,6 +38,7 @@ def test_the_examples_load_as_one_directory(tmp_path: Path) -> None:
     assert [name for name, _ in EXAMPLES] == [
         "providers.yaml", "my-framework.yaml", "widespread-framework.yaml", "automated-framework.yaml",
         "benchmarks/openai/gsm8k/eval.yaml", "careful-framework.yaml",
+        "stops.yaml",
     ]  # fmt: skip
     assert len(EXAMPLES) == REFERENCE.count("```yaml")
     policies = load_policies(examples(tmp_path), ISSUER_URL)
@@ -46,6 +48,11 @@ def test_the_examples_load_as_one_directory(tmp_path: Path) -> None:
     assert [identity.id for identity in policies.policies["my-framework"].identities] == [
         "main", "merge-queue", "nightly",
     ]  # fmt: skip
+
+
+def test_the_example_of_stops_is_good() -> None:
+    stops, errors = read_stops(dict(EXAMPLES)["stops.yaml"].encode(), "stops.yaml")
+    assert ([stop.what for stop in stops.all], errors) == (["integration:inspect-ai", "account:robots/nightly"], ())
 
 
 def test_the_tests_of_the_examples_pass(tmp_path: Path) -> None:
