@@ -27,6 +27,7 @@ from issuer.issuance.identify import check_standing
 from issuer.issuance.issue import RECORD_MARGIN_S, issue, use_of
 from issuer.issuance.judge import judge
 from issuer.issuance.ports import AdmissionRequest, Admitted, Authority, NoLog
+from issuer.issuance.recall import recall
 from issuer.issuance.refuse import refuse
 from issuer.issuance.steps import Arrival, Forged, Issued, Judged, Payer, Refusal, Registered, Stranger
 from issuer.issuance.store_secret import BUCKETS, StoreSecret
@@ -45,6 +46,7 @@ from issuer.service.authn.sources import Sources
 from issuer.service.bounds import MAX_STANDINGS, STANDING_S
 from issuer.service.signing.keyring import KeyringSigner, SigningKey
 from issuer.service.turns import Turns
+from issuer.verify_token import Template
 from issuer.wire import Denied, LogEntry
 from tests.support import make
 from tests.support.clock import Clock
@@ -452,6 +454,7 @@ def test_who_has_the_pins_and_fails_a_requirement_pays_from_a_bucket_of_its_own(
     branches = [house.registered(ref=f"refs/heads/{number}").payer for number in range(600)]
     assert {(payer.integration, payer.identity) for payer in branches} == {("inspect-ai", "main")}
     assert {payer.bucket for payer in branches} == set(range(BUCKETS)), "spread over all of them"
+    assert BUCKETS == 64
     again = [house.registered(ref=f"refs/heads/{number}", run_id="other").payer for number in range(600)]
     assert again == branches, "by what fails, and by nothing else"
     house.secret = StoreSecret(b"another".ljust(32))
@@ -596,7 +599,7 @@ BEYOND: dict[str, tuple[str, Change]] = {
     "ver": ("form", terms(ver=2)), "iss": ("iss", terms(iss="https://evil.example")),
     "sub": ("sub", terms(sub="lm-evaluation-harness")), "aud": ("aud", terms(aud="https://evil.example")),
     "late iat": ("iat", terms(iat=NOW + 61, nbf=NOW + 61)), "early iat": ("iat", terms(iat=NOW - 71, nbf=NOW - 71)),
-    "nbf": ("nbf", terms(nbf=NOW + 1)), "exp": ("exp", terms(exp=NOW + DAY_S + 1)), "jti": ("jti", terms(jti="x")),
+    "no life": ("exp", terms(iat=NOW + 30, nbf=NOW + 30, exp=NOW + 30)), "nbf": ("nbf", terms(nbf=NOW + 1)), "exp": ("exp", terms(exp=NOW + DAY_S + 1)), "jti": ("jti", terms(jti="x")),
     "no policy": ("policy", terms(policy="sha256:" + "0" * 64)),
     "a policy of another": ("policy", terms(policy="sha256:" + "1" * 64)),
     "attempt": ("form", terms(attempt=1)), "a run claim": ("form", terms(model_repo="evil/model")),
@@ -614,6 +617,23 @@ async def test_even_under_our_own_hmac_nothing_is_signed_that_this_request_had_n
     written, (what, change) = Written(house, store), BEYOND[name]
     written.write(house.secret.seal(written.use.record, written.use.request_digest, written.change(change)))
     assert await replayed(house) == what
+
+
+def test_the_template_of_a_nonce_may_be_a_day_old(house: House) -> None:
+    judged = house.judged()
+    use = msgspec.structs.replace(use_of(judged, (make.KID,)), issued_at=None)
+
+    def recalled(**members: int) -> Template | None:
+        template = Template.of(make.KID, msgspec.structs.replace(judged.draft.terms, **members))
+        sealed = house.secret.seal(use.record, use.request_digest, template.to_bytes())
+        return recall(house.authority, judged, use, sealed)
+
+    oldest = NOW - DAY_S
+    assert recalled(iat=oldest + 1, nbf=oldest + 1, exp=NOW + 1) is not None
+    assert recalled(iat=oldest, nbf=oldest, exp=NOW) is None, "past"
+    with pytest.raises(Forged) as caught:
+        recalled(iat=oldest - 1, nbf=oldest - 1, exp=NOW + 1)
+    assert (caught.value.what, caught.value.code) == ("iat", Code.NONCE_REUSED)
 
 
 async def test_bytes_that_are_not_canonical_are_none_of_ours(house: House, store: str) -> None:

@@ -114,6 +114,12 @@ def test_a_store_that_evicts_is_refused(settings: Settings) -> None:
     assert "noeviction" in refused
 
 
+def test_a_secret_that_is_named_is_not_made(tmp_path: Path, settings: Settings) -> None:
+    named = tmp_path / "shared-secret"
+    assert f"the store secret {named}: No such file" in said(replace(settings, store_secret_file=str(named)))
+    assert not named.exists()
+
+
 def test_a_missing_setting_is_named(settings: Settings) -> None:
     assert "settings.invalid" in refused_start(settings, ISSUER_PORT="many")
 

@@ -6,7 +6,6 @@ And what the store gives back is signed only under the service's own seal.
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import socket
 from collections import Counter
@@ -54,9 +53,6 @@ def site(tmp_path_factory: pytest.TempPathFactory, provider: LocalProvider) -> I
     folder = tmp_path_factory.mktemp("pays")
     write_folder(folder, provider, limits=LIMITS)
     owners = register(folder, 8)
-    path = folder / "policies" / "inspect-ai.yaml"
-    pinned = re.compile(r"(other-\d+, provider: github-actions, pins: \{[^}]*\})")
-    path.write_text(pinned.sub(r'\1, require: {ref: "refs/heads/main"}', path.read_text("utf-8")), "utf-8")
     with EmbeddedValkey() as store, running(folder, provider, redis_url=store) as live:
         yield Site(live, store, owners)
 
