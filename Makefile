@@ -73,6 +73,7 @@ bench: $(VENV)/dev.done
 	$(BIN)/python -m tests.bench.load
 	$(BIN)/python -m tests.bench.store
 	$(BIN)/python -m tests.bench.flood
+	$(BIN)/python -m tests.bench.large_bodies
 
 soak: $(VENV)/dev.done
 	$(BIN)/python -m tests.bench.soak

@@ -1,0 +1,105 @@
+"""Large bodies from one caller, the worst that are known, and a good caller of another integration beside it."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from issuer.wire import MAX_BYTES, MAX_RESULTS, MAX_VALUES, Kind
+from tests.support.http_load import Run, drive, request
+from tests.support.running import BODY, Running, body, rewrite, singles
+
+SENT_BYTES = 14 * 1024 * 1024
+# Who sends them: a caller who may ask, and four whom something stands against. Each is an integration of its own.
+CALLERS = ("known", "quarantined", "suspended", "expired", "of another branch")
+_NARROW = """limits:
+  identity: {count: 1000000, per_s: 60, burst: 50000}
+  integration: {count: 1000000, per_s: 60, burst: 50000}
+  refusals: {count: 1, per_s: 3600, burst: 1}
+"""
+
+
+def register_callers(folder: Path) -> None:
+    """Add the integrations of those who send large bodies."""
+    policy = (folder / "policies" / "inspect-ai.yaml").read_text("utf-8")
+    for number, caller in enumerate(CALLERS):
+        name = caller.replace(" ", "-")
+        text = policy.replace("integration: inspect-ai", f"integration: {name}")
+        text = text.replace('repository_id: "700000001"', f'repository_id: "{number + 5}"')
+        if caller == "quarantined":
+            text = text.partition("limits:")[0] + _NARROW
+        (folder / "policies" / f"{name}.yaml").write_text(text, "utf-8")
+    rewrite(folder, "mode: active", "mode: suspended", "suspended.yaml")
+    rewrite(folder, "^    require:", "    expires: 2026-01-01\n    require:", "expired.yaml")
+
+
+def worst(kind: Kind) -> list[bytes]:
+    """Return bodies of the largest size, none of which is granted: what costs the most to read, or is read for nothing."""
+    claims = msgspec.json.encode(body(benchmark_repo="not/granted")["claims"])
+
+    def of_one(value: bytes) -> bytes:
+        """Return one result whose details are full of a value."""
+        start = b'{"claims":%b,"details":{"artifacts":[' % claims
+        start, end = (b'{"results":[' + start, b"]}}]}") if kind == "batch" else (start, b"]}}")
+        return (
+            start
+            + (value + b",") * ((MAX_BYTES[kind] - 64 - len(start + end + value)) // (len(value) + 1))
+            + value
+            + end
+        )
+
+    def of_many(value: bytes) -> bytes:
+        """Return as many values as are read, in as many results as there may be."""
+        most = min(
+            MAX_VALUES - 30, (MAX_BYTES[kind] // (MAX_RESULTS if kind == "batch" else 1) - 600) // (len(value) + 1)
+        )
+        results = [
+            b'{"claims":%b,"details":{"notes":"%d","artifacts":[%b]}}' % (claims, number, b",".join([value] * most))
+            for number in range(MAX_RESULTS if kind == "batch" else 1)
+        ]
+        return b'{"results":[%b]}' % b",".join(results) if kind == "batch" else results[0]
+
+    full = [of_one(value) for value in (b"0", b"0.1", b"[]", b'{"a":0}', b'"\\u0041"', b"[[[[[0]]]]]")]
+    read = [of_many(value) for value in (b"[]", b"1e-7", b"[[[[[[0]]]]]]", b'"\\u0041"')]
+    return [*full, *read, full[0][:-1], full[1].replace(b'"claims"', b'"claims":{},"claims"', 1)]
+
+
+def requests_of(live: Running, caller: str, connections: int) -> list[bytes]:
+    """Return `SENT_BYTES` of requests of one caller; of `/tokens` where there are more connections than batches."""
+    kind: Kind = "batch" if connections < 64 else "single"
+    branch = {"ref": "refs/heads/evil"} if caller == "of another branch" else {}
+    identity = live.token(repository_id=str(CALLERS.index(caller) + 5), **branch)
+    path = "/tokens/batch" if kind == "batch" else "/tokens"
+    bodies = worst(kind)
+    return [request(path, identity, bodies[at % len(bodies)]) for at in range(SENT_BYTES // MAX_BYTES[kind])]
+
+
+def beside(live: Running, sent: Sequence[bytes], connections: int, at_least: int = 0) -> tuple[Run, Run]:
+    """Send a good caller's requests, some fifty a second, for as long as others are sent, and `at_least` so many.
+
+    Returns the good caller's run and the other one.
+    """
+    good = Run()
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        pool.apply(abs, (1,))  # it has started
+        sending = pool.apply_async(drive, (live.settings.port, sent, connections))
+        while not sending.ready() or len(good.taken_s) < at_least:
+            good += drive(live.settings.port, singles(live, "ES256", 10), 2, pause_s=0.04)
+        return good, sending.get()
+
+
+def quiet(live: Running, count: int) -> Run:
+    """Send a good caller's requests alone."""
+    return drive(live.settings.port, singles(live, "ES256", count), 2, pause_s=0.04)
+
+
+def is_quarantined(live: Running) -> None:
+    """Bring the caller of that name into its quarantine."""
+    deadline = time.monotonic() + 60
+    identity = live.token(repository_id=str(CALLERS.index("quarantined") + 5))
+    while live.post(identity, {**BODY, "nonce": "no"}).json()["code"] != "abuse.quarantined":
+        assert time.monotonic() < deadline
