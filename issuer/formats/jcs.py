@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
 from typing import Any, NewType, TypeAlias
 
 import msgspec
@@ -57,10 +58,12 @@ def _plain(value: Any) -> Any:
         return value
     if kind is float:
         return _plain_float(value)
-    if kind is dict or isinstance(value, Mapping):
+    if kind is dict:
         return _plain_members(value)
     if kind is list or kind is tuple:
         return [_plain(item) for item in value]
+    if isinstance(value, Mapping):  # last: to ask the ABC takes longer than all the rest
+        return _plain_members(value)
     return _write_by_reference(value)  # text of an enumeration, bytes, a set: iterated, they would pass for lists
 
 
@@ -77,7 +80,18 @@ def _plain_members(members: Mapping[str, JSON]) -> Any:
 def _plain_float(value: float) -> Any:
     if value.is_integer() and abs(value) <= MAX_EXACT_INTEGER:
         return int(value)
-    return value if 1e-5 <= abs(value) < MAX_EXACT_INTEGER else _write_by_reference(value)
+    if 1e-5 <= abs(value) < MAX_EXACT_INTEGER:
+        return value
+    return msgspec.Raw(_small(value).encode()) if abs(value) < 1e-5 else _write_by_reference(value)
+
+
+def _small(value: float) -> str:
+    """Write a fraction as ECMAScript does, with the digits that Python finds: the reference takes 8 us for each."""
+    text = repr(value)
+    if abs(value) >= 1e-6:
+        return format(Decimal(text), "f")
+    mantissa, _, exponent = text.partition("e")
+    return f"{mantissa}e{int(exponent)}"
 
 
 def _write_by_reference(value: JSON) -> msgspec.Raw:

@@ -176,7 +176,8 @@ def count_values(raw: bytes, most: int) -> int:
     For bytes that are known to be JSON. Builds nothing, so that a bound comes before the work that it is for.
     """
     # A value comes first, or after a comma or an opening bracket: nearly every document is counted by these alone.
-    if (at_most := 1 + raw.count(b",") + raw.count(b"[") + raw.count(b"{")) <= most:
+    opened = raw.count(b"[") + raw.count(b"{") - raw.count(b"[]") - raw.count(b"{}")
+    if (at_most := 1 + raw.count(b",") + opened) <= most:
         return at_most
     count = 1
     for token in _TOKEN.finditer(raw):

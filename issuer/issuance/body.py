@@ -198,6 +198,8 @@ def _check_values(item: _Item, pointer: str) -> None:
 
 
 _read_map = msgspec.json.Decoder(dict[str, Any], float_hook=exact_number).decode
+# A container that holds none. Text with brackets in it is in doubt.
+_INNERMOST = re.compile(rb"\[[^\[\]{}]*+\]|\{[^\[\]{}]*+\}")
 # More digits than a whole number may have; the text is what msgspec wrote.
 _LARGE_NUMBER = re.compile(rb"[:,\[]-?[0-9]{16}")
 
@@ -226,9 +228,15 @@ def _read_quickly(raw: bytes, max_depth: int) -> dict[str, JSON] | None:
 
 
 def _is_plain(value: dict[str, Any], max_depth: int) -> bool:
-    """Say whether a map has too few containers to nest too deep, and no large number."""
+    """Say whether a map nests at most so deep, as far as can be seen quickly, and has no large number."""
     written = _write(value)
-    return written.count(b"{") + written.count(b"[") <= max_depth and not _LARGE_NUMBER.search(written)
+    if _LARGE_NUMBER.search(written):
+        return False
+    for _ in range(max_depth):
+        if b"[" not in written and b"{" not in written:
+            return True
+        written = _INNERMOST.sub(b"", written)
+    return b"[" not in written and b"{" not in written
 
 
 def _check_digest(pointer: str, sent: str | UnsetType, ours: str) -> None:
