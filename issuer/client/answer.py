@@ -56,7 +56,8 @@ def _submission(item: Any, pointer: str) -> Submission:
 def check_answer(asked: Asked, issued: tuple[IssuedToken, ...], keys: jose.KeySet, now: int) -> tuple[IssuedToken, ...]:
     """Return what was issued, each `entry` as it is written here, where all of it is what was asked for.
 
-    `keys` is the issuer's key set, `now` is Unix seconds. Raises VerificationError with what is wrong, and
+    `keys` is the issuer's key set, fetched after the answer if one from before lacked a key (`has_key_for`); `now` is
+    Unix seconds. Raises VerificationError with what is wrong, and
     Undecided(`dependency.key_set`) where a check could not be made.
     """
     if len(issued) != len(asked.submissions):
@@ -94,7 +95,9 @@ def _check(asked: Asked, sent: Submission, issued: IssuedToken, keys: jose.KeySe
     path = result_file_name(sent.claims.benchmark_repo)
     report = verify_entry(entry, sent.claims.model_repo, path, trust, now, Context(now))
     failed = [check for check in report.checks if check.status is Status.FAIL]
-    checks = (f"check {check.number}, {check.name}: {check.evidence}" for check in failed)
+    checks = [f"check {check.number}, {check.name}: {check.evidence}" for check in failed]
+    if not has_key_for((issued,), keys):
+        checks.append("the issuer's key set has no key with the kid of its token")
     if faults := [*_other_content(sent, entry, issued), *_other_terms(asked, issued, claims), *checks]:
         raise _unverified(faults, sent.pointer)
     if report.verdict != "verified":

@@ -68,7 +68,7 @@ LIES: dict[str, tuple[Lie, str]] = {
     "an entry that is none": (lambda good: good.answer(entry="- ["), "its entry cannot be read"),
     "a lone surrogate": (lambda good: good.answer(entry="- \ud800"), "did not come from an issuer"),
     "a stranger's key under our kid": (lambda good: by(good, make.STRANGER, make.HEADER), "check 3"),
-    "a stranger's key": (lambda good: by(good, make.STRANGER, STRANGER_S), "check 2"),
+    "a stranger's key": (lambda good: by(good, make.STRANGER, STRANGER_S), "no key with the kid"),
     "another type": (lambda good: by(good, make.KEY, {**make.HEADER, "typ": "JWT"}), "check 1"),
     "another issuer's": (lambda good: good.answer(iss="https://other.example"), "check 2"),
     "another relying party": (lambda good: good.answer(aud="https://other.example"), "for another audience: https://other"),

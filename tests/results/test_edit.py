@@ -58,7 +58,7 @@ def test_an_issued_entry_gives_its_token_to_the_one_that_says_the_same_and_has_n
     assert edit.put_entry(after, issued, "f") == after, "the same token changes nothing"
     newer = make.file_for(said, jti=jose.base64url_encode(bytes(16)))
     assert tokens(edit.put_entry(after, newer, "f"))[3:] == [read_entries(newer.encode(), "f")[0].token]
-    assert edit.put_entry(after + newer, issued, "f") == after + newer, "it may be a later one that has the token"
+    assert edit.put_entry(after + newer, newer, "f") == after + newer, "it may be a later one that has the token"
     assert tokens(edit.put_entry(bare + bare, issued, "f")) == [make.token_for(said), None]
 
 
