@@ -569,7 +569,7 @@ def test_what_cannot_be_audited_is_not_loaded_and_is_once_it_can(live: Running) 
     resource.prlimit(live.process.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
     change(live, "mode: active", "mode: suspended")
     eventually(lambda: live.http.get("/health/ready").json().get("code") == "dependency.audit")
-    assert live.post(live.token()).status_code == 503
+    assert live.post(live.token()).status_code in {403, 503}, "a refusal that is only counted needs no line"
     resource.prlimit(live.process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     eventually(lambda: live.http.get("/health/ready").status_code == 200 and ready(live)["digest"] != before)
     assert live.post(live.token()).json()["code"] == "integration.suspended"
