@@ -35,6 +35,8 @@ TOKENS_ISSUE = "tokens:issue"
 # 22 characters are 128 bits: a nonce that can be guessed can be used up.
 NONCE_PATTERN = "[A-Za-z0-9_-]{22,128}"
 _NONCE = re.compile(NONCE_PATTERN)
+# What is sent and empty is not absent: it would get the default.
+Named = Annotated[str, Meta(min_length=1)]
 
 
 def is_nonce(text: str) -> bool:
@@ -51,8 +53,8 @@ class TokenRequest(Struct, frozen=True, forbid_unknown_fields=True):
     claims: dict[str, Any]
     details: dict[str, Any] | UnsetType = UNSET
     nonce: str | UnsetType = UNSET
-    integration: str | UnsetType = UNSET
-    audience: str | UnsetType = UNSET
+    integration: Named | UnsetType = UNSET
+    audience: Named | UnsetType = UNSET
     claims_digest: str | UnsetType = UNSET
     content_digest: str | UnsetType = UNSET
 
@@ -71,8 +73,8 @@ class BatchRequest(Struct, frozen=True, forbid_unknown_fields=True):
 
     results: Annotated[list[BatchItem], Meta(min_length=1, max_length=MAX_RESULTS)]
     nonce: str | UnsetType = UNSET
-    integration: str | UnsetType = UNSET
-    audience: str | UnsetType = UNSET
+    integration: Named | UnsetType = UNSET
+    audience: Named | UnsetType = UNSET
 
 
 # -- answers ----------------------------------------------------------------------------------------------------------

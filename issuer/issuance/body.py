@@ -19,7 +19,7 @@ from issuer.results.claims import RunClaims, read_claims
 from issuer.results.details import read_details
 from issuer.results.entry import Submission
 from issuer.results.secret import find_secrets
-from issuer.wire import MAX_BYTES, MAX_RESULTS, MAX_VALUES, BatchRequest, Kind, TokenRequest, is_nonce
+from issuer.wire import MAX_BYTES, MAX_RESULTS, MAX_VALUES, BatchRequest, Kind, Named, TokenRequest, is_nonce
 
 MAX_DEPTH = 16
 # As many texts with secrets are told as a person will take out one by one.
@@ -90,8 +90,8 @@ class _Single(_Item, frozen=True, forbid_unknown_fields=True):
     """A `wire.TokenRequest`, likewise."""
 
     nonce: str | UnsetType = UNSET
-    integration: str | UnsetType = UNSET
-    audience: str | UnsetType = UNSET
+    integration: Named | UnsetType = UNSET
+    audience: Named | UnsetType = UNSET
 
 
 class _Batch(Struct, frozen=True, forbid_unknown_fields=True):
@@ -99,8 +99,8 @@ class _Batch(Struct, frozen=True, forbid_unknown_fields=True):
 
     results: Annotated[list[_Item], Meta(min_length=1, max_length=MAX_RESULTS)]
     nonce: str | UnsetType = UNSET
-    integration: str | UnsetType = UNSET
-    audience: str | UnsetType = UNSET
+    integration: Named | UnsetType = UNSET
+    audience: Named | UnsetType = UNSET
 
 
 _TAKE_APART: Mapping[Kind, Callable[[bytes], _Single | _Batch]] = {

@@ -140,6 +140,18 @@ def test_what_is_not_the_body_is_400_with_its_code_and_pointer(raw: bytes, code:
     assert refusal(raw) == (400, code, pointer)
 
 
+@pytest.mark.parametrize("member", ["integration", "audience", "nonce", "claims_digest", "content_digest"])
+def test_what_is_empty_is_not_absent(member: str) -> None:
+    empty = {member: ""}
+    code = {"nonce": Code.NONCE_INVALID}.get(member, Code.REQUEST_MALFORMED)
+    code = Code.CLAIMS_DIGEST_MISMATCH if "digest" in member else code
+    assert refusal(item(**empty))[1:] == (code, f"/{member}")
+    if "digest" in member:
+        assert refusal(batch(item(**empty)), "batch")[1:] == (code, f"/results/0/{member}")
+    else:
+        assert refusal(batch(item(), **empty), "batch")[1:] == (code, f"/{member}")
+
+
 def test_a_body_of_the_other_endpoint_is_refused() -> None:
     assert refusal(batch(item()))[:2] == (400, Code.REQUEST_UNKNOWN_MEMBER)
     assert refusal(item(), "batch")[0] == 400
