@@ -174,13 +174,15 @@ def _no_dates(_pointer: str) -> bool:
     return False
 
 
-def load(raw: bytes, name: str, *, bare_dates: Callable[[str], bool] = _no_dates) -> Document:
-    """Read one YAML document of at most 1 MiB, 16 levels.
+def load(
+    raw: bytes, name: str, *, bare_dates: Callable[[str], bool] = _no_dates, max_values: int = MAX_NODES
+) -> Document:
+    """Read one YAML document of at most 1 MiB, 16 levels and `max_values` values, keys among them.
 
     `bare_dates` decides at which pointers a bare ISO date is text. Raises InputError with line and column for
     everything that contract section 3 refuses, never anything else.
     """
-    return _Reader(raw, name, bare_dates, 1).read()
+    return _Reader(raw, name, bare_dates, 1, max_values).read()
 
 
 def examine(
@@ -240,8 +242,9 @@ class _Composer(CParser):
     The three hooks are private to PyYAML's C extension. A test holds that a new PyYAML still calls them as this one.
     """
 
-    def __init__(self, text: str, name: str) -> None:
+    def __init__(self, text: str, name: str, max_values: int) -> None:
         super().__init__(text)
+        self._max_values = max_values
         self._name = name
         self._depth = 0
         self._nodes = 0
@@ -251,8 +254,8 @@ class _Composer(CParser):
         self._nodes += 1
         if self._depth > MAX_DEPTH + 1:
             raise InputError(Code.FILE_TOO_LARGE, f"nested deeper than {MAX_DEPTH}", _place(self._name, parent))
-        if self._nodes > MAX_NODES:
-            raise InputError(Code.FILE_TOO_LARGE, f"more than {MAX_NODES} values", _place(self._name, parent))
+        if self._nodes > self._max_values:
+            raise InputError(Code.FILE_TOO_LARGE, f"more than {self._max_values} values", _place(self._name, parent))
 
     def ascend_resolver(self) -> None:
         self._depth -= 1
@@ -261,9 +264,9 @@ class _Composer(CParser):
         return None
 
 
-def _compose(text: str, name: str) -> yaml.Node:
+def _compose(text: str, name: str, max_values: int) -> yaml.Node:
     try:
-        root: yaml.Node | None = _Composer(text, name).get_single_node()
+        root: yaml.Node | None = _Composer(text, name, max_values).get_single_node()
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = Place(name, mark.line + 1, mark.column + 1) if mark else Place(name)
@@ -280,12 +283,15 @@ def _compose(text: str, name: str) -> yaml.Node:
 class _Reader:
     """One walk over the node graph, which stops at the `limit`th refusal. Recurses no deeper than MAX_DEPTH."""
 
-    def __init__(self, raw: bytes, name: str, bare_dates: Callable[[str], bool], limit: int) -> None:
+    def __init__(
+        self, raw: bytes, name: str, bare_dates: Callable[[str], bool], limit: int, max_values: int = MAX_NODES
+    ) -> None:
         self.refusals: list[InputError] = []
         self._raw = raw
         self._name = name
         self._bare_dates = bare_dates
         self._limit = limit
+        self._max_values = max_values
         self._text = ""
         self._has_properties = False
         self._may_differ = False
@@ -298,7 +304,7 @@ class _Reader:
         self._cut_short = MAX_BYTES + 1 if ends else len(self._text.rstrip())
         self._may_differ = not ends or bool(_QUESTION.search(self._text) or _JOINED.search(self._text))
         self._demand_no_directive()
-        root = _compose(self._text, self._name)
+        root = _compose(self._text, self._name, self._max_values)
         value = self._value(root, None, 0)
         # Where an alias was refused, the graph may be endless; where anything was, this can wait.
         if not self.refusals and (fault := find_fault(self._text, root)):

@@ -76,13 +76,13 @@ class Benchmark(Struct, frozen=True):
         return candidates[0] if len(candidates) == 1 else None
 
 
-def read_benchmark(raw: bytes, name: str) -> Benchmark:
+def read_benchmark(raw: bytes, name: str, *, max_values: int = strict_yaml.MAX_NODES) -> Benchmark:
     """Read an `eval.yaml`; `name` is what the file is called. Raises InputError with file, line and column.
 
     The code is `benchmark.absent` where the file is sound YAML but does not define a benchmark: other tools also have
     files of this name.
     """
-    document = strict_yaml.load(raw, name)
+    document = strict_yaml.load(raw, name, max_values=max_values)
     _demand_benchmark(document)
     return document.convert(Benchmark)
 

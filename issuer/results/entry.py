@@ -259,14 +259,14 @@ class _Members(Struct, frozen=True):
     verifyToken: str | UnsetType = UNSET  # noqa: N815  (the live Hub's spelling)
 
 
-def read_entries(raw: bytes, name: str) -> tuple[Entry, ...]:
+def read_entries(raw: bytes, name: str, *, max_values: int = strict_yaml.MAX_NODES) -> tuple[Entry, ...]:
     """Read a result file. Raises InputError with file, line and column; never anything else."""
-    return entries_of(open_results(raw, name))
+    return entries_of(open_results(raw, name, max_values=max_values))
 
 
-def open_results(raw: bytes, name: str) -> strict_yaml.Document:
+def open_results(raw: bytes, name: str, *, max_values: int = strict_yaml.MAX_NODES) -> strict_yaml.Document:
     """Read a result file as a document: a list of at most 1000 items, not yet entries. Raises InputError."""
-    document = strict_yaml.load(raw, name, bare_dates=is_date_member)
+    document = strict_yaml.load(raw, name, bare_dates=is_date_member, max_values=max_values)
     demand_list(document)
     return document
 

@@ -34,7 +34,6 @@ from issuer.service.authn.pats import Pats
 from issuer.service.authn.sources import Sources
 from issuer.service.background import Background
 from issuer.service.bounds import ASK_S, BEAT_S, SOURCE_RATE, STOPS_LOOK_S, SYNC_S
-from issuer.service.http import openapi
 from issuer.service.http.published import Published, PublishedKeys
 from issuer.service.http.routes import exception_handlers, routes
 from issuer.service.http.service import Service
@@ -153,22 +152,16 @@ def build(
 
     live = Live(settings.policies_folder, load, parts.audit)
     keys = PublishedKeys(parts.signer)
+    tarpit = Tarpit(settings.url)
     service = Service(
-        settings.url,
-        live,
-        parts.signer,
-        keys,
-        parts.stops,
-        parts.sources,
-        parts.admission,
-        parts.audit,
-        Tarpit(settings.url),
+        settings.url, live, parts.signer, keys, parts.stops, parts.sources, parts.admission, parts.audit, tarpit
     )
+    judging = verify_routes(settings.trust, settings.url, lambda: parts.signer.keyring.jwks, tarpit)
     return Litestar(
-        [*routes(service), *verify_routes(settings.trust, settings.url, lambda: parts.signer.keyring.jwks)],
+        routes(service, judging),
         lifespan=[lambda _: _running(parts, live, progress)],
         exception_handlers=exception_handlers(settings.url),
-        openapi_config=openapi.config(),
+        openapi_config=None,
         request_max_body_size=None,  # routes bound what they read, and refuse it with a code
         logging_config=None,
         debug=False,

@@ -57,6 +57,12 @@ def test_the_inequalities_hold() -> None:
     # Anybody's credential fits in a head.
     assert jose.MAX_TOKEN_BYTES < b.MAX_FRAMING_BYTES
 
+    # Questions that are judged and that wait leave an answer within a second, at the worst price of 30 ms; one source's
+    # burst leaves some of everybody's; all together leave most of a core.
+    assert b.MAX_QUESTIONS * 30 <= 1000
+    assert b.QUESTION_MS.burst < b.ALL_QUESTIONS_MS.burst
+    assert b.ALL_QUESTIONS_MS.count <= b.ALL_QUESTIONS_MS.per_s * 1000 / 4
+
     # A message may exceed its framing by little.
     assert b.PIECE_BYTES <= b.MAX_FRAMING_BYTES / 8
 

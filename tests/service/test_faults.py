@@ -24,7 +24,7 @@ import redis
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import environment, free_port, settings_for
 from issuer.service.admission.embedded import EmbeddedValkey
-from tests.support.running import BODY, FIVE_TIMES, Running, numbered, running, until_live, write_folder
+from tests.support.running import BODY, FIVE_TIMES, Running, eventually, numbered, running, until_live, write_folder
 
 KILLED = ("-m", "tests.support.broken_log", "kill")
 FAULTY = ("-m", "tests.support.broken_log", "raise")
@@ -122,7 +122,7 @@ def test_without_its_store_the_service_decides_nothing_and_keeps_publishing(pair
 def assert_down(live: Running, identity: str) -> None:
     answer = live.post(identity)
     assert (answer.status_code, answer.json()["code"]) == (503, "dependency.state")
-    assert live.http.get("/health/ready").json()["code"] == "dependency.state"
+    eventually(lambda: live.http.get("/health/ready").json().get("code") == "dependency.state")
     for path in ("/health/live", "/.well-known/jwks.json", "/errors/dependency.state"):
         assert live.http.get(path).status_code == 200
 
@@ -137,7 +137,7 @@ def test_no_audit_no_token(pair: Pair) -> None:
     answer = live.post(identity)
     assert (answer.status_code, answer.json()["code"]) == (503, "dependency.audit")
     assert "verify_token" not in answer.text
-    assert live.http.get("/health/ready").json()["code"] == "dependency.audit"
+    eventually(lambda: live.http.get("/health/ready").json().get("code") == "dependency.audit")
     resource.prlimit(live.process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     assert live.post(identity).status_code == 200, "the identity was not lost: the retry gets its token"
     lines = live.settings.audit_file.read_bytes().splitlines()

@@ -137,7 +137,8 @@ class RedisAdmission:
         now_us: Callable[[], int] | None = None,
     ) -> None:
         self._place = place_of(url)
-        self._client = connect(url, PIPELINES + 1)  # and one for `ready`
+        self._client = connect(url, PIPELINES)
+        self._looker = connect(url, 1)  # for `ready`, which must not wait for requests, nor they for it
         self._wait_replicas = wait_replicas
         self._leeway_s = leeway_s
         self._durable_store = durable_store
@@ -174,7 +175,7 @@ class RedisAdmission:
         """
         try:
             async with asyncio.timeout(CALL_S):
-                await self._client.set(READY_KEY, "1", px=1000)
+                await self._looker.set(READY_KEY, "1", px=1000)
         except Failure as failure:
             raise Undecided(Code.DEPENDENCY_STATE) from failure
 
@@ -187,6 +188,7 @@ class RedisAdmission:
         await asyncio.gather(*pipelines, return_exceptions=True)
         self._send_queued()
         await self._client.aclose()
+        await self._looker.aclose()
 
     async def _demand_noeviction(self) -> None:
         """Demand `noeviction`: an evicted use record allows a replay. The store's word counts before the operator's."""

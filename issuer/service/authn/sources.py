@@ -59,9 +59,17 @@ class Sources:
         """Count one refused request against its source. False above the limit, where nothing more is added."""
         outcome = spend(self._rate, self._arrivals.get(source, 0), now_us)
         if isinstance(outcome, Spent):
-            self._arrivals[source] = outcome.arrival_us
-            if len(self._arrivals) > self._capacity:
-                self._arrivals.popitem(last=False)
-        if source in self._arrivals:
+            self._remember(source, outcome.arrival_us)
+        elif source in self._arrivals:
             self._arrivals.move_to_end(source)
         return isinstance(outcome, Spent)
+
+    def charge(self, source: str, now_us: int, cost: int) -> None:
+        """Charge a source what it has cost, even above the limit: the price was not known before."""
+        self._remember(source, max(self._arrivals.get(source, 0), now_us) + self._rate.interval_us * cost)
+
+    def _remember(self, source: str, arrival_us: int) -> None:
+        self._arrivals[source] = arrival_us
+        self._arrivals.move_to_end(source)
+        if len(self._arrivals) > self._capacity:
+            self._arrivals.popitem(last=False)

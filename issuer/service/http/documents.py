@@ -24,9 +24,11 @@ class Document(Struct, frozen=True):
         return self.unchanged if known & {self.etag, "*"} else self.whole
 
 
-def document(body: bytes, media_type: str = "application/json", *, cache: str = "public, max-age=300") -> Document:
+def document(
+    body: bytes, media_type: str = "application/json", *, cache: str = "public, max-age=300", **headers: str
+) -> Document:
     """Make a document; its ETag is derived from its bytes. `cache` is its Cache-Control (RFC 9111 5.2.2)."""
     etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
     kept = ((b"cache-control", cache.encode()), (b"etag", etag.encode()))
-    whole = answer(body, media_type, headers={"Cache-Control": cache, "ETag": etag})
+    whole = answer(body, media_type, headers={"Cache-Control": cache, "ETag": etag, **headers})
     return Document(etag, whole, Answer(304, kept, b""))  # a 304 has no length of its own (RFC 9110 8.6)

@@ -1,15 +1,14 @@
-"""A page for each error code: what happened, what to do. Generated from the registry alone."""
+"""A page for each error code: what happened, what to do. Written once, from the registry alone."""
 
 from __future__ import annotations
 
 from html import escape
 
 from issuer.codes import Code
-from issuer.errors import Refused
-from issuer.service.http.answer import Answer, answer
+from issuer.service.http.documents import Document, document
 
+_CACHE = "public, max-age=3600"
 _HEADERS = {
-    "Cache-Control": "public, max-age=3600",
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'",
     "X-Content-Type-Options": "nosniff",
 }
@@ -20,27 +19,27 @@ _STYLE = (
 )
 
 
-def of(code: str) -> Answer:
-    """Return the page of one code. Raises Refused(`request.not_found`)."""
-    known = Code.named(code)
-    if known is None:
-        raise Refused(Code.REQUEST_NOT_FOUND)
-    meaning = known.meaning
+def pages() -> dict[str, Document]:
+    """Return the page of each code, by its text, and under "" the list of all."""
+    return {"": _index()} | {str(code): _of(code) for code in Code}
+
+
+def _of(code: Code) -> Document:
+    meaning = code.meaning
     answered = (
         f"HTTP status {meaning.status}. " if meaning.status else "Reported for files and at start, never over HTTP. "
     )
-    again = "Nothing was decided: the same request may be sent again." if known.retryable else "Decided no."
+    again = "Nothing was decided: the same request may be sent again." if code.retryable else "Decided no."
     body = (
-        f"<h1><code>{known}</code></h1><dl><dt>What happened</dt><dd>{escape(meaning.title)}</dd>"
+        f"<h1><code>{code}</code></h1><dl><dt>What happened</dt><dd>{escape(meaning.title)}</dd>"
         f"<dt>What to do</dt><dd>{escape(meaning.remedy)}</dd>"
         f"<dt>How it is answered</dt><dd>{answered}{again if meaning.status else ''}</dd></dl>"
         '<p><a href="/errors">All codes</a></p>'
     )
-    return _page(str(known), body)
+    return _page(str(code), body)
 
 
-def index() -> Answer:
-    """Return the list of all codes."""
+def _index() -> Document:
     rows = "".join(
         f'<tr><td><a href="/errors/{code}"><code>{code}</code></a></td><td>{escape(code.meaning.title)}</td></tr>'
         for code in Code
@@ -48,9 +47,9 @@ def index() -> Answer:
     return _page("Error codes", f"<h1>Error codes</h1><table>{rows}</table>")
 
 
-def _page(title: str, body: str) -> Answer:
+def _page(title: str, body: str) -> Document:
     html = (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
         f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style></head><body>{body}</body></html>'
     )
-    return answer(html.encode(), "text/html; charset=utf-8", headers=_HEADERS)
+    return document(html.encode(), "text/html; charset=utf-8", cache=_CACHE, **_HEADERS)

@@ -11,10 +11,11 @@ have no deadline for a body as a whole either.
 from __future__ import annotations
 
 import asyncio
+import functools
 import re
 import uuid
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from httptools import HttpParserError, HttpParserUpgrade
@@ -27,6 +28,7 @@ from issuer.service.bounds import (
     BODY_S,
     HEAD_S,
     LINGER_S,
+    MAX_BEGUN,
     MAX_CONNECTIONS,
     MAX_FRAMING_BYTES,
     PIECE_BYTES,
@@ -121,6 +123,26 @@ class PatientFlow(FlowControl):
             super().resume_reading()
 
 
+class Turns:
+    """Begins requests, a few in each turn of the event loop. Belongs to one loop."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Callable[[], None]] = deque()
+
+    def begin(self, request: Callable[[], None]) -> None:
+        """Begin a request in one of the next turns."""
+        self._waiting.append(request)
+        if len(self._waiting) == 1:
+            asyncio.get_running_loop().call_soon(self._take)
+
+    def _take(self) -> None:
+        for _ in range(min(MAX_BEGUN, len(self._waiting))):
+            self._waiting[0]()
+            self._waiting.popleft()
+        if self._waiting:
+            asyncio.get_running_loop().call_soon(self._take)
+
+
 class BoundedProtocol(HttpToolsProtocol):
     """uvicorn's HTTP/1.1 with the deadlines and bounds that it lacks.
 
@@ -131,6 +153,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     transport: JoinedTransport
     issuer_url = ""
+    turns = Turns()
     _due: asyncio.TimerHandle | None = None
     _owed_s: float | None = None
     _owes_anew = False
@@ -236,6 +259,14 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_message_complete()
         self._in_message = self.transport.lingers = False
         self._await(None)
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        """Begin a request: one for tokens at once, others in their turn, so that many of them hold nobody up."""
+        start = functools.partial(super()._start_asgi_task, cycle, app)
+        if cycle.scope["path"].startswith("/tokens"):
+            start()
+        else:
+            self.turns.begin(start)
 
     # -- what is answered ---------------------------------------------------------------------------------------------
 
@@ -350,4 +381,4 @@ def check_head(version: str, target: bytes, headers: Sequence[tuple[bytes, bytes
 
 def protocol_for(issuer_url: str) -> type[BoundedProtocol]:
     """Return the protocol of one service, whose problem documents have their pages under `issuer_url`."""
-    return type("IssuerProtocol", (BoundedProtocol,), {"issuer_url": issuer_url})
+    return type("IssuerProtocol", (BoundedProtocol,), {"issuer_url": issuer_url, "turns": Turns()})

@@ -9,11 +9,11 @@ from msgspec import UNSET, Struct, UnsetType
 from issuer.codes import Code
 from issuer.errors import FormatError, InputError, Refused
 from issuer.formats import strict_yaml
-from issuer.formats.strict_json import Text, convert, loads
+from issuer.formats.strict_json import Text, convert, count_values, loads
 from issuer.formats.times import UnixTime
 from issuer.results.benchmark import Benchmark, read_benchmark
 from issuer.results.entry import Entry, read_entries, read_entry
-from issuer.service.bounds import MAX_QUESTION_BYTES, MAX_QUESTION_DEPTH
+from issuer.service.bounds import MAX_QUESTION_BYTES, MAX_QUESTION_DEPTH, MAX_QUESTION_VALUES
 
 
 class VerifyRequest(Struct, frozen=True, forbid_unknown_fields=True):
@@ -44,6 +44,7 @@ class Question(Struct, frozen=True):
 def read_question(raw: bytes) -> Question:
     """Read a body of at most 64 KiB. Raises Refused: 400 with the place in the body, and in the text within it."""
     try:
+        _demand_few(raw)
         asked = convert(loads(raw, max_bytes=MAX_QUESTION_BYTES, max_depth=MAX_QUESTION_DEPTH), VerifyRequest)
     except FormatError as error:
         raise _refusal_of_body(error) from None
@@ -52,12 +53,18 @@ def read_question(raw: bytes) -> Question:
     return Question(entries, asked.repo, asked.path, None if asked.at is UNSET else asked.at, benchmarks)
 
 
+def _demand_few(raw: bytes) -> None:
+    """Refuse more values than may be asked about, before any is read; `yaml` and `benchmark` are counted apart."""
+    if count_values(raw, MAX_QUESTION_VALUES) > MAX_QUESTION_VALUES:
+        raise Refused.at(Code.REQUEST_MALFORMED, "", f"more than {MAX_QUESTION_VALUES} values")
+
+
 def _read_entries(asked: VerifyRequest) -> tuple[Entry, ...]:
     if (asked.entry is UNSET) == (asked.yaml is UNSET):
         raise Refused.at(Code.REQUEST_MALFORMED, "", "Give exactly one of `entry` and `yaml`")
     if asked.yaml is not UNSET:
         try:
-            return read_entries(asked.yaml.encode(), "yaml")
+            return read_entries(asked.yaml.encode(), "yaml", max_values=MAX_QUESTION_VALUES)
         except InputError as error:
             raise _refusal_of_text(error, "/yaml") from None
     try:
@@ -71,7 +78,7 @@ def _read_benchmarks(asked: VerifyRequest, entries: tuple[Entry, ...]) -> dict[t
     if asked.benchmark is UNSET:
         return {}
     try:
-        benchmark = read_benchmark(asked.benchmark.encode(), "benchmark")
+        benchmark = read_benchmark(asked.benchmark.encode(), "benchmark", max_values=MAX_QUESTION_VALUES)
     except InputError as error:
         raise _refusal_of_text(error, "/benchmark") from None
     return {(entry.dataset.id, entry.dataset.revision or ""): benchmark for entry in entries}

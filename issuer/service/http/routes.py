@@ -5,19 +5,23 @@ from __future__ import annotations
 import re
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 import structlog
 from litestar import get, route
 from litestar.exceptions import HTTPException, MethodNotAllowedException, NotFoundException
+from litestar.openapi.spec import Operation
 
 from issuer.codes import Code
 from issuer.errors import IssuerError, Refused
-from issuer.service.http import openapi, pages
+from issuer.service.bounds import READY_KEPT_S
+from issuer.service.http import openapi
 from issuer.service.http.answer import Answer, answer
 from issuer.service.http.documents import Document, document
+from issuer.service.http.gate import SharedLook
+from issuer.service.http.pages import pages
 from issuer.service.http.problems import problem_response
 from issuer.service.http.published import Published
 from issuer.service.http.reading import Http, header_values
@@ -30,40 +34,30 @@ _SCHEMA_TYPE, _SCHEMA_CACHE = "application/schema+json", "public, max-age=3600"
 _log = structlog.get_logger("issuer")
 
 
-def routes(service: Service) -> list[Any]:
-    """Return the handlers of one service."""
-    published = {name: document(body, _SCHEMA_TYPE, cache=_SCHEMA_CACHE) for name, body in schema_documents().items()}
+def routes(service: Service, more: Sequence[Any]) -> list[Any]:
+    """Return the handlers of one service, with `more` that are described beside them."""
+    schemas = {
+        f"{name}.json": document(body, _SCHEMA_TYPE, cache=_SCHEMA_CACHE) for name, body in schema_documents().items()
+    }
     alive = answer(b'{"status":"live"}', "application/json", headers={"Cache-Control": "no-store"})
 
-    @get(JWKS_PATH, operation_class=openapi.KeySetOperation)
-    async def key_set(request: Http) -> Answer:
-        return service.keys.document.answer(_etags_of(request))
-
-    @route(JWKS_PATH, http_method="HEAD", include_in_schema=False)
-    async def key_set_head(request: Http) -> Answer:
-        return service.keys.document.answer(_etags_of(request))
-
-    @get("/.well-known/eval-token-issuer", operation_class=openapi.JsonOperation)
-    async def metadata(request: Http) -> Answer:
-        return service.live.active.metadata.answer(_etags_of(request))
-
-    @get("/integrations/{integration:str}/requirements", operation_class=openapi.RequirementsOperation)
-    async def requirements(request: Http, integration: str) -> Answer:
-        return _find(service.live.active.requirements, integration).answer(_etags_of(request))
-
-    @get("/schemas/{name:str}", operation_class=openapi.JsonOperation)
-    async def schema(request: Http, name: str) -> Answer:
-        return _find(published, name.removesuffix(".json") if name.endswith(".json") else "").answer(_etags_of(request))
+    def requirements(integration: str) -> Document:
+        return _find(service.live.active.requirements, integration)
 
     @get("/health/live", operation_class=openapi.JsonOperation)
     async def live() -> Answer:
         return alive
 
-    @get("/health/ready", operation_class=openapi.JsonOperation)
-    async def ready() -> Answer:
+    async def look() -> None:
         service.signer.keyring.check(int(time.time()))
         service.audit.check()
         await service.admission.ready()
+
+    shared = SharedLook(look, READY_KEPT_S)
+
+    @get("/health/ready", operation_class=openapi.JsonOperation)
+    async def ready() -> Answer:
+        await shared.answer()
         body = {
             "status": "ready",
             "policies": _policies_of(service.live),
@@ -76,18 +70,24 @@ def routes(service: Service) -> list[Any]:
     async def stops() -> Answer:
         return _state(service.stops.status)  # asks neither store nor disk: it answers when nothing else does
 
-    @get("/errors", include_in_schema=False)
-    async def error_index() -> Answer:
-        return pages.index()
-
-    @get("/errors/{code:str}", include_in_schema=False)
-    async def error_page(code: str) -> Answer:
-        return pages.of(code)
-
+    described = [
+        *token_routes(service),
+        *more,
+        *_publish(JWKS_PATH, lambda _: service.keys.document, openapi.KeySetOperation),
+        *_publish("/.well-known/eval-token-issuer", lambda _: service.live.active.metadata, openapi.MetadataOperation),
+        *_publish("/integrations/{integration:str}/requirements", requirements, openapi.RequirementsOperation),
+        *_publish("/schemas/{name:str}", lambda name: _find(schemas, name), openapi.SchemaOperation),
+        live,
+        ready,
+        stops,
+    ]
+    description, errors = document(openapi.openapi(described)), pages()
     return [
-        *token_routes(service), key_set, key_set_head, metadata, requirements, schema, live, ready, stops,
-        error_index, error_page,
-    ]  # fmt: skip
+        *described,
+        *_publish("/openapi.json", lambda _: description),
+        *_publish("/errors", lambda _: errors[""]),
+        *_publish("/errors/{code:str}", lambda code: _find(errors, code)),
+    ]
 
 
 def _state(body: object) -> Answer:
@@ -108,9 +108,15 @@ def _policies_of(live: Live[Published]) -> dict[str, Any]:
 # -- public documents -------------------------------------------------------------------------------------------------
 
 
-def _etags_of(request: Http) -> str:
-    """Return the ETags that the client says it has (If-None-Match)."""
-    return ",".join(header_values(request, b"if-none-match"))
+def _publish(path: str, find: Callable[[str], Document], described_by: type[Operation] | None = None) -> list[Any]:
+    """Return the handlers of a path whose answers are written beforehand; `find` gets what stands for its parameter."""
+
+    async def published(request: Http) -> Answer:
+        known = ",".join(header_values(request, b"if-none-match"))
+        return find(next(iter(request.path_params.values()), "")).answer(known)
+
+    shown = get(path, operation_class=described_by) if described_by else get(path, include_in_schema=False)
+    return [shown(published), route(path, http_method="HEAD", include_in_schema=False)(published)]
 
 
 def _find(documents: Mapping[str, Document], name: str) -> Document:

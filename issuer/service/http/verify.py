@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 import uuid
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +17,21 @@ from issuer import files
 from issuer.codes import Code
 from issuer.errors import IssuerError, Refused, SetupError, Undecided, reading
 from issuer.service.authn.sources import Sources
-from issuer.service.bounds import MAX_QUESTION_BYTES, MAX_TRUST_BYTES, QUESTION_RATE, REREAD_S
+from issuer.service.bounds import (
+    ALL_QUESTIONS_MS,
+    MAX_QUESTION_BYTES,
+    MAX_QUESTIONS,
+    MAX_TRUST_BYTES,
+    QUESTION_MS,
+    REREAD_S,
+)
 from issuer.service.http import openapi
 from issuer.service.http.answer import Answer, json_answer
+from issuer.service.http.gate import Gate
 from issuer.service.http.problems import problem_response
 from issuer.service.http.question import read_question
 from issuer.service.http.reading import Http, ms_since, read_json_body, source_of
+from issuer.service.http.tarpit import Tarpit
 from issuer.verify import Context, verify_entries
 from issuer.verify.report import REPORT_VERSION, Reports
 from issuer.verify.trust import Trust, TrustFile, read_trust_file, resolve, sources, with_newest_lists
@@ -74,21 +83,26 @@ class OwnTrust:
         return found
 
 
-def verify_routes(trust: str, issuer_url: str, jwks: Callable[[], bytes]) -> list[Any]:
+def verify_routes(trust: str, issuer_url: str, jwks: Callable[[], bytes], tarpit: Tarpit) -> list[Any]:
     """Return the handler of `POST /verify`, or none without a trust file: trust must not be guessed."""
     if not trust:
         return []
     own = OwnTrust(Path(trust), issuer_url, jwks, int(time.time()))
-    asked = Sources(QUESTION_RATE)
+    gate = Gate(MAX_QUESTIONS, Sources(QUESTION_MS), Sources(ALL_QUESTIONS_MS, capacity=1))
 
     @post("/verify", operation_class=openapi.VerifyOperation, status_code=200, name="verify")
     async def verify(request: Http) -> Answer:
         began, request_id = time.perf_counter(), str(uuid.uuid4())
+        source = source_of(request.client.host if request.client else "")
         try:
-            _charge(asked, source_of(request.client.host if request.client else ""))
+            gate.demand(source)
+        except Refused:
+            return tarpit.answer(request_id)
+        except Undecided as error:  # without a line in the log: they come as fast as anybody likes
+            return problem_response(error, issuer_url, request_id)
+        try:
             body = await read_json_body(request, MAX_QUESTION_BYTES)
-            # In a thread: the longest body takes 0.1 s, and other requests should not wait for it.
-            reports = await asyncio.to_thread(answer_question, body, own, int(time.time()))
+            reports = await gate.work(source, partial(answer_question, body, own, int(time.time())))
         except (Refused, Undecided) as error:
             _log.info("question", request_id=request_id, outcome="no", code=str(error.code), ms=ms_since(began))
             return problem_response(error, issuer_url, request_id)
@@ -97,14 +111,6 @@ def verify_routes(trust: str, issuer_url: str, jwks: Callable[[], bytes]) -> lis
         return json_answer(reports, request_id)
 
     return [verify]
-
-
-def _charge(asked: Sources, source: str) -> None:
-    now_us = time.time_ns() // 1000
-    if retry_after_s := asked.allowance(source, now_us).retry_after_s:
-        detail = "More questions came from this address than one may ask"
-        raise Refused(Code.RATE_SOURCE, detail, retry_after_s=retry_after_s)
-    asked.refuse(source, now_us)
 
 
 def answer_question(body: bytes, trust: Callable[[int], Trust], now: int) -> Reports:

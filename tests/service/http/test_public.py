@@ -1,0 +1,150 @@
+"""What anybody may ask for: written beforehand, the same for all, and no way to keep callers from their tokens."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+import pytest
+
+from issuer.codes import Code
+from issuer.dev.provider import LocalProvider
+from issuer.dev.sandbox import free_port
+from issuer.errors import Undecided
+from issuer.service.http.gate import SharedLook
+from tests.support.http_load import drive, request
+from tests.support.judging import write_trust
+from tests.support.running import Running, numbered, rewrite, running, write_folder
+
+DOCUMENTS = (
+    "/.well-known/jwks.json", "/.well-known/eval-token-issuer", "/openapi.json", "/errors", "/errors/internal",
+    "/schemas/policy.json", "/integrations/inspect-ai/requirements",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def public(tmp_path_factory: pytest.TempPathFactory, provider: LocalProvider) -> Iterator[Running]:
+    folder, port = tmp_path_factory.mktemp("public"), free_port()
+    write_folder(folder, provider)
+    rewrite(folder, r"^limits:", "public: true\nlimits:")
+    with running(folder, provider, port=port, trust=str(write_trust(folder, f"http://127.0.0.1:{port}"))) as live:
+        yield live
+
+
+@pytest.mark.parametrize("path", DOCUMENTS)
+def test_a_public_document_has_a_strong_etag_and_is_not_sent_to_who_has_it(public: Running, path: str) -> None:
+    whole = public.http.get(path)
+    etag = whole.headers["etag"]
+    assert whole.status_code == 200
+    assert etag.startswith('"')
+    assert "max-age" in whole.headers["cache-control"]
+    again = public.http.get(path, headers={"If-None-Match": etag})
+    assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", etag)
+    head = public.http.head(path)
+    assert (head.status_code, head.content) == (200, b"")
+    for name in ("etag", "content-type", "cache-control", "content-length"):
+        assert head.headers[name] == whole.headers[name]
+
+
+def test_nothing_is_at_a_path_that_the_framework_made(public: Running) -> None:
+    """Litestar serves pages of its own around an OpenAPI document, HTML where something is missing."""
+    paths = (
+        "/openapi.json/x", "/openapi.json/openapi.json", "/openapi.json/", "/openapi.yaml", "/openapi.yml", "/openapi",
+        "/schema", "/schema/x", "/schema/openapi.json", "/schema/swagger", "/docs", "/redoc", "/", "/static/x", "/errors/x",
+        "/schemas/x", "/schemas/policy", "/schemas/.json", "/errors/INTERNAL", "/errors/%3Cscript%3E", "/errors/internal%0A",
+    )  # fmt: skip
+    for path in paths:
+        answer = public.http.get(path)
+        if answer.status_code == 200:
+            assert path == "/openapi.json/", "the same document"
+            continue
+        assert (answer.status_code, answer.headers["content-type"]) == (404, "application/problem+json"), path
+        assert answer.json()["code"] == Code.REQUEST_NOT_FOUND
+
+
+def test_every_path_that_is_served_is_described_or_a_page(public: Running) -> None:
+    described = public.http.get("/openapi.json").json()["paths"]
+    assert set(described) == {
+        "/tokens", "/tokens/batch", "/tokens/explain", "/verify", "/health/live", "/health/ready", "/health/stops", "/schemas/{name}",
+        "/.well-known/jwks.json", "/.well-known/eval-token-issuer", "/integrations/{integration}/requirements",
+    }  # fmt: skip
+    assert [each["name"] for each in described["/schemas/{name}"]["get"]["parameters"]] == ["name"]
+
+
+# -- readiness ------------------------------------------------------------------------------------------------------------
+
+
+async def test_all_who_ask_share_one_look_and_it_is_kept() -> None:
+    looks = itertools.count(1)
+    found: asyncio.Event = asyncio.Event()
+
+    async def look() -> int:
+        number = next(looks)
+        await found.wait()
+        if number > 1:
+            raise Undecided(Code.DEPENDENCY_STATE)
+        return number
+
+    shared = SharedLook(look, 0.1)
+    first, *others = [asyncio.create_task(shared.answer()) for _ in range(50)]
+    await asyncio.sleep(0)
+    first.cancel()
+    await asyncio.sleep(0)
+    found.set()
+    assert await asyncio.gather(*others) == [1] * 49
+    assert await shared.answer() == 1
+    await asyncio.sleep(0.15)
+    for _ in range(2):
+        with pytest.raises(Undecided):
+            await shared.answer()
+    assert next(looks) == 3
+
+
+def crowd(live: Running, sent: bytes, connections: int, over: threading.Event) -> Counter[int]:
+    """Ask over this many connections, each again after its answer."""
+    forever = itertools.takewhile(lambda _: not over.is_set(), itertools.repeat(sent))
+    return drive(live.settings.port, forever, connections).statuses
+
+
+def refused_beside(live: Running, sent: bytes, connections: int, count: int) -> Counter[int]:
+    """Send good requests, four at a time, beside a crowd; return their statuses."""
+    over = threading.Event()
+    good = [request("/tokens", live.token(), msgspec.json.encode(numbered(number))) for number in range(count)]
+    with ThreadPoolExecutor(1) as pool:
+        crowding = pool.submit(crowd, live, sent, connections, over)
+        try:
+            return drive(live.settings.port, good, 4).statuses
+        finally:
+            over.set()
+            crowding.result()
+
+
+def asked(path: str) -> bytes:
+    if path == "/verify":
+        return request(path, "", msgspec.json.encode({"repo": "a/b", "path": ".eval_results/b.yaml", "yaml": "[]"}))
+    return f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+
+
+def test_readiness_that_many_ask_for_keeps_no_caller_from_its_token(public: Running) -> None:
+    assert public.post(public.token()).status_code == 201
+    assert refused_beside(public, asked("/health/ready"), 150, 30) == {201: 30}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("path", [*DOCUMENTS, "/health/live", "/health/ready", "/verify", "/nothing"])
+def test_300_connections_on_a_public_endpoint_keep_no_caller_from_its_token(public: Running, path: str) -> None:
+    assert public.post(public.token()).status_code == 201
+    assert refused_beside(public, asked(path), 300, 100) == {201: 100}
+
+
+@pytest.mark.long
+def test_60_worst_questions_at_once_from_one_address_keep_no_caller_from_its_token(public: Running) -> None:
+    text = "- {dataset: {id: a/b}, x: [" + '"abc\\u0061",' * 1900 + "1]}\n"
+    worst = request("/verify", "", msgspec.json.encode({"repo": "a/b", "path": ".eval_results/b.yaml", "yaml": text}))
+    assert public.post(public.token()).status_code == 201
+    assert refused_beside(public, worst, 60, 300) == {201: 300}
