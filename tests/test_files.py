@@ -562,7 +562,7 @@ OPENING = {
 # Who opens files by other means, and why.
 ON_THEIR_OWN = {
     "files.py": "the home",
-    "service/audit.py": "appends, and follows a rotation",
+    "service/append_file.py": "appends, and follows a rotation",
     "service/authn/pat_records.py": "writes a time, not bytes",
     "service/admission/redis.py": "reads a file of this package",
     "cli/demo.py": "reads the file that it has just written, and one of this package",

@@ -84,6 +84,12 @@ COMMANDS: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "results digest": {"paths": ("results", "digest", "--repo", "acme/open-model", HERE)},
     "results diff": {"left": ("results", "diff", HERE, "{good}/gsm8k.yaml"), "right": ("results", "diff", "{good}/gsm8k.yaml", HERE)},
+    "stop": {
+        "config": ("stop", "everything", "--reason", "x", "--config", HERE),
+        "folder": ("stop", "everything", "--reason", "x", "--dir", HERE),
+    },
+    "resume": {"config": ("resume", "everything", "--config", HERE), "folder": ("resume", "everything", "--dir", HERE)},
+    "stops": {"config": ("stops", "--config", HERE), "folder": ("stops", "--dir", HERE)},
     "serve": {"config": ("serve", "--config", HERE)},
     "token request": {
         "claims_path": (*REQUEST, "--access-token-file", "{good}/credential", "--claims", HERE),
@@ -121,7 +127,15 @@ MORE: dict[str, tuple[str, ...]] = {
     "verify a folder as json": ("verify", HERE, "--jobs", "1", "--json", *TRUST),
 }
 # Folders that an operator names may be links (issuer/DECISIONS.md); they hold no files of others.
-OPERATOR_S = {"pat create folder", "pat create config", "verify receipts", "verify cache", "verify state"}
+OPERATOR_S = {
+    "pat create folder",
+    "pat create config",
+    "verify receipts",
+    "verify cache",
+    "verify state",
+    "stop folder",
+    "resume folder",
+}
 EACH = {
     f"{command} {name}": arguments for command, paths in COMMANDS.items() for name, arguments in paths.items()
 } | MORE
