@@ -14,6 +14,8 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from issuer.service.bounds import BODY_DEADLINE_S
+
 
 @dataclass
 class Run:
@@ -141,8 +143,8 @@ class _Driver:
 
 
 def answer_to_head(port: int, path: str, identity: str, body: bytes) -> bytes:
-    """Send the head of one POST whose body never comes, and return the answer."""
-    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+    """Send the head of one POST whose body never comes, and return the answer, which must not wait for the body."""
+    with socket.create_connection(("127.0.0.1", port), timeout=BODY_DEADLINE_S - 2) as connection:
         connection.sendall(request(path, identity, body).removesuffix(body))
         return connection.recv(65536)
 
