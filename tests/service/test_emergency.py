@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import signal
+import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 
 from issuer.dev.provider import KEY_SET_PATH, LocalProvider
@@ -16,6 +18,7 @@ from issuer.service.admission.embedded import EmbeddedValkey
 from issuer.service.bounds import IN_FORCE_S
 from issuer.service.signing.keyring import generate
 from tests.support.disk import fill, small_disk
+from tests.support.http_load import request
 from tests.support.running import BODY, Running, eventually, listening, rewrite, running, serve, write_folder
 
 WORKERS = 3
@@ -105,15 +108,16 @@ def test_a_stop_of_any_kind_reaches_its_callers_alone(live: Running, what: str) 
 
 
 def test_a_request_under_way_meets_a_stop_that_came_while_its_body_did(live: Running) -> None:
-    def slowly() -> Iterator[bytes]:
-        yield b"{"
+    body = msgspec.json.encode(BODY)
+    with socket.create_connection(("127.0.0.1", live.settings.port), timeout=60) as connection:
+        connection.sendall(request("/tokens", live.token(), body, "Expect: 100-continue")[: -len(body)])
+        assert connection.recv(65536).startswith(b"HTTP/1.1 100 "), "its standing was good, and its body is awaited"
         write_stops(live, "everything")
         eventually(lambda: everywhere(live, 1))
-        yield httpx.Request("POST", "http://x", json=BODY).content[1:]
-
-    headers = {"Authorization": f"Bearer {live.token()}", "Content-Type": "application/json"}
-    answer = live.http.post("/tokens", content=slowly(), headers=headers)
-    assert (answer.status_code, answer.json()["code"]) == (403, "integration.stopped")
+        connection.sendall(body)
+        answer = connection.recv(65536)
+    assert answer.startswith(b"HTTP/1.1 403 ")
+    assert b"integration.stopped" in answer
 
 
 def test_a_signal_stops_everything_at_once_and_another_lifts_it(live: Running) -> None:
