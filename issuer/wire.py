@@ -24,7 +24,7 @@ STOPS_PATH = "/health/stops"
 PROBLEM_TYPE = "application/problem+json"
 # One result, issued or only explained, or several.
 Kind = Literal["single", "batch"]
-# The largest bodies, in bytes.
+# The largest bodies, in bytes. A result of a batch, too, has at most as many as a single one.
 MAX_BYTES: dict[Kind, int] = {"single": 64 * 1024, "batch": 1024 * 1024}
 # How many results a batch has, and how many JSON values the claims and details of one result: containers, and what is
 # in them. Claims of 256 metrics have 1550.

@@ -173,7 +173,7 @@ _NAME_OR_INDEX = re.compile(r"\.(\w+)|\[(\d+)\]")
 
 
 def _read_item(item: _Item, pointer: str) -> Submission:
-    _check_values(item, pointer)
+    _check_extent(item, pointer)
     depth = MAX_DEPTH - (pointer.count("/") + 1)
     said = _read_part(item.claims, f"{pointer}/claims", depth)
     told = {} if item.details is UNSET else _read_part(item.details, f"{pointer}/details", depth)
@@ -187,8 +187,14 @@ def _read_item(item: _Item, pointer: str) -> Submission:
     return submission
 
 
-def _check_values(item: _Item, pointer: str) -> None:
-    """Refuse more than `MAX_VALUES` values, before any of them is read."""
+def _check_extent(item: _Item, pointer: str) -> None:
+    """Refuse a result of more bytes than a body of its own may have, or of more than `MAX_VALUES` values, unread.
+
+    Every step costs time by one or the other, and a batch is bounded only as a whole.
+    """
+    if len(item.claims) + (0 if item.details is UNSET else len(item.details)) > MAX_BYTES["single"]:
+        rule = f"a result of more than {MAX_BYTES['single']} bytes; put large evidence behind a URL"
+        raise Refused.at(Code.REQUEST_TOO_LARGE, pointer, rule)
     count = count_values(bytes(item.claims), MAX_VALUES)
     if count > MAX_VALUES:
         raise Refused.at(Code.CLAIMS_INVALID, f"{pointer}/claims", f"more than {MAX_VALUES} JSON values")

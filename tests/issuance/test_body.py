@@ -311,6 +311,17 @@ def test_a_result_has_2000_values_and_not_one_more(each: str) -> None:
     assert "URL" in fault.detail, "and says what to do"
 
 
+def test_a_result_of_a_batch_is_as_large_as_a_body_of_its_own_at_most() -> None:
+    rest = len('{"notes":""}') + len(json.dumps(make.claims()))
+    for size in (MAX_BYTES["single"] - rest, MAX_BYTES["single"] - rest + 1):
+        large = f'{{"claims":{json.dumps(make.claims())},"details":{{"notes":"{"a" * size}"}}}}'
+        raw = f'{{"results":[{json.dumps(item(claims=make.claims(task_id="another")))},{large}]}}'.encode()
+        if size + rest > MAX_BYTES["single"]:
+            assert refusal(raw, "batch") == (413, Code.REQUEST_TOO_LARGE, "/results/1")
+        else:
+            assert len(read(raw, "batch").submissions) == 2
+
+
 def faults(raw: str) -> tuple[Fault, ...]:
     with pytest.raises(Refused) as caught:
         read(raw.encode())
