@@ -33,9 +33,9 @@ TABLE = {
         dependency.audit dependency.credentials dependency.introspection""",
 }
 # Reported for files and at start, never over HTTP.
-FILES = """file.unreadable file.too_large file.encoding file.syntax file.duplicate_key file.feature file.scalar
+FILES = """file.unreadable file.unsafe file.too_large file.encoding file.syntax file.duplicate_key file.feature file.scalar
     file.number file.schema file.unknown_member file.rule jws.malformed policy.test_failed lint.untested lint.shadowed lint.pin_unnamed lint.pattern_empty
-    lint.case lint.pattern_any lint.name_unpinned lint.identity_expired result.file_name result.unbound
+    lint.case lint.pattern_any lint.framework_shared lint.name_unpinned lint.identity_expired result.file_name result.unbound
     result.unknown_member result.token result.value result.repeated result.undefined benchmark.absent benchmark.rule
     key.unsafe key.unusable settings.invalid cache.unsafe state.unsafe state.unreachable
     dependency.authorization_server dependency.key_set answer.unverified"""

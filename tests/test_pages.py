@@ -78,8 +78,15 @@ def test_every_cited_section_of_the_contract_is_there() -> None:
 
 def test_every_numbered_attack_of_security_has_its_test() -> None:
     text = (ROOT / "SECURITY.md").read_text("utf-8")
-    section = text.partition("## Attacks on identity tokens")[2]
-    numbered = re.findall(r"^\| J(\d+) \|", section.partition("Personal access tokens")[0], re.MULTILINE)
-    assert len(numbered) >= 14
-    tests = (ROOT / "tests" / "service" / "authn" / "test_identities.py").read_text("utf-8")
-    assert not [number for number in numbered if not re.search(rf"\bJ{number}\b|test_j{number}_", tests)]
+    section = text.partition("## Attacks on identity tokens")[2].partition("Personal access tokens")[0]
+    _, *parts = re.split(r"`(tests/\S+\.py)`", section)  # a file, then its rows
+    told = [
+        (file, number)
+        for file, rows in zip(parts[::2], parts[1::2], strict=True)
+        for number in re.findall(r"^\| J(\d+) \|", rows, re.MULTILINE)
+    ]
+    assert len(told) >= 15
+    tests = {file: (ROOT / file).read_text("utf-8") for file, _ in told}
+    assert not [
+        (file, number) for file, number in told if not re.search(rf"\bJ{number}\b|test_j{number}_", tests[file])
+    ]

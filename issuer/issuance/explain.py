@@ -2,7 +2,8 @@
 
 Signs nothing, claims no use and does not say whether one is spent; it spends rates and counts refusals like the real
 request. Only what a policy decided is explained: without authentication, registration or a readable body no policy is
-asked, and the answer is the refusal of `/tokens`.
+asked, and the answer is the refusal of `/tokens`. A caller that fails what its identity requires is shown the checks of
+that identity: its body is not read.
 """
 
 from __future__ import annotations

@@ -242,6 +242,10 @@ def dry_run(service: Running, sent: dict[str, Any], *more: object, **claims: Any
     )  # fmt: skip
 
 
+def failures(done: subprocess.CompletedProcess[str]) -> list[str]:
+    return [line for line in done.stdout.splitlines() if line.startswith("FAIL")]
+
+
 def test_a_dry_run_shows_every_check_and_exits_0_where_the_answer_is_yes(service: Running) -> None:
     done = dry_run(service, BODY, repository_owner="renamed")
     assert done.returncode == 0, done.stderr
@@ -263,11 +267,13 @@ def test_a_dry_run_exits_5_where_the_answer_is_no_and_uses_nothing_up(service: R
     wrong["claims"]["benchmark_repo"] = "x/y"
     done = dry_run(service, wrong, ref="refs/heads/\u202eevil")
     assert done.returncode == 5
-    failed = [line for line in done.stdout.splitlines() if line.startswith("FAIL")]
-    assert len(failed) == 2
-    assert "refs/heads/main" in failed[0]
+    (failed,) = failures(done)
+    assert "refs/heads/main" in failed
+    assert "benchmark" not in done.stdout, "its body is not read"
     assert "\u202e" not in done.stdout, "nothing that a terminal obeys"
     assert "inspect-ai/evaluate-main: refused, identity.claim_mismatch" in done.stdout
+    (failed,) = failures(dry_run(service, wrong))
+    assert "policy.benchmark /claims/benchmark_repo" in failed
     identity = service.token()
     environment = {"ISSUER_ID_TOKEN": identity}
     arguments = ("token", "request", "--issuer", service.url, "--claims", "-")

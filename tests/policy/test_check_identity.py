@@ -174,7 +174,7 @@ def test_a_ref_may_be_pinned_as_well(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("profile", "require"), OPEN, ids=str)
-def test_an_identity_that_any_branch_could_be_does_not_load_unless_it_says_so(
+def test_j17_an_identity_that_any_branch_could_be_does_not_load_unless_it_says_so(
     tmp_path: Path, profile: str, require: dict[str, Any]
 ) -> None:
     ((pointer, said),) = errors(tmp_path, BY_NAME[profile].identity(require=require), profile)

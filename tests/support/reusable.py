@@ -22,6 +22,7 @@ from tests.support.samples import policy_of, text_of
 
 KINDS = ("pat", "jwt", "opaque")
 ACCOUNT = "nightly"
+OTHER_SUBJECT = "another-subject"
 MANY = {"count": 1_000_000, "per_s": 60, "burst": 50_000}
 WIDE = {"limits": {"identity": MANY, "integration": MANY, "refusals": MANY}}
 
@@ -37,7 +38,9 @@ class Issuers:
     def write(
         self, folder: Path, policy: Mapping[str, Any] = {}, **more: tuple[dict[str, Any], dict[str, str]]
     ) -> None:
-        """Make keys, and a policy whose identities are one of each kind; `policy` has further members.
+        """Make keys, and a policy; `policy` has further members.
+
+        Its identities are one of each kind, and a second subject of each OAuth client (`OTHER_SUBJECT`).
 
         `more` are further providers, by id: the entry, and the pins of an identity of it.
         """
@@ -60,6 +63,10 @@ class Issuers:
             **{name: pinned for name, (_, pinned) in more.items()},
         }
         identities = [{"id": name, "provider": name, "pins": pinned} for name, pinned in pins.items()]
+        identities += [
+            {"id": f"{name}-other", "provider": name, "pins": {**pins[name], "sub": OTHER_SUBJECT}}
+            for name in ("jwt", "opaque")
+        ]
         (folder / "policies").mkdir()
         (folder / "policies" / "providers.yaml").write_text(text_of(providers), "utf-8")
         text = json.dumps({**json.loads(policy_of(*identities)), **WIDE, **policy})

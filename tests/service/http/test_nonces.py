@@ -24,7 +24,7 @@ from issuer.service.admission.embedded import EmbeddedValkey
 from issuer.service.admission.redis import EPOCH_KEY
 from issuer.service.authn.pat_records import revoke
 from tests.support.leaks import assert_nothing_secret
-from tests.support.reusable import KINDS, Issuers, issuers, new_nonce, with_nonce
+from tests.support.reusable import KINDS, OTHER_SUBJECT, Issuers, issuers, new_nonce, with_nonce
 from tests.support.running import Running, body, numbered, running
 from tests.support.stores import expire
 
@@ -196,7 +196,7 @@ def test_a_retry_with_a_fresh_access_token_of_the_client_is_the_same_request(sit
 @each_kind
 def test_another_credential_of_the_provider_may_use_the_same_nonce(site: Site, kind: str) -> None:
     nonce = new_nonce()
-    one, other = site.credential(kind), site.credential(kind, sub="somebody else")
+    one, other = site.credential(kind), site.credential(kind, sub=OTHER_SUBJECT)
     told = [site.outcome(one, nonce), site.outcome(other, nonce), site.outcome(other, nonce, 1)]
     assert [status for status, _ in told] == [201, 201, 409]
     assert told[0][1] != told[1][1], "nobody gets the token of another one's nonce"
@@ -306,9 +306,9 @@ def test_its_record_has_the_contract_s_name_counts_one_and_lives_a_day_from_its_
 
 @pytest.mark.parametrize("kind", ["jwt", "opaque"])
 def test_it_outlives_the_access_token_that_it_came_with(site: Site, kind: str) -> None:
-    credential, nonce = site.credential(kind, sub="lives on", exp=int(time.time()) + 120), new_nonce()
+    credential, nonce = site.credential(kind, sub=OTHER_SUBJECT, exp=int(time.time()) + 120), new_nonce()
     client_id = site.issuers.jwts.client_id
-    record = record_of(kind, json.dumps([client_id, "lives on"], separators=(",", ":")), nonce)
+    record = record_of(kind, json.dumps([client_id, OTHER_SUBJECT], separators=(",", ":")), nonce)
     assert site.outcome(credential, nonce)[0] == 201
     with redis.Redis.from_url(site.store) as client:
         assert DAY_MS - 60_000 < client.pttl(record) <= DAY_MS
