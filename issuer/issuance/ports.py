@@ -86,13 +86,29 @@ class Use(Struct, frozen=True):
         return Code.NONCE_REUSED if self.issued_at is None else Code.IDENTITY_REPLAYED
 
 
+class Presented(Struct, frozen=True):
+    """The use record of an identity token, and its N, where no use is claimed of it: once all are spent, who presents
+    it again pays from its record, whatever is asked."""
+
+    record: str
+    allowed: int
+
+    @classmethod
+    def of(cls, registered: Registered) -> Presented | None:
+        """Return that of a caller; None for a reusable identity, and for who only resembles one."""
+        caller = registered.caller
+        if caller.provider.rules.reusable or registered.bucket is not None:
+            return None
+        return cls(caller.use_record(""), caller.provider.uses)
+
+
 class AdmissionRequest(Struct, frozen=True):
     """One call of the admission script: who pays, how much, and the use to claim.
 
     `use` is None for a request that claims none: a `refused` one, which the refusals rate counts, or one that only asks
-    for an explanation. `candidate` is the template to keep with a use, as it is to be stored, and empty without one. It
-    takes the place of `replaces`, where this is what the store keeps for the same request: bytes that a call before
-    this one returned.
+    for an explanation; `presented` is the token that it came with. `candidate` is the template to keep with a use, as
+    it is to be stored, and empty without one. It takes the place of `replaces`, where this is what the store keeps for
+    the same request: bytes that a call before this one returned.
     """
 
     payer: Payer
@@ -102,6 +118,7 @@ class AdmissionRequest(Struct, frozen=True):
     candidate: bytes = b""
     replaces: bytes = b""
     refused: bool = False
+    presented: Presented | None = None
 
     @classmethod
     def of(
@@ -115,7 +132,8 @@ class AdmissionRequest(Struct, frozen=True):
     ) -> AdmissionRequest:
         """Make the call of a registered caller."""
         limits = registered.registration.policy.limits
-        return cls(registered.payer, limits, cost, use, candidate, refused=refused)
+        presented = Presented.of(registered) if use is None else None
+        return cls(registered.payer, limits, cost, use, candidate, refused=refused, presented=presented)
 
 
 class Admitted(Struct, frozen=True):

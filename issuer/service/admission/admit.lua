@@ -4,7 +4,7 @@
 -- issue. Nothing here is ever undone; what is refused late has been paid for.
 --
 -- KEYS     1 epoch   2 quarantine of who pays   3 ... a key for each of call.rates
---          last: the use record of a use, the refusals rate of a refusal; neither where a grant was only explained
+--          then the refusals rate of a refusal; last the use record of a use, or of `call.presented`
 -- ARGV     1 `ScriptArgument` of redis.py, by its names, as MessagePack: one argument in place of twenty, whose
 --          encoding cost the caller more than the rest of the call
 --          2 the candidate template   3 the template that it is to replace, or '' (cmsgpack does not read raw bytes)
@@ -73,6 +73,8 @@ end
 -- who finds a spent token in a log uses up neither its owner's rates nor its owner's repeats.
 local record, slot, left_ms, used = KEYS[#KEYS], nil, nil, nil
 
+local function uses() return tonumber(redis.call('HGET', record, 'n') or '0') end
+
 local function outlive()
   if redis.call('PTTL', record) < left_ms then redis.call('PEXPIRE', record, digits(left_ms)) end -- raise, never lower
 end
@@ -81,7 +83,7 @@ local function again(counter, verdict, template)
   local arrival, wait = charge(redis.call('HGET', record, counter), call.again)
   if wait > 0 then return {ticket, 'RATE_USE', wait} end
   redis.call('HSET', record, counter, digits(arrival))
-  outlive()
+  if use then outlive() end
   return {ticket, verdict, template}
 end
 
@@ -107,8 +109,10 @@ if use then
     -- the others get its candidate.
     if tonumber(expires) > now_s and usable(kid) and template ~= replaced then return again('s', 'SAME', template) end
   end
-  used = tonumber(redis.call('HGET', record, 'n') or '0')
+  used = uses()
   if used >= use.allowed then return again('x', 'EXHAUSTED') end
+elseif call.presented and uses() >= call.presented.allowed then
+  return again('x', 'COUNTED', 0) -- a replay, whatever becomes of it: refused, or only explained
 end
 
 -- (4) Rates. All are tried before any is stored: a full integration must not eat the identity's share, nor the other way.
@@ -127,11 +131,12 @@ end
 -- a passed-in clock does not move the store's expiry. A grant that was only explained claims none either.
 if not use then
   if not call.refusals then return {ticket, 'COUNTED', 0} end
-  local arrival, wait = charge(redis.call('GET', KEYS[#KEYS]), call.refusals)
+  local refusals = KEYS[3 + #call.rates]
+  local arrival, wait = charge(redis.call('GET', refusals), call.refusals)
   if wait > 0 then
     redis.call('SET', KEYS[2], digits(now + call.quarantine_us), 'PX', digits(call.quarantine_us / 1000))
   else
-    keep(KEYS[#KEYS], arrival)
+    keep(refusals, arrival)
   end
   return {ticket, 'COUNTED', arrival - now}
 end

@@ -23,7 +23,7 @@ from redis.exceptions import NoScriptError, ReadOnlyError, RedisError, ResponseE
 
 from issuer.codes import Code
 from issuer.errors import Refused, SetupError, Undecided
-from issuer.issuance.ports import AdmissionRequest, Admitted, Use
+from issuer.issuance.ports import AdmissionRequest, Admitted, Presented, Use
 from issuer.issuance.steps import Payer
 from issuer.limits import Limits, Rate
 from issuer.service.admission.client import connect, place_of
@@ -90,11 +90,12 @@ class ScriptArgument(Struct, frozen=True):
     again: Charge
     quarantine_us: int
     use: Use | None
+    presented: Presented | None
 
 
 class Counted(Struct, frozen=True):
     """A call without a use was counted. `ahead_us` is how far its refusals now run ahead of their rate, 0 for a call
-    that was not refused."""
+    that was not refused, or that its use record has paid for."""
 
     ahead_us: int
 
@@ -242,7 +243,8 @@ class RedisAdmission:
         """Let the store decide on one call."""
         ticket, loop = next(self._tickets), asyncio.get_running_loop()
         bill = bill_of(call.payer, call.limits, call.cost, call.refused)
-        keys = bill.keys if call.use is None else (*bill.keys, record_of(call.use))
+        spent = call.use or call.presented
+        keys = bill.keys if spent is None else (*bill.keys, record_of(spent))
         argument = self._argument(call, ticket, bill)
         pending = PendingCall(keys, argument, call.candidate, call.replaces, loop.create_future())
         self._queue.append(pending)
@@ -267,6 +269,7 @@ class RedisAdmission:
                 again=_AGAIN,
                 quarantine_us=call.limits.quarantine_s * 1_000_000,
                 use=call.use,
+                presented=call.presented,
             )
         )
 
@@ -364,7 +367,7 @@ def bill_of(payer: Payer, limits: Limits, cost: int, refused: bool) -> Bill:
     )
 
 
-def record_of(use: Use) -> bytes:
+def record_of(use: Use | Presented) -> bytes:
     """Name a use record."""
     return b"%buse:%b" % (PREFIX, use.record.encode())
 
@@ -412,7 +415,7 @@ def read_answer(call: AdmissionRequest, dues: tuple[Due, ...], ticket: int, answ
                 return Admitted(template, repeat=True)
             case use, [b"EXHAUSTED"] if use is not None:
                 raise Refused(use.spent)
-            case use, [b"RATE_USE", int(wait_us)] if use is not None:
+            case _, [b"RATE_USE", int(wait_us)] if call.use or call.presented:
                 detail = f"The same credential was sent again more than {AGAIN_RATE.burst} times an hour."
                 raise Refused(Code.RATE_IDENTITY, detail, retry_after_s=seconds(wait_us))
             case _, [b"RATE", int(number), int(wait_us)] if 1 <= number <= len(dues):

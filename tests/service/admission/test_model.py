@@ -14,7 +14,7 @@ from redis.asyncio import Redis
 
 from issuer.codes import Code
 from issuer.errors import Refused
-from issuer.issuance.ports import AdmissionRequest, Admitted, Use
+from issuer.issuance.ports import AdmissionRequest, Admitted, Presented, Use
 from issuer.issuance.steps import Payer
 from issuer.limits import Exceeded, Limits, Rate, spend
 from issuer.service.admission.embedded import EmbeddedValkey
@@ -55,6 +55,8 @@ class Model:
             return str(Code.ABUSE_QUARANTINED), seconds(left_us), b""
         if call.use and (answered := self.again(call, call.use, now_us)):
             return answered
+        if call.presented and self.records.get(call.presented.record, Record()).uses >= call.presented.allowed:
+            return self.charge_record(call.presented.record, "replays", now_us) or ("counted", None, b"")
         if over := self.over(call, now_us):
             return over
         if call.use is None:
@@ -70,12 +72,16 @@ class Model:
         good = ends > now_us // 10**6 and kid in use.usable_kids and template != call.replaces
         if not good and record.uses < use.allowed:
             return None
-        key = (use.record, "repeats" if good else "replays")
-        spent = spend(AGAIN_RATE, self.arrivals.get(key, 0), now_us)
+        if over := self.charge_record(use.record, "repeats" if good else "replays", now_us):
+            return over
+        return ("repeat", None, template) if good else (str(use.spent), None, b"")
+
+    def charge_record(self, record: str, counter: str, now_us: int) -> Answer | None:
+        spent = spend(AGAIN_RATE, self.arrivals.get((record, counter), 0), now_us)
         if isinstance(spent, Exceeded):
             return str(Code.RATE_IDENTITY), seconds(spent.retry_us), b""
-        self.arrivals[key] = spent.arrival_us
-        return ("repeat", None, template) if good else (str(use.spent), None, b"")
+        self.arrivals[record, counter] = spent.arrival_us
+        return None
 
     def over(self, call: AdmissionRequest, now_us: int) -> Answer | None:
         payer = call.payer
@@ -111,10 +117,12 @@ class Model:
 def some_call(dice: random.Random, clock: StoreClock, limits: Limits, number: int) -> AdmissionRequest:
     identity, now = dice.choice(["a", "b"]), clock.us // 10**6
     kind = dice.random()
+    presented = dice.choice([None, Presented(dice.choice(["r1", "r2", "r3"]) + identity, dice.choice([1, 2, 5]))])
     if kind < 0.3:
-        return AdmissionRequest(Payer("x", identity, dice.choice([None, None, 0, 1])), limits, refused=True)
+        payer = Payer("x", identity, None if presented else dice.choice([None, 0, 1]))
+        return AdmissionRequest(payer, limits, refused=True, presented=presented)
     if kind < 0.4:
-        return AdmissionRequest(Payer("x", identity), limits)
+        return AdmissionRequest(Payer("x", identity), limits, presented=presented)
     use = Use(
         record=dice.choice(["r1", "r2", "r3"]) + identity,
         allowed=dice.choice([1, 2, 5]),

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
@@ -52,7 +53,7 @@ class Site:
 def site(tmp_path_factory: pytest.TempPathFactory, provider: LocalProvider) -> Iterator[Site]:
     folder = tmp_path_factory.mktemp("pays")
     write_folder(folder, provider, limits=LIMITS)
-    owners = register(folder, 8)
+    owners = register(folder, 11)
     with EmbeddedValkey() as store, running(folder, provider, redis_url=store) as live:
         yield Site(live, store, owners)
 
@@ -84,6 +85,21 @@ def test_replays_of_a_spent_token_cost_its_owner_neither_rates_nor_repeats(site:
     assert told[-1].json()["code"] == "rate.identity"
     assert 0 < int(told[-1].headers["retry-after"]) <= 60
     assert live.post(identity).content == first.content, "the owner's repeats are its own"
+    assert [live.post(live.token(repository_id=owner), numbered(n)).status_code for n in range(4)] == [201] * 4
+
+
+@pytest.mark.parametrize(("path", "sent"), [("/tokens", b"{"), ("/tokens/batch", b"{"), ("/tokens/explain", BODY)])
+def test_who_has_a_spent_token_can_neither_have_its_owner_quarantined_nor_spend_its_rates(
+    site: Site, path: str, sent: Any
+) -> None:
+    live, owner = site.live, site.owner()
+    identity = live.token(repository_id=owner)
+    first, before = live.post(identity), site.keys()
+    told = [live.post(identity, sent, path) for _ in range(AGAIN_RATE.burst + 10)]
+    assert told[-1].json()["code"] == "rate.identity"
+    assert {answer.status_code for answer in told} <= {200, 400, 429}
+    assert site.keys() == before, "nothing of the identity or its integration"
+    assert live.post(identity).content == first.content
     assert [live.post(live.token(repository_id=owner), numbered(n)).status_code for n in range(4)] == [201] * 4
 
 
