@@ -181,15 +181,16 @@ def replace(path: Path, raw: bytes, *, mode: int | None, durable: bool, follow: 
     """Put a file in its place in one step: after any failure or crash the old one or the new one is there, complete.
 
     `mode` does not depend on the umask; None is the mode of the file it replaces, or for a new one what the umask
-    gives. With `durable` both the file and its name are on the disk before this returns. The folder must exist;
-    `follow` says whether it, or one above it, may be a symbolic link. Without, as in a checkout, which is somebody
-    else's, only links that root made are followed. Raises OSError with the path, also for a link or anything else that
-    is not a plain file in its place.
+    gives. What root writes belongs, where the system lets it, to whom the file that it replaces did, or the folder
+    does: that user's programs read it. With `durable` both the file and its name are on the disk before this returns.
+    The folder must exist; `follow` says whether it, or one above it, may be a symbolic link. Without, as in a checkout,
+    which is somebody else's, only links that root made are followed. Raises OSError with the path, also for a link or
+    anything else that is not a plain file in its place.
     """
     draft = f".{os.urandom(8).hex()}.draft"  # beside it: nothing moves between file systems in one step
     with _naming(path), _folder(path.parent, follow=follow) as folder:
         replaced = _mode_of(folder, path.name)
-        _write_new(folder, draft, raw, replaced if mode is None else mode, durable=durable)
+        _write_new(folder, draft, raw, replaced if mode is None else mode, durable=durable, heir_of=path.name)
         try:
             os.replace(draft, path.name, src_dir_fd=folder, dst_dir_fd=folder)
         except BaseException:
@@ -265,11 +266,21 @@ def _mode_of(folder: int, name: str) -> int | None:
     return stat.S_IMODE(found.st_mode)
 
 
-def _write_new(folder: int, name: str, raw: bytes, mode: int | None, *, durable: bool) -> None:
+def _give(descriptor: int, folder: int, name: str) -> None:
+    """Give a file that root writes to the owner and group of the one that it replaces, or of the folder."""
+    if os.geteuid() == 0:
+        with suppress(OSError):  # root of a container may lack the right
+            found = os.lstat(name if _mode_of(folder, name) is not None else ".", dir_fd=folder)
+            os.fchown(descriptor, found.st_uid, found.st_gid)
+
+
+def _write_new(folder: int, name: str, raw: bytes, mode: int | None, *, durable: bool, heir_of: str = "") -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
     descriptor = os.open(name, flags, 0o666 if mode is None else 0o600, dir_fd=folder)
     try:
         with os.fdopen(descriptor, "wb") as file:
+            if heir_of:
+                _give(descriptor, folder, heir_of)
             if mode is not None:
                 os.fchmod(descriptor, mode)  # the umask must not change the mode
             file.write(raw)

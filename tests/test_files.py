@@ -587,3 +587,17 @@ def test_files_are_opened_in_one_place_and_where_it_is_said_why() -> None:
     package = ROOT / "issuer"
     found = {path for path in package.rglob("*.py") if any(map(opens, calls_of(path)))}
     assert {path.relative_to(package).as_posix() for path in found} == set(ON_THEIR_OWN)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root alone gives files away")
+@pytest.mark.parametrize("replaced", [True, False])
+def test_what_root_writes_belongs_to_whom_the_old_file_did_or_the_folder_does(tmp_path: Path, replaced: bool) -> None:
+    path = tmp_path / "file"
+    os.chown(tmp_path, 7, 8)
+    if replaced:
+        path.write_bytes(b"old")
+        path.chmod(0o600)
+        os.chown(path, 9, 10)
+    files.replace(path, b"new", mode=None, durable=False)
+    found = path.stat()
+    assert (found.st_uid, found.st_gid) == ((9, 10) if replaced else (7, 8))

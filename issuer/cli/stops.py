@@ -6,9 +6,10 @@ folder cannot be written, they say which way is left.
 
 from __future__ import annotations
 
+import stat
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 import msgspec
@@ -19,12 +20,14 @@ from issuer import files
 from issuer.cli.exits import Exit
 from issuer.cli.terminal import describe_error, printable, render_table, say, say_document
 from issuer.cli.times import read_time
-from issuer.errors import InputError, IssuerError, SetupError
-from issuer.formats.strict_yaml import MAX_BYTES
+from issuer.errors import Finding, InputError, IssuerError, SetupError
+from issuer.formats.strict_yaml import MAX_BYTES, load
 from issuer.formats.times import show_time
 from issuer.http_client import HttpRequest, check_url, send
+from issuer.policy.authoring.load import PROVIDERS_FILE, read_each
 from issuer.policy.authoring.stops import STOPS_FILE, add_stop, read_stops, remove_stops
-from issuer.policy.stops import WHAT_RULE, Stop, is_what
+from issuer.policy.model import Policy
+from issuer.policy.stops import EVERYTHING, WHAT_RULE, Stop, is_what
 from issuer.service.settings import Settings, read_settings
 from issuer.wire import STOPS_PATH, StopsStatus
 
@@ -34,6 +37,8 @@ _OTHERWISE = (
     "Without the file: `kill -USR1 PID` of the service (the parent, where there are workers) stops everything at once, "
     "in memory; `kill -USR2 PID` lifts that."
 )
+
+_BY_SIGNAL = "Where a signal has stopped everything, `kill -USR2 PID` lifts it."
 
 
 def _options(command: Callable[..., None]) -> Callable[..., None]:
@@ -106,6 +111,8 @@ def resume(
     file = _folder(config, folder) / STOPS_FILE
     if not _edit(file, lambda raw: None if raw is None else remove_stops(raw, str(file), what)):
         say(f"{what} is not stopped in {file}")
+        if what == EVERYTHING:
+            say(_BY_SIGNAL)
         sys.exit(Exit.NO)
     say(f"{what} is resumed: {file}")
     _settle(file, asked, patience)
@@ -120,12 +127,17 @@ def _edit(file: Path, edit: Callable[[bytes | None], bytes | None]) -> bool:
     try:
         raw = edit(_read(file))
         if raw is not None:
-            files.replace(file, raw, mode=None, durable=True)
+            files.replace(file, raw, mode=_mode(file), durable=True)
     except (OSError, IssuerError) as error:
         why = describe_error(error) if isinstance(error, IssuerError) else f"{file}: {error.strerror}"
         say(f"issuer: {why}\nNothing has changed. {_OTHERWISE}", err=True)
         sys.exit(Exit.LOCAL if isinstance(error, OSError) else Exit.INPUT)
     return raw is not None
+
+
+def _mode(file: Path) -> int | None:
+    """Let whoever may read the folder read a new file, whatever the umask: the service may be another user."""
+    return None if file.exists() else 0o600 | stat.S_IMODE(file.parent.stat().st_mode) & 0o644
 
 
 def _folder(config: Path | None, folder: Path | None) -> Path:
@@ -141,11 +153,46 @@ def _settings(config: Path | None) -> Settings:
 
 
 def _warn_of_strangers(folder: Path, what: str) -> None:
-    """Warn of an integration without a file: a stop of nobody is easily taken for one of somebody."""
+    """Warn of a name that the policies do not have: a stop of nobody is easily taken for one of somebody."""
+    if (why := _stranger(folder, what)) is not None:
+        say(f"warning: there is no {why} in {folder}: nobody is stopped by that name. Is it right?", err=True)
+
+
+def _stranger(folder: Path, what: str) -> str | None:
+    """Say what is not there, None where all is. Of a file that does not read, nothing is known but its name."""
     kind, _, name = what.partition(":")
-    integration = name.partition("/")[0]
-    if kind in {"integration", "identity"} and not (folder / f"{integration}.yaml").exists():
-        say(f"warning: there is no {integration}.yaml in {folder}; is the name right?", err=True)
+    first, _, last = name.partition("/")
+    try:
+        policies = read_each(folder) or {}
+        providers = _providers(folder)
+    except InputError:
+        return None
+    if kind in {"integration", "identity"} and not (folder / f"{first}.yaml").exists():
+        return f"{first}.yaml"
+    if kind in {"provider", "account"} and providers is not None and first not in providers:
+        return f"provider {printable(first)}"
+    policy = policies.get(first)
+    if kind == "identity" and policy is not None and last not in {one.id for one in policy.identities}:
+        return f"identity {last} of {first}"
+    if kind == "account" and policies and None not in policies.values() and not _is_pinned(policies, first, last):
+        return f"identity of {first} that pins {printable(last)}"
+    return None
+
+
+def _is_pinned(policies: Mapping[str, Policy | None], provider: str, account: str) -> bool:
+    identities = (one for policy in policies.values() if policy for one in policy.identities)
+    return any(one.provider == provider and account in one.pins.values() for one in identities)
+
+
+def _providers(folder: Path) -> Collection[str] | None:
+    """Return the ids of the providers, None where their file does not read."""
+    file = folder / PROVIDERS_FILE
+    try:
+        document = load(files.read(file, MAX_BYTES), str(file)).value
+    except InputError:
+        return None
+    listed = document.get("providers") if isinstance(document, dict) else None
+    return listed if isinstance(listed, dict) else None
 
 
 # -- waiting ----------------------------------------------------------------------------------------------------------
@@ -186,7 +233,8 @@ def _late(url: str, digest: str) -> str:
     except (IssuerError, msgspec.MsgspecError) as error:
         return f"no answer: {error}"
     if status.digest != digest:
-        return "a worker has other stops in force"
+        refused = ": it refuses its stops.yaml as it is now, see `stops refused` in its log, and `issuer stops`"
+        return f"a worker has other stops in force{refused if status.stale else ''}"
     if status.agreeing < status.workers:
         return f"{status.agreeing} of {status.workers} workers have it"
     return ""
@@ -203,18 +251,30 @@ def stops(config: Path | None, folder: Path | None, as_json: bool) -> None:
     """List the stops. Exit code 3 where one of them is malformed: the service goes on with what it had."""
     file, now = _folder(config, folder) / STOPS_FILE, int(time.time())
     raw = _read(file)
-    found, errors = ((), ()) if raw is None else ((read := read_stops(raw, str(file)))[0].all, read[1])
+    found, errors = ((), ()) if raw is None else _read_listed(raw, file)
     rows = [_row(one, now) for one in found]
     if as_json:
         say_document({"version": 1, "stops": rows})
     elif rows:
         table = [[name.upper() for name in rows[0]], *([str(cell or "") for cell in row.values()] for row in rows)]
         say(render_table(table))
-    else:
+    elif not errors:
         say(f"{file} stops nothing", err=True)
     for one in errors:
         say(f"issuer: {describe_error(InputError(one.code, one.detail, one.place, one.pointer))}", err=True)
+    if errors:
+        say("Until it is mended, the service lifts none of the stops that it has in force.", err=True)
     sys.exit(Exit.INPUT if errors else Exit.GOOD)
+
+
+def _read_listed(raw: bytes, file: Path) -> tuple[tuple[Stop, ...], tuple[Finding, ...]]:
+    """Return the stops of the file, and why a service would refuse it."""
+    found, errors = read_stops(raw, str(file))
+    try:
+        files.demand_guarded(file, group=True)
+    except InputError as error:
+        errors = (*errors, error.finding)
+    return found.all, errors
 
 
 def _row(one: Stop, now: int) -> dict[str, str | None]:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -90,7 +93,9 @@ def test_what_cannot_be_stopped_is_a_usage_error_and_a_stranger_is_warned_of(tmp
 
 def test_what_is_not_stopped_is_not_resumed(tmp_path: Path) -> None:
     done = issuer("resume", "everything", "--dir", str(tmp_path))
-    assert (done.returncode, done.stdout) == (1, f"everything is not stopped in {tmp_path}/stops.yaml\n")
+    assert done.returncode == 1
+    assert done.stdout.startswith(f"everything is not stopped in {tmp_path}/stops.yaml\n")
+    assert "kill -USR2 PID" in done.stdout
 
 
 @pytest.mark.parametrize("obstacle", ["a folder in its place", "no folder", "a broken file", "a link"])
@@ -109,3 +114,74 @@ def test_where_it_cannot_write_it_says_so_and_names_the_way_that_needs_no_file(t
     assert "Nothing has changed" in done.stderr
     assert "kill -USR1" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("what", "missing"),
+    [
+        ("identity:inspect-ai/evaluate-mian", "no identity evaluate-mian of inspect-ai"),
+        ("provider:github-action", "no provider github-action"),
+        ("account:github-action/700000001", "no provider github-action"),
+        ("account:github-actions/7000", "no identity of github-actions that pins 7000"),
+    ],
+)
+def test_a_typo_in_what_is_stopped_is_warned_of(live: Running, tmp_path: Path, what: str, missing: str) -> None:
+    folder = shutil.copytree(live.folder / "policies", tmp_path / "policies")
+    warned = issuer("stop", what, "--reason", "x", "--dir", str(folder))
+    assert (warned.returncode, f"warning: there is {missing} in {folder}" in warned.stderr) == (0, True)
+
+
+@pytest.mark.parametrize(
+    "what",
+    ["identity:inspect-ai/evaluate-main", "provider:github-actions", "account:github-actions/700000001", "everything"],
+)
+def test_what_is_registered_is_stopped_without_a_warning(live: Running, tmp_path: Path, what: str) -> None:
+    folder = shutil.copytree(live.folder / "policies", tmp_path / "policies")
+    stopped = issuer("stop", what, "--reason", "x", "--dir", str(folder))
+    assert (stopped.returncode, stopped.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("name", ["inspect-ai.yaml", "providers.yaml"])
+def test_of_a_file_that_does_not_read_nothing_is_said(live: Running, tmp_path: Path, name: str) -> None:
+    folder = shutil.copytree(live.folder / "policies", tmp_path / "policies")
+    (folder / name).write_text("version: [")
+    for what in ("identity:inspect-ai/evaluate-main", "provider:github-actions", "account:github-actions/700000001"):
+        stopped = issuer("stop", what, "--reason", "x", "--dir", str(folder))
+        assert (stopped.returncode, stopped.stderr) == (0, "")
+
+
+def test_who_reads_the_folder_reads_a_new_file_whatever_the_umask(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    before = os.umask(0o077)
+    try:
+        command = [sys.executable, "-m", "issuer", "stop", "everything", "--reason", "x", "--dir", str(tmp_path)]
+        subprocess.run(command, check=True, capture_output=True)
+    finally:
+        os.umask(before)
+    assert (tmp_path / "stops.yaml").stat().st_mode & 0o777 == 0o644
+
+
+def test_a_file_that_the_service_refuses_is_said_to_be_refused_and_not_to_stop_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "stops.yaml"
+    file.write_text("version: 1\nstops: [")
+    broken = issuer("stops", "--dir", str(tmp_path))
+    assert broken.returncode == 3
+    assert "stops nothing" not in broken.stderr
+    assert "lifts none of the stops" in broken.stderr
+    file.write_text("version: 1\nstops: []\n")
+    file.chmod(0o666)
+    unsafe = issuer("stops", "--dir", str(tmp_path))
+    assert (unsafe.returncode, f"chmod o-w {file}" in unsafe.stderr) == (3, True)
+
+
+def test_a_host_that_refuses_the_file_is_said_to(live: Running) -> None:
+    file, places = live.folder / "policies" / "stops.yaml", ["--dir", str(live.folder / "policies")]
+    assert issuer("stop", "provider:gitlab-ci", "--reason", "x", *places, "--url", live.url).returncode == 0
+    file.chmod(0o666)
+    try:
+        eventually(lambda: live.http.get("/health/stops").json()["stale"])
+        done = issuer("resume", "provider:gitlab-ci", *places, "--url", live.url, "--patience", "1")
+        assert (done.returncode, "it refuses its stops.yaml" in done.stderr) == (4, True)
+    finally:
+        file.chmod(0o644)
+    eventually(lambda: live.http.get("/health/stops").json()["count"] == 0)
