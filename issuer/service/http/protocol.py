@@ -16,7 +16,7 @@ import re
 import uuid
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 from httptools import HttpParserError, HttpParserUpgrade
 from uvicorn.protocols.http.flow_control import FlowControl
@@ -35,9 +35,11 @@ from issuer.service.bounds import (
     READ_S,
 )
 from issuer.service.http.problems import problem_response
+from issuer.wire import Endpoint
 
 _HOST = re.compile(rb"(?:[A-Za-z0-9._~!$&'()*+,;=%-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]{0,5})?")
 
+_TOKEN_PATHS = frozenset(get_args(Endpoint))
 _NO_TRAILERS = {b"connection", b"proxy-connection", b"upgrade", b"content-length", b"transfer-encoding"}
 
 
@@ -261,9 +263,12 @@ class BoundedProtocol(HttpToolsProtocol):
         self._await(None)
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        """Begin a request: one for tokens at once, others in their turn, so that many of them hold nobody up."""
+        """Begin a request: one for tokens at once, others in their turn, so that many of them hold nobody up.
+
+        At once only where a source is charged for it: another method, or a path below, is refused and costs nobody.
+        """
         start = functools.partial(super()._start_asgi_task, cycle, app)
-        if cycle.scope["path"].startswith("/tokens"):
+        if cycle.scope["method"] == "POST" and cycle.scope["path"] in _TOKEN_PATHS:
             start()
         else:
             self.turns.begin(start)

@@ -105,19 +105,26 @@ async def test_all_who_ask_share_one_look_and_it_is_kept() -> None:
     assert next(looks) == 3
 
 
-def crowd(live: Running, sent: bytes, connections: int, over: threading.Event) -> Counter[int]:
-    """Ask over this many connections, each again after its answer."""
-    forever = itertools.takewhile(lambda _: not over.is_set(), itertools.repeat(sent))
-    return drive(live.settings.port, forever, connections).statuses
+def crowd(live: Running, sent: bytes, connections: int, there: threading.Event, over: threading.Event) -> Counter[int]:
+    """Ask over this many connections, each again after its answer; say when all are there."""
+
+    def ask() -> Iterator[bytes]:
+        for number in itertools.takewhile(lambda _: not over.is_set(), itertools.count()):
+            if number == connections + 1:
+                there.set()
+            yield sent
+
+    return drive(live.settings.port, ask(), connections).statuses
 
 
 def refused_beside(live: Running, sent: bytes, connections: int, count: int) -> Counter[int]:
     """Send good requests, four at a time, beside a crowd; return their statuses."""
-    over = threading.Event()
+    there, over = threading.Event(), threading.Event()
     good = [request("/tokens", live.token(), msgspec.json.encode(numbered(number))) for number in range(count)]
     with ThreadPoolExecutor(1) as pool:
-        crowding = pool.submit(crowd, live, sent, connections, over)
+        crowding = pool.submit(crowd, live, sent, connections, there, over)
         try:
+            assert there.wait(60)
             return drive(live.settings.port, good, 4).statuses
         finally:
             over.set()
@@ -133,6 +140,14 @@ def asked(path: str) -> bytes:
 def test_readiness_that_many_ask_for_keeps_no_caller_from_its_token(public: Running) -> None:
     assert public.post(public.token()).status_code == 201
     assert refused_beside(public, asked("/health/ready"), 150, 30) == {201: 30}
+
+
+@pytest.mark.parametrize("path", ["/tokens", "/tokens/nothing"])
+def test_300_connections_that_ask_beside_the_endpoints_for_tokens_keep_no_caller_from_its_token(
+    public: Running, path: str
+) -> None:
+    assert public.post(public.token()).status_code == 201
+    assert refused_beside(public, asked(path), 300, 60) == {201: 60}
 
 
 @pytest.mark.long
