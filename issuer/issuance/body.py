@@ -117,7 +117,7 @@ def _open(kind: Kind, raw: bytes) -> _Single | _Batch:
     try:
         body = _TAKE_APART[kind](raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        if count_values(raw, MAX_VALUES) <= MAX_VALUES:
+        if len(raw) <= MAX_BYTES["single"] and count_values(raw, MAX_VALUES) <= MAX_VALUES:
             _read_strictly(kind, raw)
         raise _refuse_briefly(raw, str(error)) from None
     if not _names_no_part_twice(raw, body):
