@@ -27,6 +27,7 @@ def test_the_inequalities_hold() -> None:
     # A 503 of the store leaves within a second: connecting, or silent Sentinels, or replicas, then the pipeline, then
     # the call that waited for one more.
     assert max(b.STORE_CONNECT_S, 3 * b.SENTINEL_S, b.REPLICAS_MS / 1000) < b.PIPELINE_S < b.CALL_S < 1
+    assert b.HEARD_S < b.CALL_S - b.PIPELINE_S
 
     # The endpoint answers a late body before the connection is closed under it.
     assert b.BODY_DEADLINE_S < b.BODY_S

@@ -11,8 +11,8 @@ import asyncio
 import functools
 import hashlib
 import itertools
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NoReturn
@@ -30,6 +30,7 @@ from issuer.service.admission.client import connect, place_of
 from issuer.service.bounds import (
     AGAIN_RATE,
     CALL_S,
+    HEARD_S,
     PIPELINE_CALLS,
     PIPELINE_S,
     PIPELINES,
@@ -116,6 +117,10 @@ class PendingCall(Struct, frozen=True):
         """Answer, unless the caller has given up."""
         if not self.answer.done():
             self.answer.set_result(answer)
+
+    def settle_late(self, seconds: float) -> None:
+        """Give up in so many seconds."""
+        self.answer.get_loop().call_later(seconds, self.settle, TimeoutError())
 
 
 class RedisAdmission:
@@ -250,7 +255,7 @@ class RedisAdmission:
         self._queue.append(pending)
         self._schedule_sending()
         # A third of the cost of asyncio.timeout; a call that gave up is settled, and so left behind.
-        late = loop.call_later(CALL_S, pending.settle, TimeoutError())
+        late = loop.call_later(CALL_S - HEARD_S, pending.settle_late, HEARD_S)
         try:
             return read_answer(call, bill.dues, ticket, await pending.answer)
         finally:
@@ -302,7 +307,7 @@ class RedisAdmission:
 
     async def _run_pipeline(self, calls: Sequence[PendingCall]) -> None:
         """Take these calls to the store and back; load a flushed script, and resend the calls that missed it."""
-        async with asyncio.timeout(PIPELINE_S):
+        async with _deadline(PIPELINE_S):
             answers = await self._send(calls)
             if lost := [at for at, answer in enumerate(answers) if isinstance(answer, NoScriptError)]:
                 # EVAL carries the script: between a load and EVALSHA it could be flushed again.
@@ -329,6 +334,18 @@ class RedisAdmission:
             # The master was demoted under us: its address may lead to another server by now.
             await self._client.connection_pool.disconnect(inuse_connections=False)
         return answers
+
+
+@asynccontextmanager
+async def _deadline(seconds: float) -> AsyncIterator[None]:
+    """Raise TimeoutError after so many seconds, and HEARD_S after the event loop has come on at the earliest."""
+    loop = asyncio.get_running_loop()
+    async with asyncio.timeout(None) as deadline:
+        late = loop.call_later(seconds - HEARD_S, lambda: deadline.reschedule(loop.time() + HEARD_S))
+        try:
+            yield
+        finally:
+            late.cancel()
 
 
 def _settle_all(calls: Sequence[PendingCall], answer: object) -> None:

@@ -699,6 +699,17 @@ async def test_when_the_store_stalls_nobody_waits_over_a_second_and_it_serves_wh
         assert await codes(state, call(use("0", request="b")), call(use("after"))) == ["identity.replayed", "new"]
 
 
+async def test_a_process_that_stood_still_still_hears_what_the_store_answered(state: RedisAdmission) -> None:
+    await state.admit(call(use("before")))  # connected
+    for turns in (1, 4):
+        asked = asyncio.create_task(outcome(state, call(use(f"after {turns}"))))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        assert not asked.done()
+        time.sleep(CALL_S + 0.1)  # noqa: ASYNC251 (the loop is to stand still)
+        assert code(await asked) == "new"
+
+
 async def test_a_connection_that_was_cut_is_made_again(state: RedisAdmission, redis: Redis) -> None:
     await state.admit(call(use()))
     await redis.client_kill_filter(_type="normal", skipme=True)
