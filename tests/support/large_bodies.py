@@ -63,9 +63,19 @@ def worst(kind: Kind) -> list[bytes]:
         ]
         return b'{"results":[%b]}' % b",".join(results) if kind == "batch" else results[0]
 
+    def of_texts(text: bytes) -> bytes:
+        """Return results that are as large as one may be, in as many as a body has room for."""
+        size = MAX_BYTES["single"] - 1000
+        results = [
+            b'{"claims":%b,"details":{"notes":"%d %b"}}' % (claims, number, (text * size)[:size])
+            for number in range(MAX_BYTES[kind] // MAX_BYTES["single"])
+        ]
+        return b'{"results":[%b]}' % b",".join(results) if kind == "batch" else results[0]
+
     full = [of_one(value) for value in (b"0", b"0.1", b"[]", b'{"a":0}', b'"\\u0041"', b"[[[[[0]]]]]")]
     read = [of_many(value) for value in (b"[]", b"1e-7", b"[[[[[[0]]]]]]", b'"\\u0041"')]
-    return [*full, *read, full[0][:-1], full[1].replace(b'"claims"', b'"claims":{},"claims"', 1)]
+    texts = [of_texts(text) for text in (b"eyJ", b"token=", b"a")]
+    return [*full, *read, *texts, full[0][:-1], full[1].replace(b'"claims"', b'"claims":{},"claims"', 1)]
 
 
 def requests_of(live: Running, caller: str, connections: int) -> list[bytes]:
