@@ -17,6 +17,8 @@ from tests.support.tree import write_trust
 DRAWN = "\x1b[2J\x1b]0;x\x07\r\b\x7f\x9b2J\x85\u202e\u2066verified"
 # Not a known form of a secret: nothing but restraint keeps it from being shown.
 CANARY = "canary4711"
+# To everybody but root.
+UNREADABLE = "unreadable.yaml"
 OTHERS_FILES = {
     "secret.yaml": f"{CANARY}: {CANARY}\n",
     "results.yaml": f'- {{dataset: {{id: "{CANARY}/x"}}, {CANARY}: "{CANARY}"}}\n',
@@ -84,7 +86,7 @@ def _lay_what_is_no_file(checkout: Path) -> None:
         os.close(here)
     with (checkout / "huge.yaml").open("wb") as file:
         file.truncate(2**40)
-    (checkout / "unreadable.yaml").touch(0o000)
+    (checkout / UNREADABLE).touch(0o000)
     (checkout / "empty.yaml").touch()
     (checkout / "folder.yaml").mkdir()
     os.makedirs(checkout / "deep" / "/".join(["d" * 200] * 15))
@@ -131,8 +133,9 @@ def _lay_repository(repository: Path, checkout: Path, outside: Path) -> None:
         path = checkout / name
         if path.is_symlink():
             (inner / f"{name.removesuffix('.yaml')}.yaml").symlink_to(os.readlink(path))
-        elif path.is_file() and name.endswith(".yaml") and name != "huge.yaml":
+        elif path.is_file() and name.endswith(".yaml") and name not in {"huge.yaml", UNREADABLE}:
             (inner / name).write_bytes(path.read_bytes())
+    (inner / UNREADABLE).touch(0o000)
     os.mkfifo(inner / "pipe.yaml")
     linked = repository / "acme" / "linked"
     linked.mkdir()
