@@ -177,20 +177,22 @@ def create(path: Path, raw: bytes, *, mode: int | None = 0o600, durable: bool = 
             sync_folder(folder)
 
 
-def replace(path: Path, raw: bytes, *, mode: int | None, durable: bool, follow: bool = True) -> None:
+def replace(
+    path: Path, raw: bytes, *, mode: int | None, durable: bool, follow: bool = True, shared: bool = False
+) -> None:
     """Put a file in its place in one step: after any failure or crash the old one or the new one is there, complete.
 
     `mode` does not depend on the umask; None is the mode of the file it replaces, or for a new one what the umask
-    gives. What root writes belongs, where the system lets it, to whom the file that it replaces did, or the folder
-    does: that user's programs read it. With `durable` both the file and its name are on the disk before this returns.
-    The folder must exist; `follow` says whether it, or one above it, may be a symbolic link. Without, as in a checkout,
-    which is somebody else's, only links that root made are followed. Raises OSError with the path, also for a link or
-    anything else that is not a plain file in its place.
+    gives. A `shared` file, which programs of another user read, belongs to whom the file that it replaces did, or the
+    folder does, where root writes it and the system lets it. With `durable` both the file and its name are on the disk
+    before this returns. The folder must exist; `follow` says whether it, or one above it, may be a symbolic link.
+    Without, as in a checkout, which is somebody else's, only links that root made are followed. Raises OSError with the
+    path, also for a link or anything else that is not a plain file in its place.
     """
     draft = f".{os.urandom(8).hex()}.draft"  # beside it: nothing moves between file systems in one step
     with _naming(path), _folder(path.parent, follow=follow) as folder:
         replaced = _mode_of(folder, path.name)
-        _write_new(folder, draft, raw, replaced if mode is None else mode, durable=durable, heir_of=path.name)
+        _write_new(folder, draft, raw, replaced if mode is None else mode, durable=durable, heir_of=path.name * shared)
         try:
             os.replace(draft, path.name, src_dir_fd=folder, dst_dir_fd=folder)
         except BaseException:
@@ -267,7 +269,7 @@ def _mode_of(folder: int, name: str) -> int | None:
 
 
 def _give(descriptor: int, folder: int, name: str) -> None:
-    """Give a file that root writes to the owner and group of the one that it replaces, or of the folder."""
+    """Give root's file to the owner and group of the one that it replaces, or of the folder."""
     if os.geteuid() == 0:
         with suppress(OSError):  # root of a container may lack the right
             found = os.lstat(name if _mode_of(folder, name) is not None else ".", dir_fd=folder)

@@ -591,13 +591,15 @@ def test_files_are_opened_in_one_place_and_where_it_is_said_why() -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="root alone gives files away")
 @pytest.mark.parametrize("replaced", [True, False])
-def test_what_root_writes_belongs_to_whom_the_old_file_did_or_the_folder_does(tmp_path: Path, replaced: bool) -> None:
+def test_what_root_shares_belongs_to_whom_the_old_file_did_or_the_folder_does(tmp_path: Path, replaced: bool) -> None:
     path = tmp_path / "file"
     os.chown(tmp_path, 7, 8)
     if replaced:
         path.write_bytes(b"old")
         path.chmod(0o600)
         os.chown(path, 9, 10)
-    files.replace(path, b"new", mode=None, durable=False)
+    files.replace(path, b"new", mode=None, durable=False, shared=True)
     found = path.stat()
     assert (found.st_uid, found.st_gid) == ((9, 10) if replaced else (7, 8))
+    files.replace(path, b"root's own", mode=0o600, durable=False)
+    assert path.stat().st_uid == 0

@@ -127,7 +127,7 @@ def _edit(file: Path, edit: Callable[[bytes | None], bytes | None]) -> bool:
     try:
         raw = edit(_read(file))
         if raw is not None:
-            files.replace(file, raw, mode=_mode(file), durable=True)
+            files.replace(file, raw, mode=_mode(file), durable=True, shared=True)
     except (OSError, IssuerError) as error:
         why = describe_error(error) if isinstance(error, IssuerError) else f"{file}: {error.strerror}"
         say(f"issuer: {why}\nNothing has changed. {_OTHERWISE}", err=True)
