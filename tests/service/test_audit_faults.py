@@ -83,6 +83,7 @@ def test_rotated_under_load_every_token_has_its_event(
     assert "audit head" in live.log_text()
 
 
+@pytest.mark.long
 def test_a_quarantined_caller_fills_no_disk_and_every_refusal_is_on_record(
     tmp_path: Path, provider: LocalProvider
 ) -> None:

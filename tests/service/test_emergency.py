@@ -140,6 +140,7 @@ def break_policies(live: Running) -> None:
     (policies / "unreadable.yaml").mkdir()
 
 
+@pytest.mark.long
 def test_a_stop_comes_in_time_while_everything_else_is_broken(tmp_path: Path, provider: LocalProvider) -> None:
     """At the same time: a typo, a failing test, an unreadable file, an unfit key, a full disk; then no disk at all."""
     write_folder(tmp_path, provider)

@@ -198,6 +198,7 @@ def test_openapi_describes_the_question_and_the_report(judging: Running) -> None
     assert {"VerifyRequest", "Reports", "Report"} <= schemas.keys()
 
 
+@pytest.mark.long
 def test_a_source_that_asks_too_often_waits_and_tokens_are_still_issued(
     tmp_path: Path, provider: LocalProvider
 ) -> None:

@@ -169,6 +169,7 @@ def test_a_single_host_makes_its_secret_and_its_workers_share_it(tmp_path: Path,
         assert made.read_text("utf-8").strip() not in live.log_text()
 
 
+@pytest.mark.long
 def test_hosts_share_a_named_secret_and_change_it_without_losing_a_retry(
     tmp_path: Path, provider: LocalProvider
 ) -> None:
