@@ -125,7 +125,7 @@ class PatientFlow(FlowControl):
             super().resume_reading()
 
 
-class Turns:
+class StartQueue:
     """Begins requests, a few in each turn of the event loop. Belongs to one loop."""
 
     def __init__(self) -> None:
@@ -138,11 +138,11 @@ class Turns:
             asyncio.get_running_loop().call_soon(self._take)
 
     def _take(self) -> None:
+        loop = asyncio.get_running_loop()
         for _ in range(min(MAX_BEGUN, len(self._waiting))):
-            self._waiting[0]()
-            self._waiting.popleft()
+            loop.call_soon(self._waiting.popleft())
         if self._waiting:
-            asyncio.get_running_loop().call_soon(self._take)
+            loop.call_soon(self._take)
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -155,7 +155,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     transport: JoinedTransport
     issuer_url = ""
-    turns = Turns()
+    starts = StartQueue()
     _due: asyncio.TimerHandle | None = None
     _owed_s: float | None = None
     _owes_anew = False
@@ -271,7 +271,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if cycle.scope["method"] == "POST" and cycle.scope["path"] in _TOKEN_PATHS:
             start()
         else:
-            self.turns.begin(start)
+            self.starts.begin(start)
 
     # -- what is answered ---------------------------------------------------------------------------------------------
 
@@ -386,4 +386,4 @@ def check_head(version: str, target: bytes, headers: Sequence[tuple[bytes, bytes
 
 def protocol_for(issuer_url: str) -> type[BoundedProtocol]:
     """Return the protocol of one service, whose problem documents have their pages under `issuer_url`."""
-    return type("IssuerProtocol", (BoundedProtocol,), {"issuer_url": issuer_url, "turns": Turns()})
+    return type("IssuerProtocol", (BoundedProtocol,), {"issuer_url": issuer_url, "starts": StartQueue()})

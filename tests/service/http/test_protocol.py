@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import functools
 import resource
 import socket
 import time
@@ -16,8 +18,9 @@ import msgspec
 import pytest
 
 from issuer.dev.provider import LocalProvider
-from issuer.service.bounds import AGAIN_RATE, BODY_DEADLINE_S, BODY_S, HEAD_S, MAX_CONNECTIONS
+from issuer.service.bounds import AGAIN_RATE, BODY_DEADLINE_S, BODY_S, HEAD_S, MAX_BEGUN, MAX_CONNECTIONS
 from issuer.service.http.in_flight import MAX_BODIES, MAX_IN_FLIGHT
+from issuer.service.http.protocol import StartQueue
 from tests.support.http_load import drive, request
 from tests.support.running import BODY, FIVE_TIMES, WIDE_LIMITS, Running, eventually, register, running, write_folder
 
@@ -382,3 +385,21 @@ def test_a_good_token_is_bound_to_no_address(edge: Running) -> None:
     with connect(edge) as connection:
         connection.sendall(post_head(edge, len(body)).replace(b"Host: x", b"Host: x\r\nX-Forwarded-For: \xff,") + body)
         assert connection.recv(65536).startswith(b"HTTP/1.1 201 ")
+
+
+def fail() -> None:
+    raise ZeroDivisionError
+
+
+async def test_a_request_that_cannot_begin_keeps_no_other_from_beginning() -> None:
+    begun: list[int] = []
+    failed: list[BaseException | None] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, told: failed.append(told.get("exception")))
+    starts = StartQueue()
+    starts.begin(fail)
+    for number in range(2 * MAX_BEGUN):
+        starts.begin(functools.partial(begun.append, number))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert begun == list(range(2 * MAX_BEGUN))
+    assert [type(error) for error in failed] == [ZeroDivisionError]
