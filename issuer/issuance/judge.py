@@ -12,7 +12,7 @@ from issuer.issuance.body import Request, read_in_steps
 from issuer.issuance.in_steps import Steps
 from issuer.issuance.ports import Authority
 from issuer.issuance.steps import Judged, Refusal, Registered
-from issuer.policy.decide import Denial, Grant, decide
+from issuer.policy.decide import Denial, Grant, decide_request
 from issuer.policy.disclose import refusal_for
 from issuer.verify_token import Template, Terms
 from issuer.wire import Kind
@@ -61,11 +61,11 @@ _NEEDLESS_NONCE = "this identity token is its own use record: leave the nonce ou
 
 
 def _decide(registered: Registered, request: Request) -> Grant:
-    verdict = decide(
+    verdict = decide_request(
         registered.registration,
         registered.caller,
+        registered.checks,
         request.runs(),
-        registered.arrival.at,
         integration=request.integration,
         audience=request.audience,
     )

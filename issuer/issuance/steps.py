@@ -13,7 +13,8 @@ from issuer.errors import Refused
 from issuer.identity.caller import Caller
 from issuer.issuance.body import Request
 from issuer.issuance.store_secret import StoreSecret
-from issuer.policy.decide import Denial, Grant, decide_caller
+from issuer.policy.check import Check
+from issuer.policy.decide import Denial, Grant, check_caller
 from issuer.policy.registration import Registration
 from issuer.verify_token import Template
 from issuer.wire import IssuedToken
@@ -49,24 +50,26 @@ class Payer(Struct, frozen=True):
 
 
 class Registered(Struct, frozen=True):
-    """An authenticated caller and its registration.
+    """An authenticated caller and its registration, and what its policy says of it whatever it asks for: `checks`.
 
-    `denial` is set where its policy refuses it whatever it asks for. Then it pays from `bucket`, unless nothing is paid
-    because its integration is suspended.
+    `denial` is set where one of these failed. Then it pays from `bucket`, unless nothing is paid because its
+    integration is suspended.
     """
 
     arrival: Arrival
     caller: Caller
     registration: Registration
+    checks: tuple[Check, ...]
     denial: Denial | None = None
     bucket: int | None = None
 
     @classmethod
     def of(cls, arrival: Arrival, caller: Caller, registration: Registration, secret: StoreSecret) -> Registered:
         """Judge what can be judged of a caller without its body."""
-        denial = decide_caller(registration, caller, arrival.at)
+        checks = check_caller(registration, caller, arrival.at)
+        denial = Denial.of(checks)
         bucket = None if denial is None else secret.bucket(_failing(denial))
-        return cls(arrival, caller, registration, denial, bucket)
+        return cls(arrival, caller, registration, checks, denial, bucket)
 
     @property
     def payer(self) -> Payer:

@@ -47,12 +47,12 @@ class Denial(Struct, frozen=True):
         return next((cls(check.code, made) for check in made if not check.passed), None)
 
 
-def decide_caller(registration: Registration, caller: Caller, now: int) -> Denial | None:
-    """Judge a caller whatever it asks for, at `now` (Unix seconds): None where nothing stands against it.
+def check_caller(registration: Registration, caller: Caller, now: int) -> tuple[Check, ...]:
+    """Judge a caller whatever it asks for, at `now` (Unix seconds): its integration's mode, then its identity.
 
-    Who has the pins of an identity and is denied here only resembles it, unless the integration is suspended.
+    A caller with the pins of an identity that fails here only resembles it, unless the integration is suspended.
     """
-    return Denial.of((_check_mode(registration.policy), *check_identity(registration, caller, now)))
+    return _check_mode(registration.policy), *check_identity(registration, caller, now)
 
 
 def decide(
@@ -69,11 +69,26 @@ def decide(
     `integration` and `audience` are what the request names, "" where it names none. `runs` may be empty: then only the
     identity is judged.
     """
+    of_caller = check_caller(registration, caller, now)
+    return decide_request(registration, caller, of_caller, runs, integration=integration, audience=audience)
+
+
+def decide_request(
+    registration: Registration,
+    caller: Caller,
+    of_caller: tuple[Check, ...],
+    runs: Iterable[Run],
+    *,
+    integration: str = "",
+    audience: str = "",
+) -> Grant | Denial:
+    """Judge the rest of a request where `check_caller` has been asked before: `of_caller` is its answer."""
     policy, audiences = registration.policy, registration.policy.token.audiences
+    mode, *of_identity = of_caller
     checks = [
-        _check_mode(policy),  # before a body is read: in `decide_caller`, too
+        mode,
         _check_named(_INTEGRATION, integration, (policy.integration,), "/integration"),
-        *check_identity(registration, caller, now),
+        *of_identity,
         _check_named(_AUDIENCE, audience, audiences, "/audience"),
     ]
     for pointer, claims in runs:

@@ -27,6 +27,7 @@ from issuer.issuance.issue import answer, use_of
 from issuer.issuance.judge import judge
 from issuer.issuance.ports import Authority, NoLog
 from issuer.issuance.steps import Arrival, Issued, Judged, Registered
+from issuer.issuance.store_secret import StoreSecret
 from issuer.limits import Rate
 from issuer.policy.authoring.load import load_policies
 from issuer.policy.match import resolve
@@ -119,7 +120,9 @@ def bench_line(folder: Path, provider: LocalProvider, sign: float) -> None:
         registration = resolve(policies, caller)
         row("resolve", cpu_us(lambda: resolve(policies, caller)))
         authority = Authority(url, policies, authenticator, None, None, None, NoLog(), keyring, None, None, None)  # type: ignore[arg-type]
-        registered = Registered(Arrival("0" * 32, "/tokens", "127.0.0.1", now), caller, registration)
+        arrival, secret = Arrival("0" * 32, "/tokens", "127.0.0.1", now), StoreSecret(bytes(32))
+        registered = Registered.of(arrival, caller, registration, secret)
+        row("the caller's checks", cpu_us(lambda: Registered.of(arrival, caller, registration, secret)))
         judged = judge(authority, registered, request, "A" * 22)
         assert isinstance(judged, Judged)
         granted, draft = judged, judged.draft

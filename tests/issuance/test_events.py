@@ -19,6 +19,7 @@ from issuer.issuance.explain import NO_JTI
 from issuer.issuance.judge import judge
 from issuer.issuance.ports import Authority, NoLog
 from issuer.issuance.steps import Arrival, Issued, Judged, Refusal, Registered
+from issuer.issuance.store_secret import StoreSecret
 from issuer.policy.match import PolicySet, resolve
 from issuer.results.entry import Submission
 from issuer.wire import IssuedToken
@@ -40,7 +41,8 @@ def size(event: Decision) -> int:
 
 def registered(policies: PolicySet, **claims: Any) -> Registered:
     who = caller(policies, **claims)
-    return Registered(Arrival("0" * 36, "/tokens/batch", "192.0.2.1", NOW), who, resolve(policies, who))
+    arrival = Arrival("0" * 36, "/tokens/batch", "192.0.2.1", NOW)
+    return Registered.of(arrival, who, resolve(policies, who), StoreSecret(bytes(32)))
 
 
 def refused(policies: PolicySet, *runs: Submission, code: Code = Code.POLICY_MODEL, **claims: Any) -> Decision:

@@ -732,7 +732,7 @@ def test_judging_is_a_function_of_its_arguments(tmp_path: Path) -> None:
         ISSUER_URL, policies, nothing, nothing, nothing, nothing, NoLog(), signer, nothing, nothing, nothing
     )
     who = caller(policies)
-    registered = Registered(Arrival("a", "/tokens", "x", NOW), who, resolve(policies, who))
+    registered = Registered.of(Arrival("a", "/tokens", "x", NOW), who, resolve(policies, who), StoreSecret(bytes(32)))
     one, other = (judge(authority, registered, Request("single", (submission(),), "", ""), JTIS[0]) for _ in range(2))
     assert isinstance(one, Judged)
     assert one == other

@@ -12,6 +12,7 @@ import pytest
 from issuer.errors import InputError
 from issuer.formats import jcs
 from issuer.issuance.steps import Arrival, Registered
+from issuer.issuance.store_secret import StoreSecret
 from issuer.policy.match import PolicySet
 from issuer.policy.stops import Stops
 from issuer.service.admission.standing import KnownStanding
@@ -45,7 +46,8 @@ class House:
 
     def stopped(self) -> bool:
         """Say whether the one registered caller is refused."""
-        who = Registered(Arrival("r", "/tokens", "192.0.2.1", NOW), caller(self.policies), registration(self.policies))
+        arrival = Arrival("r", "/tokens", "192.0.2.1", NOW)
+        who = Registered.of(arrival, caller(self.policies), registration(self.policies), StoreSecret(bytes(32)))
         refused = self.stops.refusal(who)
         assert refused is None or (str(refused.code), refused.detail) == (
             "integration.stopped",
