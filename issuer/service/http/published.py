@@ -11,7 +11,7 @@ from issuer.service.reload import Active
 from issuer.service.signing.keyring import KeyringSigner
 from issuer.service.signing.live import LiveSigner
 
-KEY_SET_CACHE = "public, max-age=300, stale-if-error=3600"
+KEY_SET_CACHE = "public, max-age=300, stale-if-error=600"
 
 
 class Published(Active, frozen=True):
