@@ -9,7 +9,7 @@ from types import TracebackType
 
 from issuer.codes import Code
 from issuer.errors import Refused, Undecided
-from issuer.policy.registration import Registration
+from issuer.issuance.steps import Payer
 from issuer.service import bounds
 from issuer.wire import Kind
 
@@ -24,7 +24,7 @@ class InFlight:
         self._limit = limit
         self._count = 0
         self._max_bodies = max_bodies
-        self._bodies: Counter[tuple[str, str]] = Counter()
+        self._bodies: Counter[Payer] = Counter()
 
     def __enter__(self) -> None:
         if self._count >= self._limit:
@@ -37,13 +37,12 @@ class InFlight:
         self._count -= 1
 
     @contextmanager
-    def body_of(self, registration: Registration) -> Iterator[None]:
-        """Count one more body of a registration while it is read. Raises Refused (`rate.identity`) beyond its share."""
-        who = (registration.policy.integration, registration.identity.id)
-        if self._bodies[who] >= self._max_bodies:
+    def body_of(self, payer: Payer) -> Iterator[None]:
+        """Count one more body of a payer while it is read. Raises Refused (`rate.identity`) beyond its share."""
+        if self._bodies[payer] >= self._max_bodies:
             raise Refused(Code.RATE_IDENTITY, retry_after_s=1)
-        self._bodies[who] += 1
+        self._bodies[payer] += 1
         try:
             yield
         finally:
-            self._bodies[who] -= 1
+            self._bodies[payer] -= 1

@@ -116,7 +116,7 @@ async def _judge(
     if (refusal := check_standing(authority, registered)) is not None:
         return refusal
     try:
-        with endpoint.in_flight.body_of(registered.registration):
+        with endpoint.in_flight.body_of(registered.payer):
             raw = await read_whole(http, MAX_BYTES[endpoint.kind])
             judging = read_and_judge(authority, registered, endpoint.kind, raw, jti)
             if len(raw) > SMALL_BODY_BYTES:
