@@ -192,7 +192,9 @@ def replace(
     draft = f".{os.urandom(8).hex()}.draft"  # beside it: nothing moves between file systems in one step
     with _naming(path), _folder(path.parent, follow=follow) as folder:
         replaced = _mode_of(folder, path.name)
-        _write_new(folder, draft, raw, replaced if mode is None else mode, durable=durable, heir_of=path.name * shared)
+        _write_new(
+            folder, draft, raw, replaced if mode is None else mode, durable=durable, heir_of=path.name if shared else ""
+        )
         try:
             os.replace(draft, path.name, src_dir_fd=folder, dst_dir_fd=folder)
         except BaseException:
