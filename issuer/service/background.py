@@ -39,8 +39,16 @@ class OwnThread:
         self._pool = ThreadPoolExecutor(1)
 
     async def run(self, work: Callable[[], T]) -> T:
-        """Do blocking work."""
-        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+        """Do blocking work. Returns and raises what it does, and RuntimeError in place of StopIteration."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, _finish, work)
+
+
+def _finish(work: Callable[[], T]) -> T:
+    """Do the work in a thread. A future takes no StopIteration: who awaits it would wait for ever."""
+    try:
+        return work()
+    except StopIteration as error:
+        raise RuntimeError("blocking work raised StopIteration") from error
 
 
 class Background:

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from issuer.service.background import Background
+from issuer.service.background import Background, OwnThread
 
 TICK_S = 0.01
 
@@ -33,6 +33,14 @@ async def test_a_turn_that_fails_is_told_and_followed_by_the_next(
     await asyncio.wait_for(went_on.wait(), 60)
     await background.aclose()
     assert "background turn failed" in capfd.readouterr().out
+
+
+async def test_work_in_a_thread_that_fails_in_any_way_is_heard_of() -> None:
+    async with asyncio.timeout(60):
+        with pytest.raises(RuntimeError, match="StopIteration"):
+            await OwnThread().run(lambda: next(iter(())))
+        with pytest.raises(ZeroDivisionError):
+            await OwnThread().run(lambda: 1 // 0)
 
 
 async def test_every_watch_is_woken_and_none_waits_for_another() -> None:
