@@ -8,6 +8,9 @@ PROCESSES ?= $(shell expr 2 '*' $$(getconf _NPROCESSORS_ONLN))
 COMPILE = pip compile pyproject.toml --group build --universal --python-version 3.11 --generate-hashes \
           --no-emit-index-url --no-emit-find-links --quiet --upgrade
 
+# Debian keeps servers (nginx) in /usr/sbin, which is on no ordinary user's path.
+export PATH := $(PATH):/usr/sbin
+
 .PHONY: help demo test check mutants lint fmt bench soak lock clean needs
 help:
 	@echo 'make demo    a real evaluation run becomes a signed, verified result; a tampered copy is refused'
