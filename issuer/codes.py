@@ -457,6 +457,10 @@ class Code(enum.StrEnum):
         "key.unusable", 0, "A key is of the wrong kind, too weak, or encrypted without a passphrase.",
         "Make one with `issuer keys generate`.",
     )
+    KEY_HISTORY = (
+        "key.history", 0, "The history of the signing keys cannot be read, or does not allow this.",
+        "Restore `key-history.jsonl` from a backup if a line is damaged; otherwise do what the message says.",
+    )
     SETTINGS_INVALID = (
         "settings.invalid", 0, "A setting of the service is missing or not usable.",
         "Correct the setting that is named.",

@@ -241,14 +241,17 @@ def sync_folder(folder: int) -> None:
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
+def locked(path: Path, *, shared: bool = False) -> Iterator[None]:
     """Hold the lock that a file stands for: one process at a time, and a dead one holds none.
 
-    Waits for it. The file is made if it is missing, stays, and has no content. Raises OSError with the path, also for a
-    symbolic link.
+    Waits for it. The file is made if it is missing, stays, and has no content; a `shared` one is that of `replace`.
+    Raises OSError with the path, also for a symbolic link.
     """
-    with _naming(path):
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with _naming(path), _folder(path.parent, follow=True) as folder:
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(path.name, flags, 0o600, dir_fd=folder)
+        if shared:
+            _give(descriptor, folder, ".")
     try:
         with _naming(path):
             fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -271,10 +274,11 @@ def _mode_of(folder: int, name: str) -> int | None:
 
 
 def _give(descriptor: int, folder: int, name: str) -> None:
-    """Give root's file to the owner and group of the one that it replaces, or of the folder."""
+    """Give root's file to the owner and group of a file in the folder, or, where it is not there, of the folder."""
     if os.geteuid() == 0:
         with suppress(OSError):  # root of a container may lack the right
-            found = os.lstat(name if _mode_of(folder, name) is not None else ".", dir_fd=folder)
+            heir = name if name == "." or _mode_of(folder, name) is not None else "."
+            found = os.lstat(heir, dir_fd=folder)
             os.fchown(descriptor, found.st_uid, found.st_gid)
 
 

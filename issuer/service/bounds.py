@@ -209,6 +209,14 @@ MAX_COUNTED = 4096
 SYNC_S = 0.5
 SYNC_LATE_S = 5.0
 
+# -- the key set: http/published.py, signing/life.py -------------------------------------------------------------------
+
+# For how long a cache may use the key set, and for how much longer where it cannot be fetched. Only when both have
+# passed has everybody a set with a new key: it does not sign before.
+KEY_SET_AGE_S = 300
+KEY_SET_STALE_S = 600
+PUBLISHED_S = KEY_SET_AGE_S + KEY_SET_STALE_S
+
 # -- policies and keys: reload.py, signing/live.py ---------------------------------------------------------------------
 
 # How often the folder is checked. A change is loaded when two checks in a row see the same: not while it is written.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from issuer.service.bounds import KEY_SET_AGE_S, KEY_SET_STALE_S
 from issuer.service.http.documents import Document, document
 from issuer.service.http.metadata import metadata
 from issuer.service.http.requirements import requirements
@@ -11,7 +12,7 @@ from issuer.service.reload import Active
 from issuer.service.signing.keyring import KeyringSigner
 from issuer.service.signing.live import LiveSigner
 
-KEY_SET_CACHE = "public, max-age=300, stale-if-error=600"
+KEY_SET_CACHE = f"public, max-age={KEY_SET_AGE_S}, stale-if-error={KEY_SET_STALE_S}"
 
 
 class Published(Active, frozen=True):

@@ -1,0 +1,218 @@
+"""The life of the signing keys: what happened to each, and what follows from it. Pure.
+
+    next ─► active ─► retiring ─► archived        and revoked from any of them
+
+A history is a list of events, oldest first, which only grows (history.py keeps it). Everything else is folded from it:
+which key may sign, what the archive says (contract section 5), which step of a rotation is due.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+import msgspec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
+
+from issuer.formats import jose
+from issuer.formats.strict_json import JSON
+from issuer.formats.times import MAX_UNIX_S, UnixTime
+from issuer.identity.token import LEEWAY_S
+from issuer.service.bounds import PUBLISHED_S
+from issuer.verify_token import MAX_TTL_S
+
+# What can happen to a key: it comes into a state, every host has published it, or it is in no folder any more.
+What = Literal["next", "published", "active", "retiring", "archived", "revoked", "removed"]
+# How long after a key began its last token one that it signed is good: no policy allows a longer life.
+LAST_TOKEN_S = MAX_TTL_S + LEEWAY_S
+
+
+class KeyEvent(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A line of the history: what happened to the key `kid`, whose public half is `x` (RFC 8037), who did it, and why.
+
+    `time` is when it was recorded. `since` is set where it is true since an earlier time: of `revoked`, since when a
+    thief may have used the key; of `active`, when a key that signed before there was a history was made. Unix seconds.
+    """
+
+    time: UnixTime
+    what: What
+    kid: str
+    x: str
+    who: str
+    why: str = ""
+    since: UnixTime | UnsetType = UNSET
+
+    @property
+    def true_since(self) -> int:
+        """Since when it is true, in Unix seconds."""
+        return self.time if self.since is UNSET else min(self.since, self.time)
+
+
+class KeyLife(Struct, frozen=True):
+    """What the history says of one key. All times are Unix seconds; None where it has not happened.
+
+    `what` happened last, at `since`; that a key was published is not counted. `trusted`: it has signed, and was not
+    taken out of the key set by plan since. It began its first token after `active_from`, its last one before
+    `began_until`.
+    """
+
+    kid: str
+    x: str
+    what: What
+    since: int
+    published: int | None = None
+    trusted: bool = False
+    active_from: int | None = None
+    began_until: int | None = None
+    revoked_from: int | None = None
+
+    @property
+    def last_token_exp(self) -> int | None:
+        """When the last token that it signed has expired; None while it may begin one, and where it never could."""
+        return None if self.began_until is None else self.began_until + LAST_TOKEN_S
+
+
+Lives = Mapping[str, KeyLife]
+
+
+def fold(history: Iterable[KeyEvent]) -> Lives:
+    """Return the life of each key, in the order in which they were first seen."""
+    lives: dict[str, KeyLife] = {}
+    for event in history:
+        before = lives.get(event.kid, KeyLife(event.kid, event.x, event.what, event.time))
+        lives[event.kid] = _after(before, event)
+    return lives
+
+
+def _after(life: KeyLife, event: KeyEvent) -> KeyLife:
+    now, since = event.time, event.true_since
+    moved = replace(life, what=event.what, since=now)
+    match event.what:
+        case "next":  # who comes back from nowhere is published anew
+            return _ended(replace(moved, trusted=life.trusted and life.what != "removed"), now)
+        case "published":
+            return replace(life, published=now)
+        case "active":
+            began = since if life.active_from is None else life.active_from
+            return replace(moved, trusted=True, active_from=began, began_until=None)
+        case "retiring":
+            return _ended(moved, now)
+        case "archived":
+            return _ended(replace(moved, published=None, trusted=False), now)
+        case "revoked":
+            earliest = since if life.revoked_from is None else min(since, life.revoked_from)
+            return _ended(replace(moved, published=None, trusted=False, revoked_from=earliest), now)
+        case "removed":  # perhaps only a disk that is away for a moment: it stays trusted
+            return _ended(replace(moved, published=None), now)
+
+
+def _ended(life: KeyLife, now: int) -> KeyLife:
+    """Note that a key begins no token any more, where it ever could, and where that was not noted before."""
+    if life.active_from is None or life.began_until is not None:
+        return life
+    return replace(life, began_until=now)
+
+
+# -- which key may sign -----------------------------------------------------------------------------------------------
+
+
+def may_sign_from(lives: Lives, kid: str) -> int | None:
+    """Return from when a key may sign, new tokens and retries alike; None where that is not known, or never.
+
+    A relying party may use a key set for as long as caches may keep it, so a key signs only when every set that anybody
+    may hold has it. The first key of an issuer that has signed nothing waits for nobody.
+    """
+    if all(life.active_from is None for life in lives.values()):
+        return 0
+    life = lives.get(kid)
+    if life is None or life.revoked_from is not None:
+        return None
+    if life.trusted:
+        return 0
+    return None if life.published is None else life.published + PUBLISHED_S
+
+
+# -- the archive ------------------------------------------------------------------------------------------------------
+
+
+def archive(lives: Lives) -> bytes:
+    """Write the key set of every key that ever signed, with its window (contract section 5; verify/archive.py)."""
+    return msgspec.json.encode({"keys": [_archived(life) for life in lives.values() if life.active_from is not None]})
+
+
+def _archived(life: KeyLife) -> dict[str, JSON]:
+    public = Ed25519PublicKey.from_public_bytes(jose.base64url_decode(life.x))
+    window = {
+        "active_from": life.active_from,
+        "last_token_exp": life.last_token_exp,
+        "revoked_from": life.revoked_from,
+    }
+    return jose.public_jwk(public) | {name: time for name, time in window.items() if time is not None}
+
+
+# -- a rotation -------------------------------------------------------------------------------------------------------
+
+# The state of each key, as its folder says, by kid.
+Folders = Mapping[str, str]
+
+
+class Step(Struct, frozen=True):
+    """A step of a rotation: make the next key, have it sign, or take one that has retired out of the key set.
+
+    `due` is Unix seconds, and None where not every host has published the key yet. `kid` is empty for a key to come.
+    """
+
+    do: Literal["generate", "activate", "archive"]
+    kid: str
+    due: int | None
+
+
+def steps(folders: Folders, lives: Lives, now: int) -> list[Step]:
+    """Return what is left to do, in the order in which it is due. Where nothing is, a rotation may begin."""
+    left = [Step("archive", kid, _leaves(lives, kid)) for kid, state in folders.items() if state == "retiring"]
+    left += [Step("activate", kid, may_sign_from(lives, kid)) for kid, state in folders.items() if state == "next"]
+    return sorted(left, key=lambda step: FAR if step.due is None else step.due) or [Step("generate", "", now)]
+
+
+def _leaves(lives: Lives, kid: str) -> int | None:
+    return lives[kid].last_token_exp if kid in lives else None
+
+
+FAR = MAX_UNIX_S
+
+
+class Plan(Struct, frozen=True):
+    """The times of one key, done and to come, if each step is done when it is due. None: it is not known, or never."""
+
+    kid: str
+    state: str
+    published: int | None
+    may_sign_from: int | None
+    retires: int | None
+    last_token_exp: int | None
+
+    @property
+    def leaves(self) -> int | None:
+        """When it leaves the key set: no token that it signed is good any more."""
+        return self.last_token_exp
+
+
+def plan(folders: Folders, lives: Lives, now: int) -> list[Plan]:
+    """Return the times of every key in the key set, as a rotation that goes on or begins now would have them."""
+    coming = [step for step in steps(folders, lives, now) if step.do != "archive"]
+    first = coming[0] if coming else Step("generate", "", now)
+    begins = now + PUBLISHED_S if first.do == "generate" or first.due is None else max(now, first.due)
+    plans = [_plan(kid, state, lives.get(kid), begins, now) for kid, state in folders.items()]
+    return plans if first.do == "activate" else [*plans, Plan("", "to come", now, begins, None, None)]
+
+
+def _plan(kid: str, state: str, life: KeyLife | None, begins: int, now: int) -> Plan:
+    published = None if life is None else life.published
+    if state == "next":
+        known = now if published is None else published
+        return Plan(kid, state, known, max(begins, known + PUBLISHED_S), None, None)
+    active_from = None if life is None else life.active_from
+    retires = begins if state == "active" else None if life is None else life.began_until
+    return Plan(kid, state, published, active_from, retires, None if retires is None else retires + LAST_TOKEN_S)
