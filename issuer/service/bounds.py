@@ -7,7 +7,9 @@ largest size of a token, a key set, a policy or a record belongs to its format, 
 
 from __future__ import annotations
 
+from issuer.identity.token import LEEWAY_S
 from issuer.limits import Rate
+from issuer.verify_token import MAX_TTL_S
 
 # -- requests: http/in_flight.py, http/reading.py ----------------------------------------------------------------------
 
@@ -216,6 +218,8 @@ SYNC_LATE_S = 5.0
 KEY_SET_AGE_S = 300
 KEY_SET_STALE_S = 600
 PUBLISHED_S = KEY_SET_AGE_S + KEY_SET_STALE_S
+# How long after a key began its last token one that it signed may be good: no policy allows a longer life.
+LAST_TOKEN_S = MAX_TTL_S + LEEWAY_S
 
 # -- policies and keys: reload.py, signing/live.py ---------------------------------------------------------------------
 

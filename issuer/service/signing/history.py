@@ -21,7 +21,6 @@ from issuer.service.signing.life import KeyEvent, Lives, fold
 
 FILE = "key-history.jsonl"
 MAX_BYTES = 4 * 1024 * 1024
-_MAX_LINE = 16 * 1024
 
 
 class KeyHistory:
@@ -63,9 +62,13 @@ class KeyHistory:
 
     def _event(self, number: int, line: bytes) -> KeyEvent:
         try:
-            event = convert(loads(line, max_bytes=_MAX_LINE, max_depth=4), KeyEvent)
-            if jose.thumbprint({"crv": "Ed25519", "kty": "OKP", "x": event.x}) != event.kid:
-                raise FormatError(Code.FILE_RULE, "is not the thumbprint of x", "/kid")
+            return _read(line)
         except FormatError as error:
             raise SetupError(Code.KEY_HISTORY, f"{self.path}:{number}: {error.pointer} {error.detail}") from None
-        return event
+
+
+def _read(line: bytes) -> KeyEvent:
+    event = convert(loads(line, max_bytes=MAX_BYTES, max_depth=4), KeyEvent)
+    if jose.thumbprint({"crv": "Ed25519", "kty": "OKP", "x": event.x}) != event.kid:
+        raise FormatError(Code.FILE_RULE, "is not the thumbprint of x", "/kid")
+    return event

@@ -19,14 +19,10 @@ from msgspec.structs import replace
 from issuer.formats import jose
 from issuer.formats.strict_json import JSON
 from issuer.formats.times import MAX_UNIX_S, UnixTime
-from issuer.identity.token import LEEWAY_S
-from issuer.service.bounds import PUBLISHED_S
-from issuer.verify_token import MAX_TTL_S
+from issuer.service.bounds import LAST_TOKEN_S, PUBLISHED_S
 
 # What can happen to a key: it comes into a state, every host has published it, or it is in no folder any more.
 What = Literal["next", "published", "active", "retiring", "archived", "revoked", "removed"]
-# How long after a key began its last token one that it signed is good: no policy allows a longer life.
-LAST_TOKEN_S = MAX_TTL_S + LEEWAY_S
 
 
 class KeyEvent(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
