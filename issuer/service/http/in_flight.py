@@ -36,11 +36,13 @@ class InFlight:
     ) -> None:
         self._count -= 1
 
+    def refusal(self, payer: Payer) -> Refused | None:
+        """Return the refusal (`rate.identity`) of one more body of a payer whose share is in use; else None."""
+        return Refused(Code.RATE_IDENTITY, retry_after_s=1) if self._bodies[payer] >= self._max_bodies else None
+
     @contextmanager
     def body_of(self, payer: Payer) -> Iterator[None]:
-        """Count one more body of a payer while it is read. Raises Refused (`rate.identity`) beyond its share."""
-        if self._bodies[payer] >= self._max_bodies:
-            raise Refused(Code.RATE_IDENTITY, retry_after_s=1)
+        """Count one more body of a payer while it is read."""
         self._bodies[payer] += 1
         try:
             yield

@@ -115,6 +115,8 @@ async def _judge(
     """Read the body and judge it, unless the caller is refused without it; an unreadable body is a refusal, too."""
     if (refusal := check_standing(authority, registered)) is not None:
         return refusal
+    if (busy := endpoint.in_flight.refusal(registered.payer)) is not None:
+        return Refusal(registered, busy, settled=True)
     try:
         with endpoint.in_flight.body_of(registered.payer):
             raw = await read_whole(http, MAX_BYTES[endpoint.kind])

@@ -326,10 +326,11 @@ def test_who_is_registered_nowhere_fills_neither_audit_nor_log(live: Running, ad
     assert live.post(live.token(), **from_address(address)).status_code == 201
 
 
-def test_slow_bodies_of_one_party_hold_its_share_of_the_places_and_it_is_charged_for_more(
+def test_slow_bodies_of_one_party_hold_its_share_of_the_places_and_more_of_them_are_no_abuse(
     live: Running, address: str
 ) -> None:
-    """All with one token that is never spent: sixty beyond its share are refused, and then it is quarantined."""
+    """All with one token that is never spent. The jobs of a matrix may begin together, too: whoever is told to wait a
+    second, ninety times, is not quarantined for that."""
     dripper = live.token(repository_id="800000000")
     head = request("/tokens", dripper, b"{" * 1000, by(address))[:-999]
     with contextlib.ExitStack() as stack:
@@ -344,10 +345,9 @@ def test_slow_bodies_of_one_party_hold_its_share_of_the_places_and_it_is_charged
         eventually(lambda: sum(map(readable, share)) >= 80)
         answers = [each.recv(65536) for each in share if readable(each)]
         assert len(answers) == 80
-        busy = [answer for answer in answers if b'"rate.identity"' in answer]
-        assert all(b"HTTP/1.1 429 " in answer and b"retry-after: 1\r\n" in answer.lower() for answer in busy)
-        assert len(busy) >= 60
-        assert all(b'"abuse.quarantined"' in each.recv(65536) for each in drip(10)), "each was a refusal"
+        assert all(b"HTTP/1.1 429 " in each and b"retry-after: 1\r\n" in each.lower() for each in answers)
+        assert all(b'"rate.identity"' in each for each in answers)
+        assert all(b'"rate.identity"' in each.recv(65536) for each in drip(10))
         assert live.post(live.token(), **from_address(address)).status_code == 201
 
 
