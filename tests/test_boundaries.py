@@ -73,7 +73,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "service.kept_policies": {"errors", "files", "service.bounds"},
     "service.admission": {*FORMATS, "files", "limits", "issuance", "service.bounds"},
     "service.turns": {"issuance", "service.bounds"},
-    "service.signing": {*FORMATS, "files", "keyfile", "audit_events", "issuance", "service.background", "service.look"},
+    "service.signing": {*FORMATS, "files", "keyfile", "audit_events", "issuance", "service.background", "service.bounds", "service.look"},
     "service.reload": {"audit_events", "codes", "errors", "files", "policy", "policy.authoring", "issuance", "service.look"},
     "service.http": {*FORMATS, "issuer", "files", "wire", "results", "verify_token", "identity", "policy", "issuance", "verify", "service.admission", "service.audit", "service.authn", "service.reload", "service.signing", "service.stops", "service.bounds"},
     "service.app": {"audit_events", "errors", "identity", "issuance", "service.admission", "service.audit", "service.authn", "service.background", "service.http", "service.kept_policies", "service.log_stream", "service.reload", "service.settings", "service.shared_page", "service.signing", "service.stops", "service.turns", "service.workers", "service.bounds"},

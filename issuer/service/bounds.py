@@ -7,9 +7,7 @@ largest size of a token, a key set, a policy or a record belongs to its format, 
 
 from __future__ import annotations
 
-from issuer.identity.token import LEEWAY_S
 from issuer.limits import Rate
-from issuer.verify_token import MAX_TTL_S
 
 # -- requests: http/in_flight.py, http/reading.py ----------------------------------------------------------------------
 
@@ -218,8 +216,9 @@ SYNC_LATE_S = 5.0
 KEY_SET_AGE_S = 300
 KEY_SET_STALE_S = 600
 PUBLISHED_S = KEY_SET_AGE_S + KEY_SET_STALE_S
-# How long after a key began its last token one that it signed may be good: no policy allows a longer life.
-LAST_TOKEN_S = MAX_TTL_S + LEEWAY_S
+# How long after a key began its last token one that it signed may be good: the longest life of a token, and a minute
+# for the clocks of those who judge it.
+LAST_TOKEN_S = 86_400 + 60
 
 # -- policies and keys: reload.py, signing/live.py ---------------------------------------------------------------------
 

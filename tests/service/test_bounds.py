@@ -10,6 +10,7 @@ from issuer.audit_events import MAX_EVENT_BYTES
 from issuer.formats import jose
 from issuer.limits import Limits
 from issuer.service import bounds as b
+from issuer.verify_token import MAX_TTL_S
 from issuer.wire import MAX_BYTES
 
 MIB = 1024 * 1024
@@ -112,6 +113,12 @@ def test_what_is_looked_at_is_seen_in_time() -> None:
 
     # A folder is read again sooner than its clock's tick ends, and a bad record no sooner than the folder.
     assert b.RACY_AGAIN_NS < b.BAD_AGAIN_NS <= b.RACY_NS
+
+
+def test_a_key_is_in_the_key_set_while_anything_that_it_signed_is_good() -> None:
+    # Checks 2 and 5 allow a minute for clocks; a cache may keep the key set for both of its times.
+    assert b.LAST_TOKEN_S >= MAX_TTL_S + 60
+    assert b.PUBLISHED_S == b.KEY_SET_AGE_S + b.KEY_SET_STALE_S == 900
 
 
 # Sizes of formats, which say themselves why: a jti, the record of a personal access token, the layout of a folder.
