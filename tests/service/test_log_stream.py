@@ -6,6 +6,10 @@ import json
 import socket
 import subprocess
 import sys
+from pathlib import Path
+
+from issuer.dev.provider import LocalProvider
+from tests.support.running import running
 
 LOGGING = r"""
 import logging, structlog
@@ -51,3 +55,12 @@ def test_every_event_is_one_write_of_one_line_of_json() -> None:
     assert events[2]["thing"] == repr(object)
     assert events[3]["exception"][0]["exc_value"] == "raised"
     assert b"secret" not in b"".join(lines)
+
+
+def test_whatever_a_library_configures_the_service_logs_nothing_but_lines_of_json(
+    tmp_path: Path, provider: LocalProvider
+) -> None:
+    with running(tmp_path, provider) as service:
+        assert service.post(service.token()).status_code == 201
+    events = [json.loads(line) for line in service.log_text().splitlines()]
+    assert "decision" in {event["event"] for event in events}

@@ -217,7 +217,8 @@ class KeySetOperation(Operation):
 
 def openapi(handlers: Sequence[Any]) -> bytes:
     """Describe these handlers. Litestar's own route would write the description anew for each request (6 ms)."""
-    described = Litestar(list(handlers), openapi_config=_config()).openapi_schema.to_schema()
+    app = Litestar(list(handlers), openapi_config=_config(), logging_config=None)  # it would log in its own way
+    described = app.openapi_schema.to_schema()
     # Litestar collects schemas from handler signatures, and ours have none: they are added here.
     components = {**described["components"], "schemas": _components()}
     return msgspec.json.encode({**described, "components": components})
