@@ -258,7 +258,7 @@ class Code(enum.StrEnum):
         "Compare the client's canonical form with RFC 8785; its canonicalization has a bug.",
     )
     CLAIMS_TOO_LARGE = (
-        "claims.too_large", 422, "The token for this run would be larger than 16 KiB.",
+        "claims.too_large", 422, "The token for this run would be larger than 16 KiB, or than the signing key takes.",
         "Send fewer metrics, or shorter identifiers and command.",
     )
     DETAILS_INVALID = (

@@ -135,12 +135,14 @@ def batch_jti(template_jti: str, index: int) -> str:
     return jose.base64url_encode(hashlib.sha256(seed).digest()[:16])
 
 
-def check_size(template: Template, submissions: tuple[Submission, ...]) -> None:
-    """Raise Refused(`claims.too_large`) where a signed token would be longer than 16 KiB, without composing it."""
+def check_size(template: Template, submissions: tuple[Submission, ...], max_message_bytes: int) -> None:
+    """Raise Refused(`claims.too_large`) where a signed token would be longer than 16 KiB, or its signing input than the
+    key takes that would sign it, without composing it."""
     header, terms = len(template.canonical_header), len(template.canonical_terms)
+    largest = min(max_message_bytes, jose.MAX_TOKEN_BYTES - _base64url_size(64) - 1)
     for submission in submissions:
         payload = terms + len(submission.claims.canonical) + _DIGESTS_BYTES
-        if _base64url_size(header) + _base64url_size(payload) + _base64url_size(64) + 2 > jose.MAX_TOKEN_BYTES:
+        if _base64url_size(header) + 1 + _base64url_size(payload) > largest:
             raise Refused.at(Code.CLAIMS_TOO_LARGE, f"{submission.pointer}/claims")
 
 

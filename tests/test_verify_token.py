@@ -124,7 +124,8 @@ def test_a_token_over_16_kib_is_refused_before_it_is_composed_at_the_exact_byte(
     def check(size: int) -> int:
         item = make.submission(framework={"name": "a", "version": "1", "command": "é" * 4000}, task_id="t" * 128)
         template = make.template(caller={"x": "y" * size})
-        check_size(template, (make.submission(), msgspec.structs.replace(item, pointer="/results/7")))
+        largest = jose.MAX_TOKEN_BYTES
+        check_size(template, (make.submission(), msgspec.structs.replace(item, pointer="/results/7")), largest)
         (unsigned,) = compose(template, (item,), batch=False)
         signed = jose.compact(unsigned.signing_input, bytes(64))
         jose.parse_compact(signed)
@@ -142,6 +143,15 @@ def test_a_token_over_16_kib_is_refused_before_it_is_composed_at_the_exact_byte(
     with pytest.raises(Refused) as caught:
         check(high)
     assert (caught.value.code, caught.value.faults[0].pointer) == (Code.CLAIMS_TOO_LARGE, "/results/7/claims")
+
+
+def test_what_its_key_does_not_sign_is_refused_before_it_is_composed_at_the_exact_byte() -> None:
+    template = make.template()
+    (unsigned,) = compose(template, (SAID,), batch=False)
+    check_size(template, (SAID,), len(unsigned.signing_input))
+    with pytest.raises(Refused) as caught:
+        check_size(template, (SAID,), len(unsigned.signing_input) - 1)
+    assert (caught.value.code, caught.value.faults[0].pointer) == (Code.CLAIMS_TOO_LARGE, "/claims")
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------

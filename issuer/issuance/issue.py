@@ -82,6 +82,9 @@ async def _claim(authority: Authority, judged: Judged) -> tuple[Template, bool]:
         if not admitted.repeat:
             return judged.draft, False
         if (template := recall(authority, judged, use, admitted.template)) is not None:
+            # Its own key signs it, which may take less than the key of the draft.
+            largest = authority.signer.max_message_bytes(template.kid)
+            verify_token.check_size(template, judged.request.submissions, largest)
             return template, True
         call = replace(call, replaces=admitted.template)
     raise Undecided(Code.DEPENDENCY_STATE)

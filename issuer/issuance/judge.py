@@ -39,7 +39,7 @@ def judge(authority: Authority, registered: Registered, request: Request, jti: s
         check_nonce(registered.caller, request.nonce)
         grant = _decide(registered, request)
         draft = draft_template(authority, registered, grant, jti)
-        verify_token.check_size(draft, request.submissions)
+        verify_token.check_size(draft, request.submissions, authority.signer.max_message_bytes(draft.kid))
     except Refused as error:
         return Refusal(registered, error, request)
     return Judged(registered, request, grant, draft)

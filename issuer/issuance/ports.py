@@ -201,6 +201,10 @@ class Signer(Protocol):
         """The keys that may sign: next, active and retiring."""
         ...
 
+    def max_message_bytes(self, kid: str) -> int:
+        """Return the largest signing input that a key signs. Raises Undecided(`dependency.signer`)."""
+        ...
+
     async def sign(self, kid: str, signing_inputs: tuple[bytes, ...]) -> tuple[bytes, ...]:
         """Sign each input with one key. Raises Undecided(`dependency.signer`)."""
         ...

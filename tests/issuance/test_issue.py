@@ -44,6 +44,7 @@ from issuer.service.authn.keysets import KeySets
 from issuer.service.authn.oidc import SignedTokens
 from issuer.service.authn.sources import Sources
 from issuer.service.bounds import MAX_STANDINGS, STANDING_S
+from issuer.service.signing.file_key import FileKey
 from issuer.service.signing.keyring import KeyringSigner, SigningKey
 from issuer.service.turns import Turns
 from issuer.verify_token import Template
@@ -133,7 +134,7 @@ class House:
         self.now = NOW - 3600  # when the store's memory begins
         policies = load(folder, inspect_ai=policy)
         admission = RecordingAdmission(store, durable_store=True, now_us=lambda: self.now * 10**6)
-        signer = RecordingSigner((SigningKey(make.KID, "active", make.KEY),))
+        signer = RecordingSigner((SigningKey(make.KID, "active", FileKey(make.KEY)),))
         audit = RecordingAudit(folder / "audit.jsonl")
         admission.steps = signer.steps = audit.steps = self.steps
         self.sources = Sources(Rate(count=1, per_s=60, burst=1))
@@ -314,6 +315,32 @@ async def test_a_refusal_by_the_admission_is_audited_and_not_counted_again(house
     assert caught.value.code is Code.IDENTITY_REPLAYED
     assert house.steps == ["admit", "audit"]
     assert [event.get("code") for event in house.events()] == [None, "identity.replayed"]
+
+
+class SmallKey(FileKey):
+    """A key that takes no more than a message that is smaller than any token's."""
+
+    max_message_bytes = 100
+
+
+def other_key(kind: type[FileKey] = FileKey) -> SigningKey:
+    return SigningKey(str(jose.public_jwk(make.STRANGER.public_key())["kid"]), "active", kind(make.STRANGER))
+
+
+async def test_what_the_signing_key_does_not_take_is_refused_before_it_is_admitted(house: House) -> None:
+    house.authority = msgspec.structs.replace(house.authority, signer=KeyringSigner((other_key(SmallKey),)))
+    assert await house.refused_for(submission()) is Code.CLAIMS_TOO_LARGE
+    assert house.steps == ["count", "audit"]
+
+
+async def test_a_repeat_that_its_own_key_does_not_take_is_refused_and_costs_nothing_more(house: House) -> None:
+    await issue(house.authority, house.judged())
+    house.steps.clear()
+    retiring = SigningKey(make.KID, "retiring", SmallKey(make.KEY))
+    house.authority = msgspec.structs.replace(house.authority, signer=KeyringSigner((other_key(), retiring)))
+    assert await house.refused_for(submission()) is Code.CLAIMS_TOO_LARGE
+    assert house.steps == ["admit", "audit"]
+    assert house.events()[-1]["code"] == "claims.too_large"
 
 
 async def test_the_limit_that_a_count_runs_into_is_what_is_answered_and_audited(tmp_path: Path) -> None:
@@ -726,7 +753,7 @@ async def test_while_the_secret_changes_both_are_accepted_and_the_new_one_seals(
 
 def test_judging_is_a_function_of_its_arguments(tmp_path: Path) -> None:
     policies = load(tmp_path, inspect_ai=POLICY)
-    signer = KeyringSigner((SigningKey(make.KID, "active", make.KEY),))
+    signer = KeyringSigner((SigningKey(make.KID, "active", FileKey(make.KEY)),))
     nothing: Any = None  # judging that reached for the store, an identity or the audit would fail here
     authority = Authority(
         ISSUER_URL, policies, nothing, nothing, nothing, nothing, NoLog(), signer, nothing, nothing, nothing

@@ -20,11 +20,12 @@ from issuer.issuance.store_secret import StoreSecret
 from issuer.policy.disclose import refusal_for
 from issuer.policy.match import PolicySet, resolve
 from issuer.results.entry import Submission
+from issuer.service.signing.file_key import FileKey
 from issuer.service.signing.keyring import KeyringSigner, SigningKey
 from tests.support import make
 from tests.support.policies import GITHUB, ISSUER_URL, NOW, caller, submission
 
-SIGNER = KeyringSigner((SigningKey(make.KID, "active", make.KEY),))
+SIGNER = KeyringSigner((SigningKey(make.KID, "active", FileKey(make.KEY)),))
 
 
 def recorded(

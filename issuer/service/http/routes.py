@@ -49,7 +49,7 @@ def routes(service: Service, more: Sequence[Any]) -> list[Any]:
         return alive
 
     async def look() -> None:
-        service.signer.keyring.check(int(time.time()))
+        await service.signer.keyring.check(int(time.time()))
         service.audit.check()
         await service.admission.ready()
 

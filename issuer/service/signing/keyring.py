@@ -1,4 +1,4 @@
-"""The signing keys: PKCS#8 files on disk become signers and the published key set.
+"""The signing keys: what lies in the folders of keys becomes signers and the published key set.
 
 A key's state is its folder, so that a rotation is a `mv` and `ls` shows it:
 
@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Literal, get_args
 
 import msgspec
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from msgspec import Struct
 
 from issuer import files, keyfile
 from issuer.codes import Code
 from issuer.errors import InputError, SetupError, Undecided
 from issuer.formats import jose
+from issuer.service.signing.file_key import FileKey
+from issuer.service.signing.private_key import PrivateKey
 
 KeyState = Literal["next", "active", "retiring"]
 STATES: tuple[KeyState, ...] = get_args(KeyState)
@@ -33,7 +34,7 @@ class SigningKey(Struct, frozen=True):
 
     kid: str
     state: KeyState
-    private: Ed25519PrivateKey
+    private: PrivateKey
     path: Path = Path()
 
 
@@ -61,16 +62,23 @@ class KeyringSigner:
 
     async def sign(self, kid: str, signing_inputs: tuple[bytes, ...]) -> tuple[bytes, ...]:
         """Sign each input. Ed25519 takes 40 microseconds; handing it to a thread costs more than it frees."""
+        return tuple(map(self._key(kid).private.sign, signing_inputs))
+
+    def max_message_bytes(self, kid: str) -> int:
+        """Return the largest signing input that a key signs. Raises Undecided(`dependency.signer`)."""
+        return self._key(kid).private.max_message_bytes
+
+    def _key(self, kid: str) -> SigningKey:
         key = self._keys.get(kid)
         if key is None:
             raise Undecided(Code.DEPENDENCY_SIGNER)
-        return tuple(jose.sign(key.private, signing_input) for signing_input in signing_inputs)
+        return key
 
-    def check(self, now: int) -> None:
+    async def check(self, now: int) -> None:
         """Sign and verify through the published key set. Raises Undecided(`dependency.signer`)."""
         message = _READINESS + str(now).encode()
         published = jose.parse_key_set(self.jwks).get(self.active_kid)
-        signature = jose.sign(self._keys[self.active_kid].private, message)
+        (signature,) = await self.sign(self.active_kid, (message,))
         if published is None or not published.verifies(jose.EDDSA, message, signature):
             raise Undecided(Code.DEPENDENCY_SIGNER)
 
@@ -103,7 +111,7 @@ def find_keys(folder: Path, passphrase: Callable[[], bytes | None]) -> Found:
             errors.append(error)
             unjudged |= {path} if isinstance(error, OSError) else set()
             continue
-        keys.append(SigningKey(str(jose.public_jwk(private.public_key())["kid"]), state, private, path))
+        keys.append(SigningKey(str(jose.public_jwk(private.public_key())["kid"]), state, FileKey(private), path))
     return Found(tuple(keys), errors[0] if errors else None, frozenset(unjudged))
 
 

@@ -58,6 +58,10 @@ class LiveSigner:
         """The keys that may sign."""
         return self.keyring.usable_kids
 
+    def max_message_bytes(self, kid: str) -> int:
+        """Return the largest signing input that a key signs. Raises Undecided(`dependency.signer`)."""
+        return self.keyring.max_message_bytes(kid)
+
     async def sign(self, kid: str, signing_inputs: tuple[bytes, ...]) -> tuple[bytes, ...]:
         """Sign with a key that is still there. Raises Undecided(`dependency.signer`)."""
         return await self.keyring.sign(kid, signing_inputs)

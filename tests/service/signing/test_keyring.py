@@ -214,14 +214,14 @@ async def test_a_key_that_is_gone_cannot_sign(tmp_path: Path, kid: str) -> None:
     assert error.value.code is Code.DEPENDENCY_SIGNER
 
 
-def test_readiness_signs_and_verifies_through_the_published_set(tmp_path: Path) -> None:
+async def test_readiness_signs_and_verifies_through_the_published_set(tmp_path: Path) -> None:
     generate(tmp_path, "active")
     generate(tmp_path, "next")
-    load_keyring(tmp_path).check(NOW)
+    await load_keyring(tmp_path).check(NOW)
 
 
 @pytest.mark.parametrize("jwks", [b'{"keys":[]}', "another key's"])
-def test_readiness_fails_where_the_published_set_lacks_the_key(tmp_path: Path, jwks: bytes | str) -> None:
+async def test_readiness_fails_where_the_published_set_lacks_the_key(tmp_path: Path, jwks: bytes | str) -> None:
     generate(tmp_path, "active")
     keyring = load_keyring(tmp_path)
     if isinstance(jwks, str):
@@ -229,7 +229,7 @@ def test_readiness_fails_where_the_published_set_lacks_the_key(tmp_path: Path, j
         jwks = json.dumps({"keys": [{**other, "kid": keyring.active_kid}]}).encode()
     keyring.jwks = jwks
     with pytest.raises(Undecided) as error:
-        keyring.check(NOW)
+        await keyring.check(NOW)
     assert error.value.code is Code.DEPENDENCY_SIGNER
 
 
