@@ -13,7 +13,7 @@ import re
 import stat
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
 
@@ -166,13 +166,15 @@ def unreadable(path: Path | str, why: str) -> InputError:
 # -- writing ----------------------------------------------------------------------------------------------------------
 
 
-def create(path: Path, raw: bytes, *, mode: int | None = 0o600, durable: bool = True, follow: bool = True) -> None:
+def create(
+    path: Path, raw: bytes, *, mode: int | None = 0o600, durable: bool = True, follow: bool = True, shared: bool = False
+) -> None:
     """Write a new file. Never replaces one, nor follows a link: FileExistsError. Otherwise as `replace`.
 
     A failure leaves no file; a crash may leave half of one.
     """
     with _naming(path), _folder(path.parent, follow=follow) as folder:
-        _write_new(folder, path.name, raw, mode, durable=durable)
+        _write_new(folder, path.name, raw, mode, durable=durable, heir_of="." if shared else "")
         if durable:
             sync_folder(folder)
 
@@ -213,19 +215,43 @@ def demand_replaceable(path: Path, *, follow: bool = True) -> None:
         _mode_of(folder, path.name)
 
 
-def make_folder(path: Path, *, mode: int = 0o700, follow: bool = True) -> None:
+def make_folder(path: Path, *, mode: int = 0o700, follow: bool = True, shared: bool = False) -> None:
     """Make a folder and its missing parents, durable: for their owner alone, unless `mode` allows more and the umask
-    too. `follow` is that of `replace`."""
+    too. `follow` is that of `replace`; root's `shared` folder belongs to whom the folder does that it lies in."""
     with _naming(path), suppress(FileNotFoundError), _folder(path, follow=follow):
         return
-    make_folder(path.parent, mode=mode, follow=follow)
+    make_folder(path.parent, mode=mode, follow=follow, shared=shared)
     with _naming(path), _folder(path.parent, follow=follow) as folder:
         try:
             os.mkdir(path.name, mode, dir_fd=folder)
         except FileExistsError:  # another process was faster, or a dangling link is here
             with _folder(path, follow=follow):
                 return
+        if shared:
+            made = os.open(path.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
+            _give(made, folder, ".")
+            os.close(made)
         sync_folder(folder)
+
+
+def move(path: Path, to: Path) -> None:
+    """Move a plain file to another folder of its file system, durable and in one step. No link on the way is followed.
+
+    Raises OSError with the path: FileExistsError where a file of that name is there. Who else may move files there must
+    be kept away by a lock.
+    """
+    with ExitStack() as opened:
+        with _naming(path):
+            before = opened.enter_context(_folder(path.parent, follow=False))
+            if _mode_of(before, path.name) is None:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        with _naming(to):
+            after = opened.enter_context(_folder(to.parent, follow=False))
+            if _mode_of(after, to.name) is not None:
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+            os.rename(path.name, to.name, src_dir_fd=before, dst_dir_fd=after)
+            sync_folder(after)
+            sync_folder(before)
 
 
 def sync_folder(folder: int) -> None:

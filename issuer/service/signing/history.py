@@ -6,7 +6,9 @@ the old history or the new one. life.py says what follows from it.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from pathlib import Path
 
 import msgspec
@@ -20,6 +22,7 @@ from issuer.formats.strict_json import convert, loads
 from issuer.service.signing.life import KeyEvent, Lives, fold
 
 FILE = "key-history.jsonl"
+# Some thousand events; a rotation adds five.
 MAX_BYTES = 4 * 1024 * 1024
 
 
@@ -31,44 +34,63 @@ class KeyHistory:
 
     def read(self) -> Lives:
         """Return the life of each key; none where there is no history yet. Raises SetupError and OSError."""
-        return fold(self._events())
+        return fold(self._parse(self._raw()))
 
     def record(self, decide: Callable[[Lives], Iterable[KeyEvent]]) -> Lives:
         """Add the events that `decide` returns for the history as it is now, and return the lives after them.
 
         They are on the disk when this returns. No event is dated before the last one, whatever the clock says. Raises
-        SetupError and OSError, and what `decide` raises; then nothing was added.
+        SetupError and OSError, and what `decide` raises; then nothing was added. `decide` is called while nobody else
+        can add anything, so that what it does to the keys themselves is told by nobody else.
         """
-        files.make_folder(self.path.parent)
+        files.make_folder(self.path.parent, shared=True)
         with files.locked(self.path.with_suffix(".lock"), shared=True):
-            events = self._events()
-            earliest = max((event.time for event in events), default=0)
-            new = [replace(event, time=max(event.time, earliest)) for event in decide(fold(events))]
-            if new:
-                raw = b"".join(msgspec.json.encode(event) + b"\n" for event in [*events, *new])
-                if len(raw) > MAX_BYTES:
-                    raise SetupError(Code.KEY_HISTORY, f"{self.path} would have more than {MAX_BYTES} bytes")
-                files.replace(self.path, raw, mode=0o600, durable=True, shared=True)
-            return fold([*events, *new])
+            raw = self._raw()
+            before = self._parse(raw)
+            earliest = before[-1].time if before else 0
+            new = [replace(event, time=max(event.time, earliest)) for event in decide(fold(before))]
+            if not new:
+                return fold(before)
+            raw += b"".join(msgspec.json.encode(event) + b"\n" for event in new)
+            after = self._parse(raw)  # nothing is written that could not be read again
+            if len(raw) > MAX_BYTES:
+                raise SetupError(Code.KEY_HISTORY, f"{self.path} would have more than {MAX_BYTES} bytes")
+            files.replace(self.path, raw, mode=0o600, durable=True, shared=True)
+            return fold(after)
 
-    def _events(self) -> list[KeyEvent]:
+    def _raw(self) -> bytes:
         try:
-            raw = files.read(self.path, MAX_BYTES, follow=False)
-        except FileNotFoundError:
-            return []
+            os.lstat(self.path)
+        except FileNotFoundError:  # a folder that cannot be searched is no empty history: PermissionError
+            return b""
+        try:
+            return files.read(self.path, MAX_BYTES, follow=False)
         except InputError as error:
             raise SetupError(Code.KEY_HISTORY, f"{self.path}: {error.detail}") from None
-        return [self._event(number, line) for number, line in enumerate(raw.splitlines(), 1)]
 
-    def _event(self, number: int, line: bytes) -> KeyEvent:
-        try:
-            return _read(line)
-        except FormatError as error:
-            raise SetupError(Code.KEY_HISTORY, f"{self.path}:{number}: {error.pointer} {error.detail}") from None
+    def _parse(self, raw: bytes) -> list[KeyEvent]:
+        events: list[KeyEvent] = []
+        for number, line in enumerate(raw.splitlines(), 1):
+            try:
+                events.append(_read(line, events[-1].time if events else 0))
+            except FormatError as error:
+                at = f"{error.pointer} " if error.pointer else ""
+                raise SetupError(Code.KEY_HISTORY, f"{self.path}:{number}: {at}{error.detail}") from None
+        if raw and not raw.endswith(b"\n"):
+            raise SetupError(Code.KEY_HISTORY, f"{self.path}:{len(events)}: the line has no end")
+        return events
 
 
-def _read(line: bytes) -> KeyEvent:
+def _read(line: bytes, earliest: int) -> KeyEvent:
     event = convert(loads(line, max_bytes=MAX_BYTES, max_depth=4), KeyEvent)
-    if jose.thumbprint({"crv": "Ed25519", "kty": "OKP", "x": event.x}) != event.kid:
-        raise FormatError(Code.FILE_RULE, "is not the thumbprint of x", "/kid")
+    if not _is_key(event.kid, event.x):
+        raise FormatError(Code.FILE_RULE, "is not the thumbprint of a good Ed25519 key `x`", "/kid")
+    if event.time < earliest:
+        raise FormatError(Code.FILE_RULE, "is before that of the line above", "/time")
     return event
+
+
+@lru_cache(1024)
+def _is_key(kid: str, x: str) -> bool:
+    jwk = {"crv": "Ed25519", "kty": "OKP", "x": x, "kid": kid}
+    return jose.parse_key(jwk) is not None and jose.thumbprint(jwk) == kid

@@ -9,11 +9,11 @@ which key may sign, what the archive says (contract section 5), which step of a 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import replace
 
 from issuer.formats import jose
@@ -23,6 +23,11 @@ from issuer.service.bounds import LAST_TOKEN_S, PUBLISHED_S
 
 # What can happen to a key: it comes into a state, every host has published it, or it is in no folder any more.
 What = Literal["next", "published", "active", "retiring", "archived", "revoked", "removed"]
+# Whose keys are in the key set.
+PUBLISHED = frozenset({"next", "active", "retiring"})
+# Far enough from the last second that there is that every time made of one can be written, too.
+EventTime = Annotated[int, Meta(ge=0, le=MAX_UNIX_S - LAST_TOKEN_S)]
+Words = Annotated[str, Meta(max_length=512)]
 
 
 class KeyEvent(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -30,14 +35,15 @@ class KeyEvent(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tr
 
     `time` is when it was recorded. `since` is set where it is true since an earlier time: of `revoked`, since when a
     thief may have used the key; of `active`, when a key that signed before there was a history was made. Unix seconds.
+    `active` is the leave to sign: who records it has asked `may_sign_from`, or was told not to wait.
     """
 
-    time: UnixTime
+    time: EventTime
     what: What
     kid: str
     x: str
-    who: str
-    why: str = ""
+    who: Words
+    why: Words = ""
     since: UnixTime | UnsetType = UNSET
 
     @property
@@ -49,13 +55,14 @@ class KeyEvent(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tr
 class KeyLife(Struct, frozen=True):
     """What the history says of one key. All times are Unix seconds; None where it has not happened.
 
-    `what` happened last, at `since`; that a key was published is not counted. `trusted`: it has signed, and was not
-    taken out of the key set by plan since. It began its first token after `active_from`, its last one before
-    `began_until`.
+    It was first heard of at `seen`. `what` happened last, at `since`; that a key was published is not counted.
+    `trusted`: it has signed, and was not taken out of the key set by plan since. It began its first token after
+    `active_from`, its last one before `began_until`.
     """
 
     kid: str
     x: str
+    seen: int
     what: What
     since: int
     published: int | None = None
@@ -77,8 +84,8 @@ def fold(history: Iterable[KeyEvent]) -> Lives:
     """Return the life of each key, in the order in which they were first seen."""
     lives: dict[str, KeyLife] = {}
     for event in history:
-        before = lives.get(event.kid, KeyLife(event.kid, event.x, event.what, event.time))
-        lives[event.kid] = _after(before, event)
+        new = KeyLife(event.kid, event.x, event.true_since, "removed", event.time)
+        lives[event.kid] = _after(lives.get(event.kid, new), event)
     return lives
 
 
@@ -88,8 +95,8 @@ def _after(life: KeyLife, event: KeyEvent) -> KeyLife:
     match event.what:
         case "next":  # who comes back from nowhere is published anew
             return _ended(replace(moved, trusted=life.trusted and life.what != "removed"), now)
-        case "published":
-            return replace(life, published=now)
+        case "published":  # which counts for a key that is in the key set, and not for one that has just left it
+            return replace(life, published=now) if life.what in PUBLISHED else life
         case "active":
             began = since if life.active_from is None else life.active_from
             return replace(moved, trusted=True, active_from=began, began_until=None)
@@ -120,14 +127,17 @@ def may_sign_from(lives: Lives, kid: str) -> int | None:
     A relying party may use a key set for as long as caches may keep it, so a key signs only when every set that anybody
     may hold has it. The first key of an issuer that has signed nothing waits for nobody.
     """
-    if all(life.active_from is None for life in lives.values()):
-        return 0
     life = lives.get(kid)
-    if life is None or life.revoked_from is not None:
+    if life is not None and (life.revoked_from is not None or life.what == "archived"):
         return None
-    if life.trusted:
+    if (life is not None and life.trusted) or not has_signed(lives):
         return 0
-    return None if life.published is None else life.published + PUBLISHED_S
+    return None if life is None or life.published is None else life.published + PUBLISHED_S
+
+
+def has_signed(lives: Lives) -> bool:
+    """Say whether any key ever was active."""
+    return any(life.active_from is not None for life in lives.values())
 
 
 # -- the archive ------------------------------------------------------------------------------------------------------
@@ -150,6 +160,7 @@ def _archived(life: KeyLife) -> dict[str, JSON]:
 
 # -- a rotation -------------------------------------------------------------------------------------------------------
 
+
 # The state of each key, as its folder says, by kid.
 Folders = Mapping[str, str]
 
@@ -166,49 +177,60 @@ class Step(Struct, frozen=True):
 
 
 def steps(folders: Folders, lives: Lives, now: int) -> list[Step]:
-    """Return what is left to do, in the order in which it is due. Where nothing is, a rotation may begin."""
-    left = [Step("archive", kid, _leaves(lives, kid)) for kid, state in folders.items() if state == "retiring"]
-    left += [Step("activate", kid, may_sign_from(lives, kid)) for kid, state in folders.items() if state == "next"]
-    return sorted(left, key=lambda step: FAR if step.due is None else step.due) or [Step("generate", "", now)]
+    """Return what is left to do, in the order in which it is due: of the rotation that has begun, or of the next one.
+
+    The next one begins when the last one has ended, and at once where no key is active.
+    """
+    archive = [Step("archive", kid, _leaves(lives, kid, now)) for kid in _in(folders, "retiring")]
+    upcoming = [kid for kid in _in(folders, "next") if kid not in lives or lives[kid].revoked_from is None]
+    activate = [Step("activate", kid, may_sign_from(lives, kid)) for kid in upcoming]
+    ends = [step.due for step in archive if step.due is not None] if _in(folders, "active") else []
+    left = [*archive, *(activate or [Step("generate", "", max([now, *ends]))])]
+    return sorted(left, key=lambda step: MAX_UNIX_S if step.due is None else step.due)
 
 
-def _leaves(lives: Lives, kid: str) -> int | None:
-    return lives[kid].last_token_exp if kid in lives else None
+def _in(folders: Folders, state: str) -> list[str]:
+    return [kid for kid, its in folders.items() if its == state]
 
 
-FAR = MAX_UNIX_S
+def _leaves(lives: Lives, kid: str, now: int) -> int | None:
+    """Return when a key that retires may leave the key set; one that never signed may at once."""
+    life = lives.get(kid)
+    if life is None:
+        return None
+    return now if life.active_from is None else life.last_token_exp
 
 
 class Plan(Struct, frozen=True):
-    """The times of one key, done and to come, if each step is done when it is due. None: it is not known, or never."""
+    """The times of one key, done and to come, if each step is done when it is due. None: it is not known, or never.
+
+    Its last token expires when it `leaves` the key set, if it is archived then. `kid` is empty for a key to come.
+    """
 
     kid: str
     state: str
     published: int | None
     may_sign_from: int | None
     retires: int | None
-    last_token_exp: int | None
-
-    @property
-    def leaves(self) -> int | None:
-        """When it leaves the key set: no token that it signed is good any more."""
-        return self.last_token_exp
+    leaves: int | None
 
 
 def plan(folders: Folders, lives: Lives, now: int) -> list[Plan]:
-    """Return the times of every key in the key set, as a rotation that goes on or begins now would have them."""
-    coming = [step for step in steps(folders, lives, now) if step.do != "archive"]
-    first = coming[0] if coming else Step("generate", "", now)
-    begins = now + PUBLISHED_S if first.do == "generate" or first.due is None else max(now, first.due)
-    plans = [_plan(kid, state, lives.get(kid), begins, now) for kid, state in folders.items()]
-    return plans if first.do == "activate" else [*plans, Plan("", "to come", now, begins, None, None)]
+    """Return the times of every key in the key set, and of the next one, as a rotation would have them."""
+    coming = next(step for step in steps(folders, lives, now) if step.do != "archive")
+    published = now if coming.due is None else max(now, coming.due)
+    is_new = coming.do == "generate"
+    begins = published + PUBLISHED_S if is_new or coming.due is None else published
+    plans = [_plan(kid, state, lives, begins) for kid, state in folders.items() if state in PUBLISHED]
+    return [*plans, Plan("", "to come", published, begins, None, None)] if is_new else plans
 
 
-def _plan(kid: str, state: str, life: KeyLife | None, begins: int, now: int) -> Plan:
+def _plan(kid: str, state: str, lives: Lives, begins: int) -> Plan:
+    life = lives.get(kid)
     published = None if life is None else life.published
     if state == "next":
-        known = now if published is None else published
-        return Plan(kid, state, known, max(begins, known + PUBLISHED_S), None, None)
-    active_from = None if life is None else life.active_from
+        signs_from = may_sign_from(lives, kid)
+        return Plan(kid, state, published, begins if signs_from is None else signs_from, None, None)
     retires = begins if state == "active" else None if life is None else life.began_until
-    return Plan(kid, state, published, active_from, retires, None if retires is None else retires + LAST_TOKEN_S)
+    signed_from = None if life is None else life.active_from
+    return Plan(kid, state, published, signed_from, retires, None if retires is None else retires + LAST_TOKEN_S)
