@@ -201,6 +201,14 @@ class StopsLoaded(Link, frozen=True, tag_field="event", tag="stops_loaded"):
     everything: bool
 
 
+class RevocationsLoaded(Link, frozen=True, tag_field="event", tag="revocations_loaded"):
+    """From now on so many tokens (`jti`) and intervals of integrations (`sub`) are revoked in this process."""
+
+    time: UnixTime
+    jti: int
+    sub: int
+
+
 Event = (
     Decision
     | RefusalsCounted
@@ -209,5 +217,6 @@ Event = (
     | KeysLoaded
     | KeysRefused
     | StopsLoaded
+    | RevocationsLoaded
     | ProviderKeysStale
 )

@@ -231,6 +231,10 @@ class Code(enum.StrEnum):
         "This nonce is spent: by another request, or by this one, whose token has expired or lost its key.",
         "Use a fresh nonce; only the identical request may repeat one, while its token is good.",
     )
+    TOKEN_REVOKED = (
+        "token.revoked", 409, "The issuer has revoked this token, or what this integration has signed at this time.",
+        "Publish nothing of it. Ask the operator why; what is then found good is a new request, with a fresh identity.",
+    )
 
     # -- what a run says --------------------------------------------------------------------------------------------
     CLAIMS_INVALID = (

@@ -32,6 +32,8 @@ _COMMANDS = {
     "policy": ("issuer.cli.policy", "policy", "Check, test, explain and compare policies."),
     "resume": ("issuer.cli.stops", "resume", "Lift an emergency stop."),
     "results": ("issuer.cli.results", "results", "Make, check and compare result files."),
+    "revocations": ("issuer.cli.revocations", "revocations", "Show and renew the list of what is revoked."),
+    "revoke": ("issuer.cli.revocations", "revoke", "Revoke tokens, or what an integration had signed."),
     "serve": ("issuer.cli.serve", "serve", "Run the service."),
     "stop": ("issuer.cli.stops", "stop", "Stop a caller, or everything, at once."),
     "stops": ("issuer.cli.stops", "stops", "List the emergency stops."),

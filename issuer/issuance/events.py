@@ -23,7 +23,7 @@ from issuer.audit_events import (
 from issuer.formats import jcs
 from issuer.identity.caller import Caller, ClaimNames
 from issuer.issuance.body import Request
-from issuer.issuance.steps import Forged, Issued, Judged, Refusal, Registered, Stranger
+from issuer.issuance.steps import Forged, Issued, Judged, Refusal, Registered, Revoked, Stranger
 from issuer.policy.registration import Registration
 from issuer.results.claims import Metric
 from issuer.results.entry import Submission
@@ -59,6 +59,8 @@ def refused_event(refusal: Refusal) -> Decision:
     event = replace(_decision(refusal.of, request, "refused"), code=str(error.code))
     if isinstance(error, Forged):
         event = replace(event, forged=error.what)
+    if isinstance(error, Revoked) and error.jtis:
+        event = replace(event, jti=error.jtis)
     if isinstance(error, Denied):
         event = replace(event, failed=tuple(dict.fromkeys(check.code for check in error.checks if not check.passed)))
     return _bounded(event, request)

@@ -5,10 +5,11 @@ A stranger ends here, and so does a caller who is refused whatever it asks for: 
 
 from __future__ import annotations
 
-from issuer.errors import Refused
+from issuer.codes import Code
+from issuer.errors import Fault, Refused
 from issuer.issuance.ports import Authority
 from issuer.issuance.refuse import refuse
-from issuer.issuance.steps import Arrival, Refusal, Registered, Stranger
+from issuer.issuance.steps import Arrival, Refusal, Registered, Revoked, Stranger
 from issuer.policy.disclose import refusal_for
 from issuer.policy.match import resolve
 
@@ -29,12 +30,20 @@ async def identify(authority: Authority, arrival: Arrival, credential: str) -> R
 def check_standing(authority: Authority, registered: Registered) -> Refusal | None:
     """Return the refusal of a caller who is refused whatever it asks for; None where its body decides.
 
-    A suspension, and a quarantine that this process knows of, cost nothing. Who only resembles an identity is charged
-    to its bucket.
+    A suspension, a revocation, and a quarantine that this process knows of, cost nothing. Who only resembles an
+    identity is charged to its bucket.
     """
     denied, suspended = registered.denial, registered.registration.policy.mode == "suspended"
-    if not suspended and (known := authority.standing.refusal(registered)) is not None:
+    if not suspended and (known := _known(authority, registered)) is not None:
         return Refusal(registered, known, settled=True)
     if denied is None:
         return None
     return Refusal(registered, refusal_for(denied.checks, registered.registration.policy), settled=suspended)
+
+
+def _known(authority: Authority, registered: Registered) -> Refused | None:
+    """Return what is known against a caller, or against every token of its integration that would be of this moment."""
+    if (refusal := authority.standing.refusal(registered)) is not None:
+        return refusal
+    reason = authority.revocations.reason("", registered.registration.policy.integration, registered.arrival.at)
+    return Revoked((Fault(Code.TOKEN_REVOKED, "", reason),)) if reason else None

@@ -2,7 +2,7 @@
 
 The log comes before the signature: a crash leaves an entry without a token, never a token without an entry. The audit
 comes before the answer. Only admission spends anything; a retry makes good what fails after it, because it composes the
-same bytes again (contract section 5).
+same bytes again (contract section 5), unless they have been revoked since.
 
     registered = await identify(authority, arrival, credential)      who is calling, and are they registered
     refusal = check_standing(authority, registered)                  does anything stand against them
@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from issuer import verify_token
 from issuer.codes import Code
-from issuer.errors import Refused, Undecided
+from issuer.errors import Fault, Refused, Undecided
 from issuer.formats import jose
 from issuer.identity.token import LEEWAY_S
 from issuer.issuance.events import issued_event
@@ -28,7 +28,7 @@ from issuer.issuance.in_steps import one_by_one
 from issuer.issuance.ports import NONCE_KEPT_S, AdmissionRequest, Authority, Use
 from issuer.issuance.recall import recall
 from issuer.issuance.refuse import refuse
-from issuer.issuance.steps import Issued, Judged, Refusal
+from issuer.issuance.steps import Issued, Judged, Refusal, Revoked
 from issuer.verify_token import Template, Unsigned
 from issuer.wire import IssuedToken, LogEntry
 
@@ -48,6 +48,8 @@ async def issue(authority: Authority, judged: Judged | Refusal) -> Issued:
         raise await refuse(authority, refusal)
     template, repeat = await _admit(authority, judged)
     unsigned = verify_token.compose(template, judged.request.submissions, batch=judged.request.kind == "batch")
+    if (revoked := _revoked(authority, judged, template, unsigned)) is not None:
+        raise await refuse(authority, Refusal(judged.registered, revoked, judged.request, settled=True))
     signing_inputs = tuple(token.signing_input for token in unsigned)
     entries = await authority.log.append(signing_inputs)
     signatures = await authority.signer.sign(template.kid, signing_inputs)
@@ -88,6 +90,19 @@ async def _claim(authority: Authority, judged: Judged) -> tuple[Template, bool]:
             return template, True
         call = replace(call, replaces=admitted.template)
     raise Undecided(Code.DEPENDENCY_STATE)
+
+
+def _revoked(
+    authority: Authority, judged: Judged, template: Template, unsigned: tuple[Unsigned, ...]
+) -> Revoked | None:
+    """Return the refusal of tokens one of which is revoked: those of a request that comes again."""
+    sub, iat = template.terms.sub, template.terms.iat
+    reasons = [authority.revocations.reason(token.jti, sub, iat) for token in unsigned]
+    found = [each for each in zip(judged.request.submissions, unsigned, reasons, strict=True) if each[2]]
+    if not found:
+        return None
+    faults = (Fault(Code.TOKEN_REVOKED, submission.pointer, reason) for submission, _, reason in found)
+    return Revoked(tuple(faults), tuple(token.jti for _, token, _ in found))
 
 
 def use_of(judged: Judged, usable_kids: tuple[str, ...]) -> Use:

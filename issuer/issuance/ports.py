@@ -233,6 +233,17 @@ class KeptPolicies(Protocol):
         ...
 
 
+class Revocations(Protocol):
+    """What the operator has taken back. Relying parties read the same in the signed list (contract section 6)."""
+
+    def reason(self, jti: str, sub: str, iat: int) -> str:
+        """Return why a token is revoked, or "" where it is not; a `jti` of "" is that of a token to come.
+
+        `sub` is the integration, `iat` Unix seconds.
+        """
+        ...
+
+
 class Authority(Struct, frozen=True):
     """Everything that a request meets on the line, put together by the composition root (`service/app.py`)."""
 
@@ -247,3 +258,4 @@ class Authority(Struct, frozen=True):
     audit: Audit
     secret: StoreSecret
     kept: KeptPolicies
+    revocations: Revocations

@@ -9,7 +9,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from issuer.codes import Code
-from issuer.errors import Refused
+from issuer.errors import Fault, Refused
 from issuer.identity.caller import Caller
 from issuer.issuance.body import Request
 from issuer.issuance.store_secret import StoreSecret
@@ -110,6 +110,14 @@ class Forged(Refused):
     def __init__(self, spent: Code, what: str) -> None:
         super().__init__(spent)
         self.what = what
+
+
+class Revoked(Refused):
+    """What this request would get is revoked: the tokens `jtis`, or none in particular where its body is not read."""
+
+    def __init__(self, faults: tuple[Fault, ...], jtis: tuple[str, ...] = ()) -> None:
+        super().__init__(Code.TOKEN_REVOKED, faults[0].detail, faults)
+        self.jtis = jtis
 
 
 class Issued(Struct, frozen=True):

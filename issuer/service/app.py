@@ -33,8 +33,9 @@ from issuer.service.authn.pat import PatVerifier
 from issuer.service.authn.pats import Pats
 from issuer.service.authn.sources import Sources
 from issuer.service.background import Background
-from issuer.service.bounds import ASK_S, BEAT_S, SOURCE_RATE, STOPS_LOOK_S, SYNC_S
+from issuer.service.bounds import ASK_S, BEAT_S, REVOKED_LOOK_S, SOURCE_RATE, STOPS_LOOK_S, SYNC_S
 from issuer.service.http.published import Published, PublishedKeys
+from issuer.service.http.revocations import PublishedRevocations
 from issuer.service.http.routes import exception_handlers, routes
 from issuer.service.http.service import Service
 from issuer.service.http.tarpit import Tarpit
@@ -42,6 +43,9 @@ from issuer.service.http.verify import verify_routes
 from issuer.service.kept_policies import KeptPolicies
 from issuer.service.log_stream import Failures
 from issuer.service.reload import Active, Live, load_and_keep
+from issuer.service.revocation.key import find_key
+from issuer.service.revocation.ledger import Ledger
+from issuer.service.revocation.live import ListKeeper, LiveRevocations
 from issuer.service.settings import Settings
 from issuer.service.shared_page import SharedPage
 from issuer.service.signing.live import LiveSigner
@@ -63,6 +67,8 @@ class Parts(Struct, frozen=True):
     admission: RedisAdmission
     secret: StoreSecret
     kept: KeptPolicies
+    revocations: LiveRevocations
+    keeper: ListKeeper
     keysets: KeySets
     introspector: Introspector
     hugging_face: HuggingFace
@@ -77,9 +83,11 @@ class Parts(Struct, frozen=True):
         asker = Fetcher(development=settings.development, deadline_s=ASK_S)
         audit = FileAudit(settings.audit_file)
         fetcher = Fetcher(development=settings.development)
+        signer = LiveSigner(Path(settings.keys), settings.passphrase, audit)
+        revocations, keeper = follow_revocations(settings, signer, audit)
         return cls(
             audit=audit,
-            signer=LiveSigner(Path(settings.keys), settings.passphrase, audit),
+            signer=signer,
             sources=Sources(SOURCE_RATE),
             stops=LiveStops(settings.policies_folder, page, audit, KnownStanding(), _now),
             turns=Turns(progress.note),
@@ -92,6 +100,8 @@ class Parts(Struct, frozen=True):
             ),
             secret=read_secret(settings.store_secret),
             kept=KeptPolicies(settings.kept_folder),
+            revocations=revocations,
+            keeper=keeper,
             keysets=KeySets(fetcher, report=_report_fetch, tell_stale=partial(tell_stale, audit)),
             introspector=Introspector(asker, report=failures.report),
             hugging_face=HuggingFace(asker, report=failures.report),
@@ -113,6 +123,14 @@ class Parts(Struct, frozen=True):
         for part in (self.keysets, self.introspector, self.hugging_face, self.admission):
             await part.aclose()
         self.audit.close()
+
+
+def follow_revocations(settings: Settings, signer: LiveSigner, audit: FileAudit) -> tuple[LiveRevocations, ListKeeper]:
+    """Read what is revoked, and make what signs the list. Raises InputError."""
+    ledger = Ledger(Path(settings.data), settings.url)
+    live = LiveRevocations(ledger, audit, _now)
+    key = partial(find_key, Path(settings.keys), settings.passphrase, lambda: signer.usable_kids)
+    return live, ListKeeper(ledger, live, key, _now)
 
 
 def make_own_secret(settings: Settings) -> None:
@@ -147,6 +165,7 @@ def build(
             audit=parts.audit,
             secret=parts.secret,
             kept=parts.kept,
+            revocations=parts.revocations,
         )
         return Published.of(Active(authority, _now()), verifies=bool(settings.trust))
 
@@ -154,7 +173,16 @@ def build(
     keys = PublishedKeys(parts.signer)
     tarpit = Tarpit(settings.url)
     service = Service(
-        settings.url, live, parts.signer, keys, parts.stops, parts.sources, parts.admission, parts.audit, tarpit
+        settings.url,
+        live,
+        parts.signer,
+        keys,
+        PublishedRevocations(parts.revocations),
+        parts.stops,
+        parts.sources,
+        parts.admission,
+        parts.audit,
+        tarpit,
     )
     judging = verify_routes(settings.trust, settings.url, lambda: parts.signer.keyring.jwks, tarpit)
     return Litestar(
@@ -178,8 +206,12 @@ async def _running(parts: Parts, live: Live[Published], progress: Progress) -> A
         await live.announce()
         await parts.signer.announce()
         await parts.stops.announce()
+        await parts.keeper.turn(False)
+        await parts.revocations.turn(False)
         background.take_hangups()
         background.watch("stops", parts.stops.turn, STOPS_LOOK_S)
+        background.watch("revocations", parts.revocations.turn, REVOKED_LOOK_S)
+        background.watch("revocation list", parts.keeper.turn)
         background.watch("keys", parts.signer.turn)
         background.watch("policies", live.turn)
         background.watch("audit", parts.audit.turn, SYNC_S)

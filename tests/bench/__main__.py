@@ -119,7 +119,7 @@ def bench_line(folder: Path, provider: LocalProvider, sign: float) -> None:
         row("read_request", cpu_us(lambda: read_request("single", raw)))
         registration = resolve(policies, caller)
         row("resolve", cpu_us(lambda: resolve(policies, caller)))
-        authority = Authority(url, policies, authenticator, None, None, None, NoLog(), keyring, None, None, None)  # type: ignore[arg-type]
+        authority = Authority(url, policies, authenticator, None, None, None, NoLog(), keyring, None, None, None, None)  # type: ignore[arg-type]
         arrival, secret = Arrival("0" * 32, "/tokens", "127.0.0.1", now), StoreSecret(bytes(32))
         registered = Registered.of(arrival, caller, registration, secret)
         row("the caller's checks", cpu_us(lambda: Registered.of(arrival, caller, registration, secret)))

@@ -29,7 +29,7 @@ from issuer.issuance.judge import judge
 from issuer.issuance.ports import AdmissionRequest, Admitted, Authority, NoLog
 from issuer.issuance.recall import recall
 from issuer.issuance.refuse import refuse
-from issuer.issuance.steps import Arrival, Forged, Issued, Judged, Payer, Refusal, Registered, Stranger
+from issuer.issuance.steps import Arrival, Forged, Issued, Judged, Payer, Refusal, Registered, Revoked, Stranger
 from issuer.issuance.store_secret import BUCKETS, StoreSecret
 from issuer.limits import Rate
 from issuer.policy.match import PolicySet, resolve
@@ -44,9 +44,13 @@ from issuer.service.authn.keysets import KeySets
 from issuer.service.authn.oidc import SignedTokens
 from issuer.service.authn.sources import Sources
 from issuer.service.bounds import MAX_STANDINGS, STANDING_S
+from issuer.service.revocation.ledger import Ledger
+from issuer.service.revocation.live import LiveRevocations
+from issuer.service.revocation.record import Act
 from issuer.service.signing.file_key import FileKey
 from issuer.service.signing.keyring import KeyringSigner, SigningKey
 from issuer.service.turns import Turns
+from issuer.verify.revocations import RevokedInterval
 from issuer.verify_token import Template
 from issuer.wire import Denied, LogEntry
 from tests.support import make
@@ -147,6 +151,8 @@ class House:
             lambda: self.now * 10**6,
         )
         self.clock, self.secret, self.kept = Clock(), StoreSecret(bytes(32)), Kept()
+        self.ledger = Ledger(folder / "data", ISSUER_URL)
+        self.revocations = LiveRevocations(self.ledger, audit, lambda: self.now)
         self.authority = Authority(
             issuer_url=ISSUER_URL,
             policies=policies,
@@ -159,6 +165,7 @@ class House:
             audit=audit,
             secret=self.secret,
             kept=self.kept,
+            revocations=self.revocations,
         )
 
     async def start(self) -> None:
@@ -601,7 +608,7 @@ async def test_a_template_that_was_changed_in_the_store_is_not_signed(house: Hou
 async def test_what_was_sealed_for_another_place_or_by_another_service_is_not_signed(house: House, store: str) -> None:
     first, second = submission(), submission(task="other")
     await issue(house.authority, house.judged(first))
-    house.jti = "another identity token"
+    house.jti = f"{house.path}/another"
     await issue(house.authority, house.judged(second, jti=JTIS[2]))
     elsewhere = Written(house, store, second).read()
     house.jti = str(house.path)
@@ -748,6 +755,78 @@ async def test_while_the_secret_changes_both_are_accepted_and_the_new_one_seals(
     assert await replayed(house) == "hmac"
 
 
+# -- what was revoked -------------------------------------------------------------------------------------------------
+
+
+async def revoked(house: House, *jtis: str, **interval: int) -> None:
+    """Revoke tokens, or an interval of the one integration, and have it in force."""
+    intervals = (RevokedInterval("inspect-ai", **interval),) if interval else ()
+    house.ledger.add(Act(house.now, "an operator", "a secret reason", jtis, intervals))
+    await house.revocations.turn(False)
+    house.steps.clear()
+
+
+async def test_a_retry_of_a_revoked_token_is_refused_before_the_log_and_the_signature(house: House) -> None:
+    first = await issue(house.authority, house.judged())
+    await revoked(house, first.tokens[0].jti)
+    with pytest.raises(Revoked) as refused:
+        await issue(house.authority, house.judged(jti=JTIS[2]))
+    assert (refused.value.code, refused.value.code.meaning.status) == (Code.TOKEN_REVOKED, 409)
+    assert "secret" not in str(refused.value)
+    assert house.steps == ["admit", "audit"], "neither signed nor counted"
+    event = house.events()[-1]
+    assert (event["verdict"], event["code"], event["jti"]) == ("refused", "token.revoked", [JTIS[1]])
+    house.jti = f"{house.path}/another"
+    assert not (await issue(house.authority, house.judged(jti=JTIS[2]))).repeat
+
+
+async def test_one_revoked_token_of_a_batch_refuses_its_retry_and_is_named(house: House) -> None:
+    runs = [submission(f"/results/{number}", task=f"task-{number}") for number in range(3)]
+    issued = await issue(house.authority, house.judged(*runs))
+    await revoked(house, JTIS[1])
+    assert texts(await issue(house.authority, house.judged(*runs))) == texts(issued), "no token has the batch's own jti"
+    await revoked(house, issued.tokens[2].jti)
+    with pytest.raises(Revoked) as refused:
+        await issue(house.authority, house.judged(*runs))
+    assert [fault.pointer for fault in refused.value.faults] == ["/results/2"]
+    assert house.events()[-1]["jti"] == [issued.tokens[2].jti]
+
+
+async def test_a_retry_of_what_was_signed_in_a_revoked_interval_is_refused_and_a_new_request_is_not(
+    house: House,
+) -> None:
+    await issue(house.authority, house.judged())
+    house.now = NOW + 60
+    await revoked(house, from_=NOW - 5, until=NOW)
+    assert await house.refused_for() is Code.TOKEN_REVOKED
+    house.jti = f"{house.path}/another"
+    assert not (await issue(house.authority, house.judged(jti=JTIS[2]))).repeat
+
+
+async def test_an_integration_that_is_revoked_for_now_is_refused_unread_and_at_no_cost(house: House) -> None:
+    judged = house.judged()
+    await revoked(house, from_=NOW + 1)
+    assert check_standing(house.authority, house.registered()) is None
+    house.now = NOW + 1
+    standing = check_standing(house.authority, house.registered())
+    assert standing is not None
+    assert (standing.error.code, standing.settled, standing.request) == (Code.TOKEN_REVOKED, True, None)
+    for _ in range(100):  # more than its rate of refusals
+        with pytest.raises(Revoked):
+            await issue(house.authority, house.judged())
+    assert set(house.steps) == {"audit"}, "never counted"
+    house.now = NOW
+    await issue(house.authority, judged)
+
+
+async def test_a_revocation_that_came_while_the_body_did_refuses_before_a_use_is_claimed(house: House) -> None:
+    judged = house.judged()
+    await revoked(house, from_=0)
+    with pytest.raises(Revoked):
+        await issue(house.authority, judged)
+    assert house.steps == ["audit"]
+
+
 # -- judging ----------------------------------------------------------------------------------------------------------
 
 
@@ -756,7 +835,7 @@ def test_judging_is_a_function_of_its_arguments(tmp_path: Path) -> None:
     signer = KeyringSigner((SigningKey(make.KID, "active", FileKey(make.KEY)),))
     nothing: Any = None  # judging that reached for the store, an identity or the audit would fail here
     authority = Authority(
-        ISSUER_URL, policies, nothing, nothing, nothing, nothing, NoLog(), signer, nothing, nothing, nothing
+        ISSUER_URL, policies, nothing, nothing, nothing, nothing, NoLog(), signer, nothing, nothing, nothing, nothing
     )
     who = caller(policies)
     registered = Registered.of(Arrival("a", "/tokens", "x", NOW), who, resolve(policies, who), StoreSecret(bytes(32)))

@@ -10,6 +10,8 @@ from issuer.audit_events import MAX_EVENT_BYTES
 from issuer.formats import jose
 from issuer.limits import Limits
 from issuer.service import bounds as b
+from issuer.verify.revocations import LONGEST_S
+from issuer.verify.revocations import MAX_BYTES as MAX_LIST_BYTES
 from issuer.verify_token import MAX_TTL_S
 from issuer.wire import MAX_BYTES
 
@@ -110,6 +112,13 @@ def test_processes_end_and_begin_in_time() -> None:
 def test_what_is_looked_at_is_seen_in_time() -> None:
     # A stop is in force in time, also where a look is late by as much again; and a lifted one is lifted then.
     assert 4 * b.STOPS_LOOK_S <= b.IN_FORCE_S
+
+    # So is a revocation. A list is renewed long before its end is told, its end long before it comes, and each within
+    # what a relying party takes; caches keep it for a small part of that.
+    assert 4 * b.REVOKED_LOOK_S <= b.IN_FORCE_S
+    assert LONGEST_S >= b.LIST_GOOD_S >= 2 * b.LIST_ENDS_S >= 24 * b.LIST_TOLD_S
+    assert b.LIST_AGE_S * 100 < b.LIST_GOOD_S
+    assert b.LIST_ROOM_BYTES * 100 < MAX_LIST_BYTES < b.MAX_RECORD_BYTES
 
     # A folder is read again sooner than its clock's tick ends, and a bad record no sooner than the folder.
     assert b.RACY_AGAIN_NS < b.BAD_AGAIN_NS <= b.RACY_NS

@@ -343,7 +343,9 @@ async def test_a_folder_that_is_being_written_is_left_alone(tmp_path: Path, prov
 def load_active(folder: Path, loaded_at: int, audit: FileAudit) -> Active:
     """Load what a service in this folder would answer by."""
     policies = load_policies(folder / "policies", "https://issuer.example", development=True)
-    authority = Authority("https://issuer.example", policies, None, None, None, None, NoLog(), None, audit, None, None)  # type: ignore[arg-type]
+    authority = Authority(
+        "https://issuer.example", policies, None, None, None, None, NoLog(), None, audit, None, None, None  # type: ignore[arg-type]
+    )  # fmt: skip
     return Active(authority, loaded_at)
 
 

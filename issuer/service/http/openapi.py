@@ -29,6 +29,7 @@ from issuer.results.claims import RunClaims
 from issuer.results.details import Details
 from issuer.service.http.question import VerifyRequest
 from issuer.verify.report import Reports
+from issuer.verify.revocations import REVOCATIONS_TYPE
 from issuer.wire import (
     NONCE_PATTERN,
     PROBLEM_TYPE,
@@ -89,7 +90,7 @@ def _responses(good: dict[str, OpenAPIResponse]) -> dict[str, OpenAPIResponse]:
     problem = _content(PROBLEM_TYPE, "Problem")
     refused = {
         "400": "not this body", "401": "not authenticated", "403": "not allowed", "408": "too slow",
-        "409": "the identity or nonce is spent", "413": "too large", "415": "not JSON",
+        "409": "the identity or nonce is spent, or the token is revoked", "413": "too large", "415": "not JSON",
         "422": "breaks the data contract", "429": "over a limit", "500": "unforeseen", "503": "could not decide",
     }  # fmt: skip
     problems = {status: OpenAPIResponse(description=text, content=problem) for status, text in refused.items()}
@@ -213,6 +214,33 @@ class KeySetOperation(Operation):
             "200": OpenAPIResponse(description="the key set", content=cast("Any", content)),
             "304": OpenAPIResponse(description="unchanged since If-None-Match"),
         }
+
+
+@dataclass
+class RevocationKeysOperation(KeySetOperation):
+    """`GET /.well-known/revocation-keys.json`."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.summary = "The key that the list of revocations is signed with; it never signs tokens"
+        self.responses = {**(self.responses or {}), "404": _NO_LIST}
+
+
+@dataclass
+class RevocationsOperation(Operation):
+    """`GET /.well-known/revocations.json`."""
+
+    def __post_init__(self) -> None:
+        self.summary = "What this issuer has revoked: a compact JWS (RFC 7515)"
+        content = {f"application/{REVOCATIONS_TYPE}": {"schema": {"type": "string"}}}
+        self.responses = {
+            "200": OpenAPIResponse(description="the list", content=cast("Any", content)),
+            "304": OpenAPIResponse(description="unchanged since If-None-Match"),
+            "404": _NO_LIST,
+        }
+
+
+_NO_LIST = OpenAPIResponse(description="no list is published", content=_content(PROBLEM_TYPE, "Problem"))
 
 
 def openapi(handlers: Sequence[Any]) -> bytes:

@@ -28,7 +28,7 @@ from issuer.service.http.reading import Http, header_values
 from issuer.service.http.service import Service
 from issuer.service.http.tokens import token_routes
 from issuer.service.reload import Live, schema_documents
-from issuer.wire import JWKS_PATH, STOPS_PATH
+from issuer.wire import JWKS_PATH, REVOCATION_KEYS_PATH, REVOCATIONS_PATH, STOPS_PATH
 
 _SCHEMA_TYPE, _SCHEMA_CACHE = "application/schema+json", "public, max-age=3600"
 _log = structlog.get_logger("issuer")
@@ -63,6 +63,7 @@ def routes(service: Service, more: Sequence[Any]) -> list[Any]:
             "policies": _policies_of(service.live),
             "keys": {"stale": service.signer.stale},
             "stops": service.stops.status,
+            "revocations": service.revocations.status,
         }
         return _state(body)
 
@@ -74,6 +75,8 @@ def routes(service: Service, more: Sequence[Any]) -> list[Any]:
         *token_routes(service),
         *more,
         *_publish(JWKS_PATH, lambda _: service.keys.document, openapi.KeySetOperation),
+        *_publish(REVOCATIONS_PATH, lambda _: service.revocations.signed_list, openapi.RevocationsOperation),
+        *_publish(REVOCATION_KEYS_PATH, lambda _: service.revocations.keys, openapi.RevocationKeysOperation),
         *_publish("/.well-known/eval-token-issuer", lambda _: service.live.active.metadata, openapi.MetadataOperation),
         *_publish("/integrations/{integration:str}/requirements", requirements, openapi.RequirementsOperation),
         *_publish("/schemas/{name:str}", lambda name: _find(schemas, name), openapi.SchemaOperation),

@@ -8,6 +8,7 @@ from issuer.service.admission.redis import RedisAdmission
 from issuer.service.audit import FileAudit
 from issuer.service.authn.sources import Sources
 from issuer.service.http.published import Published, PublishedKeys
+from issuer.service.http.revocations import PublishedRevocations
 from issuer.service.http.tarpit import Tarpit
 from issuer.service.reload import Live
 from issuer.service.signing.live import LiveSigner
@@ -24,6 +25,7 @@ class Service(Struct, frozen=True):
     live: Live[Published]
     signer: LiveSigner
     keys: PublishedKeys
+    revocations: PublishedRevocations
     stops: LiveStops
     sources: Sources
     admission: RedisAdmission

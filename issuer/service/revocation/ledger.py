@@ -1,0 +1,244 @@
+"""The files of revocation in the folder of data: the record, the signed list, and the public key that it is signed by.
+
+    revocations.jsonl       who revoked what, when and why; read by nobody but the operators
+    revocations.jwt         the list, as it is served and as relying parties keep it
+    revocation-keys.json    the JWK set with the key of that list
+
+All hosts that share the folder write under one lock, and each file by replacing it. Whatever a list has named, the next
+one names, too: files outlive tokens. Its number only grows, and it is never dated before the last one: else relying
+parties that have seen that one would refuse it as rolled back.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import msgspec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from msgspec import Struct
+
+from issuer import files, keyfile
+from issuer.codes import Code
+from issuer.errors import FormatError, InputError, Place, SetupError, reading
+from issuer.formats import jose
+from issuer.service.bounds import LIST_GOOD_S, LIST_ROOM_BYTES, MAX_RECORD_BYTES
+from issuer.service.look import Seen, look_at
+from issuer.service.revocation.key import kid_of
+from issuer.service.revocation.record import Act, check_act, items_in, read_acts, write_acts
+from issuer.verify.revocations import (
+    MAX_BYTES,
+    Items,
+    Revocations,
+    items_of,
+    objection,
+    parse_revocations,
+    write_revocations,
+)
+
+RECORD, LIST, KEYS, LOCK = "revocations.jsonl", "revocations.jwt", "revocation-keys.json", ".revocations.lock"
+NOTHING = items_of((), ())
+
+
+class Published(Struct, frozen=True):
+    """A list as it is served, the JWK set with its key, and what a relying party reads in them."""
+
+    raw: bytes
+    keys: bytes
+    listed: Revocations
+
+    def is_behind(self, other: Published | None) -> bool:
+        """Say whether who has seen the other one must refuse this one."""
+        return other is not None and bool(objection(self.listed, other.listed))
+
+
+class Found(Struct, frozen=True):
+    """What the files say: the good lines of the record, the list where there is a good one, and what is wrong."""
+
+    acts: tuple[Act, ...]
+    published: Published | None
+    record_error: InputError | None = None
+    list_error: InputError | None = None
+
+    @property
+    def error(self) -> InputError | None:
+        """What is wrong with either."""
+        return self.record_error or self.list_error
+
+    @property
+    def items(self) -> Items:
+        """All that is revoked, by the record or the list."""
+        found = items_in(self.acts)
+        return found if self.published is None else found.with_those_of(self.published.listed)
+
+
+class Signing(Struct, frozen=True):
+    """How a list is to be signed: it is good for `good_s` seconds, and numbered above `above`. `replaces`: the list
+    before it may be another key's."""
+
+    key: Ed25519PrivateKey
+    good_s: int = LIST_GOOD_S
+    above: int = 0
+    replaces: bool = False
+
+
+def is_due(published: Published | None, items: Items, now: int) -> bool:
+    """Say whether a list is to be written: there is none, it lacks an item, or half of its time is gone."""
+    if published is None or published.listed.missing(items):
+        return True
+    listed = published.listed
+    return now >= listed.next_update - (listed.next_update - listed.iat) // 2
+
+
+class Ledger:
+    """The files of one issuer, whose URL may be left out where there is a list that says it. Blocks."""
+
+    def __init__(self, folder: Path, issuer: str | None) -> None:
+        self.folder = folder
+        self._issuer = issuer
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    def look(self) -> tuple[Seen, ...]:
+        """Look at the files from outside."""
+        return tuple(look_at(str(self.folder / name)) for name in (RECORD, LIST, KEYS))
+
+    def read(self) -> Found:
+        """Read the files. Nothing that can be read is kept back for what cannot."""
+        acts, error = self._acts()
+        try:
+            return Found(acts, self._published(), error)
+        except InputError as unlisted:
+            return Found(acts, None, error, unlisted)
+
+    def _acts(self) -> tuple[tuple[Act, ...], InputError | None]:
+        path = self.folder / RECORD
+        if not path.exists():
+            return (), None
+        try:
+            return read_acts(files.read(path, MAX_RECORD_BYTES), str(path))
+        except InputError as error:
+            return (), error
+
+    def _published(self) -> Published | None:
+        path = self.folder / LIST
+        if not path.exists():
+            return None
+        raw, keys = files.read(path, MAX_BYTES), files.read(self.folder / KEYS, jose.MAX_KEY_SET_BYTES)
+        with reading(str(self.folder / KEYS)):
+            known = jose.parse_key_set(keys)
+        with reading(str(path)):
+            return Published(raw, keys, parse_revocations(raw, self._issuer or _issuer_of(raw), known))
+
+    # -- writing ------------------------------------------------------------------------------------------------------
+
+    def add(self, act: Act) -> bool:
+        """Add an act to the record, and say whether it adds anything: otherwise nothing is written. A list that is
+        damaged, or cannot be signed here, is no hindrance: the service goes by the record, too.
+
+        Raises FormatError for an act that makes no sense, InputError for a damaged record and for one that the list
+        would have no room for, and OSError; then nothing has changed.
+        """
+        check_act(act)
+        with self._locked():
+            found = self.read()
+            if found.record_error is not None:
+                raise found.record_error
+            if not items_in(found.acts).missing(act.items):
+                return False
+            raw = write_acts((*found.acts, act))
+            if len(raw) > MAX_RECORD_BYTES:
+                raise _too_large(self.folder / RECORD, len(raw), MAX_RECORD_BYTES)
+            self._demand_room(found.items.with_those_of(act.items))
+            self._replace(RECORD, raw)
+            return True
+
+    def _demand_room(self, items: Items) -> None:
+        """Demand that relying parties could read the list of these, whose names and numbers are of any length."""
+        raw = write_revocations(items, "", keyfile.generate(), number=0, iat=0, next_update=0)
+        if len(raw) > MAX_BYTES - LIST_ROOM_BYTES:
+            raise _too_large(self.folder / LIST, len(raw), MAX_BYTES - LIST_ROOM_BYTES)
+
+    def renew(self, signing: Signing, now: int) -> Published:
+        """Sign the list anew. Raises InputError, SetupError and OSError."""
+        with self._locked():
+            found = self._good()
+            written = self._sign(found.published, found.items, signing, now)
+            self._publish(written)
+            return written
+
+    def keep(self, signing: Signing, now: int, known: Items, last: Published | None) -> None:
+        """Sign the list anew where that is due, or where the files are behind what this process knows: the items, and
+        the `last` list that it has served. Raises as `renew` does."""
+        with self._locked():
+            found = self._good()
+            items, before = found.items.with_those_of(known), found.published
+            if before is None or before.is_behind(last):
+                before = last
+            if before is not found.published or is_due(before, items, now):
+                self._publish(self._sign(before, items, signing, now))
+
+    def _good(self) -> Found:
+        found = self.read()
+        if found.error is not None:
+            raise found.error
+        return found
+
+    def _locked(self) -> AbstractContextManager[None]:
+        files.make_folder(self.folder)
+        return files.locked(self.folder / LOCK, shared=True)
+
+    def _sign(self, before: Published | None, items: Items, signing: Signing, now: int) -> Published:
+        """Sign what follows a list. Relying parties' own reader judges it before anything is written."""
+        number, iat = signing.above, now
+        if before is not None:
+            _demand_same_key(before, signing)
+            items = items.with_those_of(before.listed)
+            number, iat = max(number, before.listed.number), max(iat, before.listed.iat)
+        issuer = self._issuer or (None if before is None else _issuer_of(before.raw))
+        if issuer is None:
+            raise SetupError(Code.SETTINGS_INVALID, "there is no list yet to say whose it is: give --url, the issuer's")
+        raw = write_revocations(
+            items, issuer, signing.key, number=number + 1, iat=iat, next_update=iat + signing.good_s
+        )
+        keys = msgspec.json.encode({"keys": [jose.public_jwk(signing.key.public_key())]})
+        with reading(str(self.folder / LIST)):
+            return Published(raw, keys, parse_revocations(raw, issuer, jose.parse_key_set(keys)))
+
+    def _publish(self, published: Published) -> None:
+        self._replace(KEYS, published.keys)
+        self._replace(LIST, published.raw)
+
+    def _replace(self, name: str, raw: bytes) -> None:
+        files.replace(self.folder / name, raw, mode=0o600, durable=True, shared=True)
+
+
+def _demand_same_key(before: Published, signing: Signing) -> None:
+    if before.listed.kid != kid_of(signing.key) and not signing.replaces:
+        detail = (
+            f"the list was signed by another key, {before.listed.kid}. Put that one under keys/revocation/. Only where "
+            "it is lost or stolen replace it, with `issuer revocations renew --new-key`: relying parties that list the "
+            "keys in a file must then list the new one"
+        )
+        raise SetupError(Code.KEY_UNUSABLE, detail)
+
+
+def _too_large(path: Path, size: int, most: int) -> InputError:
+    detail = (
+        f"it would have {size} bytes, of {most} at most, and nothing has changed. Revoke an interval of the "
+        "integration in place of its tokens one by one, or the signing key"
+    )
+    return InputError(Code.FILE_TOO_LARGE, detail, Place(str(path)))
+
+
+class _Said(Struct):
+    iss: str
+
+
+def _issuer_of(raw: bytes) -> str:
+    """Return whose list it says that it is. Raises FormatError."""
+    try:
+        jws = jose.parse_compact(raw.decode("ascii").strip("\r\n"), MAX_BYTES)
+        return msgspec.json.decode(jws.unverified_payload, type=_Said).iss
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        raise FormatError(Code.JWS_MALFORMED, "no list of revocations") from None

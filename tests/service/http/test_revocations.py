@@ -1,0 +1,235 @@
+"""Revocation over real HTTP: what an operator takes back, and what callers and relying parties then see."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from issuer.dev.provider import LocalProvider
+from issuer.dev.sandbox import AUDIENCE
+from issuer.formats import jose
+from issuer.results.entry import result_file_name
+from issuer.service.admission.embedded import EmbeddedValkey
+from issuer.service.bounds import IN_FORCE_S, LIST_AGE_S, LIST_GOOD_S
+from issuer.service.revocation.key import make_key
+from issuer.service.revocation.ledger import Ledger
+from issuer.verify.revocations import Revocations, parse_revocations
+from issuer.wire import REVOCATION_KEYS_PATH, REVOCATIONS_PATH
+from tests.support.command import issuer
+from tests.support.running import BODY, Running, body, eventually, listening, numbered, running, serve, write_folder
+
+WORKERS = 2
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory, provider: LocalProvider) -> Iterator[Running]:
+    """Two workers with the key of the list, on a folder of their own."""
+    folder = tmp_path_factory.mktemp("revoking")
+    write_folder(folder, provider)
+    make_key(folder / "keys", None)
+    with EmbeddedValkey() as store, running(folder, provider, command=serve(WORKERS), redis_url=store) as service:
+        eventually(lambda: listening(service) == WORKERS)
+        yield service
+
+
+def revoke(live: Running, *what: object) -> None:
+    done = issuer("revoke", *what, "--reason", "a secret reason", *places(live))
+    assert done.returncode == 0, done.stderr
+
+
+def places(live: Running) -> tuple[object, ...]:
+    return "--dir", live.settings.keys, "--data", live.settings.data, "--url", live.url
+
+
+def read(live: Running) -> Revocations:
+    """Read the list that is served, as a relying party does, by a connection of its own: any worker may answer."""
+    listed, keys = (httpx.get(live.url + path, timeout=60) for path in (REVOCATIONS_PATH, REVOCATION_KEYS_PATH))
+    return parse_revocations(listed.content, live.url, jose.parse_key_set(keys.content))
+
+
+def codes(live: Running, identity: str, sent: Any, count: int = 16) -> set[str]:
+    """Return what this many connections are answered: the kernel deals them out among the workers."""
+    headers, found = {"Authorization": f"Bearer {identity}"}, set()
+    for _ in range(count):
+        answer = httpx.post(f"{live.url}/tokens", json=sent, headers=headers, timeout=60)
+        found.add(answer.json().get("code", str(answer.status_code)))
+    return found
+
+
+def in_force(live: Running) -> int:
+    """Count the workers that have said of all that is recorded that it is in force."""
+    count = len(Ledger(Path(live.settings.data), live.url).read().items.jtis)
+    told = (event for event in live.audit() if event["event"] == "revocations_loaded")
+    return len({event["worker"] for event in told if event["jti"] == count})
+
+
+def within(seconds: float, holds: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def test_the_list_and_its_key_are_documents_like_any_other(live: Running) -> None:
+    listed, keys = live.http.get(REVOCATIONS_PATH), live.http.get(REVOCATION_KEYS_PATH)
+    assert listed.headers["content-type"] == "application/eval-revocations+jwt"
+    assert keys.headers["content-type"] == "application/jwk-set+json"
+    for path, answer in ((REVOCATIONS_PATH, listed), (REVOCATION_KEYS_PATH, keys)):
+        assert answer.headers["cache-control"] == f"public, max-age={LIST_AGE_S}"
+        assert live.http.get(path, headers={"If-None-Match": answer.headers["etag"]}).status_code == 304
+        assert live.http.head(path).headers["etag"] == answer.headers["etag"]
+    assert listed.content == (Path(live.settings.data) / "revocations.jwt").read_bytes()
+    (key,) = keys.json()["keys"]
+    assert key["kid"] not in live.http.get("/.well-known/jwks.json").text
+    metadata = live.http.get("/.well-known/eval-token-issuer").json()
+    assert (metadata["revocations_uri"], metadata["revocation_keys_uri"]) == (
+        live.url + REVOCATIONS_PATH,
+        live.url + REVOCATION_KEYS_PATH,
+    )
+    described = live.http.get("/openapi.json").json()["paths"]
+    assert {REVOCATIONS_PATH, REVOCATION_KEYS_PATH} <= described.keys()
+
+
+def test_a_service_without_a_key_and_a_list_publishes_none(service: Running) -> None:
+    for path in (REVOCATIONS_PATH, REVOCATION_KEYS_PATH):
+        answer = service.http.get(path)
+        assert (answer.status_code, answer.json()["code"]) == (404, "request.not_found")
+    assert service.http.get("/health/ready").json()["revocations"] is None
+
+
+def test_a_revoked_token_is_refused_to_its_own_retry_in_every_worker_within_two_seconds(live: Running) -> None:
+    identity = live.token()
+    first = live.post(identity).json()
+    assert codes(live, identity, BODY) == {"200"}
+    revoke(live, "--jti", first["jti"])
+    assert within(IN_FORCE_S, lambda: in_force(live) == WORKERS)
+    assert codes(live, identity, BODY) == {"token.revoked"}
+    answer = live.post(identity)
+    assert (answer.status_code, answer.json()["retryable"]) == (409, False)
+    assert "secret" not in answer.text
+    assert read(live).revoked(first["jti"], "", 0)
+    told = [event for event in live.audit() if event.get("code") == "token.revoked"]
+    assert {tuple(event["jti"]) for event in told} == {(first["jti"],)}
+    assert live.post(live.token()).status_code == 201, "the same run, asked for anew"
+
+
+def test_of_a_batch_the_revoked_item_is_named(live: Running) -> None:
+    identity, sent = live.token(), {"results": [numbered(each) for each in range(3)]}
+    tokens = live.post(identity, sent, "/tokens/batch").json()["tokens"]
+    revoke(live, "--jti", tokens[1]["jti"])
+    eventually(lambda: live.post(identity, sent, "/tokens/batch").status_code == 409)
+    (fault,) = live.post(identity, sent, "/tokens/batch").json()["errors"]
+    assert (fault["code"], fault["pointer"]) == ("token.revoked", "/results/1")
+
+
+def test_readiness_says_how_long_the_list_is_good(live: Running) -> None:
+    eventually(lambda: live.http.get("/health/ready").json()["revocations"]["number"] == read(live).number)
+    answer = live.http.get("/health/ready")
+    shown = answer.json()["revocations"]
+    assert answer.status_code == 200
+    assert shown["stale"] is False
+    assert LIST_GOOD_S - 600 < shown["good_for_s"] <= LIST_GOOD_S
+    assert shown["next_update"] == read(live).next_update
+
+
+def verify(live: Running, folder: Path) -> tuple[int, str]:
+    """Judge the file as somebody who trusts this issuer by its URL, has just received it and remembers lists."""
+    file = folder / ".eval_results" / result_file_name(BODY["claims"]["benchmark_repo"])
+    by = ("--issuer", live.url, "--audience", AUDIENCE, "--state", folder / "state", "--cache", folder / "cache")
+    # What its cache holds is not asked for again in minutes.
+    for copy in (folder / "cache").glob("*"):
+        copy.unlink()
+    done = issuer("verify", file, "--repo", BODY["claims"]["model_repo"], *by, "--received-now")
+    return done.returncode, done.stdout + done.stderr
+
+
+def write_result(folder: Path, entry: str) -> None:
+    file = folder / ".eval_results" / result_file_name(BODY["claims"]["benchmark_repo"])
+    file.parent.mkdir(exist_ok=True, parents=True)
+    file.write_text(entry)
+
+
+@pytest.mark.long
+def test_a_relying_party_sees_what_was_revoked_and_takes_no_older_list(tmp_path: Path, provider: LocalProvider) -> None:
+    """One life: a list that names nothing, a token, an interval, the list of a host without the key, a rollback."""
+    write_folder(tmp_path, provider)
+    key = make_key(tmp_path / "keys", None)
+    with EmbeddedValkey() as store:
+        with running(tmp_path, provider, redis_url=store) as live:
+            one = live.post(live.token()).json()
+            other = live.post(live.token(), body(metrics=[{"metric_id": "accuracy", "value": 0.5}])).json()
+            write_result(tmp_path, one["entry"])
+            code, told = verify(live, tmp_path)
+            assert (code, "revocations by list 1" in told) == (0, True), told
+            empty = (tmp_path / "data" / "revocations.jwt").read_bytes()
+
+            revoke(live, "--jti", one["jti"])
+            eventually(lambda: read(live).count == 1)
+            code, told = verify(live, tmp_path)
+            assert (code, "the issuer has revoked this jti" in told) == (1, True), told
+            write_result(tmp_path, other["entry"])
+            assert verify(live, tmp_path)[0] == 0
+
+            revoke(live, "--sub", "inspect-ai", "--from", other["issued_at"], "--until", int(time.time()) + 1)
+            eventually(lambda: read(live).count == 2)
+            code, told = verify(live, tmp_path)
+            assert (code, "the issuer has revoked what inspect-ai had signed" in told) == (1, True), told
+            port = live.settings.port
+
+        away = key.rename(tmp_path / key.name)
+        seen = (tmp_path / "data" / "revocations.jwt").read_bytes()
+        with running(tmp_path, provider, redis_url=store, port=port) as live:
+            before = read(live)
+            offline = tmp_path / "offline" / "revocation"
+            offline.mkdir(parents=True, mode=0o700)
+            away.rename(offline / away.name)
+            offline.parent.chmod(0o700)
+            done = issuer("revocations", "renew", "--dir", offline.parent, "--data", live.settings.data)
+            assert done.returncode == 0, done.stderr
+            eventually(lambda: read(live).number == before.number + 1)
+            assert (
+                httpx.get(live.url + REVOCATIONS_PATH).content == (tmp_path / "data" / "revocations.jwt").read_bytes()
+            )
+            assert verify(live, tmp_path)[0] == 1
+
+        # An old backup of everything: nobody who has seen the list takes the older one.
+        (tmp_path / "data" / "revocations.jwt").write_bytes(empty)
+        (tmp_path / "data" / "revocations.jsonl").unlink()
+        with running(tmp_path, provider, redis_url=store, port=port) as live:
+            assert read(live).count == 0
+            code, told = verify(live, tmp_path)
+            assert (code, "refused, and the list that was seen before counts" in told) == (1, True), told
+            # It is restored by any newer list that somebody still has.
+            (tmp_path / "data" / "revocations.jwt").write_bytes(seen)
+            done = issuer("revocations", "renew", "--dir", offline.parent, "--data", live.settings.data, "--above", "9")
+            assert done.returncode == 0, done.stderr
+            eventually(lambda: read(live).number == 10)
+            code, told = verify(live, tmp_path)
+            assert (code, "revocations by list 10" in told or "refused" not in told) == (1, True), told
+
+
+@pytest.mark.long
+def test_an_integration_that_is_revoked_for_now_gets_no_token_while_everything_else_is_broken(
+    tmp_path: Path, provider: LocalProvider
+) -> None:
+    with running(tmp_path, provider) as live:
+        assert live.post(live.token()).status_code == 201
+        for path in (tmp_path / "policies").glob("*.yaml"):
+            path.write_text("broken: [")
+        data = Path(live.settings.data)
+        (data / "revocations.jwt").write_text("no list")
+        issuer("revoke", "--sub", "inspect-ai", "--from", 0, "--reason", "x", *places(live))
+        assert within(IN_FORCE_S, lambda: live.post(live.token()).status_code == 409)
+        assert live.post(live.token()).json()["code"] == "token.revoked"
+        (data / "revocations.jsonl").write_text("{")
+        eventually(lambda: "revocations refused" in live.log_text())
+        assert live.post(live.token()).json()["code"] == "token.revoked"
+        explained = live.post(live.token(), BODY, "/tokens/explain")
+        assert explained.json()["code"] == "token.revoked"
