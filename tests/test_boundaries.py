@@ -74,7 +74,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "service.admission": {*FORMATS, "files", "limits", "issuance", "service.bounds"},
     "service.turns": {"issuance", "service.bounds"},
     "service.signing": {*FORMATS, "files", "keyfile", "audit_events", "issuance", "service.background", "service.bounds", "service.look"},
-    "service.revocation": {*FORMATS, "files", "keyfile", "audit_events", "policy", "issuance", "verify", "verify_token", "service.background", "service.bounds", "service.look"},
+    "service.revocation": {*FORMATS, "files", "keyfile", "audit_events", "policy", "issuance", "verify", "verify_token", "service.background", "service.bounds", "service.look", "service.signing"},
     "service.reload": {"audit_events", "codes", "errors", "files", "policy", "policy.authoring", "issuance", "service.look"},
     "service.http": {*FORMATS, "issuer", "files", "wire", "results", "verify_token", "identity", "policy", "issuance", "verify", "service.admission", "service.audit", "service.authn", "service.reload", "service.revocation", "service.signing", "service.stops", "service.bounds"},
     "service.app": {"audit_events", "errors", "identity", "issuance", "service.admission", "service.audit", "service.authn", "service.background", "service.http", "service.kept_policies", "service.log_stream", "service.reload", "service.revocation", "service.settings", "service.shared_page", "service.signing", "service.stops", "service.turns", "service.workers", "service.bounds"},

@@ -22,6 +22,7 @@ from issuer import files
 from issuer.cli.exits import Exit, exit_for_error
 from issuer.cli.terminal import describe_error, printable, render_table, say, say_document
 from issuer.cli.times import read_time
+from issuer.codes import Code
 from issuer.errors import IssuerError, SetupError
 from issuer.formats.times import show_time
 from issuer.http_client import check_url
@@ -33,7 +34,6 @@ from issuer.service.revocation.key import find_key, make_key
 from issuer.service.revocation.ledger import Found, Ledger, Published, Signing
 from issuer.service.revocation.record import JTI_RULE, SUB_RULE, Act, items_in
 from issuer.service.settings import Settings, read_settings
-from issuer.service.signing.keyring import find_keys
 from issuer.verify.revocations import LEEWAY_S, LONGEST_S, Items, RevokedInterval, items_of
 from issuer.verify_token import is_jti
 
@@ -50,15 +50,15 @@ class _Place(Struct, frozen=True):
 
     @property
     def ledger(self) -> Ledger:
+        """The files. Raises SetupError where the folder is not there: what is written into another revokes nothing."""
+        if not self.data.is_dir():
+            raise SetupError(Code.SETTINGS_INVALID, f"{self.data} is no folder: give the data of the service")
         return Ledger(self.data, self.url)
 
     def signing(self, **how: Any) -> Signing | None:
         """Return how to sign, None where the key is not here. Raises SetupError."""
-        key = find_key(self.keys, self.passphrase, self._token_kids)
+        key = find_key(self.keys, self.data, self.passphrase)
         return None if key is None else Signing(key, **how)
-
-    def _token_kids(self) -> set[str]:
-        return {key.kid for key in find_keys(self.keys, self.passphrase).keys}
 
 
 def _placed(command: Callable[..., None]) -> Callable[..., None]:

@@ -83,11 +83,10 @@ class Parts(Struct, frozen=True):
         asker = Fetcher(development=settings.development, deadline_s=ASK_S)
         audit = FileAudit(settings.audit_file)
         fetcher = Fetcher(development=settings.development)
-        signer = LiveSigner(Path(settings.keys), settings.passphrase, audit)
-        revocations, keeper = follow_revocations(settings, signer, audit)
+        revocations, keeper = follow_revocations(settings, audit)
         return cls(
             audit=audit,
-            signer=signer,
+            signer=LiveSigner(Path(settings.keys), settings.passphrase, audit),
             sources=Sources(SOURCE_RATE),
             stops=LiveStops(settings.policies_folder, page, audit, KnownStanding(), _now),
             turns=Turns(progress.note),
@@ -125,11 +124,11 @@ class Parts(Struct, frozen=True):
         self.audit.close()
 
 
-def follow_revocations(settings: Settings, signer: LiveSigner, audit: FileAudit) -> tuple[LiveRevocations, ListKeeper]:
+def follow_revocations(settings: Settings, audit: FileAudit) -> tuple[LiveRevocations, ListKeeper]:
     """Read what is revoked, and make what signs the list. Raises InputError."""
     ledger = Ledger(Path(settings.data), settings.url)
     live = LiveRevocations(ledger, audit, _now)
-    key = partial(find_key, Path(settings.keys), settings.passphrase, lambda: signer.usable_kids)
+    key = partial(find_key, Path(settings.keys), Path(settings.data), settings.passphrase)
     return live, ListKeeper(ledger, live, key, _now)
 
 

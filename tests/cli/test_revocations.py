@@ -27,6 +27,7 @@ class Desk:
 
     def __init__(self, folder: Path) -> None:
         self.keys, self.data = folder / "keys", folder / "data"
+        self.data.mkdir()
         self.key = Path(self.run("revocations", "init").stdout.strip())
 
     def run(self, *arguments: object, url: str = ISSUER) -> subprocess.CompletedProcess[str]:
@@ -100,6 +101,14 @@ def test_nonsense_is_a_usage_error_and_nothing_is_written(desk: Desk, what: tupl
     reason = () if "--reason" in what else ("--reason", "x")
     done = desk.run("revoke", *what, *reason)
     assert (done.returncode, "Traceback" in done.stderr) == (2, False), done.stderr
+    assert not list(desk.data.iterdir())
+
+
+def test_a_folder_that_is_not_there_is_not_made(desk: Desk) -> None:
+    desk.data.rmdir()
+    for command in (("revoke", "--jti", JTIS[0], "--reason", "x"), ("revocations", "renew"), ("revocations", "show")):
+        done = desk.run(*command)
+        assert (done.returncode, f"{desk.data} is no folder" in done.stderr) == (6, True), done.stderr
     assert not desk.data.exists()
 
 
@@ -189,6 +198,7 @@ def test_an_encrypted_key_is_opened_by_the_settings_or_the_option(tmp_path: Path
     passphrase.write_text("correct horse\n")
     passphrase.chmod(0o600)
     settings = tmp_path / "settings.yaml"
+    (tmp_path / "data").mkdir()
     members = {"url": ISSUER, "policies": "policies", "keys": tmp_path / "keys", "data": tmp_path / "data"}
     text = "".join(f'{name}: "{value}"\n' for name, value in members.items())
     settings.write_text(f'{text}redis_url: "embedded"\nkey_passphrase_file: "{passphrase}"\n')

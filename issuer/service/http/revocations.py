@@ -7,7 +7,7 @@ from issuer.errors import Refused
 from issuer.service.bounds import LIST_AGE_S
 from issuer.service.http.documents import Document, document
 from issuer.service.revocation.ledger import Published
-from issuer.service.revocation.live import ListStatus, LiveRevocations
+from issuer.service.revocation.live import LiveRevocations, RevocationsStatus
 from issuer.verify.revocations import REVOCATIONS_TYPE
 
 _CACHE = f"public, max-age={LIST_AGE_S}"
@@ -22,7 +22,7 @@ class PublishedRevocations:
         self._documents: tuple[Document, Document] | None = None
 
     @property
-    def status(self) -> ListStatus | None:
+    def status(self) -> RevocationsStatus:
         """What health shows."""
         return self._live.status
 
@@ -38,7 +38,7 @@ class PublishedRevocations:
         return self._written()[1]
 
     def _written(self) -> tuple[Document, Document]:
-        published = self._live.published
+        published = self._live.in_force.published
         if published is None:
             raise Refused(Code.REQUEST_NOT_FOUND)
         if self._documents is None or published is not self._of:

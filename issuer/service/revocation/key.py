@@ -6,15 +6,17 @@ their thief could also clear them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from issuer import files, keyfile
 from issuer.codes import Code
-from issuer.errors import InputError, SetupError
+from issuer.errors import InputError, IssuerError, SetupError
 from issuer.formats import jose
+from issuer.service.signing.history import KeyHistory
 
 FOLDER = "revocation"
 
@@ -24,12 +26,11 @@ def kid_of(key: Ed25519PrivateKey) -> str:
     return str(jose.public_jwk(key.public_key())["kid"])
 
 
-def find_key(
-    keys: Path, passphrase: Callable[[], bytes | None], token_kids: Callable[[], Collection[str]]
-) -> Ed25519PrivateKey | None:
+def find_key(keys: Path, data: Path, passphrase: Callable[[], bytes | None]) -> Ed25519PrivateKey | None:
     """Read the key in a folder of keys; None where there is none. Raises SetupError and OSError.
 
-    `token_kids` are the keys that sign tokens: none of them is taken. Both are asked only where there is a key.
+    One that signs tokens, or that did by the history in `data`, is not taken. The passphrase is asked for only where
+    there is a key.
     """
     folder = keys / FOLDER
     paths = sorted(folder.glob("*.pem"))
@@ -42,14 +43,28 @@ def find_key(
             files.demand_guarded(path, group=False)
     except InputError as error:
         raise SetupError(Code.KEY_UNSAFE, f"{error.place}: {error.detail}") from None
-    key = keyfile.read(paths[0], passphrase())
-    if kid_of(key) in token_kids():
+    opens = passphrase()
+    key = keyfile.read(paths[0], opens)
+    if kid_of(key) in _token_kids(keys, data, opens):
         raise SetupError(
             Code.KEY_UNUSABLE,
-            f"{paths[0]} signs tokens: relying parties would believe no list of it. Move it back to its folder, and "
+            f"{paths[0]} signs tokens, or did: relying parties would believe no list of it. Take it out of there, and "
             "make one for the list with `issuer revocations init`",
         )
     return key
+
+
+def _token_kids(keys: Path, data: Path, passphrase: bytes | None) -> set[str]:
+    """Return the keys that sign tokens, and those that did. What cannot be read says nothing: a list does not wait for
+    another key to be fit."""
+    kids: set[str] = set()
+    with suppress(IssuerError, OSError):
+        kids |= KeyHistory(data).read().keys()
+    for path in keys.glob("*/*.pem"):
+        if path.parent.name != FOLDER:
+            with suppress(IssuerError, OSError):
+                kids.add(kid_of(keyfile.read(path, passphrase)))
+    return kids
 
 
 def make_key(keys: Path, passphrase: bytes | None) -> Path:

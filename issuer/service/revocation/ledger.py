@@ -82,9 +82,14 @@ class Signing(Struct, frozen=True):
     replaces: bool = False
 
 
-def is_due(published: Published | None, items: Items, now: int) -> bool:
-    """Say whether a list is to be written: there is none, it lacks an item, or half of its time is gone."""
-    if published is None or published.listed.missing(items):
+def unlisted(published: Published | None, items: Items) -> int:
+    """Return how many of these items a list lacks."""
+    return items.count if published is None else published.listed.missing(items)
+
+
+def is_due(published: Published | None, lacks: int, now: int) -> bool:
+    """Say whether a list is to be written: there is none, it lacks items, or half of its time is gone."""
+    if published is None or lacks:
         return True
     listed = published.listed
     return now >= listed.next_update - (listed.next_update - listed.iat) // 2
@@ -175,7 +180,7 @@ class Ledger:
             items, before = found.items.with_those_of(known), found.published
             if before is None or before.is_behind(last):
                 before = last
-            if before is not found.published or is_due(before, items, now):
+            if before is not found.published or is_due(before, unlisted(before, items), now):
                 self._publish(self._sign(before, items, signing, now))
 
     def _good(self) -> Found:
@@ -185,7 +190,6 @@ class Ledger:
         return found
 
     def _locked(self) -> AbstractContextManager[None]:
-        files.make_folder(self.folder)
         return files.locked(self.folder / LOCK, shared=True)
 
     def _sign(self, before: Published | None, items: Items, signing: Signing, now: int) -> Published:

@@ -21,21 +21,55 @@ from issuer.issuance.ports import Audit
 from issuer.service.background import OwnThread
 from issuer.service.bounds import LIST_ENDS_S, LIST_TOLD_S
 from issuer.service.look import Seen
-from issuer.service.revocation.ledger import LIST, NOTHING, Found, Ledger, Signing, is_due
-from issuer.verify.revocations import LEEWAY_S
+from issuer.service.revocation.ledger import LIST, NOTHING, Found, Ledger, Published, Signing, is_due, unlisted
+from issuer.verify.revocations import LEEWAY_S, Items
 
 _log = structlog.get_logger("issuer")
 
 
 class ListStatus(Struct, frozen=True):
-    """What readiness shows of the list that a process serves: `good_for_s` seconds are left until `next_update` (Unix
-    seconds), fewer than none where it has ended. `stale`: the files are not as they should be."""
+    """A list that is served. `good_for_s` seconds are left until `next_update` (Unix seconds), fewer than none where it
+    has ended."""
 
     number: int
-    items: int
     next_update: int
     good_for_s: int
+
+
+class RevocationsStatus(Struct, frozen=True, rename={"signed_list": "list"}):
+    """What readiness shows: how many items are in force, how many of them the list lacks, and the list, null where none
+    is served. `stale`: the files are not as they should be."""
+
+    items: int
+    unlisted: int
     stale: bool
+    signed_list: ListStatus | None
+
+
+class InForce(Struct, frozen=True):
+    """What a process goes by: all that is revoked, the list that it serves, how many items that lacks, and what is
+    wrong with the files."""
+
+    items: Items
+    published: Published | None
+    unlisted: int
+    error: InputError | None = None
+
+    @classmethod
+    def of(cls, found: Found) -> InForce:
+        """Take the files as they are."""
+        return cls(found.items, found.published, unlisted(found.published, found.items), found.error)
+
+    def after(self, found: Found, place: Place) -> InForce:
+        """Add what the files revoke, and serve their list unless it is older than the one that is served."""
+        items = self.items.with_those_of(found.items) if self.items.missing(found.items) else self.items
+        published, error = found.published or self.published, found.error
+        if error is None and published is not found.published:
+            error = InputError(Code.FILE_UNREADABLE, "it is gone", place)
+        if published is not None and published.is_behind(self.published):
+            published = self.published
+            error = error or InputError(Code.FILE_RULE, "it is older than the list that is served", place)
+        return InForce(items, published, unlisted(published, items), error)
 
 
 class LiveRevocations:
@@ -51,67 +85,54 @@ class LiveRevocations:
         self._clock = clock
         self._thread = OwnThread()
         self._seen: tuple[Seen, ...] | None = ledger.look()
-        found = ledger.read()
-        if found.error is not None:
-            raise found.error
-        self.items, self.published = found.items, found.published
-        self.error: InputError | None = None
+        self.in_force = InForce.of(ledger.read())
+        if self.in_force.error is not None:
+            raise self.in_force.error
         self._recorded = NOTHING  # that nothing is revoked is no event
 
     def reason(self, jti: str, sub: str, iat: int) -> str:
         """Return why a token is revoked, or "" where it is not."""
-        return self.items.revoked(jti, sub, iat)
+        return self.in_force.items.revoked(jti, sub, iat)
 
     @property
-    def status(self) -> ListStatus | None:
-        """What health shows; None where no list is served."""
-        if self.published is None:
-            return None
-        listed, count, stale = self.published.listed, self.items.count, self.error is not None
-        return ListStatus(listed.number, count, listed.next_update, listed.next_update - self._clock(), stale)
+    def status(self) -> RevocationsStatus:
+        """What health shows."""
+        now, published = self.in_force, self.in_force.published
+        listed = None if published is None else published.listed
+        left = None if listed is None else listed.next_update - self._clock()
+        shown = None if listed is None or left is None else ListStatus(listed.number, listed.next_update, left)
+        return RevocationsStatus(now.items.count, now.unlisted, now.error is not None, shown)
 
     async def turn(self, _asked: bool) -> None:
         """Look at the files, and read them where they have changed."""
         seen = await self._thread.run(self._ledger.look)
         if seen != self._seen:
-            found = await self._thread.run(self._ledger.read)
-            self._take(found)
+            before, self.in_force = self.in_force, await self._thread.run(self._follow)
+            self._tell(before)
             # What could not be read may be readable again without any change that shows.
-            is_read = self.error is None or self.error.code is not Code.FILE_UNREADABLE
+            is_read = self.in_force.error is None or self.in_force.error.code is not Code.FILE_UNREADABLE
             self._seen = seen if is_read else None
         await self._announce()
 
-    def _take(self, found: Found) -> None:
-        """Add what the files revoke, and serve their list unless it is older than the one that is served."""
-        if self.items.missing(found.items):
-            self.items = self.items.with_those_of(found.items)
-            _log.warning("revocations in force", tokens=len(self.items.jtis), intervals=_intervals(self))
-        error, published = found.error, found.published
-        if error is None and published is None and self.published is not None:
-            error = InputError(Code.FILE_UNREADABLE, "it is gone", self._place)
-        if published is not None and published.is_behind(self.published):
-            error = InputError(Code.FILE_RULE, "it is older than the list that is served", self._place)
-        elif published is not None:
-            self.published = published
-        if error is not None and str(error) != str(self.error):
-            _log.error("revocations refused", code=str(error.code), detail=error.detail, file=str(error.place))
-        self.error = error
+    def _follow(self) -> InForce:
+        """Read the files, of which the largest are read and compared in a second."""
+        return self.in_force.after(self._ledger.read(), Place(str(self._ledger.folder / LIST)))
 
-    @property
-    def _place(self) -> Place:
-        return Place(str(self._ledger.folder / LIST))
+    def _tell(self, before: InForce) -> None:
+        items, error = self.in_force.items, self.in_force.error
+        if items is not before.items:
+            _log.warning("revocations in force", tokens=len(items.jtis), intervals=items.count - len(items.jtis))
+        if error is not None and str(error) != str(before.error):
+            _log.error("revocations refused", code=str(error.code), detail=error.detail, file=str(error.place))
 
     async def _announce(self) -> None:
         """Audit that more is revoked; where that fails, the next `turn` tries again."""
-        items = self.items
+        items = self.in_force.items
         if items is not self._recorded and items.count:
             with suppress(Undecided):
-                await self._audit.record(RevocationsLoaded(self._clock(), len(items.jtis), _intervals(self)))
+                tokens = len(items.jtis)
+                await self._audit.record(RevocationsLoaded(self._clock(), tokens, items.count - tokens))
                 self._recorded = items
-
-
-def _intervals(live: LiveRevocations) -> int:
-    return live.items.count - len(live.items.jtis)
 
 
 class ListKeeper:
@@ -145,21 +166,21 @@ class ListKeeper:
 
     def _keep(self) -> str | None:
         """Sign the list where it is due. Returns what is in the way, "" where this host has no key for it."""
-        live, now = self._live, self._clock()
-        if live.error is None and not is_due(live.published, live.items, now):
+        known, now = self._live.in_force, self._clock()
+        if known.error is None and not is_due(known.published, known.unlisted, now):
             return None
         try:
             key = self._find_key()
             if key is None:
                 return ""
-            self._ledger.keep(Signing(key), now, live.items, live.published)
+            self._ledger.keep(Signing(key), now, known.items, known.published)
         except (IssuerError, OSError) as error:
             return str(error)
         return None
 
     def _tell_end(self, *, is_kept: bool) -> None:
         """Say that the list ends soon, or has ended, or is dated ahead of the clock so that nobody takes it."""
-        now, published = self._clock(), self._live.published
+        now, published = self._clock(), self._live.in_force.published
         if published is None or abs(now - self._told_at) < LIST_TOLD_S:
             return
         listed = published.listed

@@ -101,7 +101,8 @@ def test_a_service_without_a_key_and_a_list_publishes_none(service: Running) -> 
     for path in (REVOCATIONS_PATH, REVOCATION_KEYS_PATH):
         answer = service.http.get(path)
         assert (answer.status_code, answer.json()["code"]) == (404, "request.not_found")
-    assert service.http.get("/health/ready").json()["revocations"] is None
+    shown = service.http.get("/health/ready").json()["revocations"]
+    assert shown == {"items": 0, "unlisted": 0, "stale": False, "list": None}
 
 
 def test_a_revoked_token_is_refused_to_its_own_retry_in_every_worker_within_two_seconds(live: Running) -> None:
@@ -130,13 +131,16 @@ def test_of_a_batch_the_revoked_item_is_named(live: Running) -> None:
 
 
 def test_readiness_says_how_long_the_list_is_good(live: Running) -> None:
-    eventually(lambda: live.http.get("/health/ready").json()["revocations"]["number"] == read(live).number)
-    answer = live.http.get("/health/ready")
-    shown = answer.json()["revocations"]
-    assert answer.status_code == 200
-    assert shown["stale"] is False
-    assert LIST_GOOD_S - 600 < shown["good_for_s"] <= LIST_GOOD_S
-    assert shown["next_update"] == read(live).next_update
+    def shown() -> dict[str, Any]:
+        answer = live.http.get("/health/ready")
+        assert answer.status_code == 200
+        found: dict[str, Any] = answer.json()["revocations"]
+        return found
+
+    eventually(lambda: (shown()["unlisted"], shown()["list"]["number"]) == (0, read(live).number))
+    assert (shown()["stale"], shown()["items"]) == (False, read(live).count)
+    assert LIST_GOOD_S - 600 < shown()["list"]["good_for_s"] <= LIST_GOOD_S
+    assert shown()["list"]["next_update"] == read(live).next_update
 
 
 def verify(live: Running, folder: Path) -> tuple[int, str]:

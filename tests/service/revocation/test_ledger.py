@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -17,8 +17,11 @@ from issuer.errors import FormatError, InputError, SetupError
 from issuer.formats import jose
 from issuer.service.bounds import LIST_GOOD_S
 from issuer.service.revocation.key import find_key, make_key
-from issuer.service.revocation.ledger import NOTHING, Ledger, Published, Signing, is_due
+from issuer.service.revocation.ledger import NOTHING, Ledger, Published, Signing, is_due, unlisted
 from issuer.service.revocation.record import Act, write_acts
+from issuer.service.signing.history import KeyHistory
+from issuer.service.signing.keyring import KeyState, generate
+from issuer.service.signing.life import KeyEvent
 from issuer.verify.revocations import LONGEST_S, MAX_BYTES, objection
 from tests.support.make import ISSUER, NOW, REVOCATION_KEY, STRANGER
 from tests.support.revoking import JTIS, act, as_a_relying_party, interval_of, renew
@@ -115,9 +118,9 @@ def test_a_list_that_no_relying_party_would_read_is_refused_before_anything_is_w
 def test_when_a_list_is_due(tmp_path: Path) -> None:
     published = renew(tmp_path)
     half = NOW + LIST_GOOD_S // 2
-    assert is_due(None, NOTHING, NOW)
-    assert [is_due(published, NOTHING, at) for at in (NOW - 9999, NOW, half - 1, half)] == [False, False, False, True]
-    assert is_due(published, act(JTIS[0]).items, NOW)
+    assert is_due(None, 0, NOW)
+    assert [is_due(published, 0, at) for at in (NOW - 9999, NOW, half - 1, half)] == [False, False, False, True]
+    assert is_due(published, unlisted(published, act(JTIS[0]).items), NOW)
 
 
 def test_of_many_who_would_renew_it_at_once_one_does(tmp_path: Path) -> None:
@@ -147,9 +150,9 @@ def test_a_process_that_has_served_a_newer_list_goes_on_from_that(tmp_path: Path
 
 
 def test_files_are_for_their_owner_alone(tmp_path: Path) -> None:
-    ledger(tmp_path / "data").add(act(JTIS[0]))
-    renew(tmp_path / "data")
-    assert {path.stat().st_mode & 0o777 for path in (tmp_path / "data").iterdir()} == {0o600}
+    ledger(tmp_path).add(act(JTIS[0]))
+    renew(tmp_path)
+    assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
 
 
 # -- nonsense, and damage ---------------------------------------------------------------------------------------------
@@ -254,44 +257,60 @@ def test_a_list_of_another_key_is_replaced_only_where_that_is_said(tmp_path: Pat
     assert (newer.number, newer.jtis) == (2, frozenset({JTIS[0]}))
 
 
-def found_in(keys: Path, *token_kids: str, passphrase: bytes | None = None) -> Any:
-    return find_key(keys, lambda: passphrase, lambda: token_kids)
+def found_in(keys: Path, passphrase: bytes | None = None) -> Any:
+    return find_key(keys, keys.parent, lambda: passphrase)
 
 
-def test_there_is_one_key_and_it_signs_no_tokens(tmp_path: Path) -> None:
-    assert found_in(tmp_path) is None
-    path = make_key(tmp_path, None)
-    assert (path.parent, path.stat().st_mode & 0o777) == (tmp_path / "revocation", 0o600)
-    assert found_in(tmp_path).public_key() == keyfile.read(path).public_key()
+@pytest.fixture
+def keys(tmp_path: Path) -> Path:
+    return tmp_path / "keys"
+
+
+def test_there_is_one_key(keys: Path) -> None:
+    assert found_in(keys) is None
+    path = make_key(keys, None)
+    assert (path.parent, path.stat().st_mode & 0o777) == (keys / "revocation", 0o600)
+    assert found_in(keys).public_key() == keyfile.read(path).public_key()
     with pytest.raises(SetupError, match="is there already"):
-        make_key(tmp_path, None)
-    with pytest.raises(SetupError, match="signs tokens") as refused:
-        found_in(tmp_path, path.stem)
-    assert refused.value.code is Code.KEY_UNUSABLE
+        make_key(keys, None)
     keyfile.write(path.with_name("another.pem"), STRANGER)
     with pytest.raises(SetupError, match="holds 2 keys"):
-        found_in(tmp_path)
+        found_in(keys)
 
 
-def test_a_key_that_others_may_read_or_move_is_not_taken(tmp_path: Path) -> None:
-    path = make_key(tmp_path, None)
+@pytest.mark.parametrize("state", ["next", "active", "retiring", "gone"])
+def test_a_key_that_signs_tokens_or_once_did_signs_no_list(keys: Path, state: KeyState | Literal["gone"]) -> None:
+    path = make_key(keys, None)
+    kid, point = path.stem, jose.base64url_encode(keyfile.read(path).public_key().public_bytes_raw())
+    if state == "gone":
+        KeyHistory(keys.parent).record(lambda _: [KeyEvent(NOW, "archived", kid, point, "an operator")])
+    else:
+        generate(keys, state).write_bytes(path.read_bytes())
+    generate(keys, "next").write_text("no key, which is none of the list's business")
+    with pytest.raises(SetupError, match="signs tokens, or did") as refused:
+        found_in(keys)
+    assert refused.value.code is Code.KEY_UNUSABLE
+
+
+def test_a_key_that_others_may_read_or_move_is_not_taken(keys: Path) -> None:
+    path = make_key(keys, None)
     path.chmod(0o640)
     with pytest.raises(SetupError, match="chmod 600"):
-        found_in(tmp_path)
+        found_in(keys)
     path.chmod(0o600)
     path.parent.chmod(0o722)
     with pytest.raises(SetupError, match=r"chmod .*o-w") as refused:
-        found_in(tmp_path)
+        found_in(keys)
     assert refused.value.code is Code.KEY_UNSAFE
 
 
-def test_it_is_encrypted_as_the_others_are(tmp_path: Path) -> None:
-    make_key(tmp_path, b"a passphrase")
-    assert found_in(tmp_path, passphrase=b"a passphrase") is not None
+def test_it_is_encrypted_as_the_others_are(keys: Path) -> None:
+    make_key(keys, b"a passphrase")
+    assert found_in(keys, passphrase=b"a passphrase") is not None
     with pytest.raises(SetupError, match="is encrypted"):
-        found_in(tmp_path)
+        found_in(keys)
     with pytest.raises(SetupError, match="empty"):
-        make_key(tmp_path / "other", b"")
+        make_key(keys / "other", b"")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives files away")

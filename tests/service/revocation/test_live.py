@@ -55,7 +55,12 @@ class House:
 
     @property
     def number(self) -> int | None:
-        return None if self.live.published is None else self.live.published.listed.number
+        return None if self.live.in_force.published is None else self.live.in_force.published.listed.number
+
+    @property
+    def good_for_s(self) -> int | None:
+        shown = self.live.status.signed_list
+        return None if shown is None else shown.good_for_s
 
     def recorded(self) -> list[tuple[int, int]]:
         events = map(json.loads, (self.data / "audit.jsonl").read_text().splitlines())
@@ -78,21 +83,23 @@ async def test_what_the_record_says_is_in_force_after_one_look_with_or_without_a
     await house.look()
     assert house.revoked(JTIS[0])
     assert [bool(house.live.reason("", "inspect-ai", NOW + at)) for at in (4, 5)] == [False, True]
-    assert house.live.status is None
+    assert house.live.status.signed_list is None
+    assert house.live.status.unlisted == 2
     await house.look()
     assert house.recorded() == [(1, 1)]
 
 
 async def test_what_another_host_s_list_says_is_in_force_too(house: House, tmp_path: Path) -> None:
     other = tmp_path / "elsewhere"
+    other.mkdir()
     Ledger(other, ISSUER).add(act(JTIS[0]))
     renew(other)
     for name in ("revocation-keys.json", "revocations.jwt"):
         (house.data / name).write_bytes((other / name).read_bytes())
     await house.look()
     assert house.revoked(JTIS[0])
-    assert house.live.published is not None
-    assert house.live.published.raw == (other / "revocations.jwt").read_bytes()
+    assert house.live.in_force.published is not None
+    assert house.live.in_force.published.raw == (other / "revocations.jwt").read_bytes()
 
 
 DAMAGES: list[tuple[str, bytes | None]] = [
@@ -118,9 +125,8 @@ async def test_no_damage_gives_back_what_was_revoked_nor_takes_the_list_away(
         for _ in range(3):
             await house.look()
     assert house.revoked(JTIS[0])
-    assert house.live.published is not None
-    assert house.live.published.raw == served.raw
-    assert house.live.status is not None
+    assert house.live.in_force.published is not None
+    assert house.live.in_force.published.raw == served.raw
     assert house.live.status.stale
     assert [line["event"] for line in told] == ["revocations refused"], "once"
     (house.data / name).write_bytes(before)
@@ -145,10 +151,10 @@ async def test_a_list_that_was_put_back_is_not_served_and_the_next_one_follows_t
     (house.data / "revocations.jwt").write_bytes(old.raw)
     await house.look()
     assert (house.number, house.revoked(JTIS[0])) == (2, True)
-    assert house.live.error is not None
+    assert house.live.in_force.error is not None
     await house.keep()
     assert (house.number, as_a_relying_party(house.data).jtis) == (3, frozenset({JTIS[0]}))
-    assert house.live.error is None
+    assert house.live.in_force.error is None
 
 
 @pytest.mark.parametrize(("name", "raw"), [damage for damage in DAMAGES if damage[1] is not None])
@@ -185,8 +191,7 @@ async def test_a_service_with_the_key_writes_the_first_list_and_renews_it_when_h
         house.now = NOW + after
         assert await house.keep() == []
         assert house.number == number
-    assert house.live.status is not None
-    assert house.live.status.good_for_s == LIST_GOOD_S
+    assert house.good_for_s == LIST_GOOD_S
 
 
 async def test_what_was_recorded_where_there_was_no_key_is_listed_by_the_service_that_has_it(house: House) -> None:
@@ -208,8 +213,7 @@ async def test_without_the_key_nothing_is_written_and_its_end_is_told_from_a_day
     soon = ["revocation list ends soon"]
     assert told == [[], soon, [], soon, soon, ["revocation list has ended"]]
     assert house.number == 1
-    assert house.live.status is not None
-    assert house.live.status.good_for_s == -1 - LIST_TOLD_S
+    assert house.good_for_s == -1 - LIST_TOLD_S
 
 
 @pytest.mark.parametrize("problem", [SetupError(Code.KEY_UNSAFE, "a reason"), OSError(5, "a reason", "a file")])
