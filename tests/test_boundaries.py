@@ -73,7 +73,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "service.kept_policies": {"errors", "files", "service.bounds"},
     "service.admission": {*FORMATS, "files", "limits", "issuance", "service.bounds"},
     "service.turns": {"issuance", "service.bounds"},
-    "service.signing": {*FORMATS, "files", "keyfile", "audit_events", "issuance", "service.background", "service.bounds", "service.look"},
+    "service.signing": {*FORMATS, "files", "keyfile", "url", "audit_events", "issuance", "service.background", "service.bounds", "service.look"},
     "service.revocation": {*FORMATS, "files", "keyfile", "audit_events", "policy", "issuance", "verify", "verify_token", "service.background", "service.bounds", "service.look", "service.signing"},
     "service.reload": {"audit_events", "codes", "errors", "files", "policy", "policy.authoring", "issuance", "service.look"},
     "service.http": {*FORMATS, "issuer", "files", "wire", "results", "verify_token", "identity", "policy", "issuance", "verify", "service.admission", "service.audit", "service.authn", "service.reload", "service.revocation", "service.signing", "service.stops", "service.bounds"},

@@ -220,6 +220,27 @@ PUBLISHED_S = KEY_SET_AGE_S + KEY_SET_STALE_S
 # for the clocks of those who judge it.
 LAST_TOKEN_S = 86_400 + 60
 
+# -- keys that lie elsewhere: signing/remote_key.py, signing/opener.py, signing/aws_kms_key.py -------------------------
+
+# From when a signature is asked for, its turn in the threads included, to when it has been verified; and for all of a
+# batch, which takes its turn with everybody else.
+SIGNER_S = 1.0
+SIGNED_S = 4.0
+# How many signatures of one key are asked for at once: a call costs a millisecond of CPU, so that more would only wait
+# for this process. The driver of a PKCS #11 module takes one.
+SIGNER_CALLS = 4
+# A message that AWS KMS signs as it is (MessageType RAW).
+KMS_MESSAGE_BYTES = 4096
+# Readiness signs where nobody has for so long.
+SIGNER_CHECK_S = 60.0
+# At the start of a process: until a key has been opened and has proved itself. One that could not is tried again so
+# often: a wrong PIN, too, is a try that a token counts.
+SIGNER_START_S = 5.0
+SIGNER_AGAIN_S = 10.0
+# The YAML file of a key, and the file of a PIN.
+MAX_KEY_FILE_BYTES = 16 * 1024
+MAX_PIN_FILE_BYTES = 1024
+
 # -- policies and keys: reload.py, signing/live.py ---------------------------------------------------------------------
 
 # How often the folder is checked. A change is loaded when two checks in a row see the same: not while it is written.

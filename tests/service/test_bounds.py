@@ -101,12 +101,22 @@ def test_the_audit_is_bounded_and_soon_on_the_disk() -> None:
 
 def test_processes_end_and_begin_in_time() -> None:
     # What is in flight at SIGTERM is finished, the slowest included, and so is an answer that is held back.
-    slowest_s = max(b.FETCH_S, b.ASK_S) + b.BODY_DEADLINE_S + b.CALL_S
+    slowest_s = max(b.FETCH_S, b.ASK_S) + b.BODY_DEADLINE_S + b.CALL_S + b.SIGNED_S
     assert max(slowest_s, 2 * b.HELD_S) < b.GRACE_S < b.KILL_S
 
     # A worker that turns is never silent for long enough; loading may take longer than silence; pauses end in seconds.
     assert b.BEAT_S * 5 < b.SILENT_S < b.LOADING_S
     assert b.RESTART_PAUSE_S < b.MAX_RESTART_PAUSE_S < b.STEADY_S
+
+
+def test_a_key_that_lies_elsewhere_holds_nobody_up() -> None:
+    # A batch of 100 is signed in its time where a call takes a tenth of a second.
+    assert 100 / b.SIGNER_CALLS * 0.1 < b.SIGNED_S
+    assert b.SIGNER_S < b.SIGNED_S
+
+    # A start that waits for keys is no silent one, and one that was given up is not begun again at once.
+    assert 4 * b.SIGNER_START_S < b.LOADING_S
+    assert b.SIGNER_START_S < b.SIGNER_AGAIN_S
 
 
 def test_what_is_looked_at_is_seen_in_time() -> None:

@@ -2,9 +2,11 @@
 
 A key's state is its folder, so that a rotation is a `mv` and `ls` shows it:
 
-    keys/next/*.pem       published, does not sign new tokens yet
-    keys/active/*.pem     exactly one; signs
-    keys/retiring/*.pem   published until its last token has expired; signs only retries of what it began
+    keys/next/       published, does not sign new tokens yet
+    keys/active/     exactly one; signs
+    keys/retiring/   published until its last token has expired; signs only retries of what it began
+
+A key is a file there: `*.pem`, or `*.yaml` for one that lies elsewhere.
 """
 
 from __future__ import annotations
@@ -21,10 +23,13 @@ from issuer.codes import Code
 from issuer.errors import InputError, SetupError, Undecided
 from issuer.formats import jose
 from issuer.service.signing.file_key import FileKey
-from issuer.service.signing.private_key import PrivateKey
+from issuer.service.signing.opener import Opener, Unopened
+from issuer.service.signing.remote_key import RemoteKey
 
 KeyState = Literal["next", "active", "retiring"]
 STATES: tuple[KeyState, ...] = get_args(KeyState)
+# Of the files that hold a key, or say where one lies.
+SUFFIXES = (".pem", ".yaml")
 # No JWS signing input begins with a zero byte: a readiness signature can never be a token's.
 _READINESS = b"\x00issuer-readiness"
 
@@ -34,7 +39,7 @@ class SigningKey(Struct, frozen=True):
 
     kid: str
     state: KeyState
-    private: PrivateKey
+    private: FileKey | RemoteKey
     path: Path = Path()
 
 
@@ -62,7 +67,10 @@ class KeyringSigner:
 
     async def sign(self, kid: str, signing_inputs: tuple[bytes, ...]) -> tuple[bytes, ...]:
         """Sign each input. Ed25519 takes 40 microseconds; handing it to a thread costs more than it frees."""
-        return tuple(map(self._key(kid).private.sign, signing_inputs))
+        private = self._key(kid).private
+        if isinstance(private, RemoteKey):
+            return await private.sign_all(signing_inputs)
+        return tuple(map(private.sign, signing_inputs))
 
     def max_message_bytes(self, kid: str) -> int:
         """Return the largest signing input that a key signs. Raises Undecided(`dependency.signer`)."""
@@ -75,18 +83,22 @@ class KeyringSigner:
         return key
 
     async def check(self, now: int) -> None:
-        """Sign and verify through the published key set. Raises Undecided(`dependency.signer`)."""
+        """Sign and verify through the published key set; with a key that lies elsewhere at most once a minute. Raises
+        Undecided(`dependency.signer`)."""
         message = _READINESS + str(now).encode()
         published = jose.parse_key_set(self.jwks).get(self.active_kid)
-        (signature,) = await self.sign(self.active_kid, (message,))
-        if published is None or not published.verifies(jose.EDDSA, message, signature):
+        private = self._key(self.active_kid).private
+        if isinstance(private, RemoteKey):
+            await private.check(message)
+        elif published is None or not published.verifies(jose.EDDSA, message, private.sign(message)):
             raise Undecided(Code.DEPENDENCY_SIGNER)
 
 
 class Found(Struct, frozen=True):
     """What the folders of keys hold: the keys that are fit, and what is wrong with the first file that is not.
 
-    Nothing is known about the files in `unjudged`: the passphrase is not to be had, or the disk fails.
+    Nothing is known about the files in `unjudged`: the passphrase is not to be had, the disk fails, or a key that lies
+    elsewhere could not be opened.
     """
 
     keys: tuple[SigningKey, ...]
@@ -94,9 +106,20 @@ class Found(Struct, frozen=True):
     unjudged: frozenset[Path] = frozenset()
 
 
-def find_keys(folder: Path, passphrase: Callable[[], bytes | None]) -> Found:
-    """Read every key of the folder, each for itself: one that is not fit hides no other."""
-    paths = {path: state for state in STATES for path in sorted((folder / state).glob("*.pem"))}
+def key_paths(folder: Path) -> dict[Path, KeyState]:
+    """Return the file of every key of the folder, with the state that it lies in."""
+    return {
+        path: state
+        for state in STATES
+        for path in sorted(path for suffix in SUFFIXES for path in (folder / state).glob(f"*{suffix}"))
+    }
+
+
+def find_keys(folder: Path, passphrase: Callable[[], bytes | None], opener: Opener | None = None) -> Found:
+    """Read every key of the folder, each for itself: one that is not fit hides no other. `opener` has those that lie
+    elsewhere and are open already."""
+    opener = opener or Opener()
+    paths = key_paths(folder)
     keys: list[SigningKey] = []
     errors: list[SetupError | OSError] = [*_unguarded(folder)]
     unjudged: set[Path] = set()
@@ -106,12 +129,13 @@ def find_keys(folder: Path, passphrase: Callable[[], bytes | None]) -> Found:
         return Found((), error, frozenset(paths))
     for path, state in paths.items():
         try:
-            private = keyfile.read(path, opens)
+            private = opener.open(path) if path.suffix == ".yaml" else FileKey(keyfile.read(path, opens))
         except (SetupError, OSError) as error:
             errors.append(error)
-            unjudged |= {path} if isinstance(error, OSError) else set()
+            unjudged |= {path} if isinstance(error, OSError | Unopened) else set()
             continue
-        keys.append(SigningKey(str(jose.public_jwk(private.public_key())["kid"]), state, FileKey(private), path))
+        keys.append(SigningKey(str(jose.public_jwk(private.public_key())["kid"]), state, private, path))
+    opener.forget_others()
     return Found(tuple(keys), errors[0] if errors else None, frozenset(unjudged))
 
 
@@ -125,14 +149,14 @@ def _unguarded(folder: Path) -> Iterator[SetupError]:
             yield SetupError(Code.KEY_UNSAFE, f"{path}: {error.detail}")
 
 
-def load_keyring(folder: Path, passphrase: bytes | None = None) -> KeyringSigner:
+def load_keyring(folder: Path, passphrase: bytes | None = None, opener: Opener | None = None) -> KeyringSigner:
     """Load every key of the folder into a keyring that may sign. Raises SetupError."""
-    return fit_keyring(load_keys(folder, passphrase))
+    return fit_keyring(load_keys(folder, passphrase, opener))
 
 
-def load_keys(folder: Path, passphrase: bytes | None = None) -> tuple[SigningKey, ...]:
+def load_keys(folder: Path, passphrase: bytes | None = None, opener: Opener | None = None) -> tuple[SigningKey, ...]:
     """Load every key of the folder; there must be at least one. Raises SetupError and OSError."""
-    found = find_keys(folder, lambda: passphrase)
+    found = find_keys(folder, lambda: passphrase, opener)
     if found.error is not None:
         raise found.error
     if not found.keys:

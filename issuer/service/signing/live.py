@@ -19,8 +19,10 @@ from issuer.codes import Code
 from issuer.errors import IssuerError, SetupError, Undecided
 from issuer.issuance.ports import Audit
 from issuer.service.background import OwnThread
+from issuer.service.bounds import LOOK_S
 from issuer.service.look import Look, look
 from issuer.service.signing.keyring import Found, SigningKey, find_keys, fit_keyring, load_keyring
+from issuer.service.signing.opener import Opener
 
 # keys/<state>/<name>.pem
 _LEVELS = 2
@@ -42,7 +44,9 @@ class LiveSigner:
         self._thread = OwnThread()
         self._before = self._look()
         self._seen: Look | None = self._before
-        self.keyring = load_keyring(folder, passphrase())
+        self._opener = Opener()
+        self.keyring = load_keyring(folder, passphrase(), self._opener)
+        self._opener.wait_s = LOOK_S  # a token that does not answer does not hold up the next look
         self.stale = False
         self._recorded = False
 
@@ -98,8 +102,8 @@ class LiveSigner:
 
     def _find(self) -> Found:
         """Find the keys; again where one is missing: it may have been moved from folder to folder meanwhile."""
-        found = find_keys(self._folder, self._passphrase)
-        return find_keys(self._folder, self._passphrase) if self._gone(found) else found
+        found = find_keys(self._folder, self._passphrase, self._opener)
+        return find_keys(self._folder, self._passphrase, self._opener) if self._gone(found) else found
 
     def _gone(self, found: Found) -> list[SigningKey]:
         there = {key.kid for key in found.keys}

@@ -20,5 +20,9 @@ class PrivateKey(Protocol):
         ...
 
     def sign(self, message: bytes) -> bytes:
-        """Sign a message. May block, and raise whatever its backend does."""
+        """Sign a message. May block; raises KeyFault."""
         ...
+
+
+class KeyFault(Exception):
+    """A key cannot be asked, or did not sign. The text is ours: what is wrong, and what to do; nothing secret."""

@@ -1,0 +1,131 @@
+"""A key that lies elsewhere, in a token or behind a network: it may be slow, gone or wrong, and never holds anybody up.
+
+Each signature is asked for in one of a few threads of the key's own, has a deadline, and is verified before it leaves.
+Which backend it is, and what is signed, are unknown here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol
+
+import structlog
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+from issuer.codes import Code
+from issuer.errors import Undecided
+from issuer.formats.ed25519 import is_good_point
+from issuer.service.bounds import COUNT_S, SIGNED_S, SIGNER_CHECK_S, SIGNER_S
+from issuer.service.signing.private_key import KeyFault, PrivateKey
+
+# No JWS signing input begins with a zero byte: what is signed here can never be a token's.
+_PROOF = b"\x00issuer-start"
+
+_log = structlog.get_logger("issuer")
+
+
+class Backend(PrivateKey, Protocol):
+    """What signs elsewhere. Its `sign` is called from threads, at most `at_once` at a time."""
+
+    @property
+    def at_once(self) -> int:
+        """How many threads may ask at the same time."""
+        ...
+
+
+class RemoteKey:
+    """The key of a backend that has proved itself, under its RFC 7638 `kid`. Implements `PrivateKey`."""
+
+    def __init__(self, backend: Backend, kid: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self.kid = kid
+        self.max_message_bytes = backend.max_message_bytes
+        self._backend = backend
+        self._public = backend.public_key()
+        self._threads = ThreadPoolExecutor(backend.at_once, "signer")
+        self._clock = clock
+        self._good, self._checked = True, clock()
+        self._told: dict[str, tuple[float, int]] = {}  # by reason: when, and how often since
+
+    def public_key(self) -> Ed25519PublicKey:
+        """Return its public half."""
+        return self._public
+
+    def prove(self) -> None:
+        """Sign one message twice, as a start does. Raises KeyFault.
+
+        A retry must get the bytes of the first time, so a key that gives two signatures is none of ours; nor is one
+        whose signature its own public half does not verify.
+        """
+        if not is_good_point(self._public.public_bytes_raw()):
+            raise KeyFault("its public key is of low order: make another key")
+        if self.sign(_PROOF) != self.sign(_PROOF):
+            raise KeyFault("it signs one message in two ways: it is not Ed25519 (RFC 8032); make a key that is")
+
+    def sign(self, message: bytes) -> bytes:
+        """Sign a message, and verify what came back. Blocks as long as the backend does. Raises KeyFault."""
+        signature = self._backend.sign(message)
+        try:
+            self._public.verify(signature, message)
+        except InvalidSignature:
+            raise KeyFault("its signature is not by the published key: it goes to nobody; look who signs") from None
+        return signature
+
+    async def sign_all(self, messages: tuple[bytes, ...]) -> tuple[bytes, ...]:
+        """Sign each message, a few at a time: each within a second, all within four. Raises Undecided
+        (`dependency.signer`) where one of them is not signed in time; the others are then given up."""
+        signatures = [b""] * len(messages)
+        left = iter(enumerate(messages))
+
+        async def ask() -> None:
+            for index, message in left:
+                signatures[index] = await self._ask(message)
+
+        try:
+            async with asyncio.timeout(SIGNED_S), asyncio.TaskGroup() as group:
+                for _ in range(min(self._backend.at_once, len(messages))):
+                    group.create_task(ask())
+        except TimeoutError:
+            self._tell(f"not all of {len(messages)} signatures within {SIGNED_S} s")
+            raise Undecided(Code.DEPENDENCY_SIGNER) from None
+        except ExceptionGroup:  # `_ask` has told why
+            raise Undecided(Code.DEPENDENCY_SIGNER) from None
+        return tuple(signatures)
+
+    async def check(self, message: bytes) -> None:
+        """Sign a message for readiness, where nothing has been signed for a minute. Raises Undecided
+        (`dependency.signer`) where that failed, until a signature comes or the minute is over."""
+        if self._clock() - self._checked >= SIGNER_CHECK_S:
+            self._good, self._checked = False, self._clock()
+            await self._ask(message)
+        if not self._good:
+            raise Undecided(Code.DEPENDENCY_SIGNER)
+
+    async def _ask(self, message: bytes) -> bytes:
+        """Ask in a thread. What still waits for one when its time is over is given up."""
+        try:
+            async with asyncio.timeout(SIGNER_S):
+                signature = await asyncio.get_running_loop().run_in_executor(self._threads, self.sign, message)
+        except TimeoutError:
+            self._tell(f"no signature within {SIGNER_S} s")
+        except KeyFault as fault:
+            self._tell(str(fault))
+        except Exception as error:  # noqa: BLE001 (whatever a driver raises: nothing was signed)
+            self._tell(f"the backend raised {type(error).__name__}")
+        else:
+            self._good, self._checked = True, self._clock()
+            return signature
+        raise Undecided(Code.DEPENDENCY_SIGNER)
+
+    def _tell(self, reason: str) -> None:
+        """Tell a reason at once, then how often it was there, at most once a second."""
+        now = self._clock()
+        since, count = self._told.get(reason, (now - COUNT_S, 0))
+        if now - since < COUNT_S:
+            self._told[reason] = since, count + 1
+            return
+        _log.error("key did not sign", kid=self.kid, reason=reason, count=count + 1)
+        self._told[reason] = now, 0

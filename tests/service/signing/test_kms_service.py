@@ -1,0 +1,106 @@
+"""The service with a signing key in AWS KMS: what callers get while it signs, and while it does not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from issuer.dev.provider import LocalProvider
+from issuer.service import bounds
+from tests.support import make
+from tests.support.http_load import drive, request
+from tests.support.kms import ARN, SECRET, LocalKms
+from tests.support.running import Running, body, numbered, running, write_folder
+
+
+@pytest.fixture(scope="module")
+def kms() -> Iterator[LocalKms]:
+    with LocalKms(make.KEY) as local:
+        yield local
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory, provider: LocalProvider, kms: LocalKms) -> Iterator[Running]:
+    folder = tmp_path_factory.mktemp("kms")
+    write_folder(folder, provider)
+    (old,) = (folder / "keys" / "active").iterdir()
+    path = old.with_name("kms.yaml")
+    path.touch(0o600)
+    path.write_text(kms.file(kid=make.KID), "utf-8")
+    old.unlink()
+    with running(folder, provider) as live:
+        yield live
+        assert kms.faults == []
+        assert not any(secret in live.log_text() for secret in (SECRET, ARN, "secret detail"))
+
+
+def token_of(answer: httpx.Response) -> dict[str, object]:
+    payload: dict[str, object] = json.loads(make.payload_by_joserfc(answer.json()["verify_token"]))
+    return payload
+
+
+def test_tokens_are_signed_by_the_published_key_and_a_retry_gets_the_same_bytes(service: Running) -> None:
+    (published,) = service.http.get("/.well-known/jwks.json").json()["keys"]
+    assert published["kid"] == make.KID
+    identity = service.token()
+    first, again = service.post(identity), service.post(identity)
+    assert (first.status_code, again.status_code) == (201, 200)
+    assert token_of(first)["claims_digest"] == first.json()["claims_digest"]
+    assert first.json()["verify_token"] == again.json()["verify_token"]
+
+
+def test_a_batch_of_a_hundred_is_signed(service: Running) -> None:
+    answer = service.post(service.token(), {"results": [numbered(n) for n in range(100)]}, "/tokens/batch")
+    assert answer.status_code == 201
+    assert len({make.payload_by_joserfc(each["verify_token"]) for each in answer.json()["tokens"]}) == 100
+
+
+def test_what_kms_does_not_take_is_refused_before_a_use_is_spent(service: Running, kms: LocalKms) -> None:
+    asked, identity = kms.asked["Sign"], service.token()
+    metrics = [{"metric_id": f"metric-{number:030}", "value": 0.5} for number in range(60)]
+    for path, sent in (
+        ("/tokens", body(metrics=metrics)),
+        ("/tokens/batch", {"results": [body(), body(metrics=metrics)]}),
+    ):
+        refused = service.post(identity, sent, path)
+        assert (refused.status_code, refused.json()["code"]) == (422, "claims.too_large")
+    assert kms.asked["Sign"] == asked
+    assert service.post(identity).status_code == 201
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [("refuses", "ThrottlingException"), ("signs_with", "its signature is not by the published key")],
+)
+def test_while_kms_does_not_sign_nobody_gets_a_token_and_afterwards_the_retry_does(
+    service: Running, kms: LocalKms, fault: str, reason: str
+) -> None:
+    identity = service.token()
+    setattr(kms, fault, {"refuses": "ThrottlingException", "signs_with": make.STRANGER}[fault])
+    late = service.post(identity)
+    setattr(kms, fault, {"refuses": "", "signs_with": None}[fault])
+    assert (late.status_code, late.json()["code"]) == (503, "dependency.signer")
+    assert "verify_token" not in late.text
+    assert late.headers["Retry-After"] == "1"
+    assert reason in service.log_text()
+    assert token_of(service.post(identity))["iss"] == service.url
+
+
+def test_readiness_makes_no_call_while_requests_do(service: Running, kms: LocalKms) -> None:
+    assert service.post(service.token()).status_code == 201
+    asked = kms.asked["Sign"]
+    for _ in range(5):
+        assert service.http.get("/health/ready").status_code == 200
+    assert kms.asked["Sign"] == asked
+
+
+def test_a_slow_kms_is_asked_a_few_times_at_once_and_holds_up_no_key_set(service: Running, kms: LocalKms) -> None:
+    kms.delay_s, most = 0.1, bounds.SIGNER_CALLS
+    made = [request("/tokens", service.token(), json.dumps(numbered(n)).encode()) for n in range(8 * most)]
+    answered = drive(service.settings.port, made, len(made))
+    kms.delay_s = 0.0
+    assert answered.statuses == {201: len(made)}
+    assert kms.most_at_once == most
