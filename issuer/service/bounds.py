@@ -30,6 +30,8 @@ SMALL_BODY_BYTES = 8 * 1024
 # How long steps of callers' work are taken, one of which may take 20 ms; and how long the event loop then has to itself
 # while more are left: enough for what else a few requests need.
 TURN_S = 0.004
+# How long a caller's first work is taken at once, whoever waits: what is asked for one token takes less.
+SOON_S = 0.001
 REST_S = 0.002
 
 # -- connections: http/protocol.py, server.py --------------------------------------------------------------------------
@@ -73,6 +75,8 @@ READY_KEPT_S = 1.0
 # Requests that are not for tokens begin so many at a time, in one turn of the event loop: some 2 ms of work. Without
 # this 300 connections that ask for a document make turns so long that the store's answers to others come too late.
 MAX_BEGUN = 16
+# Of requests for tokens that announce a large body, which take a millisecond each before it is read.
+MAX_LARGE_BEGUN = 2
 
 # -- POST /verify: http/verify.py, http/question.py --------------------------------------------------------------------
 

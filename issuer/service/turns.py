@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from msgspec import Struct
 
 from issuer.issuance.steps import Payer
-from issuer.service.bounds import REST_S, TURN_S
+from issuer.service.bounds import REST_S, SOON_S, TURN_S
 
 T = TypeVar("T")
 
@@ -38,21 +38,39 @@ class Turns:
         self._due = False
 
     async def take(self, payer: Payer, steps: Generator[None, None, T]) -> T:
-        """Take the steps of one caller's work when it is its turn. Returns and raises what they do."""
-        loop = asyncio.get_running_loop()
-        work = _Work(steps, loop.create_future())
+        """Take the steps of one caller's work when it is its turn. Returns and raises what they do.
+
+        They begin at once where no other work of this caller waits: most is done then.
+        """
+        if payer not in self._work:
+            try:
+                self._begin(steps)
+            except StopIteration as end:
+                ended: T = end.value
+                return ended
+        work = _Work(steps, asyncio.get_running_loop().create_future())
+        self._add(payer, work)
+        done: T = await work.done
+        return done
+
+    def _begin(self, steps: Generator[None, None, Any]) -> None:
+        """Take steps for `SOON_S`. Raises what they do, and StopIteration at their end."""
+        ends = time.perf_counter() + SOON_S
+        while time.perf_counter() < ends:
+            next(steps)
+            self._note()
+
+    def _add(self, payer: Payer, work: _Work) -> None:
         if payer not in self._work:
             self._work[payer] = deque()
             self._used_s[payer] = min(self._used_s.values(), default=0.0)  # who was away has saved nothing up
         self._work[payer].append(work)
         if not self._due:
             self._due = True
-            loop.call_soon(self._take_turns)
-        done: T = await work.done
-        return done
+            asyncio.get_running_loop().call_soon(self._take_turns)
 
     def _take_turns(self) -> None:
-        """Take steps for `TURN_S`, then rest while there are more."""
+        """Take steps for `TURN_S`, then rest while there are more: longer, where the last step took longer."""
         now = time.perf_counter()
         ends = now + TURN_S
         while self._work and now < ends:
@@ -64,7 +82,7 @@ class Turns:
                 self._used_s[payer] += now - began
         self._due = bool(self._work)
         if self._due:
-            asyncio.get_running_loop().call_later(REST_S, self._take_turns)
+            asyncio.get_running_loop().call_later(max(REST_S, now - ends), self._take_turns)
 
     def _step(self, payer: Payer) -> None:
         work = self._work[payer][0]

@@ -58,6 +58,20 @@ async def test_who_has_much_work_costs_another_caller_a_step_or_two() -> None:
     assert seen.count("much") == 40
 
 
+async def test_little_work_is_done_at_once_and_what_is_more_of_the_same_caller_waits() -> None:
+    turns, seen = Turns(), list[str]()
+    much = asyncio.create_task(turns.take(ONE, working(seen, "much", 20, 2 * TURN_S)))
+    await until(lambda: len(seen) >= 2)
+    turned = list[bool]()
+    asyncio.get_running_loop().call_soon(turned.append, True)
+    assert await turns.take(OTHER, working(seen, "little", 3)) == "little"
+    assert not turned, "the event loop had no turn: nothing was waited for"
+    before = len(seen)
+    assert await turns.take(ONE, working(seen, "more", 3)) == "more"
+    assert seen[before:].count("much") == 18, "it comes after what the same caller asked for before"
+    await much
+
+
 async def test_who_was_away_has_saved_nothing_up() -> None:
     """It begins where the others are: else one caller could let its claim grow, and then hold up everybody."""
     turns, seen = Turns(), list[str]()

@@ -31,8 +31,10 @@ from issuer.service.bounds import (
     MAX_BEGUN,
     MAX_CONNECTIONS,
     MAX_FRAMING_BYTES,
+    MAX_LARGE_BEGUN,
     PIECE_BYTES,
     READ_S,
+    SMALL_BODY_BYTES,
 )
 from issuer.service.http.problems import problem_response
 from issuer.wire import Endpoint
@@ -126,9 +128,10 @@ class PatientFlow(FlowControl):
 
 
 class StartQueue:
-    """Begins requests, a few in each turn of the event loop. Belongs to one loop."""
+    """Begins requests, so `many` in each turn of the event loop. Belongs to one loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, many: int) -> None:
+        self._many = many
         self._waiting: deque[Callable[[], None]] = deque()
 
     def begin(self, request: Callable[[], None]) -> None:
@@ -139,7 +142,7 @@ class StartQueue:
 
     def _take(self) -> None:
         loop = asyncio.get_running_loop()
-        for _ in range(min(MAX_BEGUN, len(self._waiting))):
+        for _ in range(min(self._many, len(self._waiting))):
             loop.call_soon(self._waiting.popleft())
         if self._waiting:
             loop.call_soon(self._take)
@@ -155,7 +158,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     transport: JoinedTransport
     issuer_url = ""
-    starts = StartQueue()
+    starts = StartQueue(MAX_BEGUN)
+    large_starts = StartQueue(MAX_LARGE_BEGUN)
     _due: asyncio.TimerHandle | None = None
     _owed_s: float | None = None
     _owes_anew = False
@@ -265,13 +269,16 @@ class BoundedProtocol(HttpToolsProtocol):
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         """Begin a request: one for tokens at once, others in their turn, so that many of them hold nobody up.
 
-        At once only where a source is charged for it: another method, or a path below, is refused and costs nobody.
+        At once only where a source is charged for it: another method, or a path below, is refused and costs nobody. Of
+        those that announce a large body a few begin in each turn: a judge of many hundreds is in no hurry.
         """
         start = functools.partial(super()._start_asgi_task, cycle, app)
-        if cycle.scope["method"] == "POST" and cycle.scope["path"] in _TOKEN_PATHS:
-            start()
-        else:
+        if cycle.scope["method"] != "POST" or cycle.scope["path"] not in _TOKEN_PATHS:
             self.starts.begin(start)
+        elif is_large(self.headers):
+            self.large_starts.begin(start)
+        else:
+            start()
 
     # -- what is answered ---------------------------------------------------------------------------------------------
 
@@ -384,6 +391,20 @@ def check_head(version: str, target: bytes, headers: Sequence[tuple[bytes, bytes
         raise Refused(Code.REQUEST_FRAMING, "A request that offers another protocol has a body")
 
 
+def is_large(headers: Sequence[tuple[bytes, bytes]]) -> bool:
+    """Say whether a head announces a large body, or does not say how large it is."""
+    lengths = [value for name, value in headers if name == b"content-length"]
+    return len(lengths) != 1 or int(lengths[0]) > SMALL_BODY_BYTES
+
+
 def protocol_for(issuer_url: str) -> type[BoundedProtocol]:
     """Return the protocol of one service, whose problem documents have their pages under `issuer_url`."""
-    return type("IssuerProtocol", (BoundedProtocol,), {"issuer_url": issuer_url, "starts": StartQueue()})
+    return type(
+        "IssuerProtocol",
+        (BoundedProtocol,),
+        {
+            "issuer_url": issuer_url,
+            "starts": StartQueue(MAX_BEGUN),
+            "large_starts": StartQueue(MAX_LARGE_BEGUN),
+        },
+    )
