@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
 import time
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from issuer.formats import jcs, jose
 from issuer.keyfile import read
+from issuer.service.revocation.key import make_key
 from issuer.service.revocation.ledger import Ledger, Signing
 from issuer.service.signing.keyring import generate
 from issuer.verify.revocations import LONGEST_S, Revocations, parse_revocations
@@ -20,6 +22,7 @@ from tests.support.make import ISSUER
 from tests.support.revoking import JTIS
 
 DAY_S = 86_400
+ROOT = Path(__file__).parents[2]
 
 
 class Desk:
@@ -28,7 +31,7 @@ class Desk:
     def __init__(self, folder: Path) -> None:
         self.keys, self.data = folder / "keys", folder / "data"
         self.data.mkdir()
-        self.key = Path(self.run("revocations", "init").stdout.strip())
+        self.key = make_key(self.keys, None)
 
     def run(self, *arguments: object, url: str = ISSUER) -> subprocess.CompletedProcess[str]:
         return issuer(*arguments, "--dir", self.keys, "--data", self.data, *(("--url", url) if url else ()))
@@ -193,15 +196,32 @@ def test_there_is_one_key_and_another_issuer_s_list_is_left_alone(desk: Desk) ->
     assert desk.run("revocations", "renew", url="https://other.example").returncode == 3
 
 
+def write_settings(folder: Path, more: str = "") -> Path:
+    """Write the settings of a service whose folders are here."""
+    (folder / "data").mkdir()
+    members = {"url": ISSUER, "policies": folder / "policies", "keys": folder / "keys", "data": folder / "data"}
+    settings = folder / "settings.yaml"
+    settings.write_text("".join(f'{name}: "{value}"\n' for name, value in members.items()) + f'redis_url: "x"\n{more}')
+    return settings
+
+
+def test_what_the_reference_of_keys_shows_can_be_typed(tmp_path: Path) -> None:
+    page = (ROOT / "keys" / "README.md").read_text("utf-8").partition("## The list of revocations")[2]
+    (block,) = re.findall(r"^```console\n(.*?)^```", page.partition("\n## ")[0], re.S | re.M)
+    settings = write_settings(tmp_path)
+    commands = [shlex.split(line.removeprefix("$ "), comments=True) for line in block.splitlines()]
+    typed = [[str(settings) if word == "settings.yaml" else word for word in words] for words in commands]
+    done = [issuer(*words) for command, *words in typed if command == "issuer"]
+    assert [each.returncode for each in done] == [0] * len(commands)
+    assert "wrong adapter" in done[-1].stdout
+    assert "list 2 of" in done[-1].stdout
+
+
 def test_an_encrypted_key_is_opened_by_the_settings_or_the_option(tmp_path: Path) -> None:
     passphrase = tmp_path / "passphrase"
     passphrase.write_text("correct horse\n")
     passphrase.chmod(0o600)
-    settings = tmp_path / "settings.yaml"
-    (tmp_path / "data").mkdir()
-    members = {"url": ISSUER, "policies": "policies", "keys": tmp_path / "keys", "data": tmp_path / "data"}
-    text = "".join(f'{name}: "{value}"\n' for name, value in members.items())
-    settings.write_text(f'{text}redis_url: "embedded"\nkey_passphrase_file: "{passphrase}"\n')
+    settings = write_settings(tmp_path, f'key_passphrase_file: "{passphrase}"\n')
     for command in (("revocations", "init"), ("revoke", "--jti", JTIS[0], "--reason", "x"), ("revocations", "show")):
         done = issuer(*command, "--config", settings)
         assert done.returncode == 0, done.stderr

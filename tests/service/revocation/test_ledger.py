@@ -135,6 +135,12 @@ def test_of_many_who_would_renew_it_at_once_one_does(tmp_path: Path) -> None:
     assert (as_a_relying_party(tmp_path).number, as_a_relying_party(tmp_path).iat) == (2, due)
 
 
+def test_of_many_who_revoke_at_once_each_is_recorded(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as operators:
+        list(operators.map(lambda jti: ledger(tmp_path).add(act(jti)), JTIS))
+    assert len(ledger(tmp_path).read().acts) == len(JTIS)
+
+
 @pytest.mark.parametrize("happened", ["gone", "an older one"])
 def test_a_process_that_has_served_a_newer_list_goes_on_from_that(tmp_path: Path, happened: str) -> None:
     old = renew(tmp_path)
@@ -144,7 +150,7 @@ def test_a_process_that_has_served_a_newer_list_goes_on_from_that(tmp_path: Path
     (tmp_path / "revocations.jwt").unlink() if happened == "gone" else (tmp_path / "revocations.jwt").write_bytes(
         old.raw
     )
-    ledger(tmp_path).keep(SIGNING, NOW, served.listed, served)
+    ledger(tmp_path).keep(SIGNING, NOW, NOTHING, served)
     newer = as_a_relying_party(tmp_path)
     assert (objection(newer, served.listed), newer.number) == ("", served.listed.number + 1)
 
