@@ -178,10 +178,12 @@ class ProviderKeysStale(Link, frozen=True, tag_field="event", tag="provider_keys
 
 
 class KeysLoaded(Link, frozen=True, tag_field="event", tag="keys_loaded"):
-    """From now on these keys sign: each one's state by its kid."""
+    """From now on these keys sign: each one's state by its kid. What is in `waiting` lies in active/ and does not sign
+    yet: from when it may, or null where not every host has published it."""
 
     time: UnixTime
     keys: Mapping[str, str]
+    waiting: Mapping[str, UnixTime | None] | UnsetType = UNSET
 
 
 class KeysRefused(Link, frozen=True, tag_field="event", tag="keys_refused"):

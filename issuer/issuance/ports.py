@@ -198,7 +198,7 @@ class Signer(Protocol):
 
     @property
     def usable_kids(self) -> tuple[str, ...]:
-        """The keys that may sign: next, active and retiring."""
+        """The keys that may sign, new tokens and retries: those that every relying party can know by now."""
         ...
 
     def max_message_bytes(self, kid: str) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -34,6 +34,7 @@ from issuer.service.authn.pats import Pats
 from issuer.service.authn.sources import Sources
 from issuer.service.background import Background
 from issuer.service.bounds import ASK_S, BEAT_S, REVOKED_LOOK_S, SOURCE_RATE, STOPS_LOOK_S, SYNC_S
+from issuer.service.hosts import Hosts
 from issuer.service.http.published import Published, PublishedKeys
 from issuer.service.http.revocations import PublishedRevocations
 from issuer.service.http.routes import exception_handlers, routes
@@ -49,10 +50,13 @@ from issuer.service.revocation.live import ListKeeper, LiveRevocations
 from issuer.service.settings import Settings
 from issuer.service.shared_page import SharedPage
 from issuer.service.signing.live import LiveSigner
+from issuer.service.signing.live_history import LiveHistory
 from issuer.service.stops import LiveStops
 from issuer.service.turns import Turns
 from issuer.service.workers import Progress
 
+# Unix seconds.
+Clock = Callable[[], int]
 _log = structlog.get_logger("issuer")
 
 
@@ -75,9 +79,9 @@ class Parts(Struct, frozen=True):
     pats: PatVerifier
 
     @classmethod
-    def of(cls, settings: Settings, progress: Progress, page: SharedPage) -> Parts:
-        """Open what must be there at the start; `page` is shared with the other workers. Raises SetupError and
-        InputError."""
+    def of(cls, settings: Settings, progress: Progress, page: SharedPage, clock: Clock) -> Parts:
+        """Open what must be there at the start; `page` is shared with the other workers, and keys come and go by
+        `clock`. Raises SetupError and InputError."""
         make_own_secret(settings)
         failures = Failures()
         asker = Fetcher(development=settings.development, deadline_s=ASK_S)
@@ -86,7 +90,14 @@ class Parts(Struct, frozen=True):
         revocations, keeper = follow_revocations(settings, audit)
         return cls(
             audit=audit,
-            signer=LiveSigner(Path(settings.keys), settings.passphrase, audit),
+            signer=LiveSigner(
+                Path(settings.keys),
+                settings.passphrase,
+                audit,
+                LiveHistory(Path(settings.data)),
+                Hosts(settings.redis_url, page, durable_store=settings.durable_store),
+                clock,
+            ),
             sources=Sources(SOURCE_RATE),
             stops=LiveStops(settings.policies_folder, page, audit, KnownStanding(), _now),
             turns=Turns(progress.note),
@@ -119,7 +130,7 @@ class Parts(Struct, frozen=True):
 
     async def aclose(self) -> None:
         """End what is under way, and let go of everything."""
-        for part in (self.keysets, self.introspector, self.hugging_face, self.admission):
+        for part in (self.signer, self.keysets, self.introspector, self.hugging_face, self.admission):
             await part.aclose()
         self.audit.close()
 
@@ -139,15 +150,20 @@ def make_own_secret(settings: Settings) -> None:
 
 
 def build(
-    settings: Settings, log: Log | None = None, progress: Progress | None = None, page: SharedPage | None = None
+    settings: Settings,
+    log: Log | None = None,
+    progress: Progress | None = None,
+    page: SharedPage | None = None,
+    clock: Clock | None = None,
 ) -> Litestar:
     """Put one worker together. Reads keys, stops and policies now, connects to the store when it starts; while it runs
-    it notes its `progress`, and shares `page` with the parent's other workers.
+    it notes its `progress`, and shares `page` with the parent's other workers. `clock` is what keys come and go by, in
+    Unix seconds.
 
     Raises SetupError and InputError: a service with unfit keys, policies or store does not start.
     """
     progress = progress or Progress()
-    parts = Parts.of(settings, progress, page or SharedPage())
+    parts = Parts.of(settings, progress, page or SharedPage(), clock or _now)
 
     def load() -> Published:
         policies = load_and_keep(settings.policies_folder, settings.kept_folder, settings.url, settings.development)
@@ -203,7 +219,7 @@ async def _running(parts: Parts, live: Live[Published], progress: Progress) -> A
     try:
         await parts.admission.start()
         await live.announce()
-        await parts.signer.announce()
+        await parts.signer.turn(False)
         await parts.stops.announce()
         await parts.keeper.turn(False)
         await parts.revocations.turn(False)

@@ -197,6 +197,13 @@ PIPELINE_CALLS = 128
 STORE_START_S = 3.0
 EMBEDDED_START_S = 5.0
 
+# -- the hosts that share a store: hosts.py ----------------------------------------------------------------------------
+
+# A host that has not been heard of for this long is not waited for. Each says what it publishes at every change, and
+# this often: three times in a row's life, so that one that lives is there although two of its calls fail.
+HOST_S = 60
+HOST_AGAIN_S = 20
+
 # -- audit: audit.py, append_file.py, refusals.py ----------------------------------------------------------------------
 
 # Readiness ends while there is still room for the events of what is under way.
@@ -249,6 +256,10 @@ MAX_PIN_FILE_BYTES = 1024
 
 # How often the folder is checked. A change is loaded when two checks in a row see the same: not while it is written.
 LOOK_S = 1.0
+# How long a look at the keys waits for their history, whose lock a stopped process may hold: the next look, which may
+# find a stolen key gone, must not. A change of the signing key is in every worker this long after its first token.
+HISTORY_S = 0.5
+ROTATED_S = 4.0
 
 # -- emergency stops: stops.py, shared_page.py -------------------------------------------------------------------------
 

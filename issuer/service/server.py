@@ -20,7 +20,7 @@ from issuer.codes import Code
 from issuer.errors import SetupError
 from issuer.issuance.ports import Log
 from issuer.service.admission.embedded import EmbeddedValkey
-from issuer.service.app import build, make_own_secret
+from issuer.service.app import Clock, build, make_own_secret
 from issuer.service.bounds import GRACE_S, KEEP_ALIVE_S, KILL_S
 from issuer.service.http.protocol import protocol_for
 from issuer.service.log_stream import configure_logging
@@ -42,14 +42,18 @@ def store(settings: Settings) -> Iterator[str]:
 
 
 def server(
-    settings: Settings, log: Log | None = None, progress: Progress | None = None, page: SharedPage | None = None
+    settings: Settings,
+    log: Log | None = None,
+    progress: Progress | None = None,
+    page: SharedPage | None = None,
+    clock: Clock | None = None,
 ) -> uvicorn.Server:
     """Make the server of one worker, which notes its `progress`, and shares `page` with the others.
 
     Raises SetupError and InputError where it must not start.
     """
     config = uvicorn.Config(
-        build(settings, log, progress, page),
+        build(settings, log, progress, page, clock),
         host=settings.host,
         port=settings.port,
         http=protocol_for(settings.url),
@@ -68,11 +72,11 @@ def server(
     return uvicorn.Server(config)
 
 
-def serve(settings: Settings, log: Log | None = None, workers: int = 1) -> None:
+def serve(settings: Settings, log: Log | None = None, workers: int = 1, clock: Clock | None = None) -> None:
     """Serve until SIGTERM or SIGINT; requests in flight are finished first. SIGHUP reloads the policies.
 
-    A single worker is this process; several are its children, on one port and one store. Raises SetupError and
-    InputError.
+    A single worker is this process; several are its children, on one port and one store. `clock` replaces, in tests,
+    the Unix seconds that keys come and go by. Raises SetupError and InputError.
     """
     configure_logging()
     for doubt in settings.doubts:
@@ -88,22 +92,23 @@ def serve(settings: Settings, log: Log | None = None, workers: int = 1) -> None:
     with store(settings) as redis_url:
         settings = replace(settings, redis_url=redis_url)
         if workers == 1:
-            _run(settings, log, page)
+            _run(settings, log, page, clock)
         else:
             addresses = listen_addresses(settings.host, settings.port)
             make_own_secret(settings)  # once, before there are several who would
-            supervise(workers, lambda beat: _run(settings, log, page, bind(addresses), beat), KILL_S)
+            supervise(workers, lambda beat: _run(settings, log, page, clock, bind(addresses), beat), KILL_S)
 
 
 def _run(
     settings: Settings,
     log: Log | None,
     page: SharedPage,
+    clock: Clock | None,
     sockets: list[socket.socket] | None = None,
     beat: Beat | None = None,
 ) -> None:
     progress = Progress()
-    running = server(settings, log, progress, page)
+    running = server(settings, log, progress, page, clock)
     gc.freeze()  # what is loaded stays: a full collection that looks at all of it again stops every request for 80 ms
     watched = contextlib.nullcontext() if beat is None else beating(beat, lambda: _come_so_far(running, progress))
     try:

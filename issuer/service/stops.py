@@ -55,7 +55,7 @@ class LiveStops:
         self._behind = behind
         self._clock = clock
         self._thread = OwnThread()
-        page.tell(bytes(32))  # before the file is read: whoever waits for it must wait for this process, too
+        page.tell("stops", bytes(32))  # before the file is read: whoever waits for it must wait for this process, too
         self._before = self._look()
         self._seen: Seen | None = self._before
         self._error: Finding | None = None
@@ -88,7 +88,7 @@ class LiveStops:
     @property
     def status(self) -> StopsStatus:
         """What health shows."""
-        told, own = self._page.told(), _digest_bytes(self.stops)
+        told, own = self._page.told("stops"), _digest_bytes(self.stops)
         return StopsStatus(
             digest=self.stops.digest,
             count=len(self.stops.all),
@@ -102,7 +102,7 @@ class LiveStops:
 
     async def announce(self) -> None:
         """Audit which stops are in force, where that has changed; where it fails, the next `turn` tries again."""
-        self._page.tell(_digest_bytes(self.stops))
+        self._page.tell("stops", _digest_bytes(self.stops))
         if (self.stops, self._page.everything_stopped) == self._recorded:
             return
         with suppress(Undecided):
@@ -135,7 +135,7 @@ class LiveStops:
 
     def _set(self, stops: Stops) -> None:
         self.stops = stops
-        self._page.tell(_digest_bytes(stops))
+        self._page.tell("stops", _digest_bytes(stops))
         _log.warning("stops in force", digest=stops.digest, stops=[stop.what for stop in stops.all])
 
     def _look(self) -> Seen:

@@ -43,7 +43,7 @@ from issuer.service.authn.fetch import Fetcher
 from issuer.service.authn.keysets import KeySets
 from issuer.service.authn.oidc import SignedTokens
 from issuer.service.authn.sources import Sources
-from issuer.service.bounds import MAX_STANDINGS, STANDING_S
+from issuer.service.bounds import MAX_STANDINGS, PUBLISHED_S, STANDING_S
 from issuer.service.revocation.ledger import Ledger
 from issuer.service.revocation.live import LiveRevocations
 from issuer.service.revocation.record import Act
@@ -55,6 +55,7 @@ from issuer.verify_token import Template
 from issuer.wire import Denied, LogEntry
 from tests.support import make
 from tests.support.clock import Clock
+from tests.support.key_hosts import KeyHost, Seconds
 from tests.support.policies import ISSUER_URL, NOW, POLICY, caller, changed, load, submission
 
 ORIGIN = "log.example/evals"
@@ -563,9 +564,9 @@ class Written:
         assert isinstance(kept, bytes)
         return kept.split(b" ", 2)[2]
 
-    def write(self, kept: bytes) -> None:
+    def write(self, kept: bytes, kid: str = make.KID) -> None:
         with redis.Redis.from_url(self.store) as client:
-            client.hset(self.record, self.slot, b"%d %b %b" % (NOW + 90 * DAY_S, make.KID.encode(), kept))
+            client.hset(self.record, self.slot, b"%d %b %b" % (NOW + 90 * DAY_S, kid.encode(), kept))
 
     def change(self, change: Change) -> bytes:
         template = json.loads(self.read()[32:])
@@ -730,6 +731,33 @@ async def test_a_template_that_is_past_is_spent_where_no_use_is_left(house: Hous
         await issue(house.authority, house.judged(jti=JTIS[2]))
     assert caught.value.code is Code.IDENTITY_REPLAYED
     assert "forged" not in house.events()[-1]
+
+
+async def test_a_template_that_names_a_key_to_come_is_signed_only_when_everybody_can_know_that_key(
+    house: House, store: str, tmp_path: Path
+) -> None:
+    """Whoever writes to the store, and has our secret, cannot have a key sign that a relying party may not have yet."""
+    host = KeyHost(tmp_path / "host", Seconds()).has("active", "next").start()
+    active, coming = (path.stem for path in host.paths)
+    house.authority = msgspec.structs.replace(house.authority, signer=host.signer)
+    house.uses = 3
+
+    async def forge(slot: str) -> Issued:
+        written = Written(house, store)
+        forged = house.secret.seal(written.use.record, written.use.request_digest, written.change(header(kid=coming)))
+        written.write(forged, slot)
+        return await issue(house.authority, house.judged(jti=JTIS[2]))
+
+    await issue(house.authority, house.judged())
+    for slot in (coming, active):
+        replaced = await forge(slot)
+        assert (replaced.repeat, replaced.tokens[0].kid) == (False, active)
+    host.write("published", host.paths[1])
+    host.clock.now += PUBLISHED_S
+    await host.turn()
+    given_again = await forge(coming)
+    assert (given_again.repeat, given_again.tokens[0].kid) == (True, coming)
+    await host.stop()
 
 
 async def test_of_many_who_find_a_template_past_one_replaces_it_and_all_get_its_bytes(house: House, store: str) -> None:

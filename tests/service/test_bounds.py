@@ -90,6 +90,15 @@ def test_key_sets_are_renewed_in_time() -> None:
     assert b.FETCHES_A_MINUTE * b.FETCH_PAUSE_S < b.MINUTE_S < (1 - b.JITTER) * b.RETRY_S * 2
 
 
+def test_a_key_is_known_to_everybody_before_it_signs_and_to_all_workers_soon_after() -> None:
+    # Only when both times of the Cache-Control have passed has everybody a set with a new key.
+    assert b.PUBLISHED_S == b.KEY_SET_AGE_S + b.KEY_SET_STALE_S
+    # A host whose call failed twice is still in the table; a minute of silence is short beside what it would delay.
+    assert 2 * b.HOST_AGAIN_S + b.LOOK_S + b.CALL_S < b.HOST_S < b.PUBLISHED_S
+    # Two looks at the folders, or one at the history, each of which the lock of the history may hold up.
+    assert 2 * (b.LOOK_S + b.HISTORY_S) < b.ROTATED_S
+
+
 def test_the_audit_is_bounded_and_soon_on_the_disk() -> None:
     # The refusals of one caller add less than 10 kB a second over any ten minutes, with sixteen workers; the largest one
     # can be told; and what was written is on the disk within a second.

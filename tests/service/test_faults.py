@@ -40,7 +40,7 @@ def test_killed_between_admission_and_signature_a_retry_gives_the_token_that_wou
                 deadly.post(identity)
             assert deadly.process.wait(60) == -signal.SIGKILL
             assert "decision" not in {event["event"] for event in deadly.audit()}
-        (record,) = [key for key in client.keys("{evi}:*") if client.type(key) == b"hash"]
+        (record,) = client.keys("{evi}:use:*")
         (kept,) = [value for name, value in client.hgetall(record).items() if name.startswith(b"d:")]
         template = msgspec.json.decode(kept.split(b" ", 2)[2][32:])  # behind its HMAC
         time.sleep(1.1)  # a token that were drafted anew would have another iat

@@ -9,7 +9,7 @@ from issuer.formats.strict_json import JSON
 from issuer.identity.table import describe_provider
 from issuer.policy.match import PolicySet
 from issuer.verify_token import MAX_TTL_S
-from issuer.wire import JWKS_PATH, MAX_BYTES, REVOCATION_KEYS_PATH, REVOCATIONS_PATH
+from issuer.wire import ARCHIVE_PATH, JWKS_PATH, MAX_BYTES, REVOCATION_KEYS_PATH, REVOCATIONS_PATH
 
 
 def metadata(url: str, policies: PolicySet, *, verifies: bool) -> bytes:
@@ -21,6 +21,7 @@ def metadata(url: str, policies: PolicySet, *, verifies: bool) -> bytes:
     return msgspec.json.encode({
         "issuer": url,
         "jwks_uri": f"{url}{JWKS_PATH}",
+        "jwks_archive_uri": f"{url}{ARCHIVE_PATH}",
         "revocations_uri": f"{url}{REVOCATIONS_PATH}",
         "revocation_keys_uri": f"{url}{REVOCATION_KEYS_PATH}",
         "token_endpoint": f"{url}/tokens",

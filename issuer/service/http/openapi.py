@@ -217,6 +217,15 @@ class KeySetOperation(Operation):
 
 
 @dataclass
+class ArchiveOperation(KeySetOperation):
+    """`GET /.well-known/jwks-archive.json`."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.summary = "Every key that ever signed tokens, and when: `active_from`, `last_token_exp`, `revoked_from`"
+
+
+@dataclass
 class RevocationKeysOperation(KeySetOperation):
     """`GET /.well-known/revocation-keys.json`."""
 

@@ -10,8 +10,10 @@ from issuer.service.http.metadata import metadata
 from issuer.service.http.requirements import requirements
 from issuer.service.reload import Active
 from issuer.service.signing.keyring import KeyringSigner
+from issuer.service.signing.life import Lives, archive
 from issuer.service.signing.live import LiveSigner
 
+_KEY_SET_TYPE = "application/jwk-set+json"
 KEY_SET_CACHE = f"public, max-age={KEY_SET_AGE_S}, stale-if-error={KEY_SET_STALE_S}"
 
 
@@ -34,21 +36,34 @@ class Published(Active, frozen=True):
 
 
 class PublishedKeys:
-    """The key set of the keys that sign now, as a document."""
+    """The key set of the keys that sign now, and the archive of all that ever did, as documents: each is written anew
+    where what it is made of has changed."""
 
     def __init__(self, signer: LiveSigner) -> None:
         self._signer = signer
-        self._of = signer.keyring
-        self._document = _key_set(self._of)
+        self._of, self._of_lives = signer.keyring, signer.lives
+        self._document, self._archive = _key_set(self._of), _archive(self._of_lives)
 
     @property
     def document(self) -> Document:
-        """The document: written anew where the keys have changed."""
+        """The key set."""
         if self._signer.keyring is not self._of:
             self._of = self._signer.keyring
             self._document = _key_set(self._of)
         return self._document
 
+    @property
+    def archive(self) -> Document:
+        """The archive (contract section 6). It is made of the history alone: all hosts serve the same bytes."""
+        if self._signer.lives is not self._of_lives:
+            self._of_lives = self._signer.lives
+            self._archive = _archive(self._of_lives)
+        return self._archive
+
 
 def _key_set(keyring: KeyringSigner) -> Document:
-    return document(keyring.jwks, "application/jwk-set+json", cache=KEY_SET_CACHE)
+    return document(keyring.jwks, _KEY_SET_TYPE, cache=KEY_SET_CACHE)
+
+
+def _archive(lives: Lives) -> Document:
+    return document(archive(lives), _KEY_SET_TYPE, cache=KEY_SET_CACHE)

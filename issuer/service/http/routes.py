@@ -28,7 +28,7 @@ from issuer.service.http.reading import Http, header_values
 from issuer.service.http.service import Service
 from issuer.service.http.tokens import token_routes
 from issuer.service.reload import Live, schema_documents
-from issuer.wire import JWKS_PATH, REVOCATION_KEYS_PATH, REVOCATIONS_PATH, STOPS_PATH
+from issuer.wire import ARCHIVE_PATH, JWKS_PATH, REVOCATION_KEYS_PATH, REVOCATIONS_PATH, STOPS_PATH
 
 _SCHEMA_TYPE, _SCHEMA_CACHE = "application/schema+json", "public, max-age=3600"
 _log = structlog.get_logger("issuer")
@@ -61,7 +61,7 @@ def routes(service: Service, more: Sequence[Any]) -> list[Any]:
         body = {
             "status": "ready",
             "policies": _policies_of(service.live),
-            "keys": {"stale": service.signer.stale},
+            "keys": {"stale": service.signer.stale, "waiting": service.signer.waiting},
             "stops": service.stops.status,
             "revocations": service.revocations.status,
         }
@@ -75,6 +75,7 @@ def routes(service: Service, more: Sequence[Any]) -> list[Any]:
         *token_routes(service),
         *more,
         *_publish(JWKS_PATH, lambda _: service.keys.document, openapi.KeySetOperation),
+        *_publish(ARCHIVE_PATH, lambda _: service.keys.archive, openapi.ArchiveOperation),
         *_publish(REVOCATIONS_PATH, lambda _: service.revocations.signed_list, openapi.RevocationsOperation),
         *_publish(REVOCATION_KEYS_PATH, lambda _: service.revocations.keys, openapi.RevocationKeysOperation),
         *_publish("/.well-known/eval-token-issuer", lambda _: service.live.active.metadata, openapi.MetadataOperation),

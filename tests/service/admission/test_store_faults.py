@@ -160,6 +160,7 @@ def assert_down(live: Running, identities: list[str]) -> None:
     for path in (
         "/health/live",
         "/.well-known/jwks.json",
+        "/.well-known/jwks-archive.json",
         "/errors/dependency.state",
         "/.well-known/eval-token-issuer",
     ):

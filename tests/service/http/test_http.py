@@ -12,6 +12,7 @@ import pytest
 from issuer.codes import Code
 from issuer.formats import jose
 from issuer.service.http.openapi import EXAMPLE
+from issuer.verify.archive import parse_archive
 from tests.support.running import BODY, Running
 
 PROBLEM_MEMBERS = {"type", "title", "status", "detail", "instance", "code", "retryable", "request_id", "errors"}
@@ -114,6 +115,17 @@ def test_head_of_the_key_set_has_the_headers_of_get(service: Running) -> None:
     assert (
         service.http.head("/.well-known/jwks.json", headers={"If-None-Match": got.headers["etag"]}).status_code == 304
     )
+
+
+def test_the_archive_has_the_window_of_the_key_that_signs_and_is_cached_like_the_key_set(service: Running) -> None:
+    metadata = service.http.get("/.well-known/eval-token-issuer").json()
+    archive, keys = (service.http.get(metadata[name]) for name in ("jwks_archive_uri", "jwks_uri"))
+    for name in ("content-type", "cache-control"):
+        assert archive.headers[name] == keys.headers[name]
+    issued = service.post(service.token()).json()
+    (key,) = parse_archive(archive.content).values()
+    assert (key.key.kid, key.last_token_exp, key.revoked_from) == (issued["kid"], None, None)
+    assert key.active_from <= issued["issued_at"]
 
 
 def test_the_metadata_tells_a_ci_author_what_to_send_and_nothing_of_a_policy(service: Running) -> None:

@@ -22,7 +22,8 @@ from tests.support.judging import write_trust
 from tests.support.running import Running, numbered, rewrite, running, write_folder
 
 DOCUMENTS = (
-    "/.well-known/jwks.json", "/.well-known/eval-token-issuer", "/openapi.json", "/errors", "/errors/internal",
+    "/.well-known/jwks.json", "/.well-known/jwks-archive.json", "/.well-known/eval-token-issuer", "/openapi.json",
+    "/errors", "/errors/internal",
     "/schemas/policy.json", "/integrations/inspect-ai/requirements",
 )  # fmt: skip
 
@@ -71,7 +72,8 @@ def test_every_path_that_is_served_is_described_or_a_page(public: Running) -> No
     described = public.http.get("/openapi.json").json()["paths"]
     assert set(described) == {
         "/tokens", "/tokens/batch", "/tokens/explain", "/verify", "/health/live", "/health/ready", "/health/stops", "/schemas/{name}",
-        "/.well-known/jwks.json", "/.well-known/revocations.json", "/.well-known/revocation-keys.json",
+        "/.well-known/jwks.json", "/.well-known/jwks-archive.json",
+        "/.well-known/revocations.json", "/.well-known/revocation-keys.json",
         "/.well-known/eval-token-issuer", "/integrations/{integration}/requirements",
     }  # fmt: skip
     assert [each["name"] for each in described["/schemas/{name}"]["get"]["parameters"]] == ["name"]

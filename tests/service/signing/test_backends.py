@@ -7,7 +7,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,15 +23,14 @@ from issuer.codes import Code
 from issuer.errors import SetupError, Undecided
 from issuer.formats import jose
 from issuer.service import bounds
-from issuer.service.audit import FileAudit
 from issuer.service.signing.aws_kms_key import AwsKmsFile
 from issuer.service.signing.keyring import KeyringSigner, KeyState, generate, load_keyring
-from issuer.service.signing.live import LiveSigner
 from issuer.service.signing.opener import Opener, read_key_file
 from issuer.service.signing.pkcs11_key import demand_a_try
 from issuer.service.signing.private_key import KeyFault
 from issuer.service.signing.remote_key import RemoteKey
 from tests.support.clock import Clock
+from tests.support.key_hosts import KeyHost, Seconds
 from tests.support.kms import ARN, SECRET, LocalKms
 from tests.support.shared import ROOT
 from tests.support.softhsm import PIN, SoftToken, make_token
@@ -472,24 +471,15 @@ class TestPkcs11:
 # -- while a process runs ---------------------------------------------------------------------------------------------
 
 
-@dataclass
-class House:
-    """The keys of a process, and the signer that follows their folders."""
-
-    keys: Path
-    signer: LiveSigner
-    audit: FileAudit
-
-
 @pytest.fixture
-def house(tmp_path: Path, kms: LocalKms) -> Iterator[House]:
+async def house(tmp_path: Path, kms: LocalKms) -> AsyncIterator[KeyHost]:
     put(tmp_path / "keys", kms.file())
-    audit = FileAudit(tmp_path / "data" / "audit.jsonl")
-    yield House(tmp_path / "keys", LiveSigner(tmp_path / "keys", lambda: None, audit), audit)
-    audit.close()
+    host = KeyHost(tmp_path, Seconds()).start()
+    yield host
+    await host.stop()
 
 
-async def signs(house: House) -> bool:
+async def signs(house: KeyHost) -> bool:
     try:
         return await house.signer.sign(kid_of(KEY), (b"x",)) == (KEY.sign(b"x"),)
     except Undecided:
@@ -498,37 +488,37 @@ async def signs(house: House) -> bool:
 
 @pytest.mark.parametrize("text", ["version: 1\nbackend: [", 'version: 1\nbackend: "gcp-kms"\n', None])
 async def test_a_file_that_is_spoiled_or_a_backend_that_is_away_leaves_the_key_in_force(
-    house: House, kms: LocalKms, text: str | None
+    house: KeyHost, kms: LocalKms, text: str | None
 ) -> None:
     put(house.keys, text or kms.file(endpoint="http://127.0.0.1:1"))
-    await house.signer.turn(True)
+    await house.turn(True)
     assert (house.signer.stale, await signs(house)) == (True, True)
     put(house.keys, kms.file())
-    await house.signer.turn(True)
+    await house.turn(True)
     assert (house.signer.stale, await signs(house)) == (False, True)
 
 
-async def test_a_file_that_is_gone_takes_its_key_away_whatever_kms_says(house: House, kms: LocalKms) -> None:
+async def test_a_file_that_is_gone_takes_its_key_away_whatever_kms_says(house: KeyHost, kms: LocalKms) -> None:
     kms.delay_s = 5
     (house.keys / "active" / "key.yaml").unlink()
-    await house.signer.turn(False)
+    await house.turn()
     assert house.signer.usable_kids == ()
     assert not await signs(house)
 
 
-async def test_a_file_that_names_another_key_takes_the_old_one_away(house: House, kms: LocalKms) -> None:
+async def test_a_file_that_names_another_key_takes_the_old_one_away(house: KeyHost, kms: LocalKms) -> None:
     with LocalKms(OTHER) as other:
         put(house.keys, other.file())
-        await house.signer.turn(True)
-        assert house.signer.usable_kids == (kid_of(OTHER),)
+        await house.turn(True)
+        assert (house.published, house.signs) == ({kid_of(OTHER)}, None), "it is not known to everybody"
         assert not await signs(house)
 
 
-async def test_a_key_that_is_open_is_not_asked_anew_when_the_folders_change(house: House, kms: LocalKms) -> None:
+async def test_a_key_that_is_open_is_not_asked_anew_when_the_folders_change(house: KeyHost, kms: LocalKms) -> None:
     asked = dict(kms.asked)
     generate(house.keys, "next")
-    await house.signer.turn(True)
-    assert len(house.signer.usable_kids) == 2
+    await house.turn(True)
+    assert len(house.published) == 2
     assert kms.asked == asked
 
 

@@ -3,60 +3,39 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 
+from issuer import files
 from issuer.codes import Code
-from issuer.errors import SetupError, Undecided
-from issuer.service.audit import FileAudit
+from issuer.errors import Undecided
+from issuer.service.bounds import PUBLISHED_S
 from issuer.service.signing.keyring import KeyState, generate
-from issuer.service.signing.live import LiveSigner
+from tests.support.key_hosts import KeyHost, Seconds
 
 
-class House:
-    """The folders of keys, the audit, and the signer that follows them."""
-
-    def __init__(self, folder: Path, *states: KeyState) -> None:
-        self.keys = folder / "keys"
-        self.events = folder / "data" / "audit.jsonl"
-        self.paths = [generate(self.keys, state) for state in states]
-        self.audit = FileAudit(self.events)
-        self.passphrase: bytes | None = None
-        self.signer = LiveSigner(self.keys, self.tell, self.audit)
-
-    def tell(self) -> bytes | None:
-        if self.passphrase == b"gone":
-            raise SetupError(Code.SETTINGS_INVALID, "key_passphrase_file: No such file")
-        return self.passphrase
-
-    def move(self, path: Path, state: KeyState) -> Path:
-        (self.keys / state).mkdir(0o700, exist_ok=True)
-        return path.rename(self.keys / state / path.name)
-
-    def recorded(self) -> list[tuple[str, dict[str, str]]]:
-        return [(event["event"], event["keys"]) for event in map(json.loads, self.events.read_text().splitlines())]
-
-    @property
-    def published(self) -> set[str]:
-        return {key["kid"] for key in json.loads(self.signer.keyring.jwks)["keys"]}
+@contextlib.asynccontextmanager
+async def house(folder: Path, *states: KeyState) -> AsyncIterator[KeyHost]:
+    """Run a host with these keys, which has no store and so hears of no other."""
+    host = KeyHost(folder, Seconds()).has(*states).start()
+    try:
+        yield host
+    finally:
+        await host.stop()
 
 
-@contextlib.contextmanager
-def house(folder: Path, *states: KeyState) -> Iterator[House]:
-    built = House(folder, *states)
-    yield built
-    built.audit.close()
+def loaded(host: KeyHost) -> list[tuple[object, object]]:
+    return [(event["event"], event["keys"]) for event in host.recorded()]
 
 
 async def test_a_key_that_is_gone_is_dropped_at_the_first_look(tmp_path: Path) -> None:
-    with house(tmp_path, "active", "retiring") as it:
+    async with house(tmp_path, "active", "retiring") as it:
         active, retiring = it.paths
         retiring.unlink()
-        await it.signer.turn(False)
+        await it.turn()
         assert it.signer.usable_kids == (active.stem,)
         assert it.published == {active.stem}
         with pytest.raises(Undecided) as error:
@@ -66,9 +45,9 @@ async def test_a_key_that_is_gone_is_dropped_at_the_first_look(tmp_path: Path) -
 
 async def test_without_its_active_key_a_service_begins_no_token_and_is_not_ready(tmp_path: Path) -> None:
     """The old key was stolen; there is nothing that it could be used for."""
-    with house(tmp_path, "active", "next") as it:
+    async with house(tmp_path, "active", "next") as it:
         it.paths[0].unlink()
-        await it.signer.turn(False)
+        await it.turn()
         with pytest.raises(Undecided) as error:
             _ = it.signer.active_kid
         assert error.value.code is Code.DEPENDENCY_SIGNER
@@ -79,12 +58,15 @@ async def test_without_its_active_key_a_service_begins_no_token_and_is_not_ready
         assert it.signer.stale
 
 
-async def test_the_successor_of_a_key_that_is_gone_signs_without_waiting(tmp_path: Path) -> None:
-    with house(tmp_path, "active", "next") as it:
+async def test_the_successor_of_a_key_that_is_gone_signs_at_once_where_it_was_published(tmp_path: Path) -> None:
+    async with house(tmp_path, "active", "next") as it:
         stolen, successor = it.paths
+        it.write("published", successor)
+        it.clock.now += PUBLISHED_S
+        await it.turn()
         stolen.unlink()
         it.move(successor, "active")
-        await it.signer.turn(False)
+        await it.turn()
         assert it.signer.active_kid == successor.stem
         assert it.published == {successor.stem}
 
@@ -94,16 +76,16 @@ def spoil(path: Path) -> None:
 
 
 @pytest.mark.parametrize("spoiling", [spoil, lambda path: path.chmod(0o644), lambda path: path.rename(f"{path}.old")])
-async def test_a_key_that_is_not_fit_any_more_is_dropped(tmp_path: Path, spoiling: object) -> None:
-    with house(tmp_path, "active", "retiring") as it:
-        spoiling(it.paths[1])  # type: ignore[operator]
-        await it.signer.turn(False)
+async def test_a_key_that_is_not_fit_any_more_is_dropped(tmp_path: Path, spoiling: Callable[[Path], object]) -> None:
+    async with house(tmp_path, "active", "retiring") as it:
+        spoiling(it.paths[1])
+        await it.turn()
         assert it.signer.usable_kids == (it.paths[0].stem,)
 
 
 @pytest.mark.parametrize("beside", ["an unfit key", "two active keys", "the same key twice", "no audit"])
 async def test_nothing_else_that_is_wrong_keeps_a_key_that_is_gone(tmp_path: Path, beside: str) -> None:
-    with house(tmp_path, "active", "retiring") as it:
+    async with house(tmp_path, "active", "retiring") as it:
         active, stolen = it.paths
         if beside == "an unfit key":
             spoil(generate(it.keys, "next"))
@@ -118,30 +100,32 @@ async def test_nothing_else_that_is_wrong_keeps_a_key_that_is_gone(tmp_path: Pat
             it.events.rename(it.events.with_suffix(".old"))
             it.events.mkdir()  # where the audit should be
         stolen.unlink()
-        await it.signer.turn(False)
+        await it.turn()
         assert it.signer.usable_kids == (active.stem,)
         assert it.signer.active_kid == active.stem
         assert it.signer.stale is (beside != "no audit")
 
 
 async def test_a_key_that_comes_waits_until_two_looks_agree_and_the_folders_are_fit(tmp_path: Path) -> None:
-    with house(tmp_path, "active") as it:
+    async with house(tmp_path, "active") as it:
         await it.signer.announce()
         (first,) = it.paths
         new = generate(it.keys, "next")
-        await it.signer.turn(False)
+        await it.turn()
         assert it.published == {first.stem}
-        await it.signer.turn(False)
+        await it.turn()
         assert it.published == {first.stem, new.stem}
+        it.write("published", new)
+        it.clock.now += PUBLISHED_S
         it.move(new, "active")  # half of a rotation
         for _ in range(3):
-            await it.signer.turn(False)
+            await it.turn()
         assert (it.signer.active_kid, it.signer.stale) == (first.stem, True)
         it.move(first, "retiring")
-        await it.signer.turn(True)  # a signal asks for it: no second look
+        await it.turn(True)  # a signal asks for it: no second look
         assert (it.signer.active_kid, it.signer.stale) == (new.stem, False)
         assert it.published == {first.stem, new.stem}
-        assert it.recorded() == [
+        assert loaded(it) == [
             ("keys_loaded", {first.stem: "active"}),
             ("keys_loaded", {first.stem: "active", new.stem: "next"}),
             ("keys_refused", {first.stem: "active", new.stem: "next"}),
@@ -150,7 +134,7 @@ async def test_a_key_that_comes_waits_until_two_looks_agree_and_the_folders_are_
 
 
 async def test_a_key_that_moves_while_the_folders_are_read_is_not_dropped(tmp_path: Path) -> None:
-    with house(tmp_path, "active", "retiring") as it:
+    async with house(tmp_path, "active", "retiring") as it:
         active, retiring = it.paths
         reads: list[int] = []
 
@@ -162,43 +146,58 @@ async def test_a_key_that_moves_while_the_folders_are_read_is_not_dropped(tmp_pa
 
         it.signer._passphrase = tell
         generate(it.keys, "next")
-        await it.signer.turn(False)
+        await it.turn()
         assert len(reads) == 2
         assert set(it.signer.usable_kids) == {active.stem, retiring.stem}
 
 
 async def test_without_its_passphrase_a_key_whose_file_is_there_stays_and_one_that_is_gone_goes(tmp_path: Path) -> None:
-    with house(tmp_path, "active", "retiring", "next") as it:
+    async with house(tmp_path, "active", "retiring", "next") as it:
         active, stolen, upcoming = it.paths
         it.passphrase = b"gone"
         stolen.unlink()
-        await it.signer.turn(True)
-        assert set(it.signer.usable_kids) == {active.stem, upcoming.stem}
+        await it.turn(True)
+        assert it.published == {active.stem, upcoming.stem}
         assert it.signer.active_kid == active.stem
         it.passphrase = None
-        await it.signer.turn(False)  # nobody has to ask for it: it could not be judged before
+        await it.turn()  # nobody has to ask for it: it could not be judged before
         assert not it.signer.stale
 
 
 async def test_a_key_that_comes_is_not_taken_before_it_can_be_audited_and_is_then(tmp_path: Path) -> None:
-    with house(tmp_path, "active") as it:
+    async with house(tmp_path, "active") as it:
         generate(it.keys, "next")
         it.events.unlink()
         it.events.mkdir()
         for _ in range(3):
-            await it.signer.turn(False)
+            await it.turn()
         assert it.published == {it.paths[0].stem}
         it.events.rmdir()
-        await it.signer.turn(False)
+        await it.turn()
         assert len(it.published) == 2
-        assert it.recorded()[-1][0] == "keys_loaded"
+        assert loaded(it)[-1][0] == "keys_loaded"
 
 
 async def test_folders_that_did_not_change_are_not_read_again(tmp_path: Path) -> None:
-    with house(tmp_path, "active") as it:
+    async with house(tmp_path, "active") as it:
         it.signer._passphrase = lambda: pytest.fail("it was read")
         for _ in range(3):
-            await it.signer.turn(False)
+            await it.turn()
         os.utime(it.paths[0])
         with pytest.raises(pytest.fail.Exception):
+            await it.turn()
+
+
+async def test_a_history_that_a_stopped_process_has_locked_keeps_no_key_that_is_gone(tmp_path: Path) -> None:
+    async with house(tmp_path, "active", "retiring", "next") as it:
+        active, stolen, _ = it.paths
+        with files.locked(it.data / "key-history.lock", shared=True):
+            stolen.unlink()
+            await it.signer.turn(False)  # `removed` is to be told now, and cannot
+            assert stolen.stem not in it.published
+            active.unlink()
             await it.signer.turn(False)
+            assert it.signer.usable_kids == ()
+            assert it.life(stolen).what == "retiring"
+        await it.turn(times=2)
+        assert (it.life(stolen).what, it.life(active).what) == ("removed", "removed")

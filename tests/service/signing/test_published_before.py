@@ -1,0 +1,517 @@
+"""A key signs only when every relying party can know it: by the history, and by what all hosts publish (contract 5)."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from redis import Redis
+
+from issuer.codes import Code
+from issuer.errors import SetupError, Undecided
+from issuer.service.admission.embedded import EmbeddedValkey
+from issuer.service.bounds import HOST_AGAIN_S, HOST_S, PUBLISHED_S
+from issuer.service.http.published import PublishedKeys
+from issuer.service.shared_page import SharedPage
+from issuer.service.signing.history import KeyHistory
+from issuer.service.signing.keyring import generate
+from issuer.service.signing.live_history import LiveHistory
+from issuer.verify.archive import parse_archive
+from tests.support.disk import fill, small_disk
+from tests.support.key_hosts import NO_STORE, KeyHost, Seconds
+
+
+@pytest.fixture(scope="module")
+def valkey() -> Iterator[str]:
+    with EmbeddedValkey() as url:
+        yield url
+
+
+@pytest.fixture
+def store(valkey: str) -> str:
+    """A store that remembers nothing."""
+    with Redis.from_url(valkey) as client:
+        client.flushall()
+    return valkey
+
+
+class Site:
+    """Hosts that share a data folder, a store and a clock."""
+
+    def __init__(self, folder: Path, store: str) -> None:
+        self.folder = folder
+        self.store = store
+        self.clock = Seconds()
+        self.hosts: list[KeyHost] = []
+
+    def host(self) -> KeyHost:
+        """Return another host, which has no keys and is not started."""
+        own = self.folder / f"host-{len(self.hosts)}"
+        self.hosts.append(KeyHost(own, self.clock, self.folder / "data", self.store))
+        return self.hosts[-1]
+
+    async def turn(self, times: int = 3) -> None:
+        """Have every host look so many times, one after the other."""
+        for _ in range(times):
+            for host in self.hosts:
+                await host.turn()
+
+    async def wait(self, seconds: int) -> None:
+        """Let time pass, in which every host looks again and again."""
+        await self.turn(1)
+        ends = self.clock.now + seconds
+        while self.clock.now < ends:
+            self.clock.now = min(ends, self.clock.now + HOST_AGAIN_S)
+            await self.turn(1)
+        await self.turn(1)
+
+
+@contextlib.asynccontextmanager
+async def site(folder: Path, store: str = NO_STORE) -> AsyncIterator[Site]:
+    built = Site(folder, store)
+    try:
+        yield built
+    finally:
+        for host in built.hosts:
+            await host.stop()
+
+
+def rotate(host: KeyHost, old: Path, new: Path) -> tuple[Path, Path]:
+    """Move the active key to retiring/ and another one to active/."""
+    return host.move(old, "retiring"), host.move(new, "active")
+
+
+async def signs_with(host: KeyHost, kid: str) -> bool:
+    try:
+        await host.signer.sign(kid, (b"x",))
+    except Undecided:
+        return False
+    return True
+
+
+# -- one host ---------------------------------------------------------------------------------------------------------
+
+
+async def test_the_first_key_of_an_issuer_signs_at_once_with_no_store_at_all(tmp_path: Path) -> None:
+    async with site(tmp_path) as it:
+        one = it.host().has("active").start()
+        assert one.signs == one.paths[0].stem
+        assert await signs_with(one, one.paths[0].stem)
+        assert one.history() == [("active", one.paths[0].stem)]
+
+
+async def test_an_issuer_that_ran_before_there_was_a_history_goes_on_and_its_archive_says_since_when(
+    tmp_path: Path,
+) -> None:
+    async with site(tmp_path) as it:
+        one = it.host().has("retiring", "active", "next")
+        retiring, active, coming = one.paths
+        for path, days in ((retiring, 400), (active, 30)):
+            os.utime(path, (0, it.clock.now - days * 86_400))
+        one.start()
+        assert (one.signs, set(one.signer.usable_kids)) == (active.stem, {active.stem, retiring.stem})
+        assert one.life(active).active_from == it.clock.now - 30 * 86_400
+        assert one.life(retiring).active_from == it.clock.now - 400 * 86_400
+        assert one.life(retiring).last_token_exp is not None
+        assert one.life(coming).what == "next"
+
+
+async def test_a_key_signs_when_everybody_can_know_it_and_not_before(tmp_path: Path, store: str) -> None:
+    async with site(tmp_path, store) as it:
+        one = it.host().has("active").start()
+        await it.turn()
+        old, new = one.paths[0], generate(one.keys, "next")
+        await it.turn()
+        assert one.published == {old.stem, new.stem}
+        assert one.life(new).published is None, "another host may live that this store has not heard of yet"
+        await it.wait(HOST_S)
+        assert one.life(new).published == it.clock.now
+        assert not await signs_with(one, new.stem), "no retry either"
+
+        old, new = rotate(one, old, new)
+        due = it.clock.now + PUBLISHED_S
+        await it.wait(PUBLISHED_S - 1)
+        assert (one.signs, one.signer.waiting) == (old.stem, {new.stem: due})
+        assert (one.life(old).what, one.life(new).what) == ("active", "next")
+        assert new.stem not in one.signer.usable_kids
+
+        await it.wait(1)
+        assert (one.signs, one.signer.waiting) == (new.stem, {})
+        assert set(one.signer.usable_kids) == {old.stem, new.stem}
+        assert one.history()[-2:] == [("active", new.stem), ("retiring", old.stem)]
+        assert (one.life(new).active_from, one.life(old).began_until) == (due, due)
+
+
+async def test_a_store_that_knows_its_hosts_publishes_a_key_at_once(tmp_path: Path, store: str) -> None:
+    async with site(tmp_path, store) as it:
+        one = it.host().has("active").start()
+        await it.wait(2 * HOST_S)
+        new = generate(one.keys, "next")
+        await it.turn()
+        assert one.life(new).published == it.clock.now
+
+
+async def test_a_retry_is_signed_by_a_next_key_only_when_everybody_can_know_it(tmp_path: Path, store: str) -> None:
+    async with site(tmp_path, store) as it:
+        one = it.host().has("active", "next").start()
+        new = one.paths[1].stem
+        await it.wait(HOST_S + PUBLISHED_S - 15)
+        assert not await signs_with(one, new)
+        assert new not in one.signer.usable_kids
+        await it.wait(15)
+        assert await signs_with(one, new)
+        assert new in one.signer.usable_kids
+
+
+async def test_a_key_that_waits_is_in_audit_and_log_and_a_restart_changes_nothing(tmp_path: Path) -> None:
+    async with site(tmp_path) as it:
+        one = it.host().has("active", "next").start()
+        await it.turn()
+        old, new = rotate(one, *one.paths)
+        await it.turn()
+        event = one.recorded()[-1]
+        assert (event["event"], event["waiting"]) == ("keys_loaded", {new.stem: None})
+        assert event["keys"] == {old.stem: "active", new.stem: "next"}
+        told = len(one.recorded())
+        await it.turn()
+        assert len(one.recorded()) == told, "once"
+        await one.signer.aclose()
+        one.start()
+        await it.turn()
+        assert (one.signs, one.signer.waiting) == (old.stem, {new.stem: None})
+        assert one.life(old).what == "active"
+
+
+async def test_without_the_key_that_signed_before_none_signs_until_its_successor_may(
+    tmp_path: Path, store: str
+) -> None:
+    async with site(tmp_path, store) as it:
+        one = it.host().has("active").start()
+        await it.wait(HOST_S)
+        one.paths[0].unlink()
+        new = generate(one.keys, "active")
+        await it.turn()
+        assert (one.signs, one.signer.waiting) == (None, {new.stem: it.clock.now + PUBLISHED_S})
+        with pytest.raises(Undecided) as error:
+            await one.signer.keyring.check(it.clock.now)
+        assert error.value.code is Code.DEPENDENCY_SIGNER
+        await it.wait(PUBLISHED_S)
+        assert one.signs == new.stem
+
+
+async def test_an_operator_who_does_not_wait_says_so_in_the_history(tmp_path: Path) -> None:
+    """As `issuer keys rotate --compromised` does: what the history calls active may sign."""
+    async with site(tmp_path) as it:
+        one = it.host().has("active", "next").start()
+        _, new = one.paths
+        one.write("active", new)
+        await it.turn(1)
+        assert one.signs == one.paths[0].stem, "the folder says which one it is"
+        rotate(one, *one.paths)
+        await it.turn()
+        assert one.signs == new.stem
+
+
+@pytest.mark.parametrize("state", ["active", "next", "retiring"])
+async def test_a_revoked_key_signs_nothing_and_is_not_published_wherever_it_lies(tmp_path: Path, state: str) -> None:
+    async with site(tmp_path) as it:
+        one = it.host().has("active", "next", "retiring").start()
+        stolen = next(path for path in one.paths if path.parent.name == state)
+        one.write("revoked", stolen, ago=3600)
+        await it.turn(1)
+        assert stolen.stem not in one.published
+        assert stolen.stem not in one.signer.usable_kids
+        assert not await signs_with(one, stolen.stem)
+        assert (one.signs is None) == (state == "active"), "no other key stands in for it"
+        one.move(stolen, "active" if state == "retiring" else "retiring")
+        await it.turn()
+        assert stolen.stem not in one.published
+        assert not await signs_with(one, stolen.stem)
+        assert one.life(stolen).what == "revoked"
+
+
+async def test_an_archived_key_that_comes_back_is_a_key_to_come(tmp_path: Path, store: str) -> None:
+    async with site(tmp_path, store) as it:
+        one = it.host().has("active", "retiring").start()
+        put_away = one.paths[1]
+        one.write("archived", put_away)
+        elsewhere = put_away.rename(tmp_path / put_away.name)
+        await it.wait(HOST_S)
+        assert one.life(put_away).what == "archived"
+        elsewhere.rename(put_away)
+        await it.turn()
+        assert one.life(put_away).what == "next"
+        assert put_away.stem in one.published
+        assert not await signs_with(one, put_away.stem)
+        await it.wait(PUBLISHED_S)
+        assert await signs_with(one, put_away.stem)
+
+
+async def test_a_new_mount_of_keys_is_told_and_its_keys_wait(tmp_path: Path, store: str) -> None:
+    async with site(tmp_path, store) as it:
+        one = it.host().has("active").start()
+        await it.wait(HOST_S)
+        fresh = KeyHost(tmp_path / "fresh", it.clock).has("active", "next")
+        one.keys.rename(tmp_path / "before")
+        fresh.keys.rename(one.keys)
+        await it.turn()
+        assert (one.signs, one.published) == (None, {path.stem for path in fresh.paths})
+        assert one.life(one.paths[0]).what == "removed"
+        await it.wait(PUBLISHED_S)
+        assert one.signs == fresh.paths[0].stem
+        fresh.audit.close()
+
+
+async def test_a_clock_that_goes_back_widens_nothing_and_the_archive_stays_good(tmp_path: Path, store: str) -> None:
+    async with site(tmp_path, store) as it:
+        one = it.host().has("active", "next").start()
+        await it.wait(HOST_S)
+        old, new = rotate(one, *one.paths)
+        due = it.clock.now + PUBLISHED_S
+        it.clock.now -= 7200
+        await it.turn()
+        assert (one.signs, one.signer.waiting) == (old.stem, {new.stem: due})
+        it.clock.now = due
+        await it.turn()
+        assert one.signs == new.stem
+        it.clock.now -= 7200
+        old, new = rotate(one, new, one.move(old, "next"))
+        await it.turn()
+        assert one.signs == new.stem, "it was known before"
+        archive = parse_archive(PublishedKeys(one.signer).archive.whole.body)
+        assert set(archive) == {path.stem for path in one.paths}
+        for key in archive.values():
+            assert key.last_token_exp is None or key.active_from < key.last_token_exp
+
+
+# -- several hosts ----------------------------------------------------------------------------------------------------
+
+
+async def test_a_key_that_one_host_lacks_is_not_published_until_it_has_it(tmp_path: Path, store: str) -> None:
+    async with site(tmp_path, store) as it:
+        one, other = it.host().has("active").start(), it.host()
+        other.copy(one.paths[0], "active")
+        other.start()
+        await it.wait(HOST_S)
+        new = generate(one.keys, "next")
+        await it.wait(2 * PUBLISHED_S)
+        assert one.life(new).published is None
+        assert one.published == {one.paths[0].stem, new.stem}
+        other.copy(new, "next")
+        await it.turn()
+        assert one.life(new).published == it.clock.now
+        rotate(one, one.paths[0], new)
+        await it.wait(PUBLISHED_S)
+        assert (one.signs, other.signs) == (new.stem, one.paths[0].stem)
+        assert new.stem in other.signer.usable_kids, "it ends what the other host began"
+
+
+async def test_a_host_that_joins_late_without_a_key_to_come_has_everybody_wait_anew(tmp_path: Path, store: str) -> None:
+    async with site(tmp_path, store) as it:
+        one = it.host().has("active", "next").start()
+        old, new = one.paths
+        await it.wait(HOST_S + PUBLISHED_S - 15)
+        late = it.host()
+        late.copy(old, "active")
+        late.start()
+        old, new = rotate(one, old, new)
+        await it.wait(PUBLISHED_S)
+        assert (one.signs, late.signs) == (old.stem, old.stem), "what signs signs on, on both"
+        assert one.life(new).published is None
+        late.copy(new, "next")
+        await it.turn()
+        assert one.life(new).published == it.clock.now
+        await it.wait(PUBLISHED_S)
+        assert one.signs == new.stem
+
+
+async def test_a_host_that_cannot_reach_the_store_still_says_what_it_lacks(tmp_path: Path, store: str) -> None:
+    async with site(tmp_path, store) as it:
+        one, cut_off = it.host().has("active", "next").start(), it.host()
+        cut_off.store = NO_STORE
+        cut_off.copy(one.paths[0], "active")
+        cut_off.start()
+        await it.wait(2 * PUBLISHED_S)
+        assert one.life(one.paths[1]).what == "removed"
+        assert not await signs_with(one, one.paths[1].stem)
+
+
+async def test_a_host_that_has_not_been_heard_of_is_waited_for_as_long_as_its_row_lives(
+    tmp_path: Path, store: str
+) -> None:
+    async with site(tmp_path, store) as it:
+        one, other = it.host().has("active").start(), it.host()
+        other.copy(one.paths[0], "active")
+        other.start()
+        await it.wait(HOST_S)
+        await other.signer.aclose()  # its process ends
+        it.hosts.remove(other)
+        new = generate(one.keys, "next")
+        await it.wait(HOST_S)
+        assert one.life(new).published is None
+        await it.wait(1)
+        assert one.life(new).published == it.clock.now
+        other.audit.close()
+
+
+async def test_a_store_that_has_forgotten_its_hosts_hears_each_of_them_first(tmp_path: Path, store: str) -> None:
+    async with site(tmp_path, store) as it:
+        one, other = it.host().has("active").start(), it.host()
+        other.copy(one.paths[0], "active")
+        other.start()
+        await it.wait(HOST_S)
+        with Redis.from_url(store) as client:
+            client.flushall()
+        new = generate(one.keys, "next")
+        for _ in range(3):
+            await one.turn()  # before the other one is heard again
+        assert one.life(new).published is None
+        assert one.signs == one.paths[0].stem
+        await it.wait(2 * PUBLISHED_S)
+        assert one.life(new).published is None, "the other one lacks it"
+
+
+async def test_a_store_that_is_away_stops_nothing_and_nothing_is_published(tmp_path: Path) -> None:
+    async with site(tmp_path) as it:
+        one = it.host().has("active", "next").start()
+        await it.wait(2 * PUBLISHED_S)
+        rotate(one, *one.paths)
+        await it.turn()
+        assert (one.signs, one.signer.waiting) == (one.paths[0].stem, {one.paths[1].stem: None})
+        assert not one.signer.stale
+
+
+def another_worker(page: SharedPage, digest: bytes, told: object, end: object) -> None:
+    page.tell("keys", digest)
+    told.set()  # type: ignore[attr-defined]
+    end.wait(60)  # type: ignore[attr-defined]
+
+
+async def test_a_host_publishes_what_all_its_workers_do(tmp_path: Path, store: str) -> None:
+    async with site(tmp_path, store) as it:
+        one = it.host().has("active").start()
+        await it.wait(HOST_S)
+        before = one.page.told("keys")[0]
+        fork = multiprocessing.get_context("fork")
+        told, end = fork.Event(), fork.Event()
+        worker = fork.Process(target=another_worker, args=(one.page, before, told, end))
+        worker.start()
+        assert told.wait(60)
+        new = generate(one.keys, "next")
+        await it.wait(2 * HOST_S)
+        assert one.life(new).published is None, "a worker has the key set of before"
+        end.set()
+        worker.join(60)
+        await it.turn()
+        assert one.life(new).published == it.clock.now
+
+
+async def test_hosts_that_disagree_do_not_answer_each_other_for_ever(tmp_path: Path, store: str) -> None:
+    """One has rotated, the other has not, and has lost a key besides; both sign, and both keys are said to."""
+    async with site(tmp_path, store) as it:
+        one, other = it.host().has("active", "next").start(), it.host()
+        old, new = one.paths
+        for path in (old, new):
+            other.copy(path, path.parent.name)  # type: ignore[arg-type]
+        other.start()
+        await it.wait(HOST_S + PUBLISHED_S)
+        rotate(one, old, new)
+        await it.turn(5)
+        (other.keys / "next" / new.name).unlink()
+        await it.turn(5)
+        told = len(one.history())
+        await it.turn(10)
+        assert len(one.history()) == told
+        assert (one.signs, other.signs) == (new.stem, old.stem)
+        assert {one.life(path).began_until for path in (old, new)} == {None}, "each still begins tokens somewhere"
+        assert one.history()[-2:] == [("removed", new.stem), ("active", new.stem)]
+        assert KeyHistory(one.data).read().keys() == {old.stem, new.stem}
+
+
+async def test_all_hosts_serve_the_same_archive_written_when_the_history_changes(tmp_path: Path, store: str) -> None:
+    async with site(tmp_path, store) as it:
+        one, other = it.host().has("active", "next").start(), it.host()
+        for path in one.paths:
+            other.copy(path, path.parent.name)  # type: ignore[arg-type]
+        other.start()
+        served = [PublishedKeys(host.signer) for host in it.hosts]
+        await it.wait(HOST_S + PUBLISHED_S)
+        for host in it.hosts:
+            rotate(host, host.keys / "active" / one.paths[0].name, host.keys / "next" / one.paths[1].name)
+        await it.turn()
+        first, second = (each.archive for each in served)
+        assert first.whole.body == second.whole.body
+        assert first is served[0].archive, "not for each request"
+        archive = parse_archive(first.whole.body)
+        assert {kid: key.last_token_exp is None for kid, key in archive.items()} == {
+            one.paths[0].stem: False,
+            one.paths[1].stem: True,
+        }
+
+
+# -- what goes wrong --------------------------------------------------------------------------------------------------
+
+
+async def test_on_a_full_disk_a_change_waits_and_what_is_gone_is_dropped_and_told_later(
+    tmp_path: Path, store: str
+) -> None:
+    with small_disk(tmp_path / "disk", "4m") as disk:
+        async with site(disk, store) as it:
+            one = KeyHost(tmp_path / "host", it.clock, disk / "data", store).has("active", "next", "retiring").start()
+            it.hosts.append(one)
+            old, new, retiring = one.paths
+            await it.wait(HOST_S + PUBLISHED_S)
+            ballast = fill(disk / "ballast")
+            rotate(one, old, new)
+            retiring.unlink()
+            await it.turn()
+            assert (one.signs, one.signer.stale) == (old.stem, True)
+            assert retiring.stem not in one.published
+            assert one.life(retiring).what == "retiring"
+            ballast.unlink()
+            await it.turn()
+            assert (one.signs, one.signer.stale) == (new.stem, False)
+            assert (one.life(retiring).what, one.life(old).what) == ("removed", "retiring")
+
+
+@pytest.mark.parametrize("damage", ["half a line", "gone", "cut", "no file"])
+async def test_a_history_that_cannot_be_believed_widens_nothing_and_the_last_good_one_goes_on(
+    tmp_path: Path, store: str, damage: str
+) -> None:
+    async with site(tmp_path, store) as it:
+        one = it.host().has("active", "next").start()
+        await it.wait(HOST_S + PUBLISHED_S)
+        path = one.data / "key-history.jsonl"
+        good = path.read_bytes()
+        path.unlink()
+        if damage == "half a line":
+            path.write_bytes(good[:-20])
+        elif damage == "cut":
+            path.write_bytes(good.partition(b"\n")[0] + b"\n")
+        elif damage == "no file":
+            path.mkdir()
+        rotate(one, *one.paths)
+        it.clock.now += 10
+        await it.turn()
+        assert (one.signs, one.signer.stale) == (one.paths[0].stem, True)
+        assert await signs_with(one, one.paths[0].stem)
+        assert len(parse_archive(PublishedKeys(one.signer).archive.whole.body)) == 1
+        if path.is_dir():
+            path.rmdir()
+        path.write_bytes(good)
+        await it.turn()
+        assert (one.signs, one.signer.stale) == (one.paths[1].stem, False)
+
+
+def test_a_damaged_history_at_start_is_refused_with_file_and_line(tmp_path: Path) -> None:
+    host = KeyHost(tmp_path, Seconds()).has("active").start()
+    path = host.data / "key-history.jsonl"
+    path.write_bytes(path.read_bytes() + b'{"time":1}\n')
+    with pytest.raises(SetupError) as error:
+        LiveHistory(host.data)
+    assert (error.value.code, f"{path}:2: " in error.value.detail) == (Code.KEY_HISTORY, True)
+    host.audit.close()

@@ -1,0 +1,126 @@
+"""Hosts that follow their keys: each with folders of its own, on one history, one store and one clock that a test moves."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+from issuer.codes import Code
+from issuer.errors import SetupError, Undecided
+from issuer.formats import jose
+from issuer.service.audit import FileAudit
+from issuer.service.hosts import Hosts
+from issuer.service.shared_page import SharedPage
+from issuer.service.signing.history import KeyHistory
+from issuer.service.signing.keyring import KeyState, generate, load_keys
+from issuer.service.signing.life import KeyEvent, KeyLife, What
+from issuer.service.signing.live import LiveSigner
+from issuer.service.signing.live_history import LiveHistory
+
+# Nothing listens there.
+NO_STORE = "redis://127.0.0.1:1"
+
+
+class Seconds:
+    """Unix seconds that pass when the test says so."""
+
+    def __init__(self) -> None:
+        self.now = 1_795_251_600
+
+    def __call__(self) -> int:
+        return self.now
+
+
+class KeyHost:
+    """A host with one worker: its folders of keys, and the signer that follows them. `data` may be shared."""
+
+    def __init__(self, folder: Path, clock: Seconds, data: Path | None = None, store: str = NO_STORE) -> None:
+        self.keys = folder / "keys"
+        self.data = data or folder / "data"
+        self.events = folder / "audit.jsonl"
+        self.clock = clock
+        self.store = store
+        self.page = SharedPage()
+        self.passphrase: bytes | None = None
+        self.audit = FileAudit(self.events)
+        self.paths: list[Path] = []
+        self.signer: LiveSigner
+
+    def has(self, *states: KeyState) -> KeyHost:
+        """Make keys."""
+        self.paths += [generate(self.keys, state) for state in states]
+        return self
+
+    def start(self) -> KeyHost:
+        """Begin, or begin anew."""
+        hosts = Hosts(self.store, self.page, now=self.clock, seconds=self.clock)
+        history = LiveHistory(self.data)
+        self.signer = LiveSigner(self.keys, self.tell, self.audit, history, hosts, self.clock)
+        return self
+
+    async def stop(self) -> None:
+        await self.signer.aclose()
+        self.audit.close()
+
+    def tell(self) -> bytes | None:
+        if self.passphrase == b"gone":
+            raise SetupError(Code.SETTINGS_INVALID, "key_passphrase_file: No such file")
+        return self.passphrase
+
+    async def turn(self, asked: bool = False, times: int = 1) -> None:
+        """Look, and wait until all that follows from it is done."""
+        for _ in range(times):
+            await self.signer.turn(asked)
+            if self.signer._keeping is not None:
+                await asyncio.wait({self.signer._keeping})
+
+    def move(self, path: Path, state: KeyState) -> Path:
+        """Move a key, as `mv` does."""
+        (self.keys / state).mkdir(0o700, exist_ok=True)
+        return path.rename(self.keys / state / path.name)
+
+    def copy(self, path: Path, state: KeyState) -> Path:
+        """Bring a key from another host."""
+        there = self.keys / state / path.name
+        there.parent.mkdir(0o700, parents=True, exist_ok=True)
+        there.touch(0o600)
+        there.write_bytes(path.read_bytes())
+        return there
+
+    def write(self, what: What, path: Path, ago: int = 0) -> None:
+        """Write an event of a key into the history, as an operator's command does."""
+        write_event(self.data, what, path, self.clock.now - ago)
+
+    def life(self, path: Path) -> KeyLife:
+        """Return what the history says of a key."""
+        return KeyHistory(self.data).read()[path.stem]
+
+    def history(self) -> list[tuple[str, str]]:
+        """Return what happened, and to which key."""
+        lines = (self.data / "key-history.jsonl").read_text().splitlines()
+        return [(event["what"], event["kid"]) for event in map(json.loads, lines)]
+
+    def recorded(self) -> list[dict[str, object]]:
+        """Return the audit."""
+        return [json.loads(line) for line in self.events.read_text().splitlines()]
+
+    @property
+    def published(self) -> set[str]:
+        """The kids of the key set."""
+        return {key["kid"] for key in json.loads(self.signer.keyring.jwks)["keys"]}
+
+    @property
+    def signs(self) -> str | None:
+        """The key that signs new tokens."""
+        try:
+            return self.signer.active_kid
+        except Undecided:
+            return None
+
+
+def write_event(data: Path, what: What, path: Path, at: int) -> None:
+    """Write an event of a key, whose file is named by its kid and lies in a folder of keys, into the history."""
+    key = next(key for key in load_keys(path.parents[1]) if key.kid == path.stem)
+    x = str(jose.public_jwk(key.private.public_key())["x"])
+    KeyHistory(data).record(lambda _: [KeyEvent(at, what, path.stem, x, "a test")])
