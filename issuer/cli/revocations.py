@@ -31,7 +31,7 @@ from issuer.policy.stops import is_what
 from issuer.service.bounds import LIST_GOOD_S, MAX_REASON_CHARS
 from issuer.service.kept_policies import KeptPolicies
 from issuer.service.revocation.key import find_key, make_key
-from issuer.service.revocation.ledger import Found, Ledger, Published, Signing
+from issuer.service.revocation.ledger import Found, Ledger, SignedList, Signing
 from issuer.service.revocation.record import JTI_RULE, SUB_RULE, Act, items_in
 from issuer.service.settings import Settings, read_settings
 from issuer.verify.revocations import LEEWAY_S, LONGEST_S, Items, RevokedInterval, items_of
@@ -217,7 +217,7 @@ def _interval_in_words(interval: RevokedInterval) -> str:
     return f"{interval.sub} since {show_time(interval.from_)}{end}"
 
 
-def _tell(published: Published, now: int) -> None:
+def _tell(published: SignedList, now: int) -> None:
     """Say which list is served, and for how long it is good; warn where nobody will take it."""
     listed = published.listed
     left = listed.next_update - now

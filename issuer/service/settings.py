@@ -35,14 +35,15 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     """Everything that an operator can set.
 
     `url` is this issuer's name (`iss`) and public address, without a trailing slash. `policies`, `keys` and `data` are
-    folders; `data` holds the audit file and every policy by digest. `pats` is the folder of personal access tokens, in
-    `data` where it is not set. `redis_url` is `redis://`, `rediss://`, `unix://PATH`, `redis+sentinel://` (client.py)
-    or `embedded`. `trust` is the trust file that `POST /verify` judges by; without one there is no such endpoint.
-    `wait_replicas` is how many replicas must have a use before it counts. `noeviction_stated` and `durable_store` are
-    the operator's word for what the store itself cannot be asked. `epoch_leeway_s` is 30 unless every provider shares
-    this machine's clock. `store_secret_file` is the secret that several hosts on one store share; without it
-    one is made in `data`. `development` allows providers on plain http at loopback addresses. `trusted_proxies` are
-    addresses and networks, separated by commas, from which `X-Forwarded-For` is believed.
+    folders; `data` holds the audit file, every policy by digest and what is revoked. `pats` is the folder of personal
+    access tokens, in `data` where it is not set. `redis_url` is `redis://`, `rediss://`, `unix://PATH`,
+    `redis+sentinel://` (client.py) or `embedded`. `trust` is the trust file that `POST /verify` judges by; without one
+    there is no such endpoint. `wait_replicas` is how many replicas must have a use before it counts.
+    `noeviction_stated` and `durable_store` are the operator's word for what the store itself cannot be asked.
+    `epoch_leeway_s` is 30 unless every provider shares this machine's clock. `store_secret_file` is the secret that
+    several hosts on one store share; without it one is made in `data`. `development` allows providers on plain http at
+    loopback addresses. `trusted_proxies` are addresses and networks, separated by commas, from which `X-Forwarded-For`
+    is believed.
     """
 
     url: Text

@@ -8,7 +8,7 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from issuer.formats import jose
-from issuer.service.revocation.ledger import Ledger, Published, Signing
+from issuer.service.revocation.ledger import Ledger, SignedList, Signing
 from issuer.service.revocation.record import Act
 from issuer.verify.revocations import Revocations, RevokedInterval, parse_revocations
 from tests.support.make import ISSUER, NOW, REVOCATION_KEY
@@ -33,6 +33,6 @@ def as_a_relying_party(folder: Path, key: Ed25519PrivateKey = REVOCATION_KEY) ->
     return parse_revocations((folder / "revocations.jwt").read_bytes(), ISSUER, keys)
 
 
-def renew(folder: Path, now: int = NOW, key: Ed25519PrivateKey = REVOCATION_KEY, **how: Any) -> Published:
+def renew(folder: Path, now: int = NOW, key: Ed25519PrivateKey = REVOCATION_KEY, **how: Any) -> SignedList:
     """Sign the list of a folder."""
     return Ledger(folder, ISSUER).renew(Signing(key, **how), now)

@@ -6,7 +6,7 @@ from issuer.codes import Code
 from issuer.errors import Refused
 from issuer.service.bounds import LIST_AGE_S
 from issuer.service.http.documents import Document, document
-from issuer.service.revocation.ledger import Published
+from issuer.service.revocation.ledger import SignedList
 from issuer.service.revocation.live import LiveRevocations, RevocationsStatus
 from issuer.verify.revocations import REVOCATIONS_TYPE
 
@@ -18,7 +18,7 @@ class PublishedRevocations:
 
     def __init__(self, live: LiveRevocations) -> None:
         self._live = live
-        self._of: Published | None = None
+        self._of: SignedList | None = None
         self._documents: tuple[Document, Document] | None = None
 
     @property

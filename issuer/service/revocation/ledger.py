@@ -11,6 +11,7 @@ parties that have seen that one would refuse it as rolled back.
 
 from __future__ import annotations
 
+import os
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -40,14 +41,14 @@ RECORD, LIST, KEYS, LOCK = "revocations.jsonl", "revocations.jwt", "revocation-k
 NOTHING = items_of((), ())
 
 
-class Published(Struct, frozen=True):
+class SignedList(Struct, frozen=True):
     """A list as it is served, the JWK set with its key, and what a relying party reads in them."""
 
     raw: bytes
     keys: bytes
     listed: Revocations
 
-    def is_behind(self, other: Published | None) -> bool:
+    def is_behind(self, other: SignedList | None) -> bool:
         """Say whether who has seen the other one must refuse this one."""
         return other is not None and bool(objection(self.listed, other.listed))
 
@@ -56,7 +57,7 @@ class Found(Struct, frozen=True):
     """What the files say: the good lines of the record, the list where there is a good one, and what is wrong."""
 
     acts: tuple[Act, ...]
-    published: Published | None
+    published: SignedList | None
     record_error: InputError | None = None
     list_error: InputError | None = None
 
@@ -82,12 +83,12 @@ class Signing(Struct, frozen=True):
     replaces: bool = False
 
 
-def unlisted(published: Published | None, items: Items) -> int:
+def unlisted(published: SignedList | None, items: Items) -> int:
     """Return how many of these items a list lacks."""
     return items.count if published is None else published.listed.missing(items)
 
 
-def is_due(published: Published | None, lacks: int, now: int) -> bool:
+def is_due(published: SignedList | None, lacks: int, now: int) -> bool:
     """Say whether a list is to be written: there is none, it lacks items, or half of its time is gone."""
     if published is None or lacks:
         return True
@@ -118,22 +119,22 @@ class Ledger:
 
     def _acts(self) -> tuple[tuple[Act, ...], InputError | None]:
         path = self.folder / RECORD
-        if not path.exists():
+        if not os.path.exists(path):  # of a Path, it raises where a folder is closed
             return (), None
         try:
             return read_acts(files.read(path, MAX_RECORD_BYTES), str(path))
         except InputError as error:
             return (), error
 
-    def _published(self) -> Published | None:
+    def _published(self) -> SignedList | None:
         path = self.folder / LIST
-        if not path.exists():
+        if not os.path.exists(path):
             return None
         raw, keys = files.read(path, MAX_BYTES), files.read(self.folder / KEYS, jose.MAX_KEY_SET_BYTES)
         with reading(str(self.folder / KEYS)):
             known = jose.parse_key_set(keys)
         with reading(str(path)):
-            return Published(raw, keys, parse_revocations(raw, self._issuer or _issuer_of(raw), known))
+            return SignedList(raw, keys, parse_revocations(raw, self._issuer or _issuer_of(raw), known))
 
     # -- writing ------------------------------------------------------------------------------------------------------
 
@@ -164,7 +165,7 @@ class Ledger:
         if len(raw) > MAX_BYTES - LIST_ROOM_BYTES:
             raise _too_large(self.folder / LIST, len(raw), MAX_BYTES - LIST_ROOM_BYTES)
 
-    def renew(self, signing: Signing, now: int) -> Published:
+    def renew(self, signing: Signing, now: int) -> SignedList:
         """Sign the list anew. Raises InputError, SetupError and OSError."""
         with self._locked():
             found = self._good()
@@ -172,16 +173,19 @@ class Ledger:
             self._publish(written)
             return written
 
-    def keep(self, signing: Signing, now: int, known: Items, last: Published | None) -> None:
+    def keep(self, signing: Signing, now: int, known: Items, last: SignedList | None) -> SignedList | None:
         """Sign the list anew where that is due, or where the files are behind what this process knows: the items, and
-        the `last` list that it has served. Raises as `renew` does."""
+        the `last` list that it has served. Returns the list where it was signed. Raises as `renew` does."""
         with self._locked():
             found = self._good()
             items, before = found.items.with_those_of(known), found.published
             if before is None or before.is_behind(last):
                 before = last
-            if before is not found.published or is_due(before, unlisted(before, items), now):
-                self._publish(self._sign(before, items, signing, now))
+            if before is found.published and not is_due(before, unlisted(before, items), now):
+                return None
+            written = self._sign(before, items, signing, now)
+            self._publish(written)
+            return written
 
     def _good(self) -> Found:
         found = self.read()
@@ -192,7 +196,7 @@ class Ledger:
     def _locked(self) -> AbstractContextManager[None]:
         return files.locked(self.folder / LOCK, shared=True)
 
-    def _sign(self, before: Published | None, items: Items, signing: Signing, now: int) -> Published:
+    def _sign(self, before: SignedList | None, items: Items, signing: Signing, now: int) -> SignedList:
         """Sign what follows a list. Relying parties' own reader judges it before anything is written."""
         number, iat = signing.above, now
         if before is not None:
@@ -207,9 +211,9 @@ class Ledger:
         )
         keys = msgspec.json.encode({"keys": [jose.public_jwk(signing.key.public_key())]})
         with reading(str(self.folder / LIST)):
-            return Published(raw, keys, parse_revocations(raw, issuer, jose.parse_key_set(keys)))
+            return SignedList(raw, keys, parse_revocations(raw, issuer, jose.parse_key_set(keys)))
 
-    def _publish(self, published: Published) -> None:
+    def _publish(self, published: SignedList) -> None:
         self._replace(KEYS, published.keys)
         self._replace(LIST, published.raw)
 
@@ -217,7 +221,7 @@ class Ledger:
         files.replace(self.folder / name, raw, mode=0o600, durable=True, shared=True)
 
 
-def _demand_same_key(before: Published, signing: Signing) -> None:
+def _demand_same_key(before: SignedList, signing: Signing) -> None:
     if before.listed.kid != kid_of(signing.key) and not signing.replaces:
         detail = (
             f"the list was signed by another key, {before.listed.kid}. Put that one under keys/revocation/. Only where "

@@ -21,7 +21,7 @@ from issuer.issuance.ports import Audit
 from issuer.service.background import OwnThread
 from issuer.service.bounds import LIST_ENDS_S, LIST_TOLD_S
 from issuer.service.look import Seen
-from issuer.service.revocation.ledger import LIST, NOTHING, Found, Ledger, Published, Signing, is_due, unlisted
+from issuer.service.revocation.ledger import LIST, NOTHING, Found, Ledger, SignedList, Signing, is_due, unlisted
 from issuer.verify.revocations import LEEWAY_S, Items
 
 _log = structlog.get_logger("issuer")
@@ -47,18 +47,19 @@ class RevocationsStatus(Struct, frozen=True, rename={"signed_list": "list"}):
 
 
 class InForce(Struct, frozen=True):
-    """What a process goes by: all that is revoked, the list that it serves, how many items that lacks, and what is
-    wrong with the files."""
+    """What a process goes by: all that is revoked, the list that it serves, how many items that lacks, how many good
+    lines the record has, and what is wrong with the files."""
 
     items: Items
-    published: Published | None
+    published: SignedList | None
     unlisted: int
+    lines: int
     error: InputError | None = None
 
     @classmethod
     def of(cls, found: Found) -> InForce:
         """Take the files as they are."""
-        return cls(found.items, found.published, unlisted(found.published, found.items), found.error)
+        return cls(found.items, found.published, unlisted(found.published, found.items), len(found.acts), found.error)
 
     def after(self, found: Found, place: Place) -> InForce:
         """Add what the files revoke, and serve their list unless it is older than the one that is served."""
@@ -69,7 +70,8 @@ class InForce(Struct, frozen=True):
         if published is not None and published.is_behind(self.published):
             published = self.published
             error = error or InputError(Code.FILE_RULE, "it is older than the list that is served", place)
-        return InForce(items, published, unlisted(published, items), error)
+        lines = len(found.acts) if found.record_error is None else self.lines
+        return InForce(items, published, unlisted(published, items), lines, error)
 
 
 class LiveRevocations:
@@ -122,6 +124,8 @@ class LiveRevocations:
         items, error = self.in_force.items, self.in_force.error
         if items is not before.items:
             _log.warning("revocations in force", tokens=len(items.jtis), intervals=items.count - len(items.jtis))
+        if self.in_force.lines < before.lines:
+            _log.error("revocation record has lost lines", before=before.lines, now=self.in_force.lines)
         if error is not None and str(error) != str(before.error):
             _log.error("revocations refused", code=str(error.code), detail=error.detail, file=str(error.place))
 
@@ -173,7 +177,9 @@ class ListKeeper:
             key = self._find_key()
             if key is None:
                 return ""
-            self._ledger.keep(Signing(key), now, known.items, known.published)
+            if written := self._ledger.keep(Signing(key), now, known.items, known.published):
+                number, items, until = written.listed.number, written.listed.count, written.listed.next_update
+                _log.info("revocation list written", number=number, items=items, next_update=until)
         except (IssuerError, OSError) as error:
             return str(error)
         return None

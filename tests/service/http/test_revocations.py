@@ -97,7 +97,8 @@ def test_the_list_and_its_key_are_documents_like_any_other(live: Running) -> Non
     assert {REVOCATIONS_PATH, REVOCATION_KEYS_PATH} <= described.keys()
 
 
-def test_a_service_without_a_key_and_a_list_publishes_none(service: Running) -> None:
+def test_a_service_without_a_key_and_a_list_publishes_none_and_issues(service: Running) -> None:
+    assert service.post(service.token()).status_code == 201
     for path in (REVOCATIONS_PATH, REVOCATION_KEYS_PATH):
         answer = service.http.get(path)
         assert (answer.status_code, answer.json()["code"]) == (404, "request.not_found")
@@ -126,6 +127,8 @@ def test_of_a_batch_the_revoked_item_is_named(live: Running) -> None:
     tokens = live.post(identity, sent, "/tokens/batch").json()["tokens"]
     revoke(live, "--jti", tokens[1]["jti"])
     eventually(lambda: live.post(identity, sent, "/tokens/batch").status_code == 409)
+    eventually(lambda: in_force(live) == WORKERS and bool(read(live).revoked(tokens[1]["jti"], "", 0)))
+    eventually(lambda: len({httpx.get(live.url + REVOCATIONS_PATH).content for _ in range(12)}) == 1)
     (fault,) = live.post(identity, sent, "/tokens/batch").json()["errors"]
     assert (fault["code"], fault["pointer"]) == ("token.revoked", "/results/1")
 

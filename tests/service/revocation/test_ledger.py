@@ -17,7 +17,7 @@ from issuer.errors import FormatError, InputError, SetupError
 from issuer.formats import jose
 from issuer.service.bounds import LIST_GOOD_S
 from issuer.service.revocation.key import find_key, make_key
-from issuer.service.revocation.ledger import NOTHING, Ledger, Published, Signing, is_due, unlisted
+from issuer.service.revocation.ledger import NOTHING, Ledger, SignedList, Signing, is_due, unlisted
 from issuer.service.revocation.record import Act, write_acts
 from issuer.service.signing.history import KeyHistory
 from issuer.service.signing.keyring import KeyState, generate
@@ -329,7 +329,7 @@ def test_what_root_writes_belongs_to_the_folder_s_owner(tmp_path: Path) -> None:
 
 def test_who_has_seen_a_list_is_not_shown_an_older_one(tmp_path: Path) -> None:
     old, new = renew(tmp_path), renew(tmp_path, NOW + 1)
-    assert isinstance(old, Published)
+    assert isinstance(old, SignedList)
     assert (old.is_behind(new), new.is_behind(old), new.is_behind(new), old.is_behind(None)) == (
         True,
         False,
