@@ -77,6 +77,7 @@ bench: $(VENV)/dev.done
 	$(BIN)/python -m tests.bench.store
 	$(BIN)/python -m tests.bench.flood
 	$(BIN)/python -m tests.bench.large_bodies
+	$(BIN)/python -m tests.bench.keys
 
 soak: $(VENV)/dev.done
 	$(BIN)/python -m tests.bench.soak

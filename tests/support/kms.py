@@ -61,8 +61,8 @@ class LocalKms:
         os.environ.update(ENVIRONMENT)
 
         class Handler(_Handler):
-            def answer(self, operation: str, sent: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-                return kms.answer(operation, sent)
+            def answer(self, operation: str, sent: dict[str, Any], came: float) -> tuple[int, dict[str, Any]]:
+                return kms.answer(operation, sent, came)
 
             def fault(self, what: str) -> None:
                 kms.faults.append(what)
@@ -80,11 +80,10 @@ class LocalKms:
 
     def file(self, **members: str) -> str:
         """Write the YAML file of this key, with other or further members; one that is empty is left out."""
-        said = {"backend": "aws-kms", "key": ARN, "region": REGION, "endpoint": self.url, **members}
-        return "version: 1\n" + "".join(f'{name}: "{value}"\n' for name, value in said.items() if value)
+        return file_of(self.url, **members)
 
-    def answer(self, operation: str, sent: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-        """Answer a request that was good."""
+    def answer(self, operation: str, sent: dict[str, Any], came: float) -> tuple[int, dict[str, Any]]:
+        """Answer a request that was good, and that `came` then, by the monotonic clock."""
         self.asked[operation] += 1
         if sent["KeyId"] not in (ARN, KEY_ID):
             return 400, {"__type": "NotFoundException", "message": "x"}
@@ -99,7 +98,7 @@ class LocalKms:
             }  # fmt: skip
         self._under_way += 1
         self.most_at_once = max(self.most_at_once, self._under_way)
-        time.sleep(self.delay_s)
+        time.sleep(max(0.0, came + self.delay_s - time.monotonic()))
         self._under_way -= 1
         if self.refuses:
             return 400, {"__type": self.refuses, "message": f"secret detail about {ARN}"}
@@ -110,6 +109,12 @@ class LocalKms:
         return 200, {
             "KeyId": ARN, "Signature": base64.b64encode(signature).decode(), "SigningAlgorithm": ALGORITHM,
         }  # fmt: skip
+
+
+def file_of(url: str, **members: str) -> str:
+    """Write the YAML file of the key of a KMS at this URL; see `LocalKms.file`."""
+    said = {"backend": "aws-kms", "key": ARN, "region": REGION, "endpoint": url, **members}
+    return "version: 1\n" + "".join(f'{name}: "{value}"\n' for name, value in said.items() if value)
 
 
 def sign_anew(key: Ed25519PrivateKey, message: bytes) -> bytes:
@@ -141,7 +146,7 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     model: Any
 
-    def answer(self, operation: str, sent: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    def answer(self, operation: str, sent: dict[str, Any], came: float) -> tuple[int, dict[str, Any]]:
         raise NotImplementedError
 
     def fault(self, what: str) -> None:
@@ -152,13 +157,13 @@ class _Handler(BaseHTTPRequestHandler):
         self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
+        came, body = time.monotonic(), self.rfile.read(int(self.headers["Content-Length"]))
         headers = {name.lower(): value.strip() for name, value in self.headers.items()}
         if (what := sigv4_fault(headers, body)) or (what := request_fault(self.model, self.path, headers, body)):
             self.fault(what)
             status, said = 400, {"__type": what.partition(":")[0], "message": what}
         else:
-            status, said = self.answer(headers["x-amz-target"].partition(".")[2], json.loads(body))
+            status, said = self.answer(headers["x-amz-target"].partition(".")[2], json.loads(body), came)
         raw = json.dumps(said).encode()
         head = f"HTTP/1.1 {status} X\r\nContent-Type: application/x-amz-json-1.1\r\nContent-Length: {len(raw)}\r\n\r\n"
         self.wfile.write(head.encode() + raw)

@@ -97,8 +97,13 @@ def _connect(file: AwsKmsFile) -> tuple[Any, tuple[type[Exception], ...]]:
         from botocore.session import Session  # type: ignore[import-untyped]
     except ImportError:
         raise KeyFault("botocore is not installed: run `pip install 'eval-token-issuer[aws]'`") from None
-    once = {"total_max_attempts": 1}
-    config = Config(connect_timeout=SIGNER_S, read_timeout=SIGNER_S, retries=once, max_pool_connections=SIGNER_CALLS)
+    config = Config(
+        connect_timeout=SIGNER_S,
+        read_timeout=SIGNER_S,
+        retries={"total_max_attempts": 1},
+        max_pool_connections=SIGNER_CALLS,
+        user_agent="eval-token-issuer",  # botocore's own takes a tenth of a call to put together
+    )
     region, endpoint = file.region or None, file.endpoint or None
     session = Session()
     session.register_component("data_loader", _loader())

@@ -1,0 +1,120 @@
+"""What a signature costs by where its key lies. `python -m tests.bench.keys`, part of `make bench`.
+
+A file's key signs in the event loop. One that lies elsewhere is asked over real HTTP, of a KMS of our own that answers
+after 10 ms: what a worker then does is to be most of what its places allow, which is their number in 10 ms.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from issuer.dev.provider import LocalProvider
+from issuer.formats import jose
+from issuer.service.bounds import SIGNER_CALLS
+from issuer.service.signing.keyring import KeyringSigner, load_keyring
+from tests.support import make
+from tests.support.http_load import drive
+from tests.support.kms import ENVIRONMENT, file_of
+from tests.support.processes import cpu_s
+from tests.support.running import allow_es256, running, singles, write_folder
+
+ANSWER_S = 0.010
+ALLOWED = SIGNER_CALLS / ANSWER_S
+CONNECTIONS, COUNT, TURNS = 64, 1500, 5
+MESSAGE = b"m" * 1500
+
+
+@contextlib.contextmanager
+def slow_kms() -> Iterator[str]:
+    """Run a KMS in a process of its own; yield its URL. This process's environment has credentials for it."""
+    command = [sys.executable, "-m", "tests.support.kms", str(ANSWER_S), make.KEY.private_bytes_raw().hex()]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    os.environ.update(ENVIRONMENT)
+    try:
+        yield process.stdout.readline().strip()
+    finally:
+        process.stdin.close()
+        assert process.wait(10) == 0, "the KMS was asked for something that AWS would refuse"
+
+
+async def bench_files(keyring: KeyringSigner) -> None:
+    """Print what a file's key costs, beside the signature itself: both in turns, the fastest of each."""
+    bare_us, own_us = [], []
+    for _ in range(TURNS * 3):
+        began = time.process_time()
+        for _ in range(COUNT):
+            jose.sign(make.KEY, MESSAGE)
+        between = time.process_time()
+        for _ in range(COUNT):
+            await keyring.sign(keyring.active_kid, (MESSAGE,))
+        bare_us.append((between - began) / COUNT * 1e6)
+        own_us.append((time.process_time() - between) / COUNT * 1e6)
+    print(f"  a file's key: {min(own_us):.1f} us CPU, {min(own_us) / min(bare_us):.3f} x the signature alone")
+
+
+async def bench_callers(keyring: KeyringSigner) -> None:
+    """Print what many callers of one process get signed."""
+
+    async def caller() -> None:
+        for _ in range(COUNT // CONNECTIONS):
+            await keyring.sign(keyring.active_kid, (MESSAGE,))
+
+    cpu, began = time.process_time(), time.perf_counter()
+    await asyncio.gather(*(caller() for _ in range(CONNECTIONS)))
+    count, taken = COUNT // CONNECTIONS * CONNECTIONS, time.perf_counter() - began
+    cpu_us = (time.process_time() - cpu) / count * 1e6
+    print(f"  KMS, {CONNECTIONS} callers: {count / taken:.0f}/s, {cpu_us:.0f} us CPU; {share(count / taken)}")
+    began = time.perf_counter()
+    await keyring.sign(keyring.active_kid, (MESSAGE,) * 100)
+    print(f"  KMS, a batch of 100 alone: {(time.perf_counter() - began) * 1000:.0f} ms")
+
+
+def bench_service(name: str, folder: Path, provider: LocalProvider) -> None:
+    """Print what the service gets signed, asked on many connections; and its CPU, all that a request needs included."""
+    with running(folder, provider) as live:
+        drive(live.settings.port, singles(live, "ES256", 200), 8)  # warm
+        made = singles(live, "ES256", COUNT)
+        before = cpu_s(live.process.pid)
+        run = drive(live.settings.port, made, CONNECTIONS)
+        cpu_us = (cpu_s(live.process.pid) - before) / COUNT * 1e6
+    print(
+        f"  {name}, POST /tokens on {CONNECTIONS} connections: {run.per_s:.0f}/s, p50 {run.quantile_ms(0.5):.0f} ms,"
+        f" p99 {run.quantile_ms(0.99):.0f} ms, {cpu_us:.0f} us CPU; {share(run.per_s)}  {dict(run.statuses)}"
+    )
+
+
+def share(per_s: float) -> str:
+    """Say how much that is of what the places allow."""
+    return f"{per_s / ALLOWED:.0%} of {SIGNER_CALLS} places in {ANSWER_S * 1000:.0f} ms"
+
+
+def main() -> None:
+    """Run everything."""
+    print(f"keys, by where they lie; load average {os.getloadavg()[0]:.1f}")
+    with tempfile.TemporaryDirectory() as made, LocalProvider() as provider, slow_kms() as url:
+        folder = Path(made)
+        write_folder(folder, provider)
+        allow_es256(folder)
+        asyncio.run(bench_files(load_keyring(folder / "keys")))
+        bench_service("a file's key", folder, provider)
+        (old,) = (folder / "keys" / "active").iterdir()
+        path = old.with_suffix(".yaml")
+        path.touch(0o600)
+        path.write_text(file_of(url), "utf-8")
+        old.unlink()
+        asyncio.run(bench_callers(load_keyring(folder / "keys")))
+        bench_service("KMS", folder, provider)
+
+
+if __name__ == "__main__":
+    main()
