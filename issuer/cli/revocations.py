@@ -222,8 +222,9 @@ def _tell(published: SignedList, now: int) -> None:
     listed = published.listed
     left = listed.next_update - now
     good = f"good for {left // _HOUR_S} h more" if left >= 0 else "ENDED"
+    items = "1 item" if listed.count == 1 else f"{listed.count} items"
     end = show_time(listed.next_update)
-    say(f"list {listed.number} of {show_time(listed.iat)}: {listed.count} items, until {end}, {good}")
+    say(f"list {listed.number} of {show_time(listed.iat)}: {items}, until {end}, {good}")
     if listed.iat > now + LEEWAY_S:
         say(
             f"warning: it is dated {listed.iat - now} s ahead of this machine's clock, as the one before it was. Where "

@@ -281,6 +281,8 @@ LIST_AGE_S = 300
 # From how long before its end on the log says so, and how often.
 LIST_ENDS_S = 86_400
 LIST_TOLD_S = 3600
+# How long after a try that failed it is tried again, where no file has changed: a large record takes half a second.
+LIST_RETRY_S = 60
 # A list has room for some 125,000 tokens; each of them may be in a line of its own, with a reason.
 # Room is left in it for the issuer's URL, and for what is written beside the items.
 LIST_ROOM_BYTES = 8 * 1024

@@ -167,7 +167,7 @@ def test_a_damaged_record_is_named_by_its_line_and_nothing_is_added(desk: Desk) 
     for command in (("revoke", "--jti", JTIS[1], "--reason", "x"), ("revocations", "renew"), ("revocations", "show")):
         done = desk.run(*command)
         assert done.returncode == 3
-        assert f"{record}:2" in done.stderr
+        assert f"{record}:2:1: file.schema" in done.stderr
     assert record.read_bytes() == before
     assert JTIS[0] in desk.run("revocations", "show").stdout
 

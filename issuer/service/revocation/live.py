@@ -19,7 +19,7 @@ from issuer.codes import Code
 from issuer.errors import InputError, IssuerError, Place, Undecided
 from issuer.issuance.ports import Audit
 from issuer.service.background import OwnThread
-from issuer.service.bounds import LIST_ENDS_S, LIST_TOLD_S
+from issuer.service.bounds import LIST_ENDS_S, LIST_RETRY_S, LIST_TOLD_S
 from issuer.service.look import Seen
 from issuer.service.revocation.ledger import LIST, NOTHING, Found, Ledger, SignedList, Signing, is_due, unlisted
 from issuer.verify.revocations import LEEWAY_S, Items
@@ -158,7 +158,8 @@ class ListKeeper:
         self._clock = clock
         self._thread = OwnThread()  # of its own: who holds the lock keeps nobody from following
         self._problem = ""
-        self._told_at = 0
+        self._failed: tuple[InForce, int] | None = None
+        self._told = ("", 0)
 
     async def turn(self, _asked: bool) -> None:
         """Sign the list if that is due. What is in the way is told once."""
@@ -173,6 +174,8 @@ class ListKeeper:
         known, now = self._live.in_force, self._clock()
         if known.error is None and not is_due(known.published, known.unlisted, now):
             return None
+        if self._failed and self._failed[0] is known and abs(now - self._failed[1]) < LIST_RETRY_S:
+            return self._problem
         try:
             key = self._find_key()
             if key is None:
@@ -181,22 +184,21 @@ class ListKeeper:
                 number, items, until = written.listed.number, written.listed.count, written.listed.next_update
                 _log.info("revocation list written", number=number, items=items, next_update=until)
         except (IssuerError, OSError) as error:
+            self._failed = known, now
             return str(error)
         return None
 
     def _tell_end(self, *, is_kept: bool) -> None:
-        """Say that the list ends soon, or has ended, or is dated ahead of the clock so that nobody takes it."""
+        """Say, once an hour, that the list ends soon, or has ended, or is dated so far ahead that nobody takes it."""
         now, published = self._clock(), self._live.in_force.published
-        if published is None or abs(now - self._told_at) < LIST_TOLD_S:
+        if published is None:
             return
-        listed = published.listed
-        left, ahead = listed.next_update - now, listed.iat - now
+        left, ahead = published.listed.next_update - now, published.listed.iat - now
+        event = ""
         if ahead > LEEWAY_S:
-            _log.error("revocation list is dated ahead of this clock", number=listed.number, by_s=ahead)
-        elif left < 0 and not is_kept:
-            _log.critical("revocation list has ended", number=listed.number, ended_s_ago=-left)
+            event = "revocation list is dated ahead of this clock"
         elif left < LIST_ENDS_S and not is_kept:
-            _log.error("revocation list ends soon", number=listed.number, good_for_s=left)
-        else:
-            return
-        self._told_at = now
+            event = "revocation list has ended" if left < 0 else "revocation list ends soon"
+        if event and (event != self._told[0] or abs(now - self._told[1]) >= LIST_TOLD_S):
+            _log.error(event, number=published.listed.number, good_for_s=left, dated_ahead_s=max(0, ahead))
+            self._told = event, now

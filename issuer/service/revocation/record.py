@@ -75,9 +75,9 @@ def read_acts(raw: bytes, name: str) -> tuple[tuple[Act, ...], InputError | None
             acts.append(act)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             code = Code.FILE_SCHEMA if isinstance(error, msgspec.ValidationError) else Code.FILE_SYNTAX
-            first = first or InputError(code, f"no line of a record: {error}", Place(name, number))
+            first = first or InputError(code, f"no line of a record: {error}", Place(name, number, 1))
         except FormatError as error:
-            first = first or error.located(Place(name, number))
+            first = first or error.located(Place(name, number, 1))
     return tuple(acts), first
 
 
