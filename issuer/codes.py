@@ -465,6 +465,10 @@ class Code(enum.StrEnum):
         "key.history", 0, "The history of the signing keys cannot be read, or does not allow this.",
         "Restore `key-history.jsonl` from a backup if a line is damaged; otherwise do what the message says.",
     )
+    KEY_STEP = (
+        "key.step", 0, "This step of a key's life is not allowed now.",
+        "Run `issuer keys rotate --plan` to see what will be, and when.",
+    )
     SETTINGS_INVALID = (
         "settings.invalid", 0, "A setting of the service is missing or not usable.",
         "Correct the setting that is named.",

@@ -12,6 +12,7 @@ import os
 import re
 import stat
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from io import BufferedReader
@@ -28,6 +29,8 @@ DRAFT = re.compile(r"\.[0-9a-f]{16}\.draft")
 # Where a process finds what it was started with.
 _GIVEN = frozenset({Path("/dev/fd"), Path("/proc/self/fd")})
 _NOT_ABOUT_THE_FILE = frozenset({errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+
+_POLL_S = 0.02
 
 # -- reading ----------------------------------------------------------------------------------------------------------
 
@@ -86,8 +89,8 @@ def open_plain(
     Raises InputError(`file.unreadable`), also for errors within the block and for a folder, a pipe or a device, which
     may have no end. `follow` says whether the name may be a symbolic link, `pipe` whether a pipe that this process was
     given (a shell's `<(...)`) is waited for: to one that lies among files nobody may ever write. A `private` file is
-    not a link, is closed to others, and belongs to the user or root; for such a file an error that is not about the
-    file stays an OSError: no descriptor is free, the disk fails.
+    not a link, is closed to others, and belongs to the user or root, or, where root reads it, to its folder's owner;
+    for such a file an error that is not about the file stays an OSError: no descriptor is free, the disk fails.
     """
     try:
         descriptor, _ = _open_plain(path, private=private, follow=follow, pipe=pipe)
@@ -149,8 +152,15 @@ def _demand_private(path: Path | str, opened: os.stat_result) -> None:
     if opened.st_mode & 0o077:
         mode = stat.S_IMODE(opened.st_mode)
         raise unreadable(path, f"it has mode {mode:04o}: others may read it. Run `chmod 600 {path}`")
-    if opened.st_uid not in {os.geteuid(), 0}:
+    if opened.st_uid not in _trusted(Path(path).parent):
         raise unreadable(path, "it belongs to another user")
+
+
+def _trusted(folder: Path) -> set[int]:
+    """Return whose private files are read here: the user's, root's, and by root also those of the folder's owner, to
+    whom it gives what it writes there: who owns a folder chooses what is in it."""
+    user = os.geteuid()
+    return {user, 0} if user else {0, os.stat(folder).st_uid}
 
 
 def _located(error: OSError, path: Path | str, *, private: bool) -> OSError | InputError:
@@ -249,7 +259,7 @@ def move(path: Path, to: Path) -> None:
             after = opened.enter_context(_folder(to.parent, follow=False))
             if _mode_of(after, to.name) is not None:
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
-            os.rename(path.name, to.name, src_dir_fd=before, dst_dir_fd=after)
+            os.replace(path.name, to.name, src_dir_fd=before, dst_dir_fd=after)
             sync_folder(after)
             sync_folder(before)
 
@@ -267,11 +277,12 @@ def sync_folder(folder: int) -> None:
 
 
 @contextmanager
-def locked(path: Path, *, shared: bool = False) -> Iterator[None]:
+def locked(path: Path, *, shared: bool = False, wait_s: float | None = None) -> Iterator[None]:
     """Hold the lock that a file stands for: one process at a time, and a dead one holds none.
 
-    Waits for it. The file is made if it is missing, stays, and has no content; a `shared` one is that of `replace`.
-    Raises OSError with the path, also for a symbolic link.
+    Waits for it, or raises BlockingIOError after `wait_s`: a stopped process may hold it. The file is made if it is
+    missing, stays, and has no content; a `shared` one is that of `replace`. Raises OSError with the path, also for a
+    symbolic link.
     """
     with _naming(path), _folder(path.parent, follow=True) as folder:
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -280,10 +291,26 @@ def locked(path: Path, *, shared: bool = False) -> Iterator[None]:
             _give(descriptor, folder, ".")
     try:
         with _naming(path):
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            _lock(descriptor, wait_s)
         yield
     finally:
         os.close(descriptor)
+
+
+def _lock(descriptor: int, wait_s: float | None) -> None:
+    if wait_s is None:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        return
+    until = time.monotonic() + wait_s
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                raise BlockingIOError(errno.EWOULDBLOCK, "locked by another process, which may be stopped") from None
+            time.sleep(_POLL_S)
+        else:
+            return
 
 
 def _mode_of(folder: int, name: str) -> int | None:

@@ -28,7 +28,7 @@ def generate() -> ed25519.Ed25519PrivateKey:
 
 def write(path: Path, key: ed25519.Ed25519PrivateKey, passphrase: bytes | None = None) -> None:
     """Write a new file with mode 0600, encrypted if there is a passphrase. Never replaces a file: FileExistsError.
-    Follows no symbolic link on the way: OSError.
+    Follows no symbolic link on the way: OSError. Root's file belongs to the owner of its folder.
 
     Raises SetupError(`key.unusable`) for a passphrase that cannot encrypt: empty, or over 1023 bytes.
     """
@@ -38,7 +38,7 @@ def write(path: Path, key: ed25519.Ed25519PrivateKey, passphrase: bytes | None =
             raise SetupError(Code.KEY_UNUSABLE, f"a passphrase has 1 to {_MAX_PASSPHRASE} bytes; give another one")
         encryption = serialization.BestAvailableEncryption(passphrase)
     pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption)
-    files.create(path, pem, follow=False)
+    files.create(path, pem, follow=False, shared=True)
 
 
 def read(path: Path, passphrase: bytes | None = None) -> ed25519.Ed25519PrivateKey:
@@ -64,6 +64,11 @@ def read(path: Path, passphrase: bytes | None = None) -> ed25519.Ed25519PrivateK
     if not is_good_point(point):
         raise SetupError(Code.KEY_UNUSABLE, f"{path} has a public key of low order")
     return key
+
+
+def is_encrypted(path: Path) -> bool:
+    """Say whether a private key file is encrypted, without opening it. Raises SetupError(`key.unsafe`) as `read`."""
+    return b"-----BEGIN ENCRYPTED PRIVATE KEY-----" in _read_private(path)
 
 
 def _read_private(path: Path) -> bytes:

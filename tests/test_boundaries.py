@@ -305,12 +305,13 @@ def test_only_settings_reads_the_environment() -> None:
         )
     }  # fmt: skip
     # identity: the token that a CI puts there; demo: hands its own environment on to the command that it runs.
-    # keysets: where the user's caches are.
+    # keysets: where the user's caches are. who: whose `sudo` it is.
     assert readers <= {
         "issuer.service.settings",
         "issuer.client.ambient",
         "issuer.relying.documents",
         "issuer.cli.demo",
+        "issuer.cli.who",
     }
 
 

@@ -24,7 +24,7 @@ TABLE = {
         identity.claim_missing identity.claim_mismatch identity.event_forbidden identity.registration_expired policy.framework policy.version
         policy.benchmark policy.model policy.task policy.metric policy.audience policy.command abuse.quarantined
         identity.network_forbidden""",
-    409: "identity.replayed nonce.reused",
+    409: "token.revoked identity.replayed nonce.reused",
     422: """claims.invalid claims.number claims.duplicate_metric claims.revision claims.secret claims.digest_mismatch
         claims.too_large details.invalid""",
     429: "rate.source rate.identity rate.integration",
@@ -37,7 +37,7 @@ FILES = """file.unreadable file.unsafe file.too_large file.encoding file.syntax 
     file.number file.schema file.unknown_member file.rule jws.malformed policy.test_failed lint.untested lint.shadowed lint.pin_unnamed lint.pattern_empty
     lint.case lint.pattern_any lint.framework_shared lint.name_unpinned lint.identity_expired result.file_name result.unbound
     result.unknown_member result.token result.value result.repeated result.undefined benchmark.absent benchmark.rule
-    key.unsafe key.unusable settings.invalid cache.unsafe state.unsafe state.unreachable
+    key.unsafe key.unusable key.history key.step settings.invalid cache.unsafe state.unsafe state.unreachable
     dependency.authorization_server dependency.key_set answer.unverified"""
 
 ROWS = [(code, status) for status, codes in TABLE.items() for code in codes.split()]

@@ -464,6 +464,52 @@ def test_a_file_system_that_syncs_no_folders_is_no_error(tmp_path: Path) -> None
     assert len(os.listdir("/proc/self/fd")) == opened
 
 
+# -- moving -----------------------------------------------------------------------------------------------------------
+
+
+def two_folders(folder: Path) -> tuple[Path, Path]:
+    for name in ("a", "b"):
+        (folder / name).mkdir()
+    return put(folder / "a" / "file"), folder / "b" / "file"
+
+
+def test_a_file_is_moved_with_its_mode_and_both_folders_are_on_the_disk(tmp_path: Path) -> None:
+    path, to = two_folders(tmp_path)
+    path.chmod(0o640)
+    assert disk_calls(lambda: files.move(path, to)) == ["rename", "folder", "empty folder"]
+    assert (path.exists(), to.read_bytes(), stat.S_IMODE(to.stat().st_mode)) == (False, OLD, 0o640)
+
+
+def test_nothing_is_moved_over_another_file_and_nothing_but_a_plain_file(tmp_path: Path) -> None:
+    path, to = two_folders(tmp_path)
+    put(to, NEW)
+    with pytest.raises(FileExistsError, match=re.escape(str(to))):
+        files.move(path, to)
+    assert (path.read_bytes(), to.read_bytes()) == (OLD, NEW)
+    to.unlink()
+    to.symlink_to(path)
+    with pytest.raises(OSError, match=f"symbolic link.*{re.escape(str(to))}"):
+        files.move(path, to)
+    (path.parent / "link").symlink_to(path)
+    (path.parent / "folder").mkdir()
+    for name in ("none", "link", "folder"):
+        with pytest.raises(OSError, match=re.escape(str(path.parent / name))):
+            files.move(path.parent / name, to.with_name("other"))
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        files.move(path, tmp_path / "nowhere" / "file")
+    assert path.read_bytes() == OLD
+
+
+@pytest.mark.parametrize("linked", ["a", "b"])
+def test_no_link_on_the_way_moves_a_file_elsewhere(tmp_path: Path, linked: str) -> None:
+    path, to = two_folders(tmp_path)
+    (tmp_path / linked).rename(tmp_path / "elsewhere")
+    (tmp_path / linked).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError, match="symbolic link"):
+        files.move(path, to)
+    assert path.read_bytes() == OLD
+
+
 # -- folders that are somebody else's ---------------------------------------------------------------------------------
 
 IN_A_CHECKOUT: dict[str, Write] = {
@@ -565,8 +611,12 @@ ON_THEIR_OWN = {
     "service/append_file.py": "appends, and follows a rotation",
     "service/authn/pat_records.py": "writes a time, not bytes",
     "service/admission/redis.py": "reads a file of this package",
+    "service/hosts.py": "reads a file of this package",
+    "service/signing/opener.py": "opens keys",
     "cli/demo.py": "reads the file that it has just written, and one of this package",
 }
+# What opens a key or a session, and no file.
+OPENERS = {"opener", "token"}
 
 
 def opens(call: ast.Call) -> bool:
@@ -576,7 +626,7 @@ def opens(call: ast.Call) -> bool:
     whose, what = ast.unparse(call.func.value), call.func.attr
     if what == "replace":
         return whose == "os" or (len(call.args) == 1 and not call.keywords)
-    return what in OPENING and whose != "files"
+    return what in OPENING and whose not in {"files", *OPENERS}
 
 
 def calls_of(path: Path) -> list[ast.Call]:
@@ -603,3 +653,27 @@ def test_what_root_shares_belongs_to_whom_the_old_file_did_or_the_folder_does(tm
     assert (found.st_uid, found.st_gid) == ((9, 10) if replaced else (7, 8))
     files.replace(path, b"root's own", mode=0o600, durable=False)
     assert path.stat().st_uid == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root alone gives files away")
+def test_what_root_makes_for_others_belongs_to_the_folder_s_owner(tmp_path: Path) -> None:
+    os.chown(tmp_path, 7, 8)
+    files.make_folder(tmp_path / "shared" / "inner", shared=True)
+    files.create(tmp_path / "shared" / "inner" / "file", b"x", shared=True)
+    files.make_folder(tmp_path / "own")
+    files.create(tmp_path / "own" / "file", b"x")
+    found = {str(path.relative_to(tmp_path)): path.stat() for path in tmp_path.rglob("*")}
+    assert {name: (one.st_uid, one.st_gid) for name, one in found.items()} == {
+        "shared": (7, 8), "shared/inner": (7, 8), "shared/inner/file": (7, 8), "own": (0, 0), "own/file": (0, 0),
+    }  # fmt: skip
+    assert stat.S_IMODE(found["shared/inner"].st_mode) == 0o700
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root alone reads what is not its own")
+def test_root_reads_the_private_files_of_a_folder_s_owner_and_of_nobody_else(tmp_path: Path) -> None:
+    path = put(tmp_path / "file")
+    os.chown(tmp_path, 7, 8)
+    os.chown(path, 7, 8)
+    assert files.read(path, 100, private=True) == OLD
+    os.chown(path, 9, 8)
+    assert refusal(path, private=True)[1] == "it belongs to another user"

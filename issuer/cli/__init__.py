@@ -27,7 +27,7 @@ _COMMANDS = {
     "audit": ("issuer.cli.audit", "audit", "Verify, follow and search the audit."),
     "demo": ("issuer.cli.demo", "demo", "Show the whole line on a real evaluation run."),
     "dev": ("issuer.cli.serve", "dev", "Run a throw-away issuer with a local identity provider."),
-    "keys": ("issuer.cli.keys", "keys", "Make and list signing keys."),
+    "keys": ("issuer.cli.keys", "keys", "Make, rotate, list and revoke signing keys."),
     "pat": ("issuer.cli.pat", "pat", "Make, list and revoke personal access tokens."),
     "policy": ("issuer.cli.policy", "policy", "Check, test, explain and compare policies."),
     "resume": ("issuer.cli.stops", "resume", "Lift an emergency stop."),

@@ -185,13 +185,12 @@ def build(
         return Published.of(Active(authority, _now()), verifies=bool(settings.trust))
 
     live = Live(settings.policies_folder, load, parts.audit)
-    keys = PublishedKeys(parts.signer)
     tarpit = Tarpit(settings.url)
     service = Service(
         settings.url,
         live,
         parts.signer,
-        keys,
+        PublishedKeys(parts.signer),
         PublishedRevocations(parts.revocations),
         parts.stops,
         parts.sources,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import stat
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -364,21 +363,6 @@ def test_each_group_of_commands_starts_by_itself(group: str) -> None:
         [sys.executable, "-m", "issuer", group, "--help"], capture_output=True, timeout=60, check=True
     )
     assert f"issuer {group}" in done.stdout.decode()
-
-
-def test_keys_are_generated_for_their_owner_alone_and_listed_without_secrets(tmp_path: Path) -> None:
-    folder = tmp_path / "keys"
-    first, second = (issuer("keys", "generate", "--dir", folder).stdout.strip() for _ in range(2))
-    assert (Path(first).parent.name, Path(second).parent.name) == ("active", "next")
-    assert stat.S_IMODE(Path(first).stat().st_mode) == 0o600
-    assert stat.S_IMODE(Path(first).parent.stat().st_mode) == 0o700
-    listed = issuer("keys", "list", "--dir", folder)
-    assert [line.split()[0] for line in listed.stdout.splitlines()] == ["next", "active"]
-    assert Path(first).stem in listed.stdout
-    assert json.loads(issuer("keys", "list", "--dir", folder, "--json").stdout)[1]["kid"] == Path(first).stem
-    Path(first).chmod(0o640)
-    refused = issuer("keys", "list", "--dir", folder)
-    assert (refused.returncode, "key.unsafe" in refused.stderr) == (6, True)
 
 
 def test_the_overview_names_every_command() -> None:

@@ -22,7 +22,7 @@ NOWHERE = ("--repo", "a/b", "--issuer", "http://127.0.0.1:1", "--audience", "x")
 @pytest.mark.parametrize("folder", ["file", "file/below", "/proc/nowhere"])
 def test_a_folder_that_cannot_be_written_is_said_and_exits_6(tmp_path: Path, folder: str) -> None:
     (tmp_path / "file").touch()
-    done = issuer("keys", "generate", "--dir", tmp_path / folder)
+    done = issuer("keys", "generate", "--dir", tmp_path / folder, "--data", tmp_path / "data")
     assert (done.returncode, done.stdout) == (6, "")
     assert "settings.invalid" in done.stderr
     assert "Traceback" not in done.stderr

@@ -31,6 +31,8 @@ TRUST = ("--trust", "{good}/trust.yaml")
 BUILD = ("results", "build", "{run}", "--allow-mock", "mockllm/model", "--metric", "accuracy=match/accuracy", "--command", "x",
          "--model-repo", "acme/open-model", "--model-revision", "9f3c2c9a1c4e6d1e0b7a5f4d3c2b1a0987654321", "--out")  # fmt: skip
 EXPLAIN = ("policy", "explain", "{policies}", "--url", "https://issuer.example")
+KEYS = ("keys", "--dir", "{made}/keys", "--data", "{made}/data")
+REVOKE = ("keys", "revoke", "key-" + "A" * 43, "--from", "0", "--reason", "x")
 # Every command with a path, and for each path the arguments that have it.
 COMMANDS: dict[str, dict[str, tuple[str, ...]]] = {
     "audit find": {"files": ("audit", "find", HERE, "--integration", "x")},
@@ -38,12 +40,35 @@ COMMANDS: dict[str, dict[str, tuple[str, ...]]] = {
     "audit verify": {"files": ("audit", "verify", HERE), "heads": ("audit", "verify", "{good}/identity.json", "--heads", HERE)},
     "demo": {"keep": ("demo", "--keep", HERE)},
     "keys generate": {
-        "folder": ("keys", "generate", "--dir", HERE),
-        "passphrase_file": ("keys", "generate", "--dir", "{made}/keys", "--passphrase-file", HERE),
+        "config": ("keys", "generate", "--config", HERE),
+        "folder": ("keys", "generate", "--dir", HERE, "--data", "{made}/data"),
+        "data": ("keys", "generate", "--dir", "{made}/keys", "--data", HERE),
+        "passphrase_file": (*KEYS[:1], "generate", *KEYS[1:], "--passphrase-file", HERE),
     },
     "keys list": {
-        "folder": ("keys", "list", "--dir", HERE),
-        "passphrase_file": ("keys", "list", "--dir", "{good}", "--passphrase-file", HERE),
+        "config": ("keys", "list", "--config", HERE),
+        "folder": ("keys", "list", "--json", "--dir", HERE, "--data", "{made}/data"),
+        "data": ("keys", "list", "--dir", "{good}", "--data", HERE),
+        "passphrase_file": (*KEYS[:1], "list", *KEYS[1:], "--passphrase-file", HERE),
+    },
+    "keys public": {
+        "config": ("keys", "public", "--config", HERE),
+        "folder": ("keys", "public", "--dir", HERE, "--data", "{made}/data"),
+        "data": ("keys", "public", "--dir", "{good}", "--data", HERE),
+        "passphrase_file": (*KEYS[:1], "public", *KEYS[1:], "--passphrase-file", HERE),
+        "whose": ("keys", "public", "--of", HERE),
+    },
+    "keys rotate": {
+        "config": ("keys", "rotate", "--config", HERE),
+        "folder": ("keys", "rotate", "--dir", HERE, "--data", "{made}/data"),
+        "data": ("keys", "rotate", "--dir", "{made}/keys", "--data", HERE),
+        "passphrase_file": (*KEYS[:1], "rotate", *KEYS[1:], "--passphrase-file", HERE),
+    },
+    "keys revoke": {
+        "config": (*REVOKE, "--config", HERE),
+        "folder": (*REVOKE, "--dir", HERE, "--data", "{made}/data"),
+        "data": (*REVOKE, "--dir", "{good}", "--data", HERE),
+        "passphrase_file": (*REVOKE, *KEYS[1:], "--passphrase-file", HERE),
     },
     "pat create": {
         "config": ("pat", "create", "--account", "x", "--config", HERE),
@@ -128,6 +153,8 @@ MORE: dict[str, tuple[str, ...]] = {
 }
 # Folders that an operator names may be links (issuer/DECISIONS.md); they hold no files of others.
 OPERATOR_S = {
+    "keys generate data",
+    "keys rotate data",
     "pat create folder",
     "pat create config",
     "verify receipts",
@@ -144,7 +171,14 @@ APART = {"demo keep", "audit tail file"}
 # What `make test` tries; `make check` tries everything in the checkout.
 FEW = ("'repository'", "'pipe.yaml'", "'results.yaml'")
 LINKED = ("'link to a folder'", "'link to results.yaml'", "'dangling.yaml'")
-WRITE = {"keys generate folder", "policy fmt files", "results build out", "results fmt paths", "token request out"}
+WRITE = {
+    "keys generate folder",
+    "keys rotate folder",
+    "policy fmt files",
+    "results build out",
+    "results fmt paths",
+    "token request out",
+}
 
 
 @pytest.fixture(scope="module")

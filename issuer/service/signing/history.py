@@ -27,10 +27,14 @@ MAX_BYTES = 4 * 1024 * 1024
 
 
 class KeyHistory:
-    """The history in a folder. Reads and writes block: call them from a thread."""
+    """The history in a folder. Reads and writes block: call them from a thread.
 
-    def __init__(self, folder: Path) -> None:
+    `wait_s` is how long `record` waits for its turn; None: for ever.
+    """
+
+    def __init__(self, folder: Path, wait_s: float | None = None) -> None:
         self.path = folder / FILE
+        self._wait_s = wait_s
 
     def read(self) -> Lives:
         """Return the life of each key; none where there is no history yet. Raises SetupError and OSError."""
@@ -44,7 +48,7 @@ class KeyHistory:
         can add anything, so that what it does to the keys themselves is told by nobody else.
         """
         files.make_folder(self.path.parent, shared=True)
-        with files.locked(self.path.with_suffix(".lock"), shared=True):
+        with files.locked(self.path.with_suffix(".lock"), shared=True, wait_s=self._wait_s):
             raw = self._raw()
             before = self._parse(raw)
             earliest = before[-1].time if before else 0

@@ -9,6 +9,7 @@ which key may sign, what the archive says (contract section 5), which step of a 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Annotated, Literal
 
 import msgspec
@@ -80,13 +81,19 @@ class KeyLife(Struct, frozen=True):
 Lives = Mapping[str, KeyLife]
 
 
-def fold(history: Iterable[KeyEvent]) -> Lives:
-    """Return the life of each key, in the order in which they were first seen."""
-    lives: dict[str, KeyLife] = {}
+def fold(history: Iterable[KeyEvent], before: Lives = MappingProxyType({})) -> Lives:
+    """Return the life of each key, in the order in which they were first seen; `before` is what an earlier part of the
+    history said."""
+    lives = dict(before)
     for event in history:
         new = KeyLife(event.kid, event.x, event.true_since, "removed", event.time)
         lives[event.kid] = _after(lives.get(event.kid, new), event)
     return lives
+
+
+def latest(lives: Lives) -> int:
+    """Return when anything was last recorded, in Unix seconds; 0 where nothing was."""
+    return max((max(life.since, life.published or 0) for life in lives.values()), default=0)
 
 
 def _after(life: KeyLife, event: KeyEvent) -> KeyLife:
@@ -148,14 +155,18 @@ def archive(lives: Lives) -> bytes:
     return msgspec.json.encode({"keys": [_archived(life) for life in lives.values() if life.active_from is not None]})
 
 
+def jwk_of(x: str) -> dict[str, JSON]:
+    """Return the JWK to publish of a key whose public half is `x` (RFC 8037)."""
+    return jose.public_jwk(Ed25519PublicKey.from_public_bytes(jose.base64url_decode(x)))
+
+
 def _archived(life: KeyLife) -> dict[str, JSON]:
-    public = Ed25519PublicKey.from_public_bytes(jose.base64url_decode(life.x))
     window = {
         "active_from": life.active_from,
         "last_token_exp": life.last_token_exp,
         "revoked_from": life.revoked_from,
     }
-    return jose.public_jwk(public) | {name: time for name, time in window.items() if time is not None}
+    return jwk_of(life.x) | {name: time for name, time in window.items() if time is not None}
 
 
 # -- a rotation -------------------------------------------------------------------------------------------------------
@@ -220,7 +231,7 @@ def plan(folders: Folders, lives: Lives, now: int) -> list[Plan]:
     coming = next(step for step in steps(folders, lives, now) if step.do != "archive")
     published = now if coming.due is None else max(now, coming.due)
     is_new = coming.do == "generate"
-    begins = published + PUBLISHED_S if is_new or coming.due is None else published
+    begins = published + PUBLISHED_S if has_signed(lives) and (is_new or coming.due is None) else published
     plans = [_plan(kid, state, lives, begins) for kid, state in folders.items() if state in PUBLISHED]
     return [*plans, Plan("", "to come", published, begins, None, None)] if is_new else plans
 
