@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import multiprocessing
+from collections.abc import Iterator
+from multiprocessing.synchronize import Event
 from pathlib import Path
 
 from issuer.codes import Code
@@ -30,6 +34,27 @@ class Seconds:
 
     def __call__(self) -> int:
         return self.now
+
+
+@contextlib.contextmanager
+def another_worker(page: SharedPage, digest: bytes) -> Iterator[None]:
+    """Have another process of the host publish keys of this digest until the block ends."""
+    fork = multiprocessing.get_context("fork")
+    told, end = fork.Event(), fork.Event()
+    worker = fork.Process(target=_publish, args=(page, digest, told, end))
+    worker.start()
+    try:
+        assert told.wait(60)
+        yield
+    finally:
+        end.set()
+        worker.join(60)
+
+
+def _publish(page: SharedPage, digest: bytes, told: Event, end: Event) -> None:
+    page.tell("keys", digest)
+    told.set()
+    end.wait(60)
 
 
 class KeyHost:

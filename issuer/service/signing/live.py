@@ -261,20 +261,22 @@ class LiveSigner:
 
     async def _tell(self, untold: Callable[[Lives], Sequence[Untold]]) -> bool:
         """Read the history and tell it this; return whether the folders are still as they were taken, and so it was."""
+        taken = self._seen
         try:
-            told = await self._history_thread.run(lambda: self._follow_and_tell(untold))
+            told = await self._history_thread.run(lambda: self._follow_and_tell(untold, taken))
         except (SetupError, OSError) as error:
             self._say_doubt(error)
             return False
         self._doubt = None
         return told
 
-    def _follow_and_tell(self, untold: Callable[[Lives], Sequence[Untold]]) -> bool:
+    def _follow_and_tell(self, untold: Callable[[Lives], Sequence[Untold]], taken: Look | None) -> bool:
         self._history.follow()
         # After the history: another process may have seen the folders change before this one has, and told it.
-        if self._look() != self._seen:
+        if self._look() != taken:
             return False
-        self._history.tell(untold, self._clock())
+        # Once more when nobody else can tell anything: to wait for that may take long, and a key may be gone by then.
+        self._history.tell(lambda lives: untold(lives) if self._look() == taken else (), self._clock())
         return True
 
     def _tell_at_start(self) -> None:

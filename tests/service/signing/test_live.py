@@ -201,3 +201,19 @@ async def test_a_history_that_a_stopped_process_has_locked_keeps_no_key_that_is_
             assert it.life(stolen).what == "retiring"
         await it.turn(times=2)
         assert (it.life(stolen).what, it.life(active).what) == ("removed", "removed")
+
+
+async def test_what_a_process_was_about_to_tell_is_not_told_of_a_key_that_is_gone_meanwhile(tmp_path: Path) -> None:
+    async with house(tmp_path, "active", "next") as it:
+        old, new = it.paths
+        it.write("published", new)
+        it.clock.now += PUBLISHED_S
+        await it.turn()
+        with files.locked(it.data / "key-history.lock", shared=True):
+            it.move(old, "retiring")
+            new = it.move(new, "active")
+            await it.signer.turn(True)  # `active` is to be told now, and cannot
+            new.unlink()
+        await it.turn(times=3)
+        assert ("active", new.stem) not in it.history()
+        assert it.life(new).what == "removed"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -16,13 +15,12 @@ from issuer.errors import SetupError, Undecided
 from issuer.service.admission.embedded import EmbeddedValkey
 from issuer.service.bounds import HOST_AGAIN_S, HOST_S, PUBLISHED_S
 from issuer.service.http.published import PublishedKeys
-from issuer.service.shared_page import SharedPage
 from issuer.service.signing.history import KeyHistory
 from issuer.service.signing.keyring import generate
 from issuer.service.signing.live_history import LiveHistory
 from issuer.verify.archive import parse_archive
 from tests.support.disk import fill, small_disk
-from tests.support.key_hosts import NO_STORE, KeyHost, Seconds
+from tests.support.key_hosts import NO_STORE, KeyHost, Seconds, another_worker
 
 
 @pytest.fixture(scope="module")
@@ -385,27 +383,14 @@ async def test_a_store_that_is_away_stops_nothing_and_nothing_is_published(tmp_p
         assert not one.signer.stale
 
 
-def another_worker(page: SharedPage, digest: bytes, told: object, end: object) -> None:
-    page.tell("keys", digest)
-    told.set()  # type: ignore[attr-defined]
-    end.wait(60)  # type: ignore[attr-defined]
-
-
 async def test_a_host_publishes_what_all_its_workers_do(tmp_path: Path, store: str) -> None:
     async with site(tmp_path, store) as it:
         one = it.host().has("active").start()
         await it.wait(HOST_S)
-        before = one.page.told("keys")[0]
-        fork = multiprocessing.get_context("fork")
-        told, end = fork.Event(), fork.Event()
-        worker = fork.Process(target=another_worker, args=(one.page, before, told, end))
-        worker.start()
-        assert told.wait(60)
-        new = generate(one.keys, "next")
-        await it.wait(2 * HOST_S)
-        assert one.life(new).published is None, "a worker has the key set of before"
-        end.set()
-        worker.join(60)
+        with another_worker(one.page, one.page.told("keys")[0]):
+            new = generate(one.keys, "next")
+            await it.wait(2 * HOST_S)
+            assert one.life(new).published is None, "a worker has the key set of before"
         await it.turn()
         assert one.life(new).published == it.clock.now
 
