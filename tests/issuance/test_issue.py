@@ -152,7 +152,7 @@ class House:
             lambda: self.now * 10**6,
         )
         self.clock, self.secret, self.kept = Clock(), StoreSecret(bytes(32)), Kept()
-        self.ledger = Ledger(folder / "data", ISSUER_URL)
+        self.ledger = Ledger(folder, ISSUER_URL)
         self.revocations = LiveRevocations(self.ledger, audit, lambda: self.now)
         self.authority = Authority(
             issuer_url=ISSUER_URL,
