@@ -192,6 +192,10 @@ def request_fault(model: Any, path: str, headers: dict[str, str], body: bytes) -
             return f"ValidationException: {name} is not one of its values"
         if member.type_name == "blob":
             sent[name] = base64.b64decode(value, validate=True)
+        if len(sent[name]) > member.metadata.get(
+            "max", len(sent[name])
+        ):  # botocore's validator asks for the least alone
+            return f"ValidationException: {name} is longer than {member.metadata['max']}"
     report = ParamValidator().validate(sent, shape)
     return f"ValidationException: {report.generate_report()}" if report.has_errors() else ""
 
