@@ -189,7 +189,11 @@ def _outdated(parsed: _Parsed, issuer: TrustedIssuer) -> bool:
 
 
 def _may_have_retired(parsed: _Parsed, moment: Moment, now: int) -> bool:
-    return moment.at_from == "receipt" or (now > parsed.claims.exp and moment.at_from != "clock")
+    """Say whether the key may be gone by plan: it stays in the key set until its last token has ended."""
+    if moment.at_from == "receipt" or moment.unsure:
+        return True
+    received_late = moment.at_from == "clock" and moment.at > parsed.claims.exp
+    return now > parsed.claims.exp and not received_late
 
 
 def _archived_key(parsed: _Parsed, issuer: TrustedIssuer, archived: ArchivedKey, moment: Moment) -> _Found:

@@ -46,7 +46,6 @@ def place(tmp_path: Path) -> Iterator[Path]:
     definition = submission().claims.benchmark_revision
     files: dict[str, bytes] = {
         ".eval_results/gsm8k.yaml": file_for(submission(), iat=now, nbf=now, exp=now + 3600).encode(),
-        "archive.json": jwks(**window),
         "revocations.jwt": revocation_list(iat=now, next_update=now + 86_400),
         "receipt-keys.json": jwks(RECEIPT_KEY),
         "revocation-keys.json": jwks(REVOCATION_KEY),
@@ -59,6 +58,7 @@ def place(tmp_path: Path) -> Iterator[Path]:
     keyfile.write(tmp_path / "receipt.pem", RECEIPT_KEY)
     with LocalProvider() as site:
         site.answers["/.well-known/jwks.json"] = lambda exchange: exchange.reply(200, jwks())
+        site.answers["/.well-known/jwks-archive.json"] = lambda exchange: exchange.reply(200, jwks(**window))
         (trust,) = blocks("yaml")
         (tmp_path / "trust.yaml").write_text(trust.replace('url: "https://issuer.example', f'url: "{site.issuer}'))
         yield tmp_path
@@ -92,6 +92,7 @@ def test_the_trust_file_of_the_page_is_read_with_all_that_it_names(place: Path) 
     assert one.archive
     assert one.revocations
     assert one.keys_fetched_at
+    assert one.archive_fetched_at
 
 
 def test_the_python_of_the_page_runs(place: Path) -> None:

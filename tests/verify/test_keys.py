@@ -117,12 +117,17 @@ def test_2_a_key_that_the_set_has_needs_no_newer_set() -> None:
 
 
 def test_2_without_an_archive_a_key_that_is_gone_may_have_retired_since() -> None:
-    """No accusation against a file of last year at the first rotation of keys; who receives it now needs no archive."""
+    """No accusation against a file of last year at the first rotation of keys: not of a reader, and not of who said or
+    wrote down when it came. Who receives it past its end needs no archive."""
     (entry,) = read_entries(FILE.encode(), make.PATH)
-    for at, witnessed, status in ((None, False, "undecided"), (make.NOW + 5, False, "undecided"), (make.NOW + DAY, True, "failed")):  # fmt: skip
+    end = make.NOW + 3600
+    for at, witnessed, status in (
+        (None, False, "undecided"), (make.NOW + 5, False, "undecided"), (make.NOW + 5, True, "undecided"),
+        (end, True, "undecided"), (end + 1, True, "failed"), (make.NOW + DAY, True, "failed"),
+    ):  # fmt: skip
         context = Context(make.NOW + DAY, witnessed=witnessed)
         (report,) = verify_entries([entry], make.REPO, make.PATH, make.trust(keys=GONE), at, context)
-        assert report.verdict == status
+        assert report.verdict == status, (at, witnessed)
     archived = make.trust(keys=GONE, archive=make.archive(make.STRANGER))
     (report,) = verify_entries([entry], make.REPO, make.PATH, archived, None, Context(make.NOW + DAY))
     assert report.failed == (2,)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec import UNSET
 
 from issuer.results.entry import read_entries
 from issuer.verify import Context, verify_entries
@@ -99,7 +100,9 @@ def test_a_reader_of_a_file_under_a_retired_key_is_told_the_window() -> None:
     assert judge(make.trust(keys=gone, archive=make.archive(last_token_exp=make.NOW - 1))).failed == (2,)
 
 
-def test_a_receipt_without_an_archive_is_undecided_and_no_accusation() -> None:
+@pytest.mark.parametrize("archive", [None, UNSET], ids=["not to be had", "not asked for"])
+@pytest.mark.parametrize("receipt_keys", [RECEIPT_KEYS, None], ids=["", "nor are the receipt keys"])
+def test_a_receipt_without_an_archive_is_undecided_and_no_accusation(archive: Any, receipt_keys: Any) -> None:
     then = make.trust(receipt_keys=RECEIPT_KEYS)
     receipt = write_receipt(
         judge(then, at=make.NOW + 5, now=make.NOW + 5, witnessed=True), then, make.RECEIPT_KEY, make.NOW + 5
@@ -107,13 +110,13 @@ def test_a_receipt_without_an_archive_is_undecided_and_no_accusation() -> None:
     assert receipt is not None
     (entry,) = read_entries(FILE.encode(), make.PATH)
     held = {token_digest(str(entry.token)): receipt.decode()}
-    for witnessed in (False, True):
-        for at in (None, LATER):
-            rotated = make.trust(receipt_keys=RECEIPT_KEYS, keys=make.key_set(make.STRANGER))
-            report = judge(rotated, at=at, witnessed=witnessed, receipts=held)
-            assert (report.verdict, report.checks[1].status) == ("undecided", Status.UNKNOWN)
-            assert "no archive" in report.checks[1].evidence
-    archived = make.trust(receipt_keys=RECEIPT_KEYS, keys=make.key_set(make.STRANGER), archive=make.archive())
+    gone = make.key_set(make.STRANGER)
+    rotated = make.trust(receipt_keys=receipt_keys, keys=gone, archive=archive)
+    for at, witnessed in ((None, False), (LATER, False), (LATER, True)):
+        report = judge(rotated, at=at, witnessed=witnessed, receipts=held)
+        assert (report.verdict, report.checks[1].status) == ("undecided", Status.UNKNOWN)
+        assert "archive" in report.checks[1].evidence
+    archived = make.trust(receipt_keys=RECEIPT_KEYS, keys=gone, archive=make.archive())
     assert judge(archived, receipts=held).verdict == "verified"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from issuer.service.bounds import KEY_SET_AGE_S, KEY_SET_STALE_S
 from issuer.service.http.documents import Document, document
@@ -12,6 +12,7 @@ from issuer.service.reload import Active
 from issuer.service.signing.keyring import KeyringSigner
 from issuer.service.signing.life import Lives, archive
 from issuer.service.signing.live import LiveSigner
+from issuer.wire import ARCHIVE_PATH, JWKS_PATH
 
 _KEY_SET_TYPE = "application/jwk-set+json"
 KEY_SET_CACHE = f"public, max-age={KEY_SET_AGE_S}, stale-if-error={KEY_SET_STALE_S}"
@@ -43,6 +44,11 @@ class PublishedKeys:
         self._signer = signer
         self._of, self._of_lives = signer.keyring, signer.lives
         self._document, self._archive = _key_set(self._of), _archive(self._of_lives)
+
+    @property
+    def by_path(self) -> Mapping[str, Callable[[], bytes]]:
+        """Both as they are now, each when it is asked for, by the path at which they are published."""
+        return {JWKS_PATH: lambda: self._signer.keyring.jwks, ARCHIVE_PATH: lambda: archive(self._signer.lives)}
 
     @property
     def document(self) -> Document:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,6 @@ from issuer.service.http.tarpit import Tarpit
 from issuer.verify import Context, verify_entries
 from issuer.verify.report import REPORT_VERSION, Reports
 from issuer.verify.trust import Trust, TrustFile, read_trust_file, resolve, sources, with_newest_lists
-from issuer.wire import JWKS_PATH
 
 _log = structlog.get_logger("issuer")
 
@@ -43,11 +42,12 @@ _log = structlog.get_logger("issuer")
 class OwnTrust:
     """The service's trust file and the files that it names, read at start and again when they are a minute old.
 
-    Key sets and lists come from files or are inline; the one URL that it may name is this service's own key set.
+    Key sets and lists come from files or are inline; the only URLs that it may name are those in `own`, what this
+    service publishes itself.
     """
 
-    def __init__(self, path: Path, issuer_url: str, jwks: Callable[[], bytes], now: int) -> None:
-        self._path, self._own_keys, self._jwks = path, f"{issuer_url}{JWKS_PATH}", jwks
+    def __init__(self, path: Path, own: Mapping[str, Callable[[], bytes]], now: int) -> None:
+        self._path, self._own = path, own
         self._read_at = now
         self._trust = self.read_whole()
         for issuer in self._trust.unlimited:
@@ -66,7 +66,7 @@ class OwnTrust:
     def read_whole(self) -> Trust:
         """Read the trust file, and what it names. Raises InputError with the file's place."""
         file = read_trust_file(files.read(self._path, MAX_TRUST_BYTES), str(self._path))
-        own = (pointer for pointer, source in sources(file).items() if source.url == self._own_keys)
+        own = (pointer for pointer, source in sources(file).items() if source.url in self._own)
         with reading(str(self._path)):
             return resolve(file, self._found(file), dict.fromkeys(own, self._read_at))
 
@@ -75,19 +75,23 @@ class OwnTrust:
         for pointer, source in sources(file).items():
             if isinstance(source.file, str):
                 found[pointer] = files.read(self._path.parent / source.file, MAX_TRUST_BYTES)
-            elif source.url == self._own_keys:
-                found[pointer] = self._jwks()
+            elif isinstance(source.url, str) and source.url in self._own:
+                found[pointer] = self._own[source.url]()
             elif isinstance(source.url, str):
                 detail = f"trust: {pointer} is a URL, and nothing is fetched here: keep a copy and name it as `file`"
                 raise SetupError(Code.SETTINGS_INVALID, detail)
         return found
 
 
-def verify_routes(trust: str, issuer_url: str, jwks: Callable[[], bytes], tarpit: Tarpit) -> list[Any]:
-    """Return the handler of `POST /verify`, or none without a trust file: trust must not be guessed."""
+def verify_routes(trust: str, issuer_url: str, own: Mapping[str, Callable[[], bytes]], tarpit: Tarpit) -> list[Any]:
+    """Return the handler of `POST /verify`, or none without a trust file: trust must not be guessed.
+
+    `own` has what this service publishes, by path.
+    """
     if not trust:
         return []
-    own = OwnTrust(Path(trust), issuer_url, jwks, int(time.time()))
+    by_url = {f"{issuer_url}{path}": read for path, read in own.items()}
+    trusted = OwnTrust(Path(trust), by_url, int(time.time()))
     gate = Gate(MAX_QUESTIONS, Sources(QUESTION_MS), Sources(ALL_QUESTIONS_MS, capacity=1))
 
     @post("/verify", operation_class=openapi.VerifyOperation, status_code=200, name="verify")
@@ -102,7 +106,7 @@ def verify_routes(trust: str, issuer_url: str, jwks: Callable[[], bytes], tarpit
             return problem_response(error, issuer_url, request_id)
         try:
             body = await read_json_body(request, MAX_QUESTION_BYTES)
-            reports = await gate.work(source, partial(answer_question, body, own, int(time.time())))
+            reports = await gate.work(source, partial(answer_question, body, trusted, int(time.time())))
         except (Refused, Undecided) as error:
             _log.info("question", request_id=request_id, outcome="no", code=str(error.code), ms=ms_since(began))
             return problem_response(error, issuer_url, request_id)

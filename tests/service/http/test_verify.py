@@ -23,11 +23,14 @@ from issuer.service.http.tarpit import Tarpit
 from issuer.service.http.verify import OwnTrust, answer_question, verify_routes
 from issuer.verify.report import json_schema
 from issuer.verify.revocations import Revocations
+from issuer.wire import ARCHIVE_PATH, JWKS_PATH
 from tests.support import make
 from tests.support.judging import PATH, ask, write_trust
 from tests.support.leaks import assert_nothing_secret
 from tests.support.running import Running, running
 
+OWN_KEYS, OWN_ARCHIVE = make.ISSUER + JWKS_PATH, make.ISSUER + ARCHIVE_PATH
+OWN = {OWN_KEYS: make.jwks}
 VALIDATOR = jsonschema.Draft202012Validator(json_schema())
 
 
@@ -86,7 +89,7 @@ def test_a_no_and_a_missing_token_are_200_too(judging: Running, entry: str) -> N
 
 
 def test_a_key_that_is_not_published_is_a_no_once_the_own_keys_were_read_again(tmp_path: Path) -> None:
-    trust = OwnTrust(write_trust(tmp_path, make.ISSUER), make.ISSUER, lambda: make.jwks(make.STRANGER), make.NOW)
+    trust = OwnTrust(write_trust(tmp_path, make.ISSUER), {OWN_KEYS: lambda: make.jwks(make.STRANGER)}, make.NOW)
     body = msgspec.json.encode(
         {"repo": make.REPO, "path": PATH, "yaml": make.file_for(make.submission(), aud=AUDIENCE)}
     )
@@ -95,12 +98,31 @@ def test_a_key_that_is_not_published_is_a_no_once_the_own_keys_were_read_again(t
         assert (report.verdict, report.wants_keys_of == make.ISSUER) == (verdict, verdict == "undecided")
 
 
+def test_a_key_that_has_rotated_away_is_no_accusation_and_the_own_archive_has_it(tmp_path: Path) -> None:
+    """Of an old file a reader cannot know; who says when it came gets a yes with the archive, and no answer without."""
+    alone = write_trust(tmp_path, make.ISSUER)
+    (tmp_path / "whole").mkdir()
+    whole = write_trust(tmp_path / "whole", make.ISSUER)
+    whole.write_text(f"{whole.read_text()}  archive: {{url: {OWN_ARCHIVE}}}\n")
+    kept = make.jwks(make.KEY, active_from=make.NOW - 1, last_token_exp=make.NOW + make.YEAR - 1)
+    own = {OWN_KEYS: lambda: make.jwks(make.STRANGER), OWN_ARCHIVE: lambda: kept}
+    asked = {"repo": make.REPO, "path": PATH, "yaml": make.file_for(make.submission(), aud=AUDIENCE)}
+    for path, at, verdict in (
+        (alone, None, "undecided"), (alone, make.NOW + 5, "undecided"),
+        (whole, None, "undecided"), (whole, make.NOW + 5, "verified"),
+    ):  # fmt: skip
+        body = msgspec.json.encode(asked if at is None else {**asked, "at": at})
+        now = make.NOW + make.YEAR
+        (report,) = answer_question(body, OwnTrust(path, own, now), now).reports
+        assert (report.verdict, report.failed) == (verdict, ()), (path, at)
+
+
 def test_a_revocation_list_that_was_put_back_does_not_count(tmp_path: Path) -> None:
     path = write_trust(tmp_path, make.ISSUER)
     path.write_text(path.read_text() + "  revocations: {file: list.jwt}\nrevocation_keys: {file: rk.json}\n")
     (tmp_path / "rk.json").write_bytes(make.jwks(make.REVOCATION_KEY))
     (tmp_path / "list.jwt").write_bytes(make.revocation_list(number=2, jti=[make.JTI]))
-    trust = OwnTrust(path, make.ISSUER, make.jwks, make.NOW)
+    trust = OwnTrust(path, OWN, make.NOW)
     (tmp_path / "list.jwt").write_bytes(make.revocation_list(number=1))
     for turn in range(3):
         listed = trust(make.NOW + turn * REREAD_S).issuers[make.ISSUER].revocations
@@ -218,7 +240,7 @@ def test_a_source_that_asks_too_often_waits_and_tokens_are_still_issued(
 
 
 def test_without_a_trust_file_there_is_no_such_endpoint(service: Running) -> None:
-    assert verify_routes("", service.url, bytes, Tarpit(service.url)) == []
+    assert verify_routes("", service.url, {}, Tarpit(service.url)) == []
     assert service.post(service.token()).status_code == 201
     assert_problem(ask(service, yaml="[]"), 404, "request.not_found")
     assert "/verify" not in service.http.get("/openapi.json").json()["paths"]
@@ -227,22 +249,22 @@ def test_without_a_trust_file_there_is_no_such_endpoint(service: Running) -> Non
 def test_a_trust_file_that_would_need_the_network_stops_the_start(tmp_path: Path) -> None:
     path = write_trust(tmp_path, "https://other.example")
     with pytest.raises(SetupError, match="nothing is fetched here") as caught:
-        OwnTrust(path, make.ISSUER, make.jwks, make.NOW)
+        OwnTrust(path, OWN, make.NOW)
     assert caught.value.code is Code.SETTINGS_INVALID
 
 
 def test_a_broken_or_missing_trust_file_stops_the_start(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"file\.unreadable"):
-        OwnTrust(tmp_path / "none.yaml", make.ISSUER, make.jwks, make.NOW)
+        OwnTrust(tmp_path / "none.yaml", OWN, make.NOW)
     path = write_trust(tmp_path, make.ISSUER)
     path.write_text(path.read_text("utf-8").replace("audience", "audiences"), "utf-8")
     with pytest.raises(InputError, match=r"trust.yaml:\d+:\d+: file.unknown_member"):
-        OwnTrust(path, make.ISSUER, make.jwks, make.NOW)
+        OwnTrust(path, OWN, make.NOW)
 
 
 def test_files_are_read_again_after_a_minute_and_a_broken_one_leaves_the_last_good_trust(tmp_path: Path) -> None:
     path = write_trust(tmp_path, make.ISSUER)
-    own = OwnTrust(path, make.ISSUER, make.jwks, make.NOW)
+    own = OwnTrust(path, OWN, make.NOW)
     assert own(make.NOW).issuers[make.ISSUER].keys == make.key_set()
     path.write_text(path.read_text("utf-8").replace(AUDIENCE, "https://new.example"), "utf-8")
     assert own(make.NOW + 59).audience == AUDIENCE
@@ -256,6 +278,4 @@ def test_files_beside_the_trust_file_are_used(tmp_path: Path) -> None:
     text = path.read_text("utf-8").replace(f"{{url: {make.ISSUER}/.well-known/jwks.json}}", "{file: keys.json}")
     path.write_text(text, "utf-8")
     (tmp_path / "keys.json").write_bytes(make.jwks(make.STRANGER))
-    assert OwnTrust(path, make.ISSUER, make.jwks, make.NOW)(make.NOW).issuers[make.ISSUER].keys == make.key_set(
-        make.STRANGER
-    )
+    assert OwnTrust(path, OWN, make.NOW)(make.NOW).issuers[make.ISSUER].keys == make.key_set(make.STRANGER)
