@@ -15,11 +15,13 @@ import pytest
 from msgspec.structs import replace
 
 from issuer import keyfile
+from issuer.dev.provider import LocalProvider
 from issuer.formats import jose
 from issuer.service.bounds import LAST_TOKEN_S, PUBLISHED_S
 from issuer.service.signing.history import KeyHistory
 from issuer.service.signing.life import KeyEvent
 from tests.support.command import issuer
+from tests.support.running import eventually, running
 from tests.support.shared import ROOT
 
 
@@ -268,6 +270,41 @@ def test_what_could_not_be_done_for_a_revocation_is_said_and_exits_with_6(tmp_pa
     assert (tmp_path / "keys" / "revoked" / f"key-{kid}.pem").exists()
     assert "it is not in the history: " in done.stderr
     assert "Traceback" not in done.stderr
+
+
+# -- beside a service that runs --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.long
+def test_a_running_service_follows_each_step_and_tells_nothing_twice(tmp_path: Path) -> None:
+    def key_set() -> set[str]:
+        return {key["kid"] for key in live.http.get("/.well-known/jwks.json").json()["keys"]}
+
+    def signs() -> str:
+        answer = live.post(live.token())
+        return str(answer.json()["kid"]) if answer.status_code == 201 else ""
+
+    with LocalProvider() as provider, running(tmp_path, provider) as live:
+        (old,) = key_set()
+        new = kid_of(said(tmp_path, "generate"))
+        eventually(lambda: key_set() == {old, new})
+        assert signs() == old
+        said(tmp_path, "rotate", "--compromised", "--reason", "a theft")
+        eventually(lambda: signs() == new)
+        assert key_set() == {old, new}
+        said(tmp_path, "revoke", f"key-{old}", "--from", "0", "--reason", "a theft")
+        eventually(lambda: key_set() == {new})
+        archived = live.http.get("/.well-known/jwks-archive.json").json()["keys"]
+        assert {key["kid"]: key.get("revoked_from") for key in archived} == {old: 0, new: None}
+        assert signs() == new
+        said(tmp_path, "revoke", f"key-{new}", "--from", "0", "--reason", "another")
+        eventually(lambda: signs() == "")
+        following = kid_of(said(tmp_path, "rotate", "--compromised"))
+        eventually(lambda: signs() == following)
+    assert [(event.kid, event.what) for event in events(tmp_path)] == [
+        (old, "active"), (new, "next"), (old, "retiring"), (new, "active"), (old, "revoked"), (new, "revoked"),
+        (following, "active"),
+    ]  # fmt: skip
 
 
 # -- keys/README.md ------------------------------------------------------------------------------------------------------
