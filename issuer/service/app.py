@@ -198,7 +198,7 @@ def build(
         parts.audit,
         tarpit,
     )
-    judging = verify_routes(settings.trust, settings.url, keys.by_path, tarpit)
+    judging = verify_routes(settings.trust, settings.url, service.keys.by_path, tarpit)
     return Litestar(
         routes(service, judging),
         lifespan=[lambda _: _running(parts, live, progress)],
