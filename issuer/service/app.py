@@ -185,12 +185,12 @@ def build(
         return Published.of(Active(authority, _now()), verifies=bool(settings.trust))
 
     live = Live(settings.policies_folder, load, parts.audit)
-    tarpit = Tarpit(settings.url)
+    keys, tarpit = PublishedKeys(parts.signer), Tarpit(settings.url)
     service = Service(
         settings.url,
         live,
         parts.signer,
-        PublishedKeys(parts.signer),
+        keys,
         PublishedRevocations(parts.revocations),
         parts.stops,
         parts.sources,
