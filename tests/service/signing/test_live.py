@@ -162,6 +162,7 @@ async def test_without_its_passphrase_a_key_whose_file_is_there_stays_and_one_th
         it.passphrase = None
         await it.turn()  # nobody has to ask for it: it could not be judged before
         assert not it.signer.stale
+        assert it.life(stolen).what == "removed"
 
 
 async def test_a_key_that_comes_is_not_taken_before_it_can_be_audited_and_is_then(tmp_path: Path) -> None:

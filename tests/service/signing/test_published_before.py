@@ -273,15 +273,18 @@ async def test_a_clock_that_goes_back_widens_nothing_and_the_archive_stays_good(
         it.clock.now -= 7200
         await it.turn()
         assert (one.signs, one.signer.waiting) == (old.stem, {new.stem: due})
+        it.clock.now = due + 7200
+        generate(one.keys, "next")
+        one.move(new, "next")  # and all of it again, with an event of the time that will not be
+        one.move(old, "active")
+        await it.turn()
         it.clock.now = due
+        rotate(one, one.keys / "active" / old.name, one.keys / "next" / new.name)
         await it.turn()
         assert one.signs == new.stem
-        it.clock.now -= 7200
-        old, new = rotate(one, new, one.move(old, "next"))
-        await it.turn()
-        assert one.signs == new.stem, "it was known before"
         archive = parse_archive(PublishedKeys(one.signer).archive.whole.body)
-        assert set(archive) == {path.stem for path in one.paths}
+        assert archive[new.stem].covers(it.clock.now), "a token that it signs now"
+        assert archive[old.stem].covers(it.clock.now - 1)
         for key in archive.values():
             assert key.last_token_exp is None or key.active_from < key.last_token_exp
 
@@ -329,13 +332,18 @@ async def test_a_host_that_joins_late_without_a_key_to_come_has_everybody_wait_a
 
 async def test_a_host_that_cannot_reach_the_store_still_says_what_it_lacks(tmp_path: Path, store: str) -> None:
     async with site(tmp_path, store) as it:
-        one, cut_off = it.host().has("active", "next").start(), it.host()
+        one, cut_off = it.host().has("active").start(), it.host()
         cut_off.store = NO_STORE
         cut_off.copy(one.paths[0], "active")
         cut_off.start()
-        await it.wait(2 * PUBLISHED_S)
-        assert one.life(one.paths[1]).what == "removed"
-        assert not await signs_with(one, one.paths[1].stem)
+        await it.wait(HOST_S)
+        new = generate(one.keys, "next")
+        await it.wait(PUBLISHED_S)
+        assert one.life(new).what == "removed"
+        assert not await signs_with(one, new.stem)
+        cut_off.copy(new, "next")
+        await it.wait(PUBLISHED_S + HOST_S)
+        assert await signs_with(one, new.stem)
 
 
 async def test_a_host_that_has_not_been_heard_of_is_waited_for_as_long_as_its_row_lives(
@@ -393,6 +401,26 @@ async def test_a_host_publishes_what_all_its_workers_do(tmp_path: Path, store: s
             assert one.life(new).published is None, "a worker has the key set of before"
         await it.turn()
         assert one.life(new).published == it.clock.now
+
+
+async def test_a_worker_that_has_not_taken_a_change_yet_does_not_contradict_one_that_has(tmp_path: Path) -> None:
+    async with site(tmp_path) as it:
+        one, other = it.host().has("active").start(), it.host()
+        other.keys = one.keys  # two workers of one host
+        other.start()
+        await it.turn()
+        (old,), new = one.paths, generate(one.keys, "next")
+        await one.turn(True)
+        await other.turn()
+        one.write("published", new)
+        it.clock.now += PUBLISHED_S
+        await it.turn()
+        rotate(one, old, new)
+        await one.turn(True)
+        await it.turn()
+        assert (one.signs, other.signs) == (new.stem, new.stem)
+        told = [("active", old), ("next", new), ("published", new), ("active", new), ("retiring", old)]
+        assert one.history() == [(what, path.stem) for what, path in told]
 
 
 async def test_hosts_that_disagree_do_not_answer_each_other_for_ever(tmp_path: Path, store: str) -> None:
