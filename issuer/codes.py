@@ -459,7 +459,7 @@ class Code(enum.StrEnum):
     )
     KEY_UNUSABLE = (
         "key.unusable", 0, "A key is of the wrong kind, too weak, or encrypted without a passphrase.",
-        "Make one with `issuer keys generate`.",
+        "Do what the message says, or make another one with `issuer keys generate`.",
     )
     KEY_HISTORY = (
         "key.history", 0, "The history of the signing keys cannot be read, or does not allow this.",
@@ -468,6 +468,10 @@ class Code(enum.StrEnum):
     KEY_STEP = (
         "key.step", 0, "This step of a key's life is not allowed now.",
         "Run `issuer keys rotate --plan` to see what will be, and when.",
+    )
+    REVOCATIONS_FULL = (
+        "revocations.full", 0, "There is no room for more in the list of revocations, or in its record.",
+        "Revoke an interval of the integration in place of its tokens one by one, or the signing key.",
     )
     SETTINGS_INVALID = (
         "settings.invalid", 0, "A setting of the service is missing or not usable.",

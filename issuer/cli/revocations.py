@@ -24,7 +24,7 @@ from issuer.cli.terminal import describe_error, printable, render_table, say, sa
 from issuer.cli.times import read_time
 from issuer.codes import Code
 from issuer.errors import IssuerError, SetupError
-from issuer.formats.times import show_time
+from issuer.formats.times import MAX_UNIX_S, show_time
 from issuer.http_client import check_url
 from issuer.keyfile import MAX_PASSPHRASE_FILE
 from issuer.policy.stops import is_what
@@ -192,6 +192,8 @@ def _intervals(
     if jtis or not from_:
         raise click.UsageError("--sub needs --from, and no --jti")
     begin, end = read_time(from_, "--from"), read_time(until, "--until") if until else UNSET
+    if max(begin, begin if end is UNSET else end) > MAX_UNIX_S:
+        raise click.BadParameter(f"no token is later than {show_time(MAX_UNIX_S)}", param_hint="--from, --until")
     if end is not UNSET and end < begin:
         raise click.BadParameter("it is before --from", param_hint="--until")
     return (RevokedInterval(sub, begin, end),)

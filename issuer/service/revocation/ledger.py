@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from issuer import files, keyfile
 from issuer.codes import Code
-from issuer.errors import FormatError, InputError, Place, SetupError, reading
+from issuer.errors import FormatError, InputError, SetupError, reading
 from issuer.formats import jose
 from issuer.service.bounds import LIST_GOOD_S, LIST_ROOM_BYTES, MAX_RECORD_BYTES
 from issuer.service.look import Seen, look_at
@@ -142,8 +142,8 @@ class Ledger:
         """Add an act to the record, and say whether it adds anything: otherwise nothing is written. A list that is
         damaged, or cannot be signed here, is no hindrance: the service goes by the record, too.
 
-        Raises FormatError for an act that makes no sense, InputError for a damaged record and for one that the list
-        would have no room for, and OSError; then nothing has changed.
+        Raises FormatError for an act that makes no sense, InputError for a damaged record, SetupError where there is no
+        room, and OSError; then nothing has changed.
         """
         check_act(act)
         with self._locked():
@@ -154,7 +154,7 @@ class Ledger:
                 return False
             raw = write_acts((*found.acts, act))
             if len(raw) > MAX_RECORD_BYTES:
-                raise _too_large(self.folder / RECORD, len(raw), MAX_RECORD_BYTES)
+                raise _full(self.folder / RECORD, len(raw), MAX_RECORD_BYTES)
             self._demand_room(found.items.with_those_of(act.items))
             self._replace(RECORD, raw)
             return True
@@ -163,7 +163,7 @@ class Ledger:
         """Demand that relying parties could read the list of these, whose names and numbers are of any length."""
         raw = write_revocations(items, "", keyfile.generate(), number=0, iat=0, next_update=0)
         if len(raw) > MAX_BYTES - LIST_ROOM_BYTES:
-            raise _too_large(self.folder / LIST, len(raw), MAX_BYTES - LIST_ROOM_BYTES)
+            raise _full(self.folder / LIST, len(raw), MAX_BYTES - LIST_ROOM_BYTES)
 
     def renew(self, signing: Signing, now: int) -> SignedList:
         """Sign the list anew. Raises InputError, SetupError and OSError."""
@@ -231,12 +231,9 @@ def _demand_same_key(before: SignedList, signing: Signing) -> None:
         raise SetupError(Code.KEY_UNUSABLE, detail)
 
 
-def _too_large(path: Path, size: int, most: int) -> InputError:
-    detail = (
-        f"it would have {size} bytes, of {most} at most, and nothing has changed. Revoke an interval of the "
-        "integration in place of its tokens one by one, or the signing key"
-    )
-    return InputError(Code.FILE_TOO_LARGE, detail, Place(str(path)))
+def _full(path: Path, size: int, most: int) -> SetupError:
+    detail = f"{path} would have {size} bytes, of {most} at most; nothing has changed"
+    return SetupError(Code.REVOCATIONS_FULL, detail)
 
 
 class _Said(Struct):

@@ -13,6 +13,7 @@ from msgspec import UNSET, Meta, Struct
 
 from issuer.codes import Code
 from issuer.errors import FormatError, InputError, Place
+from issuer.formats.strict_json import convert
 from issuer.formats.times import UnixTime
 from issuer.policy.stops import is_what
 from issuer.service.bounds import MAX_REASON_CHARS
@@ -39,7 +40,13 @@ class Act(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
 
 
 def check_act(act: Act) -> None:
-    """Raise FormatError for an act that revokes nothing, or what no token can have, or for no reason."""
+    """Raise FormatError for an act that revokes nothing, or what no token can have, or for no reason; and for one that
+    would not be read again."""
+    convert(msgspec.to_builtins(act), Act)
+    _check(act)
+
+
+def _check(act: Act) -> None:
     if not act.why.strip():
         raise FormatError(Code.FILE_RULE, "a reason is not empty", "/why")
     if not act.jti and not act.sub:
@@ -71,7 +78,7 @@ def read_acts(raw: bytes, name: str) -> tuple[tuple[Act, ...], InputError | None
     for number, line in enumerate(raw.splitlines(), 1):
         try:
             act = _read(line)
-            check_act(act)
+            _check(act)
             acts.append(act)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             code = Code.FILE_SCHEMA if isinstance(error, msgspec.ValidationError) else Code.FILE_SYNTAX
