@@ -289,6 +289,7 @@ def test_samples_are_passed_over_and_nothing_else_is() -> None:
     assert inspect_ai.read(edited(INSPECT, "/samples", [float("nan")])).scores
 
 
+@pytest.mark.long
 def test_100_mib_are_read_within_200_mib(tmp_path: Path) -> None:
     """How long that may take is for `make bench`."""
     write_large_log(tmp_path / "log.json", 100 * MIB, value="NaN")

@@ -399,6 +399,7 @@ def test_the_curl_that_dev_prints_works(tmp_path: Path) -> None:
         assert not folder.exists(), "it leaves nothing behind"
 
 
+@pytest.mark.long
 def test_demo_works_from_a_wheel_in_an_empty_folder(tmp_path: Path) -> None:
     built = subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path / "dist")],

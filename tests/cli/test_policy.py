@@ -241,6 +241,7 @@ def run_hook(name: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.long
 def test_the_hooks_pass_on_the_samples_and_fail_on_what_they_are_for(policies: Path) -> None:
     assert HOOKS.keys() == {"issuer-policy-check", "issuer-policy-fmt"}
     for name in HOOKS:

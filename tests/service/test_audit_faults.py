@@ -60,6 +60,7 @@ def post_all(live: Running, identities: list[str]) -> list[httpx.Response | None
         return list(pool.map(post, enumerate(identities)))
 
 
+@pytest.mark.long
 @FIVE_TIMES
 def test_rotated_under_load_every_token_has_its_event(
     tmp_path: Path, provider: LocalProvider, round_number: int

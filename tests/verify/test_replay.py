@@ -3,6 +3,7 @@
 import hashlib
 import tracemalloc
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -130,6 +131,7 @@ def test_the_first_token_under_a_key_is_the_one_that_every_other_meets(added: li
     assert len(index) == len(known)
 
 
+@pytest.mark.long
 def test_an_entry_costs_what_the_readme_says() -> None:
     """130 to 170 bytes, at the sizes where the dict has just grown, and where it is full."""
     for count in (100_000, 170_000, 175_000):

@@ -372,6 +372,7 @@ def test_a_lagging_replica_that_a_sentinel_promotes_gives_no_second_token(
             assert asked(live, identity, 1)[:2] == (503, "dependency.state_reset")
 
 
+@pytest.mark.long
 def test_an_address_that_leads_to_another_master_is_followed(tmp_path: Path, provider: LocalProvider) -> None:
     """The old master lives on as a replica and keeps its connections: its READONLY is the only sign."""
     with (
@@ -459,6 +460,7 @@ async def test_a_store_behind_tls_is_asked_and_one_that_cannot_be_verified_is_no
         await state.aclose()
 
 
+@pytest.mark.long
 def test_a_sentinel_behind_tls_is_asked_and_one_that_cannot_be_verified_is_not(
     tmp_path: Path, provider: LocalProvider
 ) -> None:

@@ -254,6 +254,7 @@ def test_kill_9_of_the_service_changes_no_count(tmp_path: Path, providers: Provi
             assert [job.statuses(range(4, 11)) for job in again] == [[201] * 6 + [409]] * 2
 
 
+@pytest.mark.long
 def test_kill_9_under_load_costs_no_honest_retry_its_token(tmp_path: Path, providers: Providers) -> None:
     with EmbeddedValkey() as store:
         with serving(tmp_path, providers, store) as site:

@@ -71,7 +71,9 @@ def requests(who: str) -> list[tuple[str, str, Any]]:
     asked += [
         ("GET", path, None)
         for path in (
-            "/.well-known/jwks.json", "/.well-known/jwks-archive.json", "/.well-known/eval-token-issuer", "/health/live", "/health/ready", "/health/stops", "/openapi.json",
+            "/.well-known/jwks.json", "/.well-known/jwks-archive.json", "/.well-known/revocations.json",
+            "/.well-known/revocation-keys.json", "/.well-known/eval-token-issuer",
+            "/health/live", "/health/ready", "/health/stops", "/openapi.json",
             "/errors", "/errors/integration.unknown", "/schemas", *(f"/schemas/{name}.json" for name in schemas()),
         )
     ]  # fmt: skip

@@ -364,7 +364,7 @@ def comes_to_its_limit(live: Running, forwarded: Callable[[int], str]) -> bool:
     return any(refused(live, 640, forwarded)[429] for _ in range(3))
 
 
-@pytest.mark.parametrize("trusted", ["", "10.0.0.0/8, 192.0.2.1"])
+@pytest.mark.parametrize("trusted", ["", pytest.param("10.0.0.0/8, 192.0.2.1", marks=pytest.mark.long)])
 def test_x_forwarded_for_of_a_sender_that_is_not_listed_is_not_believed(
     tmp_path: Path, provider: LocalProvider, trusted: str
 ) -> None:
