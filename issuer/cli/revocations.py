@@ -7,8 +7,6 @@ writes the record, which the service goes by; the list then waits for `renew`, w
 from __future__ import annotations
 
 import functools
-import os
-import pwd
 import sys
 import time
 from collections.abc import Callable
@@ -22,6 +20,7 @@ from issuer import files
 from issuer.cli.exits import Exit, exit_for_error
 from issuer.cli.terminal import describe_error, printable, render_table, say, say_document
 from issuer.cli.times import read_time
+from issuer.cli.who import who
 from issuer.codes import Code
 from issuer.errors import IssuerError, SetupError
 from issuer.formats.times import MAX_UNIX_S, show_time
@@ -103,14 +102,6 @@ def _passphrase(settings: Settings | None, file: Path | None) -> bytes | None:
     return None if settings is None else settings.passphrase()
 
 
-def _who() -> str:
-    """Return the name of this process's user."""
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return f"user {os.getuid()}"
-
-
 # -- revoke -----------------------------------------------------------------------------------------------------------
 
 
@@ -140,7 +131,7 @@ def _reason(_: click.Context, __: click.Parameter, text: str) -> str:
 @click.option("--from", "from_", metavar="TIME", help="since then: Unix seconds, or as 2026-11-21T09:00:00Z,")
 @click.option("--until", metavar="TIME", help="until then. Default: from now on, too: it gets no token any more.")
 @click.option("--reason", required=True, callback=_reason, metavar="TEXT", help="Why; for the operators alone.")
-@click.option("--by", "who", metavar="NAME", envvar="SUDO_USER", default=_who, help="Who says so. Default: this user.")
+@click.option("--by", "who", metavar="NAME", default=who, help="Who says so. Default: this user.")
 @_placed
 def revoke(
     jtis: tuple[str, ...], sub: str | None, from_: str | None, until: str | None, reason: str, who: str, place: _Place

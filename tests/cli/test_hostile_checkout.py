@@ -33,6 +33,20 @@ BUILD = ("results", "build", "{run}", "--allow-mock", "mockllm/model", "--metric
 EXPLAIN = ("policy", "explain", "{policies}", "--url", "https://issuer.example")
 KEYS = ("keys", "--dir", "{made}/keys", "--data", "{made}/data")
 REVOKE = ("keys", "revoke", "key-" + "A" * 43, "--from", "0", "--reason", "x")
+
+
+def placed(*command: str) -> dict[str, tuple[str, ...]]:
+    """Return what the commands of the list of revocations are given."""
+    places = {"keys": ("--dir", "{made}/keys"), "data": ("--data", "{made}/data")}
+    url = ("--url", "https://issuer.example")
+    return {
+        "config": (*command, "--config", HERE),
+        "keys": (*command, "--dir", HERE, *places["data"], *url),
+        "data": (*command, *places["keys"], "--data", HERE, *url),
+        "passphrase_file": (*command, *places["keys"], *places["data"], *url, "--passphrase-file", HERE),
+    }
+
+
 # Every command with a path, and for each path the arguments that have it.
 COMMANDS: dict[str, dict[str, tuple[str, ...]]] = {
     "audit find": {"files": ("audit", "find", HERE, "--integration", "x")},
@@ -109,6 +123,10 @@ COMMANDS: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "results digest": {"paths": ("results", "digest", "--repo", "acme/open-model", HERE)},
     "results diff": {"left": ("results", "diff", HERE, "{good}/gsm8k.yaml"), "right": ("results", "diff", "{good}/gsm8k.yaml", HERE)},
+    "revocations init": placed("revocations", "init"),
+    "revocations renew": placed("revocations", "renew"),
+    "revocations show": placed("revocations", "show"),
+    "revoke": placed("revoke", "--jti", "A" * 22, "--reason", "x"),
     "stop": {
         "config": ("stop", "everything", "--reason", "x", "--config", HERE),
         "folder": ("stop", "everything", "--reason", "x", "--dir", HERE),

@@ -75,7 +75,7 @@ def make_key(keys: Path, passphrase: bytes | None) -> Path:
     if passphrase == b"":
         raise SetupError(Code.KEY_UNUSABLE, "the passphrase is empty: the key would not be encrypted")
     key = keyfile.generate()
-    files.make_folder(folder, follow=False)
-    path = folder / f"{kid_of(key)}.pem"
+    files.make_folder(folder, follow=False, shared=True)
+    path = folder / f"key-{kid_of(key)}.pem"
     keyfile.write(path, key, passphrase)
     return path

@@ -291,7 +291,10 @@ def test_there_is_one_key(keys: Path) -> None:
 @pytest.mark.parametrize("state", ["next", "active", "retiring", "gone"])
 def test_a_key_that_signs_tokens_or_once_did_signs_no_list(keys: Path, state: KeyState | Literal["gone"]) -> None:
     path = make_key(keys, None)
-    kid, point = path.stem, jose.base64url_encode(keyfile.read(path).public_key().public_bytes_raw())
+    kid, point = (
+        path.stem.removeprefix("key-"),
+        jose.base64url_encode(keyfile.read(path).public_key().public_bytes_raw()),
+    )
     if state == "gone":
         KeyHistory(keys.parent).record(lambda _: [KeyEvent(NOW, "archived", kid, point, "an operator")])
     else:
