@@ -131,10 +131,9 @@ def _reason(_: click.Context, __: click.Parameter, text: str) -> str:
 @click.option("--from", "from_", metavar="TIME", help="since then: Unix seconds, or as 2026-11-21T09:00:00Z,")
 @click.option("--until", metavar="TIME", help="until then. Default: from now on, too: it gets no token any more.")
 @click.option("--reason", required=True, callback=_reason, metavar="TEXT", help="Why; for the operators alone.")
-@click.option("--by", "who", metavar="NAME", default=who, help="Who says so. Default: this user.")
 @_placed
 def revoke(
-    jtis: tuple[str, ...], sub: str | None, from_: str | None, until: str | None, reason: str, who: str, place: _Place
+    jtis: tuple[str, ...], sub: str | None, from_: str | None, until: str | None, reason: str, place: _Place
 ) -> None:
     """Revoke tokens for ever: by their ids, or all that an integration had signed in a time.
 
@@ -142,7 +141,7 @@ def revoke(
     later. Exit code 4 where its key is not here: then it waits for `issuer revocations renew`.
     """
     now = int(time.time())
-    act = Act(now, who, reason, jtis, _intervals(jtis, sub, from_, until))
+    act = Act(now, who(), reason, jtis, _intervals(jtis, sub, from_, until))
     is_new = place.ledger.add(act)
     say(f"{_in_words(act.items)} {'is revoked' if is_new else 'was revoked before'}: {printable(str(place.data))}")
     if sub is not None and not _is_known(place.data, sub):
@@ -318,5 +317,5 @@ def _each(items: Items) -> list[Items]:
 
 
 def _row(act: Act | None, item: Items) -> dict[str, Any]:
-    when, who, why = (None, None, None) if act is None else (show_time(act.time), act.who, act.why)
-    return {"what": _in_words(item), "when": when, "who": who, "why": why}
+    told = (None, None, None) if act is None else (show_time(act.time), act.who, act.why)
+    return {"what": _in_words(item), **dict(zip(("when", "who", "why"), told, strict=True))}

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from issuer.cli.who import who
 from issuer.formats import jcs, jose
 from issuer.keyfile import read
 from issuer.service.revocation.key import make_key
@@ -53,7 +54,7 @@ def desk(tmp_path: Path) -> Desk:
 
 
 def test_what_is_revoked_is_recorded_listed_and_shown(desk: Desk) -> None:
-    done = desk.revoke("--jti", JTIS[0], "--jti", JTIS[1], "--by", "kim")
+    done = desk.revoke("--jti", JTIS[0], "--jti", JTIS[1])
     assert (done.returncode, done.stderr) == (0, "")
     assert f"each of 2 tokens is revoked: {desk.data}" in done.stdout
     assert re.search(r"^list 1 of \S+Z: 2 items, until \S+Z, good for 4[78] h more$", done.stdout, re.M)
@@ -70,7 +71,7 @@ def test_what_is_revoked_is_recorded_listed_and_shown(desk: Desk) -> None:
     assert f"{JTIS[1]} " in shown.stdout
     assert "list 2 of" in shown.stdout
     document = json.loads(desk.run("revocations", "show", "--json").stdout)
-    assert [row["who"] for row in document["revoked"][:2]] == ["kim", "kim"]
+    assert [row["who"] for row in document["revoked"][:2]] == [who()] * 2
     assert (document["list"]["number"], document["unlisted"]) == (2, 0)
 
 
