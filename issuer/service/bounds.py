@@ -232,7 +232,7 @@ PUBLISHED_S = KEY_SET_AGE_S + KEY_SET_STALE_S
 LAST_TOKEN_S = 86_400 + 60
 # How far behind the last line of the history of the keys a clock may be: hosts differ a little. Beyond it, it is wrong.
 CLOCK_BACK_S = 60
-# How long a command waits for its turn to write there: whoever writes is done within a second, unless it is stopped.
+# How long anybody waits for its turn to write there: whoever writes is done within a second, unless it is stopped.
 HISTORY_TURN_S = 10.0
 
 # -- keys that lie elsewhere: signing/remote_key.py, signing/opener.py, signing/aws_kms_key.py -------------------------

@@ -14,6 +14,7 @@ from issuer.codes import Code
 from issuer.errors import SetupError, Undecided
 from issuer.formats import jose
 from issuer.service.audit import FileAudit
+from issuer.service.bounds import HISTORY_TURN_S
 from issuer.service.hosts import Hosts
 from issuer.service.shared_page import SharedPage
 from issuer.service.signing.history import KeyHistory
@@ -68,6 +69,7 @@ class KeyHost:
         self.store = store
         self.page = SharedPage()
         self.passphrase: bytes | None = None
+        self.wait_s = HISTORY_TURN_S
         self.audit = FileAudit(self.events)
         self.paths: list[Path] = []
         self.signer: LiveSigner
@@ -80,7 +82,7 @@ class KeyHost:
     def start(self) -> KeyHost:
         """Begin, or begin anew."""
         hosts = Hosts(self.store, self.page, now=self.clock, seconds=self.clock)
-        history = LiveHistory(self.data)
+        history = LiveHistory(self.data, self.wait_s)
         self.signer = LiveSigner(self.keys, self.tell, self.audit, history, hosts, self.clock)
         return self
 

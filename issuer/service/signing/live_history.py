@@ -14,6 +14,7 @@ import structlog
 
 from issuer.codes import Code
 from issuer.errors import SetupError
+from issuer.service.bounds import HISTORY_TURN_S
 from issuer.service.look import Seen, look_at
 from issuer.service.signing.history import KeyHistory
 from issuer.service.signing.life import KeyEvent, Lives, may_sign_from
@@ -25,11 +26,12 @@ _log = structlog.get_logger("issuer")
 class LiveHistory:
     """The history in a folder. The constructor reads it, and raises SetupError (`key.history`).
 
-    `lives` is what it says, replaced as a whole. Reads and writes block, and are for one thread at a time.
+    `lives` is what it says, replaced as a whole. Reads and writes block, and are for one thread at a time; `wait_s` is
+    how long a write waits for its turn.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._history = KeyHistory(folder)
+    def __init__(self, folder: Path, wait_s: float = HISTORY_TURN_S) -> None:
+        self._history = KeyHistory(folder, wait_s)
         self._path = str(self._history.path)
         self._who = f"service on {socket.gethostname()}"
         self._seen: Seen | None = None

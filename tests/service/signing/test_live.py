@@ -204,6 +204,22 @@ async def test_a_history_that_a_stopped_process_has_locked_keeps_no_key_that_is_
         assert (it.life(stolen).what, it.life(active).what) == ("removed", "removed")
 
 
+async def test_a_history_that_a_stopped_process_has_locked_does_not_keep_a_service_from_its_start(
+    tmp_path: Path,
+) -> None:
+    host = KeyHost(tmp_path, Seconds()).has("active")
+    host.wait_s = 0.01
+    host.data.mkdir()
+    with files.locked(host.data / "key-history.lock", shared=True):
+        host.start()
+        assert (host.signer.stale, host.signs) == (True, None), "a key that never signed is not said to, yet"
+        await host.turn()
+        assert host.signer.usable_kids == ()
+    await host.turn()
+    assert (host.signer.stale, host.signs) == (False, host.paths[0].stem)
+    await host.stop()
+
+
 async def test_what_a_process_was_about_to_tell_is_not_told_of_a_key_that_is_gone_meanwhile(tmp_path: Path) -> None:
     async with house(tmp_path, "active", "next") as it:
         old, new = it.paths
