@@ -241,9 +241,9 @@ HISTORY_TURN_S = 10.0
 # batch, which takes its turn with everybody else.
 SIGNER_S = 1.0
 SIGNED_S = 4.0
-# How many signatures of one key are asked for at once: a call costs a millisecond of CPU, so that more would only wait
-# for this process. The driver of a PKCS #11 module takes one.
-SIGNER_CALLS = 4
+# How many signatures of one key are asked for at once: a call costs a millisecond of CPU or two, so that with 10 ms for
+# each more would only wait for this process. The driver of a PKCS #11 module takes one.
+SIGNER_CALLS = 3
 # A message that AWS KMS signs as it is (MessageType RAW).
 KMS_MESSAGE_BYTES = 4096
 # Readiness signs where nobody has for so long.
