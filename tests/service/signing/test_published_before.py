@@ -13,14 +13,15 @@ from redis import Redis
 from issuer.codes import Code
 from issuer.errors import SetupError, Undecided
 from issuer.service.admission.embedded import EmbeddedValkey
-from issuer.service.bounds import HOST_AGAIN_S, HOST_S, PUBLISHED_S
-from issuer.service.http.published import PublishedKeys
+from issuer.service.bounds import HOST_AGAIN_S, HOST_S, KEY_SET_AGE_S, KEY_SET_STALE_S, PUBLISHED_S
+from issuer.service.http.published import KEY_SET_CACHE, PublishedKeys
 from issuer.service.signing.history import KeyHistory
 from issuer.service.signing.keyring import generate
 from issuer.service.signing.live_history import LiveHistory
 from issuer.verify.archive import parse_archive
 from tests.support.disk import fill, small_disk
 from tests.support.key_hosts import NO_STORE, KeyHost, Seconds, another_worker
+from tests.support.shared import ROOT
 
 
 @pytest.fixture(scope="module")
@@ -89,6 +90,15 @@ async def signs_with(host: KeyHost, kid: str) -> bool:
     except Undecided:
         return False
     return True
+
+
+def test_the_pages_say_for_how_long_a_key_is_published_before_it_signs() -> None:
+    assert f"public, max-age={KEY_SET_AGE_S}, stale-if-error={KEY_SET_STALE_S}" == KEY_SET_CACHE
+    for page in ("keys/README.md", "issuer/CONTRACT.md"):
+        text = " ".join((ROOT / page).read_text("utf-8").split())
+        assert KEY_SET_CACHE.removeprefix("public, ") in text
+        assert f"{PUBLISHED_S} s" in text
+    assert f"{PUBLISHED_S} s after the last host published it" in (ROOT / "deploy/README.md").read_text("utf-8")
 
 
 # -- one host ---------------------------------------------------------------------------------------------------------
