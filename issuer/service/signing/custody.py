@@ -101,6 +101,14 @@ class Custody(Struct, frozen=True):
     def _find(self, lives: Lives) -> list[KeyFile]:
         return find_files(self.folder, self.passphrase, self.opener, lives)
 
+    def _find_good(self, lives: Lives) -> list[KeyFile]:
+        """Find the files, once those of revoked keys are put away: another host may have revoked them."""
+        found = self._find(lives)
+        bad = [file for file in published(found) if file.kid in lives and lives[file.kid].revoked_from is not None]
+        for file in bad:
+            self._put_away(file, [])
+        return self._find(lives) if bad else found
+
     def _untold(self, found: list[KeyFile], lives: Lives) -> list[KeyEvent]:
         """Return what the folders show and the history lacks; not that a key is gone, which may lie unopened."""
         seen = [SeenKey(file.kid, file.x, file.state, file.made) for file in found if file.state in STATES and file.x]
@@ -229,7 +237,7 @@ class Custody(Struct, frozen=True):
 
         def decide(lives: Lives) -> list[KeyEvent]:
             demand_clock(self.history.path, latest(lives), self.now)
-            found = self._find(lives)
+            found = self._find_good(lives)
             told = self._untold(found, lives)
             events, result = act(fold(told, lives), found, undo)
             results.append(result)

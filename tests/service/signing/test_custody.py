@@ -465,6 +465,16 @@ def test_where_the_file_cannot_be_moved_the_history_says_it_and_the_file_is_name
     assert "is revoked, and never signs again" in refused(lambda: custody.bring(kid, "active"))
 
 
+def test_a_key_that_another_host_has_revoked_is_put_away_and_not_retired(tmp_path: Path) -> None:
+    custody, stolen = issuer_of(tmp_path)
+    x = custody.history.read()[stolen].x
+    custody.history.record(lambda _: [KeyEvent(NOW, "revoked", stolen, x, "bob@other")])
+    assert states(custody) == {stolen: "active"}
+    made = kid_of(custody.rotate(compromised=True).made)
+    assert states(custody) == {stolen: "revoked", made: "active"}
+    assert told(custody)[-2:] == [(stolen, "revoked"), (made, "active")]
+
+
 def test_a_key_whose_file_is_gone_is_revoked_and_an_unknown_one_is_not(tmp_path: Path) -> None:
     custody, kid = issuer_of(tmp_path)
     (custody.folder / "active" / f"key-{kid}.pem").unlink()
