@@ -182,6 +182,7 @@ def test_health_says_live_and_ready(service: Running) -> None:
     ready = service.http.get("/health/ready").json()
     assert ready["status"] == "ready"
     assert ready["policies"]["stale"] is False
+    assert ready["keys"] == {"stale": False, "waiting": {}}
 
 
 def test_every_answer_about_tokens_forbids_storing(service: Running) -> None:

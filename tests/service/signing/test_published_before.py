@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from redis import Redis
+from structlog.testing import capture_logs
 
 from issuer.codes import Code
 from issuer.errors import SetupError, Undecided
@@ -192,6 +193,28 @@ async def test_a_key_that_waits_is_in_audit_and_log_and_a_restart_changes_nothin
         await it.turn()
         assert (one.signs, one.signer.waiting) == (old.stem, {new.stem: None})
         assert one.life(old).what == "active"
+
+
+async def test_the_log_stream_has_each_event_once_and_what_waits_and_what_is_refused(
+    tmp_path: Path, store: str
+) -> None:
+    async with site(tmp_path, store) as it:
+        one = it.host().has("active", "next").start()
+        with capture_logs() as logs:
+            await it.wait(HOST_S)
+            rotate(one, *one.paths)
+            await it.wait(PUBLISHED_S)
+            generate(one.keys, "active")  # a second one
+            await it.turn()
+        (old, new), due = (path.stem for path in one.paths), it.clock.now
+        told = {line["event"]: line for line in logs if line["event"].startswith("key")}
+        counts = [line["event"] for line in logs]
+        for event in ("key published", "keys waiting", "key active", "key retiring", "keys refused"):
+            assert counts.count(event) == 1, event
+        assert (told["key published"]["kid"], told["key published"]["may_sign_from"]) == (new, due)
+        assert (told["keys waiting"]["keys"], told["keys waiting"]["signs"]) == ({new: due}, old)
+        assert "exactly one active key" in told["keys refused"]["detail"]
+        assert told["keys refused"]["next"] == Code.KEY_UNUSABLE.meaning.remedy
 
 
 async def test_without_the_key_that_signed_before_none_signs_until_its_successor_may(

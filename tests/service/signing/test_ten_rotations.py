@@ -25,6 +25,7 @@ from issuer.service.hosts import Hosts
 from issuer.service.shared_page import SharedPage
 from issuer.service.signing.history import KeyHistory
 from issuer.service.signing.keyring import generate
+from issuer.service.signing.life import may_sign_from
 from issuer.verify.archive import parse_archive
 from issuer.wire import ARCHIVE_PATH, JWKS_PATH
 from tests.support.clocked import Ahead
@@ -112,6 +113,7 @@ def rotate(crowd: Crowd, old: str) -> str:
     begun = crowd.issue(identity, number)
     new = generate(keys, "next").stem
     eventually(lambda: (life := KeyHistory(data).read().get(new)) is not None and life.published is not None)
+    due = may_sign_from(KeyHistory(data).read(), new)
     crowd.pass_time(PUBLISHED_S // 3)
     (keys / "retiring").mkdir(mode=0o700, exist_ok=True)
     (keys / "active" / f"{old}.pem").rename(keys / "retiring" / f"{old}.pem")
@@ -119,6 +121,8 @@ def rotate(crowd: Crowd, old: str) -> str:
     live.process.send_signal(signal.SIGHUP)
     crowd.pass_time(PUBLISHED_S // 3, at_least=60)
     assert {answer(told)["kid"] for told in crowd.tokens[-50:]} == {old}, "it waits where it lies"
+    ready = answer(crowd.ask("GET", "/health/ready"))["keys"]
+    assert ready == {"stale": False, "waiting": {new: due}}
     crowd.pass_time(PUBLISHED_S // 3 + 1)
     eventually(lambda: {answer(told)["kid"] for told in crowd.tokens[-50:]} == {new})
     again = crowd.issue(identity, number)
