@@ -241,6 +241,9 @@ HISTORY_TURN_S = 10.0
 # batch, which takes its turn with everybody else.
 SIGNER_S = 1.0
 SIGNED_S = 4.0
+# What has waited for its turn for so long is not asked for any more. Where more is wanted than a key signs, everybody
+# would be begun just before the end of their time, and be late.
+SIGNER_TURN_S = 0.7
 # How many signatures of one key are asked for at once: a call costs a millisecond of CPU or two, so that with 10 ms for
 # each more would only wait for this process. The driver of a PKCS #11 module takes one.
 SIGNER_CALLS = 3

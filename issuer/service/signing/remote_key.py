@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from issuer.codes import Code
 from issuer.errors import Undecided
 from issuer.formats.ed25519 import is_good_point
-from issuer.service.bounds import COUNT_S, SIGNED_S, SIGNER_CHECK_S, SIGNER_S
+from issuer.service.bounds import COUNT_S, SIGNED_S, SIGNER_CHECK_S, SIGNER_S, SIGNER_TURN_S
 from issuer.service.signing.private_key import KeyFault, PrivateKey
 
 # No JWS signing input begins with a zero byte: what is signed here can never be a token's.
@@ -105,10 +105,11 @@ class RemoteKey:
             raise Undecided(Code.DEPENDENCY_SIGNER)
 
     async def _ask(self, message: bytes) -> bytes:
-        """Ask in a thread. What still waits for one when its time is over is given up."""
+        """Ask in a thread, if one is free in time."""
+        loop, latest = asyncio.get_running_loop(), time.monotonic() + SIGNER_TURN_S
         try:
             async with asyncio.timeout(SIGNER_S):
-                signature = await asyncio.get_running_loop().run_in_executor(self._threads, self.sign, message)
+                signature = await loop.run_in_executor(self._threads, self._sign_in_time, message, latest)
         except TimeoutError:
             self._tell(f"no signature within {SIGNER_S} s")
         except KeyFault as fault:
@@ -119,6 +120,11 @@ class RemoteKey:
             self._good, self._checked = True, self._clock()
             return signature
         raise Undecided(Code.DEPENDENCY_SIGNER)
+
+    def _sign_in_time(self, message: bytes, latest: float) -> bytes:
+        if time.monotonic() > latest:
+            raise KeyFault(f"no turn within {SIGNER_TURN_S} s: more signatures are asked for than it makes")
+        return self.sign(message)
 
     def _tell(self, reason: str) -> None:
         """Tell a reason at once, then how often it was there, at most once a second."""
