@@ -32,6 +32,8 @@ TARGETS: dict[str, tuple[str, ...]] = {
         "tests/issuance/test_issue.py",
     ),
     "issuer/service/signing/keyring.py": ("tests/service/signing/test_keyring.py",),
+    "issuer/service/signing/life.py": ("tests/service/signing/test_life.py",),
+    "issuer/service/signing/seen.py": ("tests/service/signing/test_seen.py",),
     "issuer/service/admission/client.py": ("tests/service/admission/test_client.py", *STORE),
     "issuer/service/admission/redis.py": STORE,
     "issuer/files.py": ("tests/test_files.py", "tests/test_keyfile.py", "tests/service/authn/test_pats.py"),

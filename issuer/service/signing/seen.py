@@ -7,7 +7,7 @@ tells what it sees when its own folders change, and otherwise only what would ma
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from msgspec import UNSET, Struct, UnsetType
 
@@ -153,8 +153,8 @@ def _gone(seen: Seen, lives: Lives, *, told: bool) -> list[Untold]:
 
 def _first(seen: Seen) -> list[Untold]:
     """Begin the history of an issuer: what lies in retiring/ and active/ has signed since it was made."""
-    order: Mapping[KeyState, int] = {"retiring": 0, "active": 1, "next": 2}
-    return [event for key in sorted(seen, key=lambda key: order[key.state]) for event in _beginning(key)]
+    order: Sequence[KeyState] = ("retiring", "active", "next")
+    return [event for key in sorted(seen, key=lambda key: order.index(key.state)) for event in _beginning(key)]
 
 
 def _beginning(key: SeenKey) -> Iterator[Untold]:
