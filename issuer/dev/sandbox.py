@@ -18,7 +18,7 @@ from issuer.dev.provider import LocalProvider
 from issuer.formats.strict_yaml import MAX_BYTES
 from issuer.service.settings import EMBEDDED, Settings
 from issuer.service.signing.keyring import generate
-from issuer.wire import JWKS_PATH
+from issuer.wire import ARCHIVE_PATH, JWKS_PATH
 
 # The sample policies: package data of an installed wheel, the top-level folder of a checkout.
 SAMPLE_POLICIES = next(
@@ -34,6 +34,7 @@ audience: "{audience}"
 issuers:
   - issuer: "{url}"
     keys: {{url: "{url}{jwks}"}}
+    archive: {{url: "{url}{archive}"}}
 """
 
 
@@ -56,7 +57,9 @@ def sandbox(port: int = 0) -> Iterator[Sandbox]:
         generate(folder / "keys", "active")
         settings = settings_for(folder, port or free_port())
         trust = folder / "trust.yaml"
-        files.create(trust, TRUST.format(url=settings.url, jwks=JWKS_PATH, audience=AUDIENCE).encode())
+        files.create(
+            trust, TRUST.format(url=settings.url, jwks=JWKS_PATH, archive=ARCHIVE_PATH, audience=AUDIENCE).encode()
+        )
         yield Sandbox(folder, provider, msgspec.structs.replace(settings, trust=str(trust)))
 
 

@@ -199,7 +199,9 @@ def _may_have_retired(parsed: _Parsed, moment: Moment, now: int) -> bool:
 def _archived_key(parsed: _Parsed, issuer: TrustedIssuer, archived: ArchivedKey, moment: Moment) -> _Found:
     iat, at = parsed.claims.iat, moment.at
     issued = archived.covers(iat)
-    if issued and archived.covers(at, NOT_BEFORE_LEEWAY_S):
+    # Of a revoked key only a receipt counts, so that without one 5 is a no whenever the file came.
+    by_receipt_alone = archived.revoked_from is not None and moment.receipt_iat is None
+    if issued and (by_receipt_alone or archived.covers(at, NOT_BEFORE_LEEWAY_S)):
         return check(2, Status.PASS, f"kid {parsed.kid}, from the archive"), archived.key, archived
     status = Status.UNKNOWN if issuer.keys is None else moment.late if issued else Status.FAIL
     end = "now" if archived.last_token_exp is None else archived.last_token_exp

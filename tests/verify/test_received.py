@@ -17,6 +17,7 @@ from issuer.verify.trust import Trust
 from tests.support import make
 
 SAID = make.submission()
+TOKEN = make.token_for(SAID)
 FILE = make.file_for(SAID)
 END = make.NOW + 3600
 LATER = make.NOW + make.YEAR
@@ -98,6 +99,20 @@ def test_a_reader_of_a_file_under_a_retired_key_is_told_the_window() -> None:
     assert (late.verdict, late.checks[1].status) == ("undecided", Status.UNKNOWN)
     assert judge(make.trust(keys=gone, archive=make.archive(active_from=make.NOW + 1))).failed == (2,)
     assert judge(make.trust(keys=gone, archive=make.archive(last_token_exp=make.NOW - 1))).failed == (2,)
+
+
+@pytest.mark.parametrize("ended", [0, make.YEAR], ids=["in its window", "past it"])
+def test_a_revoked_key_that_is_gone_is_a_no_whenever_the_file_came(ended: int) -> None:
+    """Nobody can know when it came, and only a receipt would count."""
+    archive = make.archive(revoked_from=make.NOW + 9, last_token_exp=LATER - ended)
+    known: dict[str, Any] = {"keys": make.key_set(make.STRANGER), "archive": archive}
+    for at, witnessed in ((None, False), (make.NOW + 5, True), (LATER, False), (LATER, True)):
+        report = judge(make.trust(**known), at=at, witnessed=witnessed)
+        assert (report.failed, "is revoked from" in report.checks[4].evidence) == ((5,), True)
+    forged = judge(make.trust(**known), text=make.file_for(SAID)[:-8] + 'AAAAAA"\n')
+    assert forged.failed == (3,)
+    unsure = judge(make.trust(receipt_keys=None, **known), receipts={token_digest(TOKEN): "x.y.z"})
+    assert unsure.verdict == "undecided"
 
 
 @pytest.mark.parametrize("archive", [None, UNSET], ids=["not to be had", "not asked for"])

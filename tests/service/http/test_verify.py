@@ -37,7 +37,9 @@ VALIDATOR = jsonschema.Draft202012Validator(json_schema())
 @pytest.fixture(scope="module")
 def judging(tmp_path_factory: pytest.TempPathFactory, provider: LocalProvider) -> Iterator[Running]:
     folder, port = tmp_path_factory.mktemp("judging"), free_port()
-    trust = write_trust(folder, f"http://127.0.0.1:{port}")
+    url = f"http://127.0.0.1:{port}"
+    trust = write_trust(folder, url)
+    trust.write_text(f"{trust.read_text()}  archive: {{url: {url}{ARCHIVE_PATH}}}\n")
     with running(folder, provider, port=port, trust=str(trust)) as live:
         yield live
         live.process.terminate()
