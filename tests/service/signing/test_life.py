@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import get_args
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,6 +23,7 @@ from issuer.service.signing.life import (
     What,
     archive,
     fold,
+    latest,
     may_sign_from,
     plan,
     steps,
@@ -87,7 +89,38 @@ def test_a_window_reaches_from_the_first_token_to_the_last_ones_expiry() -> None
 def test_a_thief_may_have_been_at_work_earlier_than_was_told_and_never_later() -> None:
     revoked = fold([event(5, "active"), event(90, "revoked", since=70), event(95, "revoked", since=40)])[A]
     assert revoked.revoked_from == 40
+    assert not revoked.trusted
     assert fold([event(5, "active"), event(90, "revoked", since=700)])[A].revoked_from == 90
+
+
+# -- an event ------------------------------------------------------------------------------------------------------------
+
+LINE = {"time": NOW, "what": "next", "kid": A, "x": XS[A], "who": "somebody"}
+
+
+def test_an_event_is_written_with_what_it_says_and_nothing_else() -> None:
+    assert msgspec.json.decode(msgspec.json.encode(event(NOW, "next"))) == LINE
+    assert msgspec.convert(LINE, KeyEvent) == event(NOW, "next")
+    with pytest.raises(msgspec.ValidationError, match="unknown field `reason`"):
+        msgspec.convert(LINE | {"reason": ""}, KeyEvent)
+
+
+@pytest.mark.parametrize(
+    ("name", "good", "bad"),
+    [("time", 0, -1), ("time", MAX_UNIX_S - LAST_TOKEN_S, MAX_UNIX_S - LAST_TOKEN_S + 1),
+     ("who", "x" * 512, "x" * 513), ("why", "x" * 512, "x" * 513)],
+)  # fmt: skip
+def test_what_an_event_says_is_bounded(name: str, good: object, bad: object) -> None:
+    assert getattr(msgspec.convert(LINE | {name: good}, KeyEvent), name) == good
+    with pytest.raises(msgspec.ValidationError, match=name):
+        msgspec.convert(LINE | {name: bad}, KeyEvent)
+
+
+def test_the_latest_time_is_that_of_any_event_of_any_key() -> None:
+    assert latest({}) == 0
+    assert latest(fold([event(0, "next")])) == 0
+    assert latest(fold([event(3, "next"), event(5, "active", B)])) == 5
+    assert latest(fold([event(3, "next"), event(5, "active", B), event(9, "published")])) == 9
 
 
 # -- which key may sign --------------------------------------------------------------------------------------------------
@@ -208,6 +241,20 @@ def test_a_plan_has_every_time_of_a_rotation() -> None:
         Plan(A, "active", None, NOW - DAY, NOW + PUBLISHED_S, NOW + PUBLISHED_S + LAST_TOKEN_S),
         Plan("", "to come", NOW, NOW + PUBLISHED_S, None, None),
     ]
+
+
+def test_a_plan_of_a_key_that_is_not_published_counts_from_now() -> None:
+    lives = fold([event(NOW - DAY, "active"), event(NOW, "next", B)])
+    begins = NOW + 10 + PUBLISHED_S
+    assert plan({A: "active", B: "next"}, lives, NOW + 10)[1] == Plan(B, "next", None, begins, None, None)
+
+
+def test_a_plan_says_when_a_key_retired_and_nothing_of_one_that_the_history_does_not_name() -> None:
+    lives = fold([event(NOW - DAY, "active"), event(NOW, "active", B), event(NOW, "retiring")])
+    folders = {A: "retiring", B: "active", C: "retiring"}
+    old, _, unknown, _ = plan(folders, lives, NOW + 10)
+    assert old == Plan(A, "retiring", None, NOW - DAY, NOW, NOW + LAST_TOKEN_S)
+    assert unknown == Plan(C, "retiring", None, None, None, None)
 
 
 @given(histories(), st.dictionaries(st.sampled_from(KIDS), st.sampled_from(sorted(PUBLISHED))))
