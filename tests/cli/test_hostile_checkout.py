@@ -180,6 +180,7 @@ OPERATOR_S = {
     "verify state",
     "stop folder",
     "resume folder",
+    "revoke data",
 }
 EACH = {
     f"{command} {name}": arguments for command, paths in COMMANDS.items() for name, arguments in paths.items()
