@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,22 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from issuer.codes import Code
 from issuer.errors import SetupError, Undecided
 from issuer.formats import jose
+from issuer.service.bounds import SIGNER_CHECK_S
 from issuer.service.signing import keyring as keyring_module
-from issuer.service.signing.keyring import KeyringSigner, KeyState, generate, load_keyring, load_keys
+from issuer.service.signing.keyring import (
+    STATES,
+    KeyringSigner,
+    KeyState,
+    SigningKey,
+    find_keys,
+    generate,
+    load_keyring,
+    load_keys,
+)
+from issuer.service.signing.opener import Opener, read_key_file
+from issuer.service.signing.remote_key import RemoteKey
+from tests.support.clock import Clock
+from tests.support.kms import LocalKms
 
 NOW = 1_795_251_600
 
@@ -147,6 +162,64 @@ def pem_of(key: ec.EllipticCurvePrivateKey) -> bytes:
     )
 
 
+def test_a_file_that_is_no_key_hides_no_other(tmp_path: Path) -> None:
+    generate(tmp_path, "next").write_bytes(b"not a key")
+    active = generate(tmp_path, "active")
+    found = find_keys(tmp_path, lambda: None)
+    assert ([key.kid for key in found.keys], found.unjudged) == ([active.stem], frozenset())
+    assert isinstance(found.error, SetupError)
+
+
+def test_nothing_is_known_of_a_key_that_lies_elsewhere_and_does_not_open(tmp_path: Path) -> None:
+    generate(tmp_path, "active")
+    path = tmp_path / "active" / "elsewhere.yaml"
+    path.touch(0o600)
+    assert find_keys(tmp_path, lambda: None).unjudged == {path}
+
+
+def test_nothing_is_known_of_keys_that_no_descriptor_is_free_for(tmp_path: Path) -> None:
+    path, (soft, hard) = generate(tmp_path, "active"), resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        found = find_keys(tmp_path, lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard)))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert isinstance(found.error, OSError)
+    assert (found.keys, found.unjudged) == ((), frozenset({path}))
+
+
+def test_a_key_that_lies_elsewhere_is_opened_once_and_let_go_when_its_file_is_gone(tmp_path: Path) -> None:
+    opener, path = Opener(), tmp_path / "active" / "key.yaml"
+    path.parent.mkdir(0o700)
+    path.touch(0o600)
+    with LocalKms(Ed25519PrivateKey.generate()) as kms:
+        path.write_text(kms.file(), "utf-8")
+        (one,), (again,) = (find_keys(tmp_path, lambda: None, opener).keys for _ in range(2))
+        assert again.private is one.private
+        path.rename(path.with_suffix(".away"))
+        assert find_keys(tmp_path, lambda: None, opener).keys == ()
+        path.with_suffix(".away").rename(path)
+        (anew,) = find_keys(tmp_path, lambda: None, opener).keys
+        assert (anew.kid, anew.private is one.private) == (one.kid, False)
+
+
+@pytest.mark.parametrize("state", ["", *STATES])
+def test_a_folder_that_others_may_write_to_is_refused(tmp_path: Path, state: str) -> None:
+    generate(tmp_path, "active")
+    folder = tmp_path / state
+    folder.mkdir(exist_ok=True)
+    folder.chmod(0o702)
+    error = refused(tmp_path)
+    assert (error.code, error.detail.partition(":")[0]) == (Code.KEY_UNSAFE, str(folder))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root alone gives a folder to any group")
+def test_a_folder_that_a_group_may_write_to_is_refused(tmp_path: Path) -> None:
+    folder = generate(tmp_path, "active").parent
+    os.chown(folder, -1, 8)
+    folder.chmod(0o770)
+    assert refused(tmp_path).code is Code.KEY_UNSAFE
+
+
 # -- generating ----------------------------------------------------------------------------------------------------------
 
 
@@ -184,6 +257,14 @@ def test_an_empty_passphrase_does_not_make_a_plain_key(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_no_key_is_made_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "keys").symlink_to("elsewhere")
+    with pytest.raises(OSError, match="not followed"):
+        generate(tmp_path / "keys", "active")
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
 def test_two_generated_keys_differ(tmp_path: Path) -> None:
     assert generate(tmp_path, "active").stem != generate(tmp_path, "next").stem
 
@@ -211,6 +292,36 @@ async def test_a_key_that_is_gone_cannot_sign(tmp_path: Path, kid: str) -> None:
     generate(tmp_path, "active")
     with pytest.raises(Undecided) as error:
         await load_keyring(tmp_path).sign(kid, (b"x",))
+    assert error.value.code is Code.DEPENDENCY_SIGNER
+
+
+async def test_a_part_of_a_keyring_signs_with_what_it_has_and_without_its_active_key_begins_nothing(
+    tmp_path: Path,
+) -> None:
+    _, retiring = (generate(tmp_path, state).stem for state in ("active", "retiring"))
+    part = load_keyring(tmp_path).only({retiring})
+    (signature,) = await part.sign(retiring, (b"x",))
+    assert verified(part, retiring, b"x", signature)
+    assert part.usable_kids == (retiring,)
+    with pytest.raises(Undecided) as begun:
+        _ = part.active_kid
+    with pytest.raises(Undecided) as ready:
+        await part.check(NOW)
+    assert {begun.value.code, ready.value.code} == {Code.DEPENDENCY_SIGNER}
+
+
+async def test_readiness_asks_a_key_that_lies_elsewhere(tmp_path: Path) -> None:
+    private, clock = Ed25519PrivateKey.generate(), Clock()
+    kid = str(jose.public_jwk(private.public_key())["kid"])
+    with LocalKms(private) as kms:
+        path = tmp_path / "key.yaml"
+        path.write_text(kms.file(), "utf-8")
+        key = RemoteKey(read_key_file(path.read_bytes(), str(path)).open(), kid, clock=clock)
+        keyring = KeyringSigner((SigningKey(kid, "active", key),))
+        kms.refuses = "DisabledException"
+        clock.s += SIGNER_CHECK_S
+        with pytest.raises(Undecided) as error:
+            await keyring.check(NOW)
     assert error.value.code is Code.DEPENDENCY_SIGNER
 
 
