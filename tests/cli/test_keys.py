@@ -14,7 +14,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from issuer import keyfile
+from issuer import files, keyfile
 from issuer.dev.provider import LocalProvider
 from issuer.formats import jose
 from issuer.service.bounds import LAST_TOKEN_S, PUBLISHED_S
@@ -310,8 +310,12 @@ def test_a_running_service_follows_each_step_and_tells_nothing_twice(tmp_path: P
 # -- keys/README.md ------------------------------------------------------------------------------------------------------
 
 PAGE = (ROOT / "keys" / "README.md").read_text("utf-8")
-# How much time has passed stands above each transcript, in a comment; what has none is an outline.
-TRANSCRIPTS = re.findall(r"^<!-- (\d+) s later -->\n```console\n(.*?)^```", PAGE, re.S | re.M)
+# How much time has passed stands above each transcript, in a comment; what has none is an outline. Between those of the
+# key that nobody can copy stands the file that says where it lies.
+TRANSCRIPT = re.compile(
+    r"^<!-- (\d+) s later -->\n```console\n(.*?)^```|^```yaml\n(version: 1\nbackend: \"pkcs11\".*?)^```", re.S | re.M
+)
+WITH_TOOLS = ("Keys that nobody can copy", "A backup with a quorum")
 
 
 def pattern(output: str) -> str:
@@ -327,21 +331,55 @@ def expanded(command: str, folder: Path) -> list[str]:
     return words.stdout.decode().split("\0")[:-1]
 
 
-def test_the_transcripts_say_what_is_said_one_after_the_other(tmp_path: Path) -> None:
+def run(command: str, folder: Path, env: dict[str, str]) -> str:
+    """Run a line of a transcript; return what it prints."""
+    with contextlib.chdir(folder):
+        if command.startswith("issuer "):
+            done = issuer(*expanded(command, folder)[1:], env=env)
+        else:
+            done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"$ {command}\n{done.stdout}{done.stderr}"
+    return done.stdout + done.stderr
+
+
+def write_hsm(page: str, folder: Path) -> str:
+    """Say where the module and the PIN are on this machine, and not on the page's."""
+    from tests.support.softhsm import configured, module
+
+    configured()
+    (folder / "pin").touch(0o600)
+    (folder / "pin").write_text("4711-pin\n")
+    return page.replace("/usr/lib/softhsm/libsofthsm2.so", str(module())).replace(
+        "/etc/issuer/pin", str(folder / "pin")
+    )
+
+
+@pytest.mark.parametrize(
+    "whole",
+    [False, pytest.param(True, marks=pytest.mark.needs_tool("softhsm2-util", "pkcs11-tool", "ssss-split"))],
+    ids=["without tools", "whole"],
+)
+def test_the_transcripts_say_what_is_said_one_after_the_other(tmp_path: Path, whole: bool) -> None:
     env: dict[str, str] = {}
     ran: list[str] = []
-    for later, transcript in TRANSCRIPTS:
-        if ran:
-            pass_time(tmp_path, int(later))
-        _, *parts = re.split(r"^\$ (.*)\n", transcript, flags=re.M)
-        for command, output in zip(parts[::2], parts[1::2], strict=True):
-            program, *arguments = expanded(command, tmp_path)
-            if program == "export":
-                env |= dict(word.split("=", 1) for word in arguments)
+    page = write_hsm(PAGE, tmp_path) if whole else PAGE
+    for section in page.split("\n## "):
+        left = TRANSCRIPT.findall(section) if whole or not section.startswith(WITH_TOOLS) else []
+        for later, transcript, key_file in left:
+            if key_file:
+                (tmp_path / "keys" / "next").mkdir(mode=0o700, exist_ok=True)
+                files.create(tmp_path / "keys" / "next" / "signing-2027.yaml", key_file.encode())
                 continue
-            with contextlib.chdir(tmp_path):
-                done = issuer(*arguments, env=env)
-            assert re.fullmatch(pattern(output), done.stdout + done.stderr), f"$ {command}\n{done.stdout}{done.stderr}"
-            ran.append(command)
+            if ran:
+                pass_time(tmp_path, int(later))
+            _, *parts = re.split(r"^\$ (.*)\n", transcript, flags=re.M)
+            for command, output in zip(parts[::2], parts[1::2], strict=True):
+                if command.startswith("export "):
+                    env |= dict(word.split("=", 1) for word in command.split()[1:])
+                    continue
+                said = run(command, tmp_path, env)
+                assert re.fullmatch(pattern(output), said), f"$ {command}\n{said}"
+                ran.append(command)
     for name in ("generate", "list", "rotate", "rotate --plan", "public", "revoke", "rotate --compromised"):
         assert [command for command in ran if f"issuer keys {name}" in command], name
+    assert whole == any("ssss-combine" in command for command in ran)
