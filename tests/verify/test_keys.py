@@ -128,6 +128,8 @@ def test_2_without_an_archive_a_key_that_is_gone_may_have_retired_since() -> Non
         context = Context(make.NOW + DAY, witnessed=witnessed)
         (report,) = verify_entries([entry], make.REPO, make.PATH, make.trust(keys=GONE), at, context)
         assert report.verdict == status, (at, witnessed)
+    (report,) = verify_entries([entry], make.REPO, make.PATH, make.trust(keys=GONE), None, Context(end))
+    assert report.failed == (2,), "no key retires before its last token has ended"
     archived = make.trust(keys=GONE, archive=make.archive(make.STRANGER))
     (report,) = verify_entries([entry], make.REPO, make.PATH, archived, None, Context(make.NOW + DAY))
     assert report.failed == (2,)
