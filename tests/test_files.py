@@ -71,6 +71,47 @@ def test_a_lock_is_no_link_and_its_folder_is_there(tmp_path: Path) -> None:
         pass
 
 
+def test_a_lock_is_waited_for_no_longer_than_was_said(tmp_path: Path) -> None:
+    lock = tmp_path / ".lock"
+    with files.locked(lock, wait_s=0):
+        held = re.escape(str(lock))
+        with pytest.raises(BlockingIOError, match=f"may be stopped.*{held}"), files.locked(lock, wait_s=0.01):
+            pass
+    with files.locked(lock, wait_s=0):
+        pass
+
+
+def test_who_has_time_gets_a_lock_when_it_is_free(tmp_path: Path) -> None:
+    lock, got = tmp_path / ".lock", threading.Event()
+
+    def wait() -> None:
+        with files.locked(lock, wait_s=60):
+            got.set()
+
+    waiter = threading.Thread(target=wait)
+    with files.locked(lock):
+        waiter.start()
+        assert not got.wait(0.1)
+    waiter.join(60)
+    assert got.is_set()
+
+
+def test_the_folder_of_a_lock_may_be_a_link(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "link").symlink_to("data")
+    with files.locked(tmp_path / "link" / "lock"):
+        assert (tmp_path / "data" / "lock").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root alone gives files away")
+def test_a_lock_that_root_shares_belongs_to_the_folder_s_owner(tmp_path: Path) -> None:
+    os.chown(tmp_path, 7, 8)
+    with files.locked(tmp_path / "shared", shared=True), files.locked(tmp_path / "own"):
+        pass
+    owners = {path.name: (path.stat().st_uid, path.stat().st_gid) for path in tmp_path.iterdir()}
+    assert owners == {"shared": (7, 8), "own": (0, 0)}
+
+
 def put(path: Path, raw: bytes = OLD, mode: int = 0o600) -> Path:
     path.write_bytes(raw)
     path.chmod(mode)

@@ -769,6 +769,33 @@ async def test_of_many_who_find_a_template_past_one_replaces_it_and_all_get_its_
     assert sum(not each.repeat for each in issued) == 1
 
 
+class OtherHost(Steps):
+    """Has the store keep one more template before each step of this host."""
+
+    def __init__(self, keep: Callable[[], None]) -> None:
+        super().__init__()
+        self._keep = keep
+
+    def take(self, step: str, code: Code) -> None:
+        self._keep()
+        super().take(step, code)
+
+
+async def test_between_hosts_that_replace_each_other_s_template_nobody_decides(house: House, store: str) -> None:
+    house.uses = 9
+    await issue(house.authority, house.judged())
+    written, changes = Written(house, store), iter(PAST.values())
+    past = (written.change(change) for change in changes)
+    house.admission.steps = OtherHost(
+        lambda: written.write(house.secret.seal(written.use.record, written.use.request_digest, next(past)))
+    )
+    house.steps.clear()
+    with pytest.raises(Undecided) as caught:
+        await issue(house.authority, house.judged(jti=JTIS[2]))
+    assert caught.value.code is Code.DEPENDENCY_STATE
+    assert (house.admission.steps, house.steps) == (["admit", "admit"], []), "nothing is logged, signed or audited"
+
+
 async def test_while_the_secret_changes_both_are_accepted_and_the_new_one_seals(house: House, store: str) -> None:
     first = await issue(house.authority, house.judged())
     new, old = b"new".ljust(32), bytes(32)
