@@ -216,7 +216,7 @@ def test_the_examples_of_the_references_are_trust_files() -> None:
         "keys", "archive", "revocations", "receipt_keys", "revocation_keys",
     }  # fmt: skip
     assert full.require == ["benchmark"]
-    assert list(sources(short)) == ["/issuers/0/keys"]
+    assert list(sources(short)) == ["/issuers/0/keys", "/issuers/0/archive"]
 
 
 # -- what it points to ----------------------------------------------------------------------------------------------------
