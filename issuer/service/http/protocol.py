@@ -197,13 +197,15 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         self._unset_keepalive_if_required()
-        self._unread += data
+        unread, fed = self._unread + data, 0
         try:
-            while self._unread and not self.pipeline and not self._ended:
-                piece, self._unread = self._unread[:PIECE_BYTES], self._unread[PIECE_BYTES:]
+            while fed < len(unread) and not self.pipeline and not self._ended:
+                piece = unread[fed : fed + PIECE_BYTES]
+                fed += PIECE_BYTES
                 self._feed(piece)
         except Refused as error:
             self._refuse(error)
+        self._unread = unread[fed:]
         if self._ended:
             self._await(None)
         elif not self._in_message and self._due is None and not self._owes_anew:
