@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -158,6 +159,10 @@ def _pool() -> PoolManager:
     from urllib3 import PoolManager, Timeout
 
     return PoolManager(retries=False, timeout=Timeout(connect=CONNECT_S, read=READ_S))
+
+
+# Two processes that read from one connection read each other's answers.
+os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
 def _origin(url: str) -> str:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from multiprocessing import get_context
 
 import pytest
 from hypothesis import given
@@ -14,7 +17,7 @@ from hypothesis import strategies as st
 
 from issuer.dev.sandbox import free_port
 from issuer.errors import Undecided
-from issuer.http_client import ATTEMPTS, RETRIED, HttpAnswer, HttpRequest, NoAnswer, send_until_decided
+from issuer.http_client import ATTEMPTS, RETRIED, HttpAnswer, HttpRequest, NoAnswer, send, send_until_decided
 from tests.support.scripted import Action, Scripted, drip, hang_up, reply, reset, stall
 
 GOOD = reply(200, {"good": True})
@@ -214,3 +217,40 @@ def test_without_retry_after_each_wait_is_longer() -> None:
 )
 def test_no_retry_after_raises_or_is_negative(text: str) -> None:
     assert (asked_to_wait(text) or 0) >= 0
+
+
+# -- processes ----------------------------------------------------------------------------------------------------------
+
+
+class Keeping(BaseHTTPRequestHandler):
+    """Keeps its connections open, and answers with the client's port: a connection's name."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        body = str(self.client_address[1]).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_a_forked_process_has_connections_of_its_own() -> None:
+    """Two that read from one connection would read each other's answers."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), Keeping) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            request = HttpRequest("GET", f"http://127.0.0.1:{server.server_port}/", {}, max_bytes=100)
+            ours = send(request).body
+            assert send(request).body == ours, "it is used again"
+            with get_context("fork").Pool(1) as pool:
+                theirs = pool.apply(send, (request,)).body
+            assert theirs != ours
+            assert send(request).body == ours
+        finally:
+            server.shutdown()
+            thread.join()
