@@ -30,7 +30,7 @@ SMALL_BODY_BYTES = 8 * 1024
 # How long steps of callers' work are taken, one of which may take 20 ms; and how long the event loop then has to itself
 # while more are left: enough for what else a few requests need.
 TURN_S = 0.004
-# How long a caller's first work is taken at once, whoever waits: what is asked for one token takes less.
+# How long a caller's first work is taken at once, before others' work that waits: one token's takes less.
 SOON_S = 0.001
 REST_S = 0.002
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import signal
 import socket
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from issuer.service.bounds import IN_FORCE_S
 from issuer.service.signing.keyring import generate
 from tests.support.disk import fill, small_disk
 from tests.support.http_load import request
-from tests.support.running import BODY, Running, eventually, listening, rewrite, running, serve, write_folder
+from tests.support.running import BODY, Running, eventually, listening, rewrite, running, serve, within, write_folder
 
 WORKERS = 3
 ITEM = '  - {{what: "{}", reason: "a test", since: "2026-01-01T00:00:00Z"}}\n'
@@ -55,15 +54,6 @@ def codes(live: Running, requests: int = 24) -> set[str]:
         answer = httpx.post(f"http://127.0.0.1:{live.settings.port}/tokens", json=BODY, headers=headers, timeout=60)
         found.add(answer.json().get("code", str(answer.status_code)))
     return found
-
-
-def within(seconds: float, holds: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,7 @@ import socket
 import sys
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import cache
@@ -142,15 +143,17 @@ class _Server(ThreadingHTTPServer):
         """A client that gave up is no fault of the server."""
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(BaseHTTPRequestHandler, ABC):
     protocol_version = "HTTP/1.1"
     model: Any
 
+    @abstractmethod
     def answer(self, operation: str, sent: dict[str, Any], came: float) -> tuple[int, dict[str, Any]]:
-        raise NotImplementedError
+        """Answer an operation with a status and a body."""
 
+    @abstractmethod
     def fault(self, what: str) -> None:
-        raise NotImplementedError
+        """Note what is wrong with a request."""
 
     def setup(self) -> None:
         super().setup()

@@ -272,7 +272,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """Begin a request: one for tokens at once, others in their turn, so that many of them hold nobody up.
 
         At once only where a source is charged for it: another method, or a path below, is refused and costs nobody. Of
-        those that announce a large body a few begin in each turn: a judge of many hundreds is in no hurry.
+        those that announce a large body a few begin in each turn: small requests do not wait for all of them.
         """
         start = functools.partial(super()._start_asgi_task, cycle, app)
         if cycle.scope["method"] != "POST" or cycle.scope["path"] not in _TOKEN_PATHS:

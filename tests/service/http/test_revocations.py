@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,18 @@ from issuer.service.revocation.ledger import Ledger
 from issuer.verify.revocations import Revocations, parse_revocations
 from issuer.wire import REVOCATION_KEYS_PATH, REVOCATIONS_PATH
 from tests.support.command import issuer
-from tests.support.running import BODY, Running, body, eventually, listening, numbered, running, serve, write_folder
+from tests.support.running import (
+    BODY,
+    Running,
+    body,
+    eventually,
+    listening,
+    numbered,
+    running,
+    serve,
+    within,
+    write_folder,
+)
 
 WORKERS = 2
 
@@ -66,15 +77,6 @@ def in_force(live: Running) -> int:
     count = len(Ledger(Path(live.settings.data), live.url).read().items.jtis)
     told = (event for event in live.audit() if event["event"] == "revocations_loaded")
     return len({event["worker"] for event in told if event["jti"] == count})
-
-
-def within(seconds: float, holds: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
 
 
 def test_the_list_and_its_key_are_documents_like_any_other(live: Running) -> None:
