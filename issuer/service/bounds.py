@@ -196,6 +196,8 @@ PIPELINE_CALLS = 128
 # At the start of a process: until the store answers, and until an embedded one runs.
 STORE_START_S = 3.0
 EMBEDDED_START_S = 5.0
+# The path of a socket: macOS takes this much, Linux four bytes more.
+MAX_SOCKET_PATH_BYTES = 103
 
 # -- the hosts that share a store: hosts.py ----------------------------------------------------------------------------
 

