@@ -16,7 +16,7 @@ from tests.support.shared import ROOT
 LOCKS = {
     "run.lock": ("server", "embedded"),
     "dev.lock": ("server", "embedded", "pkcs11", "aws", "postgresql", "dev"),
-    "check.lock": ("server", "embedded", "pkcs11", "aws", "dev", "check"),
+    "check.lock": ("server", "embedded", "pkcs11", "aws", "postgresql", "dev", "check"),
 }
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
