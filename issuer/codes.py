@@ -501,4 +501,8 @@ class Code(enum.StrEnum):
         "answer.unverified", 0, "What the issuer answered is not what it was asked for, or does not verify.",
         "Use nothing of it. Check the issuer's URL and this machine's clock; then show its operator what is said here.",
     )
+    LOG_MALFORMED = (
+        "log.malformed", 0, "A leaf, tile, note, checkpoint or proof of a transparency log is not well-formed.",
+        "Take it exactly as the log serves it. If it is that, the log is faulty: show its operator what is said here.",
+    )
     # fmt: on

@@ -55,7 +55,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "policy.authoring": {*FORMATS, "files", "results", "limits", "wire", "identity", "audit_events", "policy"},
     "issuance": PURE_ROOMS - {"issuance"},
     "verify": {*FORMATS, "results", "verify_token"},
-    "tlog": set(),
+    "tlog": FORMATS,
     "adapters": {*FORMATS, "files", "results", "tlog"},
     "service": set(),
     "service.bounds": {"limits"},

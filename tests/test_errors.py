@@ -38,7 +38,7 @@ FILES = """file.unreadable file.unsafe file.too_large file.encoding file.syntax 
     lint.case lint.pattern_any lint.framework_shared lint.name_unpinned lint.identity_expired result.file_name result.unbound
     result.unknown_member result.token result.value result.repeated result.undefined benchmark.absent benchmark.rule
     key.unsafe key.unusable key.history key.step settings.invalid cache.unsafe state.unsafe state.unreachable
-    dependency.authorization_server dependency.key_set answer.unverified revocations.full"""
+    dependency.authorization_server dependency.key_set answer.unverified log.malformed revocations.full"""
 
 ROWS = [(code, status) for status, codes in TABLE.items() for code in codes.split()]
 

@@ -1,4 +1,4 @@
-"""Transparency logs, as far as they are arithmetic: Merkle trees and their proofs (RFC 6962). Pure.
+"""The transparency log, as far as it is arithmetic and text: trees, leaves, tiles, notes (C2SP, RFC 6962). Pure.
 
-Knows leaves as bytes. Does not know tokens, files or a network; no log is run yet.
+Does not know a database, a network or a clock, nor which of the things that leaves say are true.
 """

@@ -1,16 +1,25 @@
-"""Merkle trees of RFC 6962 section 2.1: hashing, and the verification of inclusion and consistency proofs. Pure.
+"""Merkle trees of RFC 6962 section 2.1: hashing, growth, and inclusion and consistency proofs both ways. Pure.
 
-The verification algorithms are those of RFC 9162 (2.1.3.2 and 2.1.4.2), step by step. Hashes are 32 raw bytes. Does not
-know what a leaf contains, or who signed a root.
+The verification algorithms are those of RFC 9162 (2.1.3.2 and 2.1.4.2), step by step. Proofs are made out of complete
+subtrees, which never change once they are there, in O(log n). Hashes are 32 raw bytes. Does not know what a leaf
+contains, where hashes are kept, or who signed a root.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import reduce
+from typing import TypeAlias
+
+from msgspec import Struct
 
 HASH_BYTES = 32
 EMPTY_ROOT = hashlib.sha256(b"").digest()
+
+# (level, index) -> the hash of the index-th complete subtree of 2^level leaves, from the left and from 0. It is asked
+# only for what the tree of the size at hand has.
+Node: TypeAlias = Callable[[int, int], bytes]
 
 
 def leaf_hash(data: bytes) -> bytes:
@@ -23,27 +32,97 @@ def node_hash(left: bytes, right: bytes) -> bytes:
     return hashlib.sha256(b"\x01" + left + right).digest()
 
 
+class Peaks(Struct, frozen=True):
+    """A compact range from the first leaf on: all that a tree needs in order to grow, and to know its root.
+
+    `hashes` are the roots of its largest complete subtrees from left to right: one for each bit that is set in `size`.
+    """
+
+    size: int = 0
+    hashes: tuple[bytes, ...] = ()
+
+    @property
+    def root(self) -> bytes:
+        """The tree head (RFC 6962 2.1)."""
+        return _folded(reversed(self.hashes))
+
+    def append(self, leaf: bytes) -> Peaks:
+        """Return the peaks with one more leaf hash."""
+        return self.extend((leaf,))
+
+    def extend(self, leaves: Iterable[bytes], completed: Callable[[int, int, bytes], object] | None = None) -> Peaks:
+        """Return the peaks with more leaf hashes. `completed` is told level, index and hash of every node above the
+        leaves that they complete."""
+        size, hashes = self.size, list(self.hashes)
+        for hashed in leaves:
+            level, index = 0, size
+            while index & 1:
+                level, index, hashed = level + 1, index >> 1, node_hash(hashes.pop(), hashed)
+                if completed:
+                    completed(level, index, hashed)
+            hashes.append(hashed)
+            size += 1
+        return Peaks(size, tuple(hashes))
+
+
 def root(leaves: Iterable[bytes]) -> bytes:
     """Return the tree head of these leaf hashes, in their order."""
-    last = EMPTY_ROOT
-    for last in roots(leaves):  # noqa: B007  (the last one is the answer)
-        pass
-    return last
+    return Peaks().extend(leaves).root
 
 
 def roots(leaves: Iterable[bytes]) -> Iterator[bytes]:
     """Return the tree head after each leaf hash: of the first one, of the first two, and so on."""
-    peaks: list[tuple[int, bytes]] = []  # complete subtrees from left to right, with their number of leaves
+    peaks = Peaks()
     for leaf in leaves:
-        size, hashed = 1, leaf
-        while peaks and peaks[-1][0] == size:
-            hashed = node_hash(peaks.pop()[1], hashed)
-            size *= 2
-        peaks.append((size, hashed))
-        head = hashed
-        for _, left in reversed(peaks[:-1]):
-            head = node_hash(left, head)
-        yield head
+        peaks = peaks.append(leaf)
+        yield peaks.root
+
+
+def peaks_of(size: int, node: Node) -> Peaks:
+    """Return the peaks of the first `size` leaves of a tree."""
+    return Peaks(size, tuple(_peaks(0, size, node))[::-1])
+
+
+def inclusion_proof(index: int, size: int, node: Node) -> tuple[bytes, ...]:
+    """Return PATH(index, D[size]) of RFC 6962 2.1.1, for `verify_inclusion`. The caller has 0 <= index < size."""
+    return tuple(_siblings(0, index, size, node))
+
+
+def consistency_proof(size1: int, size2: int, node: Node) -> tuple[bytes, ...]:
+    """Return PROOF(size1, D[size2]) of RFC 6962 2.1.2, for `verify_consistency`. The caller has 0 < size1 <= size2."""
+    if size1 == size2:
+        return ()
+    # The smallest peak of the first tree, from which both heads can be climbed to. Where it is all of that tree, its
+    # head is known already, and left out.
+    level = (size1 & -size1).bit_length() - 1
+    index = (size1 - 1) >> level
+    return (*((node(level, index),) if index else ()), *_siblings(level, index, size2, node))
+
+
+def _siblings(level: int, index: int, size: int, node: Node) -> Iterator[bytes]:
+    """Return what stands beside the way from a complete subtree up to the head, the lowest first."""
+    last = (size - 1) >> level
+    while last:
+        if index & 1:
+            yield node(level, index - 1)
+        elif index < last:  # else nothing stands to the right, and the hash goes up as it is
+            begin = (index + 1) << level
+            yield _folded(_peaks(begin, min(begin + (1 << level), size), node))
+        level, index, last = level + 1, index >> 1, last >> 1
+
+
+def _peaks(begin: int, end: int, node: Node) -> Iterator[bytes]:
+    """Return the roots of the largest complete subtrees of the leaves from `begin` on, from right to left. `begin` is a
+    multiple of a power of two that is not smaller than their number."""
+    while begin < end:
+        level = ((end - begin) & (begin - end)).bit_length() - 1
+        yield node(level, (end - 1) >> level)
+        end -= 1 << level
+
+
+def _folded(peaks: Iterable[bytes]) -> bytes:
+    """Hash peaks, given from right to left, into the head above them."""
+    return reduce(lambda right, left: node_hash(left, right), peaks) if (peaks := tuple(peaks)) else EMPTY_ROOT
 
 
 def verify_inclusion(index: int, size: int, leaf: bytes, proof: Sequence[bytes], head: bytes) -> bool:

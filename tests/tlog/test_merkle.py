@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from issuer.tlog import merkle
 from tests.support.shared import PUBLISHED, needs_shared
@@ -72,12 +76,17 @@ def test_heads_are_those_of_certificate_transparency() -> None:
     assert merkle.root([]) == merkle.EMPTY_ROOT
 
 
+def node_hash(left: bytes, right: bytes) -> bytes:
+    """HASH(0x01 || left || right), written apart from what is tested."""
+    return hashlib.sha256(b"\x01" + left + right).digest()
+
+
 def head_of(leaves: list[bytes]) -> bytes:
     """The definition of RFC 6962 2.1, word for word."""
     if len(leaves) == 1:
         return leaves[0]
     middle = split(len(leaves))
-    return merkle.node_hash(head_of(leaves[:middle]), head_of(leaves[middle:]))
+    return node_hash(head_of(leaves[:middle]), head_of(leaves[middle:]))
 
 
 def split(size: int) -> int:
@@ -124,6 +133,70 @@ def test_every_proof_of_every_small_tree(size: int) -> None:
         assert not merkle.verify_consistency(first, size, merkle.leaf_hash(b"x"), heads[-1], proof)
         for other in set(range(1, size + 1)) - {first}:
             assert not merkle.verify_consistency(other, size, heads[first - 1], heads[-1], proof)
+
+
+def node_over(leaves: list[bytes]) -> merkle.Node:
+    """Hash every node anew by the definition of RFC 6962, and refuse one that is not complete."""
+
+    @cache
+    def node(level: int, index: int) -> bytes:
+        assert (index + 1) << level <= len(leaves), "a node that the tree does not have"
+        return node_hash(node(level - 1, 2 * index), node(level - 1, 2 * index + 1)) if level else leaves[index]
+
+    return node
+
+
+@pytest.mark.parametrize("size", [*range(1, 40), 63, 64, 65, 127, 128, 129, 200, 255, 256, 257, 299, 300])
+def test_proofs_are_those_of_the_definition_and_verify(size: int) -> None:
+    leaves = [merkle.leaf_hash(b"%d" % number) for number in range(size)]
+    node, heads = node_over(leaves), list(merkle.roots(leaves))
+    for index in range(size):
+        proof = merkle.inclusion_proof(index, size, node)
+        assert list(proof) == path_of(index, leaves)
+        assert merkle.verify_inclusion(index, size, leaves[index], proof, heads[-1])
+    for first in range(1, size + 1):
+        proof = merkle.consistency_proof(first, size, node)
+        assert list(proof) == proof_of(first, leaves)
+        assert merkle.verify_consistency(first, size, heads[first - 1], heads[-1], proof)
+
+
+def test_peaks_know_the_head_of_every_size_and_grow_by_any_number() -> None:
+    leaves = [merkle.leaf_hash(b"%d" % number) for number in range(300)]
+    node = node_over(leaves)
+    peaks = merkle.Peaks()
+    assert peaks.root == merkle.EMPTY_ROOT == merkle.peaks_of(0, node).root
+    for size in range(1, 301):
+        peaks = peaks.append(leaves[size - 1])
+        assert peaks == merkle.peaks_of(size, node)
+        assert (peaks.size, len(peaks.hashes)) == (size, size.bit_count())
+        assert peaks.root == head_of(leaves[:size])
+        assert peaks.extend(leaves[size:]) == merkle.peaks_of(300, node)
+
+
+@given(st.integers(0, 300), st.integers(0, 300))
+def test_growth_tells_every_node_once(one: int, other: int) -> None:
+    before, after = sorted((one, other))
+    leaves = [b"%032d" % number for number in range(after)]
+    told: list[tuple[int, int, bytes]] = []
+    merkle.peaks_of(before, node_over(leaves)).extend(leaves[before:], lambda *node: told.append(node))
+    levels = range(1, after.bit_length())
+    gained = [(level, index) for level in levels for index in range(before >> level, after >> level)]
+    assert sorted(told) == [(*place, node_over(leaves)(*place)) for place in gained]
+
+
+def test_a_proof_in_a_large_tree_asks_for_few_nodes() -> None:
+    """A tree of 10^7 leaves by simulation: what a node is, is made of its place."""
+    size, asked = 10**7, list[tuple[int, int]]()
+
+    def node(level: int, index: int) -> bytes:
+        assert (index + 1) << level <= size
+        asked.append((level, index))
+        return merkle.leaf_hash(b"%d %d" % (level, index))
+
+    for index in (0, 1, size // 2, size - 2, size - 1):
+        assert len(merkle.inclusion_proof(index, size, node)) <= 24
+        assert len(merkle.consistency_proof(index + 1, size, node)) <= 25
+    assert len(asked) <= 2 * 5 * 2 * 24
 
 
 def spoilt(proof: list[bytes], *heads: bytes) -> dict[str, list[bytes]]:

@@ -1,0 +1,193 @@
+"""The tree as static files (c2sp.org/tlog-tiles): paths of tiles and entry bundles, what is in them, and proofs out of
+them. Pure.
+
+A tile of level L has up to 256 hashes, of subtrees of 256^L leaves; an entry bundle has the leaves under a tile of
+level 0. Whatever a path names never changes. Does not know where tiles are kept, or which sizes were signed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
+from itertools import count
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+from issuer.codes import Code
+from issuer.errors import FormatError
+from issuer.tlog.merkle import HASH_BYTES, Node, Peaks
+
+HEIGHT = 8
+WIDTH = 256
+MAX_LEVEL = 63
+MAX_ENTRY_BYTES = 2**16 - 1
+MAX_SIZE = 2**63 - 1  # of a tree, in what databases and other readers count with
+
+_CACHED_TILES = 64
+_PATH = re.compile(
+    r"tile/(?P<level>entries|[0-9]{1,2})/(?P<index>(?:x[0-9]{3}/){0,6}[0-9]{3})(?:\.p/(?P<width>[0-9]{1,3}))?"
+)
+
+Level: TypeAlias = int | Literal["entries"]
+# (level, index, width) -> the bytes of a tile: `width` hashes.
+ReadTile: TypeAlias = Callable[[int, int, int], bytes]
+# (tile level, index) and the hash there: level 0 leaf hashes, level L roots of complete subtrees of 256^L leaves.
+TileHash: TypeAlias = tuple[int, int, bytes]
+
+
+class TilePath(Struct, frozen=True):
+    """A tile, or a bundle of entries: the first `width` items of the index-th 256 of its level."""
+
+    level: Level
+    index: int
+    width: int = WIDTH
+
+    def __str__(self) -> str:
+        """Return the path under the log's prefix, as `tile/0/x001/x234/067.p/8`."""
+        groups = f"{self.index % 1000:03}"
+        rest = self.index // 1000
+        while rest:
+            groups = f"x{rest % 1000:03}/{groups}"
+            rest //= 1000
+        partial = "" if self.width == WIDTH else f".p/{self.width}"
+        return f"tile/{self.level}/{groups}{partial}"
+
+    def is_within(self, size: int) -> bool:
+        """Say whether a tree of `size` leaves has all of it."""
+        return self.index * WIDTH + self.width <= hashes_at(self.level, size)
+
+
+def tile_path(level: int, index: int, width: int = WIDTH) -> str:
+    """Return the path of a tile under the log's prefix."""
+    return str(TilePath(level, index, width))
+
+
+def entries_path(index: int, width: int = WIDTH) -> str:
+    """Return the path of an entry bundle under the log's prefix."""
+    return str(TilePath("entries", index, width))
+
+
+def parse_tile_path(text: str) -> TilePath | None:
+    """Read a path in its one spelling; None for anything else."""
+    found = _PATH.fullmatch(text)
+    if found is None:
+        return None
+    level: Level = "entries" if found["level"] == "entries" else int(found["level"])
+    path = TilePath(level, int(re.sub("[x/]", "", found["index"])), int(found["width"] or WIDTH))
+    possible = (level == "entries" or level <= MAX_LEVEL) and 0 < path.width <= WIDTH and path.index < MAX_SIZE // WIDTH
+    return path if possible and str(path) == text else None
+
+
+def hashes_at(level: Level, size: int) -> int:
+    """Return how many items the level of tiles has in a tree of `size` leaves."""
+    return size if level == "entries" else size >> (HEIGHT * level)
+
+
+# -- what a tree has --------------------------------------------------------------------------------------------------
+
+
+def tiles_of(size: int) -> Iterator[TilePath]:
+    """Return all that shows a tree of this size: full tiles, and a partial one at the end of a level."""
+    return grown(0, size)
+
+
+def grown(size1: int, size2: int) -> Iterator[TilePath]:
+    """Return what of a tree of `size2` leaves is not in that of its first `size1`: entries, then level by level.
+
+    Partial tiles are those of `size2` alone; what was partial at `size1` comes again, wider.
+    """
+    yield from _grown("entries", size1, size2)
+    for level in count():
+        if not hashes_at(level, size2):
+            return
+        yield from _grown(level, hashes_at(level, size1), hashes_at(level, size2))
+
+
+def _grown(level: Level, before: int, after: int) -> Iterator[TilePath]:
+    for index in range(before // WIDTH, after // WIDTH):
+        yield TilePath(level, index)
+    if after > before and after % WIDTH:
+        yield TilePath(level, after // WIDTH, after % WIDTH)
+
+
+def extend(peaks: Peaks, leaves: Sequence[bytes]) -> tuple[Peaks, list[TileHash]]:
+    """Return the peaks with more leaf hashes, and every hash that tiles gain by them, the leaf hashes first."""
+    gained: list[TileHash] = [(0, peaks.size + number, leaf) for number, leaf in enumerate(leaves)]
+
+    def completed(level: int, index: int, hashed: bytes) -> None:
+        if level % HEIGHT == 0:
+            gained.append((level // HEIGHT, index, hashed))
+
+    return peaks.extend(leaves, completed), gained
+
+
+# -- what is in them --------------------------------------------------------------------------------------------------
+
+
+def write_entries(leaves: Iterable[bytes]) -> bytes:
+    """Write an entry bundle: each leaf behind its length in two bytes, big-endian. Raises FormatError if too long."""
+    return b"".join(_measured(leaf) + leaf for leaf in leaves)
+
+
+def _measured(leaf: bytes) -> bytes:
+    if len(leaf) > MAX_ENTRY_BYTES:
+        raise _malformed(f"an entry of {len(leaf)} bytes, where a bundle takes {MAX_ENTRY_BYTES}")
+    return len(leaf).to_bytes(2, "big")
+
+
+def read_entries(raw: bytes) -> tuple[bytes, ...]:
+    """Read an entry bundle: 1 to 256 leaves. The caller must check how many. Raises FormatError(`log.malformed`)."""
+    entries: list[bytes] = []
+    at = 0
+    while at < len(raw):
+        end = at + 2 + int.from_bytes(raw[at : at + 2], "big")
+        if at + 2 > len(raw) or end > len(raw):
+            raise _malformed(f"an entry bundle that ends within its entry {len(entries)}")
+        entries.append(raw[at + 2 : end])
+        at = end
+    if not 0 < len(entries) <= WIDTH:
+        raise _malformed(f"an entry bundle of {len(entries)} entries, where it has 1 to {WIDTH}")
+    return tuple(entries)
+
+
+# -- proofs out of tiles ----------------------------------------------------------------------------------------------
+
+
+def node_of_tiles(read: ReadTile, size: int) -> Node:
+    """Return the nodes of the tree of `size` leaves out of its tiles, of which the last used are kept.
+
+    `read` is called for the widest tile that the size has. Raises what it raises, and FormatError(`log.malformed`)
+    where a tile has another width. What a tile says is believed: the caller checks the proof against a root.
+    """
+
+    @lru_cache(_CACHED_TILES)
+    def rows(level: int, tile: int) -> tuple[bytes, ...]:
+        width = min(WIDTH, hashes_at(level, size) - tile * WIDTH)
+        raw = read(level, tile, width)
+        if len(raw) != width * HASH_BYTES:
+            raise _malformed(f"{tile_path(level, tile, width)} has {len(raw)} bytes, where {width} hashes are")
+        return tuple(_rows(raw))
+
+    def node(level: int, index: int) -> bytes:
+        tile_level, height = divmod(level, HEIGHT)
+        per_tile = WIDTH >> height
+        row = rows(tile_level, index // per_tile)[height]
+        begin = index % per_tile * HASH_BYTES
+        return row[begin : begin + HASH_BYTES]
+
+    return node
+
+
+def _rows(row: bytes) -> Iterator[bytes]:
+    """Return the hashes of a tile, then those above them, row by row: 8 rows, without the root of a full tile."""
+    for _ in range(HEIGHT):
+        yield row
+        pairs = range(0, len(row) - 2 * HASH_BYTES + 1, 2 * HASH_BYTES)
+        row = b"".join(hashlib.sha256(b"\x01" + row[at : at + 2 * HASH_BYTES]).digest() for at in pairs)
+
+
+def _malformed(rule: str) -> FormatError:
+    return FormatError(Code.LOG_MALFORMED, rule)

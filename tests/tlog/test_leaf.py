@@ -1,0 +1,204 @@
+"""Leaves: one spelling each, everything else refused with its line, and unknown kinds by name alone."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from issuer.codes import Code
+from issuer.errors import FormatError
+from issuer.formats.times import MAX_UNIX_S
+from issuer.tlog.leaf import (
+    MAX_LEAF_BYTES,
+    AuditLeaf,
+    KeyLeaf,
+    KnownLeaf,
+    PolicyLeaf,
+    RevocationsLeaf,
+    TokenLeaf,
+    UnknownLeaf,
+    read_leaf,
+    token_digest,
+)
+
+ISS, SUB = "https://issuer.example", "inspect-ai"
+KID, X = "A" * 42 + "I", "-_" * 21 + "8"
+DIGEST = "sha256:" + "0a" * 32
+TOKEN = TokenLeaf(ISS, SUB, KID, 1_790_000_000, 1_790_003_600, DIGEST, bytes(range(32)))
+TOKEN_TEXT = f"""eval-token-issuer/token/v1
+iss {ISS}
+sub {SUB}
+kid {KID}
+iat 1790000000
+exp 1790003600
+policy {DIGEST}
+token AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=
+"""
+KEY = KeyLeaf(ISS, KID, X, "active", 0)
+POLICY = PolicyLeaf(ISS, SUB, DIGEST)
+WRITTEN: list[tuple[KnownLeaf, str]] = [
+    (TOKEN, TOKEN_TEXT),
+    (KEY, f"eval-token-issuer/key/v1\niss {ISS}\nkid {KID}\nx {X}\nstate active\nfrom 0\n"),
+    (POLICY, f"eval-token-issuer/policy/v1\niss {ISS}\nsub {SUB}\npolicy {DIGEST}\n"),
+    (RevocationsLeaf(ISS, DIGEST), f"eval-token-issuer/revocations/v1\niss {ISS}\ndigest {DIGEST}\n"),
+    (AuditLeaf(ISS, "0af1", "ff" * 32), f"eval-token-issuer/audit/v1\niss {ISS}\nworker 0af1\nhead {'ff' * 32}\n"),
+]
+LEAVES = pytest.mark.parametrize(("leaf", "text"), WRITTEN, ids=[leaf.first_line for leaf, _ in WRITTEN])
+
+
+def refused(raw: bytes) -> FormatError:
+    with pytest.raises(FormatError) as caught:
+        read_leaf(raw)
+    assert caught.value.code is Code.LOG_MALFORMED
+    return caught.value
+
+
+@LEAVES
+def test_a_leaf_has_one_spelling(leaf: KnownLeaf, text: str) -> None:
+    assert leaf.to_bytes() == text.encode()
+    assert read_leaf(text.encode()) == leaf
+
+
+def test_the_digest_of_a_token_is_over_its_signing_input_under_a_prefix_of_its_own() -> None:
+    signing_input = b"eyJhbGciOiJFZERTQSJ9.e30"
+    assert (
+        token_digest(signing_input) == hashlib.sha256(b"eval-token-issuer/token-digest/v1\n" + signing_input).digest()
+    )
+
+
+@LEAVES
+def test_another_spelling_of_a_known_leaf_is_refused(leaf: KnownLeaf, text: str) -> None:
+    first, *lines = text.splitlines(keepends=True)
+    spoilt = {
+        "a line missing": [first, *lines[1:]], "the last line missing": [first, *lines[:-1]], "only the first": [first],
+        "a line twice": [first, lines[0], *lines], "turned": [first, *lines[::-1]], "a line more": [*[first, *lines], "more 1\n"],
+        "an empty line": [first, *lines, "\n"], "no end": [text[:-1]], "CRLF": [text.replace("\n", "\r\n")],
+        "an empty line between": [first, "\n", *lines], "a NUL": [text[:-1], "\0\n"], "another case": [first, *lines[:-1], lines[-1].upper()],
+        "two spaces": [first, *lines[:-1], lines[-1].replace(" ", "  ")], "a tab": [first, *lines[:-1], lines[-1].replace(" ", "\t")],
+        "a space behind": [first, *lines[:-1], lines[-1].replace("\n", " \n")], "no value": [first, *lines[:-1], lines[-1].split()[0] + " \n"],
+        "not ASCII": [first, lines[0].replace("\n", "é\n"), *lines[1:]], "a mark before": ["\ufeff", text],
+    }  # fmt: skip
+    for what, parts in spoilt.items():
+        with pytest.raises(FormatError):
+            pytest.fail(f"{what}: {read_leaf(''.join(parts).encode())}")
+
+
+def line(name: str, value: str) -> bytes:
+    """Return the leaf that has a line of this name, with another value there."""
+    text = next(text for _, text in WRITTEN if f"\n{name} " in text)
+    return "".join(f"{name} {value}\n" if old.startswith(f"{name} ") else old for old in text.splitlines(True)).encode()
+
+
+LAST_BITS = [
+    char for char in base64.urlsafe_b64encode(bytes(range(0, 256, 3))).decode() if char not in "AEIMQUYcgkosw048-_="
+]
+BAD_VALUES = {
+    "iss": ["", " ", "a b", "\x7f", "a\tb", "é"],
+    "sub": ["", "a b"],
+    "kid": ["A" * 42, "A" * 44, "A" * 43 + "=", "A" * 42 + "+", "A" * 42 + "/", *("A" * 42 + char for char in LAST_BITS[:9])],
+    "x": ["A" * 42, "A" * 42 + "B"],
+    "iat": ["", "-1", "+1", "01", "00", "1.0", "1e3", "0x1", "1_0", " 1", "99999999999", str(MAX_UNIX_S + 1), "٣"],
+    "exp": ["-1", "01", str(MAX_UNIX_S + 1), "9" * 4000],
+    "from": ["-1", "01", str(MAX_UNIX_S + 1)],
+    "state": ["published", "Active", "removed", ""],
+    "policy": ["0a" * 32, "sha256:" + "0A" * 32, "sha256:" + "0a" * 31, "sha256:" + "0a" * 33, "sha512:" + "0a" * 32],
+    "digest": ["sha256:", "SHA256:" + "0a" * 32],
+    "token": ["A" * 43, "A" * 44, "A" * 42 + "B=", "A" * 43 + "==", "A" * 42 + "-=", "_" * 43 + "=", "A" * 40 + "===="],
+    "head": ["", "a b"],
+    "worker": ["", "a b"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in BAD_VALUES.items() for value in values])
+def test_a_value_that_does_not_fit_its_line_is_refused_with_its_place(name: str, value: str) -> None:
+    raw = line(name, value)
+    error = refused(raw)
+    if raw.isascii() and len(raw) <= MAX_LEAF_BYTES and not value.isdecimal():
+        assert error.pointer == f"/{name}"
+        assert raw.split(b"\n")[error.line - 1].startswith(f"{name} ".encode())
+        assert f"`{name}`" in error.detail
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("iat", "0"), ("iat", str(MAX_UNIX_S)), ("kid", "_" * 42 + "8"), ("iss", "!~")]
+)
+def test_the_ends_of_what_fits_are_read(name: str, value: str) -> None:
+    read = read_leaf(line(name, value))
+    assert not isinstance(read, UnknownLeaf)
+    assert read.to_bytes() == line(name, value)
+
+
+@pytest.mark.parametrize(
+    "leaf",
+    [
+        replace(TOKEN, iss=""), replace(TOKEN, iss="a b"), replace(TOKEN, iss="é"), replace(TOKEN, iss="\ud800"),
+        replace(TOKEN, sub="a\nkid b"), replace(TOKEN, sub=f"a\nkid {KID}"), replace(TOKEN, sub="x\n"),
+        replace(TOKEN, iat=-1), replace(TOKEN, exp=MAX_UNIX_S + 1), replace(TOKEN, token=bytes(31)),
+        replace(TOKEN, token=bytes(33)), replace(TOKEN, token=b""), replace(TOKEN, kid="a-key-of-another-name"),
+        replace(TOKEN, policy="none"), replace(TOKEN, sub="a" * MAX_LEAF_BYTES), replace(KEY, x=KID + "="),
+        replace(POLICY, policy=DIGEST + "\n"),
+    ],
+)  # fmt: skip
+def test_a_leaf_whose_values_do_not_fit_is_not_written(leaf: KnownLeaf) -> None:
+    with pytest.raises(FormatError) as caught:
+        leaf.to_bytes()
+    assert caught.value.code is Code.LOG_MALFORMED
+
+
+def test_the_longest_leaf_has_4096_bytes() -> None:
+    room = MAX_LEAF_BYTES - len(replace(TOKEN, iss="").first_line) - len(TOKEN_TEXT.partition("\n")[2]) - 1 + len(ISS)
+    longest = replace(TOKEN, iss="a" * room)
+    assert len(longest.to_bytes()) == MAX_LEAF_BYTES
+    assert read_leaf(longest.to_bytes()) == longest
+    with pytest.raises(FormatError):
+        replace(longest, iss="a" * (room + 1)).to_bytes()
+    refused(longest.to_bytes().replace(b"iss a", b"iss aa"))
+
+
+@pytest.mark.parametrize(
+    "first", ["eval-token-issuer/token/v2", "eval-token-issuer/token/v1x", "Eval-token-issuer/token/v1", "x"]
+)
+@pytest.mark.parametrize("rest", ["", "iss a\n", "token b\niss a\n"])
+def test_a_leaf_of_an_unknown_kind_is_known_by_its_first_line_alone(first: str, rest: str) -> None:
+    assert read_leaf(f"{first}\n{rest}".encode()) == UnknownLeaf(first)
+
+
+@pytest.mark.parametrize(
+    "raw", [b"", b"\n", b"x", b"x y\n", b"x\ny\n", b"x\n\n", b"x\ny z", b"x\ny z \n", b"\x1b[31m\n", b"x\r\n", b"\xff\n", b"x\ny \x00\n", b"x\n" * 2048 + b"x"]
+)  # fmt: skip
+def test_what_is_no_leaf_of_any_kind_is_refused(raw: bytes) -> None:
+    refused(raw)
+
+
+@given(st.binary(max_size=300) | st.text("eval-tokenissuer/v12 \n", max_size=80).map(str.encode))
+def test_whatever_is_read_is_a_leaf_or_refused(raw: bytes) -> None:
+    try:
+        leaf = read_leaf(raw)
+    except FormatError:
+        return
+    assert isinstance(leaf, UnknownLeaf) or leaf.to_bytes() == raw
+
+
+@given(st.integers(0, 400), st.characters(max_codepoint=255))
+def test_a_leaf_with_one_character_changed_is_another_leaf_or_none(at: int, other: str) -> None:
+    raw = TOKEN_TEXT[:at] + other + TOKEN_TEXT[at + 1 :]
+    try:
+        leaf = read_leaf(raw.encode())
+    except FormatError:
+        return
+    assert (leaf == TOKEN) == (raw == TOKEN_TEXT)
+
+
+def test_announcements_are_known_by_all_that_they_say_and_tokens_by_none_of_it() -> None:
+    announced = [leaf for leaf, _ in WRITTEN[1:]]
+    others = [replace(KEY, state="retiring"), replace(KEY, since=1), replace(KEY, iss="b"), replace(POLICY, sub="b")]
+    names = [leaf.name for leaf in [*announced, *others]]
+    assert len(set(names)) == len(names)
+    assert all(isinstance(name, bytes) and len(name) == 32 for name in names)
+    assert replace(KEY).name == KEY.name
+    assert TOKEN.name is None

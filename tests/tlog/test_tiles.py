@@ -1,0 +1,211 @@
+"""Tiles: their paths in one spelling, what a tree has and gains, entry bundles, and proofs out of tiles alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from issuer.codes import Code
+from issuer.errors import FormatError
+from issuer.tlog import merkle, tiles
+from issuer.tlog.tiles import TilePath, entries_path, parse_tile_path, tile_path
+
+LEAVES = [merkle.leaf_hash(b"leaf %d" % number) for number in range(70_000)]
+
+
+# -- paths ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        (TilePath(0, 0), "tile/0/000"),
+        (TilePath(0, 0, 1), "tile/0/000.p/1"),
+        (TilePath(63, 999, 255), "tile/63/999.p/255"),
+        (TilePath(1, 1000), "tile/1/x001/000"),
+        (TilePath(0, 1234067), "tile/0/x001/x234/067"),
+        (TilePath("entries", 1234067, 8), "tile/entries/x001/x234/067.p/8"),
+        (TilePath("entries", 10**15), "tile/entries/x001/x000/x000/x000/x000/000"),
+    ],
+)
+def test_a_path_has_one_spelling(path: TilePath, text: str) -> None:
+    assert str(path) == text
+    assert parse_tile_path(text) == path
+
+
+def test_paths_of_tiles_and_entries_are_those_of_the_specification() -> None:
+    assert tile_path(2, 1234067) == "tile/2/x001/x234/067"
+    assert tile_path(0, 273, 112) == "tile/0/273.p/112"
+    assert entries_path(1234067, 5) == "tile/entries/x001/x234/067.p/5"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "tile", "tile/0", "tile/0/", "/tile/0/000", "tile/0/000/", "tile//000", "tile/0//000", " tile/0/000",
+        "tile/0/0", "tile/0/00", "tile/0/0000", "tile/0/1000", "tile/0/001/000", "tile/0/x001", "tile/0/x001/x000",
+        "tile/0/x000/000", "tile/0/x000/001", "tile/0/x000/x001/000", "tile/0/X001/000", "tile/0/x01/000",
+        "tile/0/../000", "tile/../0/000", "tile/0/..", "tile/0/.", "tile/0/x001/..", "tile/0/x001/../x001/000",
+        "tile/0/000.p/0", "tile/0/000.p/256", "tile/0/000.p/257", "tile/0/000.p/999", "tile/0/000.p/1000",
+        "tile/0/000.p/01", "tile/0/000.p/001", "tile/0/000.p/-1", "tile/0/000.p/+1", "tile/0/000.p/", "tile/0/000.p",
+        "tile/0/000.p/1/", "tile/0/000.P/1", "tile/0/000p/1", "tile/0/000/p/1", "tile/0/000.p/1.p/1",
+        "tile/00/000", "tile/01/000", "tile/64/000", "tile/99/000", "tile/100/000", "tile/-1/000", "tile/+1/000",
+        "tile/8/0/000", "tile/Entries/000", "tile/data/000", "tile/entries", "tile/entries/0", "tile/entries/x000/000",
+        "tile/entries/000.p/0", "tile/entries/000.p/256", "tile/0/000\n", "tile/0/000\x00", "tile/0/%30%30%30",
+        "tile/\N{ARABIC-INDIC DIGIT ONE}/000", "tile/0/00\N{ARABIC-INDIC DIGIT ONE}", "tile/0/\N{FULLWIDTH DIGIT ZERO}00",
+        "tile/0/" + "x999/" * 6 + "999", "tile/0/x001/" + "x000/" * 6 + "000", "tile/0/" + "x001/" * 5000 + "000",
+    ],
+)  # fmt: skip
+def test_another_spelling_is_no_path(text: str) -> None:
+    assert parse_tile_path(text) is None
+
+
+@given(
+    st.text("tile/entris0123x.p-", max_size=30)
+    | st.from_regex(r"tile/[0-9]{1,3}/(x?[0-9]{3}/){0,3}[0-9]{3}(\.p/[0-9]+)?")
+)
+def test_what_is_read_is_written_the_same(text: str) -> None:
+    path = parse_tile_path(text)
+    assert path is None or str(path) == text
+
+
+# -- what a tree has ------------------------------------------------------------------------------------------------------
+
+
+def test_a_tree_has_the_tiles_of_the_specification_s_example() -> None:
+    found = [path for path in tiles.tiles_of(70_000) if path.level != "entries"]
+    assert [str(path) for path in found if path.width < 256] == [
+        "tile/0/273.p/112",
+        "tile/1/001.p/17",
+        "tile/2/000.p/1",
+    ]
+    assert [str(path) for path in found if path.level == 1] == ["tile/1/000", "tile/1/001.p/17"]
+    assert [path.index for path in found if path.level == 0] == list(range(274))
+    assert [str(path) for path in tiles.tiles_of(256)] == ["tile/entries/000", "tile/0/000", "tile/1/000.p/1"]
+    assert list(tiles.tiles_of(0)) == []
+
+
+@pytest.mark.parametrize("size", [1, 255, 256, 257, 65_535, 65_536, 65_537, 70_000])
+def test_a_tree_has_all_its_tiles_and_none_beyond(size: int) -> None:
+    found = list(tiles.tiles_of(size))
+    for path in found:
+        assert path.is_within(size)
+        assert path.width == 256 or not TilePath(path.level, path.index, path.width + 1).is_within(size)
+        behind = TilePath(path.level, path.index + 1, 1)
+        assert behind.is_within(size) == any(tile.level == path.level and tile.index > path.index for tile in found)
+    assert not TilePath(7, 0, 1).is_within(size)
+    assert not TilePath(63, 0, 1).is_within(size)
+
+
+SIZES = st.integers(0, 2**18)
+
+
+@given(SIZES, SIZES)
+def test_who_has_a_tree_and_gets_what_grew_has_the_larger_tree(one: int, other: int) -> None:
+    size1, size2 = sorted((one, other))
+    before, gained, after = set(tiles.tiles_of(size1)), list(tiles.grown(size1, size2)), set(tiles.tiles_of(size2))
+    assert len(set(gained)) == len(gained)
+    assert not before & set(gained)
+    assert {path for path in before if path.width == 256} | set(gained) | before & after == after
+
+
+def test_what_grows_by_little_on_a_large_tree_is_little() -> None:
+    assert [str(path) for path in tiles.grown(10**12, 10**12 + 1)] == [
+        "tile/entries/x003/x906/x250/000.p/1", "tile/0/x003/x906/x250/000.p/1",
+    ]  # fmt: skip
+    assert next(tiles.tiles_of(10**12)) == TilePath("entries", 0)
+
+
+# -- hashes ---------------------------------------------------------------------------------------------------------------
+
+
+def stored(*batches: list[bytes]) -> tuple[merkle.Peaks, dict[tuple[int, int], bytes]]:
+    """Build a tree by batches of leaf hashes, and keep what tiles are made of."""
+    peaks, kept = merkle.Peaks(), {}
+    for batch in batches:
+        peaks, gained = tiles.extend(peaks, batch)
+        for level, index, hashed in gained:
+            assert (level, index) not in kept
+            kept[level, index] = hashed
+    return peaks, kept
+
+
+class Tiles:
+    """Tiles out of kept hashes, with the paths that were asked for."""
+
+    def __init__(self, kept: dict[tuple[int, int], bytes]) -> None:
+        self.kept, self.asked = kept, list[str]()
+
+    def __call__(self, level: int, index: int, width: int) -> bytes:
+        self.asked.append(tile_path(level, index, width))
+        return b"".join(self.kept[level, index * 256 + number] for number in range(width))
+
+
+ALL, KEPT = stored(LEAVES)
+
+
+@pytest.mark.parametrize("size", [1, 2, 255, 256, 257, 511, 512, 65_535, 65_536, 65_537, 70_000])
+def test_batches_of_any_size_give_the_hashes_of_the_whole_tree(size: int) -> None:
+    peaks, kept = stored(*(LEAVES[at : min(at + 977, size)] for at in range(0, size, 977)))
+    assert peaks == merkle.Peaks().extend(LEAVES[:size])
+    assert kept == {place: hashed for place, hashed in KEPT.items() if place[1] < tiles.hashes_at(place[0], size)}
+    assert all(kept[1, index] == merkle.root(LEAVES[index * 256 : index * 256 + 256]) for index in range(size // 256))
+
+
+@pytest.mark.parametrize("size", [1, 2, 255, 256, 257, 300, 65_535, 65_536, 65_537, 65_793, 70_000])
+def test_proofs_out_of_tiles_verify(size: int) -> None:
+    node, head = tiles.node_of_tiles(Tiles(KEPT), size), merkle.Peaks().extend(LEAVES[:size]).root
+    assert merkle.peaks_of(size, node).root == head
+    for index in {0, 1, size // 3, size // 2, size - 257, size - 256, size - 2, size - 1} & set(range(size)):
+        proof = merkle.inclusion_proof(index, size, node)
+        assert merkle.verify_inclusion(index, size, LEAVES[index], proof, head)
+    for before in {1, 2, 255, 256, 257, size // 2, size - 1, size} & set(range(1, size + 1)):
+        proof = merkle.consistency_proof(before, size, node)
+        assert merkle.verify_consistency(before, size, merkle.root(LEAVES[:before]), head, proof)
+
+
+def test_a_proof_asks_for_each_tile_once_at_the_width_that_the_size_has() -> None:
+    read = Tiles(KEPT)
+    node = tiles.node_of_tiles(read, 70_000)
+    for index in range(69_990, 70_000):
+        merkle.inclusion_proof(index, 70_000, node)
+    assert sorted(read.asked) == ["tile/0/273.p/112", "tile/1/001.p/17", "tile/2/000.p/1"]
+
+
+@pytest.mark.parametrize("spoilt", [b"", b"\0" * 31, b"\0" * 32 * 111, b"\0" * 32 * 113, b"\0" * 32 * 256])
+def test_a_tile_of_another_width_is_refused(spoilt: bytes) -> None:
+    node = tiles.node_of_tiles(lambda *_: spoilt, 112)
+    with pytest.raises(FormatError) as caught:
+        merkle.inclusion_proof(0, 112, node)
+    assert caught.value.code is Code.LOG_MALFORMED
+    assert "tile/0/000.p/112" in caught.value.detail
+
+
+# -- entries --------------------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.binary(max_size=80), min_size=1, max_size=256))
+def test_entries_are_read_as_they_were_written(leaves: list[bytes]) -> None:
+    assert tiles.read_entries(tiles.write_entries(leaves)) == tuple(leaves)
+
+
+def test_entries_have_their_length_in_two_bytes() -> None:
+    assert tiles.write_entries([b"a", b"", b"b" * 258]) == b"\x00\x01a\x00\x00\x01\x02" + b"b" * 258
+    assert tiles.read_entries(tiles.write_entries([b"c" * 65_535])) == (b"c" * 65_535,)
+    with pytest.raises(FormatError):
+        tiles.write_entries([b"c" * 65_536])
+
+
+def torn(raw: bytes) -> Iterator[bytes]:
+    yield from (raw[:end] for end in range(len(raw)) if end != 3)
+    yield raw + b"\x00"
+
+
+@pytest.mark.parametrize("raw", [*torn(b"\x00\x01a\x00\x02bc"), b"\x00\x00" * 257, b"\xff\xff" + b"a" * 65_534])
+def test_a_bundle_that_is_torn_empty_or_too_long_is_refused(raw: bytes) -> None:
+    with pytest.raises(FormatError) as caught:
+        tiles.read_entries(raw)
+    assert caught.value.code is Code.LOG_MALFORMED
