@@ -489,6 +489,18 @@ class Code(enum.StrEnum):
         "state.unreachable", 0, "The store cannot be reached at start.",
         "Check the store's URL, credentials and health.",
     )
+    LOG_ABSENT = (
+        "log.absent", 0, "There is no transparency log where the settings say, or it is another one.",
+        "Check the settings; the service never begins a log, `issuer log init` does.",
+    )
+    LOG_UNRECORDED = (
+        "log.unrecorded", 0, "No record outside of the transparency log's database says how far it was published.",
+        "Bring a record back; or, sure that the database is the newest, run `issuer log accept --size --root`.",
+    )
+    LOG_ROLLBACK = (
+        "log.rollback", 0, "The transparency log's database is older than what was published, or other than that.",
+        "Append what is missing with `issuer log restore`; never go on without it, that would be a fork.",
+    )
     DEPENDENCY_AUTHORIZATION_SERVER = (
         "dependency.authorization_server", 0, "The OAuth server gives no access token right now.",
         "Run the command again later; if it stays so, check --oauth or --token-endpoint.",

@@ -278,6 +278,16 @@ IN_FORCE_S = 2.0
 # Each has a slot in the page that they share.
 MAX_WORKERS = 64
 
+# -- the transparency log: log/*.py ------------------------------------------------------------------------------------
+
+# How long the sequencer waits for who else holds the database's lock, or reads from what it wants to write over.
+LOG_LOCK_S = 0.5
+# How many tokens one statement looks up.
+LOG_LOOKED_UP = 100
+# From this size on what SQLite has written ahead is put into the database, between two batches: some hundred of them,
+# and 20 ms of work.
+LOG_WAL_BYTES = 4 * 1024 * 1024
+
 # -- revocations: revocation/*.py, http/revocations.py -----------------------------------------------------------------
 
 # How often the files are looked at. A revocation, too, is in force in every worker within IN_FORCE_S.

@@ -1,0 +1,184 @@
+"""The log's database in a SQLite file: one sequencer that writes, and readers that never do.
+
+WAL with `synchronous=FULL`: a COMMIT returns when its pages are synced. What was written ahead is put into the database
+file by the sequencer's connection alone, between two of its batches: in versions before 3.51.3 two connections that do
+so lose committed pages. So between two such moments nobody changes the file, and a change is an old copy that was put
+there, by a new name or over the old bytes. Not for network file systems, whose locks and syncs are promises of others.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from issuer.codes import Code
+from issuer.errors import SetupError
+from issuer.service.bounds import LOG_LOCK_S, LOG_WAL_BYTES
+from issuer.service.log.store import Dialect, OutcomeUnknown, StoreFailed, Values
+
+DIALECT = Dialect(integer="INTEGER", octets="BLOB", clustered="WITHOUT ROWID", for_update="", mark="?")
+
+# The database file by device, inode, size and time of its last change; what is written ahead by the first two.
+Identity: TypeAlias = tuple[int, ...]
+
+
+class SqliteDatabase:
+    """Implements `store.Database`."""
+
+    dialect = DIALECT
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._opened: sqlite3.Connection | None = None
+        self._identity: Identity = ()
+        self._abandoned: list[sqlite3.Connection] = []
+
+    @property
+    def place(self) -> str:
+        """The path of the file."""
+        return str(self._path)
+
+    def open(self, *, create: bool = False) -> None:
+        """Connect, and put everything that was written ahead into the file, synced. Raises SetupError and StoreFailed.
+
+        After a failed fsync a page may look written and not be on the disk: this writes it once more.
+        """
+        if not create and not self._path.is_file():
+            raise SetupError(Code.LOG_ABSENT, f"there is no log at {self._path}. Make one with `issuer log init`")
+        with _failing():
+            if create:
+                self._path.touch(0o600)
+            before, self._identity = self._file(), ()
+            self._opened = _connect(self._path, "rw", LOG_LOCK_S)
+            self._set("journal_mode", "wal", "wal")
+            self._set("synchronous", "full", 2)
+            self._set("fullfsync", "on", 1)  # macOS, where fsync alone does not reach the disk
+            self._set("wal_autocheckpoint", "0", 0)
+            self._set("journal_size_limit", "0", 0)  # of what is written ahead: it begins anew from nothing
+            self._checkpoint("TRUNCATE")
+            if self._file()[:2] != before[:2]:
+                raise StoreFailed("the file was replaced while it was opened")
+
+    def close(self) -> None:
+        """Disconnect. SQLite then puts what was written ahead into the file: not where that is another one by now."""
+        connection, self._opened = self._opened, None
+        if connection is None:
+            return
+        with suppress(sqlite3.Error):
+            connection.rollback()
+        if self._identity and self.is_another():
+            self._abandoned.append(connection)  # for good: one that is forgotten is closed
+        else:
+            connection.close()
+
+    def is_another(self) -> bool:
+        """Say whether the file is not what this connection made of it."""
+        try:
+            return self._look() != self._identity
+        except OSError:
+            return True
+
+    def is_empty(self) -> bool:
+        """Say whether the file has no table yet."""
+        return not self.fetch("SELECT 1 FROM sqlite_master LIMIT 1")
+
+    def begin(self) -> None:
+        """Take the only lock for writing."""
+        self.define("BEGIN IMMEDIATE")
+
+    def commit(self) -> None:
+        """Return when everything is synced. Raises OutcomeUnknown: what failed to be synced may yet be there later."""
+        try:
+            self.define("COMMIT")
+        except StoreFailed as error:
+            raise OutcomeUnknown(str(error)) from error
+
+    def rollback(self) -> None:
+        """Undo what was begun."""
+        self.define("ROLLBACK")
+
+    def define(self, statement: str) -> None:
+        """Run a statement without values."""
+        with _failing():
+            self._connection.execute(statement)
+
+    def write(self, statement: str, rows: Iterable[Values]) -> int:
+        """Run a statement once for each of the rows, and return how many rows that has changed in all."""
+        with _failing():
+            return self._connection.executemany(statement, rows).rowcount
+
+    def fetch(self, statement: str, values: Values = ()) -> list[tuple[Any, ...]]:
+        """Return all rows."""
+        with _failing():
+            return self._connection.execute(statement, values).fetchall()
+
+    def tend(self) -> None:
+        """Put what was written ahead into the file, where it has become much. What readers look at stays for later."""
+        with _failing():
+            if os.stat(f"{self._path}-wal").st_size >= LOG_WAL_BYTES:
+                self._checkpoint("PASSIVE")
+
+    @property
+    def _connection(self) -> sqlite3.Connection:
+        if self._opened is None:
+            raise StoreFailed("not connected")
+        return self._opened
+
+    def _set(self, name: str, value: str, is_then: object) -> None:
+        """Set a PRAGMA, and demand that it is set: SQLite passes over what it does not know."""
+        self._connection.execute(f"PRAGMA {name} = {value}").fetchall()
+        if self._connection.execute(f"PRAGMA {name}").fetchone() != (is_then,):
+            raise StoreFailed(f"this SQLite does not take PRAGMA {name} = {value}")
+
+    def _checkpoint(self, how: str) -> None:
+        busy, _, _ = self._connection.execute(f"PRAGMA wal_checkpoint({how})").fetchone()
+        if busy and how != "PASSIVE":
+            raise StoreFailed("readers hold what was written ahead")
+        self._identity = self._look()
+
+    def _file(self) -> Identity:
+        found = os.stat(self._path)
+        return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+    def _look(self) -> Identity:
+        ahead = os.stat(f"{self._path}-wal")
+        return *self._file(), ahead.st_dev, ahead.st_ino
+
+
+class SqliteReading:
+    """Implements `store.Reading`, for the thread that makes it: every statement is a transaction of its own.
+
+    Raises StoreFailed where there is no log.
+    """
+
+    dialect = DIALECT
+
+    def __init__(self, path: Path) -> None:
+        with _failing():
+            self._connection = _connect(path, "ro", LOG_LOCK_S)
+
+    def fetch(self, statement: str, values: Values = ()) -> list[tuple[Any, ...]]:
+        """Return all rows. Raises StoreFailed."""
+        with _failing():
+            return self._connection.execute(statement, values).fetchall()
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._connection.close()
+
+
+def _connect(path: Path, mode: str, wait_s: float) -> sqlite3.Connection:
+    """Connect without Python's own transactions: ours begin with their lock."""
+    return sqlite3.connect(f"{path.absolute().as_uri()}?mode={mode}", uri=True, timeout=wait_s, isolation_level=None)
+
+
+@contextmanager
+def _failing() -> Iterator[None]:
+    try:
+        yield
+    except (sqlite3.Error, OSError) as error:
+        raise StoreFailed(f"{type(error).__name__}: {error}") from error
