@@ -28,7 +28,7 @@ from issuer.issuance.in_steps import one_by_one
 from issuer.issuance.ports import NONCE_KEPT_S, AdmissionRequest, Authority, Use
 from issuer.issuance.recall import recall
 from issuer.issuance.refuse import refuse
-from issuer.issuance.steps import Issued, Judged, Refusal, Revoked
+from issuer.issuance.steps import Forged, Issued, Judged, Refusal, Revoked
 from issuer.verify_token import Template, Unsigned
 from issuer.wire import IssuedToken, LogEntry
 
@@ -65,8 +65,14 @@ async def _admit(authority: Authority, judged: Judged) -> tuple[Template, bool]:
     try:
         return await _claim(authority, judged)
     except Refused as error:
-        refusal = Refusal(judged.registered, error, judged.request, settled=True)
-        raise await refuse(authority, refusal) from None
+        raise await refuse(authority, _not_admitted(judged, error)) from None
+
+
+def _not_admitted(judged: Judged, error: Refused) -> Refusal:
+    """Return the refusal: of what is too large for a new token, this and not that it has no use."""
+    if judged.too_large is not None and error.code is use_of(judged, ()).spent and not isinstance(error, Forged):
+        return Refusal(judged.registered, judged.too_large, judged.request)
+    return Refusal(judged.registered, error, judged.request, settled=True)
 
 
 async def _claim(authority: Authority, judged: Judged) -> tuple[Template, bool]:
@@ -106,12 +112,15 @@ def _revoked(
 
 
 def use_of(judged: Judged, usable_kids: tuple[str, ...]) -> Use:
-    """Name the one use of the identity, or of its nonce, that this request asks for."""
+    """Name the one use of the identity, or of its nonce, that this request asks for.
+
+    None is allowed where a new token would be too large: only what was begun before is answered.
+    """
     caller, draft, request = judged.registered.caller, judged.draft, judged.request
     reusable = caller.provider.rules.reusable
     return Use(
         record=caller.use_record(request.nonce),
-        allowed=caller.provider.uses,
+        allowed=caller.provider.uses if judged.too_large is None else 0,
         request_digest=request.digest(draft.terms.sub, draft.terms.aud),
         template_exp=draft.terms.exp,
         kid=draft.kid,

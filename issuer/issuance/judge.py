@@ -10,7 +10,7 @@ from issuer.errors import Refused
 from issuer.identity.caller import Caller
 from issuer.issuance.body import Request, read_in_steps
 from issuer.issuance.in_steps import Steps
-from issuer.issuance.ports import Authority
+from issuer.issuance.ports import Authority, Signer
 from issuer.issuance.steps import Judged, Refusal, Registered
 from issuer.policy.decide import Denial, Grant, decide_request
 from issuer.policy.disclose import refusal_for
@@ -39,10 +39,24 @@ def judge(authority: Authority, registered: Registered, request: Request, jti: s
         check_nonce(registered.caller, request.nonce)
         grant = _decide(registered, request)
         draft = draft_template(authority, registered, grant, jti)
-        verify_token.check_size(draft, request.submissions, authority.signer.max_message_bytes(draft.kid))
+        too_large = check_size(authority.signer, draft, request)
     except Refused as error:
         return Refusal(registered, error, request)
-    return Judged(registered, request, grant, draft)
+    return Judged(registered, request, grant, draft, too_large)
+
+
+def check_size(signer: Signer, draft: Template, request: Request) -> Refused | None:
+    """Demand tokens that some key takes, and return the refusal of new ones where that of the draft does not.
+
+    Raises Refused(`claims.too_large`).
+    """
+    try:
+        verify_token.check_size(draft, request.submissions, signer.max_message_bytes(draft.kid))
+    except Refused as error:
+        largest = max(map(signer.max_message_bytes, signer.usable_kids), default=0)
+        verify_token.check_size(draft, request.submissions, largest)
+        return error
+    return None
 
 
 def check_nonce(caller: Caller, nonce: str) -> None:

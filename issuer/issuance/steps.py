@@ -83,12 +83,17 @@ def _failing(denial: Denial) -> str:
 
 
 class Judged(Struct, frozen=True):
-    """A granted request, with everything that issuing needs; `draft` is the candidate template."""
+    """A granted request, with everything that issuing needs; `draft` is the candidate template.
+
+    `too_large` is the refusal of its new tokens, where the key of the draft does not take them and another key, which
+    may sign, does: what that one has begun is still signed again.
+    """
 
     registered: Registered
     request: Request
     grant: Grant
     draft: Template
+    too_large: Refused | None = None
 
 
 class Refusal(Struct, frozen=True):

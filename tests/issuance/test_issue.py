@@ -351,6 +351,40 @@ async def test_a_repeat_that_its_own_key_does_not_take_is_refused_and_costs_noth
     assert house.events()[-1]["code"] == "claims.too_large"
 
 
+def small_key_after(kind: type[FileKey] = FileKey) -> KeyringSigner:
+    """A key that takes no token has become active, and the one before it retires."""
+    return KeyringSigner((other_key(SmallKey), SigningKey(make.KID, "retiring", kind(make.KEY))))
+
+
+async def test_what_a_key_that_retires_has_begun_is_signed_again_though_the_active_key_does_not_take_it(
+    house: House,
+) -> None:
+    first = await issue(house.authority, house.judged())
+    house.authority = msgspec.structs.replace(house.authority, signer=small_key_after())
+    again = await issue(house.authority, house.judged())
+    assert (texts(again), again.repeat) == (texts(first), True)
+
+
+async def test_what_only_a_key_that_retires_would_take_claims_no_use_and_is_refused_as_too_large(house: House) -> None:
+    whole, house.authority = (
+        house.authority,
+        msgspec.structs.replace(house.authority, signer=small_key_after()),
+    )
+    assert await house.refused_for(submission()) is Code.CLAIMS_TOO_LARGE
+    assert house.steps == ["admit", "count", "audit"], "counted as a refusal of its identity"
+    house.authority = whole
+    assert not (await issue(house.authority, house.judged())).repeat, "its one use is left"
+
+
+async def test_what_is_forged_is_no_matter_of_size(house: House) -> None:
+    await issue(house.authority, house.judged())
+    house.authority = msgspec.structs.replace(
+        house.authority, signer=small_key_after(), secret=StoreSecret(bytes([1] * 32))
+    )
+    assert await house.refused_for(submission()) is Code.IDENTITY_REPLAYED
+    assert house.events()[-1]["forged"]
+
+
 async def test_the_limit_that_a_count_runs_into_is_what_is_answered_and_audited(tmp_path: Path) -> None:
     with EmbeddedValkey() as store_of_its_own:  # the quarantine is of an identity that other tests have, too
         house = House(tmp_path, store_of_its_own, STRICT)
