@@ -517,4 +517,16 @@ class Code(enum.StrEnum):
         "log.malformed", 0, "A leaf, tile, note, checkpoint or proof of a transparency log is not well-formed.",
         "Take it exactly as the log serves it. If it is that, the log is faulty: show its operator what is said here.",
     )
+    LOG_POLICY = (
+        "log.policy", 0, "The witness policy of a transparency log breaks a rule.",
+        "Correct the line that is named; c2sp.org/tlog-policy has the format.",
+    )
+    LOG_SIGNATURE = (
+        "log.signature", 0, "A checkpoint is not signed by a trusted log, or a signature of a known key is bad.",
+        "Trust nothing of it; compare the policy's `log` lines with the keys that the log's operator published.",
+    )
+    LOG_QUORUM = (
+        "log.quorum", 0, "Too few of the trusted witnesses have cosigned a checkpoint.",
+        "Fetch the proof again later, when more witnesses have cosigned; else see what the policy asks for.",
+    )
     # fmt: on

@@ -39,7 +39,8 @@ FILES = """file.unreadable file.unsafe file.too_large file.encoding file.syntax 
     result.unknown_member result.token result.value result.repeated result.undefined benchmark.absent benchmark.rule
     log.absent log.unrecorded log.rollback
     key.unsafe key.unusable key.history key.step settings.invalid cache.unsafe state.unsafe state.unreachable
-    dependency.authorization_server dependency.key_set answer.unverified log.malformed revocations.full"""
+    dependency.authorization_server dependency.key_set answer.unverified log.malformed revocations.full
+    log.policy log.signature log.quorum"""
 
 ROWS = [(code, status) for status, codes in TABLE.items() for code in codes.split()]
 

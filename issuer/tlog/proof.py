@@ -1,0 +1,83 @@
+"""Proofs that a leaf is in a log, for a file of their own (c2sp.org/tlog-proof). Pure.
+
+Reads and writes the text. Whether the hashes lead to the checkpoint's root is the matter of `merkle.py`, and who signed
+that checkpoint is the matter of `witness_policy.py`.
+"""
+
+from __future__ import annotations
+
+import re
+
+from msgspec import Struct
+
+from issuer.tlog.base64 import decode_base64, encode_base64
+from issuer.tlog.checkpoint import MAX_SIZE, ROOT_BYTES, malformed, parse_checkpoint
+from issuer.tlog.note import MAX_NOTE_BYTES, parse_note
+
+MAX_HASHES = 63  # the height of a tree of 2^63 leaves
+MAX_EXTRA_BYTES = 16 * 1024
+MAX_PROOF_BYTES = MAX_NOTE_BYTES + 32 * 1024
+_HEADER = "c2sp.org/tlog-proof@v1"
+_INDEX = re.compile(r"index (0|[1-9][0-9]{0,18})")
+
+
+class Proof(Struct, frozen=True):
+    """The leaf's `index` (from 0), `hashes` (32 bytes each) from its sibling up to the root's child, and the bytes of
+    the signed checkpoint. `extra` is what a stranger may have written: nothing vouches for it.
+
+    Raises FormatError(`log.malformed`) for values that have no text.
+    """
+
+    index: int
+    hashes: tuple[bytes, ...]
+    checkpoint: bytes
+    extra: bytes = b""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.index < MAX_SIZE:
+            raise malformed("the index of a proof is a number from 0 to 2^63 - 2")
+        if len(self.hashes) > MAX_HASHES or any(len(hashed) != ROOT_BYTES for hashed in self.hashes):
+            raise malformed(f"a proof has at most {MAX_HASHES} hashes, of 32 bytes each")
+        if len(self.extra) > MAX_EXTRA_BYTES:
+            raise malformed(f"the extra data of a proof has over {MAX_EXTRA_BYTES} bytes")
+        parse_checkpoint(parse_note(self.checkpoint).text)
+
+    def to_bytes(self) -> bytes:
+        """Write the proof; the checkpoint goes in as it is."""
+        extra = [f"extra {encode_base64(self.extra)}"] if self.extra else []
+        lines = [_HEADER, *extra, f"index {self.index}", *map(encode_base64, self.hashes), ""]
+        return "".join(f"{line}\n" for line in lines).encode() + self.checkpoint
+
+
+def parse_proof(raw: bytes) -> Proof:
+    """Read a proof; `proof.to_bytes()` gives these very bytes. Nothing of it is verified.
+
+    Raises FormatError(`log.malformed`), where it can with the line.
+    """
+    if len(raw) > MAX_PROOF_BYTES:
+        raise malformed(f"the proof has over {MAX_PROOF_BYTES} bytes")
+    head, blank, checkpoint = raw.partition(b"\n\n")
+    if not blank or not head.isascii():
+        raise malformed("a proof has ASCII lines, an empty line, and a signed checkpoint")
+    header, *lines = head.decode().split("\n")
+    if header != _HEADER:
+        raise malformed(f"the first line of a proof is `{_HEADER}`", line=1)
+    extra = _parse_extra(lines.pop(0)) if lines and lines[0].startswith("extra ") else b""
+    first = 3 if extra else 2
+    if not lines or not (index := _INDEX.fullmatch(lines[0])):
+        raise malformed("the line after the header, or after `extra`, is `index` and a decimal number", line=first)
+    hashes = tuple(_parse_hash(line, number) for number, line in enumerate(lines[1:], first + 1))
+    return Proof(int(index[1]), hashes, checkpoint, extra)
+
+
+def _parse_extra(line: str) -> bytes:
+    if not (extra := decode_base64(line.removeprefix("extra "))):
+        raise malformed("the extra data of a proof is canonical base64 of at least one byte", line=2)
+    return extra
+
+
+def _parse_hash(line: str, number: int) -> bytes:
+    hashed = decode_base64(line)
+    if hashed is None or len(hashed) != ROOT_BYTES:
+        raise malformed("a hash of a proof is the canonical base64 of 32 bytes", line=number)
+    return hashed

@@ -1,0 +1,273 @@
+"""Signed notes: the published example of the Go implementation, the grammar, and what a thief makes of a good note."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from hypothesis import given
+from hypothesis import strategies as st
+
+from issuer.codes import Code
+from issuer.errors import FormatError
+from issuer.tlog.checkpoint import Checkpoint
+from issuer.tlog.note import (
+    MAX_SIGNATURES,
+    Cosigner,
+    Kind,
+    Note,
+    NoteSigner,
+    SignatureLine,
+    Verified,
+    parse_note,
+    parse_signatures,
+    parse_vkey,
+    verify_note,
+    vkey_of,
+)
+
+# The example of golang.org/x/mod/sumdb/note: its key pair, text and signature.
+GO_VKEY = "PeterNeumann+c74f20a3+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW"
+GO_SKEY = "PRIVATE+KEY+PeterNeumann+c74f20a3+AYEKFALVFGyNhPJEMzD1QIDr+Y7hfZx09iUvxdXHKDFz"
+GO_TEXT = "If you think cryptography is the answer to your problem,\nthen you don't know what your problem is.\n"
+GO_NOTE = (
+    f"{GO_TEXT}\n"
+    "— PeterNeumann x08go/ZJkuBS9UG/SffcvIAQxVBtiFupLLr8pAcElZInNIuGUgYN1FFYC2pZSNXgKvqfqdngotpRZb6KE6RyyBwJnAM=\n"
+)
+# The public key of the Go checksum database, which every installation of Go holds.
+SUMDB_VKEY = "sum.golang.org+033de0ae+Ac4zctda0e5eza+HJyk9SxEdh+s3Ux18htTTAD8OuAn8"
+
+
+def signer(name: str, seed: int) -> NoteSigner:
+    return NoteSigner(name, Ed25519PrivateKey.from_private_bytes(bytes([seed]) * 32))
+
+
+def cosigner(name: str, seed: int) -> Cosigner:
+    return Cosigner(name, Ed25519PrivateKey.from_private_bytes(bytes([seed]) * 32))
+
+
+LOG = signer("example.com/log", 1)
+WITNESS = cosigner("witness.example/w1", 2)
+CHECKPOINT = Checkpoint("example.com/log", 5, hashlib.sha256(b"root").digest())
+TEXT = CHECKPOINT.to_text()
+GOOD = Note(TEXT, (LOG.sign(TEXT), WITNESS.cosign(TEXT, 1_800_000_000)))
+
+
+def stranger(number: int) -> SignatureLine:
+    return SignatureLine(f"stranger.example/{number}", bytes(4), b"whatever a stranger writes")
+
+
+# -- published ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_go_example_is_read_verified_and_signed_to_the_same_bytes() -> None:
+    note = parse_note(GO_NOTE.encode())
+    verifier = parse_vkey(GO_VKEY)
+    assert note.text == GO_TEXT
+    assert verify_note(note, [verifier]) == (Verified(verifier),)
+    seed = base64.b64decode(GO_SKEY.split("+", 4)[4])[1:]
+    peter = NoteSigner("PeterNeumann", Ed25519PrivateKey.from_private_bytes(seed))
+    assert Note(GO_TEXT, (peter.sign(GO_TEXT),)).to_bytes() == GO_NOTE.encode()
+    assert peter.verifier.to_text() == GO_VKEY
+
+
+def test_the_key_of_the_go_checksum_database_is_read() -> None:
+    verifier = parse_vkey(SUMDB_VKEY)
+    assert (verifier.name, verifier.key_id.hex(), verifier.kind) == ("sum.golang.org", "033de0ae", Kind.ED25519)
+    assert verifier.to_text() == SUMDB_VKEY
+
+
+def test_a_cosignature_signs_two_lines_of_its_own_and_the_whole_text() -> None:
+    """Computed by hand from c2sp.org/tlog-cosignature."""
+    key = Ed25519PrivateKey.from_private_bytes(bytes([2]) * 32)
+    point = key.public_key().public_bytes_raw()
+    line = WITNESS.cosign(TEXT, 1679315147)
+    assert line.key_id == hashlib.sha256(b"witness.example/w1\n\x04" + point).digest()[:4]
+    signed = b"cosignature/v1\ntime 1679315147\n" + TEXT.encode()
+    assert line.signature == (1679315147).to_bytes(8, "big") + key.sign(signed)
+    assert verify_note(Note(TEXT, (line,)), [WITNESS.verifier]) == (Verified(WITNESS.verifier, 1679315147),)
+
+
+# -- whose signature counts ---------------------------------------------------------------------------------------------
+
+
+def test_lines_of_unknown_keys_are_ignored() -> None:
+    lines = tuple(stranger(number) for number in range(16))
+    note = Note(TEXT, (*lines, *GOOD.signatures))
+    assert parse_note(note.to_bytes()) == note
+    assert verify_note(note, [LOG.verifier]) == (Verified(LOG.verifier),)
+
+
+def test_one_bad_line_of_a_known_key_refuses_the_note_however_many_good_ones_there_are() -> None:
+    bad = SignatureLine(LOG.name, LOG.verifier.key_id, bytes(64))
+    lines = tuple(stranger(number) for number in range(16))
+    with pytest.raises(FormatError, match=r"example\.com/log does not fit") as caught:
+        verify_note(Note(TEXT, (*lines, *GOOD.signatures, bad)), [LOG.verifier, WITNESS.verifier])
+    assert caught.value.code is Code.LOG_SIGNATURE
+
+
+def test_a_note_without_a_line_of_a_known_key_is_refused() -> None:
+    with pytest.raises(FormatError, match="no signature of a known key"):
+        verify_note(GOOD, [signer("other.example/log", 3).verifier])
+
+
+def test_a_line_with_the_name_or_the_key_id_alone_of_a_known_key_is_a_stranger_s() -> None:
+    name = SignatureLine(LOG.name, bytes(4), bytes(64))
+    key_id = SignatureLine("other", LOG.verifier.key_id, bytes(64))
+    assert verify_note(Note(TEXT, (name, key_id, *GOOD.signatures)), [LOG.verifier]) == (Verified(LOG.verifier),)
+
+
+def test_a_cosignature_of_another_checkpoint_is_refused() -> None:
+    other = Checkpoint(CHECKPOINT.origin, 6, CHECKPOINT.root).to_text()
+    note = Note(TEXT, (LOG.sign(TEXT), WITNESS.cosign(other, 1_800_000_000)))
+    with pytest.raises(FormatError, match="does not fit"):
+        verify_note(note, [LOG.verifier, WITNESS.verifier])
+
+
+def test_a_cosignature_with_another_time_is_refused() -> None:
+    line = WITNESS.cosign(TEXT, 1_800_000_000)
+    earlier = SignatureLine(line.name, line.key_id, (1).to_bytes(8) + line.signature[8:])
+    with pytest.raises(FormatError, match="does not fit"):
+        verify_note(Note(TEXT, (earlier,)), [WITNESS.verifier])
+
+
+def test_one_key_cannot_pose_as_the_other_type_s() -> None:
+    """The same private key, as a log's and as a witness's: the ids differ, and so do the messages."""
+    key = Ed25519PrivateKey.from_private_bytes(bytes([7]) * 32)
+    log, witness = NoteSigner("same", key), Cosigner("same", key)
+    assert log.verifier.key_id != witness.verifier.key_id
+    posed = SignatureLine("same", witness.verifier.key_id, (5).to_bytes(8) + log.sign(TEXT).signature)
+    with pytest.raises(FormatError, match="does not fit"):
+        verify_note(Note(TEXT, (posed,)), [log.verifier, witness.verifier])
+
+
+def test_a_repeated_line_is_verified_once_and_two_times_of_one_key_are_both_told() -> None:
+    early, late = WITNESS.cosign(TEXT, 10), WITNESS.cosign(TEXT, 20)
+    found = verify_note(Note(TEXT, (late, late, early, late)), [WITNESS.verifier])
+    assert [one.timestamp for one in found] == [20, 10]
+
+
+# -- the grammar --------------------------------------------------------------------------------------------------------
+
+LINE = GOOD.signatures[0].to_text()
+SPELT = {
+    "nothing": "",
+    "no signatures": f"{TEXT}\n",
+    "no empty line": f"{TEXT}{LINE}",
+    "no last LF": f"{TEXT}\n{LINE}"[:-1],
+    "CRLF": f"{TEXT}\n{LINE}".replace("\n", "\r\n"),
+    "a tab": f"a\tb\n\n{LINE}",
+    "a NUL": f"a\0b\n\n{LINE}",
+    "an empty line behind": f"{TEXT}\n{LINE}\n",
+    "text behind": f"{TEXT}\n{LINE}more\n",
+    "a hyphen for the dash": f"{TEXT}\n{LINE.replace('—', '-')}",
+    "two spaces": f"{TEXT}\n{LINE.replace('— ', '—  ')}",
+    "a no-break space": f"{TEXT}\n—\u00a0{LINE[2:]}",
+    "a space behind": f"{TEXT}\n{LINE[:-1]} \n",
+    "a plus in the name": f"{TEXT}\n{LINE.replace('example', 'exam+ple')}",
+    "a line separator in the name": f"{TEXT}\n— a\u2028{LINE[2:]}",
+    "no name": f"{TEXT}\n— {LINE.split(' ')[2]}",
+    "no padding": f"{TEXT}\n{LINE.replace('=', '')}",
+    "padding twice": f"{TEXT}\n{LINE.replace('=', '==')}",
+    "another alphabet": f"{TEXT}\n— a __8-____\n",
+    "stray bits": f"{TEXT}\n— a AAAAAAB=\n",
+    "a key id alone": f"{TEXT}\n— a AAAAAA==\n",
+    "less than a key id": f"{TEXT}\n— a AAAA\n",
+}
+
+
+@pytest.mark.parametrize("what", SPELT)
+def test_what_is_no_signed_note_is_refused(what: str) -> None:
+    with pytest.raises(FormatError) as caught:
+        parse_note(SPELT[what].encode())
+    assert caught.value.code is Code.LOG_MALFORMED
+
+
+@pytest.mark.parametrize("raw", [b"\xff\n\n", GOOD.to_bytes() + b"\xff\n", GO_NOTE.encode("utf-16")])
+def test_what_is_not_utf_8_is_refused(raw: bytes) -> None:
+    with pytest.raises(FormatError, match=r"UTF-8|control"):
+        parse_note(raw)
+
+
+def test_a_note_over_the_bound_is_refused_and_one_at_it_is_read() -> None:
+    raw = GOOD.to_bytes()
+    assert parse_note(raw, len(raw)) == GOOD
+    with pytest.raises(FormatError, match="over"):
+        parse_note(raw, len(raw) - 1)
+
+
+def test_sixty_four_lines_are_read_and_no_more() -> None:
+    most = GOOD.with_lines(stranger(number) for number in range(MAX_SIGNATURES - 2))
+    assert parse_note(most.to_bytes()) == most
+    with pytest.raises(FormatError, match="1 to 64"):
+        parse_note(most.to_bytes() + LINE.encode())
+
+
+def test_a_text_may_have_empty_lines_and_even_signature_lines() -> None:
+    text = f"\n\na\n\n{LINE}\n\n"
+    note = Note(text, (LOG.sign(text),))
+    assert parse_note(note.to_bytes()) == note
+
+
+def test_the_lines_of_a_witness_s_answer_are_read_alone() -> None:
+    raw = "".join(line.to_text() for line in GOOD.signatures).encode()
+    assert parse_signatures(raw) == GOOD.signatures
+    for bad in (b"", b"\n", raw[:-1], raw + b"\n", b"\n" + raw, raw.replace(b"\n", b"\r\n")):
+        with pytest.raises(FormatError):
+            parse_signatures(bad)
+
+
+def test_adding_a_line_that_is_there_adds_nothing() -> None:
+    assert GOOD.with_lines(GOOD.signatures) == GOOD
+
+
+@pytest.mark.parametrize("text", ["", "a", "a\r\n", "a\0\n", "\ud800\n"])
+def test_a_text_that_no_note_has_is_not_signed(text: str) -> None:
+    with pytest.raises(FormatError):
+        LOG.sign(text)
+    with pytest.raises(FormatError):
+        Note(text, GOOD.signatures)
+
+
+@pytest.mark.parametrize("time", [-1, 0, 2**63, 2**64])
+def test_a_time_that_no_cosignature_has_is_not_signed(time: int) -> None:
+    with pytest.raises(FormatError, match="time of a cosignature"):
+        WITNESS.cosign(TEXT, time)
+
+
+def test_only_a_checkpoint_is_cosigned() -> None:
+    with pytest.raises(FormatError, match="three lines"):
+        WITNESS.cosign("a\nb\n", 1)
+    with pytest.raises(FormatError, match="three lines"):
+        verify_note(Note("a\n", (SignatureLine(WITNESS.name, WITNESS.verifier.key_id, bytes(72)),)), [WITNESS.verifier])
+
+
+# Names of keys: no control character, no space of Unicode, no plus.
+NAMES = st.text(st.characters(exclude_categories=["Cs", "Cc", "Zs", "Zl", "Zp"], exclude_characters="+"), min_size=1)
+LINES = st.builds(SignatureLine, NAMES, st.binary(min_size=4, max_size=4), st.binary(min_size=1, max_size=100))
+TEXTS = st.text(st.characters(exclude_categories=["Cs", "Cc"]) | st.just("\n")).map(lambda text: f"{text}\n")
+
+
+@given(TEXTS, st.lists(LINES, min_size=1, max_size=20))
+def test_every_note_is_read_as_it_was_written(text: str, lines: list[SignatureLine]) -> None:
+    note = Note(text, tuple(lines))
+    assert parse_note(note.to_bytes()) == note
+
+
+@given(st.binary(max_size=200) | st.text(st.sampled_from("a— \n=+A0")).map(str.encode))
+def test_whatever_is_read_as_a_note_is_written_as_it_was_read(raw: bytes) -> None:
+    try:
+        note = parse_note(raw)
+    except FormatError:
+        return
+    assert note.to_bytes() == raw
+
+
+@given(NAMES, st.binary(min_size=32, max_size=32), st.sampled_from([Kind.ED25519, Kind.COSIGNATURE]))
+def test_every_key_is_read_as_it_was_written(name: str, seed: bytes, kind: Kind) -> None:
+    point = Ed25519PrivateKey.from_private_bytes(seed).public_key().public_bytes_raw()
+    verifier = parse_vkey(vkey_of(name, point, kind))
+    assert (verifier.name, verifier.public_key, verifier.kind) == (name, point, kind)
+    assert verifier.key_id == hashlib.sha256(name.encode() + bytes([10, kind]) + point).digest()[:4]

@@ -1,0 +1,152 @@
+"""Verifier keys: their text and ids, keys that verify everything, and ML-DSA-44 as its specification writes it."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from issuer.codes import Code
+from issuer.errors import FormatError
+from issuer.tlog.checkpoint import Checkpoint
+from issuer.tlog.note import Note, verify_note
+from issuer.tlog.vkey import Kind, Verified, Verifier, parse_vkey, vkey_of
+from tests.support.ml_dsa import MlDsaWitness, needs_ml_dsa, spell_vkey
+
+NAME = "example.com/log"
+POINT = Ed25519PrivateKey.from_private_bytes(bytes([1]) * 32).public_key().public_bytes_raw()
+# All points of small order (RFC 7748, section 7, has their Montgomery forms), and encodings that are not canonical.
+LOW_ORDER = [
+    "0100000000000000000000000000000000000000000000000000000000000000",
+    "0100000000000000000000000000000000000000000000000000000000000080",
+    "ecffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+    "0000000000000000000000000000000000000000000000000000000000000000",
+    "0000000000000000000000000000000000000000000000000000000000000080",
+    "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05",
+    "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc85",
+    "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
+    "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac03fa",
+    "edffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+    "eeffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+]
+
+
+@pytest.mark.parametrize("kind", [Kind.ED25519, Kind.COSIGNATURE])
+def test_a_key_is_written_as_the_specification_says(kind: Kind) -> None:
+    assert vkey_of(NAME, POINT, kind) == spell_vkey(NAME, bytes([kind]) + POINT)
+    assert parse_vkey(spell_vkey(NAME, bytes([kind]) + POINT)) == Verifier(NAME, kind, POINT)
+
+
+@pytest.mark.parametrize("kind", [Kind.ED25519, Kind.COSIGNATURE])
+@pytest.mark.parametrize("point", LOW_ORDER)
+def test_a_key_under_which_one_signature_fits_every_text_is_refused(kind: Kind, point: str) -> None:
+    with pytest.raises(FormatError, match="low order") as caught:
+        parse_vkey(spell_vkey(NAME, bytes([kind]) + bytes.fromhex(point)))
+    assert caught.value.code is Code.LOG_MALFORMED
+
+
+@pytest.mark.parametrize("kind", [0x00, 0x02, 0x03, 0x05, 0x07, 0xFF])
+def test_a_key_of_another_type_is_refused(kind: int) -> None:
+    with pytest.raises(FormatError, match=f"0x{kind:02x}; known here: 0x01, 0x04, 0x06"):
+        parse_vkey(spell_vkey(NAME, bytes([kind]) + POINT))
+
+
+@pytest.mark.parametrize("key", [b"\x01" + POINT[:-1], b"\x01" + POINT + b"\0", b"\x01", b"\x06" + POINT])
+def test_a_key_of_another_length_is_refused(key: bytes) -> None:
+    with pytest.raises(FormatError, match="bytes"):
+        parse_vkey(spell_vkey(NAME, key))
+
+
+GOOD = spell_vkey(NAME, b"\x01" + POINT)
+HASHED, ENCODED = GOOD.split("+", 2)[1:]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "++", NAME, f"{NAME}+{HASHED}", f"+{HASHED}+{ENCODED}", f"{NAME}+{HASHED}+", f" {GOOD}", f"{GOOD}\n",
+        f"{NAME}+{HASHED[:-1]}+{ENCODED}", f"{NAME}+0{HASHED}+{ENCODED}", f"{NAME}+{HASHED.upper()}x+{ENCODED}",
+        f"{NAME}+00000000+{ENCODED}", f"other+{HASHED}+{ENCODED}", f"{GOOD}=", f"{GOOD}AAAA",
+        spell_vkey("a b", b"\x01" + POINT), spell_vkey("a\u2003b", b"\x01" + POINT), spell_vkey("a\tb", b"\x01" + POINT),
+        spell_vkey("a\0b", b"\x01" + POINT), f"\ud800+{HASHED}+{ENCODED}", f"PRIVATE+KEY+{GOOD}",
+    ],
+)  # fmt: skip
+def test_what_is_no_verifier_key_is_refused(text: str) -> None:
+    with pytest.raises(FormatError) as caught:
+        parse_vkey(text)
+    assert caught.value.code is Code.LOG_MALFORMED
+
+
+def test_no_part_of_a_verifier_key_is_one() -> None:
+    for start in range(len(GOOD)):
+        for end in range(start, len(GOOD) + 1):
+            if (start, end) != (0, len(GOOD)):
+                with pytest.raises(FormatError):
+                    parse_vkey(GOOD[start:end])
+
+
+def test_a_verifier_key_with_one_sign_changed_is_none() -> None:
+    for place, sign in enumerate(GOOD):
+        with pytest.raises(FormatError):
+            parse_vkey(GOOD[:place] + chr(ord(sign) + 1) + GOOD[place + 1 :])
+
+
+@pytest.mark.parametrize("signature", [b"", bytes(7), bytes(8), bytes(63), bytes(71), bytes(73), b"\xff" * 72])
+def test_a_signature_of_another_length_fits_nothing(signature: bytes) -> None:
+    text = Checkpoint(NAME, 1, bytes(32)).to_text()
+    for kind in (Kind.ED25519, Kind.COSIGNATURE):
+        assert Verifier(NAME, kind, POINT).verify(text, signature) is None
+
+
+# -- ML-DSA-44 ----------------------------------------------------------------------------------------------------------
+
+CHECKPOINT = Checkpoint(NAME, 5, hashlib.sha256(b"root").digest())
+
+
+@needs_ml_dsa
+def test_an_ml_dsa_cosignature_verifies_with_its_time() -> None:
+    witness = MlDsaWitness("witness.example/w1")
+    verifier = parse_vkey(witness.vkey)
+    assert (verifier.kind, verifier.to_text()) == (Kind.COSIGNATURE_ML_DSA_44, witness.vkey)
+    for time in (0, 1_800_000_000, 2**63 - 1):
+        note = Note(CHECKPOINT.to_text(), (witness.cosign(CHECKPOINT, time),))
+        assert verify_note(note, [verifier]) == (Verified(verifier, time),)
+
+
+@needs_ml_dsa
+def test_an_ml_dsa_cosignature_of_anything_else_does_not_fit() -> None:
+    witness = MlDsaWitness("witness.example/w1")
+    verifier, text = parse_vkey(witness.vkey), CHECKPOINT.to_text()
+    good = witness.cosign(CHECKPOINT, 9).signature
+    others = [
+        MlDsaWitness("witness.example/w1", seed=2).cosign(CHECKPOINT, 9),
+        MlDsaWitness("witness.example/w2").cosign(CHECKPOINT, 9),
+        witness.cosign(Checkpoint("example.com/other", 5, CHECKPOINT.root), 9),
+        witness.cosign(Checkpoint(NAME, 6, CHECKPOINT.root), 9),
+        witness.cosign(Checkpoint(NAME, 5, bytes(32)), 9),
+        witness.cosign(CHECKPOINT, 9, start=1),
+        witness.cosign(CHECKPOINT, 9, label=b"subtree/v2\n\0"),
+        witness.cosign(CHECKPOINT, 2**63),
+    ]
+    assert verifier.verify(text, good) == Verified(verifier, 9)
+    for other in others:
+        assert verifier.verify(text, other.signature) is None
+    for changed in (good[:-1], good + b"\0", (8).to_bytes(8) + good[8:], good[:8], b""):
+        assert verifier.verify(text, changed) is None
+
+
+@needs_ml_dsa
+def test_an_ml_dsa_cosignature_covers_no_extension_lines_so_a_checkpoint_with_some_is_not_cosigned() -> None:
+    witness = MlDsaWitness("witness.example/w1")
+    extended = Checkpoint(NAME, 5, CHECKPOINT.root, ("written by a thief",))
+    assert parse_vkey(witness.vkey).verify(extended.to_text(), witness.cosign(CHECKPOINT, 9).signature) is None
+
+
+@needs_ml_dsa
+def test_a_name_or_an_origin_that_the_signed_message_cannot_hold_does_not_fit() -> None:
+    witness = MlDsaWitness("w" * 256)
+    verifier = parse_vkey(witness.vkey)
+    assert verifier.verify(CHECKPOINT.to_text(), bytes(2428)) is None
+    long = parse_vkey(MlDsaWitness("w").vkey)
+    assert long.verify(Checkpoint("o" * 256, 5, CHECKPOINT.root).to_text(), bytes(2428)) is None

@@ -1,0 +1,294 @@
+"""Witness policies: the grammar of the file, its quorum, and the time that witnesses prove."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from issuer.codes import Code
+from issuer.errors import FormatError, InputError
+from issuer.tlog.checkpoint import Checkpoint
+from issuer.tlog.note import Cosigner, Note, NoteSigner
+from issuer.tlog.vkey import Kind, vkey_of
+from issuer.tlog.witness_policy import MAX_EACH, MAX_POLICY_BYTES, WitnessPolicy, parse_policy
+from tests.support.ml_dsa import MlDsaWitness, needs_ml_dsa
+
+
+def private(seed: int) -> Ed25519PrivateKey:
+    return Ed25519PrivateKey.from_private_bytes(bytes([seed]) * 32)
+
+
+LOG = NoteSigner("example.com/log", private(1))
+X1, X2, X3, Y1, Y2 = (
+    Cosigner(f"{name}.example/w", private(10 + at)) for at, name in enumerate(("x1", "x2", "x3", "y1", "y2"))
+)
+W = {
+    name: f"witness {name} {key.verifier.to_text()}"
+    for name, key in zip(("X1", "X2", "X3", "Y1", "Y2"), (X1, X2, X3, Y1, Y2), strict=True)
+}
+LOG_LINE = f"log {LOG.verifier.to_text()}"
+CHECKPOINT = Checkpoint(LOG.name, 5, hashlib.sha256(b"root").digest())
+TEXT = CHECKPOINT.to_text()
+NOW = 1_800_000_000
+
+
+def policy(*lines: str) -> WitnessPolicy:
+    return parse_policy("".join(f"{line}\n" for line in lines).encode(), "policy")
+
+
+def note(**times: int) -> Note:
+    """Return the checkpoint, signed by the log and cosigned by these witnesses at these times."""
+    keys = {"X1": X1, "X2": X2, "X3": X3, "Y1": Y1, "Y2": Y2}
+    return Note(TEXT, (LOG.sign(TEXT), *(keys[name].cosign(TEXT, time) for name, time in times.items())))
+
+
+TWO_LEVELS = policy(
+    "# as in the example of c2sp.org/tlog-policy",
+    f"\t{LOG_LINE}   https://log.example/",
+    "",
+    *W.values(),
+    "group X 2 X1 X2 X3",
+    "group Y any Y1 Y2",
+    "group X-and-Y all X Y",
+    "quorum X-and-Y",
+)
+
+
+def test_the_example_of_the_specification_is_read() -> None:
+    assert [log.url for log in TWO_LEVELS.logs] == ["https://log.example/"]
+    assert [witness.name for witness in TWO_LEVELS.witnesses] == list(W)
+    assert [group.threshold for group in TWO_LEVELS.groups] == [2, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("cosigners", "met"),
+    [
+        ((X1, X2, Y1), True),
+        ((X1, X3, Y2), True),
+        ((X1, X2, X3), False),
+        ((X1, Y1, Y2), False),
+        ((), False),
+        ((X1, X1, Y1), False),
+    ],
+)
+def test_a_quorum_of_groups(cosigners: tuple[Cosigner, ...], met: bool) -> None:
+    assert TWO_LEVELS.met_by(key.verifier for key in cosigners) is met
+
+
+def test_the_witnessed_time_is_the_smallest_at_which_the_quorum_was_met() -> None:
+    assert TWO_LEVELS.witnessed_time(note(X1=10, X2=30, X3=20, Y1=15, Y2=90), NOW) == 20
+    assert TWO_LEVELS.witnessed_time(note(X1=10, X2=11, Y2=90), NOW) == 90
+
+
+def test_no_quorum_proves_no_time() -> None:
+    none = policy(LOG_LINE, W["X1"], "quorum none")
+    assert none.check(note(X1=10), NOW).time is None
+    assert none.check(note(), NOW).checkpoint == CHECKPOINT
+
+
+def test_a_time_more_than_a_minute_ahead_counts_for_nothing() -> None:
+    one = policy(LOG_LINE, W["X1"], "quorum X1")
+    assert one.witnessed_time(note(X1=NOW + 60), NOW) == NOW + 60
+    with pytest.raises(FormatError) as caught:
+        one.check(note(X1=NOW + 61), NOW)
+    assert caught.value.code is Code.LOG_QUORUM
+
+
+def test_two_cosignatures_of_one_witness_count_once_at_the_earlier_time() -> None:
+    twice = note(X1=40).with_lines([X1.cosign(TEXT, 30), X1.cosign(TEXT, 50)])
+    two = policy(LOG_LINE, *W.values(), "group g 2 X1 X2 X3", "quorum g")
+    with pytest.raises(FormatError, match="too few"):
+        two.check(twice, NOW)
+    assert policy(LOG_LINE, W["X1"], "quorum X1").witnessed_time(twice, NOW) == 30
+
+
+def test_a_checkpoint_of_no_trusted_log_is_refused() -> None:
+    other = Checkpoint("example.com/other", 5, CHECKPOINT.root).to_text()
+    for bad in (Note(TEXT, (X1.cosign(TEXT, 1),)), Note(other, (LOG.sign(other),))):
+        with pytest.raises(FormatError) as caught:
+            policy(LOG_LINE, W["X1"], "quorum none").check(bad, NOW)
+        assert caught.value.code is Code.LOG_SIGNATURE
+
+
+BAD = {
+    "no quorum": [LOG_LINE],
+    "two quorums": ["quorum none", "quorum none"],
+    "an unknown quorum": ["quorum X1"],
+    "a quorum before its witness": ["quorum X1", W["X1"]],
+    "an unknown member": [W["X1"], "group g all X1 X2", "quorum g"],
+    "a later group": [W["X1"], "group g all h", "group h all X1", "quorum g"],
+    "itself": [W["X1"], "group g any g X1", "quorum g"],
+    "none as a member": [W["X1"], "group g any none X1", "quorum g"],
+    "none as a witness": [W["X1"].replace("X1", "none", 1), "quorum none"],
+    "none as a group": [W["X1"], "group none any X1", "quorum none"],
+    "a name twice": [W["X1"], W["X2"].replace("X2", "X1", 1), "quorum X1"],
+    "a key twice": [W["X1"], W["X1"].replace("X1", "X2", 1), "quorum X1"],
+    "a log twice": [LOG_LINE, LOG_LINE, "quorum none"],
+    "a member twice": [W["X1"], "group g 2 X1 X1", "quorum g"],
+    "a member of two groups": [W["X1"], "group g any X1", "group h any X1", "quorum g"],
+    "a threshold over the members": [W["X1"], "group g 2 X1", "quorum g"],
+    "a threshold of zero": [W["X1"], "group g 0 X1", "quorum g"],
+    "a threshold with a zero": [W["X1"], "group g 01 X1", "quorum g"],
+    "a negative threshold": [W["X1"], "group g -1 X1", "quorum g"],
+    "no members": [W["X1"], "group g any", "quorum X1"],
+    "a log's key for a witness": [f"witness a {LOG.verifier.to_text()}", "quorum a"],
+    "a witness's key for a log": [f"log {X1.verifier.to_text()}", "quorum none"],
+    "an unknown word": ["threshold 2", "quorum none"],
+    "a log without a key": ["log", "quorum none"],
+    "a log with more behind its URL": [f"{LOG_LINE} https://a/ https://b/", "quorum none"],
+    "a witness without a key": ["witness X1", "quorum none"],
+    "a bare key": [f"log {LOG.verifier.public_key.hex()}", "quorum none"],
+    "a group without a threshold": [W["X1"], "group g", "quorum X1"],
+    "a quorum of two": [W["X1"], W["X2"], "quorum X1 X2"],
+    "a quorum without a name": ["quorum"],
+    "a comment behind": ["quorum none # so far"],
+    "a word in capitals": ["Quorum none"],
+    "a threshold of many digits": [W["X1"], f"group g {'1' * 5000} X1", "quorum g"],
+    "a threshold in another script": [W["X1"], "group g \u0661 X1", "quorum g"],
+    "CRLF": ["quorum none\r"],
+    "a form feed": ["quorum\fnone"],
+    "DEL": ["quorum none\x7f"],
+    "a no-break space": ["quorum\u00a0none"],
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_a_policy_that_breaks_a_rule_is_refused(what: str) -> None:
+    with pytest.raises(InputError) as caught:
+        policy(*BAD[what])
+    assert caught.value.code is Code.LOG_POLICY
+
+
+def test_a_policy_that_was_cut_short_is_refused() -> None:
+    with pytest.raises(InputError, match="cut short"):
+        parse_policy(b"quorum none", "policy")
+
+
+def test_an_error_names_the_line() -> None:
+    with pytest.raises(InputError, match=r"policy:4:1: log\.policy: `X9` is no witness") as caught:
+        policy("# keys", W["X1"], "", "quorum X9")
+    assert caught.value.place.line == 4
+    with pytest.raises(InputError, match=r"^policy: log\.policy: the policy has no `quorum` line"):
+        policy("# nothing")
+
+
+def test_spaces_and_tabs_part_words_and_nothing_else_does() -> None:
+    spelt = policy(f" \t log\t {LOG.verifier.to_text()} \t", " \t ", "  # quorum X1", "\tquorum \t none\t")
+    assert spelt == policy(LOG_LINE, "quorum none")
+
+
+def test_names_are_octets_and_one_that_looks_like_another_is_not_that_one() -> None:
+    kelvin, bare = "\u212a", b"\xff\xfe"
+    raw = (
+        b"# \xff\n"
+        + W["X1"].replace("X1", kelvin, 1).encode()
+        + b"\nwitness "
+        + bare
+        + b" "
+        + X2.verifier.to_text().encode()
+    )
+    both = raw + b"\ngroup K all \xe2\x84\xaa \xff\xfe\nquorum K\n"
+    assert parse_policy(both, "policy").met_by([X1.verifier, X2.verifier])
+    with pytest.raises(InputError, match="`K` is no witness"):
+        parse_policy(raw + b"\nquorum K\n", "policy")
+    with pytest.raises(InputError, match=r"`\\xff` is no witness"):
+        parse_policy(raw + b"\nquorum \xff\n", "policy")
+
+
+@pytest.mark.parametrize("url", [b"https://a/\xff", "https://a/\u202e".encode(), b"\xed\xa0\x80"])
+def test_a_url_that_is_none_is_refused(url: bytes) -> None:
+    with pytest.raises(InputError, match="URL"):
+        parse_policy(LOG_LINE.encode() + b" " + url + b"\nquorum none\n", "policy")
+
+
+def test_words_may_be_names() -> None:
+    spelt = policy(*(W[name].replace(name, word, 1) for name, word in (("X1", "all"), ("X2", "2"), ("X3", "group"))),
+                   "group any 2 all 2 group", "quorum any")  # fmt: skip
+    assert spelt.met_by([X1.verifier, X3.verifier])
+    assert not spelt.met_by([X1.verifier])
+
+
+def test_as_many_of_each_are_read_as_every_reader_takes_and_no_more() -> None:
+    def many(count: int) -> list[str]:
+        keys = [private(100 + at).public_key().public_bytes_raw() for at in range(count)]
+        logs = [f"log {vkey_of(f'log{at}', key, Kind.ED25519)}" for at, key in enumerate(keys)]
+        witnesses = [f"witness {at} {vkey_of(f'w{at}', key, Kind.COSIGNATURE)}" for at, key in enumerate(keys)]
+        groups = [f"group g{at} all {at} {f'g{at - 1}' if at else ''}" for at in range(count)]
+        return [*logs, *witnesses, *groups, f"quorum g{count - 1}"]
+
+    deep = policy(*many(MAX_EACH))
+    keys = [witness.verifier for witness in deep.witnesses]
+    assert deep.met_by(keys)
+    assert not deep.met_by(keys[1:])
+    for first in ("log log32", "witness 32", "group g32"):
+        spare = [line for line in many(MAX_EACH + 1) if line.startswith(first)]
+        with pytest.raises(InputError, match="over 32"):
+            policy(*many(MAX_EACH)[:-1], *spare, "quorum none")
+
+
+def test_a_policy_over_the_bound_is_refused() -> None:
+    with pytest.raises(InputError, match="over"):
+        parse_policy(b"#" * MAX_POLICY_BYTES + b"\nquorum none\n", "policy")
+
+
+# -- logs ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_log_that_changes_its_key_signs_with_both_and_either_is_enough() -> None:
+    new = NoteSigner(LOG.name, private(2))
+    both = Note(TEXT, (LOG.sign(TEXT), new.sign(TEXT)))
+    new_line = f"log {new.verifier.to_text()}"
+    for lines in ((LOG_LINE,), (new_line,), (LOG_LINE, new_line)):
+        assert policy(*lines, "quorum none").check(both, NOW).checkpoint == CHECKPOINT
+
+
+def test_a_log_of_the_policy_cannot_sign_for_another_one() -> None:
+    other = NoteSigner("example.com/other", private(2))
+    posed = Note(TEXT, (other.sign(TEXT), X1.cosign(TEXT, 1)))
+    both = policy(LOG_LINE, f"log {other.verifier.to_text()}", W["X1"], "quorum X1")
+    with pytest.raises(FormatError, match="not signed by a log of the policy with its origin"):
+        both.check(posed, NOW)
+
+
+def test_a_witness_s_bad_line_refuses_the_checkpoint_even_where_the_quorum_is_met() -> None:
+    other = Checkpoint(LOG.name, 6, CHECKPOINT.root).to_text()
+    spoilt = note(X1=1, X2=2, X3=3, Y1=4).with_lines([Y2.cosign(other, 5)])
+    with pytest.raises(FormatError) as caught:
+        TWO_LEVELS.check(spoilt, NOW)
+    assert caught.value.code is Code.LOG_SIGNATURE
+
+
+def test_a_note_that_is_no_checkpoint_is_malformed() -> None:
+    with pytest.raises(FormatError) as caught:
+        TWO_LEVELS.check(Note("a\n", (LOG.sign("a\n"),)), NOW)
+    assert caught.value.code is Code.LOG_MALFORMED
+
+
+# -- ML-DSA-44 ----------------------------------------------------------------------------------------------------------
+
+
+@needs_ml_dsa
+def test_a_log_and_a_witness_with_ml_dsa_keys() -> None:
+    log, witness = MlDsaWitness(LOG.name, seed=1), MlDsaWitness("witness.example/pq", seed=2)
+    spelt = policy(f"log {log.vkey}", f"witness PQ {witness.vkey}", "quorum PQ")
+    signed = log.cosign(CHECKPOINT, 0)
+    assert spelt.witnessed_time(Note(TEXT, (signed, witness.cosign(CHECKPOINT, 7))), NOW) == 7
+
+
+@needs_ml_dsa
+def test_a_cosignature_without_a_time_is_none_for_the_quorum() -> None:
+    witness = MlDsaWitness("witness.example/pq")
+    timeless = Note(TEXT, (LOG.sign(TEXT), witness.cosign(CHECKPOINT, 0)))
+    with pytest.raises(FormatError) as caught:
+        policy(LOG_LINE, f"witness PQ {witness.vkey}", "quorum PQ").check(timeless, NOW)
+    assert caught.value.code is Code.LOG_QUORUM
+
+
+@needs_ml_dsa
+def test_a_policy_with_a_key_that_cannot_be_verified_here_is_refused_even_where_the_quorum_needs_it_not() -> None:
+    raw = f"{LOG_LINE}\n{W['X1']}\nwitness PQ {MlDsaWitness('pq').vkey}\ngroup g any X1 PQ\nquorum g\n".encode()
+    assert parse_policy(raw, "policy").met_by([X1.verifier])
+    with pytest.raises(InputError, match=r"policy:3:1: .*cannot verify ML-DSA-44"):
+        parse_policy(raw, "policy", kinds={Kind.ED25519, Kind.COSIGNATURE})
