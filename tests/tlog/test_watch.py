@@ -1,0 +1,159 @@
+"""What a monitor makes of leaves: each rule, and that what keeps the rules raises no alarm."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from issuer.tlog import watch as watching
+from issuer.tlog.leaf import AuditLeaf, RevocationsLeaf
+from issuer.tlog.watch import AHEAD_S, BEHIND_S, Alarm, Announced, Seen, Times, Watch
+from tests.support import make
+from tests.support.tlog import ANNOUNCED, key_leaf, policy_leaf, token_leaf
+
+NOW = Times(None, make.NOW + 5)
+
+
+def lines(leaves: Sequence[bytes], times: Times = NOW, watch: Watch | None = None) -> list[Seen | Alarm]:
+    watch = watch or Watch(Announced())
+    return [line for index, leaf in enumerate(leaves) for line in watch.take(index, leaf, times)]
+
+
+def alarms(leaves: Sequence[bytes], times: Times = NOW, watch: Watch | None = None) -> list[tuple[str, object]]:
+    return [(line.alarm, line.index) for line in lines(leaves, times, watch) if isinstance(line, Alarm)]
+
+
+def test_a_token_whose_key_and_policy_were_announced_before_is_no_alarm() -> None:
+    for state in ("next", "active", "retiring"):
+        assert alarms([key_leaf(state=state), policy_leaf(), token_leaf()]) == []
+
+
+def test_a_token_before_its_announcements_is_an_alarm_though_they_follow() -> None:
+    told = alarms([token_leaf(), *ANNOUNCED])
+    assert told == [("token.kid_unannounced", 0), ("token.policy_unannounced", 0)]
+
+
+@pytest.mark.parametrize("state", ["archived", "revoked"])
+def test_a_token_under_a_key_that_was_put_away_is_an_alarm(state: str) -> None:
+    assert alarms([*ANNOUNCED, key_leaf(state=state), token_leaf()]) == [(f"token.kid_{state}", 3)]
+
+
+def test_what_narrows_after_the_token_is_no_alarm() -> None:
+    assert alarms([*ANNOUNCED, token_leaf(), key_leaf(state="revoked")]) == []
+
+
+def test_an_archived_key_may_be_announced_anew() -> None:
+    assert alarms([*ANNOUNCED, key_leaf(state="archived"), key_leaf(state="next", since=make.NOW), token_leaf()]) == []
+
+
+def test_a_revoked_key_stays_revoked_whatever_is_announced() -> None:
+    told = alarms([*ANNOUNCED, key_leaf(state="revoked"), key_leaf(state="active", since=make.NOW), token_leaf()])
+    assert told == [("key.revoked_before", 3), ("token.kid_revoked", 4)]
+
+
+@pytest.mark.parametrize("other", [{"iss": "https://other.example"}, {"sub": "helm"}, {"policy": "sha256:" + "1" * 64}])
+def test_a_policy_counts_for_the_issuer_and_the_integration_that_it_was_announced_for(other: dict[str, str]) -> None:
+    assert ("token.policy_unannounced", 2) in alarms([key_leaf(), policy_leaf(**other), token_leaf()])
+
+
+def test_a_key_counts_for_the_issuer_that_announced_it() -> None:
+    assert ("token.kid_unannounced", 2) in alarms([key_leaf(iss="https://other.example"), policy_leaf(), token_leaf()])
+
+
+@pytest.mark.parametrize(("iat", "found"), [(5 + AHEAD_S, []), (6 + AHEAD_S, [("token.iat_ahead", 2)])])
+def test_an_iat_over_a_minute_after_the_leaf_was_witnessed_is_an_alarm(iat: int, found: list[object]) -> None:
+    assert alarms([*ANNOUNCED, token_leaf(iat=make.NOW + iat, exp=make.NOW + 3600)]) == found
+
+
+@pytest.mark.parametrize(("iat", "found"), [(-BEHIND_S, []), (-BEHIND_S - 1, [("token.iat_behind", 2)])])
+def test_an_iat_over_a_day_before_the_leaf_can_have_been_there_is_an_alarm(iat: int, found: list[object]) -> None:
+    assert alarms([*ANNOUNCED, token_leaf(iat=make.NOW + iat)], Times(make.NOW, make.NOW + 5)) == found
+    assert alarms([*ANNOUNCED, token_leaf(iat=make.NOW + iat)], Times(None, make.NOW + 5)) == [], (
+        "nobody knows since when"
+    )
+
+
+def test_what_is_no_leaf_is_an_alarm_with_its_index_and_nothing_is_learnt_of_it() -> None:
+    leaves = [key_leaf().replace(b"active", b"ACTIVE"), policy_leaf(), b"\xff", token_leaf()]
+    assert alarms(leaves) == [("leaf.malformed", 0), ("leaf.malformed", 2), ("token.kid_unannounced", 3)]
+
+
+def test_kinds_that_are_not_known_are_told_by_name_and_are_no_alarm() -> None:
+    (line,) = lines([b"eval-token-issuer/token/v2\niss x\n"])
+    assert line == Seen("unknown", 0, {"first_line": "eval-token-issuer/token/v2"})
+
+
+def test_an_integration_is_told_its_tokens_its_policies_and_every_key() -> None:
+    others = [policy_leaf(sub="helm"), token_leaf(1, sub="helm"), RevocationsLeaf(make.ISSUER, "sha256:" + "2" * 64).to_bytes(),
+              AuditLeaf(make.ISSUER, "w", "0" * 64).to_bytes()]  # fmt: skip
+    seen = lines([*ANNOUNCED, *others, token_leaf(2)], watch=Watch(Announced(), "inspect-ai"))
+    assert [(line.seen, line.index) for line in seen if isinstance(line, Seen)] == [
+        ("key", 0),
+        ("policy", 1),
+        ("token", 6),
+    ]
+    last = seen[-1]
+    assert isinstance(last, Seen)
+    assert last.leaf["token"] == (2).to_bytes(32).hex()
+    assert "from" in seen[0].leaf  # type: ignore[operator]  # the line's own name
+
+
+def test_without_an_integration_no_token_is_told() -> None:
+    told = [line.seen for line in lines([*ANNOUNCED, token_leaf()]) if isinstance(line, Seen)]
+    assert told == ["key", "policy"]
+
+
+def test_what_was_announced_before_counts_in_the_next_look() -> None:
+    announced = Announced()
+    lines(ANNOUNCED, watch=Watch(announced))
+    assert alarms([token_leaf()], watch=Watch(announced)) == []
+
+
+def test_a_log_that_announces_without_end_is_an_alarm_and_takes_no_more_memory() -> None:
+    many = Announced(policies={number.to_bytes(32) for number in range(watching.MAX_ANNOUNCED - 1)})
+    assert alarms([key_leaf(), policy_leaf(), key_leaf(state="retiring")], watch=Watch(many)) == [
+        ("announcements.too_many", 1)
+    ]
+    assert len(many.keys) + len(many.policies) == watching.MAX_ANNOUNCED
+
+
+# -- tokens that nobody has -----------------------------------------------------------------------------------------------
+
+
+def test_leaves_without_a_token_are_counted_until_the_token_turns_up() -> None:
+    announced, owned = Announced(), {(1).to_bytes(32)}
+    leaves = [*ANNOUNCED, policy_leaf(sub="helm"), *map(token_leaf, (1, 2, 3)), token_leaf(4, sub="helm")]
+    watch = Watch(announced, "inspect-ai", lambda: owned)
+    assert alarms(leaves, watch=watch) == []
+    assert announced.unmatched == {(2).to_bytes(32), (3).to_bytes(32)}
+    assert [alarm.alarm for alarm in watch.count_unmatched(1)] == ["tokens.unmatched"]
+    assert list(watch.count_unmatched(2)) == []
+    later = Watch(announced, "inspect-ai", lambda: {(2).to_bytes(32)})
+    assert list(later.count_unmatched(1)) == []
+    assert announced.unmatched == {(3).to_bytes(32)}
+
+
+def test_what_an_integration_has_is_asked_for_once_and_only_where_there_is_something_to_compare() -> None:
+    asked = []
+
+    def owned() -> set[bytes]:
+        asked.append(1)
+        return set()
+
+    watch = Watch(Announced(), "inspect-ai", owned)
+    lines(ANNOUNCED, watch=watch)
+    assert list(watch.count_unmatched(0)) == []
+    assert not asked
+    lines([token_leaf(1), token_leaf(2)], watch=watch)
+    assert len(list(watch.count_unmatched(0))) == 1
+    assert len(asked) == 1
+
+
+def test_tokens_that_nobody_has_take_bounded_memory() -> None:
+    announced = Announced(unmatched={number.to_bytes(32) for number in range(watching.MAX_UNMATCHED + 1)})
+    watch = Watch(announced, "inspect-ai", set)
+    lines([*ANNOUNCED, token_leaf(999_999)], watch=watch)
+    assert len(announced.unmatched) == watching.MAX_UNMATCHED + 1
+    (alarm,) = watch.count_unmatched(watching.MAX_UNMATCHED)
+    assert f"more than {watching.MAX_UNMATCHED}" in alarm.detail
