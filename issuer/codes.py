@@ -529,4 +529,12 @@ class Code(enum.StrEnum):
         "log.quorum", 0, "Too few of the trusted witnesses have cosigned a checkpoint.",
         "Fetch the proof again later, when more witnesses have cosigned; else see what the policy asks for.",
     )
+    LOG_UNVERIFIED = (
+        "log.unverified", 0, "A transparency log is not what its checkpoint, or this reader's witness policy, says.",
+        "Keep what was served and what is said here; ask the log's operator, and read another mirror of it.",
+    )
+    LOG_UNAVAILABLE = (
+        "log.unavailable", 0, "The public files of a transparency log cannot be had right now.",
+        "Run the command again later; if it stays so, read another mirror, or ask the log's operator.",
+    )
     # fmt: on

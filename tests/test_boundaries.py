@@ -81,10 +81,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "service.http": {*FORMATS, "issuer", "files", "wire", "results", "verify_token", "identity", "policy", "issuance", "verify", "service.admission", "service.audit", "service.authn", "service.reload", "service.revocation", "service.signing", "service.stops", "service.bounds"},
     "service.app": {"audit_events", "errors", "identity", "issuance", "service.admission", "service.audit", "service.authn", "service.background", "service.hosts", "service.http", "service.kept_policies", "service.log_stream", "service.reload", "service.revocation", "service.settings", "service.shared_page", "service.signing", "service.stops", "service.turns", "service.workers", "service.bounds"},
     "service.server": {"codes", "errors", "issuance", "service.admission", "service.app", "service.http", "service.log_stream", "service.settings", "service.shared_page", "service.workers", "service.bounds"},
-    "relying": {*FORMATS, "files", "http_client", "results", "wire", "verify"},
+    "relying": {*FORMATS, "files", "http_client", "results", "wire", "tlog", "verify", "verify_token"},
     "client": {*FORMATS, "files", "http_client", "results", "wire", "identity", "verify_token", "verify", "adapters"},
     "dev": {*FORMATS, "files", "keyfile", "results", "wire", "service.settings", "service.signing", "service.server"},
-    "cli": {*PURE_ROOMS, "issuer", "audit_reader", "files", "keyfile", "http_client", "policy.authoring", "verify", "adapters", "client", "relying", "dev", "service.authn", "service.bounds", "service.kept_policies", "service.revocation", "service.server", "service.settings", "service.signing"},
+    "cli": {*PURE_ROOMS, "issuer", "audit_reader", "files", "keyfile", "http_client", "policy.authoring", "verify", "adapters", "client", "relying", "tlog", "dev", "service.authn", "service.bounds", "service.kept_policies", "service.revocation", "service.server", "service.settings", "service.signing"},
     "__main__": {"cli"},
 }  # fmt: skip
 EFFECTS = ("audit_reader", "service", "client", "relying", "dev", "cli", "__main__", "files", "http_client")

@@ -1,0 +1,150 @@
+"""An export is a whole tree after every run and every kill, and never one that has become another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from issuer.errors import VerificationError
+from issuer.relying.log_checkpoint import Head, parse_head, read_unverified_head
+from issuer.relying.log_export import export
+from issuer.relying.log_files import FolderFiles, LogFiles
+from issuer.relying.log_tree import Tree as Read
+from tests.support.tlog import ANNOUNCED, InMemory, Tree, token_leaf
+
+TREE = Tree([*ANNOUNCED, *map(token_leaf, range(598))])
+
+
+class Stops(Exception):
+    """The process is killed here."""
+
+
+class Served(InMemory):
+    """A log; `after` so many reads its reader is killed."""
+
+    def __init__(self, files: dict[str, bytes], after: int = 10_000) -> None:
+        super().__init__(files)
+        self._after = after
+
+    def read(self, path: str, max_bytes: int) -> bytes | None:
+        if len(self.asked) >= self._after:
+            raise Stops
+        return super().read(path, max_bytes)
+
+
+def bring(log: LogFiles, folder: Path) -> int:
+    return export(log, read_unverified_head(log), folder)
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def assert_whole(folder: Path, leaves: list[bytes]) -> None:
+    log = FolderFiles(folder)
+    read = Read(log, read_unverified_head(log).checkpoint)
+    assert [leaf for _, leaf in read.leaves()] == leaves
+
+
+def test_an_export_is_the_log_s_files_byte_for_byte(tmp_path: Path) -> None:
+    assert bring(Served(TREE.files()), tmp_path / "new") == 0
+    assert files_of(tmp_path / "new") == TREE.files()
+    assert (tmp_path / "new/tile/0/000").stat().st_mode & 0o777 == 0o644
+
+
+@pytest.mark.parametrize(("small", "large"), [(0, 1), (1, 2), (2, 256), (255, 257), (256, 512), (300, 301), (300, 600)])
+def test_an_export_grows_and_what_has_become_full_takes_the_place_of_what_was_partial(
+    tmp_path: Path, small: int, large: int
+) -> None:
+    bring(Served(TREE.files(small)), tmp_path)
+    assert bring(Served(TREE.files(large)), tmp_path) == small
+    left = files_of(tmp_path).keys() - TREE.files(large).keys()
+    assert all(".p/" in path and path in TREE.files(small) for path in left), "older partial files, until they are full"
+    assert not [path for path in left if path.partition(".p/")[0] in TREE.files(large)]
+    assert_whole(tmp_path, TREE.leaves[:large])
+
+
+def test_what_is_there_is_not_fetched_again(tmp_path: Path) -> None:
+    bring(Served(TREE.files(512)), tmp_path)
+    again, more = Served(TREE.files(512)), Served(TREE.files(600))
+    bring(again, tmp_path)
+    assert again.asked == ["checkpoint"]
+    bring(more, tmp_path)
+    assert len(more.asked) <= 8, "the edge, twice, and a bundle"
+
+
+def test_a_killed_export_leaves_a_whole_tree_and_the_next_one_goes_on_from_there(tmp_path: Path) -> None:
+    bring(Served(TREE.files(300)), tmp_path)
+    fetched = []
+    for after in range(1, 30):
+        log = Served(TREE.files(), after)
+        head = parse_head(TREE.files()["checkpoint"])
+        try:
+            export(log, head, tmp_path)
+        except Stops:
+            assert_whole(tmp_path, TREE.leaves[:300])
+            fetched += [path for path in log.asked if ".p/" not in path]
+            continue
+        break
+    else:
+        pytest.fail("it never ends")
+    assert_whole(tmp_path, TREE.leaves)
+    assert len(fetched) >= 2
+
+
+def test_a_kill_between_any_two_files_is_survived(tmp_path: Path) -> None:
+    for stop in range(1, 8):
+        folder = tmp_path / str(stop)
+        bring(Served(TREE.files(10)), folder)
+
+        def tick(done: int, stop: int = stop) -> None:
+            if done == stop:
+                raise Stops
+
+        log = Served(TREE.files())
+        with pytest.raises(Stops):
+            export(log, read_unverified_head(log), folder, tick)
+        assert_whole(folder, TREE.leaves[:10])
+        again = Served(TREE.files())
+        assert bring(again, folder) == 10
+        assert files_of(folder).items() >= TREE.files().items()
+        assert len([path for path in again.asked if "entries" in path]) <= 3 - min(stop, 3)
+
+
+def forked() -> Tree:
+    return Tree([*TREE.leaves[:299], token_leaf(9999), *TREE.leaves[300:]])
+
+
+@pytest.mark.parametrize(
+    ("files", "why"),
+    [
+        (forked().files(), "first 300 leaves are not those"),
+        (forked().files(300), "first 300 leaves are not those"),
+        (TREE.files(299), "only 299"),
+        (Tree(TREE.leaves, origin="log.example/other").files(), "log.example/other"),
+        ({**TREE.files(), "tile/entries/001": b"\0\1x"}, "tile/entries/001"),
+    ],
+    ids=["fork", "fork of the same size", "shrinks", "another log", "a wrong file"],
+)
+def test_an_export_never_becomes_another_tree(tmp_path: Path, files: dict[str, bytes], why: str) -> None:
+    bring(Served(TREE.files(300)), tmp_path)
+    with pytest.raises(VerificationError, match=why):
+        bring(Served(files), tmp_path)
+    assert_whole(tmp_path, TREE.leaves[:300])
+    bring(Served(TREE.files()), tmp_path)
+    assert_whole(tmp_path, TREE.leaves)
+
+
+def test_a_damaged_file_of_the_folder_is_not_passed_on_as_checked(tmp_path: Path) -> None:
+    bring(Served(TREE.files(300)), tmp_path)
+    (tmp_path / "tile/0/001").write_bytes(b"x" * 8192)
+    with pytest.raises(VerificationError, match="tile/0/001"):
+        bring(Served(TREE.files()), tmp_path)
+
+
+def test_a_checkpoint_that_is_none_is_refused() -> None:
+    for raw in (b"", b"x", TREE.files()["checkpoint"].replace(b"\n600\n", b"\n0600\n"), b"\xff\n\n"):
+        with pytest.raises(VerificationError, match="checkpoint"):
+            read_unverified_head(Served({"checkpoint": raw}))
+    assert isinstance(read_unverified_head(Served(TREE.files())), Head)

@@ -1,0 +1,112 @@
+"""A proof is written when it verifies, and for the token that it was wanted for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from issuer.errors import FormatError, Refused, Undecided, VerificationError
+from issuer.relying.log_files import FolderFiles, HttpFiles
+from issuer.relying.log_proof import Proven, Sought, find_proof, sought_of
+from issuer.tlog.leaf import TokenLeaf, token_digest
+from issuer.tlog.proof import Proof, parse_proof
+from issuer.tlog.witness_policy import parse_policy
+from tests.support import make
+from tests.support.tlog import ANNOUNCED, ORIGIN, WITNESSES, LogSite, Tree, policy_text, token_leaf
+
+POLICY = parse_policy(policy_text().encode(), "policy")
+NOW = make.NOW + 10
+TOKEN = make.token_for(make.submission(), log=ORIGIN)
+LEAF = token_leaf(token=token_digest(TOKEN.rpartition(".")[0].encode()))
+INDEX = 280
+TREE = Tree([*ANNOUNCED, *map(token_leaf, range(INDEX - 2)), LEAF, *map(token_leaf, range(1000, 1300))])
+SOUGHT = sought_of(TOKEN)
+BARE = Sought(SOUGHT.iat, SOUGHT.token)
+PATH = f"proof?iat={SOUGHT.iat}&token={SOUGHT.token.hex()}"
+
+
+def ask(proof: bytes | None, sought: Sought = SOUGHT, tree: Tree = TREE) -> Proven | None:
+    with LogSite(tree.files(), {PATH: proof}) as site:
+        return find_proof(HttpFiles(site.url, patience_s=1), POLICY, sought, NOW)
+
+
+def test_the_leaf_of_a_token_is_rebuilt_from_the_token() -> None:
+    assert SOUGHT.leaf is not None
+    assert SOUGHT.leaf.to_bytes() == LEAF
+    assert SOUGHT.origin == ORIGIN
+
+
+@pytest.mark.parametrize("sought", [SOUGHT, BARE], ids=["by the token", "by iat and digest"])
+@pytest.mark.parametrize("size", [INDEX + 1, 300, len(TREE.leaves)])
+def test_the_log_s_proof_is_returned_as_it_is(sought: Sought, size: int) -> None:
+    found = ask(TREE.proof(INDEX, size), sought)
+    assert found is not None
+    assert (found.text, found.index, found.head.checkpoint.size) == (TREE.proof(INDEX, size), INDEX, size)
+    assert found.leaf.to_bytes() == LEAF
+    assert found.head.time == TREE.time
+
+
+@pytest.mark.parametrize("sought", [SOUGHT, BARE], ids=["by the token", "by iat and digest"])
+def test_out_of_a_folder_it_is_built(tmp_path: Path, sought: Sought) -> None:
+    found = find_proof(FolderFiles(TREE.write(tmp_path)), POLICY, sought, NOW)
+    assert found is not None
+    assert found.text == TREE.proof(INDEX)
+    other = Sought(SOUGHT.iat, b"x" * 32)
+    assert find_proof(FolderFiles(tmp_path), POLICY, other, NOW) is None
+
+
+def test_a_token_that_the_log_does_not_have_is_told_from_one_that_it_cannot_show_yet() -> None:
+    assert ask(None) is None
+    proof = parse_proof(TREE.proof(INDEX))
+    early = Proof(INDEX, proof.hashes, TREE.note(witnesses=WITNESSES[:1]).to_bytes())
+    with pytest.raises(Undecided, match="too few witnesses"):
+        ask(early.to_bytes())
+
+
+def forged(index: int = INDEX, **changed: object) -> bytes:
+    proof = parse_proof(TREE.proof(INDEX))
+    parts = {"index": index, "hashes": proof.hashes, "checkpoint": proof.checkpoint, **changed}
+    return Proof(**parts).to_bytes()  # type: ignore[arg-type]
+
+
+FORK = Tree([*TREE.leaves[:-1], token_leaf(9)])
+
+
+@pytest.mark.parametrize("sought", [SOUGHT, BARE], ids=["by the token", "by iat and digest"])
+@pytest.mark.parametrize(
+    "proof",
+    [
+        TREE.proof(INDEX + 1),
+        forged(INDEX + 1),
+        forged(10**6),
+        forged(hashes=()),
+        forged(hashes=parse_proof(TREE.proof(INDEX)).hashes[::-1]),
+        forged(checkpoint=TREE.note(300).to_bytes()),
+        forged(checkpoint=FORK.note().to_bytes()),
+        Tree(TREE.leaves, origin="log.example/other").proof(INDEX),
+        b"",
+        b"c2sp.org/tlog-proof@v1\n",
+        TREE.proof(INDEX).replace("— witness1.example ".encode(), "— witness2.example ".encode()),
+    ],
+)
+def test_a_proof_that_does_not_verify_is_refused(proof: bytes, sought: Sought) -> None:
+    with pytest.raises((VerificationError, Undecided)):
+        ask(proof, sought)
+
+
+def test_a_proof_of_another_log_than_the_token_names_is_refused() -> None:
+    token = make.token_for(make.submission(), log="log.example/other")
+    sought = sought_of(token)
+    assert isinstance(sought.leaf, TokenLeaf)
+    tree = Tree([*ANNOUNCED, sought.leaf.to_bytes()])
+    with LogSite(tree.files(), {f"proof?iat={sought.iat}&token={sought.token.hex()}": tree.proof(2)}) as site:
+        with pytest.raises(VerificationError, match=r"the token names log\.example/other"):
+            find_proof(HttpFiles(site.url), POLICY, sought, NOW)
+        assert find_proof(HttpFiles(site.url), POLICY, Sought(sought.iat, sought.token), NOW) is not None
+
+
+@pytest.mark.parametrize("token", ["", "a.b.c", "x" * 20_000, make.signed(make.HEADER, b"{}")])
+def test_what_is_no_verify_token_has_no_leaf(token: str) -> None:
+    with pytest.raises((FormatError, Refused)):
+        sought_of(token)
