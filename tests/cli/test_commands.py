@@ -357,7 +357,7 @@ def test_an_existing_file_keeps_every_byte(tmp_path: Path, service: Running) -> 
 # -- keys, and the overview ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("group", ["keys", "pat", "policy", "results", "token"])
+@pytest.mark.parametrize("group", ["keys", "log", "pat", "policy", "results", "token"])
 def test_each_group_of_commands_starts_by_itself(group: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "issuer", group, "--help"], capture_output=True, timeout=60, check=True

@@ -32,6 +32,7 @@ BUILD = ("results", "build", "{run}", "--allow-mock", "mockllm/model", "--metric
          "--model-repo", "acme/open-model", "--model-revision", "9f3c2c9a1c4e6d1e0b7a5f4d3c2b1a0987654321", "--out")  # fmt: skip
 EXPLAIN = ("policy", "explain", "{policies}", "--url", "https://issuer.example")
 KEYS = ("keys", "--dir", "{made}/keys", "--data", "{made}/data")
+LOG = ("{good}/log", "--policy", "{good}/policy.txt")
 REVOKE = ("keys", "revoke", "key-" + "A" * 43, "--from", "0", "--reason", "x")
 
 
@@ -83,6 +84,20 @@ COMMANDS: dict[str, dict[str, tuple[str, ...]]] = {
         "folder": (*REVOKE, "--dir", HERE, "--data", "{made}/data"),
         "data": (*REVOKE, "--dir", "{good}", "--data", HERE),
         "passphrase_file": (*REVOKE, *KEYS[1:], "--passphrase-file", HERE),
+    },
+    "log verify": {"policy_file": ("log", "verify", "{good}/log", "--policy", HERE)},
+    "log export": {
+        "folder": ("log", "export", HERE, "--from", "{good}/log"),
+        "policy_file": ("log", "export", "{made}/log", "--from", "{good}/log", "--policy", HERE),
+    },
+    "log monitor": {
+        "policy_file": ("log", "monitor", "{good}/log", "--policy", HERE, "--state", "{made}/state"),
+        "state": ("log", "monitor", *LOG, "--state", HERE),
+        "tokens": ("log", "monitor", *LOG, "--state", "{made}/state", "--integration", "inspect-ai", "--tokens", HERE),
+    },
+    "log proof": {
+        "policy_file": ("log", "proof", "{good}/log", "--policy", HERE, "--for", "{good}/gsm8k.yaml#0"),
+        "out": ("log", "proof", *LOG, "--for", "{good}/gsm8k.yaml#0", "--out", HERE),
     },
     "pat create": {
         "config": ("pat", "create", "--account", "x", "--config", HERE),
@@ -165,6 +180,11 @@ MORE: dict[str, tuple[str, ...]] = {
     "results digest as json": ("results", "digest", HERE, "--json"),
     "results diff as json": ("results", "diff", HERE, "{good}/gsm8k.yaml", "--json"),
     "policy plan as json": ("policy", "plan", "{policies}", "{policies}", "--json", "--audit", HERE),
+    "log verify a log": ("log", "verify", HERE, "--policy", "{good}/policy.txt"),
+    "log monitor a log": ("log", "monitor", HERE, "--policy", "{good}/policy.txt", "--state", "{made}/state"),
+    "log export a log": ("log", "export", "{made}/log", "--from", HERE),
+    "log proof from a log": ("log", "proof", HERE, "--policy", "{good}/policy.txt", "--for", "{good}/gsm8k.yaml#0"),
+    "log proof for an entry": ("log", "proof", *LOG, "--for", HERE + "#0"),
     "verify as json": ("verify", HERE, "--repo", "acme/open-model", "--json", *TRUST),
     "verify a folder": ("verify", HERE, "--jobs", "1", *TRUST),
     "verify a folder as json": ("verify", HERE, "--jobs", "1", "--json", *TRUST),
@@ -173,6 +193,7 @@ MORE: dict[str, tuple[str, ...]] = {
 OPERATOR_S = {
     "keys generate data",
     "keys rotate data",
+    "log export folder",
     "pat create folder",
     "pat create config",
     "verify receipts",
@@ -192,6 +213,9 @@ FEW = ("'repository'", "'pipe.yaml'", "'results.yaml'")
 LINKED = ("'link to a folder'", "'link to results.yaml'", "'dangling.yaml'")
 WRITE = {
     "keys generate folder",
+    "log export folder",
+    "log monitor state",
+    "log proof out",
     "keys rotate folder",
     "policy fmt files",
     "results build out",

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import os
 import socket
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from issuer.formats import jcs
+from issuer.relying.log_proof import sought_of
 from tests.support import make
+from tests.support.tlog import ANNOUNCED, Tree, policy_text
 from tests.support.tree import write_trust
 
 # What a terminal would obey: C0, DEL, C1 and bidi controls.
@@ -150,6 +153,10 @@ def _lay_good(good: Path) -> None:
     (good / "claims.json").write_text(json.dumps(make.claims()))
     (good / "credential").write_text("an-access-token")
     (good / "identity.json").write_text("{}")
+    (good / "policy.txt").write_text(policy_text())
+    leaf = sought_of(make.token_for(make.submission())).leaf
+    assert leaf
+    Tree([*ANNOUNCED, leaf.to_bytes(), f"{DRAWN}\n".encode()], time=int(time.time())).write(good / "log")
 
 
 def problem() -> dict[str, Any]:

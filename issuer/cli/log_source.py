@@ -1,0 +1,24 @@
+"""What the commands that read a log have in common: where it is, and by whose keys it is judged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import rich_click as click
+
+from issuer.cli.terminal import printable
+from issuer.formats.times import show_time
+from issuer.relying.log_checkpoint import Head
+
+source_argument = click.argument("source", metavar="SOURCE")
+policy_option = click.option(
+    "--policy", "policy_file", type=click.Path(path_type=Path), required=True, metavar="FILE",
+    help="The witness policy: logs, witnesses and their quorum (c2sp.org/tlog-policy).",
+)  # fmt: skip
+
+
+def describe_head(head: Head) -> str:
+    """Say for people what a checkpoint is of, and what its witnesses show."""
+    found = head.checkpoint
+    witnessed = "no witness asked for" if head.time is None else f"witnessed {show_time(head.time)}"
+    return f"{printable(found.origin)}: {found.size} leaves, root {found.root.hex()}, {witnessed}"
