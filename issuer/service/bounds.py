@@ -282,18 +282,28 @@ MAX_WORKERS = 64
 
 # How long the sequencer waits for who else holds the database's lock, or reads from what it wants to write over.
 LOG_LOCK_S = 0.5
-# PostgreSQL: how long another host may hold the head's row; how long a sequencer may be silent before the server undoes
-# what it has begun, so that it holds up the others no longer; and how long an answer is waited for, that to a COMMIT
-# too, which may wait for a replica. Then the connection is closed.
-LOG_ROW_LOCK_S = 1.0
-LOG_IDLE_S = 2.0
-LOG_DATABASE_S = 3.0
-LOG_CONNECT_S = 2
 # How many tokens one statement looks up.
 LOG_LOOKED_UP = 100
 # From this size on what SQLite has written ahead is put into the database, between two batches: some hundred of them,
 # and 20 ms of work.
 LOG_WAL_BYTES = 4 * 1024 * 1024
+
+# From a worker's question to its answer. The sequencer leaves out what has waited for so long: it would have a leaf and
+# no token. While nobody listens, a worker tries again so often: the process is back in a fraction of a second.
+LOG_CALL_S = 0.8
+LOG_AGAIN_S = 0.02
+# The leaves of one batch: some 50 ms of work. Those that wait for one: what that takes, and what is under way, is
+# answered in time.
+LOG_BATCH_LEAVES = 512
+LOG_QUEUE_LEAVES = 4096
+# A message: the leaves of a batch of tokens, 4 KiB each at most, or their proofs. What one client may leave unread, and
+# how many questions it may have open: all its requests.
+LOG_FRAME_BYTES = 1024 * 1024
+LOG_UNREAD_BYTES = 8 * 1024 * 1024
+LOG_ASKED = 2048
+# How long a record that is not a file may take, and how often it is swapped again where other hosts swap it too.
+LOG_RECORD_S = 0.3
+LOG_RECORD_TRIES = 3
 
 # -- revocations: revocation/*.py, http/revocations.py -----------------------------------------------------------------
 

@@ -12,5 +12,4 @@ from tests.support.log_store import ENGINES, Place
 
 @pytest.fixture(params=sorted(ENGINES))
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    with ENGINES[request.param](tmp_path) as fresh:
-        yield fresh
+    yield from ENGINES[request.param](tmp_path)

@@ -1,0 +1,51 @@
+"""One batch of leaves: which of them are new, where each is, and the proofs of all under one head."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from issuer.service.log.store import Entry, Head, Key, Store
+from issuer.service.log.tree import Growth, node_of
+from issuer.tlog.merkle import inclusion_proof
+from issuer.tlog.proof import Proof
+
+
+class Placed(Struct, frozen=True, array_like=True):
+    """Where a leaf is: its index, the proof of it (tlog-proof) under a checkpoint that is published by now, and whether
+    it was there before."""
+
+    index: int
+    proof: bytes
+    known: bool
+
+
+class Batch:
+    """Leaves behind the tree `before`. `new` has each that is not there yet once, in their order; `after` is the head
+    of the tree with them."""
+
+    def __init__(self, before: Head, entries: Sequence[Entry], known: Mapping[Key, int]) -> None:
+        self._known = known
+        self.new: dict[Key, Entry] = {}
+        for entry in entries:
+            if entry.key not in known:
+                self.new.setdefault(entry.key, entry)  # parallel retries: the first is it
+        self.growth = Growth(before, [entry.hash for entry in self.new.values()])
+        self.after = self.growth.head
+        self._indexes = {**known, **{key: index for index, key in enumerate(self.new, before.size)}}
+
+    def places(self, store: Store, entries: Sequence[Entry], note: bytes) -> tuple[Placed | None, ...]:
+        """Return the place of each leaf, with its proof under `note`, the checkpoint of `after`; None where what was
+        there by the same key is another leaf. Only what was there is read from the store."""
+        node = node_of(store, self.after.size)
+
+        def place(entry: Entry) -> Placed | None:
+            index, known = self._indexes[entry.key], entry.key in self._known
+            there = node(0, index) if known else self.new[entry.key].hash
+            if there != entry.hash:
+                return None
+            hashes = inclusion_proof(index, self.after.size, node) if known else self.growth.proof(index)
+            return Placed(index, Proof(index, hashes, note).to_bytes(), known)
+
+        return tuple(place(entry) for entry in entries)

@@ -1,0 +1,248 @@
+"""The sequencer: numbers the leaves, and publishes nothing that could ever go backwards. For one thread.
+
+    (1) lock the head; look up which leaves are there, drop them, number and hash the rest
+    (2) COMMIT; read the head again, sign it, raise the records to it
+    (3) answer with places and proofs
+
+It never builds on a smaller or another head than it has seen: such a database was put back to an older state, or is
+another one. Then it is latched: nothing is appended any more until the operator has looked. An unknown outcome, another
+file or a lost connection have all records asked again before the next leaf. A crash leaves at most a leaf without a
+token, and a retry finds its leaf.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NoReturn
+
+import structlog
+from msgspec import Struct
+
+from issuer.codes import Code
+from issuer.errors import SetupError, Undecided
+from issuer.service.log.batch import Batch, Placed
+from issuer.service.log.records import Evidence, Records, RecordSilent
+from issuer.service.log.seal import Seal
+from issuer.service.log.store import Entry, Head, Store, StoreFailed
+from issuer.service.log.tree import grew_from, is_whole, node_of
+from issuer.tlog.merkle import consistency_proof
+
+_log = structlog.get_logger("issuer")
+
+
+class Published(Struct, frozen=True):
+    """A committed head, and its checkpoint with the log's signature, to which all records have been raised."""
+
+    head: Head
+    note: bytes
+
+
+class Sequencer:
+    """One log. `latched` says why nothing is appended any more, and is empty while all is well."""
+
+    def __init__(self, store: Store, seal: Seal, records: Records) -> None:
+        self._store = store
+        self._seal = seal
+        self._records = records
+        self._connected = False
+        self._seen: Head | None = None  # the largest head
+        self._published: Published | None = None
+        self.latched = ""
+
+    def start(self) -> None:
+        """Open the log's database, and compare it with what all records say.
+
+        Raises SetupError: `log.absent`, `log.rollback`, `log.unrecorded`, and `state.unreachable` where the database
+        does not answer.
+        """
+        try:
+            self._connect()
+        except StoreFailed as error:
+            self._disconnect()
+            detail = f"the log's database at {self._store.database.place} does not work: {error}"
+            raise SetupError(Code.STATE_UNREACHABLE, detail) from error
+
+    def append(self, entries: Sequence[Entry]) -> tuple[Placed | None, ...]:
+        """Make the leaves durable and return the place of each; None for one in whose place another leaf is.
+
+        Without leaves this makes sure that it could. Raises Undecided(`dependency.log`).
+        """
+        if self.latched:
+            raise Undecided(Code.DEPENDENCY_LOG)
+        try:
+            return self._append(entries)
+        except SetupError as error:
+            self._latch(error)
+        except (StoreFailed, RecordSilent) as error:
+            self._give_up(error)
+        except BaseException:  # a bug must not leave the head locked
+            self._disconnect()
+            raise
+
+    def close(self) -> None:
+        """Disconnect from the database and from the records."""
+        self._disconnect()
+        self._records.close()
+
+    # -- for witnesses ----------------------------------------------------------------------------------------------
+
+    @property
+    def published(self) -> Published | None:
+        """The newest head that is published; None before the first `append`, and once latched. For any thread."""
+        return None if self.latched else self._published
+
+    def consistency(self, size1: int, size2: int) -> tuple[bytes, ...]:
+        """Return the consistency proof of two sizes, 0 < size1 <= size2, up to that of the published head.
+
+        Raises Undecided(`dependency.log`) where the database does not answer.
+        """
+        try:
+            return consistency_proof(size1, size2, node_of(self._store, size2))
+        except StoreFailed as error:
+            self._give_up(error)
+
+    def keep_cosigned(self, size: int, note: bytes) -> None:
+        """Keep a published checkpoint that has reached the quorum. Raises Undecided(`dependency.log`)."""
+        if self.latched or not self._connected:
+            raise Undecided(Code.DEPENDENCY_LOG)
+        try:
+            self._lock()
+            self._store.keep_cosigned(size, note)
+            self._store.database.commit()
+        except SetupError as error:
+            self._latch(error)
+        except StoreFailed as error:
+            self._give_up(error)
+
+    def tend(self) -> None:
+        """Do what the database has to do now and then, while nobody waits."""
+        if self._connected:
+            try:
+                self._store.database.tend()
+            except StoreFailed as error:
+                self._disconnect()
+                _log.error("log database failed", reason=str(error))
+
+    # -- one batch --------------------------------------------------------------------------------------------------
+
+    def _append(self, entries: Sequence[Entry]) -> tuple[Placed | None, ...]:
+        if not self._connected or self._store.database.is_another():
+            self._connect()
+        self._catch_up()
+        # (1)
+        before = self._lock()
+        batch = Batch(before, entries, self._store.indexes_of({entry.key for entry in entries}))
+        # (2)
+        if batch.new:
+            self._store.append(before, batch.after, list(batch.new.values()), batch.growth.gained)
+            self._store.database.commit()
+        else:
+            self._store.database.rollback()
+        published = self._publish(batch.after)
+        # (3)
+        return batch.places(self._store, entries, published.note)
+
+    def _lock(self) -> Head:
+        """Lock the head, and return it where it is the one that was seen, or grew out of that.
+
+        Raises SetupError (`log.absent`, `log.rollback`) for any other.
+        """
+        head = self._store.begin()
+        if head is None or head.origin != self._seal.origin:
+            found = f"is that of {head.origin}" if head else "was never begun"
+            detail = f"the log at {self._store.database.place} {found}; the settings name {self._seal.origin}"
+            raise SetupError(Code.LOG_ABSENT, detail)
+        if self._seen is not None:
+            self._demand_grown(head, self._seen.size, self._seen.root, "than this process has seen")
+        return head
+
+    def _publish(self, head: Head) -> Published:
+        """Read a head again after its COMMIT, sign it, and raise all records to it: only then may anybody see it.
+
+        Another host's larger head may be there by now. Raises RecordSilent, and SetupError (`log.rollback`) where this
+        one has gone.
+        """
+        self._seen = head
+        if self._published is not None and self._published.head == head:
+            return self._published
+        committed = self._committed()
+        self._demand_grown(committed, head.size, head.root, "than this process has committed")
+        note = self._seal.sign(head)
+        for ahead in self._records.raise_to(note):
+            self._demand_holds(self._committed(), ahead)
+        self._published = Published(head, note)
+        return self._published
+
+    def _catch_up(self) -> None:
+        """Publish what was committed when a record was silent: until then nothing is added."""
+        if self._seen is not None:
+            self._publish(self._seen)
+
+    # -- what may have changed --------------------------------------------------------------------------------------
+
+    def _connect(self) -> None:
+        """Open the database, ask all records, and compare: what was seen before this says nothing of what is there."""
+        self._disconnect()
+        database = self._store.database
+        database.open()
+        if database.is_empty():
+            raise SetupError(
+                Code.LOG_ABSENT, f"the database at {database.place} is empty; `issuer log init` begins a log"
+            )
+        evidence = self._records.ask()
+        head = self._lock()
+        if not is_whole(self._store, head):
+            self._refuse("its hashes do not lead to its head")
+        for each in evidence:
+            self._demand_holds(head, each)
+        if head.size and self._seen is None and not evidence:
+            raise SetupError(Code.LOG_UNRECORDED, self._unrecorded(head))
+        database.rollback()
+        self._seen, self._connected = head, True
+
+    def _committed(self) -> Head:
+        head = self._store.head()
+        if head is None:
+            self._refuse("its head is gone")
+        return head
+
+    def _demand_holds(self, head: Head, evidence: Evidence) -> None:
+        checkpoint = evidence.checkpoint
+        self._demand_grown(head, checkpoint.size, checkpoint.root, f"than {evidence.name} shows")
+
+    def _demand_grown(self, head: Head, size: int, root: bytes, than: str) -> None:
+        if head.size < size:
+            self._refuse(f"it has {head.size} leaves, {size - head.size} less {than}")
+        if not grew_from(self._store, head, size, root):
+            self._refuse(f"its tree is another {than}, which had {size} leaves")
+
+    def _refuse(self, why: str) -> NoReturn:
+        detail = f"the log at {self._store.database.place} is not the one that was published: {why}. "
+        raise SetupError(Code.LOG_ROLLBACK, f"{detail}Bring what is missing back with `issuer log restore SOURCE`")
+
+    def _unrecorded(self, head: Head) -> str:
+        names = ", ".join(self._records.names) or "none is configured"
+        return (
+            f"no record says how far the log at {self._store.database.place} was published ({names}). Bring one back; "
+            "or make sure that nobody has seen a later checkpoint, and run "
+            f"`issuer log accept --size {head.size} --root {head.root.hex()}`"
+        )
+
+    # -- failures ---------------------------------------------------------------------------------------------------
+
+    def _disconnect(self) -> None:
+        self._connected = False
+        self._store.database.close()
+
+    def _latch(self, error: SetupError) -> NoReturn:
+        self.latched = str(error)
+        self._disconnect()
+        _log.critical("log latched", code=str(error.code), detail=error.detail)
+        raise Undecided(Code.DEPENDENCY_LOG) from error
+
+    def _give_up(self, error: StoreFailed | RecordSilent) -> NoReturn:
+        """Fail all who wait. What the database has done by then is asked anew before the next leaf."""
+        if isinstance(error, StoreFailed):
+            self._disconnect()
+        _log.error("log not written", reason=f"{type(error).__name__}: {error}")
+        raise Undecided(Code.DEPENDENCY_LOG) from error

@@ -1,0 +1,189 @@
+"""What is known outside of the database: only what the log signed counts, nothing goes back, and silence is told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import redis
+from msgspec.structs import replace
+
+from issuer import keyfile
+from issuer.errors import SetupError, Undecided
+from issuer.service.admission.embedded import EmbeddedValkey
+from issuer.service.log.record_places import FileRecord, RedisRecord
+from issuer.service.log.records import Records, RecordSilent
+from issuer.service.log.seal import Seal
+from issuer.service.log.store import Head
+from issuer.tlog.merkle import Peaks
+from issuer.tlog.note import NoteSigner, parse_note
+from tests.support.disk import disk_calls
+from tests.support.log_store import ORIGIN, Place, sqlite_place
+from tests.support.sequencing import Log, tokens
+from tests.support.stores import Store as Valkey
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with EmbeddedValkey() as embedded:
+        yield embedded
+
+
+@pytest.fixture
+def seal(url: str) -> Seal:
+    with redis.Redis.from_url(url, protocol=2) as client:
+        client.flushall()
+    return Seal(NoteSigner(ORIGIN, keyfile.generate()))
+
+
+def head(size: int) -> Head:
+    return Head(ORIGIN, size.to_bytes(32, "big"), Peaks(size))
+
+
+# -- the log's own hand ----------------------------------------------------------------------------------------------------
+
+
+def test_a_head_has_one_checkpoint_whenever_it_is_signed(seal: Seal) -> None:
+    note = seal.sign(head(7))
+    assert seal.sign(head(7)) == note
+    assert parse_note(note).to_bytes() == note
+    found = seal.read(note)
+    assert found is not None
+    assert (found.origin, found.size, found.root) == (ORIGIN, 7, head(7).root)
+
+
+def test_what_another_key_or_another_log_signed_is_not_read(seal: Seal) -> None:
+    assert Seal(NoteSigner(ORIGIN, keyfile.generate())).read(seal.sign(head(7))) is None
+    assert seal.read(seal.sign(replace(head(7), origin="issuer.example/log/other"))) is None
+    assert seal.read(seal.sign(head(7)).replace(b"\n7\n", b"\n8\n")) is None
+    assert seal.read(b"7") is None
+
+
+# -- a file ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_file_is_on_the_disk_with_its_name_before_it_counts(tmp_path: Path) -> None:
+    record = FileRecord(tmp_path, ORIGIN)
+    assert disk_calls(lambda: record.write(b"a note")) == ["file", "rename", "folder"]
+    assert record.read() == b"a note"
+    (file,) = tmp_path.iterdir()
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_logs_that_share_a_folder_have_files_of_their_own(tmp_path: Path) -> None:
+    one, other = FileRecord(tmp_path, ORIGIN), FileRecord(tmp_path, "issuer.example/log/other")
+    one.write(b"one")
+    assert other.read() is None
+
+
+def test_a_file_that_is_none_is_silence(tmp_path: Path) -> None:
+    record = FileRecord(tmp_path, ORIGIN)
+    assert record.read() is None
+    record.write(b"x")
+    (file,) = tmp_path.iterdir()
+    file.unlink()
+    file.mkdir()
+    with pytest.raises(RecordSilent):
+        record.read()
+    with pytest.raises(RecordSilent):
+        record.write(b"y")
+
+
+# -- the store of limits ---------------------------------------------------------------------------------------------------
+
+
+def test_the_store_keeps_the_newest_of_several_hosts(url: str, seal: Seal) -> None:
+    with closing(RedisRecord(url, seal)) as one, closing(RedisRecord(url, seal)) as other:
+        assert one.read() is None
+        assert one.write(seal.sign(head(3))) is None
+        assert other.write(seal.sign(head(5))) is None
+        assert one.write(seal.sign(head(4))) == seal.sign(head(5))
+        assert one.write(seal.sign(head(6))) is None
+        assert other.read() == seal.sign(head(6))
+
+
+def test_another_note_of_the_same_size_is_handed_back(url: str, seal: Seal) -> None:
+    """Two databases under one key: the second one to write learns of the first."""
+    with closing(RedisRecord(url, seal)) as one, closing(RedisRecord(url, seal)) as other:
+        assert one.write(seal.sign(head(5))) is None
+        assert other.write(seal.sign(replace(head(5), root=bytes(32)))) == seal.sign(head(5))
+        assert one.read() == seal.sign(head(5))
+
+
+def test_what_a_writer_to_the_store_puts_there_does_not_hold_the_log_up(url: str, seal: Seal) -> None:
+    with closing(RedisRecord(url, seal)) as record, redis.Redis.from_url(url, protocol=2) as client:
+        record.write(seal.sign(head(3)))
+        (key,) = client.keys("{evi}:log:*")
+        for junk in (b"999999", Seal(NoteSigner(ORIGIN, keyfile.generate())).sign(head(10**6)), b"\xff"):
+            client.set(key, junk)
+            assert Records(seal, [record]).ask() == ()
+            assert record.write(seal.sign(head(4))) is None
+            assert client.get(key) == seal.sign(head(4))
+
+
+def test_a_store_that_forgot_gets_it_anew(url: str, seal: Seal) -> None:
+    with closing(RedisRecord(url, seal)) as record, redis.Redis.from_url(url, protocol=2) as client:
+        record.write(seal.sign(head(3)))
+        client.flushall()
+        assert record.write(seal.sign(head(4))) is None
+        assert record.read() == seal.sign(head(4))
+
+
+def test_a_store_that_is_away_or_silent_is_silence(tmp_path: Path, seal: Seal) -> None:
+    with Valkey(tmp_path / "store", password="secret-word") as store, closing(RedisRecord(store.url, seal)) as record:
+        record.write(seal.sign(head(3)))
+        store.kill()
+        with pytest.raises(RecordSilent) as silent:
+            record.write(seal.sign(head(4)))
+        assert "secret-word" not in str(silent.value) + record.name
+        store.start()
+        assert record.write(seal.sign(head(4))) is None
+
+
+# -- with a sequencer ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def log(place: Place, tmp_path: Path) -> Log:
+    return Log(place, tmp_path)
+
+
+def test_each_record_alone_refuses_a_rollback(log: Log, url: str, tmp_path: Path) -> None:
+    ahead = log.seal.sign(head(9))
+    with log.open(RedisRecord(url, log.seal)) as sequencer:
+        sequencer.append(tokens(1))
+    with closing(RedisRecord(url, log.seal)) as record:
+        record.write(ahead)
+    for name in ("file and store", "store alone"):
+        if name == "store alone":
+            for file in log.folder.iterdir():
+                file.unlink()
+        again = log.open(RedisRecord(url, log.seal), start=False)
+        with again as sequencer, pytest.raises(SetupError, match=r"log\.rollback.*the store at"):
+            sequencer.start()
+
+
+def test_one_record_that_answers_is_enough_to_start(log: Log, tmp_path: Path) -> None:
+    with Valkey(tmp_path / "store") as store:
+        with log.open(RedisRecord(store.url, log.seal)) as sequencer:
+            sequencer.append(tokens(1))
+        store.kill()
+        with log.open(RedisRecord(store.url, log.seal)) as sequencer:
+            with pytest.raises(Undecided):
+                sequencer.append(tokens(2))
+            store.start()
+            places = sequencer.append(tokens(2))
+            assert [place and place.index for place in places] == [1]
+
+
+def test_two_databases_under_one_key_are_found_by_the_record_that_they_share(url: str, tmp_path: Path) -> None:
+    """A database that was copied to a second host: who comes second latches before it answers."""
+    log = Log(next(sqlite_place(tmp_path / "one")), tmp_path / "one")
+    other = Log(next(sqlite_place(tmp_path / "two")), tmp_path / "two", log.signer)
+    with log.open(RedisRecord(url, log.seal)) as one, other.open(RedisRecord(url, log.seal)) as two:
+        one.append(tokens(1))
+        with pytest.raises(Undecided):
+            two.append(tokens(2))
+        assert "log.rollback" in two.latched

@@ -1,0 +1,101 @@
+"""A log with everything that belongs to it: database, key, records; and leaves to append."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from issuer import keyfile
+from issuer.service.log.batch import Placed
+from issuer.service.log.entries import entry_of
+from issuer.service.log.record_places import FileRecord
+from issuer.service.log.records import Record, Records
+from issuer.service.log.seal import Seal
+from issuer.service.log.sequencer import Sequencer
+from issuer.service.log.store import Entry, Reader, Store
+from issuer.tlog.checkpoint import Checkpoint, parse_checkpoint
+from issuer.tlog.leaf import KeyLeaf, TokenLeaf
+from issuer.tlog.merkle import verify_inclusion
+from issuer.tlog.note import NoteSigner, parse_note, verify_note
+from issuer.tlog.proof import parse_proof
+from tests.support.log_store import ORIGIN, Place, created
+
+KID = "A" * 42 + "E"
+IAT = 1_792_000_000
+
+
+def token_leaf(number: int, iat: int = IAT) -> bytes:
+    """Make the leaf of a token that never was."""
+    digest = hashlib.sha256(b"%d" % number).digest()
+    policy = f"sha256:{hashlib.sha256(b'policy').hexdigest()}"
+    return TokenLeaf("https://issuer.example", "inspect-ai", KID, iat, iat + 3600, policy, digest).to_bytes()
+
+
+def key_leaf(since: int) -> bytes:
+    """Make the leaf of a key that is active since then."""
+    return KeyLeaf("https://issuer.example", KID, KID, "active", since).to_bytes()
+
+
+def tokens(*numbers: int) -> list[Entry]:
+    """Make entries of such tokens."""
+    return [entry_of(token_leaf(number)) for number in numbers]
+
+
+class Log:
+    """One log. `open` makes a sequencer on it, started; any number of them may be made."""
+
+    def __init__(self, place: Place, folder: Path, signer: NoteSigner | None = None) -> None:
+        self.place = place
+        self.folder = folder / "records"
+        self.folder.mkdir(mode=0o700, parents=True)
+        self.signer = signer or NoteSigner(ORIGIN, keyfile.generate())
+        self.seal = Seal(self.signer)
+        self.store = created(place.connect())
+        self.store.database.close()
+
+    @property
+    def file_record(self) -> FileRecord:
+        """The record in a file."""
+        return FileRecord(self.folder, ORIGIN)
+
+    @contextmanager
+    def open(self, *more: Record, start: bool = True, database: Store | None = None) -> Iterator[Sequencer]:
+        """Run a sequencer on this log, with the record in a file and others."""
+        store = Store(self.place.connect()) if database is None else database
+        sequencer = Sequencer(store, self.seal, Records(self.seal, (self.file_record, *more)))
+        try:
+            if start:
+                sequencer.start()
+            yield sequencer
+        finally:
+            sequencer.close()
+
+    def checkpoint(self, note: bytes) -> Checkpoint:
+        """Return the checkpoint of a note that the log signed."""
+        parsed = parse_note(note)
+        assert verify_note(parsed, (self.signer.verifier,))
+        return parse_checkpoint(parsed.text)
+
+    def demand_placed(self, entries: Sequence[Entry], places: Sequence[Placed | None]) -> Checkpoint:
+        """Demand that each leaf is where its place says, by its proof; return the checkpoint that all are under."""
+        assert len(entries) == len(places)
+        seen = set()
+        for entry, place in zip(entries, places, strict=True):
+            assert place is not None
+            proof = parse_proof(place.proof)
+            checkpoint = self.checkpoint(proof.checkpoint)
+            assert proof.index == place.index
+            assert checkpoint.origin == ORIGIN
+            assert verify_inclusion(place.index, checkpoint.size, entry.hash, proof.hashes, checkpoint.root)
+            seen.add(checkpoint)
+        (only,) = seen
+        return only
+
+    def leaves(self) -> tuple[bytes, ...]:
+        """Return all leaves that are committed."""
+        reader = Reader(self.place.read())
+        head = reader.head()
+        assert head is not None
+        return reader.leaves(0, head.size)
