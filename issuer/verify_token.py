@@ -22,6 +22,7 @@ from issuer.formats.strict_json import convert, loads
 from issuer.formats.times import MAX_UNIX_S
 from issuer.results.claims import RunClaims, read_claims
 from issuer.results.entry import Submission
+from issuer.tlog.leaf import TokenLeaf, token_digest
 
 MAX_TTL_S = 86_400
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
@@ -155,6 +156,12 @@ _DIGESTS_BYTES = (
 def _base64url_size(count: int) -> int:
     """Return how many characters this number of bytes takes, without padding."""
     return -(-count * 4 // 3)
+
+
+def token_leaf(claims: Terms | TokenClaims, kid: str, signing_input: bytes) -> TokenLeaf:
+    """Make the transparency log's leaf of a token, out of what is in the token alone: who signs it and who verifies it
+    make the same one. Its `to_bytes` raises FormatError where the claims do not fit: such a token has no leaf."""
+    return TokenLeaf(claims.iss, claims.sub, kid, claims.iat, claims.exp, claims.policy, token_digest(signing_input))
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------

@@ -43,6 +43,7 @@ _AT_FROM = {
     "clock": "as received at {}",
     "stated": "as received at {}, as stated",
     "receipt": "as received at {}, by the receipt",
+    "log": "as it existed at {}, by the log's witnesses: when it was received is not known",
     "unknown": "at {}, for a reader: when it was received is not known",
 }
 

@@ -2,7 +2,7 @@
 
 For relying parties. Imports no server, no network and no clock. Any entry and any token become a report, never an
 exception; reading the file is `issuer.results.entry.read_entries`, whose one declared error is InputError. Checks 1 to
-5 are in `check_token`, 6 to 10 in `check_entry`.
+5 are in `check_token`, 6 to 10 in `check_entry`, 11 in `check_log`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from issuer.results.entry import Entry
-from issuer.verify import check_entry
+from issuer.verify import check_entry, check_log
 from issuer.verify.check_entry import Benchmarks
-from issuer.verify.check_token import GOOD_WHEN_ISSUED, Moment, Occurrence, Signed, judge_token
+from issuer.verify.check_log import CheckedNotes, Proofs, Search
+from issuer.verify.check_token import GOOD_WHEN_ISSUED, Occurrence, Signed, judge_token
+from issuer.verify.moment import Moment
 from issuer.verify.receipts import token_digest
 from issuer.verify.replay import replay_key
 from issuer.verify.report import (
@@ -28,7 +30,6 @@ from issuer.verify.report import (
     Status,
     Verdict,
     check,
-    rests_on,
     verdict_of,
 )
 from issuer.verify.trust import Trust
@@ -45,12 +46,15 @@ class Context(Struct, frozen=True):
     `now` is its own clock (Unix seconds): revocation lists go stale by it. `witnessed` says that `at` comes from its
     own clock or record of the push, not from a claim: a report on a claim becomes no receipt.
     `benchmarks` has `eval.yaml` files by (repository, commit), `receipts` the text of receipts by token digest.
+    `proofs` has what is at hand of tokens in their logs, and `notes` the checkpoints that were good, over many files.
     """
 
     now: int
     witnessed: bool = False
     benchmarks: Benchmarks = field(default_factory=dict)
     receipts: Mapping[str, str] = field(default_factory=dict)
+    proofs: Proofs = field(default_factory=dict)
+    notes: CheckedNotes = field(default_factory=CheckedNotes)
 
 
 def verify_entry(entry: Entry, repo: str, path: str, trust: Trust, at: int | None, context: Context) -> Report:
@@ -70,7 +74,8 @@ def verify_entry(entry: Entry, repo: str, path: str, trust: Trust, at: int | Non
     if entry.metrics is None:
         return _unverified(blank, "profile: an entry without `metrics` names no metric that a token could bind")
     receipt = context.receipts.get(blank.token_digest)
-    token = judge_token(entry.token, trust, Occurrence(repo, path, own, context.now, receipt))
+    search = Search(context.proofs, context.notes)
+    token = judge_token(entry.token, trust, Occurrence(repo, path, own, context.now, receipt, search))
     signed = token.signed
     checks = (
         *token.checks,
@@ -79,7 +84,7 @@ def verify_entry(entry: Entry, repo: str, path: str, trust: Trust, at: int | Non
         check_entry.metrics(entry, signed, context.benchmarks),
         check_entry.digests(entry, repo, signed),
         check_entry.defined(entry, signed, context.benchmarks, required="benchmark" in trust.require),
-        _logged(signed, required="log" in trust.require),
+        check_log.logged(token.inclusion, required="log" in trust.require),
     )
     verdict, moment = verdict_of(checks, due(trust)), token.moment
     report = replace(
@@ -105,12 +110,6 @@ def _reason(verdict: Verdict, checks: Iterable[Check], due: frozenset[int]) -> s
 def due(trust: Trust) -> frozenset[int]:
     """Return the numbers of the checks that must pass: 1 to 9, and what the trust file requires."""
     return ALWAYS_DUE | {number for number, name in ((10, "benchmark"), (11, "log")) if name in trust.require}
-
-
-def _logged(signed: Signed | None, *, required: bool) -> Check:  # (11)
-    if not required:
-        return check(11, Status.SKIP, "not required")
-    return rests_on(11, 3) if signed is None else check(11, Status.UNKNOWN, "there is no log to look into yet")
 
 
 def _vouched(report: Report, signed: Signed) -> Report:

@@ -7,7 +7,6 @@ its signature is good.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TypeAlias
 
 from msgspec import UNSET, Struct
 
@@ -16,40 +15,25 @@ from issuer.formats import jose
 from issuer.formats.times import show_time
 from issuer.results.claims import RunClaims
 from issuer.verify.archive import ArchivedKey
-from issuer.verify.receipts import Subject, objection, read_receipt, token_digest
-from issuer.verify.report import AtFrom, Check, Status, check, rests_on
+from issuer.verify.check_log import Inclusion, Search
+from issuer.verify.moment import Moment
+from issuer.verify.receipts import Subject, token_digest
+from issuer.verify.report import Check, Status, check, rests_on
 from issuer.verify.trust import Trust, TrustedIssuer
 from issuer.verify_token import TokenClaims, read_unverified
 
 # How far the issuer's clock may run ahead of the relying party's.
 NOT_BEFORE_LEEWAY_S = 60
 # Of a token that has ended, where all that is missing is the time.
-GOOD_WHEN_ISSUED = "good when it was issued; when this file was received is not known here"
-
-
-class Moment(Struct, frozen=True):
-    """When the file counts as received. `receipt_iat` is when a good receipt says so, None without one.
-
-    To a reader, who cannot know (`at_from` is `unknown`), `at` is now: by then it had come. `note` says why a receipt
-    at hand does not serve, `unsure` that this could not be decided.
-    """
-
-    at: int
-    at_from: AtFrom
-    receipt_iat: int | None = None
-    note: str = ""
-    unsure: bool = False
-
-    @property
-    def late(self) -> Status:
-        """The status for a token that is too old at this moment: no, unless it may have come earlier."""
-        return Status.UNKNOWN if self.unsure or self.at_from == "unknown" else Status.FAIL
+NOT_KNOWN_HERE = "when this file was received is not known here"
+GOOD_WHEN_ISSUED = f"good when it was issued; {NOT_KNOWN_HERE}"
 
 
 class Occurrence(Struct, frozen=True):
     """Where a token was found, the file `path` of the model repository `repo`, and the time to judge it by.
 
-    `moment` counts unless a receipt serves. `now` is the verifier's clock.
+    `moment` is what this party knows by itself, `receipt` and `search` where there may be evidence of an earlier one.
+    `now` is the verifier's clock.
     """
 
     repo: str
@@ -57,6 +41,7 @@ class Occurrence(Struct, frozen=True):
     moment: Moment
     now: int
     receipt: str | None
+    search: Search
 
 
 class Signed(Struct, frozen=True):
@@ -70,11 +55,13 @@ class Signed(Struct, frozen=True):
 
 
 class JudgedToken(Struct, frozen=True):
-    """Checks 1 to 5; `signed` is None unless the signature is good. `wants_keys_of` is that of a report."""
+    """Checks 1 to 5, and what was found in the log; `signed` is None unless the signature is good. `wants_keys_of` is
+    that of a report."""
 
     checks: tuple[Check, ...]
     moment: Moment
     signed: Signed | None
+    inclusion: Inclusion | None = None
     wants_keys_of: str = ""
 
 
@@ -90,49 +77,39 @@ class _Parsed(Struct, frozen=True):
 
 def judge_token(token: str, trust: Trust, found: Occurrence) -> JudgedToken:
     """Make checks 1 to 5 of a token where it was found."""
-    moment, now = found.moment, found.now
     first, parsed = _well_formed(token)
     if parsed is None:
-        return JudgedToken((first, *_resting((2, 3), 1), *_resting((4, 5), 3)), moment, None)
-    if found.receipt is not None:
-        claims = parsed.claims
-        subject = Subject(found.repo, found.path, token_digest(token), claims.jti, claims.content_digest, parsed.kid)
-        moment = _moment(found.receipt, subject, trust, moment, now)
-    issuer = trust.issuers.get(parsed.claims.iss)
-    second, key, archived = _key(parsed, issuer, moment, now)
-    third = _signature(parsed, key, second)
+        return JudgedToken((first, *_resting((2, 3), 1), *_resting((4, 5), 3)), found.moment, None)
+    issuer, now = trust.issuers.get(parsed.claims.iss), found.now
+    held = _held(parsed, issuer)
+    # Before the key's window is judged, for the log may open it; and for nobody's tokens but the issuer's own.
+    inclusion = _look_up(parsed, issuer, found) if issuer and held.signed else None
+    moment = _moment(parsed, token_digest(token), trust, found, inclusion)
+    second = _key(parsed, issuer, held, moment, now)
+    third = _signature(second, held)
     if issuer is None or third.status is not Status.PASS:
         wanted = issuer.issuer if issuer and second.status is Status.UNKNOWN and _outdated(parsed, issuer) else ""
-        return JudgedToken((first, second, third, *_resting((4, 5), 3)), moment, None, wanted)
-    signed = Signed(parsed.claims, parsed.run, parsed.kid, issuer, archived)
-    return JudgedToken(
-        (first, second, third, _trusted(signed, trust), _fresh(signed, trust, moment, now)), moment, signed
-    )
+        return JudgedToken((first, second, third, *_resting((4, 5), 3)), moment, None, wants_keys_of=wanted)
+    signed = Signed(parsed.claims, parsed.run, parsed.kid, issuer, held.archived)
+    last = _trusted(signed, trust), _fresh(signed, trust, moment, now)
+    return JudgedToken((first, second, third, *last), moment, signed, inclusion)
+
+
+def _look_up(parsed: _Parsed, issuer: TrustedIssuer, found: Occurrence) -> Inclusion:
+    return found.search.find(parsed.claims, parsed.kid, parsed.jws.signing_input, issuer.log, found.now)
+
+
+def _moment(parsed: _Parsed, digest: str, trust: Trust, found: Occurrence, inclusion: Inclusion | None) -> Moment:
+    """Put together what is known of the time: by this party itself, by its receipt for this very entry, by the log."""
+    moment, claims = found.moment, parsed.claims
+    if found.receipt is not None:
+        subject = Subject(found.repo, found.path, digest, claims.jti, claims.content_digest, parsed.kid)
+        moment = moment.with_receipt(found.receipt, subject, trust, found.now)
+    return moment.with_witnessed(inclusion.witnessed if inclusion else None, claims.exp)
 
 
 def _resting(numbers: Iterable[int], other: int) -> tuple[Check, ...]:
     return tuple(rests_on(number, other) for number in numbers)
-
-
-# -- the receipt ------------------------------------------------------------------------------------------------------
-
-
-def _moment(receipt: str, subject: Subject, trust: Trust, own: Moment, now: int) -> Moment:
-    """Take the moment from a receipt, where it is one of ours for just this entry."""
-    if not trust.receipt_keys:
-        unsure = trust.receipt_keys is None
-        note = "the receipt keys are not to be had" if unsure else "the trust file lists no receipt keys"
-        return Moment(own.at, own.at_from, note=f"; there is a receipt, but {note}", unsure=unsure)
-    try:
-        read = read_receipt(receipt, trust.receipt_keys)
-    except FormatError as error:
-        return _unserved(own, error.detail)
-    reason = objection(read, subject, now)
-    return _unserved(own, reason) if reason else Moment(read.at, "receipt", read.iat)
-
-
-def _unserved(own: Moment, reason: str) -> Moment:
-    return Moment(own.at, own.at_from, note=f"; the receipt at hand does not serve: {reason}")
 
 
 # -- (1) to (5) -------------------------------------------------------------------------------------------------------
@@ -153,33 +130,50 @@ def _well_formed(token: str) -> tuple[Check, _Parsed | None]:  # (1)
     return check(1, Status.PASS, f"{len(token)} bytes, version {claims.ver}"), _Parsed(jws, claims, run)
 
 
-_Found: TypeAlias = tuple[Check, jose.Key | None, ArchivedKey | None]
+class _Held(Struct, frozen=True):
+    """What is held under the token's kid: a key that may verify it, in the current set (`current`) or the archive, the
+    archive's member, and whether the token's signature is by that key."""
+
+    key: jose.Key | None = None
+    current: bool = False
+    archived: ArchivedKey | None = None
+    signed: bool = False
 
 
-def _key(parsed: _Parsed, issuer: TrustedIssuer | None, moment: Moment, now: int) -> _Found:  # (2)
-    """Find the key: in the current set, or in the archive where the token and the moment lie in the key's window."""
+def _held(parsed: _Parsed, issuer: TrustedIssuer | None) -> _Held:
+    """Look the kid up: in the current set first."""
+    if issuer is None:
+        return _Held()
+    archived = issuer.archive.get(parsed.kid) if issuer.archive else None
+    for key, current in ((issuer.keys and issuer.keys.get(parsed.kid), True), (archived and archived.key, False)):
+        if key and jose.EDDSA_NAMES & key.algorithms:
+            algorithm, signature = str(parsed.jws.header["alg"]), parsed.jws.signature
+            signed = algorithm in jose.EDDSA_NAMES and key.verifies(algorithm, parsed.jws.signing_input, signature)
+            return _Held(key, current, archived, signed)
+    return _Held(archived=archived)
+
+
+def _key(parsed: _Parsed, issuer: TrustedIssuer | None, held: _Held, moment: Moment, now: int) -> Check:  # (2)
+    """Judge the key: it is in the current set, or in the archive and the token and the moment lie in its window."""
     if parsed.jws.header["alg"] not in jose.EDDSA_NAMES:
-        return check(2, Status.FAIL, "the algorithm is not EdDSA (Ed25519)"), None, None
+        return check(2, Status.FAIL, "the algorithm is not EdDSA (Ed25519)")
     if issuer is None:
         evidence = "no trusted issuer has this name, so there is no key to check with"
-        return check(2, Status.FAIL, evidence, token=parsed.claims.iss), None, None
-    current = issuer.keys.get(parsed.kid) if issuer.keys else None
-    archived = issuer.archive.get(parsed.kid) if issuer.archive else None
-    if current is not None and jose.EDDSA_NAMES & current.algorithms:
-        return check(2, Status.PASS, f"kid {parsed.kid}{_age(issuer, now)}"), current, archived
-    if archived is not None and jose.EDDSA_NAMES & archived.key.algorithms:
-        return _archived_key(parsed, issuer, archived, moment)
+        return check(2, Status.FAIL, evidence, token=parsed.claims.iss)
+    if held.current:
+        return check(2, Status.PASS, f"kid {parsed.kid}{_age(issuer, now)}")
+    if held.key is not None and held.archived is not None:
+        return _archived_key(parsed, issuer, held.archived, moment)
     if issuer.keys is None or issuer.archive is None:
         missing = "key set" if issuer.keys is None else "archive of keys"
-        return check(2, Status.UNKNOWN, f"the {missing} of {issuer.issuer} is not to be had"), None, None
+        return check(2, Status.UNKNOWN, f"the {missing} of {issuer.issuer} is not to be had")
     if _outdated(parsed, issuer):
         evidence = f"no key at hand has this kid, and {issuer.issuer} has not confirmed them since the token's issue"
-        return check(2, Status.UNKNOWN, evidence, token=parsed.kid), None, None
+        return check(2, Status.UNKNOWN, evidence, token=parsed.kid)
     if issuer.archive is UNSET and _may_have_retired(parsed, moment, now):
         evidence = "the key may have retired since, and there is no archive of the issuer's keys to look into"
-        return check(2, Status.UNKNOWN, evidence, token=parsed.kid), None, None
-    evidence = "no good Ed25519 key of the issuer's key set has this kid"
-    return check(2, Status.FAIL, evidence, token=parsed.kid), None, None
+        return check(2, Status.UNKNOWN, evidence, token=parsed.kid)
+    return check(2, Status.FAIL, "no good Ed25519 key of the issuer's key set has this kid", token=parsed.kid)
 
 
 def _outdated(parsed: _Parsed, issuer: TrustedIssuer) -> bool:
@@ -196,29 +190,29 @@ def _may_have_retired(parsed: _Parsed, moment: Moment, now: int) -> bool:
     return now > parsed.claims.exp and not received_late
 
 
-def _archived_key(parsed: _Parsed, issuer: TrustedIssuer, archived: ArchivedKey, moment: Moment) -> _Found:
+def _archived_key(parsed: _Parsed, issuer: TrustedIssuer, archived: ArchivedKey, moment: Moment) -> Check:
     iat, at = parsed.claims.iat, moment.at
     issued = archived.covers(iat)
-    # Of a revoked key only a receipt counts, so that without one 5 is a no whenever the file came.
-    by_receipt_alone = archived.revoked_from is not None and moment.receipt_iat is None
-    if issued and (by_receipt_alone or archived.covers(at, NOT_BEFORE_LEEWAY_S)):
-        return check(2, Status.PASS, f"kid {parsed.kid}, from the archive"), archived.key, archived
+    # Of a revoked key only such evidence counts, so that without any 5 is a no whenever the file came.
+    only_shown = archived.revoked_from is not None and moment.existed_at is None
+    if issued and (only_shown or any(archived.covers(time, NOT_BEFORE_LEEWAY_S) for time in moment.times)):
+        return check(2, Status.PASS, f"kid {parsed.kid}, from the archive")
     status = Status.UNKNOWN if issuer.keys is None else moment.late if issued else Status.FAIL
     end = "now" if archived.last_token_exp is None else archived.last_token_exp
     evidence = f"the archived key was in use from {archived.active_from} to {end}; issued at {iat}, judged at {at}"
-    return check(2, status, evidence + moment.note), None, None
+    return check(2, status, evidence + moment.note)
 
 
 def _age(issuer: TrustedIssuer, now: int) -> str:
     return "" if issuer.keys_fetched_at is None else f", of the key set fetched {now - issuer.keys_fetched_at} s ago"
 
 
-def _signature(parsed: _Parsed, key: jose.Key | None, second: Check) -> Check:  # (3)
+def _signature(second: Check, held: _Held) -> Check:  # (3)
     if second.status is Status.UNKNOWN:
         return check(3, Status.UNKNOWN, "there is no key to check with")
-    if key is None:
+    if second.status is not Status.PASS:
         return rests_on(3, 2)
-    if key.verifies(str(parsed.jws.header["alg"]), parsed.jws.signing_input, parsed.jws.signature):
+    if held.signed:
         return check(3, Status.PASS, "Ed25519, by that key")
     return check(3, Status.FAIL, "the signature does not fit token and key")
 
@@ -239,18 +233,30 @@ def _fresh(signed: Signed, trust: Trust, moment: Moment, now: int) -> Check:  # 
         return refused
     if (life := claims.exp - claims.iat) > trust.max_token_life_s:
         return check(5, Status.FAIL, f"lives {life} s; at most {trust.max_token_life_s} s are trusted")
-    if at < claims.nbf - NOT_BEFORE_LEEWAY_S:
+    if at < claims.nbf - NOT_BEFORE_LEEWAY_S and moment.at_from != "log":  # or else it has ended by now
         return check(5, Status.FAIL, f"not valid for another {claims.nbf - at} s{moment.note}")
     if at > claims.exp and moment.late is Status.FAIL:
-        return check(5, Status.FAIL, f"expired {at - claims.exp} s before the time it is judged at{moment.note}")
+        return check(5, Status.FAIL, f"expired {at - claims.exp} s before the time it is judged at{_beside(moment)}")
     if missing := _unknown_revocations(signed.issuer, now):
         return check(5, Status.UNKNOWN, missing)
     if at > claims.exp:
         return check(5, Status.UNKNOWN, f"{GOOD_WHEN_ISSUED}: it expired {at - claims.exp} s ago{moment.note}")
+    return check(5, Status.PASS, f"{_when(claims, moment)}; revocations {_said(signed.issuer)}")
+
+
+def _beside(moment: Moment) -> str:
+    """Say what else speaks of an earlier time, and why it does not help who receives the file late."""
+    if moment.witnessed is None:
+        return moment.note
+    return f"; it existed at {show_time(moment.witnessed)}, which does not say that this file had come{moment.note}"
+
+
+def _when(claims: TokenClaims, moment: Moment) -> str:
+    if moment.at_from == "log":
+        return f"existed at {show_time(moment.at)}; {NOT_KNOWN_HERE}"
     by = ", by a receipt" if moment.at_from == "receipt" else ""
     when = "judged" if moment.at_from == "unknown" else "received"
-    times = f"{when} {at - claims.iat} s after issue, {claims.exp - at} s before expiry{by}"
-    return check(5, Status.PASS, f"{times}; revocations {_said(signed.issuer)}")
+    return f"{when} {moment.at - claims.iat} s after issue, {claims.exp - moment.at} s before expiry{by}"
 
 
 def _revoked(signed: Signed, moment: Moment) -> Check | None:
@@ -258,10 +264,12 @@ def _revoked(signed: Signed, moment: Moment) -> Check | None:
     if revocations and (reason := revocations.revoked(claims.jti, claims.sub, claims.iat)):
         return check(5, Status.FAIL, reason)
     revoked_from = signed.archived.revoked_from if signed.archived else None
-    if revoked_from is None or (moment.receipt_iat is not None and moment.receipt_iat < revoked_from):
+    if revoked_from is None or (moment.existed_at is not None and moment.existed_at < revoked_from):
         return None
     # Not by iat or a stated time: the thief of the key writes both.
-    evidence = f"its key is revoked from {revoked_from} on, and no receipt is from before that"
+    evidence = (
+        f"its key is revoked from {revoked_from} on, and no receipt is from before that, nor a witness of the log"
+    )
     return check(5, Status.UNKNOWN if moment.unsure else Status.FAIL, evidence + moment.note)
 
 

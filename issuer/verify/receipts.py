@@ -78,7 +78,8 @@ def write_receipt(report: Report, trust: Trust, key: Ed25519PrivateKey, iat: int
     """Sign the receipt of a report at `iat` (the writer's clock, Unix seconds); None where the report allows none.
 
     It must be verified, and not rest on a receipt or on a stated time (`--at`, a request): the thief of a key could
-    state one. A reader's report may become one: what is not too old now had come by now. Raises
+    state one. A reader's report may become one: what is not too old now had come by now. Of a token that had ended and
+    passes by its log alone nothing is known that a receipt could say. Raises
     SetupError(`key.unusable`) for a key whose receipts would not be believed: not under `receipt_keys`, or a token key.
     """
     if report.verdict != "verified" or report.at_from not in {"clock", "unknown"}:

@@ -45,18 +45,20 @@ class Check(Struct, frozen=True):
 
 
 Verdict = Literal["verified", "failed", "undecided", "unverified"]
-# Where the time came from: this party's own clock or records, a claim, the receipt that it wrote then, or nowhere.
-AtFrom = Literal["clock", "stated", "receipt", "unknown"]
+# Where the time came from: this party's own clock or records, a claim, the receipt that it wrote then, the witnesses of
+# the issuer's log, who saw the token and not the file, or nowhere.
+AtFrom = Literal["clock", "stated", "receipt", "log", "unknown"]
 
 
 class Report(Struct, frozen=True):
     """The whole judgement of one entry: all eleven checks, in their order.
 
     `reason` says why an entry is `unverified`, or that all that is missing for an `undecided` one is when it was
-    received. `at` (Unix seconds) is when the file counts as received; now, where nobody knows (`at_from`). `issuer`,
-    `framework`, `jti`, `kid` and `content_digest` are the token's, and "" unless its signature is good; `token_digest`
-    is the SHA-256 of its text, "" without one. `shared_jti`: it failed only because another good token has its jti.
-    `wants_keys_of`: the trusted issuer whose keys, as they are since the token's issue, would decide check 2.
+    received. `at` (Unix seconds) is when the file counts as received; where nobody knows (`at_from`), now, or for a
+    token that has ended by now a time at which it existed (`log`). `issuer`, `framework`, `jti`, `kid` and
+    `content_digest` are the token's, and "" unless its signature is good; `token_digest` is the SHA-256 of its text, ""
+    without one. `shared_jti`: it failed only because another good token has its jti. `wants_keys_of`: the trusted
+    issuer whose keys, as they are since the token's issue, would decide check 2.
     """
 
     version: Literal[1]

@@ -14,10 +14,11 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from issuer.codes import Code
-from issuer.errors import FormatError
+from issuer.errors import FormatError, InputError
 from issuer.formats import jcs, jose
 from issuer.formats.strict_json import Text
 from issuer.formats.strict_yaml import Document, load
+from issuer.tlog.witness_policy import WitnessPolicy, parse_policy
 from issuer.verify.archive import Archive, parse_archive
 from issuer.verify.revocations import Revocations, check_form, newest, parse_revocations
 from issuer.verify.statement import without_token_keys
@@ -26,6 +27,7 @@ from issuer.verify_token import MAX_TTL_S
 T = TypeVar("T")
 TokenLife = Annotated[int, Meta(ge=1, le=MAX_TTL_S)]
 Requirement = Literal["benchmark", "log"]
+_POLICY = "/log/policy"
 
 
 class Source(Struct, frozen=True, forbid_unknown_fields=True):
@@ -39,6 +41,14 @@ class Source(Struct, frozen=True, forbid_unknown_fields=True):
     inline: dict[str, Any] | str | UnsetType = UNSET
 
 
+class LogEntry(Struct, frozen=True, forbid_unknown_fields=True):
+    """An issuer's transparency log: the witness policy (c2sp.org/tlog-policy) whose `log` lines are its origins and
+    keys, and where proofs may be asked for."""
+
+    policy: Source
+    url: Text | UnsetType = UNSET
+
+
 class TrustedEntry(Struct, frozen=True, forbid_unknown_fields=True):
     """One issuer of a trust file; `frameworks` limits which `framework.name`s it may speak for."""
 
@@ -47,6 +57,7 @@ class TrustedEntry(Struct, frozen=True, forbid_unknown_fields=True):
     archive: Source | UnsetType = UNSET
     revocations: Source | UnsetType = UNSET
     frameworks: Annotated[list[Text], Meta(min_length=1)] | UnsetType = UNSET
+    log: LogEntry | UnsetType = UNSET
 
 
 class TrustFile(Struct, frozen=True, forbid_unknown_fields=True):
@@ -70,6 +81,23 @@ class TrustFile(Struct, frozen=True, forbid_unknown_fields=True):
         return jcs.digest(msgspec.to_builtins(self))
 
 
+class TrustedLog(Struct, frozen=True):
+    """An issuer's log. `digest` is that of the policy file: what was found good under one policy is not under another.
+
+    `url` is where its proofs may be asked for, "" for nowhere; what a token names as its log is compared, never
+    fetched.
+    """
+
+    policy: WitnessPolicy
+    digest: str
+    url: str = ""
+
+    @property
+    def origins(self) -> frozenset[str]:
+        """The origins of the policy's logs: a log that follows another one is named before it is needed."""
+        return frozenset(log.verifier.name for log in self.policy.logs)
+
+
 class TrustedIssuer(Struct, frozen=True):
     """An issuer with its keys. None: unavailable. UNSET: the trust file does not ask for it.
 
@@ -85,6 +113,7 @@ class TrustedIssuer(Struct, frozen=True):
     keys_fetched_at: int | None = None
     archive_fetched_at: int | None = None
     unpublished: bool = False
+    log: TrustedLog | None = None
 
     def confirmed_after(self, moment: int) -> bool:
         """Say whether the keys, and the archive where there is one, are those that the issuer published after then."""
@@ -133,9 +162,13 @@ def read_trust_file(raw: bytes, name: str) -> TrustFile:
     document = load(raw, name)
     trust = document.convert(TrustFile)
     issuers = [entry.issuer for entry in trust.issuers]
+    required = () if trust.require is UNSET else trust.require
     for index, entry in enumerate(trust.issuers):
         if issuers.count(entry.issuer) > 1:
             raise document.error(Code.FILE_RULE, f"/issuers/{index}/issuer", "this issuer stands here twice")
+        if "log" in required and entry.log is UNSET:
+            rule = "`require` has `log`, so each issuer needs one: `log: {policy: {file: NAME}}`"
+            raise document.error(Code.FILE_RULE, f"/issuers/{index}", rule)
         if entry.revocations is not UNSET and trust.revocation_keys is UNSET:
             rule = "a revocation list needs `revocation_keys`, or nobody can tell whose it is"
             raise document.error(Code.FILE_RULE, f"/issuers/{index}/revocations", rule)
@@ -147,6 +180,9 @@ def read_trust_file(raw: bytes, name: str) -> TrustFile:
 def _check_source(document: Document, pointer: str, source: Source) -> None:
     if sum(part is not UNSET for part in (source.url, source.file, source.inline)) != 1:
         raise document.error(Code.FILE_RULE, pointer, "give exactly one of `url`, `file` and `inline`")
+    if source.url is not UNSET and pointer.endswith(_POLICY):
+        rule = "give `file` or `inline`: which log and which witnesses you trust is yours to say, and not a server's"
+        raise document.error(Code.FILE_RULE, pointer, rule)
     if source.inline is not UNSET:
         try:
             check_found(pointer, _inline_bytes(source))
@@ -160,6 +196,7 @@ def sources(trust: TrustFile) -> dict[str, Source]:
     for index, entry in enumerate(trust.issuers):
         for name in ("keys", "archive", "revocations"):
             found[f"/issuers/{index}/{name}"] = getattr(entry, name)
+        found[f"/issuers/{index}{_POLICY}"] = UNSET if entry.log is UNSET else entry.log.policy
     for name in ("receipt_keys", "revocation_keys"):
         found[f"/{name}"] = getattr(trust, name)
     return {pointer: source for pointer, source in found.items() if source is not UNSET}
@@ -174,6 +211,8 @@ def check_found(pointer: str, raw: bytes) -> None:
         check_form(raw)
     elif pointer.endswith("/archive"):
         parse_archive(raw)
+    elif pointer.endswith(_POLICY):
+        _parse_policy(raw)
     else:
         _parse_keys(raw)
 
@@ -183,6 +222,21 @@ def _parse_keys(raw: bytes) -> jose.KeySet:
     if not keys.keys:
         raise FormatError(Code.FILE_RULE, "a key set without one usable key")
     return keys
+
+
+def _parse_policy(raw: bytes) -> WitnessPolicy:
+    try:
+        policy = parse_policy(raw, "the policy")
+    except InputError as error:
+        raise FormatError(error.code, str(error.detail) + _line_of(error)) from None
+    if not policy.logs:
+        raise FormatError(Code.LOG_POLICY, "it has no `log` line, and so no log whose tokens could be in it")
+    return policy
+
+
+def _line_of(error: InputError) -> str:
+    """Name the line in the policy: the place that will be named is in the trust file."""
+    return f" (line {error.place.line} of the policy)" if error.place.line else ""
 
 
 # -- with what it points to -------------------------------------------------------------------------------------------
@@ -245,7 +299,13 @@ class _Resolution:
         keys = self.read(f"{at}/keys", _parse_keys) or None
         archive = self.read(f"{at}/archive", parse_archive)
         keys_at, archive_at = (self.fetched_at.get(f"{at}/{name}") for name in ("keys", "archive"))
-        return TrustedIssuer(entry.issuer, keys, frameworks, archive, UNSET, keys_at, archive_at)
+        log = None if entry.log is UNSET else self.log(f"{at}{_POLICY}", entry.log)
+        return TrustedIssuer(entry.issuer, keys, frameworks, archive, UNSET, keys_at, archive_at, log=log)
+
+    def log(self, pointer: str, entry: LogEntry) -> TrustedLog | None:
+        raw = raw_of(entry.policy, self.found.get(pointer)) or b""
+        policy = self.read(pointer, _parse_policy)
+        return TrustedLog(policy, jcs.digest_of_bytes(raw), entry.url or "") if policy else None
 
     def apart(self, pointer: str, token_keys: list[jose.Key]) -> jose.KeySet | UnsetType | None:
         """Read keys that must not be token keys, without those that are."""

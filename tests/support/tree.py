@@ -18,23 +18,25 @@ DETAILS: dict[str, JSON] = {
 }
 
 
-def write_tree(root: Path, count: int) -> Iterator[Path]:
-    """Write `count` result files of one entry each, each with a token and a jti of its own."""
+def write_tree(root: Path, count: int, **members: JSON) -> Iterator[Path]:
+    """Write `count` result files of one entry each, each with a token and a jti of its own, and further members of the
+    token's payload."""
     for number in range(count):
         task = number % FILES_A_REPO
         path = root / f"owner{number // 500}" / f"model{number // FILES_A_REPO}" / ".eval_results" / f"task_{task}.yaml"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(entry_text(f"{path.parts[-4]}/{path.parts[-3]}", number, value=number / count), "utf-8")
+        repo = f"{path.parts[-4]}/{path.parts[-3]}"
+        path.write_text(entry_text(repo, number, value=number / count, **members), "utf-8")
         yield path
 
 
-def entry_text(repo: str, number: int, *, value: float = 0.5) -> str:
-    """Return an entry of the repository with a token whose jti is this number."""
+def entry_text(repo: str, number: int, *, value: float = 0.5, **members: JSON) -> str:
+    """Return an entry of the repository with a token whose jti is this number, and further members of its payload."""
     metrics = [{"metric_id": "accuracy", "value": round(value, 6)}]
     item = submission(DETAILS, model_repo=repo, benchmark_repo=f"bench/task-{number % FILES_A_REPO}", metrics=metrics)
     jti = jose.base64url_encode(number.to_bytes(16, "big"))
     # Not by tests.support.make.signed: to have joserfc verify each would take longer than all the rest.
-    signing_input = jose.signing_input(HEADER, jcs.canonical(payload_of(item, jti=jti)))
+    signing_input = jose.signing_input(HEADER, jcs.canonical(payload_of(item, jti=jti, **members)))
     return write_entry(item.form, jose.compact(signing_input, jose.sign(KEY, signing_input)))
 
 

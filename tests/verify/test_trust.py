@@ -26,7 +26,7 @@ from issuer.verify.trust import (
     resolve,
     sources,
 )
-from tests.support import make
+from tests.support import make, witnessed
 from tests.support.shared import ROOT
 
 GOOD = f"""\
@@ -79,6 +79,71 @@ def test_a_trust_file_says_whom_to_trust_for_what_and_what_is_due() -> None:
     assert (second.archive, second.revocations) == (UNSET, UNSET)
     assert trust.receipt_keys == make.key_set(make.RECEIPT_KEY)
     assert trust.absent == ()
+
+
+LOGGED = GOOD.replace("  frameworks:", "  log: {policy: {file: policy}, url: https://log.example}\n  frameworks:")
+POLICY = witnessed.policy_text()
+
+
+def test_a_log_is_trusted_by_a_policy_whose_log_lines_are_its_origins() -> None:
+    file = read_trust_file(LOGGED.encode(), "t")
+    assert sources(file)["/issuers/1/log/policy"] == Source(file="policy")
+    first, second = resolve(file, {**FOUND, "/issuers/1/log/policy": POLICY.encode()}).issuers.values()
+    assert first.log is None
+    assert second.log == witnessed.trusted_log(url="https://log.example")
+    assert second.log.origins == {witnessed.ORIGIN, witnessed.SPARE}
+
+
+def test_a_policy_may_stand_in_the_trust_file_itself() -> None:
+    inline = json.dumps(witnessed.policy_text())
+    text = (
+        f"version: 1\naudience: a\nissuers: [{{issuer: i, keys: {{url: u}}, log: {{policy: {{inline: {inline}}}}}}}]\n"
+    )
+    log = resolve(read_trust_file(text.encode(), "t"), {"/issuers/0/keys": make.jwks()}).issuers["i"].log
+    assert log == witnessed.trusted_log()
+    broken = refusal(text.replace("quorum enough", "quorum nobody"))
+    assert (broken.code, broken.pointer) == (Code.LOG_POLICY, "/issuers/0/log/policy/inline")
+    assert "line 7 of the policy" in broken.detail
+
+
+def test_a_required_log_must_be_named_of_every_issuer() -> None:
+    error = refusal(LOGGED.replace("[benchmark]", "[benchmark, log]"))
+    assert (error.pointer, "each issuer needs one" in error.detail) == ("/issuers/0", True)
+    assert error.place.line == 4
+    one = LOGGED.replace(
+        "- issuer: https://issuer.example", "- issuer: https://issuer.example\n  log: {policy: {file: x}}"
+    )
+    assert read_trust_file(one.replace("[benchmark]", "[log]").encode(), "t").require == ["log"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "pointer"),
+    [
+        ("{file: policy}", "{url: https://log.example/policy}", "/issuers/1/log/policy"),
+        ("{file: policy}", "{file: policy, inline: x}", "/issuers/1/log/policy"),
+        ("policy: {file: policy}, ", "", "/issuers/1/log"),
+        (", url: https", ", origin: https", "/issuers/1/log"),
+        ("https://log.example", "''", "/issuers/1/log/url"),
+        ("{policy: {file: policy}, url: https://log.example}", "policy", "/issuers/1/log"),
+    ],
+)
+def test_a_log_is_a_policy_of_one_s_own_and_where_to_ask(old: str, new: str, pointer: str) -> None:
+    assert LOGGED.count(old) == 1
+    assert refusal(LOGGED.replace(old, new)).pointer.startswith(pointer)
+
+
+@pytest.mark.parametrize(
+    ("text", "detail"),
+    [
+        ("", "cut short"), (POLICY.replace("quorum enough\n", ""), "no `quorum` line"), ("quorum none\n", "no `log` line"),
+        (POLICY + "x\n", "line 8 of the policy"), (POLICY[:-1], "cut short"),
+    ],
+)  # fmt: skip
+def test_a_policy_that_breaks_a_rule_is_refused_with_its_place_in_the_trust_file(text: str, detail: str) -> None:
+    with pytest.raises(FormatError) as caught:
+        resolve(read_trust_file(LOGGED.encode(), "t"), {**FOUND, "/issuers/1/log/policy": text.encode()})
+    assert (caught.value.code, caught.value.pointer) == (Code.LOG_POLICY, "/issuers/1/log/policy")
+    assert detail in caught.value.detail
 
 
 def test_a_short_trust_file_requires_nothing_more_and_trusts_a_day() -> None:

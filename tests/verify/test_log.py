@@ -1,0 +1,389 @@
+"""Check 11, and what a witnessed inclusion serves in 2 and 5: a token's leaf, its log's key, the witnesses, the time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from msgspec.structs import replace
+
+from issuer.formats.times import show_time
+from issuer.results.entry import read_entries
+from issuer.tlog.checkpoint import Checkpoint
+from issuer.tlog.note import Note, NoteSigner, SignatureLine, parse_note
+from issuer.tlog.proof import parse_proof
+from issuer.verify import Context, verify_entries
+from issuer.verify.check_log import MAX_REMEMBERED, AtHand, CheckedNotes, Proofs
+from issuer.verify.check_token import GOOD_WHEN_ISSUED, NOT_KNOWN_HERE
+from issuer.verify.receipts import token_digest, write_receipt
+from issuer.verify.report import Report, Status
+from issuer.verify.trust import Trust
+from tests.support import make, witnessed
+from tests.support.witnessed import ORIGIN, SPARE, WITNESSES, TestLog, at_hand, leaf_of, trusted_log
+
+SAID = make.submission()
+TOKEN = make.token_for(SAID, log=ORIGIN)
+FILE = make.file_for(SAID, log=ORIGIN)
+OTHER = make.token_for(make.submission(task_id="other"), log=ORIGIN)
+LOG = TestLog(OTHER, TOKEN)
+END = make.NOW + 3600
+LATER = make.NOW + make.YEAR
+RECEIPT_KEYS = make.key_set(make.RECEIPT_KEY)
+REQUIRED = frozenset({"log"})
+
+
+def trust(*, require: frozenset[str] = REQUIRED, quorum: int = 2, **members: Any) -> Trust:
+    return make.trust(**{"log": trusted_log(quorum), "require": require, **members})
+
+
+def proofs(*times: int, log: TestLog = LOG) -> Proofs:
+    return at_hand(TOKEN, log.proof(TOKEN, *times))
+
+
+def judge(
+    by: Trust | None = None,
+    found: Proofs | None = None,
+    *,
+    at: int | None = None,
+    now: int = make.NOW + 10,
+    witnessed: bool = False,
+    text: str = FILE,
+    **known: Any,
+) -> Report:
+    context = Context(
+        now, witnessed=witnessed, proofs=proofs(make.NOW + 1, make.NOW + 2) if found is None else found, **known
+    )
+    (report,) = verify_entries(read_entries(text.encode(), make.PATH), make.REPO, make.PATH, by or trust(), at, context)
+    return report
+
+
+def of(report: Report, number: int) -> tuple[Status, str]:
+    return report.checks[number - 1].status, report.checks[number - 1].evidence
+
+
+def of_11(found: Proofs | None = None, by: Trust | None = None, **known: Any) -> tuple[Status, str]:
+    return of(judge(by, found, **known), 11)
+
+
+# -- (11) -----------------------------------------------------------------------------------------------------------------
+
+
+def test_11_passes_where_log_witnesses_and_tree_all_say_so() -> None:
+    report = judge()
+    time = show_time(make.NOW + 2)
+    assert report.verdict == "verified"
+    assert of(report, 11) == (Status.PASS, f"leaf 6 of the 7 of {ORIGIN}, witnessed at {time}")
+
+
+def test_11_is_no_more_than_information_where_it_is_not_required() -> None:
+    free = trust(require=frozenset())
+    for found in ({}, proofs(make.NOW), at_hand(TOKEN, b"?"), {leaf_of(TOKEN).token: AtHand(denied=True)}):
+        report = judge(free, found)
+        assert (report.verdict, of(report, 11)[0]) == ("verified", Status.SKIP)
+    assert of(judge(free), 11)[1].startswith("not required: leaf 6")
+    assert of(judge(make.trust()), 11) == (Status.SKIP, "not required: the trust names no log of this issuer")
+
+
+def test_11_is_unknown_without_a_proof() -> None:
+    assert of_11({}) == (Status.UNKNOWN, "no proof is at hand")
+    assert judge(found={}).verdict == "undecided"
+    assert of_11(by=make.trust(require=REQUIRED)) == (Status.UNKNOWN, "the trust names no log of this issuer")
+
+
+@pytest.mark.parametrize(
+    ("text", "found", "evidence"),
+    [
+        (make.file_for(SAID), {}, "names no log"),
+        (make.file_for(SAID, log="elsewhere.example/log"), {}, "of another log"),
+        (FILE, {leaf_of(TOKEN).token: AtHand(denied=True)}, "was asked, and has no such leaf"),
+        (make.file_for(SAID, log=ORIGIN, sub="two words"), {}, "no leaf can say"),
+    ],
+    ids=["no log", "another origin", "denied", "claims that no leaf has"],
+)
+def test_11_is_a_no_where_the_token_or_the_log_itself_says_so(text: str, found: Proofs, evidence: str) -> None:
+    report = judge(found=found, text=text)
+    assert report.failed == (11,)
+    assert evidence in of(report, 11)[1]
+
+
+def test_11_shows_the_origin_that_is_not_trusted() -> None:
+    report = judge(text=make.file_for(SAID, log="elsewhere.example/log"))
+    assert report.checks[10].token == "elsewhere.example/log"
+
+
+def stripped(*keep: int) -> bytes:
+    """Return the good proof with only these of its signature lines: the log's, then the two witnesses'."""
+    proof = parse_proof(LOG.proof(TOKEN, make.NOW, make.NOW))
+    note = parse_note(proof.checkpoint)
+    kept = Note(note.text, tuple(note.signatures[number] for number in keep))
+    return replace(proof, checkpoint=kept.to_bytes()).to_bytes()
+
+
+def forged_root() -> bytes:
+    """Return a proof of a tree that the log has never signed, under its name and by another key."""
+    stranger = NoteSigner(ORIGIN, make.STRANGER)
+    return LOG.proof(TOKEN, note=LOG.note({0: make.NOW, 1: make.NOW}, signer=stranger))
+
+
+def with_a_bad_line() -> bytes:
+    """Return the good proof, and a line under the log's own key id that does not verify."""
+    proof = parse_proof(LOG.proof(TOKEN, make.NOW, make.NOW))
+    note = parse_note(proof.checkpoint)
+    bad = SignatureLine(ORIGIN, LOG.signer.verifier.key_id, bytes(64))
+    return replace(proof, checkpoint=note.with_lines([bad]).to_bytes()).to_bytes()
+
+
+UNSERVED = {
+    "another leaf": (LOG.proof(OTHER, make.NOW, make.NOW), "do not lead from this token's leaf"),
+    "another index": (LOG.proof(TOKEN, make.NOW, make.NOW).replace(b"index 6", b"index 5"), "do not lead"),
+    "outside the tree": (LOG.proof(TOKEN, make.NOW, make.NOW).replace(b"index 6", b"index 7"), "do not lead"),
+    "nobody known signed": (forged_root(), "not signed by a log"),
+    "only witnesses signed": (stripped(1, 2), "not signed by a log"),
+    "a bad line": (with_a_bad_line(), "does not fit"),
+    "no witness": (stripped(0), "too few witnesses"),
+    "one witness of two": (stripped(0, 2), "too few witnesses"),
+    "one witness twice": (LOG.proof(TOKEN, note=LOG.note({0: make.NOW}).with_lines([WITNESSES[0].cosign(LOG.note({}).text, make.NOW + 1)])), "too few witnesses"),
+    "the times of the future": (LOG.proof(TOKEN, make.NOW + 71, make.NOW), "too few witnesses"),
+    "no bytes of a proof": (b"\xff\x00", "proof"),
+    "cut short": (LOG.proof(TOKEN, make.NOW, make.NOW)[:-9], ""),
+    "too long": (LOG.proof(TOKEN, make.NOW, make.NOW) + b"x" * 2**20, "bytes"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", UNSERVED)
+@pytest.mark.parametrize("require", [REQUIRED, frozenset()], ids=["required", "not required"])
+def test_11_a_proof_that_does_not_serve_is_as_good_as_none_and_says_what_fails(
+    case: str, require: frozenset[str]
+) -> None:
+    raw, evidence = UNSERVED[case]
+    report = judge(trust(require=require), at_hand(TOKEN, raw))
+    assert report.verdict == ("undecided" if require else "verified")
+    assert of(report, 11)[0] is (Status.UNKNOWN if require else Status.SKIP)
+    assert "the proof at hand does not serve: " in of(report, 11)[1]
+    assert evidence in of(report, 11)[1]
+
+
+@pytest.mark.parametrize("case", UNSERVED.keys() - {"the times of the future"})
+def test_5_a_proof_that_does_not_serve_shows_no_time(case: str) -> None:
+    late = judge(trust(require=frozenset()), at_hand(TOKEN, UNSERVED[case][0]), now=LATER)
+    assert (late.verdict, of(late, 5)[0]) == ("undecided", Status.UNKNOWN)
+
+
+def test_11_a_proof_that_cannot_be_read_is_as_good_as_none() -> None:
+    found = {leaf_of(TOKEN).token: AtHand(fault="a symbolic link: not followed")}
+    assert of_11(found) == (Status.UNKNOWN, "the proof at hand does not serve: a symbolic link: not followed")
+
+
+def test_11_a_checkpoint_of_the_issuer_s_other_log_does_not_serve() -> None:
+    spare = TestLog(OTHER, TOKEN, origin=SPARE)
+    status, evidence = of_11(proofs(make.NOW, make.NOW, log=spare))
+    assert (status, f"of the log {SPARE}" in evidence) == (Status.UNKNOWN, True)
+    moved = make.file_for(SAID, log=SPARE)
+    token = make.token_for(SAID, log=SPARE)
+    spare.add(token)
+    report = judge(found=at_hand(token, spare.proof(token, make.NOW, make.NOW)), text=moved)
+    assert report.verdict == "verified"
+
+
+def test_11_serves_during_the_rotation_of_the_log_s_key_under_either_key() -> None:
+    new = NoteSigner(ORIGIN, Ed25519PrivateKey.from_private_bytes(b"n" * 32))
+    text = witnessed.policy_text() + f"log {new.verifier.to_text()}\n"
+    both = LOG.note({0: make.NOW, 1: make.NOW})
+    both = both.with_lines([new.sign(both.text)])
+    only_new = LOG.note({0: make.NOW, 1: make.NOW}, signer=new)
+    old, later = trust(), trust(log=witnessed.log_by(text))
+    assert judge(old, at_hand(TOKEN, LOG.proof(TOKEN, note=both))).verdict == "verified"
+    assert judge(old, at_hand(TOKEN, LOG.proof(TOKEN, note=only_new))).verdict == "undecided"
+    for note in (both, only_new):
+        assert judge(later, at_hand(TOKEN, LOG.proof(TOKEN, note=note))).verdict == "verified"
+
+
+def test_11_without_a_quorum_an_inclusion_passes_and_proves_no_time() -> None:
+    by = trust(quorum=0)
+    assert of(judge(by, proofs()), 11)[1].endswith("no witness is asked for, so this proves no time")
+    late = judge(by, proofs(make.NOW, make.NOW), now=LATER)
+    assert (of(late, 11)[0], of(late, 5)[0], late.verdict) == (Status.PASS, Status.UNKNOWN, "undecided")
+
+
+def test_11_rests_on_the_signature() -> None:
+    forged = judge(text=FILE[:-8] + 'AAAAAA"\n')
+    assert (forged.failed, of(forged, 11)[0]) == ((3,), Status.SKIP)
+    malformed = judge(text=FILE.replace("eyJ", "eyK"))
+    assert (malformed.failed, of(malformed, 11)[0]) == ((1,), Status.SKIP)
+
+
+def test_11_a_log_that_is_another_issuer_s_says_nothing_of_this_one() -> None:
+    stranger = TestLog(TOKEN)
+    text = witnessed.policy_text(origins=[SPARE])
+    report = judge(trust(log=witnessed.log_by(text)), proofs(make.NOW, make.NOW, log=stranger))
+    assert (report.failed, report.checks[10].token) == ((11,), ORIGIN)
+
+
+# -- the witnessed time ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("times", "shown"),
+    [
+        ((5, 9), 9), ((9, 5), 9), ((1, 9, 5), 5), ((9, 9, 9), 9), ((7,), None), ((0, 3600), 3600),
+        ((-60, -60), -60), ((-61, 3), 3), ((-61, -61), "an alarm: witnessed 61 s before"),
+        ((0, 3601), "logged late: witnessed 1 s after"), ((9000, 9000, 3600), "logged late: witnessed 5400 s after"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_the_witnessed_time_is_when_the_quorum_was_reached_and_serves_from_issue_to_end(
+    times: tuple[int, ...], shown: int | str | None
+) -> None:
+    report = judge(found=proofs(*(make.NOW + time for time in times)), now=LATER)
+    if isinstance(shown, int):
+        assert report.verdict == "verified"
+        assert (report.at, report.at_from) == (make.NOW + shown, "log")
+        assert of(report, 5)[1].startswith(f"existed at {show_time(make.NOW + shown)}; {NOT_KNOWN_HERE}; ")
+    else:
+        assert (report.verdict, of(report, 5)[0]) == ("undecided", Status.UNKNOWN)
+        assert (of(report, 11)[0] is Status.PASS, (shown or "") in of(report, 11)[1]) == (shown is not None, True)
+
+
+def test_a_time_ahead_of_the_verifier_s_clock_by_over_a_minute_does_not_count() -> None:
+    for ahead, good in ((60, True), (61, False)):
+        report = judge(found=proofs(make.NOW, make.NOW + 10 + ahead))
+        assert (report.verdict == "verified") is good
+
+
+# Who judges: a reader, who receives it now, who says when, and who wrote a receipt then.
+JUDGES = ("reader", "receiver", "stated late", "stated in time", "receipt")
+TIMES = {"in time": (5, 9), "late": (3601, 3601), "early": (-61, -61), "none": None}
+KEYS = ("published", "archived", "archived, window over", "revoked before", "revoked after", "revoked after, gone")
+
+
+def archive_of(key: str) -> dict[str, Any]:
+    """Return the keys and the archive of the issuer a year later."""
+    if key == "published":
+        return {}
+    window: dict[str, int] = {"last_token_exp": END if key.endswith("over") else LATER + 1}
+    if key.startswith("revoked"):
+        window["revoked_from"] = make.NOW + (8 if "before" in key else 10)
+    gone = {} if key in {"revoked before", "revoked after"} else {"keys": make.key_set(make.STRANGER)}
+    return {**gone, "archive": make.archive(**window)}
+
+
+def expected(judge: str, time: str, key: str, listed: str) -> str:
+    """Say what comes of it, from the contract's words and not from the code's."""
+    existed_then = time == "in time"
+    in_time = judge in {"stated in time", "receipt"}
+    if key.startswith("revoked"):
+        # Evidence from outside: a witnessed inclusion at NOW + 9, or a receipt at NOW + 6; both revocations are later
+        # than the receipt, and the first one is earlier than the witnesses.
+        if not (judge == "receipt" or (existed_then and "after" in key)):
+            return "failed"
+    elif key == "archived, window over" and not in_time and not existed_then:
+        return "undecided" if judge == "reader" else "failed"
+    if listed:
+        return "failed"
+    if in_time:
+        return "verified"
+    if judge == "reader":
+        return "verified" if existed_then else "undecided"
+    return "failed"
+
+
+@pytest.mark.parametrize("listed", ["", "jti", "sub"])
+@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("time", TIMES)
+@pytest.mark.parametrize("who", JUDGES)
+def test_what_an_old_token_is_worth(who: str, time: str, key: str, listed: str) -> None:
+    """A year later: who judges, by when witnesses had seen it, what became of its key, and what was revoked."""
+    revoked: dict[str, Any] = {}
+    if listed:
+        revoked = {"jti": [make.JTI]} if listed == "jti" else {"sub": [{"sub": "inspect-ai", "from": 0}]}
+    lists = make.revocations(iat=LATER, next_update=LATER + 9, **revoked)
+    by = trust(require=frozenset(), receipt_keys=RECEIPT_KEYS, revocations=lists, **archive_of(key))
+    times = TIMES[time]
+    found = {} if times is None else proofs(*(make.NOW + each for each in times))
+    at = {"receiver": LATER, "stated late": LATER, "stated in time": make.NOW + 5}.get(who)
+    receipts = {token_digest(TOKEN): RECEIPT} if who == "receipt" else {}
+    report = judge(by, found, at=at, now=LATER, witnessed=who == "receiver", receipts=receipts)
+    assert report.verdict == expected(who, time, key, listed)
+
+
+def receipt() -> str:
+    then = trust(require=frozenset(), receipt_keys=RECEIPT_KEYS)
+    report = judge(then, {}, at=make.NOW + 6, now=make.NOW + 6, witnessed=True)
+    return (write_receipt(report, then, make.RECEIPT_KEY, make.NOW + 6) or b"").decode()
+
+
+RECEIPT = receipt()
+
+
+def test_who_receives_a_file_late_is_told_that_its_token_existed_in_time() -> None:
+    report = judge(at=LATER, now=LATER, witnessed=True)
+    assert (report.failed, report.at_from) == ((5,), "clock")
+    assert f"; it existed at {show_time(make.NOW + 2)}, which does not say that this file had come" in of(report, 5)[1]
+
+
+def test_a_reader_of_a_token_that_has_not_ended_is_judged_by_now() -> None:
+    report = judge(now=END)
+    assert (report.verdict, report.at, report.at_from) == ("verified", END, "unknown")
+
+
+def test_what_passes_by_the_log_alone_becomes_no_receipt() -> None:
+    """It would say that the file came after its token had ended, and be a no from then on."""
+    by = trust(receipt_keys=RECEIPT_KEYS)
+    late, fresh = judge(by, now=LATER), judge(by, now=END)
+    assert late.verdict == fresh.verdict == "verified"
+    assert write_receipt(late, by, make.RECEIPT_KEY, LATER) is None
+    assert write_receipt(fresh, by, make.RECEIPT_KEY, END) is not None
+
+
+def test_a_receipt_comes_before_the_log_and_both_answer_for_a_revoked_key() -> None:
+    for revoked_from, good in ((make.NOW + 7, True), (make.NOW + 6, True), (make.NOW + 5, False)):
+        by = trust(receipt_keys=RECEIPT_KEYS, archive=make.archive(revoked_from=revoked_from))
+        held = {token_digest(TOKEN): RECEIPT}
+        report = judge(by, proofs(make.NOW + 5, make.NOW + 5), now=LATER, receipts=held)
+        assert (report.at_from, report.verdict == "verified") == ("receipt", good)
+
+
+def test_what_the_witnesses_saw_does_not_replace_what_else_is_missing() -> None:
+    for members in ({"revocations": None}, {"archive": None}, {"revocations": make.revocations()}):
+        report = judge(trust(**members), now=LATER)
+        assert (report.verdict, of(report, 5)[0]) == ("undecided", Status.UNKNOWN)
+    assert judge(trust(life_s=3599), now=LATER).failed == (5,)
+    assert judge(now=LATER, text=FILE.replace("20.9", "21.9")).failed == (8, 9)
+
+
+def test_a_reader_without_a_proof_is_told_what_it_was_told_before() -> None:
+    report = judge(trust(require=frozenset()), {}, now=LATER)
+    assert (report.verdict, report.reason) == ("undecided", GOOD_WHEN_ISSUED)
+
+
+# -- what is remembered ---------------------------------------------------------------------------------------------------
+
+
+def test_a_good_note_is_checked_once_and_remembered_under_its_policy_alone() -> None:
+    notes, log = CheckedNotes(), trusted_log()
+    raw = LOG.note({0: make.NOW, 1: make.NOW}).to_bytes()
+    assert notes.check(raw, log, make.NOW) is notes.check(raw, log, make.NOW)
+    assert notes.check(raw, trusted_log(1), make.NOW) is not notes.check(raw, log, make.NOW)
+    assert len(notes) == 2
+    for other in (raw[:-1], raw.replace(b"7\n", b"8\n", 1)):
+        with pytest.raises(Exception, match=r"malformed|signature"):
+            notes.check(other, log, make.NOW)
+
+
+def test_a_note_that_was_not_good_is_not_remembered() -> None:
+    notes, log = CheckedNotes(), trusted_log()
+    raw = LOG.note({0: make.NOW, 1: make.NOW + 100}).to_bytes()
+    with pytest.raises(Exception, match="quorum"):
+        notes.check(raw, log, make.NOW)
+    assert len(notes) == 0
+    assert notes.check(raw, log, make.NOW + 40).time == make.NOW + 100
+
+
+def test_at_most_a_thousand_notes_are_remembered() -> None:
+    notes, log = CheckedNotes(), trusted_log(0)
+    signer = LOG.signer
+    for size in range(MAX_REMEMBERED + 5):
+        text = Checkpoint(ORIGIN, size, bytes(32)).to_text()
+        notes.check(Note(text, (signer.sign(text),)).to_bytes(), log, make.NOW)
+    assert len(notes) == MAX_REMEMBERED
