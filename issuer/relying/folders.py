@@ -1,7 +1,8 @@
-"""What a relying party keeps in folders: receipts by token, and benchmarks' `eval.yaml` by repository and commit."""
+"""What lies in folders: a relying party's receipts, benchmarks' `eval.yaml`, and the proofs beside a result file."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -11,9 +12,12 @@ from issuer.errors import InputError, SetupError
 from issuer.formats import strict_yaml
 from issuer.results.benchmark import Benchmark, read_benchmark
 from issuer.results.claims import REVISION, is_repo
+from issuer.verify.check_log import AtHand, sidecar_name
 from issuer.verify.receipts import MAX_BYTES, file_name
 
 MAX_BENCHMARKS = 256  # held in memory at a time
+# Of a proof: 63 hashes, and a checkpoint with the cosignatures of some fifteen witnesses, of whatever type.
+MAX_SIDECAR_BYTES = 64 * 1024
 
 
 class ReceiptFolder(Mapping[str, str]):
@@ -59,6 +63,35 @@ class ReceiptFolder(Mapping[str, str]):
     def drop(self, digest: str) -> None:
         """Remove the receipt of a token that is not verified after all."""
         (self._path / file_name(digest)).unlink(missing_ok=True)
+
+
+class Sidecars(Mapping[bytes, AtHand]):
+    """The proofs beside one result file: `FILE.<first 16 hex of the token's digest>.tlog-proof`.
+
+    The name is only where to look: what it holds is believed by its content. One at most is opened for each token of
+    the file, no link is followed, and nothing that lies there is an error: it is somebody else's repository.
+    """
+
+    def __init__(self, file: str) -> None:
+        self._file = file
+
+    def __getitem__(self, token: bytes) -> AtHand:
+        """Return what lies there for a token, by the digest in its leaf. KeyError where nothing does."""
+        path = sidecar_name(self._file, token)
+        if not os.path.lexists(path):
+            raise KeyError(token)
+        try:
+            return AtHand(files.read(path, MAX_SIDECAR_BYTES, follow=False))
+        except InputError as error:
+            return AtHand(fault=error.detail)
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Name none: they are looked up, not listed."""
+        return iter(())
+
+    def __len__(self) -> int:
+        """Return 0, as nothing is iterated."""
+        return 0
 
 
 class BenchmarkFolder(Mapping[tuple[str, str], Benchmark]):

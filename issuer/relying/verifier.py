@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from msgspec import Struct
+from msgspec.structs import replace
 
 from issuer.errors import FormatError, InputError
-from issuer.relying.folders import BenchmarkFolder, ReceiptFolder
+from issuer.relying.folders import BenchmarkFolder, ReceiptFolder, Sidecars
 from issuer.results.entry import read_entries
 from issuer.verify import Context, verify_entries
 from issuer.verify.receipts import read_receipt, write_receipt
@@ -41,14 +42,16 @@ class Verifier(Struct):
     renew: Callable[[Iterable[str]], Trust] | None = None
 
     def verify(self, raw: bytes, file: str, repo: str, path: str = "") -> tuple[Report, ...]:
-        """Verify every entry of a file. `file` is its name here, `path` its place in the repository `repo`.
+        """Verify every entry of a file. `file` is its name here, beside which proofs may lie; `path` is its place in
+        the repository `repo`.
 
         Without `path` that is the file's own folder and name. Raises InputError, and SetupError for a full disk.
         """
         entries, place = read_entries(raw, file), path or path_in_repo(file)
-        reports = verify_entries(entries, repo, place, self.trust, self.at, self.context)
+        context = replace(self.context, proofs=Sidecars(file))
+        reports = verify_entries(entries, repo, place, self.trust, self.at, context)
         if self._renewed({report.wants_keys_of for report in reports if report.wants_keys_of}):
-            reports = verify_entries(entries, repo, place, self.trust, self.at, self.context)
+            reports = verify_entries(entries, repo, place, self.trust, self.at, context)
         if self.receipts is not None and self.receipt_key is not None:
             for report in reports:
                 self._keep_receipt(report, self.receipts, self.receipt_key)

@@ -44,7 +44,7 @@ from issuer.verify.report import Report
 from issuer.verify.trust import Trust, TrustedIssuer
 from issuer.verify_token import compose
 from tests.bench.adapters import bench_adapters
-from tests.bench.bulk import bench_bulk
+from tests.bench.bulk import bench_bulk, bench_logged
 from tests.bench.pat import bench_pats
 from tests.bench.policy import bench_policies
 from tests.support.running import BODY, Running, numbered, running, write_folder
@@ -222,6 +222,7 @@ def main() -> None:
             bench_http(live, sign)
             bench_verify(live, check)
     bench_bulk()
+    bench_logged()
     bench_adapters()
 
 

@@ -22,8 +22,11 @@ import yaml
 
 from tests.support.make import KEY, NOW
 from tests.support.tree import write_tree, write_trust
+from tests.support.witnessed import ORIGIN, write_logged_trust, write_sidecars
 
 TARGET = 2.0
+# What a proof beside every file may cost, where a hundred tokens have one checkpoint.
+LOGGED_TARGET = 1.3
 LIMIT_MIB = 300
 FLOOR_FILES = 5000
 
@@ -48,9 +51,9 @@ def floor_s(files: list[Path]) -> tuple[float, float]:
     return (time.process_time() - began) / len(files), loads / len(files)
 
 
-def run(folder: Path, jobs: int, *more: str) -> tuple[float, float, float]:
+def run(folder: Path, jobs: int, *more: str, trust: str = "trust.yaml") -> tuple[float, float, float]:
     """Verify the folder with the command; return its wall and CPU seconds, and the peak of its processes in MiB."""
-    command = [sys.executable, "-m", "issuer", "verify", str(folder / "tree"), "--trust", str(folder / "trust.yaml"),
+    command = [sys.executable, "-m", "issuer", "verify", str(folder / "tree"), "--trust", str(folder / trust),
                "--at", str(NOW), "--jobs", str(jobs), *more]  # fmt: skip
     before, began, peak = os.times(), time.monotonic(), 0.0
     with (folder / "out").open("wb") as out, subprocess.Popen(command, stdout=out) as child:
@@ -102,5 +105,24 @@ def bench_bulk(count: int = 20_000) -> None:
             )
 
 
+def bench_logged(count: int = 10_000) -> None:
+    """Print what proofs beside the files add: the same tree by a trust file without a log, and by one that requires it."""
+    print(f"\nissuer verify DIR with a proof beside every file, {count:,} entries")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write_sidecars(write_tree(folder / "tree", count, log=ORIGIN))
+        write_logged_trust(folder)
+        write_trust(folder)
+        # In turn, and the smaller of each: the machine may be busy with other things.
+        pairs = [(run(folder, 1)[1], run(folder, 1, trust="logged.yaml")[1]) for _ in range(3)]
+        without, logged = (min(times) / count for times in zip(*pairs, strict=True))
+        verdict = "ok" if logged <= LOGGED_TARGET * without else "TOO MUCH"
+        print(
+            f"  {without * 1e6:.0f} us CPU each without, {logged * 1e6:.0f} us with: {logged / without:.2f} x"
+            f" (at most {LOGGED_TARGET:g})  {verdict}"
+        )
+
+
 if __name__ == "__main__":
+    bench_logged(*map(int, sys.argv[2:3]))
     bench_bulk(*map(int, sys.argv[1:2]))

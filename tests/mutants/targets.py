@@ -31,6 +31,12 @@ TARGETS: dict[str, tuple[str, ...]] = {
         "tests/verify/test_gaps.py",
         "tests/issuance/test_issue.py",
     ),
+    "issuer/verify/check_log.py": ("tests/verify/test_log.py",),
+    "issuer/verify/moment.py": (
+        "tests/verify/test_log.py",
+        "tests/verify/test_received.py",
+        "tests/verify/test_receipts.py",
+    ),
     "issuer/service/signing/keyring.py": ("tests/service/signing/test_keyring.py",),
     "issuer/service/signing/life.py": ("tests/service/signing/test_life.py",),
     "issuer/service/signing/seen.py": ("tests/service/signing/test_seen.py",),
