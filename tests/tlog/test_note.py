@@ -36,8 +36,9 @@ GO_NOTE = (
     f"{GO_TEXT}\n"
     "— PeterNeumann x08go/ZJkuBS9UG/SffcvIAQxVBtiFupLLr8pAcElZInNIuGUgYN1FFYC2pZSNXgKvqfqdngotpRZb6KE6RyyBwJnAM=\n"
 )
-# The public key of the Go checksum database, which every installation of Go holds.
+# The public key of the Go checksum database, which every installation of Go holds; and that of a witness for tests.
 SUMDB_VKEY = "sum.golang.org+033de0ae+Ac4zctda0e5eza+HJyk9SxEdh+s3Ux18htTTAD8OuAn8"
+WITNESS_VKEY = "transparency.dev/DEV:witness-little-garden+d8042a87+BCtusOxINQNUTN5Oj8HObRkh2yHf/MwYaGX4CPdiVEPM"
 
 
 def signer(name: str, seed: int) -> NoteSigner:
@@ -73,10 +74,26 @@ def test_the_go_example_is_read_verified_and_signed_to_the_same_bytes() -> None:
     assert peter.verifier.to_text() == GO_VKEY
 
 
-def test_the_key_of_the_go_checksum_database_is_read() -> None:
-    verifier = parse_vkey(SUMDB_VKEY)
-    assert (verifier.name, verifier.key_id.hex(), verifier.kind) == ("sum.golang.org", "033de0ae", Kind.ED25519)
-    assert verifier.to_text() == SUMDB_VKEY
+@pytest.mark.parametrize(("vkey", "kind"), [(SUMDB_VKEY, Kind.ED25519), (WITNESS_VKEY, Kind.COSIGNATURE)])
+def test_keys_that_are_in_use_are_read(vkey: str, kind: Kind) -> None:
+    verifier = parse_vkey(vkey)
+    assert [verifier.name, verifier.key_id.hex()] == vkey.split("+")[:2]
+    assert (verifier.kind, verifier.to_text()) == (kind, vkey)
+
+
+def test_the_examples_of_the_specifications_are_read() -> None:
+    """Their keys are not published, their layout is: the cosignature of c2sp.org/tlog-cosignature bears its time."""
+    example = (
+        "example.com/behind-the-sofa\n20852163\nCsUYapGGPo4dkMgIAUqom/Xajj7h2fB2MPA3j2jxq2I=\n\n"
+        "— example.com/behind-the-sofa Az3grlgtzPICa5OS8npVmf1Myq/5IZniMp+ZJurmRDeOoRDe4URYN7u5/Zhcyv2q1gGzGku9nTo+"
+        "zyWE+xeMcTOAYQ8=\n"
+        "— witness.example.com/w1 jWbPPwAAAABkGFDLEZMHwSRaJNiIDoe9DYn/zXcrtPHeolMI5OWXEhZCB9dlrDJsX3b2oyin1nPZqhf5nNo0"
+        "xUe+mbIUBkBIfZ+qnA==\n"
+    )
+    log, witness = parse_note(example.encode()).signatures
+    assert (log.name, log.key_id.hex(), len(log.signature)) == ("example.com/behind-the-sofa", "033de0ae", 64)
+    assert (witness.name, witness.key_id.hex(), len(witness.signature)) == ("witness.example.com/w1", "8d66cf3f", 72)
+    assert int.from_bytes(witness.signature[:8]) == 1679315147
 
 
 def test_a_cosignature_signs_two_lines_of_its_own_and_the_whole_text() -> None:

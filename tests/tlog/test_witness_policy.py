@@ -203,6 +203,20 @@ def test_a_url_that_is_none_is_refused(url: bytes) -> None:
         parse_policy(LOG_LINE.encode() + b" " + url + b"\nquorum none\n", "policy")
 
 
+# Two good points that have one key id under the name "w": 2^16 tries find such a pair.
+ALIKE = (
+    "1ed69c86acb68d013a5c7a3f09c253d92fb48c796e2cf09b1d58c10661969686",
+    "0535dae7c83b0d90660cae06e9755ece2875af8f423c24b27c6edb0bb8bb1a42",
+)
+
+
+def test_two_keys_that_no_signature_line_tells_apart_are_refused() -> None:
+    first, second = (vkey_of("w", bytes.fromhex(key), Kind.COSIGNATURE) for key in ALIKE)
+    assert first.split("+")[1] == second.split("+")[1]
+    with pytest.raises(InputError, match="another key has this name and this key id"):
+        policy(f"witness A {first}", f"witness B {second}", "quorum none")
+
+
 def test_words_may_be_names() -> None:
     spelt = policy(*(W[name].replace(name, word, 1) for name, word in (("X1", "all"), ("X2", "2"), ("X3", "group"))),
                    "group any 2 all 2 group", "quorum any")  # fmt: skip
