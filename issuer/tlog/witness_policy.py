@@ -140,7 +140,9 @@ class _Reader:
         if any(verifier.public_key == other.public_key for other in others):
             raise _fault("this public key is on a line before: one key under two names would count twice")
         if (verifier.name, verifier.key_id) in self._key_ids():
-            raise _fault("another key has this name and this key id: a signature could not be told from its")
+            raise _fault(
+                "a key of a line before has this name and this key id: their signatures could not be told apart"
+            )
         return verifier
 
     def _key_ids(self) -> set[tuple[str, bytes]]:

@@ -74,7 +74,6 @@ SPELT = {
     "a checkpoint without signature": PLAIN.removesuffix(CHECKPOINT) + TEXT.encode(),
     "another note": PLAIN.removesuffix(CHECKPOINT) + Note("a\n", (LOG.sign("a\n"),)).to_bytes(),
     "too many hashes": PLAIN.replace(LINES[0].encode() + b"\n", (LINES[0].encode() + b"\n") * MAX_HASHES),
-    "too large": PLAIN + b"a" * MAX_PROOF_BYTES,
 }
 
 
@@ -84,6 +83,12 @@ def test_what_is_no_proof_is_refused(what: str) -> None:
     with pytest.raises(FormatError) as caught:
         parse_proof(SPELT[what])
     assert caught.value.code is Code.LOG_MALFORMED
+
+
+def test_a_proof_over_the_bound_is_refused_before_its_lines_are_read() -> None:
+    flood = PLAIN.replace(LINES[0].encode(), b"\n".join([LINES[0].encode()] * 10_000))
+    with pytest.raises(FormatError, match=f"over {MAX_PROOF_BYTES} bytes"):
+        parse_proof(flood)
 
 
 def test_an_error_names_the_line() -> None:

@@ -6,6 +6,8 @@ import hashlib
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from hypothesis import given
+from hypothesis import strategies as st
 
 from issuer.codes import Code
 from issuer.errors import FormatError, InputError
@@ -125,6 +127,11 @@ BAD = {
     "none as a group": [W["X1"], "group none any X1", "quorum none"],
     "a name twice": [W["X1"], W["X2"].replace("X2", "X1", 1), "quorum X1"],
     "a key twice": [W["X1"], W["X1"].replace("X1", "X2", 1), "quorum X1"],
+    "a key under two names": [
+        W["X1"],
+        f"witness X2 {vkey_of('other', X1.verifier.public_key, Kind.COSIGNATURE)}",
+        "quorum X1",
+    ],
     "a log twice": [LOG_LINE, LOG_LINE, "quorum none"],
     "a member twice": [W["X1"], "group g 2 X1 X1", "quorum g"],
     "a member of two groups": [W["X1"], "group g any X1", "group h any X1", "quorum g"],
@@ -148,6 +155,7 @@ BAD = {
     "a threshold of many digits": [W["X1"], f"group g {'1' * 5000} X1", "quorum g"],
     "a threshold in another script": [W["X1"], "group g \u0661 X1", "quorum g"],
     "CRLF": ["quorum none\r"],
+    "CRLF behind a comment": ["# keys\r", "quorum none"],
     "a form feed": ["quorum\fnone"],
     "DEL": ["quorum none\x7f"],
     "a no-break space": ["quorum\u00a0none"],
@@ -161,9 +169,10 @@ def test_a_policy_that_breaks_a_rule_is_refused(what: str) -> None:
     assert caught.value.code is Code.LOG_POLICY
 
 
-def test_a_policy_that_was_cut_short_is_refused() -> None:
+@pytest.mark.parametrize("raw", [b"", b"quorum none", b"quorum none\n# the last"])
+def test_a_policy_that_was_cut_short_is_refused(raw: bytes) -> None:
     with pytest.raises(InputError, match="cut short"):
-        parse_policy(b"quorum none", "policy")
+        parse_policy(raw, "policy")
 
 
 def test_an_error_names_the_line() -> None:
@@ -213,7 +222,7 @@ ALIKE = (
 def test_two_keys_that_no_signature_line_tells_apart_are_refused() -> None:
     first, second = (vkey_of("w", bytes.fromhex(key), Kind.COSIGNATURE) for key in ALIKE)
     assert first.split("+")[1] == second.split("+")[1]
-    with pytest.raises(InputError, match="another key has this name and this key id"):
+    with pytest.raises(InputError, match="has this name and this key id"):
         policy(f"witness A {first}", f"witness B {second}", "quorum none")
 
 
@@ -292,6 +301,13 @@ def test_a_log_and_a_witness_with_ml_dsa_keys() -> None:
 
 
 @needs_ml_dsa
+def test_a_log_s_own_time_is_no_witness_s() -> None:
+    log = MlDsaWitness(LOG.name)
+    with pytest.raises(FormatError, match="cosigned: nobody"):
+        policy(f"log {log.vkey}", W["X1"], "quorum X1").check(Note(TEXT, (log.cosign(CHECKPOINT, 7),)), NOW)
+
+
+@needs_ml_dsa
 def test_a_cosignature_without_a_time_is_none_for_the_quorum() -> None:
     witness = MlDsaWitness("witness.example/pq")
     timeless = Note(TEXT, (LOG.sign(TEXT), witness.cosign(CHECKPOINT, 0)))
@@ -306,3 +322,78 @@ def test_a_policy_with_a_key_that_cannot_be_verified_here_is_refused_even_where_
     assert parse_policy(raw, "policy").met_by([X1.verifier])
     with pytest.raises(InputError, match=r"policy:3:1: .*cannot verify ML-DSA-44"):
         parse_policy(raw, "policy", kinds={Kind.ED25519, Kind.COSIGNATURE})
+
+
+# -- any policy ---------------------------------------------------------------------------------------------------------
+
+KEYS = (X1, X2, X3, Y1, Y2)
+
+
+@st.composite
+def trees(draw: st.DrawFn) -> tuple[str, dict[str, tuple[int, list[str]]]]:
+    """Draw groups over five witnesses, each name a member at most once, and the name of a quorum."""
+    free = list(W)
+    groups: dict[str, tuple[int, list[str]]] = {}
+    for number in range(draw(st.integers(0, 4))):
+        members = draw(st.lists(st.sampled_from(free), min_size=1, max_size=3, unique=True)) if free else []
+        if members:
+            groups[f"g{number}"] = (draw(st.integers(1, len(members))), members)
+            free = [name for name in free if name not in members] + [f"g{number}"]
+    return draw(st.sampled_from([*W, *groups])), groups
+
+
+def met(name: str, groups: dict[str, tuple[int, list[str]]], cosigned: set[str]) -> bool:
+    """The definition of c2sp.org/tlog-policy, by recursion."""
+    if name not in groups:
+        return name in cosigned
+    threshold, members = groups[name]
+    return sum(met(member, groups, cosigned) for member in members) >= threshold
+
+
+@given(trees(), st.dictionaries(st.sampled_from(list(W)), st.integers(1, 9)))
+def test_quorum_and_witnessed_time_are_what_the_definition_says(
+    tree: tuple[str, dict[str, tuple[int, list[str]]]], times: dict[str, int]
+) -> None:
+    quorum, groups = tree
+    lines = [f"group {name} {threshold} {' '.join(members)}" for name, (threshold, members) in groups.items()]
+    spelt = policy(LOG_LINE, *W.values(), *lines, f"quorum {quorum}")
+    at = [time for time in range(10) if met(quorum, groups, {name for name in times if times[name] <= time})]
+    keys = dict(zip(W, KEYS, strict=True))
+    assert spelt.met_by(keys[name].verifier for name in times) is bool(at)
+    if at:
+        assert spelt.witnessed_time(note(**times), NOW) == at[0]
+    else:
+        with pytest.raises(FormatError, match="too few"):
+            spelt.check(note(**times), NOW)
+
+
+WORDS = [
+    "log",
+    "witness",
+    "group",
+    "quorum",
+    "none",
+    "any",
+    "all",
+    "1",
+    "2",
+    "X1",
+    "X2",
+    " ",
+    "\t",
+    "\n",
+    "#",
+    "\r",
+    "é",
+    *W.values(),
+]
+
+
+@given(
+    st.binary(max_size=100) | st.lists(st.sampled_from(WORDS), max_size=30).map(lambda words: " ".join(words).encode())
+)
+def test_whatever_a_policy_holds_it_is_read_or_refused_with_its_code(raw: bytes) -> None:
+    try:
+        parse_policy(raw, "policy")
+    except InputError as error:
+        assert error.code is Code.LOG_POLICY  # noqa: PT017  (there may be none)
