@@ -99,7 +99,7 @@ class Verifier(Struct, frozen=True):
 
 
 def key_id(name: str, public_key: bytes, kind: Kind) -> bytes:
-    """Return the id of a key: the first 4 bytes of a hash, so a name of two keys may be made to have one id twice."""
+    """Return the id of a key. It names a key and proves nothing: two keys with one name and id are made in a second."""
     return hashlib.sha256(name.encode() + b"\n" + bytes([kind]) + public_key).digest()[:KEY_ID_BYTES]
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import subprocess
+import sys
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -13,6 +15,7 @@ from issuer.tlog.checkpoint import Checkpoint
 from issuer.tlog.note import Note, verify_note
 from issuer.tlog.vkey import Kind, Verified, Verifier, parse_vkey, vkey_of
 from tests.support.ml_dsa import MlDsaWitness, needs_ml_dsa, spell_vkey
+from tests.support.shared import ROOT
 
 NAME = "example.com/log"
 POINT = Ed25519PrivateKey.from_private_bytes(bytes([1]) * 32).public_key().public_bytes_raw()
@@ -150,3 +153,32 @@ def test_a_name_or_an_origin_that_the_signed_message_cannot_hold_does_not_fit() 
     assert verifier.verify(CHECKPOINT.to_text(), bytes(2428)) is None
     long = parse_vkey(MlDsaWitness("w").vkey)
     assert long.verify(Checkpoint("o" * 256, 5, CHECKPOINT.root).to_text(), bytes(2428)) is None
+
+
+WITHOUT = """
+import sys
+sys.modules["cryptography.hazmat.primitives.asymmetric.mldsa"] = None  # as in a `cryptography` from before it
+from issuer.errors import IssuerError
+from issuer.tlog.checkpoint import Checkpoint
+from issuer.tlog.vkey import parse_vkey
+from issuer.tlog.witness_policy import parse_policy
+
+vkey = sys.argv[1]
+text = Checkpoint("o", 1, bytes(32)).to_text()
+steps = (lambda: parse_policy(f"witness a {vkey}\\nquorum none\\n".encode(), "policy"), lambda: parse_vkey(vkey).verify(text, bytes(2428)))
+for step in steps:
+    try:
+        step()
+    except IssuerError as error:
+        print(error)
+"""
+
+
+@needs_ml_dsa
+def test_an_installation_without_ml_dsa_refuses_its_keys_and_says_so() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT, MlDsaWitness("w").vkey], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    refused, unverified = done.stdout.splitlines()
+    assert refused.startswith("policy:1:1: log.policy: this installation cannot verify ML-DSA-44")
+    assert unverified.startswith("log.malformed: this installation cannot verify ML-DSA-44")
