@@ -473,6 +473,10 @@ class Code(enum.StrEnum):
         "revocations.full", 0, "There is no room for more in the list of revocations, or in its record.",
         "Revoke an interval of the integration in place of its tokens one by one, or the signing key.",
     )
+    WITNESS_STATE = (
+        "witness.state", 0, "The state of a witness of transparency logs is missing, is not one, or is there already.",
+        "Give the folder that `issuer witness init` made. If its state is lost, make another witness by another name.",
+    )
     SETTINGS_INVALID = (
         "settings.invalid", 0, "A setting of the service is missing or not usable.",
         "Correct the setting that is named.",

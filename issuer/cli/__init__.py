@@ -40,6 +40,7 @@ _COMMANDS = {
     "stops": ("issuer.cli.stops", "stops", "List the emergency stops."),
     "token": ("issuer.cli.token", "token", "Ask an issuer for verify tokens."),
     "verify": ("issuer.cli.verify", "verify", "Check a result file as a relying party."),
+    "witness": ("issuer.cli.witness", "witness", "Make and run a witness of transparency logs."),
 }
 
 

@@ -357,7 +357,7 @@ def test_an_existing_file_keeps_every_byte(tmp_path: Path, service: Running) -> 
 # -- keys, and the overview ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("group", ["keys", "log", "pat", "policy", "results", "token"])
+@pytest.mark.parametrize("group", ["keys", "log", "pat", "policy", "results", "token", "witness"])
 def test_each_group_of_commands_starts_by_itself(group: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "issuer", group, "--help"], capture_output=True, timeout=60, check=True
@@ -367,7 +367,7 @@ def test_each_group_of_commands_starts_by_itself(group: str) -> None:
 
 def test_the_overview_names_every_command() -> None:
     done = issuer("--help")
-    for name in ("demo", "dev", "keys", "serve", "token", "verify"):
+    for name in ("demo", "dev", "keys", "serve", "token", "verify", "witness"):
         assert f" {name} " in done.stdout
     assert issuer("nonsense").returncode == 2
 

@@ -167,6 +167,12 @@ COMMANDS: dict[str, dict[str, tuple[str, ...]]] = {
         "cache": (*VERIFY, "--issuer", "{issuer}", "--audience", "x", "--cache", HERE),
         "state": (*VERIFY, "--issuer", "{issuer}", "--audience", "x", "--state", HERE),
     },
+    "witness init": {"folder": ("witness", "init", "--name", "w.example/1", "--dir", HERE)},
+    "witness serve": {
+        # The command before has made witnesses in these folders; an address for documentation ends it where it would serve.
+        "folder": ("witness", "serve", "--host", "192.0.2.1", "--logs", "{good}/policy.txt", "--dir", HERE),
+        "logs": ("witness", "serve", "--dir", "{made}", "--logs", HERE),
+    },
 }  # fmt: skip
 # The same in the form for machines, and where a folder is judged.
 MORE: dict[str, tuple[str, ...]] = {
@@ -202,6 +208,7 @@ OPERATOR_S = {
     "stop folder",
     "resume folder",
     "revoke data",
+    "witness init folder",
 }
 EACH = {
     f"{command} {name}": arguments for command, paths in COMMANDS.items() for name, arguments in paths.items()

@@ -1,0 +1,174 @@
+"""A log that a test grows and signs by itself, and real witnesses of it: `issuer witness serve` in processes."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from issuer.dev.sandbox import free_port
+from issuer.tlog.add_checkpoint import ADD_CHECKPOINT_PATH, Submission, checkpoint_path
+from issuer.tlog.checkpoint import Checkpoint
+from issuer.tlog.merkle import Node, Peaks, consistency_proof, leaf_hash, root
+from issuer.tlog.note import Note, NoteSigner, Verified, Verifier, parse_note, parse_signatures, parse_vkey, verify_note
+from issuer.witness.folder import init
+from tests.support.running import eventually
+
+
+class Tree:
+    """The leaves of a log, as many as a test asks for: leaf i is the number i, and what makes it `another` tree."""
+
+    def __init__(self, another: str = "") -> None:
+        self._another = another
+        self._hashes: list[bytes] = []
+
+    def root(self, size: int) -> bytes:
+        return root(self._leaves(size))
+
+    def proof(self, old: int, new: int) -> tuple[bytes, ...]:
+        """Return the proof from one size to another; none from 0."""
+        return consistency_proof(old, new, self._node(new)) if old else ()
+
+    def _leaves(self, size: int) -> list[bytes]:
+        self._hashes += [leaf_hash(f"{self._another}{number}".encode()) for number in range(len(self._hashes), size)]
+        return self._hashes[:size]
+
+    def _node(self, size: int) -> Node:
+        leaves = self._leaves(size)
+        return lambda level, index: Peaks().extend(leaves[index << level : (index + 1) << level]).root
+
+
+@dataclass
+class TestLog:
+    """A log with a key. `checkpoint(size)` is the note that it signs of its tree."""
+
+    __test__ = False
+
+    origin: str
+    key: Ed25519PrivateKey = field(default_factory=Ed25519PrivateKey.generate)
+    tree: Tree = field(default_factory=Tree)
+
+    @property
+    def signer(self) -> NoteSigner:
+        return NoteSigner(self.origin, self.key)
+
+    @property
+    def vkey(self) -> str:
+        return self.signer.verifier.to_text()
+
+    def text(self, size: int) -> str:
+        return Checkpoint(self.origin, size, self.tree.root(size)).to_text()
+
+    def checkpoint(self, size: int) -> bytes:
+        text = self.text(size)
+        return Note(text, (self.signer.sign(text),)).to_bytes()
+
+    def submission(self, old: int, new: int) -> bytes:
+        """Return the body that shows a witness at size `old` the tree of size `new`."""
+        return Submission(old, self.tree.proof(old, new), self.checkpoint(new)).to_bytes()
+
+    def forked(self) -> TestLog:
+        """Return a log of this name and key with another history."""
+        return TestLog(self.origin, self.key, Tree("another "))
+
+
+def policy_text(logs: Iterable[str], witnesses: Iterable[str] = (), quorum: str = "quorum none") -> str:
+    """Return a policy file; `logs` are vkeys, `witnesses` and `quorum` lines."""
+    return "".join(f"{line}\n" for line in (*(f"log {vkey}" for vkey in logs), *witnesses, quorum))
+
+
+@dataclass
+class RunningWitness:
+    """A witness that runs in a process of its own, on a port that it keeps. `folder` is its --dir."""
+
+    folder: Path
+    name: str
+    vkey: str
+    logs: Path
+    port: int
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def verifier(self) -> Verifier:
+        return parse_vkey(self.vkey)
+
+    def start(self) -> None:
+        """Run it until it listens."""
+        command = ("witness", "serve", "--dir", self.folder, "--logs", self.logs, "--port", self.port)
+        with (self.folder / "log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "issuer", *map(str, command)], stdout=log, stderr=log
+            )
+        eventually(lambda: self.listens)
+
+    @property
+    def listens(self) -> bool:
+        assert self.process is not None
+        assert self.process.poll() is None, (self.folder / "log").read_text()
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port)):
+            return True
+        return False
+
+    def kill(self) -> None:
+        """Kill it as a power failure does, as far as a process can see."""
+        self.end(signal.SIGKILL)
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        """End it, and return its exit code."""
+        assert self.process is not None
+        self.process.send_signal(number)
+        code = self.process.wait(60)
+        self.process = None
+        return code
+
+    def submit(self, body: bytes) -> httpx.Response:
+        return httpx.post(self.url + ADD_CHECKPOINT_PATH, content=body, timeout=30)
+
+    def shown(self, origin: str) -> httpx.Response:
+        """Return what it shows of the checkpoint that it cosigned last."""
+        return httpx.get(self.url + checkpoint_path(origin), timeout=30)
+
+    def cosigned(self, log: TestLog, size: int, answer: httpx.Response) -> Verified:
+        """Verify the one line of an answer over a checkpoint."""
+        assert answer.status_code == 200, answer.text
+        (line,) = parse_signatures(answer.content)
+        (verified,) = verify_note(Note(log.text(size), (line,)), [self.verifier])
+        return verified
+
+
+def both_verify(shown: httpx.Response, log: TestLog, witness: RunningWitness) -> Note:
+    """Verify a note of a monitoring prefix under the log's key and the witness's, and return it."""
+    assert shown.status_code == 200, shown.text
+    note = parse_note(shown.content)
+    assert {found.verifier for found in verify_note(note, [log.signer.verifier, witness.verifier])} == {
+        log.signer.verifier,
+        witness.verifier,
+    }
+    return note
+
+
+@contextlib.contextmanager
+def witnessing(folder: Path, logs: Iterable[str], name: str = "witness.example/w1") -> Iterator[RunningWitness]:
+    """Run a witness of these logs (vkeys) until the block ends."""
+    vkey = init(folder, name)
+    file = folder / "logs.txt"
+    file.write_text(policy_text(logs))
+    witness = RunningWitness(folder, name, vkey, file, free_port())
+    try:
+        witness.start()
+        yield witness
+    finally:
+        if witness.process is not None:
+            witness.kill()
