@@ -8,47 +8,19 @@ from __future__ import annotations
 
 import sys
 import time
-from collections import Counter
 from pathlib import Path
 
 import rich_click as click
-from msgspec import Struct
 
 from issuer.cli.exits import Exit
 from issuer.cli.log_source import describe_head, policy_option, source_argument
 from issuer.cli.terminal import printable, say, say_document
-from issuer.errors import FormatError
 from issuer.relying.log_checkpoint import Head, read_head, read_witness_policy
 from issuer.relying.log_files import open_log
 from issuer.relying.log_tree import Tree
-from issuer.tlog.leaf import UnknownLeaf, read_leaf
+from issuer.tlog.counts import Counts
 
 REPORT_VERSION = 1
-# Of kinds that are not known here; the rest is counted together. Anyone who can write leaves can make them up.
-_MAX_NAMES = 100
-
-
-class Counts(Struct):
-    """What a log has: leaves by first line, those that are none, and the first of these."""
-
-    kinds: Counter[str] = Counter()
-    unknown: Counter[str] = Counter()
-    malformed: int = 0
-    first_defect: str = ""
-
-    def add(self, index: int, raw: bytes) -> None:
-        """Count a leaf."""
-        try:
-            leaf = read_leaf(raw)
-        except FormatError as error:
-            self.malformed += 1
-            self.first_defect = self.first_defect or f"leaf {index}: {error.detail}"
-            return
-        if isinstance(leaf, UnknownLeaf):
-            name = leaf.first_line
-            self.unknown[name if name in self.unknown or len(self.unknown) < _MAX_NAMES else "(others)"] += 1
-        else:
-            self.kinds[leaf.first_line] += 1
 
 
 @click.command()
@@ -65,7 +37,7 @@ def verify(source: str, policy_file: Path, as_json: bool) -> None:
     policy = read_witness_policy(policy_file)
     log = open_log(source)
     head = read_head(log, policy, int(time.time()))
-    counts = Counts(Counter(), Counter())
+    counts = Counts()
     for index, raw in Tree(log, head.checkpoint).leaves():
         counts.add(index, raw)
     if as_json:

@@ -28,7 +28,8 @@ def export(log: LogFiles, head: Head, folder: Path, tick: Callable[[int], object
     Raises VerificationError(`log.unverified`) where the log is not what the head says, or not the one that the folder
     has a part of: then nothing in the folder is replaced. OSError for a full disk; the next call goes on from there.
     """
-    files.make_folder(folder, mode=0o755)
+    folder = folder.resolve()  # it may be a link, and nothing in it is one
+    files.make_folder(folder, mode=0o755, follow=False)
     before = _exported(folder)
     if before is not None and before != head.checkpoint:
         _demand_grown(before, head.checkpoint, log)
@@ -36,7 +37,7 @@ def export(log: LogFiles, head: Head, folder: Path, tick: Callable[[int], object
     for done, path in enumerate(grown(before.size if before else 0, tree.size), 1):
         _write(folder, path, tree)
         tick(done)
-    files.replace(folder / CHECKPOINT_PATH, head.note.to_bytes(), mode=_MODE, durable=True)
+    files.replace(folder / CHECKPOINT_PATH, head.note.to_bytes(), mode=_MODE, durable=True, follow=False)
     return before.size if before else 0
 
 
@@ -58,8 +59,8 @@ def _write(folder: Path, path: TilePath, tree: Tree) -> None:
     file = folder / str(path)
     raw = write_entries(tree.bundle(path.index)) if path.level == "entries" else tree.tile(path.level, path.index)
     if not os.path.lexists(file):
-        files.make_folder(file.parent, mode=0o755)
-        files.replace(file, raw, mode=_MODE, durable=True)
+        files.make_folder(file.parent, mode=0o755, follow=False)
+        files.replace(file, raw, mode=_MODE, durable=True, follow=False)
     if path.width == WIDTH:  # readers of an older checkpoint take it in place of a partial one
         shutil.rmtree(file.with_name(f"{file.name}.p"), ignore_errors=True)
 

@@ -21,10 +21,9 @@ from issuer.tlog.watch import Alarm, AlarmName, Announced, Seen, Times, Watch
 from issuer.tlog.witness_policy import WitnessPolicy
 
 
-class Looked(Struct, frozen=True):
+class Looked(Struct, frozen=True, tag_field="seen", tag="checkpoint"):
     """The last line of a look: up to where everything has been read and, by now, remembered."""
 
-    seen: str
     origin: str
     size: int
     root: str
@@ -74,7 +73,7 @@ class Monitor:
             return
         write_followed(self._state, head, followed.compared, followed.announced)
         found = head.checkpoint
-        yield Looked("checkpoint", found.origin, found.size, found.root.hex(), head.time, alarms)
+        yield Looked(found.origin, found.size, found.root.hex(), head.time, alarms)
 
     def _followed(self) -> Followed:
         compared = self._wanted.integration if self._wanted.owned else ""

@@ -48,6 +48,11 @@ TARGETS: dict[str, tuple[str, ...]] = {
         "tests/cli/test_results_lint.py",
         "tests/client/test_service.py",
     ),
+    "issuer/relying/log_export.py": ("tests/relying/test_log_export.py",),
+    "issuer/relying/log_monitor.py": ("tests/relying/test_log_monitor.py",),
+    "issuer/relying/log_proof.py": ("tests/relying/test_log_proof.py",),
+    "issuer/relying/log_tree.py": ("tests/relying/test_log_tree.py",),
+    "issuer/tlog/watch.py": ("tests/tlog/test_watch.py",),
     "issuer/results/edit.py": ("tests/results/test_edit.py", "tests/cli/test_results_lint.py"),
 }
 SCRIPT = "issuer/service/admission/admit.lua"

@@ -143,6 +143,19 @@ def test_a_damaged_file_of_the_folder_is_not_passed_on_as_checked(tmp_path: Path
         bring(Served(TREE.files()), tmp_path)
 
 
+def test_a_folder_may_be_a_link_and_nothing_in_it_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "mirror").symlink_to("disk")
+    bring(Served(TREE.files()), tmp_path / "mirror")
+    assert_whole(tmp_path / "disk", TREE.leaves)
+    (tmp_path / "planted/tile").mkdir(parents=True)
+    (tmp_path / "planted/tile/entries").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError, match="symbolic link"):
+        bring(Served(TREE.files()), tmp_path / "planted")
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
 def test_a_checkpoint_that_is_none_is_refused() -> None:
     for raw in (b"", b"x", TREE.files()["checkpoint"].replace(b"\n600\n", b"\n0600\n"), b"\xff\n\n"):
         with pytest.raises(VerificationError, match="checkpoint"):

@@ -1,0 +1,32 @@
+"""What `issuer log verify` says of leaves."""
+
+from __future__ import annotations
+
+from issuer.tlog.counts import MAX_NAMES, OTHERS, Counts
+from tests.support.tlog import key_leaf, token_leaf
+
+
+def counted(*leaves: bytes) -> Counts:
+    counts = Counts()
+    for index, leaf in enumerate(leaves):
+        counts.add(index, leaf)
+    return counts
+
+
+def test_leaves_are_counted_by_kind() -> None:
+    counts = counted(key_leaf(), token_leaf(1), token_leaf(2), b"x/y\n")
+    assert counts.kinds == {"eval-token-issuer/key/v1": 1, "eval-token-issuer/token/v1": 2}
+    assert counts.unknown == {"x/y": 1}
+    assert (counts.malformed, counts.first_defect) == (0, "")
+
+
+def test_the_first_that_is_no_leaf_is_told_with_its_index() -> None:
+    counts = counted(key_leaf(), b"", token_leaf() + b"x", b"\xff")
+    assert counts.malformed == 3
+    assert counts.first_defect.startswith("leaf 1: ")
+
+
+def test_names_that_somebody_made_up_take_bounded_memory() -> None:
+    counts = counted(*(b"kind/%d\n" % number for number in range(MAX_NAMES + 50)), b"kind/7\n")
+    assert len(counts.unknown) == MAX_NAMES + 1
+    assert (counts.unknown[OTHERS], counts.unknown["kind/7"]) == (50, 2)
