@@ -199,7 +199,7 @@ def _refuse(kind: type[_Lines], text: str) -> NoReturn:
         words, grammar, _ = _VALUES[name]
         if number >= len(lines) or not re.fullmatch(f"{name} (?:{grammar})", lines[number]):
             raise _malformed(f"`{name}` is not {words}, or not line {number + 2}", f"/{name}", line=number + 2)
-    raise _malformed(f"a leaf that does not end behind `{_lines(kind)[-1][0]}` and a line feed", line=len(lines) + 1)
+    raise _malformed(f"a leaf that does not end behind the line `{name}`, with its LF", line=number + 2)
 
 
 def _malformed(rule: str, pointer: str = "", *, line: int = 0) -> FormatError:

@@ -15,7 +15,7 @@ LIST = Path(__file__).parents[1] / "system-packages.txt"
 
 
 class Tool(NamedTuple):
-    """A line of the list. `in_use` where a test needs the command today."""
+    """A line of the list. `in_use` where a test needs the command today; packages are parted by a comma."""
 
     command: str
     package: str
@@ -36,7 +36,7 @@ def missing(*commands: str, path: str | None = None) -> str:
     """Name the commands that are not on the path, with the package that installs each; empty if all are there."""
     absent = [TOOLS[command] for command in commands if shutil.which(command, path=path) is None]
     names = ", ".join(tool.command for tool in absent)
-    return f"{names}: apt-get install {' '.join(tool.package for tool in absent)}" if absent else ""
+    return f"{names}: apt-get install {' '.join(tool.package for tool in absent).replace(',', ' ')}" if absent else ""
 
 
 if __name__ == "__main__":

@@ -150,14 +150,36 @@ def test_a_leaf_whose_values_do_not_fit_is_not_written(leaf: KnownLeaf) -> None:
     assert caught.value.code is Code.LOG_MALFORMED
 
 
+@LEAVES
+def test_a_leaf_that_is_torn_is_refused(leaf: KnownLeaf, text: str) -> None:
+    for end in range(len(text)):
+        refused(text[:end].encode())
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (TOKEN_TEXT.replace(" 1790003600", " soon"), 6), (TOKEN_TEXT.replace("iss ", "sub "), 2), (TOKEN_TEXT[:-1], 8),
+        (TOKEN_TEXT + "more 1\n", 8), (TOKEN_TEXT[:60], 4), (TOKEN_TEXT.partition("\niss")[0], 2), ("x", 0),
+    ],
+)  # fmt: skip
+def test_the_first_line_that_is_not_as_it_must_be_is_named(text: str, line: int) -> None:
+    assert refused(text.encode()).line == line
+
+
 def test_the_longest_leaf_has_4096_bytes() -> None:
+    assert MAX_LEAF_BYTES == 4096
     room = MAX_LEAF_BYTES - len(replace(TOKEN, iss="").first_line) - len(TOKEN_TEXT.partition("\n")[2]) - 1 + len(ISS)
     longest = replace(TOKEN, iss="a" * room)
     assert len(longest.to_bytes()) == MAX_LEAF_BYTES
     assert read_leaf(longest.to_bytes()) == longest
-    with pytest.raises(FormatError):
+    with pytest.raises(FormatError, match="4096"):
         replace(longest, iss="a" * (room + 1)).to_bytes()
-    refused(longest.to_bytes().replace(b"iss a", b"iss aa"))
+    assert "4096" in refused(longest.to_bytes().replace(b"iss a", b"iss aa")).detail
+    unknown = b"unknown/v1\n" + b"a %s\n" % (b"b" * 4082)
+    assert read_leaf(unknown) == UnknownLeaf("unknown/v1")
+    assert len(unknown) == MAX_LEAF_BYTES
+    refused(unknown.replace(b"a b", b"a bb"))
 
 
 @pytest.mark.parametrize(
