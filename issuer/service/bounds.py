@@ -282,6 +282,13 @@ MAX_WORKERS = 64
 
 # How long the sequencer waits for who else holds the database's lock, or reads from what it wants to write over.
 LOG_LOCK_S = 0.5
+# PostgreSQL: how long another host may hold the head's row; how long a sequencer may be silent before the server undoes
+# what it has begun, so that it holds up the others no longer; and how long an answer is waited for, that to a COMMIT
+# too, which may wait for a replica. Then the connection is closed.
+LOG_ROW_LOCK_S = 1.0
+LOG_IDLE_S = 2.0
+LOG_DATABASE_S = 3.0
+LOG_CONNECT_S = 2
 # How many tokens one statement looks up.
 LOG_LOOKED_UP = 100
 # From this size on what SQLite has written ahead is put into the database, between two batches: some hundred of them,

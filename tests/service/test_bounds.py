@@ -108,6 +108,12 @@ def test_the_audit_is_bounded_and_soon_on_the_disk() -> None:
     assert b.SYNC_S * 2 <= 1 < b.SYNC_LATE_S < b.SILENT_S
 
 
+def test_a_sequencer_that_stops_holds_up_those_of_other_hosts_for_seconds() -> None:
+    # Who waits for the head's row gives up, and tries again, before the server undoes what a silent one has begun; and
+    # only a server that is silent itself is given up by our own clock.
+    assert b.LOG_ROW_LOCK_S < b.LOG_IDLE_S < b.LOG_DATABASE_S
+
+
 def test_processes_end_and_begin_in_time() -> None:
     # What is in flight at SIGTERM is finished, the slowest included, and so is an answer that is held back.
     slowest_s = max(b.FETCH_S, b.ASK_S) + b.BODY_DEADLINE_S + b.CALL_S + b.SIGNED_S

@@ -1,42 +1,74 @@
 """The databases that a log's tests run on: each test of the log runs on every one that is here.
 
-A test takes `log_database`, a maker of connections to one fresh database; how that is made is the engine's affair.
+A test takes `place`, a fresh one; how that is made is the engine's affair.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
-from typing import TypeAlias
 
-from issuer.service.log.sqlite import SqliteDatabase, SqliteReading
+from issuer.service.log.engines import database_at, reading_at
+from issuer.service.log.postgres import PostgresReading
+from issuer.service.log.sqlite import SqliteReading
 from issuer.service.log.store import Database, Entry, Head, Key, Reading, Store
 from issuer.tlog import tiles
 from issuer.tlog.merkle import EMPTY_ROOT, Peaks, leaf_hash
+from tests.support.postgresql import shared, version
 
 ORIGIN = "issuer.example/log/2026-11-22-7f3a"
 EMPTY = Head(ORIGIN, EMPTY_ROOT, Peaks())
 
 
 class Place:
-    """Where one log is kept: any number of connections to it, one of which at a time writes."""
+    """Where one log is kept, by what a setting says: any number of connections to it, one of which at a time writes."""
 
-    def __init__(self, connect: Callable[[], Database], read: Callable[[], Reading]) -> None:
-        self.connect = connect
-        self.read = read
+    def __init__(self, setting: str) -> None:
+        self.setting = setting
+        self._readings: list[SqliteReading | PostgresReading] = []
+
+    def connect(self) -> Database:
+        return database_at(self.setting)
+
+    def read(self) -> Reading:
+        """Connect for reading, until the test ends."""
+        reading = reading_at(self.setting)
+        assert isinstance(reading, SqliteReading | PostgresReading)
+        self._readings.append(reading)
+        return reading
+
+    def close(self) -> None:
+        for reading in self._readings:
+            reading.close()
 
 
-MakePlace: TypeAlias = Callable[[Path], Iterator[Place]]
-
-
+@contextmanager
 def sqlite_place(folder: Path) -> Iterator[Place]:
     file = folder / "log" / "log.sqlite"
     file.parent.mkdir(parents=True)
-    yield Place(lambda: SqliteDatabase(file), lambda: SqliteReading(file))
+    with closing(Place(str(file))) as place:
+        yield place
 
 
-ENGINES: dict[str, MakePlace] = {"sqlite": sqlite_place}
+@contextmanager
+def postgres_place(folder: Path) -> Iterator[Place]:
+    """A schema of its own on the server that this process's tests share."""
+    server, schema = shared(), f"log_{os.urandom(8).hex()}"
+    server.execute(f"CREATE SCHEMA {schema}")
+    with closing(Place(server.url(options=f"-csearch_path={schema}"))) as place:
+        yield place
+    server.execute(f"DROP SCHEMA {schema} CASCADE")
+
+
+# A test's name says what it ran on.
+POSTGRESQL = f"postgresql-{version()}"
+ENGINES: dict[str, Callable[[Path], AbstractContextManager[Place]]] = {
+    "sqlite": sqlite_place,
+    POSTGRESQL: postgres_place,
+}
 
 
 def created(database: Database) -> Store:

@@ -7,6 +7,7 @@ folder, 0700, and nowhere else; with root's rights PostgreSQL refuses to run, so
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import pwd
@@ -225,3 +226,11 @@ def postgresql(**settings: str) -> Iterator[PostgreSQL]:
     finally:
         for server in family:
             server.forget()
+
+
+@cache
+def shared() -> PostgreSQL:
+    """Return the one server of this process for tests that do not hurt it: each has a schema of its own."""
+    stack = contextlib.ExitStack()
+    atexit.register(stack.close)
+    return stack.enter_context(postgresql())

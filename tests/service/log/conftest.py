@@ -12,4 +12,5 @@ from tests.support.log_store import ENGINES, Place
 
 @pytest.fixture(params=sorted(ENGINES))
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    yield from ENGINES[request.param](tmp_path)
+    with ENGINES[request.param](tmp_path) as fresh:
+        yield fresh

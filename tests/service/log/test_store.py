@@ -125,7 +125,7 @@ def test_one_writer_at_a_time(place: Place) -> None:
     with closing(place.connect()) as first, closing(place.connect()) as second:
         created(first)
         second.open()
-        first.begin()
+        Store(first).begin()
         with pytest.raises(StoreFailed):
             Store(second).begin()
 

@@ -1,0 +1,154 @@
+"""The log's database in PostgreSQL, where several hosts write one log: each host's sequencer locks the head's row.
+
+    postgresql://[USER[:PASSWORD]@]HOST[:PORT][,HOST[:PORT]...]/DATABASE[?PARAMETER=VALUE&...]
+
+Parameters are libpq's: `host=/FOLDER` for a unix socket, `options=-csearch_path%3DNAME` for a schema. Over TCP to
+another machine it is TLS with the server's name verified, unless `sslmode` says otherwise. To the server itself, and
+never to a replica: a pooler that shares connections would part a transaction from its session's settings.
+
+A failover to a replica that lacks the last commits is another tree. `synchronous_standby_names` keeps that from
+happening; where it is empty, `warnings` says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from issuer.codes import Code
+from issuer.errors import SetupError
+from issuer.service.log.postgres_session import Row, Server, Session, failing, fetch_rows, identity
+from issuer.service.log.store import Dialect, OutcomeUnknown, StoreFailed, Values
+
+DIALECT = Dialect(integer="BIGINT", octets="BYTEA", clustered="", for_update="FOR UPDATE", mark="%s")
+
+_IS_EMPTY = "SELECT NOT EXISTS (SELECT FROM pg_class WHERE relnamespace = to_regnamespace(current_schema()))"
+_IS_THERE = "SELECT to_regclass('head') IS NOT NULL"
+_TOUCH = "UPDATE head SET one = one WHERE one = 1"
+_STANDBYS = "SELECT current_setting('synchronous_standby_names')"
+NO_STANDBY = "PostgreSQL has no synchronous_standby_names: a failover may end this log"
+
+
+class PostgresDatabase:
+    """Implements `store.Database`."""
+
+    dialect = DIALECT
+
+    def __init__(self, url: str) -> None:
+        self._server = Server(url)
+        self._opened: Session | None = None
+        self._identity: Row = ()
+        self._notices: list[str] = []
+        self._standbys = ""
+
+    @property
+    def place(self) -> str:
+        """Host, port and name of the database."""
+        return self._server.place
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the operator should know of a database that is open, as of the last `tend`."""
+        return () if self._standbys or self._opened is None else (NO_STANDBY,)
+
+    def open(self, *, create: bool = False) -> None:
+        """Connect, and commit something: then all that was committed before is on the disk and with the replicas that
+        are waited for, also where an earlier answer to that was lost. Raises SetupError and StoreFailed."""
+        self._opened = self._server.connect()
+        self._opened.add_notice_handler(lambda said: self._notices.append(said.message_primary or "a notice"))
+        self._identity = identity(self._connection)
+        self.tend()
+        if self.fetch(_IS_THERE) == [(True,)]:
+            self.begin()
+            self.define(_TOUCH)
+            self.commit()
+        elif not create:
+            raise SetupError(Code.LOG_ABSENT, f"there is no log at {self.place}. Make one with `issuer log init`")
+
+    def close(self) -> None:
+        """Disconnect; the server undoes what was begun."""
+        connection, self._opened = self._opened, None
+        if connection is not None:
+            connection.close()
+
+    def is_another(self) -> bool:
+        """Say whether the connection is gone: the next may lead elsewhere. `begin` asks who answers on this one."""
+        return self._opened is None or self._opened.closed
+
+    def is_empty(self) -> bool:
+        """Say whether there is no table in the schema, which has to be the log's own."""
+        return self.fetch(_IS_EMPTY) == [(True,)]
+
+    def begin(self) -> None:
+        """Begin a transaction, on the server that was opened: behind a proxy it may have become another one."""
+        self.define("BEGIN ISOLATION LEVEL READ COMMITTED")
+        if identity(self._connection) != self._identity:
+            raise StoreFailed("another server answers than the one that was opened")
+
+    def commit(self) -> None:
+        """Return when everything is on the disk, and with the replicas that are waited for. Raises OutcomeUnknown."""
+        self._notices.clear()
+        try:
+            with failing():
+                said = self._connection.execute("COMMIT").statusmessage
+        except StoreFailed as error:
+            raise OutcomeUnknown(str(error)) from error
+        # A COMMIT that no longer waits for a replica says so in a warning, and that it is done.
+        if said != "COMMIT" or self._notices:
+            raise OutcomeUnknown("; ".join([f"COMMIT was answered by {said}", *self._notices]))
+
+    def rollback(self) -> None:
+        """Undo what was begun."""
+        self.define("ROLLBACK")
+
+    def define(self, statement: str) -> None:
+        """Run a statement without values."""
+        with failing():
+            self._connection.execute(statement.encode())
+
+    def write(self, statement: str, rows: Iterable[Values]) -> int:
+        """Run a statement once for each of the rows, and return how many rows that has changed in all."""
+        with failing(), self._connection.cursor() as cursor:
+            cursor.executemany(statement.encode(), rows)
+            return cursor.rowcount
+
+    def fetch(self, statement: str, values: Values = ()) -> list[Row]:
+        """Return all rows."""
+        return fetch_rows(self._connection, statement, values)
+
+    def tend(self) -> None:
+        """Ask whether a COMMIT waits for replicas."""
+        ((self._standbys,),) = self.fetch(_STANDBYS)
+
+    @property
+    def _connection(self) -> Session:
+        if self._opened is None:
+            raise StoreFailed("not connected")
+        return self._opened
+
+
+class PostgresReading:
+    """Implements `store.Reading`, for the thread that makes it: every statement is a transaction of its own.
+
+    Connects when it is first asked, and anew after it has failed.
+    """
+
+    dialect = DIALECT
+
+    def __init__(self, url: str) -> None:
+        self._server = Server(url)
+        self._opened: Session | None = None
+
+    def fetch(self, statement: str, values: Values = ()) -> list[Row]:
+        """Return all rows. Raises StoreFailed."""
+        try:
+            self._opened = self._opened or self._server.connect(reading=True)
+            return fetch_rows(self._opened, statement, values)
+        except StoreFailed:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Disconnect."""
+        connection, self._opened = self._opened, None
+        if connection is not None:
+            connection.close()
