@@ -35,6 +35,8 @@ SETTINGS = {
     "autovacuum": "off",
     "wal_retrieve_retry_interval": "'100ms'",
 }
+# Whoever has this name must give a password; the folder is the lock for everybody else.
+GUARDED = "guarded"
 
 
 @cache
@@ -112,6 +114,8 @@ class PostgreSQL:
         self.run("initdb", "-D", str(self.data), "-U", "postgres", "--auth=trust", "-E", "UTF8", "--no-locale",
                  "--no-sync", "--no-instructions")  # fmt: skip
         self.set(**SETTINGS, **settings)
+        rules = self.data / "pg_hba.conf"
+        rules.write_text(f"local all {GUARDED} scram-sha-256\n{rules.read_text()}")
 
     def set(self, **settings: str) -> None:
         """Add lines to the configuration; the last of a name counts. In force at the next start or `reload`."""
@@ -149,6 +153,12 @@ class PostgreSQL:
         """Send a signal to its first process."""
         assert self.process is not None
         self.process.send_signal(number)
+
+    def send(self, number: int, *pids: int) -> None:
+        """Send a signal to some of its processes."""
+        for pid in pids:
+            assert pid in running_in(self.data)
+            os.kill(pid, number)
 
     def forget(self) -> None:
         """Wait for the end of its first process, if it has one; the reaper has seen to it."""

@@ -91,7 +91,7 @@ class Database(Reading, Protocol):
         ...
 
     def begin(self) -> None:
-        """Begin to write. What the head's row says from now on holds until `commit` or `rollback`."""
+        """Begin to write. What the head's row says, once it is selected with `{for_update}`, holds until the end."""
         ...
 
     def commit(self) -> None:

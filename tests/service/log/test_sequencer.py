@@ -16,7 +16,7 @@ from issuer.errors import SetupError, Undecided
 from issuer.service.log.entries import entry_of
 from issuer.service.log.seal import Seal
 from issuer.service.log.sequencer import Sequencer
-from issuer.service.log.store import Entry, Head, Reader
+from issuer.service.log.store import Entry, Head, Reader, Store
 from issuer.tlog.merkle import Peaks, leaf_hash, root, verify_consistency
 from issuer.tlog.note import NoteSigner
 from tests.support.log_store import EMPTY, ORIGIN, Place
@@ -168,7 +168,7 @@ def test_who_finds_the_head_locked_answers_nothing_and_comes_back(log: Log) -> N
     with log.open() as sequencer, closing(log.place.connect()) as other:
         sequencer.append(tokens(1))
         other.open()
-        other.begin()
+        Store(other).begin()
         with pytest.raises(Undecided):
             sequencer.append(tokens(2))
         other.rollback()
