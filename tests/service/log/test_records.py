@@ -180,8 +180,9 @@ def test_one_record_that_answers_is_enough_to_start(log: Log, tmp_path: Path) ->
 
 def test_two_databases_under_one_key_are_found_by_the_record_that_they_share(url: str, tmp_path: Path) -> None:
     """A database that was copied to a second host: who comes second latches before it answers."""
-    log = Log(next(sqlite_place(tmp_path / "one")), tmp_path / "one")
-    other = Log(next(sqlite_place(tmp_path / "two")), tmp_path / "two", log.signer)
+    with sqlite_place(tmp_path / "one") as here, sqlite_place(tmp_path / "two") as there:
+        log = Log(here, tmp_path / "one")
+        other = Log(there, tmp_path / "two", log.signer)
     with log.open(RedisRecord(url, log.seal)) as one, other.open(RedisRecord(url, log.seal)) as two:
         one.append(tokens(1))
         with pytest.raises(Undecided):
