@@ -7,23 +7,16 @@ their thief could also clear them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from issuer import files, keyfile
 from issuer.codes import Code
-from issuer.errors import InputError, IssuerError, SetupError
-from issuer.formats import jose
-from issuer.service.signing.history import KeyHistory
+from issuer.errors import InputError, SetupError
+from issuer.service.signing.token_kids import kid_of, token_kids
 
 FOLDER = "revocation"
-
-
-def kid_of(key: Ed25519PrivateKey) -> str:
-    """Return a key's RFC 7638 thumbprint."""
-    return str(jose.public_jwk(key.public_key())["kid"])
 
 
 def find_key(keys: Path, data: Path, passphrase: Callable[[], bytes | None]) -> Ed25519PrivateKey | None:
@@ -45,26 +38,13 @@ def find_key(keys: Path, data: Path, passphrase: Callable[[], bytes | None]) -> 
         raise SetupError(Code.KEY_UNSAFE, f"{error.place}: {error.detail}") from None
     opens = passphrase()
     key = keyfile.read(paths[0], opens)
-    if kid_of(key) in _token_kids(keys, data, opens):
+    if kid_of(key) in token_kids(keys, data, opens, FOLDER):
         raise SetupError(
             Code.KEY_UNUSABLE,
             f"{paths[0]} signs tokens, or did: relying parties would believe no list of it. Take it out of there, and "
             "make one for the list with `issuer revocations init`",
         )
     return key
-
-
-def _token_kids(keys: Path, data: Path, passphrase: bytes | None) -> set[str]:
-    """Return the keys that sign tokens, and those that did. What cannot be read says nothing: a list does not wait for
-    another key to be fit."""
-    kids: set[str] = set()
-    with suppress(IssuerError, OSError):
-        kids |= KeyHistory(data).read().keys()
-    for path in keys.glob("*/*.pem"):
-        if path.parent.name != FOLDER:
-            with suppress(IssuerError, OSError):
-                kids.add(kid_of(keyfile.read(path, passphrase)))
-    return kids
 
 
 def make_key(keys: Path, passphrase: bytes | None) -> Path:

@@ -25,8 +25,8 @@ from issuer.errors import FormatError, InputError, SetupError, reading
 from issuer.formats import jose
 from issuer.service.bounds import LIST_GOOD_S, LIST_ROOM_BYTES, MAX_RECORD_BYTES
 from issuer.service.look import Seen, look_at
-from issuer.service.revocation.key import kid_of
 from issuer.service.revocation.record import Act, check_act, items_in, read_acts, write_acts
+from issuer.service.signing.token_kids import kid_of
 from issuer.verify.revocations import (
     MAX_BYTES,
     Items,
