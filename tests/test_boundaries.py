@@ -76,7 +76,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "service.hosts": {"codes", "errors", "service.admission", "service.bounds", "service.shared_page"},
     "service.signing": {*FORMATS, "files", "keyfile", "url", "audit_events", "issuance", "service.background", "service.bounds", "service.hosts", "service.look"},
     "service.revocation": {*FORMATS, "files", "keyfile", "audit_events", "policy", "issuance", "verify", "verify_token", "service.background", "service.bounds", "service.look", "service.signing"},
-    "service.log": {*FORMATS, "files", "keyfile", "wire", "tlog", "service.admission", "service.bounds"},
+    "service.log": {*FORMATS, "files", "keyfile", "wire", "tlog", "service.admission", "service.bounds", "service.log_stream", "service.signing"},
     "service.reload": {"audit_events", "codes", "errors", "files", "policy", "policy.authoring", "issuance", "service.look"},
     "service.http": {*FORMATS, "issuer", "files", "wire", "results", "verify_token", "identity", "policy", "issuance", "verify", "service.admission", "service.audit", "service.authn", "service.reload", "service.revocation", "service.signing", "service.stops", "service.bounds"},
     "service.app": {"audit_events", "errors", "identity", "issuance", "service.admission", "service.audit", "service.authn", "service.background", "service.hosts", "service.http", "service.kept_policies", "service.log_stream", "service.reload", "service.revocation", "service.settings", "service.shared_page", "service.signing", "service.stops", "service.turns", "service.workers", "service.bounds"},
@@ -85,7 +85,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "client": {*FORMATS, "files", "http_client", "results", "wire", "identity", "verify_token", "verify", "adapters"},
     "witness": {*FORMATS, "files", "keyfile", "limits", "tlog", "service.authn", "service.bounds", "service.http", "service.log_stream"},
     "dev": {*FORMATS, "files", "keyfile", "results", "wire", "service.settings", "service.signing", "service.server"},
-    "cli": {*PURE_ROOMS, "issuer", "audit_reader", "files", "keyfile", "http_client", "policy.authoring", "verify", "adapters", "client", "relying", "tlog", "dev", "service.authn", "service.bounds", "service.kept_policies", "service.log", "service.revocation", "service.server", "service.settings", "service.signing", "witness"},
+    "cli": {*PURE_ROOMS, "issuer", "audit_reader", "files", "keyfile", "http_client", "policy.authoring", "verify", "adapters", "client", "relying", "tlog", "dev", "service.authn", "service.bounds", "service.kept_policies", "service.revocation", "service.server", "service.settings", "service.signing", "witness"},
     "__main__": {"cli"},
 }  # fmt: skip
 EFFECTS = ("audit_reader", "service", "witness", "client", "relying", "dev", "cli", "__main__", "files", "http_client")

@@ -295,6 +295,11 @@ LOG_LOOKED_UP = 100
 # and 20 ms of work.
 LOG_WAL_BYTES = 4 * 1024 * 1024
 
+# How long a sequencer process that begins waits for the one before it to end; how long it may take until it listens;
+# and how long it may take to finish what is under way, at its end.
+LOG_TURN_S = 5.0
+LOG_START_S = 20.0
+LOG_END_S = 3.0
 # From a worker's question to its answer. The sequencer leaves out what has waited for so long: it would have a leaf and
 # no token. While nobody listens, a worker tries again so often: the process is back in a fraction of a second.
 LOG_CALL_S = 0.8

@@ -10,10 +10,12 @@ from issuer.audit_events import MAX_EVENT_BYTES
 from issuer.formats import jose
 from issuer.limits import Limits
 from issuer.service import bounds as b
+from issuer.tlog.leaf import MAX_LEAF_BYTES
+from issuer.tlog.proof import MAX_HASHES
 from issuer.verify.revocations import LONGEST_S
 from issuer.verify.revocations import MAX_BYTES as MAX_LIST_BYTES
 from issuer.verify_token import MAX_TTL_S
-from issuer.wire import MAX_BYTES
+from issuer.wire import MAX_BYTES, MAX_RESULTS
 
 MIB = 1024 * 1024
 REFUSED = b.REFUSED_BYTES
@@ -156,6 +158,22 @@ def test_a_key_is_in_the_key_set_while_anything_that_it_signed_is_good() -> None
     # Checks 2 and 5 allow a minute for clocks; a cache may keep the key set for both of its times.
     assert b.LAST_TOKEN_S >= MAX_TTL_S + 60
     assert b.PUBLISHED_S == b.KEY_SET_AGE_S + b.KEY_SET_STALE_S == 900
+
+
+def test_the_log_answers_in_time_and_takes_what_all_requests_ask_of_it() -> None:
+    # A 503 of the log leaves within a second, also where a lock or a record was waited for. The process is back while
+    # who asks still waits.
+    assert max(b.LOG_LOCK_S, b.LOG_RECORD_S) < b.LOG_CALL_S < 1
+    assert b.LOG_AGAIN_S < b.RESTART_PAUSE_S < b.LOG_CALL_S / 2
+
+    # All requests of a worker may be under way, and the largest one, with its proofs of a tree of any size, is a message.
+    assert b.MAX_REQUESTS + b.MAX_BATCHES < b.LOG_ASKED
+    assert MAX_RESULTS * (MAX_LEAF_BYTES + 16) < b.LOG_FRAME_BYTES < b.LOG_UNREAD_BYTES
+    assert MAX_RESULTS * (MAX_HASHES * 45 + 1024) < b.LOG_FRAME_BYTES
+    assert MAX_RESULTS < b.LOG_BATCH_LEAVES < b.LOG_QUEUE_LEAVES
+
+    # A process that begins waits until the one before it has ended.
+    assert b.LOG_END_S < b.LOG_TURN_S < b.LOG_START_S
 
 
 # Sizes of formats, which say themselves why: a jti, the record of a personal access token, the layout of a folder.

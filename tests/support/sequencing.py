@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import socket
+import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from issuer import keyfile
 from issuer.service.log.batch import Placed
@@ -14,6 +18,7 @@ from issuer.service.log.record_places import FileRecord
 from issuer.service.log.records import Record, Records
 from issuer.service.log.seal import Seal
 from issuer.service.log.sequencer import Sequencer
+from issuer.service.log.setup import LogSettings, init
 from issuer.service.log.store import Entry, Reader, Store
 from issuer.tlog.checkpoint import Checkpoint, parse_checkpoint
 from issuer.tlog.leaf import KeyLeaf, TokenLeaf
@@ -41,6 +46,37 @@ def key_leaf(since: int) -> bytes:
 def tokens(*numbers: int) -> list[Entry]:
     """Make entries of such tokens."""
     return [entry_of(token_leaf(number)) for number in numbers]
+
+
+def new_log(folder: Path, origin: str = ORIGIN, **changes: str) -> LogSettings:
+    """Begin a log in a folder, in a SQLite file, and return its settings."""
+    key_file = folder / "keys" / "log" / "log.pem"
+    key_file.parent.mkdir(parents=True, mode=0o700)
+    keyfile.write(key_file, keyfile.generate())
+    plain = LogSettings(
+        origin=origin,
+        database=str(folder / "data" / "log" / "log.sqlite"),
+        key_file=str(key_file),
+        records=str(folder / "records"),
+        keys=str(folder / "keys"),
+        data=str(folder / "data"),
+    )
+    settings = replace(plain, **changes)
+    init(settings)
+    return settings
+
+
+def listener_of(path: Path) -> int:
+    """Return the process that listens on a socket (unix(7), SO_PEERCRED)."""
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(path))
+        pid, _, _ = struct.unpack("3i", client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        return int(pid)
+
+
+def parent_of(pid: int) -> int:
+    """Return the parent of a process."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 class Log:

@@ -47,14 +47,17 @@ class Sequencer:
         self._connected = False
         self._seen: Head | None = None  # the largest head
         self._published: Published | None = None
+        self._accepted: tuple[int, bytes] | None = None
         self.latched = ""
 
-    def start(self) -> None:
+    def start(self, accepted: tuple[int, bytes] | None = None) -> None:
         """Open the log's database, and compare it with what all records say.
 
-        Raises SetupError: `log.absent`, `log.rollback`, `log.unrecorded`, and `state.unreachable` where the database
-        does not answer.
+        `accepted` is size and root of the tree that the operator says nobody has seen a later one of: it must be this
+        one, and needs no record. Raises SetupError: `log.absent`, `log.rollback`, `log.unrecorded`, and
+        `state.unreachable` where the database does not answer.
         """
+        self._accepted = accepted
         try:
             self._connect()
         except StoreFailed as error:
@@ -195,10 +198,12 @@ class Sequencer:
             self._refuse("its hashes do not lead to its head")
         for each in evidence:
             self._demand_holds(head, each)
-        if head.size and self._seen is None and not evidence:
+        if self._accepted not in {None, (head.size, head.root)}:
+            self._refuse(f"it has {head.size} leaves under the root {head.root.hex()}, not what was accepted")
+        if head.size and not (evidence or self._seen or self._accepted):
             raise SetupError(Code.LOG_UNRECORDED, self._unrecorded(head))
         database.rollback()
-        self._seen, self._connected = head, True
+        self._seen, self._connected, self._accepted = head, True, None
 
     def _committed(self) -> Head:
         head = self._store.head()

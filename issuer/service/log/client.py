@@ -1,0 +1,152 @@
+"""A worker's way to the sequencer process: questions over its socket, and an answer or 503 within a second.
+
+A connection that is lost fails what was under way: nobody knows what became of it, and the same request may come again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from contextlib import suppress
+from pathlib import Path
+
+import structlog
+
+from issuer.codes import Code
+from issuer.errors import Undecided
+from issuer.service.bounds import LOG_AGAIN_S, LOG_CALL_S
+from issuer.service.log.messages import (
+    Answer,
+    Append,
+    Frames,
+    Look,
+    Newest,
+    NotAMessage,
+    Places,
+    Question,
+    framed,
+    read_answer,
+)
+from issuer.wire import LogEntry
+
+_log = structlog.get_logger("issuer")
+
+
+class SequencerLog:
+    """Implements `issuance.ports.Log` by the sequencer process behind a socket. Belongs to one event loop."""
+
+    def __init__(self, socket: Path, origin: str) -> None:
+        self._socket = socket
+        self._origin = origin
+        self._line: _Line | None = None
+        self._connecting = asyncio.Lock()
+        self._numbers = itertools.count(1)
+
+    @property
+    def origin(self) -> str:
+        """The log's origin line, which tokens name."""
+        return self._origin
+
+    async def append(self, leaves: tuple[bytes, ...], /) -> tuple[LogEntry, ...]:
+        """Make leaves durable and return the place of each, with its proof. A leaf that is there stays where it is.
+
+        Raises Undecided(`dependency.log`).
+        """
+        answer = await self._ask(Append(next(self._numbers), leaves))
+        if not isinstance(answer, Places) or len(answer.places) != len(leaves):
+            raise Undecided(Code.DEPENDENCY_LOG)
+        return tuple(LogEntry(self._origin, place.index, place.proof.decode()) for place in answer.places)
+
+    async def announce(self, leaves: tuple[bytes, ...], /) -> None:
+        """Make announcements durable, each once however often it is made. Raises Undecided(`dependency.log`)."""
+        await self.append(leaves)
+
+    async def checkpoint(self) -> bytes:
+        """Return the newest checkpoint, signed by the log.
+
+        Raises Undecided(`dependency.log`), also where nothing could be appended now: so this says whether it is ready.
+        """
+        answer = await self._ask(Look(next(self._numbers)))
+        if not isinstance(answer, Newest):
+            raise Undecided(Code.DEPENDENCY_LOG)
+        return answer.checkpoint
+
+    async def aclose(self) -> None:
+        """Disconnect. What is under way fails."""
+        if self._line is not None:
+            self._line.close()
+
+    async def _ask(self, question: Question) -> Answer:
+        try:
+            async with asyncio.timeout(LOG_CALL_S):
+                line = await self._connect()
+                return await line.ask(question)
+        except (OSError, TimeoutError, NotAMessage) as error:
+            raise Undecided(Code.DEPENDENCY_LOG) from error
+
+    async def _connect(self) -> _Line:
+        """Return the open connection, or a new one as soon as somebody listens: the process may be on its way back."""
+        async with self._connecting:
+            while self._line is None or self._line.is_closed:
+                with suppress(OSError):
+                    loop = asyncio.get_running_loop()
+                    _, self._line = await loop.create_unix_connection(_Line, str(self._socket))
+                    break
+                await asyncio.sleep(LOG_AGAIN_S)
+            return self._line
+
+
+class _Line(asyncio.Protocol):
+    """One connection, and what was asked on it."""
+
+    def __init__(self) -> None:
+        self._frames = Frames()
+        self._asked: dict[int, asyncio.Future[Answer]] = {}
+        self._transport: asyncio.Transport | None = None
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing can be asked here any more."""
+        return self._transport is None or self._transport.is_closing()
+
+    async def ask(self, question: Question) -> Answer:
+        """Ask, and wait for the answer. Raises OSError where the connection ends before."""
+        if self._transport is None:
+            raise ConnectionError("the connection has ended")
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._transport.write(framed(question))
+        self._asked[question.number] = answer
+        try:
+            return await answer
+        finally:
+            self._asked.pop(question.number, None)
+
+    def close(self) -> None:
+        """End the connection."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take over the new connection."""
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101 (for the type checker)
+        self._transport = transport
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        """Fail what is under way."""
+        self._transport = None
+        for answer in self._asked.values():
+            if not answer.done():
+                answer.set_exception(ConnectionError("the sequencer has ended"))
+                answer.exception()  # who asked may have given up
+
+    def data_received(self, data: bytes) -> None:
+        """Give each answer to who asked; who has given up gets none."""
+        try:
+            for raw in self._frames.feed(data):
+                answer = read_answer(raw)
+                asked = self._asked.get(answer.number)
+                if asked is not None and not asked.done():
+                    asked.set_result(answer)
+        except NotAMessage as error:
+            _log.error("log answer not read", reason=str(error))
+            self.close()

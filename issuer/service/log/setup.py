@@ -1,0 +1,167 @@
+"""A log put together from its settings: to be begun, to be accepted as it is, and to be written.
+
+The service never begins a log: who serves by a database that is missing or empty forgets what was published.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from msgspec import Struct
+
+from issuer import files, keyfile
+from issuer.codes import Code
+from issuer.errors import FormatError, SetupError, Undecided
+from issuer.service.bounds import LOG_TURN_S
+from issuer.service.log.engines import SCHEME, database_at
+from issuer.service.log.record_places import FileRecord, RedisRecord
+from issuer.service.log.records import Record, Records, RecordSilent
+from issuer.service.log.seal import Seal
+from issuer.service.log.sequencer import Sequencer
+from issuer.service.log.store import Database, Store, StoreFailed
+from issuer.service.log.tree import empty_head
+from issuer.service.signing.token_kids import kid_of, token_kids
+from issuer.tlog.checkpoint import Checkpoint
+from issuer.tlog.note import NoteSigner
+
+FOLDER = "log"
+
+
+class LogSettings(Struct, frozen=True):
+    """What a log is made of.
+
+    `database` is the path of a SQLite file or a `postgresql://` URL; `key_file` holds the log's Ed25519 key, which is
+    none of the token keys under `keys` or in the history in `data`; `records` is a folder elsewhere than the database,
+    `store_url` the store of limits and uses ("": none).
+    """
+
+    origin: str
+    database: str
+    key_file: str
+    records: str
+    keys: str
+    data: str
+    store_url: str = ""
+    passphrase: bytes | None = None
+
+
+def read_seal(settings: LogSettings) -> Seal:
+    """Read the log's key. Raises SetupError: `key.unsafe`, `key.unusable`, also for one that signs tokens, and
+    `settings.invalid` for an origin that no log has."""
+    key = keyfile.read(Path(settings.key_file), settings.passphrase)
+    if kid_of(key) in token_kids(Path(settings.keys), Path(settings.data), settings.passphrase, FOLDER):
+        raise SetupError(
+            Code.KEY_UNUSABLE,
+            f"{settings.key_file} signs something else of this issuer, or did: who stole that key could rewrite the "
+            "log. Take another key for it",
+        )
+    signer = NoteSigner(settings.origin, key)
+    try:
+        Checkpoint(settings.origin, 0, bytes(32))
+        _ = signer.verifier
+    except FormatError as error:
+        raise SetupError(Code.SETTINGS_INVALID, f"log_origin {settings.origin!r}: {error.detail}") from None
+    return Seal(signer)
+
+
+def records_of(settings: LogSettings, seal: Seal) -> Records:
+    """Return the log's records. Raises SetupError (`settings.invalid`) for a folder that is lost with the database."""
+    folder = Path(settings.records).resolve()
+    records: list[Record] = [FileRecord(folder, settings.origin)]
+    database = _file_of(settings)
+    if database is not None and (folder == database.parent or database.parent in folder.parents):
+        detail = f"log_records {folder} is in the folder of the log's database: who puts one back puts back both"
+        raise SetupError(Code.SETTINGS_INVALID, f"{detail}. Name a folder elsewhere, best on another disk")
+    if settings.store_url:
+        records.append(RedisRecord(settings.store_url, seal))
+    return Records(seal, records)
+
+
+@contextmanager
+def turn(settings: LogSettings, wait_s: float = LOG_TURN_S) -> Iterator[None]:
+    """Hold the turn to write a log in a SQLite file: two that put what was written ahead into the file lose pages.
+
+    Raises SetupError where another process has it. PostgreSQL lets several hosts take turns by itself.
+    """
+    if (path := _file_of(settings)) is None:
+        yield
+        return
+    lock = path.with_suffix(".lock")
+    try:
+        with files.locked(lock, wait_s=wait_s):
+            yield
+    except BlockingIOError:
+        detail = f"another process writes the log at {path}. Stop the service first, or wait until it has ended"
+        raise SetupError(Code.STATE_UNREACHABLE, detail) from None
+    except OSError as error:
+        raise SetupError(Code.SETTINGS_INVALID, f"{lock}: {error.strerror}") from None
+
+
+def sequencer_of(settings: LogSettings) -> Sequencer:
+    """Return the sequencer of a log, not started yet. Raises SetupError."""
+    seal = read_seal(settings)
+    return Sequencer(Store(database_at(settings.database)), seal, records_of(settings, seal))
+
+
+def init(settings: LogSettings) -> None:
+    """Begin a log with the empty tree, whose origin was never used, and make its records.
+
+    Raises SetupError: `settings.invalid` where a log was begun already, `log.rollback` where a record knows this one.
+    """
+    seal = read_seal(settings)
+    records = records_of(settings, seal)
+    _make_folders(settings)
+    with turn(settings), _opened(database_at(settings.database)) as store, closing(records):
+        if not store.database.is_empty():
+            detail = f"{store.database.place} is not empty. A log is begun once: take another place for another log"
+            raise SetupError(Code.SETTINGS_INVALID, detail)
+        if known := [evidence.name for evidence in records.ask() if evidence.checkpoint.size]:
+            detail = f"the log {settings.origin} has leaves already, as {known[0]} shows. Bring its database back, or "
+            raise SetupError(Code.LOG_ROLLBACK, f"{detail}begin another log, with an origin that was never used")
+        records.raise_to(seal.sign(empty_head(settings.origin)))
+        store.database.begin()
+        store.create(empty_head(settings.origin))
+        store.database.commit()
+
+
+def accept(settings: LogSettings, size: int, root: bytes) -> None:
+    """Go on with a log of this size and root without a record: the operator's word that nobody has seen a later tree.
+    All records say so from then on. The caller audits it.
+
+    Raises SetupError as `Sequencer.start`, and `state.unreachable` where a record cannot be written.
+    """
+    with turn(settings), closing(sequencer_of(settings)) as sequencer:
+        sequencer.start((size, root))
+        try:
+            sequencer.append(())
+        except Undecided as error:
+            detail = "a record of the log cannot be written; the reason stands above"
+            raise SetupError(Code.STATE_UNREACHABLE, detail) from error
+
+
+def _file_of(settings: LogSettings) -> Path | None:
+    """Return the path of a SQLite file, None for a server."""
+    return None if settings.database.startswith(SCHEME) else Path(settings.database).resolve()
+
+
+def _make_folders(settings: LogSettings) -> None:
+    database = _file_of(settings)
+    for folder in (Path(settings.records), *([database.parent] if database else [])):
+        try:
+            files.make_folder(folder)
+        except OSError as error:
+            raise SetupError(Code.SETTINGS_INVALID, f"{folder} cannot be made: {error.strerror}") from None
+
+
+@contextmanager
+def _opened(database: Database) -> Iterator[Store]:
+    try:
+        database.open(create=True)
+        yield Store(database)
+    except (StoreFailed, RecordSilent) as error:
+        detail = f"the log at {database.place} cannot be begun: {error}"
+        raise SetupError(Code.STATE_UNREACHABLE, detail) from error
+    finally:
+        database.close()
