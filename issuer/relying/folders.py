@@ -78,11 +78,11 @@ class Sidecars(Mapping[bytes, AtHand]):
     def __getitem__(self, token: bytes) -> AtHand:
         """Return what lies there for a token, by the digest in its leaf. KeyError where nothing does."""
         path = sidecar_name(self._file, token)
-        if not os.path.lexists(path):
-            raise KeyError(token)
         try:
             return AtHand(files.read(path, MAX_SIDECAR_BYTES, follow=False))
         except InputError as error:
+            if not os.path.lexists(path):
+                raise KeyError(token) from None
             return AtHand(fault=error.detail)
 
     def __iter__(self) -> Iterator[bytes]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import base64
 import binascii
 
 
 def encode_base64(data: bytes) -> str:
     """Write bytes in the standard alphabet, padded, in one line."""
-    return base64.b64encode(data).decode()
+    return binascii.b2a_base64(data, newline=False).decode("ascii")
 
 
 def decode_base64(text: str) -> bytes | None:
@@ -17,7 +16,7 @@ def decode_base64(text: str) -> bytes | None:
     Two texts for one value would be two notes, or two proofs, of one statement: RFC 4648 3.5.
     """
     try:
-        data = base64.b64decode(text.encode("ascii"), validate=True)
-    except (UnicodeEncodeError, binascii.Error):
+        data = binascii.a2b_base64(text, strict_mode=True)
+    except ValueError:  # also for text that is not ASCII
         return None
     return data if encode_base64(data) == text else None

@@ -23,7 +23,7 @@ _INDEX = re.compile(r"index (0|[1-9][0-9]{0,18})")
 
 class Proof(Struct, frozen=True):
     """The leaf's `index` (from 0), `hashes` (32 bytes each) from its sibling up to the root's child, and the bytes of
-    the signed checkpoint. `extra` is what a stranger may have written: nothing vouches for it.
+    the signed checkpoint, for `parse_note`. `extra` is what a stranger may have written: nothing vouches for it.
 
     Raises FormatError(`log.malformed`) for values that have no text.
     """
@@ -40,7 +40,8 @@ class Proof(Struct, frozen=True):
             raise malformed(f"a proof has at most {MAX_HASHES} hashes, of 32 bytes each")
         if len(self.extra) > MAX_EXTRA_BYTES:
             raise malformed(f"the extra data of a proof has over {MAX_EXTRA_BYTES} bytes")
-        parse_checkpoint(parse_note(self.checkpoint).text)
+        if b"\n\n" not in self.checkpoint[:-2] or self.checkpoint[-1:] != b"\n" or self.checkpoint[-2:] == b"\n\n":
+            raise malformed("the checkpoint of a proof is signed: a text, an empty line, and lines that end in LF")
 
     def to_bytes(self) -> bytes:
         """Write the proof; the checkpoint goes in as it is."""
@@ -54,6 +55,14 @@ def parse_proof(raw: bytes) -> Proof:
 
     Raises FormatError(`log.malformed`), where it can with the line.
     """
+    proof = split_proof(raw)
+    parse_checkpoint(parse_note(proof.checkpoint).text)
+    return proof
+
+
+def split_proof(raw: bytes) -> Proof:
+    """Do the same, and leave the checkpoint unread: to read it takes as long as all the rest, and the proofs of many
+    leaves have one checkpoint, whose bytes the caller may know."""
     if len(raw) > MAX_PROOF_BYTES:
         raise malformed(f"the proof has over {MAX_PROOF_BYTES} bytes")
     head, blank, checkpoint = raw.partition(b"\n\n")

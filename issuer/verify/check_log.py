@@ -17,7 +17,7 @@ from issuer.formats.times import show_time
 from issuer.tlog.leaf import TokenLeaf
 from issuer.tlog.merkle import leaf_hash, verify_inclusion
 from issuer.tlog.note import parse_note
-from issuer.tlog.proof import parse_proof
+from issuer.tlog.proof import split_proof
 from issuer.tlog.witness_policy import Witnessed
 from issuer.verify.report import Check, Status, check, rests_on
 from issuer.verify.trust import TrustedLog
@@ -113,7 +113,7 @@ class Search(Struct, frozen=True):
         if found.fault:
             return _as_good_as_none(found.fault)
         try:
-            proof = parse_proof(found.proof)
+            proof = split_proof(found.proof)
             witnessed = self.notes.check(proof.checkpoint, log, now)
         except FormatError as error:
             return _as_good_as_none(error.detail)
