@@ -32,15 +32,34 @@ def _leave() -> NoReturn:
     os._exit(1)
 
 
-class OwnThread:
-    """A thread for one watch alone: the event loop's few are shared, and a slow name server may hold all of them."""
+class OwnThreads:
+    """Threads for one purpose alone: the event loop's few are shared, and a slow name server may hold all of them."""
 
-    def __init__(self) -> None:
-        self._pool = ThreadPoolExecutor(1)
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._pool = ThreadPoolExecutor(count)
 
     async def run(self, work: Callable[[], T]) -> T:
         """Do blocking work. Returns and raises what it does, and RuntimeError in place of StopIteration."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, _finish, work)
+
+    async def aclose(self, last: Callable[[], object]) -> None:
+        """Do some last work once in each thread, after what was asked for before, and end them."""
+        all_there = threading.Barrier(self._count)
+
+        def end() -> None:
+            all_there.wait()  # so that no thread takes the work of two
+            last()
+
+        await asyncio.gather(*(self.run(end) for _ in range(self._count)))
+        self._pool.shutdown(wait=False)
+
+
+class OwnThread(OwnThreads):
+    """One thread: what it does is done in the order in which it was asked for."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
 
 
 def _finish(work: Callable[[], T]) -> T:

@@ -7,10 +7,11 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 
 import pytest
 
-from issuer.service.background import Background, OwnThread
+from issuer.service.background import Background, OwnThread, OwnThreads
 
 TICK_S = 0.01
 
@@ -41,6 +42,22 @@ async def test_work_in_a_thread_that_fails_in_any_way_is_heard_of() -> None:
             await OwnThread().run(lambda: next(iter(())))
         with pytest.raises(ZeroDivisionError):
             await OwnThread().run(lambda: 1 // 0)
+
+
+async def test_the_last_work_is_done_once_in_each_thread_after_what_was_asked_for_before() -> None:
+    threads, own, closed = OwnThreads(3), threading.local(), list[str]()
+
+    def use() -> None:
+        own.name = threading.current_thread().name
+
+    used = [asyncio.create_task(threads.run(use)) for _ in range(50)]
+    await asyncio.sleep(0)
+    async with asyncio.timeout(60):
+        await threads.aclose(lambda: closed.append(threading.current_thread().name))
+    assert all(task.done() for task in used)
+    assert len(closed) == len(set(closed)) == 3
+    with pytest.raises(RuntimeError):
+        await threads.run(use)
 
 
 async def test_every_watch_is_woken_and_none_waits_for_another() -> None:

@@ -9,13 +9,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from typing import Generic, TypeVar
+from functools import partial
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from issuer.codes import Code
 from issuer.errors import IssuerError, Refused, Undecided
 from issuer.service.authn.sources import Sources
 
 Answer = TypeVar("Answer")
+# Does blocking work in a thread, and returns and raises what it does.
+Run: TypeAlias = Callable[[Callable[[], Any]], Awaitable[Any]]
 ALL = ""
 
 
@@ -48,17 +51,21 @@ class SharedLook(Generic[Answer]):
 
 
 class Gate:
-    """Work on questions that differ: one at a time in a thread, with at most `places` under way or waiting.
+    """Work on questions that differ: `at_once` at a time in threads, with at most `places` under way or waiting.
 
     What each costs is charged to its source, and to all together: both rates count milliseconds of CPU. So the price of
-    the worst question is paid by who asks it, and all questions leave most of a core to others.
+    the worst question is paid by who asks it, and all questions leave most of a core to others. `run` does work in a
+    thread: by default in one of the event loop's own, which it shares with others.
     """
 
-    def __init__(self, places: int, sources: Sources, of_all: Sources) -> None:
+    def __init__(
+        self, places: int, sources: Sources, of_all: Sources, run: Run = asyncio.to_thread, at_once: int = 1
+    ) -> None:
         self._free = places
         self._sources = sources
         self._all = of_all
-        self._one = asyncio.Semaphore(1)
+        self._run = run
+        self._working = asyncio.Semaphore(at_once)
 
     def demand(self, source: str) -> None:
         """Charge a source the least that a question costs, before anything of it is read.
@@ -79,9 +86,10 @@ class Gate:
         """Do the work and charge it. Raises what it raises, and Undecided (`service.busy`) where no place is free."""
         self._demand_place()
         self._free -= 1
+        found: Answer | Exception
         try:
-            async with self._one:
-                found, spent_ms = await asyncio.to_thread(_timed, work)
+            async with self._working:
+                found, spent_ms = await self._run(partial(_timed, work))
         finally:
             self._free += 1
         now_us = time.time_ns() // 1000

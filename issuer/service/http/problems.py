@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import uuid
 
 import msgspec
 from msgspec import UNSET
@@ -11,6 +12,25 @@ from issuer.codes import Code
 from issuer.errors import IssuerError, Refused, Undecided
 from issuer.service.http.answer import Answer, answer
 from issuer.wire import PROBLEM_TYPE, Denied, Problem, ProblemFault
+
+_NO_ID = str(uuid.UUID(int=0))
+
+
+class WrittenProblem:
+    """An error whose problem document is written once, for answers that anybody may ask for as fast as he likes."""
+
+    def __init__(self, error: IssuerError, issuer_url: str) -> None:
+        template = problem_response(error, issuer_url, _NO_ID)
+        self.status, self.headers = template.status, template.headers
+        self._parts = template.body.split(_NO_ID.encode())
+
+    def body(self, request_id: str) -> bytes:
+        """Return the document of one request; an id is a UUID's text."""
+        return request_id.encode().join(self._parts)
+
+    def answer(self, request_id: str) -> Answer:
+        """Return the answer to one request."""
+        return Answer(self.status, self.headers, self.body(request_id))
 
 
 def problem_response(error: IssuerError, issuer_url: str, request_id: str, **headers: str) -> Answer:

@@ -8,7 +8,6 @@ delayed: a connection that is answered late asks less often.
 from __future__ import annotations
 
 import asyncio
-import uuid
 
 import structlog
 from litestar.types import Receive, Scope, Send
@@ -17,9 +16,8 @@ from issuer.codes import Code
 from issuer.errors import Refused
 from issuer.service.bounds import COUNT_S, HELD_S, MAX_HELD
 from issuer.service.http.answer import Answer, Headers
-from issuer.service.http.problems import problem_response
+from issuer.service.http.problems import WrittenProblem
 
-_ID = str(uuid.UUID(int=0))
 _log = structlog.get_logger("issuer")
 
 
@@ -28,8 +26,7 @@ class Tarpit:
 
     def __init__(self, issuer_url: str) -> None:
         # A slot of the table is free again well within a second, however hard a source tries: nothing is added above.
-        self._template = problem_response(Refused(Code.RATE_SOURCE, retry_after_s=1), issuer_url, _ID)
-        self._parts = self._template.body.split(_ID.encode())
+        self._problem = WrittenProblem(Refused(Code.RATE_SOURCE, retry_after_s=1), issuer_url)
         self._count = 0
         self.held = 0
 
@@ -38,8 +35,8 @@ class Tarpit:
         if not self._count:
             asyncio.get_running_loop().call_later(COUNT_S, self._log_count)
         self._count += 1
-        body = request_id.encode().join(self._parts)
-        return TarpitAnswer(self, HELD_S * (1 + int(request_id[:2], 16) / 256), self._template.headers, body)
+        seconds = HELD_S * (1 + int(request_id[:2], 16) / 256)
+        return TarpitAnswer(self, seconds, self._problem.headers, self._problem.body(request_id))
 
     def _log_count(self) -> None:
         _log.warning("turned away", code=str(Code.RATE_SOURCE), requests=self._count)

@@ -12,6 +12,7 @@ from issuer.codes import Code
 from issuer.errors import Refused, Undecided
 from issuer.limits import Rate
 from issuer.service.authn.sources import Sources
+from issuer.service.background import OwnThreads
 from issuer.service.http.gate import Gate
 
 WIDE = Rate(count=1_000_000, per_s=1, burst=50_000)
@@ -47,6 +48,19 @@ async def test_one_works_and_beyond_the_places_the_next_is_told_to_come_back_unr
     assert await asyncio.gather(*under_way) == [1, 2, 3]
     gate.demand("b")
     assert await gate.work("b", work) == 4, "the places are free again"
+
+
+async def test_work_is_done_in_the_threads_that_are_named_and_so_many_at_a_time() -> None:
+    threads, together = OwnThreads(2), threading.Barrier(2)
+    gate = Gate(4, Sources(WIDE), Sources(WIDE), threads.run, at_once=2)
+
+    def work() -> str:
+        together.wait(60)  # alone it would wait in vain
+        return threading.current_thread().name
+
+    names = await asyncio.gather(*(gate.work("a", work) for _ in range(4)))
+    assert len(set(names)) == 2
+    await threads.aclose(lambda: None)
 
 
 @pytest.mark.parametrize("error", [Refused(Code.REQUEST_MALFORMED), ZeroDivisionError(), StopIteration()])

@@ -11,7 +11,7 @@ from issuer.codes import Code
 from issuer.errors import Fault, InputError, IssuerError, Place, Refused, SetupError, Undecided
 from issuer.service.http.answer import Answer
 from issuer.service.http.pages import pages
-from issuer.service.http.problems import problem_response
+from issuer.service.http.problems import WrittenProblem, problem_response
 
 URL = "https://issuer.example"
 OVER_HTTP = [code for code in Code if code.meaning.status]
@@ -30,6 +30,15 @@ def problem(error: IssuerError) -> dict[str, Any]:
     value = json.loads(problem_response(error, URL, "a-request").body)
     assert isinstance(value, dict)
     return value
+
+
+@pytest.mark.parametrize("code", OVER_HTTP)
+def test_a_problem_that_is_written_once_is_the_same_document_with_each_request_s_id(code: Code) -> None:
+    request_id = "0123abcd-0123-4567-89ab-0123456789ab"
+    written, single = WrittenProblem(Undecided(code), URL), problem_response(Undecided(code), URL, request_id)
+    for _ in range(2):
+        answer = written.answer(request_id)
+        assert (answer.status, answer.headers, answer.body) == (single.status, single.headers, single.body)
 
 
 @pytest.mark.parametrize("code", OVER_HTTP)
