@@ -52,6 +52,10 @@ class Code(enum.StrEnum):
         "request.unknown_member", 400, "The request has a member that this endpoint does not know.",
         "Remove the member or correct its spelling; nothing unknown is ever ignored or signed.",
     )
+    REQUEST_QUERY = (
+        "request.query", 400, "The query of this URL is not one that this endpoint reads.",
+        "Send the parameters of the OpenAPI document, each once and in its one spelling.",
+    )
     REQUEST_NOT_FOUND = (
         "request.not_found", 404, "Nothing lives at this path.",
         "See /.well-known/eval-token-issuer for the endpoints of this service.",
@@ -84,6 +88,11 @@ class Code(enum.StrEnum):
     NONCE_INVALID = (
         "nonce.invalid", 400, "The nonce is malformed, or was sent with an identity that must not send one.",
         "Send 22 to 128 base64url characters; with an OIDC identity token, which is its own use record, send none.",
+    )
+
+    LOG_NO_LEAF = (
+        "log.no_leaf", 404, "The transparency log has no such leaf.",
+        "Check `iat` and the token's digest; a token of this issuer whose leaf is not in its log is to be refused.",
     )
 
     # -- the identity -----------------------------------------------------------------------------------------------
@@ -318,6 +327,14 @@ class Code(enum.StrEnum):
     DEPENDENCY_LOG = (
         "dependency.log", 503, "The transparency log cannot be written right now.",
         "Send the same request again, with the same identity token.",
+    )
+    DEPENDENCY_LOG_READ = (
+        "dependency.log_read", 503, "The transparency log cannot be read right now.",
+        "Ask again when Retry-After has passed; this says nothing of what is in the log.",
+    )
+    LOG_PENDING = (
+        "log.pending", 503, "No checkpoint that shows this has reached the quorum of witnesses yet.",
+        "Ask again when Retry-After has passed; what is asked for is in the log, and stays there.",
     )
     DEPENDENCY_AUDIT = (
         "dependency.audit", 503, "The audit record cannot be written right now: no audit, no token.",

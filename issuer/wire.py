@@ -20,6 +20,7 @@ ARCHIVE_PATH = "/.well-known/jwks-archive.json"
 REVOCATIONS_PATH = "/.well-known/revocations.json"
 # The keys that sign the list of revocations; never those that sign tokens.
 REVOCATION_KEYS_PATH = "/.well-known/revocation-keys.json"
+LOG_PATH = "/log"
 STOPS_PATH = "/health/stops"
 PROBLEM_TYPE = "application/problem+json"
 # One result, issued or only explained, or several.

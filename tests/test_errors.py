@@ -11,8 +11,9 @@ from issuer.errors import Fault, InputError, IssuerError, Place, Refused, SetupE
 
 # Contract section 5, "Errors". A code is never renamed, removed or given another status.
 TABLE = {
-    400: "request.malformed request.duplicate_member request.unknown_member request.framing nonce.required nonce.invalid",
-    404: "request.not_found",
+    400: """request.malformed request.duplicate_member request.unknown_member request.framing nonce.required nonce.invalid
+        request.query""",
+    404: "request.not_found log.no_leaf",
     405: "request.method",
     408: "request.timeout",
     413: "request.too_large",
@@ -30,7 +31,7 @@ TABLE = {
     429: "rate.source rate.identity rate.integration",
     500: "internal",
     503: """service.busy dependency.state dependency.state_reset dependency.issuer_keys dependency.signer dependency.log
-        dependency.audit dependency.credentials dependency.introspection""",
+        dependency.audit dependency.credentials dependency.introspection dependency.log_read log.pending""",
 }
 # Reported for files and at start, never over HTTP.
 FILES = """file.unreadable file.unsafe file.too_large file.encoding file.syntax file.duplicate_key file.feature file.scalar

@@ -317,6 +317,21 @@ LOG_ASKED = 2048
 LOG_RECORD_S = 0.3
 LOG_RECORD_TRIES = 3
 
+# -- what anybody may read of the log: log/public.py, http/log.py ------------------------------------------------------
+
+# Threads that read the log, each by a connection of its own; and with those who wait for one so many questions, of some
+# 3 ms each at the worst: the last of them has its answer within a tenth of a second.
+LOG_READERS = 2
+MAX_LOG_QUESTIONS = 32
+# Milliseconds of CPU, where a question costs 1 at least: of one address, which so reads 100 tiles a second, and of all
+# together a quarter of a core.
+LOG_READ_MS = Rate(count=6000, per_s=60, burst=1000)
+ALL_LOG_READS_MS = Rate(count=15_000, per_s=60, burst=2000)
+# The newest checkpoint is looked up this often, however many ask; and so is whether the log could be written.
+LOG_LOOK_S = 0.25
+# A connection is opened anew at this age: a file that was replaced, or a server, is not read for ever.
+LOG_READING_S = 60.0
+
 # -- revocations: revocation/*.py, http/revocations.py -----------------------------------------------------------------
 
 # How often the files are looked at. A revocation, too, is in force in every worker within IN_FORCE_S.

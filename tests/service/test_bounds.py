@@ -73,6 +73,13 @@ def test_no_request_takes_much_of_the_loop_or_of_a_core() -> None:
     assert b.QUESTION_MS.burst < b.ALL_QUESTIONS_MS.burst
     assert b.ALL_QUESTIONS_MS.count <= b.ALL_QUESTIONS_MS.per_s * 1000 / 4
 
+    # The same of who reads the log, at 3 ms; both together leave half a core.
+    assert b.MAX_LOG_QUESTIONS * 3 <= 100
+    assert b.LOG_READ_MS.burst < b.ALL_LOG_READS_MS.burst
+    log_share, share = (rate.count / rate.per_s / 1000 for rate in (b.ALL_LOG_READS_MS, b.ALL_QUESTIONS_MS))
+    assert log_share + share <= 0.5
+    assert b.LOG_LOOK_S < 1 < b.LOG_READING_S
+
     # A message may exceed its framing by little.
     assert b.PIECE_BYTES <= b.MAX_FRAMING_BYTES / 8
 

@@ -12,12 +12,16 @@ from issuer.verify_token import MAX_TTL_S
 from issuer.wire import ARCHIVE_PATH, JWKS_PATH, MAX_BYTES, REVOCATION_KEYS_PATH, REVOCATIONS_PATH
 
 
-def metadata(url: str, policies: PolicySet, *, verifies: bool) -> bytes:
-    """Return the document: audience, providers, endpoints and lifetimes, and nothing of a policy."""
+def metadata(url: str, policies: PolicySet, *, verifies: bool, log_origin: str = "", log_url: str = "") -> bytes:
+    """Return the document: audience, providers, endpoints and lifetimes, and nothing of a policy.
+
+    With a transparency log: its origin line, and the URL under which it is served.
+    """
     providers: list[JSON] = [
         {"id": provider.id, **describe_provider(provider)} for provider in policies.providers.values()
     ]
     judging: dict[str, JSON] = {"verify_endpoint": f"{url}/verify"} if verifies else {}
+    log: dict[str, JSON] = {"log_origin": log_origin, "log_url": log_url} if log_origin else {}
     return msgspec.json.encode({
         "issuer": url,
         "jwks_uri": f"{url}{JWKS_PATH}",
@@ -28,6 +32,7 @@ def metadata(url: str, policies: PolicySet, *, verifies: bool) -> bytes:
         "batch_endpoint": f"{url}/tokens/batch",
         "explain_endpoint": f"{url}/tokens/explain",
         **judging,
+        **log,
         "schemas": f"{url}/schemas",
         "errors": f"{url}/errors",
         "openapi": f"{url}/openapi.json",

@@ -252,6 +252,67 @@ class RevocationsOperation(Operation):
 _NO_LIST = OpenAPIResponse(description="no list is published", content=_content(PROBLEM_TYPE, "Problem"))
 
 
+def _served(description: str, media_type: str, *more: str) -> dict[str, OpenAPIResponse]:
+    """Return the answers of a path of the log; `more` are statuses beside those that every one of them has."""
+    problem = _content(PROBLEM_TYPE, "Problem")
+    told = {"400": "not this query", "404": "not there", "429": "over a limit", "503": "could not look"}
+    content = {media_type: {"schema": {"type": "string"}}}
+    return {
+        "200": OpenAPIResponse(description=description, content=cast("Any", content)),
+        "304": OpenAPIResponse(description="unchanged since If-None-Match"),
+        **{status: OpenAPIResponse(description=told[status], content=problem) for status in (*more, "429", "503")},
+    }
+
+
+@dataclass
+class CheckpointOperation(Operation):
+    """`GET /log/checkpoint`."""
+
+    def __post_init__(self) -> None:
+        self.summary = "The newest checkpoint of the transparency log that its witnesses cosigned (tlog-checkpoint)"
+        self.responses = cast("Any", _served("a signed note", "text/plain; charset=utf-8"))
+
+
+@dataclass
+class TileOperation(Operation):
+    """`GET /log/tile/{path}`."""
+
+    def __post_init__(self) -> None:
+        self.summary = "A tile (`<L>/<N>[.p/<W>]`) or an entry bundle (`entries/<N>[.p/<W>]`) of the log (tlog-tiles)"
+        self.parameters = [_in_path("path")]
+        self.responses = cast(
+            "Any", _served("hashes, or leaves behind their lengths", "application/octet-stream", "404")
+        )
+
+
+@dataclass
+class ProofOperation(Operation):
+    """`GET /log/proof`."""
+
+    def __post_init__(self) -> None:
+        self.summary = "The proof of a token's leaf (tlog-proof) under the first cosigned checkpoint over it"
+        self.parameters = [
+            _in_query("iat", "the token's `iat`", OpenAPIType.INTEGER),
+            _in_query("token", "the token's digest as its leaf has it, as 64 lowercase hex characters"),
+            _in_query("size", "of another cosigned checkpoint, in leaves", OpenAPIType.INTEGER, required=False),
+        ]
+        served = _served("the proof, with its checkpoint", "text/plain; charset=utf-8", "400", "404")
+        self.responses = cast("Any", served)
+
+
+@dataclass
+class LogOperation(JsonOperation):
+    """`GET /log/log.json`."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.summary = "What the log says of itself: origin, keys, URLs, witness policy; no trust anchor"
+
+
+def _in_query(name: str, text: str, kind: OpenAPIType = OpenAPIType.STRING, *, required: bool = True) -> Parameter:
+    return Parameter(name=name, param_in="query", required=required, description=text, schema=Schema(type=kind))
+
+
 def openapi(handlers: Sequence[Any]) -> bytes:
     """Describe these handlers. Litestar's own route would write the description anew for each request (6 ms)."""
     app = Litestar(list(handlers), openapi_config=_config(), logging_config=None)  # it would log in its own way

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 from issuer.service.bounds import KEY_SET_AGE_S, KEY_SET_STALE_S
 from issuer.service.http.documents import Document, document
+from issuer.service.http.log_info import log_urls
 from issuer.service.http.metadata import metadata
 from issuer.service.http.requirements import requirements
 from issuer.service.reload import Active
@@ -28,10 +29,12 @@ class Published(Active, frozen=True):
     def of(cls, active: Active, *, verifies: bool) -> Published:
         """Write the documents. `verifies`: this service answers `POST /verify`."""
         url, policies = active.authority.issuer_url, active.authority.policies
+        origin = active.authority.log.origin or ""
+        log_url = log_urls(url, origin)[0] if origin else ""
         return cls(
             authority=active.authority,
             loaded_at=active.loaded_at,
-            metadata=document(metadata(url, policies, verifies=verifies)),
+            metadata=document(metadata(url, policies, verifies=verifies, log_origin=origin, log_url=log_url)),
             requirements=requirements(url, policies),
         )
 

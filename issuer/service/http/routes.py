@@ -161,7 +161,8 @@ def exception_handlers(issuer_url: str) -> dict[Any, Callable[[Http, Any], Any]]
 def _allowed(request: Http) -> str:
     """Name the methods that the path takes (RFC 9110 10.2.1)."""
     for each in request.app.routes:
+        pattern = re.sub(r"\{[^}]*\}", "[^/]+", re.sub(r"\{[^}]*:path\}", ".+", each.path))
         # The scope's path: `request.url` is built with the Host header, which may not be a host at all.
-        if re.fullmatch(re.sub(r"\{[^}]*\}", "[^/]+", each.path_format), str(request.scope["path"])):
+        if re.fullmatch(pattern, str(request.scope["path"])):
             return ", ".join(sorted(each.methods))
     return "GET"

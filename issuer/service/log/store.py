@@ -63,6 +63,10 @@ class Reading(Protocol):
         """Return all rows. Raises StoreFailed."""
         ...
 
+    def close(self) -> None:
+        """Disconnect, if connected. Raises nothing."""
+        ...
+
 
 class Database(Reading, Protocol):
     """The sequencer's own connection, of one thread. Each method raises StoreFailed; after that only `close` may be

@@ -1,0 +1,181 @@
+"""A log that somebody writes and cosigns, and its public side over HTTP.
+
+`python -m tests.support.public_log DATABASE ORIGIN` is `issuer serve` with the public side of a log that is there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+
+import uvicorn
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from litestar import Litestar
+
+from issuer.codes import Code
+from issuer.dev.sandbox import free_port
+from issuer.errors import Undecided
+from issuer.service.http.log import log_routes
+from issuer.service.http.log_info import LogInfo
+from issuer.service.http.protocol import protocol_for
+from issuer.service.http.routes import exception_handlers
+from issuer.service.http.tarpit import Tarpit
+from issuer.service.log.engines import reading_at
+from issuer.service.log.readers import Readers
+from issuer.service.log.store import Entry, Store
+from issuer.service.log_stream import configure_logging
+from issuer.service.server import server
+from issuer.service.settings import read_settings
+from issuer.tlog.checkpoint import Checkpoint, parse_checkpoint
+from issuer.tlog.merkle import verify_inclusion
+from issuer.tlog.note import Cosigner, Note, NoteSigner, parse_note, verify_note
+from issuer.tlog.proof import parse_proof
+from tests.support.log_store import ORIGIN, Place, append, created, token
+from tests.support.running import eventually
+
+URL = "https://issuer.example"
+NAMED = "/log/2026-11-22-7f3a"
+NOW = 1_792_000_000
+SIGNER = NoteSigner(ORIGIN, Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
+WITNESS = Cosigner("witness.example", Ed25519PrivateKey.from_private_bytes(bytes(range(1, 33))))
+VKEY = SIGNER.verifier.to_text()
+INFO = LogInfo(URL, ORIGIN, (VKEY,), "quorum none\n")
+
+
+class Writer:
+    """Who writes one log: leaf n is that of `token(n)`."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.entries: list[Entry] = []
+
+    def grow(self, count: int) -> None:
+        """Append tokens."""
+        new = [token(number) for number in range(len(self.entries), len(self.entries) + count)]
+        append(self.store, new)
+        self.entries += new
+
+    def cosign(self) -> bytes:
+        """Keep the checkpoint of the tree as it is, signed and cosigned."""
+        head = self.store.head()
+        assert head is not None
+        text = Checkpoint(head.origin, head.size, head.root).to_text()
+        note = Note(text, (SIGNER.sign(text), WITNESS.cosign(text, NOW))).to_bytes()
+        self.store.database.begin()
+        self.store.keep_cosigned(head.size, note)
+        self.store.database.commit()
+        return note
+
+
+@contextlib.contextmanager
+def writing(place: Place) -> Iterator[Writer]:
+    """Begin a log."""
+    with closing(place.connect()) as database:
+        yield Writer(created(database))
+
+
+def asked_for(number: int) -> str:
+    """Return the query for the proof of a leaf."""
+    key = token(number).key
+    assert key.token is not None
+    return f"iat={key.iat}&token={key.token.hex()}"
+
+
+def size_proved(raw: bytes, number: int) -> int:
+    """Verify the proof of leaf n, and return the size of its tree."""
+    proof = parse_proof(raw)
+    note = parse_note(proof.checkpoint)
+    assert len(verify_note(note, (SIGNER.verifier, WITNESS.verifier))) == 2
+    checkpoint = parse_checkpoint(note.text)
+    assert proof.index == number
+    leaf = token(number).hash
+    assert verify_inclusion(number, checkpoint.size, leaf, proof.hashes, checkpoint.root)
+    return checkpoint.size
+
+
+# -- over HTTP -----------------------------------------------------------------------------------------------------------
+
+
+class Sequencer:
+    """What knows whether the log could be written: here the test."""
+
+    def __init__(self) -> None:
+        self.could_append = True
+
+    async def check(self) -> None:
+        if not self.could_append:
+            raise Undecided(Code.DEPENDENCY_LOG)
+
+
+@dataclass
+class Answered:
+    """One answer. Names of headers are in lowercase."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+@dataclass
+class Served:
+    """The public side of a log on a port of this machine."""
+
+    port: int
+    sequencer: Sequencer
+
+    def get(self, path: str, method: str = "GET", **headers: str) -> Answered:
+        """Ask for a path exactly as it is written."""
+        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)) as connection:
+            connection.request(method, path, headers={name.replace("_", "-"): value for name, value in headers.items()})
+            answer = connection.getresponse()
+            return Answered(answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read())
+
+    def send(self, request: bytes) -> bytes:
+        """Send these bytes, and return all that comes back until the connection ends."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=60) as connection:
+            connection.sendall(request)
+            return b"".join(iter(lambda: connection.recv(65536), b""))
+
+
+@contextlib.contextmanager
+def serving(setting: str, info: LogInfo = INFO) -> Iterator[Served]:
+    """Serve the log of this setting, until the block ends."""
+    sequencer, readers = Sequencer(), Readers(info.origin, partial(reading_at, setting))
+    app = Litestar(
+        log_routes(readers, info, sequencer.check, Tarpit(URL)),
+        on_shutdown=[readers.aclose],
+        exception_handlers=exception_handlers(URL),
+        openapi_config=None,
+        logging_config=None,
+    )
+    config = uvicorn.Config(app, port=free_port(), http=protocol_for(URL), loop="uvloop", ws="none", log_config=None)
+    running = uvicorn.Server(config)
+    thread = threading.Thread(target=running.run)
+    thread.start()
+    try:
+        eventually(lambda: running.started)
+        yield Served(config.port, sequencer)
+    finally:
+        running.should_exit = True
+        thread.join(60)
+
+
+def _serve(setting: str, origin: str) -> None:
+    configure_logging()
+    settings = read_settings()
+    running, sequencer = server(settings), Sequencer()
+    readers = Readers(origin, partial(reading_at, setting))
+    for handler in log_routes(readers, LogInfo(settings.url, origin, ()), sequencer.check, Tarpit(settings.url)):
+        running.config.app.register(handler)  # type: ignore[union-attr]
+    running.run()
+
+
+if __name__ == "__main__":
+    _serve(*sys.argv[1:])
