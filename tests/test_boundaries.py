@@ -76,7 +76,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "service.hosts": {"codes", "errors", "service.admission", "service.bounds", "service.shared_page"},
     "service.signing": {*FORMATS, "files", "keyfile", "url", "audit_events", "issuance", "service.background", "service.bounds", "service.hosts", "service.look"},
     "service.revocation": {*FORMATS, "files", "keyfile", "audit_events", "policy", "issuance", "verify", "verify_token", "service.background", "service.bounds", "service.look", "service.signing"},
-    "service.log": {*FORMATS, "files", "keyfile", "wire", "tlog", "service.admission", "service.background", "service.bounds", "service.log_stream", "service.signing"},
+    "service.log": {*FORMATS, "files", "keyfile", "wire", "tlog", "service.admission", "service.authn", "service.background", "service.bounds", "service.log_stream", "service.signing"},
     "service.reload": {"audit_events", "codes", "errors", "files", "policy", "policy.authoring", "issuance", "service.look"},
     "service.http": {*FORMATS, "issuer", "files", "wire", "results", "verify_token", "identity", "policy", "issuance", "verify", "tlog", "service.admission", "service.audit", "service.authn", "service.log", "service.reload", "service.revocation", "service.signing", "service.stops", "service.bounds"},
     "service.app": {"audit_events", "errors", "identity", "issuance", "service.admission", "service.audit", "service.authn", "service.background", "service.hosts", "service.http", "service.kept_policies", "service.log_stream", "service.reload", "service.revocation", "service.settings", "service.shared_page", "service.signing", "service.stops", "service.turns", "service.workers", "service.bounds"},

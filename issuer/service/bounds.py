@@ -332,6 +332,21 @@ LOG_LOOK_S = 0.25
 # A connection is opened anew at this age: a file that was replaced, or a server, is not read for ever.
 LOG_READING_S = 60.0
 
+# -- witnesses of the log: log/witness*.py -----------------------------------------------------------------------------
+
+# For one request to a witness, to the last byte of a dripping answer; and the size of one.
+WITNESS_S = 2.0
+MAX_WITNESS_BYTES = 64 * 1024
+# The least time between two checkpoints that are shown to witnesses, and where issuance waits for them. Each one costs
+# every witness a write to its disk.
+WITNESS_PACE_S = 1.0
+WITNESS_SYNC_PACE_S = 0.1
+# How long issuance waits for a cosigned checkpoint, where it does.
+WITNESS_SYNC_S = 1.0
+# While there is no quorum, the time between two tries is doubled up to this. A faulty witness is named this often.
+MAX_WITNESS_PAUSE_S = 5.0
+WITNESS_TOLD_S = 60.0
+
 # -- revocations: revocation/*.py, http/revocations.py -----------------------------------------------------------------
 
 # How often the files are looked at. A revocation, too, is in force in every worker within IN_FORCE_S.

@@ -183,6 +183,13 @@ def test_the_log_answers_in_time_and_takes_what_all_requests_ask_of_it() -> None
     assert b.LOG_END_S < b.LOG_TURN_S < b.LOG_START_S
 
 
+def test_witnesses_are_asked_in_time_and_not_too_often() -> None:
+    # Who waits for a cosigned checkpoint sees several rounds; a witness that hangs has failed long before it is named
+    # again, and while there is no quorum tries do not stop for long.
+    assert b.WITNESS_SYNC_PACE_S * 4 < b.WITNESS_SYNC_S <= b.WITNESS_S
+    assert b.WITNESS_SYNC_PACE_S < b.WITNESS_PACE_S < b.MAX_WITNESS_PAUSE_S < b.WITNESS_TOLD_S
+
+
 # Sizes of formats, which say themselves why: a jti, the record of a personal access token, the layout of a folder.
 FORMATS = {"MAX_JTI_CHARS", "MAX_LIFE_S", "MAX_BYTES", "DAY_S", "MAX_DEPTH", "MAX_DOCUMENT_BYTES"}
 

@@ -7,7 +7,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,12 +16,23 @@ import httpx
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from issuer.dev.sandbox import free_port
-from issuer.tlog.add_checkpoint import ADD_CHECKPOINT_PATH, Submission, checkpoint_path
+from issuer.tlog.add_checkpoint import ADD_CHECKPOINT_PATH, Submission, checkpoint_path, read_submission
 from issuer.tlog.checkpoint import Checkpoint
 from issuer.tlog.merkle import Node, Peaks, consistency_proof, leaf_hash, root
-from issuer.tlog.note import Note, NoteSigner, Verified, Verifier, parse_note, parse_signatures, parse_vkey, verify_note
+from issuer.tlog.note import (
+    Cosigner,
+    Note,
+    NoteSigner,
+    Verified,
+    Verifier,
+    parse_note,
+    parse_signatures,
+    parse_vkey,
+    verify_note,
+)
 from issuer.witness.folder import init
 from tests.support.running import eventually
+from tests.support.scripted import Action, Scripted, reply
 
 
 class Tree:
@@ -172,3 +184,60 @@ def witnessing(folder: Path, logs: Iterable[str], name: str = "witness.example/w
     finally:
         if witness.process is not None:
             witness.kill()
+
+
+# -- a log that has its heads cosigned -----------------------------------------------------------------------------------
+
+
+class GrowingLog:
+    """Implements `WitnessedLog` by a test's log, which has as many leaves as it is told. `kept` is what is cosigned."""
+
+    def __init__(self, log: TestLog, size: int = 0) -> None:
+        self.log = log
+        self.size = size
+        self.kept: dict[int, Note] = {}
+
+    async def checkpoint(self) -> Note:
+        return parse_note(self.log.checkpoint(self.size))
+
+    async def consistency_proof(self, old: int, new: int) -> tuple[bytes, ...]:
+        assert 0 < old <= new <= self.size
+        return self.log.tree.proof(old, new)
+
+    async def keep_cosigned(self, size: int, note: bytes) -> None:
+        assert size <= self.size
+        self.kept.setdefault(size, parse_note(note))
+
+
+Answering = Callable[[Submission, Cosigner], bytes | Action]
+
+
+class ScriptedWitness(Scripted):
+    """A witness on a raw socket that answers each submission with what the test makes of it; and shows `shown`."""
+
+    def __init__(self, answering: Answering, shown: bytes = b"", name: str = "scripted.example/w") -> None:
+        super().__init__([self._answer_one])
+        self.cosigner = Cosigner(name, Ed25519PrivateKey.generate())
+        self.shown = shown
+        self._answering = answering
+
+    @property
+    def vkey(self) -> str:
+        return self.cosigner.verifier.to_text()
+
+    @property
+    def submissions(self) -> list[Submission]:
+        return [read_submission(seen.body) for seen in self.seen if seen.line.startswith("POST")]
+
+    def _answer_one(self, connection: socket.socket) -> None:
+        seen = self.seen[-1]
+        if seen.line.startswith("GET"):
+            action: bytes | Action = reply(200, self.shown) if self.shown else reply(404)
+        else:
+            action = self._answering(read_submission(seen.body), self.cosigner)
+        connection.sendall(action) if isinstance(action, bytes) else action(connection)
+
+
+def cosigning(submission: Submission, cosigner: Cosigner) -> bytes:
+    """Answer as a witness that trusts everybody."""
+    return reply(200, cosigner.cosign(parse_note(submission.note).text, int(time.time())).to_text().encode())
