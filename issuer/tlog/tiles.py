@@ -144,7 +144,7 @@ def read_entries(raw: bytes) -> tuple[bytes, ...]:
     at = 0
     while at < len(raw):
         end = at + 2 + int.from_bytes(raw[at : at + 2], "big")
-        if at + 2 > len(raw) or end > len(raw):
+        if end > len(raw):
             raise _malformed(f"an entry bundle that ends within its entry {len(entries)}")
         entries.append(raw[at + 2 : end])
         at = end

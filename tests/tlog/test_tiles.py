@@ -204,7 +204,9 @@ def torn(raw: bytes) -> Iterator[bytes]:
     yield raw + b"\x00"
 
 
-@pytest.mark.parametrize("raw", [*torn(b"\x00\x01a\x00\x02bc"), b"\x00\x00" * 257, b"\xff\xff" + b"a" * 65_534])
+@pytest.mark.parametrize(
+    "raw", [*torn(b"\x00\x01a\x00\x02bc"), *torn(b"\x00\x01a\x00\x00"), b"\x00\x00" * 257, b"\xff\xff" + b"a" * 65_534]
+)
 def test_a_bundle_that_is_torn_empty_or_too_long_is_refused(raw: bytes) -> None:
     with pytest.raises(FormatError) as caught:
         tiles.read_entries(raw)
