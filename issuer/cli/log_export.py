@@ -12,11 +12,10 @@ from pathlib import Path
 
 import rich_click as click
 
-from issuer.cli.log_source import describe_head
+from issuer.cli.log_source import describe_head, open_source
 from issuer.cli.terminal import Painted, say
 from issuer.relying.log_checkpoint import read_head, read_unverified_head, read_witness_policy
 from issuer.relying.log_export import export as bring
-from issuer.relying.log_files import open_log
 
 _BLANK = Painted("\r\x1b[K")  # takes the line away
 _EACH = 64
@@ -24,7 +23,9 @@ _EACH = 64
 
 @click.command()
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
-@click.option("--from", "source", required=True, metavar="SOURCE", help="The log: a URL, or a folder of files.")
+@click.option(
+    "--from", "source", required=True, metavar="SOURCE", help="The log: a URL, a folder of files, or its database."
+)
 @click.option("--policy", "policy_file", type=click.Path(path_type=Path), metavar="FILE",
               help="Take only a checkpoint that this witness policy accepts.")  # fmt: skip
 def export(folder: Path, source: str, policy_file: Path | None) -> None:
@@ -33,7 +34,7 @@ def export(folder: Path, source: str, policy_file: Path | None) -> None:
     Every file is checked against the root before it is written, and the new tree has to have the old one as its
     beginning. Any static web server can show DIR, and every command that reads a log.
     """
-    log = open_log(source)
+    log = open_source(source)
     if policy_file is None:
         say("issuer: without --policy, nobody has checked whose log it is", err=True)
         head = read_unverified_head(log)

@@ -13,11 +13,10 @@ from pathlib import Path
 import rich_click as click
 
 from issuer.cli.exits import Exit
-from issuer.cli.log_source import policy_option, source_argument
+from issuer.cli.log_source import open_source, policy_option, source_argument
 from issuer.cli.terminal import say, to_json
 from issuer.errors import Undecided
 from issuer.relying.log_checkpoint import read_witness_policy
-from issuer.relying.log_files import open_log
 from issuer.relying.log_monitor import Monitor, Wanted
 from issuer.relying.log_tokens import OwnTokens
 from issuer.tlog.watch import MAX_UNMATCHED, Alarm
@@ -55,7 +54,7 @@ def monitor(
     if once and every is not None:
         raise click.UsageError("give --once or --every S, not both")
     wanted = Wanted(integration, None if tokens is None else OwnTokens(tokens), max_unmatched)
-    watching = Monitor(open_log(source), read_witness_policy(policy_file), state, wanted)
+    watching = Monitor(open_source(source), read_witness_policy(policy_file), state, wanted)
     while True:
         if _look(watching, patient=every is not None):
             sys.exit(Exit.NO)

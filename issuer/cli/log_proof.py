@@ -15,15 +15,15 @@ import rich_click as click
 
 from issuer import files
 from issuer.cli.exits import Exit
-from issuer.cli.log_source import describe_head, policy_option, source_argument
+from issuer.cli.log_source import describe_head, open_source, policy_option, source_argument
 from issuer.cli.terminal import say
 from issuer.codes import Code
 from issuer.errors import FormatError, InputError, Place, Refused
 from issuer.formats import strict_yaml
 from issuer.relying.log_checkpoint import read_witness_policy
-from issuer.relying.log_files import open_log
 from issuer.relying.log_proof import Sought, find_proof, sought_of
 from issuer.results.entry import read_entries
+from issuer.verify.check_log import sidecar_name
 
 _TOKEN = re.compile(r"[0-9a-f]{64}")
 _ENTRY = re.compile(r"0|[1-9][0-9]{0,3}")
@@ -49,7 +49,7 @@ def proof(
     target = out or beside
     if target is not None:
         files.demand_replaceable(target, follow=False)
-    found = find_proof(open_log(source), read_witness_policy(policy_file), sought, int(time.time()))
+    found = find_proof(open_source(source), read_witness_policy(policy_file), sought, int(time.time()))
     if found is None:
         say("no: the log has no leaf of this token", err=True)
         sys.exit(Exit.NO)
@@ -82,4 +82,4 @@ def _of_entry(text: str) -> tuple[Sought, Path]:
         sought = sought_of(token)
     except (FormatError, Refused) as error:
         raise InputError(Code.RESULT_TOKEN, error.detail, Place(name), f"/{number}") from None
-    return sought, Path(f"{name}.{sought.token.hex()[:16]}.tlog-proof")
+    return sought, Path(sidecar_name(name, sought.token))

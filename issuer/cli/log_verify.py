@@ -13,10 +13,9 @@ from pathlib import Path
 import rich_click as click
 
 from issuer.cli.exits import Exit
-from issuer.cli.log_source import describe_head, policy_option, source_argument
+from issuer.cli.log_source import describe_head, open_source, policy_option, source_argument
 from issuer.cli.terminal import printable, say, say_document
 from issuer.relying.log_checkpoint import Head, read_head, read_witness_policy
-from issuer.relying.log_files import open_log
 from issuer.relying.log_tree import Tree
 from issuer.tlog.counts import Counts
 
@@ -35,7 +34,7 @@ def verify(source: str, policy_file: Path, as_json: bool) -> None:
     may have added them.
     """
     policy = read_witness_policy(policy_file)
-    log = open_log(source)
+    log = open_source(source)
     head = read_head(log, policy, int(time.time()))
     counts = Counts()
     for index, raw in Tree(log, head.checkpoint).leaves():

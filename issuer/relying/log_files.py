@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 from issuer import files
 from issuer.codes import Code
 from issuer.errors import FormatError, InputError, Place, Undecided, VerificationError
-from issuer.http_client import HttpRequest, check_url, send_until_decided
+from issuer.http_client import HttpAnswer, HttpRequest, check_url, send_until_decided
 from issuer.tlog.leaf import MAX_LEAF_BYTES
 from issuer.tlog.merkle import HASH_BYTES
 from issuer.tlog.tiles import WIDTH, entries_path, read_entries, tile_path
@@ -62,17 +62,20 @@ class HttpFiles:
 
     def read(self, path: str, max_bytes: int) -> bytes | None:
         """Return the file at a path; None where the answer is that there is none."""
+        answer = self.ask(path, max_bytes)
+        return answer.body if answer.status == 200 else None
+
+    def ask(self, path: str, max_bytes: int) -> HttpAnswer:
+        """Return the answer at a path: 200, 404 or 410. Raises Undecided(`log.unavailable`) for any other."""
         headers = {"Accept-Encoding": "identity", "User-Agent": "eval-token-issuer"}
         request = HttpRequest("GET", f"{self.name}/{path}", headers, max_bytes=max_bytes)
         try:
             answer = send_until_decided(request, patience_s=self._patience_s)
         except Undecided as error:  # no answer, an endless one, one that is too large
             raise Undecided(Code.LOG_UNAVAILABLE, f"{path}: {error.detail}") from None
-        if answer.status in {404, 410}:
-            return None
-        if answer.status != 200 or answer.headers.get("content-encoding", "identity") != "identity":
+        if answer.status not in {200, 404, 410} or answer.headers.get("content-encoding", "identity") != "identity":
             raise Undecided(Code.LOG_UNAVAILABLE, f"{path}: {self.name} answers with HTTP status {answer.status}")
-        return answer.body
+        return answer
 
 
 class FolderFiles:

@@ -1,25 +1,35 @@
 """Inclusion proofs of tokens, to lie beside them: asked of the log, or built out of its tiles; verified either way.
 
 A log answers with the proof under the first checkpoint that its witnesses cosigned over the leaf, and keeps it for
-ever: a later one would show a later time. A folder of files has one checkpoint alone.
+ever: a later one would show a later time. A mirror has one checkpoint alone, and all of its leaves are searched.
 """
 
 from __future__ import annotations
 
+import msgspec
 from msgspec import UNSET, Struct
 
 from issuer.errors import FormatError
 from issuer.formats import jose
+from issuer.http_client import HttpAnswer
 from issuer.relying.log_checkpoint import Head, check_head, read_head
 from issuer.relying.log_files import HttpFiles, LogFiles, read_bundle, unverified
 from issuer.relying.log_tree import Tree
-from issuer.tlog.leaf import TokenLeaf, read_leaf, token_digest
+from issuer.tlog.leaf import TokenLeaf, read_leaf
 from issuer.tlog.merkle import leaf_hash, verify_inclusion
 from issuer.tlog.note import parse_note
 from issuer.tlog.proof import MAX_PROOF_BYTES, Proof, parse_proof
 from issuer.tlog.tiles import WIDTH
 from issuer.tlog.witness_policy import WitnessPolicy
-from issuer.verify_token import read_unverified
+from issuer.verify_token import read_unverified, token_leaf
+
+_NO_LEAF = "log.no_leaf"
+
+
+class _Problem(Struct, frozen=True):
+    """What tells one 404 from another (issuer/wire.py)."""
+
+    code: str = ""
 
 
 class Sought(Struct, frozen=True):
@@ -47,11 +57,9 @@ def sought_of(token: str) -> Sought:
     """Return what to look for in order to prove a token. Raises FormatError or Refused where it is no verify token."""
     jws = jose.parse_compact(token)
     claims, _ = read_unverified(jws.unverified_payload)
-    digest = token_digest(jws.signing_input)
-    kid = str(jws.header.get("kid", ""))
-    leaf = TokenLeaf(claims.iss, claims.sub, kid, claims.iat, claims.exp, claims.policy, digest)
+    leaf = token_leaf(claims, str(jws.header.get("kid", "")), jws.signing_input)
     leaf.to_bytes()
-    return Sought(claims.iat, digest, leaf, None if claims.log is UNSET else claims.log)
+    return Sought(leaf.iat, leaf.token, leaf, None if claims.log is UNSET else claims.log)
 
 
 def find_proof(log: LogFiles, policy: WitnessPolicy, sought: Sought, now: int) -> Proven | None:
@@ -62,17 +70,25 @@ def find_proof(log: LogFiles, policy: WitnessPolicy, sought: Sought, now: int) -
     """
     if not isinstance(log, HttpFiles):
         return _build(log, policy, sought, now)
-    raw = log.read(f"proof?iat={sought.iat}&token={sought.token.hex()}", MAX_PROOF_BYTES)
-    if raw is None:
-        return None
+    answer = log.ask(f"proof?iat={sought.iat}&token={sought.token.hex()}", MAX_PROOF_BYTES)
+    if answer.status != 200:
+        return None if _says_no(answer) else _build(log, policy, sought, now)
     try:
-        proof = parse_proof(raw)
+        proof = parse_proof(answer.body)
         head = check_head(parse_note(proof.checkpoint), policy, now)
     except FormatError as error:
         raise unverified(f"the proof does not parse: {error.detail}") from None
     if not 0 <= proof.index < head.checkpoint.size:
         raise unverified(f"the proof is for leaf {proof.index} of {head.checkpoint.size}")
     return _verified(proof, head, sought, _leaf_at(log, proof.index, head.checkpoint.size, sought))
+
+
+def _says_no(answer: HttpAnswer) -> bool:
+    """Say whether a log denies that it has the leaf. A mirror, which is files, denies only that it has the page."""
+    try:
+        return msgspec.json.decode(answer.body, type=_Problem).code == _NO_LEAF
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return False
 
 
 def _leaf_at(log: LogFiles, index: int, size: int, sought: Sought) -> bytes:

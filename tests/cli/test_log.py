@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,16 @@ import pytest
 
 from issuer.relying.log_proof import sought_of
 from issuer.results.entry import write_entry
+from issuer.service.log.sqlite import SqliteDatabase
+from issuer.service.log.store import Entry, Key
 from issuer.tlog.leaf import token_digest
+from issuer.tlog.merkle import leaf_hash
+from issuer.tlog.note import Note
 from issuer.tlog.proof import parse_proof
 from tests.support import make
 from tests.support.command import clean, issuer
-from tests.support.tlog import ANNOUNCED, ORIGIN, WITNESSES, LogSite, Tree, key_leaf, policy_text, token_leaf
+from tests.support.log_store import append, created, token
+from tests.support.tlog import ANNOUNCED, ORIGIN, WITNESSES, LogSite, Tree, key_leaf, no_leaf, policy_text, token_leaf
 
 NOW = int(time.time())
 DRAWN = "\x1b[2Jverified"
@@ -42,6 +48,28 @@ def policy(tmp_path: Path) -> Path:
 
 def lines(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def write_database(path: Path, leaves: Sequence[bytes], cosigned: dict[int, Note], more: int = 0) -> Path:
+    """Write the database of a log with these leaves and checkpoints, and some more leaves."""
+    database = SqliteDatabase(path)
+    store = created(database)
+    append(store, [entry_of(number, leaf) for number, leaf in enumerate(leaves)])
+    database.begin()
+    for size, note in cosigned.items():
+        store.keep_cosigned(size, note.to_bytes())
+    database.commit()
+    append(store, [token(number) for number in range(more)])
+    database.close()
+    return path
+
+
+def entry_of(number: int, leaf: bytes) -> Entry:
+    return Entry(Key("token", iat=number, token=number.to_bytes(32)), leaf, leaf_hash(leaf))
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 # -- verify -------------------------------------------------------------------------------------------------------------
@@ -119,6 +147,25 @@ def test_export_copies_a_log_that_every_command_reads_and_goes_on(tmp_path: Path
     assert again.returncode == 0
     fork = tree_of(count=299).write(tmp_path / "fork")
     assert issuer("log", "export", folder, "--from", fork).returncode == 1
+
+
+def test_export_copies_what_is_in_the_database_of_a_sequencer(tmp_path: Path, policy: Path) -> None:
+    """Up to the last checkpoint that reached the quorum, though the tree has grown since."""
+    file = write_database(tmp_path / "log.sqlite", TREE.leaves, {302: TREE.note(), 300: TREE.note(300)}, more=7)
+    done = issuer("log", "export", tmp_path / "mirror", "--from", file, "--policy", policy)
+    assert done.returncode == 0, done.stderr
+    assert files_of(tmp_path / "mirror") == TREE.files()
+    assert issuer("log", "verify", file, "--policy", policy).returncode == 0
+
+
+def test_a_database_that_has_no_cosigned_checkpoint_or_is_none_is_said(tmp_path: Path, policy: Path) -> None:
+    file = write_database(tmp_path / "log.sqlite", TREE.leaves, {})
+    assert issuer("log", "verify", file, "--policy", policy).returncode == 3
+    (tmp_path / "other").write_bytes(b"x" * 5000)
+    done = issuer("log", "verify", tmp_path / "other", "--policy", policy)
+    assert (done.returncode, "log.unavailable" in done.stderr) == (4, True)
+    done = issuer("log", "verify", "postgresql://me:secret@127.0.0.1:1/log", "--policy", policy)
+    assert (done.returncode, "secret" in done.stderr) == (4, False)
 
 
 # -- monitor ------------------------------------------------------------------------------------------------------------
@@ -256,7 +303,7 @@ def test_proof_puts_a_verified_proof_beside_the_file(tmp_path: Path, policy: Pat
         printed = issuer("log", "proof", site.url, "--policy", policy, *by_digest)
         site.answers[path] = tree.proof(303)
         other = issuer("log", "proof", site.url, "--policy", policy, *by_digest, "--out", tmp_path / "other")
-        site.answers[path] = None
+        site.answers[path] = no_leaf
         absent = issuer("log", "proof", site.url, "--policy", policy, "--for", f"{file}#0")
     assert (done.returncode, printed.returncode, other.returncode, absent.returncode) == (0, 0, 1, 1), done.stderr
     sidecar = tmp_path / f"gsm8k.yaml.{sought.token.hex()[:16]}.tlog-proof"

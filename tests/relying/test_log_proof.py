@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from issuer.tlog.leaf import TokenLeaf, token_digest
 from issuer.tlog.proof import Proof, parse_proof
 from issuer.tlog.witness_policy import parse_policy
 from tests.support import make
-from tests.support.tlog import ANNOUNCED, ORIGIN, WITNESSES, LogSite, Tree, policy_text, token_leaf
+from tests.support.tlog import ANNOUNCED, ORIGIN, WITNESSES, Answer, LogSite, Tree, no_leaf, policy_text, token_leaf
 
 POLICY = parse_policy(policy_text().encode(), "policy")
 NOW = make.NOW + 10
@@ -26,7 +27,7 @@ BARE = Sought(SOUGHT.iat, SOUGHT.token)
 PATH = f"proof?iat={SOUGHT.iat}&token={SOUGHT.token.hex()}"
 
 
-def ask(proof: bytes | None, sought: Sought = SOUGHT, tree: Tree = TREE) -> Proven | None:
+def ask(proof: Answer, sought: Sought = SOUGHT, tree: Tree = TREE) -> Proven | None:
     with LogSite(tree.files(), {PATH: proof}) as site:
         return find_proof(HttpFiles(site.url, patience_s=1), POLICY, sought, NOW)
 
@@ -57,11 +58,25 @@ def test_out_of_a_folder_it_is_built(tmp_path: Path, sought: Sought) -> None:
 
 
 def test_a_token_that_the_log_does_not_have_is_told_from_one_that_it_cannot_show_yet() -> None:
-    assert ask(None) is None
+    assert ask(no_leaf) is None
     proof = parse_proof(TREE.proof(INDEX))
     early = Proof(INDEX, proof.hashes, TREE.note(witnesses=WITNESSES[:1]).to_bytes())
     with pytest.raises(Undecided, match="too few witnesses"):
         ask(early.to_bytes())
+
+
+@pytest.mark.parametrize("body", [None, b"[]", b"\xff", b'{"code": 1}'])
+def test_a_mirror_that_has_no_such_page_says_nothing_of_the_leaf_and_is_searched(body: bytes | None) -> None:
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(404)
+        handler.send_header("Content-Length", str(len(body or b"")))
+        handler.end_headers()
+        handler.wfile.write(body or b"")
+
+    found = ask(answer)
+    assert found is not None
+    assert found.text == TREE.proof(INDEX)
+    assert ask(answer, tree=Tree(TREE.leaves[:INDEX])) is None
 
 
 def forged(index: int = INDEX, **changed: object) -> bytes:

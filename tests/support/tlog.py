@@ -143,6 +143,16 @@ class InMemory:
         return raw if raw is None else raw[: max_bytes + 1]
 
 
+def no_leaf(handler: BaseHTTPRequestHandler) -> None:
+    """Answer as the service does for a leaf that its log does not have."""
+    body = b'{"type":"x","status":404,"code":"log.no_leaf"}'
+    handler.send_response(404)
+    handler.send_header("Content-Type", "application/problem+json")
+    handler.send_header("Content-Length", str(len(body)))
+    handler.end_headers()
+    handler.wfile.write(body)
+
+
 # A handler's answer to a path: a body, None for 404, or something that answers itself.
 Answer = bytes | None | Callable[[BaseHTTPRequestHandler], None]
 

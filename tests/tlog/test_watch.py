@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
+import msgspec
 import pytest
 
 from issuer.tlog import watch as watching
 from issuer.tlog.leaf import AuditLeaf, RevocationsLeaf
 from issuer.tlog.watch import AHEAD_S, BEHIND_S, Alarm, Announced, Seen, Times, Watch
 from tests.support import make
-from tests.support.tlog import ANNOUNCED, key_leaf, policy_leaf, token_leaf
+from tests.support.tlog import ANNOUNCED, X, key_leaf, policy_leaf, token_leaf
 
 NOW = Times(None, make.NOW + 5)
 
@@ -118,6 +120,26 @@ def test_a_log_that_announces_without_end_is_an_alarm_and_takes_no_more_memory()
     assert len(many.keys) + len(many.policies) == watching.MAX_ANNOUNCED
 
 
+def test_the_numbers_are_those_that_are_promised() -> None:
+    numbers = (AHEAD_S, BEHIND_S, watching.MAX_ANNOUNCED, watching.MAX_UNMATCHED)
+    assert numbers == (60, 86_400, 262_144, 10_000)
+
+
+def test_a_leaf_is_told_by_its_lines_and_an_alarm_by_what_it_has() -> None:
+    key, *_, late = lines([key_leaf(), token_leaf(3)])
+    assert isinstance(key, Seen)
+    assert key.leaf == {"iss": make.ISSUER, "kid": make.KID, "x": X, "state": "active", "from": make.NOW - 86_400}
+    assert json.loads(msgspec.json.encode(late)) == {
+        "alarm": "token.policy_unannounced",
+        "detail": "its policy was not announced for its integration at a smaller index",
+        "index": 1,
+        "leaf": {
+            "iss": make.ISSUER, "sub": "inspect-ai", "kid": make.KID, "iat": make.NOW, "exp": make.NOW + 3600,
+            "policy": "sha256:" + "0" * 64, "token": "0" * 63 + "3",
+        },
+    }  # fmt: skip
+
+
 # -- tokens that nobody has -----------------------------------------------------------------------------------------------
 
 
@@ -151,9 +173,11 @@ def test_what_an_integration_has_is_asked_for_once_and_only_where_there_is_somet
 
 
 def test_tokens_that_nobody_has_take_bounded_memory() -> None:
-    announced = Announced(unmatched={number.to_bytes(32) for number in range(watching.MAX_UNMATCHED + 1)})
+    announced = Announced(unmatched={number.to_bytes(32) for number in range(watching.MAX_UNMATCHED)})
     watch = Watch(announced, "inspect-ai", set)
-    lines([*ANNOUNCED, token_leaf(999_999)], watch=watch)
+    (alarm,) = watch.count_unmatched(watching.MAX_UNMATCHED - 1)
+    assert alarm.detail.startswith(f"{watching.MAX_UNMATCHED} tokens")
+    lines([*ANNOUNCED, token_leaf(999_998), token_leaf(999_999)], watch=watch)
     assert len(announced.unmatched) == watching.MAX_UNMATCHED + 1
     (alarm,) = watch.count_unmatched(watching.MAX_UNMATCHED)
-    assert f"more than {watching.MAX_UNMATCHED}" in alarm.detail
+    assert alarm.detail.startswith(f"more than {watching.MAX_UNMATCHED} tokens")
