@@ -17,3 +17,12 @@ def entry_of(raw: bytes) -> Entry:
     kind = leaf.first_line.split("/")[1]
     key = Key(kind, iat=leaf.iat, token=leaf.token) if isinstance(leaf, TokenLeaf) else Key(kind, name=leaf.name)
     return Entry(key, raw, leaf_hash(raw))
+
+
+def restored_entry(raw: bytes) -> Entry:
+    """Read a leaf that is brought back, also of a kind that a later version appended. Raises as `entry_of`."""
+    leaf = read_leaf(raw)
+    if isinstance(leaf, UnknownLeaf):
+        hashed = leaf_hash(raw)
+        return Entry(Key(leaf.first_line, name=hashed), raw, hashed)
+    return entry_of(raw)

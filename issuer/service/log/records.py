@@ -75,7 +75,7 @@ class Records:
         Raises RecordSilent where one record fails: what is published now could be taken back unseen.
         """
         found = [(record.name, record.write(note)) for record in self._records]
-        return tuple(evidence for name, raw in found if raw and (evidence := self._judge(name, raw)))
+        return tuple(evidence for name, raw in found if raw and (evidence := self.judge(name, raw)))
 
     def close(self) -> None:
         """Disconnect from all."""
@@ -88,9 +88,10 @@ class Records:
         except RecordSilent as error:
             _log.error("log record silent", record=record.name, reason=str(error))
             return None
-        return None if raw is None else self._judge(record.name, raw)
+        return None if raw is None else self.judge(record.name, raw)
 
-    def _judge(self, name: str, raw: bytes) -> Evidence | None:
+    def judge(self, name: str, raw: bytes) -> Evidence | None:
+        """Return what a note shows to have been published; None, and a word of it, where this log did not sign it."""
         if (checkpoint := self._seal.read(raw)) is None:
             _log.error("log record not signed by this log", record=name)
             return None

@@ -112,8 +112,8 @@ def init(settings: LogSettings) -> None:
     """
     seal = read_seal(settings)
     records = records_of(settings, seal)
-    _make_folders(settings)
-    with turn(settings), _opened(database_at(settings.database)) as store, closing(records):
+    make_folders(settings)
+    with turn(settings), opened(database_at(settings.database)) as store, closing(records):
         if not store.database.is_empty():
             detail = f"{store.database.place} is not empty. A log is begun once: take another place for another log"
             raise SetupError(Code.SETTINGS_INVALID, detail)
@@ -146,7 +146,8 @@ def _file_of(settings: LogSettings) -> Path | None:
     return None if settings.database.startswith(SCHEME) else Path(settings.database).resolve()
 
 
-def _make_folders(settings: LogSettings) -> None:
+def make_folders(settings: LogSettings) -> None:
+    """Make the folders of database and records where they are missing. Raises SetupError."""
     database = _file_of(settings)
     for folder in (Path(settings.records), *([database.parent] if database else [])):
         try:
@@ -156,12 +157,13 @@ def _make_folders(settings: LogSettings) -> None:
 
 
 @contextmanager
-def _opened(database: Database) -> Iterator[Store]:
+def opened(database: Database) -> Iterator[Store]:
+    """Open a log's database, or make it, for a command of the operator. Raises SetupError."""
     try:
         database.open(create=True)
         yield Store(database)
     except (StoreFailed, RecordSilent) as error:
-        detail = f"the log at {database.place} cannot be begun: {error}"
+        detail = f"the log at {database.place} cannot be written: {error}"
         raise SetupError(Code.STATE_UNREACHABLE, detail) from error
     finally:
         database.close()
