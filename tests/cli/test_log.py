@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import os
 import signal
@@ -26,6 +28,7 @@ from tests.support import make
 from tests.support.command import clean, issuer
 from tests.support.log_store import append, created, token
 from tests.support.tlog import ANNOUNCED, ORIGIN, WITNESSES, LogSite, Tree, key_leaf, no_leaf, policy_text, token_leaf
+from tests.support.tree import write_result, write_trust
 
 NOW = int(time.time())
 DRAWN = "\x1b[2Jverified"
@@ -166,6 +169,38 @@ def test_a_database_that_has_no_cosigned_checkpoint_or_is_none_is_said(tmp_path:
     assert (done.returncode, "log.unavailable" in done.stderr) == (4, True)
     done = issuer("log", "verify", "postgresql://me:secret@127.0.0.1:1/log", "--policy", policy)
     assert (done.returncode, "secret" in done.stderr) == (4, False)
+
+
+@pytest.mark.long
+def test_export_is_killed_anywhere_and_what_is_there_is_always_a_whole_tree(tmp_path: Path, policy: Path) -> None:
+    source, folder, mirror = tree_of(count=3000), tmp_path / "log", tmp_path / "mirror"
+    source.write(folder, 1000)
+    assert issuer("log", "export", mirror, "--from", folder).returncode == 0
+    source.write(folder)
+    command = [
+        sys.executable,
+        "-m",
+        "issuer",
+        "log",
+        "export",
+        str(mirror),
+        "--from",
+        str(folder),
+        "--policy",
+        str(policy),
+    ]
+    sizes, delays = [1000], itertools.count(1)
+    while sizes[-1] == 1000:
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, env=clean()) as child:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(0.2 + next(delays) * 0.02)
+            child.kill()
+        done = issuer("log", "verify", mirror, "--policy", policy, "--json")
+        assert done.returncode == 0, done.stderr
+        sizes.append(json.loads(done.stdout)["size"])
+    assert set(sizes) == {1000, 3002}
+    assert len(sizes) > 2, "it was killed at least once before it was done"
+    assert files_of(mirror).items() >= source.files().items()
 
 
 # -- monitor ------------------------------------------------------------------------------------------------------------
@@ -314,6 +349,22 @@ def test_proof_puts_a_verified_proof_beside_the_file(tmp_path: Path, policy: Pat
     built = issuer("log", "proof", folder, "--policy", policy, *by_digest, "--out", tmp_path / "built")
     assert built.returncode == 0, built.stderr
     assert parse_proof((tmp_path / "built").read_bytes()).index == 302
+
+
+def test_a_proof_that_was_written_so_is_what_check_11_asks_for(tmp_path: Path, policy: Path) -> None:
+    token = make.token_for(make.submission(), iat=NOW, nbf=NOW, exp=NOW + 3600, log=ORIGIN)
+    leaf = sought_of(token).leaf
+    assert leaf is not None
+    log = tree_of(leaf.to_bytes()).write(tmp_path / "log")
+    file = write_result(tmp_path, make.REPO, "gsm8k.yaml", write_entry(make.submission().form, token))
+    named = f"log: {{policy: {{file: {policy.name}}}}}"
+    trust = write_trust(tmp_path, f"    {named}\nrequire: [log]\n")
+    judge = ("verify", file, "--repo", make.REPO, "--trust", trust)
+    assert issuer(*judge).returncode == 4, "no proof is at hand"
+    assert issuer("log", "proof", log, "--policy", policy, "--for", f"{file}#0").returncode == 0
+    done = issuer(*judge)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "leaf 302 of the 303" in done.stdout
 
 
 @pytest.mark.parametrize(

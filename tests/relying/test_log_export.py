@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ from issuer.relying.log_checkpoint import Head, parse_head, read_unverified_head
 from issuer.relying.log_export import export
 from issuer.relying.log_files import FolderFiles, LogFiles
 from issuer.relying.log_tree import Tree as Read
+from tests.support.log_readers import Seen as Other
+from tests.support.log_readers import check_with_go, check_with_scales
 from tests.support.tlog import ANNOUNCED, InMemory, Tree, token_leaf
 
 TREE = Tree([*ANNOUNCED, *map(token_leaf, range(598))])
@@ -63,6 +66,31 @@ def test_an_export_grows_and_what_has_become_full_takes_the_place_of_what_was_pa
     assert all(".p/" in path and path in TREE.files(small) for path in left), "older partial files, until they are full"
     assert not [path for path in left if path.partition(".p/")[0] in TREE.files(large)]
     assert_whole(tmp_path, TREE.leaves[:large])
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        pytest.param(check_with_scales, id="scales"),
+        pytest.param(check_with_go, id="go", marks=[pytest.mark.needs_tool("go"), pytest.mark.long]),
+    ],
+)
+def test_an_export_is_read_by_programs_that_no_one_here_wrote(tmp_path: Path, read: Callable[..., Other]) -> None:
+    vkey = TREE.signer.verifier.to_text()
+    notes = []
+    for size in (5, 256, 300, 600):
+        bring(Served(TREE.files(size)), tmp_path)
+        notes.append((tmp_path / "checkpoint").read_bytes())
+        seen = read(tmp_path, vkey, {0, size - 1}, notes)
+        assert (seen.size, seen.root, seen.entries[size - 1]) == (size, TREE.root(size), TREE.leaves[size - 1])
+
+
+@pytest.mark.long
+def test_an_export_grows_over_256_full_tiles(tmp_path: Path) -> None:
+    tree = Tree(list(map(token_leaf, range(65_538))))
+    for size in (65_534, 65_535, 65_536, 65_537, 65_538):
+        bring(Served(tree.files(size)), tmp_path)
+        assert_whole(tmp_path, tree.leaves[:size])
 
 
 def test_what_is_there_is_not_fetched_again(tmp_path: Path) -> None:
