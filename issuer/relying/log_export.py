@@ -28,7 +28,7 @@ def export(log: LogFiles, head: Head, folder: Path, tick: Callable[[int], object
     Raises VerificationError(`log.unverified`) where the log is not what the head says, or not the one that the folder
     has a part of: then nothing in the folder is replaced. OSError for a full disk; the next call goes on from there.
     """
-    folder = folder.resolve()  # it may be a link, and nothing in it is one
+    folder = Path(os.path.realpath(folder))  # it may be a link, and nothing in it is one
     files.make_folder(folder, mode=0o755, follow=False)
     before = _exported(folder)
     if before is not None and before != head.checkpoint:
