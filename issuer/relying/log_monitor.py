@@ -31,9 +31,6 @@ class Looked(Struct, frozen=True, tag_field="seen", tag="checkpoint"):
     alarms: int
 
 
-Line = Seen | Alarm | Looked
-
-
 class Wanted(Struct, frozen=True):
     """Whose tokens are told, and compared with those that it has itself: at most `max_unmatched` may be missing."""
 
@@ -51,7 +48,7 @@ class Monitor:
         self._state = state
         self._wanted = wanted
 
-    def look(self, now: int) -> Iterator[Line]:
+    def look(self, now: int) -> Iterator[Seen | Alarm | Looked]:
         """Return what the log has that was not there at the last look, at `now` (Unix seconds).
 
         The state is written when all lines before the last have been taken: a look that is interrupted is repeated
@@ -103,7 +100,6 @@ class _Forked(Exception):
     """Two signed checkpoints that cannot both be of one log."""
 
     def __init__(self, name: AlarmName, detail: str, before: Head, after: Head) -> None:
-        super().__init__(detail)
         notes = tuple(head.note.to_bytes().decode() for head in (before, after))
         self.alarm = Alarm(name, detail, notes=notes)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 from msgspec import UNSET, Struct
 
+from issuer.codes import Code
 from issuer.errors import FormatError
 from issuer.formats import jose
 from issuer.http_client import HttpAnswer
@@ -22,8 +23,6 @@ from issuer.tlog.proof import MAX_PROOF_BYTES, Proof, parse_proof
 from issuer.tlog.tiles import WIDTH
 from issuer.tlog.witness_policy import WitnessPolicy
 from issuer.verify_token import read_unverified, token_leaf
-
-_NO_LEAF = "log.no_leaf"
 
 
 class _Problem(Struct, frozen=True):
@@ -86,7 +85,7 @@ def find_proof(log: LogFiles, policy: WitnessPolicy, sought: Sought, now: int) -
 def _says_no(answer: HttpAnswer) -> bool:
     """Say whether a log denies that it has the leaf. A mirror, which is files, denies only that it has the page."""
     try:
-        return msgspec.json.decode(answer.body, type=_Problem).code == _NO_LEAF
+        return msgspec.json.decode(answer.body, type=_Problem).code == Code.LOG_NO_LEAF
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return False
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from issuer.errors import InputError, Undecided
-from issuer.relying.log_monitor import Line, Looked, Monitor, Wanted
+from issuer.relying.log_monitor import Looked, Monitor, Wanted
 from issuer.relying.log_state import read_followed
 from issuer.relying.log_tokens import OwnTokens
 from issuer.results.entry import write_entry
@@ -34,7 +34,7 @@ class Watching:
         self.policy = POLICY
         self.wanted = Wanted(**wanted)
 
-    def look(self, tree: Tree | None = None, now: int = NOW) -> list[Line]:
+    def look(self, tree: Tree | None = None, now: int = NOW) -> list[Seen | Alarm | Looked]:
         if tree is not None:
             self.log.files = tree.files()
         return list(Monitor(self.log, self.policy, self.state, self.wanted).look(now))
@@ -103,6 +103,21 @@ def test_a_log_that_was_rewritten_is_an_alarm_with_both_signed_checkpoints(
         assert POLICY.check(parse_note(note.encode()), NOW).checkpoint.root == tree.root()
     assert watching.state.read_bytes() == kept, "what was verified stays"
     assert watching.alarms() == [alarm], "and the alarm is raised again"
+
+
+def test_two_roots_of_one_size_are_an_alarm_whatever_else_is_served(tmp_path: Path) -> None:
+    watching = Watching(tmp_path, grown())
+    watching.look()
+    watching.log.files = {"checkpoint": Tree([*grown().leaves[:-1], token_leaf(77)]).note().to_bytes()}
+    assert watching.alarms() == ["checkpoint.inconsistent"]
+
+
+def test_a_look_ends_with_how_many_alarms_there_were(tmp_path: Path) -> None:
+    watching = Watching(tmp_path, grown())
+    for leaves, alarms in ([], 0), ([b"\xff", b"\xfe"], 2):
+        last = watching.look(grown(*leaves))[-1]
+        assert isinstance(last, Looked)
+        assert last.alarms == alarms
 
 
 def test_another_log_in_its_place_is_an_alarm(tmp_path: Path) -> None:
@@ -198,7 +213,7 @@ def test_leaves_whose_tokens_the_integration_does_not_have_are_counted(tmp_path:
     (tmp_path / "tokens" / "b.jwt").write_text(other + "\n")
     assert watching.alarms() == [], "it has turned up"
     watching.wanted = Wanted("helm", OwnTokens(tmp_path / "tokens"))
-    with pytest.raises(InputError, match="another --state"):
+    with pytest.raises(InputError, match=r"of inspect-ai since .* another --state"):
         watching.look()
 
 
