@@ -47,13 +47,14 @@ class Proxy:
         self.commits = 0
         self.tls = tls
         self._links: list[_Link] = []
+        self._path = _path(server, 6432)
         if tcp:
             self._listener = socket.create_server(("127.0.0.1", 0))
             self._at: dict[str, str | int] = {"host": "localhost", "port": self._listener.getsockname()[1]}
         else:
             self._listener = socket.socket(socket.AF_UNIX)
             self._at = {"host": str(server.folder), "port": 6432}
-            self._listener.bind(_path(server, 6432))
+            self._listener.bind(self._path)
             self._listener.listen()
 
     def url(self, **parameters: str) -> str:
@@ -69,14 +70,18 @@ class Proxy:
     ) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
-        if self._at["port"] == 6432:
-            Path(_path(self.server, 6432)).unlink()
+        Path(self._path).unlink(missing_ok=True)
         self.cut()
 
     def cut(self) -> None:
         """Cut every connection."""
         for link in self._links:
             link.cut()
+
+    def lead_to(self, server: PostgreSQL) -> None:
+        """Cut every connection, and lead new ones to another server: as a name or an address does after a failover."""
+        self.server = server
+        self.cut()
 
     def switch(self, server: PostgreSQL) -> None:
         """Lead everybody to another server, on the connections that they have: as a pooler does after a failover."""

@@ -1,0 +1,222 @@
+"""PostgreSQL killed, restarted and failed over under a running sequencer. Each time: what any client ever got still holds
+(tests/support/received.py), and the log goes on by itself or refuses loudly."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from issuer.errors import SetupError, Undecided
+from issuer.service.log.sequencer import Sequencer
+from issuer.service.log.store import Entry
+from tests.support.log_store import Place
+from tests.support.postgresql import PostgreSQL, postgresql
+from tests.support.postgresql_proxy import Proxy, is_cut, passes
+from tests.support.received import Received
+from tests.support.sequencing import Log, tokens
+
+pytestmark = pytest.mark.long
+WAIT_S = 60
+
+
+@pytest.fixture
+def primary() -> Iterator[PostgreSQL]:
+    with postgresql() as server:
+        yield server
+
+
+@pytest.fixture
+def proxy(primary: PostgreSQL) -> Iterator[Proxy]:
+    with Proxy(primary) as between:
+        yield between
+
+
+@pytest.fixture
+def log(proxy: Proxy, tmp_path: Path) -> Iterator[Log]:
+    with closing(Place(proxy.url())) as place:
+        yield Log(place, tmp_path)
+
+
+@pytest.fixture
+def received(log: Log) -> Received:
+    return Received(log)
+
+
+def append(sequencer: Sequencer, received: Received, entries: list[Entry]) -> None:
+    """Append, as often as it takes: each time the caller is told to try again."""
+    deadline = time.monotonic() + WAIT_S
+    while True:
+        try:
+            received.take(entries, sequencer.append(entries))
+        except Undecided:
+            assert not sequencer.latched
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        else:
+            return
+
+
+@pytest.mark.parametrize("fault", ["killed", "stopped", "cut"])
+def test_an_answer_to_a_commit_that_is_lost_is_no_answer_and_no_second_leaf(
+    primary: PostgreSQL, proxy: Proxy, log: Log, received: Received, fault: str
+) -> None:
+    def kills() -> bool:
+        primary.kill()
+        return False
+
+    def stops() -> bool:
+        threading.Thread(target=primary.stop).start()
+        return False
+
+    with log.open() as sequencer:
+        append(sequencer, received, tokens(1, 2))
+        before = sequencer.published
+        proxy.at_commit = {"killed": kills, "stopped": stops, "cut": is_cut}[fault]
+        with pytest.raises(Undecided):
+            sequencer.append(tokens(3, 4))
+        proxy.at_commit = passes
+        if fault != "cut":
+            with pytest.raises(Undecided):
+                sequencer.append(tokens(3, 4))
+            assert sequencer.published == before
+            primary.until_ended()
+            primary.start()
+        append(sequencer, received, tokens(4, 3, 5))
+    assert [received.indexes[entry.leaf] for entry in tokens(3, 4, 5)] == [2, 3, 4]
+    received.demand_kept()
+
+
+def test_a_server_that_is_killed_again_and_again_loses_and_forks_nothing(
+    primary: PostgreSQL, log: Log, received: Received
+) -> None:
+    ended = threading.Event()
+
+    def hurt() -> None:
+        dice = random.Random(7)
+        for _ in range(8):
+            time.sleep(dice.random() * 0.5)
+            dice.choice([primary.kill, primary.stop])()
+            primary.start()
+        ended.set()
+
+    hurting = threading.Thread(target=hurt)
+    with log.open() as sequencer:
+        hurting.start()
+        number = 0
+        while not ended.is_set():
+            append(sequencer, received, tokens(*range(number, number + 7)))
+            number += 5  # two of each batch are retries
+        hurting.join()
+    assert number > 50
+    received.demand_kept()
+
+
+# -- failover --------------------------------------------------------------------------------------------------------------
+
+
+def lagging(primary: PostgreSQL, more: Callable[[], None]) -> PostgreSQL:
+    """Return a replica that was promoted after the primary died, and lacks what `more` has done."""
+    replica = primary.replica("second")
+    replica.caught_up_with(primary)
+    replica.stop()
+    more()
+    primary.kill()
+    replica.start()
+    replica.promote()
+    return replica
+
+
+def test_a_failover_that_lost_commits_latches_the_log_and_nothing_is_published_any_more(
+    primary: PostgreSQL, proxy: Proxy, log: Log, received: Received
+) -> None:
+    with log.open() as sequencer:
+        append(sequencer, received, tokens(1, 2, 3))
+        leaves: list[bytes] = []
+
+        def more() -> None:
+            append(sequencer, received, tokens(4, 5))
+            leaves.extend(log.leaves())
+
+        proxy.lead_to(lagging(primary, more))
+        for _ in range(3):
+            with pytest.raises(Undecided):
+                sequencer.append(tokens(6))
+        assert "log.rollback" in sequencer.latched
+        assert sequencer.published is None
+    received.demand_one_tree(leaves)
+    assert len(log.leaves()) == 3
+
+    # A process that starts now has seen nothing; its record has.
+    with pytest.raises(SetupError, match=r"log\.rollback.*3 leaves, 2 less"), log.open():
+        pass
+
+
+def test_a_failover_to_a_replica_that_every_commit_waits_for_ends_nothing(
+    primary: PostgreSQL, proxy: Proxy, log: Log, received: Received
+) -> None:
+    with log.open() as sequencer:
+        append(sequencer, received, tokens(1, 2, 3))
+        replica = primary.replica("second")
+        primary.wait_for("second")
+        append(sequencer, received, tokens(4, 5))
+        primary.kill()
+        replica.promote()
+        proxy.lead_to(replica)
+        append(sequencer, received, tokens(5, 6, 7))
+    received.demand_kept()
+    assert len(log.leaves()) == 7
+
+
+def test_a_failover_during_a_commit_that_no_replica_has_loses_nothing_that_was_answered(
+    primary: PostgreSQL, proxy: Proxy, log: Log, received: Received
+) -> None:
+    """The primary has committed, and waits for a replica that is gone: nobody has been told, so it may be lost."""
+    with log.open() as sequencer:
+        replica = primary.replica("second")
+        primary.wait_for("second")
+        append(sequencer, received, tokens(1, 2, 3))
+        replica.stop()
+        with pytest.raises(Undecided):
+            sequencer.append(tokens(4, 5))
+        primary.kill()
+        replica.start()
+        replica.promote()
+        proxy.lead_to(replica)
+        assert len(log.leaves()) == 3
+        append(sequencer, received, tokens(6))
+        append(sequencer, received, tokens(4, 5))
+    received.demand_kept()
+    assert received.indexes[tokens(6)[0].leaf] == 3
+
+
+def test_a_restart_of_the_primary_during_a_commit_that_no_replica_has_publishes_nothing_before_one_has(
+    primary: PostgreSQL, proxy: Proxy, log: Log, received: Received
+) -> None:
+    """After the restart everybody sees what was committed, though no replica has it."""
+    with log.open() as sequencer:
+        replica = primary.replica("second")
+        primary.wait_for("second")
+        append(sequencer, received, tokens(1, 2, 3))
+        replica.stop()
+        with pytest.raises(Undecided):
+            sequencer.append(tokens(4, 5))
+        primary.kill()
+        primary.start()
+        assert len(log.leaves()) == 5
+        with pytest.raises(Undecided):
+            sequencer.append(tokens(4, 5))
+        replica.start()
+        append(sequencer, received, tokens(4, 5))
+        replica.caught_up_with(primary)
+        primary.kill()
+        replica.promote()
+        proxy.lead_to(replica)
+        append(sequencer, received, tokens(6))
+    received.demand_kept()
+    assert len(log.leaves()) == 6
