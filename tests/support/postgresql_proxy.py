@@ -99,7 +99,7 @@ class Proxy:
         with contextlib.suppress(OSError), near:
             near, startup = _begun(near, self.tls)
             link = _Link(near, startup, self._hears)
-            with near:
+            with near, contextlib.closing(link):
                 link.connect(self.server)
                 self._links.append(link)
                 link.run()
@@ -146,6 +146,9 @@ class _Link:
     def cut(self) -> None:
         _shut(self._near)
         _shut(self._far)
+
+    def close(self) -> None:
+        self._far.close()
 
     def _ask(self) -> None:
         with contextlib.suppress(OSError):
