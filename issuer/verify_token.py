@@ -221,6 +221,13 @@ def read_unverified(payload: bytes) -> tuple[TokenClaims, RunClaims]:
     return claims, run
 
 
+def unverified_leaf(token: str) -> TokenLeaf:
+    """Make the leaf of a signed token. Raises FormatError or Refused for what is none. The caller must check the
+    signature, or find the leaf in the log."""
+    jws = jose.parse_compact(token)
+    return token_leaf(read_unverified(jws.unverified_payload)[0], str(jws.header.get("kid")), jws.signing_input)
+
+
 def _is_canonical(payload: bytes, value: Any) -> bool:
     """Say whether a payload, whose members are those of TokenClaims, is the RFC 8785 bytes of what it says."""
     if not payload.isascii():

@@ -82,7 +82,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "service.app": {"audit_events", "errors", "identity", "issuance", "service.admission", "service.audit", "service.authn", "service.background", "service.hosts", "service.http", "service.kept_policies", "service.log_stream", "service.reload", "service.revocation", "service.settings", "service.shared_page", "service.signing", "service.stops", "service.turns", "service.workers", "service.bounds"},
     "service.server": {"codes", "errors", "issuance", "service.admission", "service.app", "service.http", "service.log_stream", "service.settings", "service.shared_page", "service.workers", "service.bounds"},
     "relying": {*FORMATS, "files", "http_client", "results", "wire", "tlog", "verify", "verify_token"},
-    "client": {*FORMATS, "files", "http_client", "results", "wire", "identity", "verify_token", "verify", "adapters"},
+    "client": {*FORMATS, "files", "http_client", "results", "tlog", "wire", "identity", "verify_token", "verify", "adapters"},
     "witness": {*FORMATS, "files", "keyfile", "limits", "tlog", "service.authn", "service.bounds", "service.http", "service.log_stream"},
     "dev": {*FORMATS, "files", "keyfile", "results", "wire", "service.settings", "service.signing", "service.server"},
     "cli": {*PURE_ROOMS, "issuer", "audit_reader", "files", "keyfile", "http_client", "policy.authoring", "verify", "adapters", "client", "relying", "tlog", "dev", "service.authn", "service.bounds", "service.kept_policies", "service.log", "service.revocation", "service.server", "service.settings", "service.signing", "witness"},

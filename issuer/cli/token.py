@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import rich_click as click
+from msgspec import UNSET
 
 from issuer.adapters import Supplied, inspect_ai
 from issuer.adapters.load import read_file
@@ -19,13 +20,14 @@ from issuer.cli.supplied import metric_option, read_selectors, scale_option, sup
 from issuer.cli.terminal import printable, say, to_json
 from issuer.client.credential import Credential
 from issuer.client.files import demand_place, put_entry
+from issuer.client.proofs import put_proof, wait_for_proof
 from issuer.client.request import read_request, request_of, with_nonce
 from issuer.client.tokens import Obtained, explain_request, obtain
 from issuer.codes import Code
 from issuer.errors import Refused, Undecided
 from issuer.files import read_argument
 from issuer.http_client import check_url
-from issuer.wire import MAX_BYTES, Denied, Explained, is_nonce
+from issuer.wire import MAX_BYTES, Denied, Explained, IssuedToken, is_nonce
 
 
 @click.group()
@@ -94,7 +96,10 @@ def request(
         if dry_run:
             explained = explain_request(url, credential, body)
             _end_dry_run(explained, "nonce" if credential.reusable else "identity token", as_json=as_json)
-        _end_request(obtain(url, credential, body), out, append=append, as_json=as_json)
+        obtained = obtain(url, credential, body)
+    _end_request(obtained, out, append=append, as_json=as_json)
+    if out is not None:
+        _put_proof(url, obtained.tokens[0], out)
 
 
 # -- what goes in -----------------------------------------------------------------------------------------------------
@@ -170,6 +175,17 @@ def _end_request(obtained: Obtained, out: Path | None, *, append: bool, as_json:
         repeated = " (a repeat: the same token as before)" if obtained.repeated else ""
         what = "entry written" if changed else "unchanged, it has this entry"
         say(printable(f"{out}: {what}, token {issued.jti} until {issued.expires_at}{repeated}"))
+
+
+def _put_proof(url: str, issued: IssuedToken, out: Path) -> None:
+    """Put the proof of a logged token beside its file. Where it is not to be had in time, that is a warning: the entry
+    is good, and the log keeps the proof."""
+    if issued.log is UNSET:
+        return
+    if (proof := wait_for_proof(url, issued)) is None:
+        say("warning: the log has no proof yet; `issuer log proof` gets it later, and files get old", err=True)
+    else:
+        say(printable(f"{put_proof(out, proof)}: the proof that the log has this token"), err=True)
 
 
 def _end_dry_run(explained: Explained, use: str, *, as_json: bool) -> NoReturn:

@@ -14,6 +14,7 @@ from issuer.client.build import BuildOptions, Result, build_results, write_resul
 from issuer.client.credential import Credential, access_token, fresh_nonce, identity_token
 from issuer.client.files import put_entry
 from issuer.client.oauth import Client, client_credentials, token_endpoint
+from issuer.client.proofs import LogProof, put_proof, wait_for_proof
 from issuer.client.request import read_request, request_of, with_nonce
 from issuer.client.tokens import explain_request, request_batch, request_token
 from issuer.wire import Denied, Explained, IssuedToken
@@ -25,6 +26,7 @@ __all__ = [
     "Denied",
     "Explained",
     "IssuedToken",
+    "LogProof",
     "Result",
     "access_token",
     "build_results",
@@ -34,11 +36,13 @@ __all__ = [
     "fresh_nonce",
     "identity_token",
     "put_entry",
+    "put_proof",
     "read_request",
     "request_batch",
     "request_of",
     "request_token",
     "token_endpoint",
+    "wait_for_proof",
     "with_nonce",
     "write_results",
 ]

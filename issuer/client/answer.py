@@ -14,14 +14,19 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from issuer.codes import Code
-from issuer.errors import Fault, InputError, IssuerError, Refused, Undecided, VerificationError
+from issuer.errors import Fault, FormatError, InputError, IssuerError, Refused, Undecided, VerificationError
 from issuer.formats import jose
 from issuer.results.claims import read_claims
 from issuer.results.details import read_details
 from issuer.results.entry import Entry, Submission, claims_of, content_digest, read_entries, result_file_name
+from issuer.tlog.checkpoint import parse_checkpoint
+from issuer.tlog.leaf import TokenLeaf
+from issuer.tlog.note import parse_note
+from issuer.tlog.proof import parse_proof
 from issuer.verify import Context, Status, verify_entry
+from issuer.verify.check_log import objection
 from issuer.verify.trust import Trust, TrustedIssuer
-from issuer.verify_token import TokenClaims, read_unverified
+from issuer.verify_token import TokenClaims, read_unverified, unverified_leaf
 from issuer.wire import IssuedToken
 
 
@@ -98,7 +103,8 @@ def _check(asked: Asked, sent: Submission, issued: IssuedToken, keys: jose.KeySe
     checks = [f"check {check.number}, {check.name}: {check.evidence}" for check in failed]
     if not has_key_for((issued,), keys):
         checks.append("the issuer's key set has no key with the kid of its token")
-    if faults := [*_other_content(sent, entry, issued), *_other_terms(asked, issued, claims), *checks]:
+    said = *_other_content(sent, entry, issued), *_other_terms(asked, issued, claims), *_other_place(issued)
+    if faults := [*said, *checks]:
         raise _unverified(faults, sent.pointer)
     if report.verdict != "verified":
         reasons = "; ".join(check.evidence for check in report.checks if check.status is Status.UNKNOWN)
@@ -113,6 +119,35 @@ def _read_entry(sent: Submission, issued: IssuedToken) -> Entry:
     if len(entries) != 1:
         raise _unverified([f"{len(entries)} entries where one was asked for"], sent.pointer)
     return entries[0]
+
+
+def _other_place(issued: IssuedToken) -> Iterator[str]:
+    """Yield why the answer does not show the token in the log that it names."""
+    if issued.log is UNSET:
+        return
+    try:
+        leaf = unverified_leaf(issued.verify_token)
+    except IssuerError as error:
+        yield f"its token has no leaf: {error.detail}"
+        return
+    if reason := proof_objection(issued.log.proof.encode(), issued.log.origin, leaf, issued.log.index):
+        yield f"its proof does not show the token in the log: {reason}"
+
+
+def proof_objection(raw: bytes, origin: str, leaf: TokenLeaf, index: int | None = None) -> str:
+    """Return why a tlog-proof does not show a token's leaf in the log `origin`, or "".
+
+    Whether it is the log's own checkpoint, and who has cosigned it, is for who trusts that log to say.
+    """
+    try:
+        proof = parse_proof(raw)
+        checkpoint = parse_checkpoint(parse_note(proof.checkpoint).text)
+        reason = objection(proof, checkpoint, origin, leaf.to_bytes())
+    except FormatError as error:
+        return error.detail
+    if not reason and index is not None and proof.index != index:
+        return f"it is of leaf {proof.index}, not of {index}"
+    return reason
 
 
 def _read_token(sent: Submission, issued: IssuedToken) -> TokenClaims:

@@ -14,10 +14,11 @@ from msgspec import UNSET, Struct
 
 from issuer.errors import FormatError
 from issuer.formats.times import show_time
+from issuer.tlog.checkpoint import Checkpoint
 from issuer.tlog.leaf import TokenLeaf
 from issuer.tlog.merkle import leaf_hash, verify_inclusion
 from issuer.tlog.note import parse_note
-from issuer.tlog.proof import split_proof
+from issuer.tlog.proof import Proof, split_proof
 from issuer.tlog.witness_policy import Witnessed
 from issuer.verify.report import Check, Status, check, rests_on
 from issuer.verify.trust import TrustedLog
@@ -117,12 +118,19 @@ class Search(Struct, frozen=True):
             witnessed = self.notes.check(proof.checkpoint, log, now)
         except FormatError as error:
             return _as_good_as_none(error.detail)
-        checkpoint = witnessed.checkpoint
-        if checkpoint.origin != origin:
-            return _as_good_as_none(f"its checkpoint is of the log {checkpoint.origin}")
-        if not verify_inclusion(proof.index, checkpoint.size, leaf_hash(raw), proof.hashes, checkpoint.root):
-            return _as_good_as_none("its hashes do not lead from this token's leaf to the root of its checkpoint")
+        if reason := objection(proof, witnessed.checkpoint, origin, raw):
+            return _as_good_as_none(reason)
         return _included_at(proof.index, witnessed, leaf)
+
+
+def objection(proof: Proof, checkpoint: Checkpoint, origin: str, leaf: bytes) -> str:
+    """Return why a proof does not show a leaf in the log `origin` as of its checkpoint, or "". Whether the log has
+    signed the checkpoint, and who has cosigned it, is another question."""
+    if checkpoint.origin != origin:
+        return f"its checkpoint is of the log {checkpoint.origin}"
+    if not verify_inclusion(proof.index, checkpoint.size, leaf_hash(leaf), proof.hashes, checkpoint.root):
+        return "its hashes do not lead from this token's leaf to the root of its checkpoint"
+    return ""
 
 
 def _as_good_as_none(reason: str) -> Inclusion:

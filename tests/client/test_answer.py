@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec import UNSET
 
 from issuer.client import Credential, request_batch, request_token
 from issuer.codes import Code
@@ -19,6 +20,7 @@ from issuer.results.entry import read_entries, write_entry
 from tests.support import make
 from tests.support.hostile_issuer import Good, HostileIssuer, Lie, Spoil
 from tests.support.scripted import Action, drip, hang_up, reply
+from tests.support.witnessed import ORIGIN, SPARE, TestLog
 
 CREDENTIAL = Credential("an-identity", reusable=False)
 BODY: dict[str, Any] = {
@@ -87,6 +89,42 @@ LIES: dict[str, tuple[Lie, str]] = {
         }.items()
     },
 }  # fmt: skip
+
+
+def logged(good: Good, *, log: TestLog | None = None, **place: Any) -> dict[str, Any]:
+    """Answer a token that is in a log, with a place there of which members are changed."""
+    answer = good.answer(log=ORIGIN)
+    token = answer["verify_token"]
+    proof = (log or TestLog(token)).proof(token).decode()
+    return {**answer, "log": {"origin": ORIGIN, "index": 5, "proof": proof, **place}}
+
+
+def in_another_log(good: Good) -> dict[str, Any]:
+    token = good.answer(log=ORIGIN)["verify_token"]
+    return logged(good, proof=TestLog(token, origin=SPARE).proof(token).decode())
+
+
+def of_another_token(good: Good) -> dict[str, Any]:
+    other = good.answer(OTHER, log=ORIGIN)["verify_token"]
+    return logged(good, proof=TestLog(other).proof(other).decode())
+
+
+LIES |= {
+    "a place in no log": (lambda good: good.answer(log=ORIGIN), "`log` of the answer is not the token's: None, not"),
+    "another log": (lambda good: logged(good, origin=SPARE), "`log` of the answer is not the token's"),
+    "another place": (lambda good: logged(good, index=4), "it is of leaf 5, not of 4"),
+    "no proof": (lambda good: logged(good, proof=""), "does not show the token in the log: a proof has"),
+    "a proof in another log": (in_another_log, f"its checkpoint is of the log {SPARE}"),
+    "another token's proof": (of_another_token, "do not lead from this token's leaf"),
+    "claims that no leaf has": (lambda good: logged(good) | good.answer(log=ORIGIN, sub="two words"), "does not show the token in the log"),
+}  # fmt: skip
+
+
+def test_a_token_in_a_log_is_taken_with_its_place() -> None:
+    with HostileIssuer(logged) as server:
+        issued = request_token(server.url, CREDENTIAL, BODY)
+    assert issued.log is not UNSET
+    assert (issued.log.origin, issued.log.index) == (ORIGIN, 5)
 
 
 @pytest.mark.parametrize(("lie", "said"), LIES.values(), ids=list(LIES))

@@ -12,7 +12,7 @@ from issuer.formats import jcs, jose
 from issuer.results.claims import read_claims
 from issuer.results.details import read_details
 from issuer.results.entry import Submission
-from issuer.wire import JWKS_PATH
+from issuer.wire import JWKS_PATH, LOG_PATH
 from tests.support import make
 from tests.support.scripted import Action, Scripted, Seen, reply
 
@@ -46,7 +46,8 @@ class Good:
 class HostileIssuer(Scripted):
     """Answers a GET of the key set with `keys`, the last of them for ever, and a POST with a good answer after `lie`.
 
-    `posted` are the requests for tokens, without those for keys; `answers` are given to them in turn instead.
+    `posted` are the requests for tokens, without those for keys; `answers` are given to them in turn instead. `proofs`
+    are the answers to who asks its log, in turn, the last of them for ever.
     """
 
     def __init__(
@@ -56,14 +57,21 @@ class HostileIssuer(Scripted):
         spoil: Spoil = list,
         keys: list[Action] | None = None,
         answers: list[Action] | None = None,
+        proofs: list[Action] | None = None,
     ) -> None:
         super().__init__([self._answer_one])
         self._lie, self._spoil, self._answers = lie, spoil, answers or []
         self._keys = keys or [reply(200, make.jwks())]
+        self.proofs = proofs or [reply(404)]
 
     @property
     def posted(self) -> list[Seen]:
         return [seen for seen in self.seen if seen.line.startswith("POST")]
+
+    @property
+    def asked_for_proofs(self) -> list[str]:
+        """The paths at which its log was asked."""
+        return [path for seen in self.seen if (path := seen.line.split()[1]).startswith(f"{LOG_PATH}/")]
 
     @property
     def asked_for_keys(self) -> int:
@@ -71,7 +79,9 @@ class HostileIssuer(Scripted):
 
     def _answer_one(self, connection: socket.socket) -> None:
         seen = self.seen[-1]
-        if seen.line.startswith("GET"):
+        if seen.line.startswith(f"GET {LOG_PATH}/"):
+            action = self.proofs[min(len(self.asked_for_proofs), len(self.proofs)) - 1]
+        elif seen.line.startswith("GET"):
             action = self._keys[min(self.asked_for_keys, len(self._keys)) - 1]
         elif self._answers:
             action = self._answers[min(len(self.posted), len(self._answers)) - 1]

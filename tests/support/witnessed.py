@@ -8,17 +8,16 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from issuer.formats import jcs, jose
+from issuer.formats import jcs
 from issuer.results.entry import read_entries
 from issuer.tlog.checkpoint import Checkpoint
-from issuer.tlog.leaf import TokenLeaf
 from issuer.tlog.merkle import inclusion_proof, leaf_hash, node_hash, root
 from issuer.tlog.note import Cosigner, Note, NoteSigner
 from issuer.tlog.proof import Proof
 from issuer.tlog.witness_policy import parse_policy
 from issuer.verify.check_log import AtHand, sidecar_name
 from issuer.verify.trust import TrustedLog
-from issuer.verify_token import read_unverified, token_leaf
+from issuer.verify_token import unverified_leaf
 from tests.support.make import NOW
 from tests.support.tree import write_trust
 
@@ -52,10 +51,7 @@ def log_by(text: str, url: str = "") -> TrustedLog:
     return TrustedLog(parse_policy(raw, "policy"), jcs.digest_of_bytes(raw), url)
 
 
-def leaf_of(token: str) -> TokenLeaf:
-    """Return a token's leaf."""
-    jws = jose.parse_compact(token)
-    return token_leaf(read_unverified(jws.unverified_payload)[0], str(jws.header["kid"]), jws.signing_input)
+leaf_of = unverified_leaf
 
 
 class TestLog:

@@ -1,0 +1,146 @@
+"""The proof of a logged token: waited for until witnesses have cosigned, checked, and put beside the result file."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from issuer.client import put_proof, wait_for_proof
+from issuer.client.proofs import LogProof
+from issuer.errors import VerificationError
+from issuer.relying.folders import Sidecars
+from issuer.wire import IssuedToken
+from tests.support import make
+from tests.support.command import issuer
+from tests.support.hostile_issuer import Good, HostileIssuer
+from tests.support.scripted import Action, hang_up, reply, stall
+from tests.support.witnessed import ORIGIN, TestLog, leaf_of
+
+GOOD = Good("https://issuer.example", {"claims": make.claims()}).answer(log=ORIGIN)
+TOKEN: str = GOOD["verify_token"]
+LOG = TestLog(TOKEN)
+FIRST, COSIGNED = LOG.proof(TOKEN), LOG.proof(TOKEN, make.NOW, make.NOW)
+ISSUED = msgspec.convert({**GOOD, "log": {"origin": ORIGIN, "index": 5, "proof": FIRST.decode()}}, IssuedToken)
+PENDING = reply(503, {"code": "log.pending"}, Retry_After="1")
+
+
+def wait(*answers: Action, patience_s: float = 5, issued: IssuedToken = ISSUED) -> tuple[LogProof | None, list[str]]:
+    with HostileIssuer(proofs=list(answers)) as server:
+        return wait_for_proof(server.url, issued, patience_s=patience_s), server.asked_for_proofs
+
+
+def test_the_log_is_asked_by_the_token_s_leaf() -> None:
+    leaf = leaf_of(TOKEN)
+    found, asked = wait(reply(200, COSIGNED))
+    assert found == LogProof(leaf.token, COSIGNED)
+    assert asked == [f"/log/proof?iat={leaf.iat}&token={leaf.token.hex()}"]
+
+
+@pytest.mark.parametrize(
+    "before", [PENDING, reply(404), reply(500), hang_up], ids=["pending", "404", "500", "no answer"]
+)
+def test_it_is_asked_again_until_there_is_a_proof(before: Action) -> None:
+    found, asked = wait(before, before, reply(200, COSIGNED))
+    assert found is not None
+    assert (found.raw, len(asked)) == (COSIGNED, 3)
+
+
+def test_it_is_waited_for_no_longer_than_told() -> None:
+    for answer in (PENDING, stall):
+        began = time.monotonic()
+        assert wait(answer, patience_s=0.7)[0] is None
+        assert time.monotonic() - began < 5
+
+
+def test_a_token_that_is_in_no_log_has_nothing_waited_for() -> None:
+    assert wait(PENDING, issued=replace(ISSUED, log=UNSET)) == (None, [])
+
+
+@pytest.mark.parametrize(
+    "raw", [b"", b"<html>", TestLog(TOKEN, others=4).proof(TOKEN).replace(b"index 4", b"index 3")], ids=["empty", "a page", "another leaf's"]
+)  # fmt: skip
+def test_what_does_not_show_the_token_in_its_log_is_refused(raw: bytes) -> None:
+    with pytest.raises(VerificationError, match="does not show it in the log"):
+        wait(reply(200, raw))
+
+
+def test_a_proof_is_put_where_a_reader_of_the_file_looks(tmp_path: Path) -> None:
+    file = tmp_path / "gsm8k.yaml"
+    place = put_proof(file, LogProof(leaf_of(TOKEN).token, COSIGNED))
+    assert place == tmp_path / f"gsm8k.yaml.{leaf_of(TOKEN).token.hex()[:16]}.tlog-proof"
+    assert Sidecars(str(file))[leaf_of(TOKEN).token].proof == COSIGNED
+
+
+def test_a_link_in_the_place_of_a_proof_is_not_written_through(tmp_path: Path) -> None:
+    file, elsewhere = tmp_path / "gsm8k.yaml", tmp_path / "elsewhere"
+    elsewhere.write_text("mine")
+    place = put_proof(file, LogProof(leaf_of(TOKEN).token, COSIGNED))
+    place.unlink()
+    place.symlink_to(elsewhere)
+    with pytest.raises(OSError, match="symbolic link"):
+        put_proof(file, LogProof(leaf_of(TOKEN).token, COSIGNED))
+    assert elsewhere.read_text() == "mine"
+
+
+# -- `issuer token request --out` -----------------------------------------------------------------------------------------
+
+
+class Logging(HostileIssuer):
+    """An issuer with a log: what it signed last is proven to who asks, or after it was asked `late` times."""
+
+    def __init__(self, late: int = 0) -> None:
+        self.token = ""
+        super().__init__(self.answer_logged, proofs=[*[PENDING] * late, self.prove])
+
+    def answer_logged(self, good: Good) -> dict[str, Any]:
+        answer = good.answer(log=ORIGIN)
+        self.token = answer["verify_token"]
+        proof = TestLog(self.token).proof(self.token).decode()
+        return {**answer, "log": {"origin": ORIGIN, "index": 5, "proof": proof}}
+
+    def prove(self, connection: Any) -> None:
+        now = int(time.time())
+        connection.sendall(reply(200, TestLog(self.token).proof(self.token, now, now)))
+
+
+def request(server: HostileIssuer, folder: Path, *more: str) -> Any:
+    (folder / "claims.json").write_text(json.dumps({"claims": make.claims()}))
+    out = folder / make.PATH
+    return issuer(
+        "token", "request", "--issuer", server.url, "--claims", folder / "claims.json", "--out", out, *more,
+        env={"ISSUER_ID_TOKEN": "an-identity"},
+    )  # fmt: skip
+
+
+def test_a_request_leaves_the_proof_beside_the_result(tmp_path: Path) -> None:
+    with Logging(late=1) as server:
+        done = request(server, tmp_path)
+    file = tmp_path / make.PATH
+    assert (done.returncode, done.stderr.count("the proof that the log has this token")) == (0, 1)
+    (sidecar,) = file.parent.glob("*.tlog-proof")
+    assert Sidecars(str(file))[leaf_of(server.token).token].proof == sidecar.read_bytes()
+    assert server.token in file.read_text()
+
+
+def test_a_proof_that_is_not_of_the_token_is_a_failure_and_the_entry_stays(tmp_path: Path) -> None:
+    with Logging() as server:
+        server.proofs[:] = [reply(200, COSIGNED)]
+        done = request(server, tmp_path)
+    assert (done.returncode, "does not show it in the log" in done.stderr) == (1, True)
+    assert server.token in (tmp_path / make.PATH).read_text()
+    assert not list((tmp_path / make.PATH).parent.glob("*.tlog-proof"))
+
+
+@pytest.mark.long
+def test_a_log_that_has_no_proof_in_time_is_a_warning(tmp_path: Path) -> None:
+    with Logging() as server:
+        server.proofs[:] = [PENDING]
+        done = request(server, tmp_path)
+    assert (done.returncode, "the log has no proof yet" in done.stderr) == (0, True)
