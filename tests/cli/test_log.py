@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import itertools
 import json
 import os
@@ -20,13 +21,14 @@ from issuer.relying.log_proof import sought_of
 from issuer.results.entry import write_entry
 from issuer.service.log.sqlite import SqliteDatabase
 from issuer.service.log.store import Entry, Key
-from issuer.tlog.leaf import token_digest
+from issuer.tlog.leaf import TokenLeaf, read_leaf, token_digest
 from issuer.tlog.merkle import leaf_hash
 from issuer.tlog.note import Note
 from issuer.tlog.proof import parse_proof
 from tests.support import make
 from tests.support.command import clean, issuer
 from tests.support.log_store import append, created, token
+from tests.support.public_log import INFO, serving
 from tests.support.tlog import ANNOUNCED, ORIGIN, WITNESSES, LogSite, Tree, key_leaf, no_leaf, policy_text, token_leaf
 from tests.support.tree import write_result, write_trust
 
@@ -57,7 +59,7 @@ def write_database(path: Path, leaves: Sequence[bytes], cosigned: dict[int, Note
     """Write the database of a log with these leaves and checkpoints, and some more leaves."""
     database = SqliteDatabase(path)
     store = created(database)
-    append(store, [entry_of(number, leaf) for number, leaf in enumerate(leaves)])
+    append(store, list(map(entry_of, leaves)))
     database.begin()
     for size, note in cosigned.items():
         store.keep_cosigned(size, note.to_bytes())
@@ -67,8 +69,13 @@ def write_database(path: Path, leaves: Sequence[bytes], cosigned: dict[int, Note
     return path
 
 
-def entry_of(number: int, leaf: bytes) -> Entry:
-    return Entry(Key("token", iat=number, token=number.to_bytes(32)), leaf, leaf_hash(leaf))
+def entry_of(raw: bytes) -> Entry:
+    leaf = read_leaf(raw)
+    if isinstance(leaf, TokenLeaf):
+        key = Key("token", leaf.iat, leaf.token)
+    else:
+        key = Key("key", name=hashlib.sha256(raw).digest())
+    return Entry(key, raw, leaf_hash(raw))
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
@@ -131,6 +138,31 @@ def test_what_is_no_log_and_what_does_not_answer_have_their_own_codes(tmp_path: 
     policy.write_text("quorum\n")
     done = issuer("log", "verify", TREE.write(tmp_path / "log"), "--policy", policy)
     assert (done.returncode, f"{policy}:1:1: log.policy" in done.stderr) == (3, True)
+
+
+# -- a log that is really served ---
+
+
+def test_what_the_service_serves_out_of_its_database_is_read_by_every_command(tmp_path: Path, policy: Path) -> None:
+    tree = Tree(TREE.leaves, origin=INFO.origin, time=NOW)
+    policy.write_text(policy_text(logs=[tree.signer]))
+    file = write_database(tmp_path / "log.sqlite", tree.leaves, {200: tree.note(200), 302: tree.note()}, more=9)
+    judged = ("--policy", policy)
+    with serving(str(file)) as live:
+        url = f"http://127.0.0.1:{live.port}/log"
+        for command in (
+            ("verify", url, *judged),
+            ("monitor", url, *judged, "--state", tmp_path / "state"),
+            ("export", tmp_path / "mirror", "--from", url, *judged),
+            ("proof", url, *judged, "--iat", NOW, "--token", (100).to_bytes(32).hex(), "--out", tmp_path / "proof"),
+            ("verify", tmp_path / "mirror", *judged),
+        ):
+            done = issuer("log", *command)
+            assert done.returncode == 0, (command, done)
+        absent = issuer("log", "proof", url, *judged, "--iat", NOW, "--token", "f" * 64)
+    assert (absent.returncode, "the log has no leaf of this token" in absent.stderr) == (1, True)
+    assert (tmp_path / "proof").read_bytes() == tree.proof(102, 200), "under the first checkpoint over it"
+    assert files_of(tmp_path / "mirror") == tree.files()
 
 
 # -- export -------------------------------------------------------------------------------------------------------------
