@@ -69,9 +69,9 @@ class Tree:
     def _tile(self, level: int, index: int, width: int) -> bytes:
         if width < WIDTH:
             return self._edge[level]
-        held_index, held = self._held.get(level, (-1, b""))
-        if held_index == index:
-            return held
+        held = self._held.get(level)
+        if held is not None and held[0] == index:
+            return held[1]
         raw = read_tile(self._log, level, index, width)
         if root_of(_split(raw)) != _hash(self.tile(level + 1, index // WIDTH), index % WIDTH):
             raise unverified(f"{tile_path(level, index)} is not the one whose hash is in the tile above it")

@@ -39,6 +39,22 @@ def test_every_leaf_of_a_tree_is_read_from_any_index_on(size: int) -> None:
         assert list(read.leaves(start)) == list(enumerate(BIG.leaves[start:size], start))
 
 
+def test_all_leaves_are_read_with_no_file_read_twice() -> None:
+    log = InMemory(FILES)
+    read = Read(log, parse_head(FILES["checkpoint"]).checkpoint)
+    assert list(read.leaves()) == list(enumerate(BIG.leaves))
+    assert len(log.asked) == len(set(log.asked)) == len(FILES) - 1
+
+
+def test_a_tree_with_two_levels_of_full_tiles_is_read_and_a_wrong_byte_in_it_found() -> None:
+    tree = Tree([b"%d" % number for number in range(WIDTH * WIDTH + WIDTH + 1)])
+    files = tree.files()
+    assert read_all(files) == tree.leaves
+    for path in ("tile/1/000", "tile/0/256", "tile/1/001.p/1", "tile/2/000.p/1"):
+        with pytest.raises(VerificationError):
+            read_all({**files, path: files[path][:-1] + b"x"})
+
+
 def test_the_empty_tree_has_no_leaves_and_no_files() -> None:
     assert read_all(Tree([]).files()) == []
 
