@@ -88,10 +88,6 @@ class LogWitness:
         self._own = own
         self._size = 0  # that it cosigned last, as far as we know
 
-    async def shown(self) -> Note | None:
-        """Return what it shows of the log, if the log has signed that."""
-        return await self._call.shown(self._own[0].name, self._own)
-
     async def cosign(self, head: Head) -> Vouched:
         """Have a head cosigned. Raises Fault, Contradiction among them, and MovedOn."""
         for _ in range(_TRIES):
@@ -119,7 +115,7 @@ class LogWitness:
         return await self._contradiction(f"it says that it has cosigned size {size}", is_fork=False)
 
     async def _contradiction(self, why: str, *, is_fork: bool) -> Contradiction:
-        shown = await self.shown()
+        shown = await self._call.shown(self._own)
         # Read after that: what it shows may be what another host has just committed.
         newest = await Head.newest(self._log)
         if shown is None or await self._extends(newest, earlier := parse_checkpoint(shown.text)):

@@ -73,8 +73,9 @@ class WitnessCall:
             case _:
                 raise Fault(f"it answered {status}")
 
-    async def shown(self, origin: str, own: Sequence[Verifier]) -> Note | None:
-        """Return the checkpoint that it shows of the log, if one of the log's `own` keys has signed that; else None."""
+    async def shown(self, own: Sequence[Verifier]) -> Note | None:
+        """Return the checkpoint that it shows of a log, if one of the log's `own` keys has signed that; else None."""
+        origin = own[0].name
         try:
             status, answer = await self._send("GET", self._monitoring + checkpoint_path(origin), (), b"")
             if status != 200:

@@ -1,8 +1,15 @@
-"""The witnesses of a log put together from its policy, and the sequencer as they see it."""
+"""The witnesses of a log put together from its policy, and the sequencer as they see it.
+
+In the order of a start: what they show (`calls_of`, `shown_at_start`) is a record by which the sequencer starts. When
+that runs (`PublishedLog`), they have its head to cosign (`vouched_at_start`), and then every later one (`Witnesses`,
+woken by `committed`):
+
+    witnesses = [LogWitness(call, PublishedLog(thread), own_keys(policy, key)) for call in calls]
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Protocol, TypeVar
 
 import structlog
@@ -12,7 +19,6 @@ from issuer.codes import Code
 from issuer.errors import SetupError, Undecided
 from issuer.service.authn.fetch import Fetcher, FetchRefused, split_fetched
 from issuer.service.log.sequencer import Published, Sequencer
-from issuer.service.log.witness import LogWitness, WitnessedLog
 from issuer.service.log.witness_call import WitnessCall
 from issuer.tlog.note import Note, Verifier, parse_note
 from issuer.tlog.quorum import WitnessPolicy
@@ -80,10 +86,8 @@ class Asking(Struct, frozen=True):
     monitoring: Mapping[str, str] = {}
 
 
-def witnesses_of(
-    policy: WitnessPolicy, log: WitnessedLog, own: Sequence[Verifier], asking: Asking
-) -> tuple[LogWitness, ...]:
-    """Return the witnesses of a policy that have a URL and are not excluded.
+def calls_of(policy: WitnessPolicy, asking: Asking) -> tuple[WitnessCall, ...]:
+    """Return how to ask the witnesses of a policy that have a URL and are not excluded.
 
     Raises SetupError(`settings.invalid`) for names that the policy does not have, for a URL that may not be asked, and
     where those that have one can never be a quorum. Where that comes of the exclusion, it is only told.
@@ -100,8 +104,7 @@ def witnesses_of(
     for url in [*(key.url for key in keys), *asking.monitoring.values()]:
         _check(url, development=asking.development)
     fetcher = Fetcher(development=asking.development)
-    calls = [WitnessCall(key, fetcher, asking.clock, asking.monitoring.get(key.name, "")) for key in keys]
-    return tuple(LogWitness(call, log, own) for call in calls)
+    return tuple(WitnessCall(key, fetcher, asking.clock, asking.monitoring.get(key.name, "")) for key in keys)
 
 
 def _check(url: str, *, development: bool) -> None:

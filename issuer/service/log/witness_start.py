@@ -15,7 +15,8 @@ import structlog
 from issuer.codes import Code
 from issuer.errors import SetupError
 from issuer.service.log.witness import Contradiction, Head, LogWitness, MovedOn, Vouched, WitnessedLog
-from issuer.service.log.witness_call import Fault
+from issuer.service.log.witness_call import Fault, WitnessCall
+from issuer.tlog.note import Verifier
 
 _log = structlog.get_logger("issuer")
 
@@ -43,11 +44,11 @@ class WitnessRecord:
         """Nothing is open."""
 
 
-async def shown_at_start(witnesses: Sequence[LogWitness]) -> tuple[WitnessRecord, ...]:
-    """Ask every witness what it shows of the log. Those that show nothing that the log has signed are left out."""
-    notes = await asyncio.gather(*(witness.shown() for witness in witnesses))
-    found = zip(witnesses, notes, strict=True)
-    return tuple(WitnessRecord(witness.name, note.to_bytes()) for witness, note in found if note is not None)
+async def shown_at_start(calls: Sequence[WitnessCall], own: Sequence[Verifier]) -> tuple[WitnessRecord, ...]:
+    """Ask every witness what it shows of the log. Who shows nothing that a key of the log has signed is left out."""
+    notes = await asyncio.gather(*(call.shown(own) for call in calls))
+    found = zip(calls, notes, strict=True)
+    return tuple(WitnessRecord(call.name, note.to_bytes()) for call, note in found if note is not None)
 
 
 async def vouched_at_start(witnesses: Sequence[LogWitness], log: WitnessedLog) -> int:

@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 from structlog.testing import capture_logs
@@ -20,8 +20,8 @@ from issuer.service.bounds import MAX_WITNESS_BYTES, WITNESS_S
 from issuer.service.log.sequencer import Sequencer
 from issuer.service.log.store import Reader
 from issuer.service.log.witness import Contradiction, LogWitness, WitnessedLog
-from issuer.service.log.witness_setup import Asking, PublishedLog, own_keys, witnesses_of
-from issuer.service.log.witness_start import shown_at_start, vouched_at_start
+from issuer.service.log.witness_setup import Asking, PublishedLog, calls_of, own_keys
+from issuer.service.log.witness_start import WitnessRecord, shown_at_start, vouched_at_start
 from issuer.service.log.witnesses import Witnesses
 from issuer.tlog.add_checkpoint import Submission
 from issuer.tlog.checkpoint import parse_checkpoint
@@ -55,9 +55,17 @@ def policy_of(log: TestLog, *witnesses: AnyWitness, demanded: str = "all") -> Wi
     return parse_policy(policy_text([log.vkey], lines, "quorum needed").encode(), "policy")
 
 
-def asked(log: GrowingLog, policy: WitnessPolicy, **more: object) -> tuple[LogWitness, ...]:
+def asking(**more: Any) -> Asking:
+    return Asking(lambda: int(time.time()), development=True, **more)
+
+
+def asked(log: GrowingLog, policy: WitnessPolicy, **more: Any) -> tuple[LogWitness, ...]:
     own = own_keys(policy, log.log.signer.verifier)
-    return witnesses_of(policy, log, own, Asking(lambda: int(time.time()), development=True, **more))  # type: ignore[arg-type]
+    return tuple(LogWitness(call, log, own) for call in calls_of(policy, asking(**more)))
+
+
+async def shown_of(log: GrowingLog, policy: WitnessPolicy) -> tuple[WitnessRecord, ...]:
+    return await shown_at_start(calls_of(policy, asking()), own_keys(policy, log.log.signer.verifier))
 
 
 class Shown:
@@ -404,7 +412,7 @@ async def test_a_fork_is_shown_by_what_the_witness_has_cosigned(log: GrowingLog,
     assert log.kept == {}
 
 
-async def start(log: GrowingLog, policy: WitnessPolicy, **more: object) -> int:
+async def start(log: GrowingLog, policy: WitnessPolicy, **more: Any) -> int:
     return await vouched_at_start(asked(log, policy, **more), log)
 
 
@@ -426,7 +434,7 @@ async def test_at_start_a_log_that_was_set_back_is_refused_by_the_witness_alone(
     policy = policy_of(log.log, witness)
     for size in (0, 5):
         log.size = size
-        (record,) = await shown_at_start(asked(log, policy))
+        (record,) = await shown_of(log, policy)
         assert (record.name, parse_note(record.read()).text) == ("witness w1", log.log.text(9))
         with pytest.raises(SetupError, match=r"witness w1: it shows .* size 9") as refused:
             await start(log, policy)
@@ -470,14 +478,14 @@ async def test_at_start_a_witness_that_does_not_answer_stops_nothing(
     with ScriptedWitness(answering) as silent:
         policy = policy_of(log.log, silent)
         assert await start(log, policy) == 0
-        assert await shown_at_start(asked(log, policy)) == ()
+        assert await shown_of(log, policy) == ()
 
 
 async def test_what_a_witness_shows_counts_only_under_the_log_s_key_and_origin(log: GrowingLog) -> None:
     stranger, sibling = TestLog(log.log.origin), TestLog("log.example/other", log.log.key)
     for shown in (stranger.checkpoint(9), sibling.checkpoint(9), b"x", b"x" * (MAX_WITNESS_BYTES + 1)):
         with ScriptedWitness(cosigning, shown=shown) as liar:
-            assert await shown_at_start(asked(log, policy_of(log.log, liar))) == ()
+            assert await shown_of(log, policy_of(log.log, liar)) == ()
 
 
 # -- waiting -------------------------------------------------------------------------------------------------------------
@@ -515,7 +523,7 @@ def test_settings_that_would_fail_silently_are_refused(log: GrowingLog) -> None:
         with pytest.raises(SetupError, match="no quorum"):
             asked(log, unreachable)
         with pytest.raises(SetupError, match="https"):
-            witnesses_of(policy, log, own_keys(policy, log.log.signer.verifier), Asking(lambda: 0))
+            calls_of(policy, Asking(lambda: 0))
 
 
 class Thread:
@@ -538,8 +546,8 @@ async def test_a_real_sequencer_s_heads_are_cosigned_and_kept_in_its_database(pl
         published = PublishedLog(thread)
         lines = [f"witness w1 {witness.vkey} {witness.url}"]
         policy = parse_policy(policy_text([vkey], lines, "quorum w1").encode(), "policy")
-        asking = Asking(lambda: int(time.time()), development=True)
-        witnesses = witnesses_of(policy, published, own_keys(policy, log.signer.verifier), asking)
+        own = own_keys(policy, log.signer.verifier)
+        witnesses = [LogWitness(call, published, own) for call in calls_of(policy, asking())]
         assert await vouched_at_start(witnesses, published) == 0
         shown = Shown(published, policy, witnesses, PACE_S)
         running = asyncio.create_task(shown.task.run())
