@@ -11,12 +11,12 @@ from issuer.formats.times import show_time
 from issuer.relying.log_checkpoint import Head
 from issuer.relying.log_files import LogFiles, open_log
 
-_DATABASES = ("postgresql://",)
+_DATABASE = "postgresql://"
 
 
 def open_source(source: str) -> LogFiles:
     """Return the files of a log: at a URL, in a folder, or in the database that a sequencer writes."""
-    if source.startswith(_DATABASES) or Path(source).is_file():
+    if source.startswith(_DATABASE) or Path(source).is_file():
         from issuer.service.log.stored_files import StoredFiles  # an operator's; nobody else has what it needs
 
         return StoredFiles(source)

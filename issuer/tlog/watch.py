@@ -26,7 +26,6 @@ MAX_UNMATCHED = 10_000
 
 AlarmName = Literal[
     "leaf.malformed",
-    "key.revoked_before",
     "announcements.too_many",
     "token.kid_unannounced",
     "token.kid_archived",
@@ -81,11 +80,6 @@ class Announced(Struct):
     keys: dict[bytes, KeyState] = {}
     policies: set[bytes] = set()
     unmatched: set[bytes] = set()
-
-    @property
-    def is_full(self) -> bool:
-        """Say whether no further key or policy is taken."""
-        return len(self.keys) + len(self.policies) >= MAX_ANNOUNCED
 
 
 class Watch:
@@ -160,21 +154,15 @@ class Watch:
     # -- announcements ------------------------------------------------------------------------------------------------
 
     def _learn(self, index: int, leaf: KeyLeaf | PolicyLeaf) -> Iterator[Alarm]:
-        if isinstance(leaf, PolicyLeaf):
-            digest = _digest(leaf.iss, leaf.sub, leaf.policy)
-            known = digest in self.announced.policies
-        else:
-            digest = _digest(leaf.iss, leaf.kid)
-            known = digest in self.announced.keys
-        if not known and self.announced.is_full:
+        whose = (leaf.iss, leaf.sub, leaf.policy) if isinstance(leaf, PolicyLeaf) else (leaf.iss, leaf.kid)
+        digest = _digest(*whose)
+        keys, policies = self.announced.keys, self.announced.policies
+        if digest not in keys and digest not in policies and len(keys) + len(policies) >= MAX_ANNOUNCED:
             yield Alarm("announcements.too_many", f"more than {MAX_ANNOUNCED}: this one is not counted", index)
         elif isinstance(leaf, PolicyLeaf):
-            self.announced.policies.add(digest)
-        elif self.announced.keys.get(digest) == "revoked" != leaf.state:
-            # It stays revoked: whoever has taken the key could else announce it anew.
-            yield Alarm("key.revoked_before", f"a revoked key is announced as {leaf.state}", index, lines_of(leaf))
-        else:
-            self.announced.keys[digest] = leaf.state
+            policies.add(digest)
+        elif keys.get(digest) != "revoked":  # whoever has taken a key could else announce it anew
+            keys[digest] = leaf.state
 
 
 def lines_of(leaf: Leaf) -> dict[str, Any]:
