@@ -1,6 +1,6 @@
 """A log that somebody writes and cosigns, and its public side over HTTP.
 
-`python -m tests.support.public_log DATABASE ORIGIN` is `issuer serve` with the public side of a log that is there.
+`python -m tests.support.public_log DATABASE` is `issuer serve` with the public side of a log that is there.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from functools import partial
 import uvicorn
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from litestar import Litestar
+from msgspec.structs import replace
 
 from issuer.codes import Code
 from issuer.dev.sandbox import free_port
@@ -31,7 +32,7 @@ from issuer.service.log.engines import reading_at
 from issuer.service.log.readers import Readers
 from issuer.service.log.store import Entry, Store
 from issuer.service.log_stream import configure_logging
-from issuer.service.server import server
+from issuer.service.server import server, store
 from issuer.service.settings import read_settings
 from issuer.tlog.checkpoint import Checkpoint, parse_checkpoint
 from issuer.tlog.merkle import verify_inclusion
@@ -167,14 +168,16 @@ def serving(setting: str, info: LogInfo = INFO) -> Iterator[Served]:
         thread.join(60)
 
 
-def _serve(setting: str, origin: str) -> None:
+def _serve(setting: str) -> None:
     configure_logging()
     settings = read_settings()
-    running, sequencer = server(settings), Sequencer()
-    readers = Readers(origin, partial(reading_at, setting))
-    for handler in log_routes(readers, LogInfo(settings.url, origin, ()), sequencer.check, Tarpit(settings.url)):
-        running.config.app.register(handler)  # type: ignore[union-attr]
-    running.run()
+    with store(settings) as redis_url:
+        running, sequencer = server(replace(settings, redis_url=redis_url)), Sequencer()
+        readers, info = Readers(ORIGIN, partial(reading_at, setting)), LogInfo(settings.url, ORIGIN, ())
+        assert isinstance(running.config.app, Litestar)
+        for handler in log_routes(readers, info, sequencer.check, Tarpit(settings.url)):
+            running.config.app.register(handler)
+        running.run()
 
 
 if __name__ == "__main__":

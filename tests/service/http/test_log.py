@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -11,10 +12,26 @@ import pytest
 
 from issuer.codes import Code
 from issuer.service.bounds import HELD_S, LOG_READ_MS
+from issuer.service.http.log import log_routes
+from issuer.service.http.openapi import openapi
+from issuer.service.http.tarpit import Tarpit
+from issuer.service.log.engines import reading_at
+from issuer.service.log.readers import Readers
 from issuer.tlog.tiles import read_entries
 from tests.support.http_load import drive
-from tests.support.log_store import Place, sqlite_place
-from tests.support.public_log import INFO, NAMED, Served, Writer, asked_for, serving, size_proved, writing
+from tests.support.log_store import ORIGIN, Place, sqlite_place
+from tests.support.public_log import (
+    INFO,
+    NAMED,
+    URL,
+    Sequencer,
+    Served,
+    Writer,
+    asked_for,
+    serving,
+    size_proved,
+    writing,
+)
 from tests.support.running import eventually
 
 SIZE = 300
@@ -128,6 +145,23 @@ def test_what_is_committed_is_there_at_once(served: Served, tmp_path: Path) -> N
 def test_nothing_is_taken_here(served: Served, method: str, path: str) -> None:
     answer = served.get(f"/log/{path}", method)
     assert (answer.status, answer.headers["allow"]) == (405, "GET, HEAD, OPTIONS")
+
+
+async def test_the_pages_are_described_once_and_what_is_asked_for_has_its_parameters(place: Place) -> None:
+    readers = Readers(ORIGIN, partial(reading_at, place.setting))
+    handlers = log_routes(readers, INFO, Sequencer().check, Tarpit(URL))
+    paths = msgspec.json.decode(openapi(handlers))["paths"]
+    await readers.aclose()
+    assert set(paths) == {"/log/checkpoint", "/log/tile/{path}", "/log/proof", "/log/log.json"}
+    assert {path: [each["name"] for each in paths[path]["get"].get("parameters", [])] for path in paths} == {
+        "/log/checkpoint": [],
+        "/log/tile/{path}": ["path"],
+        "/log/proof": ["iat", "token", "size"],
+        "/log/log.json": [],
+    }
+    assert all(
+        {"200", "429", "503"} <= set(paths[path]["get"]["responses"]) for path in paths if path != "/log/log.json"
+    )
 
 
 # -- proofs --------------------------------------------------------------------------------------------------------------

@@ -19,6 +19,8 @@ from issuer.errors import Undecided
 from issuer.service.http.gate import SharedLook
 from tests.support.http_load import drive, request
 from tests.support.judging import write_trust
+from tests.support.log_store import sqlite_place
+from tests.support.public_log import asked_for, writing
 from tests.support.running import Running, numbered, rewrite, running, write_folder
 
 DOCUMENTS = (
@@ -108,19 +110,21 @@ async def test_all_who_ask_share_one_look_and_it_is_kept() -> None:
     assert next(looks) == 3
 
 
-def crowd(live: Running, sent: bytes, connections: int, there: threading.Event, over: threading.Event) -> Counter[int]:
+def crowd(
+    live: Running, sent: Iterator[bytes], connections: int, there: threading.Event, over: threading.Event
+) -> Counter[int]:
     """Ask over this many connections, each again after its answer; say when all are there."""
 
     def ask() -> Iterator[bytes]:
-        for number in itertools.takewhile(lambda _: not over.is_set(), itertools.count()):
+        for number, each in enumerate(itertools.takewhile(lambda _: not over.is_set(), sent)):
             if number == connections + 1:
                 there.set()
-            yield sent
+            yield each
 
     return drive(live.settings.port, ask(), connections).statuses
 
 
-def refused_beside(live: Running, sent: bytes, connections: int, count: int) -> Counter[int]:
+def refused_beside(live: Running, sent: Iterator[bytes], connections: int, count: int) -> Counter[int]:
     """Send good requests, four at a time, beside a crowd; return their statuses."""
     there, over = threading.Event(), threading.Event()
     good = [request("/tokens", live.token(), msgspec.json.encode(numbered(number))) for number in range(count)]
@@ -142,7 +146,7 @@ def asked(path: str) -> bytes:
 
 def test_readiness_that_many_ask_for_keeps_no_caller_from_its_token(public: Running) -> None:
     assert public.post(public.token()).status_code == 201
-    assert refused_beside(public, asked("/health/ready"), 150, 30) == {201: 30}
+    assert refused_beside(public, itertools.repeat(asked("/health/ready")), 150, 30) == {201: 30}
 
 
 @pytest.mark.parametrize("path", ["/tokens", "/tokens/nothing"])
@@ -150,14 +154,62 @@ def test_300_connections_that_ask_beside_the_endpoints_for_tokens_keep_no_caller
     public: Running, path: str
 ) -> None:
     assert public.post(public.token()).status_code == 201
-    assert refused_beside(public, asked(path), 300, 60) == {201: 60}
+    assert refused_beside(public, itertools.repeat(asked(path)), 300, 60) == {201: 60}
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("path", [*DOCUMENTS, "/health/live", "/health/ready", "/verify", "/nothing"])
 def test_300_connections_on_a_public_endpoint_keep_no_caller_from_its_token(public: Running, path: str) -> None:
     assert public.post(public.token()).status_code == 201
-    assert refused_beside(public, asked(path), 300, 100) == {201: 100}
+    assert refused_beside(public, itertools.repeat(asked(path)), 300, 100) == {201: 100}
+
+
+@pytest.fixture(scope="module")
+def beside_a_log(tmp_path_factory: pytest.TempPathFactory, provider: LocalProvider) -> Iterator[Running]:
+    """A service with the public side of a log of a thousand leaves; a proxy tells it who reads."""
+    folder = tmp_path_factory.mktemp("beside-a-log")
+    with sqlite_place(folder) as place, writing(place) as writer:
+        writer.grow(1000)
+        writer.cosign()
+        command = ("-m", "tests.support.public_log", place.setting)
+        with running(folder, provider, command=command, trusted_proxies="127.0.0.1") as live:
+            yield live
+
+
+def readers_of(path: str, addresses: int) -> Iterator[bytes]:
+    """Return requests from so many addresses in turn."""
+    for number in itertools.count():
+        yield f"GET {path} HTTP/1.1\r\nHost: x\r\nX-Forwarded-For: 10.0.0.{number % addresses}\r\n\r\n".encode()
+
+
+def test_300_connections_that_read_the_log_keep_no_caller_from_its_token(beside_a_log: Running) -> None:
+    assert beside_a_log.post(beside_a_log.token()).status_code == 201
+    assert refused_beside(beside_a_log, readers_of("/log/tile/0/000", 1), 300, 60) == {201: 60}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("addresses", [1, 200])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/log/tile/0/000",
+        "/log/tile/entries/000",
+        "/log/tile/0/999",
+        "/log/tile/x",
+        "/log/checkpoint",
+        "/log/log.json",
+        f"/log/proof?{asked_for(7)}",
+        f"/log/proof?{asked_for(1000)}",
+        "/log/proof",
+    ],
+    ids=lambda path: str(path).partition("?")[0],
+)
+def test_300_connections_on_each_page_of_the_log_keep_no_caller_from_its_token(
+    beside_a_log: Running, path: str, addresses: int
+) -> None:
+    """From one address, most of which is held back; and from many, which together use up all that readers may."""
+    assert beside_a_log.post(beside_a_log.token()).status_code == 201
+    assert refused_beside(beside_a_log, readers_of(path, addresses), 300, 100) == {201: 100}
 
 
 @pytest.mark.long
@@ -165,4 +217,4 @@ def test_60_worst_questions_at_once_from_one_address_keep_no_caller_from_its_tok
     text = "- {dataset: {id: a/b}, x: [" + '"abc\\u0061",' * 1900 + "1]}\n"
     worst = request("/verify", "", msgspec.json.encode({"repo": "a/b", "path": ".eval_results/b.yaml", "yaml": text}))
     assert public.post(public.token()).status_code == 201
-    assert refused_beside(public, worst, 60, 300) == {201: 300}
+    assert refused_beside(public, itertools.repeat(worst), 60, 300) == {201: 300}
