@@ -23,16 +23,21 @@ from issuer.client.files import put_entry
 from issuer.client.request import request_of
 from issuer.client.tokens import explain_request, read_answer, request_token, request_tokens
 from issuer.codes import Code
-from issuer.dev.sandbox import AUDIENCE, REQUEST_URL, SAMPLE_RUN, Sandbox, environment, sandbox
+from issuer.dev.sandbox import AUDIENCE, LOG_POLICY, REQUEST_URL, SAMPLE_RUN, Sandbox, environment, sandbox
 from issuer.errors import IssuerError, Refused, SetupError, Undecided
 from issuer.formats import jose
 from issuer.formats.strict_json import JSON
 from issuer.http_client import HttpRequest, send
 from issuer.relying.verifier import FOLDER
 from issuer.results.entry import read_entries, result_file_name
+from issuer.tlog.merkle import leaf_hash, verify_inclusion
+from issuer.tlog.note import parse_note
+from issuer.tlog.proof import parse_proof
+from issuer.tlog.witness_policy import parse_policy
 from issuer.verify import Context, verify_entries
 from issuer.verify.report import Report
 from issuer.verify.trust import Trust, TrustedIssuer
+from issuer.verify_token import read_unverified, token_leaf
 from issuer.wire import JWKS_PATH, IssuedToken
 
 REPO = "acme/open-model"
@@ -59,6 +64,7 @@ def demo(keep: Path | None) -> None:
             _step_write(path, issued)
             trust = _step_verify(box, path)
             _step_tamper(path, trust)
+            _step_log(box, path, issued)
             _step_repeat(box, identity, body, issued)
             _step_reuse(box, identity, built)
             _step_explain(box, body)
@@ -95,7 +101,7 @@ def _step_service(box: Sandbox) -> Iterator[None]:
         child = subprocess.Popen([sys.executable, "-m", "issuer", "serve"], env=env, stdout=log, stderr=log)
         try:
             _wait_until_ready(box.settings.url, child, log)
-            say(f"   issuer    {box.settings.url}  (Litestar; embedded Valkey on a Unix socket)")
+            say(f"   issuer    {box.settings.url}  (Litestar; embedded Valkey; a transparency log)")
             say(f"   provider  {box.provider.issuer}  (discovery and key set over HTTP)")
             yield
         finally:
@@ -167,8 +173,31 @@ def _step_tamper(path: Path, trust: Trust) -> None:
     _expect(_judge(path, tampered, trust).verdict == "failed", "the tampered file to fail")
 
 
+def _step_log(box: Sandbox, path: Path, issued: IssuedToken) -> None:
+    _title(8, "The transparency log: the token's leaf was public before the token was signed")
+    (token,) = (entry.token for entry in read_entries(path.read_bytes(), path.name))
+    jws = jose.parse_compact(str(token))
+    claims, _ = read_unverified(jws.unverified_payload)
+    leaf = token_leaf(claims, str(jws.header["kid"]), jws.signing_input).to_bytes()
+    for line in leaf.decode("ascii").splitlines():
+        say(f"   {line}")
+    _expect(issued.log, "a place in the log")
+    proof = parse_proof(str(issued.log and issued.log.proof).encode())
+    policy = parse_policy((box.folder / LOG_POLICY).read_bytes(), LOG_POLICY)
+    checkpoint = policy.check(parse_note(proof.checkpoint), int(time.time())).checkpoint
+
+    def leads_to_root(leaf: bytes) -> bool:
+        return verify_inclusion(proof.index, checkpoint.size, leaf_hash(leaf), proof.hashes, checkpoint.root)
+
+    _expect(leads_to_root(leaf), "the proof to lead from the leaf to the root")
+    say(f"   leaf {proof.index} of {checkpoint.size}: its hashes lead to the root that the log has signed")
+    flipped = leaf.replace(b"\nexp 1", b"\nexp 2")
+    _expect(flipped != leaf and not leads_to_root(flipped), "another leaf not to be in the log")
+    say("   the same leaf with one digit changed: its hashes lead elsewhere")
+
+
 def _step_repeat(box: Sandbox, identity: Credential, body: dict[str, JSON], issued: IssuedToken) -> None:
-    _title(8, "The same request again, as after a lost answer: the same token")
+    _title(9, "The same request again, as after a lost answer: the same token")
     answer = request_tokens(box.settings.url, identity, body)
     same = read_answer(answer, IssuedToken).verify_token == issued.verify_token
     _expect(answer.status == 200 and same, "the same token")
@@ -176,7 +205,7 @@ def _step_repeat(box: Sandbox, identity: Credential, body: dict[str, JSON], issu
 
 
 def _step_reuse(box: Sandbox, identity: Credential, built: Built) -> None:
-    _title(9, "The same identity with another body: one identity token makes one request")
+    _title(10, "The same identity with another body: one identity token makes one request")
     other = msgspec.structs.replace(built, details={**built.details, "notes": "a second result"})
     try:
         request_token(box.settings.url, identity, request_of(other))
@@ -188,7 +217,7 @@ def _step_reuse(box: Sandbox, identity: Credential, built: Built) -> None:
 
 
 def _step_explain(box: Sandbox, body: dict[str, JSON]) -> None:
-    _title(10, "Why would I be refused? The same run from a feature branch, asked at POST /tokens/explain")
+    _title(11, "Why would I be refused? The same run from a feature branch, asked at POST /tokens/explain")
     branch = "refs/heads/feature"
     workflow = f"example-org/inspect-evals/.github/workflows/evaluate.yml@{branch}"
     identity = Credential(box.provider.token(box.settings.url, ref=branch, workflow_ref=workflow), reusable=False)

@@ -25,7 +25,6 @@ from issuer.cli.report import show
 from issuer.cli.terminal import describe_error, printable, say, say_document
 from issuer.cli.times import read_time
 from issuer.formats import strict_yaml
-from issuer.relying.asked_logs import AskedLogs
 from issuer.relying.documents import Documents, default_folder
 from issuer.relying.folders import BenchmarkFolder, OneBenchmark, ReceiptFolder
 from issuer.relying.seen import SeenLists, default_state
@@ -111,7 +110,7 @@ def verify(
     options = msgspec.convert(more, Options)
     folder = path is not None and path.is_dir()
     _check_usage(path, repo, options, folder=folder, jobs=jobs)
-    verifier = _verifier(options, folder=folder)
+    verifier = _verifier(options)
     if folder:
         from issuer.cli.verify_folder import verify_folder  # processes, which one file does not need
 
@@ -161,14 +160,11 @@ def _verify_file(file: Path, repo: str, place: str, verifier: Verifier, *, as_js
 # -- what to judge by -------------------------------------------------------------------------------------------------
 
 
-def _verifier(options: Options, *, folder: bool) -> Verifier:
+def _verifier(options: Options) -> Verifier:
     now = int(time.time())
     trusted = _trusted(options, now)
     receipts = None if options.receipts is None else ReceiptFolder(options.receipts)
-    asked = {} if folder or options.offline else AskedLogs(trusted.trust, now)
-    context = Context(
-        now, witnessed=options.received_now, benchmarks=_benchmarks(options), receipts=receipts or {}, asked=asked
-    )
+    context = Context(now, witnessed=options.received_now, benchmarks=_benchmarks(options), receipts=receipts or {})
     key = _receipt_key(options.receipt_key, trusted.trust)
     return Verifier(trusted.trust, _received_at(options, now), context, receipts, key, trusted.renew)
 

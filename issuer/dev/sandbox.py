@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import secrets
 import signal
 import socket
 import tempfile
@@ -13,17 +14,22 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from issuer import files
+from issuer import files, keyfile
 from issuer.dev.provider import LocalProvider
 from issuer.formats.strict_yaml import MAX_BYTES
+from issuer.service.log.setup import init
+from issuer.service.server import log_settings
 from issuer.service.settings import EMBEDDED, Settings
 from issuer.service.signing.keyring import generate
+from issuer.tlog.note import Kind, NoteSigner, vkey_of
 from issuer.wire import ARCHIVE_PATH, JWKS_PATH
 
 # The sample policies: package data of an installed wheel, the top-level folder of a checkout.
 SAMPLE_POLICIES = next(
     folder for folder in (Path(__file__).parent / "policies", Path(__file__).parents[2] / "policies") if folder.is_dir()
 )
+# The witness policy of a sandbox (c2sp.org/tlog-policy): its log, and no witness.
+LOG_POLICY = "log-policy.txt"
 SAMPLE_RUN = Path(__file__).parent / "runs" / "gsm8k_mini_inspect_ai.json"
 # Where a GitHub runner tells a job to ask for its identity token.
 REQUEST_URL = "ACTIONS_ID_TOKEN_REQUEST_URL"
@@ -57,10 +63,32 @@ def sandbox(port: int = 0) -> Iterator[Sandbox]:
         generate(folder / "keys", "active")
         settings = settings_for(folder, port or free_port())
         trust = folder / "trust.yaml"
+        settings = begin_log(settings, folder)
         files.create(
             trust, TRUST.format(url=settings.url, jwks=JWKS_PATH, archive=ARCHIVE_PATH, audience=AUDIENCE).encode()
         )
         yield Sandbox(folder, provider, msgspec.structs.replace(settings, trust=str(trust)))
+
+
+def begin_log(settings: Settings, folder: Path) -> Settings:
+    """Begin a transparency log under an origin that was never used, and write the policy of who trusts it.
+
+    Returns the settings with the log.
+    """
+    settings = msgspec.structs.replace(
+        settings,
+        log_origin=f"{settings.url.removeprefix('http://')}/log/{secrets.token_hex(4)}",
+        log_records=str(folder / "records"),
+    )
+    log, key = log_settings(settings, ""), keyfile.generate()
+    files.make_folder(Path(log.key_file).parent)
+    keyfile.write(Path(log.key_file), key, None)
+    init(log)
+    verifier = NoteSigner(log.origin, key).verifier
+    files.create(
+        folder / LOG_POLICY, f"log {vkey_of(verifier.name, verifier.public_key, Kind.ED25519)}\nquorum none\n".encode()
+    )
+    return settings
 
 
 @contextlib.contextmanager

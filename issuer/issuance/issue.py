@@ -51,7 +51,7 @@ async def issue(authority: Authority, judged: Judged | Refusal) -> Issued:
     if (revoked := _revoked(authority, judged, template, unsigned)) is not None:
         raise await refuse(authority, Refusal(judged.registered, revoked, judged.request, settled=True))
     signing_inputs = tuple(token.signing_input for token in unsigned)
-    entries = await authority.log.append(signing_inputs)
+    entries = await authority.log.append(template, signing_inputs)
     signatures = await authority.signer.sign(template.kid, signing_inputs)
     signed = tuple(jose.compact(*parts) for parts in zip(signing_inputs, signatures, strict=True))
     answers = one_by_one(answer(judged, template, unsigned, signed, entries))

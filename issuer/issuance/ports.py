@@ -15,6 +15,7 @@ from issuer.issuance.steps import Payer, Registered
 from issuer.issuance.store_secret import StoreSecret
 from issuer.limits import Limits
 from issuer.policy.match import PolicySet
+from issuer.verify_token import Template
 from issuer.wire import LogEntry
 
 T = TypeVar("T")
@@ -171,11 +172,16 @@ class Log(Protocol):
         """The log's origin line, which the token names; None without a log."""
         ...
 
-    async def append(self, signing_inputs: tuple[bytes, ...], /) -> tuple[LogEntry, ...]:
-        """Make the entries durable and return the place of each; idempotent on a signing input.
+    async def append(self, template: Template, signing_inputs: tuple[bytes, ...], /) -> tuple[LogEntry, ...]:
+        """Make the entries of tokens to be signed durable, and return the place of each; idempotent on a signing input.
 
-        Raises Undecided(`dependency.log`).
+        What the tokens rest on, their key and their policy, is announced before them. Raises Undecided
+        (`dependency.log`).
         """
+        ...
+
+    async def check(self) -> None:
+        """Raise Undecided(`dependency.log`) where nothing could be appended now."""
         ...
 
 
@@ -184,9 +190,12 @@ class NoLog:
 
     origin: str | None = None
 
-    async def append(self, _signing_inputs: tuple[bytes, ...], /) -> tuple[LogEntry, ...]:
+    async def append(self, _template: Template, _signing_inputs: tuple[bytes, ...], /) -> tuple[LogEntry, ...]:
         """Append nothing, and so return no places."""
         return ()
+
+    async def check(self) -> None:
+        """Do nothing: what is not there cannot fail."""
 
 
 class Signer(Protocol):

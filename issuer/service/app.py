@@ -42,6 +42,9 @@ from issuer.service.http.service import Service
 from issuer.service.http.tarpit import Tarpit
 from issuer.service.http.verify import verify_routes
 from issuer.service.kept_policies import KeptPolicies
+from issuer.service.log.announced import AnnouncingLog
+from issuer.service.log.announcer import Announcer
+from issuer.service.log.client import SequencerLog
 from issuer.service.log_stream import Failures
 from issuer.service.reload import Active, Live, load_and_keep
 from issuer.service.revocation.key import find_key
@@ -60,11 +63,20 @@ Clock = Callable[[], int]
 _log = structlog.get_logger("issuer")
 
 
+class Shared(Struct, frozen=True):
+    """What a worker shares with the others of its parent: the page, and the socket of the log's sequencer, None where
+    there is no log."""
+
+    page: SharedPage
+    sequencer: Path | None = None
+
+
 class Parts(Struct, frozen=True):
     """What lives as long as the worker, while policies and keys come and go: connections, caches, counters, files."""
 
     audit: FileAudit
     signer: LiveSigner
+    log: AnnouncingLog | None
     sources: Sources
     stops: LiveStops
     turns: Turns
@@ -79,25 +91,28 @@ class Parts(Struct, frozen=True):
     pats: PatVerifier
 
     @classmethod
-    def of(cls, settings: Settings, progress: Progress, page: SharedPage, clock: Clock) -> Parts:
-        """Open what must be there at the start; `page` is shared with the other workers, and keys come and go by
+    def of(cls, settings: Settings, shared: Shared, progress: Progress, clock: Clock) -> Parts:
+        """Open what must be there at the start; `shared` is shared with the other workers, and keys come and go by
         `clock`. Raises SetupError and InputError."""
+        page = shared.page
         make_own_secret(settings)
         failures = Failures()
         asker = Fetcher(development=settings.development, deadline_s=ASK_S)
         audit = FileAudit(settings.audit_file)
         fetcher = Fetcher(development=settings.development)
         revocations, keeper = follow_revocations(settings, audit)
+        signer = LiveSigner(
+            Path(settings.keys),
+            settings.passphrase,
+            audit,
+            LiveHistory(Path(settings.data)),
+            Hosts(settings.redis_url, page, durable_store=settings.durable_store),
+            clock,
+        )
         return cls(
             audit=audit,
-            signer=LiveSigner(
-                Path(settings.keys),
-                settings.passphrase,
-                audit,
-                LiveHistory(Path(settings.data)),
-                Hosts(settings.redis_url, page, durable_store=settings.durable_store),
-                clock,
-            ),
+            signer=signer,
+            log=_log_behind(shared.sequencer, settings, signer),
             sources=Sources(SOURCE_RATE),
             stops=LiveStops(settings.policies_folder, page, audit, KnownStanding(), _now),
             turns=Turns(progress.note),
@@ -130,8 +145,9 @@ class Parts(Struct, frozen=True):
 
     async def aclose(self) -> None:
         """End what is under way, and let go of everything."""
-        for part in (self.signer, self.keysets, self.introspector, self.hugging_face, self.admission):
-            await part.aclose()
+        for part in (self.signer, self.keysets, self.introspector, self.hugging_face, self.admission, self.log):
+            if part is not None:
+                await part.aclose()
         self.audit.close()
 
 
@@ -141,6 +157,13 @@ def follow_revocations(settings: Settings, audit: FileAudit) -> tuple[LiveRevoca
     live = LiveRevocations(ledger, audit, _now)
     key = partial(find_key, Path(settings.keys), Path(settings.data), settings.passphrase)
     return live, ListKeeper(ledger, live, key, _now)
+
+
+def _log_behind(sequencer: Path | None, settings: Settings, signer: LiveSigner) -> AnnouncingLog | None:
+    """Return the transparency log whose sequencer listens there; None where there is no log."""
+    if sequencer is None:
+        return None
+    return AnnouncingLog(SequencerLog(sequencer, settings.log_origin), settings.url, lambda: signer.lives)
 
 
 def make_own_secret(settings: Settings) -> None:
@@ -153,17 +176,16 @@ def build(
     settings: Settings,
     log: Log | None = None,
     progress: Progress | None = None,
-    page: SharedPage | None = None,
+    shared: Shared | None = None,
     clock: Clock | None = None,
 ) -> Litestar:
     """Put one worker together. Reads keys, stops and policies now, connects to the store when it starts; while it runs
-    it notes its `progress`, and shares `page` with the parent's other workers. `clock` is what keys come and go by, in
-    Unix seconds.
+    it notes its `progress`. `clock` is what keys come and go by, in Unix seconds; `log` replaces, in tests, the log.
 
     Raises SetupError and InputError: a service with unfit keys, policies or store does not start.
     """
     progress = progress or Progress()
-    parts = Parts.of(settings, progress, page or SharedPage(), clock or _now)
+    parts = Parts.of(settings, shared or Shared(SharedPage()), progress, clock or _now)
 
     def load() -> Published:
         policies = load_and_keep(settings.policies_folder, settings.kept_folder, settings.url, settings.development)
@@ -175,7 +197,7 @@ def build(
             standing=parts.stops,
             turns=parts.turns,
             admission=parts.admission,
-            log=log or NoLog(),
+            log=log or parts.log or NoLog(),
             signer=parts.signer,
             audit=parts.audit,
             secret=parts.secret,
@@ -229,6 +251,8 @@ async def _running(parts: Parts, live: Live[Published], progress: Progress) -> A
         background.watch("keys", parts.signer.turn)
         background.watch("policies", live.turn)
         background.watch("audit", parts.audit.turn, SYNC_S)
+        if parts.log is not None:
+            background.watch("announcements", _announcer(parts, parts.log, live).turn)
         background.start("progress", _turning(progress))
         yield
     except SetupError as error:
@@ -237,6 +261,16 @@ async def _running(parts: Parts, live: Live[Published], progress: Progress) -> A
     finally:
         await background.aclose()
         await parts.aclose()
+
+
+def _announcer(parts: Parts, log: AnnouncingLog, live: Live[Published]) -> Announcer:
+    """Make what announces, in the log, what this worker has in force."""
+
+    def served() -> bytes | None:
+        published = parts.revocations.in_force.published
+        return None if published is None else published.raw
+
+    return Announcer(log, lambda: live.active.authority.policies, served, lambda: parts.audit.head, _now)
 
 
 async def _turning(progress: Progress) -> None:

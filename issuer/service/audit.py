@@ -61,6 +61,11 @@ class FileAudit:
             self._file.close()
             raise SetupError(Code.SETTINGS_INVALID, f"others may read the audit file {path}. Run `chmod 600 {path}`")
 
+    @property
+    def head(self) -> tuple[str, str]:
+        """The random id of this worker, and the head of its chain: the digest of its last line."""
+        return self.worker, self._head
+
     async def record(self, event: Event) -> None:
         """Append an event, whatever it costs. Raises Undecided(`dependency.audit`) where it was not written."""
         self._append(self._line_of(event))

@@ -316,6 +316,10 @@ LOG_ASKED = 2048
 # How long a record that is not a file may take, and how often it is swapped again where other hosts swap it too.
 LOG_RECORD_S = 0.3
 LOG_RECORD_TRIES = 3
+# How many announcements a worker knows to have been made: to make one again costs a look-up, and adds nothing. And how
+# many of them it makes at once: a reload may have thousands, and requests go on beside them.
+LOG_ANNOUNCED = 100_000
+LOG_ANNOUNCED_AT_ONCE = 128
 
 # -- what anybody may read of the log: log/public.py, http/log.py ------------------------------------------------------
 

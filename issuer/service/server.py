@@ -11,6 +11,7 @@ import gc
 import signal
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 
 import structlog
 import uvicorn
@@ -20,9 +21,11 @@ from issuer.codes import Code
 from issuer.errors import SetupError
 from issuer.issuance.ports import Log
 from issuer.service.admission.embedded import EmbeddedValkey
-from issuer.service.app import Clock, build, make_own_secret
+from issuer.service.app import Clock, Shared, build, make_own_secret
 from issuer.service.bounds import GRACE_S, KEEP_ALIVE_S, KILL_S
 from issuer.service.http.protocol import protocol_for
+from issuer.service.log.process import SequencerProcess
+from issuer.service.log.setup import LogSettings
 from issuer.service.log_stream import configure_logging
 from issuer.service.settings import EMBEDDED, Settings
 from issuer.service.shared_page import SharedPage
@@ -41,19 +44,46 @@ def store(settings: Settings) -> Iterator[str]:
         yield url
 
 
+@contextlib.contextmanager
+def sequencer(settings: Settings, store_url: str) -> Iterator[Path | None]:
+    """Yield the socket of the log's sequencer, which lives as long as this block; None where there is no log.
+
+    An embedded store is no record of the log: it forgets when it stops. Raises SetupError.
+    """
+    if not settings.log_origin:
+        yield None
+        return
+    with SequencerProcess(log_settings(settings, "" if settings.redis_url == EMBEDDED else store_url)) as socket:
+        yield socket
+
+
+def log_settings(settings: Settings, store_url: str) -> LogSettings:
+    """Return what the log is made of, the defaults filled in. Raises SetupError."""
+    return LogSettings(
+        origin=settings.log_origin,
+        database=settings.log_database or str(Path(settings.data) / "log" / "log.sqlite"),
+        key_file=settings.log_key_file or str(Path(settings.keys) / "log" / "log.pem"),
+        records=settings.log_records,
+        keys=settings.keys,
+        data=settings.data,
+        store_url=store_url,
+        passphrase=settings.passphrase(),
+    )
+
+
 def server(
     settings: Settings,
     log: Log | None = None,
     progress: Progress | None = None,
-    page: SharedPage | None = None,
+    shared: Shared | None = None,
     clock: Clock | None = None,
 ) -> uvicorn.Server:
-    """Make the server of one worker, which notes its `progress`, and shares `page` with the others.
+    """Make the server of one worker, which notes its `progress`.
 
     Raises SetupError and InputError where it must not start.
     """
     config = uvicorn.Config(
-        build(settings, log, progress, page, clock),
+        build(settings, log, progress, shared, clock),
         host=settings.host,
         port=settings.port,
         http=protocol_for(settings.url),
@@ -89,26 +119,26 @@ def serve(settings: Settings, log: Log | None = None, workers: int = 1, clock: C
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until `reload` takes it: before that, all is loaded anyway
     page = SharedPage()
     page.take_signals()
-    with store(settings) as redis_url:
-        settings = replace(settings, redis_url=redis_url)
+    with store(settings) as redis_url, sequencer(settings, redis_url) as socket:
+        settings, shared = replace(settings, redis_url=redis_url), Shared(page, socket)
         if workers == 1:
-            _run(settings, log, page, clock)
+            _run(settings, log, shared, clock)
         else:
             addresses = listen_addresses(settings.host, settings.port)
             make_own_secret(settings)  # once, before there are several who would
-            supervise(workers, lambda beat: _run(settings, log, page, clock, bind(addresses), beat), KILL_S)
+            supervise(workers, lambda beat: _run(settings, log, shared, clock, bind(addresses), beat), KILL_S)
 
 
 def _run(
     settings: Settings,
     log: Log | None,
-    page: SharedPage,
+    shared: Shared,
     clock: Clock | None,
     sockets: list[socket.socket] | None = None,
     beat: Beat | None = None,
 ) -> None:
     progress = Progress()
-    running = server(settings, log, progress, page, clock)
+    running = server(settings, log, progress, shared, clock)
     gc.freeze()  # what is loaded stays: a full collection that looks at all of it again stops every request for 80 ms
     watched = contextlib.nullcontext() if beat is None else beating(beat, lambda: _come_so_far(running, progress))
     try:

@@ -9,7 +9,7 @@ import ipaddress
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Struct
@@ -44,6 +44,11 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     several hosts on one store share; without it one is made in `data`. `development` allows providers on plain http at
     loopback addresses. `trusted_proxies` are addresses and networks, separated by commas, from which `X-Forwarded-For`
     is believed.
+
+    `log_origin` is the origin line of the transparency log; without one there is no log. `log_database` is the path of
+    its SQLite file, in `data` where it is not set, or a `postgresql://` URL; `log_key_file` is its key, in `keys` where
+    it is not set; `log_records` a folder on another disk, where its newest checkpoint is kept. `log_witness_policy` is
+    a witness policy (C2SP tlog-policy); with `log_witnesses: sync` a token waits until a quorum has cosigned its entry.
     """
 
     url: Text
@@ -63,6 +68,12 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     store_secret_file: str = ""
     development: bool = False
     trusted_proxies: str = ""
+    log_origin: str = ""
+    log_database: str = ""
+    log_key_file: str = ""
+    log_records: str = ""
+    log_witness_policy: str = ""
+    log_witnesses: Literal["async", "sync"] = "async"
 
     @property
     def doubts(self) -> tuple[str, ...]:

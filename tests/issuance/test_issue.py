@@ -21,11 +21,11 @@ from issuer.codes import Code
 from issuer.errors import Refused, Undecided
 from issuer.formats import jcs, jose
 from issuer.identity.token import LEEWAY_S
-from issuer.issuance.body import Request
+from issuer.issuance.body import Request, read_in_steps
 from issuer.issuance.explain import NO_JTI, explain
 from issuer.issuance.identify import check_standing
 from issuer.issuance.issue import RECORD_MARGIN_S, issue, use_of
-from issuer.issuance.judge import judge
+from issuer.issuance.judge import judge, read_and_judge
 from issuer.issuance.ports import AdmissionRequest, Admitted, Authority, NoLog
 from issuer.issuance.recall import recall
 from issuer.issuance.refuse import refuse
@@ -89,13 +89,13 @@ class RecordingAdmission(RedisAdmission):
         return await super().count(call)
 
 
-class RecordingLog:
+class RecordingLog(NoLog):
     origin: str | None = ORIGIN
 
     def __init__(self, steps: Steps) -> None:
         self.steps, self.kept = steps, list[bytes]()
 
-    async def append(self, signing_inputs: tuple[bytes, ...], /) -> tuple[LogEntry, ...]:
+    async def append(self, _template: Template, signing_inputs: tuple[bytes, ...], /) -> tuple[LogEntry, ...]:
         self.steps.take("log", Code.DEPENDENCY_LOG)
         self.kept += [each for each in signing_inputs if each not in self.kept]
         return tuple(LogEntry(ORIGIN, self.kept.index(each), "proof") for each in signing_inputs)
@@ -374,6 +374,12 @@ async def test_what_only_a_key_that_retires_would_take_claims_no_use_and_is_refu
     assert house.steps == ["admit", "count", "audit"], "counted as a refusal of its identity"
     house.authority = whole
     assert not (await issue(house.authority, house.judged())).repeat, "its one use is left"
+
+
+async def test_a_body_is_judged_in_a_step_of_its_own(house: House) -> None:
+    raw = json.dumps({"claims": make.claims()}).encode()
+    steps = read_and_judge(house.authority, house.registered(), "single", raw, JTIS[1])
+    assert sum(1 for _ in steps) == sum(1 for _ in read_in_steps("single", raw)) + 1
 
 
 async def test_what_is_forged_is_no_matter_of_size(house: House) -> None:

@@ -9,28 +9,26 @@ import os
 import signal
 import sys
 
+from issuer.issuance.ports import NoLog
 from issuer.service.server import serve
 from issuer.service.settings import read_settings
+from issuer.verify_token import Template
 from issuer.wire import LogEntry
 
 
-class DeadlyLog:
+class DeadlyLog(NoLog):
     """A log that is never written: the process is gone first."""
 
-    origin: str | None = None
-
-    async def append(self, signing_inputs: tuple[bytes, ...]) -> tuple[LogEntry, ...]:
+    async def append(self, _template: Template, signing_inputs: tuple[bytes, ...], /) -> tuple[LogEntry, ...]:
         assert signing_inputs
         os.kill(os.getpid(), signal.SIGKILL)
         raise AssertionError("the process is gone")
 
 
-class FaultyLog:
+class FaultyLog(NoLog):
     """A log that fails in a way that its protocol does not declare, with a secret in its variables."""
 
-    origin: str | None = None
-
-    async def append(self, signing_inputs: tuple[bytes, ...]) -> tuple[LogEntry, ...]:
+    async def append(self, _template: Template, signing_inputs: tuple[bytes, ...], /) -> tuple[LogEntry, ...]:
         in_a_local_variable = signing_inputs[0].decode()
         raise RuntimeError(str(len(in_a_local_variable)))
 

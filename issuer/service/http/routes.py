@@ -52,6 +52,7 @@ def routes(service: Service, more: Sequence[Any]) -> list[Any]:
         await service.signer.keyring.check(int(time.time()))
         service.audit.check()
         await service.admission.ready()
+        await service.live.active.authority.log.check()
 
     shared = SharedLook(look, READY_KEPT_S)
 

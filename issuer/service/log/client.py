@@ -9,6 +9,7 @@ import asyncio
 import itertools
 from contextlib import suppress
 from pathlib import Path
+from typing import cast
 
 import structlog
 
@@ -128,8 +129,7 @@ class _Line(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take over the new connection."""
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101 (for the type checker)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's are no subclass
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         """Fail what is under way."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from typing import cast
 
 import structlog
 
@@ -41,8 +42,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take over a new connection."""
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101 (for the type checker)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         """Forget the connection. What it has asked for is done, and answered to nobody."""

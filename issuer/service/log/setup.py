@@ -95,6 +95,9 @@ def turn(settings: LogSettings, wait_s: float = LOG_TURN_S) -> Iterator[None]:
     except BlockingIOError:
         detail = f"another process writes the log at {path}. Stop the service first, or wait until it has ended"
         raise SetupError(Code.STATE_UNREACHABLE, detail) from None
+    except FileNotFoundError:
+        detail = f"there is no log at {path}; `issuer log init` begins one"
+        raise SetupError(Code.LOG_ABSENT, detail) from None
     except OSError as error:
         raise SetupError(Code.SETTINGS_INVALID, f"{lock}: {error.strerror}") from None
 

@@ -1,0 +1,168 @@
+"""What a token rests on is in the log before it, and what is in force soon after; by a real sequencer process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from issuer.errors import Undecided
+from issuer.formats import jose
+from issuer.policy.match import PolicySet
+from issuer.service.bounds import COUNTED_S
+from issuer.service.log.announced import AnnouncingLog, key_leaves, policy_leaves
+from issuer.service.log.announcer import Announcer
+from issuer.service.log.client import SequencerLog
+from issuer.service.log.process import SequencerProcess
+from issuer.service.log.setup import LogSettings
+from issuer.service.log.sqlite import SqliteReading
+from issuer.service.log.store import Reader
+from issuer.service.signing.life import KeyLife
+from issuer.tlog.leaf import AuditLeaf, KeyLeaf, KnownLeaf, Leaf, PolicyLeaf, RevocationsLeaf, TokenLeaf, read_leaf
+from tests.support import make
+from tests.support.clock import Clock
+from tests.support.policies import POLICY as POLICY_TEXT
+from tests.support.policies import load
+from tests.support.sequencing import new_log
+
+SIGNING = KeyLife(make.KID, str(jose.public_jwk(make.KEY.public_key())["x"]), 1000, "active", 1000)
+POLICY = "sha256:" + "1" * 64
+
+
+class House:
+    """A log with its process, and what a worker has of it."""
+
+    def __init__(self, settings: LogSettings, socket: Path) -> None:
+        self.settings, self.socket = settings, socket
+        self.lives = {SIGNING.kid: SIGNING}
+        self.log = self.worker()
+
+    def worker(self) -> AnnouncingLog:
+        return AnnouncingLog(SequencerLog(self.socket, self.settings.origin), make.ISSUER, lambda: self.lives)
+
+    def leaves(self) -> list[Leaf]:
+        database = SqliteReading(Path(self.settings.database))
+        try:
+            reader = Reader(database)
+            head = reader.head()
+            return [read_leaf(raw) for raw in reader.leaves(0, head.size if head else 0)]
+        finally:
+            database.close()
+
+    def kinds(self) -> list[type[Leaf]]:
+        return [type(leaf) for leaf in self.leaves()]
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncIterator[House]:
+    settings = new_log(tmp_path)
+    with SequencerProcess(settings) as socket:
+        made = House(settings, socket)
+        yield made
+        await made.log.aclose()
+
+
+async def test_the_key_and_the_policy_of_a_token_are_in_the_log_before_it(house: House) -> None:
+    (place,) = await house.log.append(make.template(policy=POLICY), (b"one",))
+    key, policy, token = house.leaves()
+    assert key == KeyLeaf(make.ISSUER, SIGNING.kid, SIGNING.x, "active", SIGNING.since)
+    assert policy == PolicyLeaf(make.ISSUER, make.template().terms.sub, POLICY)
+    assert isinstance(token, TokenLeaf)
+    assert (place.origin, place.index) == (house.settings.origin, 2)
+
+
+async def test_they_are_announced_once_by_however_many_workers(house: House) -> None:
+    other = house.worker()
+    await asyncio.gather(
+        *(log.append(make.template(), (b"%d" % number,)) for number, log in enumerate([house.log, other] * 4))
+    )
+    await other.aclose()
+    assert house.kinds().count(KeyLeaf) == house.kinds().count(PolicyLeaf) == 1
+    assert house.kinds().count(TokenLeaf) == 8
+
+
+async def test_the_leaves_of_a_batch_are_one_append_in_their_order(house: House) -> None:
+    places = await house.log.append(make.template(), (b"one", b"two", b"three"))
+    assert [place.index for place in places] == [2, 3, 4]
+    again = await house.log.append(make.template(), (b"two", b"one"))
+    assert [place.index for place in again] == [3, 2]
+
+
+async def test_another_state_of_the_key_and_another_policy_are_announced_before_the_next_token(house: House) -> None:
+    await house.log.append(make.template(), (b"one",))
+    house.lives = {SIGNING.kid: replace(SIGNING, what="retiring", since=2000)}
+    await house.log.append(make.template(policy=POLICY), (b"two",))
+    assert house.kinds() == [KeyLeaf, PolicyLeaf, TokenLeaf, KeyLeaf, PolicyLeaf, TokenLeaf]
+
+
+async def test_nothing_is_appended_where_nobody_listens_and_it_is_announced_again_later(
+    house: House, tmp_path: Path
+) -> None:
+    away = AnnouncingLog(SequencerLog(tmp_path / "nobody", "x"), make.ISSUER, lambda: house.lives)
+    with pytest.raises(Undecided):
+        await away.append(make.template(), (b"one",))
+    with pytest.raises(Undecided):
+        await away.check()
+    await house.log.check()
+    assert house.leaves() == []
+
+
+def test_a_key_whose_file_is_gone_is_announced_as_out_of_use() -> None:
+    (leaf,) = key_leaves(make.ISSUER, [replace(SIGNING, what="removed", since=3000)])
+    assert (leaf.state, leaf.since) == ("archived", 3000)
+
+
+def _policies(folder: Path) -> PolicySet:
+    folder.mkdir()
+    return load(folder, inspect_ai=POLICY_TEXT)
+
+
+class InForce:
+    """What a worker has in force, and its announcer."""
+
+    def __init__(self, log: AnnouncingLog, folder: Path) -> None:
+        self.policies, self.served, self.head, self.clock = _policies(folder), b"list", "a" * 64, Clock()
+        self.announcer = Announcer(
+            log, lambda: self.policies, lambda: self.served, lambda: ("worker", self.head), self.now
+        )
+
+    def now(self) -> int:
+        return int(self.clock())
+
+
+async def test_what_is_in_force_is_announced_before_anybody_uses_it_and_once(house: House, tmp_path: Path) -> None:
+    in_force = InForce(house.log, tmp_path / "policies")
+    await in_force.announcer.turn()
+    await in_force.announcer.turn()
+    expected: list[KnownLeaf] = [
+        *key_leaves(make.ISSUER, [SIGNING]),
+        *dict.fromkeys(policy_leaves(make.ISSUER, in_force.policies)),
+    ]
+    assert house.leaves()[:-1] == expected
+    assert isinstance(house.leaves()[-1], RevocationsLeaf)
+    await house.worker().announce(expected)
+    assert len(house.leaves()) == len(expected) + 1
+
+
+async def test_the_head_of_the_audit_is_announced_once_a_minute_and_only_where_it_has_grown(
+    house: House, tmp_path: Path
+) -> None:
+    in_force = InForce(house.log, tmp_path / "policies")
+    for head, later in (("b", COUNTED_S - 1), ("c", 1), ("c", COUNTED_S), ("d", COUNTED_S)):
+        in_force.head = head * 64
+        in_force.clock.s += later
+        await in_force.announcer.turn()
+    assert [leaf.head[0] for leaf in house.leaves() if isinstance(leaf, AuditLeaf)] == ["c", "d"]
+
+
+async def test_what_the_log_does_not_take_now_is_announced_at_a_later_turn(house: House, tmp_path: Path) -> None:
+    lost = SequencerLog(house.socket.with_name("nobody"), house.settings.origin)
+    in_force = InForce(AnnouncingLog(lost, make.ISSUER, lambda: house.lives), tmp_path / "policies")
+    await in_force.announcer.turn()
+    assert house.leaves() == []
+    house.socket.with_name("nobody").symlink_to(house.socket)
+    await in_force.announcer.turn()
+    assert PolicyLeaf in house.kinds()

@@ -1,0 +1,84 @@
+"""Tokens of a real service with a transparency log: each is a public entry before it is signed."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from issuer.dev.provider import LocalProvider
+from issuer.tlog.leaf import KeyLeaf, PolicyLeaf, TokenLeaf
+from tests.support.logged import demand_logged, leaf_of, leaves_in, logged_service, sequencers
+from tests.support.running import Running, eventually, numbered
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with LocalProvider() as provider, logged_service(tmp_path_factory.mktemp("logged"), provider) as service:
+        yield service
+
+
+def test_a_token_names_its_log_and_comes_with_a_proof_that_anybody_can_check(service: Running) -> None:
+    answer = service.post(service.token())
+    assert answer.status_code == 201
+    demand_logged(service, answer.json())
+
+
+def test_a_retry_gets_the_same_token_and_a_proof_of_the_same_leaf(service: Running) -> None:
+    identity = service.token()
+    first, again = service.post(identity).json(), service.post(identity).json()
+    assert again["verify_token"] == first["verify_token"]
+    assert again["log"]["index"] == first["log"]["index"]
+    demand_logged(service, again)
+
+
+def test_a_batch_is_one_append(service: Running) -> None:
+    results = [numbered(number) for number in range(5)]
+    tokens = service.post(service.token(), {"results": results}, "/tokens/batch").json()["tokens"]
+    assert [token["log"]["index"] - tokens[0]["log"]["index"] for token in tokens] == [0, 1, 2, 3, 4]
+    assert len({demand_logged(service, token) for token in tokens}) == 1
+
+
+def test_keys_and_policies_are_in_the_log_before_the_first_token(service: Running) -> None:
+    token = service.post(service.token()).json()["verify_token"]
+    leaves = leaves_in(service)
+    first = next(index for index, leaf in enumerate(leaves) if isinstance(leaf, TokenLeaf))
+    said = leaves[first]
+    assert isinstance(said, TokenLeaf)
+    assert any(isinstance(leaf, KeyLeaf) and leaf.kid == said.kid for leaf in leaves[:first])
+    assert PolicyLeaf(said.iss, said.sub, said.policy) in leaves[:first]
+    assert leaf_of(token) in [leaf.to_bytes() for leaf in leaves if isinstance(leaf, TokenLeaf)]
+
+
+def test_no_word_of_a_run_and_of_its_caller_is_in_the_log(service: Running) -> None:
+    service.post(service.token())
+    text = b"".join(leaf.to_bytes() for leaf in leaves_in(service) if isinstance(leaf, TokenLeaf))
+    for canary in ("acme", "open-model", "gsm8k", "accuracy", "0.62", "inspect eval", "huggingface", "123456789"):
+        assert canary.encode() not in text
+
+
+def test_without_the_sequencer_nothing_is_issued_and_the_retry_gets_its_token_when_it_is_back(service: Running) -> None:
+    identity = service.token()
+    (pid,) = sequencers(service)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        refused = service.post(identity)
+        assert (refused.status_code, refused.json()["code"]) == (503, "dependency.log")
+        assert refused.elapsed.total_seconds() < 5  # one second, and a machine that stalls
+        assert "verify_token" not in refused.text
+        assert service.http.get("/health/ready").json()["code"] == "dependency.log"
+    finally:
+        os.kill(pid, signal.SIGKILL)
+    eventually(lambda: service.http.get("/health/ready").status_code == 200)
+    answer = service.post(identity)
+    assert answer.status_code == 200, "its use was claimed before the log was away"
+    demand_logged(service, answer.json())
+
+
+def test_the_service_does_not_start_where_its_log_was_never_begun(tmp_path: Path) -> None:
+    with LocalProvider() as provider, pytest.raises(AssertionError, match=r"log\.absent"):  # noqa: SIM117
+        with logged_service(tmp_path, provider, log_database=str(tmp_path / "elsewhere" / "log.sqlite")):
+            pass
