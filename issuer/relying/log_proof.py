@@ -77,7 +77,7 @@ def find_proof(log: LogFiles, policy: WitnessPolicy, sought: Sought, now: int) -
         head = check_head(parse_note(proof.checkpoint), policy, now)
     except FormatError as error:
         raise unverified(f"the proof does not parse: {error.detail}") from None
-    if not 0 <= proof.index < head.checkpoint.size:
+    if proof.index >= head.checkpoint.size:
         raise unverified(f"the proof is for leaf {proof.index} of {head.checkpoint.size}")
     return _verified(proof, head, sought, _leaf_at(log, proof.index, head.checkpoint.size, sought))
 

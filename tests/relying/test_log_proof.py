@@ -48,6 +48,14 @@ def test_the_log_s_proof_is_returned_as_it_is(sought: Sought, size: int) -> None
     assert found.head.time == TREE.time
 
 
+def test_the_leaf_of_a_proof_is_found_at_the_edge_of_the_tree() -> None:
+    for leaves in (TREE.leaves[INDEX:], TREE.leaves[: INDEX + 1], TREE.leaves[:300]):
+        tree = Tree(leaves)
+        found = ask(tree.proof(leaves.index(LEAF)), BARE, tree)
+        assert found is not None
+        assert found.leaf.to_bytes() == LEAF
+
+
 @pytest.mark.parametrize("sought", [SOUGHT, BARE], ids=["by the token", "by iat and digest"])
 def test_out_of_a_folder_it_is_built(tmp_path: Path, sought: Sought) -> None:
     found = find_proof(FolderFiles(TREE.write(tmp_path)), POLICY, sought, NOW)
@@ -95,6 +103,7 @@ FORK = Tree([*TREE.leaves[:-1], token_leaf(9)])
         TREE.proof(INDEX + 1),
         forged(INDEX + 1),
         forged(10**6),
+        forged(len(TREE.leaves)),
         forged(hashes=()),
         forged(hashes=parse_proof(TREE.proof(INDEX)).hashes[::-1]),
         forged(checkpoint=TREE.note(300).to_bytes()),
@@ -121,7 +130,11 @@ def test_a_proof_of_another_log_than_the_token_names_is_refused() -> None:
         assert find_proof(HttpFiles(site.url), POLICY, Sought(sought.iat, sought.token), NOW) is not None
 
 
-@pytest.mark.parametrize("token", ["", "a.b.c", "x" * 20_000, make.signed(make.HEADER, b"{}")])
+# Well-formed, under a key whose kid is no thumbprint.
+NO_LEAF = make.token_for(make.submission(), header={**make.HEADER, "kid": "x"})
+
+
+@pytest.mark.parametrize("token", ["", "a.b.c", "x" * 20_000, make.signed(make.HEADER, b"{}"), NO_LEAF])
 def test_what_is_no_verify_token_has_no_leaf(token: str) -> None:
     with pytest.raises((FormatError, Refused)):
         sought_of(token)
