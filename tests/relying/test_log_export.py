@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -50,9 +51,20 @@ def assert_whole(folder: Path, leaves: list[bytes]) -> None:
     assert [leaf for _, leaf in read.leaves()] == leaves
 
 
-def test_an_export_is_the_log_s_files_byte_for_byte(tmp_path: Path) -> None:
-    assert bring(Served(TREE.files()), tmp_path / "new") == 0
-    assert files_of(tmp_path / "new") == TREE.files()
+@pytest.mark.parametrize("size", [0, 1, 2, 256, 600])
+def test_an_export_is_the_log_s_files_byte_for_byte(tmp_path: Path, size: int) -> None:
+    assert bring(Served(TREE.files(size)), tmp_path / "new") == 0
+    assert files_of(tmp_path / "new") == TREE.files(size)
+
+
+def test_an_export_can_be_read_by_a_web_server_of_another_user(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        bring(Served(TREE.files()), tmp_path / "new")
+    finally:
+        os.umask(before)
+    folders = [tmp_path / "new", *(path for path in (tmp_path / "new").rglob("*") if path.is_dir())]
+    assert {path.stat().st_mode & 0o777 for path in folders} == {0o755}
     assert (tmp_path / "new/tile/0/000").stat().st_mode & 0o777 == 0o644
 
 
@@ -167,7 +179,10 @@ def test_an_export_never_becomes_another_tree(tmp_path: Path, files: dict[str, b
 def test_a_damaged_file_of_the_folder_is_not_passed_on_as_checked(tmp_path: Path) -> None:
     bring(Served(TREE.files(300)), tmp_path)
     (tmp_path / "tile/0/001").write_bytes(b"x" * 8192)
-    with pytest.raises(VerificationError, match="tile/0/001"):
+    with pytest.raises(VerificationError, match="tile/0/001 is not the one"):
+        bring(Served(TREE.files()), tmp_path)
+    (tmp_path / "tile/0/001").write_bytes(b"x" * 8193)
+    with pytest.raises(VerificationError, match=f"tile/0/001 of memory, or {tmp_path}: larger than 8192"):
         bring(Served(TREE.files()), tmp_path)
 
 
