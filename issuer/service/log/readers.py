@@ -39,12 +39,13 @@ class _Own(threading.local):
 
 
 class Readers:
-    """The readers of one log; `connect` connects the thread that calls it. `run` belongs to one event loop, and the
-    rest to the threads that it runs work in."""
+    """The readers of one log; `connect` connects the thread that calls it, anew when a connection is `oldest_s` old.
+    `run` belongs to one event loop, and the rest to the threads that it runs work in."""
 
-    def __init__(self, origin: str, connect: Callable[[], Reading]) -> None:
+    def __init__(self, origin: str, connect: Callable[[], Reading], oldest_s: float = LOG_READING_S) -> None:
         self._origin = origin
         self._connect = connect
+        self._oldest_s = oldest_s
         self._threads = OwnThreads(LOG_READERS)
         self._own = _Own()
         self._lock = threading.Lock()
@@ -57,7 +58,7 @@ class Readers:
 
     async def aclose(self) -> None:
         """Disconnect."""
-        await self._threads.aclose(self._let_go)
+        await self._threads.aclose(self.let_go)
 
     def look(self, read: Callable[[Reader], T], *, anew: bool = False) -> T:
         """Return what `read` finds; `anew`, by a connection that was opened just now.
@@ -67,9 +68,15 @@ class Readers:
         try:
             return read(self._reader(anew=anew))
         except (StoreFailed, FormatError) as error:
-            self._let_go()
+            self.let_go()
             self._tell(error)
             raise Undecided(Code.DEPENDENCY_LOG_READ) from error
+
+    def let_go(self) -> None:
+        """Disconnect the thread that calls this."""
+        own, self._own.open = self._own.open, None
+        if own is not None:
+            own.reading.close()
 
     def committed(self, size: int) -> bool:
         """Say whether the log has a tree of so many leaves. Raises Undecided(`dependency.log_read`)."""
@@ -79,8 +86,8 @@ class Readers:
 
     def _reader(self, *, anew: bool) -> Reader:
         own = self._own.open
-        if own is None or anew or time.monotonic() - own.since > LOG_READING_S:
-            self._let_go()
+        if own is None or anew or time.monotonic() - own.since > self._oldest_s:
+            self.let_go()
             own = self._own.open = _Open(self._connect(), time.monotonic())
             self._head(Reader(own.reading))
         return Reader(own.reading)
@@ -97,11 +104,6 @@ class Readers:
             if self._seen is None or head.size > self._seen.size:
                 self._seen = head
         return head
-
-    def _let_go(self) -> None:
-        own, self._own.open = self._own.open, None
-        if own is not None:
-            own.reading.close()
 
     def _tell(self, error: Exception) -> None:
         """Say in the log stream what failed, at most once a second: anybody may ask, as often as he likes."""

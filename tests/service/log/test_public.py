@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import random
 import shutil
 import sqlite3
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
@@ -14,6 +17,7 @@ import pytest
 
 from issuer.codes import Code
 from issuer.errors import Refused, Undecided
+from issuer.service.bounds import LOG_READERS
 from issuer.service.log.engines import reading_at
 from issuer.service.log.public import PublicLog
 from issuer.service.log.readers import Readers
@@ -22,6 +26,7 @@ from issuer.service.log.store import Store
 from issuer.tlog.tiles import WIDTH, TilePath, read_entries, tiles_of
 from tests.support.log_store import ORIGIN, Place, append, token
 from tests.support.public_log import Writer, size_proved, writing
+from tests.support.running import eventually
 
 
 @pytest.fixture
@@ -35,7 +40,7 @@ def log(place: Place, writer: Writer) -> Iterator[PublicLog]:
     """Of one thread: this one."""
     readers = Readers(ORIGIN, partial(reading_at, place.setting))
     yield PublicLog(readers)
-    readers._let_go()
+    readers.let_go()
 
 
 def proof_of(log: PublicLog, number: int, size: int | None = None) -> bytes:
@@ -119,6 +124,34 @@ def test_of_a_size_that_was_not_kept_or_has_not_the_leaf_there_is_no_proof(
     assert code_of(log, 2, size) is Code.REQUEST_QUERY
 
 
+async def test_who_reads_and_who_writes_hold_each_other_up_in_nothing(place: Place, writer: Writer) -> None:
+    """What was written ahead is put into the file as it should be, while readers look at it all the time."""
+    readers, over = Readers(ORIGIN, partial(reading_at, place.setting)), threading.Event()
+    log, found = PublicLog(readers), list[int]()
+    writer.grow(300)
+    writer.cosign()
+
+    def read() -> None:
+        while not over.is_set():
+            number = random.randrange(300)
+            found.append(size_proved(proof_of(log, number), number))
+            assert log.tile(TilePath("entries", 0)) is not None
+
+    reading = [asyncio.ensure_future(readers.run(read)) for _ in range(LOG_READERS)]
+    await asyncio.sleep(0)  # both have begun
+    try:
+        for _ in range(40):  # in this thread, which is the writer's
+            writer.grow(50)
+            writer.cosign()
+            writer.store.database.tend()
+    finally:
+        over.set()
+    await asyncio.gather(*reading)
+    await readers.aclose()
+    assert set(found) == {300}
+    assert len(found) > 10
+
+
 def test_a_leaf_that_no_cosigned_checkpoint_shows_yet_is_no_leaf_that_is_not_there(
     log: PublicLog, writer: Writer
 ) -> None:
@@ -154,7 +187,7 @@ def file(tmp_path: Path) -> Path:
 def sqlite_log(file: Path) -> Iterator[PublicLog]:
     readers = Readers(ORIGIN, partial(reading_at, str(file)))
     yield PublicLog(readers)
-    readers._let_go()
+    readers.let_go()
 
 
 def grown(file: Path, count: int) -> None:
@@ -233,6 +266,23 @@ def test_a_leaf_of_the_file_that_replaced_what_is_open_is_found(
     with closing(SqliteDatabase(file)) as database:
         database.open()
         assert size_proved(proof_of(sqlite_log, 1), 1) == 2
+
+
+def test_a_file_that_was_replaced_is_not_read_for_ever(file: Path, tmp_path: Path) -> None:
+    grown(file, 1)
+    newer = tmp_path / "newer.sqlite"
+    shutil.copy(file, newer)
+    grown(newer, 1)
+    readers = Readers(ORIGIN, partial(reading_at, str(file)), oldest_s=0.05)
+    log = PublicLog(readers)
+    with closing(SqliteDatabase(file)) as database:
+        database.open()
+        first = log.checkpoint()
+    put_back(newer, file)
+    with closing(SqliteDatabase(file)) as database:
+        database.open()
+        eventually(lambda: log.checkpoint() != first)
+    readers.let_go()
 
 
 def test_a_proof_that_does_not_verify_is_not_given_out(sqlite_log: PublicLog, file: Path) -> None:
