@@ -17,10 +17,16 @@ from typing import Any
 
 import pytest
 
+from issuer.dev.provider import LocalProvider
+from issuer.dev.sandbox import LOG_POLICY
+from issuer.relying.log_checkpoint import read_unverified_head
+from issuer.relying.log_export import export
 from issuer.relying.log_proof import sought_of
 from issuer.results.entry import write_entry
 from issuer.service.log.sqlite import SqliteDatabase
 from issuer.service.log.store import Entry, Key
+from issuer.service.log.stored_files import StoredFiles
+from issuer.service.server import log_settings
 from issuer.tlog.leaf import TokenLeaf, read_leaf, token_digest
 from issuer.tlog.merkle import leaf_hash
 from issuer.tlog.note import Note
@@ -28,7 +34,9 @@ from issuer.tlog.proof import parse_proof
 from tests.support import make
 from tests.support.command import clean, issuer
 from tests.support.log_store import append, created, token
+from tests.support.logged import logged_service
 from tests.support.public_log import INFO, serving
+from tests.support.running import Running
 from tests.support.tlog import ANNOUNCED, ORIGIN, WITNESSES, LogSite, Tree, key_leaf, no_leaf, policy_text, token_leaf
 from tests.support.tree import write_result, write_trust
 
@@ -163,6 +171,40 @@ def test_what_the_service_serves_out_of_its_database_is_read_by_every_command(tm
     assert (absent.returncode, "the log has no leaf of this token" in absent.stderr) == (1, True)
     assert (tmp_path / "proof").read_bytes() == tree.proof(102, 200), "under the first checkpoint over it"
     assert files_of(tmp_path / "mirror") == tree.files()
+
+
+class Shown(StoredFiles):
+    """The log of a running service under the checkpoint that came with a token's proof."""
+
+    def __init__(self, service: Running, proof: str) -> None:
+        super().__init__(log_settings(service.settings, "").database)
+        self.note = parse_proof(proof.encode()).checkpoint
+
+    def read(self, path: str, max_bytes: int) -> bytes | None:
+        return self.note if path == "checkpoint" else super().read(path, max_bytes)
+
+
+@pytest.mark.long
+def test_the_log_of_real_workers_raises_no_alarm_and_proves_their_tokens(tmp_path: Path) -> None:
+    (tmp_path / "service").mkdir()
+    mirror, tokens = tmp_path / "mirror", tmp_path / "tokens"
+    tokens.mkdir()
+    with LocalProvider() as provider, logged_service(tmp_path / "service", provider) as service:
+        judged = ("--policy", service.folder / LOG_POLICY)
+        command = ("log", "monitor", mirror, *judged, "--state", tmp_path / "state", "--integration", "inspect-ai")
+        answer: dict[str, Any] = {}
+        for number in range(3):
+            answer = service.post(service.token()).json()
+            (tokens / f"{number}.jwt").write_text(answer["verify_token"])
+            log = Shown(service, answer["log"]["proof"])
+            export(log, read_unverified_head(log), mirror)
+            done = issuer(*command, "--tokens", tokens)
+            assert done.returncode == 0, done.stdout + done.stderr
+            assert [line["seen"] for line in lines(done)].count("token") == 1
+        assert issuer("log", "verify", mirror, *judged).returncode == 0
+        (tmp_path / "result.yaml").write_text(answer["entry"])
+        done = issuer("log", "proof", mirror, *judged, "--for", f"{tmp_path}/result.yaml#0")
+        assert (done.returncode, f"leaf {answer['log']['index']} of" in done.stderr) == (0, True), done.stderr
 
 
 # -- export -------------------------------------------------------------------------------------------------------------
