@@ -8,11 +8,13 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from time import time_ns
+from typing import Any
 
 import structlog
 from litestar import Litestar
 from msgspec import Struct
 
+from issuer import files
 from issuer.audit_events import ProviderKeysStale
 from issuer.errors import SetupError
 from issuer.identity.profiles import Kind
@@ -35,6 +37,8 @@ from issuer.service.authn.sources import Sources
 from issuer.service.background import Background
 from issuer.service.bounds import ASK_S, BEAT_S, REVOKED_LOOK_S, SOURCE_RATE, STOPS_LOOK_S, SYNC_S
 from issuer.service.hosts import Hosts
+from issuer.service.http.log import log_routes
+from issuer.service.http.log_info import LogInfo
 from issuer.service.http.published import Published, PublishedKeys
 from issuer.service.http.revocations import PublishedRevocations
 from issuer.service.http.routes import exception_handlers, routes
@@ -45,6 +49,8 @@ from issuer.service.kept_policies import KeptPolicies
 from issuer.service.log.announced import AnnouncingLog
 from issuer.service.log.announcer import Announcer
 from issuer.service.log.client import SequencerLog
+from issuer.service.log.engines import reading_at
+from issuer.service.log.readers import Readers
 from issuer.service.log_stream import Failures
 from issuer.service.reload import Active, Live, load_and_keep
 from issuer.service.revocation.key import find_key
@@ -57,6 +63,7 @@ from issuer.service.signing.live_history import LiveHistory
 from issuer.service.stops import LiveStops
 from issuer.service.turns import Turns
 from issuer.service.workers import Progress
+from issuer.tlog.witness_policy import MAX_POLICY_BYTES
 
 # Unix seconds.
 Clock = Callable[[], int]
@@ -77,6 +84,7 @@ class Parts(Struct, frozen=True):
     audit: FileAudit
     signer: LiveSigner
     log: AnnouncingLog | None
+    log_readers: Readers | None
     sources: Sources
     stops: LiveStops
     turns: Turns
@@ -113,6 +121,9 @@ class Parts(Struct, frozen=True):
             audit=audit,
             signer=signer,
             log=_log_behind(shared.sequencer, settings, signer),
+            log_readers=Readers(settings.log_origin, partial(reading_at, settings.log_place))
+            if shared.sequencer
+            else None,
             sources=Sources(SOURCE_RATE),
             stops=LiveStops(settings.policies_folder, page, audit, KnownStanding(), _now),
             turns=Turns(progress.note),
@@ -145,9 +156,11 @@ class Parts(Struct, frozen=True):
 
     async def aclose(self) -> None:
         """End what is under way, and let go of everything."""
-        for part in (self.signer, self.keysets, self.introspector, self.hugging_face, self.admission, self.log):
-            if part is not None:
-                await part.aclose()
+        for part in (self.signer, self.keysets, self.introspector, self.hugging_face, self.admission):
+            await part.aclose()
+        for optional in (self.log, self.log_readers):
+            if optional is not None:
+                await optional.aclose()
         self.audit.close()
 
 
@@ -164,6 +177,17 @@ def _log_behind(sequencer: Path | None, settings: Settings, signer: LiveSigner) 
     if sequencer is None:
         return None
     return AnnouncingLog(SequencerLog(sequencer, settings.log_origin), settings.url, lambda: signer.lives)
+
+
+def _log_pages(settings: Settings, parts: Parts, tarpit: Tarpit) -> list[Any]:
+    """Return the handlers of the log's public side; none where there is no log. Raises InputError."""
+    if parts.log is None or parts.log_readers is None:
+        return []
+    info = LogInfo(settings.url, settings.log_origin)
+    if settings.log_witness_policy:
+        policy = files.read(Path(settings.log_witness_policy), MAX_POLICY_BYTES)
+        info = LogInfo.of(settings.url, settings.log_origin, policy, settings.log_witness_policy)
+    return log_routes(parts.log_readers, info, parts.log.check, tarpit)
 
 
 def make_own_secret(settings: Settings) -> None:
@@ -222,7 +246,7 @@ def build(
     )
     judging = verify_routes(settings.trust, settings.url, service.keys.by_path, tarpit)
     return Litestar(
-        routes(service, judging),
+        routes(service, [*judging, *_log_pages(settings, parts, tarpit)]),
         lifespan=[lambda _: _running(parts, live, progress)],
         exception_handlers=exception_handlers(settings.url),
         openapi_config=None,

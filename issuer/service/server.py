@@ -61,7 +61,7 @@ def log_settings(settings: Settings, store_url: str) -> LogSettings:
     """Return what the log is made of, the defaults filled in. Raises SetupError."""
     return LogSettings(
         origin=settings.log_origin,
-        database=settings.log_database or str(Path(settings.data) / "log" / "log.sqlite"),
+        database=settings.log_place,
         key_file=settings.log_key_file or str(Path(settings.keys) / "log" / "log.pem"),
         records=settings.log_records,
         keys=settings.keys,

@@ -108,6 +108,11 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
         return Path(self.pats) if self.pats else Path(self.data) / "pats"
 
     @property
+    def log_place(self) -> str:
+        """Where the log's database is: the path of a SQLite file, or the URL of a PostgreSQL database."""
+        return self.log_database or str(Path(self.data) / "log" / "log.sqlite")
+
+    @property
     def store_secret(self) -> Path:
         """The file of the secret that seals what is kept in the store."""
         return Path(self.store_secret_file) if self.store_secret_file else Path(self.data) / "store-secret"

@@ -11,6 +11,7 @@ import pytest
 
 from issuer.dev.provider import LocalProvider
 from issuer.tlog.leaf import KeyLeaf, PolicyLeaf, TokenLeaf
+from issuer.tlog.tiles import read_entries
 from tests.support.logged import demand_logged, leaf_of, leaves_in, logged_service, sequencers
 from tests.support.running import Running, eventually, numbered
 
@@ -58,6 +59,20 @@ def test_no_word_of_a_run_and_of_its_caller_is_in_the_log(service: Running) -> N
     text = b"".join(leaf.to_bytes() for leaf in leaves_in(service) if isinstance(leaf, TokenLeaf))
     for canary in ("acme", "open-model", "gsm8k", "accuracy", "0.62", "inspect eval", "huggingface", "123456789"):
         assert canary.encode() not in text
+
+
+def test_what_is_in_the_log_is_public_and_the_service_says_where(service: Running) -> None:
+    token = service.post(service.token()).json()
+    size, origin = token["log"]["index"] + 1, service.settings.log_origin
+    about = service.http.get("/.well-known/eval-token-issuer").json()
+    assert (about["log_origin"], about["log_url"]) == (origin, f"http://{origin}")
+    for prefix in ("/log", about["log_url"].removeprefix(service.url)):
+        assert service.http.get(f"{prefix}/log.json").json()["origin"] == origin
+        bundle = service.http.get(f"{prefix}/tile/entries/000.p/{size}")
+        assert read_entries(bundle.content)[-1] == leaf_of(token["verify_token"])
+    absent = service.http.get("/log/proof", params={"iat": 0, "token": "0" * 64})
+    assert (absent.status_code, absent.json()["code"]) == (404, "log.no_leaf")
+    assert "/log/proof" in service.http.get("/openapi.json").json()["paths"]
 
 
 def test_without_the_sequencer_nothing_is_issued_and_the_retry_gets_its_token_when_it_is_back(service: Running) -> None:

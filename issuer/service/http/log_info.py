@@ -20,11 +20,11 @@ _TAKEN = frozenset({"checkpoint", "tile", "proof", "log.json"})
 
 class LogInfo(Struct, frozen=True):
     """What the log says of itself: the issuer's URL, the log's origin line, its public keys as vkeys (signed-note), and
-    the text of the witness policy (tlog-policy), if there is one."""
+    the text of the witness policy (tlog-policy), where they are known."""
 
     issuer_url: str
     origin: str
-    vkeys: tuple[str, ...]
+    vkeys: tuple[str, ...] = ()
     witness_policy: str = ""
 
     def to_json(self) -> bytes:
