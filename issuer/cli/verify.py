@@ -25,6 +25,7 @@ from issuer.cli.report import show
 from issuer.cli.terminal import describe_error, printable, say, say_document
 from issuer.cli.times import read_time
 from issuer.formats import strict_yaml
+from issuer.relying.asked_logs import AskedLogs
 from issuer.relying.documents import Documents, default_folder
 from issuer.relying.folders import BenchmarkFolder, OneBenchmark, ReceiptFolder
 from issuer.relying.seen import SeenLists, default_state
@@ -110,7 +111,7 @@ def verify(
     options = msgspec.convert(more, Options)
     folder = path is not None and path.is_dir()
     _check_usage(path, repo, options, folder=folder, jobs=jobs)
-    verifier = _verifier(options)
+    verifier = _verifier(options, folder=folder)
     if folder:
         from issuer.cli.verify_folder import verify_folder  # processes, which one file does not need
 
@@ -160,11 +161,14 @@ def _verify_file(file: Path, repo: str, place: str, verifier: Verifier, *, as_js
 # -- what to judge by -------------------------------------------------------------------------------------------------
 
 
-def _verifier(options: Options) -> Verifier:
+def _verifier(options: Options, *, folder: bool) -> Verifier:
     now = int(time.time())
     trusted = _trusted(options, now)
     receipts = None if options.receipts is None else ReceiptFolder(options.receipts)
-    context = Context(now, witnessed=options.received_now, benchmarks=_benchmarks(options), receipts=receipts or {})
+    asked = {} if folder or options.offline else AskedLogs(trusted.trust, now)
+    context = Context(
+        now, witnessed=options.received_now, benchmarks=_benchmarks(options), receipts=receipts or {}, asked=asked
+    )
     key = _receipt_key(options.receipt_key, trusted.trust)
     return Verifier(trusted.trust, _received_at(options, now), context, receipts, key, trusted.renew)
 

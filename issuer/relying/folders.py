@@ -12,6 +12,7 @@ from issuer.errors import InputError, SetupError
 from issuer.formats import strict_yaml
 from issuer.results.benchmark import Benchmark, read_benchmark
 from issuer.results.claims import REVISION, is_repo
+from issuer.tlog.leaf import TokenLeaf
 from issuer.verify.check_log import AtHand, sidecar_name
 from issuer.verify.receipts import MAX_BYTES, file_name
 
@@ -65,7 +66,7 @@ class ReceiptFolder(Mapping[str, str]):
         (self._path / file_name(digest)).unlink(missing_ok=True)
 
 
-class Sidecars(Mapping[bytes, AtHand]):
+class Sidecars(Mapping[TokenLeaf, AtHand]):
     """The proofs beside one result file: `FILE.<first 16 hex of the token's digest>.tlog-proof`.
 
     The name is only where to look: what it holds is believed by its content. One at most is opened for each token of
@@ -75,17 +76,17 @@ class Sidecars(Mapping[bytes, AtHand]):
     def __init__(self, file: str) -> None:
         self._file = file
 
-    def __getitem__(self, token: bytes) -> AtHand:
-        """Return what lies there for a token, by the digest in its leaf. KeyError where nothing does."""
-        path = sidecar_name(self._file, token)
+    def __getitem__(self, leaf: TokenLeaf) -> AtHand:
+        """Return what lies there for a token. KeyError where nothing does."""
+        path = sidecar_name(self._file, leaf.token)
         try:
             return AtHand(files.read(path, MAX_SIDECAR_BYTES, follow=False))
         except InputError as error:
             if not os.path.lexists(path):
-                raise KeyError(token) from None
+                raise KeyError(leaf) from None
             return AtHand(fault=error.detail)
 
-    def __iter__(self) -> Iterator[bytes]:
+    def __iter__(self) -> Iterator[TokenLeaf]:
         """Name none: they are looked up, not listed."""
         return iter(())
 

@@ -71,7 +71,7 @@ def find_proof(log: LogFiles, policy: WitnessPolicy, sought: Sought, now: int) -
         return _build(log, policy, sought, now)
     answer = log.ask(f"proof?iat={sought.iat}&token={sought.token.hex()}", MAX_PROOF_BYTES)
     if answer.status != 200:
-        return None if _says_no(answer) else _build(log, policy, sought, now)
+        return None if says_no(answer) else _build(log, policy, sought, now)
     try:
         proof = parse_proof(answer.body)
         head = check_head(parse_note(proof.checkpoint), policy, now)
@@ -82,7 +82,7 @@ def find_proof(log: LogFiles, policy: WitnessPolicy, sought: Sought, now: int) -
     return _verified(proof, head, sought, _leaf_at(log, proof.index, head.checkpoint.size, sought))
 
 
-def _says_no(answer: HttpAnswer) -> bool:
+def says_no(answer: HttpAnswer) -> bool:
     """Say whether a log denies that it has the leaf. A mirror, which is files, denies only that it has the page."""
     try:
         return msgspec.json.decode(answer.body, type=_Problem).code == Code.LOG_NO_LEAF

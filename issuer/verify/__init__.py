@@ -46,7 +46,8 @@ class Context(Struct, frozen=True):
     `now` is its own clock (Unix seconds): revocation lists go stale by it. `witnessed` says that `at` comes from its
     own clock or record of the push, not from a claim: a report on a claim becomes no receipt.
     `benchmarks` has `eval.yaml` files by (repository, commit), `receipts` the text of receipts by token digest.
-    `proofs` has what is at hand of tokens in their logs, and `notes` the checkpoints that were good, over many files.
+    `proofs` has what is at hand of tokens in their logs, `asked` what the logs say where that is not enough, and
+    `notes` the checkpoints that were good, over many files.
     """
 
     now: int
@@ -54,6 +55,7 @@ class Context(Struct, frozen=True):
     benchmarks: Benchmarks = field(default_factory=dict)
     receipts: Mapping[str, str] = field(default_factory=dict)
     proofs: Proofs = field(default_factory=dict)
+    asked: Proofs = field(default_factory=dict)
     notes: CheckedNotes = field(default_factory=CheckedNotes)
 
 
@@ -74,7 +76,7 @@ def verify_entry(entry: Entry, repo: str, path: str, trust: Trust, at: int | Non
     if entry.metrics is None:
         return _unverified(blank, "profile: an entry without `metrics` names no metric that a token could bind")
     receipt = context.receipts.get(blank.token_digest)
-    search = Search(context.proofs, context.notes)
+    search = Search(context.proofs, context.asked, context.notes)
     token = judge_token(entry.token, trust, Occurrence(repo, path, own, context.now, receipt, search))
     signed = token.signed
     checks = (

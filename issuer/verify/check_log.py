@@ -40,7 +40,7 @@ class AtHand(Struct, frozen=True):
     denied: bool = False
 
 
-Proofs = Mapping[bytes, AtHand]  # by the leaf's token digest, 32 bytes
+Proofs = Mapping[TokenLeaf, AtHand]
 
 
 class CheckedNotes:
@@ -82,9 +82,11 @@ class Inclusion(Struct, frozen=True):
 
 
 class Search(Struct, frozen=True):
-    """Where to look for a token's inclusion: the proofs at hand, and the notes that were good."""
+    """Where to look for a token's inclusion: the proofs at hand, then the answers of logs that are `asked`; and the
+    notes that were good."""
 
     proofs: Proofs
+    asked: Proofs
     notes: CheckedNotes
 
     def find(self, claims: TokenClaims, kid: str, signing_input: bytes, log: TrustedLog | None, now: int) -> Inclusion:
@@ -106,9 +108,13 @@ class Search(Struct, frozen=True):
         return self._included(leaf, raw, claims.log, log, now)
 
     def _included(self, leaf: TokenLeaf, raw: bytes, origin: str, log: TrustedLog, now: int) -> Inclusion:
-        found = self.proofs.get(leaf.token)
-        if found is None:
-            return Inclusion(Status.UNKNOWN, "no proof is at hand")
+        found = Inclusion(Status.UNKNOWN, "no proof is at hand")
+        for proofs in (self.proofs, self.asked):
+            if found.status is Status.UNKNOWN and (at_hand := proofs.get(leaf)) is not None:
+                found = self._judge(at_hand, leaf, raw, origin, log, now)
+        return found
+
+    def _judge(self, found: AtHand, leaf: TokenLeaf, raw: bytes, origin: str, log: TrustedLog, now: int) -> Inclusion:
         if found.denied:
             return Inclusion(Status.FAIL, "the log was asked, and has no such leaf")
         if found.fault:

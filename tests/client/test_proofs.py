@@ -75,7 +75,7 @@ def test_a_proof_is_put_where_a_reader_of_the_file_looks(tmp_path: Path) -> None
     file = tmp_path / "gsm8k.yaml"
     place = put_proof(file, LogProof(leaf_of(TOKEN).token, COSIGNED))
     assert place == tmp_path / f"gsm8k.yaml.{leaf_of(TOKEN).token.hex()[:16]}.tlog-proof"
-    assert Sidecars(str(file))[leaf_of(TOKEN).token].proof == COSIGNED
+    assert Sidecars(str(file))[leaf_of(TOKEN)].proof == COSIGNED
 
 
 def test_a_link_in_the_place_of_a_proof_is_not_written_through(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_a_request_leaves_the_proof_beside_the_result(tmp_path: Path) -> None:
     file = tmp_path / make.PATH
     assert (done.returncode, done.stderr.count("the proof that the log has this token")) == (0, 1)
     (sidecar,) = file.parent.glob("*.tlog-proof")
-    assert Sidecars(str(file))[leaf_of(server.token).token].proof == sidecar.read_bytes()
+    assert Sidecars(str(file))[leaf_of(server.token)].proof == sidecar.read_bytes()
     assert server.token in file.read_text()
 
 

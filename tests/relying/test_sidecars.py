@@ -12,6 +12,7 @@ from issuer.formats import jcs
 from issuer.relying.folders import MAX_SIDECAR_BYTES, Sidecars
 from issuer.relying.verifier import Verifier
 from issuer.results.entry import read_entries
+from issuer.tlog.leaf import TokenLeaf
 from issuer.verify import Context, verify_entries
 from issuer.verify.check_log import AtHand, sidecar_name
 from issuer.verify.report import Report, Status
@@ -24,7 +25,7 @@ TOKEN = make.token_for(SAID, log=ORIGIN)
 OTHER = make.token_for(make.submission(task_id="other"), log=ORIGIN)
 LOG = TestLog(TOKEN, OTHER)
 GOOD = LOG.proof(TOKEN, make.NOW, make.NOW)
-LEAF = leaf_of(TOKEN).token
+LEAF = leaf_of(TOKEN)
 TRUST = make.trust(log=trusted_log(), require=frozenset({"log"}))
 
 
@@ -33,8 +34,8 @@ def file(tmp_path: Path) -> Path:
     return write_result(tmp_path, make.REPO, "gsm8k.yaml", make.file_for(SAID, log=ORIGIN))
 
 
-def beside(file: Path, token: bytes = LEAF) -> Path:
-    return file.with_name(sidecar_name(file.name, token))
+def beside(file: Path, leaf: TokenLeaf = LEAF) -> Path:
+    return file.with_name(sidecar_name(file.name, leaf.token))
 
 
 def judge(file: Path) -> Report:
@@ -44,13 +45,13 @@ def judge(file: Path) -> Report:
 
 def test_a_proof_is_named_for_its_file_and_the_token_s_digest(file: Path) -> None:
     beside(file).write_bytes(GOOD)
-    assert beside(file).name == f"gsm8k.yaml.{LEAF.hex()[:16]}.tlog-proof"
+    assert beside(file).name == f"gsm8k.yaml.{LEAF.token.hex()[:16]}.tlog-proof"
     assert Sidecars(str(file))[LEAF] == AtHand(GOOD)
     assert judge(file).verdict == "verified"
 
 
 def test_without_a_proof_beside_it_nothing_is_at_hand(file: Path) -> None:
-    write_result(file.parents[2], make.REPO, f"other.yaml.{LEAF.hex()[:16]}.tlog-proof", GOOD)
+    write_result(file.parents[2], make.REPO, f"other.yaml.{LEAF.token.hex()[:16]}.tlog-proof", GOOD)
     assert LEAF not in Sidecars(str(file))
     assert judge(file).checks[10].evidence == "no proof is at hand"
 
@@ -62,7 +63,7 @@ def test_each_token_of_a_file_has_its_own(tmp_path: Path) -> None:
     log = TestLog(TOKEN, token)
     file = write_result(tmp_path, make.REPO, "gsm8k.yaml", text)
     for each in (TOKEN, token):
-        beside(file, leaf_of(each).token).write_bytes(log.proof(each, make.NOW, make.NOW))
+        beside(file, leaf_of(each)).write_bytes(log.proof(each, make.NOW, make.NOW))
     reports = Verifier(TRUST, None, Context(make.NOW + 9)).verify(file.read_bytes(), str(file), make.REPO)
     assert [report.checks[10].status for report in reports] == [Status.PASS, Status.PASS]
     assert [report.verdict for report in reports] == ["verified", "verified"]
@@ -101,11 +102,11 @@ class Watched(Sidecars):
 
     def __init__(self, file: str) -> None:
         super().__init__(file)
-        self.looked: list[bytes] = []
+        self.looked: list[TokenLeaf] = []
 
-    def __getitem__(self, token: bytes) -> AtHand:
-        self.looked.append(token)
-        return super().__getitem__(token)
+    def __getitem__(self, leaf: TokenLeaf) -> AtHand:
+        self.looked.append(leaf)
+        return super().__getitem__(leaf)
 
 
 def test_nothing_is_opened_for_a_token_that_its_issuer_has_not_signed(file: Path) -> None:

@@ -11,6 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from issuer.formats import jcs
 from issuer.results.entry import read_entries
 from issuer.tlog.checkpoint import Checkpoint
+from issuer.tlog.leaf import TokenLeaf
 from issuer.tlog.merkle import inclusion_proof, leaf_hash, node_hash, root
 from issuer.tlog.note import Cosigner, Note, NoteSigner
 from issuer.tlog.proof import Proof
@@ -119,6 +120,6 @@ def write_logged_trust(folder: Path, *, quorum: int = 2, require: str = "[log]")
     return trust.rename(folder / "logged.yaml")
 
 
-def at_hand(token: str, proof: bytes) -> dict[bytes, AtHand]:
+def at_hand(token: str, proof: bytes) -> dict[TokenLeaf, AtHand]:
     """Put a proof where the verifier of a token looks."""
-    return {leaf_of(token).token: AtHand(proof)}
+    return {leaf_of(token): AtHand(proof)}

@@ -78,7 +78,7 @@ def test_11_passes_where_log_witnesses_and_tree_all_say_so() -> None:
 
 def test_11_is_no_more_than_information_where_it_is_not_required() -> None:
     free = trust(require=frozenset())
-    for found in ({}, proofs(make.NOW), at_hand(TOKEN, b"?"), {leaf_of(TOKEN).token: AtHand(denied=True)}):
+    for found in ({}, proofs(make.NOW), at_hand(TOKEN, b"?"), {leaf_of(TOKEN): AtHand(denied=True)}):
         report = judge(free, found)
         assert (report.verdict, of(report, 11)[0]) == ("verified", Status.SKIP)
     assert of(judge(free), 11)[1].startswith("not required: leaf 6")
@@ -96,7 +96,7 @@ def test_11_is_unknown_without_a_proof() -> None:
     [
         (make.file_for(SAID), {}, "names no log"),
         (make.file_for(SAID, log="elsewhere.example/log"), {}, "of another log"),
-        (FILE, {leaf_of(TOKEN).token: AtHand(denied=True)}, "was asked, and has no such leaf"),
+        (FILE, {leaf_of(TOKEN): AtHand(denied=True)}, "was asked, and has no such leaf"),
         (make.file_for(SAID, log=ORIGIN, sub="two words"), {}, "no leaf can say"),
     ],
     ids=["no log", "another origin", "denied", "claims that no leaf has"],
@@ -171,7 +171,7 @@ def test_5_a_proof_that_does_not_serve_shows_no_time(case: str) -> None:
 
 
 def test_11_a_proof_that_cannot_be_read_is_as_good_as_none() -> None:
-    found = {leaf_of(TOKEN).token: AtHand(fault="a symbolic link: not followed")}
+    found = {leaf_of(TOKEN): AtHand(fault="a symbolic link: not followed")}
     assert of_11(found) == (Status.UNKNOWN, "the proof at hand does not serve: a symbolic link: not followed")
 
 
