@@ -12,6 +12,7 @@ import re
 import msgspec
 from msgspec import Struct
 
+from issuer.tlog.witness_policy import parse_policy
 from issuer.wire import LOG_PATH
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -26,6 +27,16 @@ class LogInfo(Struct, frozen=True):
     origin: str
     vkeys: tuple[str, ...] = ()
     witness_policy: str = ""
+
+    @classmethod
+    def of(cls, issuer_url: str, origin: str, policy: bytes, name: str) -> LogInfo:
+        """Take the log's keys from its witness policy, a file of this name: several while one replaces the other.
+
+        Raises InputError(`log.policy`).
+        """
+        logs = parse_policy(policy, name).logs
+        keys = tuple(log.verifier.to_text() for log in logs if log.verifier.name == origin)
+        return cls(issuer_url, origin, keys, policy.decode(errors="replace"))
 
     def to_json(self) -> bytes:
         """Write `log.json`. It is no trust anchor: who trusts the log has its keys from elsewhere."""

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from issuer.errors import InputError
+from issuer.policy.match import PolicySet
 from issuer.service.http.log_info import LogInfo, log_urls, prefixes
+from issuer.service.http.metadata import metadata
+from issuer.tlog.note import NoteSigner
 
 URL = "https://issuer.example/evals"
 NAMED = "issuer.example/evals/log/2026-11-22-7f3a"
@@ -41,3 +46,22 @@ def test_a_log_says_its_origin_keys_urls_and_policy_and_no_policy_where_there_is
     told = {"origin": NAMED, "vkeys": ["a+1+b"], "urls": [f"https://{NAMED}", f"{URL}/log"]}
     assert msgspec.json.decode(info.to_json()) == {**told, "witness_policy": "quorum none\n"}
     assert msgspec.json.decode(msgspec.structs.replace(info, witness_policy="").to_json()) == told
+
+
+def test_the_keys_of_a_log_are_those_that_its_witness_policy_names_for_it() -> None:
+    keys = [Ed25519PrivateKey.from_private_bytes(bytes([each]) * 32) for each in range(3)]
+    names = (NAMED, NAMED, "b.example")
+    own, next_one, other = (NoteSigner(*each).verifier.to_text() for each in zip(names, keys, strict=True))
+    policy = f"# ours\nlog {own}\nlog {other}\nlog {next_one}\nquorum none\n".encode()
+    info = LogInfo.of(URL, NAMED, policy, "policy.txt")
+    assert (info.vkeys, info.witness_policy.encode()) == ((own, next_one), policy)
+    with pytest.raises(InputError, match=r"policy\.txt:1:1"):
+        LogInfo.of(URL, NAMED, b"log nothing\nquorum none\n", "policy.txt")
+
+
+def test_the_service_names_its_log_and_where_it_is_or_says_nothing_of_one() -> None:
+    policies = PolicySet({}, {}, {}, {}, "sha256:0")
+    log_url = log_urls(URL, NAMED)[0]
+    told = msgspec.json.decode(metadata(URL, policies, verifies=False, log_origin=NAMED, log_url=log_url))
+    assert (told["log_origin"], told["log_url"]) == (NAMED, f"https://{NAMED}")
+    assert not {"log_origin", "log_url"} & msgspec.json.decode(metadata(URL, policies, verifies=False)).keys()
