@@ -322,6 +322,25 @@ def test_who_receives_a_file_late_is_told_that_its_token_existed_in_time() -> No
     assert f"; it existed at {show_time(make.NOW + 2)}, which does not say that this file had come" in of(report, 5)[1]
 
 
+def test_the_witnessed_time_opens_the_key_s_window_for_everyone() -> None:
+    """Who receives the file late is told that it is late, and not that the key is none."""
+    gone: dict[str, Any] = {"keys": make.key_set(make.STRANGER), "archive": make.archive(last_token_exp=END)}
+    for at, now_here, failed in ((None, False, ()), (LATER, True, (5,)), (LATER, False, (5,))):
+        report = judge(trust(**gone), at=at, now=LATER, witnessed=now_here)
+        assert (report.failed, of(report, 2)[0]) == (failed, Status.PASS)
+    assert judge(trust(**gone), {}, at=LATER, now=LATER, witnessed=True).failed == (2,)
+
+
+@pytest.mark.parametrize("revoked", [{}, {"revoked_from": END}], ids=["retired", "revoked"])
+def test_a_witnessed_time_outside_of_the_key_s_window_does_not_open_it(revoked: dict[str, int]) -> None:
+    gone: dict[str, Any] = {
+        "keys": make.key_set(make.STRANGER),
+        "archive": make.archive(last_token_exp=make.NOW + 1, **revoked),
+    }
+    report = judge(trust(**gone), now=LATER)
+    assert (report.verdict, of(report, 2)[0]) == ("undecided", Status.UNKNOWN)
+
+
 def test_a_reader_of_a_token_that_has_not_ended_is_judged_by_now() -> None:
     report = judge(now=END)
     assert (report.verdict, report.at, report.at_from) == ("verified", END, "unknown")
