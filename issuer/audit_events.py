@@ -211,6 +211,18 @@ class RevocationsLoaded(Link, frozen=True, tag_field="event", tag="revocations_l
     sub: int
 
 
+class LogAccepted(Link, frozen=True, tag_field="event", tag="log_accepted"):
+    """`who` has said, and `why`, that nobody has seen a later checkpoint of the log `origin` than that of `size` leaves
+    with this `root` (hex): no record was left to say it."""
+
+    time: UnixTime
+    origin: str
+    size: int
+    root: str
+    who: str
+    why: str
+
+
 Event = (
     Decision
     | RefusalsCounted
@@ -221,4 +233,5 @@ Event = (
     | StopsLoaded
     | RevocationsLoaded
     | ProviderKeysStale
+    | LogAccepted
 )

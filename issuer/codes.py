@@ -476,7 +476,7 @@ class Code(enum.StrEnum):
     )
     KEY_UNUSABLE = (
         "key.unusable", 0, "A key is of the wrong kind, too weak, or encrypted without a passphrase.",
-        "Do what the message says, or make another one with `issuer keys generate`.",
+        "Do what the message says. `issuer keys generate` makes a signing key, `issuer log init` begins a log.",
     )
     KEY_HISTORY = (
         "key.history", 0, "The history of the signing keys cannot be read, or does not allow this.",

@@ -85,7 +85,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "client": {*FORMATS, "files", "http_client", "results", "tlog", "wire", "identity", "verify_token", "verify", "adapters"},
     "witness": {*FORMATS, "files", "keyfile", "limits", "tlog", "service.authn", "service.bounds", "service.http", "service.log_stream"},
     "dev": {*FORMATS, "files", "keyfile", "results", "tlog", "wire", "service.log", "service.settings", "service.signing", "service.server"},
-    "cli": {*PURE_ROOMS, "issuer", "audit_reader", "files", "keyfile", "http_client", "policy.authoring", "verify", "adapters", "client", "relying", "tlog", "dev", "service.authn", "service.bounds", "service.kept_policies", "service.log", "service.revocation", "service.server", "service.settings", "service.signing", "witness"},
+    "cli": {*PURE_ROOMS, "issuer", "audit_reader", "files", "keyfile", "http_client", "policy.authoring", "verify", "adapters", "client", "relying", "tlog", "dev", "service.audit", "service.log_stream", "service.authn", "service.bounds", "service.kept_policies", "service.log", "service.revocation", "service.server", "service.settings", "service.signing", "witness"},
     "__main__": {"cli"},
 }  # fmt: skip
 EFFECTS = ("audit_reader", "service", "witness", "client", "relying", "dev", "cli", "__main__", "files", "http_client")
@@ -333,6 +333,7 @@ def test_the_command_line_loads_the_service_lazily() -> None:
             "issuer.cli.serve",
             "issuer.cli.demo",
             "issuer.cli.keys",
+            "issuer.cli.log_restoring",
             "issuer.cli.pat",
             "issuer.cli.revocations",
             "issuer.cli.stops",

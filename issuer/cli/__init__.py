@@ -28,7 +28,7 @@ _COMMANDS = {
     "demo": ("issuer.cli.demo", "demo", "Show the whole line on a real evaluation run."),
     "dev": ("issuer.cli.serve", "dev", "Run a throw-away issuer with a local identity provider."),
     "keys": ("issuer.cli.keys", "keys", "Make, rotate, list and revoke signing keys."),
-    "log": ("issuer.cli.log", "log", "Verify, follow, copy and prove what a transparency log has."),
+    "log": ("issuer.cli.log", "log", "Verify, follow, begin and mend a transparency log."),
     "pat": ("issuer.cli.pat", "pat", "Make, list and revoke personal access tokens."),
     "policy": ("issuer.cli.policy", "policy", "Check, test, explain and compare policies."),
     "resume": ("issuer.cli.stops", "resume", "Lift an emergency stop."),

@@ -100,6 +100,9 @@ COMMANDS: dict[str, dict[str, tuple[str, ...]]] = {
         # Of no token that is there: a proof would take the place of a file that the tests after this one read.
         "out": ("log", "proof", *LOG, "--iat", "1", "--token", "0" * 64, "--out", HERE),
     },
+    "log init": {"config": ("log", "init", "--config", HERE)},
+    "log accept": {"config": ("log", "accept", "--size", "0", "--root", "0" * 64, "--reason", "x", "--config", HERE)},
+    "log restore": {"config": ("log", "restore", "{good}/log", "--config", HERE)},
     "pat create": {
         "config": ("pat", "create", "--account", "x", "--config", HERE),
         "folder": ("pat", "create", "--account", "x", "--dir", HERE),
@@ -192,6 +195,7 @@ MORE: dict[str, tuple[str, ...]] = {
     "log export a log": ("log", "export", "{made}/log", "--from", HERE),
     "log proof from a log": ("log", "proof", HERE, "--policy", "{good}/policy.txt", "--for", "{good}/gsm8k.yaml#0"),
     "log proof for an entry": ("log", "proof", *LOG, "--for", HERE + "#0"),
+    "log restore from a log": ("log", "restore", HERE, "--config", "{good}/settings.yaml"),
     "verify as json": ("verify", HERE, "--repo", "acme/open-model", "--json", *TRUST),
     "verify a folder": ("verify", HERE, "--jobs", "1", *TRUST),
     "verify a folder as json": ("verify", HERE, "--jobs", "1", "--json", *TRUST),

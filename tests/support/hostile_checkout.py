@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from issuer import keyfile
 from issuer.formats import jcs
 from issuer.relying.log_proof import sought_of
 from tests.support import make
-from tests.support.tlog import ANNOUNCED, Tree, policy_text
+from tests.support.tlog import ANNOUNCED, LOG_KEY, ORIGIN, Tree, policy_text
 from tests.support.tree import write_trust
 
 # What a terminal would obey: C0, DEL, C1 and bidi controls.
@@ -156,7 +157,19 @@ def _lay_good(good: Path) -> None:
     (good / "policy.txt").write_text(policy_text())
     leaf = sought_of(make.token_for(make.submission())).leaf
     assert leaf
+    _lay_operated(good)
     Tree([*ANNOUNCED, leaf.to_bytes(), f"{DRAWN}\n".encode()], time=int(time.time())).write(good / "log")
+
+
+def _lay_operated(good: Path) -> None:
+    """Settings of a service whose log's database is lost."""
+    members = {
+        "url": "https://issuer.example", "policies": "p", "redis_url": "embedded", "log_origin": ORIGIN,
+        "keys": f"{good}/operated/keys", "data": f"{good}/operated/data", "log_records": f"{good}/operated/records",
+    }  # fmt: skip
+    (good / "settings.yaml").write_text("".join(f'{name}: "{value}"\n' for name, value in members.items()))
+    (good / "operated" / "keys" / "log").mkdir(parents=True, mode=0o700)
+    keyfile.write(good / "operated" / "keys" / "log" / "log.pem", LOG_KEY)
 
 
 def problem() -> dict[str, Any]:

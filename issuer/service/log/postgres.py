@@ -14,10 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from issuer.codes import Code
-from issuer.errors import SetupError
 from issuer.service.log.postgres_session import Row, Server, Session, failing, fetch_rows, identity
-from issuer.service.log.store import Dialect, OutcomeUnknown, StoreFailed, Values
+from issuer.service.log.store import Dialect, OutcomeUnknown, StoreFailed, Values, absent
 
 DIALECT = Dialect(integer="BIGINT", octets="BYTEA", clustered="", for_update="FOR UPDATE", mark="%s")
 
@@ -62,7 +60,7 @@ class PostgresDatabase:
             self.define(_TOUCH)
             self.commit()
         elif not create:
-            raise SetupError(Code.LOG_ABSENT, f"there is no log at {self.place}. Make one with `issuer log init`")
+            raise absent(self.place)
 
     def close(self) -> None:
         """Disconnect; the server undoes what was begun."""

@@ -20,6 +20,11 @@ class Seal:
         """The log's origin line."""
         return self._signer.name
 
+    @property
+    def vkey(self) -> str:
+        """Its public side, as policies name it (signed-note)."""
+        return self._signer.verifier.to_text()
+
     def sign(self, head: Head) -> bytes:
         """Return the signed checkpoint of a head, which the caller has seen committed.
 

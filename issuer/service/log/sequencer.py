@@ -23,7 +23,7 @@ from issuer.errors import SetupError, Undecided
 from issuer.service.log.batch import Batch, Placed
 from issuer.service.log.records import Evidence, Records, RecordSilent
 from issuer.service.log.seal import Seal
-from issuer.service.log.store import Entry, Head, Store, StoreFailed
+from issuer.service.log.store import Entry, Head, Store, StoreFailed, absent, another
 from issuer.service.log.tree import grew_from, is_whole, node_of
 from issuer.tlog.merkle import consistency_proof
 
@@ -152,9 +152,8 @@ class Sequencer:
         """
         head = self._store.begin()
         if head is None or head.origin != self._seal.origin:
-            found = f"is that of {head.origin}" if head else "was never begun"
-            detail = f"the log at {self._store.database.place} {found}; the settings name {self._seal.origin}"
-            raise SetupError(Code.LOG_ABSENT, detail)
+            place = self._store.database.place
+            raise absent(place) if head is None else another(place, head.origin, self._seal.origin)
         if self._seen is not None:
             self._demand_grown(head, self._seen.size, self._seen.root, "than this process has seen")
         return head
@@ -189,9 +188,7 @@ class Sequencer:
         database = self._store.database
         database.open()
         if database.is_empty():
-            raise SetupError(
-                Code.LOG_ABSENT, f"the database at {database.place} is empty; `issuer log init` begins a log"
-            )
+            raise absent(database.place)
         evidence = self._records.ask()
         head = self._lock()
         if not is_whole(self._store, head):
@@ -230,7 +227,7 @@ class Sequencer:
         return (
             f"no record says how far the log at {self._store.database.place} was published ({names}). Bring one back; "
             "or make sure that nobody has seen a later checkpoint, and run "
-            f"`issuer log accept --size {head.size} --root {head.root.hex()}`"
+            f"`issuer log accept --size {head.size} --root {head.root.hex()} --reason WHY`"
         )
 
     # -- failures ---------------------------------------------------------------------------------------------------

@@ -5,10 +5,11 @@ The service never begins a log: who serves by a database that is missing or empt
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from msgspec import Struct
 
 from issuer import files, keyfile
@@ -20,7 +21,7 @@ from issuer.service.log.record_places import FileRecord, RedisRecord
 from issuer.service.log.records import Record, Records, RecordSilent
 from issuer.service.log.seal import Seal
 from issuer.service.log.sequencer import Sequencer
-from issuer.service.log.store import Database, Store, StoreFailed
+from issuer.service.log.store import Database, Store, StoreFailed, absent
 from issuer.service.log.tree import empty_head
 from issuer.service.signing.token_kids import kid_of, token_kids
 from issuer.tlog.checkpoint import Checkpoint
@@ -50,7 +51,7 @@ class LogSettings(Struct, frozen=True):
 def read_seal(settings: LogSettings) -> Seal:
     """Read the log's key. Raises SetupError: `key.unsafe`, `key.unusable`, also for one that signs tokens, and
     `settings.invalid` for an origin that no log has."""
-    key = keyfile.read(Path(settings.key_file), settings.passphrase)
+    key = _read_key(settings)
     if kid_of(key) in token_kids(Path(settings.keys), Path(settings.data), settings.passphrase, FOLDER):
         raise SetupError(
             Code.KEY_UNUSABLE,
@@ -66,8 +67,23 @@ def read_seal(settings: LogSettings) -> Seal:
     return Seal(signer)
 
 
+def _read_key(settings: LogSettings) -> Ed25519PrivateKey:
+    path = Path(settings.key_file)
+    if not path.exists():
+        raise SetupError(
+            Code.KEY_UNUSABLE,
+            f"the log's key {path} is not there. Bring it back from its backup. If it is lost, the log has ended: "
+            "go on with its spare, or begin another one by `issuer log init`, with an origin that was never used",
+        )
+    return keyfile.read(path, settings.passphrase)
+
+
 def records_of(settings: LogSettings, seal: Seal) -> Records:
     """Return the log's records. Raises SetupError (`settings.invalid`) for a folder that is lost with the database."""
+    if not settings.records:
+        why = "a database that was put back to an older state cannot know that it was"
+        detail = f"log_records is not set: {why}. Name a folder for the newest checkpoint, best on another disk"
+        raise SetupError(Code.SETTINGS_INVALID, detail)
     folder = Path(settings.records).resolve()
     records: list[Record] = [FileRecord(folder, settings.origin)]
     database = _file_of(settings)
@@ -96,8 +112,7 @@ def turn(settings: LogSettings, wait_s: float = LOG_TURN_S) -> Iterator[None]:
         detail = f"another process writes the log at {path}. Stop the service first, or wait until it has ended"
         raise SetupError(Code.STATE_UNREACHABLE, detail) from None
     except FileNotFoundError:
-        detail = f"there is no log at {path}; `issuer log init` begins one"
-        raise SetupError(Code.LOG_ABSENT, detail) from None
+        raise absent(str(path)) from None
     except OSError as error:
         raise SetupError(Code.SETTINGS_INVALID, f"{lock}: {error.strerror}") from None
 
@@ -121,22 +136,33 @@ def init(settings: LogSettings) -> None:
             detail = f"{store.database.place} is not empty. A log is begun once: take another place for another log"
             raise SetupError(Code.SETTINGS_INVALID, detail)
         if known := [evidence.name for evidence in records.ask() if evidence.checkpoint.size]:
-            detail = f"the log {settings.origin} has leaves already, as {known[0]} shows. Bring its database back, or "
-            raise SetupError(Code.LOG_ROLLBACK, f"{detail}begin another log, with an origin that was never used")
+            detail = f"the log {settings.origin} has leaves already, as {known[0]} shows. Bring its database back with "
+            another = "`issuer log restore SOURCE`, or begin another log, with an origin that was never used"
+            raise SetupError(Code.LOG_ROLLBACK, detail + another)
         records.raise_to(seal.sign(empty_head(settings.origin)))
         store.database.begin()
         store.create(empty_head(settings.origin))
         store.database.commit()
 
 
-def accept(settings: LogSettings, size: int, root: bytes) -> None:
+def accept(settings: LogSettings, size: int, root: bytes, told: Callable[[], object] = lambda: None) -> None:
     """Go on with a log of this size and root without a record: the operator's word that nobody has seen a later tree.
-    All records say so from then on. The caller audits it.
+    All records say so from then on. `told` is called when it is known to be this tree, before a record says so.
 
     Raises SetupError as `Sequencer.start`, and `state.unreachable` where a record cannot be written.
     """
-    with turn(settings), closing(sequencer_of(settings)) as sequencer:
-        sequencer.start((size, root))
+    make_folders(settings)
+    with turn(settings):
+        publish(settings, (size, root), told)
+
+
+def publish(
+    settings: LogSettings, accepted: tuple[int, bytes] | None = None, told: Callable[[], object] = lambda: None
+) -> None:
+    """Start a log as the service does, and raise all records to its head. The caller has the turn."""
+    with closing(sequencer_of(settings)) as sequencer:
+        sequencer.start(accepted)
+        told()
         try:
             sequencer.append(())
         except Undecided as error:

@@ -15,10 +15,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from issuer.codes import Code
-from issuer.errors import SetupError
 from issuer.service.bounds import LOG_LOCK_S, LOG_WAL_BYTES
-from issuer.service.log.store import Dialect, OutcomeUnknown, StoreFailed, Values
+from issuer.service.log.store import Dialect, OutcomeUnknown, StoreFailed, Values, absent
 
 DIALECT = Dialect(integer="INTEGER", octets="BLOB", clustered="WITHOUT ROWID", for_update="", mark="?")
 
@@ -48,7 +46,7 @@ class SqliteDatabase:
         After a failed fsync a page may look written and not be on the disk: this writes it once more.
         """
         if not create and not self._path.is_file():
-            raise SetupError(Code.LOG_ABSENT, f"there is no log at {self._path}. Make one with `issuer log init`")
+            raise absent(self.place)
         with _failing():
             if create:
                 self._path.touch(0o600)

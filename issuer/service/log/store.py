@@ -17,6 +17,8 @@ from typing import Any, Protocol, TypeAlias
 import msgspec
 from msgspec import Struct
 
+from issuer.codes import Code
+from issuer.errors import SetupError
 from issuer.service.bounds import LOG_LOOKED_UP
 from issuer.tlog.merkle import HASH_BYTES, Peaks
 from issuer.tlog.tiles import WIDTH, TileHash
@@ -34,6 +36,18 @@ class OutcomeUnknown(StoreFailed):
 
 class StoreCorrupt(StoreFailed):
     """The database answers with what nobody wrote there: a row is missing, or is not what its column is for."""
+
+
+def absent(place: str) -> SetupError:
+    """Make the error for a place where no log is. Whether one was there before only the operator knows."""
+    again = "If one was there, `issuer log restore SOURCE` brings it back"
+    return SetupError(Code.LOG_ABSENT, f"there is no log at {place}. {again}; `issuer log init` begins the first one")
+
+
+def another(place: str, origin: str, wanted: str) -> SetupError:
+    """Make the error for a place where another log is than the settings name."""
+    detail = f"the log at {place} is that of {origin}; the settings name {wanted}. Correct log_origin, or log_database"
+    return SetupError(Code.LOG_ABSENT, f"{detail}; in another place `issuer log init` begins another log")
 
 
 class Dialect(Struct, frozen=True):

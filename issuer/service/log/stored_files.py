@@ -20,7 +20,7 @@ class StoredFiles:
         """Connect. Raises SetupError, and Undecided(`log.unavailable`) where the database fails."""
         self.name = "the PostgreSQL database" if place.startswith(SCHEME) else place  # no password
         try:
-            self._reader = Reader(reading_at(place))
+            self.reader = Reader(reading_at(place))
         except StoreFailed as error:
             raise _unavailable(error) from None
 
@@ -28,7 +28,7 @@ class StoredFiles:
         """Return the file at a path under the log's prefix; None where there is none."""
         try:
             if path == "checkpoint":
-                cosigned = self._reader.last_cosigned()
+                cosigned = self.reader.last_cosigned()
                 return None if cosigned is None else cosigned[1]
             tile = parse_tile_path(path)
             return None if tile is None else self._content(tile)
@@ -39,8 +39,8 @@ class StoredFiles:
 
     def _content(self, tile: TilePath) -> bytes:
         if tile.level == "entries":
-            return write_entries(self._reader.leaves(tile.index * WIDTH, tile.width))
-        return self._reader.tile(tile.level, tile.index, tile.width)
+            return write_entries(self.reader.leaves(tile.index * WIDTH, tile.width))
+        return self.reader.tile(tile.level, tile.index, tile.width)
 
 
 def _unavailable(error: Exception) -> Undecided:

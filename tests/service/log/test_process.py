@@ -244,7 +244,7 @@ def test_a_second_process_on_one_file_is_refused(settings: LogSettings) -> None:
     [
         ({"origin": "issuer.example/log/other"}, r"log\.absent"),
         ({"database": "/nowhere/log.sqlite"}, r"settings\.invalid|log\.absent"),
-        ({"key_file": "/nowhere/log.pem"}, r"key\.unsafe"),
+        ({"key_file": "/nowhere/log.pem"}, r"key\.unusable"),
     ],
 )
 def test_a_start_that_is_refused_says_why(settings: LogSettings, change: dict[str, str], code: str) -> None:

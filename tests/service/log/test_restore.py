@@ -1,143 +1,166 @@
-"""A database that is too old gets exactly what is missing, or nothing: on every engine the tree that was published."""
+"""What is restored is exactly what was signed, whatever a source and its reader say; on each engine."""
 
 from __future__ import annotations
 
-import os
-import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 
-from issuer import keyfile
+from issuer.codes import Code
 from issuer.errors import SetupError
 from issuer.service.log.engines import reading_at
-from issuer.service.log.record_places import FileRecord
-from issuer.service.log.restore import Source, restore
-from issuer.service.log.seal import Seal
-from issuer.service.log.setup import LogSettings, read_seal, sequencer_of, turn
-from issuer.service.log.store import Reader
-from issuer.service.log.tree import Growth, empty_head
-from issuer.tlog.merkle import leaf_hash
-from issuer.tlog.note import NoteSigner
+from issuer.service.log.restore import Restored, restore
+from issuer.service.log.setup import LogSettings, read_seal, records_of, sequencer_of, turn
+from issuer.service.log.store import Head, Reader
+from issuer.tlog.checkpoint import Checkpoint
+from issuer.tlog.leaf import AuditLeaf
+from issuer.tlog.merkle import Peaks, leaf_hash
+from tests.support.log_store import Place
 from tests.support.sequencing import new_log, token_leaf, tokens
 
-SIZE, OLD = 700, 300
-LEAVES = [token_leaf(number) for number in range(SIZE)]
+LEAVES = [token_leaf(number) for number in range(1200)]
 
 
-def source(leaves: list[bytes]) -> Source:
-    def between(first: int, end: int) -> Iterable[bytes]:
-        return iter(leaves[first:end])
+class Claimed:
+    """A source that is what it is told to be, and whose reader compares nothing. Implements `restore.Source`."""
 
-    return between
+    name = "a source"
+
+    def __init__(self, leaves: list[bytes], *, size: int | None = None, note: bytes | None = None) -> None:
+        self.given = leaves
+        self.size = len(leaves) if size is None else size
+        self.note = note
+
+    def tree(self, _: Checkpoint) -> Claimed:
+        return self
+
+    def leaves(self, start: int = 0, /) -> Iterator[tuple[int, bytes]]:
+        return iter(list(enumerate(self.given))[start:])
+
+    def peaks(self, size: int, /) -> Peaks:
+        return Peaks().extend(map(leaf_hash, self.given[:size]))
+
+    def cosigned(self) -> Iterable[tuple[int, bytes]]:
+        return ()
+
+
+class Honest(Claimed):
+    """Says of any tree what the published one was, and returns other leaves."""
+
+    def peaks(self, size: int, /) -> Peaks:
+        return Peaks().extend(map(leaf_hash, LEAVES[:size]))
 
 
 @pytest.fixture
-def settings(tmp_path: Path) -> LogSettings:
-    """A log of 700 leaves whose database was put back to 300."""
-    made = new_log(tmp_path)
-    folder = Path(made.database).parent
-    append(made, range(OLD))
-    shutil.copytree(folder, tmp_path / "old")
-    append(made, range(OLD, SIZE))
-    shutil.rmtree(folder)
-    os.rename(tmp_path / "old", folder)
-    return made
+def settings(place: Place, tmp_path: Path) -> LogSettings:
+    """A log that was published up to 1,200 leaves, of which the database has the first 600."""
+    log = new_log(tmp_path, database=place.setting)
+    appended(log, 600)
+    return log
 
 
-def append(settings: LogSettings, numbers: Iterable[int]) -> None:
-    with turn(settings), closing(sequencer_of(settings)) as sequencer:
+def appended(log: LogSettings, size: int) -> bytes:
+    with turn(log), closing(sequencer_of(log)) as sequencer:
         sequencer.start()
-        sequencer.append(tokens(*numbers))
+        for start in range(0, size, 300):
+            sequencer.append(tokens(*range(start, min(start + 300, size))))
+        assert sequencer.published is not None
+        return sequencer.published.note
 
 
-def leaves_of(settings: LogSettings) -> list[bytes]:
-    reader = Reader(reading_at(settings.database))
+def publish(log: LogSettings, leaves: list[bytes]) -> None:
+    """Have the record say that this was published, as a sequencer would whose database is lost."""
+    seal = read_seal(log)
+    peaks = Peaks().extend(map(leaf_hash, leaves))
+    with closing(records_of(log, seal)) as records:
+        assert not records.raise_to(seal.sign(Head(log.origin, peaks.root, peaks)))
+
+
+def refused(log: LogSettings, source: Claimed) -> SetupError:
+    with pytest.raises(SetupError) as error:
+        restore(log, source)
+    return error.value
+
+
+def head_of(log: LogSettings) -> int:
+    """Return how many leaves the database has, which must be the first of the published ones."""
+    reading = reading_at(log.database)
+    reader = Reader(reading)
     head = reader.head()
     assert head is not None
-    return list(reader.leaves(0, head.size))
+    assert list(reader.leaves(0, head.size)) == LEAVES[: head.size]
+    reading.close()
+    return head.size
 
 
-def test_exactly_the_missing_leaves_come_back(settings: LogSettings) -> None:
-    with pytest.raises(SetupError, match=r"log\.rollback"):
-        append(settings, [1])
-    asked: list[tuple[int, int]] = []
-
-    def between(first: int, end: int) -> Iterable[bytes]:
-        asked.append((first, end))
-        return iter(LEAVES[first:end])
-
-    assert restore(settings, between).size == SIZE
-    assert asked == [(OLD, SIZE)]
-    assert leaves_of(settings) == LEAVES
-    append(settings, [5, SIZE])
-    assert len(leaves_of(settings)) == SIZE + 1
+def test_exactly_what_is_missing_is_appended(settings: LogSettings) -> None:
+    publish(settings, LEAVES)
+    done = restore(settings, Claimed(LEAVES))
+    assert (done.before, done.head.size, done.is_recorded) == (600, 1200, True)
+    assert head_of(settings) == 1200
+    assert restore(settings, Claimed(LEAVES)).before == 1200
 
 
-def test_a_lost_database_comes_back_whole(settings: LogSettings) -> None:
-    shutil.rmtree(Path(settings.database).parent)
-    assert restore(settings, source(LEAVES)).size == SIZE
-    append(settings, [SIZE])
+def test_what_a_source_has_beyond_the_record_is_left_there(settings: LogSettings) -> None:
+    """It was committed and never published: whoever waited for it has been told that nobody knows."""
+    publish(settings, LEAVES[:900])
+
+    class Beyond(Honest):
+        def leaves(self, start: int = 0, /) -> Iterator[tuple[int, bytes]]:
+            return iter(list(enumerate(LEAVES[:900]))[start:])
+
+    assert restore(settings, Beyond(LEAVES)).head.size == 900
+    assert head_of(settings) == 900
 
 
-def test_nothing_is_asked_for_where_nothing_is_missing(settings: LogSettings) -> None:
-    restore(settings, source(LEAVES))
-
-    def nothing(first: int, end: int) -> Iterable[bytes]:
-        raise AssertionError
-
-    assert restore(settings, nothing).size == SIZE
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda leaves: leaves[:-1],
-        lambda leaves: [*leaves[:-1], token_leaf(10**6)],
-        lambda leaves: [*leaves[:400], leaves[401], leaves[400], *leaves[402:]],
-        lambda leaves: [*leaves[:400], b"no leaf", *leaves[401:]],
-        lambda leaves: [*leaves[:400], leaves[1], *leaves[401:]],
-        lambda leaves: leaves[:OLD],
-    ],
-    ids=["too few", "another last one", "in another order", "no leaf", "one that is there", "none"],
-)
-def test_a_source_with_another_tree_changes_nothing(
-    settings: LogSettings, change: Callable[[list[bytes]], list[bytes]]
-) -> None:
-    with pytest.raises(SetupError, match=r"log\.rollback|state\.unreachable"):
-        restore(settings, source(change(LEAVES)))
-    assert leaves_of(settings) == LEAVES[:OLD]
-    restore(settings, source(LEAVES))
+LIES: dict[str, Callable[[], Claimed]] = {
+    "another leaf": lambda: Honest([*LEAVES[:700], token_leaf(5000), *LEAVES[701:]]),
+    "a leaf at the end": lambda: Honest([*LEAVES[:1199], token_leaf(5000)]),
+    "two leaves exchanged": lambda: Honest([*LEAVES[:700], LEAVES[701], LEAVES[700], *LEAVES[702:]]),
+    "one leaf more": lambda: Honest([*LEAVES, token_leaf(5000)]),
+    "another tree, all of it": lambda: Claimed([token_leaf(number) for number in range(1, 1201)]),
+    "another tree behind ours": lambda: Claimed([*LEAVES[:600], *(token_leaf(number) for number in range(2000, 2600))]),
+    "what is no leaf": lambda: Honest([*LEAVES[:700], b"x", *LEAVES[701:]]),
+    "one leaf less than it says": lambda: Honest(LEAVES[:1199], size=1200),
+}
 
 
-def test_a_longer_source_gives_no_more_than_was_published(settings: LogSettings) -> None:
-    restore(settings, source([*LEAVES, token_leaf(10**6)]))
-    assert leaves_of(settings) == LEAVES
+@pytest.mark.parametrize("lie", LIES)
+def test_a_source_that_lies_is_refused_before_anything_of_it_counts(settings: LogSettings, lie: str) -> None:
+    publish(settings, LEAVES)
+    assert refused(settings, LIES[lie]()).code == Code.LOG_ROLLBACK
+    assert head_of(settings) < 1200
+    assert restore(settings, Claimed(LEAVES)).head.size == 1200
 
 
-def test_leaves_of_a_later_version_come_back_as_they_are(tmp_path: Path) -> None:
-    settings = new_log(tmp_path)
-    leaves = [token_leaf(1), b"eval-token-issuer/later/v9\na b\n"]
-    seal = read_seal(settings)
+def test_without_any_signed_checkpoint_nothing_is_restored(settings: LogSettings) -> None:
+    for record in Path(settings.records).iterdir():
+        record.unlink()
+    assert refused(settings, Claimed(LEAVES)).code == Code.LOG_UNRECORDED
+    assert head_of(settings) == 600
+
+
+def test_a_checkpoint_of_another_key_is_none(settings: LogSettings, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    other = new_log(tmp_path / "other")
+    note = appended(other, 1200)
+    assert "not signed by this log" in refused(settings, Claimed(LEAVES, note=note)).detail
+
+
+def test_the_log_goes_on_after_it(settings: LogSettings) -> None:
+    publish(settings, LEAVES)
+    restored: Restored = restore(settings, Claimed(LEAVES))
     with turn(settings), closing(sequencer_of(settings)) as sequencer:
         sequencer.start()
-    grown = Growth(empty_head(settings.origin), [leaf_hash(leaf) for leaf in leaves])
-    assert restore(settings, source(leaves), [seal.sign(grown.head)]).size == 2
-    assert leaves_of(settings) == leaves
+        places = sequencer.append(tokens(0, 1199, 1200))
+    assert [place.index for place in places if place] == [0, 1199, 1200]
+    assert restored.by.startswith(settings.records)
 
 
-def test_without_a_record_the_source_s_own_checkpoint_will_do_if_the_log_signed_it(settings: LogSettings) -> None:
-    (record,) = Path(settings.records).iterdir()
-    note = record.read_bytes()
-    record.unlink()
-    with pytest.raises(SetupError, match=r"log\.unrecorded"):
-        restore(settings, source(LEAVES))
-    stranger = Seal(NoteSigner(settings.origin, keyfile.generate()))
-    assert stranger.read(note) is None
-    with pytest.raises(SetupError, match=r"log\.unrecorded"):
-        restore(replace(settings), source(LEAVES), [note.replace(b"\n700\n", b"\n701\n")])
-    assert restore(settings, source(LEAVES), [note]).size == SIZE
-    assert FileRecord(Path(settings.records), settings.origin).read() == note
+def test_a_leaf_of_a_kind_that_a_later_version_wrote_comes_back_as_it_is(settings: LogSettings) -> None:
+    leaf = AuditLeaf("https://issuer.example", "f" * 32, "0" * 64).to_bytes().replace(b"audit/v1", b"audit/v9")
+    leaves = [*LEAVES[:600], leaf]
+    publish(settings, leaves)
+    assert restore(settings, Claimed(leaves)).head.size == 601
