@@ -208,7 +208,8 @@ def _check_extent(item: _Item, pointer: str) -> None:
 
 
 _read_map = msgspec.json.Decoder(dict[str, Any], float_hook=exact_number).decode
-# A container that holds none. Text with brackets in it is in doubt.
+_TEXT = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"')
+# A container that holds none.
 _INNERMOST = re.compile(rb"\[[^\[\]{}]*+\]|\{[^\[\]{}]*+\}")
 # More digits than a whole number may have; the text is what msgspec wrote.
 _LARGE_NUMBER = re.compile(rb"[:,\[]-?[0-9]{16}")
@@ -242,11 +243,10 @@ def _is_plain(value: dict[str, Any], max_depth: int) -> bool:
     written = _write(value)
     if _LARGE_NUMBER.search(written):
         return False
+    written = _TEXT.sub(b"", written)  # a bracket in a text opens and closes nothing
     for _ in range(max_depth):
-        if b"[" not in written and b"{" not in written:
-            return True
         written = _INNERMOST.sub(b"", written)
-    return b"[" not in written and b"{" not in written
+    return not written
 
 
 def _check_digest(pointer: str, sent: str | UnsetType, ours: str) -> None:

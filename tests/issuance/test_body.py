@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from issuer.codes import Code
 from issuer.errors import Fault, Refused
 from issuer.formats import jcs
+from issuer.formats.strict_json import count_values
 from issuer.issuance import body as bodies
 from issuer.issuance.body import Request, read_in_steps, read_request
 from issuer.results.claims import RunClaims
@@ -38,11 +39,15 @@ def read(value: Any, kind: Kind = "single") -> Request:
     return read_request(kind, value if isinstance(value, bytes) else json.dumps(value).encode())
 
 
-def refusal(value: Any, kind: Kind = "single") -> tuple[int, Code, str]:
+def faults(value: Any, kind: Kind = "single") -> tuple[Fault, ...]:
     with pytest.raises(Refused) as caught:
         read(value, kind)
-    fault = caught.value.faults[0]
-    assert fault.code is caught.value.code
+    assert caught.value.faults[0].code is caught.value.code
+    return caught.value.faults
+
+
+def refusal(value: Any, kind: Kind = "single") -> tuple[int, Code, str]:
+    fault = faults(value, kind)[0]
     return fault.code.meaning.status, fault.code, fault.pointer
 
 
@@ -139,6 +144,19 @@ def test_the_request_digest_is_the_contracts_and_tells_requests_apart() -> None:
 )
 def test_what_is_not_the_body_is_400_with_its_code_and_pointer(raw: bytes, code: Code, pointer: str) -> None:
     assert refusal(raw) == (400, code, pointer)
+
+
+@pytest.mark.parametrize("text", ["", "}", "{", "}{", '\\"}', '\\\\","c":"}', "]", "["])
+def test_a_body_nests_16_deep_and_no_bracket_in_a_text_hides_more(text: str) -> None:
+    for depth in (16, 17, 600):
+        within = depth - 2  # the body and its details
+        deep = f'{{"a":"{text}","b":' * within + "1" + "}" * within
+        raw = f'{{"claims":{json.dumps(make.claims())},"details":{{"run":{deep}}}}}'.encode()
+        if depth == 16:
+            assert read(raw).submissions[0].details
+        else:
+            assert refusal(raw)[:2] == (400, Code.REQUEST_MALFORMED)
+            assert "nested deeper" in faults(raw)[0].detail
 
 
 @pytest.mark.parametrize("member", ["integration", "audience", "nonce", "claims_digest", "content_digest"])
@@ -267,6 +285,12 @@ def test_a_secret_in_any_text_of_a_result_is_refused_and_all_of_them_are_told() 
     assert refusal(item(claims=make.claims(task_id=token))) == (422, Code.CLAIMS_SECRET, "/claims/task_id")
 
 
+def test_of_very_many_secrets_as_many_are_told_as_a_person_takes_out_one_by_one() -> None:
+    token = "hf_" + "a" * 30
+    many = item(details={"run": {f"v{number}": token for number in range(20)}})
+    assert [fault.pointer for fault in faults(many)] == [f"/details/run/v{number}" for number in range(16)]
+
+
 def test_the_same_result_twice_in_a_batch_is_refused_also_in_another_spelling() -> None:
     two = {"metrics": [{"metric_id": "a", "value": 1}, {"metric_id": "b", "value": 2.0}]}
     swapped = {"metrics": [{"metric_id": "b", "value": 2}, {"metric_id": "a", "value": 1.0}]}
@@ -307,7 +331,7 @@ def test_a_result_has_2000_values_and_not_one_more(each: str) -> None:
         elif each != "null":  # which has no canonical form in a list
             assert len(read(many.encode(), "batch").submissions) == 2
             assert read(one.encode()).submissions[0].details
-    (fault,) = faults(f'{{"claims":{said},"details":{artifacts(MAX_VALUES, each)}}}')
+    (fault,) = faults(f'{{"claims":{said},"details":{artifacts(MAX_VALUES, each)}}}'.encode())
     assert "2000 JSON values" in fault.detail
     assert "URL" in fault.detail, "and says what to do"
 
@@ -323,15 +347,28 @@ def test_a_result_of_a_batch_is_as_large_as_a_body_of_its_own_at_most() -> None:
             assert len(read(raw, "batch").submissions) == 2
 
 
-def faults(raw: str) -> tuple[Fault, ...]:
-    with pytest.raises(Refused) as caught:
-        read(raw.encode())
-    return caught.value.faults
+def test_a_result_of_a_batch_without_details_is_as_large_as_well() -> None:
+    said = json.dumps(make.claims())
+    for size in (MAX_BYTES["single"], MAX_BYTES["single"] + 1):
+        raw = f'{{"results":[{{"claims":{said[:-1].ljust(size - 1)}}}}}]}}'.encode()
+        if size > MAX_BYTES["single"]:
+            assert refusal(raw, "batch") == (413, Code.REQUEST_TOO_LARGE, "/results/0")
+        else:
+            assert len(read(raw, "batch").submissions) == 1
+
+
+def test_a_comma_in_a_text_is_no_value_beside_the_last_one() -> None:
+    """What is counted quickly counts too many; the details are counted up to what the claims have left of 2000."""
+    said = json.dumps(make.claims(framework={"name": "a", "version": "1"}))
+    details = artifacts(MAX_VALUES - VALUES_OF_CLAIMS).replace("0", '"a,b"', 1)
+    assert read(f'{{"claims":{said},"details":{details}}}'.encode()).submissions[0].details
 
 
 def test_claims_with_too_many_values_are_refused_as_such() -> None:
-    claims = '{"metrics":[' + ",".join(["{}"] * MAX_VALUES) + "]}"
-    assert refusal(f'{{"claims":{claims}}}'.encode()) == (422, Code.CLAIMS_INVALID, "/claims")
+    for values in (MAX_VALUES, MAX_VALUES + 1):
+        claims = f'{{"metrics":[{",".join(["{}"] * (values - 2))}]}}'
+        (fault, *_) = faults(f'{{"claims":{claims}}}'.encode())
+        assert (fault.code, "JSON values" in fault.detail) == (Code.CLAIMS_INVALID, values > MAX_VALUES)
     full = make.claims(metrics=[
         {"metric_id": f"m{number}", "slice": "s", "value": 1, "value_type": "int", "sample_size": 1}
         for number in range(256)
@@ -351,7 +388,7 @@ def test_what_has_too_many_values_is_not_read(late: str) -> None:
     ("old", "new", "code", "pointer", "words"),
     [
         ("]}}]}", "]}}]", Code.REQUEST_MALFORMED, "", "truncated"),
-        ('"results":\n', '"results":\n nonsense', Code.REQUEST_MALFORMED, "", "line 2, column "),
+        ('"results":\n', '"results":\n !', Code.REQUEST_MALFORMED, "", "line 2, column 2: "),
         ('"results"', '"other":1,"results"', Code.REQUEST_UNKNOWN_MEMBER, "", "other"),
         ('{"claims"', '{"other":1,"claims"', Code.REQUEST_UNKNOWN_MEMBER, "/results/0", "other"),
         ('"nonce":"', '"nonce":1,"x":"', Code.REQUEST_MALFORMED, "/nonce", "str"),
@@ -372,6 +409,29 @@ def test_a_large_body_that_is_none_is_refused_with_its_place_and_not_read(
     with pytest.raises(Refused) as caught:
         read(broken.encode(), "batch")
     assert words in caught.value.faults[0].detail
+
+
+@pytest.mark.parametrize(
+    ("more", "told", "briefly"),
+    [
+        (',"Details":{}', (Code.REQUEST_UNKNOWN_MEMBER, "/Details"), (Code.REQUEST_UNKNOWN_MEMBER, "")),
+        (',"nonce":"n","nonce":"n"', (Code.REQUEST_DUPLICATE_MEMBER, "/nonce"), (Code.REQUEST_DUPLICATE_MEMBER, "")),
+    ],
+)
+def test_what_is_wrong_with_a_body_is_told_in_full_up_to_2000_values(
+    more: str, told: tuple[Code, str], briefly: tuple[Code, str]
+) -> None:
+    for values, expected in ((MAX_VALUES, told), (MAX_VALUES + 1, briefly)):
+        members = 3 + more.count(":")
+        raw = f'{{"claims":{{"a":[{",".join("0" * (values - members))}]}}{more}}}'.encode()
+        assert count_values(raw, MAX_VALUES) == values
+        assert refusal(raw)[1:] == expected
+
+
+def test_what_is_wrong_with_a_body_is_told_in_full_up_to_the_size_of_a_single_result() -> None:
+    for size, pointer in ((MAX_BYTES["single"], "/Results"), (MAX_BYTES["single"] + 1, "")):
+        raw = b'{"Results":[]}'.ljust(size)
+        assert refusal(raw, "batch") == (400, Code.REQUEST_UNKNOWN_MEMBER, pointer)
 
 
 def test_a_batch_is_read_in_steps_and_not_beyond_what_is_refused() -> None:
@@ -431,6 +491,25 @@ def test_a_body_is_read_alike_by_both_readers(members: list[str], number: str, k
         strictly = read_request(kind, text("\\u0069"))
         assert quick == strictly
         assert quick.digest("i", "a") == strictly.digest("i", "a")
+
+
+@pytest.mark.parametrize(
+    ("text", "quickly"),
+    [
+        (json.dumps(make.claims()), True),
+        ("{}", True),
+        ('{"a":[{}]}', True),
+        ('{"a":[[{}]]}', False),
+        ('{"a":"}","b":[[[]]]}', False),
+        ('{"a":[1234567890123456]}', False),
+        ('{"a":1,"a":1}', False),
+        ('{"a":1e400}', False),
+        ("[]", False),
+    ],
+)
+def test_a_part_is_read_quickly_unless_it_is_in_doubt(text: str, quickly: bool) -> None:
+    """In a quarter of the time. One that is nested deeper than it may be is in doubt."""
+    assert (bodies._read_quickly(text.encode(), 3) is not None) is quickly
 
 
 @pytest.mark.parametrize(
