@@ -58,6 +58,7 @@ def test_a_template_survives_the_store_byte_for_byte() -> None:
         make.template().to_bytes().replace(b'"typ":', b'"b64":false,"typ":'),
         make.template().to_bytes().replace(b'"ver":1', b'"ver":2'),
         make.template().to_bytes().replace(b'"sub":', b'"scope":"x","sub":'),
+        make.template().to_bytes()[:-1] + b',"tokens":1}',
     ],
 )
 def test_what_is_no_template_leaves_the_request_undecided(raw: bytes) -> None:
@@ -205,6 +206,7 @@ def test_what_this_issuer_never_signs_is_refused(members: dict[str, Any], pointe
     "members",
     [
         {"nbf": make.NOW + 5}, {"exp": make.NOW + 86_400}, {"log": "x"}, {"caller": {}}, {"nbf": make.NOW + 3600},
+        {"caller": {"\U0001f600": 1, "\ufb33": 2}},  # in the order of UTF-16 (RFC 8785), which is not that of UTF-8
         {"iat": 0, "nbf": 0, "exp": 0}, {"iat": 2**33, "nbf": 2**33, "exp": 2**33}, {"caller": {"run_id": 7, "protected": True}},
     ],
     ids=str,

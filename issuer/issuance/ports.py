@@ -115,7 +115,7 @@ class AdmissionRequest(Struct, frozen=True):
 
     payer: Payer
     limits: Limits
-    cost: int = 1
+    cost: int
     use: Use | None = None
     candidate: bytes = b""
     replaces: bytes = b""

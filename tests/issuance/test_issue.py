@@ -26,7 +26,7 @@ from issuer.issuance.explain import NO_JTI, explain
 from issuer.issuance.identify import check_standing
 from issuer.issuance.issue import RECORD_MARGIN_S, issue, use_of
 from issuer.issuance.judge import judge, read_and_judge
-from issuer.issuance.ports import AdmissionRequest, Admitted, Authority, NoLog
+from issuer.issuance.ports import AdmissionRequest, Admitted, Authority, NoLog, Presented
 from issuer.issuance.recall import recall
 from issuer.issuance.refuse import refuse
 from issuer.issuance.steps import Arrival, Forged, Issued, Judged, Payer, Refusal, Registered, Revoked, Stranger
@@ -564,6 +564,18 @@ async def test_refusals_of_who_only_resembles_an_identity_cost_that_identity_not
         assert codes == ["identity.claim_mismatch"] * 3 + ["abuse.quarantined"] * 59
         assert not (await issue(house.authority, house.judged())).repeat
         await house.close()
+
+
+async def test_what_claims_no_use_pays_from_the_record_of_its_token_once_all_uses_are_spent(house: House) -> None:
+    registered = house.registered()
+    presented = Presented(registered.caller.use_record(""), registered.caller.provider.uses)
+    assert AdmissionRequest.of(registered, refused=True).presented == presented
+    claimed = AdmissionRequest.of(registered, use=use_of(house.judged(), (make.KID,)))
+    assert claimed.presented is None
+    reusable = msgspec.structs.replace(registered.caller.provider, profile="pat")
+    who = msgspec.structs.replace(registered.caller, provider=reusable)
+    for other in (msgspec.structs.replace(registered, caller=who), house.registered(ref="refs/heads/feature")):
+        assert AdmissionRequest.of(other, refused=True).presented is None, "no use of it is counted"
 
 
 async def test_a_refusal_warns_from_half_of_the_rate_on(tmp_path: Path) -> None:

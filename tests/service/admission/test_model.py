@@ -120,9 +120,9 @@ def some_call(dice: random.Random, clock: StoreClock, limits: Limits, number: in
     presented = dice.choice([None, Presented(dice.choice(["r1", "r2", "r3"]) + identity, dice.choice([1, 2, 5]))])
     if kind < 0.3:
         payer = Payer("x", identity, None if presented else dice.choice([None, 0, 1]))
-        return AdmissionRequest(payer, limits, refused=True, presented=presented)
+        return AdmissionRequest(payer, limits, 1, refused=True, presented=presented)
     if kind < 0.4:
-        return AdmissionRequest(Payer("x", identity), limits, presented=presented)
+        return AdmissionRequest(Payer("x", identity), limits, 1, presented=presented)
     use = Use(
         record=dice.choice(["r1", "r2", "r3"]) + identity,
         allowed=dice.choice([1, 2, 5]),

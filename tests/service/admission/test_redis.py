@@ -74,7 +74,7 @@ def call(
 
 
 def refusal(limits: Limits = UNLIMITED, bucket: int | None = None, identity: str = "ci") -> AdmissionRequest:
-    return AdmissionRequest(Payer("inspect-ai", identity, bucket), limits, refused=True)
+    return AdmissionRequest(Payer("inspect-ai", identity, bucket), limits, 1, refused=True)
 
 
 def bill(asked: AdmissionRequest) -> Bill:
