@@ -289,6 +289,8 @@ LOG_ROW_LOCK_S = 1.0
 LOG_IDLE_S = 2.0
 LOG_DATABASE_S = 3.0
 LOG_CONNECT_S = 2
+# How often PostgreSQL is asked whether a COMMIT waits for a replica, for readiness to tell.
+LOG_STANDBYS_S = 10.0
 # How many tokens one statement looks up.
 LOG_LOOKED_UP = 100
 # From this size on what SQLite has written ahead is put into the database, between two batches: some hundred of them,

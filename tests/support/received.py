@@ -4,41 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from issuer.service.log.batch import Placed
-from issuer.service.log.store import Entry, Reader
+from issuer.service.log.store import Reader
 from issuer.service.log.tree import is_whole
-from issuer.tlog.checkpoint import Checkpoint
-from issuer.tlog.merkle import EMPTY_ROOT, leaf_hash, root, roots
-from tests.support.sequencing import Log
+from issuer.tlog.checkpoint import Checkpoint, parse_checkpoint
+from issuer.tlog.merkle import EMPTY_ROOT, leaf_hash, root, roots, verify_inclusion
+from issuer.tlog.note import Verifier, parse_note, verify_note
+from issuer.tlog.proof import parse_proof
 
 
 class Received:
-    """Leaves with their places, and the checkpoints over them. Each was verified when it came."""
+    """Leaves with their places, and the checkpoints over them."""
 
-    def __init__(self, log: Log) -> None:
-        self._log = log
+    def __init__(self, origin: str, verifier: Verifier) -> None:
+        self._origin = origin
+        self._verifier = verifier
         self.indexes: dict[bytes, int] = {}
         self.checkpoints: set[Checkpoint] = set()
 
-    def take(self, entries: Sequence[Entry], places: Sequence[Placed | None]) -> None:
-        """Take an answer: every proof is good, and a leaf is where it was before."""
-        self.checkpoints.add(self._log.demand_placed(entries, places))
-        for entry, place in zip(entries, places, strict=True):
-            assert place is not None
-            assert self.indexes.setdefault(entry.leaf, place.index) == place.index
+    def take(self, leaf: bytes, index: int, proof: bytes) -> None:
+        """Take an answer: its proof is good under a checkpoint of the log, and the leaf is where it was before."""
+        parsed = parse_proof(proof)
+        note = parse_note(parsed.checkpoint)
+        assert verify_note(note, (self._verifier,))
+        checkpoint = parse_checkpoint(note.text)
+        assert (checkpoint.origin, parsed.index) == (self._origin, index)
+        assert verify_inclusion(index, checkpoint.size, leaf_hash(leaf), parsed.hashes, checkpoint.root)
+        assert self.indexes.setdefault(leaf, index) == index
+        self.checkpoints.add(checkpoint)
 
-    def demand_kept(self) -> None:
-        """Demand that the log still has all of it, and that its tree is one."""
-        reader = Reader(self._log.place.read())
+    def demand_kept(self, reader: Reader) -> None:
+        """Demand that the log still has all of it, and that its database is whole."""
         head = reader.head()
         assert head is not None
         assert is_whole(reader, head)
         leaves = reader.leaves(0, head.size)
-        self.demand_one_tree(leaves)
         assert root(leaf_hash(leaf) for leaf in leaves) == head.root
+        self.demand_one_tree(leaves)
 
     def demand_one_tree(self, leaves: Sequence[bytes]) -> None:
-        """Demand that these leaves are of all checkpoints: no fork, no gap, no leaf twice; nothing is gone."""
+        """Demand that these leaves are those of all checkpoints: no fork, no gap, none twice, none gone."""
         assert len(set(leaves)) == len(leaves)
         assert {leaf: leaves[index] for leaf, index in self.indexes.items()} == {leaf: leaf for leaf in self.indexes}
         after = [EMPTY_ROOT, *roots(leaf_hash(leaf) for leaf in leaves)]

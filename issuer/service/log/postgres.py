@@ -12,13 +12,19 @@ happening; where it is empty, `warnings` says so.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 
-from issuer.service.log.postgres_session import Row, Server, Session, failing, fetch_rows, identity
+from issuer.service.bounds import LOG_STANDBYS_S
+from issuer.service.log.postgres_session import Row, Server, Session, failing, fetch_rows
 from issuer.service.log.store import Dialect, OutcomeUnknown, StoreFailed, Values, absent
 
 DIALECT = Dialect(integer="BIGINT", octets="BYTEA", clustered="", for_update="FOR UPDATE", mark="%s")
 
+# Whose tree this server has. The timeline is the first part of a WAL file's name, and new after every promotion;
+# pg_control_checkpoint() has the old one until the next checkpoint.
+_IDENTITY = "SELECT system_identifier, left(pg_walfile_name(pg_current_wal_insert_lsn()), 8) FROM pg_control_system()"
+_BEGIN = f"BEGIN ISOLATION LEVEL READ COMMITTED; {_IDENTITY}"
 _IS_EMPTY = "SELECT NOT EXISTS (SELECT FROM pg_class WHERE relnamespace = to_regnamespace(current_schema()))"
 _IS_THERE = "SELECT to_regclass('head') IS NOT NULL"
 _TOUCH = "UPDATE head SET one = one WHERE one = 1"
@@ -37,6 +43,7 @@ class PostgresDatabase:
         self._identity: Row = ()
         self._notices: list[str] = []
         self._standbys = ""
+        self._ask_again = 0.0
 
     @property
     def place(self) -> str:
@@ -53,7 +60,8 @@ class PostgresDatabase:
         are waited for, also where an earlier answer to that was lost. Raises SetupError and StoreFailed."""
         self._opened = self._server.connect()
         self._opened.add_notice_handler(lambda said: self._notices.append(said.message_primary or "a notice"))
-        self._identity = identity(self._connection)
+        (self._identity,) = self.fetch(_IDENTITY)
+        self._ask_again = 0.0
         self.tend()
         if self.fetch(_IS_THERE) == [(True,)]:
             self.begin()
@@ -78,8 +86,11 @@ class PostgresDatabase:
 
     def begin(self) -> None:
         """Begin a transaction, on the server that was opened: behind a proxy it may have become another one."""
-        self.define("BEGIN ISOLATION LEVEL READ COMMITTED")
-        if identity(self._connection) != self._identity:
+        with failing():
+            asked = self._connection.execute(_BEGIN.encode(), prepare=False)
+            asked.nextset()
+            answering = asked.fetchone()
+        if answering != self._identity:
             raise StoreFailed("another server answers than the one that was opened")
 
     def commit(self) -> None:
@@ -114,8 +125,10 @@ class PostgresDatabase:
         return fetch_rows(self._connection, statement, values)
 
     def tend(self) -> None:
-        """Ask whether a COMMIT waits for replicas."""
-        ((self._standbys,),) = self.fetch(_STANDBYS)
+        """Ask now and then whether a COMMIT waits for replicas."""
+        if time.monotonic() >= self._ask_again:
+            ((self._standbys,),) = self.fetch(_STANDBYS)
+            self._ask_again = time.monotonic() + LOG_STANDBYS_S
 
     @property
     def _connection(self) -> Session:

@@ -50,9 +50,6 @@ SETTINGS = {
 MUST_BE_ON = ("fsync", "full_page_writes", "synchronous_commit")
 
 _ASK = f"SELECT {', '.join(f'current_setting({name!r})' for name in MUST_BE_ON)}"
-# The timeline is the first part of a WAL file's name: pg_control_checkpoint() has that of the last checkpoint, which is
-# the old one for a while after a replica was promoted.
-_IDENTITY = "SELECT system_identifier, left(pg_walfile_name(pg_current_wal_insert_lsn()), 8) FROM pg_control_system()"
 
 
 class Late(Exception):
@@ -167,9 +164,3 @@ def fetch_rows(session: Session, statement: str, values: Values = ()) -> list[Ro
     """Return all rows of a statement. Raises StoreFailed."""
     with failing():
         return session.execute(statement.encode(), values or None, binary=True).fetchall()
-
-
-def identity(session: Session) -> Row:
-    """Return whose tree this server has: `system_identifier`, and the timeline, which every promotion makes a new one
-    of. Raises StoreFailed."""
-    return fetch_rows(session, _IDENTITY)[0]

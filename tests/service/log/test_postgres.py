@@ -311,10 +311,11 @@ def test_an_interrupt_cancels_no_commit(server: PostgreSQL, url: str, waits: Cal
 
 def test_whether_a_failover_would_end_the_log_is_told(url: str, server: PostgreSQL, waits: Callable[[], None]) -> None:
     with closing(PostgresDatabase(url)) as database:
-        created(database)
+        database.open(create=True)
         told = [database.warnings]
         waits()
-        database.tend()
+        database.close()
+        database.open(create=True)
         told.append(database.warnings)
     assert told == [(NO_STANDBY,), ()]
 

@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from issuer.errors import SetupError, Undecided
+from issuer.service.log.batch import Placed
 from issuer.service.log.sequencer import Sequencer
-from issuer.service.log.store import Entry
-from tests.support.log_store import Place
+from issuer.service.log.store import Entry, Reader
+from tests.support.log_store import ORIGIN, Place
 from tests.support.postgresql import PostgreSQL, postgresql
 from tests.support.postgresql_proxy import Proxy, is_cut, passes
 from tests.support.received import Received
@@ -45,33 +46,40 @@ def log(proxy: Proxy, tmp_path: Path) -> Iterator[Log]:
 
 @pytest.fixture
 def received(log: Log) -> Received:
-    return Received(log)
+    return Received(ORIGIN, log.signer.verifier)
 
 
 def append(sequencer: Sequencer, received: Received, entries: list[Entry]) -> None:
     """Append, as often as it takes: each time the caller is told to try again."""
     deadline = time.monotonic() + WAIT_S
-    while True:
-        try:
-            received.take(entries, sequencer.append(entries))
-        except Undecided:
-            assert not sequencer.latched
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-        else:
-            return
+    while (places := tried(sequencer, entries)) is None:
+        assert not sequencer.latched
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    for entry, place in zip(entries, places, strict=True):
+        assert place is not None
+        received.take(entry.leaf, place.index, place.proof)
+
+
+def tried(sequencer: Sequencer, entries: list[Entry]) -> tuple[Placed | None, ...] | None:
+    try:
+        return sequencer.append(entries)
+    except Undecided:
+        return None
 
 
 @pytest.mark.parametrize("fault", ["killed", "stopped", "cut"])
 def test_an_answer_to_a_commit_that_is_lost_is_no_answer_and_no_second_leaf(
     primary: PostgreSQL, proxy: Proxy, log: Log, received: Received, fault: str
 ) -> None:
+    stopping = threading.Thread(target=primary.stop)
+
     def kills() -> bool:
         primary.kill()
         return False
 
     def stops() -> bool:
-        threading.Thread(target=primary.stop).start()
+        stopping.start()
         return False
 
     with log.open() as sequencer:
@@ -85,11 +93,12 @@ def test_an_answer_to_a_commit_that_is_lost_is_no_answer_and_no_second_leaf(
             with pytest.raises(Undecided):
                 sequencer.append(tokens(3, 4))
             assert sequencer.published == before
-            primary.until_ended()
+            if fault == "stopped":
+                stopping.join()
             primary.start()
         append(sequencer, received, tokens(4, 3, 5))
     assert [received.indexes[entry.leaf] for entry in tokens(3, 4, 5)] == [2, 3, 4]
-    received.demand_kept()
+    received.demand_kept(Reader(log.place.read()))
 
 
 def test_a_server_that_is_killed_again_and_again_loses_and_forks_nothing(
@@ -114,7 +123,7 @@ def test_a_server_that_is_killed_again_and_again_loses_and_forks_nothing(
             number += 5  # two of each batch are retries
         hurting.join()
     assert number > 50
-    received.demand_kept()
+    received.demand_kept(Reader(log.place.read()))
 
 
 # -- failover --------------------------------------------------------------------------------------------------------------
@@ -169,7 +178,7 @@ def test_a_failover_to_a_replica_that_every_commit_waits_for_ends_nothing(
         replica.promote()
         proxy.lead_to(replica)
         append(sequencer, received, tokens(5, 6, 7))
-    received.demand_kept()
+    received.demand_kept(Reader(log.place.read()))
     assert len(log.leaves()) == 7
 
 
@@ -191,7 +200,7 @@ def test_a_failover_during_a_commit_that_no_replica_has_loses_nothing_that_was_a
         assert len(log.leaves()) == 3
         append(sequencer, received, tokens(6))
         append(sequencer, received, tokens(4, 5))
-    received.demand_kept()
+    received.demand_kept(Reader(log.place.read()))
     assert received.indexes[tokens(6)[0].leaf] == 3
 
 
@@ -218,5 +227,5 @@ def test_a_restart_of_the_primary_during_a_commit_that_no_replica_has_publishes_
         replica.promote()
         proxy.lead_to(replica)
         append(sequencer, received, tokens(6))
-    received.demand_kept()
+    received.demand_kept(Reader(log.place.read()))
     assert len(log.leaves()) == 6
