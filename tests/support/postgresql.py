@@ -137,7 +137,7 @@ class PostgreSQL:
     def stop(self) -> None:
         """Shut it down in order: connections are ended, what was committed is on the disk and with its replicas."""
         self.signal(signal.SIGINT)
-        self.until_ended()
+        self._until_ended()
 
     def kill(self) -> None:
         """Kill it as a power cut would, with every process of its own; it runs no more when this returns."""
@@ -145,7 +145,7 @@ class PostgreSQL:
         for pid in running_in(self.data):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        self.until_ended()
+        self._until_ended()
         segment = Path(self.data, "postmaster.pid").read_text().split("\n")[6].split()[1]
         subprocess.run(["ipcrm", "-m", segment], check=True)  # shared memory outlives processes, not a power cut
 
@@ -166,7 +166,7 @@ class PostgreSQL:
             self.process.wait(WAIT_S)
             self.process = None
 
-    def until_ended(self) -> None:
+    def _until_ended(self) -> None:
         """Wait until none of its processes is left."""
         self.forget()
         self._wait("its end", lambda: not running_in(self.data))
