@@ -15,10 +15,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
+import structlog
+
 from issuer.service.bounds import LOG_STANDBYS_S
 from issuer.service.log.postgres_session import Row, Server, Session, failing, fetch_rows
 from issuer.service.log.store import Dialect, OutcomeUnknown, StoreFailed, Values, absent
 
+_log = structlog.get_logger("issuer")
 DIALECT = Dialect(integer="BIGINT", octets="BYTEA", clustered="", for_update="FOR UPDATE", mark="%s")
 
 # Whose tree this server has. The timeline is the first part of a WAL file's name, and new after every promotion;
@@ -42,7 +45,7 @@ class PostgresDatabase:
         self._opened: Session | None = None
         self._identity: Row = ()
         self._notices: list[str] = []
-        self._standbys = ""
+        self._standbys: str | None = None
         self._ask_again = 0.0
 
     @property
@@ -52,8 +55,8 @@ class PostgresDatabase:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What the operator should know of a database that is open, as of the last `tend`."""
-        return () if self._standbys or self._opened is None else (NO_STANDBY,)
+        """What the operator should know, as of the last `open` or `tend`."""
+        return (NO_STANDBY,) if self._standbys == "" else ()
 
     def open(self, *, create: bool = False) -> None:
         """Connect, and commit something: then all that was committed before is on the disk and with the replicas that
@@ -125,10 +128,13 @@ class PostgresDatabase:
         return fetch_rows(self._connection, statement, values)
 
     def tend(self) -> None:
-        """Ask now and then whether a COMMIT waits for replicas."""
+        """Ask now and then whether a COMMIT waits for replicas, and tell when it no longer does."""
         if time.monotonic() >= self._ask_again:
+            before = self.warnings
             ((self._standbys,),) = self.fetch(_STANDBYS)
             self._ask_again = time.monotonic() + LOG_STANDBYS_S
+            for warning in set(self.warnings) - set(before):
+                _log.warning("log database", place=self.place, warning=warning)
 
     @property
     def _connection(self) -> Session:

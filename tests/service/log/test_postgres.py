@@ -200,6 +200,8 @@ def test_every_lookup_is_by_an_index_though_the_tables_are_small(url: str) -> No
 
     with closing(Explained(url)) as database:
         store = created(database)
+        append(store, [token(1)])
+        database.define("ANALYZE")
         store.indexes_of(token(number).key for number in range(100))
         store.index_of_token(1, bytes(32))
         store.tile(0, 0, 0)
