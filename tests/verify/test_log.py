@@ -164,7 +164,7 @@ def test_11_a_proof_that_does_not_serve_is_as_good_as_none_and_says_what_fails(
     assert evidence in of(report, 11)[1]
 
 
-@pytest.mark.parametrize("case", UNSERVED.keys() - {"the times of the future"})
+@pytest.mark.parametrize("case", sorted(UNSERVED.keys() - {"the times of the future"}))
 def test_5_a_proof_that_does_not_serve_shows_no_time(case: str) -> None:
     late = judge(trust(require=frozenset()), at_hand(TOKEN, UNSERVED[case][0]), now=LATER)
     assert (late.verdict, of(late, 5)[0]) == ("undecided", Status.UNKNOWN)
