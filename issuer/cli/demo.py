@@ -30,13 +30,16 @@ from issuer.formats.strict_json import JSON
 from issuer.http_client import HttpRequest, send
 from issuer.relying.verifier import FOLDER
 from issuer.results.entry import read_entries, result_file_name
+from issuer.tlog.checkpoint import parse_checkpoint
+from issuer.tlog.leaf import TokenLeaf
 from issuer.tlog.merkle import leaf_hash, verify_inclusion
 from issuer.tlog.note import parse_note
 from issuer.tlog.proof import parse_proof
 from issuer.tlog.witness_policy import parse_policy
 from issuer.verify import Context, verify_entries
+from issuer.verify.check_log import AtHand
 from issuer.verify.report import Report
-from issuer.verify.trust import Trust, TrustedIssuer
+from issuer.verify.trust import Trust, TrustedIssuer, TrustedLog
 from issuer.verify_token import read_unverified, token_leaf
 from issuer.wire import JWKS_PATH, IssuedToken
 
@@ -62,9 +65,9 @@ def demo(keep: Path | None) -> None:
             issued = _step_issue(box, identity, body)
             path = (keep or box.folder / "open-model") / result_file_name(built.claims.benchmark_repo)
             _step_write(path, issued)
-            trust = _step_verify(box, path)
-            _step_tamper(path, trust)
-            _step_log(box, path, issued)
+            trust = _step_verify(box, path, issued)
+            _step_tamper(path, trust, issued)
+            _step_log(issued)
             _step_repeat(box, identity, body, issued)
             _step_reuse(box, identity, built)
             _step_explain(box, body)
@@ -151,40 +154,48 @@ def _step_write(path: Path, issued: IssuedToken) -> None:
         say(f"   {line if len(line) < 110 else line[:107] + '...'}")
 
 
-def _step_verify(box: Sandbox, path: Path) -> Trust:
-    _title(6, "A relying party checks the file with the published keys")
+def _step_verify(box: Sandbox, path: Path, issued: IssuedToken) -> Trust:
+    _title(6, "A relying party checks the file with the published keys, and its place in the log by the proof")
     keys = jose.parse_key_set(send(HttpRequest("GET", f"{box.settings.url}{JWKS_PATH}")).body)
-    trust = Trust(AUDIENCE, {box.settings.url: TrustedIssuer(box.settings.url, keys)})
-    _expect(_judge(path, path.read_bytes(), trust).verdict == "verified", "the file to be verified")
+    log = TrustedLog(parse_policy((box.folder / LOG_POLICY).read_bytes(), LOG_POLICY), LOG_POLICY)
+    issuer = TrustedIssuer(box.settings.url, keys, log=log)
+    trust = Trust(AUDIENCE, {box.settings.url: issuer}, require=frozenset({"log"}))
+    _expect(_judge(path, path.read_bytes(), trust, issued).verdict == "verified", "the file to be verified")
     return trust
 
 
-def _judge(path: Path, raw: bytes, trust: Trust) -> Report:
+def _judge(path: Path, raw: bytes, trust: Trust, issued: IssuedToken) -> Report:
     now = int(time.time())
     entries = read_entries(raw, path.name)
-    reports = verify_entries(entries, REPO, f"{FOLDER}/{path.name}", trust, now, Context(now, witnessed=True))
+    context = Context(now, witnessed=True, proofs={_leaf_of(issued): AtHand(_proof_of(issued))})
+    reports = verify_entries(entries, REPO, f"{FOLDER}/{path.name}", trust, now, context)
     show(reports, path.name)
     return reports[0]
 
 
-def _step_tamper(path: Path, trust: Trust) -> None:
+def _leaf_of(issued: IssuedToken) -> TokenLeaf:
+    jws = jose.parse_compact(issued.verify_token)
+    claims, _ = read_unverified(jws.unverified_payload)
+    return token_leaf(claims, issued.kid, jws.signing_input)
+
+
+def _proof_of(issued: IssuedToken) -> bytes:
+    _expect(issued.log, "a place in the log")
+    return str(issued.log and issued.log.proof).encode()
+
+
+def _step_tamper(path: Path, trust: Trust, issued: IssuedToken) -> None:
     _title(7, "The same file with one digit changed: 0.625 becomes 0.925")
     tampered = path.read_bytes().replace(b"value: 0.625", b"value: 0.925")
-    _expect(_judge(path, tampered, trust).verdict == "failed", "the tampered file to fail")
+    _expect(_judge(path, tampered, trust, issued).verdict == "failed", "the tampered file to fail")
 
 
-def _step_log(box: Sandbox, path: Path, issued: IssuedToken) -> None:
-    _title(8, "The transparency log: the token's leaf was public before the token was signed")
-    (token,) = (entry.token for entry in read_entries(path.read_bytes(), path.name))
-    jws = jose.parse_compact(str(token))
-    claims, _ = read_unverified(jws.unverified_payload)
-    leaf = token_leaf(claims, str(jws.header["kid"]), jws.signing_input).to_bytes()
+def _step_log(issued: IssuedToken) -> None:
+    _title(8, "The log said so before the token was signed: this leaf of it, and no other")
+    leaf, proof = _leaf_of(issued).to_bytes(), parse_proof(_proof_of(issued))
     for line in leaf.decode("ascii").splitlines():
         say(f"   {line}")
-    _expect(issued.log, "a place in the log")
-    proof = parse_proof(str(issued.log and issued.log.proof).encode())
-    policy = parse_policy((box.folder / LOG_POLICY).read_bytes(), LOG_POLICY)
-    checkpoint = policy.check(parse_note(proof.checkpoint), int(time.time())).checkpoint
+    checkpoint = parse_checkpoint(parse_note(proof.checkpoint).text)
 
     def leads_to_root(leaf: bytes) -> bool:
         return verify_inclusion(proof.index, checkpoint.size, leaf_hash(leaf), proof.hashes, checkpoint.root)
