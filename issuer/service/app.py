@@ -35,7 +35,16 @@ from issuer.service.authn.pat import PatVerifier
 from issuer.service.authn.pats import Pats
 from issuer.service.authn.sources import Sources
 from issuer.service.background import Background
-from issuer.service.bounds import ASK_S, BEAT_S, REVOKED_LOOK_S, SOURCE_RATE, STOPS_LOOK_S, SYNC_S
+from issuer.service.bounds import (
+    ASK_S,
+    BEAT_S,
+    LOG_CALL_S,
+    REVOKED_LOOK_S,
+    SOURCE_RATE,
+    STOPS_LOOK_S,
+    SYNC_S,
+    WITNESS_SYNC_S,
+)
 from issuer.service.hosts import Hosts
 from issuer.service.http.log import log_routes
 from issuer.service.http.log_info import LogInfo
@@ -176,7 +185,8 @@ def _log_behind(sequencer: Path | None, settings: Settings, signer: LiveSigner) 
     """Return the transparency log whose sequencer listens there; None where there is no log."""
     if sequencer is None:
         return None
-    return AnnouncingLog(SequencerLog(sequencer, settings.log_origin), settings.url, lambda: signer.lives)
+    answer_s = LOG_CALL_S + (WITNESS_SYNC_S if settings.log_witnesses == "sync" else 0)
+    return AnnouncingLog(SequencerLog(sequencer, settings.log_origin, answer_s), settings.url, lambda: signer.lives)
 
 
 def _log_pages(settings: Settings, parts: Parts, tarpit: Tarpit) -> list[Any]:
@@ -243,6 +253,7 @@ def build(
         parts.admission,
         parts.audit,
         tarpit,
+        parts.log,
     )
     judging = verify_routes(settings.trust, settings.url, service.keys.by_path, tarpit)
     return Litestar(

@@ -302,8 +302,9 @@ LOG_WAL_BYTES = 4 * 1024 * 1024
 LOG_TURN_S = 5.0
 LOG_START_S = 20.0
 LOG_END_S = 3.0
-# From a worker's question to its answer. The sequencer leaves out what has waited for so long: it would have a leaf and
-# no token. While nobody listens, a worker tries again so often: the process is back in a fraction of a second.
+# From a worker's question to its answer, where that does not wait for witnesses. The sequencer leaves out what has
+# waited for so long: it would have a leaf and no token. While nobody listens, a worker tries again so often: the
+# process is back in a fraction of a second.
 LOG_CALL_S = 0.8
 LOG_AGAIN_S = 0.02
 # The leaves of one batch: some 50 ms of work. Those that wait for one: what that takes, and what is under way, is
@@ -347,8 +348,12 @@ MAX_WITNESS_BYTES = 64 * 1024
 # every witness a write to its disk.
 WITNESS_PACE_S = 1.0
 WITNESS_SYNC_PACE_S = 0.1
-# How long issuance waits for a cosigned checkpoint, where it does.
+# How long issuance waits for a cosigned checkpoint, where it does: a worker waits so much longer for the log's answer.
+# After so many rounds in a row without a quorum nothing is appended that would have to wait for one.
 WITNESS_SYNC_S = 1.0
+WITNESS_MISSES = 3
+# At the start of the service: for a witness's last word on the log, of several answers.
+WITNESS_START_S = 6.0
 # While there is no quorum, the time between two tries is doubled up to this. A faulty witness is named this often.
 MAX_WITNESS_PAUSE_S = 5.0
 WITNESS_TOLD_S = 60.0

@@ -25,7 +25,7 @@ from issuer.service.app import Clock, Shared, build, make_own_secret
 from issuer.service.bounds import GRACE_S, KEEP_ALIVE_S, KILL_S
 from issuer.service.http.protocol import protocol_for
 from issuer.service.log.process import SequencerProcess
-from issuer.service.log.setup import LogSettings
+from issuer.service.log.setup import LogSettings, WitnessSettings
 from issuer.service.log_stream import configure_logging
 from issuer.service.settings import EMBEDDED, Settings
 from issuer.service.shared_page import SharedPage
@@ -68,7 +68,36 @@ def log_settings(settings: Settings, store_url: str) -> LogSettings:
         data=settings.data,
         store_url=store_url,
         passphrase=settings.passphrase(),
+        witnesses=_witness_settings(settings),
     )
+
+
+def _witness_settings(settings: Settings) -> WitnessSettings | None:
+    """Return who cosigns the log; None where nobody needs to. Raises SetupError."""
+    asked = (settings.log_witnesses == "sync", settings.log_witnesses_excluded, settings.log_witness_monitors)
+    if not settings.log_witness_policy:
+        if any(asked):
+            detail = "log_witness_policy: the other settings of witnesses mean nothing without a policy that names them"
+            raise SetupError(Code.SETTINGS_INVALID, detail)
+        return None
+    return WitnessSettings(
+        settings.log_witness_policy,
+        must_cosign=settings.log_witnesses == "sync",
+        excluded=frozenset(_listed(settings.log_witnesses_excluded)),
+        monitors=dict(_monitor(each) for each in _listed(settings.log_witness_monitors)),
+        development=settings.development,
+    )
+
+
+def _monitor(text: str) -> tuple[str, str]:
+    name, separator, url = text.partition("=")
+    if not separator:
+        raise SetupError(Code.SETTINGS_INVALID, "log_witness_monitors: write NAME=URL, separated by commas")
+    return name, url
+
+
+def _listed(text: str) -> list[str]:
+    return [each.strip() for each in text.split(",")] if text else []
 
 
 def server(

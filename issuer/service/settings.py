@@ -49,6 +49,8 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     its SQLite file, in `data` where it is not set, or a `postgresql://` URL; `log_key_file` is its key, in `keys` where
     it is not set; `log_records` a folder on another disk, where its newest checkpoint is kept. `log_witness_policy` is
     a witness policy (C2SP tlog-policy); with `log_witnesses: sync` a token waits until a quorum has cosigned its entry.
+    `log_witnesses_excluded` names those of its witnesses that are not asked, and `log_witness_monitors` (`NAME=URL`)
+    where one shows checkpoints, if that is not the URL that the policy has for it; both are separated by commas.
     """
 
     url: Text
@@ -74,6 +76,8 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     log_records: str = ""
     log_witness_policy: str = ""
     log_witnesses: Literal["async", "sync"] = "async"
+    log_witnesses_excluded: str = ""
+    log_witness_monitors: str = ""
 
     @property
     def doubts(self) -> tuple[str, ...]:

@@ -187,6 +187,12 @@ def test_witnesses_are_asked_in_time_and_not_too_often() -> None:
     # Who waits for a cosigned checkpoint sees several rounds; a witness that hangs has failed long before it is named
     # again, and while there is no quorum tries do not stop for long.
     assert b.WITNESS_SYNC_PACE_S * 4 < b.WITNESS_SYNC_S <= b.WITNESS_S
+    assert b.WITNESS_SYNC_PACE_S * 2**b.WITNESS_MISSES < b.WITNESS_SYNC_S
+    # Where they cosign each token, the log's answer still comes within two seconds, and the end waits for it.
+    assert b.LOG_CALL_S + b.WITNESS_SYNC_S < 2
+    assert b.WITNESS_SYNC_S < b.LOG_END_S
+    # All that they may take at a start leaves time to start.
+    assert b.LOG_TURN_S + b.WITNESS_S + b.WITNESS_START_S < b.LOG_START_S
     assert b.WITNESS_SYNC_PACE_S < b.WITNESS_PACE_S < b.MAX_WITNESS_PAUSE_S < b.WITNESS_TOLD_S
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,22 +15,49 @@ from issuer.service.log.sqlite import SqliteReading
 from issuer.service.log.store import Reader
 from issuer.service.server import log_settings
 from issuer.tlog.checkpoint import Checkpoint, parse_checkpoint
-from issuer.tlog.leaf import Leaf, read_leaf
+from issuer.tlog.leaf import Leaf, TokenLeaf, read_leaf
 from issuer.tlog.merkle import leaf_hash, verify_inclusion
 from issuer.tlog.note import parse_note
 from issuer.tlog.proof import parse_proof
+from issuer.tlog.quorum import Witnessed
 from issuer.tlog.witness_policy import parse_policy
 from issuer.verify_token import read_unverified, token_leaf
-from tests.support.running import Running, running
+from issuer.wire import LOG_PATH
+from tests.support.running import Running, eventually, running
+from tests.support.witnessing import RunningWitness, ScriptedWitness, policy_text
+
+
+class Begun:
+    """A fresh log in a folder, and a port for its service. `policy` is the file of the witness policy."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.policy = folder / LOG_POLICY
+        self._settings = begin_log(settings_for(folder, free_port()), folder)
+        self.vkey = self.policy.read_text().split()[1]
+
+    def trust(self, *witnesses: RunningWitness | ScriptedWitness, quorum: int) -> None:
+        """Write the policy that demands so many of these witnesses, which it calls w1, w2 and so on."""
+        lines = [f"witness w{number} {each.vkey} {each.url}" for number, each in enumerate(witnesses, 1)]
+        names = " ".join(f"w{number}" for number in range(1, len(witnesses) + 1))
+        self.policy.write_text(policy_text([self.vkey], [*lines, f"group all {quorum} {names}"], "quorum all"))
+
+    @contextlib.contextmanager
+    def served(self, provider: LocalProvider, **changes: Any) -> Iterator[Running]:
+        """Run the service; it may be run again."""
+        log = {name: getattr(self._settings, name) for name in ("port", "log_origin", "log_records")}
+        with running(self.folder, provider, **(log | changes)) as service:
+            yield service
+
+    def witnessed(self, provider: LocalProvider, **changes: Any) -> contextlib.AbstractContextManager[Running]:
+        """Run the service with the witness policy."""
+        return self.served(provider, log_witness_policy=str(self.policy), **changes)
 
 
 @contextlib.contextmanager
 def logged_service(folder: Path, provider: LocalProvider, **changes: Any) -> Iterator[Running]:
     """Run a service with a fresh log."""
-    port = free_port()
-    settings = begin_log(settings_for(folder, port), folder)
-    log = {name: getattr(settings, name) for name in ("log_origin", "log_records")}
-    with running(folder, provider, port=port, **(log | changes)) as service:
+    with Begun(folder).served(provider, **changes) as service:
         yield service
 
 
@@ -52,6 +80,31 @@ def demand_logged(service: Running, answer: dict[str, Any]) -> Checkpoint:
     assert verify_inclusion(proof.index, checkpoint.size, hashed, proof.hashes, checkpoint.root)
     assert parse_checkpoint(parse_note(proof.checkpoint).text) == checkpoint
     return checkpoint
+
+
+def demand_cosigned(service: Running, token: str) -> Witnessed:
+    """Wait until the log proves a token under a checkpoint that the policy's quorum has cosigned, and return that."""
+    leaf = read_leaf(leaf_of(token))
+    assert isinstance(leaf, TokenLeaf)
+    path = f"{LOG_PATH}/proof?iat={leaf.iat}&token={leaf.token.hex()}"
+    eventually(lambda: service.http.get(path).status_code == 200)
+    return check_proof(service, token, service.http.get(path).content)
+
+
+def check_proof(service: Running, token: str, raw: bytes) -> Witnessed:
+    """Check a token's proof by the service's policy, and return the checkpoint that it is under."""
+    proof = parse_proof(raw)
+    policy = parse_policy((service.folder / LOG_POLICY).read_bytes(), LOG_POLICY)
+    witnessed = policy.check(parse_note(proof.checkpoint), int(time.time()))
+    checkpoint, hashed = witnessed.checkpoint, leaf_hash(leaf_of(token))
+    assert verify_inclusion(proof.index, checkpoint.size, hashed, proof.hashes, checkpoint.root)
+    return witnessed
+
+
+def log_status(service: Running) -> dict[str, Any]:
+    """Return what readiness says of the log."""
+    status: dict[str, Any] = service.http.get("/health/ready").json().get("log", {})
+    return status
 
 
 def leaves_in(service: Running) -> list[Leaf]:

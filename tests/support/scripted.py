@@ -87,6 +87,10 @@ class Scripted:
         times = [seen.at for seen in self.seen]
         return [after - before for before, after in itertools.pairwise(times)]
 
+    def action_for(self, seen: Seen) -> Action:  # noqa: ARG002
+        """Return what to do about a request, which is the last of those seen, or nearly."""
+        return self.actions[min(len(self.seen), len(self.actions)) - 1]
+
     def _serve(self) -> None:
         while True:
             try:
@@ -100,8 +104,8 @@ class Scripted:
             line = reader.readline().decode("latin-1").strip()
             headers = dict(_headers(reader))
             body = reader.read(int(headers.get("content-length", 0)))
-            self.seen.append(Seen(time.monotonic(), line, headers, body))
-            action = self.actions[min(len(self.seen), len(self.actions)) - 1]
+            self.seen.append(seen := Seen(time.monotonic(), line, headers, body))
+            action = self.action_for(seen)
             connection.sendall(action) if isinstance(action, bytes) else action(connection)
 
 

@@ -32,7 +32,7 @@ from issuer.tlog.note import (
 )
 from issuer.witness.folder import init
 from tests.support.running import eventually
-from tests.support.scripted import Action, Scripted, reply
+from tests.support.scripted import Action, Scripted, Seen, reply
 
 
 class Tree:
@@ -209,17 +209,17 @@ class GrowingLog:
         self.kept.setdefault(size, parse_note(note))
 
 
-Answering = Callable[[Submission, Cosigner], bytes | Action]
+Answering = Callable[[Submission, Cosigner], Action]
 
 
 class ScriptedWitness(Scripted):
     """A witness on a raw socket that answers each submission with what the test makes of it; and shows `shown`."""
 
     def __init__(self, answering: Answering, shown: bytes = b"", name: str = "scripted.example/w") -> None:
-        super().__init__([self._answer_one])
+        super().__init__([])
         self.cosigner = Cosigner(name, Ed25519PrivateKey.generate())
         self.shown = shown
-        self._answering = answering
+        self.answering = answering
 
     @property
     def vkey(self) -> str:
@@ -229,13 +229,11 @@ class ScriptedWitness(Scripted):
     def submissions(self) -> list[Submission]:
         return [read_submission(seen.body) for seen in self.seen if seen.line.startswith("POST")]
 
-    def _answer_one(self, connection: socket.socket) -> None:
-        seen = self.seen[-1]
+    def action_for(self, seen: Seen) -> Action:
+        """Answer a submission, or show what there is to show."""
         if seen.line.startswith("GET"):
-            action: bytes | Action = reply(200, self.shown) if self.shown else reply(404)
-        else:
-            action = self._answering(read_submission(seen.body), self.cosigner)
-        connection.sendall(action) if isinstance(action, bytes) else action(connection)
+            return reply(200, self.shown) if self.shown else reply(404)
+        return self.answering(read_submission(seen.body), self.cosigner)
 
 
 def cosigning(submission: Submission, cosigner: Cosigner) -> bytes:

@@ -66,7 +66,7 @@ def routes(service: Service, more: Sequence[Any]) -> list[Any]:
             "stops": service.stops.status,
             "revocations": service.revocations.status,
         }
-        return _state(body)
+        return _state(body if service.log is None else {**body, "log": service.log.status})
 
     @get(STOPS_PATH, operation_class=openapi.JsonOperation)
     async def stops() -> Answer:

@@ -10,6 +10,7 @@ from issuer.service.authn.sources import Sources
 from issuer.service.http.published import Published, PublishedKeys
 from issuer.service.http.revocations import PublishedRevocations
 from issuer.service.http.tarpit import Tarpit
+from issuer.service.log.announced import AnnouncingLog
 from issuer.service.reload import Live
 from issuer.service.signing.live import LiveSigner
 from issuer.service.stops import LiveStops
@@ -31,3 +32,4 @@ class Service(Struct, frozen=True):
     admission: RedisAdmission
     audit: FileAudit
     tarpit: Tarpit
+    log: AnnouncingLog | None = None

@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import get_args
 
+from issuer.codes import Code
+from issuer.errors import Undecided
 from issuer.policy.match import PolicySet
 from issuer.service.bounds import LOG_ANNOUNCED, LOG_ANNOUNCED_AT_ONCE
 from issuer.service.log.client import SequencerLog
+from issuer.service.log.status import LogStatus
 from issuer.service.signing.life import KeyLife, Lives
 from issuer.tlog.leaf import KeyLeaf, KeyState, KnownLeaf, PolicyLeaf
 from issuer.verify_token import Template, token_leaf
@@ -21,12 +24,16 @@ _STATES: frozenset[str] = frozenset(get_args(KeyState))
 
 
 class AnnouncingLog:
-    """Implements `issuance.ports.Log`. `lives` returns what the history says of each key; `iss` is this issuer."""
+    """Implements `issuance.ports.Log`. `lives` returns what the history says of each key; `iss` is this issuer.
+
+    `status` is what the last `check` has found.
+    """
 
     def __init__(self, log: SequencerLog, iss: str, lives: Callable[[], Lives]) -> None:
         self._log = log
         self.iss = iss
         self.lives = lives
+        self.status: LogStatus | None = None
         self._announced: set[KnownLeaf] = set()
 
     @property
@@ -55,7 +62,10 @@ class AnnouncingLog:
 
     async def check(self) -> None:
         """Make sure that a leaf could be appended. Raises Undecided(`dependency.log`)."""
-        await self._log.checkpoint()
+        newest = await self._log.look()
+        if newest.standing.must_wait:
+            raise Undecided(Code.DEPENDENCY_LOG, "No quorum of witnesses cosigns, and every token waits for one")
+        self.status = LogStatus.of(self._log.origin, newest)
 
     async def aclose(self) -> None:
         """Disconnect."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from issuer.service.log.store import Entry, Head, Key, Store
+from issuer.service.log.store import Entry, Head, Key, Reader, Store
 from issuer.service.log.tree import Growth, node_of
 from issuer.tlog.merkle import inclusion_proof
 from issuer.tlog.proof import Proof
@@ -19,6 +19,16 @@ class Placed(Struct, frozen=True, array_like=True):
     index: int
     proof: bytes
     known: bool
+
+
+def under_cosigned(reader: Reader, place: Placed) -> Placed | None:
+    """Prove a place under the first cosigned checkpoint over it; None where there is none. May raise StoreFailed."""
+    cosigned = reader.cosigned_over(place.index + 1)
+    if cosigned is None:
+        return None
+    size, note = cosigned
+    hashes = inclusion_proof(place.index, size, node_of(reader, size))
+    return Placed(place.index, Proof(place.index, hashes, note).to_bytes(), place.known)
 
 
 class Batch:

@@ -1,4 +1,4 @@
-"""A worker's way to the sequencer process: questions over its socket, and an answer or 503 within a second.
+"""A worker's way to the sequencer process: questions over its socket, and an answer or 503 in time.
 
 A connection that is lost fails what was under way: nobody knows what became of it, and the same request may come again.
 """
@@ -19,6 +19,7 @@ from issuer.service.bounds import LOG_AGAIN_S, LOG_CALL_S
 from issuer.service.log.messages import (
     Answer,
     Append,
+    Failed,
     Frames,
     Look,
     Newest,
@@ -30,15 +31,18 @@ from issuer.service.log.messages import (
 )
 from issuer.wire import LogEntry
 
+# Which log, and what it was compared with, is in the log stream.
+LATCHED = "The transparency log is not the one that was published: it waits for its operator"
 _log = structlog.get_logger("issuer")
 
 
 class SequencerLog:
-    """Implements `issuance.ports.Log` by the sequencer process behind a socket. Belongs to one event loop."""
+    """Asks the sequencer process behind a socket, which has `answer_s` for each answer. Belongs to one event loop."""
 
-    def __init__(self, socket: Path, origin: str) -> None:
+    def __init__(self, socket: Path, origin: str, answer_s: float = LOG_CALL_S) -> None:
         self._socket = socket
         self._origin = origin
+        self._answer_s = answer_s
         self._line: _Line | None = None
         self._connecting = asyncio.Lock()
         self._numbers = itertools.count(1)
@@ -62,15 +66,15 @@ class SequencerLog:
         """Make announcements durable, each once however often it is made. Raises Undecided(`dependency.log`)."""
         await self.append(leaves)
 
-    async def checkpoint(self) -> bytes:
-        """Return the newest checkpoint, signed by the log.
+    async def look(self) -> Newest:
+        """Return the newest checkpoint, signed by the log, and how the log is.
 
         Raises Undecided(`dependency.log`), also where nothing could be appended now: so this says whether it is ready.
         """
         answer = await self._ask(Look(next(self._numbers)))
         if not isinstance(answer, Newest):
-            raise Undecided(Code.DEPENDENCY_LOG)
-        return answer.checkpoint
+            raise Undecided(Code.DEPENDENCY_LOG, LATCHED if isinstance(answer, Failed) and answer.latched else "")
+        return answer
 
     async def aclose(self) -> None:
         """Disconnect. What is under way fails."""
@@ -79,7 +83,7 @@ class SequencerLog:
 
     async def _ask(self, question: Question) -> Answer:
         try:
-            async with asyncio.timeout(LOG_CALL_S):
+            async with asyncio.timeout(self._answer_s):
                 line = await self._connect()
                 return await line.ask(question)
         except (OSError, TimeoutError, NotAMessage) as error:

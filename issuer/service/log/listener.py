@@ -14,8 +14,8 @@ import structlog
 from issuer.errors import FormatError
 from issuer.service.bounds import LOG_ASKED, LOG_UNREAD_BYTES
 from issuer.service.log.batch import Placed
+from issuer.service.log.desk import Desk
 from issuer.service.log.entries import entry_of
-from issuer.service.log.group import GroupCommit
 from issuer.service.log.messages import (
     Answer,
     Append,
@@ -34,8 +34,8 @@ _log = structlog.get_logger("issuer")
 class Connection(asyncio.Protocol):
     """One client's connection."""
 
-    def __init__(self, group: GroupCommit) -> None:
-        self._group = group
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
         self._frames = Frames()
         self._transport: asyncio.Transport | None = None
         self._asked = 0
@@ -62,7 +62,7 @@ class Connection(asyncio.Protocol):
         if self._asked > LOG_ASKED:
             raise NotAMessage(f"more than {LOG_ASKED} questions without an answer")
         if not isinstance(question, Append):
-            self._group.add((), partial(self._newest, question.number))
+            self._desk.add((), partial(self._newest, question.number))
             return
         try:
             entries = tuple(map(entry_of, question.leaves))
@@ -70,14 +70,18 @@ class Connection(asyncio.Protocol):
             _log.error("log leaf refused", reason=str(error))
             self._answer(Failed(question.number))
         else:
-            self._group.add(entries, partial(self._places, question.number))
+            self._desk.add(entries, partial(self._places, question.number))
 
     def _places(self, number: int, places: tuple[Placed, ...] | None) -> None:
-        self._answer(Failed(number) if places is None else Places(number, places))
+        self._answer(self._failed(number) if places is None else Places(number, places))
 
     def _newest(self, number: int, places: tuple[Placed, ...] | None) -> None:
-        published = None if places is None else self._group.newest
-        self._answer(Failed(number) if published is None else Newest(number, published.note))
+        published = None if places is None else self._desk.newest
+        found = self._failed(number) if published is None else Newest(number, published.note, self._desk.standing)
+        self._answer(found)
+
+    def _failed(self, number: int) -> Failed:
+        return Failed(number, self._desk.is_latched)
 
     def _answer(self, answer: Answer) -> None:
         self._asked -= 1

@@ -39,17 +39,36 @@ class Places(Struct, frozen=True, tag="places", array_like=True):
     places: tuple[Placed, ...]
 
 
+class Standing(Struct, frozen=True, array_like=True):
+    """How a log is beside its newest head.
+
+    `cosigned` is the size of the newest tree that this process has had cosigned, and so many seconds ago; None for none
+    yet. `failing` names the witnesses that do not do their part, `warnings` says what the operator should know.
+    `must_wait`: what is appended now would wait for a quorum that does not come.
+    """
+
+    cosigned: tuple[int, int] | None = None
+    failing: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    must_wait: bool = False
+
+
 class Newest(Struct, frozen=True, tag="newest", array_like=True):
-    """The newest published checkpoint, signed by the log."""
+    """The newest published checkpoint, signed by the log, and how the log is."""
 
     number: int
     checkpoint: bytes
+    standing: Standing = Standing()
 
 
 class Failed(Struct, frozen=True, tag="failed", array_like=True):
-    """Nobody knows whether the leaves are there: the question may be asked again. The reason is in the log stream."""
+    """Nobody knows whether the leaves are there: the question may be asked again. The reason is in the log stream.
+
+    `latched`: it will be answered like this until the operator has looked.
+    """
 
     number: int
+    latched: bool = False
 
 
 Question: TypeAlias = Append | Look

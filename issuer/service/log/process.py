@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import NoReturn
@@ -116,7 +116,7 @@ class Child:
         if self._pid == 0:
             os.close(self._held)
             os.close(self.beats)
-            _live(settings, socket, end, beats, _say if first else _say_nothing)
+            _live(settings, socket, end, beats, first=first)
         os.close(end)
         os.close(beats)
 
@@ -195,11 +195,12 @@ def _is_readable(descriptor: int, seconds: float) -> bool:
 # -- the child -------------------------------------------------------------------------------------------------------
 
 
-def _live(settings: LogSettings, socket: Path, end: int, beats: int, say: Callable[[Word], None]) -> NoReturn:
+def _live(settings: LogSettings, socket: Path, end: int, beats: int, *, first: bool) -> NoReturn:
     """Be the sequencer, and leave without unwinding what the watcher has open: its folder is the next one's, too."""
-    code = 1
+    code, say = 1, _say if first else _say_nothing
     try:
-        asyncio.run(serve(settings, socket, end, beats, lambda: say(Word(socket=str(socket)))))
+        listening = partial(say, Word(socket=str(socket)))
+        asyncio.run(serve(settings, socket, end, beats, listening, again=not first))
         code = 0
     except IssuerError as error:
         _log.error("log start refused", code=str(error.code), detail=error.detail)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from issuer.errors import FormatError
 from issuer.service.log.store import Head
 from issuer.tlog.checkpoint import Checkpoint, parse_checkpoint
-from issuer.tlog.note import Note, NoteSigner, parse_note, verify_note
+from issuer.tlog.note import Note, NoteSigner, Verifier, parse_note, verify_note
 
 
 class Seal:
@@ -21,9 +21,14 @@ class Seal:
         return self._signer.name
 
     @property
+    def verifier(self) -> Verifier:
+        """The log's public key."""
+        return self._signer.verifier
+
+    @property
     def vkey(self) -> str:
         """Its public side, as policies name it (signed-note)."""
-        return self._signer.verifier.to_text()
+        return self.verifier.to_text()
 
     def sign(self, head: Head) -> bytes:
         """Return the signed checkpoint of a head, which the caller has seen committed.

@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from issuer.codes import Code
 from issuer.errors import SetupError, Undecided
-from issuer.service.log.batch import Batch, Placed
+from issuer.service.log.batch import Batch, Placed, under_cosigned
 from issuer.service.log.records import Evidence, Records, RecordSilent
 from issuer.service.log.seal import Seal
 from issuer.service.log.store import Entry, Head, Store, StoreFailed, absent, another
@@ -87,6 +87,11 @@ class Sequencer:
         self._disconnect()
         self._records.close()
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the operator should know of the database. For any thread."""
+        return self._store.database.warnings
+
     # -- for witnesses ----------------------------------------------------------------------------------------------
 
     @property
@@ -103,6 +108,19 @@ class Sequencer:
             return consistency_proof(size1, size2, node_of(self._store, size2))
         except StoreFailed as error:
             self._give_up(error)
+
+    def under_cosigned(self, places: Sequence[Placed]) -> tuple[Placed, ...] | None:
+        """Put the proof of each place under the first cosigned checkpoint over it; None where one has none yet.
+
+        Raises Undecided(`dependency.log`) where the database does not answer.
+        """
+        if self.latched or not self._connected:
+            raise Undecided(Code.DEPENDENCY_LOG)
+        try:
+            proved = tuple(placed for place in places if (placed := under_cosigned(self._store, place)))
+        except StoreFailed as error:
+            self._give_up(error)
+        return proved if len(proved) == len(places) else None
 
     def keep_cosigned(self, size: int, note: bytes) -> None:
         """Keep a published checkpoint that has reached the quorum. Raises Undecided(`dependency.log`)."""

@@ -5,7 +5,7 @@ The service never begins a log: who serves by a database that is missing or empt
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -30,12 +30,28 @@ from issuer.tlog.note import NoteSigner
 FOLDER = "log"
 
 
+class WitnessSettings(Struct, frozen=True):
+    """Who cosigns a log, and how these are asked.
+
+    `policy` is the path of a witness policy (C2SP tlog-policy). `must_cosign`: leaves are not answered before a quorum
+    has cosigned them. `excluded` are not asked, by their names in the policy; `monitors` has the prefixes where
+    witnesses show checkpoints, where these are not their submission prefixes. `development` allows plain http at
+    loopback addresses.
+    """
+
+    policy: str
+    must_cosign: bool = False
+    excluded: frozenset[str] = frozenset()
+    monitors: Mapping[str, str] = {}
+    development: bool = False
+
+
 class LogSettings(Struct, frozen=True):
     """What a log is made of.
 
     `database` is the path of a SQLite file or a `postgresql://` URL; `key_file` holds the log's Ed25519 key, which is
     none of the token keys under `keys` or in the history in `data`; `records` is a folder elsewhere than the database,
-    `store_url` the store of limits and uses ("": none).
+    `store_url` the store of limits and uses ("": none). Without `witnesses` nobody cosigns.
     """
 
     origin: str
@@ -46,6 +62,7 @@ class LogSettings(Struct, frozen=True):
     data: str
     store_url: str = ""
     passphrase: bytes | None = None
+    witnesses: WitnessSettings | None = None
 
 
 def read_seal(settings: LogSettings) -> Seal:
@@ -78,7 +95,7 @@ def _read_key(settings: LogSettings) -> Ed25519PrivateKey:
     return keyfile.read(path, settings.passphrase)
 
 
-def records_of(settings: LogSettings, seal: Seal) -> Records:
+def records_of(settings: LogSettings, seal: Seal, shown: Sequence[Record] = ()) -> Records:
     """Return the log's records. Raises SetupError (`settings.invalid`) for a folder that is lost with the database."""
     if not settings.records:
         why = "a database that was put back to an older state cannot know that it was"
@@ -92,7 +109,7 @@ def records_of(settings: LogSettings, seal: Seal) -> Records:
         raise SetupError(Code.SETTINGS_INVALID, f"{detail}. Name a folder elsewhere, best on another disk")
     if settings.store_url:
         records.append(RedisRecord(settings.store_url, seal))
-    return Records(seal, records)
+    return Records(seal, (*records, *shown))
 
 
 @contextmanager
@@ -117,10 +134,10 @@ def turn(settings: LogSettings, wait_s: float = LOG_TURN_S) -> Iterator[None]:
         raise SetupError(Code.SETTINGS_INVALID, f"{lock}: {error.strerror}") from None
 
 
-def sequencer_of(settings: LogSettings) -> Sequencer:
-    """Return the sequencer of a log, not started yet. Raises SetupError."""
-    seal = read_seal(settings)
-    return Sequencer(Store(database_at(settings.database)), seal, records_of(settings, seal))
+def sequencer_of(settings: LogSettings, seal: Seal | None = None, shown: Sequence[Record] = ()) -> Sequencer:
+    """Return the sequencer of a log, not started yet; `shown` are further records of it. Raises SetupError."""
+    seal = seal or read_seal(settings)
+    return Sequencer(Store(database_at(settings.database)), seal, records_of(settings, seal, shown))
 
 
 def init(settings: LogSettings) -> None:

@@ -40,6 +40,11 @@ class SqliteDatabase:
         """The path of the file."""
         return str(self._path)
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Nothing: a file has no replicas that could lack something."""
+        return ()
+
     def open(self, *, create: bool = False) -> None:
         """Connect, and put everything that was written ahead into the file, synced. Raises SetupError and StoreFailed.
 

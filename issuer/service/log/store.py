@@ -91,6 +91,11 @@ class Database(Reading, Protocol):
         """Where the database is, for people: never a password."""
         ...
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the operator should know of a database that is open."""
+        ...
+
     def open(self, *, create: bool = False) -> None:
         """Connect, and make sure that what is committed here is on the disk: also what was, as far as anybody knows,
         before. Raises SetupError for a database that is not fit to hold a log; without `create`, also for none."""

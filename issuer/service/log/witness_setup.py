@@ -4,24 +4,30 @@ In the order of a start: what they show (`calls_of`, `shown_at_start`) is a reco
 that runs (`PublishedLog`), they have its head to cosign (`vouched_at_start`), and then every later one (`Witnesses`,
 woken by `committed`):
 
-    witnesses = [LogWitness(call, PublishedLog(thread), own_keys(policy, key)) for call in calls]
+    witnessing = witnessing_of(settings, key)
+    witnesses = [LogWitness(call, PublishedLog(thread), witnessing.own) for call in witnessing.calls]
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Protocol, TypeVar
 
 import structlog
 from msgspec import Struct
 
+from issuer import files
 from issuer.codes import Code
-from issuer.errors import SetupError, Undecided
+from issuer.errors import InputError, SetupError, Undecided
 from issuer.service.authn.fetch import Fetcher, FetchRefused, split_fetched
 from issuer.service.log.sequencer import Published, Sequencer
+from issuer.service.log.setup import WitnessSettings
 from issuer.service.log.witness_call import WitnessCall
 from issuer.tlog.note import Note, Verifier, parse_note
-from issuer.tlog.quorum import WitnessPolicy
+from issuer.tlog.quorum import NO_QUORUM, LogKey, WitnessPolicy
+from issuer.tlog.witness_policy import MAX_POLICY_BYTES, parse_policy
 
 T = TypeVar("T")
 _log = structlog.get_logger("issuer")
@@ -71,6 +77,36 @@ def own_keys(policy: WitnessPolicy, own: Verifier) -> tuple[Verifier, ...]:
         detail = f"log_witness_policy: no line names this log and its key; add `log {own.to_text()}`"
         raise SetupError(Code.SETTINGS_INVALID, detail)
     return keys
+
+
+class Witnessing(Struct, frozen=True):
+    """Who cosigns a log: the policy, the log's own keys in it, and how its witnesses are asked."""
+
+    policy: WitnessPolicy
+    own: tuple[Verifier, ...]
+    calls: tuple[WitnessCall, ...] = ()
+
+
+def witnessing_of(settings: WitnessSettings | None, own: Verifier) -> Witnessing:
+    """Read who cosigns the log that has the key `own`. Without settings nobody does, and nobody needs to.
+
+    Raises SetupError: `settings.invalid`, and the codes of a file that cannot be read or is no policy.
+    """
+    if settings is None:
+        return Witnessing(WitnessPolicy((LogKey(own),), (), (), NO_QUORUM), (own,))
+    path, policy = Path(settings.policy), _read_policy(Path(settings.policy))
+    if settings.must_cosign and policy.quorum == NO_QUORUM:
+        detail = f"log_witnesses: sync waits for a quorum, and {path} asks for none"
+        raise SetupError(Code.SETTINGS_INVALID, detail)
+    asking = Asking(lambda: int(time.time()), settings.development, settings.excluded, settings.monitors)
+    return Witnessing(policy, own_keys(policy, own), calls_of(policy, asking))
+
+
+def _read_policy(path: Path) -> WitnessPolicy:
+    try:
+        return parse_policy(files.read(path, MAX_POLICY_BYTES), str(path))
+    except InputError as error:  # its place would be lost on the way to the parent
+        raise SetupError(error.code, f"log_witness_policy, {error.place}: {error.detail}") from None
 
 
 class Asking(Struct, frozen=True):

@@ -14,6 +14,7 @@ import structlog
 
 from issuer.codes import Code
 from issuer.errors import SetupError
+from issuer.service.bounds import WITNESS_START_S
 from issuer.service.log.witness import Contradiction, Head, LogWitness, MovedOn, Vouched, WitnessedLog
 from issuer.service.log.witness_call import Fault, WitnessCall
 from issuer.tlog.note import Verifier
@@ -70,10 +71,18 @@ async def vouched_at_start(witnesses: Sequence[LogWitness], log: WitnessedLog) -
 
 
 async def _first_word(witness: LogWitness, log: WitnessedLog) -> Vouched | Fault:
-    for _ in range(2):
-        with suppress(MovedOn):
-            try:
-                return await witness.cosign(await Head.newest(log))
-            except Fault as fault:
-                return fault
-    return Fault("the log grows while it is asked")
+    # One that takes its time with each of several answers would keep the service from starting.
+    with suppress(TimeoutError):
+        async with asyncio.timeout(WITNESS_START_S):
+            for _ in range(2):
+                with suppress(MovedOn):
+                    return await _cosigned(witness, log)
+            return Fault("the log grows while it is asked")
+    return Fault(f"it had no last word within {WITNESS_START_S:.3g} s")
+
+
+async def _cosigned(witness: LogWitness, log: WitnessedLog) -> Vouched | Fault:
+    try:
+        return await witness.cosign(await Head.newest(log))
+    except Fault as fault:
+        return fault

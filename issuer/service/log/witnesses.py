@@ -15,9 +15,10 @@ from typing import NoReturn
 
 import structlog
 
-from issuer.service.bounds import MAX_WITNESS_PAUSE_S, WITNESS_S, WITNESS_SYNC_S, WITNESS_TOLD_S
+from issuer.service.bounds import MAX_WITNESS_PAUSE_S, WITNESS_MISSES, WITNESS_S, WITNESS_SYNC_S
 from issuer.service.log.witness import Contradiction, Head, LogWitness, MovedOn, WitnessedLog
 from issuer.service.log.witness_call import Fault
+from issuer.service.log.witness_faults import Faults
 from issuer.tlog.note import SignatureLine, Verifier
 from issuer.tlog.quorum import NO_QUORUM, WitnessPolicy
 
@@ -55,7 +56,26 @@ class Witnesses:
         self._wanted = asyncio.Event()
         self._moved = asyncio.Condition()
         self._cosigned = -1
+        self._cosigned_at = 0.0
+        self._misses = 0
         self._round: Round | None = None
+
+    @property
+    def cosigned(self) -> tuple[int, int] | None:
+        """The size of the newest tree that was cosigned here, and so many seconds ago; None before the first."""
+        if self._cosigned < 0:
+            return None
+        return self._cosigned, int(asyncio.get_running_loop().time() - self._cosigned_at)
+
+    @property
+    def failing(self) -> tuple[str, ...]:
+        """The witnesses that do not do their part now."""
+        return self._faults.failing
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether several rounds in a row have reached no quorum."""
+        return self._misses >= WITNESS_MISSES
 
     def committed(self) -> None:
         """Say that the log has a new head. Returns at once."""
@@ -72,16 +92,15 @@ class Witnesses:
 
     async def run(self) -> NoReturn:
         """Show every newest head to the witnesses. No error ends it."""
-        misses = 0
         while True:
             await self._wanted.wait()
             self._wanted.clear()
             if await self._show_newest():
-                misses = 0
+                self._misses = 0
             else:
-                misses += 1
+                self._misses += 1
                 self._wanted.set()
-            await asyncio.sleep(min(self._pace_s * 2**misses, max(self._pace_s, MAX_WITNESS_PAUSE_S)))
+            await asyncio.sleep(min(self._pace_s * 2 ** min(self._misses, 10), max(self._pace_s, MAX_WITNESS_PAUSE_S)))
 
     async def aclose(self) -> None:
         """End what is under way."""
@@ -157,27 +176,9 @@ class Witnesses:
             raise
         async with self._moved:
             self._cosigned = max(self._cosigned, current.head.size)
+            self._cosigned_at = asyncio.get_running_loop().time()
             self._moved.notify_all()
 
     @property
     def _names(self) -> list[str]:
         return [witness.name for witness in self._witnesses]
-
-
-class Faults:
-    """Names a witness that does not do its part: at once, every WITNESS_TOLD_S while it lasts, and when it ends."""
-
-    def __init__(self) -> None:
-        self._told: dict[str, tuple[str, float]] = {}
-
-    def tell(self, name: str, fault: str) -> None:
-        """Say what is wrong with a witness now; "" for nothing."""
-        before, at = self._told.get(name, ("", 0.0))
-        now = asyncio.get_running_loop().time()
-        if fault == before and (not fault or now - at < WITNESS_TOLD_S):
-            return
-        self._told[name] = (fault, now)
-        if fault:
-            _log.warning("witness fails", witness=name, reason=fault)
-        else:
-            _log.info("witness cosigns again", witness=name)

@@ -18,6 +18,7 @@ from issuer.service.log.messages import (
     NotAMessage,
     Places,
     Question,
+    Standing,
     framed,
     read_answer,
     read_question,
@@ -27,7 +28,9 @@ QUESTIONS: list[Question] = [Append(1, (b"a leaf\n", b"")), Look(2), Append(3, (
 ANSWERS: list[Answer] = [
     Places(1, (Placed(7, b"a proof", True), Placed(8, b"", False))),
     Newest(2, b"a note"),
+    Newest(2, b"a note", Standing((5, 1), ("w1",), ("a failover",), must_wait=True)),
     Failed(3),
+    Failed(4, latched=True),
 ]
 
 

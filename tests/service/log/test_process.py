@@ -93,7 +93,7 @@ async def test_leaves_get_places_and_a_retry_gets_the_same(settings: LogSettings
             await other.announce((key_leaf(7), key_leaf(8)))
             (place,) = await log.append((token_leaf(3),))
             assert place.index == 4
-            assert parse_checkpoint(parse_note(await log.checkpoint()).text).size == 5
+            assert parse_checkpoint(parse_note((await log.look()).checkpoint).text).size == 5
 
 
 async def test_many_at_once_share_batches_and_no_index(settings: LogSettings) -> None:
@@ -271,8 +271,8 @@ async def test_an_old_copy_put_back_under_it_latches_it_and_refuses_the_next_sta
             for _ in range(3):
                 with pytest.raises(Undecided):
                     await log.append((token_leaf(3),))
-            with pytest.raises(Undecided):
-                await log.checkpoint()
+            with pytest.raises(Undecided, match="waits for its operator"):
+                await log.look()
     with pytest.raises(SetupError, match=r"log\.rollback"):
         SequencerProcess(settings).__enter__()
 
@@ -307,7 +307,7 @@ async def test_a_record_that_is_away_stops_it_until_it_is_back(settings: LogSett
             with pytest.raises(Undecided):
                 await log.append((token_leaf(2),))
             with pytest.raises(Undecided):
-                await log.checkpoint()
+                await log.look()
             os.rename(away, records)
             (place,) = await again(log, token_leaf(2))
             assert place.index == 1
