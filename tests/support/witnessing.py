@@ -16,6 +16,7 @@ import httpx
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from issuer.dev.sandbox import free_port
+from issuer.errors import FormatError
 from issuer.tlog.add_checkpoint import ADD_CHECKPOINT_PATH, Submission, checkpoint_path, read_submission
 from issuer.tlog.checkpoint import Checkpoint
 from issuer.tlog.merkle import Node, Peaks, consistency_proof, leaf_hash, root
@@ -32,7 +33,7 @@ from issuer.tlog.note import (
 )
 from issuer.witness.folder import init
 from tests.support.running import eventually
-from tests.support.scripted import Action, Scripted, Seen, reply
+from tests.support.scripted import Action, Scripted, Seen, hang_up, reply
 
 
 class Tree:
@@ -220,20 +221,22 @@ class ScriptedWitness(Scripted):
         self.cosigner = Cosigner(name, Ed25519PrivateKey.generate())
         self.shown = shown
         self.answering = answering
+        self.submissions: list[Submission] = []
 
     @property
     def vkey(self) -> str:
         return self.cosigner.verifier.to_text()
 
-    @property
-    def submissions(self) -> list[Submission]:
-        return [read_submission(seen.body) for seen in self.seen if seen.line.startswith("POST")]
-
     def action_for(self, seen: Seen) -> Action:
         """Answer a submission, or show what there is to show."""
         if seen.line.startswith("GET"):
             return reply(200, self.shown) if self.shown else reply(404)
-        return self.answering(read_submission(seen.body), self.cosigner)
+        try:
+            submission = read_submission(seen.body)
+        except FormatError:
+            return hang_up  # who asked has given up in the middle
+        self.submissions.append(submission)
+        return self.answering(submission, self.cosigner)
 
 
 def cosigning(submission: Submission, cosigner: Cosigner) -> bytes:
