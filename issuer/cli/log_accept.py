@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import re
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import rich_click as click
 
+from issuer import files
 from issuer.cli.log_settings import config_option, log_of
 from issuer.cli.terminal import printable, say
 from issuer.cli.who import who
@@ -68,6 +70,9 @@ def _tell(settings: Settings, event: LogAccepted) -> None:
 
     from issuer.service.audit import FileAudit
 
+    files.make_folder(settings.audit_file.parent, shared=True)
+    with suppress(FileExistsError):
+        files.create(settings.audit_file, b"", shared=True)  # root's, it would keep the service from its own audit
     audit = FileAudit(settings.audit_file)
     try:
         asyncio.run(audit.record(event))

@@ -4,6 +4,7 @@ next; here that very command is run, and the log starts."""
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import sqlite3
@@ -202,6 +203,26 @@ def test_a_key_that_signs_tokens_is_no_log_s(tmp_path: Path) -> None:
     assert not operated.database.exists()
     (tmp_path / "keys" / "log" / "log.pem").unlink()
     operated.begin()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files for others")
+def test_what_root_begins_and_restores_belongs_to_the_service_s_user(tmp_path: Path) -> None:
+    """At night the commands are run with `sudo`, and the service is not."""
+    nobody = 65534
+    for folder in (tmp_path, tmp_path / "data"):
+        folder.mkdir(exist_ok=True)
+        os.chown(folder, nobody, nobody)
+    operated = Operated(tmp_path)
+    operated.begin()
+    operated.append(1, 2)
+    export = operated.export()
+    operated.lose_database()
+    operated.lose_records()
+    operated.run("restore", export, code=4)
+    operated.run(*next_command(operated.refused()))
+    made = [path for name in ("data", "elsewhere", "keys") for path in (tmp_path / name).rglob("*")]
+    assert {path.name for path in made} >= {"log", "log.sqlite", "log.lock", "log.pem", "audit.jsonl"}
+    assert {path.name for path in made if path.stat().st_uid != nobody} == set()
 
 
 # -- a start that is refused ---------------------------------------------------------------------------------------------

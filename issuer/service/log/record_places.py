@@ -44,7 +44,7 @@ class FileRecord:
     def write(self, note: bytes) -> None:
         """Replace the file. Nobody else writes it: one sequencer a host."""
         try:
-            files.replace(self._path, note, mode=0o600, durable=True)
+            files.replace(self._path, note, mode=0o600, durable=True, shared=True)
         except OSError as error:
             raise RecordSilent(str(error)) from error
 

@@ -123,7 +123,7 @@ def turn(settings: LogSettings, wait_s: float = LOG_TURN_S) -> Iterator[None]:
         return
     lock = path.with_suffix(".lock")
     try:
-        with files.locked(lock, wait_s=wait_s):
+        with files.locked(lock, shared=True, wait_s=wait_s):
             yield
     except BlockingIOError:
         detail = f"another process writes the log at {path}. Stop the service first, or wait until it has ended"
@@ -197,7 +197,7 @@ def make_folders(settings: LogSettings) -> None:
     database = _file_of(settings)
     for folder in (Path(settings.records), *([database.parent] if database else [])):
         try:
-            files.make_folder(folder)
+            files.make_folder(folder, shared=True)
         except OSError as error:
             raise SetupError(Code.SETTINGS_INVALID, f"{folder} cannot be made: {error.strerror}") from None
 

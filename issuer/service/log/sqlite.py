@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from issuer import files
 from issuer.service.bounds import LOG_LOCK_S, LOG_WAL_BYTES
 from issuer.service.log.store import Dialect, OutcomeUnknown, StoreFailed, Values, absent
 
@@ -54,7 +55,8 @@ class SqliteDatabase:
             raise absent(self.place)
         with _failing():
             if create:
-                self._path.touch(0o600)
+                with suppress(FileExistsError):
+                    files.create(self._path, b"", shared=True)  # root's command, and the service of another user
             before, self._identity = self._file(), ()
             self._opened = _connect(self._path, "rw", LOG_LOCK_S)
             self._set("journal_mode", "wal", "wal")
