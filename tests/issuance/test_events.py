@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from msgspec import UNSET
 
-from issuer.audit_events import COUNTED, MAX_EVENT_BYTES, Counts, Decision
+from issuer.audit_events import COUNTED, MAX_EVENT_BYTES, Counts, Decision, Named
 from issuer.codes import Code
 from issuer.errors import Refused
 from issuer.formats import jcs
@@ -96,17 +96,49 @@ def test_every_token_of_the_largest_batch_is_named_whatever_has_no_room(policies
     assert (event.claims_digest is UNSET) is (count == 100)
 
 
+# Claims of which a caller chooses the text.
+LONG = (
+    "repository", "repository_owner", "sha", "run_id", "run_attempt", "workflow_ref", "job_workflow_ref",
+    "job_workflow_sha", "repository_visibility", "environment", "ref_type", "head_ref", "base_ref", "actor_id",
+)  # fmt: skip
+
+
 @pytest.mark.parametrize("sign", ["\x01", "\U0001f600", '"'])
 def test_no_caller_makes_an_event_larger_by_what_it_claims(policies: PolicySet, sign: str) -> None:
-    names = ("repository", "repository_owner", "sha", "run_id", "run_attempt", "workflow_ref", "job_workflow_ref",
-             "job_workflow_sha", "repository_visibility", "environment", "ref_type", "head_ref", "base_ref", "actor_id")  # fmt: skip
-    claims: dict[str, Any] = dict.fromkeys(names, sign * 512)
+    claims: dict[str, Any] = dict.fromkeys(LONG, sign * 512)
     for event in (refused(policies, *numbered(2), **claims), refused(policies, *numbered(100, 3), **claims)):
         assert size(event) <= MAX_EVENT_BYTES
         assert event.caller.claims.get("repository_id") == "7", "what is short stays"
     request = Request("batch", numbered(100), sign * 512, sign * 512)
     event = refused_event(Refusal(registered(policies, **claims), Refused(Code.POLICY_MODEL), request))
     assert size(event) <= MAX_EVENT_BYTES
+
+
+def test_results_are_told_up_to_the_last_byte_that_has_room(policies: PolicySet) -> None:
+    """The place in the chain has 256 bytes beside what is told."""
+    runs, who = numbered(49), registered(policies)
+
+    def named(chars: int) -> Decision:
+        request = Request("batch", runs, ("i " * 256)[:chars], "a")
+        return refused_event(Refusal(who, Refused(Code.POLICY_MODEL), request))
+
+    most = 1 + MAX_EVENT_BYTES - 256 - len(msgspec.json.encode(named(1)))
+    assert len(msgspec.json.encode(named(most))) == MAX_EVENT_BYTES - 256
+    assert [named(chars).results is UNSET for chars in (most, most + 1)] == [False, True]
+
+
+def test_a_name_is_told_up_to_512_characters_unless_it_may_be_a_credential(policies: PolicySet) -> None:
+    for name, told in (("a " * 256, True), ("a " * 256 + "a", False), ("hf_" + "a" * 34, False)):
+        request = Request("single", numbered(1), name, name)
+        event = refused_event(Refusal(registered(policies), Refused(Code.POLICY_MODEL), request))
+        assert event.named == (Named(name, name) if told else Named("(withheld)", "(withheld)"))
+
+
+def test_of_too_many_claims_those_stay_that_have_64_characters_or_fewer(policies: PolicySet) -> None:
+    claims = {**dict.fromkeys(LONG, "\x01" * 512), "run_id": "1" * 64, "run_attempt": "1" * 65}
+    event = refused(policies, *numbered(2), **claims)
+    assert event.caller.claims["run_id"] == "1" * 64
+    assert not event.caller.claims.keys() & set(LONG) - {"run_id"}
 
 
 @pytest.mark.parametrize("code", sorted(COUNTED))

@@ -20,6 +20,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "issuer/issuance/steps.py": LINE,
     "issuer/issuance/ports.py": LINE,
     "issuer/issuance/events.py": (
+        "tests/issuance/test_events.py",
         "tests/issuance/test_issue.py",
         "tests/policy/authoring/test_plan.py",
         "tests/service/test_audit.py",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from redis.asyncio.connection import SSLConnection
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import SentinelConnectionPool
 
@@ -64,6 +65,25 @@ def test_sentinels_name_the_master_and_get_none_of_its_credentials() -> None:
         ("one", 26379, None), ("two", 26380, None),
     ]  # fmt: skip
     assert {patience(each) for each in sentinels} == {(SENTINEL_S, SENTINEL_S, 2, 0)}
+
+
+@pytest.mark.parametrize(
+    ("scheme", "query", "encrypted"),
+    [("redis+sentinel", "", False), ("rediss+sentinel", "?ssl_ca_certs=/etc/store.pem&ssl_min_version=771", True)],
+)
+def test_sentinels_and_the_master_are_both_reached_over_tls_or_neither_is(
+    scheme: str, query: str, encrypted: bool
+) -> None:
+    master = connect(f"{scheme}://:secret@one:26379/mymaster{query}", 1).connection_pool
+    assert isinstance(master, SentinelConnectionPool)
+    (asked,) = (each.connection_pool for each in master.sentinel_manager.sentinels)
+    for pool in (master, asked):
+        assert issubclass(pool.connection_class, SSLConnection) is encrypted
+        assert pool.connection_kwargs.get("ssl_ca_certs") == ("/etc/store.pem" if encrypted else None)
+
+
+def test_a_url_with_no_database_is_that_of_the_first_one() -> None:
+    assert connect("redis+sentinel://one:26379/mymaster", 1).connection_pool.connection_kwargs["db"] == 0
 
 
 @pytest.mark.parametrize(
