@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from pathlib import Path
 
 import pytest
 
-from issuer.client.files import put_entry
+from issuer.client.files import demand_place, put_entry
 from issuer.codes import Code
 from issuer.errors import InputError
 from tests.support.disk import disk_calls
-from tests.support.make import file_for, submission
+from tests.support.make import BENCHMARK, PATH, file_for, submission
 
 ENTRY = file_for(submission())
 
@@ -28,3 +30,67 @@ def test_a_file_that_is_no_text_is_refused_and_stays(tmp_path: Path) -> None:
         put_entry(path, ENTRY)
     assert (refused.value.code, refused.value.place.file) == (Code.FILE_UNREADABLE, str(path))
     assert path.read_bytes() == b"# \xff\n"
+
+
+def test_an_entry_that_is_there_changes_nothing_unless_it_is_to_be_appended(tmp_path: Path) -> None:
+    path = tmp_path / "gsm8k.yaml"
+    assert [put_entry(path, ENTRY), put_entry(path, ENTRY)] == [True, False]
+    assert path.read_text() == ENTRY
+    assert put_entry(path, ENTRY, append=True)
+    assert path.read_text() == ENTRY * 2
+
+
+def test_folders_are_made_as_the_umask_says(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        put_entry(tmp_path / "model" / "gsm8k.yaml", ENTRY)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "model").stat().st_mode) == 0o750
+
+
+@pytest.mark.parametrize("place", ["link/gsm8k.yaml", "link/new/gsm8k.yaml", "file.yaml"])
+def test_no_link_of_a_checkout_is_read_or_written_through(tmp_path: Path, place: str) -> None:
+    checkout, outside = tmp_path / "checkout", tmp_path / "outside"
+    for folder in (checkout, outside):
+        folder.mkdir()
+    (checkout / "link").symlink_to(outside)
+    (checkout / "file.yaml").symlink_to(tmp_path / "other.yaml")
+    (tmp_path / "other.yaml").write_text(ENTRY)
+    for write in (put_entry, lambda path, entry: put_entry(path, entry, append=True)):
+        with pytest.raises((OSError, InputError), match="symbolic link"):
+            write(checkout / place, ENTRY)
+    assert not list(outside.iterdir())
+    assert (tmp_path / "other.yaml").read_text() == ENTRY
+
+
+# -- before any work ------------------------------------------------------------------------------------------------------
+
+
+def test_a_place_is_good_where_results_of_the_benchmark_are_verified(tmp_path: Path) -> None:
+    demand_place(tmp_path / PATH, BENCHMARK)
+    demand_place(tmp_path / "anywhere.yaml", 7)  # which is refused as what it is, elsewhere
+    for other in (tmp_path / "other" / Path(PATH).name, tmp_path / Path(PATH).parent / "other.yaml"):
+        with pytest.raises(InputError, match="name it so") as refused:
+            demand_place(other, BENCHMARK)
+        assert (refused.value.code, refused.value.place.file) == (Code.RESULT_FILE_NAME, str(other))
+
+
+def test_what_is_in_the_place_is_a_result_file_and_no_link(tmp_path: Path) -> None:
+    path = tmp_path / PATH
+    path.parent.mkdir()
+    path.write_text("a: b\n")
+    with pytest.raises(InputError) as refused:
+        demand_place(path, BENCHMARK)
+    assert refused.value.place.file == str(path)
+    path.write_text(ENTRY)
+    demand_place(path, BENCHMARK)
+    path.rename(tmp_path / "other.yaml")
+    path.symlink_to(tmp_path / "other.yaml")
+    with pytest.raises(OSError, match="symbolic link"):
+        demand_place(path, BENCHMARK)
+    path.unlink()
+    path.parent.rename(tmp_path / "elsewhere")
+    path.parent.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError, match="symbolic link"):
+        demand_place(path, BENCHMARK)
