@@ -593,6 +593,18 @@ def test_without_links_it_is_as_elsewhere(tmp_path: Path, monkeypatch: pytest.Mo
     assert len(os.listdir("/proc/self/fd")) == opened
 
 
+def test_elsewhere_a_folder_on_the_way_may_be_a_link(tmp_path: Path) -> None:
+    """An operator's own folders are laid as the operator likes."""
+    (tmp_path / "real").mkdir()
+    link = tmp_path / "link"
+    link.symlink_to("real")
+    files.create(link / "created", NEW)
+    files.replace(link / "replaced", NEW, mode=None, durable=False)
+    files.make_folder(link / "a" / "b")
+    files.demand_replaceable(link / "replaced")
+    assert {path.name for path in (tmp_path / "real").iterdir()} == {"created", "replaced", "a"}
+
+
 @pytest.mark.parametrize(("mode", "followed"), [(0o755, True), (0o775, False), (0o777, False), (0o1777, False)])
 def test_a_link_that_only_root_can_have_made_is_followed(mode: int, followed: bool) -> None:
     """Where /tmp or /home are links, who works there has made none of them."""
