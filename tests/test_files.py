@@ -713,7 +713,9 @@ def test_what_root_shares_belongs_to_whom_the_old_file_did_or_the_folder_does(tm
 @pytest.mark.skipif(os.geteuid() != 0, reason="root alone gives files away")
 def test_what_root_makes_for_others_belongs_to_the_folder_s_owner(tmp_path: Path) -> None:
     os.chown(tmp_path, 7, 8)
+    opened = len(os.listdir("/proc/self/fd"))
     files.make_folder(tmp_path / "shared" / "inner", shared=True)
+    assert len(os.listdir("/proc/self/fd")) == opened
     files.create(tmp_path / "shared" / "inner" / "file", b"x", shared=True)
     files.make_folder(tmp_path / "own")
     files.create(tmp_path / "own" / "file", b"x")
