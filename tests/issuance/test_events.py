@@ -135,7 +135,7 @@ def test_a_name_is_told_up_to_512_characters_unless_it_may_be_a_credential(polic
 
 
 def test_of_too_many_claims_those_stay_that_have_64_characters_or_fewer(policies: PolicySet) -> None:
-    claims = {**dict.fromkeys(LONG, "\x01" * 512), "run_id": "1" * 64, "run_attempt": "1" * 65}
+    claims: dict[str, Any] = {**dict.fromkeys(LONG, "\x01" * 512), "run_id": "1" * 64, "run_attempt": "1" * 65}
     event = refused(policies, *numbered(2), **claims)
     assert event.caller.claims["run_id"] == "1" * 64
     assert not event.caller.claims.keys() & set(LONG) - {"run_id"}
