@@ -254,6 +254,7 @@ def test_settings_of_witnesses_that_mean_nothing_are_refused(
 # -- without witnesses -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_without_witnesses_every_leaf_is_public_within_seconds_and_idle_seconds_add_nothing(
     tmp_path: Path, provider: LocalProvider
 ) -> None:
