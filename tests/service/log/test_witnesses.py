@@ -20,6 +20,7 @@ from issuer.service.bounds import MAX_WITNESS_BYTES, WITNESS_S
 from issuer.service.log.sequencer import Sequencer
 from issuer.service.log.store import Reader
 from issuer.service.log.witness import Contradiction, LogWitness, WitnessedLog
+from issuer.service.log.witness_faults import Alarms
 from issuer.service.log.witness_setup import Asking, PublishedLog, calls_of, own_keys
 from issuer.service.log.witness_start import WitnessRecord, shown_at_start, vouched_at_start
 from issuer.service.log.witnesses import Witnesses
@@ -397,6 +398,19 @@ async def test_running_only_what_the_log_has_signed_is_evidence(log: GrowingLog,
             grow(log, shown, 5)
             await until(lambda: bool(shown.alarms))
             assert (shown.alarms[0][1].shown, shown.alarms[0][1].is_fork) == (None, False)
+
+
+async def test_evidence_is_told_with_the_checkpoint_once_and_a_mere_word_is_not(log: GrowingLog) -> None:
+    shown, tell = parse_note(log.log.checkpoint(7)), Alarms()
+    with capture_logs() as told:
+        for evidence in (None, shown, shown):
+            tell("w1", Contradiction("it shows size 7", evidence, is_fork=True))
+        tell("w2", Contradiction("it shows size 7", shown, is_fork=True))
+    assert [(event["event"], event["log_level"], event["witness"]) for event in told] == [
+        ("log contradicted", "critical", "w1"),
+        ("log contradicted", "critical", "w2"),
+    ]
+    assert parse_note(told[0]["checkpoint"].encode()) == shown
 
 
 async def test_a_fork_is_shown_by_what_the_witness_has_cosigned(log: GrowingLog, witness: RunningWitness) -> None:
