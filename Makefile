@@ -78,6 +78,7 @@ bench: $(VENV)/dev.done
 	$(BIN)/python -m tests.bench.flood
 	$(BIN)/python -m tests.bench.large_bodies
 	$(BIN)/python -m tests.bench.keys
+	$(BIN)/python -m tests.bench.log
 
 soak: $(VENV)/dev.done
 	$(BIN)/python -m tests.bench.soak
