@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
+import os
+import re
 from collections.abc import Awaitable
 from pathlib import Path
+from typing import NamedTuple
 
 from issuer import files
 from issuer.errors import InputError
@@ -14,7 +18,6 @@ from issuer.service.admission.redis import PREFIX, Failure
 from issuer.service.bounds import LOG_RECORD_S, LOG_RECORD_TRIES
 from issuer.service.log.records import RecordSilent
 from issuer.service.log.seal import Seal
-from issuer.tlog.note import MAX_NOTE_BYTES
 
 _SWAP = b"""
 local kept = redis.call('GET', KEYS[1]) or ''
@@ -23,8 +26,38 @@ return kept
 """
 
 
+class _Slot(NamedTuple):
+    """What one half of a record's file holds: the note, which was the `number`th to be kept."""
+
+    number: int
+    note: bytes
+
+    def to_bytes(self) -> bytes:
+        """Write the slot in its full size. Raises RecordSilent for a note that has no room in it."""
+        head = b"%020d %04d %b\n" % (self.number, len(self.note), hashlib.sha256(self.note).hexdigest().encode())
+        if len(head) + len(self.note) > _SLOT_BYTES:
+            raise RecordSilent(f"a checkpoint of {len(self.note)} bytes has no room in it")
+        return (head + self.note).ljust(_SLOT_BYTES, b"\n")
+
+    @classmethod
+    def read(cls, raw: bytes) -> _Slot | None:
+        """Read a slot; None where it was never written, or not to its end."""
+        if (head := _HEAD.match(raw)) is None:
+            return None
+        note = raw[head.end() : head.end() + int(head[2])]
+        return cls(int(head[1]), note) if hashlib.sha256(note).hexdigest().encode() == head[3] else None
+
+
+_SLOT_BYTES = 4096
+_HEAD = re.compile(rb"([0-9]{20}) ([0-9]{4}) ([0-9a-f]{64})\n")
+
+
 class FileRecord:
-    """Implements `records.Record` by a file that is replaced in one step and synced with its folder."""
+    """Implements `records.Record` by a file of two slots that are written in turn, in place.
+
+    Half a write leaves the note before it, which was not answered for by then. To replace the file would take a disk
+    ten times as long, once for each batch: its name, and its place on the disk, would change each time (measured).
+    """
 
     def __init__(self, folder: Path, origin: str) -> None:
         self._path = folder / f"{_short(origin)}.checkpoint"
@@ -35,21 +68,45 @@ class FileRecord:
         return str(self._path)
 
     def read(self) -> bytes | None:
-        """Return the file's bytes; None where there is no file."""
+        """Return the note that was kept last; None where there is no file."""
         try:
-            return files.read(self._path, MAX_NOTE_BYTES) if self._path.exists() else None
+            if not self._path.exists():
+                return None
+            kept = self._slots()
         except (InputError, OSError) as error:
             raise RecordSilent(str(error)) from error
+        if not any(kept):
+            raise RecordSilent("it holds no checkpoint that was written to its end")
+        return max(filter(None, kept)).note
 
     def write(self, note: bytes) -> None:
-        """Replace the file. Nobody else writes it: one sequencer a host."""
+        """Keep a note in the slot that has not the newest one. Nobody else writes it: one sequencer a host."""
         try:
-            files.replace(self._path, note, mode=0o600, durable=True, shared=True)
-        except OSError as error:
+            first, second = self._slots() if self._path.exists() else (None, None)
+            if first is None and second is None:
+                raw = _Slot(1, note).to_bytes().ljust(2 * _SLOT_BYTES, b"\n")
+                files.replace(self._path, raw, mode=0o600, durable=True)
+                return
+            newest = max(filter(None, (first, second)))
+            self._overwrite(_SLOT_BYTES if newest == first else 0, _Slot(newest.number + 1, note).to_bytes())
+        except (InputError, OSError) as error:
             raise RecordSilent(str(error)) from error
 
     def close(self) -> None:
         """Nothing is open."""
+
+    def _slots(self) -> tuple[_Slot | None, _Slot | None]:
+        raw = files.read(self._path, 2 * _SLOT_BYTES)
+        return _Slot.read(raw[:_SLOT_BYTES]), _Slot.read(raw[_SLOT_BYTES:])
+
+    def _overwrite(self, place: int, raw: bytes) -> None:
+        descriptor = os.open(self._path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            if os.pwrite(descriptor, raw, place) != len(raw):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
+            os.fdatasync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 class RedisRecord:

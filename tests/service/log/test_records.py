@@ -72,6 +72,56 @@ def test_a_file_is_on_the_disk_with_its_name_before_it_counts(tmp_path: Path) ->
     assert file.stat().st_mode & 0o777 == 0o600
 
 
+def test_each_further_note_is_one_write_in_place_of_the_note_before_the_last(tmp_path: Path) -> None:
+    record = FileRecord(tmp_path, ORIGIN)
+    record.write(b"note 0")
+    (file,) = tmp_path.iterdir()
+    for number in range(1, 6):
+        before = file.read_bytes()
+        assert disk_calls(lambda: record.write(b"note %d" % number)) == ["file"]  # noqa: B023
+        assert record.read() == FileRecord(tmp_path, ORIGIN).read() == b"note %d" % number
+        halves = zip((before[:4096], before[4096:]), (file.read_bytes()[:4096], file.read_bytes()[4096:]), strict=True)
+        assert [old == new for old, new in halves].count(True) == 1
+
+
+@pytest.mark.parametrize("written", [0, 1, 86, 90, 100], ids="{} bytes".format)
+def test_a_note_that_was_not_written_to_its_end_leaves_the_one_before_it(tmp_path: Path, written: int) -> None:
+    record = FileRecord(tmp_path, ORIGIN)
+    for note in (b"older", b"old"):
+        record.write(note)
+    (file,) = tmp_path.iterdir()
+    before = file.read_bytes()
+    record.write(b"a new note")
+    torn = file.read_bytes()[:written] + before[written:]
+    file.write_bytes(torn)
+    assert record.read() == b"old"
+    record.write(b"again")
+    assert record.read() == b"again"
+
+
+def test_a_file_without_one_whole_note_is_silence_until_it_is_written_anew(tmp_path: Path) -> None:
+    record = FileRecord(tmp_path, ORIGIN)
+    record.write(b"a note")
+    (file,) = tmp_path.iterdir()
+    file.write_bytes(file.read_bytes().replace(b"a note", b"a vote"))
+    with pytest.raises(RecordSilent, match="no checkpoint"):
+        record.read()
+    record.write(b"anew")
+    assert record.read() == b"anew"
+
+
+def test_a_note_without_room_and_a_link_in_its_place_are_refused(tmp_path: Path) -> None:
+    record = FileRecord(tmp_path, ORIGIN)
+    with pytest.raises(RecordSilent, match="no room"):
+        record.write(b"x" * 4096)
+    record.write(b"a note")
+    (file,) = tmp_path.iterdir()
+    file.rename(tmp_path / "elsewhere")
+    file.symlink_to("elsewhere")
+    with pytest.raises(RecordSilent):
+        record.write(b"another")
+
+
 def test_logs_that_share_a_folder_have_files_of_their_own(tmp_path: Path) -> None:
     one, other = FileRecord(tmp_path, ORIGIN), FileRecord(tmp_path, "issuer.example/log/other")
     one.write(b"one")
