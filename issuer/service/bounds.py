@@ -293,9 +293,11 @@ LOG_CONNECT_S = 2
 LOG_STANDBYS_S = 10.0
 # How many tokens one statement looks up.
 LOG_LOOKED_UP = 100
-# From this size on what SQLite has written ahead is put into the database, between two batches: some hundred of them,
-# and 20 ms of work.
-LOG_WAL_BYTES = 4 * 1024 * 1024
+# After about so many pages of 4 KiB what SQLite has written ahead is put into the database, between two batches: some
+# hundred of them, and 20 ms of work. A batch has some pages for itself, and one for each few rows.
+LOG_WAL_PAGES = 1024
+LOG_BATCH_PAGES = 8
+LOG_PAGE_ROWS = 4
 
 # How long a sequencer process that begins waits for the one before it to end; how long it may take until it listens;
 # and how long it may take to finish what is under way, at its end.
@@ -316,6 +318,8 @@ LOG_QUEUE_LEAVES = 4096
 LOG_FRAME_BYTES = 1024 * 1024
 LOG_UNREAD_BYTES = 8 * 1024 * 1024
 LOG_ASKED = 2048
+# Each of the two slots of a record's file: a block of a disk, and far more than a checkpoint.
+LOG_SLOT_BYTES = 4096
 # How long a record that is not a file may take, and how often it is swapped again where other hosts swap it too.
 LOG_RECORD_S = 0.3
 LOG_RECORD_TRIES = 3

@@ -15,7 +15,7 @@ from issuer import files
 from issuer.errors import InputError
 from issuer.service.admission.client import connect, place_of
 from issuer.service.admission.redis import PREFIX, Failure
-from issuer.service.bounds import LOG_RECORD_S, LOG_RECORD_TRIES
+from issuer.service.bounds import LOG_RECORD_S, LOG_RECORD_TRIES, LOG_SLOT_BYTES
 from issuer.service.log.records import RecordSilent
 from issuer.service.log.seal import Seal
 
@@ -35,9 +35,9 @@ class _Slot(NamedTuple):
     def to_bytes(self) -> bytes:
         """Write the slot in its full size. Raises RecordSilent for a note that has no room in it."""
         head = b"%020d %04d %b\n" % (self.number, len(self.note), hashlib.sha256(self.note).hexdigest().encode())
-        if len(head) + len(self.note) > _SLOT_BYTES:
+        if len(head) + len(self.note) > LOG_SLOT_BYTES:
             raise RecordSilent(f"a checkpoint of {len(self.note)} bytes has no room in it")
-        return (head + self.note).ljust(_SLOT_BYTES, b"\n")
+        return (head + self.note).ljust(LOG_SLOT_BYTES, b"\n")
 
     @classmethod
     def read(cls, raw: bytes) -> _Slot | None:
@@ -48,7 +48,6 @@ class _Slot(NamedTuple):
         return cls(int(head[1]), note) if hashlib.sha256(note).hexdigest().encode() == head[3] else None
 
 
-_SLOT_BYTES = 4096
 _HEAD = re.compile(rb"([0-9]{20}) ([0-9]{4}) ([0-9a-f]{64})\n")
 
 
@@ -84,11 +83,11 @@ class FileRecord:
         try:
             first, second = self._slots() if self._path.exists() else (None, None)
             if first is None and second is None:
-                raw = _Slot(1, note).to_bytes().ljust(2 * _SLOT_BYTES, b"\n")
+                raw = _Slot(1, note).to_bytes().ljust(2 * LOG_SLOT_BYTES, b"\n")
                 files.replace(self._path, raw, mode=0o600, durable=True)
                 return
             newest = max(filter(None, (first, second)))
-            self._overwrite(_SLOT_BYTES if newest == first else 0, _Slot(newest.number + 1, note).to_bytes())
+            self._overwrite(LOG_SLOT_BYTES if newest == first else 0, _Slot(newest.number + 1, note).to_bytes())
         except (InputError, OSError) as error:
             raise RecordSilent(str(error)) from error
 
@@ -96,8 +95,8 @@ class FileRecord:
         """Nothing is open."""
 
     def _slots(self) -> tuple[_Slot | None, _Slot | None]:
-        raw = files.read(self._path, 2 * _SLOT_BYTES)
-        return _Slot.read(raw[:_SLOT_BYTES]), _Slot.read(raw[_SLOT_BYTES:])
+        raw = files.read(self._path, 2 * LOG_SLOT_BYTES)
+        return _Slot.read(raw[:LOG_SLOT_BYTES]), _Slot.read(raw[LOG_SLOT_BYTES:])
 
     def _overwrite(self, place: int, raw: bytes) -> None:
         descriptor = os.open(self._path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)

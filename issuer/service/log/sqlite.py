@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from issuer import files
-from issuer.service.bounds import LOG_LOCK_S, LOG_WAL_BYTES
+from issuer.service.bounds import LOG_BATCH_PAGES, LOG_LOCK_S, LOG_PAGE_ROWS, LOG_WAL_PAGES
 from issuer.service.log.store import Dialect, OutcomeUnknown, StoreFailed, Values, absent
 
 DIALECT = Dialect(integer="INTEGER", octets="BLOB", clustered="WITHOUT ROWID", for_update="", mark="?")
@@ -35,6 +35,7 @@ class SqliteDatabase:
         self._opened: sqlite3.Connection | None = None
         self._identity: Identity = ()
         self._abandoned: list[sqlite3.Connection] = []
+        self._ahead = 0  # pages, about
 
     @property
     def place(self) -> str:
@@ -63,7 +64,9 @@ class SqliteDatabase:
             self._set("synchronous", "full", 2)
             self._set("fullfsync", "on", 1)  # macOS, where fsync alone does not reach the disk
             self._set("wal_autocheckpoint", "0", 0)
-            self._set("journal_size_limit", "0", 0)  # of what is written ahead: it begins anew from nothing
+            # What is written ahead lies in a file that keeps its size and is written over: a sync that changes no size
+            # takes a disk a fifth of the time (measured).
+            self._set("journal_size_limit", "-1", -1)
             self._checkpoint("TRUNCATE")
             if self._file()[:2] != before[:2]:
                 raise StoreFailed("the file was replaced while it was opened")
@@ -101,6 +104,7 @@ class SqliteDatabase:
             self.define("COMMIT")
         except StoreFailed as error:
             raise OutcomeUnknown(str(error)) from error
+        self._ahead += LOG_BATCH_PAGES
 
     def rollback(self) -> None:
         """Undo what was begun."""
@@ -114,7 +118,9 @@ class SqliteDatabase:
     def write(self, statement: str, rows: Iterable[Values]) -> int:
         """Run a statement once for each of the rows, and return how many rows that has changed in all."""
         with _failing():
-            return self._connection.executemany(statement, rows).rowcount
+            count = self._connection.executemany(statement, rows).rowcount
+        self._ahead += count // LOG_PAGE_ROWS
+        return count
 
     def fetch(self, statement: str, values: Values = ()) -> list[tuple[Any, ...]]:
         """Return all rows."""
@@ -123,8 +129,9 @@ class SqliteDatabase:
 
     def tend(self) -> None:
         """Put what was written ahead into the file, where it has become much. What readers look at stays for later."""
-        with _failing():
-            if os.stat(f"{self._path}-wal").st_size >= LOG_WAL_BYTES:
+        if self._ahead >= LOG_WAL_PAGES:
+            self._ahead = 0
+            with _failing():
                 self._checkpoint("PASSIVE")
 
     @property

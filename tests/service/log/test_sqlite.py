@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from issuer.service.bounds import LOG_LOOKED_UP, LOG_WAL_BYTES
+from issuer.service.bounds import LOG_LOOKED_UP, LOG_WAL_PAGES
 from issuer.service.log.sqlite import SqliteDatabase, SqliteReading
 from issuer.service.log.store import OutcomeUnknown, Reader, Store, StoreFailed
 from tests.support.disk import fill, small_disk
@@ -93,7 +93,7 @@ def test_what_was_written_ahead_stays_small(file: Path) -> None:
             largest = max(largest, ahead.stat().st_size)
             database.tend()
             assert not database.is_another()
-        assert largest < 2 * LOG_WAL_BYTES
+        assert largest < 2 * 4096 * LOG_WAL_PAGES
 
 
 def test_opening_puts_everything_on_the_disk(file: Path) -> None:
