@@ -79,6 +79,7 @@ def begin_log(settings: Settings, folder: Path) -> Settings:
         settings,
         log_origin=f"{settings.url.removeprefix('http://')}/log/{secrets.token_hex(4)}",
         log_records=str(folder / "records"),
+        log_witness_policy=str(folder / LOG_POLICY),
     )
     log, key = log_settings(settings, ""), keyfile.generate()
     files.make_folder(Path(log.key_file).parent)
