@@ -298,6 +298,8 @@ LOG_LOOKED_UP = 100
 LOG_WAL_PAGES = 1024
 LOG_BATCH_PAGES = 8
 LOG_PAGE_ROWS = 4
+# It is looked at after so many batches: to change to the database's thread and back costs half as much as a batch.
+LOG_TEND_BATCHES = 16
 
 # How long a sequencer process that begins waits for the one before it to end; how long it may take until it listens;
 # and how long it may take to finish what is under way, at its end.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import cached_property
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from msgspec import Struct
@@ -129,7 +130,7 @@ def verify_note(note: Note, verifiers: Iterable[Verifier]) -> tuple[Verified, ..
     return tuple(verified)
 
 
-class NoteSigner(Struct, frozen=True):
+class NoteSigner(Struct, frozen=True, dict=True):
     """A key that signs notes: a log's. The private key never leaves it."""
 
     name: str
@@ -140,13 +141,17 @@ class NoteSigner(Struct, frozen=True):
         """Its public side."""
         return Verifier(self.name, Kind.ED25519, self.private_key.public_key().public_bytes_raw())
 
+    @cached_property
+    def _key_id(self) -> bytes:
+        return key_id(self.name, self.private_key.public_key().public_bytes_raw(), Kind.ED25519)
+
     def sign(self, text: str) -> SignatureLine:
         """Sign a note's text. Raises FormatError(`log.malformed`) for a text that no note has."""
         _check_text(text)
-        return SignatureLine(self.name, _key_id(self, Kind.ED25519), self.private_key.sign(text.encode()))
+        return SignatureLine(self.name, self._key_id, self.private_key.sign(text.encode()))
 
 
-class Cosigner(Struct, frozen=True):
+class Cosigner(Struct, frozen=True, dict=True):
     """A witness's key: signs checkpoints with the time."""
 
     name: str
@@ -157,6 +162,10 @@ class Cosigner(Struct, frozen=True):
         """Its public side."""
         return Verifier(self.name, Kind.COSIGNATURE, self.private_key.public_key().public_bytes_raw())
 
+    @cached_property
+    def _key_id(self) -> bytes:
+        return key_id(self.name, self.private_key.public_key().public_bytes_raw(), Kind.COSIGNATURE)
+
     def cosign(self, text: str, timestamp: int) -> SignatureLine:
         """State that at `timestamp` (Unix seconds, from 1) this was the log's largest consistent tree.
 
@@ -166,11 +175,7 @@ class Cosigner(Struct, frozen=True):
         if not 1 <= timestamp <= MAX_TIMESTAMP:
             raise malformed("the time of a cosignature is a number of seconds from 1 to 2^63 - 1")
         signature = self.private_key.sign(cosigned_text(text, timestamp))
-        return SignatureLine(self.name, _key_id(self, Kind.COSIGNATURE), timestamp.to_bytes(8) + signature)
-
-
-def _key_id(signer: NoteSigner | Cosigner, kind: Kind) -> bytes:
-    return key_id(signer.name, signer.private_key.public_key().public_bytes_raw(), kind)
+        return SignatureLine(self.name, self._key_id, timestamp.to_bytes(8) + signature)
 
 
 def _decode(raw: bytes, max_bytes: int) -> str:

@@ -16,7 +16,7 @@ import structlog
 from msgspec import Struct
 
 from issuer.errors import Undecided
-from issuer.service.bounds import LOG_BATCH_LEAVES, LOG_CALL_S, LOG_QUEUE_LEAVES
+from issuer.service.bounds import LOG_BATCH_LEAVES, LOG_CALL_S, LOG_QUEUE_LEAVES, LOG_TEND_BATCHES
 from issuer.service.log.batch import Placed
 from issuer.service.log.sequencer import Published, Sequencer
 from issuer.service.log.store import Entry
@@ -49,6 +49,7 @@ class GroupCommit:
         self._queue: deque[Waiting] = deque()
         self._queued = 0
         self._running: asyncio.Task[None] | None = None
+        self._batches = 0
 
     def add(self, entries: tuple[Entry, ...], settle: Settle) -> None:
         """Have leaves appended with the next batch; with none, have it seen whether they could be."""
@@ -74,7 +75,9 @@ class GroupCommit:
         try:
             while self._queue:
                 await self._commit(self._next())
-                await self.do(Sequencer.tend)
+                self._batches += 1
+                if self._batches % LOG_TEND_BATCHES == 0:
+                    await self.do(Sequencer.tend)
         finally:
             self._running = None
 
