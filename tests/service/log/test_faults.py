@@ -1,0 +1,246 @@
+"""Every write, sync, rename, cut and removal of the sequencer fails once, or is its last, in a short session.
+
+After each fault the log is up again by itself, and what any client ever got still holds (tests/support/received.py):
+P1 every place, P2 every checkpoint, P3 nothing was answered that is not in the tree, P4 no fork, P5 a whole tree.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from issuer import keyfile
+from issuer.errors import Undecided
+from issuer.service.bounds import LOG_BATCH_LEAVES, LOG_BATCH_PAGES, LOG_PAGE_ROWS, LOG_WAL_PAGES
+from issuer.service.log.client import SequencerLog
+from issuer.service.log.process import SequencerProcess, Word
+from issuer.service.log.setup import LogSettings, sequencer_of
+from issuer.service.log.sqlite import SqliteReading
+from issuer.service.log.store import Reader
+from issuer.tlog.note import NoteSigner
+from tests.support.received import Received
+from tests.support.sequencing import key_leaf, listener_of, new_log, token_leaf, tokens
+from tests.support.struck import FAULTS, Call, calls_in, injection, struck_command, thread_of, traced, was_struck
+
+pytestmark = [pytest.mark.long, pytest.mark.needs_tool("strace"), pytest.mark.timeout(900)]
+WAIT_S = 60
+
+
+class Client:
+    """A client of one log, which keeps all that it got. `outcomes` counts what its questions came to."""
+
+    def __init__(self, settings: LogSettings) -> None:
+        self.settings = settings
+        key = keyfile.read(Path(settings.key_file), None)
+        self.received = Received(settings.origin, NoteSigner(settings.origin, key).verifier)
+        self.outcomes: Counter[str] = Counter()
+        self.numbers = itertools.count()
+        self._open: list[tuple[bytes, ...]] = []
+
+    async def ask(self, log: SequencerLog, *leaves: bytes) -> None:
+        """Ask once. What was refused is asked again by `settle`."""
+        try:
+            entries = await log.append(leaves)
+        except Undecided:
+            self.outcomes["refused"] += 1
+            self._open.append(leaves)
+        else:
+            self.outcomes["answered"] += 1
+            for leaf, entry in zip(leaves, entries, strict=True):
+                self.received.take(leaf, entry.index, entry.proof.encode())
+
+    async def settle(self, log: SequencerLog) -> None:
+        """Ask for everything again that was refused, and for all that was ever got: until it is answered."""
+        deadline = time.monotonic() + WAIT_S
+        waiting = [*self._open, tuple(self.received.indexes)[-LOG_BATCH_LEAVES:]]
+        while waiting:
+            self._open = []
+            for leaves in waiting:
+                await self.ask(log, *leaves)
+            waiting = self._open
+            assert time.monotonic() < deadline, "the log does not come back"
+        self._open = []
+
+    def fresh(self, count: int = 1) -> list[bytes]:
+        """Return leaves that nobody has asked for."""
+        return [token_leaf(number) for number in itertools.islice(self.numbers, count)]
+
+    def demand_promises(self) -> None:
+        """Demand P1 to P5 of all that was ever got."""
+        with closing(SqliteReading(Path(self.settings.database))) as reading:
+            self.received.demand_kept(Reader(reading))
+
+
+Session = Callable[[Client, SequencerLog], Awaitable[None]]
+
+
+async def short(client: Client, log: SequencerLog) -> None:
+    """One leaf, a batch, both again, an announcement, the head; then the file is touched, and all is opened anew."""
+    (leaf,) = client.fresh()
+    await client.ask(log, leaf)
+    await client.ask(log, *client.fresh(5))
+    await client.ask(log, leaf)
+    await client.ask(log, key_leaf(next(client.numbers)), *client.fresh())
+    with suppress(Undecided):
+        await log.look()
+    os.utime(client.settings.database)
+    await client.ask(log, *client.fresh(2))
+
+
+async def tidying(client: Client, log: SequencerLog) -> None:
+    """So much is written ahead by now that the next batch has it put into the database."""
+    await client.ask(log, *client.fresh(LOG_BATCH_LEAVES))
+    await client.ask(log, *client.fresh())
+    with suppress(Undecided):
+        await log.look()
+
+
+async def nearly_full(client: Client, log: SequencerLog) -> None:
+    """Append as much as may be written ahead but for a batch."""
+    pages = LOG_BATCH_PAGES + 2 * LOG_BATCH_LEAVES // LOG_PAGE_ROWS
+    for _ in range(LOG_WAL_PAGES // pages):
+        await client.ask(log, *client.fresh(LOG_BATCH_LEAVES))
+
+
+async def nothing(_client: Client, _log: SequencerLog) -> None:
+    """Need nothing before."""
+
+
+SESSIONS: dict[str, tuple[Session, Session]] = {"short": (nothing, short), "tidying": (nearly_full, tidying)}
+# Every call of the short session is struck; of the other, which makes a thousand writes, so many of each name.
+AT_MOST = {"short": 1000, "tidying": 5}
+
+
+async def run(client: Client, name: str, trace: Path, *inject: str) -> Counter[str]:
+    """Run a session with a fault in a fresh process, then without, then in another process: return the outcomes of the
+    first."""
+    prepare, session = SESSIONS[name]
+    with SequencerProcess(client.settings) as socket:
+        thread, log = thread_of(listener_of(socket)), SequencerLog(socket, client.settings.origin)
+        await log.look()
+        await prepare(client, log)
+        client.outcomes.clear()
+        with traced(thread, trace, *inject):
+            await session(client, log)
+        outcomes = Counter(client.outcomes)
+        await client.settle(log)
+        await log.aclose()
+    client.demand_promises()
+    return outcomes
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("name", SESSIONS)
+async def test_whatever_fails_or_is_its_last_no_promise_is_broken(name: str, fault: str, tmp_path: Path) -> None:
+    trace, table = tmp_path / "trace", Table(f"{name} session, {fault}")
+    assert not (await run(Client(new_log(tmp_path / "plain")), name, trace))["refused"]
+    for call in to_strike(calls_in(trace), AT_MOST[name]):
+        table.add(call, await struck(tmp_path / f"{call.name}-{call.number}", name, call, fault, trace))
+    table.show()
+    assert table.felt["fdatasync"], "an answer waits for the disk"
+
+
+async def struck(folder: Path, name: str, call: Call, fault: str, trace: Path) -> Counter[str]:
+    """Run a session in which a call is struck. Where a machine stalls, one comes to fewer calls, and there is another."""
+    for attempt in range(5):
+        outcomes = await run(
+            Client(new_log(folder / str(attempt))), name, trace, injection(call.name, fault, call.number)
+        )
+        if was_struck(trace):
+            return outcomes
+    raise AssertionError(f"{call} is never made")
+
+
+@pytest.mark.parametrize("fault", ["EIO", "killed"])
+@pytest.mark.parametrize("call", ["pwrite64", "fdatasync", "ftruncate"])
+async def test_a_start_that_fails_anywhere_is_told_and_the_next_one_goes_on(
+    call: str, fault: str, tmp_path: Path
+) -> None:
+    trace, refused, word, number = tmp_path / "trace", 0, Word(), 0
+    for number in itertools.count(1):
+        settings = left_behind(tmp_path / str(number))
+        word = first_word(settings, struck_command(trace, call, fault, number))
+        if not was_struck(trace):
+            break
+        assert word.socket or word.code == ("state.unreachable" if fault == "EIO" else "")
+        refused += not word.socket
+        client = Client(settings)
+        assert not (await run(client, "short", trace))["refused"]
+        assert client.received.indexes[token_leaf(0)] == 0
+        assert min(client.received.indexes[token_leaf(number)] for number in range(LEFT, LEFT + 2)) == LEFT
+    print(f"\nstart, {fault} at {call}: {number - 1} struck, {refused} starts refused, each next one goes on")
+    assert refused
+    assert word.socket
+
+
+LEFT = 4
+
+
+def left_behind(folder: Path) -> LogSettings:
+    """Make the log of a process that was killed: all of its leaves are only written ahead."""
+    settings = new_log(folder)
+    database = Path(settings.database).parent
+    with closing(sequencer_of(settings)) as writing:
+        writing.start()
+        writing.append(tokens(*range(LEFT)))
+        shutil.copytree(database, folder / "killed")
+    shutil.copytree(folder / "killed", database, dirs_exist_ok=True)
+    return settings
+
+
+def first_word(settings: LogSettings, before: list[str]) -> Word:
+    """Start the sequencer's program by another one; return what it says to its parent, and end it."""
+    command = [*before, sys.executable, "-P", "-m", "issuer.service.log.process"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(msgspec.json.encode(settings) + b"\n")
+        process.stdin.flush()
+        line = process.stdout.readline()
+        process.stdin.close()
+    return msgspec.json.decode(line, type=Word) if line else Word()
+
+
+def to_strike(calls: list[Call], at_most: int) -> Iterator[Call]:
+    """Return of each name's calls all, or so many that are evenly spread, and the last."""
+    by_name: dict[str, list[Call]] = {}
+    for call in calls:
+        by_name.setdefault(call.name, []).append(call)
+    for each in by_name.values():
+        step = -(-len(each) // at_most)
+        yield from [*each[:-1:step], each[-1]]
+
+
+class Table:
+    """What was struck, for people: calls of each name, sessions in which a question was refused, and questions."""
+
+    def __init__(self, title: str) -> None:
+        self._title = title
+        self._calls: Counter[str] = Counter()
+        self.felt: Counter[str] = Counter()
+        self._refused: Counter[str] = Counter()
+        self._answered: Counter[str] = Counter()
+
+    def add(self, call: Call, outcomes: Counter[str]) -> None:
+        """Take what one session came to."""
+        self._calls[call.name] += 1
+        self.felt[call.name] += bool(outcomes["refused"])
+        self._refused[call.name] += outcomes["refused"]
+        self._answered[call.name] += outcomes["answered"]
+
+    def show(self) -> None:
+        """Print it: `pytest -s` shows it."""
+        print(f"\n{self._title}: call, struck, sessions with a refusal, questions refused and answered; none latched")
+        for name, calls in self._calls.items():
+            print(f"  {name:10}{calls:6}{self.felt[name]:6}{self._refused[name]:6}{self._answered[name]:6}")
