@@ -8,10 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import LOG_POLICY, begin_log, free_port, settings_for
 from issuer.formats import jose
-from issuer.service.log.sqlite import SqliteReading
+from issuer.service.log.engines import reading_at
 from issuer.service.log.store import Reader
 from issuer.service.server import log_settings
 from issuer.tlog.checkpoint import Checkpoint, parse_checkpoint
@@ -30,10 +32,11 @@ from tests.support.witnessing import RunningWitness, ScriptedWitness, policy_tex
 class Begun:
     """A fresh log in a folder, and a port for its service. `policy` is the file of the witness policy."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, database: str = "") -> None:
         self.folder = folder
         self.policy = folder / LOG_POLICY
-        self._settings = begin_log(settings_for(folder, free_port()), folder)
+        self._settings = begin_log(replace(settings_for(folder, free_port()), log_database=database), folder)
+        self.log = log_settings(self._settings, "")
         self.vkey = self.policy.read_text().split()[1]
 
     def trust(self, *witnesses: RunningWitness | ScriptedWitness, quorum: int) -> None:
@@ -45,7 +48,7 @@ class Begun:
     @contextlib.contextmanager
     def served(self, provider: LocalProvider, **changes: Any) -> Iterator[Running]:
         """Run the service; it may be run again."""
-        log = {name: getattr(self._settings, name) for name in ("port", "log_origin", "log_records")}
+        log = {name: getattr(self._settings, name) for name in ("port", "log_origin", "log_database", "log_records")}
         with running(self.folder, provider, **(log | changes)) as service:
             yield service
 
@@ -55,9 +58,9 @@ class Begun:
 
 
 @contextlib.contextmanager
-def logged_service(folder: Path, provider: LocalProvider, **changes: Any) -> Iterator[Running]:
+def logged_service(folder: Path, provider: LocalProvider, log_database: str = "", **changes: Any) -> Iterator[Running]:
     """Run a service with a fresh log."""
-    with Begun(folder).served(provider, **changes) as service:
+    with Begun(folder, log_database).served(provider, **changes) as service:
         yield service
 
 
@@ -109,7 +112,7 @@ def log_status(service: Running) -> dict[str, Any]:
 
 def leaves_in(service: Running) -> list[Leaf]:
     """Return every leaf of the log, in its order."""
-    with contextlib.closing(SqliteReading(Path(log_settings(service.settings, "").database))) as database:
+    with contextlib.closing(reading_at(log_settings(service.settings, "").database)) as database:
         reader = Reader(database)
         head = reader.head()
         return [read_leaf(raw) for raw in reader.leaves(0, head.size if head else 0)]

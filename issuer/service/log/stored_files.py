@@ -20,9 +20,14 @@ class StoredFiles:
         """Connect. Raises SetupError, and Undecided(`log.unavailable`) where the database fails."""
         self.name = "the PostgreSQL database" if place.startswith(SCHEME) else place  # no password
         try:
-            self.reader = Reader(reading_at(place))
+            self._reading = reading_at(place)
         except StoreFailed as error:
             raise _unavailable(error) from None
+        self.reader = Reader(self._reading)
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._reading.close()
 
     def read(self, path: str, max_bytes: int) -> bytes | None:  # noqa: ARG002  (nothing here is larger)
         """Return the file at a path under the log's prefix; None where there is none."""

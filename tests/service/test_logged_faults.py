@@ -1,0 +1,308 @@
+"""Services with a log whose processes are killed and stopped, and whose database is put back, killed and failed over.
+
+Each time the promises of the log (tests/support/promised.py) hold of all that any client ever got, and the service goes
+on by itself or refuses loudly.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+import httpx
+import pytest
+
+from issuer.dev.provider import LocalProvider
+from issuer.service.admission.embedded import EmbeddedValkey
+from issuer.service.bounds import SILENT_S
+from issuer.service.server import log_settings
+from tests.support.logged import logged_service, sequencers
+from tests.support.postgresql import PostgreSQL, postgresql
+from tests.support.postgresql_proxy import Proxy, passes
+from tests.support.processes import family
+from tests.support.promised import Promised
+from tests.support.running import Running, eventually, running, serve, start, until_live
+from tests.support.struck import thread_of, traced
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
+
+
+@pytest.fixture
+def provider() -> Iterator[LocalProvider]:
+    with LocalProvider() as local:
+        yield local
+
+
+@pytest.fixture
+def store() -> Iterator[str]:
+    """A store that outlives the service: so that a request from before a restart may be repeated."""
+    with EmbeddedValkey() as url:
+        yield url
+
+
+def work(services: list[Running], promised: Promised, number: int, ended: threading.Event) -> None:
+    """Be one client: want single results and batches signed, each again until it is answered, some a second time."""
+    dice = random.Random(number)
+    with ExitStack() as stack:
+        clients = [stack.enter_context(httpx.Client(base_url=str(each.http.base_url), timeout=60)) for each in services]
+        for first in itertools.count(number * 1_000_000, 10):
+            here = dice.randrange(len(services))
+            request = promised.request(services[here], *range(first, first + dice.choice([1, 1, 1, 5])))
+            for _ in range(dice.choice([1, 1, 2])):
+                while not promised.ask(services[here], request, clients[here]):
+                    if ended.is_set():
+                        return
+                    time.sleep(dice.uniform(0.05, 0.5))
+            if ended.is_set():
+                return
+
+
+def hurt_under(
+    services: list[Running], promised: Promised, clients: int, seconds: float, hurt: Callable[[], None]
+) -> None:
+    """Do something again and again for so long, while so many clients work."""
+    ended = threading.Event()
+    with ThreadPoolExecutor(clients) as pool:
+        working = [pool.submit(work, services, promised, number, ended) for number in range(clients)]
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            hurt()
+        ended.set()
+        for each in working:
+            each.result()
+
+
+def is_ready(service: Running) -> bool:
+    """Say whether the service is ready."""
+    with suppress(httpx.TransportError):
+        return service.http.get("/health/ready").status_code == 200
+    return False
+
+
+def not_ready(service: Running) -> str:
+    """Return the code of why it is not ready."""
+    return str(service.http.get("/health/ready").json()["code"])
+
+
+def end(service: Running) -> None:
+    """End a service in order."""
+    service.process.terminate()
+    service.process.wait(60)
+
+
+@contextmanager
+def again(service: Running) -> Iterator[None]:
+    """Run a service that has ended once more."""
+    service.process = start(service.settings, service.folder, serve(2))
+    try:
+        until_live(service.http, service.process, service.folder)
+        yield
+    finally:
+        end(service)
+
+
+def test_workers_and_sequencer_are_killed_for_a_minute_under_8_clients(
+    store: str, provider: LocalProvider, tmp_path: Path
+) -> None:
+    dice, killed = random.Random(7), {"worker": 0, "sequencer": 0}
+    with logged_service(tmp_path / "service", provider, redis_url=store, command=serve(2)) as service:
+        promised = Promised(service)
+
+        def kill() -> None:
+            time.sleep(dice.uniform(0.1, 1.2))
+            who = dice.choice(["worker", "sequencer"])
+            found = family(service.process.pid)[1:] if who == "worker" else sequencers(service)
+            if found:
+                with suppress(ProcessLookupError):
+                    os.kill(dice.choice(found), signal.SIGKILL)
+                    killed[who] += 1
+
+        hurt_under([service], promised, 8, 60, kill)
+        eventually(lambda: is_ready(service))
+        promised.settle(service)
+        seen = promised.demand_promises(service, tmp_path / "tree")
+        end(service)
+        with again(service):
+            promised.settle(service, promised.requests[-50:])
+            promised.demand_promises(service, tmp_path / "tree")
+    print(f"\nkilled {killed}; {len(promised.requests)} requests, {seen.size} leaves: {dict(promised.outcomes)}")
+    assert min(killed.values()) > 5
+
+
+@pytest.mark.needs_tool("strace")
+@pytest.mark.parametrize(("call", "number"), [("pwrite64", 1), ("fdatasync", 1), ("fdatasync", 2)])
+def test_a_sequencer_that_is_stopped_in_the_critical_section_is_killed_and_replaced(
+    call: str, number: int, provider: LocalProvider, tmp_path: Path
+) -> None:
+    """Stopped where it writes a leaf, commits, or syncs its record."""
+    with logged_service(tmp_path / "service", provider, command=serve(2)) as service:
+        promised = Promised(service)
+        promised.settle(service, [promised.request(service, number) for number in range(3)])
+        (pid,) = sequencers(service)
+        with traced(thread_of(pid), tmp_path / "trace", f"{call}:signal=STOP:when={number}"):
+            begun = time.monotonic()
+            assert not promised.ask(service, promised.request(service, 10))
+            assert time.monotonic() - begun < 5  # one second, and a machine that stalls
+        for each in range(20, 25):
+            assert not promised.ask(service, promised.request(service, each))
+        assert not_ready(service) == "dependency.log"
+        time.sleep(SILENT_S)
+        eventually(lambda: is_ready(service))
+        assert sequencers(service) != [pid]
+        promised.settle(service)
+        promised.demand_promises(service, tmp_path / "tree")
+
+
+def test_an_old_copy_of_the_file_put_back_under_running_workers_is_latched(
+    store: str, provider: LocalProvider, tmp_path: Path
+) -> None:
+    with logged_service(tmp_path / "service", provider, redis_url=store, command=serve(2)) as service:
+        promised = Promised(service)
+        database = Path(log_settings(service.settings, "").database)
+        promised.settle(service, [promised.request(service, number) for number in range(5)])
+        copied(database, tmp_path / "old")
+        promised.settle(service, [promised.request(service, number) for number in range(10, 15)])
+        copied(database, tmp_path / "newest")
+        put_back(tmp_path / "old", database)
+        refused = [promised.request(service, number) for number in range(20, 24)]
+        for request in [*refused, *refused, promised.requests[0]]:
+            assert not promised.ask(service, request)
+        assert not_ready(service) == "dependency.log"
+        for pid in sequencers(service):  # whoever comes after it has not seen what it has; the record has
+            os.kill(pid, signal.SIGKILL)
+        time.sleep(2)
+        assert not any(promised.ask(service, request) for request in refused)
+        assert set(promised.outcomes) == {"answered", "503 dependency.log"}
+        assert not any(request.tokens for request in refused)
+        end(service)
+        service.process = start(service.settings, service.folder)
+        assert service.process.wait(60) == 6
+        assert "log.rollback" in service.log_text()
+        put_back(tmp_path / "newest", database)
+        with again(service):
+            promised.settle(service)
+            promised.demand_promises(service, tmp_path / "tree")
+
+
+def copied(database: Path, folder: Path) -> None:
+    """Copy a SQLite file with what is written ahead, while somebody writes nothing."""
+    folder.mkdir()
+    for file in database.parent.glob(f"{database.name}*"):
+        shutil.copy(file, folder)
+
+
+def put_back(folder: Path, database: Path) -> None:
+    """Put a copy in the place of a SQLite file."""
+    for file in database.parent.glob(f"{database.name}*"):
+        if file.suffix != ".lock":
+            file.unlink()
+    for file in folder.iterdir():
+        shutil.copy(file, database.parent)
+
+
+# -- PostgreSQL ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def primary() -> Iterator[PostgreSQL]:
+    with postgresql() as server:
+        yield server
+
+
+def test_a_server_that_is_killed_between_commit_and_answer_and_comes_back_loses_nothing(
+    primary: PostgreSQL, provider: LocalProvider, tmp_path: Path
+) -> None:
+    killed = threading.Event()
+
+    def kills() -> bool:
+        primary.kill()
+        killed.set()
+        return False
+
+    with (
+        Proxy(primary) as proxy,
+        logged_service(tmp_path / "service", provider, log_database=proxy.url(), command=serve(2)) as service,
+    ):
+        promised = Promised(service)
+        promised.settle(service, [promised.request(service, number) for number in range(3)])
+        for number in range(3):
+            proxy.at_commit = kills
+            assert not promised.ask(service, promised.request(service, 10 + number))
+            proxy.at_commit = passes
+            assert not promised.ask(service, promised.request(service, 20 + number))
+            assert not_ready(service) == "dependency.log"
+            assert killed.wait(60)
+            killed.clear()
+            primary.start()
+            promised.settle(service)
+        promised.demand_promises(service, tmp_path / "tree")
+
+
+def test_a_failover_that_lost_commits_latches_a_running_service_and_refuses_its_next_start(
+    primary: PostgreSQL, provider: LocalProvider, tmp_path: Path
+) -> None:
+    with (
+        Proxy(primary) as proxy,
+        logged_service(tmp_path / "service", provider, log_database=proxy.url(), command=serve(2)) as service,
+    ):
+        promised = Promised(service)
+        promised.settle(service, [promised.request(service, number) for number in range(3)])
+        replica = primary.replica("second")
+        replica.caught_up_with(primary)
+        replica.stop()
+        promised.settle(service, [promised.request(service, number) for number in range(10, 13)])
+        promised.demand_promises(service, tmp_path / "tree")
+        primary.kill()
+        replica.start()
+        replica.promote()
+        proxy.lead_to(replica)
+        lost = [promised.request(service, number) for number in range(20, 25)]
+        assert not any(promised.ask(service, request) for request in [*lost, *promised.requests[:6]])
+        assert not_ready(service) == "dependency.log"
+        assert not any(request.tokens for request in lost)
+        end(service)
+        service.process = start(service.settings, service.folder)
+        assert service.process.wait(60) == 6
+        assert "log.rollback" in service.log_text()
+
+
+@pytest.mark.parametrize("fault", ["nothing", "sequencers", "connections"])
+def test_two_services_with_one_database_and_64_clients_make_one_log(
+    fault: str, store: str, primary: PostgreSQL, provider: LocalProvider, tmp_path: Path
+) -> None:
+    folder, url = tmp_path / "service", primary.url()
+    with logged_service(folder, provider, log_database=url, redis_url=store, command=serve(2)) as one:
+        ours = {name: getattr(one.settings, name) for name in ("url", "log_origin", "log_database", "redis_url")}
+        other = folder.parent / "other"
+        (other / "records").mkdir(mode=0o700, parents=True)
+        ours["store_secret_file"] = str(one.settings.store_secret)
+        with running(
+            folder, provider, **ours, data=str(other / "data"), log_records=str(other / "records"), command=serve(2)
+        ) as two:
+            promised = Promised(one)
+
+            def hurt() -> None:
+                time.sleep(1)
+                if fault == "sequencers":
+                    for pid in random.choice([sequencers(one), sequencers(two)]):
+                        os.kill(pid, signal.SIGKILL)
+                if fault == "connections":
+                    primary.execute(
+                        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'issuer-log'"
+                    )
+
+            hurt_under([one, two], promised, 64, 20, hurt)
+            promised.settle(one)
+            promised.settle(two, promised.requests[::10])
+            two.http.get("/health/ready")
+            seen = promised.demand_promises(one, tmp_path / "tree")
+    print(f"\n{fault}: {len(promised.requests)} requests, {seen.size} leaves: {dict(promised.outcomes)}")

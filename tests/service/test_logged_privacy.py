@@ -1,0 +1,89 @@
+"""The log says who had something signed, and when: never what. Looked for in every public byte, also in disguise."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from issuer.dev.provider import LocalProvider
+from issuer.formats import jose
+from issuer.service.log.engines import reading_at
+from issuer.service.server import log_settings
+from tests.support.logged import leaf_of, logged_service
+from tests.support.promised import export_of
+from tests.support.running import BODY, Running
+
+TABLES = ("head", "entries", "hashes", "cosigned")
+CLAIMS = {
+    "model_repo": "acme/canary-model",
+    "metrics": [{"metric_id": "canary_metric", "value": 0.7316482951}],
+}
+
+
+def test_no_public_byte_says_what_was_signed_or_who_called(tmp_path: Path) -> None:
+    claims = BODY["claims"] | CLAIMS
+    claims["framework"] = claims["framework"] | {"command": "inspect eval canary_command --secret canary-flag"}
+    sent = {"claims": claims, "details": {"notes": "canary notes", "date": "2026-11-21T09:07:31Z"}}
+    with LocalProvider() as provider, logged_service(tmp_path / "service", provider) as service:
+        identity = service.token()
+        answer = service.post(identity, sent)
+        assert answer.status_code == 201, answer.text
+        token = answer.json()["verify_token"]
+        secrets = {*words(sent), *words(payload(identity)), *words(payload(token)), token.split(".")[2]}
+        said = {each.decode() for each in leaf_of(token).split()}
+        public = b"\n".join(public_bytes(service, tmp_path / "tree"))
+    assert payload(token)["sub"].encode() in public, "the log is looked at"
+    assert len(secrets) > 25
+    # What is short is there by chance; what a leaf says is no secret (tlog.md), and nor are its log's name and the URL.
+    open_words = {*said, service.settings.log_origin, service.url}
+    secret = {each for each in secrets - open_words if len(each) > 5}
+    assert not {each for each in secret if any(form in public for form in disguises(each))}
+
+
+def payload(token: str) -> dict[str, Any]:
+    """Read what a token says."""
+    raw = jose.parse_compact(token).unverified_payload
+    read: dict[str, Any] = json.loads(raw)
+    return read
+
+
+def words(value: Any) -> Iterator[str]:
+    """Yield every text and number within a JSON value."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        for each in value:
+            yield from words(each)
+    else:
+        yield str(value)
+
+
+def disguises(word: str) -> Iterator[bytes]:
+    """Return a word as it is, and what anybody who guesses it could find it by."""
+    raw = word.encode()
+    digest = hashlib.sha256(raw)
+    yield from (raw, raw.hex().encode(), digest.digest(), digest.hexdigest().encode())
+    yield from (base64.b64encode(each).rstrip(b"=") for each in (raw, digest.digest()))
+    yield base64.urlsafe_b64encode(digest.digest()).rstrip(b"=")
+
+
+def public_bytes(service: Running, folder: Path) -> Iterator[bytes]:
+    """Return each cell of the database, each exported file, and what the service serves of its log."""
+    with closing(reading_at(log_settings(service.settings, "").database)) as reading:
+        for table in TABLES:
+            for row in reading.fetch(f"SELECT * FROM {table}"):
+                yield from (cell if isinstance(cell, bytes) else str(cell).encode() for cell in row)
+    export_of(service, folder)
+    exported = [file for file in folder.rglob("*") if file.is_file()]
+    assert len(exported) >= 3
+    for file in exported:
+        yield file.read_bytes()
+        path = f"/log/{file.relative_to(folder)}"
+        if (served := service.http.get(path)).status_code == 200:
+            yield served.content
+    yield service.http.get("/log/log.json").content

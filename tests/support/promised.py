@@ -1,0 +1,135 @@
+"""Clients of services with a log that keep all that they ever got, and what has to be true of it at the end.
+
+P1 every token that was returned is in every later tree; P2 no two checkpoints disagree; P3 no token without its leaf:
+every request, also one that was never answered, gets the same token at the same place when it is repeated; P5 a reader
+that shares no code with the issuer verifies the exported tree.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from issuer import keyfile
+from issuer.relying.log_checkpoint import Head, parse_head
+from issuer.relying.log_export import export
+from issuer.service.log.engines import reading_at
+from issuer.service.log.record_places import FileRecord
+from issuer.service.log.store import Reader
+from issuer.service.log.stored_files import StoredFiles
+from issuer.service.server import log_settings
+from issuer.tlog.checkpoint import parse_checkpoint
+from issuer.tlog.note import NoteSigner, parse_note
+from issuer.tlog.proof import parse_proof
+from tests.support.log_readers import Seen, check_with_go, check_with_scales
+from tests.support.logged import leaf_of
+from tests.support.received import Received
+from tests.support.running import Running, numbered
+
+WAIT_S = 90
+# What a caller is told to try again: no worker, a worker that was killed, a dependency that is away, its limit reached.
+AGAIN = {429, 502, 503}
+
+
+class Request:
+    """One thing that a client wants signed, and the tokens that it ever got for it."""
+
+    def __init__(self, identity: str, bodies: list[Any]) -> None:
+        self.identity = identity
+        self.bodies = bodies
+        self.tokens: set[tuple[str, ...]] = set()
+
+
+class Promised:
+    """What the clients of one log got. For any thread."""
+
+    def __init__(self, service: Running) -> None:
+        self.origin = service.settings.log_origin
+        key = keyfile.read(Path(log_settings(service.settings, "").key_file), None)
+        self.vkey = NoteSigner(self.origin, key).verifier.to_text()
+        self.received = Received(self.origin, NoteSigner(self.origin, key).verifier)
+        self.notes: dict[int, bytes] = {}
+        self.requests: list[Request] = []
+        self.outcomes: Counter[str] = Counter()
+
+    def request(self, service: Running, *numbers: int) -> Request:
+        """Want results of these numbers signed: one alone, or several as a batch."""
+        made = Request(service.token(), [numbered(number) for number in numbers])
+        self.requests.append(made)
+        return made
+
+    def ask(self, service: Running, request: Request, http: httpx.Client | None = None) -> bool:
+        """Ask once; say whether it was answered. Whatever the answer has is verified, and kept."""
+        batch = len(request.bodies) > 1
+        sent = {"results": request.bodies} if batch else request.bodies[0]
+        try:
+            answer = (http or service.http).post(
+                "/tokens/batch" if batch else "/tokens",
+                json=sent,
+                headers={"Authorization": f"Bearer {request.identity}"},
+            )
+        except httpx.TransportError:
+            self.outcomes["no answer"] += 1
+            return False
+        if answer.status_code in AGAIN:
+            assert "verify_token" not in answer.text
+            self.outcomes[f"{answer.status_code} {answer.json()['code']}"] += 1
+            return False
+        assert answer.status_code in {200, 201}, answer.text
+        self.outcomes["answered"] += 1
+        self._take(request, answer.json()["tokens"] if batch else [answer.json()])
+        return True
+
+    def settle(self, service: Running, requests: list[Request] | None = None) -> None:
+        """Repeat requests, or all, until each is answered."""
+        deadline = time.monotonic() + WAIT_S
+        for request in self.requests if requests is None else requests:
+            while not self.ask(service, request):
+                assert time.monotonic() < deadline, self.outcomes
+                time.sleep(0.05)
+
+    def demand_promises(self, service: Running, folder: Path, *, go: bool = False) -> Seen:
+        """Demand P1 to P5 of all that was ever got; the tree is exported to the folder."""
+        assert all(len(request.tokens) == 1 for request in self.requests), "a retry got another token, or none"
+        with closing(reading_at(log_settings(service.settings, "").database)) as reading:
+            self.received.demand_kept(Reader(reading))
+        export_of(service, folder)
+        check = check_with_go if go else check_with_scales
+        seen = check(folder, self.vkey, self._some(self.received.indexes.values()), list(self._older()))
+        leaves = {index: leaf for leaf, index in self.received.indexes.items()}
+        assert all(leaves[index] == entry for index, entry in seen.entries.items())
+        return seen
+
+    def _take(self, request: Request, answers: list[dict[str, Any]]) -> None:
+        request.tokens.add(tuple(each["verify_token"] for each in answers))
+        for each in answers:
+            place = each["log"]
+            assert place["origin"] == self.origin
+            self.received.take(leaf_of(each["verify_token"]), place["index"], place["proof"].encode())
+            note = parse_proof(place["proof"].encode()).checkpoint
+            self.notes[parse_checkpoint(parse_note(note).text).size] = note
+
+    def _older(self) -> Iterator[bytes]:
+        """Return received checkpoints for proofs of consistency: the first, the last, and some between."""
+        yield from (self.notes[size] for size in self._some(self.notes))
+
+    def _some(self, numbers: Any) -> list[int]:
+        every = sorted(numbers)
+        return [*every[:: -(-len(every) // 100) or 1], *every[-1:]]
+
+
+def export_of(service: Running, folder: Path, note: bytes | None = None) -> Head:
+    """Write the tree of a checkpoint, or of the newest one that the service's record has, as files into a folder."""
+    log = log_settings(service.settings, "")
+    raw = FileRecord(Path(log.records), log.origin).read() if note is None else note
+    assert raw is not None
+    head = parse_head(raw)
+    with closing(StoredFiles(log.database)) as stored:
+        export(stored, head, folder)
+    return head
