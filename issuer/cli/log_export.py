@@ -6,14 +6,13 @@ part of, 3 no log is there, 4 it cannot be had, 6 the folder cannot be written.
 
 from __future__ import annotations
 
-import sys
 import time
 from pathlib import Path
 
 import rich_click as click
 
 from issuer.cli.log_source import describe_head, open_source
-from issuer.cli.terminal import Painted, say
+from issuer.cli.terminal import Painted, is_watched, say
 from issuer.relying.log_checkpoint import read_head, read_unverified_head, read_witness_policy
 from issuer.relying.log_export import export as bring
 
@@ -40,7 +39,7 @@ def export(folder: Path, source: str, policy_file: Path | None) -> None:
         head = read_unverified_head(log)
     else:
         head = read_head(log, read_witness_policy(policy_file), int(time.time()))
-    shown = sys.stderr.isatty()
+    shown = is_watched()
     before = bring(log, head, folder, _tick if shown else lambda _: None)
     if shown:
         say(_BLANK, err=True, end="")

@@ -31,6 +31,11 @@ def paint(text: str, **style: Any) -> Painted:
     return Painted(click.style(printable(text, _LAYOUT), **style))
 
 
+def is_watched() -> bool:
+    """Say whether somebody watches standard error: then progress is shown there."""
+    return sys.stderr.isatty()
+
+
 def say(*parts: str, err: bool = False, end: str = "\n") -> None:
     """Write a text of one or several lines to standard output, or to standard error.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import signal
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -13,7 +12,7 @@ from types import FrameType
 
 import msgspec
 
-from issuer.cli.terminal import Painted, printable, say, say_whole, to_json
+from issuer.cli.terminal import Painted, is_watched, printable, say, say_whole, to_json
 from issuer.errors import InputError
 from issuer.relying.bulk import Listener, Writer, judge_folder
 from issuer.relying.verifier import Verifier
@@ -30,7 +29,7 @@ _UNITS = (("d", 86_400), ("h", 3600), ("min", 60))
 
 def verify_folder(root: Path, verifier: Verifier, *, jobs: int, as_json: bool) -> Summary:
     """Judge every result file below `root`, print the reports, and return the counts."""
-    progress = _Progress(shown=sys.stderr.isatty())
+    progress = _Progress(shown=is_watched())
     with _interruptible() as stopped:
         listener = Listener(progress.out, progress.tick, stopped)
         summary = judge_folder(root, verifier, JSON_LINES if as_json else FOR_PEOPLE, listener, jobs=jobs)

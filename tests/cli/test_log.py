@@ -343,6 +343,7 @@ def test_monitor_compares_the_tokens_of_a_folder(tmp_path: Path, policy: Path) -
     assert issuer(*command, "--max-unmatched", 2, "--state", tmp_path / "2").returncode == 0
 
 
+@pytest.mark.long
 def test_monitor_follows_until_an_alarm_and_waits_where_nothing_is_to_be_had(tmp_path: Path, policy: Path) -> None:
     folder = TREE.write(tmp_path / "log")
     (folder / "checkpoint").write_bytes(TREE.note(witnesses=()).to_bytes())

@@ -18,6 +18,7 @@ import pytest
 from issuer import keyfile
 from issuer.errors import SetupError
 from issuer.service.log.engines import reading_at
+from issuer.service.log.record_places import FileRecord
 from issuer.service.log.setup import LogSettings, sequencer_of, turn
 from issuer.service.log.store import Reader
 from issuer.service.server import log_settings
@@ -81,8 +82,9 @@ class Operated:
         return self.recorded()
 
     def recorded(self) -> Checkpoint:
-        (record,) = (self.folder / "elsewhere").glob("*.checkpoint")
-        return parse_checkpoint(parse_note(record.read_bytes()).text)
+        note = FileRecord(self.folder / "elsewhere", self.log.origin).read()
+        assert note is not None
+        return parse_checkpoint(parse_note(note).text)
 
     def refused(self) -> str:
         """Start the log, as the service does, and return why it does not."""
@@ -482,6 +484,7 @@ def test_what_is_no_log_is_no_source(operated: Operated, tmp_path: Path, source:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.long
 def test_nothing_is_restored_under_a_running_service(operated: Operated) -> None:
     operated.append(1)
     with turn(operated.log):

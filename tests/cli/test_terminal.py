@@ -60,7 +60,7 @@ def test_commands_write_in_one_way() -> None:
         names = [ast.unparse(node) for node in ast.walk(ast.parse(path.read_text("utf-8"))) if is_name(node)]
         if {"print", "click.echo", "click.secho", "click.style", "sys.stdout", "sys.stderr"} & set(names):
             found.add(path.relative_to(package).as_posix())
-    assert found == {"cli/terminal.py", "cli/verify_folder.py"}, "the second asks whether it is a terminal"
+    assert found == {"cli/terminal.py"}
 
 
 def is_name(node: ast.AST) -> bool:

@@ -12,7 +12,7 @@ import pytest
 from issuer.dev.provider import LocalProvider
 from issuer.tlog.leaf import KeyLeaf, PolicyLeaf, TokenLeaf
 from issuer.tlog.tiles import read_entries
-from tests.support.logged import demand_logged, leaf_of, leaves_in, logged_service, sequencers
+from tests.support.logged import Begun, demand_logged, leaf_of, leaves_in, logged_service, sequencers
 from tests.support.running import Running, eventually, numbered
 
 
@@ -94,6 +94,7 @@ def test_without_the_sequencer_nothing_is_issued_and_the_retry_gets_its_token_wh
 
 
 def test_the_service_does_not_start_where_its_log_was_never_begun(tmp_path: Path) -> None:
+    begun, elsewhere = Begun(tmp_path), str(tmp_path / "elsewhere" / "log.sqlite")
     with LocalProvider() as provider, pytest.raises(AssertionError, match=r"log\.absent"):  # noqa: SIM117
-        with logged_service(tmp_path, provider, log_database=str(tmp_path / "elsewhere" / "log.sqlite")):
+        with begun.served(provider, log_database=elsewhere):
             pass

@@ -218,6 +218,7 @@ def test_of_submitters_that_race_from_one_size_one_is_cosigned(witness: RunningW
     assert {int(answer.text) for answer in answers if answer.status_code == 409} == {size}
 
 
+@pytest.mark.long
 def test_what_was_cosigned_outlives_a_kill(tmp_path: Path) -> None:
     log = TestLog("log.example/killed")
     with witnessing(tmp_path / "w", [log.vkey]) as witness:

@@ -84,7 +84,7 @@ class FileRecord:
             first, second = self._slots() if self._path.exists() else (None, None)
             if first is None and second is None:
                 raw = _Slot(1, note).to_bytes().ljust(2 * LOG_SLOT_BYTES, b"\n")
-                files.replace(self._path, raw, mode=0o600, durable=True)
+                files.replace(self._path, raw, mode=0o600, durable=True, shared=True)
                 return
             newest = max(filter(None, (first, second)))
             self._overwrite(LOG_SLOT_BYTES if newest == first else 0, _Slot(newest.number + 1, note).to_bytes())

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from issuer import keyfile
 from issuer.errors import SetupError
+from issuer.service.log.record_places import FileRecord
 from issuer.service.log.setup import LogSettings, accept, init, read_seal, sequencer_of, turn
 from issuer.tlog.checkpoint import parse_checkpoint
 from issuer.tlog.note import parse_note
@@ -35,8 +36,9 @@ def refused(settings: LogSettings) -> str:
 
 
 def head_of(settings: LogSettings) -> tuple[int, bytes]:
-    (record,) = Path(settings.records).glob("*.checkpoint")
-    checkpoint = parse_checkpoint(parse_note(record.read_bytes()).text)
+    note = FileRecord(Path(settings.records), settings.origin).read()
+    assert note is not None
+    checkpoint = parse_checkpoint(parse_note(note).text)
     return checkpoint.size, checkpoint.root
 
 

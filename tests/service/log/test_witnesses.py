@@ -331,7 +331,7 @@ async def test_no_lie_reaches_the_quorum(log: GrowingLog, lie: str) -> None:
     assert log.kept == {}
 
 
-@pytest.mark.parametrize("slow", [stall, drip], ids=["stalls", "drips"])
+@pytest.mark.parametrize("slow", [stall, pytest.param(drip, marks=pytest.mark.long)], ids=["stalls", "drips"])
 async def test_a_witness_that_stalls_holds_nobody_up_and_is_named(log: GrowingLog, slow: Action) -> None:
     with (
         ScriptedWitness(lambda *_: slow) as stalled,
@@ -350,6 +350,7 @@ async def test_a_witness_that_stalls_holds_nobody_up_and_is_named(log: GrowingLo
     assert (fault["witness"], f"within {WITNESS_S:.3g} s" in fault["reason"]) == ("w1", True)
 
 
+@pytest.mark.long
 async def test_after_a_request_that_hung_the_next_is_for_the_newest_head(log: GrowingLog) -> None:
     hangs = iter([True])
 
@@ -484,7 +485,10 @@ async def test_at_start_a_bare_number_is_believed_only_while_nobody_vouches(
         assert await start(log, policy_of(log.log, bare, witness, demanded="any")) == 1
 
 
-@pytest.mark.parametrize("answering", [lambda *_: reply(503), lambda *_: stall, lambda *_: b"x"])
+@pytest.mark.parametrize(
+    "answering",
+    [lambda *_: reply(503), pytest.param(lambda *_: stall, marks=pytest.mark.long), lambda *_: b"x"],
+)
 async def test_at_start_a_witness_that_does_not_answer_stops_nothing(
     log: GrowingLog, answering: Callable[[Submission, Cosigner], bytes | Action]
 ) -> None:
