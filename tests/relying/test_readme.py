@@ -21,6 +21,7 @@ from issuer import keyfile
 from issuer.dev.provider import LocalProvider
 from issuer.relying.documents import LONGEST_AGE_S, MAX_CACHE_BYTES, MAX_DOCUMENT_BYTES, Documents
 from issuer.relying.trusted import trust_by_file
+from issuer.tlog.note import Kind, vkey_of
 from tests.support.make import (
     BENCHMARK_TEXT,
     RECEIPT_KEY,
@@ -30,7 +31,9 @@ from tests.support.make import (
     revocation_list,
     submission,
 )
+from tests.support.witnessing import policy_text
 
+LOG_KEY = vkey_of("issuer.example/log/2026-11-22-7f3a", RECEIPT_KEY.public_key().public_bytes_raw(), Kind.ED25519)
 PAGE = (Path(issuer.relying.__file__).parent / "README.md").read_text("utf-8")
 
 
@@ -47,6 +50,7 @@ def place(tmp_path: Path) -> Iterator[Path]:
     files: dict[str, bytes] = {
         ".eval_results/gsm8k.yaml": file_for(submission(), iat=now, nbf=now, exp=now + 3600).encode(),
         "revocations.jwt": revocation_list(iat=now, next_update=now + 86_400),
+        "log-policy.txt": policy_text([LOG_KEY], [], "none").encode(),
         "receipt-keys.json": jwks(RECEIPT_KEY),
         "revocation-keys.json": jwks(REVOCATION_KEY),
         f"benchmarks/openai/gsm8k/{definition}/eval.yaml": BENCHMARK_TEXT.encode(),
