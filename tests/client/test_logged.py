@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -10,6 +11,10 @@ from msgspec import UNSET
 from issuer.client import Credential, request_token, wait_for_proof
 from issuer.client.answer import proof_objection
 from issuer.dev.provider import LocalProvider
+from issuer.dev.sandbox import LOG_POLICY
+from issuer.tlog.note import parse_note
+from issuer.tlog.proof import parse_proof
+from issuer.tlog.witness_policy import parse_policy
 from tests.support.logged import logged_service
 from tests.support.running import BODY, Running
 from tests.support.witnessed import leaf_of
@@ -31,6 +36,10 @@ def test_a_token_comes_with_its_place_in_the_log(service: Running) -> None:
     assert "do not lead" in proof_objection(issued.log.proof.encode(), issued.log.origin, other)
 
 
-def test_without_witnesses_there_is_no_proof_that_shows_a_time(service: Running) -> None:
+def test_without_witnesses_the_proof_comes_soon_and_shows_no_time(service: Running) -> None:
     issued = request_token(service.url, Credential(service.token(), reusable=False), BODY)
-    assert wait_for_proof(service.url, issued, patience_s=1) is None
+    proof = wait_for_proof(service.url, issued, patience_s=60)
+    assert proof is not None
+    policy = parse_policy((service.folder / LOG_POLICY).read_bytes(), LOG_POLICY)
+    witnessed = policy.check(parse_note(parse_proof(proof.raw).checkpoint), int(time.time()))
+    assert (witnessed.checkpoint.origin, witnessed.time) == (service.settings.log_origin, None)

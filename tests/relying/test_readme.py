@@ -50,7 +50,7 @@ def place(tmp_path: Path) -> Iterator[Path]:
     files: dict[str, bytes] = {
         ".eval_results/gsm8k.yaml": file_for(submission(), iat=now, nbf=now, exp=now + 3600).encode(),
         "revocations.jwt": revocation_list(iat=now, next_update=now + 86_400),
-        "log-policy.txt": policy_text([LOG_KEY], [], "none").encode(),
+        "log-policy.txt": policy_text([LOG_KEY], [], "quorum none").encode(),
         "receipt-keys.json": jwks(RECEIPT_KEY),
         "revocation-keys.json": jwks(REVOCATION_KEY),
         f"benchmarks/openai/gsm8k/{definition}/eval.yaml": BENCHMARK_TEXT.encode(),
