@@ -15,7 +15,7 @@ from issuer.policy.match import PolicySet
 from issuer.service.bounds import LOG_ANNOUNCED, LOG_ANNOUNCED_AT_ONCE
 from issuer.service.log.client import SequencerLog
 from issuer.service.log.status import LogStatus
-from issuer.service.signing.life import KeyLife, Lives
+from issuer.service.signing.life import PUBLISHED, KeyLife, Lives
 from issuer.tlog.leaf import KeyLeaf, KeyState, KnownLeaf, PolicyLeaf
 from issuer.verify_token import Template, token_leaf
 from issuer.wire import LogEntry
@@ -44,7 +44,8 @@ class AnnouncingLog:
     async def append(self, template: Template, signing_inputs: tuple[bytes, ...], /) -> tuple[LogEntry, ...]:
         """Append the leaves of tokens, behind those of the key that will sign them and of their policy.
 
-        Raises Undecided(`dependency.log`).
+        Raises Undecided: `dependency.log`, and `dependency.signer` where the key has gone out of use meanwhile. A leaf
+        under it would have no token, and alarm every monitor.
         """
         first = [leaf for leaf in self._grounds(template) if leaf not in self._announced]
         tokens = (token_leaf(template.terms, template.kid, signing_input) for signing_input in signing_inputs)
@@ -72,10 +73,11 @@ class AnnouncingLog:
         await self._log.aclose()
 
     def _grounds(self, template: Template) -> Iterator[KnownLeaf]:
-        """Return what a token rests on. Of a key that the history does not know, which therefore will not sign, it
-        says nothing."""
-        if (life := self.lives().get(template.kid)) is not None:
-            yield from key_leaves(self.iss, [life])
+        """Return what a token rests on."""
+        life = self.lives().get(template.kid)
+        if life is None or life.what not in PUBLISHED:
+            raise Undecided(Code.DEPENDENCY_SIGNER)
+        yield from key_leaves(self.iss, [life])
         yield PolicyLeaf(self.iss, template.terms.sub, template.terms.policy)
 
     def _remember(self, leaves: Iterable[KnownLeaf]) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from issuer.codes import Code
 from issuer.errors import Undecided
 from issuer.formats import jose
 from issuer.policy.match import PolicySet
@@ -20,7 +21,7 @@ from issuer.service.log.process import SequencerProcess
 from issuer.service.log.setup import LogSettings
 from issuer.service.log.sqlite import SqliteReading
 from issuer.service.log.store import Reader
-from issuer.service.signing.life import KeyLife
+from issuer.service.signing.life import KeyLife, What
 from issuer.tlog.leaf import AuditLeaf, KeyLeaf, KnownLeaf, Leaf, PolicyLeaf, RevocationsLeaf, TokenLeaf, read_leaf
 from tests.support import make
 from tests.support.clock import Clock
@@ -96,6 +97,16 @@ async def test_another_state_of_the_key_and_another_policy_are_announced_before_
     house.lives = {SIGNING.kid: replace(SIGNING, what="retiring", since=2000)}
     await house.log.append(make.template(policy=POLICY), (b"two",))
     assert house.kinds() == [KeyLeaf, PolicyLeaf, TokenLeaf, KeyLeaf, PolicyLeaf, TokenLeaf]
+
+
+@pytest.mark.parametrize("what", ["archived", "revoked", "removed", None])
+async def test_a_key_that_is_out_of_use_gets_no_leaf(house: House, what: What | None) -> None:
+    """Between admission and log a key may be revoked. A leaf behind that would be an alarm, and have no token."""
+    house.lives = {} if what is None else {SIGNING.kid: replace(SIGNING, what=what, since=2000)}
+    with pytest.raises(Undecided) as refused:
+        await house.log.append(make.template(), (b"one",))
+    assert refused.value.code is Code.DEPENDENCY_SIGNER
+    assert house.leaves() == []
 
 
 async def test_nothing_is_appended_where_nobody_listens_and_it_is_announced_again_later(
