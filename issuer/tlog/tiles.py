@@ -113,15 +113,21 @@ def _grown(level: Level, before: int, after: int) -> Iterator[TilePath]:
         yield TilePath(level, after // WIDTH, after % WIDTH)
 
 
-def extend(peaks: Peaks, leaves: Sequence[bytes]) -> tuple[Peaks, list[TileHash]]:
-    """Return the peaks with more leaf hashes, and every hash that tiles gain by them, the leaf hashes first."""
+def extend(
+    peaks: Peaks, leaves: Sequence[bytes], completed: Callable[[int, int, bytes], object] = lambda *_: None
+) -> tuple[Peaks, list[TileHash]]:
+    """Return the peaks with more leaf hashes, and every hash that tiles gain by them, the leaf hashes first.
+
+    `completed` is called with level, index and hash of each node above the leaves that becomes complete.
+    """
     gained: list[TileHash] = [(0, peaks.size + number, leaf) for number, leaf in enumerate(leaves)]
 
-    def completed(level: int, index: int, hashed: bytes) -> None:
+    def gain(level: int, index: int, hashed: bytes) -> None:
+        completed(level, index, hashed)
         if level % HEIGHT == 0:
             gained.append((level // HEIGHT, index, hashed))
 
-    return peaks.extend(leaves, completed), gained
+    return peaks.extend(leaves, gain), gained
 
 
 # -- what is in them --------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from issuer.tlog.merkle import (
     peaks_of,
     verify_consistency,
 )
-from issuer.tlog.tiles import HEIGHT, TileHash, node_of_tiles
+from issuer.tlog.tiles import extend, node_of_tiles
 
 
 def empty_head(origin: str) -> Head:
@@ -32,19 +32,16 @@ class Growth:
 
     def __init__(self, before: Head, leaves: Sequence[bytes]) -> None:
         self._nodes = dict(zip(_places_of_peaks(before.size), before.peaks.hashes, strict=True))
-        self.gained: list[TileHash] = [(0, index, leaf) for index, leaf in enumerate(leaves, before.size)]
-        self._nodes |= {(0, index): leaf for _, index, leaf in self.gained}
-        peaks = before.peaks.extend(leaves, self._complete)
+        self._nodes |= {(0, index): leaf for index, leaf in enumerate(leaves, before.size)}
+        peaks, self.gained = extend(before.peaks, leaves, self._keep)
         self.head = Head(before.origin, peaks.root, peaks)
 
     def proof(self, index: int) -> tuple[bytes, ...]:
         """Return the inclusion proof of one of the batch's leaves."""
         return inclusion_proof(index, self.head.size, lambda level, at: self._nodes[level, at])
 
-    def _complete(self, level: int, index: int, hashed: bytes) -> None:
+    def _keep(self, level: int, index: int, hashed: bytes) -> None:
         self._nodes[level, index] = hashed
-        if level % HEIGHT == 0:
-            self.gained.append((level // HEIGHT, index, hashed))
 
 
 def node_of(reader: Reader, size: int) -> Node:
