@@ -1,8 +1,8 @@
 """`issuer log restore`: bring back the leaves that a log's database has lost.
 
 Exit codes (contract section 6): 0 restored, and the service can start; 1 the source is not what it says; 3 there is no
-such source, or it is none; 4 it cannot be had, or no record confirms that this was all; 6 anything is refused, or
-cannot be written.
+such source, or it is not a log; 4 it cannot be read now, or no record confirms that this was all; 6 anything is
+refused, or cannot be written.
 """
 
 from __future__ import annotations

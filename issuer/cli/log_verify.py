@@ -1,7 +1,7 @@
 """`issuer log verify`: rebuild a log's whole tree from its entries.
 
-Exit codes (contract section 6): 0 good, 1 the log is not what its checkpoint says, or a leaf is none, 3 the policy is
-missing or malformed, or no log is there, 4 the log cannot be had, or its checkpoint has no quorum yet.
+Exit codes (contract section 6): 0 good, 1 the log is not what its checkpoint says, or a leaf is malformed, 3 the policy
+is missing or malformed, or no log is there, 4 the log cannot be read now, or its checkpoint has no quorum yet.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def verify(source: str, policy_file: Path, as_json: bool) -> None:
     """Rebuild the whole tree of the log at SOURCE, a URL or a folder, from its entries to the signed root.
 
     A file that is not under that root ends it, with its index. Every leaf is read by the grammar of its kind; those
-    that break it are counted, and the first is told. Kinds that are not known here are listed by name: a later version
+    that break it are counted, and the first is shown. Kinds that are not known here are listed by name: a later version
     may have added them.
     """
     policy = read_witness_policy(policy_file)
@@ -62,6 +62,6 @@ def _show(head: Head, counts: Counts) -> None:
     for name, count in sorted(counts.unknown.items()):
         say(f"  {count:>9}  {printable(name)} (not known here)")
     if counts.malformed:
-        say(f"not good: {counts.malformed} leaves are none. The first is {printable(counts.first_defect)}")
+        say(f"not good: {counts.malformed} malformed leaves. The first is {printable(counts.first_defect)}")
     else:
         say("good: the entries make the root that is signed")

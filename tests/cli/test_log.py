@@ -113,7 +113,7 @@ def test_verify_lists_kinds_that_it_does_not_know_and_says_no_where_a_leaf_is_no
     broken = tree_of(f"{DRAWN}\n".encode(), b"eval-token-issuer/key/v1\niss x\n").write(tmp_path / "broken")
     done = issuer("log", "verify", broken, "--policy", policy)
     assert done.returncode == 1
-    assert "not good: 2 leaves are none. The first is leaf 302: " in done.stdout
+    assert "not good: 2 malformed leaves. The first is leaf 302: " in done.stdout
     assert "\x1b" not in done.stdout
 
 
