@@ -12,8 +12,10 @@ happening; where it is empty, `warnings` says so.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterable
+from itertools import chain
 
 import structlog
 
@@ -30,6 +32,9 @@ _IDENTITY = "SELECT system_identifier, left(pg_walfile_name(pg_current_wal_inser
 _BEGIN = f"BEGIN ISOLATION LEVEL READ COMMITTED; {_IDENTITY}"
 _IS_EMPTY = "SELECT NOT EXISTS (SELECT FROM pg_class WHERE relnamespace = to_regnamespace(current_schema()))"
 _IS_THERE = "SELECT to_regclass('head') IS NOT NULL"
+# What an INSERT has for one row; and how many rows one takes: a message has at most 65,535 values.
+_VALUES = re.compile(r"(?<= VALUES )(\([^)]*\))")
+_ROWS = 1024
 _TOUCH = "UPDATE head SET one = one WHERE one = 1"
 _STANDBYS = "SELECT current_setting('synchronous_standby_names')"
 NO_STANDBY = "PostgreSQL has no synchronous_standby_names: a failover may end this log"
@@ -118,10 +123,20 @@ class PostgresDatabase:
             self._connection.execute(statement.encode())
 
     def write(self, statement: str, rows: Iterable[Values]) -> int:
-        """Run a statement once for each of the rows, and return how many rows that has changed in all."""
-        with failing(), self._connection.cursor() as cursor:
-            cursor.executemany(statement.encode(), rows)
-            return cursor.rowcount
+        """Run a statement once for each of the rows, and return how many rows that has changed in all.
+
+        Rows to insert go in one statement. Not by `executemany`: its pipeline ends with a Flush behind the Sync, after
+        which the server no longer ends a session that is idle in a transaction: a host that stops would stop them all.
+        """
+        before, *inserted = _VALUES.split(statement)
+        every, at_once = list(rows), _ROWS if inserted else 1
+        changed = 0
+        for first in range(0, len(every), at_once):
+            some = every[first : first + at_once]
+            text = before + ", ".join(inserted[:1] * len(some)) + "".join(inserted[1:])
+            with failing():
+                changed += self._connection.execute(text.encode(), tuple(chain.from_iterable(some))).rowcount
+        return changed
 
     def fetch(self, statement: str, values: Values = ()) -> list[Row]:
         """Return all rows."""

@@ -337,12 +337,15 @@ def test_who_waits_for_another_host_gives_up_within_a_second(url: str) -> None:
 
 
 @pytest.mark.long
-def test_a_host_that_stops_within_its_transaction_holds_up_the_others_for_two_seconds(url: str) -> None:
+@pytest.mark.parametrize("rows", [0, 1, 2000], ids=lambda rows: f"{rows} rows written")
+def test_a_host_that_stops_within_its_transaction_holds_up_the_others_for_two_seconds(url: str, rows: int) -> None:
     with closing(PostgresDatabase(url)) as stopped, closing(PostgresDatabase(url)) as other:
         created(stopped)
         other.open()
         store, locked = Store(stopped), Store(stopped).begin()
         assert locked is not None
+        hashes = [(9, at, bytes(32)) for at in range(rows)]
+        assert stopped.write("INSERT INTO hashes (level, idx, hash) VALUES (%s, %s, %s)", hashes) == rows
         time.sleep(1.5)
         append(Store(other), [token(1)])
         with pytest.raises(StoreFailed):
