@@ -24,7 +24,7 @@ from issuer.policy.match import PolicySet, resolve
 from issuer.results.entry import Submission
 from issuer.wire import IssuedToken
 from tests.support.audited import SIGNER
-from tests.support.policies import ISSUER_URL, NOW, POLICY, caller, load, submission
+from tests.support.policies import ISSUER_URL, NOW, POLICY, caller, changed, load, submission
 
 LINK = {"worker": "0" * 32, "seq": 2**53, "prev": "0" * 64}
 
@@ -146,3 +146,24 @@ def test_what_is_counted_by_the_minute_is_told_without_results(policies: PolicyS
     event = refused(policies, *numbered(2), code=code)
     assert (event.results, event.counts, event.code) == (UNSET, UNSET, code)
     assert event.integration == "inspect-ai"
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_where_even_the_short_claims_are_too_many_all_go_and_so_do_names(tmp_path: Path, asked: bool) -> None:
+    required = [f"claim_{number:02}" for number in range(60)]
+    text = changed(POLICY, "provider: github-actions", "provider: acme")
+    text = changed(text, '{repository_id: "7", repository_owner_id: "6"}', '{sub: "robot"}')
+    text = changed(
+        text, '      ref: "refs/heads/main"\n', "".join(f'      {name}: {{glob: "*"}}\n' for name in required)
+    )
+    text = changed(text, '    names: {repository: "org/evals"}\n', "")
+    claims: dict[str, Any] = {"iss": "https://id.acme.example", "sub": "robot", **dict.fromkeys(required, "\x01" * 64)}
+    policies = load(tmp_path, inspect_ai=text)
+    who = caller(policies, claims)
+    arrival = Arrival("0" * 36, "/tokens/batch", "192.0.2.1", NOW)
+    of = Registered.of(arrival, who, resolve(policies, who), StoreSecret(bytes(32)))
+    request = Request("batch", numbered(2), "a", "b") if asked else None
+    event = refused_event(Refusal(of, Refused(Code.POLICY_MODEL), request))
+    assert size(event) <= MAX_EVENT_BYTES
+    assert (event.caller.claims, event.caller.absent) == ({}, ())
+    assert event.named == (Named("(withheld)", "(withheld)") if asked else UNSET)
