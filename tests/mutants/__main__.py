@@ -12,20 +12,19 @@ import functools
 import itertools
 import os
 import shutil
-import signal
-import subprocess
 import sys
 import tempfile
 import time
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from queue import SimpleQueue
 
 from tests.mutants.operators import Mutant, mutants
 from tests.mutants.targets import SCRIPT, SCRIPT_TESTS, TARGETS
+from tests.mutants.warm import Warm
 
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
@@ -36,12 +35,13 @@ AT_LEAST_S = 30.0
 
 
 class Copy:
-    """A copy of the repository, in which one mutant at a time lives."""
+    """A copy of the repository, in which one mutant at a time lives, and the process that runs its tests."""
 
     def __init__(self, folder: Path) -> None:
         self.root = folder / "repository"
         self._written = 0
         shutil.copytree(ROOT, self.root, ignore=LEFT_OUT, symlinks=True)
+        self._warm = Warm(self.root)
 
     def write(self, path: str, source: bytes) -> None:
         """Put a file in place. Its time is new in every second, so that no compiled one passes for it."""
@@ -52,30 +52,23 @@ class Copy:
 
     def test(self, tests: Sequence[str], timeout_s: float) -> bool:
         """Say whether the tests pass within the time."""
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", "not long", *tests]
-        environment = {**os.environ, "PYTHONPATH": str(self.root)}
-        child = subprocess.Popen(
-            command, cwd=self.root, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL, start_new_session=True,
-        )  # fmt: skip
-        try:
-            code = child.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
-            return False
+        code = self._warm.run(["-m", "not long", *tests], timeout_s)
         if code == 5:
             raise SystemExit(f"there is no test in {' '.join(tests)}")
         return code == 0
+
+    def close(self) -> None:
+        """End the process."""
+        self._warm.close()
 
 
 @contextmanager
 def copies(count: int) -> Iterator[SimpleQueue[Copy]]:
     """Make copies of the repository, which are gone afterwards."""
-    with tempfile.TemporaryDirectory(prefix="issuer-mutants-") as folder:
+    with tempfile.TemporaryDirectory(prefix="issuer-mutants-") as folder, ExitStack() as stack:
         free: SimpleQueue[Copy] = SimpleQueue()
         for number in range(count):
-            free.put(Copy(Path(folder, str(number))))
+            free.put(stack.enter_context(closing(Copy(Path(folder, str(number))))))
         yield free
 
 

@@ -1,0 +1,73 @@
+"""A run is judged as one of a new interpreter would be, and leaves nothing behind: not in the next run, nor running."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.mutants.warm import Warm
+from tests.support.processes import is_running
+
+pytestmark = pytest.mark.long  # starts processes
+
+GOOD = "def answer():\n    return 42\n"
+SLEEPER = "import subprocess\nstarted = subprocess.Popen(['sleep', '600'])\nprint(started.pid, file=open('pid', 'w'))\n"
+TEST = "def test_the_answer():\n    from issuer.mutant import answer\n    assert answer() == 42\n"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / "issuer").mkdir()
+    (tmp_path / "issuer" / "__init__.py").touch()
+    (tmp_path / "test_mutant.py").write_text(TEST)
+    return tmp_path
+
+
+@pytest.fixture
+def warm(root: Path) -> Iterator[Warm]:
+    warm = Warm(root)
+    yield warm
+    warm.close()
+
+
+def run(warm: Warm, root: Path, source: str, timeout_s: float = 60) -> int:
+    """Run the test with such a file; each has a time of its own, as those of mutants have."""
+    file = root / "issuer" / "mutant.py"
+    seconds = file.stat().st_mtime + 1 if file.exists() else 1
+    file.write_text(source)
+    os.utime(file, (seconds, seconds))
+    return warm.run(["test_mutant.py"], timeout_s)
+
+
+def test_every_run_loads_what_is_there_now(warm: Warm, root: Path) -> None:
+    sources = [GOOD, GOOD.replace("42", "43"), GOOD, "import nothing.of.that.name", "error('broken')", "1 +", GOOD]
+    assert [run(warm, root, source) for source in sources] == [0, 1, 0, 1, 1, 1, 0]
+
+
+def test_a_run_may_end_in_any_way(warm: Warm, root: Path) -> None:
+    ends = ["import os\nos._exit(7)", "import os\nos.abort()", "raise SystemExit", "raise KeyboardInterrupt", GOOD]
+    assert [run(warm, root, source) == 0 for source in ends] == [False, False, False, False, True]
+
+
+def test_a_file_that_pytest_cannot_load_and_one_without_a_test_are_told_apart(warm: Warm, root: Path) -> None:
+    assert run(warm, root, GOOD) == 0
+    (root / "test_mutant.py").write_text(f"import nothing.of.that.name\n{TEST}")
+    assert run(warm, root, GOOD) == 2
+    (root / "test_mutant.py").write_text("")
+    assert run(warm, root, GOOD) == 5
+
+
+@pytest.mark.parametrize(
+    ("end", "timeout_s", "expected"),
+    [
+        ("import time\ntime.sleep(600)\n", 3, -9),
+        (GOOD, 60, 0),
+    ],
+)
+def test_what_a_run_has_started_ends_with_it(warm: Warm, root: Path, end: str, timeout_s: float, expected: int) -> None:
+    assert run(warm, root, SLEEPER + end, timeout_s) == expected
+    assert not is_running(int((root / "pid").read_text()))
+    assert run(warm, root, GOOD) == 0

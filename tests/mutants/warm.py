@@ -1,0 +1,84 @@
+"""Runs pytest again and again, each time in a fork of one process that has loaded the libraries, and nothing of ours.
+
+A program of its own: for each run it reads a line, pytest's arguments and the seconds that it may take, and answers with
+a line, the exit code: that of SIGKILL where the time was over. What is left in a run's process group ends with it.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+LIBRARIES = (
+    "authlib.integrations.httpx_client", "authlib.oauth2.rfc9068", "cryptography.x509", "hypothesis.strategies",
+    "httpx", "joserfc.jwt", "jwt", "litestar", "pytest_asyncio.plugin", "redis.asyncio", "re2",
+    "rfc8785", "rich.console", "structlog", "uvicorn.protocols.http.httptools_impl", "xdist.plugin", "yaml",
+)  # fmt: skip
+# What pytest does to assertions changes only what is printed, which nobody sees.
+ALWAYS = ("--assert=plain", "-x", "-q", "-p", "no:cacheprovider")
+
+
+class Warm:
+    """Such a process, from outside. Its runs load what is in `root`, and keep compiled files there."""
+
+    def __init__(self, root: Path) -> None:
+        environment = {**os.environ, "PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": ""}
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", __file__], cwd=root, env=environment,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1,
+        )  # fmt: skip
+
+    def run(self, arguments: Sequence[str], timeout_s: float) -> int:
+        """Run pytest, and return its exit code."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps([arguments, timeout_s]) + "\n")
+        return int(self._process.stdout.readline())
+
+    def close(self) -> None:
+        """End it."""
+        self._process.communicate()
+
+
+def load_libraries() -> None:
+    """Load what no run then has to. A fork copies one thread, and a run must find nothing of ours loaded."""
+    for name in LIBRARIES:
+        importlib.import_module(name)
+    assert not {"issuer", "tests"} & sys.modules.keys(), "a library has loaded something of ours"
+    assert len(os.listdir("/proc/self/task")) == 1, "a library has started a thread"
+    gc.collect()
+    gc.freeze()  # a run neither looks for garbage in what all share, nor copies it by that
+
+
+def run_tests(arguments: Sequence[str], timeout_s: float) -> int:
+    """Run pytest in a fork of this process, and return its exit code."""
+    child = os.fork()
+    if child == 0:
+        os.setsid()
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for descriptor in (0, 1, 2):
+            os.dup2(nowhere, descriptor)
+        sys.exit(pytest.main([*ALWAYS, *arguments]))
+    handle = os.pidfd_open(child)
+    try:
+        select.select([handle], [], [], timeout_s)
+    finally:
+        os.killpg(child, signal.SIGKILL)  # nobody has waited for it yet, so that the number is still its own
+        os.close(handle)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+if __name__ == "__main__":
+    load_libraries()
+    for line in sys.stdin:
+        print(run_tests(*json.loads(line)), flush=True)
