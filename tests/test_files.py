@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import ctypes
 import errno
 import os
 import re
@@ -199,6 +200,18 @@ def test_a_file_read_in_parts_may_be_a_link_and_is_no_pipe(tmp_path: Path) -> No
         pass
 
 
+def test_a_pipe_that_the_process_was_given_is_no_file_where_none_is_asked_for() -> None:
+    reading, writing = os.pipe()
+    try:
+        path = Path(f"/dev/fd/{reading}")
+        assert refusal(path) == (Code.FILE_UNREADABLE, "not a plain file")
+        with pytest.raises(InputError, match="not a plain file"), files.open_plain(path):
+            pass
+    finally:
+        os.close(reading)
+        os.close(writing)
+
+
 def test_what_others_may_open_is_not_private(tmp_path: Path) -> None:
     for mode in (0o640, 0o604, 0o620, 0o602, 0o610, 0o601, 0o666):
         path = put(tmp_path / "file", mode=mode)
@@ -236,6 +249,12 @@ def test_who_else_may_write_is_told_by_the_mode(
                 who = "o-w" if lets_group or owner[0] == owner[1] else "go-w"
                 assert refused.value.code is Code.FILE_UNSAFE
                 assert refused.value.detail.endswith(f"others may write to it. Run `chmod {who} {named}`")
+
+
+def test_what_is_not_there_is_not_guarded(tmp_path: Path) -> None:
+    with pytest.raises(InputError) as refused:
+        files.demand_guarded(tmp_path / "missing", group=True)
+    assert refused.value.code is Code.FILE_UNREADABLE
 
 
 def test_on_a_read_only_file_system_modes_say_nothing(tmp_path: Path) -> None:
@@ -720,9 +739,11 @@ def test_what_root_makes_for_others_belongs_to_the_folder_s_owner(tmp_path: Path
     files.create(tmp_path / "shared" / "inner" / "file", b"x", shared=True)
     files.make_folder(tmp_path / "own")
     files.create(tmp_path / "own" / "file", b"x")
+    files.create(tmp_path / "file", b"x")
     found = {str(path.relative_to(tmp_path)): path.stat() for path in tmp_path.rglob("*")}
     assert {name: (one.st_uid, one.st_gid) for name, one in found.items()} == {
         "shared": (7, 8), "shared/inner": (7, 8), "shared/inner/file": (7, 8), "own": (0, 0), "own/file": (0, 0),
+        "file": (0, 0),
     }  # fmt: skip
     assert stat.S_IMODE(found["shared/inner"].st_mode) == 0o700
 
@@ -735,3 +756,16 @@ def test_root_reads_the_private_files_of_a_folder_s_owner_and_of_nobody_else(tmp
     assert files.read(path, 100, private=True) == OLD
     os.chown(path, 9, 8)
     assert refusal(path, private=True)[1] == "it belongs to another user"
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or sys.platform != "linux", reason="root alone goes about as another user")
+def test_a_user_reads_root_s_private_files_where_the_system_lets_it_and_nobody_else_s(tmp_path: Path) -> None:
+    path, foreign = put(tmp_path / "file"), put(tmp_path / "foreign")
+    os.chown(foreign, 9, 8)
+    os.seteuid(65534)
+    try:
+        ctypes.CDLL(None).setfsuid(0)  # may open what root may: as with CAP_DAC_READ_SEARCH
+        assert files.read(path, 100, private=True) == OLD
+        assert refusal(foreign, private=True)[1] == "it belongs to another user"
+    finally:
+        os.seteuid(0)

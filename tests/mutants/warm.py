@@ -24,8 +24,9 @@ LIBRARIES = (
     "httpx", "joserfc.jwt", "jwt", "litestar", "pytest_asyncio.plugin", "redis.asyncio", "re2",
     "rfc8785", "rich.console", "structlog", "uvicorn.protocols.http.httptools_impl", "xdist.plugin", "yaml",
 )  # fmt: skip
-# What pytest does to assertions changes only what is printed, which nobody sees.
-ALWAYS = ("--assert=plain", "-x", "-q", "-p", "no:cacheprovider")
+# What has failed last goes first: it may well notice the next mutant too. What pytest does to assertions changes only
+# what is printed, which nobody sees.
+ALWAYS = ("--assert=plain", "-x", "-q", "--ff")
 
 
 class Warm:

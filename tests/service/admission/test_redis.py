@@ -10,6 +10,8 @@ import signal
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -26,14 +28,17 @@ from issuer.service.admission.redis import (
     EPOCH_KEY,
     SCRIPT,
     Bill,
+    Counted,
     RedisAdmission,
     bill_of,
     names_of,
     read_answer,
     record_of,
+    warnings_of,
 )
-from issuer.service.bounds import AGAIN_RATE, CALL_S, PIPELINE_CALLS, PIPELINES, RESEMBLING_RATE
-from tests.support.clock import StoreClock
+from issuer.service.bounds import AGAIN_RATE, CALL_S, PIPELINE_CALLS, PIPELINE_S, PIPELINES, RESEMBLING_RATE
+from tests.support.clock import Clock, StoreClock
+from tests.support.stores import Proxy, Store
 
 WIDE = Rate(count=1_000_000, per_s=1, burst=1_000_000)
 UNLIMITED = Limits(identity=WIDE, integration=WIDE, refusals=WIDE)
@@ -519,6 +524,17 @@ async def test_refusals_warn_from_half_of_their_rate_on_and_the_last_one_of_the_
     assert await state.count(refusal(limits, identity="other")) == ()
 
 
+def test_a_warning_begins_at_half_of_a_rate_and_a_quarantine_above_all_of_it() -> None:
+    asked = refusal(msgspec.structs.replace(UNLIMITED, refusals=Rate(count=1, per_s=1, burst=10)))
+    said = [warnings_of(asked, Counted(us)) for us in (4_000_000, 4_000_001, 10_000_000, 10_000_001)]
+    assert [" ".join(text.split()[:3]) for texts in said[1:] for text in texts] == [
+        "5 of 10",
+        "10 of 10",
+        "this was one",
+    ]
+    assert said[0] == ()
+
+
 async def test_a_bucket_is_quarantined_alone_and_costs_its_identity_nothing(
     state: RedisAdmission, redis: Redis
 ) -> None:
@@ -697,6 +713,72 @@ async def test_when_the_store_stalls_nobody_waits_over_a_second_and_it_serves_wh
             Admitted(b"template of 0 a", repeat=again) for again in (True, False)
         ]
         assert await codes(state, call(use("0", request="b")), call(use("after"))) == ["identity.replayed", "new"]
+
+
+@pytest.fixture
+async def loop_clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The time of the event loop, which passes only when a test says so."""
+    loop, clock = asyncio.get_running_loop(), Clock()
+    clock.s = loop.time()
+    monkeypatch.setattr(loop, "time", clock)
+    return clock
+
+
+async def turn_often() -> None:
+    """Let everything happen that waits for no time."""
+    for _ in range(100):
+        await asyncio.sleep(0)
+
+
+async def test_a_call_waits_0_8_s_and_its_pipeline_0_6_s(own_url: str, loop_clock: Clock) -> None:
+    async with started(own_url) as state:
+        both = [call(use(f"before {number}")) for number in range(PIPELINE_CALLS + 1)]
+        assert await at_once(state, both) == {"new": len(both)}  # two connections
+        pid = await process_id(own_url)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            count = PIPELINE_CALLS * PIPELINES + 1  # the last one waits for a pipeline to end
+            asked = [asyncio.create_task(outcome(state, call(use(str(number))))) for number in range(count)]
+            began, done = loop_clock.s, []
+            for passed_s in (0.0, PIPELINE_S - 0.101, PIPELINE_S - 0.1, PIPELINE_S - 0.001, PIPELINE_S, CALL_S - 0.101,
+                             CALL_S - 0.1, CALL_S - 0.001, CALL_S):  # fmt: skip
+                loop_clock.s = began + passed_s + 1e-6
+                await turn_often()
+                done.append(sum(task.done() for task in asked))
+            assert done == [0, 0, 0, 0, count - 1, count - 1, count - 1, count - 1, count]
+            assert {code(await task) for task in asked} == {"dependency.state"}
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+
+async def test_a_call_that_was_answered_leaves_no_timer_that_fails(state: RedisAdmission, loop_clock: Clock) -> None:
+    failed: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: failed.append(context))
+    assert await codes(state, call(use())) == ["new"]
+    loop_clock.s += 2 * CALL_S
+    await turn_often()
+    assert failed == []
+
+
+async def test_where_replicas_are_demanded_a_use_counts_when_one_has_it(tmp_path: Path) -> None:
+    with Store(tmp_path / "master") as master, Store(tmp_path / "replica") as replica:
+        replica.is_replica_of(master)
+        async with started(master.url, wait_replicas=1) as state:
+            assert await codes(state, call(use("one"))) == ["new"]
+            replica.kill()
+            assert await codes(state, call(use("two")), refusal()) == ["dependency.state", "dependency.state"]
+
+
+async def test_after_a_master_was_demoted_its_address_is_connected_to_anew(tmp_path: Path) -> None:
+    with Store(tmp_path / "old") as old, Store(tmp_path / "new") as new, Proxy(old.port) as way:
+        async with started(new.url):
+            pass  # has an epoch
+        async with started(f"redis://127.0.0.1:{way.port}/0") as state:
+            assert await codes(state, call(use("one"))) == ["new"]
+            with old.client as client:
+                client.replicaof("127.0.0.1", "1")
+            way.target = new.port
+            assert await codes(state, call(use("two")), call(use("two"))) == ["dependency.state", "new"]
 
 
 async def test_a_process_that_stood_still_still_hears_what_the_store_answered(state: RedisAdmission) -> None:
