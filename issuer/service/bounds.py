@@ -329,6 +329,9 @@ LOG_RECORD_TRIES = 3
 # many of them it makes at once: a reload may have thousands, and requests go on beside them.
 LOG_ANNOUNCED = 100_000
 LOG_ANNOUNCED_AT_ONCE = 128
+# How long a worker has known that a key is out of use when it announces that: by then every worker has dropped it, and
+# what it had let through is in the log.
+LOG_NARROWED_S = 10
 
 # -- what anybody may read of the log: log/public.py, http/log.py ------------------------------------------------------
 

@@ -179,6 +179,9 @@ def test_the_log_answers_in_time_and_takes_what_all_requests_ask_of_it() -> None
     assert MAX_RESULTS * (MAX_HASHES * 45 + 1024) < b.LOG_FRAME_BYTES
     assert MAX_RESULTS < b.LOG_BATCH_LEAVES < b.LOG_QUEUE_LEAVES
 
+    # A key that goes out of use is announced so when every worker has seen that twice over, and answered what it had.
+    assert 4 * (b.LOOK_S + b.LOG_CALL_S) < b.LOG_NARROWED_S
+
     # A process that begins waits until the one before it has ended.
     assert b.LOG_END_S < b.LOG_TURN_S < b.LOG_START_S
 

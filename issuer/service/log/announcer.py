@@ -1,21 +1,24 @@
 """What a service announces in the log beside its tokens: its keys, its policies, its revocation list, its audit.
 
 What a token rests on is announced with it at the latest (announced.py). Here it is announced as soon as it is in force,
-so that an integration's owner sees a policy before anybody has used it, and everybody a key that was taken back.
+so that an integration's owner sees a policy before anybody has used it, and everybody a key that was taken back. That
+one is announced when every worker has dropped it: a token that one of them had let through before would be an alarm.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 from issuer.errors import Undecided
 from issuer.policy.match import PolicySet
-from issuer.service.bounds import COUNTED_S
+from issuer.service.bounds import COUNTED_S, LOG_NARROWED_S
 from issuer.service.log.announced import AnnouncingLog, key_leaves, policy_leaves
-from issuer.tlog.leaf import AuditLeaf, RevocationsLeaf
+from issuer.tlog.leaf import AuditLeaf, KeyLeaf, RevocationsLeaf
 
+# A token under a key in such a state is an alarm of every monitor.
+OUT_OF_USE = frozenset({"archived", "revoked"})
 # The random id of a worker's audit chain, and the chain's head.
 AuditHead = tuple[str, str]
 
@@ -39,18 +42,26 @@ class Announcer:
         self._audit_head = audit_head
         self._clock = clock
         self._announced: PolicySet | None = None
+        self._narrowed: dict[KeyLeaf, int] = {}
         self._told, self._told_at = audit_head(), clock()
 
     async def turn(self, _asked: bool = False) -> None:
         """Announce what is new; what the log does not take now is announced at a later turn."""
         with suppress(Undecided):
-            await self._log.announce(key_leaves(self._log.iss, self._log.lives().values()))
+            await self._log.announce(self._keys())
             await self._tell_policies()
             if (served := self._revocations()) is not None:
                 digest = f"sha256:{hashlib.sha256(served).hexdigest()}"
                 await self._log.announce([RevocationsLeaf(self._log.iss, digest)])
             if self._clock() - self._told_at >= COUNTED_S:
                 await self._tell_audit()
+
+    def _keys(self) -> Iterator[KeyLeaf]:
+        """Return the states of all keys, but for those that have just gone out of use."""
+        now = self._clock()
+        for leaf in key_leaves(self._log.iss, self._log.lives().values()):
+            if leaf.state not in OUT_OF_USE or now - self._narrowed.setdefault(leaf, now) >= LOG_NARROWED_S:
+                yield leaf
 
     async def _tell_policies(self) -> None:
         """Announce the policies, where they are others than the last time: there may be thousands."""

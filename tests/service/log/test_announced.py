@@ -13,7 +13,7 @@ from issuer.codes import Code
 from issuer.errors import Undecided
 from issuer.formats import jose
 from issuer.policy.match import PolicySet
-from issuer.service.bounds import COUNTED_S
+from issuer.service.bounds import COUNTED_S, LOG_NARROWED_S
 from issuer.service.log.announced import AnnouncingLog, key_leaves, policy_leaves
 from issuer.service.log.announcer import Announcer
 from issuer.service.log.client import SequencerLog
@@ -156,6 +156,27 @@ async def test_what_is_in_force_is_announced_before_anybody_uses_it_and_once(hou
     assert isinstance(house.leaves()[-1], RevocationsLeaf)
     await house.worker().announce(expected)
     assert len(house.leaves()) == len(expected) + 1
+
+
+@pytest.mark.parametrize("what", ["archived", "revoked", "removed"])
+async def test_a_key_out_of_use_is_announced_when_no_worker_lets_a_token_of_it_through_any_more(
+    house: House, tmp_path: Path, what: What
+) -> None:
+    """Another worker hears of it a moment later: its last token is in the log by then."""
+    in_force, late = InForce(house.log, tmp_path / "policies"), house.worker()
+    late.lives = lambda: {SIGNING.kid: SIGNING}
+    house.lives = {SIGNING.kid: replace(SIGNING, what=what, since=2000)}
+    await in_force.announcer.turn()
+    in_force.clock.s += LOG_NARROWED_S - 1
+    await in_force.announcer.turn()
+    await late.append(make.template(), (b"one",))
+    assert [leaf.state for leaf in house.leaves() if isinstance(leaf, KeyLeaf)] == ["active"]
+    in_force.clock.s += 1
+    await in_force.announcer.turn()
+    await late.aclose()
+    assert [leaf.state for leaf in house.leaves() if isinstance(leaf, KeyLeaf)][1:] == [
+        "archived" if what == "removed" else what
+    ]
 
 
 async def test_the_head_of_the_audit_is_announced_once_a_minute_and_only_where_it_has_grown(
