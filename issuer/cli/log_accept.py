@@ -52,7 +52,7 @@ def accept_log(size: int, root: bytes, reason: str, config: Path | None) -> None
     that knows more cannot be overruled. The audit has who did it and why, before any record says so.
     """
     from issuer.audit_events import LogAccepted
-    from issuer.service.log.setup import accept
+    from issuer.service.log.accept import accept
     from issuer.service.log_stream import configure_logging
     from issuer.service.settings import read_settings
 

@@ -32,6 +32,7 @@ def init_log(config: Path | None) -> None:
     """
     from msgspec.structs import replace
 
+    from issuer.service.log.accept import shown_now
     from issuer.service.log.setup import init, read_seal
     from issuer.service.settings import read_settings
 
@@ -40,7 +41,7 @@ def init_log(config: Path | None) -> None:
     log = log_of(replace(settings, log_origin=origin))
     made = _make_key(log)
     try:
-        init(log)
+        init(log, () if made else shown_now(log, read_seal(log)))  # nobody knows what a new key has signed
     except BaseException:  # without a log the key is nobody's, and the next one finds no key in its way
         if made:
             Path(log.key_file).unlink()

@@ -81,7 +81,8 @@ def begin_log(settings: Settings, folder: Path) -> Settings:
         log_records=str(folder / "records"),
         log_witness_policy=str(folder / LOG_POLICY),
     )
-    log, key = log_settings(settings, ""), keyfile.generate()
+    store_url = "" if settings.redis_url == EMBEDDED else settings.redis_url
+    log, key = log_settings(settings, store_url), keyfile.generate()
     files.make_folder(Path(log.key_file).parent)
     keyfile.write(Path(log.key_file), key, None)
     init(log)

@@ -10,19 +10,23 @@ import shutil
 import sqlite3
 import stat
 import subprocess
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+import redis
 
 from issuer import keyfile
 from issuer.errors import SetupError
+from issuer.service.admission.embedded import EmbeddedValkey
 from issuer.service.log.engines import reading_at
 from issuer.service.log.record_places import FileRecord
-from issuer.service.log.setup import LogSettings, sequencer_of, turn
+from issuer.service.log.setup import LogSettings, read_seal, sequencer_of, turn
 from issuer.service.log.store import Reader
 from issuer.service.server import log_settings
-from issuer.service.settings import read_settings
+from issuer.service.settings import EMBEDDED, read_settings
+from issuer.tlog.add_checkpoint import Submission
 from issuer.tlog.checkpoint import Checkpoint, parse_checkpoint
 from issuer.tlog.note import parse_note, parse_vkey
 from issuer.tlog.witness_policy import parse_policy
@@ -30,6 +34,7 @@ from tests.support.command import issuer
 from tests.support.disk import fill, small_disk
 from tests.support.log_store import postgres_place
 from tests.support.sequencing import tokens
+from tests.support.witnessing import RunningWitness, policy_text, witnessing
 
 NEXT = re.compile(r"`issuer (log [^`]*)`")
 
@@ -40,15 +45,15 @@ class Operated:
     def __init__(self, folder: Path, **more: str) -> None:
         self.folder = folder
         self.config = folder / "settings.yaml"
-        self.members = {
+        self.members: dict[str, str | bool] = {
             "url": "https://issuer.example/a", "policies": "p", "redis_url": "embedded", "keys": str(folder / "keys"),
             "data": str(folder / "data"), "log_records": str(folder / "elsewhere"), **more,
         }  # fmt: skip
         self.set()
 
-    def set(self, **members: str) -> None:
+    def set(self, **members: str | bool) -> None:
         self.members |= members
-        self.config.write_text("".join(f'{name}: "{value}"\n' for name, value in self.members.items()))
+        self.config.write_text("".join(f"{name}: {json.dumps(value)}\n" for name, value in self.members.items()))
 
     def run(self, *arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
         done = issuer("log", *arguments, "--config", self.config)
@@ -65,7 +70,8 @@ class Operated:
 
     @property
     def log(self) -> LogSettings:
-        return log_settings(read_settings(self.config, {}), "")
+        settings = read_settings(self.config, {})
+        return log_settings(settings, "" if settings.redis_url == EMBEDDED else settings.redis_url)
 
     @property
     def database(self) -> Path:
@@ -386,6 +392,65 @@ def test_accept_takes_no_other_grammar(operated: Operated, wrong: tuple[str, str
     operated.run("accept", *(word for pair in given.items() for word in pair), code=2)
 
 
+# -- a witness is a record, too --------------------------------------------------------------------------------------------
+
+
+class Watched:
+    """A log of three leaves of which one witness knows, and `old`, a copy of its database with the first; no record is
+    left."""
+
+    def __init__(self, operated: Operated, witness: RunningWitness, policy: Path) -> None:
+        self.operated = operated
+        policy.write_text(
+            policy_text([witness.logs.read_text().split()[1]], [f"witness w1 {witness.vkey} {witness.url}"])
+        )
+        operated.set(log_witness_policy=str(policy), development=True)
+        self.older = operated.append(1)
+        self.old = operated.keep_database()
+        self.newest = operated.append(2, 3)
+        note = FileRecord(operated.folder / "elsewhere", operated.log.origin).read() or b""
+        assert witness.submit(Submission(0, (), note).to_bytes()).status_code == 200
+        operated.lose_records()
+
+
+@pytest.fixture
+def watched(operated: Operated, tmp_path: Path) -> Iterator[Watched]:
+    with witnessing(tmp_path / "w", [read_seal(operated.log).vkey]) as witness:
+        yield Watched(operated, witness, tmp_path / "policy")
+
+
+@pytest.mark.long
+def test_what_a_witness_has_seen_cannot_be_accepted_away(watched: Watched) -> None:
+    operated = watched.operated
+    shutil.move(watched.old, operated.database)
+    arguments = ("accept", "--size", 1, "--root", watched.older.root.hex(), "--reason", "nobody has seen more")
+    said = operated.run(*arguments, code=6).stderr
+    assert "1 leaves, 2 less than witness w1 shows" in said
+    assert not (operated.folder / "data" / "audit.jsonl").exists()
+    assert operated.refused().startswith("log.unrecorded"), "no record says what was refused"
+    operated.set(log_witnesses_excluded="w1")
+    operated.run(*arguments)
+    assert operated.recorded() == watched.older
+
+
+@pytest.mark.long
+def test_what_only_a_witness_remembers_is_restored_and_nothing_less(watched: Watched) -> None:
+    operated = watched.operated
+    newest = shutil.copy(operated.database, operated.folder / "newest.sqlite")
+    operated.lose_database()
+    assert "has 1 leaves, 2 less than witness w1 shows" in operated.run("restore", watched.old, code=6).stderr
+    assert "3 leaves were missing, as witness w1 shows" in operated.run("restore", newest).stdout
+    assert operated.recorded() == watched.newest
+    assert operated.append(4).size == 4
+
+
+@pytest.mark.long
+def test_an_origin_that_a_witness_knows_is_not_begun_again(watched: Watched) -> None:
+    operated = watched.operated
+    operated.lose_database()
+    assert "has leaves already, as witness w1 shows" in operated.run("init", code=6).stderr
+
+
 # -- restore refuses -----------------------------------------------------------------------------------------------------
 
 
@@ -522,8 +587,10 @@ def test_on_a_full_disk_init_begins_nothing_and_later_begins(tmp_path: Path) -> 
 
 @pytest.mark.long
 def test_all_of_it_with_postgresql(tmp_path: Path) -> None:
-    with postgres_place(tmp_path) as old, postgres_place(tmp_path) as new:
+    with postgres_place(tmp_path) as old, postgres_place(tmp_path) as new, EmbeddedValkey() as store:
         operated = Operated(tmp_path, log_database=old.setting)
+        assert "Name the store that all of them share" in operated.run("init", code=6).stderr
+        operated.set(redis_url=store)
         operated.begin()
         newest = operated.append(*range(600))
         operated.set(log_database=new.setting)
@@ -533,6 +600,8 @@ def test_all_of_it_with_postgresql(tmp_path: Path) -> None:
         assert done.returncode == 0, done
         assert operated.append() == newest
         operated.lose_records()
+        with redis.Redis.from_url(store, protocol=2) as client:
+            client.flushall()
         accepted = issuer("log", *next_command(operated.refused()), "--config", operated.config)
         assert accepted.returncode == 0, accepted
         assert operated.append(1000).size == 601

@@ -5,15 +5,20 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from issuer import keyfile
 from issuer.dev.provider import LocalProvider
+from issuer.service.server import log_settings
 from issuer.tlog.leaf import KeyLeaf, PolicyLeaf, TokenLeaf
 from issuer.tlog.tiles import read_entries
 from tests.support.logged import Begun, demand_logged, leaf_of, leaves_in, logged_service, sequencers
+from tests.support.processes import family
 from tests.support.running import Running, eventually, numbered
+from tests.support.sequencing import parent_of
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +96,31 @@ def test_without_the_sequencer_nothing_is_issued_and_the_retry_gets_its_token_wh
     answer = service.post(identity)
     assert answer.status_code == 200, "its use was claimed before the log was away"
     demand_logged(service, answer.json())
+
+
+def test_no_process_but_the_sequencer_has_the_log_s_key(service: Running) -> None:
+    """Who takes over a worker signs no checkpoint."""
+    assert service.post(service.token()).status_code == 201
+    key = keyfile.read(Path(log_settings(service.settings, "").key_file), None)
+    seed = key.private_bytes_raw()
+    (sequencer,) = sequencers(service)
+    assert holds(sequencer, seed), "this is how a key is found"
+    (watcher,) = {parent_of(sequencer)}
+    assert not [pid for pid in (*family(service.process.pid), watcher) if holds(pid, seed)]
+
+
+def holds(pid: int, secret: bytes) -> bool:
+    """Say whether a process has these bytes in its memory (proc(5))."""
+    with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
+        for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+            span, rights, *_ = line.split()
+            if "w" in rights:
+                start, end = (int(each, 16) for each in span.split("-"))
+                memory.seek(start)
+                with suppress(OSError):  # [vvar] and the like
+                    if secret in memory.read(end - start):
+                        return True
+    return False
 
 
 def test_the_service_does_not_start_where_its_log_was_never_begun(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import shutil
 import signal
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
@@ -22,15 +23,17 @@ import httpx
 import pytest
 
 from issuer.dev.provider import LocalProvider
+from issuer.dev.sandbox import LOG_POLICY
 from issuer.service.admission.embedded import EmbeddedValkey
 from issuer.service.bounds import SILENT_S
 from issuer.service.server import log_settings
-from tests.support.logged import logged_service, sequencers
+from tests.support.command import issuer
+from tests.support.logged import logged_service, second_host, sequencers
 from tests.support.postgresql import PostgreSQL, postgresql
 from tests.support.postgresql_proxy import Proxy, passes
 from tests.support.processes import family
 from tests.support.promised import Promised
-from tests.support.running import Running, eventually, running, serve, start, until_live
+from tests.support.running import Running, eventually, serve, start, until_live
 from tests.support.struck import thread_of, traced
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
@@ -66,19 +69,36 @@ def work(services: list[Running], promised: Promised, number: int, ended: thread
                 return
 
 
+def read(services: list[Running], ended: threading.Event) -> Counter[int]:
+    """Be somebody outside: rebuild and verify the public tree again and again. Returns how often it ended how."""
+    policy, seen = services[0].folder / LOG_POLICY, Counter[int]()
+    for service in itertools.cycle(services):
+        done = issuer("log", "verify", f"{service.url}/log", "--policy", policy)
+        seen[done.returncode] += 1
+        assert done.returncode in {0, 4}, done
+        if ended.wait(1):
+            return seen
+    raise AssertionError
+
+
 def hurt_under(
     services: list[Running], promised: Promised, clients: int, seconds: float, hurt: Callable[[], None]
 ) -> None:
-    """Do something again and again for so long, while so many clients work."""
+    """Do something again and again for so long, while so many clients work and somebody reads."""
     ended = threading.Event()
-    with ThreadPoolExecutor(clients) as pool:
+    with ThreadPoolExecutor(clients + 1) as pool:
         working = [pool.submit(work, services, promised, number, ended) for number in range(clients)]
+        reading = pool.submit(read, services, ended)
         until = time.monotonic() + seconds
-        while time.monotonic() < until:
-            hurt()
-        ended.set()
+        try:
+            while time.monotonic() < until:
+                hurt()
+        finally:
+            ended.set()
         for each in working:
             each.result()
+        print(f"\npublic tree verified, and not to be had: {reading.result()[0]}, {reading.result()[4]}")
+        assert reading.result()[0]
 
 
 def is_ready(service: Running) -> bool:
@@ -219,7 +239,7 @@ def primary() -> Iterator[PostgreSQL]:
 
 
 def test_a_server_that_is_killed_between_commit_and_answer_and_comes_back_loses_nothing(
-    primary: PostgreSQL, provider: LocalProvider, tmp_path: Path
+    primary: PostgreSQL, store: str, provider: LocalProvider, tmp_path: Path
 ) -> None:
     killed = threading.Event()
 
@@ -230,7 +250,7 @@ def test_a_server_that_is_killed_between_commit_and_answer_and_comes_back_loses_
 
     with (
         Proxy(primary) as proxy,
-        logged_service(tmp_path / "service", provider, log_database=proxy.url(), command=serve(2)) as service,
+        logged_service(tmp_path / "service", provider, proxy.url(), redis_url=store, command=serve(2)) as service,
     ):
         promised = Promised(service)
         promised.settle(service, [promised.request(service, number) for number in range(3)])
@@ -248,11 +268,11 @@ def test_a_server_that_is_killed_between_commit_and_answer_and_comes_back_loses_
 
 
 def test_a_failover_that_lost_commits_latches_a_running_service_and_refuses_its_next_start(
-    primary: PostgreSQL, provider: LocalProvider, tmp_path: Path
+    primary: PostgreSQL, store: str, provider: LocalProvider, tmp_path: Path
 ) -> None:
     with (
         Proxy(primary) as proxy,
-        logged_service(tmp_path / "service", provider, log_database=proxy.url(), command=serve(2)) as service,
+        logged_service(tmp_path / "service", provider, proxy.url(), redis_url=store, command=serve(2)) as service,
     ):
         promised = Promised(service)
         promised.settle(service, [promised.request(service, number) for number in range(3)])
@@ -275,19 +295,12 @@ def test_a_failover_that_lost_commits_latches_a_running_service_and_refuses_its_
         assert "log.rollback" in service.log_text()
 
 
-@pytest.mark.parametrize("fault", ["nothing", "sequencers", "connections"])
+@pytest.mark.parametrize("fault", ["nothing", "sequencers", "stopped", "connections"])
 def test_two_services_with_one_database_and_64_clients_make_one_log(
     fault: str, store: str, primary: PostgreSQL, provider: LocalProvider, tmp_path: Path
 ) -> None:
-    folder, url = tmp_path / "service", primary.url()
-    with logged_service(folder, provider, log_database=url, redis_url=store, command=serve(2)) as one:
-        ours = {name: getattr(one.settings, name) for name in ("url", "log_origin", "log_database", "redis_url")}
-        other = folder.parent / "other"
-        (other / "records").mkdir(mode=0o700, parents=True)
-        ours["store_secret_file"] = str(one.settings.store_secret)
-        with running(
-            folder, provider, **ours, data=str(other / "data"), log_records=str(other / "records"), command=serve(2)
-        ) as two:
+    with logged_service(tmp_path / "service", provider, primary.url(), redis_url=store, command=serve(2)) as one:  # noqa: SIM117
+        with second_host(one, command=serve(2)) as two:
             promised = Promised(one)
 
             def hurt() -> None:
@@ -295,6 +308,11 @@ def test_two_services_with_one_database_and_64_clients_make_one_log(
                 if fault == "sequencers":
                     for pid in random.choice([sequencers(one), sequencers(two)]):
                         os.kill(pid, signal.SIGKILL)
+                if fault == "stopped":
+                    for pid in random.choice([sequencers(one), sequencers(two)]):
+                        os.kill(pid, signal.SIGSTOP)
+                        time.sleep(random.choice([0.1, 3]))
+                        os.kill(pid, signal.SIGCONT)
                 if fault == "connections":
                     primary.execute(
                         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'issuer-log'"

@@ -16,6 +16,7 @@ from issuer.formats import jose
 from issuer.service.log.engines import reading_at
 from issuer.service.log.store import Reader
 from issuer.service.server import log_settings
+from issuer.service.settings import EMBEDDED
 from issuer.tlog.checkpoint import Checkpoint, parse_checkpoint
 from issuer.tlog.leaf import Leaf, TokenLeaf, read_leaf
 from issuer.tlog.merkle import leaf_hash, verify_inclusion
@@ -32,10 +33,11 @@ from tests.support.witnessing import RunningWitness, ScriptedWitness, policy_tex
 class Begun:
     """A fresh log in a folder, and a port for its service. `policy` is the file of the witness policy."""
 
-    def __init__(self, folder: Path, database: str = "") -> None:
+    def __init__(self, folder: Path, database: str = "", store: str = EMBEDDED) -> None:
         self.folder = folder
         self.policy = folder / LOG_POLICY
-        self._settings = begin_log(replace(settings_for(folder, free_port()), log_database=database), folder)
+        plain = replace(settings_for(folder, free_port()), log_database=database, redis_url=store)
+        self._settings = begin_log(plain, folder)
         self.log = log_settings(self._settings, "")
         self.vkey = self.policy.read_text().split()[1]
 
@@ -48,7 +50,8 @@ class Begun:
     @contextlib.contextmanager
     def served(self, provider: LocalProvider, **changes: Any) -> Iterator[Running]:
         """Run the service; it may be run again."""
-        log = {name: getattr(self._settings, name) for name in ("port", "log_origin", "log_database", "log_records")}
+        names = ("port", "log_origin", "log_database", "log_records", "redis_url")
+        log = {name: getattr(self._settings, name) for name in names}
         with running(self.folder, provider, **(log | changes)) as service:
             yield service
 
@@ -60,8 +63,19 @@ class Begun:
 @contextlib.contextmanager
 def logged_service(folder: Path, provider: LocalProvider, log_database: str = "", **changes: Any) -> Iterator[Running]:
     """Run a service with a fresh log."""
-    with Begun(folder, log_database).served(provider, **changes) as service:
+    with Begun(folder, log_database, changes.get("redis_url", EMBEDDED)).served(provider, **changes) as service:
         yield service
+
+
+@contextlib.contextmanager
+def second_host(first: Running, **changes: Any) -> Iterator[Running]:
+    """Run a further host of the first one's issuer: `data`, store, keys and policies are shared, the record is its own."""
+    names = ("url", "log_origin", "log_database", "redis_url", "log_witness_policy", "log_witnesses")
+    shared = {name: getattr(first.settings, name) for name in names}
+    records = first.folder.with_name(f"{first.folder.name}-second") / "records"
+    records.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with running(first.folder, first.provider, **(shared | {"log_records": str(records)} | changes)) as second:
+        yield second
 
 
 def leaf_of(token: str) -> bytes:

@@ -27,6 +27,7 @@ from issuer.service.server import log_settings
 from issuer.tlog.checkpoint import parse_checkpoint
 from issuer.tlog.note import NoteSigner, parse_note
 from issuer.tlog.proof import parse_proof
+from issuer.tlog.watch import Alarm, Announced, Times, Watch
 from tests.support.log_readers import Seen, check_with_go, check_with_scales
 from tests.support.logged import leaf_of
 from tests.support.received import Received
@@ -99,6 +100,7 @@ class Promised:
         assert all(len(request.tokens) == 1 for request in self.requests), "a retry got another token, or none"
         with closing(reading_at(log_settings(service.settings, "").database)) as reading:
             self.received.demand_kept(Reader(reading))
+            demand_no_alarm(Reader(reading))
         export_of(service, folder)
         check = check_with_go if go else check_with_scales
         seen = check(folder, self.vkey, self._some(self.received.indexes.values()), list(self._older()))
@@ -122,6 +124,14 @@ class Promised:
     def _some(self, numbers: Any) -> list[int]:
         every = sorted(numbers)
         return [*every[:: -(-len(every) // 100) or 1], *every[-1:]]
+
+
+def demand_no_alarm(reader: Reader) -> None:
+    """Demand that no monitor would raise an alarm about what the log's leaves say, but for their times."""
+    head, watch = reader.head(), Watch(Announced())
+    leaves = reader.leaves(0, head.size) if head else ()
+    told = [line for index, leaf in enumerate(leaves) for line in watch.take(index, leaf, Times())]
+    assert not [line for line in told if isinstance(line, Alarm)]
 
 
 def export_of(service: Running, folder: Path, note: bytes | None = None) -> Head:

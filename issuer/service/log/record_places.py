@@ -15,9 +15,8 @@ from issuer import files
 from issuer.errors import InputError
 from issuer.service.admission.client import connect, place_of
 from issuer.service.admission.redis import PREFIX, Failure
-from issuer.service.bounds import LOG_RECORD_S, LOG_RECORD_TRIES, LOG_SLOT_BYTES
+from issuer.service.bounds import LOG_RECORD_S, LOG_SLOT_BYTES
 from issuer.service.log.records import RecordSilent
-from issuer.service.log.seal import Seal
 
 _SWAP = b"""
 local kept = redis.call('GET', KEYS[1]) or ''
@@ -112,10 +111,9 @@ class RedisRecord:
     """Implements `records.Record` by a key that several hosts share: it is swapped for what one knows to be there, so
     that none goes back. For the thread that uses it: it has an event loop of its own."""
 
-    def __init__(self, url: str, seal: Seal) -> None:
+    def __init__(self, url: str, origin: str) -> None:
         self._place = place_of(url)
-        self._seal = seal
-        self._key = PREFIX + b"log:" + _short(seal.origin).encode()
+        self._key = PREFIX + b"log:" + _short(origin).encode()
         self._kept = b""
         self._runner = asyncio.Runner()
         self._client = connect(url, 1)
@@ -131,28 +129,19 @@ class RedisRecord:
         return kept if isinstance(kept, bytes) else None
 
     def write(self, note: bytes) -> bytes | None:
-        """Keep a note, unless a note of this log is there that is not behind it: then return that one."""
-        for _ in range(LOG_RECORD_TRIES):
-            asked = self._client.eval(_SWAP, 1, self._key, self._kept, note)  # type: ignore[arg-type]
-            kept = self._answer(asked)
-            if not isinstance(kept, bytes):
-                raise RecordSilent("not an answer of its script")
-            if kept in {self._kept, note}:
-                self._kept = note
-                return None
-            self._kept = kept
-            if self._size_of(kept) >= self._size_of(note):
-                return kept
-        raise RecordSilent("it changes all the time")
+        """Keep a note where nothing stands but what was kept or returned before; else return what stands there."""
+        asked = self._client.eval(_SWAP, 1, self._key, self._kept, note)  # type: ignore[arg-type]
+        kept = self._answer(asked)
+        if not isinstance(kept, bytes):
+            raise RecordSilent("not an answer of its script")
+        done = kept in {self._kept, note}
+        self._kept = note if done else kept
+        return None if done else kept
 
     def close(self) -> None:
         """Disconnect."""
         self._runner.run(self._client.aclose())
         self._runner.close()
-
-    def _size_of(self, raw: bytes) -> int:
-        checkpoint = self._seal.read(raw)
-        return -1 if checkpoint is None else checkpoint.size
 
     def _answer(self, asked: Awaitable[object]) -> object:
         try:

@@ -7,12 +7,13 @@ anybody else could have written is told, and passed over.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import structlog
 from msgspec import Struct
 
+from issuer.service.bounds import LOG_RECORD_TRIES
 from issuer.service.log.seal import Seal
 from issuer.tlog.checkpoint import Checkpoint
 
@@ -36,8 +37,8 @@ class Record(Protocol):
         ...
 
     def write(self, note: bytes) -> bytes | None:
-        """Keep a note, durably as this place can. Where another's stands that is not behind it, that one stays and is
-        returned. Raises RecordSilent."""
+        """Keep a note, durably as this place can. Where something else stands than what was left here, that stays, and
+        is returned (b"" for nothing): who has compared it writes again. Raises RecordSilent."""
         ...
 
     def close(self) -> None:
@@ -69,18 +70,31 @@ class Records:
         found = [self._ask(record) for record in self._records]
         return tuple(evidence for evidence in found if evidence)
 
-    def raise_to(self, note: bytes) -> tuple[Evidence, ...]:
-        """Have every record keep this note. Returns what others have published meanwhile that is not behind it.
+    def raise_to(self, note: bytes, demand: Callable[[Evidence], object]) -> None:
+        """Have every record keep this note, which the log has signed.
 
-        Raises RecordSilent where one record fails: what is published now could be taken back unseen.
+        What somebody else has published meanwhile is never replaced unseen: `demand` gets it, and raises where the note
+        is of another tree. It stays where it is not behind. Raises RecordSilent where one record fails: what is
+        published now could be taken back unseen.
         """
-        found = [(record.name, record.write(note)) for record in self._records]
-        return tuple(evidence for name, raw in found if raw and (evidence := self.judge(name, raw)))
+        for record in reversed(self._records):  # the host's own comes last: it must not have what is refused
+            self._raise(record, note, demand)
 
     def close(self) -> None:
         """Disconnect from all."""
         for record in self._records:
             record.close()
+
+    def _raise(self, record: Record, note: bytes, demand: Callable[[Evidence], object]) -> None:
+        for _ in range(LOG_RECORD_TRIES):
+            if (raw := record.write(note)) is None:
+                return
+            if raw and (evidence := self.judge(record.name, raw)):
+                demand(evidence)
+                own = self._seal.read(note)
+                if own is None or evidence.checkpoint.size >= own.size:
+                    return
+        raise RecordSilent(f"{record.name} changes all the time")
 
     def _ask(self, record: Record) -> Evidence | None:
         try:

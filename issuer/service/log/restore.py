@@ -17,6 +17,7 @@ from msgspec import Struct
 from issuer.codes import Code
 from issuer.errors import FormatError, SetupError
 from issuer.service.bounds import LOG_BATCH_LEAVES
+from issuer.service.log.accept import publish, shown_now
 from issuer.service.log.engines import database_at
 from issuer.service.log.entries import restored_entry
 from issuer.service.log.records import Evidence
@@ -25,7 +26,6 @@ from issuer.service.log.setup import (
     LogSettings,
     make_folders,
     opened,
-    publish,
     read_seal,
     records_of,
     turn,
@@ -94,7 +94,8 @@ def restore(settings: LogSettings, source: Source) -> Restored:
     """
     seal = read_seal(settings)
     make_folders(settings)
-    with turn(settings), closing(records_of(settings, seal)) as records:
+    shown_by = shown_now(settings, seal)
+    with turn(settings), closing(records_of(settings, seal, shown_by)) as records:
         recorded = records.ask()
         newest = _newest(seal, recorded, source)
         shown = source.tree(newest.checkpoint)
@@ -105,7 +106,7 @@ def restore(settings: LogSettings, source: Source) -> Restored:
             head = _extended(store, before, newest.checkpoint, shown, source)
             _keep_cosigned(store, seal, head, shown, source)
         if recorded:
-            publish(settings)
+            publish(settings, shown_by)
     return Restored(head, before.size, newest.name, bool(recorded))
 
 

@@ -188,8 +188,7 @@ class Sequencer:
         committed = self._committed()
         self._demand_grown(committed, head.size, head.root, "than this process has committed")
         note = self._seal.sign(head)
-        for ahead in self._records.raise_to(note):
-            self._demand_holds(self._committed(), ahead)
+        self._records.raise_to(note, lambda kept: self._demand_holds(self._committed(), kept))
         self._published = Published(head, note)
         return self._published
 

@@ -1,11 +1,11 @@
-"""A log put together from its settings: to be begun, to be accepted as it is, and to be written.
+"""A log put together from its settings: to be begun, and to be written.
 
 The service never begins a log: who serves by a database that is missing or empty forgets what was published.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -14,11 +14,11 @@ from msgspec import Struct
 
 from issuer import files, keyfile
 from issuer.codes import Code
-from issuer.errors import FormatError, SetupError, Undecided
+from issuer.errors import FormatError, SetupError
 from issuer.service.bounds import LOG_TURN_S
 from issuer.service.log.engines import SCHEME, database_at
 from issuer.service.log.record_places import FileRecord, RedisRecord
-from issuer.service.log.records import Record, Records, RecordSilent
+from issuer.service.log.records import Evidence, Record, Records, RecordSilent
 from issuer.service.log.seal import Seal
 from issuer.service.log.sequencer import Sequencer
 from issuer.service.log.store import Database, Store, StoreFailed, absent
@@ -96,7 +96,9 @@ def _read_key(settings: LogSettings) -> Ed25519PrivateKey:
 
 
 def records_of(settings: LogSettings, seal: Seal, shown: Sequence[Record] = ()) -> Records:
-    """Return the log's records. Raises SetupError (`settings.invalid`) for a folder that is lost with the database."""
+    """Return the log's records. Raises SetupError (`settings.invalid`) for a folder that is lost with the database, and
+    for a server's database without a store of limits: a host's own file does not know what another one has published,
+    and a witness that is away must stop nobody."""
     if not settings.records:
         why = "a database that was put back to an older state cannot know that it was"
         detail = f"log_records is not set: {why}. Name a folder for the newest checkpoint, best on another disk"
@@ -107,8 +109,12 @@ def records_of(settings: LogSettings, seal: Seal, shown: Sequence[Record] = ()) 
     if database is not None and (folder == database.parent or database.parent in folder.parents):
         detail = f"log_records {folder} is in the folder of the log's database: who puts one back puts back both"
         raise SetupError(Code.SETTINGS_INVALID, f"{detail}. Name a folder elsewhere, best on another disk")
+    if database is None and not settings.store_url:
+        detail = "redis_url is embedded, and several hosts may write a log in PostgreSQL: what one has published, the "
+        way_on = "log_records of another does not know. Name the store that all of them share: it keeps that, too"
+        raise SetupError(Code.SETTINGS_INVALID, detail + way_on)
     if settings.store_url:
-        records.append(RedisRecord(settings.store_url, seal))
+        records.append(RedisRecord(settings.store_url, settings.origin))
     return Records(seal, (*records, *shown))
 
 
@@ -140,51 +146,32 @@ def sequencer_of(settings: LogSettings, seal: Seal | None = None, shown: Sequenc
     return Sequencer(Store(database_at(settings.database)), seal, records_of(settings, seal, shown))
 
 
-def init(settings: LogSettings) -> None:
-    """Begin a log with the empty tree, whose origin was never used, and make its records.
+def init(settings: LogSettings, shown: Sequence[Record] = ()) -> None:
+    """Begin a log with the empty tree, whose origin was never used, and make its records. What witnesses have `shown`
+    are further records of a log whose key is not new.
 
     Raises SetupError: `settings.invalid` where a log was begun already, `log.rollback` where a record knows this one.
     """
     seal = read_seal(settings)
-    records = records_of(settings, seal)
+    records = records_of(settings, seal, shown)
     make_folders(settings)
     with turn(settings), opened(database_at(settings.database)) as store, closing(records):
         if not store.database.is_empty():
             detail = f"{store.database.place} is not empty. A log is begun once: take another place for another log"
             raise SetupError(Code.SETTINGS_INVALID, detail)
-        if known := [evidence.name for evidence in records.ask() if evidence.checkpoint.size]:
-            detail = f"the log {settings.origin} has leaves already, as {known[0]} shows. Bring its database back with "
-            another = "`issuer log restore SOURCE`, or begin another log, with an origin that was never used"
-            raise SetupError(Code.LOG_ROLLBACK, detail + another)
-        records.raise_to(seal.sign(empty_head(settings.origin)))
+        for known in records.ask():
+            _demand_unused(known)
+        records.raise_to(seal.sign(empty_head(settings.origin)), _demand_unused)
         store.database.begin()
         store.create(empty_head(settings.origin))
         store.database.commit()
 
 
-def accept(settings: LogSettings, size: int, root: bytes, told: Callable[[], object] = lambda: None) -> None:
-    """Go on with a log of this size and root without a record: the operator's word that nobody has seen a later tree.
-    All records say so from then on. `told` is called when it is known to be this tree, before a record says so.
-
-    Raises SetupError as `Sequencer.start`, and `state.unreachable` where a record cannot be written.
-    """
-    make_folders(settings)
-    with turn(settings):
-        publish(settings, (size, root), told)
-
-
-def publish(
-    settings: LogSettings, accepted: tuple[int, bytes] | None = None, told: Callable[[], object] = lambda: None
-) -> None:
-    """Start a log as the service does, and raise all records to its head. The caller has the turn."""
-    with closing(sequencer_of(settings)) as sequencer:
-        sequencer.start(accepted)
-        told()
-        try:
-            sequencer.append(())
-        except Undecided as error:
-            detail = "a record of the log cannot be written; the reason stands above"
-            raise SetupError(Code.STATE_UNREACHABLE, detail) from error
+def _demand_unused(known: Evidence) -> None:
+    if known.checkpoint.size:
+        detail = f"the log {known.checkpoint.origin} has leaves already, as {known.name} shows. Bring its database back"
+        another = " with `issuer log restore SOURCE`, or begin another log, with an origin that was never used"
+        raise SetupError(Code.LOG_ROLLBACK, detail + another)
 
 
 def _file_of(settings: LogSettings) -> Path | None:

@@ -23,9 +23,10 @@ _log = structlog.get_logger("issuer")
 
 
 class WitnessRecord:
-    """Implements `records.Record` by what a witness showed at the start. It never waits: rounds raise a witness."""
+    """Implements `records.Record` by what a witness showed at the start, None for nothing. It never waits: rounds raise
+    a witness."""
 
-    def __init__(self, witness: str, note: bytes) -> None:
+    def __init__(self, witness: str, note: bytes | None) -> None:
         self._witness = witness
         self._note = note
 
@@ -34,7 +35,7 @@ class WitnessRecord:
         """Whose word it is."""
         return f"witness {self._witness}"
 
-    def read(self) -> bytes:
+    def read(self) -> bytes | None:
         """Return the note."""
         return self._note
 
@@ -46,10 +47,10 @@ class WitnessRecord:
 
 
 async def shown_at_start(calls: Sequence[WitnessCall], own: Sequence[Verifier]) -> tuple[WitnessRecord, ...]:
-    """Ask every witness what it shows of the log. Who shows nothing that a key of the log has signed is left out."""
+    """Ask every witness what it shows of the log: a record of each, also of who shows nothing that the log signed."""
     notes = await asyncio.gather(*(call.shown(own) for call in calls))
     found = zip(calls, notes, strict=True)
-    return tuple(WitnessRecord(call.name, note.to_bytes()) for call, note in found if note is not None)
+    return tuple(WitnessRecord(call.name, None if note is None else note.to_bytes()) for call, note in found)
 
 
 async def vouched_at_start(witnesses: Sequence[LogWitness], log: WitnessedLog) -> int:

@@ -13,9 +13,12 @@ from pathlib import Path
 import pytest
 
 from issuer.errors import SetupError, Undecided
+from issuer.service.admission.embedded import EmbeddedValkey
 from issuer.service.log.batch import Placed
+from issuer.service.log.record_places import FileRecord, RedisRecord
+from issuer.service.log.records import Records
 from issuer.service.log.sequencer import Sequencer
-from issuer.service.log.store import Entry, Reader
+from issuer.service.log.store import Entry, Reader, Store
 from tests.support.log_store import ORIGIN, Place
 from tests.support.postgresql import PostgreSQL, postgresql
 from tests.support.postgresql_proxy import Proxy, is_cut, passes
@@ -129,7 +132,7 @@ def test_a_server_that_is_killed_again_and_again_loses_and_forks_nothing(
 # -- failover --------------------------------------------------------------------------------------------------------------
 
 
-def lagging(primary: PostgreSQL, more: Callable[[], None]) -> PostgreSQL:
+def lagging(primary: PostgreSQL, more: Callable[[], object]) -> PostgreSQL:
     """Return a replica that was promoted after the primary died, and lacks what `more` has done."""
     replica = primary.replica("second")
     replica.caught_up_with(primary)
@@ -164,6 +167,25 @@ def test_a_failover_that_lost_commits_latches_the_log_and_nothing_is_published_a
     # A process that starts now has seen nothing; its record has.
     with pytest.raises(SetupError, match=r"log\.rollback.*3 leaves, 2 less"), log.open():
         pass
+
+
+def test_after_a_failover_a_host_that_has_seen_less_is_stopped_by_what_the_hosts_share(
+    primary: PostgreSQL, proxy: Proxy, log: Log, tmp_path: Path
+) -> None:
+    """Nothing is lost that it knew of. All records are asked again before it adds a leaf by the new connection."""
+    (tmp_path / "own").mkdir(mode=0o700)
+    with EmbeddedValkey() as store, log.open(RedisRecord(store, ORIGIN)) as busy:
+        records = Records(log.seal, (FileRecord(tmp_path / "own", ORIGIN), RedisRecord(store, ORIGIN)))
+        idle = Sequencer(Store(log.place.connect()), log.seal, records)
+        with closing(idle):
+            idle.start()
+            idle.append(tokens(1))
+            proxy.lead_to(lagging(primary, lambda: busy.append(tokens(2, 3))))
+            for _ in range(3):
+                with pytest.raises(Undecided):
+                    idle.append(tokens(*range(10, 20)))
+            assert "2 less than the store at" in idle.latched
+    assert len(log.leaves()) == 1, "no leaf was added to the other tree"
 
 
 def test_a_failover_to_a_replica_that_every_commit_waits_for_ends_nothing(

@@ -11,16 +11,17 @@ import redis
 from msgspec.structs import replace
 
 from issuer import keyfile
+from issuer.codes import Code
 from issuer.errors import SetupError, Undecided
 from issuer.service.admission.embedded import EmbeddedValkey
 from issuer.service.log.record_places import FileRecord, RedisRecord
-from issuer.service.log.records import Records, RecordSilent
+from issuer.service.log.records import Evidence, Record, Records, RecordSilent
 from issuer.service.log.seal import Seal
 from issuer.service.log.store import Head
 from issuer.tlog.merkle import Peaks
 from issuer.tlog.note import NoteSigner, parse_note
 from tests.support.disk import disk_calls
-from tests.support.log_store import ORIGIN, Place, sqlite_place
+from tests.support.log_store import EMPTY, ORIGIN, Place, sqlite_place
 from tests.support.sequencing import Log, tokens
 from tests.support.stores import Store as Valkey
 
@@ -144,52 +145,78 @@ def test_a_file_that_is_none_is_silence(tmp_path: Path) -> None:
 # -- the store of limits ---------------------------------------------------------------------------------------------------
 
 
+class Raised:
+    """The records of one host, raised as its sequencer does: `found` are the sizes that were there, and not its own."""
+
+    def __init__(self, seal: Seal, record: Record) -> None:
+        self._seal, self._records, self.found = seal, Records(seal, [record]), list[int]()
+
+    def to(self, at: Head) -> None:
+        self._records.raise_to(self._seal.sign(at), lambda kept: self.found.append(kept.checkpoint.size))
+
+
 def test_the_store_keeps_the_newest_of_several_hosts(url: str, seal: Seal) -> None:
-    with closing(RedisRecord(url, seal)) as one, closing(RedisRecord(url, seal)) as other:
+    with closing(RedisRecord(url, ORIGIN)) as one, closing(RedisRecord(url, ORIGIN)) as other:
         assert one.read() is None
-        assert one.write(seal.sign(head(3))) is None
-        assert other.write(seal.sign(head(5))) is None
-        assert one.write(seal.sign(head(4))) == seal.sign(head(5))
-        assert one.write(seal.sign(head(6))) is None
+        here, there = Raised(seal, one), Raised(seal, other)
+        for host, size in ((here, 3), (there, 5), (here, 4), (here, 6)):
+            host.to(head(size))
+        assert (here.found, there.found) == ([5], [3])
         assert other.read() == seal.sign(head(6))
+
+
+def test_what_somebody_else_has_published_is_never_replaced_unseen(url: str, seal: Seal) -> None:
+    """Of a smaller tree, too: it may be the beginning of another history."""
+
+    def demand(_: Evidence) -> None:
+        raise SetupError(Code.LOG_ROLLBACK, "another tree")
+
+    with closing(RedisRecord(url, ORIGIN)) as one, closing(RedisRecord(url, ORIGIN)) as other:
+        Raised(seal, one).to(head(3))
+        with pytest.raises(SetupError):
+            Records(seal, [other]).raise_to(seal.sign(head(5)), demand)
+        assert other.read() == seal.sign(head(3))
 
 
 def test_another_note_of_the_same_size_is_handed_back(url: str, seal: Seal) -> None:
     """Two databases under one key: the second one to write learns of the first."""
-    with closing(RedisRecord(url, seal)) as one, closing(RedisRecord(url, seal)) as other:
+    with closing(RedisRecord(url, ORIGIN)) as one, closing(RedisRecord(url, ORIGIN)) as other:
         assert one.write(seal.sign(head(5))) is None
         assert other.write(seal.sign(replace(head(5), root=bytes(32)))) == seal.sign(head(5))
         assert one.read() == seal.sign(head(5))
 
 
 def test_what_a_writer_to_the_store_puts_there_does_not_hold_the_log_up(url: str, seal: Seal) -> None:
-    with closing(RedisRecord(url, seal)) as record, redis.Redis.from_url(url, protocol=2) as client:
-        record.write(seal.sign(head(3)))
+    with closing(RedisRecord(url, ORIGIN)) as record, redis.Redis.from_url(url, protocol=2) as client:
+        host = Raised(seal, record)
+        host.to(head(3))
         (key,) = client.keys("{evi}:log:*")
         for junk in (b"999999", Seal(NoteSigner(ORIGIN, keyfile.generate())).sign(head(10**6)), b"\xff"):
             client.set(key, junk)
             assert Records(seal, [record]).ask() == ()
-            assert record.write(seal.sign(head(4))) is None
+            host.to(head(4))
             assert client.get(key) == seal.sign(head(4))
+        assert host.found == []
 
 
 def test_a_store_that_forgot_gets_it_anew(url: str, seal: Seal) -> None:
-    with closing(RedisRecord(url, seal)) as record, redis.Redis.from_url(url, protocol=2) as client:
+    with closing(RedisRecord(url, ORIGIN)) as record, redis.Redis.from_url(url, protocol=2) as client:
         record.write(seal.sign(head(3)))
         client.flushall()
-        assert record.write(seal.sign(head(4))) is None
+        Raised(seal, record).to(head(4))
         assert record.read() == seal.sign(head(4))
 
 
 def test_a_store_that_is_away_or_silent_is_silence(tmp_path: Path, seal: Seal) -> None:
-    with Valkey(tmp_path / "store", password="secret-word") as store, closing(RedisRecord(store.url, seal)) as record:
+    with Valkey(tmp_path / "store", password="secret-word") as store, closing(RedisRecord(store.url, ORIGIN)) as record:
         record.write(seal.sign(head(3)))
         store.kill()
         with pytest.raises(RecordSilent) as silent:
             record.write(seal.sign(head(4)))
         assert "secret-word" not in str(silent.value) + record.name
         store.start()
-        assert record.write(seal.sign(head(4))) is None
+        Raised(seal, record).to(head(4))
+        assert record.read() == seal.sign(head(4))
 
 
 # -- with a sequencer ------------------------------------------------------------------------------------------------------
@@ -201,26 +228,25 @@ def log(place: Place, tmp_path: Path) -> Log:
 
 
 def test_each_record_alone_refuses_a_rollback(log: Log, url: str, tmp_path: Path) -> None:
-    ahead = log.seal.sign(head(9))
-    with log.open(RedisRecord(url, log.seal)) as sequencer:
+    with log.open(RedisRecord(url, ORIGIN)) as sequencer:
         sequencer.append(tokens(1))
-    with closing(RedisRecord(url, log.seal)) as record:
-        record.write(ahead)
+    with closing(RedisRecord(url, ORIGIN)) as record:
+        Raised(log.seal, record).to(head(9))
     for name in ("file and store", "store alone"):
         if name == "store alone":
             for file in log.folder.iterdir():
                 file.unlink()
-        again = log.open(RedisRecord(url, log.seal), start=False)
+        again = log.open(RedisRecord(url, ORIGIN), start=False)
         with again as sequencer, pytest.raises(SetupError, match=r"log\.rollback.*the store at"):
             sequencer.start()
 
 
 def test_one_record_that_answers_is_enough_to_start(log: Log, tmp_path: Path) -> None:
     with Valkey(tmp_path / "store") as store:
-        with log.open(RedisRecord(store.url, log.seal)) as sequencer:
+        with log.open(RedisRecord(store.url, ORIGIN)) as sequencer:
             sequencer.append(tokens(1))
         store.kill()
-        with log.open(RedisRecord(store.url, log.seal)) as sequencer:
+        with log.open(RedisRecord(store.url, ORIGIN)) as sequencer:
             with pytest.raises(Undecided):
                 sequencer.append(tokens(2))
             store.start()
@@ -228,13 +254,20 @@ def test_one_record_that_answers_is_enough_to_start(log: Log, tmp_path: Path) ->
             assert [place and place.index for place in places] == [1]
 
 
-def test_two_databases_under_one_key_are_found_by_the_record_that_they_share(url: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("numbers", [(2,), (2, 3, 4)], ids=["as large", "larger"])
+def test_two_databases_under_one_key_are_found_by_the_record_that_they_share(
+    url: str, tmp_path: Path, numbers: tuple[int, ...]
+) -> None:
     """A database that was copied to a second host: who comes second latches before it answers."""
     with sqlite_place(tmp_path / "one") as here, sqlite_place(tmp_path / "two") as there:
         log = Log(here, tmp_path / "one")
         other = Log(there, tmp_path / "two", log.signer)
-    with log.open(RedisRecord(url, log.seal)) as one, other.open(RedisRecord(url, log.seal)) as two:
+    with log.open(RedisRecord(url, ORIGIN)) as one, other.open(RedisRecord(url, ORIGIN)) as two:
+        two.append(())  # its records were asked: there was nothing yet
         one.append(tokens(1))
         with pytest.raises(Undecided):
-            two.append(tokens(2))
+            two.append(tokens(*numbers))
         assert "log.rollback" in two.latched
+        own = other.file_record.read()
+        assert own == log.seal.sign(EMPTY), "what was refused is on no record: the right tree can be restored"
+        log.demand_placed(tokens(1, 5), one.append(tokens(1, 5)))

@@ -7,10 +7,12 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+import redis
 
 from issuer.codes import Code
 from issuer.errors import SetupError
-from issuer.service.log.engines import reading_at
+from issuer.service.admission.embedded import EmbeddedValkey
+from issuer.service.log.engines import SCHEME, reading_at
 from issuer.service.log.restore import Restored, restore
 from issuer.service.log.setup import LogSettings, read_seal, records_of, sequencer_of, turn
 from issuer.service.log.store import Head, Reader
@@ -53,12 +55,24 @@ class Honest(Claimed):
         return Peaks().extend(map(leaf_hash, LEAVES[:size]))
 
 
+@pytest.fixture(scope="module")
+def store() -> Iterator[str]:
+    with EmbeddedValkey() as url:
+        yield url
+
+
 @pytest.fixture
-def settings(place: Place, tmp_path: Path) -> LogSettings:
+def settings(place: Place, store: str, tmp_path: Path) -> LogSettings:
     """A log that was published up to 1,200 leaves, of which the database has the first 600."""
-    log = new_log(tmp_path, database=place.setting)
+    forget(store)
+    log = new_log(tmp_path, database=place.setting, store_url=store if place.setting.startswith(SCHEME) else "")
     appended(log, 600)
     return log
+
+
+def forget(store: str) -> None:
+    with redis.Redis.from_url(store, protocol=2) as client:
+        client.flushall()
 
 
 def appended(log: LogSettings, size: int) -> bytes:
@@ -75,7 +89,7 @@ def publish(log: LogSettings, leaves: list[bytes]) -> None:
     seal = read_seal(log)
     peaks = Peaks().extend(map(leaf_hash, leaves))
     with closing(records_of(log, seal)) as records:
-        assert not records.raise_to(seal.sign(Head(log.origin, peaks.root, peaks)))
+        records.raise_to(seal.sign(Head(log.origin, peaks.root, peaks)), lambda _: None)
 
 
 def refused(log: LogSettings, source: Claimed) -> SetupError:
@@ -135,7 +149,8 @@ def test_a_source_that_lies_is_refused_before_anything_of_it_counts(settings: Lo
     assert restore(settings, Claimed(LEAVES)).head.size == 1200
 
 
-def test_without_any_signed_checkpoint_nothing_is_restored(settings: LogSettings) -> None:
+def test_without_any_signed_checkpoint_nothing_is_restored(settings: LogSettings, store: str) -> None:
+    forget(store)
     for record in Path(settings.records).iterdir():
         record.unlink()
     assert refused(settings, Claimed(LEAVES)).code == Code.LOG_UNRECORDED

@@ -11,8 +11,9 @@ from msgspec.structs import replace
 
 from issuer import keyfile
 from issuer.errors import SetupError
+from issuer.service.log.accept import accept
 from issuer.service.log.record_places import FileRecord
-from issuer.service.log.setup import LogSettings, accept, init, read_seal, sequencer_of, turn
+from issuer.service.log.setup import LogSettings, init, read_seal, sequencer_of, turn
 from issuer.tlog.checkpoint import parse_checkpoint
 from issuer.tlog.note import parse_note
 from tests.support.sequencing import new_log, tokens

@@ -450,7 +450,7 @@ async def test_at_start_a_log_that_was_set_back_is_refused_by_the_witness_alone(
     for size in (0, 5):
         log.size = size
         (record,) = await shown_of(log, policy)
-        assert (record.name, parse_note(record.read()).text) == ("witness w1", log.log.text(9))
+        assert (record.name, parse_note(record.read() or b"").text) == ("witness w1", log.log.text(9))
         with pytest.raises(SetupError, match=r"witness w1: it shows .* size 9") as refused:
             await start(log, policy)
         assert refused.value.code is Code.LOG_ROLLBACK
@@ -496,14 +496,14 @@ async def test_at_start_a_witness_that_does_not_answer_stops_nothing(
     with ScriptedWitness(answering) as silent:
         policy = policy_of(log.log, silent)
         assert await start(log, policy) == 0
-        assert await shown_of(log, policy) == ()
+        assert [record.read() for record in await shown_of(log, policy)] == [None]
 
 
 async def test_what_a_witness_shows_counts_only_under_the_log_s_key_and_origin(log: GrowingLog) -> None:
     stranger, sibling = TestLog(log.log.origin), TestLog("log.example/other", log.log.key)
     for shown in (stranger.checkpoint(9), sibling.checkpoint(9), b"x", b"x" * (MAX_WITNESS_BYTES + 1)):
         with ScriptedWitness(cosigning, shown=shown) as liar:
-            assert await shown_of(log, policy_of(log.log, liar)) == ()
+            assert [record.read() for record in await shown_of(log, policy_of(log.log, liar))] == [None]
 
 
 # -- waiting -------------------------------------------------------------------------------------------------------------

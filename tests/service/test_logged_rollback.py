@@ -1,0 +1,167 @@
+"""A whole service whose log's database was put back: each record alone refuses the start, and what the refusal names is
+the way on."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, closing
+from pathlib import Path
+
+import pytest
+import redis
+
+from issuer.dev.provider import LocalProvider
+from issuer.dev.sandbox import environment
+from issuer.service.admission.embedded import EmbeddedValkey
+from issuer.service.settings import Settings
+from issuer.tlog.leaf import KeyLeaf, PolicyLeaf, TokenLeaf, read_leaf
+from tests.support.command import issuer
+from tests.support.logged import Begun, demand_cosigned, demand_logged, leaf_of, leaves_in
+from tests.support.running import Running
+from tests.support.witnessing import RunningWitness, witnessing
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
+RECORDS = {"file": r"records/[0-9a-f]{32}\.checkpoint", "store": "the store at", "witness": "witness w1"}
+
+
+class PutBack:
+    """A log whose database is an old copy; `newest` is the one that it had. `tokens` are those of then, and of the end."""
+
+    def __init__(self, folder: Path, provider: LocalProvider, store: str) -> None:
+        self.provider = provider
+        self.store = store
+        self.log = Begun(folder / "service", store=store)
+        self.database = Path(self.log.log.database)
+        self.newest = folder / "newest" / self.database.name
+        self.tokens: list[str] = []
+        self.settings: Settings
+
+    def go(self, witness: RunningWitness) -> None:
+        """Issue two tokens, and put back what was there after the first."""
+        self.log.trust(witness, quorum=1)
+        for kept in ("old", "newest"):
+            copy = self.newest.parent.with_name(kept)
+            copy.mkdir()
+            with self.served(witnessed=True) as service:
+                self.settings = service.settings
+                self.tokens.append(issued(service))
+                demand_cosigned(service, self.tokens[-1])
+                with closing(sqlite3.connect(self.database)) as running:
+                    running.execute("VACUUM INTO ?", [str(copy / self.database.name)])
+        shutil.rmtree(self.database.parent)
+        shutil.copytree(self.newest.parent.with_name("old"), self.database.parent)
+
+    def forget(self, *records: str) -> None:
+        """Have these records know nothing any more; the witness is nobody whom one could ask."""
+        if "file" in records:
+            shutil.rmtree(self.log.log.records)
+            Path(self.log.log.records).mkdir()
+        if "store" in records:
+            with redis.Redis.from_url(self.store, protocol=2) as client:
+                client.delete(*client.keys("{evi}:log:*"))
+
+    def served(self, *, witnessed: bool) -> AbstractContextManager[Running]:
+        return (self.log.witnessed if witnessed else self.log.served)(self.provider)
+
+    def refused(self, said: str, *, witnessed: bool) -> str:
+        """Start the service in vain, and return why it did not start."""
+        log = self.log.folder / "service.log"
+        log.write_text("")
+        with pytest.raises(AssertionError, match="did not start"), self.served(witnessed=witnessed):
+            pass
+        assert re.search(said, log.read_text()), log.read_text()
+        return log.read_text()
+
+    def run(self, command: str, *, witnessed: bool) -> None:
+        """Run the command that a refusal names."""
+        env = environment(self.settings) | ({} if witnessed else {"ISSUER_LOG_WITNESS_POLICY": ""})
+        words = [{"SOURCE": str(self.newest), "WHY": "nobody has"}.get(word, word) for word in command.split()]
+        done = issuer(*words, env=env)
+        assert done.returncode == 0, done
+
+
+def issued(service: Running) -> str:
+    answer = service.post(service.token())
+    assert answer.status_code == 201, answer.text
+    return str(answer.json()["verify_token"])
+
+
+def named_in(refusal: str) -> str:
+    found = re.search(r"`issuer (log (?:restore|accept) [^`]*)`", refusal)
+    assert found, refusal
+    return found[1]
+
+
+@pytest.fixture
+def put_back(tmp_path: Path) -> Iterator[PutBack]:
+    with LocalProvider() as provider, EmbeddedValkey() as store:
+        made = PutBack(tmp_path, provider, store)
+        with witnessing(tmp_path / "w", [made.log.vkey]) as witness:
+            made.go(witness)
+            yield made
+
+
+@pytest.mark.parametrize("record", sorted(RECORDS))
+def test_each_record_alone_refuses_the_start_and_the_named_command_brings_all_back(
+    put_back: PutBack, record: str
+) -> None:
+    put_back.forget(*RECORDS.keys() - {record})
+    witnessed = record == "witness"
+    refusal = put_back.refused(rf"log\.rollback.*less than.*{RECORDS[record]}", witnessed=witnessed)
+    put_back.run(named_in(refusal), witnessed=witnessed)
+    with put_back.served(witnessed=witnessed) as service:
+        put_back.tokens.append(issued(service))
+        leaves = leaves_in(service)
+    places = [leaves.index(read_leaf(leaf_of(token))) for token in put_back.tokens]
+    assert places == sorted(places)
+
+
+def test_without_any_record_the_operator_has_to_say_that_nobody_has_seen_more(put_back: PutBack) -> None:
+    put_back.forget("file", "store")
+    refusal = put_back.refused(r"log\.unrecorded", witnessed=False)
+    put_back.run(named_in(refusal), witnessed=False)
+    with put_back.served(witnessed=False) as service:
+        leaves = leaves_in(service)
+    assert [read_leaf(leaf_of(token)) in leaves for token in put_back.tokens] == [True, False], (
+        "he was wrong, and is on record"
+    )
+    (event,) = [each for each in audit_of(put_back) if '"log_accepted"' in each]
+    assert "nobody has" in event
+    put_back.refused(r"log\.rollback.*witness w1", witnessed=True)
+
+
+def audit_of(put_back: PutBack) -> list[str]:
+    return put_back.settings.audit_file.read_text().splitlines()
+
+
+def test_where_a_log_has_ended_its_spare_announces_everything_before_its_first_token(tmp_path: Path) -> None:
+    """Its database is lost, and nobody has the leaves: the log that was begun on the same day takes its place."""
+    with LocalProvider() as provider:
+        log = Begun(tmp_path / "service")
+        spare = {
+            "log_origin": f"{log.log.origin}-spare",
+            "log_database": str(tmp_path / "service" / "data" / "spare" / "log.sqlite"),
+            "log_key_file": str(tmp_path / "service" / "keys" / "log" / "spare.pem"),
+        }
+        with log.served(provider) as service:
+            first = issued(service)
+            env = environment(service.settings) | {f"ISSUER_{name.upper()}": value for name, value in spare.items()}
+        made = issuer("log", "init", env=env | {"ISSUER_LOG_WITNESS_POLICY": ""})
+        assert made.returncode == 0, made
+        shutil.rmtree(Path(log.log.database).parent)
+        log.policy.write_text(f"{made.stdout.splitlines()[-1]}\n{log.policy.read_text()}")
+        with log.served(provider, **spare) as service:
+            token = service.post(service.token()).json()
+            demand_logged(service, token)
+            leaves = leaves_in(service)
+            said = read_leaf(leaf_of(token["verify_token"]))
+            assert isinstance(said, TokenLeaf)
+            before = leaves[: leaves.index(said)]
+            about = service.http.get("/.well-known/eval-token-issuer").json()
+    assert read_leaf(leaf_of(first)) not in leaves
+    assert {type(leaf) for leaf in before} >= {KeyLeaf, PolicyLeaf}
+    assert not [leaf for leaf in before if isinstance(leaf, TokenLeaf)]
+    assert about["log_origin"] == token["log"]["origin"] == spare["log_origin"]
