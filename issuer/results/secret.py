@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
+import msgspec
+
 from issuer.codes import Code
 from issuer.errors import Fault
 from issuer.formats.strict_json import JSON, pointer_to
@@ -30,17 +32,17 @@ _SHAPES = re.compile(
     )""",
     re.VERBOSE,
 )
-# What each shape has in it: looking for these takes a tenth of the time.
-_HINTS = ("hf_", "sk-", "gh", "github_pat_", "glpat-", "xox", "AKIA", "ASIA", "AIza", "evi_pat_", "eyJ",
-          "-----BEGIN")  # fmt: skip
+# What each shape has in it: looking for these takes a third of the time.
+_HINT = re.compile("hf_|sk-|gh[oprsu]_|github_pat_|glpat-|xox[abprs]-|A(?:KIA|SIA|Iza)|evi_pat_|eyJ|-----BEGIN")
 _NAMED = re.compile(
     r"""(?: (?i:token|key|secret|password)["']?\s*[=:]\s*                        # HF_TOKEN=..., "apiKey": ...
           | (?<!\S)--?[A-Za-z0-9_.-]{0,64}?(?i:token|key|secret|password)\s+    # --api-key ...
         )["']?(?P<value>[^\s"',;&]{16,})""",
     re.VERBOSE,
 )
-# What both ways to name a value have in common, in case-folded text: this search takes a tenth of the time.
-_NAME_ENDS = re.compile(r"""(?:token|key|secret|password)["'\s=:]""")
+# What all ways to name a value have in common, in case-folded text: this search takes a tenth of the time. In JSON a
+# backslash is before what may follow the name.
+_NAME_ENDS = re.compile(r"""(?:token|key|secret|password|authorization)["'\s=:\\]""")
 _HARMLESS = re.compile(
     r"\$\{?[A-Za-z_][A-Za-z0-9_]*\}?|[-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?|--?[A-Za-z].*|(?i:true|false)"
     r"|<[^<>]*>"  # a tokenizer's own, as <|end_of_text|>
@@ -57,6 +59,18 @@ _BEARER = re.compile(r"(?i:authorization)[\"']?\s*:\s*(?i:bearer|basic)\s+(?!\$)
 
 def find_secrets(value: JSON, pointer: str = "") -> Iterator[Fault]:
     """Yield a fault (`claims.secret`) for each text below `pointer` that seems to hold a secret: values, and names."""
+    return _find(value, pointer) if _may_hold(msgspec.json.encode(value).decode()) else iter(())
+
+
+def _may_hold(written: str) -> bool:
+    """Say whether any text or name in this JSON can hold a secret. Hardly one can, and to look at each for itself takes
+    five times as long: none of the signs has a character that JSON writes in another way, nor runs over two texts."""
+    if not written.isascii():
+        return True  # case-folded, a Kelvin sign is a k
+    return _HINT.search(written) is not None or _NAME_ENDS.search(written.lower()) is not None
+
+
+def _find(value: JSON, pointer: str) -> Iterator[Fault]:
     if isinstance(value, str):
         yield from _fault_in(value, pointer)
     elif isinstance(value, Mapping):
@@ -66,10 +80,10 @@ def find_secrets(value: JSON, pointer: str = "") -> Iterator[Fault]:
             elif isinstance(member, str) and _SECRET_NAME.search(name):
                 yield from _fault_in(f"{name}={member}", pointer_to(pointer, name))
             elif isinstance(member, str | Sequence | Mapping):
-                yield from find_secrets(member, pointer_to(pointer, name))
+                yield from _find(member, pointer_to(pointer, name))
     elif isinstance(value, Sequence):
         for index, item in enumerate(value):
-            yield from find_secrets(item, f"{pointer}/{index}")
+            yield from _find(item, f"{pointer}/{index}")
 
 
 def _fault_in(text: str, pointer: str) -> Iterator[Fault]:
@@ -83,7 +97,7 @@ _SHORTEST = 15
 
 def secret_in(command: str) -> str | None:
     """Return the kind of secret that the command, or another text, seems to hold, for people, or None."""
-    if any(hint in command for hint in _HINTS) and _SHAPES.search(command):
+    if _HINT.search(command) and _SHAPES.search(command):
         return "text of the shape of an access token or private key"
     if _BEARER.search(command):
         return "an Authorization header with its credential"

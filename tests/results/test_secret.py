@@ -1,12 +1,18 @@
 """Secrets in commands and other texts: the shapes that are known, and none of what people really write."""
 
+import json
 import time
 from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from issuer.codes import Code
+from issuer.results import secret
 from issuer.results.secret import find_secrets, secret_in
+from tests.support import make
+from tests.support.shared import examples
 
 VALUE = "Zq9vK2mXw7Tb4RsL8nYd"
 
@@ -102,6 +108,37 @@ def test_a_secret_is_found_in_every_text_at_its_place(value: Any, pointers: list
     assert [fault.pointer for fault in found] == [f"/details{pointer}" for pointer in pointers]
     assert {fault.code for fault in found} <= {Code.CLAIMS_SECRET}
     assert not any(TOKEN in str(fault) or VALUE in str(fault) for fault in found)
+
+
+WORDS = [
+    TOKEN, VALUE, "hf_", "gh", "ghp_" + "a" * 36, "sk-" + "a" * 20, "token", "Key", "\u212aey", "pa\u017fsword", "api_key", "=",
+    ": ", '"', "'", "\\", "\n", "\x1f", " ", "--", "Authorization:", "Bearer ", "abcdefgh", "eyJabcdefgh.", "\xe9", "-----BEGIN ",
+    "PRIVATE KEY-----", "AKIA" + "A" * 16, "/",
+]  # fmt: skip
+TEXT = st.lists(st.sampled_from(WORDS), max_size=4).map("".join)
+
+
+@examples(1000)
+@given(
+    st.recursive(
+        TEXT | st.none() | st.integers(),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
+        max_leaves=4,
+    )
+)
+@example({"api_key": VALUE})
+@example({"x": {"API_\u212aEY": VALUE}})
+@example({"token\n": VALUE})
+@example([f"x Authorization\t: Bearer {VALUE}"])
+@example([f'{{"apiKey": "{VALUE}"}}'])
+def test_what_is_left_out_at_a_glance_holds_no_secret(value: Any) -> None:
+    assert list(find_secrets(value)) == list(secret._find(value, ""))
+
+
+def test_nearly_every_result_is_left_out_at_a_glance() -> None:
+    command = "inspect eval gsm8k --model hf/acme/model --max-tokens 512 -T tokenizer=a --limit 'high'"
+    said = make.claims(framework={"name": "inspect-ai", "version": "0.3.285", "command": command})
+    assert not secret._may_hold(json.dumps(said))
 
 
 @pytest.mark.parametrize(
