@@ -3,6 +3,7 @@
 YAML readers disagree about plain scalars (`1e3`, `017`, `12:30`, `on`, `1_000`, a bare date), so nothing is resolved by
 a YAML library: libyaml gives nodes, and a plain scalar is a number, `true`, `false`, `null` or text only where PyYAML,
 ruamel.yaml, js-yaml and yaml all read it so. Everything else is refused with its line and column, and what to write.
+The plainest files are read without libyaml (`yaml_blocks`), which then only finds places.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from decimal import Decimal
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import takewhile
 from typing import Any, TypeVar
 
@@ -31,6 +32,7 @@ from issuer.formats.strict_json import (
     misfits,
     pointer_along,
 )  # fmt: skip
+from issuer.formats.yaml_blocks import read_blocks
 from issuer.formats.yaml_indents import find_fault
 
 T = TypeVar("T")
@@ -85,13 +87,19 @@ _COMPOSED = {
 }
 
 
-class Document(Struct, frozen=True, eq=False):
+class Document(Struct, frozen=True, eq=False, dict=True):
     """The content of a file: its value as JSON, and the place of every node, by JSON pointer on demand."""
 
     name: str
     value: JSON
-    root: Any = None  # libyaml's node graph, on which pointers are resolved; None for a value without a text
+    _root: Any = None
+    _text: str = ""  # of which the root is still to be made
     _found: dict[int, dict[str, Any]] = msgspec.field(default_factory=dict)
+
+    @cached_property
+    def root(self) -> Any:
+        """The node graph of libyaml, on which pointers are resolved; None for a value without a text."""
+        return _compose(self._text, self.name, MAX_NODES) if self._text else self._root
 
     def place(self, pointer: str) -> Place:
         """Return the place of the node, or of the nearest node around it."""
@@ -299,6 +307,8 @@ class _Reader:
 
     def read(self) -> Document:
         self._text = _decode(self._raw, self._name)
+        if (value := read_blocks(self._text, self._max_values)) is not None:
+            return Document(self._name, value, _text=self._text)
         self._has_properties = any(sign in self._text for sign in _PROPERTIES)
         ends = self._text.endswith("\n")
         self._cut_short = MAX_BYTES + 1 if ends else len(self._text.rstrip())

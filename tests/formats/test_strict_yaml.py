@@ -392,10 +392,11 @@ def test_every_value_has_its_place() -> None:
         st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=4),
         lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("ab~/é😀 ", max_size=3), inner, max_size=3),
         max_leaves=8,
-    )
+    ),
+    st.sampled_from(["# head\n", ""]),
 )
-def test_the_place_of_every_node_is_where_its_text_stands(value: Any) -> None:
-    text = "# head\n" + emit.item({"v": value})
+def test_the_place_of_every_node_is_where_its_text_stands(value: Any, head: str) -> None:
+    text = head + emit.item({"v": value})
     document, lines = read(text), text.split("\n")
 
     def check(value: Any, pointer: str) -> None:
