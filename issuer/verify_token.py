@@ -10,15 +10,16 @@ import hashlib
 import re
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec.structs import replace
 
 from issuer.codes import Code
 from issuer.errors import FormatError, Refused, Undecided
 from issuer.formats import jcs, jose
-from issuer.formats.strict_json import convert, loads
+from issuer.formats.strict_json import MAX_EXACT_INTEGER, convert, exact_number, loads
 from issuer.formats.times import MAX_UNIX_S
 from issuer.results.claims import RunClaims, read_claims
 from issuer.results.entry import Submission
@@ -187,7 +188,7 @@ class TokenClaims(Struct, frozen=True, forbid_unknown_fields=True):
     framework: dict[str, Any]
     claims_digest: str
     content_digest: str
-    caller: dict[str, str | int | bool]
+    caller: dict[str, str | Annotated[int, Meta(ge=-MAX_EXACT_INTEGER, le=MAX_EXACT_INTEGER)] | bool]
     policy: str
     log: str | UnsetType = UNSET
 
@@ -201,10 +202,7 @@ def read_unverified(payload: bytes) -> tuple[TokenClaims, RunClaims]:
     Raises FormatError or Refused where it is not exactly what this issuer signs, to the byte (RFC 8785). The caller
     must check the signature.
     """
-    value = loads(payload, max_bytes=jose.MAX_TOKEN_BYTES, max_depth=8)
-    claims = convert(value, TokenClaims)
-    if not _is_canonical(payload, value):
-        raise _broken("", "not its canonical bytes (RFC 8785): white space, order of members or spelling of a number")
+    claims = _read_quickly(payload) or _read_strictly(payload)
     run = read_claims({name: getattr(claims, name) for name in _RUN_MEMBERS})
     if list(run.to_json()["metrics"]) != claims.metrics:
         raise _broken("/metrics", "not in canonical order")
@@ -228,12 +226,28 @@ def unverified_leaf(token: str) -> TokenLeaf:
     return token_leaf(read_unverified(jws.unverified_payload)[0], str(jws.header.get("kid")), jws.signing_input)
 
 
-def _is_canonical(payload: bytes, value: Any) -> bool:
-    """Say whether a payload, whose members are those of TokenClaims, is the RFC 8785 bytes of what it says."""
-    if not payload.isascii():
-        return jcs.canonical(value) == payload
-    # Without a walk over it all: the names are in ASCII, and only values of metrics can be other numbers than integers.
-    return jcs.encode({**value, "metrics": jcs.plain(value["metrics"])}) == payload
+_read_payload = msgspec.json.Decoder(TokenClaims, float_hook=exact_number).decode
+
+
+def _read_quickly(payload: bytes) -> TokenClaims | None:
+    """Read a payload that is written again as it came, so that nothing in it was lost; None where that is in doubt."""
+    if len(payload) > jose.MAX_TOKEN_BYTES or not payload.isascii() or b"\\u" in payload:
+        return None
+    try:
+        claims = _read_payload(payload)
+        # Only values of metrics can be other numbers than integers, where `read_claims` takes them.
+        written = jcs.encode(replace(claims, metrics=jcs.plain(claims.metrics)))  # type: ignore[arg-type]
+    except (ValueError, RecursionError):
+        return None
+    return claims if written == payload else None
+
+
+def _read_strictly(payload: bytes) -> TokenClaims:
+    value = loads(payload, max_bytes=jose.MAX_TOKEN_BYTES, max_depth=8)
+    claims = convert(value, TokenClaims)
+    if jcs.canonical(value) != payload:
+        raise _broken("", "not its canonical bytes (RFC 8785): white space, order of members or spelling of a number")
+    return claims
 
 
 def _broken(pointer: str, rule: str) -> FormatError:

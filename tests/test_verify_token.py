@@ -7,9 +7,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from issuer import verify_token
 from issuer.codes import Code
 from issuer.errors import FormatError, IssuerError, Refused, Undecided
 from issuer.formats import jcs, jose
@@ -254,3 +255,42 @@ def test_any_json_in_place_of_a_member_is_read_or_refused(member: str, value: An
         read_unverified(payload(**{member: value}))
     except IssuerError as error:
         assert error.faults  # noqa: PT017
+
+
+SPELLED = st.sampled_from([
+    "1", "1.0", "-0", "0.5", "5e-1", "1e-7", "1e-07", "9007199254740993", "-9007199254740993", "18446744073709551617", "1e400",
+    "0.12345678901234567890", "true", "null", '"a"', '"\\u0061"', '"\\u001f"', '"\\u0000"', '"\\ud800"', '"\\/"', '"\x7f"', " 1", "1 ", "",
+    f"{'[' * 9}1{']' * 9}", "[" * 6000 + "]" * 6000,
+])  # fmt: skip
+
+
+@given(
+    st.sampled_from(['"iat":1795000000', '"value":20.9', '"github"', '"repository_id":"1"', '"task_id":"gsm8k"', '"name":"inspect-ai"']),
+    st.sampled_from(["{}", '"a":{},"a":{}', '"b":1,"a":{}', '"iat":{}', '"value":{}', '"a":{{"b":{},"b":1}}', '"a":[{}]', '"\\u0061":{}']),
+    SPELLED,
+)  # fmt: skip
+@example('"value":20.9', '"value":{}', "1e-7")
+@example('"value":20.9', '"value":{}', "9007199254740993")
+@example('"repository_id":"1"', '"repository_id":{}', "9007199254740993")
+@example('"repository_id":"1"', '"repository_id":{}', "1")
+@example('"repository_id":"1"', '"repository_id":{}', '"\\u0000"')
+@example('"iat":1795000000', '"iat":{},"iat":1795000000', "1795000000")
+def test_a_payload_is_read_quickly_as_it_is_at_length(old: str, new: str, text: str) -> None:
+    raw = payload().replace(old.encode(), new.format(text, text).encode())
+    at_length = raw.replace(b'"sub":"inspect-ai"', '"sub":"inspéct-ai"'.encode())  # none but ASCII is read quickly
+    try:
+        value = read_unverified(raw)
+    except IssuerError:
+        with pytest.raises(IssuerError):
+            read_unverified(at_length)
+    else:
+        assert repr(read_unverified(at_length)) == repr(value).replace("sub='inspect-ai'", "sub='inspéct-ai'")
+
+
+def test_what_is_signed_is_read_quickly() -> None:
+    metrics = [{"metric_id": "a", "value": value, "slice": str(value)} for value in (0, 1, 20.9, 1e-7, -1 / 3)]
+    item = make.submission(metrics=sorted(metrics, key=lambda metric: str(metric["slice"])))
+    for token in make.issued((SAID, item)):
+        assert verify_token._read_quickly(jose.parse_compact(token).unverified_payload) is not None
+    assert verify_token._read_quickly(payload() + b" ") is None
+    assert verify_token._read_quickly(payload(caller={"a": "x" * jose.MAX_TOKEN_BYTES})) is None

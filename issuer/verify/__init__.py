@@ -88,12 +88,13 @@ def verify_entry(entry: Entry, repo: str, path: str, trust: Trust, at: int | Non
         check_entry.defined(entry, signed, context.benchmarks, required="benchmark" in trust.require),
         check_log.logged(token.inclusion, required="log" in trust.require),
     )
-    verdict, moment = verdict_of(checks, due(trust)), token.moment
-    report = replace(
-        blank, verdict=verdict, reason=_reason(verdict, checks, due(trust)), at=moment.at, at_from=moment.at_from,
-        checks=checks, wants_keys_of=token.wants_keys_of,
+    numbers, moment = due(trust), token.moment
+    verdict = verdict_of(checks, numbers)
+    vouched = {} if signed is None else _vouched(signed)
+    return replace(
+        blank, verdict=verdict, reason=_reason(verdict, checks, numbers), at=moment.at, at_from=moment.at_from,
+        checks=checks, wants_keys_of=token.wants_keys_of, **vouched,
     )  # fmt: skip
-    return report if signed is None else _vouched(report, signed)
 
 
 def _moment(at: int | None, context: Context) -> Moment:
@@ -104,9 +105,10 @@ def _moment(at: int | None, context: Context) -> Moment:
 
 def _reason(verdict: Verdict, checks: Iterable[Check], due: frozenset[int]) -> str:
     """Return the sentence for a token that has ended, where nothing else keeps it from being verified; else ""."""
+    if verdict != "undecided":
+        return ""
     unknown = [made.evidence for made in checks if made.number in due and made.status is Status.UNKNOWN]
-    only_late = verdict == "undecided" and len(unknown) == 1 and unknown[0].startswith(GOOD_WHEN_ISSUED)
-    return GOOD_WHEN_ISSUED if only_late else ""
+    return GOOD_WHEN_ISSUED if len(unknown) == 1 and unknown[0].startswith(GOOD_WHEN_ISSUED) else ""
 
 
 def due(trust: Trust) -> frozenset[int]:
@@ -114,13 +116,13 @@ def due(trust: Trust) -> frozenset[int]:
     return ALWAYS_DUE | {number for number, name in ((10, "benchmark"), (11, "log")) if name in trust.require}
 
 
-def _vouched(report: Report, signed: Signed) -> Report:
-    """Put in what a good signature vouches for."""
+def _vouched(signed: Signed) -> dict[str, str]:
+    """Return the members of a report that a good signature vouches for."""
     claims = signed.claims
-    return replace(
-        report, issuer=claims.iss, framework=signed.run.framework.name, jti=claims.jti, kid=signed.kid,
-        content_digest=claims.content_digest,
-    )  # fmt: skip
+    return {
+        "issuer": claims.iss, "framework": signed.run.framework.name, "jti": claims.jti, "kid": signed.kid,
+        "content_digest": claims.content_digest,
+    }  # fmt: skip
 
 
 def _unverified(blank: Report, reason: str) -> Report:

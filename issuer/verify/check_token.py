@@ -84,7 +84,7 @@ def judge_token(token: str, trust: Trust, found: Occurrence) -> JudgedToken:
     held = _held(parsed, issuer)
     # Before the key's window is judged, for the log may open it; and for nobody's tokens but the issuer's own.
     inclusion = _look_up(parsed, issuer, found) if issuer and held.signed else None
-    moment = _moment(parsed, token_digest(token), trust, found, inclusion)
+    moment = _moment(parsed, token, trust, found, inclusion)
     second = _key(parsed, issuer, held, moment, now)
     third = _signature(second, held)
     if issuer is None or third.status is not Status.PASS:
@@ -99,11 +99,11 @@ def _look_up(parsed: _Parsed, issuer: TrustedIssuer, found: Occurrence) -> Inclu
     return found.search.find(parsed.claims, parsed.kid, parsed.jws.signing_input, issuer.log, found.now)
 
 
-def _moment(parsed: _Parsed, digest: str, trust: Trust, found: Occurrence, inclusion: Inclusion | None) -> Moment:
+def _moment(parsed: _Parsed, token: str, trust: Trust, found: Occurrence, inclusion: Inclusion | None) -> Moment:
     """Put together what is known of the time: by this party itself, by its receipt for this very entry, by the log."""
     moment, claims = found.moment, parsed.claims
     if found.receipt is not None:
-        subject = Subject(found.repo, found.path, digest, claims.jti, claims.content_digest, parsed.kid)
+        subject = Subject(found.repo, found.path, token_digest(token), claims.jti, claims.content_digest, parsed.kid)
         moment = moment.with_receipt(found.receipt, subject, trust, found.now)
     return moment.with_witnessed(inclusion.witnessed if inclusion else None, claims.exp)
 
@@ -118,7 +118,7 @@ def _resting(numbers: Iterable[int], other: int) -> tuple[Check, ...]:
 def _well_formed(token: str) -> tuple[Check, _Parsed | None]:  # (1)
     try:
         jws = jose.parse_compact(token)
-        if jws.header.keys() != {"alg", "kid", "typ"} or not all(isinstance(x, str) for x in jws.header.values()):
+        if jws.header.keys() != {"alg", "kid", "typ"} or set(map(type, jws.header.values())) != {str}:
             return check(1, Status.FAIL, "the header must have exactly the members alg, kid and typ, all text"), None
         if jws.header["typ"] != jose.TOKEN_TYPE:
             return check(1, Status.FAIL, f"typ is not {jose.TOKEN_TYPE}: a JWT of another kind"), None
