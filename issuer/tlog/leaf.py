@@ -25,11 +25,11 @@ KeyState = Literal["next", "active", "retiring", "archived", "revoked"]
 
 
 class _Value(NamedTuple):
-    """The value of a line: what it is, for people, its grammar, and how what fits the grammar is read."""
+    """The value of a line: what it is, for people, its grammar, and how what fits that is read, where it is no text."""
 
     words: str
     grammar: str
-    read: Callable[[str], Any] = str
+    read: Callable[[str], Any] | None = None
 
 
 def _seconds(text: str) -> int:
@@ -172,10 +172,12 @@ def _lines(kind: type[_Lines]) -> tuple[tuple[str, str], ...]:
 
 
 @cache
-def _grammar(kind: type[_Lines]) -> tuple[re.Pattern[str], tuple[Callable[[str], Any], ...]]:
+def _grammar(kind: type[_Lines]) -> tuple[re.Pattern[str], tuple[tuple[int, Callable[[str], Any]], ...]]:
+    """Return what a leaf of this kind matches, and for each value that is no text its number and how it is read."""
     values = {name: _VALUES[name] for name, _ in _lines(kind)}
     lines = "".join(f"{name} ({value.grammar})\n" for name, value in values.items())
-    return re.compile(f"{re.escape(kind.first_line)}\n{lines}"), tuple(value.read for value in values.values())
+    readers = tuple((number, value.read) for number, value in enumerate(values.values()) if value.read)
+    return re.compile(f"{re.escape(kind.first_line)}\n{lines}"), readers
 
 
 def _read(kind: type[_Kind], text: str) -> _Kind:
@@ -183,7 +185,10 @@ def _read(kind: type[_Kind], text: str) -> _Kind:
     found = grammar.fullmatch(text)
     if found is None or len(text) > MAX_LEAF_BYTES:
         _refuse(kind, text)
-    return kind(*(read(value) for read, value in zip(readers, found.groups(), strict=True)))
+    values: list[Any] = list(found.groups())
+    for number, read in readers:
+        values[number] = read(values[number])
+    return kind(*values)
 
 
 def _written(value: str | int | bytes) -> str | int:

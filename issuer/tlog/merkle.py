@@ -99,16 +99,21 @@ def consistency_proof(size1: int, size2: int, node: Node) -> tuple[bytes, ...]:
     return (*((node(level, index),) if index else ()), *_siblings(level, index, size2, node))
 
 
+def sibling(level: int, index: int, size: int, node: Node) -> bytes | None:
+    """Return what stands beside a subtree of 2^level leaves, or of what there is of them; None where nothing does, and
+    its hash goes up as it is. The caller has (index << level) < size."""
+    if index & 1:
+        return node(level, index - 1)
+    begin = (index + 1) << level
+    return _folded(_peaks(begin, min(begin + (1 << level), size), node)) if begin < size else None
+
+
 def _siblings(level: int, index: int, size: int, node: Node) -> Iterator[bytes]:
     """Return what stands beside the way from a complete subtree up to the head, the lowest first."""
-    last = (size - 1) >> level
-    while last:
-        if index & 1:
-            yield node(level, index - 1)
-        elif index < last:  # else nothing stands to the right, and the hash goes up as it is
-            begin = (index + 1) << level
-            yield _folded(_peaks(begin, min(begin + (1 << level), size), node))
-        level, index, last = level + 1, index >> 1, last >> 1
+    while (size - 1) >> level:
+        if (beside := sibling(level, index, size, node)) is not None:
+            yield beside
+        level, index = level + 1, index >> 1
 
 
 def _peaks(begin: int, end: int, node: Node) -> Iterator[bytes]:

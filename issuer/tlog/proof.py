@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from issuer.tlog.base64 import decode_base64, encode_base64
 from issuer.tlog.checkpoint import MAX_SIZE, ROOT_BYTES, malformed, parse_checkpoint
+from issuer.tlog.merkle import Node, sibling
 from issuer.tlog.note import MAX_NOTE_BYTES, parse_note
 
 MAX_HASHES = 63  # the height of a tree of 2^63 leaves
@@ -45,9 +46,35 @@ class Proof(Struct, frozen=True):
 
     def to_bytes(self) -> bytes:
         """Write the proof; the checkpoint goes in as it is."""
-        extra = [f"extra {encode_base64(self.extra)}"] if self.extra else []
-        lines = [_HEADER, *extra, f"index {self.index}", *map(encode_base64, self.hashes), ""]
-        return "".join(f"{line}\n" for line in lines).encode() + self.checkpoint
+        extra = f"extra {encode_base64(self.extra)}\n" if self.extra else ""
+        hashes = "".join(map(_line_of, self.hashes))
+        return f"{_HEADER}\n{extra}index {self.index}\n{hashes}\n".encode() + self.checkpoint
+
+
+class Proofs:
+    """Writes the proofs of many leaves under one signed checkpoint, that of the tree of `size` leaves: what they share
+    is hashed and written once. `node` is asked as `merkle.inclusion_proof` asks it."""
+
+    def __init__(self, size: int, node: Node, checkpoint: bytes) -> None:
+        self._size = size
+        self._node = node
+        self._checkpoint = checkpoint
+        self._above: dict[tuple[int, int], str] = {}
+
+    def write(self, index: int) -> bytes:
+        """Write the proof of one leaf, 0 <= index < size, as `Proof.to_bytes` does."""
+        return f"{_HEADER}\nindex {index}\n{self._lines(0, index)}\n".encode() + self._checkpoint
+
+    def _lines(self, level: int, index: int) -> str:
+        """Return the hashes beside the way from a subtree up to the head, which leaves below it share."""
+        if not (self._size - 1) >> level:
+            return ""
+        lines = self._above.get((level, index))
+        if lines is None:
+            beside = sibling(level, index, self._size, self._node)
+            own = "" if beside is None else _line_of(beside)
+            lines = self._above[level, index] = own + self._lines(level + 1, index >> 1)
+        return lines
 
 
 def parse_proof(raw: bytes) -> Proof:
@@ -77,6 +104,10 @@ def split_proof(raw: bytes) -> Proof:
         raise malformed("the line after the header, or after `extra`, is `index` and a decimal number", line=first)
     hashes = tuple(_parse_hash(line, number) for number, line in enumerate(lines[1:], first + 1))
     return Proof(int(index[1]), hashes, checkpoint, extra)
+
+
+def _line_of(hashed: bytes) -> str:
+    return f"{encode_base64(hashed)}\n"
 
 
 def _parse_extra(line: str) -> bytes:

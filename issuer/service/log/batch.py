@@ -8,8 +8,7 @@ from msgspec import Struct
 
 from issuer.service.log.store import Entry, Head, Key, Reader, Store
 from issuer.service.log.tree import Growth, node_of
-from issuer.tlog.merkle import inclusion_proof
-from issuer.tlog.proof import Proof
+from issuer.tlog.proof import Proofs
 
 
 class Placed(Struct, frozen=True, array_like=True):
@@ -27,8 +26,7 @@ def under_cosigned(reader: Reader, place: Placed) -> Placed | None:
     if cosigned is None:
         return None
     size, note = cosigned
-    hashes = inclusion_proof(place.index, size, node_of(reader, size))
-    return Placed(place.index, Proof(place.index, hashes, note).to_bytes(), place.known)
+    return Placed(place.index, Proofs(size, node_of(reader, size), note).write(place.index), place.known)
 
 
 class Batch:
@@ -48,14 +46,12 @@ class Batch:
     def places(self, store: Store, entries: Sequence[Entry], note: bytes) -> tuple[Placed | None, ...]:
         """Return the place of each leaf, with its proof under `note`, the checkpoint of `after`; None where what was
         there by the same key is another leaf. Only what was there is read from the store."""
-        node = node_of(store, self.after.size)
+        node = self.growth.node_or(node_of(store, self.after.size))
+        proofs = Proofs(self.after.size, node, note)
 
         def place(entry: Entry) -> Placed | None:
-            index, known = self._indexes[entry.key], entry.key in self._known
-            there = node(0, index) if known else self.new[entry.key].hash
-            if there != entry.hash:
+            if node(0, index := self._indexes[entry.key]) != entry.hash:
                 return None
-            hashes = inclusion_proof(index, self.after.size, node) if known else self.growth.proof(index)
-            return Placed(index, Proof(index, hashes, note).to_bytes(), known)
+            return Placed(index, proofs.write(index), entry.key in self._known)
 
         return tuple(place(entry) for entry in entries)

@@ -82,16 +82,17 @@ class SequencerLog:
             self._line.close()
 
     async def _ask(self, question: Question) -> Answer:
+        until = asyncio.get_running_loop().time() + self._answer_s
         try:
-            async with asyncio.timeout(self._answer_s):
-                line = await self._connect()
-                return await line.ask(question)
+            if (line := self._line) is None or line.is_closed:
+                line = await self._connect(until)
+            return await line.ask(question, until)
         except (OSError, TimeoutError, NotAMessage) as error:
             raise Undecided(Code.DEPENDENCY_LOG) from error
 
-    async def _connect(self) -> _Line:
+    async def _connect(self, until: float) -> _Line:
         """Return the open connection, or a new one as soon as somebody listens: the process may be on its way back."""
-        async with self._connecting:
+        async with asyncio.timeout_at(until), self._connecting:
             while self._line is None or self._line.is_closed:
                 with suppress(OSError):
                     loop = asyncio.get_running_loop()
@@ -114,16 +115,22 @@ class _Line(asyncio.Protocol):
         """Whether nothing can be asked here any more."""
         return self._transport is None or self._transport.is_closing()
 
-    async def ask(self, question: Question) -> Answer:
-        """Ask, and wait for the answer. Raises OSError where the connection ends before."""
+    async def ask(self, question: Question, until: float) -> Answer:
+        """Ask, and wait for the answer until a time of the event loop.
+
+        Raises TimeoutError, and OSError where the connection ends before.
+        """
         if self._transport is None:
             raise ConnectionError("the connection has ended")
-        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Answer] = loop.create_future()
         self._transport.write(framed(question))
         self._asked[question.number] = answer
+        late = loop.call_at(until, _give_up, answer)  # a third of the cost of asyncio.timeout
         try:
             return await answer
         finally:
+            late.cancel()
             self._asked.pop(question.number, None)
 
     def close(self) -> None:
@@ -154,3 +161,8 @@ class _Line(asyncio.Protocol):
         except NotAMessage as error:
             _log.error("log answer not read", reason=str(error))
             self.close()
+
+
+def _give_up(answer: asyncio.Future[Answer]) -> None:
+    if not answer.done():
+        answer.set_exception(TimeoutError())

@@ -11,7 +11,6 @@ held the head's lock.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import select
 import signal
@@ -26,6 +25,7 @@ from typing import NoReturn
 
 import msgspec
 import structlog
+import uvloop
 from msgspec import Struct
 
 from issuer.codes import Code
@@ -200,7 +200,7 @@ def _live(settings: LogSettings, socket: Path, end: int, beats: int, *, first: b
     code, say = 1, _say if first else _say_nothing
     try:
         listening = partial(say, Word(socket=str(socket)))
-        asyncio.run(serve(settings, socket, end, beats, listening, again=not first))
+        uvloop.run(serve(settings, socket, end, beats, listening, again=not first))
         code = 0
     except IssuerError as error:
         _log.error("log start refused", code=str(error.code), detail=error.detail)

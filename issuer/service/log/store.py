@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Any, Protocol, TypeAlias
 
 import msgspec
@@ -62,7 +63,12 @@ class Dialect(Struct, frozen=True):
 
     def put(self, statement: str) -> str:
         """Put these words into a statement, in the places of `{word}` and of each `?`."""
-        return _WORD.sub(lambda found: getattr(self, found[1]) if found[1] else self.mark, statement)
+        return _put(self, statement)
+
+
+@lru_cache(256)
+def _put(words: Dialect, statement: str) -> str:
+    return _WORD.sub(lambda found: getattr(words, found[1]) if found[1] else words.mark, statement)
 
 
 _WORD = re.compile(r"\{(integer|octets|clustered|for_update)\}|\?")

@@ -10,7 +10,6 @@ from issuer.tlog.merkle import (
     Node,
     Peaks,
     consistency_proof,
-    inclusion_proof,
     peaks_of,
     verify_consistency,
 )
@@ -36,9 +35,9 @@ class Growth:
         peaks, self.gained = extend(before.peaks, leaves, self._keep)
         self.head = Head(before.origin, peaks.root, peaks)
 
-    def proof(self, index: int) -> tuple[bytes, ...]:
-        """Return the inclusion proof of one of the batch's leaves."""
-        return inclusion_proof(index, self.head.size, lambda level, at: self._nodes[level, at])
+    def node_or(self, other: Node) -> Node:
+        """Return the nodes of both, where the others come from `other`."""
+        return lambda level, index: self._nodes.get((level, index)) or other(level, index)
 
     def _keep(self, level: int, index: int, hashed: bytes) -> None:
         self._nodes[level, index] = hashed
