@@ -11,7 +11,7 @@ import os
 import signal
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, NoReturn, TypeVar
 
@@ -60,6 +60,24 @@ class OwnThread(OwnThreads):
 
     def __init__(self) -> None:
         super().__init__(1)
+
+
+def apart(work: Callable[[], T], name: str) -> Future[T]:
+    """Do the work in a thread that keeps no process from ending. A pool's would: it waits for each of its threads.
+
+    The future cannot be cancelled: it is done when the work is.
+    """
+    done: Future[T] = Future()
+    done.set_running_or_notify_cancel()
+
+    def run() -> None:
+        try:
+            done.set_result(work())
+        except BaseException as error:  # noqa: BLE001 (whatever it is, who asked gets it)
+            done.set_exception(error)
+
+    threading.Thread(target=run, daemon=True, name=name).start()
+    return done
 
 
 def _finish(work: Callable[[], T]) -> T:

@@ -6,7 +6,6 @@ the start of the process for long, nor the look that drops another key.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -20,6 +19,7 @@ from issuer import files
 from issuer.codes import Code
 from issuer.errors import InputError, SetupError
 from issuer.formats import jose, strict_yaml
+from issuer.service.background import apart
 from issuer.service.bounds import MAX_KEY_FILE_BYTES, SIGNER_AGAIN_S, SIGNER_START_S
 from issuer.service.signing.aws_kms_key import AwsKmsFile
 from issuer.service.signing.pkcs11_key import Pkcs11File
@@ -100,7 +100,7 @@ class Opener:
         """Return the opening that is under way or done, or begin one: the first, or one after a pause."""
         opening = self._openings.get(raw)
         if opening is None or (_failed(opening.key) and self._clock() - opening.since >= SIGNER_AGAIN_S):
-            opening = _Opening(self._clock(), _apart(partial(_open, read_key_file(raw, str(path)))))
+            opening = _Opening(self._clock(), apart(partial(_open, read_key_file(raw, str(path))), "opener"))
             self._openings[raw] = opening
         return opening
 
@@ -118,8 +118,16 @@ def read_key_file(raw: bytes, name: str) -> KeyFile:
 
 
 def _open(file: KeyFile) -> RemoteKey:
-    """Open a key, and have it prove itself. Raises KeyFault."""
-    backend = file.open()
+    """Open a key, and have it prove itself. Raises KeyFault, whatever a driver raises."""
+    try:
+        return _proved(file, file.open())
+    except KeyFault:
+        raise
+    except Exception as error:  # noqa: BLE001 (it opened no key)
+        raise KeyFault(f"its backend raised {type(error).__name__}") from None
+
+
+def _proved(file: KeyFile, backend: Backend) -> RemoteKey:
     kid = str(jose.public_jwk(backend.public_key())["kid"])
     if file.kid not in (UNSET, kid):
         raise KeyFault(
@@ -128,22 +136,6 @@ def _open(file: KeyFile) -> RemoteKey:
     key = RemoteKey(backend, kid)
     key.prove()
     return key
-
-
-def _apart(work: Callable[[], RemoteKey]) -> Future[RemoteKey]:
-    """Do the work in a thread that keeps no process from ending. A pool's would: it waits for each of its threads."""
-    done: Future[RemoteKey] = Future()
-
-    def run() -> None:
-        try:
-            done.set_result(work())
-        except KeyFault as fault:
-            done.set_exception(fault)
-        except Exception as error:  # noqa: BLE001 (whatever a driver raises: it opened no key)
-            done.set_exception(KeyFault(f"its backend raised {type(error).__name__}"))
-
-    threading.Thread(target=run, daemon=True, name="opener").start()
-    return done
 
 
 def _failed(key: Future[RemoteKey]) -> bool:

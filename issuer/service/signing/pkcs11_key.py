@@ -5,6 +5,7 @@ python-pkcs11 opens a module for use by one thread (C_Initialize without argumen
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import threading
 import time
@@ -171,11 +172,12 @@ class _Module:
         self.lock = threading.Lock()
         self._path = path
         self._again_at = 0.0
+        self._is_kept = False
 
     def token(self, pkcs11: Any, label: str) -> Any:
         """Find a token. Some modules see one that is new, or back, only when they begin anew, which ends all sessions:
         so that is tried once a second at most. Raises PKCS11Error."""
-        library = pkcs11.lib(self._path)
+        library = self._loaded(pkcs11)
         try:
             return library.get_token(token_label=label)
         except pkcs11.PKCS11Error:
@@ -184,6 +186,15 @@ class _Module:
             self._again_at = time.monotonic() + SIGNER_S
             library.reinitialize()
             return library.get_token(token_label=label)
+
+    def _loaded(self, pkcs11: Any) -> Any:
+        """Load the module, for as long as the process lives: Python's end would unload it, and a thread that is in a
+        driver that hangs would find no code there to go on with."""
+        library = pkcs11.lib(self._path)
+        if not self._is_kept:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(library))
+            self._is_kept = True
+        return library
 
 
 @cache

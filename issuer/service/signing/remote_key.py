@@ -1,7 +1,8 @@
 """A key that lies elsewhere, in a token or behind a network: it may be slow, gone or wrong, and never holds anybody up.
 
-Each signature is asked for in one of a few threads of the key's own, has a deadline, and is verified before it leaves.
-Which backend it is, and what is signed, are unknown here.
+Each signature is asked for in a thread, a few at a time, has a deadline, and is verified before it leaves. A thread in
+a driver cannot be ended: one that does not come back keeps its turn for as long as it is away, so that there are never
+more of them, and keeps no process from ending. Which backend it is, and what is signed, are unknown here.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
 from typing import Protocol
 
 import structlog
@@ -19,11 +22,17 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from issuer.codes import Code
 from issuer.errors import Undecided
 from issuer.formats.ed25519 import is_good_point
+from issuer.service.background import apart
 from issuer.service.bounds import COUNT_S, SIGNED_S, SIGNER_CHECK_S, SIGNER_S, SIGNER_TURN_S
 from issuer.service.signing.private_key import KeyFault, PrivateKey
 
 # No JWS signing input begins with a zero byte: what is signed here can never be a token's.
 _PROOF = b"\x00issuer-start"
+
+_HANGS = (
+    "a signature that was asked for has not come back, and no other one is asked for meanwhile: if the driver hangs, "
+    "mend what it waits for, and restart the service"
+)
 
 _log = structlog.get_logger("issuer")
 
@@ -45,7 +54,8 @@ class RemoteKey:
         self.max_message_bytes = backend.max_message_bytes
         self._backend = backend
         self._public = backend.public_key()
-        self._threads = ThreadPoolExecutor(backend.at_once, "signer")
+        self._turns = asyncio.Semaphore(backend.at_once)
+        self._away: dict[Future[bytes], float] = {}  # since when, by the monotonic clock
         self._clock = clock
         self._good, self._checked = True, clock()
         self._told: dict[str, tuple[float, int]] = {}  # by reason: when, and how often since
@@ -105,11 +115,11 @@ class RemoteKey:
             raise Undecided(Code.DEPENDENCY_SIGNER)
 
     async def _ask(self, message: bytes) -> bytes:
-        """Ask in a thread, if one is free in time."""
-        loop, latest = asyncio.get_running_loop(), time.monotonic() + SIGNER_TURN_S
+        """Ask in a thread, if it is somebody's turn in time."""
         try:
             async with asyncio.timeout(SIGNER_S):
-                signature = await loop.run_in_executor(self._threads, self._sign_in_time, message, latest)
+                await self._take_turn()
+                signature = await asyncio.wrap_future(self._begin(message))
         except TimeoutError:
             self._tell(f"no signature within {SIGNER_S} s")
         except KeyFault as fault:
@@ -121,10 +131,31 @@ class RemoteKey:
             return signature
         raise Undecided(Code.DEPENDENCY_SIGNER)
 
-    def _sign_in_time(self, message: bytes, latest: float) -> bytes:
-        if time.monotonic() > latest:
-            raise KeyFault(f"no turn within {SIGNER_TURN_S} s: more signatures are asked for than it makes")
-        return self.sign(message)
+    async def _take_turn(self) -> None:
+        """Wait until fewer signatures are under way than may be. Raises KeyFault."""
+        try:
+            async with asyncio.timeout(SIGNER_TURN_S):
+                await self._turns.acquire()
+        except TimeoutError:
+            if any(time.monotonic() - since > SIGNER_S for since in self._away.values()):
+                raise KeyFault(_HANGS) from None
+            raise KeyFault(f"no turn within {SIGNER_TURN_S} s: more signatures are asked for than it makes") from None
+
+    def _begin(self, message: bytes) -> Future[bytes]:
+        """Ask for a signature. The turn is over when the thread is back, whoever still waits for it."""
+        loop, begun = asyncio.get_running_loop(), apart(partial(self.sign, message), "signer")
+        self._away[begun] = time.monotonic()
+
+        def is_back(done: Future[bytes]) -> None:
+            with suppress(RuntimeError):  # the loop has ended, and the process does
+                loop.call_soon_threadsafe(self._end_turn, done)
+
+        begun.add_done_callback(is_back)
+        return begun
+
+    def _end_turn(self, done: Future[bytes]) -> None:
+        del self._away[done]
+        self._turns.release()
 
     def _tell(self, reason: str) -> None:
         """Tell a reason at once, then how often it was there, at most once a second."""
