@@ -18,6 +18,7 @@ import rich_click as click
 from msgspec import Struct
 
 from issuer.cli.exits import Exit
+from issuer.cli.home import home_by
 from issuer.cli.terminal import printable, render_table, say, say_document
 from issuer.cli.times import read_time
 from issuer.cli.who import who
@@ -27,11 +28,11 @@ from issuer.files import read
 from issuer.formats.times import show_time
 from issuer.keyfile import MAX_PASSPHRASE_FILE
 from issuer.service.bounds import HISTORY_TURN_S, PUBLISHED_S
-from issuer.service.settings import read_settings
+from issuer.service.settings import Settings, read_settings
 from issuer.service.signing.allowed import Target
 from issuer.service.signing.custody import Custody, Made
 from issuer.service.signing.history import KeyHistory
-from issuer.service.signing.key_files import OTHERS, KeyFile, Passphrase, find_file, find_files
+from issuer.service.signing.key_files import OTHERS, KeyFile, find_file, find_files
 from issuer.service.signing.keyring import STATES
 from issuer.service.signing.life import Lives, Plan, Step, Words, jwk_of, may_sign_from
 from issuer.service.signing.opener import Opener
@@ -85,20 +86,27 @@ class Places(Struct, frozen=True):
 
     def custody(self, why: str = "") -> Custody:
         """Return what the commands work on. Raises SetupError and InputError."""
-        if self.config is None and self.folder is not None and self.data is not None:
-            return self._custody(self.folder, self.data, self.passphrase, why)
+        settings = self._settings()
+        folder, data = self.folder, self.data
+        passphrase = self.passphrase
+        if settings is not None:
+            folder, data = folder or Path(settings.keys), data or Path(settings.data)
+            passphrase = passphrase if self.passphrase_file else settings.passphrase
+        assert folder is not None  # noqa: S101 (for the type checker)
+        assert data is not None  # noqa: S101
+        history = KeyHistory(home_by(settings, data), HISTORY_TURN_S)
+        return Custody(folder, history, cache(passphrase), int(time.time()), who(), why)
+
+    def _settings(self) -> Settings | None:
+        """Read the service's settings; None where there are none, and the options say it all."""
         try:
-            settings = read_settings(self.config)
+            return read_settings(self.config)
         except SetupError as error:
+            if self.config is None and self.folder is not None and self.data is not None:
+                return None
             raise SetupError(
                 error.code, f"{error.detail}; or give --dir, the keys, and --data, their history"
             ) from None
-        passphrase = self.passphrase if self.passphrase_file else settings.passphrase
-        return self._custody(self.folder or Path(settings.keys), self.data or Path(settings.data), passphrase, why)
-
-    @staticmethod
-    def _custody(folder: Path, data: Path, passphrase: Passphrase, why: str) -> Custody:
-        return Custody(folder, KeyHistory(data, HISTORY_TURN_S), cache(passphrase), int(time.time()), who(), why)
 
     def passphrase(self) -> bytes | None:
         """Read the passphrase, if there is one. Raises InputError."""

@@ -18,6 +18,7 @@ from msgspec import UNSET, Struct
 
 from issuer import files
 from issuer.cli.exits import Exit, exit_for_error
+from issuer.cli.home import home_by
 from issuer.cli.terminal import describe_error, printable, render_table, say, say_document
 from issuer.cli.times import read_time
 from issuer.cli.who import who
@@ -28,6 +29,7 @@ from issuer.http_client import check_url
 from issuer.keyfile import MAX_PASSPHRASE_FILE
 from issuer.policy.stops import is_what
 from issuer.service.bounds import LIST_GOOD_S, MAX_REASON_CHARS
+from issuer.service.home import RECORD, Home
 from issuer.service.kept_policies import KeptPolicies
 from issuer.service.revocation.key import find_key, make_key
 from issuer.service.revocation.ledger import Found, Ledger, SignedList, Signing
@@ -40,23 +42,24 @@ _HOUR_S = 3600
 
 
 class _Place(Struct, frozen=True):
-    """Where the files are; `url` is None where neither settings nor an option say it, and the list has to."""
+    """Where everything is; `url` is None where neither settings nor an option say it, and the list has to."""
 
     data: Path
+    home: Home
     keys: Path
     url: str | None
     passphrase: Callable[[], bytes | None]
 
     @property
     def ledger(self) -> Ledger:
-        """The files. Raises SetupError where the folder is not there: what is written into another revokes nothing."""
+        """What is revoked. Raises SetupError where `data` is not there: what is written elsewhere revokes nothing."""
         if not self.data.is_dir():
             raise SetupError(Code.SETTINGS_INVALID, f"{self.data} is no folder: give the data of the service")
-        return Ledger(self.data, self.url)
+        return Ledger(self.home, self.url)
 
     def signing(self, **how: Any) -> Signing | None:
         """Return how to sign, None where the key is not here. Raises SetupError."""
-        key = find_key(self.keys, self.data, self.passphrase)
+        key = find_key(self.keys, self.home, self.passphrase)
         return None if key is None else Signing(key, **how)
 
 
@@ -76,7 +79,10 @@ def _placed(command: Callable[..., None]) -> Callable[..., None]:
         if settings is not None:
             data, keys, url = data or Path(settings.data), keys or Path(settings.keys), url or settings.url
         opens = functools.partial(_passphrase, settings, passphrase_file)
-        command(place=_Place(data, keys, check_url(url) if url else None, opens), **rest)  # type: ignore[arg-type]
+        assert data is not None  # noqa: S101 (for the type checker)
+        assert keys is not None  # noqa: S101
+        home = home_by(settings, data)
+        command(place=_Place(data, home, keys, check_url(url) if url else None, opens), **rest)
 
     for add in (
         click.option("--config", type=click.Path(path_type=Path), help="The service's file of settings; as `serve`."),
@@ -143,7 +149,8 @@ def revoke(
     now = int(time.time())
     act = Act(now, who(), reason, jtis, _intervals(jtis, sub, from_, until))
     is_new = place.ledger.add(act)
-    say(f"{_in_words(act.items)} {'is revoked' if is_new else 'was revoked before'}: {printable(str(place.data))}")
+    where = printable(place.home.place(RECORD))
+    say(f"{_in_words(act.items)} {'is revoked' if is_new else 'was revoked before'}: {where}")
     if sub is not None and not _is_known(place.data, sub):
         say(f"warning: no policy of {sub} ever decided here: nothing was signed for it. Is it right?", err=True)
     _list(place, now)

@@ -45,6 +45,7 @@ from issuer.service.bounds import (
     SYNC_S,
     WITNESS_SYNC_S,
 )
+from issuer.service.home import Home
 from issuer.service.hosts import Hosts
 from issuer.service.http.log import log_routes
 from issuer.service.http.log_info import LogInfo
@@ -58,7 +59,7 @@ from issuer.service.kept_policies import KeptPolicies
 from issuer.service.log.announced import AnnouncingLog
 from issuer.service.log.announcer import Announcer
 from issuer.service.log.client import SequencerLog
-from issuer.service.log.engines import reading_at
+from issuer.service.log.engines import home_of, reading_at
 from issuer.service.log.readers import Readers
 from issuer.service.log_stream import Failures
 from issuer.service.reload import Active, Live, load_and_keep
@@ -91,6 +92,7 @@ class Parts(Struct, frozen=True):
     """What lives as long as the worker, while policies and keys come and go: connections, caches, counters, files."""
 
     audit: FileAudit
+    home: Home
     signer: LiveSigner
     log: AnnouncingLog | None
     log_readers: Readers | None
@@ -117,17 +119,19 @@ class Parts(Struct, frozen=True):
         asker = Fetcher(development=settings.development, deadline_s=ASK_S)
         audit = FileAudit(settings.audit_file)
         fetcher = Fetcher(development=settings.development)
-        revocations, keeper = follow_revocations(settings, audit)
+        home = home_of(Path(settings.data), settings.log_origin, settings.log_place)
+        revocations, keeper = follow_revocations(settings, home, audit)
         signer = LiveSigner(
             Path(settings.keys),
             settings.passphrase,
             audit,
-            LiveHistory(Path(settings.data)),
+            LiveHistory(home),
             Hosts(settings.redis_url, page, durable_store=settings.durable_store),
             clock,
         )
         return cls(
             audit=audit,
+            home=home,
             signer=signer,
             log=_log_behind(shared.sequencer, settings, signer),
             log_readers=Readers(settings.log_origin, partial(reading_at, settings.log_place))
@@ -170,14 +174,15 @@ class Parts(Struct, frozen=True):
         for optional in (self.log, self.log_readers):
             if optional is not None:
                 await optional.aclose()
+        self.home.close()
         self.audit.close()
 
 
-def follow_revocations(settings: Settings, audit: FileAudit) -> tuple[LiveRevocations, ListKeeper]:
+def follow_revocations(settings: Settings, home: Home, audit: FileAudit) -> tuple[LiveRevocations, ListKeeper]:
     """Read what is revoked, and make what signs the list. Raises InputError."""
-    ledger = Ledger(Path(settings.data), settings.url)
+    ledger = Ledger(home, settings.url)
     live = LiveRevocations(ledger, audit, _now)
-    key = partial(find_key, Path(settings.keys), Path(settings.data), settings.passphrase)
+    key = partial(find_key, Path(settings.keys), home, settings.passphrase)
     return live, ListKeeper(ledger, live, key, _now)
 
 

@@ -236,6 +236,10 @@ LAST_TOKEN_S = 86_400 + 60
 CLOCK_BACK_S = 60
 # How long anybody waits for its turn to write there: whoever writes is done within a second, unless it is stopped.
 HISTORY_TURN_S = 10.0
+# In a database: how often the turn is asked for, and how long who has it may be silent before the server undoes what it
+# has begun. Within its turn a command asks for people's keys, which lie in tokens or clouds.
+HOME_POLL_S = 0.05
+HOME_IDLE_S = 30.0
 
 # -- keys that lie elsewhere: signing/remote_key.py, signing/opener.py, signing/aws_kms_key.py -------------------------
 

@@ -24,6 +24,7 @@ from issuer.service.admission.embedded import EmbeddedValkey
 from issuer.service.app import Clock, Shared, build, make_own_secret
 from issuer.service.bounds import GRACE_S, KEEP_ALIVE_S, KILL_S
 from issuer.service.http.protocol import protocol_for
+from issuer.service.log.engines import settle_home
 from issuer.service.log.process import SequencerProcess
 from issuer.service.log.setup import LogSettings, WitnessSettings
 from issuer.service.log_stream import configure_logging
@@ -148,6 +149,7 @@ def serve(settings: Settings, log: Log | None = None, workers: int = 1, clock: C
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until `reload` takes it: before that, all is loaded anyway
     page = SharedPage()
     page.take_signals()
+    settle_home(Path(settings.data), settings.log_origin, settings.log_place)
     with store(settings) as redis_url, sequencer(settings, redis_url) as socket:
         settings, shared = replace(settings, redis_url=redis_url), Shared(page, socket)
         if workers == 1:

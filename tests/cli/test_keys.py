@@ -18,6 +18,7 @@ from issuer import files, keyfile
 from issuer.dev.provider import LocalProvider
 from issuer.formats import jose
 from issuer.service.bounds import LAST_TOKEN_S, PUBLISHED_S
+from issuer.service.home import FolderHome
 from issuer.service.signing.history import KeyHistory
 from issuer.service.signing.life import KeyEvent
 from tests.support.command import issuer
@@ -44,19 +45,19 @@ def listed(folder: Path) -> dict[str, dict[str, object]]:
 
 
 def events(folder: Path) -> list[KeyEvent]:
-    raw = KeyHistory(folder / "data").path.read_bytes()
+    raw = Path(KeyHistory(FolderHome(folder / "data")).place).read_bytes()
     return [msgspec.json.decode(line, type=KeyEvent) for line in raw.splitlines()]
 
 
 def pass_time(folder: Path, seconds: int) -> None:
     """Have everything in the history be so much longer ago, after services have published what is next."""
-    history = KeyHistory(folder / "data")
+    history = KeyHistory(FolderHome(folder / "data"))
     history.record(lambda lives: [
         KeyEvent(life.since, "published", life.kid, life.x, "service")
         for life in lives.values() if life.what == "next" and life.published is None
     ])  # fmt: skip
     aged = [replace(event, time=event.time - seconds) for event in events(folder)]
-    history.path.write_bytes(b"".join(msgspec.json.encode(event) + b"\n" for event in aged))
+    Path(history.place).write_bytes(b"".join(msgspec.json.encode(event) + b"\n" for event in aged))
 
 
 # -- finding the folders -------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ import pytest
 from issuer.cli.who import who
 from issuer.formats import jcs, jose
 from issuer.keyfile import read
+from issuer.service.home import FolderHome
 from issuer.service.revocation.key import make_key
 from issuer.service.revocation.ledger import Ledger, Signing
 from issuer.service.signing.keyring import generate
@@ -56,7 +57,7 @@ def desk(tmp_path: Path) -> Desk:
 def test_what_is_revoked_is_recorded_listed_and_shown(desk: Desk) -> None:
     done = desk.revoke("--jti", JTIS[0], "--jti", JTIS[1])
     assert (done.returncode, done.stderr) == (0, "")
-    assert f"each of 2 tokens is revoked: {desk.data}" in done.stdout
+    assert f"each of 2 tokens is revoked: {desk.data}/revocations.jsonl" in done.stdout
     assert re.search(r"^list 1 of \S+Z: 2 items, until \S+Z, good for 4[78] h more$", done.stdout, re.M)
     done = desk.revoke(
         "--sub", "inspect-ai", "--from", "2026-11-01T00:00:00Z", "--until", "2026-11-08T00:00:00Z", url=""
@@ -128,7 +129,7 @@ def test_without_the_key_it_is_recorded_and_says_what_is_left_to_do(desk: Desk) 
     done = desk.revoke("--jti", JTIS[0])
     assert done.returncode == 4
     assert "The service goes by the record" in done.stderr
-    assert Ledger(desk.data, ISSUER).read().items.jtis == {JTIS[0]}
+    assert Ledger(FolderHome(desk.data), ISSUER).read().items.jtis == {JTIS[0]}
     shown = desk.run("revocations", "show")
     assert (shown.returncode, "there is no list" in shown.stderr) == (1, True)
     assert desk.run("revocations", "renew").returncode == 6
@@ -154,7 +155,7 @@ def test_a_key_that_is_not_fit_keeps_nothing_from_being_recorded(desk: Desk, obs
     done = desk.revoke("--jti", JTIS[0])
     assert done.returncode == 6
     assert "The list does not have it yet" in done.stderr
-    assert Ledger(desk.data, ISSUER).read().items.jtis == {JTIS[0]}
+    assert Ledger(FolderHome(desk.data), ISSUER).read().items.jtis == {JTIS[0]}
     if obstacle == "a token key":
         assert "signs tokens" in done.stderr
     if obstacle == "another one":
@@ -184,7 +185,7 @@ def test_a_list_is_renewed_for_days_at_most_seven_and_above_a_number(desk: Desk)
 
 def test_a_list_that_has_ended_or_is_dated_ahead_is_told(desk: Desk) -> None:
     now = int(time.time())
-    ledger = Ledger(desk.data, ISSUER)
+    ledger = Ledger(FolderHome(desk.data), ISSUER)
     ledger.renew(Signing(read(desk.key)), now - 3 * DAY_S)
     shown = desk.run("revocations", "show")
     assert (shown.returncode, "ENDED" in shown.stdout) == (1, True)

@@ -44,6 +44,7 @@ from issuer.service.authn.keysets import KeySets
 from issuer.service.authn.oidc import SignedTokens
 from issuer.service.authn.sources import Sources
 from issuer.service.bounds import MAX_STANDINGS, PUBLISHED_S, STANDING_S
+from issuer.service.home import FolderHome
 from issuer.service.revocation.ledger import Ledger
 from issuer.service.revocation.live import LiveRevocations
 from issuer.service.revocation.record import Act
@@ -152,7 +153,7 @@ class House:
             lambda: self.now * 10**6,
         )
         self.clock, self.secret, self.kept = Clock(), StoreSecret(bytes(32)), Kept()
-        self.ledger = Ledger(folder, ISSUER_URL)
+        self.ledger = Ledger(FolderHome(folder), ISSUER_URL)
         self.revocations = LiveRevocations(self.ledger, audit, lambda: self.now)
         self.authority = Authority(
             issuer_url=ISSUER_URL,

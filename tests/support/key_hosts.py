@@ -15,6 +15,7 @@ from issuer.errors import SetupError, Undecided
 from issuer.formats import jose
 from issuer.service.audit import FileAudit
 from issuer.service.bounds import HISTORY_TURN_S
+from issuer.service.home import FolderHome
 from issuer.service.hosts import Hosts
 from issuer.service.shared_page import SharedPage
 from issuer.service.signing.history import KeyHistory
@@ -82,7 +83,7 @@ class KeyHost:
     def start(self) -> KeyHost:
         """Begin, or begin anew."""
         hosts = Hosts(self.store, self.page, now=self.clock, seconds=self.clock)
-        history = LiveHistory(self.data, self.wait_s)
+        history = LiveHistory(FolderHome(self.data), self.wait_s)
         self.signer = LiveSigner(self.keys, self.tell, self.audit, history, hosts, self.clock)
         return self
 
@@ -121,7 +122,7 @@ class KeyHost:
 
     def life(self, path: Path) -> KeyLife:
         """Return what the history says of a key."""
-        return KeyHistory(self.data).read()[path.stem]
+        return KeyHistory(FolderHome(self.data)).read()[path.stem]
 
     def history(self) -> list[tuple[str, str]]:
         """Return what happened, and to which key."""
@@ -150,4 +151,4 @@ def write_event(data: Path, what: What, path: Path, at: int) -> None:
     """Write an event of a key, whose file is named by its kid and lies in a folder of keys, into the history."""
     key = next(key for key in load_keys(path.parents[1]) if key.kid == path.stem)
     x = str(jose.public_jwk(key.private.public_key())["x"])
-    KeyHistory(data).record(lambda _: [KeyEvent(at, what, path.stem, x, "a test")])
+    KeyHistory(FolderHome(data)).record(lambda _: [KeyEvent(at, what, path.stem, x, "a test")])

@@ -41,6 +41,11 @@ class Begun:
         self.log = log_settings(self._settings, "")
         self.vkey = self.policy.read_text().split()[1]
 
+    @property
+    def port(self) -> int:
+        """The port of its service."""
+        return self._settings.port
+
     def trust(self, *witnesses: RunningWitness | ScriptedWitness, quorum: int) -> None:
         """Write the policy that demands so many of these witnesses, which it calls w1, w2 and so on."""
         lines = [f"witness w{number} {each.vkey} {each.url}" for number, each in enumerate(witnesses, 1)]

@@ -8,6 +8,7 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from issuer.formats import jose
+from issuer.service.home import FolderHome
 from issuer.service.revocation.ledger import Ledger, SignedList, Signing
 from issuer.service.revocation.record import Act
 from issuer.verify.revocations import Revocations, RevokedInterval, parse_revocations
@@ -35,4 +36,4 @@ def as_a_relying_party(folder: Path, key: Ed25519PrivateKey = REVOCATION_KEY) ->
 
 def renew(folder: Path, now: int = NOW, key: Ed25519PrivateKey = REVOCATION_KEY, **how: Any) -> SignedList:
     """Sign the list of a folder."""
-    return Ledger(folder, ISSUER).renew(Signing(key, **how), now)
+    return Ledger(FolderHome(folder), ISSUER).renew(Signing(key, **how), now)

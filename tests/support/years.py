@@ -26,6 +26,7 @@ from issuer.relying.seen import SeenLists
 from issuer.relying.trusted import Trusted
 from issuer.relying.verifier import Verifier
 from issuer.results.entry import write_entry
+from issuer.service.home import FolderHome
 from issuer.service.http.published import KEY_SET_CACHE
 from issuer.service.revocation.ledger import NOTHING, Ledger, Signing
 from issuer.service.revocation.record import Act
@@ -59,10 +60,10 @@ class Years:
         self.down: Collection[str] = ()
         keyfile.write(_made(self.keys / "revocation") / "list.pem", make.REVOCATION_KEY)
         _made(self.data)
-        self.ledger = Ledger(self.data, name)
+        self.ledger = Ledger(FolderHome(self.data), name)
         site.answers |= {
             JWKS_PATH: self._answer(lambda: KeyringSigner(load_keys(self.keys)).jwks, KEY_SET_CACHE),
-            ARCHIVE_PATH: self._answer(lambda: archive(KeyHistory(self.data).read()), KEY_SET_CACHE),
+            ARCHIVE_PATH: self._answer(lambda: archive(KeyHistory(FolderHome(self.data)).read()), KEY_SET_CACHE),
             REVOCATIONS_PATH: self._answer(lambda: self._listed("revocations.jwt"), "max-age=300"),
             REVOCATION_KEYS_PATH: self._answer(lambda: self._listed("revocation-keys.json"), "max-age=300"),
         }
@@ -84,7 +85,7 @@ class Years:
     @property
     def custody(self) -> Custody:
         """What `issuer keys` works on, now."""
-        return Custody(self.keys, KeyHistory(self.data), lambda: None, self.now, "an operator", "a test")
+        return Custody(self.keys, KeyHistory(FolderHome(self.data)), lambda: None, self.now, "an operator", "a test")
 
     @property
     def active(self) -> str:
@@ -97,7 +98,7 @@ class Years:
             SeenKey(key.kid, str(jose.public_jwk(key.private.public_key())["x"]), key.state, 0)
             for key in load_keys(self.keys)
         )
-        LiveHistory(self.data).tell(lambda lives: unpublished(seen, lives), self.now)
+        LiveHistory(FolderHome(self.data)).tell(lambda lives: unpublished(seen, lives), self.now)
 
     def revoke_interval(self, sub: str, since: int, until: int) -> None:
         """Take back what an integration had signed from one time to another."""
@@ -109,7 +110,7 @@ class Years:
         """Return a result file, signed now by the key that may."""
         signer = KeyringSigner(load_keys(self.keys))
         kid = signer.active_kid
-        at = may_sign_from(KeyHistory(self.data).read(), kid)
+        at = may_sign_from(KeyHistory(FolderHome(self.data)).read(), kid)
         assert at is not None
         assert at <= self.now
         members = {"sub": sub, "iat": self.now, "nbf": self.now, "exp": self.now + life_s}

@@ -21,7 +21,7 @@ import structlog
 
 from issuer.service.bounds import LOG_STANDBYS_S
 from issuer.service.log.postgres_session import Row, Server, Session, failing, fetch_rows
-from issuer.service.log.store import Dialect, OutcomeUnknown, StoreFailed, Values, absent
+from issuer.service.log.store import Dialect, StoreFailed, Values, absent
 
 _log = structlog.get_logger("issuer")
 DIALECT = Dialect(integer="BIGINT", octets="BYTEA", clustered="", for_update="FOR UPDATE", mark="%s")
@@ -49,7 +49,6 @@ class PostgresDatabase:
         self._server = Server(url)
         self._opened: Session | None = None
         self._identity: Row = ()
-        self._notices: list[str] = []
         self._standbys: str | None = None
         self._ask_again = 0.0
 
@@ -67,7 +66,6 @@ class PostgresDatabase:
         """Connect, and commit something: then all that was committed before is on the disk and with the replicas that
         are waited for, also where an earlier answer to that was lost. Raises SetupError and StoreFailed."""
         self._opened = self._server.connect()
-        self._opened.add_notice_handler(lambda said: self._notices.append(said.message_primary or "a notice"))
         (self._identity,) = self.fetch(_IDENTITY)
         self._ask_again = 0.0
         self.tend()
@@ -103,15 +101,7 @@ class PostgresDatabase:
 
     def commit(self) -> None:
         """Return when everything is on the disk, and with the replicas that are waited for. Raises OutcomeUnknown."""
-        self._notices.clear()
-        try:
-            with failing():
-                said = self._connection.execute("COMMIT").statusmessage
-        except StoreFailed as error:
-            raise OutcomeUnknown(str(error)) from error
-        # A COMMIT that no longer waits for a replica says so in a warning, and that it is done.
-        if said != "COMMIT" or self._notices:
-            raise OutcomeUnknown("; ".join([f"COMMIT was answered by {said}", *self._notices]))
+        self._connection.commit_durably()
 
     def rollback(self) -> None:
         """Undo what was begun."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias, TypeVar
 
@@ -18,7 +18,7 @@ from psycopg.conninfo import conninfo_to_dict
 from issuer.codes import Code
 from issuer.errors import SetupError
 from issuer.service.bounds import LOG_CONNECT_S, LOG_DATABASE_S, LOG_IDLE_S, LOG_ROW_LOCK_S
-from issuer.service.log.store import StoreFailed, Values
+from issuer.service.log.store import OutcomeUnknown, StoreFailed
 
 Result = TypeVar("Result")
 Row: TypeAlias = tuple[Any, ...]
@@ -61,6 +61,26 @@ class Session(psycopg.Connection[Row]):
 
     psycopg's own asks the server to cancel what an interrupt came upon, be it a COMMIT.
     """
+
+    def commit_durably(self) -> None:
+        """Return when what was begun is on the disk, and with the replicas that are waited for. Raises
+        OutcomeUnknown."""
+        notices: list[str] = []
+
+        def note(said: psycopg.errors.Diagnostic) -> None:
+            notices.append(said.message_primary or "a notice")
+
+        self.add_notice_handler(note)
+        try:
+            with failing():
+                said = self.execute(b"COMMIT").statusmessage
+        except StoreFailed as error:
+            raise OutcomeUnknown(str(error)) from error
+        finally:
+            self.remove_notice_handler(note)
+        # A COMMIT that no longer waits for a replica says so in a warning, and that it is done.
+        if said != "COMMIT" or notices:
+            raise OutcomeUnknown("; ".join([f"COMMIT was answered by {said}", *notices]))
 
     def wait(self, gen: Generator[Any, Any, Result], interval: float = 0.1, timeout: float | None = None) -> Result:
         """Let psycopg talk to the server until it has its answer. Raises Late."""
@@ -160,7 +180,7 @@ def _defaults(given: dict[str, str]) -> dict[str, str]:
     } | ({} if here else {"sslmode": "verify-full"})
 
 
-def fetch_rows(session: Session, statement: str, values: Values = ()) -> list[Row]:
+def fetch_rows(session: Session, statement: str, values: Sequence[object] = ()) -> list[Row]:
     """Return all rows of a statement. Raises StoreFailed."""
     with failing():
         return session.execute(statement.encode(), values or None, binary=True).fetchall()

@@ -16,7 +16,7 @@ from issuer import files, keyfile
 from issuer.codes import Code
 from issuer.errors import FormatError, SetupError
 from issuer.service.bounds import LOG_TURN_S
-from issuer.service.log.engines import SCHEME, database_at
+from issuer.service.log.engines import SCHEME, database_at, home_of
 from issuer.service.log.record_places import FileRecord, RedisRecord
 from issuer.service.log.records import Evidence, Record, Records, RecordSilent
 from issuer.service.log.seal import Seal
@@ -50,8 +50,9 @@ class LogSettings(Struct, frozen=True):
     """What a log is made of.
 
     `database` is the path of a SQLite file or a `postgresql://` URL; `key_file` holds the log's Ed25519 key, which is
-    none of the token keys under `keys` or in the history in `data`; `records` is a folder elsewhere than the database,
-    `store_url` the store of limits and uses ("": none). Without `witnesses` nobody cosigns.
+    none of the token keys under `keys` or in the history, which is in `data` or beside the log; `records` is a folder
+    elsewhere than the database, `store_url` the store of limits and uses ("": none). Without `witnesses` nobody
+    cosigns.
     """
 
     origin: str
@@ -69,7 +70,9 @@ def read_seal(settings: LogSettings) -> Seal:
     """Read the log's key. Raises SetupError: `key.unsafe`, `key.unusable`, also for one that signs tokens, and
     `settings.invalid` for an origin that no log has."""
     key = _read_key(settings)
-    if kid_of(key) in token_kids(Path(settings.keys), Path(settings.data), settings.passphrase, FOLDER):
+    with closing(home_of(Path(settings.data), settings.origin, settings.database)) as home:
+        others = token_kids(Path(settings.keys), home, settings.passphrase, FOLDER)
+    if kid_of(key) in others:
         raise SetupError(
             Code.KEY_UNUSABLE,
             f"{settings.key_file} signs something else of this issuer, or did: who stole that key could rewrite the "

@@ -14,15 +14,16 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from issuer import files, keyfile
 from issuer.codes import Code
 from issuer.errors import InputError, SetupError
+from issuer.service.home import Home
 from issuer.service.signing.token_kids import kid_of, token_kids
 
 FOLDER = "revocation"
 
 
-def find_key(keys: Path, data: Path, passphrase: Callable[[], bytes | None]) -> Ed25519PrivateKey | None:
+def find_key(keys: Path, home: Home, passphrase: Callable[[], bytes | None]) -> Ed25519PrivateKey | None:
     """Read the key in a folder of keys; None where there is none. Raises SetupError and OSError.
 
-    One that signs tokens, or that did by the history in `data`, is not taken. The passphrase is asked for only where
+    One that signs tokens, or that did by the history, is not taken. The passphrase is asked for only where
     there is a key.
     """
     folder = keys / FOLDER
@@ -38,7 +39,7 @@ def find_key(keys: Path, data: Path, passphrase: Callable[[], bytes | None]) -> 
         raise SetupError(Code.KEY_UNSAFE, f"{error.place}: {error.detail}") from None
     opens = passphrase()
     key = keyfile.read(paths[0], opens)
-    if kid_of(key) in token_kids(keys, data, opens, FOLDER):
+    if kid_of(key) in token_kids(keys, home, opens, FOLDER):
         raise SetupError(
             Code.KEY_UNUSABLE,
             f"{paths[0]} signs tokens, or did: relying parties would believe no list of it. Take it out of there, and "

@@ -1,30 +1,24 @@
-"""The files of revocation in the folder of data: the record, the signed list, and the public key that it is signed by.
+"""What this issuer has revoked: the record, the signed list, and the public key that it is signed by, in their home.
 
-    revocations.jsonl       who revoked what, when and why; read by nobody but the operators
-    revocations.jwt         the list, as it is served and as relying parties keep it
-    revocation-keys.json    the JWK set with the key of that list
-
-All hosts that share the folder write under one lock, and each file by replacing it. Whatever a list has named, the next
-one names, too: files outlive tokens. Its number only grows, and it is never dated before the last one: else relying
-parties that have seen that one would refuse it as rolled back.
+All hosts write in turn (home.py). Whatever a list has named, the next one names, too: files outlive tokens. Its number
+only grows, and it is never dated before the last one: else relying parties that have seen that one would refuse it as
+rolled back.
 """
 
 from __future__ import annotations
 
-import os
-from contextlib import AbstractContextManager
-from pathlib import Path
+from collections.abc import Hashable
 
 import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from msgspec import Struct
 
-from issuer import files, keyfile
+from issuer import keyfile
 from issuer.codes import Code
-from issuer.errors import FormatError, InputError, SetupError, reading
+from issuer.errors import FormatError, InputError, Place, SetupError, reading
 from issuer.formats import jose
 from issuer.service.bounds import LIST_GOOD_S, LIST_ROOM_BYTES, MAX_RECORD_BYTES
-from issuer.service.look import Seen, look_at
+from issuer.service.home import KEYS, LIST, RECORD, Home, Turn
 from issuer.service.revocation.record import Act, check_act, items_in, read_acts, write_acts
 from issuer.service.signing.token_kids import kid_of
 from issuer.verify.revocations import (
@@ -37,7 +31,6 @@ from issuer.verify.revocations import (
     write_revocations,
 )
 
-RECORD, LIST, KEYS, LOCK = "revocations.jsonl", "revocations.jwt", "revocation-keys.json", ".revocations.lock"
 NOTHING = items_of((), ())
 
 
@@ -54,7 +47,7 @@ class SignedList(Struct, frozen=True):
 
 
 class Found(Struct, frozen=True):
-    """What the files say: the good lines of the record, the list where there is a good one, and what is wrong."""
+    """What is found: the good lines of the record, the list where there is a good one, and what is wrong."""
 
     acts: tuple[Act, ...]
     published: SignedList | None
@@ -97,44 +90,53 @@ def is_due(published: SignedList | None, lacks: int, now: int) -> bool:
 
 
 class Ledger:
-    """The files of one issuer, whose URL may be left out where there is a list that says it. Blocks."""
+    """What one issuer has revoked, whose URL may be left out where there is a list that says it. Blocks."""
 
-    def __init__(self, folder: Path, issuer: str | None) -> None:
-        self.folder = folder
+    def __init__(self, home: Home, issuer: str | None) -> None:
+        self.place = home.place(LIST)
+        self._home = home
         self._issuer = issuer
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
-    def look(self) -> tuple[Seen, ...]:
-        """Look at the files from outside."""
-        return tuple(look_at(str(self.folder / name)) for name in (RECORD, LIST, KEYS))
+    def look(self) -> Hashable:
+        """Look at it from outside."""
+        return self._home.look(RECORD, LIST, KEYS)
 
     def read(self) -> Found:
-        """Read the files. Nothing that can be read is kept back for what cannot."""
-        acts, error = self._acts()
+        """Read it. Nothing that can be read is kept back for what cannot."""
+        return self._found(self._home)
+
+    def _found(self, home: Home | Turn) -> Found:
+        acts, error = self._acts(home)
         try:
-            return Found(acts, self._published(), error)
+            return Found(acts, self._published(home), error)
         except InputError as unlisted:
             return Found(acts, None, error, unlisted)
 
-    def _acts(self) -> tuple[tuple[Act, ...], InputError | None]:
-        path = self.folder / RECORD
-        if not os.path.exists(path):  # of a Path, it raises where a folder is closed
-            return (), None
+    def _acts(self, home: Home | Turn) -> tuple[tuple[Act, ...], InputError | None]:
         try:
-            return read_acts(files.read(path, MAX_RECORD_BYTES), str(path))
+            raw = self._read(home, RECORD, MAX_RECORD_BYTES)
         except InputError as error:
             return (), error
+        return read_acts(raw or b"", self._home.place(RECORD))
 
-    def _published(self) -> SignedList | None:
-        path = self.folder / LIST
-        if not os.path.exists(path):
+    def _published(self, home: Home | Turn) -> SignedList | None:
+        raw = self._read(home, LIST, MAX_BYTES)
+        if raw is None:
             return None
-        raw, keys = files.read(path, MAX_BYTES), files.read(self.folder / KEYS, jose.MAX_KEY_SET_BYTES)
-        with reading(str(self.folder / KEYS)):
-            known = jose.parse_key_set(keys)
-        with reading(str(path)):
-            return SignedList(raw, keys, parse_revocations(raw, self._issuer or _issuer_of(raw), known))
+        keys = self._read(home, KEYS, jose.MAX_KEY_SET_BYTES)
+        with reading(self._home.place(KEYS)):
+            known = jose.parse_key_set(keys or b"")
+        with reading(self.place):
+            return SignedList(raw, keys or b"", parse_revocations(raw, self._issuer or _issuer_of(raw), known))
+
+    def _read(self, home: Home | Turn, name: str, most: int) -> bytes | None:
+        """Read a document. Raises InputError alone."""
+        try:
+            return home.read(name, most)
+        except OSError as error:
+            raise InputError(Code.FILE_UNREADABLE, str(error.strerror), Place(self._home.place(name))) from None
 
     # -- writing ------------------------------------------------------------------------------------------------------
 
@@ -146,55 +148,52 @@ class Ledger:
         room, and OSError; then nothing has changed.
         """
         check_act(act)
-        with self._locked():
-            found = self.read()
+        with self._home.turn(RECORD) as turn:
+            found = self._found(turn)
             if found.record_error is not None:
                 raise found.record_error
             if not items_in(found.acts).missing(act.items):
                 return False
-            raw = write_acts((*found.acts, act))
-            if len(raw) > MAX_RECORD_BYTES:
-                raise _full(self.folder / RECORD, len(raw), MAX_RECORD_BYTES)
+            size = len(write_acts((*found.acts, act)))
+            if size > MAX_RECORD_BYTES:
+                raise _full(self._home.place(RECORD), size, MAX_RECORD_BYTES)
             self._demand_room(found.items.with_those_of(act.items))
-            self._replace(RECORD, raw)
-            return True
+            turn.append(RECORD, write_acts([act]))
+        return True
 
     def _demand_room(self, items: Items) -> None:
         """Demand that relying parties could read the list of these, whose names and numbers are of any length."""
         raw = write_revocations(items, "", keyfile.generate(), number=0, iat=0, next_update=0)
         if len(raw) > MAX_BYTES - LIST_ROOM_BYTES:
-            raise _full(self.folder / LIST, len(raw), MAX_BYTES - LIST_ROOM_BYTES)
+            raise _full(self.place, len(raw), MAX_BYTES - LIST_ROOM_BYTES)
 
     def renew(self, signing: Signing, now: int) -> SignedList:
         """Sign the list anew. Raises InputError, SetupError and OSError."""
-        with self._locked():
-            found = self._good()
+        with self._home.turn(RECORD) as turn:
+            found = self._good(turn)
             written = self._sign(found.published, found.items, signing, now)
-            self._publish(written)
-            return written
+            _publish(turn, written)
+        return written
 
     def keep(self, signing: Signing, now: int, known: Items, last: SignedList | None) -> SignedList | None:
         """Sign the list anew where that is due, or where the files are behind what this process knows: the items, and
         the `last` list that it has served. Returns the list where it was signed. Raises as `renew` does."""
-        with self._locked():
-            found = self._good()
+        with self._home.turn(RECORD) as turn:
+            found = self._good(turn)
             items, before = found.items.with_those_of(known), found.published
             if before is None or before.is_behind(last):
                 before = last
             if before is found.published and not is_due(before, unlisted(before, items), now):
                 return None
             written = self._sign(before, items, signing, now)
-            self._publish(written)
-            return written
+            _publish(turn, written)
+        return written
 
-    def _good(self) -> Found:
-        found = self.read()
+    def _good(self, turn: Turn) -> Found:
+        found = self._found(turn)
         if found.error is not None:
             raise found.error
         return found
-
-    def _locked(self) -> AbstractContextManager[None]:
-        return files.locked(self.folder / LOCK, shared=True)
 
     def _sign(self, before: SignedList | None, items: Items, signing: Signing, now: int) -> SignedList:
         """Sign what follows a list. Relying parties' own reader judges it before anything is written."""
@@ -210,15 +209,13 @@ class Ledger:
             items, issuer, signing.key, number=number + 1, iat=iat, next_update=iat + signing.good_s
         )
         keys = msgspec.json.encode({"keys": [jose.public_jwk(signing.key.public_key())]})
-        with reading(str(self.folder / LIST)):
+        with reading(self.place):
             return SignedList(raw, keys, parse_revocations(raw, issuer, jose.parse_key_set(keys)))
 
-    def _publish(self, published: SignedList) -> None:
-        self._replace(KEYS, published.keys)
-        self._replace(LIST, published.raw)
 
-    def _replace(self, name: str, raw: bytes) -> None:
-        files.replace(self.folder / name, raw, mode=0o600, durable=True, shared=True)
+def _publish(turn: Turn, published: SignedList) -> None:
+    turn.replace(KEYS, published.keys)
+    turn.replace(LIST, published.raw)
 
 
 def _demand_same_key(before: SignedList, signing: Signing) -> None:
@@ -231,8 +228,8 @@ def _demand_same_key(before: SignedList, signing: Signing) -> None:
         raise SetupError(Code.KEY_UNUSABLE, detail)
 
 
-def _full(path: Path, size: int, most: int) -> SetupError:
-    detail = f"{path} would have {size} bytes, of {most} at most; nothing has changed"
+def _full(place: str, size: int, most: int) -> SetupError:
+    detail = f"{place} would have {size} bytes, of {most} at most; nothing has changed"
     return SetupError(Code.REVOCATIONS_FULL, detail)
 
 

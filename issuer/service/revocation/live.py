@@ -1,13 +1,13 @@
-"""What is revoked, as a process has it in force, and the list that it serves; both followed on the disk apart from
-everything else.
+"""What is revoked, as a process has it in force, and the list that it serves; both followed apart from everything
+else.
 
-What is revoked is taken at the first look that sees it, and never given back: no file that is damaged, older or gone
+What is revoked is taken at the first look that sees it, and never given back: nothing that is damaged, older or gone
 takes anything out of a process's memory, nor the last good list out of its answers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from contextlib import suppress
 
 import structlog
@@ -20,8 +20,7 @@ from issuer.errors import InputError, IssuerError, Place, Undecided
 from issuer.issuance.ports import Audit
 from issuer.service.background import OwnThread
 from issuer.service.bounds import LIST_ENDS_S, LIST_RETRY_S, LIST_TOLD_S
-from issuer.service.look import Seen
-from issuer.service.revocation.ledger import LIST, NOTHING, Found, Ledger, SignedList, Signing, is_due, unlisted
+from issuer.service.revocation.ledger import NOTHING, Found, Ledger, SignedList, Signing, is_due, unlisted
 from issuer.verify.revocations import LEEWAY_S, Items
 
 _log = structlog.get_logger("issuer")
@@ -86,7 +85,7 @@ class LiveRevocations:
         self._audit = audit
         self._clock = clock
         self._thread = OwnThread()
-        self._seen: tuple[Seen, ...] | None = ledger.look()
+        self._seen: Hashable = ledger.look()
         self.in_force = InForce.of(ledger.read())
         if self.in_force.error is not None:
             raise self.in_force.error
@@ -118,7 +117,7 @@ class LiveRevocations:
 
     def _follow(self) -> InForce:
         """Read the files, of which the largest are read and compared in a second."""
-        return self.in_force.after(self._ledger.read(), Place(str(self._ledger.folder / LIST)))
+        return self.in_force.after(self._ledger.read(), Place(self._ledger.place))
 
     def _tell(self, before: InForce) -> None:
         items, error = self.in_force.items, self.in_force.error

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Literal
 
 from issuer.codes import Code
@@ -103,7 +102,7 @@ def demand_one_kind(found: Sequence[KeyFile], *, encrypted: bool) -> None:
             raise SetupError(Code.KEY_UNUSABLE, f"{file.why}; one passphrase opens all keys: give that of the others")
 
 
-def demand_clock(history: Path, latest: int, now: int) -> None:
+def demand_clock(history: str, latest: int, now: int) -> None:
     """Demand that the clock has not gone back since anything was recorded. Raises SetupError(`key.history`)."""
     if now + CLOCK_BACK_S < latest:
         raise SetupError(

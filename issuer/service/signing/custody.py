@@ -236,7 +236,7 @@ class Custody(Struct, frozen=True):
         results: list[T] = []
 
         def decide(lives: Lives) -> list[KeyEvent]:
-            demand_clock(self.history.path, latest(lives), self.now)
+            demand_clock(self.history.place, latest(lives), self.now)
             found = self._find_good(lives)
             told = self._untold(found, lives)
             events, result = act(fold(told, lives), found, undo)

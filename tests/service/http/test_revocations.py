@@ -16,6 +16,7 @@ from issuer.formats import jose
 from issuer.results.entry import result_file_name
 from issuer.service.admission.embedded import EmbeddedValkey
 from issuer.service.bounds import IN_FORCE_S, LIST_AGE_S, LIST_GOOD_S
+from issuer.service.home import FolderHome
 from issuer.service.revocation.key import make_key
 from issuer.service.revocation.ledger import Ledger
 from issuer.verify.revocations import Revocations, parse_revocations
@@ -74,7 +75,7 @@ def codes(live: Running, identity: str, sent: Any, count: int = 16) -> set[str]:
 
 def in_force(live: Running) -> int:
     """Count the workers that have said of all that is recorded that it is in force."""
-    count = len(Ledger(Path(live.settings.data), live.url).read().items.jtis)
+    count = len(Ledger(FolderHome(Path(live.settings.data)), live.url).read().items.jtis)
     told = (event for event in live.audit() if event["event"] == "revocations_loaded")
     return len({event["worker"] for event in told if event["jti"] == count})
 

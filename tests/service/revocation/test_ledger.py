@@ -17,6 +17,7 @@ from issuer.errors import FormatError, InputError, SetupError
 from issuer.formats import jose
 from issuer.formats.times import MAX_UNIX_S
 from issuer.service.bounds import LIST_GOOD_S, MAX_REASON_CHARS
+from issuer.service.home import FolderHome
 from issuer.service.revocation.key import find_key, make_key
 from issuer.service.revocation.ledger import NOTHING, Ledger, SignedList, Signing, is_due, unlisted
 from issuer.service.revocation.record import Act, write_acts
@@ -32,11 +33,11 @@ Spoil = Callable[[Path], object]
 
 
 def ledger(folder: Path) -> Ledger:
-    return Ledger(folder, ISSUER)
+    return Ledger(FolderHome(folder), ISSUER)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != ".revocations.lock"}
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "revocations.lock"}
 
 
 # -- the list ---------------------------------------------------------------------------------------------------------
@@ -240,16 +241,16 @@ def test_a_damaged_list_is_no_base_for_another_and_keeps_nothing_from_being_reco
 
 
 def test_another_issuer_s_list_is_none(tmp_path: Path) -> None:
-    Ledger(tmp_path, "https://other.example").renew(SIGNING, NOW)
+    Ledger(FolderHome(tmp_path), "https://other.example").renew(SIGNING, NOW)
     with pytest.raises(InputError, match="another issuer"):
         renew(tmp_path)
 
 
 def test_whose_the_list_is_stands_in_the_list_or_must_be_said(tmp_path: Path) -> None:
     with pytest.raises(SetupError, match="give --url"):
-        Ledger(tmp_path, None).renew(SIGNING, NOW)
+        Ledger(FolderHome(tmp_path), None).renew(SIGNING, NOW)
     renew(tmp_path)
-    Ledger(tmp_path, None).renew(SIGNING, NOW)
+    Ledger(FolderHome(tmp_path), None).renew(SIGNING, NOW)
     assert as_a_relying_party(tmp_path).number == 2
 
 
@@ -268,7 +269,7 @@ def test_a_list_of_another_key_is_replaced_only_where_that_is_said(tmp_path: Pat
 
 
 def found_in(keys: Path, passphrase: bytes | None = None) -> Any:
-    return find_key(keys, keys.parent, lambda: passphrase)
+    return find_key(keys, FolderHome(keys.parent), lambda: passphrase)
 
 
 @pytest.fixture
@@ -296,7 +297,7 @@ def test_a_key_that_signs_tokens_or_once_did_signs_no_list(keys: Path, state: Ke
         jose.base64url_encode(keyfile.read(path).public_key().public_bytes_raw()),
     )
     if state == "gone":
-        KeyHistory(keys.parent).record(lambda _: [KeyEvent(NOW, "archived", kid, point, "an operator")])
+        KeyHistory(FolderHome(keys.parent)).record(lambda _: [KeyEvent(NOW, "archived", kid, point, "an operator")])
     else:
         generate(keys, state).write_bytes(path.read_bytes())
     generate(keys, "next").write_text("no key, which is none of the list's business")

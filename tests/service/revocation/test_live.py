@@ -14,6 +14,7 @@ from issuer.codes import Code
 from issuer.errors import InputError, SetupError
 from issuer.service.audit import FileAudit
 from issuer.service.bounds import LIST_ENDS_S, LIST_GOOD_S, LIST_RETRY_S, LIST_TOLD_S
+from issuer.service.home import FolderHome
 from issuer.service.revocation.ledger import Ledger
 from issuer.service.revocation.live import ListKeeper, LiveRevocations
 from tests.support.make import ISSUER, NOW, REVOCATION_KEY
@@ -25,7 +26,7 @@ class House:
 
     def __init__(self, folder: Path) -> None:
         self.data = folder / "data"
-        self.ledger = Ledger(self.data, ISSUER)
+        self.ledger = Ledger(FolderHome(self.data), ISSUER)
         self.audit = FileAudit(self.data / "audit.jsonl")
         self.now = NOW
         self.key: Any = REVOCATION_KEY
@@ -93,7 +94,7 @@ async def test_what_the_record_says_is_in_force_after_one_look_with_or_without_a
 async def test_what_another_host_s_list_says_is_in_force_too(house: House, tmp_path: Path) -> None:
     other = tmp_path / "elsewhere"
     other.mkdir()
-    Ledger(other, ISSUER).add(act(JTIS[0]))
+    Ledger(FolderHome(other), ISSUER).add(act(JTIS[0]))
     renew(other)
     for name in ("revocation-keys.json", "revocations.jwt"):
         (house.data / name).write_bytes((other / name).read_bytes())

@@ -22,6 +22,7 @@ from issuer.errors import InputError, Place, SetupError
 from issuer.formats import jose
 from issuer.formats.times import show_time
 from issuer.service.bounds import CLOCK_BACK_S, LAST_TOKEN_S, PUBLISHED_S
+from issuer.service.home import FolderHome
 from issuer.service.signing.allowed import Target
 from issuer.service.signing.custody import Custody
 from issuer.service.signing.history import KeyHistory
@@ -36,7 +37,7 @@ NOW = 1_795_251_600
 
 
 def hands(folder: Path, passphrase: bytes | None = None, data: str = "data", **more: Any) -> Custody:
-    history = KeyHistory(folder / data)
+    history = KeyHistory(FolderHome(folder / data))
     return Custody(folder / "keys", history, lambda: passphrase, NOW, "alice@host", **more)
 
 
@@ -54,7 +55,7 @@ def told(custody: Custody) -> list[tuple[str, str]]:
 
 
 def events(custody: Custody) -> list[KeyEvent]:
-    raw = custody.history.path.read_bytes() if custody.history.path.exists() else b""
+    raw = Path(custody.history.place).read_bytes() if Path(custody.history.place).exists() else b""
     return [msgspec.json.decode(line, type=KeyEvent) for line in raw.splitlines()]
 
 
@@ -110,7 +111,7 @@ def test_no_other_key_is_made_to_sign_at_once(tmp_path: Path) -> None:
 
 def test_an_issuer_that_signed_before_there_was_a_history_does_not_make_a_first_key(tmp_path: Path) -> None:
     custody, kid = issuer_of(tmp_path)
-    custody.history.path.unlink()
+    Path(custody.history.place).unlink()
     os.utime(custody.folder / "active" / f"key-{kid}.pem", (1000, 1000))
     new = kid_of(custody.generate())
     assert told(custody) == [(kid, "active"), (new, "next")]
@@ -190,9 +191,9 @@ def test_what_widens_is_undone_where_it_could_not_be_read_again(tmp_path: Path) 
 
 def test_a_damaged_history_widens_nothing(tmp_path: Path) -> None:
     custody, kid = issuer_of(tmp_path)
-    custody.history.path.write_bytes(b"{}\n")
+    Path(custody.history.place).write_bytes(b"{}\n")
     for act in (custody.generate, custody.rotate, lambda: custody.bring(kid, "archived")):
-        assert f"{custody.history.path}:1: " in refused(act, Code.KEY_HISTORY)
+        assert f"{Path(custody.history.place)}:1: " in refused(act, Code.KEY_HISTORY)
     assert states(custody) == {kid: "active"}
 
 
@@ -426,25 +427,25 @@ def test_a_revoked_key_is_in_no_key_set_and_the_archive_says_since_when(tmp_path
 
 def test_a_key_that_signed_before_there_was_a_history_is_revoked_in_the_archive(tmp_path: Path) -> None:
     custody, kid = issuer_of(tmp_path)
-    custody.history.path.unlink()
+    Path(custody.history.place).unlink()
     assert custody.revoke(kid, NOW - 5).failures == ()
     assert parse_archive(archive(custody.history.read()))[kid].revoked_from == NOW - 5
 
 
 def test_where_the_history_cannot_be_written_the_file_is_taken_away_all_the_same(tmp_path: Path) -> None:
     custody, kid = issuer_of(tmp_path)
-    custody.history.path.write_bytes(b"damaged\n")
+    Path(custody.history.place).write_bytes(b"damaged\n")
     done = custody.revoke(kid, NOW)
     assert states(custody) == {kid: "revoked"}
     (failure,) = done.failures
-    assert f"{custody.history.path}:1: " in failure
+    assert f"{Path(custody.history.place)}:1: " in failure
     assert "Run the command again" in failure
 
 
 def test_a_history_that_a_stopped_process_has_locked_is_not_waited_for_for_ever(tmp_path: Path) -> None:
     custody, kid = issuer_of(tmp_path)
-    impatient = replace(custody, history=KeyHistory(tmp_path / "data", wait_s=0.05))
-    with files.locked(custody.history.path.with_suffix(".lock")):
+    impatient = replace(custody, history=KeyHistory(FolderHome(tmp_path / "data"), wait_s=0.05))
+    with files.locked(Path(custody.history.place).with_suffix(".lock")):
         with pytest.raises(BlockingIOError, match=r"which may be stopped.*key-history\.lock"):
             impatient.generate()
         assert states(custody) == {kid: "active"}
@@ -498,7 +499,7 @@ def test_a_key_that_nobody_can_open_is_revoked_by_its_name(tmp_path: Path) -> No
 
 def test_of_an_encrypted_key_without_a_history_the_file_is_taken_away_and_the_rest_is_said(tmp_path: Path) -> None:
     custody, kid = issuer_of(tmp_path, b"secret")
-    custody.history.path.unlink()
+    Path(custody.history.place).unlink()
     (failure,) = hands(tmp_path).revoke(kid, NOW).failures
     assert "give its passphrase" in failure
     assert states(custody) == {kid: "revoked"}

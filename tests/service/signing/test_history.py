@@ -22,6 +22,7 @@ from issuer.codes import Code
 from issuer.errors import SetupError
 from issuer.formats import jose
 from issuer.formats.times import MAX_UNIX_S
+from issuer.service.home import FolderHome
 from issuer.service.signing.history import KeyHistory
 from issuer.service.signing.life import KeyEvent, Lives, What
 from tests.support.disk import disk_calls, fill, small_disk
@@ -40,7 +41,7 @@ def add(history: KeyHistory, *events: KeyEvent) -> Lives:
 
 
 def lines(history: KeyHistory) -> Sequence[KeyEvent]:
-    return [msgspec.json.decode(line, type=KeyEvent) for line in history.path.read_bytes().splitlines()]
+    return [msgspec.json.decode(line, type=KeyEvent) for line in Path(history.place).read_bytes().splitlines()]
 
 
 def refused(history: KeyHistory) -> str:
@@ -51,42 +52,42 @@ def refused(history: KeyHistory) -> str:
 
 
 def test_what_was_recorded_is_read_and_who_and_why_are_kept(tmp_path: Path) -> None:
-    history = KeyHistory(tmp_path / "data")
+    history = KeyHistory(FolderHome(tmp_path / "data"))
     assert history.read() == {}
     lives = add(history, event(5), event(9, "active", why='a "reason"\nof two lines \u2028 and \x85 more'))
     assert history.read() == lives
     assert (lives[KID].what, lives[KID].seen, lives[KID].active_from) == ("active", 5, 9)
     assert [one.who for one in lines(history)] == ["somebody", "somebody"]
     assert "two lines" in lines(history)[1].why
-    assert stat.S_IMODE(history.path.stat().st_mode) == 0o600
-    assert stat.S_IMODE(history.path.parent.stat().st_mode) == 0o700
+    assert stat.S_IMODE(Path(history.place).stat().st_mode) == 0o600
+    assert stat.S_IMODE(Path(history.place).parent.stat().st_mode) == 0o700
 
 
 def test_who_decides_knows_what_was_recorded_before_and_may_add_nothing(tmp_path: Path) -> None:
-    history = KeyHistory(tmp_path)
+    history = KeyHistory(FolderHome(tmp_path))
     add(history, event(5))
-    before = history.path.read_bytes()
+    before = Path(history.place).read_bytes()
     with pytest.raises(KeyError):
         history.record(lambda lives: [event(9), lives["nobody"]])  # type: ignore[list-item]  # raises
-    assert history.path.read_bytes() == before
+    assert Path(history.place).read_bytes() == before
     assert history.record(lambda lives: [] if set(lives) == {KID} else [event(9)]) == history.read()
-    assert history.path.read_bytes() == before
+    assert Path(history.place).read_bytes() == before
 
 
 @given(st.lists(st.integers(0, MAX_UNIX_S - 10**6), max_size=6))
 def test_time_never_goes_backwards_whatever_the_clock_says_and_no_line_changes(clock: list[int]) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        history, before = KeyHistory(Path(folder)), b""
+        history, before = KeyHistory(FolderHome(Path(folder))), b""
         for now in clock:
             add(history, event(now))
-            assert history.path.read_bytes().startswith(before)
-            before = history.path.read_bytes()
+            assert Path(history.place).read_bytes().startswith(before)
+            before = Path(history.place).read_bytes()
         if clock:
             assert [one.time for one in lines(history)] == [max(clock[: n + 1]) for n in range(len(clock))]
 
 
 def test_events_are_on_the_disk_when_they_are_recorded(tmp_path: Path) -> None:
-    history = KeyHistory(tmp_path)
+    history = KeyHistory(FolderHome(tmp_path))
     assert disk_calls(lambda: add(history, event(5))) == ["file", "rename", "folder"]
 
 
@@ -95,11 +96,12 @@ def test_events_are_on_the_disk_when_they_are_recorded(tmp_path: Path) -> None:
 RECORD = """
 import sys
 from pathlib import Path
+from issuer.service.home import FolderHome
 from issuer.service.signing.history import KeyHistory
 from issuer.service.signing.life import KeyEvent
 folder, count, kid, x, who = Path(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:]
 for time in range(count):
-    KeyHistory(folder).record(lambda lives: [KeyEvent(time, "next", kid, x, who)])
+    KeyHistory(FolderHome(folder)).record(lambda lives: [KeyEvent(time, "next", kid, x, who)])
     print(time, flush=True)
 """
 
@@ -115,7 +117,7 @@ def test_two_processes_at_once_lose_nothing(tmp_path: Path) -> None:
         one.communicate()
         two.communicate()
     assert (one.returncode, two.returncode) == (0, 0)
-    found = lines(KeyHistory(tmp_path))
+    found = lines(KeyHistory(FolderHome(tmp_path)))
     assert sorted(event.who for event in found) == ["one"] * 20 + ["two"] * 20
     assert [event.time for event in found] == sorted(event.time for event in found)
 
@@ -126,14 +128,14 @@ def test_what_was_said_to_be_recorded_outlives_the_process_that_is_killed(tmp_pa
         told = [child.stdout.readline() for _ in range(5)]
         child.send_signal(signal.SIGKILL)
         told += child.stdout.read().splitlines()
-    found = lines(KeyHistory(tmp_path))
+    found = lines(KeyHistory(FolderHome(tmp_path)))
     assert len(told) <= len(found) <= len(told) + 1
     assert len(lines_after(tmp_path)) == len(found) + 1, "no lock is left, and nothing half-written"
 
 
 def lines_after(folder: Path) -> Sequence[KeyEvent]:
-    add(KeyHistory(folder), event(10**9))
-    return lines(KeyHistory(folder))
+    add(KeyHistory(FolderHome(folder)), event(10**9))
+    return lines(KeyHistory(FolderHome(folder)))
 
 
 # -- what is not right ---------------------------------------------------------------------------------------------------
@@ -154,62 +156,63 @@ def lines_after(folder: Path) -> Sequence[KeyEvent]:
     ],
 )  # fmt: skip
 def test_a_damaged_line_is_named_and_nothing_is_written(tmp_path: Path, line: str, why: str | None) -> None:
-    history = KeyHistory(tmp_path)
+    history = KeyHistory(FolderHome(tmp_path))
     add(history, event(5))
-    damaged = history.path.read_bytes() + line.encode() + b"\n"
-    history.path.write_bytes(damaged)
+    damaged = Path(history.place).read_bytes() + line.encode() + b"\n"
+    Path(history.place).write_bytes(damaged)
     if why is None:
         assert set(history.read()) == {KID}, "white space is none"
         return
     assert re.match(
-        re.escape(f"{history.path}:2: {why}" if why.startswith("/") else f"{history.path}:2: "), refused(history)
+        re.escape(f"{Path(history.place)}:2: {why}" if why.startswith("/") else f"{Path(history.place)}:2: "),
+        refused(history),
     )
     assert why in refused(history)
     with pytest.raises(SetupError):
         add(history, event(9))
-    assert history.path.read_bytes() == damaged
+    assert Path(history.place).read_bytes() == damaged
 
 
 def test_a_line_that_was_cut_off_at_its_end_is_named(tmp_path: Path) -> None:
-    history = KeyHistory(tmp_path)
+    history = KeyHistory(FolderHome(tmp_path))
     add(history, event(5), event(6))
-    history.path.write_bytes(history.path.read_bytes()[:-1])
-    assert refused(history) == f"{history.path}:2: the line has no end"
+    Path(history.place).write_bytes(Path(history.place).read_bytes()[:-1])
+    assert refused(history) == f"{Path(history.place)}:2: the line has no end"
 
 
 @pytest.mark.parametrize("bad", [{"kid": "A" * 43}, {"x": "A" * 43}, {"why": "a\x00b"}, {"why": "x" * 513}])
 def test_nothing_is_written_that_could_not_be_read_again(tmp_path: Path, bad: dict[str, str]) -> None:
-    history = KeyHistory(tmp_path)
+    history = KeyHistory(FolderHome(tmp_path))
     add(history, event(5))
-    before = history.path.read_bytes()
+    before = Path(history.place).read_bytes()
     with pytest.raises(SetupError):
         add(history, event(6), event(7, "next", **bad))
-    assert history.path.read_bytes() == before
+    assert Path(history.place).read_bytes() == before
 
 
 def test_a_history_that_cannot_be_looked_for_is_not_an_empty_one(tmp_path: Path) -> None:
     """An issuer without a history would let any key sign at once."""
     (tmp_path / "data").write_text("")
     with pytest.raises(NotADirectoryError):
-        KeyHistory(tmp_path / "data").read()
+        KeyHistory(FolderHome(tmp_path / "data")).read()
     (tmp_path / "link").mkdir()
     (tmp_path / "link" / "key-history.jsonl").symlink_to("/nowhere")
-    assert "symbolic link" in refused(KeyHistory(tmp_path / "link"))
+    assert "symbolic link" in refused(KeyHistory(FolderHome(tmp_path / "link")))
     (tmp_path / "large").mkdir()
     with (tmp_path / "large" / "key-history.jsonl").open("wb") as large:
         large.truncate(10**8)
-    assert "larger than" in refused(KeyHistory(tmp_path / "large"))
+    assert "larger than" in refused(KeyHistory(FolderHome(tmp_path / "large")))
 
 
 def test_a_full_disk_leaves_the_old_history(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", "64k") as folder:
-        history = KeyHistory(folder)
+        history = KeyHistory(FolderHome(folder))
         add(history, event(5))
-        before = history.path.read_bytes()
+        before = Path(history.place).read_bytes()
         filler = fill(folder / "filler")
-        with pytest.raises(OSError, match=re.escape(str(history.path))):
+        with pytest.raises(OSError, match=re.escape(str(Path(history.place)))):
             add(history, event(6))
-        assert history.path.read_bytes() == before
+        assert Path(history.place).read_bytes() == before
         assert not [path for path in folder.iterdir() if files.DRAFT.fullmatch(path.name)]
         filler.unlink()
         assert add(history, event(7))[KID].since == 7
@@ -218,7 +221,7 @@ def test_a_full_disk_leaves_the_old_history(tmp_path: Path) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 def test_what_root_writes_belongs_to_whom_the_folder_does(tmp_path: Path) -> None:
     os.chown(tmp_path, 4711, 4712)
-    history = KeyHistory(tmp_path / "data")
+    history = KeyHistory(FolderHome(tmp_path / "data"))
     add(history, event(5))
-    for path in (history.path.parent, *history.path.parent.iterdir()):
+    for path in (Path(history.place).parent, *Path(history.place).parent.iterdir()):
         assert (path.stat().st_uid, path.stat().st_gid) == (4711, 4712), path

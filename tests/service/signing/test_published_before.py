@@ -15,6 +15,7 @@ from issuer.codes import Code
 from issuer.errors import SetupError, Undecided
 from issuer.service.admission.embedded import EmbeddedValkey
 from issuer.service.bounds import HOST_AGAIN_S, HOST_S, KEY_SET_AGE_S, KEY_SET_STALE_S, PUBLISHED_S
+from issuer.service.home import FolderHome
 from issuer.service.http.published import KEY_SET_CACHE, PublishedKeys
 from issuer.service.signing.history import KeyHistory
 from issuer.service.signing.keyring import generate
@@ -475,7 +476,7 @@ async def test_hosts_that_disagree_do_not_answer_each_other_for_ever(tmp_path: P
         assert (one.signs, other.signs) == (new.stem, old.stem)
         assert {one.life(path).began_until for path in (old, new)} == {None}, "each still begins tokens somewhere"
         assert one.history()[-2:] == [("removed", new.stem), ("active", new.stem)]
-        assert KeyHistory(one.data).read().keys() == {old.stem, new.stem}
+        assert KeyHistory(FolderHome(one.data)).read().keys() == {old.stem, new.stem}
 
 
 async def test_all_hosts_serve_the_same_archive_written_when_the_history_changes(tmp_path: Path, store: str) -> None:
@@ -558,6 +559,6 @@ def test_a_damaged_history_at_start_is_refused_with_file_and_line(tmp_path: Path
     path = host.data / "key-history.jsonl"
     path.write_bytes(path.read_bytes() + b'{"time":1}\n')
     with pytest.raises(SetupError) as error:
-        LiveHistory(host.data)
+        LiveHistory(FolderHome(host.data))
     assert (error.value.code, f"{path}:2: " in error.value.detail) == (Code.KEY_HISTORY, True)
     host.audit.close()

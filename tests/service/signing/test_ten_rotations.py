@@ -21,6 +21,7 @@ from issuer.dev.provider import LocalProvider
 from issuer.formats import jose
 from issuer.service.admission.embedded import EmbeddedValkey
 from issuer.service.bounds import HOST_S, LAST_TOKEN_S, PUBLISHED_S, ROTATED_S
+from issuer.service.home import FolderHome
 from issuer.service.hosts import Hosts
 from issuer.service.shared_page import SharedPage
 from issuer.service.signing.history import KeyHistory
@@ -112,8 +113,10 @@ def rotate(crowd: Crowd, old: str) -> str:
     identity, number = live.token(), 1_000_000 + len(crowd.tokens)
     begun = crowd.issue(identity, number)
     new = generate(keys, "next").stem
-    eventually(lambda: (life := KeyHistory(data).read().get(new)) is not None and life.published is not None)
-    due = may_sign_from(KeyHistory(data).read(), new)
+    eventually(
+        lambda: (life := KeyHistory(FolderHome(data)).read().get(new)) is not None and life.published is not None
+    )
+    due = may_sign_from(KeyHistory(FolderHome(data)).read(), new)
     crowd.pass_time(PUBLISHED_S // 3)
     (keys / "retiring").mkdir(mode=0o700, exist_ok=True)
     (keys / "active" / f"{old}.pem").rename(keys / "retiring" / f"{old}.pem")

@@ -1,0 +1,186 @@
+"""Two whole services that share no folder, but a store, a secret, and a log in PostgreSQL: one history, one list."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from issuer.dev.provider import LocalProvider
+from issuer.dev.sandbox import environment
+from issuer.formats import jose
+from issuer.service.admission.embedded import EmbeddedValkey
+from issuer.service.home import HISTORY, LIST, MOVED, RECORD
+from issuer.service.revocation.key import make_key
+from issuer.verify.archive import parse_archive
+from issuer.verify.revocations import Revocations, parse_revocations
+from issuer.wire import ARCHIVE_PATH, JWKS_PATH, REVOCATION_KEYS_PATH, REVOCATIONS_PATH
+from tests.support.command import issuer
+from tests.support.logged import Begun
+from tests.support.postgresql import PostgreSQL, postgresql
+from tests.support.running import Running, eventually, numbered, running, serve, start, until_live, write_folder
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
+SERVED = (ARCHIVE_PATH, REVOCATIONS_PATH, REVOCATION_KEYS_PATH)
+
+
+@dataclass
+class Pair:
+    """Two hosts; the first alone has the key of the list."""
+
+    one: Running
+    other: Running
+    server: PostgreSQL
+
+    def run(self, host: Running, *arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
+        """Run a command on a host, which finds everything as its service does."""
+        done = issuer(*arguments, env=environment(host.settings))
+        assert done.returncode == code, done.stdout + done.stderr
+        return done
+
+    def served(self, path: str) -> bytes | None:
+        """Return what both hosts serve, each worker of them; None where they differ now."""
+        answers = {httpx.get(f"{host.http.base_url}{path}", timeout=60).content for host in (self.one, self.other) * 4}
+        return answers.pop() if len(answers) == 1 else None
+
+    def archived(self, kid: str) -> tuple[int | None, int | None] | None:
+        """Return the end and the revocation of a key in the archive of both; None where they differ, or lack it."""
+        raw = self.served(ARCHIVE_PATH)
+        found = parse_archive(raw).get(kid) if raw else None
+        return None if found is None else (found.last_token_exp, found.revoked_from)
+
+    @property
+    def listed(self) -> Revocations | None:
+        """The list of both, as a relying party reads it."""
+        raw, keys = self.served(REVOCATIONS_PATH), self.served(REVOCATION_KEYS_PATH)
+        if raw is None or keys is None or raw.startswith(b"{"):
+            return None
+        return parse_revocations(raw, self.one.url, jose.parse_key_set(keys))
+
+    def active(self, host: Running) -> str:
+        keys = Path(host.settings.keys)
+        return next(path.stem.removeprefix("key-") for path in (keys / "active").glob("*.pem"))
+
+
+@pytest.fixture
+def pair(tmp_path: Path, provider: LocalProvider) -> Iterator[Pair]:
+    """The first began alone, with files in its data; then came the log's database, and the second host."""
+    with postgresql() as server, EmbeddedValkey() as store:
+        folder, other = tmp_path / "one", tmp_path / "other"
+        folder.mkdir()
+        write_folder(folder, provider)
+        make_key(folder / "keys", None)
+        begun = Begun(folder, server.url())
+        shared: dict[str, Any] = {"redis_url": store, "durable_store": True}
+        with running(folder, provider, port=begun.port, **shared) as alone:
+            eventually(lambda: alone.http.get(REVOCATIONS_PATH).status_code == 200)
+            identity = alone.token()
+            assert alone.post(identity).status_code == 201
+        files = {name: (folder / "data" / name).read_bytes() for name in (HISTORY, LIST)}
+        with begun.served(provider, command=serve(2), **shared) as one:
+            assert one.http.get(REVOCATIONS_PATH).content == files[LIST], "what was there goes on"
+            shutil.copytree(folder / "keys" / "active", other / "keys" / "active")
+            (other / "keys").chmod(0o700)
+            shutil.copytree(folder / "keys" / "log", other / "keys" / "log")
+            (other / "records").mkdir(mode=0o700)
+            shutil.copytree(folder / "policies", other / "policies")
+            names = ("url", "log_origin", "log_database")
+            same = {name: getattr(one.settings, name) for name in names}
+            with running(
+                other, provider, **same, **shared, store_secret_file=str(one.settings.store_secret),
+                log_records=str(other / "records"), command=serve(2),
+            ) as two:  # fmt: skip
+                assert (folder / "data" / MOVED).exists()
+                assert not any((other / "data" / name).exists() for name in files)
+                yield Pair(one, two, server)
+
+
+def says(host: Running, what: str) -> None:
+    eventually(lambda: what in host.log_text())
+
+
+def is_well(host: Running) -> None:
+    eventually(lambda: host.http.get("/health/ready").json().get("keys") == {"stale": False, "waiting": {}})
+
+
+def signs(host: Running, kid: str, number: int) -> None:
+    eventually(lambda: host.post(host.token(), numbered(number)).json().get("kid") == kid)
+
+
+def test_two_hosts_that_share_no_folder_have_one_history_and_one_list(pair: Pair) -> None:
+    old = pair.active(pair.one)
+    assert all(pair.served(path) is not None for path in SERVED)
+    identity = pair.one.token()
+    signed = pair.one.post(identity, numbered(1))
+    assert (signed.status_code, pair.other.post(identity, numbered(1)).status_code) == (201, 200)
+
+    # a rotation, on one host and then on the other
+    pair.run(pair.one, "keys", "rotate", "--compromised", "--reason", "a test")
+    new = pair.active(pair.one)
+    eventually(lambda: pair.archived(new) == (None, None))
+    for state in ("active", "retiring"):
+        shutil.rmtree(Path(pair.other.settings.keys) / state, ignore_errors=True)
+        shutil.copytree(Path(pair.one.settings.keys) / state, Path(pair.other.settings.keys) / state)
+    signs(pair.other, new, 2)
+    eventually(lambda: (pair.archived(old) or (None,))[0] is not None)
+    seen = [
+        {key["kid"]: key["since"] for key in json.loads(pair.run(host, "keys", "list", "--json").stdout)["keys"]}
+        for host in (pair.one, pair.other)
+    ]
+    assert [seen[0][kid] for kid in (old, new)] == [seen[1][kid] for kid in (old, new)]
+
+    # a theft, told on the host that does not have the list's key
+    pair.run(pair.other, "keys", "revoke", f"key-{old}", "--from", "1000", "--reason", "a test")
+    eventually(lambda: (pair.archived(old) or (0, 0))[1] == 1000)
+    eventually(lambda: old not in pair.one.http.get(JWKS_PATH).text)
+    assert (Path(pair.one.settings.keys) / "retiring" / f"{old}.pem").exists(), "its file still lies there"
+
+    # tokens taken back, there as well
+    before = pair.listed
+    assert before is not None
+    jti = signed.json()["jti"]
+    done = pair.run(pair.other, "revoke", "--jti", jti, "--reason", "a test", code=4)
+    assert f"{RECORD}" in done.stdout
+    eventually(lambda: pair.listed is not None and jti in pair.listed.jtis)
+    after = pair.listed
+    assert after is not None
+    assert after.number == before.number + 1
+    for host in (pair.one, pair.other):
+        assert json.loads(pair.run(host, "revocations", "show", "--json").stdout)["list"]["number"] == after.number
+
+    # without the database the last good state goes on, new ones wait
+    served = {path: pair.served(path) for path in SERVED}
+    pair.server.stop()
+    pair.run(pair.other, "revoke", "--jti", "A" * 22, "--reason", "a test", code=6)
+    said = pair.run(pair.one, "keys", "rotate", code=6)
+    assert "PostgreSQL at" in said.stderr
+    for host in (pair.one, pair.other):
+        says(host, '"key history refused"')
+        says(host, '"revocations refused"')
+    assert {path: pair.served(path) for path in SERVED} == served
+    pair.server.start()
+    pair.run(pair.other, "revoke", "--jti", "A" * 22, "--reason", "a test", code=4)
+    eventually(lambda: pair.listed is not None and pair.listed.number == after.number + 1)
+    for host in (pair.one, pair.other):
+        is_well(host)
+        signs(host, new, 3)
+
+    # and a restart with nothing but the database
+    pair.other.process.terminate()
+    assert pair.other.process.wait(60) == 0
+    again = start(pair.other.settings, pair.other.folder, serve(2))
+    try:
+        until_live(pair.other.http, again, pair.other.folder)
+        eventually(lambda: pair.served(ARCHIVE_PATH) == served[ARCHIVE_PATH])
+        assert pair.listed is not None
+        assert {jti, "A" * 22} == pair.listed.jtis
+    finally:
+        again.terminate()
+        again.wait(60)

@@ -1,0 +1,49 @@
+"""The homes of an issuer's history and revocations, each fresh: what holds for one holds for every one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+from issuer.service.home import FolderHome, Home
+from issuer.service.log.postgres_home import PostgresHome
+from tests.support.log_store import ORIGIN, POSTGRESQL, created, postgres_place
+
+# Connects to the same home once more, as another process or host does.
+Open = Callable[[], Home]
+
+
+@contextmanager
+def folder(path: Path) -> Iterator[Open]:
+    """Files in a folder."""
+    yield lambda: FolderHome(path / "data")
+
+
+@contextmanager
+def beside_log(path: Path) -> Iterator[Open]:
+    """A log's database in PostgreSQL, in a schema of its own; to be settled."""
+    with postgres_place(path) as place:
+        created(place.connect()).database.close()
+        opened: list[PostgresHome] = []
+
+        def connect() -> PostgresHome:
+            opened.append(PostgresHome(place.setting, ORIGIN))
+            return opened[-1]
+
+        yield connect
+        for home in opened:
+            home.close()
+
+
+@contextmanager
+def settled(path: Path) -> Iterator[Open]:
+    """The same, settled."""
+    with beside_log(path) as connect:
+        home = connect()
+        assert isinstance(home, PostgresHome)
+        home.settle(FolderHome(path / "data"))
+        yield connect
+
+
+HOMES: dict[str, Callable[[Path], AbstractContextManager[Open]]] = {"folder": folder, POSTGRESQL: settled}
