@@ -27,7 +27,7 @@ from issuer.errors import SetupError
 from issuer.files import read
 from issuer.formats.times import show_time
 from issuer.keyfile import MAX_PASSPHRASE_FILE
-from issuer.service.bounds import HISTORY_TURN_S, PUBLISHED_S
+from issuer.service.bounds import FEW_KEYS_LEFT, HISTORY_TURN_S, MAX_SIGNED_KEYS, PUBLISHED_S
 from issuer.service.settings import Settings, read_settings
 from issuer.service.signing.allowed import Target
 from issuer.service.signing.custody import Custody, Made
@@ -45,6 +45,7 @@ _SEEN_EARLY = (
 )
 
 
+_FEW = f"more keys may sign: relying parties read an archive of {MAX_SIGNED_KEYS}. Rotate less often."
 _NO_KEY = (
     "No key is active: no token is issued. `issuer keys rotate --compromised` has the next key sign at once, and makes "
     "one where there is none."
@@ -286,6 +287,8 @@ def rotate(places: Places, kid: str | None, to: Target | None, as_plan: bool, co
         rotated = custody.rotate(compromised=compromised)
         say(_describe_done(rotated.done, rotated.made, compromised=compromised))
         say(_describe_next(rotated.next, custody.now))
+        if rotated.keys_left < FEW_KEYS_LEFT:
+            say(f"warning: {rotated.keys_left} {_FEW}", err=True)
     if compromised:
         say(_SEEN_EARLY)
 

@@ -232,6 +232,10 @@ PUBLISHED_S = KEY_SET_AGE_S + KEY_SET_STALE_S
 # How long after a key began its last token one that it signed may be good: the longest life of a token, and a minute
 # for the clocks of those who judge it.
 LAST_TOKEN_S = 86_400 + 60
+# How many keys may ever sign: verifiers read an archive of so many (verify/archive.py). From when on the commands say
+# how few are left.
+MAX_SIGNED_KEYS = 1024
+FEW_KEYS_LEFT = 64
 # How far behind the last line of the history of the keys a clock may be: hosts differ a little. Beyond it, it is wrong.
 CLOCK_BACK_S = 60
 # How long anybody waits for its turn to write there: whoever writes is done within a second, unless it is stopped.

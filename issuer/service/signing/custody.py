@@ -40,6 +40,7 @@ from issuer.service.signing.life import (
     What,
     fold,
     has_signed,
+    keys_left,
     latest,
     plan,
     steps,
@@ -55,11 +56,13 @@ _Act = Callable[[Lives, list[KeyFile], ExitStack], _Acted[T]]
 
 
 class Rotated(Struct, frozen=True):
-    """What a rotation did, None where nothing was due, and the file that was made, if any; and what is next."""
+    """What a rotation did, None where nothing was due, and the file that was made, if any; what is next; and how many
+    keys may still sign for the first time."""
 
     done: Step | None
     made: Path | None
     next: Step
+    keys_left: int
 
 
 class Revoked(Struct, frozen=True):
@@ -163,7 +166,7 @@ class Custody(Struct, frozen=True):
 
         done, made = self._recorded(act)
         found, lives = self.look()
-        return Rotated(done, made, steps(states_of(found), lives, self.now)[0])
+        return Rotated(done, made, steps(states_of(found), lives, self.now)[0], keys_left(lives))
 
     def bring(self, kid: str, to: Target, *, compromised: bool = False) -> None:
         """Do one step of a key's life by hand. `compromised` has it sign before it is known everywhere."""

@@ -15,11 +15,16 @@ from issuer.codes import Code
 from issuer.errors import FormatError, InputError, SetupError
 from issuer.formats import jose
 from issuer.formats.strict_json import convert, loads
+from issuer.service.bounds import MAX_SIGNED_KEYS
 from issuer.service.home import HISTORY, Home, Turn
-from issuer.service.signing.life import KeyEvent, Lives, fold
+from issuer.service.signing.life import KeyEvent, Lives, fold, keys_left
 
 # Some thousand events; a rotation adds five.
 MAX_BYTES = 4 * 1024 * 1024
+_FULL = (
+    f"{MAX_SIGNED_KEYS} keys have signed, and relying parties read an archive of no more: no other key may begin. Go "
+    "on with one of them (`issuer keys rotate KID --to next` publishes an archived one anew), or under another url"
+)
 
 
 class KeyHistory:
@@ -59,8 +64,11 @@ class KeyHistory:
             after = self._parse(raw + lines)  # nothing is written that could not be read again
             if len(raw) + len(lines) > MAX_BYTES:
                 raise SetupError(Code.KEY_HISTORY, f"{self.place} would have more than {MAX_BYTES} bytes")
+            lives = fold(after)
+            if keys_left(lives) < 0:
+                raise SetupError(Code.KEY_STEP, _FULL)
             turn.append(HISTORY, lines)
-        return fold(after)
+        return lives
 
     def _raw(self, home: Home | Turn) -> bytes:
         try:

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from issuer.formats import jose
 from issuer.formats.strict_json import JSON
 from issuer.formats.times import MAX_UNIX_S, UnixTime
-from issuer.service.bounds import LAST_TOKEN_S, PUBLISHED_S
+from issuer.service.bounds import LAST_TOKEN_S, MAX_SIGNED_KEYS, PUBLISHED_S
 
 # What can happen to a key: it comes into a state, every host has published it, or it is in no folder any more.
 What = Literal["next", "published", "active", "retiring", "archived", "revoked", "removed"]
@@ -105,7 +105,8 @@ def _after(life: KeyLife, event: KeyEvent) -> KeyLife:
         case "published":  # which counts for a key that is in the key set, and not for one that has just left it
             return replace(life, published=now) if life.what in PUBLISHED else life
         case "active":
-            began = since if life.active_from is None else life.active_from
+            # Told once more where the clock was ahead the first time: its tokens are dated before that.
+            began = since if life.active_from is None else min(since, life.active_from)
             return replace(moved, trusted=True, active_from=began, began_until=None)
         case "retiring":
             return _ended(moved, now)
@@ -140,6 +141,11 @@ def may_sign_from(lives: Lives, kid: str) -> int | None:
     if (life is not None and life.trusted) or not has_signed(lives):
         return 0
     return None if life is None or life.published is None else life.published + PUBLISHED_S
+
+
+def keys_left(lives: Lives) -> int:
+    """Return how many keys may still sign for the first time: verifiers refuse an archive of more."""
+    return MAX_SIGNED_KEYS - sum(life.active_from is not None for life in lives.values())
 
 
 def has_signed(lives: Lives) -> bool:

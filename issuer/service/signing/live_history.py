@@ -10,6 +10,7 @@ import socket
 from collections.abc import Callable, Hashable, Sequence
 
 import structlog
+from msgspec import UNSET
 
 from issuer.codes import Code
 from issuer.errors import SetupError
@@ -68,7 +69,7 @@ class LiveHistory:
 
     def _event(self, each: Untold, now: int, latest: int) -> KeyEvent:
         """Write an event. None is dated before the `latest`, whatever the clock says; the tokens of a key are."""
-        since = now if each.what == "active" and now < latest else each.since
+        since = now if each.what == "active" and each.since is UNSET and now < latest else each.since
         return KeyEvent(now, each.what, each.kid, each.x, self._who, each.why, since)
 
     def _believed(self, lives: Lives) -> Lives:

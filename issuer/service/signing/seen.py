@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import UNSET, Struct, UnsetType
 
+from issuer.service.bounds import CLOCK_BACK_S
 from issuer.service.signing.keyring import KeyState
 from issuer.service.signing.life import Lives, What, may_sign_from
 
@@ -111,9 +112,9 @@ def _is_due(kid: str, lives: Lives, now: int) -> bool:
 def untold(seen: Seen, lives: Lives, before: str | None, now: int, *, changed: bool) -> list[Untold]:
     """Return what the history lacks of this host. `changed`: its folders have, or an operator asks, or it starts.
 
-    Without that it tells three things alone, none of which another host answers: that the key in active/ signs from now
-    on, because it is due; that a key signs here on, which another host has put away; that this host lacks a key that is
-    to come, which therefore is not published.
+    Without that it tells four things alone, none of which another host answers: that the key in active/ signs from now
+    on, because it is due; that a key signs here on, which another host has put away; that one signs by now which the
+    history has as signing later; that this host lacks a key that is to come, which therefore is not published.
     """
     usable = _usable(seen, lives)
     if all(life.active_from is None for life in lives.values()):
@@ -123,7 +124,8 @@ def untold(seen: Seen, lives: Lives, before: str | None, now: int, *, changed: b
     takes_over = signs is not None and signs != before and _what(lives, signs) != "active"
     told = changed or takes_over
     found = [_of(key, lives, signs) for key in usable if told or key.kid == signs]
-    return [event for event in found if event.what != _what(lives, event.kid)] + _gone(seen, lives, told=told)
+    new = [event for event in found if event.what != _what(lives, event.kid)]
+    return [*new, *_earlier(usable, lives, signs, now), *_gone(seen, lives, told=told)]
 
 
 def unpublished(seen: Seen, lives: Lives) -> list[Untold]:
@@ -143,6 +145,17 @@ def _of(key: SeenKey, lives: Lives, signs: str | None) -> Untold:
         return Untold(key.kid, key.x, "active", why)
     may_retire = key.state == "retiring" and key.kid in lives and lives[key.kid].trusted
     return Untold(key.kid, key.x, "retiring" if may_retire else "next", why)
+
+
+def _earlier(seen: Seen, lives: Lives, signs: str | None, now: int) -> list[Untold]:
+    """Say of the key that signs that it does by now, where the history says since a time to come: a clock was ahead of
+    this one, perhaps this one itself. Its tokens would be dated before its window."""
+    late = (key for key in seen if key.kid == signs and _what(lives, key.kid) == "active")
+    return [
+        Untold(key.kid, key.x, "active", "a clock was ahead", max(0, now - CLOCK_BACK_S))
+        for key in late
+        if (lives[key.kid].active_from or 0) > now
+    ]
 
 
 def _gone(seen: Seen, lives: Lives, *, told: bool) -> list[Untold]:

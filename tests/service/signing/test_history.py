@@ -22,9 +22,11 @@ from issuer.codes import Code
 from issuer.errors import SetupError
 from issuer.formats import jose
 from issuer.formats.times import MAX_UNIX_S
+from issuer.service.bounds import MAX_SIGNED_KEYS
 from issuer.service.home import FolderHome
 from issuer.service.signing.history import KeyHistory
-from issuer.service.signing.life import KeyEvent, Lives, What
+from issuer.service.signing.life import KeyEvent, Lives, What, archive, keys_left
+from issuer.verify.archive import MAX_ARCHIVED, parse_archive
 from tests.support.disk import disk_calls, fill, small_disk
 from tests.support.shared import ROOT
 
@@ -89,6 +91,25 @@ def test_time_never_goes_backwards_whatever_the_clock_says_and_no_line_changes(c
 def test_events_are_on_the_disk_when_they_are_recorded(tmp_path: Path) -> None:
     history = KeyHistory(FolderHome(tmp_path))
     assert disk_calls(lambda: add(history, event(5))) == ["file", "rename", "folder"]
+
+
+def test_no_more_keys_sign_than_verifiers_read_in_an_archive(tmp_path: Path) -> None:
+    assert MAX_SIGNED_KEYS == MAX_ARCHIVED
+    history = KeyHistory(FolderHome(tmp_path))
+    keys = [jose.public_jwk(keyfile.generate().public_key()) for _ in range(MAX_SIGNED_KEYS + 1)]
+    named = [(str(key["kid"]), str(key["x"])) for key in keys]
+    first, last = named[0], named[-1]
+    lives = add(history, *(event(5, "active", kid=kid, x=x) for kid, x in named[:-1]), event(6, "archived", "", *first))
+    assert keys_left(lives) == 0
+    assert len(parse_archive(archive(lives))) == MAX_ARCHIVED
+    before = Path(history.place).read_bytes()
+    add(history, event(7, "next", "", *last))
+    with pytest.raises(SetupError, match="Go on with one of them") as full:
+        add(history, event(8, "active", "", *last))
+    assert full.value.code is Code.KEY_STEP
+    lives = add(history, event(9, "next", "", *first), event(10, "active", "", *first))
+    assert len(parse_archive(archive(lives))) == MAX_ARCHIVED
+    assert Path(history.place).read_bytes().startswith(before)
 
 
 # -- others --------------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from issuer.codes import Code
 from issuer.errors import SetupError, Undecided
 from issuer.service.admission.embedded import EmbeddedValkey
-from issuer.service.bounds import HOST_AGAIN_S, HOST_S, KEY_SET_AGE_S, KEY_SET_STALE_S, PUBLISHED_S
+from issuer.service.bounds import CLOCK_BACK_S, HOST_AGAIN_S, HOST_S, KEY_SET_AGE_S, KEY_SET_STALE_S, PUBLISHED_S
 from issuer.service.home import FolderHome
 from issuer.service.http.published import KEY_SET_CACHE, PublishedKeys
 from issuer.service.signing.history import KeyHistory
@@ -321,6 +321,29 @@ async def test_a_clock_that_goes_back_widens_nothing_and_the_archive_stays_good(
         assert archive[old.stem].covers(it.clock.now - 1)
         for key in archive.values():
             assert key.last_token_exp is None or key.active_from < key.last_token_exp
+
+
+async def test_a_clock_that_was_ahead_when_a_key_began_leaves_no_token_outside_of_its_window(tmp_path: Path) -> None:
+    async with site(tmp_path) as it:
+        it.clock.now += 7 * 86_400
+        one = it.host().has("active")
+        os.utime(one.paths[0], (0, it.clock.now))
+        one.start()
+        await it.turn()
+        kid = one.paths[0].stem
+        it.clock.now -= 3 * 86_400
+        await one.turn()
+        archived = parse_archive(PublishedKeys(one.signer).archive.whole.body)[kid]
+        assert archived.covers(it.clock.now - CLOCK_BACK_S)
+        assert not archived.covers(it.clock.now - 2 * CLOCK_BACK_S)
+        told = [("active", kid)] * 2
+        assert one.history() == told
+        for passed in (0, 1, 4 * 86_400):
+            it.clock.now += passed
+            await it.turn()
+        one.start()
+        await it.turn()
+        assert (one.signs, one.history()) == (kid, told)
 
 
 # -- several hosts ----------------------------------------------------------------------------------------------------
