@@ -84,6 +84,11 @@ class Template(Struct, frozen=True, dict=True, forbid_unknown_fields=True):
         return jcs.encode({"alg": self.header.alg, "kid": self.header.kid, "typ": self.header.typ})
 
     @cached_property
+    def header_segment(self) -> bytes:
+        """The header as it begins every token of a batch."""
+        return jose.segment(self.canonical_header)
+
+    @cached_property
     def canonical_terms(self) -> bytes:
         """The RFC 8785 bytes of the terms."""
         return jcs.encode(self.plain_terms)
@@ -114,16 +119,14 @@ def read_template(raw: bytes) -> Template:
 def compose(template: Template, submissions: tuple[Submission, ...], *, batch: bool) -> tuple[Unsigned, ...]:
     """Compose the tokens of a request from the template that the admission returned, recomputing nothing of it."""
     own = template.terms.jti
-    return tuple(
-        _compose_one(template, submission, batch_jti(own, index) if batch else own)
-        for index, submission in enumerate(submissions)
-    )
+    jtis = batch_jtis(own, len(submissions)) if batch else (own,) * len(submissions)
+    return tuple(_compose_one(template, *each) for each in zip(submissions, jtis, strict=True))
 
 
 def _compose_one(template: Template, submission: Submission, jti: str) -> Unsigned:
     digests = {"claims_digest": submission.claims_digest, "content_digest": submission.content_digest}
     payload = jcs.encode({**template.plain_terms, "jti": jti, **submission.claims.plain, **digests})
-    return Unsigned(jose.signing_input_of(template.canonical_header, payload), jti)
+    return Unsigned(jose.signing_input_of(template.header_segment, payload), jti)
 
 
 def is_jti(text: str) -> bool:
@@ -131,10 +134,11 @@ def is_jti(text: str) -> bool:
     return _JTI.fullmatch(text) is not None
 
 
-def batch_jti(template_jti: str, index: int) -> str:
-    """Derive the jti of item `index` (from 0) of a batch from the template's (contract section 5)."""
-    seed = jose.base64url_decode(template_jti) + index.to_bytes(4, "big")
-    return jose.base64url_encode(hashlib.sha256(seed).digest()[:16])
+def batch_jtis(template_jti: str, count: int) -> tuple[str, ...]:
+    """Derive the jti of each item of a batch from the template's and the item's index (contract section 5)."""
+    seed = jose.base64url_decode(template_jti)
+    seeds = (seed + index.to_bytes(4, "big") for index in range(count))
+    return tuple(jose.base64url_encode(hashlib.sha256(each).digest()[:16]) for each in seeds)
 
 
 def check_size(template: Template, submissions: tuple[Submission, ...], max_message_bytes: int) -> None:

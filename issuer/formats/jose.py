@@ -101,21 +101,22 @@ def base64url_decode(segment: str) -> bytes:
 
 def base64url_encode(raw: bytes) -> str:
     """Encode as unpadded base64url (RFC 7515 section 2)."""
-    return _base64url(raw).decode("ascii")
+    return segment(raw).decode("ascii")
 
 
-def _base64url(raw: bytes) -> bytes:
+def segment(raw: bytes) -> bytes:
+    """Do the same for a part of a JWS, which is bytes."""
     return binascii.b2a_base64(raw, newline=False).translate(_FROM_BASE64).rstrip(b"=")
 
 
 def signing_input(header: Mapping[str, JSON], payload: bytes) -> bytes:
     """Return the JWS signing input (RFC 7515 5.1) over the canonical header and the payload bytes as they are."""
-    return signing_input_of(jcs.canonical(header), payload)
+    return signing_input_of(segment(jcs.canonical(header)), payload)
 
 
 def signing_input_of(header: bytes, payload: bytes) -> bytes:
-    """Return the JWS signing input (RFC 7515 5.1) over the bytes of header and payload."""
-    return _base64url(header) + b"." + _base64url(payload)
+    """Return the JWS signing input (RFC 7515 5.1) over the segment of a header and the payload bytes."""
+    return header + b"." + segment(payload)
 
 
 def compact(signed_input: bytes, signature: bytes) -> str:

@@ -185,7 +185,7 @@ def _read_item(item: _Item, pointer: str) -> Steps[Submission]:
     claims = read_claims(said, f"{pointer}/claims")
     details = read_details(told, f"{pointer}/details")
     yield
-    if secrets := [*find_secrets(said, f"{pointer}/claims"), *find_secrets(details, f"{pointer}/details")]:
+    if secrets := list(find_secrets({"claims": said, "details": details}, pointer)):
         raise Refused.of(secrets[:MAX_SECRETS])
     yield
     submission = Submission.of(claims, details, pointer)
@@ -216,7 +216,8 @@ def _check_extent(item: _Item, pointer: str) -> None:
 def _read_part(part: Raw, pointer: str, max_depth: int) -> dict[str, JSON]:
     """Read claims or details."""
     try:
-        return convert(loads(bytes(part), max_bytes=len(part), max_depth=max_depth), dict[str, Any])
+        value = loads(bytes(part), max_bytes=len(part), max_depth=max_depth)
+        return value if isinstance(value, dict) else convert(value, dict[str, Any])
     except FormatError as error:
         raise _refusal(error.within(pointer)) from None
 
