@@ -11,7 +11,7 @@ COMPILE = pip compile pyproject.toml --group build --universal --python-version 
 # Debian keeps servers (nginx) in /usr/sbin, which is on no ordinary user's path.
 export PATH := $(PATH):/usr/sbin
 
-.PHONY: help demo test check mutants lint fmt bench soak lock clean needs
+.PHONY: help demo test check mutants lint fmt bench bench-instructions soak lock clean needs
 help:
 	@echo 'make demo    a real evaluation run becomes a signed, verified result; a tampered copy is refused'
 	@echo 'make test    lint, types and tests'
@@ -19,6 +19,7 @@ help:
 	@echo 'make mutants small faults in the code that must have none: does a test notice each? Up to an hour'
 	@echo 'make fmt     format the code, and correct what ruff can'
 	@echo 'make bench   what the primitives, the line and the service under load cost, beside the floor of the same run'
+	@echo 'make bench-instructions   how many instructions a request takes, by step, beside the committed table'
 	@echo 'make soak    a million requests, good and bad: memory, descriptors and keys stay bounded'
 	@echo 'make lock    compile run.lock, check.lock and dev.lock anew'
 
@@ -79,6 +80,9 @@ bench: $(VENV)/dev.done
 	$(BIN)/python -m tests.bench.large_bodies
 	$(BIN)/python -m tests.bench.keys
 	$(BIN)/python -m tests.bench.log
+
+bench-instructions: $(VENV)/dev.done
+	$(BIN)/python -m tests.bench.instructions
 
 soak: $(VENV)/dev.done
 	$(BIN)/python -m tests.bench.soak
