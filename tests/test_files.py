@@ -393,6 +393,16 @@ def test_create_never_replaces(tmp_path: Path) -> None:
     assert not (tmp_path / "nowhere").exists()
 
 
+@pytest.mark.parametrize("kind", ["link", "dangling", "folder", "pipe"])
+def test_what_will_not_be_replaced_is_known_before(tmp_path: Path, kind: str) -> None:
+    files.demand_replaceable(put(tmp_path / "plain"))
+    files.demand_replaceable(tmp_path / "gone" / "file")
+    path = lay(tmp_path, kind)
+    with pytest.raises(OSError) as raised:
+        files.demand_replaceable(path)
+    assert raised.value.filename == str(path)
+
+
 @pytest.mark.parametrize("kind", ["link", "dangling", "loop", "device", "folder", "pipe"])
 @replacing
 def test_what_is_not_a_plain_file_is_not_replaced(tmp_path: Path, kind: str, write: Write) -> None:

@@ -49,7 +49,10 @@ def test_all_leaves_are_read_with_no_file_read_twice() -> None:
 def test_a_tree_with_two_levels_of_full_tiles_is_read_and_a_wrong_byte_in_it_found() -> None:
     tree = Tree([b"%d" % number for number in range(WIDTH * WIDTH + WIDTH + 1)])
     files = tree.files()
-    assert read_all(files) == tree.leaves
+    log = InMemory(files)
+    read = Read(log, parse_head(files["checkpoint"]).checkpoint)
+    assert [leaf for _, leaf in read.leaves()] == tree.leaves
+    assert len(log.asked) == len(set(log.asked)), "no file is read twice"
     for path in ("tile/1/000", "tile/0/256", "tile/1/001.p/1", "tile/2/000.p/1"):
         with pytest.raises(VerificationError):
             read_all({**files, path: files[path][:-1] + b"x"})
