@@ -70,7 +70,7 @@ check: $(VENV)/check.done lint
 	$(BIN)/pytest -q -n 2 --dist loadfile --every-tool --timeout 900
 
 mutants: $(VENV)/dev.done
-	$(BIN)/python -m tests.mutants
+	$(BIN)/python -m tests.mutants --jobs $(PROCESSES)
 
 bench: $(VENV)/dev.done
 	$(BIN)/python -m tests.bench

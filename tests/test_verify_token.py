@@ -14,7 +14,8 @@ from issuer import verify_token
 from issuer.codes import Code
 from issuer.errors import FormatError, IssuerError, Refused, Undecided
 from issuer.formats import jcs, jose
-from issuer.verify_token import batch_jtis, check_size, compose, read_template, read_unverified
+from issuer.tlog.leaf import TokenLeaf
+from issuer.verify_token import batch_jtis, check_size, compose, read_template, read_unverified, unverified_leaf
 from tests.support import make
 
 SAID = make.submission({"notes": "no tools"})
@@ -119,6 +120,15 @@ def test_what_is_composed_is_read_back_and_verified_by_another_library() -> None
     assert run == SAID.claims
     assert (claims.claims_digest, claims.content_digest) == (SAID.claims_digest, SAID.content_digest)
     assert text == make.token_for(SAID)
+
+
+def test_the_leaf_of_a_token_is_made_of_its_claims_its_kid_and_what_is_signed() -> None:
+    text = make.token_for(SAID)
+    said = make.payload_of(SAID)
+    signed = b"eval-token-issuer/token-digest/v1\n" + text.rpartition(".")[0].encode()
+    assert unverified_leaf(text) == TokenLeaf(
+        said["iss"], said["sub"], make.KID, said["iat"], said["exp"], said["policy"], hashlib.sha256(signed).digest()
+    )
 
 
 def test_a_token_over_16_kib_is_refused_before_it_is_composed_at_the_exact_byte() -> None:

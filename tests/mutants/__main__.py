@@ -1,15 +1,13 @@
 """Run mutants: `python -m tests.mutants [--jobs N] [--list] [PATH ...]`, without a path those of all targets.
 
 Each runs in a copy of the repository, by the tests of its file, until one of them fails. Prints every survivor with its
-place, its diff and, where `survivors.toml` names it, the reason. Exit code 1 where one lives that is not named, or one
-is named that does not live; 2 where the tests fail without a mutant, or a file is not what they load.
+place, its diff and, where `survivors.toml` names it, the reason. Exit code 1 where one lives that is not named, one is
+named that does not live, the tests fail without a mutant, or a file is not what they load.
 """
 
 from __future__ import annotations
 
 import argparse
-import functools
-import itertools
 import os
 import shutil
 import sys
@@ -17,7 +15,7 @@ import tempfile
 import time
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from queue import SimpleQueue
@@ -95,20 +93,23 @@ def prove(free: SimpleQueue[Copy], path: str) -> float:
     """Return how long a target's tests take. Without a mutant they must pass, and without the file they must not."""
     copy = free.get()
     source = (copy.root / path).read_bytes()
-    began = time.monotonic()
-    if not copy.test(tests_of(path), 600):
-        raise SystemExit(f"{path}: its tests fail without a mutant")
-    taken_s = time.monotonic() - began
-    copy.write(path, b"error('mutant')\n")
-    if copy.test(tests_of(path), 600):
-        raise SystemExit(f"{path}: its tests do not load it")
-    copy.write(path, source)
-    free.put(copy)
-    return taken_s
+    try:
+        began = time.monotonic()
+        if not copy.test(tests_of(path), 600):
+            raise SystemExit(f"{path}: its tests fail without a mutant")
+        taken_s = time.monotonic() - began
+        copy.write(path, b"error('mutant')\n")
+        if copy.test(tests_of(path), 600):
+            raise SystemExit(f"{path}: its tests do not load it")
+        return taken_s
+    finally:
+        copy.write(path, source)
+        free.put(copy)
 
 
-def survives(free: SimpleQueue[Copy], mutant: Mutant, timeout_s: float) -> bool:
+def survives(free: SimpleQueue[Copy], mutant: Mutant, proven_s: Future[float]) -> bool:
     """Say whether no test notices a mutant."""
+    timeout_s = max(AT_LEAST_S, SLOWER * proven_s.result())
     copy = free.get()
     try:
         copy.write(mutant.path, mutant.source)
@@ -118,18 +119,35 @@ def survives(free: SimpleQueue[Copy], mutant: Mutant, timeout_s: float) -> bool:
         free.put(copy)
 
 
-def survivors_of(free: SimpleQueue[Copy], path: str, jobs: int, named: Mapping[str, str]) -> list[Mutant]:
-    """Run the mutants of a target; print and return those that nothing notices."""
-    timeout_s = max(AT_LEAST_S, SLOWER * prove(free, path))
-    began, every = time.monotonic(), mutants_of(path)
-    with ThreadPoolExecutor(jobs) as pool:
-        lives = pool.map(functools.partial(survives, free, timeout_s=timeout_s), every)
-        living = list(itertools.compress(every, lives))
-    print(f"{path}: {len(every)} mutants, {len(living)} live, {time.monotonic() - began:.0f} s", flush=True)
+def survivors_of(
+    free: SimpleQueue[Copy], jobs: int, paths: Sequence[str]
+) -> Iterator[tuple[list[Mutant], list[Mutant]]]:
+    """Run the mutants of all targets; of each target yield all, and those that nothing notices.
+
+    A slow one holds up no other: all are begun before the first target is waited for, and their proofs before them.
+    """
+    pool = ThreadPoolExecutor(jobs)
+    try:
+        proofs = [pool.submit(prove, free, path) for path in paths]
+        targets = [mutants_of(path) for path in paths]
+        begun = [
+            [pool.submit(survives, free, mutant, proven_s) for mutant in every]
+            for every, proven_s in zip(targets, proofs, strict=True)
+        ]
+        for proven_s in proofs:
+            proven_s.result()
+        for every, lives in zip(targets, begun, strict=True):
+            yield every, [mutant for mutant, alive in zip(every, lives, strict=True) if alive.result()]
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def show(path: str, every: Sequence[Mutant], living: Sequence[Mutant], named: Mapping[str, str]) -> None:
+    """Print which mutants of a target live, and why they may."""
+    print(f"{path}: {len(every)} mutants, {len(living)} live", flush=True)
     for mutant in living:
         reason = named.get(mutant.name, "NOT NAMED")
         print(f"\n{path}:{mutant.line}: {mutant.name}\n{mutant.diff()}\n{reason}", flush=True)
-    return living
 
 
 def judge(living: Sequence[Mutant], named: Mapping[str, str], paths: Sequence[str]) -> int:
@@ -153,8 +171,11 @@ def main() -> int:
         print("\n".join(f"{each.line}: {each.name}" for path in options.path for each in mutants_of(path)))
         return 0
     named = tomllib.loads((HERE / "survivors.toml").read_text("utf-8"))
+    living: list[Mutant] = []
     with copies(options.jobs) as free:
-        living = [mutant for path in options.path for mutant in survivors_of(free, path, options.jobs, named)]
+        for path, (every, alive) in zip(options.path, survivors_of(free, options.jobs, options.path), strict=True):
+            show(path, every, alive, named)
+            living += alive
     return judge(living, named, options.path)
 
 
