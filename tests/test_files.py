@@ -381,6 +381,12 @@ def test_without_a_mode_that_of_the_replaced_file_stays(tmp_path: Path, mode: in
     assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == mode
 
 
+def test_what_is_created_is_its_owner_s_alone_unless_said_otherwise(tmp_path: Path) -> None:
+    files.create(tmp_path / "own", NEW)
+    files.create(tmp_path / "all", NEW, mode=0o644)
+    assert [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("own", "all")] == [0o600, 0o644]
+
+
 def test_create_never_replaces(tmp_path: Path) -> None:
     put(tmp_path / "file")
     for name, target in (("link", "file"), ("dangling", "nowhere")):
@@ -604,9 +610,10 @@ def test_no_folder_on_the_way_may_be_a_link(
     link.symlink_to(tmp_path / "outside")
     path = (tmp_path / link if absolute else link) / "file"
     opened = len(os.listdir("/proc/self/fd"))
-    with pytest.raises(OSError, match="is a symbolic link: not followed") as refused:
+    with pytest.raises(OSError) as refused:
         write(path)
     assert refused.value.filename == str(path)
+    assert refused.value.strerror == f"its folder {path.parent} is a symbolic link: not followed"
     assert not list((tmp_path / "outside").iterdir())
     assert len(os.listdir("/proc/self/fd")) == opened
 
@@ -648,6 +655,23 @@ def test_a_link_that_only_root_can_have_made_is_followed(mode: int, followed: bo
         said = elsewhere(folder / "link" / "file", "no rights", "checkout")
         assert (folder / "real" / "file").exists() is followed
         assert ("is a symbolic link: not followed" in said) is not followed
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root alone can give its rights up")
+def test_a_folder_on_the_way_need_not_be_readable() -> None:
+    with tempfile.TemporaryDirectory() as name:  # below folders that everybody may go through
+        folder = Path(name)
+        folder.chmod(0o711)
+        (folder / "inner").mkdir()
+        (folder / "inner").chmod(0o777)
+        assert elsewhere(folder / "inner" / "file", "no rights", "checkout") == ""
+        assert (folder / "inner" / "file").exists()
+
+
+def test_a_file_is_no_folder(tmp_path: Path) -> None:
+    for follow in (True, False):
+        with pytest.raises(NotADirectoryError):
+            files.make_folder(put(tmp_path / "file"), follow=follow)
 
 
 def test_root_finds_links_that_root_made_and_follows_none(tmp_path: Path) -> None:
@@ -766,6 +790,8 @@ def test_root_reads_the_private_files_of_a_folder_s_owner_and_of_nobody_else(tmp
     assert files.read(path, 100, private=True) == OLD
     os.chown(path, 9, 8)
     assert refusal(path, private=True)[1] == "it belongs to another user"
+    os.chown(path, 0, 0)
+    assert files.read(path, 100, private=True) == OLD
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or sys.platform != "linux", reason="root alone goes about as another user")
