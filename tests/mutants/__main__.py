@@ -16,7 +16,7 @@ import time
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -39,7 +39,7 @@ class Copy:
         self.root = folder / "repository"
         self._written = 0
         shutil.copytree(ROOT, self.root, ignore=LEFT_OUT, symlinks=True)
-        self._warm = Warm(self.root)
+        self.warm = Warm(self.root)
 
     def write(self, path: str, source: bytes) -> None:
         """Put a file in place. Its time is new in every second, so that no compiled one passes for it."""
@@ -50,14 +50,10 @@ class Copy:
 
     def test(self, tests: Sequence[str], timeout_s: float) -> bool:
         """Say whether the tests pass within the time."""
-        code = self._warm.run(["-m", "not long", *tests], timeout_s)
+        code = self.warm.run(["-m", "not long", *tests], timeout_s)
         if code == 5:
             raise SystemExit(f"there is no test in {' '.join(tests)}")
         return code == 0
-
-    def close(self) -> None:
-        """End the process."""
-        self._warm.close()
 
 
 @contextmanager
@@ -66,7 +62,9 @@ def copies(count: int) -> Iterator[SimpleQueue[Copy]]:
     with tempfile.TemporaryDirectory(prefix="issuer-mutants-") as folder, ExitStack() as stack:
         free: SimpleQueue[Copy] = SimpleQueue()
         for number in range(count):
-            free.put(stack.enter_context(closing(Copy(Path(folder, str(number))))))
+            copy = Copy(Path(folder, str(number)))
+            stack.callback(copy.warm.close)
+            free.put(copy)
         yield free
 
 
@@ -96,7 +94,7 @@ def prove(free: SimpleQueue[Copy], path: str) -> float:
     try:
         began = time.monotonic()
         if not copy.test(tests_of(path), 600):
-            raise SystemExit(f"{path}: its tests fail without a mutant")
+            raise SystemExit(f"{path}: its tests fail without a mutant\n\n{copy.warm.output()}")
         taken_s = time.monotonic() - began
         copy.write(path, b"error('mutant')\n")
         if copy.test(tests_of(path), 600):

@@ -10,6 +10,7 @@ import pytest
 
 from tests.mutants.warm import Warm
 from tests.support.processes import is_running
+from tests.support.running import eventually
 
 pytestmark = pytest.mark.long  # starts processes
 
@@ -20,10 +21,11 @@ TEST = "def test_the_answer():\n    from issuer.mutant import answer\n    assert
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    (tmp_path / "issuer").mkdir()
-    (tmp_path / "issuer" / "__init__.py").touch()
-    (tmp_path / "test_mutant.py").write_text(TEST)
-    return tmp_path
+    root = tmp_path / "repository"
+    (root / "issuer").mkdir(parents=True)
+    (root / "issuer" / "__init__.py").touch()
+    (root / "test_mutant.py").write_text(TEST)
+    return root
 
 
 @pytest.fixture
@@ -45,6 +47,7 @@ def run(warm: Warm, root: Path, source: str, timeout_s: float = 60) -> int:
 def test_every_run_loads_what_is_there_now(warm: Warm, root: Path) -> None:
     sources = [GOOD, GOOD.replace("42", "43"), GOOD, "import nothing.of.that.name", "error('broken')", "1 +", GOOD]
     assert [run(warm, root, source) for source in sources] == [0, 1, 0, 1, 1, 1, 0]
+    assert "1 passed" in warm.output()
 
 
 def test_a_run_may_end_in_any_way(warm: Warm, root: Path) -> None:
@@ -69,5 +72,6 @@ def test_a_file_that_pytest_cannot_load_and_one_without_a_test_are_told_apart(wa
 )
 def test_what_a_run_has_started_ends_with_it(warm: Warm, root: Path, end: str, timeout_s: float, expected: int) -> None:
     assert run(warm, root, SLEEPER + end, timeout_s) == expected
-    assert not is_running(int((root / "pid").read_text()))
+    started = int((root / "pid").read_text())
+    eventually(lambda: not is_running(started))  # a kill is not waited for
     assert run(warm, root, GOOD) == 0

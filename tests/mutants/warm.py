@@ -24,6 +24,7 @@ LIBRARIES = (
     "httpx", "joserfc.jwt", "jwt", "litestar", "pytest_asyncio.plugin", "redis.asyncio", "re2",
     "rfc8785", "rich.console", "structlog", "uvicorn.protocols.http.httptools_impl", "xdist.plugin", "yaml",
 )  # fmt: skip
+OUTPUT = "../output"  # of the last run, for a person who wonders
 # What has failed last goes first: it may well notice the next mutant too. What pytest does to assertions changes only
 # what is printed, which nobody sees.
 ALWAYS = ("--assert=plain", "-x", "-q", "--ff")
@@ -33,6 +34,7 @@ class Warm:
     """Such a process, from outside. Its runs load what is in `root`, and keep compiled files there."""
 
     def __init__(self, root: Path) -> None:
+        self._root = root
         environment = {**os.environ, "PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": ""}
         self._process = subprocess.Popen(
             [sys.executable, "-P", __file__], cwd=root, env=environment,
@@ -45,6 +47,10 @@ class Warm:
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps([arguments, timeout_s]) + "\n")
         return int(self._process.stdout.readline())
+
+    def output(self) -> str:
+        """Return what the last run has printed."""
+        return (self._root / OUTPUT).read_text("utf-8", "replace")
 
     def close(self) -> None:
         """End it."""
@@ -66,9 +72,10 @@ def run_tests(arguments: Sequence[str], timeout_s: float) -> int:
     child = os.fork()
     if child == 0:
         os.setsid()
-        nowhere = os.open(os.devnull, os.O_RDWR)
-        for descriptor in (0, 1, 2):
-            os.dup2(nowhere, descriptor)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        output = os.open(OUTPUT, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
         sys.exit(pytest.main([*ALWAYS, *arguments]))
     handle = os.pidfd_open(child)
     try:
