@@ -333,6 +333,8 @@ LOG_SLOT_BYTES = 4096
 # How long a record that is not a file may take, and how often it is swapped again where other hosts swap it too.
 LOG_RECORD_S = 0.3
 LOG_RECORD_TRIES = 3
+# An issuer's name is in each leaf, which is 4 KiB at most.
+MAX_LOGGED_URL_CHARS = 2048
 # How many announcements a worker knows to have been made: to make one again costs a look-up, and adds nothing. And how
 # many of them it makes at once: a reload may have thousands, and requests go on beside them.
 LOG_ANNOUNCED = 100_000

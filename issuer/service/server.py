@@ -22,7 +22,7 @@ from issuer.errors import SetupError
 from issuer.issuance.ports import Log
 from issuer.service.admission.embedded import EmbeddedValkey
 from issuer.service.app import Clock, Shared, build, make_own_secret
-from issuer.service.bounds import GRACE_S, KEEP_ALIVE_S, KILL_S
+from issuer.service.bounds import GRACE_S, KEEP_ALIVE_S, KILL_S, MAX_LOGGED_URL_CHARS
 from issuer.service.http.protocol import protocol_for
 from issuer.service.log.engines import settle_home
 from issuer.service.log.process import SequencerProcess
@@ -60,6 +60,9 @@ def sequencer(settings: Settings, store_url: str) -> Iterator[Path | None]:
 
 def log_settings(settings: Settings, store_url: str) -> LogSettings:
     """Return what the log is made of, the defaults filled in. Raises SetupError."""
+    if len(settings.url) > MAX_LOGGED_URL_CHARS:  # each token would use its identity token up, and then have no leaf
+        detail = f"url has {len(settings.url)} characters: a leaf of the log has room for {MAX_LOGGED_URL_CHARS}"
+        raise SetupError(Code.SETTINGS_INVALID, detail)
     return LogSettings(
         origin=settings.log_origin,
         database=settings.log_place,

@@ -20,6 +20,7 @@ import redis
 from issuer import keyfile
 from issuer.errors import SetupError
 from issuer.service.admission.embedded import EmbeddedValkey
+from issuer.service.bounds import MAX_LOGGED_URL_CHARS
 from issuer.service.log.engines import reading_at
 from issuer.service.log.record_places import FileRecord
 from issuer.service.log.setup import LogSettings, read_seal, sequencer_of, turn
@@ -186,6 +187,16 @@ def test_init_without_a_folder_for_the_record_begins_nothing(tmp_path: Path) -> 
     assert not (tmp_path / "data" / "log" / "log.sqlite").exists()
     operated.set(log_records=str(tmp_path / "data" / "log"))
     assert "puts back both" in operated.run("init", code=6).stderr
+
+
+def test_an_issuer_whose_name_has_no_room_in_a_leaf_has_no_log(tmp_path: Path) -> None:
+    """Each of its tokens would be admitted, and then not be issued."""
+    operated = Operated(
+        tmp_path, url=f"https://issuer.example/{'a' * MAX_LOGGED_URL_CHARS}", log_origin="log.example/a"
+    )
+    assert "a leaf of the log has room for 2048" in operated.run("init", code=6).stderr
+    started = issuer("serve", "--config", operated.config)
+    assert (started.returncode, "a leaf of the log has room for 2048" in started.stderr) == (6, True)
 
 
 def test_the_key_is_encrypted_where_the_keys_are(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from issuer.audit_events import MAX_EVENT_BYTES
 from issuer.formats import jose
 from issuer.limits import Limits
 from issuer.service import bounds as b
-from issuer.tlog.leaf import MAX_LEAF_BYTES
+from issuer.tlog.leaf import MAX_LEAF_BYTES, TokenLeaf
 from issuer.tlog.proof import MAX_HASHES
 from issuer.verify.revocations import LONGEST_S
 from issuer.verify.revocations import MAX_BYTES as MAX_LIST_BYTES
@@ -178,6 +178,10 @@ def test_the_log_answers_in_time_and_takes_what_all_requests_ask_of_it() -> None
     assert MAX_RESULTS * (MAX_LEAF_BYTES + 16) < b.LOG_FRAME_BYTES < b.LOG_UNREAD_BYTES
     assert MAX_RESULTS * (MAX_HASHES * 45 + 1024) < b.LOG_FRAME_BYTES
     assert MAX_RESULTS < b.LOG_BATCH_LEAVES < b.LOG_QUEUE_LEAVES
+
+    # An issuer's name and an integration's, which is that of a file, have room in a leaf.
+    leaf = TokenLeaf("u" * b.MAX_LOGGED_URL_CHARS, "i" * 255, "A" * 43, 10**9, 10**9, f"sha256:{'0' * 64}", bytes(32))
+    assert len(leaf.to_bytes()) < MAX_LEAF_BYTES
 
     # A key that goes out of use is announced so when every worker has seen that twice over, and answered what it had.
     assert 4 * (b.LOOK_S + b.LOG_CALL_S) < b.LOG_NARROWED_S

@@ -8,6 +8,7 @@ import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,8 @@ from issuer.tlog.leaf import KeyLeaf, PolicyLeaf, TokenLeaf, read_leaf
 from tests.support.command import issuer
 from tests.support.logged import Begun, demand_cosigned, demand_logged, leaf_of, leaves_in
 from tests.support.running import Running
-from tests.support.witnessing import RunningWitness, witnessing
+from tests.support.scripted import reply
+from tests.support.witnessing import RunningWitness, ScriptedWitness, witnessing
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 RECORDS = {"file": r"records/[0-9a-f]{32}\.checkpoint", "store": "the store at", "witness": "witness w1"}
@@ -37,10 +39,13 @@ class PutBack:
         self.database = Path(self.log.log.database)
         self.newest = folder / "newest" / self.database.name
         self.tokens: list[str] = []
+        self.more: dict[str, str] = {}
         self.settings: Settings
+        self.witness: RunningWitness
 
     def go(self, witness: RunningWitness) -> None:
         """Issue two tokens, and put back what was there after the first."""
+        self.witness = witness
         self.log.trust(witness, quorum=1)
         for kept in ("old", "newest"):
             copy = self.newest.parent.with_name(kept)
@@ -64,7 +69,7 @@ class PutBack:
                 client.delete(*client.keys("{evi}:log:*"))
 
     def served(self, *, witnessed: bool) -> AbstractContextManager[Running]:
-        return (self.log.witnessed if witnessed else self.log.served)(self.provider)
+        return (self.log.witnessed if witnessed else self.log.served)(self.provider, **self.more)
 
     def refused(self, said: str, *, witnessed: bool) -> str:
         """Start the service in vain, and return why it did not start."""
@@ -117,6 +122,16 @@ def test_each_record_alone_refuses_the_start_and_the_named_command_brings_all_ba
         leaves = leaves_in(service)
     places = [leaves.index(read_leaf(leaf_of(token))) for token in put_back.tokens]
     assert places == sorted(places)
+
+
+def test_a_witness_that_takes_checkpoints_and_shows_them_at_two_places_is_asked_at_both(put_back: PutBack) -> None:
+    """Where it takes them it is away; what it shows elsewhere is enough."""
+    put_back.forget("file", "store")
+    with ScriptedWitness(lambda *_: reply(503)) as away:
+        put_back.log.trust(replace(put_back.witness, port=int(away.url.rpartition(":")[2])), quorum=1)
+        put_back.refused(r"log\.unrecorded", witnessed=True)
+        put_back.more = {"log_witness_monitors": f"w1={put_back.witness.url}"}
+        put_back.refused(r"log\.rollback.*less than witness w1 shows", witnessed=True)
 
 
 def test_without_any_record_the_operator_has_to_say_that_nobody_has_seen_more(put_back: PutBack) -> None:

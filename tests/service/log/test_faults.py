@@ -144,11 +144,20 @@ async def run(client: Client, name: str, trace: Path, *inject: str) -> Counter[s
 @pytest.mark.parametrize("name", SESSIONS)
 async def test_whatever_fails_or_is_its_last_no_promise_is_broken(name: str, fault: str, tmp_path: Path) -> None:
     trace, table = tmp_path / "trace", Table(f"{name} session, {fault}")
-    assert not (await run(Client(new_log(tmp_path / "plain")), name, trace))["refused"]
-    for call in to_strike(calls_in(trace), AT_MOST[name]):
+    for call in to_strike(await calls_of(name, tmp_path / "plain", trace), AT_MOST[name]):
         table.add(call, await struck(tmp_path / f"{call.name}-{call.number}", name, call, fault, trace))
     table.show()
     assert table.felt["fdatasync"], "an answer waits for the disk"
+
+
+async def calls_of(name: str, folder: Path, trace: Path) -> list[Call]:
+    """Return the calls of a session in which nothing fails. What has its own pace, as that a checkpoint is kept, comes
+    between or not: the fewest of three sessions are those of every one."""
+    sessions = []
+    for number in range(3):
+        assert not (await run(Client(new_log(folder / str(number))), name, trace))["refused"]
+        sessions.append(calls_in(trace))
+    return min(sessions, key=len)
 
 
 async def struck(folder: Path, name: str, call: Call, fault: str, trace: Path) -> Counter[str]:
@@ -162,7 +171,7 @@ async def struck(folder: Path, name: str, call: Call, fault: str, trace: Path) -
     raise AssertionError(f"{call} is never made")
 
 
-@pytest.mark.parametrize("fault", ["EIO", "killed"])
+@pytest.mark.parametrize("fault", ["EIO", "ENOSPC", "killed"])
 @pytest.mark.parametrize("call", ["pwrite64", "fdatasync", "ftruncate"])
 async def test_a_start_that_fails_anywhere_is_told_and_the_next_one_goes_on(
     call: str, fault: str, tmp_path: Path
@@ -173,7 +182,7 @@ async def test_a_start_that_fails_anywhere_is_told_and_the_next_one_goes_on(
         word = first_word(settings, struck_command(trace, call, fault, number))
         if not was_struck(trace):
             break
-        assert word.socket or word.code == ("state.unreachable" if fault == "EIO" else "")
+        assert word.socket or word.code == ("" if fault == "killed" else "state.unreachable")
         refused += not word.socket
         client = Client(settings)
         assert not (await run(client, "short", trace))["refused"]
