@@ -23,7 +23,7 @@ import httpx
 import pytest
 
 from issuer.dev.provider import LocalProvider
-from issuer.dev.sandbox import LOG_POLICY
+from issuer.dev.sandbox import LOG_POLICY, environment
 from issuer.service.admission.embedded import EmbeddedValkey
 from issuer.service.bounds import SILENT_S
 from issuer.service.server import log_settings
@@ -267,7 +267,7 @@ def test_a_server_that_is_killed_between_commit_and_answer_and_comes_back_loses_
         promised.demand_promises(service, tmp_path / "tree")
 
 
-def test_a_failover_that_lost_commits_latches_a_running_service_and_refuses_its_next_start(
+def test_a_failover_that_lost_commits_latches_a_running_service_and_the_old_primary_brings_them_back(
     primary: PostgreSQL, store: str, provider: LocalProvider, tmp_path: Path
 ) -> None:
     with (
@@ -293,6 +293,13 @@ def test_a_failover_that_lost_commits_latches_a_running_service_and_refuses_its_
         service.process = start(service.settings, service.folder)
         assert service.process.wait(60) == 6
         assert "log.rollback" in service.log_text()
+        primary.start()
+        restored = issuer("log", "restore", primary.url(), env=environment(service.settings))
+        assert "leaves were missing" in restored.stdout, restored
+        primary.stop()
+        with again(service):
+            promised.settle(service)
+            promised.demand_promises(service, tmp_path / "restored")
 
 
 @pytest.mark.parametrize("fault", ["nothing", "sequencers", "stopped", "connections"])
