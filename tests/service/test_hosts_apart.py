@@ -77,7 +77,7 @@ def pair(tmp_path: Path, provider: LocalProvider) -> Iterator[Pair]:
         folder.mkdir()
         write_folder(folder, provider)
         make_key(folder / "keys", None)
-        begun = Begun(folder, server.url())
+        begun = Begun(folder, server.url(), store)
         shared: dict[str, Any] = {"redis_url": store, "durable_store": True}
         with running(folder, provider, port=begun.port, **shared) as alone:
             eventually(lambda: alone.http.get(REVOCATIONS_PATH).status_code == 200)

@@ -74,12 +74,15 @@ def logged_service(folder: Path, provider: LocalProvider, log_database: str = ""
 
 @contextlib.contextmanager
 def second_host(first: Running, **changes: Any) -> Iterator[Running]:
-    """Run a further host of the first one's issuer: `data`, store, keys and policies are shared, the record is its own."""
+    """Run a further host of the first one's issuer: the same store, secret, keys and policies; data and record are its
+    own."""
     names = ("url", "log_origin", "log_database", "redis_url", "log_witness_policy", "log_witnesses")
     shared = {name: getattr(first.settings, name) for name in names}
-    records = first.folder.with_name(f"{first.folder.name}-second") / "records"
-    records.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with running(first.folder, first.provider, **(shared | {"log_records": str(records)} | changes)) as second:
+    own = first.folder.with_name(f"{first.folder.name}-second")
+    (own / "records").mkdir(mode=0o700, parents=True, exist_ok=True)
+    shared["store_secret_file"] = str(first.settings.store_secret)
+    place = {"data": str(own / "data"), "log_records": str(own / "records")}
+    with running(first.folder, first.provider, **(shared | place | changes)) as second:
         yield second
 
 
