@@ -187,11 +187,14 @@ def follow_revocations(settings: Settings, home: Home, audit: FileAudit) -> tupl
 
 
 def _log_behind(sequencer: Path | None, settings: Settings, signer: LiveSigner) -> AnnouncingLog | None:
-    """Return the transparency log whose sequencer listens there; None where there is no log."""
+    """Return the transparency log whose sequencer listens there, for which keys to come then wait; None where there is
+    no log."""
     if sequencer is None:
         return None
     answer_s = LOG_CALL_S + (WITNESS_SYNC_S if settings.log_witnesses == "sync" else 0)
-    return AnnouncingLog(SequencerLog(sequencer, settings.log_origin, answer_s), settings.url, lambda: signer.lives)
+    log = AnnouncingLog(SequencerLog(sequencer, settings.log_origin, answer_s), settings.url, lambda: signer.lives)
+    signer.is_announced = log.has_announced
+    return log
 
 
 def _log_pages(settings: Settings, parts: Parts, tarpit: Tarpit) -> list[Any]:

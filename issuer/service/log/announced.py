@@ -61,6 +61,10 @@ class AnnouncingLog:
             await self._log.announce(tuple(leaf.to_bytes() for leaf in some))
             self._remember(some)
 
+    def has_announced(self, life: KeyLife) -> bool:
+        """Say whether this process knows that the state of a key is in the log."""
+        return self._announced.issuperset(key_leaves(self.iss, [life]))
+
     async def check(self) -> None:
         """Make sure that a leaf could be appended. Raises Undecided(`dependency.log`)."""
         newest = await self._log.look()

@@ -35,7 +35,7 @@ from issuer.service.signing.keyring import (
     fit_keyring,
     load_keys,
 )
-from issuer.service.signing.life import Lives
+from issuer.service.signing.life import KeyLife, Lives
 from issuer.service.signing.live_history import LiveHistory
 from issuer.service.signing.opener import Opener
 from issuer.service.signing.seen import (
@@ -77,8 +77,9 @@ class LiveSigner:
     """The signing keys of one process. Implements `issuance.ports.Signer`; `turn` is to be called once a second.
 
     The constructor loads them. Raises SetupError, as does `passphrase`, which is asked again for every look at changed
-    folders. `clock` returns Unix seconds. `waiting` is the key that lies in active/ and does not sign, with the time
-    from when it may; None: not every host has published it.
+    folders. `clock` returns Unix seconds. `is_announced` says whether who watches the log can know of a key that is to
+    come: without a log everybody does. `waiting` is the key that lies in active/ and does not sign, with the time from
+    when it may; None: not every host has published it.
     """
 
     def __init__(
@@ -109,6 +110,7 @@ class LiveSigner:
         self._doubt: tuple[str, str] | None = None
         self._keeping: asyncio.Task[None] | None = None
         self._unfit = self._recorded = False
+        self.is_announced: Callable[[KeyLife], bool] = lambda _: True
         self.keyring, self.waiting = KeyringSigner(()), dict[str, int | None]()
         self._tell_at_start()
         self._force(self._held)
@@ -250,7 +252,9 @@ class LiveSigner:
         self._hosts.publish(self.keyring.states)
         seen = self._held.seen
         if await self._is_everywhere(bool(unpublished(seen, self.lives))):
-            await self._tell(lambda lives: unpublished(seen, lives))
+            await self._tell(
+                lambda lives: [key for key in unpublished(seen, lives) if self.is_announced(lives[key.kid])]
+            )
             with suppress(Undecided):
                 await self._settle(self._held)
 

@@ -158,6 +158,14 @@ async def test_what_is_in_force_is_announced_before_anybody_uses_it_and_once(hou
     assert len(house.leaves()) == len(expected) + 1
 
 
+async def test_a_state_of_a_key_is_known_to_be_announced_when_the_log_has_it(house: House, tmp_path: Path) -> None:
+    in_force, retired = InForce(house.log, tmp_path / "policies"), replace(SIGNING, what="retiring", since=2000)
+    assert not house.log.has_announced(SIGNING)
+    await in_force.announcer.turn()
+    assert house.log.has_announced(SIGNING)
+    assert not house.log.has_announced(retired)
+
+
 @pytest.mark.parametrize("what", ["archived", "revoked", "removed"])
 async def test_a_key_out_of_use_is_announced_when_no_worker_lets_a_token_of_it_through_any_more(
     house: House, tmp_path: Path, what: What

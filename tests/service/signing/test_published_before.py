@@ -156,6 +156,22 @@ async def test_a_key_signs_when_everybody_can_know_it_and_not_before(tmp_path: P
         assert (one.life(new).active_from, one.life(old).began_until) == (due, due)
 
 
+async def test_a_key_to_come_that_the_log_does_not_have_yet_is_not_said_to_be_published(
+    tmp_path: Path, store: str
+) -> None:
+    async with site(tmp_path, store) as it:
+        one, announced = it.host().has("active", "next").start(), set[str]()
+        one.signer.is_announced = lambda life: life.kid in announced
+        new = one.paths[1]
+        await it.wait(HOST_S + PUBLISHED_S)
+        assert one.published >= {new.stem}
+        assert one.life(new).published is None
+        announced.add(new.stem)
+        await it.turn()
+        assert one.life(new).published == it.clock.now
+        assert not await signs_with(one, new.stem), "it has waited for nothing so far"
+
+
 async def test_a_store_that_knows_its_hosts_publishes_a_key_at_once(tmp_path: Path, store: str) -> None:
     async with site(tmp_path, store) as it:
         one = it.host().has("active").start()
