@@ -166,8 +166,8 @@ def list_keys(places: Places, as_json: bool) -> None:
     custody, lives, failures = places.custody(), None, list[str]()
     try:
         found, lives = custody.look()
-    except SetupError as error:  # without a history the files are all that is known
-        found, failures = find_files(custody.folder, custody.passphrase, custody.opener, {}), [error.detail]
+    except (SetupError, OSError) as error:  # without a history the files are all that is known
+        found, failures = find_files(custody.folder, custody.passphrase, custody.opener, {}), [_why(error)]
     rows = [*(_Row.of(file, lives) for file in found), *_gone(found, lives or {})]
     if as_json:
         say_document({"version": 1, "keys": rows})
@@ -181,6 +181,10 @@ def list_keys(places: Places, as_json: bool) -> None:
     for failure in failures:
         say(f"issuer: {printable(failure)}", err=True)
     sys.exit(Exit.LOCAL if failures else Exit.GOOD)
+
+
+def _why(error: SetupError | OSError) -> str:
+    return error.detail if isinstance(error, SetupError) else f"{error.filename}: {error.strerror}"
 
 
 class _Row(Struct, frozen=True):

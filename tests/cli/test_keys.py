@@ -18,7 +18,7 @@ from issuer import files, keyfile
 from issuer.dev.provider import LocalProvider
 from issuer.formats import jose
 from issuer.service.bounds import LAST_TOKEN_S, PUBLISHED_S
-from issuer.service.home import FolderHome
+from issuer.service.home import HISTORY, MOVED, FolderHome
 from issuer.service.signing.history import KeyHistory
 from issuer.service.signing.life import KeyEvent
 from tests.support.command import issuer
@@ -180,6 +180,24 @@ def test_without_a_readable_history_the_files_are_listed(tmp_path: Path) -> None
     assert done.returncode == 6
     assert re.split(r"  +", done.stdout.splitlines()[1]) == [kid, "active", "0 min", "no", "-"]
     assert "key-history.jsonl:1: " in done.stderr
+
+
+def test_where_the_history_has_moved_away_nothing_goes_by_what_is_left(tmp_path: Path) -> None:
+    path = said(tmp_path, "generate").strip()
+    (tmp_path / "data" / MOVED).touch()
+    done = keys(tmp_path, "list")
+    assert (done.returncode, kid_of(path) in done.stdout) == (6, True)
+    assert "moved into the log's database" in done.stderr
+    before = (tmp_path / "data" / HISTORY).read_bytes()
+    for arguments in (("rotate",), ("generate",), ("rotate", "--plan")):
+        done = keys(tmp_path, *arguments)
+        assert (done.returncode, done.stdout) == (6, ""), arguments
+        assert "moved into the log's database" in done.stderr
+    assert (tmp_path / "data" / HISTORY).read_bytes() == before
+    done = keys(tmp_path, "revoke", kid_of(path), "--from", "0", "--reason", "x")
+    assert (done.returncode, (tmp_path / "keys" / "revoked" / Path(path).name).exists()) == (6, True), (
+        "it is taken away"
+    )
 
 
 def test_the_public_halves_are_a_key_set_for_a_trust_file(tmp_path: Path) -> None:

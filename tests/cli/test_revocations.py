@@ -14,7 +14,7 @@ import pytest
 from issuer.cli.who import who
 from issuer.formats import jcs, jose
 from issuer.keyfile import read
-from issuer.service.home import FolderHome
+from issuer.service.home import MOVED, RECORD, FolderHome
 from issuer.service.revocation.key import make_key
 from issuer.service.revocation.ledger import Ledger, Signing
 from issuer.service.signing.keyring import generate
@@ -74,6 +74,17 @@ def test_what_is_revoked_is_recorded_listed_and_shown(desk: Desk) -> None:
     document = json.loads(desk.run("revocations", "show", "--json").stdout)
     assert [row["who"] for row in document["revoked"][:2]] == [who()] * 2
     assert (document["list"]["number"], document["unlisted"]) == (2, 0)
+
+
+def test_where_the_record_has_moved_away_nothing_is_written_to_what_is_left(desk: Desk) -> None:
+    (desk.data / MOVED).touch()
+    done = desk.revoke("--jti", JTIS[0])
+    assert (done.returncode, done.stdout) == (6, "")
+    assert "moved into the log's database" in done.stderr
+    assert not (desk.data / RECORD).exists()
+    shown = desk.run("revocations", "show")
+    assert shown.returncode == 3
+    assert "moved into the log's database" in shown.stderr
 
 
 def test_an_integration_that_had_tokens_is_known_though_its_policy_is_gone(desk: Desk) -> None:
