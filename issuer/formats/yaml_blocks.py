@@ -17,7 +17,8 @@ from issuer.formats.strict_json import JSON, exact_number
 _LINE = re.compile(
     r"""
     ((?:[ ]{2}){0,12}+) (-[ ])?+ (?!(?i:yes|no|on|off|true|false|null):) ([A-Za-z][A-Za-z0-9_]{0,63}+) :
-    (?: [ ] ( "[^"\\\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]*+" | -?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+ ) )?+ \n
+    (?: [ ] ( "[ !\#-\[\]-~\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]*+"
+            | -?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+ ) )?+ \n
     | (?s:.++)
     """,
     re.VERBOSE,

@@ -114,7 +114,7 @@ def target_form(entry: Mapping[str, JSON]) -> dict[str, JSON]:
 
 def _without_unbound(plain: Mapping[str, JSON]) -> dict[str, JSON]:
     form = {name: item for name, item in plain.items() if name not in _UNBOUND}
-    if isinstance(metrics := form.get("metrics"), list):
+    if isinstance(metrics := form.get("metrics"), list) and len(metrics) > 1:
         form["metrics"] = sorted(metrics, key=_metric_key)
     return form
 

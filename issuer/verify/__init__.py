@@ -138,8 +138,10 @@ def verify_entries(
 ) -> tuple[Report, ...]:
     """Judge all entries of a file. Two different tokens of one issuer with one jti both fail."""
     reports = [verify_entry(entry, repo, path, trust, at, context) for entry in entries]
+    if len(reports) == 1:
+        return tuple(reports)  # nearly every file
     pointers: defaultdict[bytes, dict[str, str]] = defaultdict(dict)  # by issuer and jti: each token's first entry
-    for report in reports if len(reports) > 1 else ():
+    for report in reports:
         if report.verdict == "verified":
             pointers[replay_key(report)].setdefault(report.token_digest, report.pointer)
     return tuple(_unshared(report, pointers.get(replay_key(report), {})) for report in reports)
