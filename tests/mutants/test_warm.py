@@ -75,3 +75,15 @@ def test_what_a_run_has_started_ends_with_it(warm: Warm, root: Path, end: str, t
     started = int((root / "pid").read_text())
     eventually(lambda: not is_running(started))  # a kill is not waited for
     assert run(warm, root, GOOD) == 0
+
+
+def test_a_run_ends_with_who_asked_for_it(warm: Warm, root: Path) -> None:
+    assert run(warm, root, GOOD) == 0
+    (root / "issuer" / "mutant.py").write_text(f"{SLEEPER}started.wait()\n")
+    assert warm._process.stdin is not None
+    warm._process.stdin.write('[["test_mutant.py"], 600]\n')
+    eventually(lambda: (root / "pid").exists() and bool((root / "pid").read_text()))
+    warm._process.stdin.close()
+    started = int((root / "pid").read_text())
+    eventually(lambda: not is_running(started))
+    assert warm._process.wait(60) == 0

@@ -54,7 +54,8 @@ class Warm:
 
     def close(self) -> None:
         """End it."""
-        self._process.communicate()
+        with self._process:  # closes the pipes, and waits
+            pass
 
 
 def load_libraries() -> None:
@@ -79,7 +80,7 @@ def run_tests(arguments: Sequence[str], timeout_s: float) -> int:
         sys.exit(pytest.main([*ALWAYS, *arguments]))
     handle = os.pidfd_open(child)
     try:
-        select.select([handle], [], [], timeout_s)
+        select.select([handle, sys.stdin], [], [], timeout_s)  # nobody asks for another yet: stdin ends with who asked
     finally:
         os.killpg(child, signal.SIGKILL)  # nobody has waited for it yet, so that the number is still its own
         os.close(handle)

@@ -6,7 +6,7 @@ from msgspec import UNSET
 
 from issuer import keyfile
 from issuer.formats import jose
-from issuer.service.bounds import PUBLISHED_S
+from issuer.service.bounds import CLOCK_BACK_S, PUBLISHED_S
 from issuer.service.signing.keyring import KeyState
 from issuer.service.signing.life import KeyEvent, Lives, What, fold
 from issuer.service.signing.seen import (
@@ -159,6 +159,15 @@ def test_what_lies_in_no_folder_is_told_when_the_folders_changed_and_at_once_whe
 def test_a_revoked_key_that_lies_in_a_folder_is_neither_told_nor_lost() -> None:
     lives = lives_of(("active", A), ("next", B), ("revoked", B))
     assert told({A: "active", B: "next"}, lives, A, changed=True) == []
+
+
+def test_of_a_signer_alone_that_the_history_has_as_signing_later_it_is_told_that_it_signs_by_now() -> None:
+    lives = lives_of(("active", A), ("active", B))
+    folders = seen_in({A: "active", B: "retiring"})
+    for now, since in ((NOW - 100, NOW - 100 - CLOCK_BACK_S), (CLOCK_BACK_S, 0), (5, 0)):
+        (event,) = untold(folders, lives, A, now, changed=False)
+        assert event == Untold(A, XS[A], "active", "a clock was ahead", since)
+    assert untold(folders, lives, A, NOW - 1, changed=False) == [], "it has begun in this very second"
 
 
 def test_a_key_to_come_is_told_as_published_once() -> None:
