@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from issuer import keyfile
 from issuer.formats import jose
 from issuer.formats.times import MAX_UNIX_S
-from issuer.service.bounds import LAST_TOKEN_S, PUBLISHED_S
+from issuer.service.bounds import LAST_TOKEN_S, MAX_SIGNED_KEYS, PUBLISHED_S
 from issuer.service.signing.life import (
     PUBLISHED,
     KeyEvent,
@@ -23,6 +23,7 @@ from issuer.service.signing.life import (
     What,
     archive,
     fold,
+    keys_left,
     latest,
     may_sign_from,
     plan,
@@ -96,6 +97,13 @@ def test_a_thief_may_have_been_at_work_earlier_than_was_told_and_never_later() -
 # -- an event ------------------------------------------------------------------------------------------------------------
 
 LINE = {"time": NOW, "what": "next", "kid": A, "x": XS[A], "who": "somebody"}
+
+
+def test_who_has_signed_takes_a_place_in_the_archive_for_good_and_who_only_waits_takes_none() -> None:
+    waiting = [event(NOW, "next"), event(NOW, "published"), event(NOW, "next", B)]
+    assert [keys_left({}), keys_left(fold(waiting))] == [MAX_SIGNED_KEYS, MAX_SIGNED_KEYS]
+    signed = [*waiting, event(NOW, "active"), event(NOW, "active", B), event(NOW, "revoked", B)]
+    assert keys_left(fold(signed)) == MAX_SIGNED_KEYS - 2
 
 
 def test_an_event_is_written_with_what_it_says_and_nothing_else() -> None:
