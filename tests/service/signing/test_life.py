@@ -29,7 +29,7 @@ from issuer.service.signing.life import (
     plan,
     steps,
 )
-from issuer.verify.archive import parse_archive
+from issuer.verify.archive import MAX_ARCHIVED, parse_archive
 
 NOW = 1_795_251_600
 DAY = 86_400
@@ -76,7 +76,7 @@ def test_verifiers_take_the_archive_of_any_history(history: list[KeyEvent]) -> N
         told = [one for one in of(history, kid) if one.what != "published"]
         assert (key.last_token_exp is None) == (told[-1].what == "active")
         began = [one.true_since for one in told if one.what == "active"]
-        assert key.active_from == began[0]
+        assert key.active_from == min(began)
 
 
 def test_a_window_reaches_from_the_first_token_to_the_last_ones_expiry() -> None:
@@ -85,6 +85,17 @@ def test_a_window_reaches_from_the_first_token_to_the_last_ones_expiry() -> None
     again = life((1000, "active"), (5000, "retiring"), (6000, "active"), (7000, "removed"))
     assert (again.active_from, again.last_token_exp) == (1000, 7000 + LAST_TOKEN_S)
     assert life((1000, "next"), (2000, "retiring"), (3000, "archived")).last_token_exp is None
+
+
+def test_a_key_began_when_it_was_told_to_have_begun_at_the_earliest() -> None:
+    ahead = fold([event(5000, "active"), event(5000, "active", since=900), event(6000, "active")])[A]
+    assert (ahead.active_from, ahead.what, ahead.began_until) == (900, "active", None)
+
+
+def test_verifiers_read_an_archive_of_so_many_keys() -> None:
+    assert keys_left({}) == MAX_SIGNED_KEYS == MAX_ARCHIVED
+    lives = fold([event(1, "active"), event(2, "archived"), event(3, "next", B), event(4, "active", C)])
+    assert keys_left(lives) == MAX_SIGNED_KEYS - 2
 
 
 def test_a_thief_may_have_been_at_work_earlier_than_was_told_and_never_later() -> None:

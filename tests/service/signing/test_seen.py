@@ -143,6 +143,19 @@ def test_a_host_that_did_not_change_says_of_its_own_signer_alone_that_it_signs_o
     assert told({A: "retiring", B: "active", C: "next"}, put_away, A) == [], "another host has told that B signs"
 
 
+def test_a_key_that_signs_now_and_by_the_history_not_yet_is_told_to_have_begun_once() -> None:
+    lives = lives_of(("active", A))
+    (event,) = untold(seen_in({A: "active", B: "next"}), lives, A, NOW - 1, changed=False)
+    assert (event.what, event.kid, event.since) == ("active", A, NOW - 1 - CLOCK_BACK_S)
+    assert told({A: "active", B: "next"}, lives, A) == []
+    corrected = fold([KeyEvent(NOW, "active", A, XS[A], "somebody", since=NOW - 1 - CLOCK_BACK_S)], lives)
+    assert told({A: "active", B: "next"}, corrected, A, now=NOW - 1) == []
+    assert [one.since for one in untold(seen_in({A: "active"}), lives, A, 5, changed=False)] == [0]
+    assert told({A: "retiring"}, lives_of(("active", A), ("retiring", A)), None, now=5) == [], (
+        "what signs no more stays"
+    )
+
+
 def test_without_a_key_in_active_a_host_that_did_not_change_tells_nothing() -> None:
     assert told({A: "retiring", C: "next"}, lives_of(("active", A)), A) == []
 
