@@ -79,6 +79,7 @@ bench: $(VENV)/dev.done
 	$(BIN)/python -m tests.bench.flood
 	$(BIN)/python -m tests.bench.large_bodies
 	$(BIN)/python -m tests.bench.keys
+	$(BIN)/python -m tests.bench.many_policies
 	$(BIN)/python -m tests.bench.log
 
 bench-instructions: $(VENV)/dev.done

@@ -23,6 +23,7 @@ from issuer.identity.provider import Provider
 from issuer.policy.check import Check, Rule, escape_braces
 from issuer.policy.globs import DeniedGlobs, Globs
 from issuer.policy.model import FrameworkGrant, Grants, Identity, MetricGrant
+from issuer.policy.once import once
 from issuer.policy.requirement import Matcher, Requirement, describe, is_met
 
 # -- who may ask -------------------------------------------------------------------------------------------------------
@@ -66,6 +67,12 @@ class CompiledIdentity:
         )
 
 
+def compile_identity(identity: Identity) -> CompiledIdentity:
+    """Compile what an identity asks; that is often the same as what others ask."""
+    expires = "" if identity.expires is UNSET else identity.expires
+    return once(lambda: CompiledIdentity(identity), "compiled identity", identity.id, identity.require, expires)
+
+
 class CompiledRequirement:
     """A requirement for the claim `name`, with its words for a wrong and for an absent claim."""
 
@@ -98,11 +105,11 @@ class CompiledGrants:
 
     def __init__(self, grants: Grants) -> None:
         deny = grants.deny
-        self.frameworks = CompiledFrameworks(grants.frameworks)
+        self.frameworks = once(lambda: CompiledFrameworks(grants.frameworks), "compiled frameworks", grants.frameworks)
         self.benchmarks = CompiledNames("benchmarks", Code.POLICY_BENCHMARK, grants.benchmarks, deny.benchmarks)
         self.models = CompiledNames("models", Code.POLICY_MODEL, grants.models, deny.models)
         self.tasks = CompiledNames("tasks", Code.POLICY_TASK, grants.tasks, deny.tasks)
-        self.metrics = CompiledMetrics(grants.metrics)
+        self.metrics = once(lambda: CompiledMetrics(grants.metrics), "compiled metrics", grants.metrics)
 
 
 class CompiledFrameworks:

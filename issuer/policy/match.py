@@ -16,18 +16,21 @@ from issuer.policy.model import Identity, Policy
 from issuer.policy.registration import Registration
 from issuer.policy.requirement import exact_values, is_met
 
+# By which identities are found: a provider's id, and the value of its profile's first pin, which is never empty.
+Key = tuple[str, str]
+
 
 class PolicySet(Struct, frozen=True):
     """A directory of policies, indexed for one look-up per request.
 
-    `providers` by issuer string, `registrations` by (provider id, value of the profile's first pin). `digests` holds
+    `providers` by issuer string, `registrations` by `Key`. `digests` holds
     each policy value under its digest, for the operator, and `benchmarks` each registered `eval.yaml` that such a value
     names, under its own; `digest` is over the whole directory.
     """
 
     providers: Mapping[str, Provider]
     policies: Mapping[str, Policy]
-    registrations: Mapping[tuple[str, str], tuple[Registration, ...]]
+    registrations: Mapping[Key, tuple[Registration, ...]]
     digests: Mapping[str, bytes]
     digest: str
     benchmarks: Mapping[str, bytes] = {}
@@ -41,8 +44,7 @@ def resolve(policies: PolicySet, caller: Caller) -> Registration:
     `decide` can say what failed. Otherwise the refusal shows the caller its own public claims and nothing of any policy
     (the disclosure ladder of contract section 5).
     """
-    pin = caller.claims.get(caller.provider.rules.pins[0])
-    bucket = policies.registrations.get((caller.provider.id, pin), ()) if isinstance(pin, str) else ()
+    bucket = policies.registrations.get(key_of_caller(caller), ())
     pinned = [registration for registration in bucket if pins_match(registration.identity, caller.claims)]
     if len(pinned) == 1:
         return pinned[0]
@@ -54,6 +56,17 @@ def resolve(policies: PolicySet, caller: Caller) -> Registration:
     if len({registration.policy.integration for registration in pinned}) != 1:
         raise refusal_for_stranger(caller)
     return min(pinned, key=lambda registration: _count_unmet(registration.identity, caller.claims))
+
+
+def key_of_caller(caller: Caller) -> Key:
+    """Return under which key the identities are found that the caller may be. A pin that is no text is none's."""
+    pin = caller.claims.get(caller.provider.rules.pins[0])
+    return caller.provider.id, pin if isinstance(pin, str) else ""
+
+
+def key_of_identity(identity: Identity, provider: Provider) -> Key:
+    """Return under which key an identity of this provider is found."""
+    return provider.id, identity.pins[provider.rules.pins[0]]
 
 
 # Loops where `all` would do, which is slower: these run for every identity that shares a pin, in every request.

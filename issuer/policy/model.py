@@ -130,6 +130,14 @@ class Policy(Struct, frozen=True, forbid_unknown_fields=True):
     tests: tuple[PolicyTest, ...] = ()
 
 
+class RegisteredFile(Struct, frozen=True):
+    """One `eval.yaml` of the folder: the benchmark repository that it is of, its text, and the digest of that."""
+
+    repo: str
+    raw: bytes
+    digest: str
+
+
 class RegisteredBenchmarks(Struct, frozen=True):
     """The benchmarks that the operator registered: `at_commit` by repository and full commit, `at_any` by repository
     for every commit without its own file."""

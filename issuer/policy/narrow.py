@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from issuer.policy.compiled import CompiledIdentity
+from issuer.policy.compiled import compile_identity
 from issuer.policy.match import PolicySet
 from issuer.policy.model import Identity, Policy
 from issuer.policy.registration import Registration
@@ -52,7 +52,7 @@ def _narrowed(registration: Registration, found: Mapping[str, Policy | None]) ->
     if name not in found:
         return
     policy = found[name]
-    if policy is None:
+    if policy is None or policy is registration.policy:
         yield registration
         return
     new = next((identity for identity in policy.identities if _is_same(identity, old)), None)
@@ -68,7 +68,7 @@ def _narrowed(registration: Registration, found: Mapping[str, Policy | None]) ->
         registration,
         policy=replace(registration.policy, mode=mode),
         identity=identity,
-        identity_rules=CompiledIdentity(identity),
+        identity_rules=compile_identity(identity),
     )
 
 

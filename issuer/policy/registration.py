@@ -6,8 +6,9 @@ from msgspec import Struct
 
 from issuer.identity.caller import ClaimNames
 from issuer.identity.provider import Provider
-from issuer.policy.compiled import CompiledGrants, CompiledIdentity, CompiledProvider
+from issuer.policy.compiled import CompiledGrants, CompiledIdentity, CompiledProvider, compile_identity
 from issuer.policy.model import Identity, Policy, RegisteredBenchmarks
+from issuer.policy.once import once
 
 
 class Registration(Struct, frozen=True):
@@ -33,7 +34,7 @@ class Registration(Struct, frozen=True):
         benchmarks: RegisteredBenchmarks,
     ) -> Registration:  # fmt: skip
         """Compile one identity. Provider rules and grants are compiled already: other identities share them."""
-        provider = provider_rules.provider
+        provider, names = provider_rules.provider, (*identity.pins, *identity.require)
         return cls(
             policy=policy,
             identity=identity,
@@ -41,7 +42,7 @@ class Registration(Struct, frozen=True):
             digest=digest,
             benchmarks=benchmarks,
             provider_rules=provider_rules,
-            identity_rules=CompiledIdentity(identity),
+            identity_rules=compile_identity(identity),
             grants=grants,
-            claim_names=ClaimNames.of(provider.rules, (*identity.pins, *identity.require)),
+            claim_names=once(lambda: ClaimNames.of(provider.rules, names), "claims", provider.profile, names),
         )

@@ -21,6 +21,7 @@ from issuer.identity.profiles import Kind
 from issuer.identity.provider import Provider
 from issuer.issuance.ports import Authority, Log, NoLog
 from issuer.issuance.store_secret import StoreSecret
+from issuer.policy.match import PolicySet
 from issuer.service.admission.redis import RedisAdmission
 from issuer.service.admission.secret_file import make_secret, read_secret
 from issuer.service.admission.standing import KnownStanding
@@ -45,6 +46,7 @@ from issuer.service.bounds import (
     SYNC_S,
     WITNESS_SYNC_S,
 )
+from issuer.service.follow import Follower, follow_folder
 from issuer.service.home import Home
 from issuer.service.hosts import Hosts
 from issuer.service.http.log import log_routes
@@ -62,7 +64,8 @@ from issuer.service.log.client import SequencerLog
 from issuer.service.log.engines import home_of, reading_at
 from issuer.service.log.readers import Readers
 from issuer.service.log_stream import Failures
-from issuer.service.reload import Active, Live, load_and_keep
+from issuer.service.policy_keeper import Following
+from issuer.service.reload import Active, Live
 from issuer.service.revocation.key import find_key
 from issuer.service.revocation.ledger import Ledger
 from issuer.service.revocation.live import ListKeeper, LiveRevocations
@@ -81,11 +84,12 @@ _log = structlog.get_logger("issuer")
 
 
 class Shared(Struct, frozen=True):
-    """What a worker shares with the others of its parent: the page, and the socket of the log's sequencer, None where
-    there is no log."""
+    """What a worker shares with the others of its parent: the page; the socket of the log's sequencer, None where there
+    is no log; and the policies, None where it follows their folder itself."""
 
     page: SharedPage
     sequencer: Path | None = None
+    policies: Following | None = None
 
 
 class Parts(Struct, frozen=True):
@@ -208,6 +212,12 @@ def _log_pages(settings: Settings, parts: Parts, tarpit: Tarpit) -> list[Any]:
     return log_routes(parts.log_readers, info, parts.log.check, tarpit)
 
 
+def load(settings: Settings, note: Callable[[], object] = lambda: None) -> Follower:
+    """Load the policies, and return what follows their folder; `note` is called at each file. Raises InputError."""
+    folder, kept = settings.policies_folder, settings.kept_folder
+    return follow_folder(folder, kept, settings.url, development=settings.development, note=note)
+
+
 def make_own_secret(settings: Settings) -> None:
     """Make the secret of a single host; several share one that the operator names, and that is never made here."""
     if not settings.store_secret_file:
@@ -226,11 +236,10 @@ def build(
 
     Raises SetupError and InputError: a service with unfit keys, policies or store does not start.
     """
-    progress = progress or Progress()
-    parts = Parts.of(settings, shared or Shared(SharedPage()), progress, clock or _now)
+    progress, shared = progress or Progress(), shared or Shared(SharedPage())
+    parts = Parts.of(settings, shared, progress, clock or _now)
 
-    def load() -> Published:
-        policies = load_and_keep(settings.policies_folder, settings.kept_folder, settings.url, settings.development)
+    def activate(policies: PolicySet) -> Published:
         authenticator = parts.authenticator(policies.providers)
         authority = Authority(
             issuer_url=settings.url,
@@ -248,7 +257,7 @@ def build(
         )
         return Published.of(Active(authority, _now()), verifies=bool(settings.trust))
 
-    live = Live(settings.policies_folder, load, parts.audit)
+    live = Live(shared.policies or load(settings), activate, parts.audit)
     keys, tarpit = PublishedKeys(parts.signer), Tarpit(settings.url)
     service = Service(
         settings.url,
@@ -292,7 +301,7 @@ async def _running(parts: Parts, live: Live[Published], progress: Progress) -> A
         background.watch("revocations", parts.revocations.turn, REVOKED_LOOK_S)
         background.watch("revocation list", parts.keeper.turn)
         background.watch("keys", parts.signer.turn)
-        background.watch("policies", live.turn)
+        background.watch("policies", live.turn, live.every_s)
         background.watch("audit", parts.audit.turn, SYNC_S)
         if parts.log is not None:
             background.watch("announcements", _announcer(parts, parts.log, live).turn)

@@ -269,10 +269,12 @@ SIGNER_AGAIN_S = 10.0
 MAX_KEY_FILE_BYTES = 16 * 1024
 MAX_PIN_FILE_BYTES = 1024
 
-# -- policies and keys: reload.py, signing/live.py ---------------------------------------------------------------------
+# -- policies and keys: follow.py, policy_keeper.py, signing/live.py ---------------------------------------------------
 
 # How often the folder is checked. A change is loaded when two checks in a row see the same: not while it is written.
 LOOK_S = 1.0
+# How often a worker asks whether its parent has told it of such a change: a question to the kernel.
+TOLD_S = 0.2
 # How long a look at the keys waits for their history, whose lock a stopped process may hold: the next look, which may
 # find a stolen key gone, must not. A change of the signing key is in every worker this long after its first token.
 HISTORY_S = 0.5

@@ -21,7 +21,7 @@ def look(folder: Path, depth: int, without: str = "") -> Look:
     Follows links, as a mounted ConfigMap has them; what cannot be read is noted as such.
     """
     left_out = f"{folder}/{without}"
-    return frozenset(found for found in _entries(str(folder), depth) if found[0] != left_out)
+    return frozenset([found for found in _entries(str(folder), depth) if found[0] != left_out])
 
 
 def look_at(path: str) -> Seen:

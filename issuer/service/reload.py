@@ -1,38 +1,30 @@
 """The policies that a process answers by, and their change: all of the folder at once, or nothing.
 
-Each process looks at the folder once a second for itself, and on SIGHUP. A request keeps what it began with: it takes
-`Live.active` once. A folder that does not load changes nothing: the last good one goes on deciding, and audit, log and
-readiness say so. What it takes away counts all the same (policy/narrow.py).
+A request keeps what it began with: it takes `Live.active` once. A folder that does not load changes nothing: the last
+good one goes on deciding, and audit, log and readiness say so. What it takes away counts all the same
+(policy/narrow.py). Who looks at the folder is another's business (follow.py).
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
+import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import structlog
 from msgspec import Struct
 from msgspec.structs import replace
 
-from issuer import files
 from issuer.audit_events import PoliciesLoaded, PoliciesRefused
-from issuer.codes import Code
-from issuer.errors import InputError, IssuerError, Undecided
+from issuer.errors import Undecided
 from issuer.issuance.ports import Audit, Authority
-from issuer.policy.authoring.load import load_policies, paths_that_decide, read_each
-from issuer.policy.authoring.schema import schemas
-from issuer.policy.authoring.stops import STOPS_FILE
-from issuer.policy.match import PolicySet
-from issuer.policy.narrow import narrow, narrowed_names
-from issuer.service.look import Look, look
-
-# policies/benchmarks/<owner>/<name>/eval.yaml
-MAX_DEPTH = 4
+from issuer.policy.match import Key, PolicySet
+from issuer.policy.narrow import narrowed_names
+from issuer.policy.registration import Registration
+from issuer.service.follow import Setback, State
 
 _log = structlog.get_logger("issuer")
 
@@ -49,103 +41,92 @@ class Active(Struct, frozen=True):
         return self.authority.policies.digest
 
 
+class Follows(Protocol):
+    """What knows the state of the folder: `every_s` seconds it is asked for a new one."""
+
+    every_s: float
+    state: State
+
+    def follow(self, asked: bool) -> State | None:
+        """Return the newest state, None where nothing is new. `asked`: a signal has come."""
+
+
 ActiveT = TypeVar("ActiveT", bound=Active)
 
 
 class Live(Generic[ActiveT]):
     """The active policies of one process. `active` is replaced as a whole; `stale`: the folder was refused since.
 
-    `load` reads both folders, in a thread, and raises where it refuses them. The constructor loads, and raises too.
+    `policies` follow the folder, or are told of it; `activate` makes of policies what answers by them. Both are called
+    in a thread.
     """
 
-    def __init__(self, folder: Path, load: Callable[[], ActiveT], audit: Audit) -> None:
-        self._folder = folder
-        self._load = load
+    def __init__(self, policies: Follows, activate: Callable[[PolicySet], ActiveT], audit: Audit) -> None:
+        self.every_s = policies.every_s
+        self._policies = policies
+        self._activate = activate
         self._audit = audit
-        self._seen: Look | None = _look(folder)
-        self._before = self._seen
-        self.active = load()
-        self._whole = self.active.authority.policies
-        self.stale = False
+        self._state = state = policies.state
+        self._loaded = state.folder  # what has been audited: of this the active policies are made
+        self._refused: Setback | None = None
+        self.active = activate(state.policies)
+        self.stale = state.setback is not None
         self._announced = False
 
     async def announce(self) -> None:
-        """Audit the policies at start. If that fails, no token leaves, and `watch` tries again."""
+        """Audit the policies at start. If that fails, no token leaves, and `turn` tries again."""
         with suppress(Undecided):
             await self._audit.record(loaded_event(None, self.active))
             self._announced = True
 
     async def turn(self, asked: bool) -> None:
-        """Look at the folder, and load it where two looks in a row see the same new one, or where a signal `asked`."""
+        """Take what is new of the folder. A change that cannot be audited is not made, and tried again."""
         if not self._announced:
             await self.announce()
-        seen = await asyncio.to_thread(_look, self._folder)
-        before, self._before = self._before, seen
-        if asked or (seen == before and seen != self._seen):
-            await self._reload(seen)
-
-    async def _reload(self, seen: Look) -> None:
-        """Load the folder as it was `seen`. A change that cannot be audited is not made, and tried again."""
-        self._seen = None  # until it has been audited: the next looks find the folder new
-        began = time.perf_counter()
-        loaded = await asyncio.to_thread(self._attempt)
-        if await asyncio.to_thread(_look, self._folder) != seen:
-            return  # it changed while it was read: what was loaded was never on the disk as a whole
-        if isinstance(loaded, Exception):
-            await self._narrow(seen)  # before it is audited: that may fail
+        if (state := await asyncio.to_thread(self._policies.follow, asked)) is not None:
+            self._state = state
         try:
-            if isinstance(loaded, Exception):
-                await self._refuse(loaded)
-            else:
-                await self._activate(loaded, round((time.perf_counter() - began) * 1000))
-            self._seen = seen
+            if self._state.folder is not self._loaded:
+                await self._load(self._state)
+            if self._state.setback is not self._refused:
+                await self._refuse(self._state.setback)
         except Undecided:
-            await self._narrow(seen)
-
-    async def _narrow(self, seen: Look) -> None:
-        """Take away what the folder, as it was `seen`, takes away although it is not taken as a whole."""
-        found = await asyncio.to_thread(read_each, self._folder)
-        if found is None or await asyncio.to_thread(_look, self._folder) != seen:
-            return
-        authority = self.active.authority
-        narrowed = narrow(authority.policies, found)
-        if narrowed is not authority.policies:
-            self.active = replace(self.active, authority=replace(authority, policies=narrowed))
-            _log.warning("policies narrowed", integrations=self.narrowed)
+            await self._narrow()
 
     @property
     def narrowed(self) -> list[str]:
         """The integrations from which a folder that was not taken as a whole has taken something away."""
-        return narrowed_names(self._whole, self.active.authority.policies)
+        return narrowed_names(self._loaded.policies, self.active.authority.policies)
 
-    def _attempt(self) -> ActiveT | Exception:
-        """Load, and return an error as a value: a thread's StopIteration would never reach the coroutine."""
-        try:
-            return self._load()
-        except Exception as error:  # noqa: BLE001 (whatever it is, the last good policies go on)
-            return error
-
-    async def _activate(self, loaded: ActiveT, ms: int) -> None:
-        event = loaded_event(self.active, loaded)
+    async def _load(self, state: State) -> None:
+        began = time.perf_counter()
+        loaded = await asyncio.to_thread(self._activate, state.policies)
+        event = await asyncio.to_thread(loaded_event, self.active, loaded)
         self.stale = True  # until it has been audited
         await self._audit.record(event)
-        self.active, self.stale = loaded, False
-        self._whole = loaded.authority.policies
+        self.active, self.stale, self._loaded = loaded, False, state.folder
+        # As at the start: what is loaded stays, and no full collection need look at it again.
+        gc.freeze()
+        ms = round((time.perf_counter() - began) * 1000)
         _log.info("policies loaded", policies=loaded.digest, changed=sorted(event.changed), ms=ms)
 
-    async def _refuse(self, error: Exception) -> None:
-        event = refused_event(self.active, error, self.narrowed)
-        self.stale = True
-        # Without its text, which may show a policy. What has no code is our own mistake: its frames, without variables.
-        frames = None if isinstance(error, IssuerError | OSError) else error
-        place = {"file": event.file, "line": event.line, "column": event.column}
-        _log.error("policies refused", policies=event.policies, code=event.code, **place, exc_info=frames)
-        await self._audit.record(event)
+    async def _refuse(self, setback: Setback | None) -> None:
+        if setback is not None:
+            await self._narrow()  # before it is audited: that may fail
+            event = refused_event(self.active, setback, self.narrowed)
+            self.stale = True
+            place = {"file": event.file, "line": event.line, "column": event.column}
+            _log.error("policies refused", policies=event.policies, code=event.code, **place)
+            await self._audit.record(event)
+        self._refused = setback
 
-
-def _look(folder: Path) -> Look:
-    """Look at what decides; the stops beside it are followed apart."""
-    return look(folder, MAX_DEPTH, without=STOPS_FILE)
+    async def _narrow(self) -> None:
+        """Take away what the folder takes away although it is not taken as a whole."""
+        authority = self.active.authority
+        narrowed = await asyncio.to_thread(self._state.narrow, authority.policies)
+        if narrowed is not authority.policies:
+            self.active = replace(self.active, authority=replace(authority, policies=narrowed))
+            _log.warning("policies narrowed", integrations=self.narrowed)
 
 
 # -- audit events (deploy/README.md) ----------------------------------------------------------------------------------
@@ -153,7 +134,11 @@ def _look(folder: Path) -> Look:
 
 def loaded_event(before: Active | None, after: Active) -> PoliciesLoaded:
     """Record what decides from now on: the digest of all, and the changed ones."""
-    old, new = digests(before.authority.policies) if before else {}, digests(after.authority.policies)
+    whole, other = after.authority.policies.registrations, before.authority.policies.registrations if before else {}
+    # Of ten thousand integrations one may be new: what was taken over is the same object.
+    keys = [key for key, bucket in whole.items() if bucket is not other.get(key)]
+    keys += [key for key in other if key not in whole]
+    old, new = _digests(other, keys), _digests(whole, keys)
     return PoliciesLoaded(
         time=after.loaded_at,
         policies=after.digest,
@@ -162,56 +147,22 @@ def loaded_event(before: Active | None, after: Active) -> PoliciesLoaded:
     )
 
 
-def digests(policies: PolicySet) -> dict[str, list[str]]:
-    """Return each integration's policy digests: one for each provider that it has identities of."""
+def _digests(registrations: Mapping[Key, tuple[Registration, ...]], keys: Iterable[Key]) -> dict[str, list[str]]:
+    """Return the policy digests of each integration under these keys: one for each provider."""
     found: dict[str, set[str]] = {}
-    for registrations in policies.registrations.values():
-        for registration in registrations:
-            found.setdefault(registration.policy.integration, set()).add(registration.digest)
+    for registration in (one for key in keys for one in registrations.get(key, ())):
+        found.setdefault(registration.policy.integration, set()).add(registration.digest)
     return {name: sorted(found[name]) for name in sorted(found)}
 
 
-def refused_event(active: Active, error: Exception, narrowed: list[str]) -> PoliciesRefused:
+def refused_event(active: Active, setback: Setback, narrowed: list[str]) -> PoliciesRefused:
     """Record that the folder was refused: the code and the place, never the content; and what it took away."""
-    place = error.place if isinstance(error, InputError) else None
-    unnamed = Code.FILE_UNREADABLE if isinstance(error, OSError) else Code.INTERNAL
     return PoliciesRefused(
         time=int(time.time()),
         policies=active.digest,
-        code=str(error.code if isinstance(error, IssuerError) else unnamed),
-        file=os.fsencode(place.file).decode("utf-8", "replace") if place else "",
-        line=place.line if place else 0,
-        column=place.column if place else 0,
+        code=setback.code,
+        file=setback.file,
+        line=setback.line,
+        column=setback.column,
         narrowed=narrowed,
     )
-
-
-# -- what is loaded ---------------------------------------------------------------------------------------------------
-
-
-def load_and_keep(folder: Path, kept: Path, issuer_url: str, development: bool) -> PolicySet:
-    """Load a folder of policies that is guarded, and keep each of them. Raises InputError and SetupError.
-
-    The one place of the service that knows how policies are written (`policy.authoring`); requests meet what is loaded.
-    """
-    for path in dict.fromkeys(paths_that_decide(folder)):
-        files.demand_guarded(path, group=True)
-    policies = load_policies(folder, issuer_url, development=development)
-    keep_policies(policies, kept)
-    return policies
-
-
-def schema_documents() -> dict[str, bytes]:
-    """Return the JSON schemas of the files that are loaded, by name."""
-    return schemas()
-
-
-def keep_policies(policies: PolicySet, folder: Path) -> None:
-    """Keep every policy value, and every registered benchmark that it names, under its digest, before the first
-    admission under it (contract section 4)."""
-    files.make_folder(folder)
-    for suffix, values in (("yaml", policies.benchmarks), ("json", policies.digests)):
-        for digest, value in values.items():
-            path = folder / f"{digest.removeprefix('sha256:')}.{suffix}"
-            if not path.exists():
-                files.replace(path, value, mode=0o600, durable=True)

@@ -21,13 +21,15 @@ from issuer.codes import Code
 from issuer.errors import SetupError
 from issuer.issuance.ports import Log
 from issuer.service.admission.embedded import EmbeddedValkey
-from issuer.service.app import Clock, Shared, build, make_own_secret
+from issuer.service.app import Clock, Shared, build, load, make_own_secret
 from issuer.service.bounds import GRACE_S, KEEP_ALIVE_S, KILL_S, MAX_LOGGED_URL_CHARS
 from issuer.service.http.protocol import protocol_for
+from issuer.service.line import Line
 from issuer.service.log.engines import settle_home
 from issuer.service.log.process import SequencerProcess
 from issuer.service.log.setup import LogSettings, WitnessSettings
 from issuer.service.log_stream import configure_logging
+from issuer.service.policy_keeper import Following, PolicyKeeper
 from issuer.service.settings import EMBEDDED, Settings
 from issuer.service.shared_page import SharedPage
 from issuer.service.workers import STOPS, Beat, Progress, beating, bind, listen_addresses, supervise
@@ -160,7 +162,15 @@ def serve(settings: Settings, log: Log | None = None, workers: int = 1, clock: C
         else:
             addresses = listen_addresses(settings.host, settings.port)
             make_own_secret(settings)  # once, before there are several who would
-            supervise(workers, lambda beat: _run(settings, log, shared, clock, bind(addresses), beat), KILL_S)
+            progress = Progress()
+            keeper = PolicyKeeper(load(settings, progress.note), progress)
+
+            def run(beat: Beat, told: Line) -> None:
+                own = replace(shared, policies=Following(keeper.state, told))
+                _run(settings, log, own, clock, bind(addresses), beat)
+
+            gc.freeze()  # what is loaded is one copy for all: the collector writes to what it looks at
+            supervise(workers, run, KILL_S, keeper=keeper)
 
 
 def _run(

@@ -19,13 +19,14 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 import structlog
 
 from issuer.codes import Code
 from issuer.errors import IssuerError, SetupError
 from issuer.service.bounds import BEAT_S, LOADING_S, MAX_RESTART_PAUSE_S, RESTART_PAUSE_S, SILENT_S, STEADY_S
+from issuer.service.line import Line, line
 
 STOPS = (signal.SIGTERM, signal.SIGINT)
 _WATCHED = (*STOPS, signal.SIGHUP, signal.SIGCHLD)
@@ -34,6 +35,8 @@ REFUSED = 78
 
 Address = tuple[socket.AddressFamily, tuple[str, int]]
 Beat = Callable[[], None]
+# What a worker runs: it gets what it must call while it lives, and its end of the line from its parent.
+Run = Callable[[Beat, Line], None]
 _log = structlog.get_logger("issuer")
 
 
@@ -138,11 +141,23 @@ def beating(beat: Beat, come_so_far: Callable[[], int]) -> Iterator[None]:
         ended.set()
 
 
+class Keeper(Protocol):
+    """What one process keeps for all workers: `run` in that process, which finds `changes` in the parent."""
+
+    def run(self, beat: Beat) -> NoReturn:
+        """Do it, in the process."""
+
+    def changes(self) -> Iterator[int]:
+        """Take, in the parent, what was found; yield descriptors that are to be passed on to every worker."""
+
+
 class Worker:
     """The place of one worker, and its process, if it has one."""
 
-    def __init__(self, silent_s: int) -> None:
+    def __init__(self, run: Run, silent_s: int) -> None:
         self.pid: int | None = None
+        self._run = run
+        self._line: Line | None = None
         self.due = 0.0
         self._started = 0.0
         self._starts = 0
@@ -150,14 +165,18 @@ class Worker:
         self._silent_s = silent_s
         self._patience = 0
 
-    def start(self, run: Callable[[Beat], None], pipes: Pipes) -> None:
+    def start(self, pipes: Pipes) -> None:
         """Fork. The child runs, and never returns."""
         self._started = time.monotonic()
         self._starts += 1
         self._patience = LOADING_S
+        if self._line is not None:
+            self._line.close()  # what the process before it has not taken
+        self._line, end = line()
         pid = os.fork()
         if pid == 0:
-            _work(run, pipes)
+            _work(lambda beat: self._run(beat, end), pipes)
+        end.close()
         self.pid = pid
         _log.info("worker started", pid=pid)
 
@@ -192,42 +211,57 @@ class Worker:
             _log.error("worker hangs", pid=self.pid)
             self.send(signal.SIGKILL)
 
+    def tell(self, descriptor: int) -> None:
+        """Pass a change on. A process that leaves them untaken is killed: the next one begins with all of them."""
+        if self.pid is None or self._line is None:
+            return
+        try:
+            self._line.tell(descriptor)
+        except OSError as error:
+            _log.error("worker not told", pid=self.pid, detail=error.strerror)
+            self.send(signal.SIGKILL)
+
     def send(self, number: int) -> None:
         """Pass a signal on."""
         if self.pid is not None:
             os.kill(self.pid, number)
 
 
-def supervise(count: int, run: Callable[[Beat], None], grace_s: float, silent_s: int = SILENT_S) -> None:
+def supervise(count: int, run: Run, grace_s: float, silent_s: int = SILENT_S, keeper: Keeper | None = None) -> None:
     """Keep `count` processes in `run` until SIGTERM or SIGINT, then end them; SIGHUP is passed on to each.
 
     `run` gets a function that it must call at least once in `silent_s` seconds, once it has loaded. Workers that have
-    not ended `grace_s` after the signal are killed. Raises SetupError where they cannot start.
+    not ended `grace_s` after the signal are killed. A `keeper` has a process beside them, under the same rules, and
+    what it changes is passed on to each. Raises SetupError where they cannot start.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)  # for good: from here on the parent waits for them, one by one
     pipes = Pipes()
-    workers = [Worker(silent_s) for _ in range(count)]
+    workers = [Worker(run, silent_s) for _ in range(count)]
+    places = [Worker(lambda beat, _: keeper.run(beat), silent_s), *workers] if keeper else workers
     listens_at = time.monotonic()
     try:
-        while (number := _turn(workers, run, pipes)) not in STOPS:
+        while (number := _turn(places, pipes)) not in STOPS:
+            for descriptor in keeper.changes() if keeper else ():
+                for worker in workers:
+                    worker.tell(descriptor)
             if number == signal.SIGHUP:
-                _send(workers, signal.SIGHUP)
+                _send(places, signal.SIGHUP)
             if (now := time.monotonic()) >= listens_at:
                 listens_at = now + BEAT_S
                 heard = pipes.heard()
-                for worker in workers:
-                    worker.listen(heard)
+                for place in places:
+                    place.listen(heard)
     finally:
-        _end(workers, grace_s)
+        _end(places, grace_s)
         pipes.close()
 
 
-def _turn(workers: Sequence[Worker], run: Callable[[Beat], None], pipes: Pipes) -> int | None:
+def _turn(workers: Sequence[Worker], pipes: Pipes) -> int | None:
     """Start what is due, wait for the next signal, start or beat, and see who has ended. Returns the signal."""
     now = time.monotonic()
     for worker in workers:
         if worker.pid is None and worker.due <= now:
-            worker.start(run, pipes)
+            worker.start(pipes)
     number = _wait(min([BEAT_S, *(worker.due - now for worker in workers if worker.pid is None)]))
     for worker in workers:  # always: several may have ended for one SIGCHLD
         worker.reap()

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from issuer.service.follow import keep_policies
 from issuer.service.kept_policies import KeptPolicies
-from issuer.service.reload import keep_policies
 from tests.support.policies import POLICY, changed, load
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import re
 import resource
@@ -24,11 +25,13 @@ import pytest
 from issuer.dev.provider import KEY_SET_PATH, LocalProvider
 from issuer.dev.sandbox import free_port, settings_for
 from issuer.issuance.ports import Authority, NoLog
-from issuer.policy.authoring.load import load_policies
+from issuer.policy.authoring.load import Source, load_policies
+from issuer.policy.match import PolicySet
 from issuer.service.audit import FileAudit
 from issuer.service.background import Background
+from issuer.service.follow import MAX_DEPTH, Follower, follow_folder, keep_policies
 from issuer.service.look import look
-from issuer.service.reload import MAX_DEPTH, Active, Live, keep_policies
+from issuer.service.reload import Active, Live
 from tests.support.command import issuer
 from tests.support.disk import disk_calls
 from tests.support.http_load import answer_to_head
@@ -163,8 +166,9 @@ def test_every_policy_that_signed_stays_retrievable_by_its_digest(live: Running)
 # With a disk that is full, or killed on the way: each policy is larger than the limit.
 KEEP = """
 import os, pathlib, resource, sys
-from issuer.policy.authoring.load import load_policies
-from issuer.service.reload import keep_policies
+from issuer.policy.authoring.load import Source, load_policies
+from issuer.policy.match import PolicySet
+from issuer.service.follow import keep_policies
 policies = load_policies(pathlib.Path(sys.argv[1]), "https://issuer.example", development=True)
 if sys.argv[3] == "full":
     resource.setrlimit(resource.RLIMIT_FSIZE, (40, 40))
@@ -315,7 +319,7 @@ class Restless(type(Path())):  # type: ignore[misc]
 
     def __str__(self) -> str:
         folder = str(super().__str__())
-        if not self.quiet:
+        if not self.quiet and os.path.isdir(folder):
             self.looks += 1
             Path(folder, "README.txt").write_text("x" * self.looks, "utf-8")
         return folder
@@ -324,29 +328,39 @@ class Restless(type(Path())):  # type: ignore[misc]
 async def test_a_folder_that_is_being_written_is_left_alone(tmp_path: Path, provider: LocalProvider) -> None:
     """Half of a deployment is not a policy: as long as every check finds something new, nothing is loaded."""
     write_folder(tmp_path, provider)
-    audit, folder, loads = FileAudit(tmp_path / "audit.jsonl"), Restless(tmp_path / "policies"), []
-
-    def load() -> Active:
-        loads.append(1)
-        return load_active(tmp_path, len(loads), audit)
-
-    background, live = Background(), Live(folder, load, audit)
-    background.watch("policies", live.turn)
-    await asyncio.to_thread(eventually, lambda: folder.looks >= 3)
-    assert len(loads) == 1
+    audit, folder = FileAudit(tmp_path / "audit.jsonl"), Restless(tmp_path / "policies")
     folder.quiet = True
-    await asyncio.to_thread(eventually, lambda: live.active.loaded_at == 2)
+    background, live = Background(), live_of(followed(tmp_path, folder), audit)
+    first, folder.quiet = live.active, False
+    policy = tmp_path / "policies" / "inspect-ai.yaml"
+    policy.write_text(policy.read_text("utf-8").replace(GOOD, OTHER), "utf-8")
+    before = folder.looks
+    background.watch("policies", live.turn)
+    await asyncio.to_thread(eventually, lambda: folder.looks >= before + 3)
+    assert live.active is first
+    folder.quiet = True
+    await asyncio.to_thread(eventually, lambda: live.active is not first)
     await background.aclose()
     audit.close()
 
 
-def load_active(folder: Path, loaded_at: int, audit: FileAudit) -> Active:
-    """Load what a service in this folder would answer by."""
-    policies = load_policies(folder / "policies", "https://issuer.example", development=True)
-    authority = Authority(
-        "https://issuer.example", policies, None, None, None, None, NoLog(), None, audit, None, None, None  # type: ignore[arg-type]
-    )  # fmt: skip
-    return Active(authority, loaded_at)
+def followed(tmp_path: Path, folder: Path | None = None) -> Follower:
+    """Load the policies of a service in this folder."""
+    kept = tmp_path / "data" / "policies"
+    return follow_folder(folder or tmp_path / "policies", kept, "https://issuer.example", development=True)
+
+
+def live_of(follower: Follower, audit: FileAudit) -> Live[Active]:
+    """Answer by what is followed; `loaded_at` counts the loads."""
+    loads = itertools.count(1)
+
+    def activate(policies: PolicySet) -> Active:
+        authority = Authority(
+            "https://issuer.example", policies, None, None, None, None, NoLog(), None, audit, None, None, None  # type: ignore[arg-type]
+        )  # fmt: skip
+        return Active(authority, next(loads))
+
+    return Live(follower, activate, audit)
 
 
 # -- SIGHUP ---------------------------------------------------------------------------------------------------------------
@@ -436,13 +450,12 @@ MANY = 300
 def test_loading_hundreds_of_files_holds_no_request_up(live: Running) -> None:
     """As many are answered while it loads as come; it would be one or two if the load held them up."""
     text = policy_of(live).read_text("utf-8").partition("\ntests:")[0]
-    for number in range(MANY):
-        one = text.replace("integration: inspect-ai", f"integration: many-{number}")
-        one = one.replace('"700000001"', f'"{number}"')
-        policy_of(live).with_name(f"many-{number}.yaml").write_text(one, "utf-8")
-    hang_up(live)
     most = 0
-    for _ in range(5):  # for the case that this process, too, stood still meanwhile
+    for round_number in range(5):  # for the case that this process, too, stood still meanwhile
+        for number in range(MANY):
+            one = text.replace("integration: inspect-ai", f"integration: many-{number}")
+            one = one.replace('"700000001"', f'"{number}"') + f"\n# {round_number}\n"
+            policy_of(live).with_name(f"many-{number}.yaml").write_text(one, "utf-8")
         loads, answered = len(events(live, "policies_loaded")), 0
         live.process.send_signal(signal.SIGHUP)
         while len(events(live, "policies_loaded")) == loads:
@@ -458,25 +471,26 @@ async def test_what_changed_while_it_was_read_is_not_taken(tmp_path: Path, provi
     """A folder that is written while it is loaded was never anybody's: neither a verdict nor policies come of it."""
     write_folder(tmp_path, provider)
     audit, folder = FileAudit(tmp_path / "audit.jsonl"), tmp_path / "policies"
-    loads: list[int] = []
+    more, kept, source = folder / "more.yaml", tmp_path / "kept", Source(folder, "https://issuer.example", True)
+    turns: list[Callable[[], object]] = []
 
-    def load() -> Active:
-        loads.append(1)
-        try:
-            return load_active(tmp_path, len(loads), audit)
-        finally:
-            if len(loads) == 2:
-                (folder / "more.yaml").write_text("nothing good")
-            if len(loads) == 3:
-                (folder / "more.yaml").unlink()
+    def note() -> None:
+        """Do, while a file is judged, what comes next."""
+        if turns:
+            turns.pop()()
 
-    live = Live(folder, load, audit)
-    await live._reload(look(folder, MAX_DEPTH))  # read well, and changed meanwhile
-    assert (len(loads), live.active.loaded_at) == (2, 1)
-    await live._reload(look(folder, MAX_DEPTH))  # refused, and set right meanwhile
-    assert (len(loads), live.active.loaded_at, live.stale) == (3, 1, False)
-    await live._reload(look(folder, MAX_DEPTH))
-    assert (live.active.loaded_at, live.stale) == (4, False)
+    follower = Follower(source, kept, note)
+    follower.load()
+    live = live_of(follower, audit)
+    rewrite(tmp_path, f"^  {GOOD}$", f"  {OTHER}")
+    turns.append(lambda: more.write_text("nothing good"))
+    await live.turn(True)  # read well, and changed meanwhile
+    assert (turns, live.active.loaded_at, live.stale) == ([], 1, False)
+    turns.append(more.unlink)
+    await live.turn(True)  # refused, and set right meanwhile
+    assert (turns, live.active.loaded_at, live.stale) == ([], 1, False)
+    await live.turn(True)
+    assert (live.active.loaded_at, live.stale) == (2, False)
     audit.close()
 
 

@@ -17,7 +17,7 @@ from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import environment, free_port, settings_for
 from issuer.errors import IssuerError
 from issuer.service.admission.embedded import EmbeddedValkey
-from issuer.service.reload import load_and_keep
+from issuer.service.follow import follow_folder
 from issuer.service.server import server
 from issuer.service.settings import Settings
 from issuer.service.signing.keyring import load_keyring
@@ -179,7 +179,8 @@ def test_folders_as_a_checkout_leaves_them_are_taken(tmp_path: Path, provider: L
         write_folder(tmp_path, provider)
     finally:
         os.umask(before)
-    assert load_and_keep(tmp_path / "policies", tmp_path / "kept", ISSUER_URL, True).policies
+    follower = follow_folder(tmp_path / "policies", tmp_path / "kept", ISSUER_URL, development=True)
+    assert follower.state.policies.policies
     if (tmp_path / "keys").stat().st_gid == os.geteuid():
         assert load_keyring(tmp_path / "keys").active_kid
 

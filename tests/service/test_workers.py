@@ -52,12 +52,13 @@ def children(pid: int) -> list[int]:
 
 
 def workers_of(live: Running) -> list[int]:
-    """Return the children that run what the parent runs: the embedded store's watcher does not."""
+    """Return the children that run what the parent runs, the store's watcher does not, and that have an event loop: what
+    follows the policies has none."""
     parent = Path(f"/proc/{live.process.pid}/cmdline").read_bytes()
     found = []
     for pid in children(live.process.pid):
         with contextlib.suppress(OSError):
-            if Path(f"/proc/{pid}/cmdline").read_bytes() == parent:
+            if Path(f"/proc/{pid}/cmdline").read_bytes() == parent and "anon_inode:[eventpoll]" in opened_by(pid):
                 found.append(pid)
     return found
 
@@ -126,11 +127,16 @@ def who_answers(live: Running, requests: int = 40) -> Counter[int]:
 
 
 def sockets_of(pid: int) -> int:
-    count = 0
+    return sum(opened.startswith("socket:") for opened in opened_by(pid))
+
+
+def opened_by(pid: int) -> list[str]:
+    """Return what a process has open."""
+    opened = []
     for path in Path(f"/proc/{pid}/fd").glob("*"):
-        with contextlib.suppress(OSError):
-            count += str(path.readlink()).startswith("socket:")
-    return count
+        with contextlib.suppress(OSError):  # closed meanwhile
+            opened.append(str(path.readlink()))
+    return opened
 
 
 def test_a_limit_of_20_lets_20_through_four_workers(four: Running) -> None:
@@ -398,7 +404,7 @@ def test_a_worker_that_still_loads_has_not_come_on() -> None:
 
 def test_a_worker_is_hung_when_it_was_not_heard_at_so_many_beats_in_a_row() -> None:
     with subprocess.Popen(["sleep", "600"]) as process:
-        worker = Worker(silent_s=3)
+        worker = Worker(lambda _beat, _line: None, silent_s=3)
         worker.pid = process.pid
         for _ in range(5):  # three missed beats are allowed; and one heard resets the count
             for heard in ({process.pid}, {1}, set[int](), {2, 3}):

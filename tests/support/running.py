@@ -214,9 +214,14 @@ def serve(workers: int) -> tuple[str, ...]:
 
 
 def listening(live: Running) -> int:
-    """Count the sockets that listen on the service's port: one for each worker that is ready (proc(5), state 0A)."""
+    """Count the sockets that listen on the service's port: one for each worker that is ready."""
+    return listening_on(live.settings.port)
+
+
+def listening_on(port: int) -> int:
+    """Count the sockets that listen on a port (proc(5), state 0A)."""
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    return sum(row[1].endswith(f":{live.settings.port:04X}") and row[3] == "0A" for row in rows)
+    return sum(row[1].endswith(f":{port:04X}") and row[3] == "0A" for row in rows)
 
 
 def allow_es256(folder: Path) -> None:

@@ -9,29 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from msgspec import Struct
-
 from issuer import files
 from issuer.codes import Code
 from issuer.errors import InputError, Place
 from issuer.formats import jcs
 from issuer.formats.findings import Findings
 from issuer.formats.strict_yaml import MAX_BYTES, Document
-from issuer.policy.model import RegisteredBenchmarks
+from issuer.policy.model import RegisteredBenchmarks, RegisteredFile
 from issuer.results.benchmark import Benchmark, read_benchmark
 from issuer.results.claims import REVISION, is_repo
 
 ANY_COMMIT = "eval"
 # OWNER, NAME, and one more for files that would be overlooked. Bounded, because a link may make a folder its own.
 LEVELS = 3
-
-
-class RegisteredFile(Struct, frozen=True):
-    """One `eval.yaml` of the folder: the benchmark repository that it is of, its text, and the digest of that."""
-
-    repo: str
-    raw: bytes
-    digest: str
 
 
 def read_registered(folder: Path, findings: Findings) -> tuple[RegisteredBenchmarks, dict[str, RegisteredFile]]:

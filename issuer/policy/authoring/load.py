@@ -3,38 +3,43 @@
 `stops.yaml` lies beside them and is none of them: it is read apart (stops.py).
 
 The directory loads as a whole or not at all. Every broken rule is found, with file, line and column; then the tests in
-the files are run. Reads files, and nothing else of the world.
+the files are run. Loaded again, only what has changed is read, with the files whose rules or tests depend on it: the
+verdict on a file is kept in memory, never on the disk. Reads files, and nothing else of the world.
 """
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, KeysView, Mapping
 from datetime import date
+from functools import cached_property
 from pathlib import Path
 
 import msgspec
 from msgspec import UNSET, Struct
+from msgspec.structs import replace
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from issuer import files
 from issuer.codes import Code
 from issuer.errors import Finding, InputError, Place
-from issuer.formats import jcs
 from issuer.formats.findings import Findings
-from issuer.formats.strict_json import JSON, pointer_to
+from issuer.formats.strict_json import pointer_to
 from issuer.formats.strict_yaml import MAX_BYTES, Document
 from issuer.formats.strict_yaml import load as load_yaml
 from issuer.identity.provider import Provider, ProvidersFile
 from issuer.identity.table import check_token_prefixes, fill_in
-from issuer.policy.authoring.benchmarks import RegisteredFile, read_registered
+from issuer.policy.assemble import NOTHING, Admits, Basis, Change, Entry, assemble, keys, touched
+from issuer.policy.authoring.benchmarks import read_registered
 from issuer.policy.authoring.lint_identity import lint_identity
 from issuer.policy.authoring.stops import STOPS_FILE
-from issuer.policy.authoring.suite import Outcome, run_tests
-from issuer.policy.compiled import CompiledGrants, CompiledProvider, is_unbounded
+from issuer.policy.authoring.suite import Outcome, doubt_tests, run_tests
+from issuer.policy.compiled import is_unbounded
 from issuer.policy.globs import glob_matches
-from issuer.policy.match import PolicySet, are_disjoint
-from issuer.policy.model import Grants, Identity, MetricGrant, Policy, RegisteredBenchmarks, TokenRules
+from issuer.policy.match import Key, PolicySet, are_disjoint
+from issuer.policy.model import Grants, Identity, MetricGrant, Policy, PolicyTest, RegisteredBenchmarks, TokenRules
 from issuer.policy.registration import Registration
 
 PROVIDERS_FILE = "providers.yaml"
@@ -47,19 +52,122 @@ _REPO_PATTERN = re.compile(r"[A-Za-z0-9_.*-]+/[A-Za-z0-9_.*-]+")
 _ID_RULE = "id is lowercase words joined by `-`"
 _DATED = re.compile(r"/identities/[0-9]+/expires|/tests/[0-9]+/date")
 
+# By path, how a file looks from outside: where that is equal, nothing was written in between.
+Looks = Mapping[str, Hashable]
 
-def load_policies(directory: Path, issuer_url: str, *, development: bool = False) -> PolicySet:
-    """Load a directory whose every rule holds and whose every test passes.
+
+class Source(Struct, frozen=True):
+    """A directory, and by whose rules it is read.
 
     `issuer_url` is this service's own: the default audience, and never a provider. `development` allows providers on
-    plain http, at loopback addresses only. Raises InputError for the first error, saying how many more there are.
+    plain http, at loopback addresses only.
     """
-    policies, findings = check_policies(directory, issuer_url, 0, development=development)
-    if policies is None:
-        first, *more = (finding for finding in findings if finding.severity == "error")
+
+    directory: Path
+    issuer_url: str
+    development: bool = False
+
+
+class Known(Struct, frozen=True, gc=False):
+    """What is known of a policy file that is good: how it looked, the SHA-256 of its bytes, and whose it is.
+
+    `asked` are the keys of its own identities, and of those whom its tests speak of: while nothing changes under them,
+    its rules hold and its tests pass.
+    """
+
+    look: Hashable
+    digest: bytes
+    integration: str
+    asked: frozenset[Key]
+
+
+class Step(Struct, frozen=True):
+    """What changes from one good state of a directory to the next: enough to repeat it in another process.
+
+    `basis` is None where that is as before; otherwise nothing of the state before stays. `looks` are those of the
+    files that the basis is read from, `known` the files that were read, `lost` those that are no longer there. `digest`
+    is that of the policies that it leads to, "" where it is not known yet.
+    """
+
+    basis: Basis | None
+    looks: Looks
+    entries: tuple[Entry, ...]
+    gone: frozenset[str]
+    known: Mapping[str, Known]
+    lost: frozenset[str]
+    digest: str = ""
+
+    @property
+    def changes(self) -> bool:
+        """Whether anything that decides is different, or said in other words."""
+        return bool(self.basis or self.entries or self.gone)
+
+    def decided(self) -> Step:
+        """Return as much of the step as decides."""
+        return replace(self, looks={}, known={}, lost=frozenset())
+
+    def without_values(self) -> Step:
+        """Return the same for a process in which nothing has to be kept any more."""
+        return replace(self, entries=tuple(entry.without_values() for entry in self.entries))
+
+
+class Folder(Struct, frozen=True):
+    """A good state of a directory: its policies, and what need not be read of it again."""
+
+    policies: PolicySet = NOTHING
+    basis: Basis | None = None
+    looks: Looks = {}
+    known: Mapping[str, Known] = {}
+
+    def after(self, step: Step, admits: Admits = lambda _one, _others: True) -> Folder:
+        """Return the next state."""
+        before = Folder() if step.basis else self
+        basis = step.basis or self.basis
+        assert basis is not None  # noqa: S101 (the first step brings one)
+        known = dict(before.known)
+        for path in step.lost:
+            known.pop(path, None)
+        policies = assemble(before.policies, Change(basis, step.entries, step.gone), admits, step.digest)
+        known.update(step.known)
+        return Folder(policies, basis, step.looks, known)
+
+    def doubted(self) -> Folder:
+        """Return the state without how its files looked: all of them are read again."""
+        return replace(self, looks={}, known={path: replace(each, look=None) for path, each in self.known.items()})
+
+    def decided(self) -> Folder:
+        """Return as much of the state as decides, for a process that reads no files: it goes on by steps alone."""
+        return Folder(replace(self.policies, digests={}), self.basis)
+
+    def without_values(self) -> Folder:
+        """Return the same for a process that has kept what must be kept."""
+        digests = dict.fromkeys(self.policies.digests, b"")
+        return replace(self, policies=replace(self.policies, digests=digests, benchmarks={}))
+
+
+def load_policies(directory: Path, issuer_url: str, *, development: bool = False) -> PolicySet:
+    """Load a directory whose every rule holds and whose every test passes; the arguments are those of `Source`.
+
+    Raises InputError for the first error, saying how many more there are.
+    """
+    folder, _ = load_folder(Source(directory, issuer_url, development), Folder(), {})
+    return folder.policies
+
+
+def load_folder(
+    source: Source, before: Folder, looks: Looks, note: Callable[[], object] = lambda: None
+) -> tuple[Folder, Step]:
+    """Load a directory as `load_policies` does, of which the state `before` is known; `note` is called at each file.
+
+    A file that still looks as it did, by `looks`, is not read; one with the bytes that it had is not judged again.
+    """
+    reading = _Reading(source, before, looks, note=note)
+    folder, step = reading.run()
+    if reading.findings.broken:
+        first, *more = (finding for finding in reading.findings.in_order() if finding.severity == "error")
         others = f" (and {len(more)} more: run `issuer policy check`)" if more else ""
         raise InputError(first.code, first.detail + others, first.place, first.pointer)
-    return policies
+    return folder, step
 
 
 def check_policies(
@@ -69,49 +177,58 @@ def check_policies(
 
     No PolicySet comes back where a finding is an error, a failed test among them.
     """
-    findings = Findings()
-    policies, _ = _read_all(directory, issuer_url, now, findings, development=development)
-    return (None if findings.broken else policies), findings.in_order()
+    reading = _Reading(Source(directory, issuer_url, development), Folder(), {}, now)
+    folder, _ = reading.run()
+    reading.doubt()
+    return (None if reading.findings.broken else folder.policies), reading.findings.in_order()
 
 
 def try_policies(
     directory: Path, issuer_url: str, now: int, *, development: bool = False
 ) -> tuple[tuple[Outcome, ...], tuple[Finding, ...]]:
     """Return the outcome of each test, of files that neither have nor depend on another error; and all findings."""
-    findings = Findings()
-    _, outcomes = _read_all(directory, issuer_url, now, findings, development=development)
-    return outcomes, findings.in_order()
+    outcomes: list[Outcome] = []
+    reading = _Reading(Source(directory, issuer_url, development), Folder(), {}, now)
+    reading.run(outcomes.extend)
+    reading.doubt()
+    return tuple(outcomes), reading.findings.in_order()
 
 
-def paths_that_decide(directory: Path) -> Iterator[Path]:
-    """Yield all that is read of a directory, and the folders that the files are really in: who may write there decides
-    what is signed."""
-    yield directory
-    here = [directory / PROVIDERS_FILE, *_policy_files(directory, Findings())]
-    for path in (*here, *(directory / BENCHMARKS_FOLDER).rglob("*")):
-        if path.exists():  # else `load_policies` says what is missing
-            yield path
-            yield path.resolve().parent
+def paths_that_decide(directory: Path) -> Iterator[str]:
+    """Yield all that is read of a directory, and the directory: who may write there decides what is signed."""
+    yield from (str(directory), str(directory / PROVIDERS_FILE))
+    yield from _policy_files(directory, Findings())
+    yield from map(str, (directory / BENCHMARKS_FOLDER).rglob("*"))
 
 
-def read_each(directory: Path) -> dict[str, Policy | None] | None:
+def read_each(
+    directory: Path, before: Folder | None = None, looks: Looks | None = None
+) -> dict[str, Policy | None] | None:
     """Read each integration's file by itself: its policy where that fits its type and names itself, else None.
 
     For `policy.narrow`: the rules between members, files and providers are not asked. None for a folder that is not
-    there as a whole: it may be a volume that is not mounted.
+    there as a whole: it may be a volume that is not mounted. What looks as it did `before` is not read.
     """
-    findings = Findings()
+    findings, before, looks = Findings(), before or Folder(), looks or {}
     paths = _policy_files(directory, findings)
     if str(directory) in findings.broken or not (directory / PROVIDERS_FILE).exists():
         return None
-    return {path.stem: _read_alone(path) for path in paths}
+    found: dict[str, Policy | None] = {}
+    for path in paths:
+        known = before.known.get(path)
+        if known is not None and known.look is not None and looks.get(path) == known.look:
+            found[known.integration] = before.policies.policies[known.integration]
+        else:
+            found[_stem(path)] = _read_alone(path)
+    return found
 
 
-def _read_alone(path: Path) -> Policy | None:
+def _read_alone(path: str) -> Policy | None:
     findings = Findings()
-    document = _read(path, findings)
+    raw = _read(path, findings)
+    document = _parse(path, raw, findings) if raw is not None else None
     policy = findings.convert(document, Policy) if document else None
-    if policy is None or policy.integration != path.stem or not all(map(_is_dated, policy.identities)):
+    if policy is None or policy.integration != _stem(path) or not all(map(_is_dated, policy.identities)):
         return None
     return policy
 
@@ -127,103 +244,226 @@ def _is_dated(identity: Identity) -> bool:
 Providers = Mapping[str, Provider | None]
 
 
+class _Text(Document, frozen=True, eq=False, dict=True):
+    """A document without its value and its nodes, which take up a hundred times the room of its text: they are read
+    again for a place in it."""
+
+    raw: bytes = b""
+
+    @cached_property
+    def _again(self) -> Document:
+        return load_yaml(self.raw, self.name, bare_dates=_may_be_bare)
+
+    def place(self, pointer: str) -> Place:
+        return self._again.place(pointer)
+
+
 class _Read(Struct, frozen=True):
-    """A policy file that breaks no rule; its tests have not been run."""
+    """A policy file that breaks no rule by itself; its tests have not been run.
 
+    `tests` are written out: of ten thousand files they would take the most memory, in small pieces between all others.
+    """
+
+    path: str
     document: Document
-    policy: Policy
+    entry: Entry
+    tests: bytes
+    digest: bytes
+
+    @property
+    def policy(self) -> Policy:
+        """The policy, with its tests."""
+        return replace(self.entry.policy, tests=msgspec.msgpack.decode(self.tests, type=tuple[PolicyTest, ...]))
 
 
-def _read_all(
-    directory: Path, issuer_url: str, now: int, findings: Findings, *, development: bool
-) -> tuple[PolicySet, tuple[Outcome, ...]]:
-    """Return the sound part of the directory as a set, and the outcomes of its tests."""
-    providers = _read_providers(directory / PROVIDERS_FILE, issuer_url, findings, development=development)
-    benchmarks, files = read_registered(directory / BENCHMARKS_FOLDER, findings)
-    testable = not findings.broken  # every test depends on these
-    candidates = [_read_policy(path, providers, now, findings) for path in _policy_files(directory, findings)]
-    read = [item for item in candidates if item is not None]
-    policies = _assemble(read, providers or {}, benchmarks, files, findings)
-    _doubt_shared_frameworks(read, findings)
-    sound = [item for item in read if testable and item.document.name not in findings.broken]
-    outcomes = [outcome for item in sound for outcome in run_tests(policies, item.policy, item.document, findings)]
-    return policies, tuple(outcomes)
+class _Reading:
+    """One reading of a directory of which the state `before` is known, as far as it still has the same `looks`."""
+
+    def __init__(
+        self, source: Source, before: Folder, looks: Looks, now: int = 0, note: Callable[[], object] = lambda: None
+    ) -> None:
+        self.findings = Findings()
+        self._source = source
+        self._before = before
+        self._looks = looks
+        self._now = now
+        self._note = note
+        self._basis = before.basis or Basis.of({}, RegisteredBenchmarks(), {})
+        self._providers: Providers | None = {}
+        self._read: list[_Read] = []
+        self._again: list[_Read] = []
+        self._testable: list[_Read] = []
+
+    def run(self, tell: Callable[[Iterable[Outcome]], object] = lambda _: None) -> tuple[Folder, Step]:
+        """Return the sound part of the directory, and the step to it; `tell` gets the outcomes of the tests."""
+        findings = self.findings
+        looks = self._read_basis()
+        basis = self._basis
+        testable = not findings.broken  # every test depends on these
+        if basis is not self._before.basis:
+            self._before = Folder()
+        before = self._before
+        paths = _policy_files(self._source.directory, findings)
+        known = self._read_changed(paths)
+        lost = frozenset(before.known.keys() - paths)
+        broken = findings.broken & before.known.keys()  # of these nothing counts in the tests of others
+        gone = frozenset(before.known[path].integration for path in lost | broken)
+        entries = tuple(each.entry for each in self._read)
+        step = Step(None if basis is before.basis else basis, looks, entries, gone, known, lost)
+        self._read_dependent(touched(before.policies, Change(basis, entries, gone)), lost)
+        folder = before.after(step, self._admits)
+        sound = (each for each in self._read + self._again if testable and each.document.name not in findings.broken)
+        self._testable = list(sound)
+        for each in self._testable:
+            self._note()
+            policy = each.policy
+            outcomes = run_tests(folder.policies, policy, each.document, findings)
+            tell(outcomes)
+            asked = frozenset((*keys(policy, basis), *(outcome.asked for outcome in outcomes)))
+            known[each.path] = Known(self._looks.get(each.path), each.digest, policy.integration, asked)
+        return replace(folder, known={**folder.known, **known}), replace(step, digest=folder.policies.digest)
+
+    def doubt(self) -> None:
+        """Warn of what is only seen in all files together, and of tests that show little."""
+        _doubt_shared_frameworks(self._read, self.findings)
+        for each in self._testable:
+            doubt_tests(each.policy, each.document, self.findings)
+
+    def _read_basis(self) -> Looks:
+        """Read providers and registered benchmarks, unless they look as they did; return what they look like."""
+        source, before, findings = self._source, self._before, self.findings
+        table, folder = str(source.directory / PROVIDERS_FILE), str(source.directory / BENCHMARKS_FOLDER)
+        looks = {path: look for path, look in self._looks.items() if path == table or path.startswith(folder)}
+        if before.basis is not None and looks and looks == before.looks:
+            self._providers = before.basis.providers
+            return looks
+        self._providers = providers = _read_providers(source, findings)
+        benchmarks, registered = read_registered(source.directory / BENCHMARKS_FOLDER, findings)
+        sound = {name: each for name, each in (providers or {}).items() if each is not None}
+        basis = Basis.of(sound, benchmarks, registered)
+        self._basis = before.basis if before.basis == basis else basis
+        return looks
+
+    def _read_changed(self, paths: Iterable[str]) -> dict[str, Known]:
+        """Read the files that look different; return what is known of those that hold what they did."""
+        unchanged: dict[str, Known] = {}
+        for path in paths:
+            known, look = self._before.known.get(path), self._looks.get(path)
+            if known is not None and look is not None and look == known.look:
+                continue
+            raw = _read(path, self.findings)
+            if raw is None:
+                continue
+            digest = hashlib.sha256(raw).digest()
+            if known is not None and digest == known.digest:
+                unchanged[path] = replace(known, look=look)
+            elif read := self._judge(path, raw, digest):
+                self._read.append(read)
+        return unchanged
+
+    def _read_dependent(self, changed: KeysView[Key], lost: frozenset[str]) -> None:
+        """Read the files that have not changed, and whose rules or tests depend on what has."""
+        skip = {each.path for each in self._read} | lost | self.findings.broken
+        for path, before in self._before.known.items():
+            if path in skip or changed.isdisjoint(before.asked):
+                continue
+            raw = _read(path, self.findings)
+            if raw is not None and (read := self._judge(path, raw, before.digest)):
+                self._again.append(read)
+
+    def _judge(self, path: str, raw: bytes, digest: bytes) -> _Read | None:
+        """Judge one integration's file by itself; None where it has an error."""
+        self._note()
+        findings = self.findings
+        document = _parse(path, raw, findings)
+        policy = findings.convert(document, Policy) if document else None
+        if document is None or policy is None:
+            return None
+        integration, file = policy.integration, f"this integration's file is {policy.integration}.yaml"
+        if findings.demand(document, "/integration", _ID.fullmatch(integration), f"an integration's {_ID_RULE}"):
+            findings.demand(document, "/integration", _stem(path) == integration, file)
+        _check_identities(findings, document, policy, self._providers, self._now)
+        _check_grants(findings, document, policy.grants)
+        _check_token(findings, document, policy.token)
+        if path in findings.broken:
+            return None
+        tests = msgspec.msgpack.encode(policy.tests)
+        return _Read(path, _Text(path, None, raw=raw), Entry.of(policy, self._basis), tests, digest)
+
+    @cached_property
+    def _documents(self) -> dict[str, _Read]:
+        return {each.entry.policy.integration: each for each in self._read + self._again}
+
+    def _admits(self, registration: Registration, others: tuple[Registration, ...]) -> bool:
+        """Demand that no token matches an identity together with another one."""
+        rule = _fault_beside(registration, others)
+        if rule:
+            read = self._documents[registration.policy.integration]
+            at = [each.id for each in read.entry.policy.identities].index(registration.identity.id)
+            self.findings.demand(read.document, f"/identities/{at}", False, rule)
+        return not rule
 
 
-def _assemble(
-    read: list[_Read], providers: Providers, benchmarks: RegisteredBenchmarks, files: Mapping[str, RegisteredFile],
-    findings: Findings,
-) -> PolicySet:  # fmt: skip
-    """Index what was read; `files` are those of the registered benchmarks."""
-    sound = {name: provider for name, provider in providers.items() if provider is not None}
-    canonical = {name: jcs.canonical(msgspec.to_builtins(provider)) for name, provider in sound.items()}
-    rules = {name: CompiledProvider(provider) for name, provider in sound.items()}
-    digests: dict[str, bytes] = {}
-    kept: dict[str, bytes] = {}
-    registrations: list[tuple[Document, int, Registration]] = []
-    for document, policy in ((item.document, item.policy) for item in read):
-        text, grants = jcs.canonical(msgspec.to_builtins(policy)), CompiledGrants(policy.grants)
-        decisive = _decisive(files, grants) if policy.grants.registered_only else {}
-        kept.update({file.digest: file.raw for file in decisive.values()})
-        registered = {name: file.digest for name, file in decisive.items()}
-        part = b'"benchmarks":%b,' % jcs.canonical(registered) if policy.grants.registered_only else b""
-        under: dict[str, str] = {}
-        for name in sound.keys() & dict.fromkeys(identity.provider for identity in policy.identities):
-            value = b'{%b"policy":%b,"provider":%b}' % (part, text, canonical[name])  # canonical, as its parts are
-            under[name] = jcs.digest_of_bytes(value)
-            digests[under[name]] = value
-        for index, identity in enumerate(policy.identities):
-            if (name := identity.provider) in under:
-                registration = Registration.of(policy, identity, rules[name], grants, under[name], benchmarks)
-                registrations.append((document, index, registration))
-    whole: JSON = {
-        "policies": sorted(digests),
-        "providers": {name: jcs.digest_of_bytes(text) for name, text in canonical.items()},
-        "benchmarks": {name: file.digest for name, file in files.items()},
-    }
-    return PolicySet(
-        providers={provider.issuer: provider for provider in sound.values()},
-        policies={item.policy.integration: item.policy for item in read},
-        registrations=_index(registrations, findings),
-        digests=digests,
-        digest=jcs.digest(whole),
-        benchmarks=kept,
-    )
+def _fault_beside(registration: Registration, others: tuple[Registration, ...]) -> str:
+    """Return what is wrong with an identity beside those with the same first pin, "" for nothing."""
+    if len(others) >= MAX_SHARING:
+        return f"more than {MAX_SHARING} identities have the first pin of this one: join some with `any_of` or a glob"
+    for other in others:
+        if not are_disjoint(registration.identity, other.identity):
+            overlap = f"overlaps {other.policy.integration}/{other.identity.id}: one token could match both"
+            return f"{overlap}; tell them apart by a pin, an exact value or `any_of`"
+    return ""
 
 
-def _decisive(files: Mapping[str, RegisteredFile], grants: CompiledGrants) -> dict[str, RegisteredFile]:
-    """Return the registered files that can decide under these grants: those of benchmarks that the lists allow."""
-    return {name: file for name, file in files.items() if grants.benchmarks.allows(file.repo)}
-
-
-def _policy_files(directory: Path, findings: Findings) -> list[Path]:
+def _policy_files(directory: Path, findings: Findings) -> list[str]:
+    """Return the paths of the files of policies, in order."""
     try:
         # Dot files are editors' locks and backups, or a mounted volume's own.
-        named = (path for path in directory.iterdir() if not path.name.startswith("."))
-        paths = sorted(path for path in named if path.suffix.lower() in {".yml", ".yaml"})
+        names = sorted(
+            name for name in os.listdir(directory) if name[0] != "." and name.lower().endswith((".yml", ".yaml"))
+        )
     except OSError as error:
         findings.refuse(InputError(Code.FILE_UNREADABLE, str(error.strerror), Place(str(directory))))
         return []
-    for path in (path for path in paths if path.suffix != ".yaml"):
+    inside = str(directory / "x").removesuffix("x")
+    for name in (name for name in names if not name.endswith(".yaml")):
         rule = "policies end in .yaml; this file would be overlooked"
-        findings.refuse(InputError(Code.FILE_RULE, rule, Place(str(path))))
-    return [path for path in paths if path.suffix == ".yaml" and path.name not in {PROVIDERS_FILE, STOPS_FILE}]
+        findings.refuse(InputError(Code.FILE_RULE, rule, Place(inside + name)))
+    return [inside + name for name in names if name.endswith(".yaml") and name not in {PROVIDERS_FILE, STOPS_FILE}]
 
 
-def _read(path: Path, findings: Findings) -> Document | None:
+def _stem(path: str) -> str:
+    return os.path.basename(path).removesuffix(".yaml")
+
+
+def _read(path: str, findings: Findings) -> bytes | None:
     try:
-        return load_yaml(files.read(path, MAX_BYTES), str(path), bare_dates=lambda at: _DATED.fullmatch(at) is not None)
+        return files.read(path, MAX_BYTES)
     except InputError as error:
         findings.refuse(error)
     return None
 
 
+def _parse(path: str, raw: bytes, findings: Findings) -> Document | None:
+    try:
+        return load_yaml(raw, path, bare_dates=_may_be_bare)
+    except InputError as error:
+        findings.refuse(error)
+    return None
+
+
+def _may_be_bare(at: str) -> bool:
+    return _DATED.fullmatch(at) is not None
+
+
 # -- providers --------------------------------------------------------------------------------------------------------
 
 
-def _read_providers(path: Path, issuer_url: str, findings: Findings, *, development: bool) -> Providers | None:
+def _read_providers(source: Source, findings: Findings) -> Providers | None:
     """Read the table of providers; None where it cannot be read at all."""
-    document = _read(path, findings)
+    path = str(source.directory / PROVIDERS_FILE)
+    raw = _read(path, findings)
+    document = _parse(path, raw, findings) if raw is not None else None
     file = findings.convert(document, ProvidersFile) if document else None
     if document is None or file is None:
         return None
@@ -232,7 +472,7 @@ def _read_providers(path: Path, issuer_url: str, findings: Findings, *, developm
     for name, entry in file.providers.items():
         at = pointer_to("/providers", name)
         findings.demand(document, at, _ID.fullmatch(name), "a provider's id is lowercase words joined by `-`")
-        provider = fill_in(findings, document, name, entry, issuer_url, development=development)
+        provider = fill_in(findings, document, name, entry, source.issuer_url, development=source.development)
         if provider is not None:
             new = provider.rules.prefix or provider.issuer not in taken  # of those there is one each, see below
             findings.demand(document, f"{at}/issuer", new, "another provider already has this issuer")
@@ -243,21 +483,6 @@ def _read_providers(path: Path, issuer_url: str, findings: Findings, *, developm
 
 
 # -- policies ---------------------------------------------------------------------------------------------------------
-
-
-def _read_policy(path: Path, providers: Providers | None, now: int, findings: Findings) -> _Read | None:
-    """Read one integration's file; None where it has an error."""
-    document = _read(path, findings)
-    policy = findings.convert(document, Policy) if document else None
-    if document is None or policy is None:
-        return None
-    integration, file = policy.integration, f"this integration's file is {policy.integration}.yaml"
-    if findings.demand(document, "/integration", _ID.fullmatch(integration), f"an integration's {_ID_RULE}"):
-        findings.demand(document, "/integration", path.stem == integration, file)
-    _check_identities(findings, document, policy, providers, now)
-    _check_grants(findings, document, policy.grants)
-    _check_token(findings, document, policy.token)
-    return None if document.name in findings.broken else _Read(document, policy)
 
 
 def _check_identities(
@@ -314,7 +539,7 @@ def _check_metrics(findings: Findings, document: Document, grants: tuple[str | M
 def _doubt_shared_frameworks(read: list[_Read], findings: Findings) -> None:
     """Warn where two integrations may both speak for one framework, or for names that differ in capitals alone."""
     first: dict[str, str] = {}
-    for document, policy in ((item.document, item.policy) for item in read):
+    for document, policy in ((item.document, item.entry.policy) for item in read):
         for index, framework in enumerate(policy.grants.frameworks):
             other = first.setdefault(framework.name.casefold(), policy.integration)
             if other != policy.integration:
@@ -336,28 +561,3 @@ def _is_specifier(text: object) -> bool:
         return len(SpecifierSet(str(text))) > 0  # "," is a specifier set of none, which every version meets
     except InvalidSpecifier:
         return False
-
-
-def _index(
-    registrations: list[tuple[Document, int, Registration]], findings: Findings
-) -> dict[tuple[str, str], tuple[Registration, ...]]:
-    """Index identities by provider and first pin, without any that a token could match together with another."""
-    index: dict[tuple[str, str], tuple[Registration, ...]] = {}
-    for document, position, registration in registrations:
-        key = (registration.provider.id, registration.identity.pins[registration.provider.rules.pins[0]])
-        bucket = index.get(key, ())
-        full = f"more than {MAX_SHARING} identities have the first pin of this one: join some with `any_of` or a glob"
-        room = findings.demand(document, f"/identities/{position}", len(bucket) < MAX_SHARING, full)
-        if room and all(
-            _demand_apart(findings, document, f"/identities/{position}", registration, other) for other in bucket
-        ):
-            index[key] = (*bucket, registration)
-    return index
-
-
-def _demand_apart(
-    findings: Findings, document: Document, at: str, registration: Registration, other: Registration
-) -> bool:
-    overlap = f"overlaps {other.policy.integration}/{other.identity.id}: one token could match both"
-    rule = f"{overlap}; tell them apart by a pin, an exact value or `any_of`"
-    return findings.demand(document, at, are_disjoint(registration.identity, other.identity), rule)

@@ -24,7 +24,7 @@ from issuer.identity.profiles import derive
 from issuer.identity.provider import Provider
 from issuer.policy.check import Check
 from issuer.policy.evaluate import evaluate
-from issuer.policy.match import PolicySet
+from issuer.policy.match import Key, PolicySet, key_of_caller
 from issuer.policy.model import Policy, PolicyTest
 from issuer.results.claims import STAND_IN, RunClaims, read_claims
 
@@ -44,8 +44,8 @@ EXPECTABLE = (
 class Outcome(Struct, frozen=True):
     """How a test went. `expected` and `actual` are `granted` or a code; `detail` is why, where it was refused.
 
-    `checks` are those of what the test gives; empty where the caller is not registered. `place` is that of the test's
-    `expect` in the policy file.
+    `checks` are those of what the test gives; empty where the caller is not registered. `asked` is under which key
+    identities were looked for: the outcome depends on no others. `at` is the pointer to the test's `expect`.
     """
 
     integration: str
@@ -54,7 +54,14 @@ class Outcome(Struct, frozen=True):
     actual: str
     detail: str
     checks: tuple[Check, ...]
-    place: Place
+    asked: Key
+    document: Document
+    at: str
+
+    @property
+    def place(self) -> Place:
+        """The place of the test's `expect` in the policy file."""
+        return self.document.place(self.at)
 
     @property
     def passed(self) -> bool:
@@ -73,11 +80,15 @@ class _Case(Struct, frozen=True):
 
 def run_tests(policies: PolicySet, policy: Policy, document: Document, findings: Findings) -> tuple[Outcome, ...]:
     """Run the tests of one policy, in the set of all. A test that fails or is malformed is an error."""
+    return tuple(_Suite(policies, policy, document, findings).run())
+
+
+def doubt_tests(policy: Policy, document: Document, findings: Findings) -> None:
+    """Warn where the tests of a policy show little."""
     if not policy.tests:
         findings.warn(document, "", Code.LINT_UNTESTED, "this policy has no tests")
     elif all(test.expect == GRANTED for test in policy.tests):
         findings.warn(document, "/tests", Code.LINT_UNTESTED, "none of the tests expects a refusal")
-    return tuple(_Suite(policies, policy, document, findings).run())
 
 
 class _Suite(Struct, frozen=True):
@@ -153,16 +164,16 @@ class _Suite(Struct, frozen=True):
     # -- its outcome --------------------------------------------------------------------------------------------------
 
     def judge_test(self, test: PolicyTest, case: _Case, claims: RunClaims, at: str) -> Outcome:
-        actual, detail, checks = self.judge(case, claims)
+        caller = Caller.suppose(case.provider, derive(case.provider.rules, case.identity), case.time)
+        actual, detail, checks = self.judge(case, caller, claims)
         because = f": {detail}" if detail else ""
         rule = f'the test "{test.name}" expects {test.expect}, and the policy says {actual}{because}'
         self.findings.demand(self.document, at, actual == test.expect, rule, Code.POLICY_TEST_FAILED)
-        place = self.document.place(at)
-        return Outcome(self.policy.integration, test.name, test.expect, actual, detail, checks, place)
+        asked, name = key_of_caller(caller), self.policy.integration
+        return Outcome(name, test.name, test.expect, actual, detail, checks, asked, self.document, at)
 
-    def judge(self, case: _Case, claims: RunClaims) -> tuple[str, str, tuple[Check, ...]]:
+    def judge(self, case: _Case, caller: Caller, claims: RunClaims) -> tuple[str, str, tuple[Check, ...]]:
         """Return the verdict as `granted` or a code, why it was refused, and the checks that count."""
-        caller = Caller.suppose(case.provider, derive(case.provider.rules, case.identity), case.time)
         runs = (("/claims", claims),)
         try:
             found = evaluate(self.policies, caller, runs, case.time, integration=self.policy.integration)

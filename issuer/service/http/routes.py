@@ -17,6 +17,7 @@ from litestar.openapi.spec import Operation
 from issuer.codes import Code
 from issuer.errors import IssuerError, Refused
 from issuer.service.bounds import READY_KEPT_S
+from issuer.service.follow import schema_documents
 from issuer.service.http import openapi
 from issuer.service.http.answer import Answer, answer
 from issuer.service.http.documents import Document, document
@@ -27,7 +28,7 @@ from issuer.service.http.published import Published
 from issuer.service.http.reading import Http, header_values
 from issuer.service.http.service import Service
 from issuer.service.http.tokens import token_routes
-from issuer.service.reload import Live, schema_documents
+from issuer.service.reload import Live
 from issuer.wire import ARCHIVE_PATH, JWKS_PATH, REVOCATION_KEYS_PATH, REVOCATIONS_PATH, STOPS_PATH
 
 _SCHEMA_TYPE, _SCHEMA_CACHE = "application/schema+json", "public, max-age=3600"

@@ -1,0 +1,197 @@
+"""Ten thousand integrations: their start, a change of one, a decision of each. `python -m tests.bench.many_policies`.
+
+The real service with two and with three workers, on a folder of 10,000 files with three identities and three tests
+each. What is compared is measured in turn, and the median of seven pairs is printed. CPU is that of all processes of
+the service, by the scheduler's own count.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from issuer.dev.provider import LocalProvider
+from issuer.dev.sandbox import free_port, settings_for
+from issuer.policy.authoring.load import load_policies
+from issuer.service.signing.keyring import generate
+from tests.bench.policy import URL, judging, write_many
+from tests.support.http_load import Run, drive, request
+from tests.support.processes import cpu_s, family
+from tests.support.running import BODY, listening_on, serve, start
+
+COUNT = int(os.environ.get("BENCH_POLICIES", "10000"))
+PAIRS = 7
+# A change is taken after two equal looks, a second apart; then every worker is told.
+WINDOW_S = 4.0
+CONNECTIONS, PAUSE_S = 8, 0.02
+
+
+def own_mb(pid: int) -> tuple[float, float]:
+    """Return the megabytes of a process that no other shares, and its proportional share of all that it sees."""
+    lines = (line.split() for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:])
+    kb = {name: int(value) for name, value, _ in lines}
+    return (kb["Private_Dirty:"] + kb["Private_Clean:"]) / 1024, kb["Pss:"] / 1024
+
+
+@contextmanager
+def service(folder: Path, workers: int, port: int) -> Iterator[tuple[int, float]]:
+    """Run the service; yield its pid, and the CPU seconds until all of its workers listened."""
+    settings = settings_for(folder, port)
+    process = start(settings, folder, serve(workers))
+    try:
+        until = time.monotonic() + 600
+        while listening_on(port) < workers:
+            assert process.poll() is None, (folder / "service.log").read_text()[-2000:]
+            assert time.monotonic() < until, "it did not start"
+            time.sleep(0.1)
+        time.sleep(1.0)  # what a worker does when it has begun
+        yield process.pid, cpu_s(process.pid)
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def workers_of(pid: int) -> list[int]:
+    """Return the children that have an event loop: what follows the policies has none."""
+    return [each for each in family(pid)[1:] if "anon_inode:[eventpoll]" in _opened_by(each)]
+
+
+def _opened_by(pid: int) -> set[str]:
+    return {os.readlink(path) for path in Path(f"/proc/{pid}/fd").iterdir() if os.path.lexists(path)}
+
+
+def requests_of(provider: LocalProvider, port: int, numbers: Iterable[int]) -> list[bytes]:
+    """Make a request of each of these integrations, with an identity token of now."""
+    raw, url = msgspec.json.encode(BODY), settings_for(Path(), port).url
+    claims = {"repository_owner_id": "6", "runner_environment": "github-hosted"}
+    return [
+        request("/tokens", provider.token(url, alg="ES256", repository_id=str(number), **claims), raw)
+        for number in numbers
+    ]
+
+
+def bench_start(folder: Path, provider: LocalProvider) -> None:
+    """Print what a start costs, and what a worker has of its own when it has answered to every integration."""
+    print(f"\n{COUNT} integrations with three tests each")
+    for workers in (2, 3):
+        port = free_port()
+        with service(folder, workers, port) as (pid, started_s):
+            fresh = [own_mb(each)[0] for each in workers_of(pid)]
+            run = drive(port, requests_of(provider, port, range(COUNT)), CONNECTIONS)
+            assert set(run.statuses) <= {200, 201}, run.statuses
+            used = [own_mb(each) for each in workers_of(pid)]
+        print(f"  {workers} workers: start {started_s:.1f} s of CPU in all processes")
+        print(f"    of each worker's own: {_list(fresh)} MB at the start;", end=" ")
+        print(f"{_list(own for own, _ in used)} MB (PSS {_list(pss for _, pss in used)})", end=" ")
+        print(f"when {COUNT} integrations have asked")
+
+
+def _list(values: object) -> str:
+    return ", ".join(f"{value:.0f}" for value in values)  # type: ignore[attr-defined]
+
+
+def bench_edit(folder: Path, provider: LocalProvider) -> None:
+    """Print what one changed file costs, on the CPU and in others' answers."""
+    file = folder / "policies" / f"framework-{COUNT // 2}.yaml"
+    text, turns = file.read_text("utf-8"), iter(range(1000))
+
+    def edit() -> None:
+        file.write_text(text.replace("ttl_s: 3600", f"ttl_s: {3000 + next(turns)}"), "utf-8")
+
+    port = free_port()
+    with service(folder, 2, port) as (pid, _):
+        requests = requests_of(provider, port, range(0, COUNT, max(1, COUNT // 2000)))
+        drive(port, requests, CONNECTIONS)
+        spent = [_spent(pid, edit) - _spent(pid, lambda: None) for _ in range(PAIRS)]
+        per_window = int(CONNECTIONS * WINDOW_S / (PAUSE_S + 0.003))
+        quiet, busy = [], []
+        for turn in range(PAIRS):
+            batch = [requests[(turn * 2 * per_window + at) % len(requests)] for at in range(2 * per_window)]
+            quiet.append(_worst_p99(drive(port, batch[:per_window], CONNECTIONS, PAUSE_S)))
+            edit()
+            busy.append(_worst_p99(drive(port, batch[per_window:], CONNECTIONS, PAUSE_S)))
+    own_ms = _own_ms(folder, file)
+    ratios = [after / before for before, after in zip(quiet, busy, strict=True)]
+    print(f"\none file of {COUNT} is edited (2 workers)")
+    print(
+        f"  CPU of all processes: {statistics.median(spent) * 1000:.0f} ms, of which the file's own {own_ms:.0f} ms;",
+        end=" ",
+    )
+    print(f"single pairs {_list(each * 1000 for each in sorted(spent))}")
+    print(
+        f"  p99 of the worst second: {statistics.median(quiet):.1f} ms without, {statistics.median(busy):.1f} ms with;",
+        end=" ",
+    )
+    print(f"ratio {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})")
+
+
+def _spent(pid: int, work: Callable[[], object]) -> float:
+    before = cpu_s(pid)
+    work()
+    time.sleep(WINDOW_S)
+    return cpu_s(pid) - before
+
+
+def _worst_p99(run: Run) -> float:
+    """Return the p99 in milliseconds of the second in which it was the worst."""
+    size = max(1, int(run.per_s))
+    seconds = [sorted(run.taken_s[at : at + size]) for at in range(0, len(run.taken_s) - size + 1, size)]
+    return max(second[int(len(second) * 0.99)] for second in seconds) * 1000
+
+
+def _own_ms(folder: Path, file: Path) -> float:
+    """Return what reading, judging and testing one file takes by itself, in milliseconds of CPU."""
+    with tempfile.TemporaryDirectory() as name:
+        for path in (folder / "policies" / "providers.yaml", file):
+            Path(name, path.name).write_bytes(path.read_bytes())
+        taken = []
+        for _ in range(PAIRS):
+            began = time.process_time()
+            load_policies(Path(name), URL, development=True)
+            taken.append(time.process_time() - began)
+    return statistics.median(taken) * 1000
+
+
+def bench_decision(folder: Path) -> None:
+    """Print a decision where each is another integration's, beside those of one: in turn, so that both meet the same."""
+    policies = load_policies(folder / "policies", URL, development=True)
+    provider = next(each for each in policies.providers.values() if each.id == "github-actions")
+    one = judging(policies, provider, [COUNT // 2])
+    each = judging(policies, provider, list(range(COUNT)))
+    _per_call_us(each, COUNT)  # what is made at an integration's first request is not what a request costs
+    pairs = [(_per_call_us(one, COUNT), _per_call_us(each, COUNT)) for _ in range(PAIRS)]
+    ones, others = (statistics.median(side) for side in zip(*pairs, strict=True))
+    ratio = statistics.median(other / same for same, other in pairs)
+    print(f"\na decision among {COUNT}: {ones:.1f} us of one, {others:.1f} us of each in turn; ratio {ratio:.2f}")
+
+
+def _per_call_us(work: Callable[[], object], times: int) -> float:
+    began = time.process_time()
+    for _ in range(times):
+        work()
+    return (time.process_time() - began) / times * 1e6
+
+
+def main() -> None:
+    """Run all of it."""
+    with tempfile.TemporaryDirectory() as name, LocalProvider() as provider:
+        folder = Path(name)
+        (folder / "policies").mkdir()
+        write_many(folder / "policies", COUNT, tested=True)
+        providers = f'version: 1\nproviders:\n  github-actions: {{profile: "github-actions", issuer: "{provider.issuer}", algorithms: ["ES256", "RS256"]}}\n'
+        (folder / "policies" / "providers.yaml").write_text(providers, "utf-8")
+        generate(folder / "keys", "active")
+        bench_decision(folder)
+        bench_start(folder, provider)
+        bench_edit(folder, provider)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,196 @@
+"""A folder that is loaded again: only what changed is read, and the outcome is that of a load of everything."""
+
+from __future__ import annotations
+
+import pickle
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from issuer.errors import InputError
+from issuer.policy.authoring.load import Folder, Looks, Source, Step, load_folder, read_each
+from issuer.policy.match import PolicySet
+from tests.support.policies import GITHUB, ISSUER_URL, POLICY, PROVIDERS, changed, registration, write
+
+# Holds as long as no other integration registers this branch of the repository.
+OF_A_BRANCH = """\
+tests:
+  - name: another branch
+    expect: identity.claim_mismatch
+    provider: github-actions
+    identity: {repository_id: "7", repository_owner_id: "6", ref: "refs/heads/name-0", event_name: "push",
+               runner_environment: "github-hosted"}
+"""
+
+
+def looks_of(folder: Path) -> Looks:
+    """Look at each file's text: a test writes twice within one tick of the clock that dates files."""
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def again(
+    folder: Path, before: Folder, looks: Looks | None = None, note: Callable[[], object] = lambda: None
+) -> tuple[Folder, Step]:
+    return load_folder(Source(folder, ISSUER_URL), before, looks_of(folder) if looks is None else looks, note)
+
+
+def named(name: str, pin: str) -> str:
+    return changed(changed(POLICY, "integration: inspect-ai", f"integration: {name}"), '"7"', f'"{pin}"')
+
+
+def said(policies: PolicySet) -> object:
+    """Return all that a set says, in the order in which it says it to who shares a pin."""
+    buckets = {
+        key: [(one.policy, one.identity, one.digest, one.claim_names) for one in bucket]
+        for key, bucket in policies.registrations.items()
+    }
+    return policies.digest, dict(policies.policies), set(policies.digests), buckets
+
+
+def outcome_of(load: Callable[[], Folder]) -> tuple[Folder | None, str]:
+    try:
+        return load(), ""
+    except InputError as error:
+        return None, f"{error.place} {error.pointer} {error}"
+
+
+def edit(dice: random.Random, folder: Path) -> None:
+    """Write, change or take away some file: mostly a good one, and pins are shared now and then."""
+    name, pin = f"name-{dice.randrange(5)}", str(dice.choice([7, 8, 9]))
+    file, text = folder / f"{name}.yaml", named(name, pin)
+    if dice.random() < 0.5:  # so that two may share the pin
+        text = changed(text, '"refs/heads/main"', f'"refs/heads/{name}"')
+    choice = dice.randrange(12)
+    if choice == 0 and file.exists():
+        file.unlink()
+    elif choice == 1:
+        file.write_text(changed(text, "mode: active", "mode: actve"), "utf-8")
+    elif choice == 2:
+        providers = f"{PROVIDERS}# {dice.random()}\n" if dice.random() < 0.5 else PROVIDERS.replace("10", "20")
+        (folder / "providers.yaml").write_text(providers, "utf-8")
+    elif choice == 3:
+        file.write_text(text + OF_A_BRANCH, "utf-8")
+    else:
+        file.write_text(f"{text}\n# {dice.random()}\n", "utf-8")
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 12))])
+def test_a_step_leads_where_a_load_of_everything_leads(tmp_path: Path, seed: int) -> None:
+    """The same policies, the same order, the same first error; and a process that is only told comes there, too."""
+    dice = random.Random(seed)
+    state = told = again(write(tmp_path), Folder())[0]
+    good = bad = 0
+    for round_number in range(25):
+        if round_number % 5 == 4:  # else most folders would stay broken
+            for file in tmp_path.glob("name-*"):
+                file.unlink()
+            write(tmp_path)
+        for _ in range(dice.choice([1, 1, 2, 4])):
+            edit(dice, tmp_path)
+        looks = looks_of(tmp_path)
+        whole, whole_error = outcome_of(lambda: again(tmp_path, Folder())[0])
+        steps: list[Step] = []
+
+        def step(before: Folder = state, looks: Looks = looks, steps: list[Step] = steps) -> Folder:
+            after, taken = again(tmp_path, before, looks)
+            steps.append(taken)
+            return after
+
+        after, error = outcome_of(step)
+        assert error == whole_error
+        if whole is None or after is None:
+            assert (whole, after) == (None, None)
+            bad += 1
+            continue
+        assert said(after.policies) == said(whole.policies)
+        told = told.after(pickle.loads(pickle.dumps(steps[0].without_values())))
+        assert said(told.policies) == said(whole.policies)
+        assert told.known == after.known
+        state, good = after, good + 1
+    assert good > 1
+    assert bad > 1
+
+
+def test_what_looks_as_it_did_is_not_read(tmp_path: Path) -> None:
+    state, _ = again(write(tmp_path, inspect_ai=POLICY), Folder())
+    looks = looks_of(tmp_path)
+    for file in ("inspect-ai.yaml", "providers.yaml"):
+        (tmp_path / file).write_text("nothing good", "utf-8")
+    after, step = again(tmp_path, state, looks)
+    assert not step.changes
+    assert after.policies.registrations == state.policies.registrations
+    with pytest.raises(InputError):
+        again(tmp_path, state.doubted(), looks)
+
+
+def test_what_has_the_bytes_that_it_had_is_not_judged(tmp_path: Path) -> None:
+    state, _ = again(write(tmp_path, inspect_ai=POLICY), Folder())
+    judged: list[int] = []
+    (tmp_path / "inspect-ai.yaml").write_text(POLICY, "utf-8")
+    after, step = again(tmp_path, state.doubted(), note=lambda: judged.append(1))
+    assert (judged, step.changes) == ([], False)
+    assert after.known.keys() == state.known.keys()
+
+
+def test_one_file_of_many_costs_one_file(tmp_path: Path) -> None:
+    many = {f"name_{number}": named(f"name-{number}", f"1{number}") for number in range(50)}
+    state, _ = again(write(tmp_path, **many), Folder())
+    judged: list[int] = []
+    (tmp_path / "name-7.yaml").write_text(changed(many["name_7"], "ttl_s: 3600", "ttl_s: 60"), "utf-8")
+    after, step = again(tmp_path, state, note=lambda: judged.append(1))
+    assert len(judged) == 2, "judged once, and its tests run once"
+    assert [entry.policy.integration for entry in step.entries] == ["name-7"]
+    assert registration(after.policies, repository_id="17").policy.token.ttl_s == 60
+    other = registration(state.policies, repository_id="18")
+    assert registration(after.policies, repository_id="18") is other, "the others are taken over as they are"
+
+
+def test_a_test_of_another_file_that_no_longer_holds_is_found(tmp_path: Path) -> None:
+    state, _ = again(write(tmp_path, inspect_ai=POLICY + OF_A_BRANCH), Folder())
+    newcomer = changed(named("newcomer", "7"), '"refs/heads/main"', '"refs/heads/name-0"')
+    (tmp_path / "newcomer.yaml").write_text(newcomer, "utf-8")
+    with pytest.raises(InputError, match="another branch") as caught:
+        again(tmp_path, state)
+    assert Path(caught.value.place.file).name == "inspect-ai.yaml"
+    assert caught.value.place.line == POLICY.count("\n") + 3
+
+
+def test_an_overlap_with_a_file_that_has_not_changed_is_found_where_it_stands(tmp_path: Path) -> None:
+    state, _ = again(write(tmp_path, zeta=named("zeta", "9")), Folder())
+    (tmp_path / "alpha.yaml").write_text(named("alpha", "9"), "utf-8")
+    with pytest.raises(InputError, match="overlaps alpha/main") as caught:
+        again(tmp_path, state)
+    assert (Path(caught.value.place.file).name, caught.value.pointer) == ("zeta.yaml", "/identities/0")
+
+
+def test_of_a_broken_folder_only_what_changed_is_read_alone(tmp_path: Path) -> None:
+    state, _ = again(write(tmp_path, one=named("one", "1"), two=named("two", "2")), Folder())
+    looks = looks_of(tmp_path)
+    (tmp_path / "one.yaml").write_text("nothing good", "utf-8")
+    (tmp_path / "two.yaml").write_text(changed(named("two", "2"), "mode: active", "mode: suspended"), "utf-8")
+    found = read_each(tmp_path, state, {**looks, str(tmp_path / "two.yaml"): "another"})
+    assert found is not None
+    assert found["one"] is state.policies.policies["one"], "it looks as it did"
+    assert found["two"] is not None
+    assert found["two"].mode == "suspended"
+
+
+def test_tests_are_dropped_after_they_ran_and_the_digest_is_over_them(tmp_path: Path) -> None:
+    state, _ = again(write(tmp_path, inspect_ai=POLICY + OF_A_BRANCH), Folder())
+    found = registration(state.policies, GITHUB)
+    assert found.policy.tests == ()
+    assert b"another branch" in state.policies.digests[found.digest]
+
+
+def test_what_policies_have_in_common_is_one_object(tmp_path: Path) -> None:
+    """In ten thousand integrations it would be as many, and the next caller's would be in no cache."""
+    policies = again(write(tmp_path, one=named("one", "1"), two=named("two", "2")), Folder())[0].policies
+    one, two = (registration(policies, repository_id=pin) for pin in ("1", "2"))
+    assert one.identity_rules is two.identity_rules
+    assert one.identity.require is two.identity.require
+    assert one.claim_names is two.claim_names
+    assert one.grants.frameworks is two.grants.frameworks
+    assert one.grants.metrics is two.grants.metrics
+    assert one.policy.token is two.policy.token
