@@ -1,8 +1,8 @@
 """The faults: every small change of one Python file that a hasty edit could make. Pure, and the same in every run.
 
 A mutant changes one place of the text and keeps all others, so that a diff shows it. What is left alone: annotations,
-docstrings, text, what is in an f-string, that a struct is frozen, which the type checker minds, and that a zip is strict,
-which says what cannot be.
+aliases of types, docstrings, text, what is in an f-string, that a struct is frozen, which the type checker minds, and
+that a zip is strict, which says what cannot be.
 """
 
 from __future__ import annotations
@@ -125,6 +125,8 @@ class _Text:
 def _edits(text: _Text, node: ast.AST, where: str) -> Iterator[tuple[str, Edit]]:
     """Find the edits of a node and below it, each with the name of the function or class that it is in."""
     if isinstance(node, ast.JoinedStr) or (isinstance(node, ast.keyword) and node.arg in {"frozen", "strict"}):
+        return
+    if isinstance(node, ast.AnnAssign) and ast.unparse(node.annotation) == "TypeAlias":
         return
     if isinstance(node, Function | ast.ClassDef):
         where = f"{where}.{node.name}".removeprefix(".")

@@ -8,7 +8,6 @@ LINE = (
     "tests/service/test_audit.py",
     "tests/service/http/test_nonces.py",
 )
-STORE = ("tests/service/admission/test_redis.py", "tests/service/admission/test_store_faults.py")
 
 TARGETS: dict[str, tuple[str, ...]] = {
     "issuer/issuance/identify.py": LINE,
@@ -41,7 +40,10 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "issuer/service/signing/keyring.py": ("tests/service/signing/test_keyring.py",),
     "issuer/service/signing/life.py": ("tests/service/signing/test_life.py",),
     "issuer/service/signing/seen.py": ("tests/service/signing/test_seen.py",),
-    "issuer/service/admission/client.py": ("tests/service/admission/test_client.py",),
+    "issuer/service/admission/client.py": (
+        "tests/service/admission/test_client.py",
+        "tests/service/admission/test_redis.py",
+    ),
     "issuer/service/admission/redis.py": ("tests/service/admission/test_redis.py",),
     "issuer/files.py": ("tests/test_files.py",),
     "issuer/client/files.py": (

@@ -44,7 +44,10 @@ def test_a_change_is_made_in_its_place_and_all_else_stays(line: str, expected: l
     assert sorted(changed(line)) == sorted(expected)
 
 
-@pytest.mark.parametrize("line", ["'a word'", "a: int | None", "return f'{a + 1}'", "return 'text'", "return a.b"])
+@pytest.mark.parametrize(
+    "line",
+    ["'a word'", "a: int | None", "a: TypeAlias = int | None", "return f'{a + 1}'", "return 'text'", "return a.b"],
+)
 def test_text_annotations_and_what_is_in_an_f_string_are_left_alone(line: str) -> None:
     assert changed(line) == []
 
