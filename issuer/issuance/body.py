@@ -207,8 +207,9 @@ def _check_extent(item: _Item, pointer: str) -> None:
         return  # nearly every one: each value has a byte, and a comma or brackets
     if count_values(bytes(item.claims), MAX_VALUES) > MAX_VALUES:
         raise Refused.at(Code.CLAIMS_INVALID, f"{pointer}/claims", f"more than {MAX_VALUES} JSON values")
-    together = b"[%b]" % item.claims if item.details is UNSET else b"[%b,%b]" % (item.claims, item.details)
-    if count_values(together, MAX_VALUES + 1) > MAX_VALUES + 1:
+    if item.details is UNSET:
+        return
+    if count_values(b"[%b,%b]" % (item.claims, item.details), MAX_VALUES + 1) > MAX_VALUES + 1:
         rule = f"more than {MAX_VALUES} JSON values, with those of the claims; put large evidence behind a URL"
         raise Refused.at(Code.DETAILS_INVALID, f"{pointer}/details", rule)
 
