@@ -854,6 +854,15 @@ def test_a_refused_request_is_never_answered_with_a_use(answer: object) -> None:
         read_answer(refusal(), (), 7, answer)
 
 
+async def test_after_it_is_closed_it_connects_to_nothing(url: str, redis: Redis) -> None:
+    async with started(url) as state:
+        assert await codes(state, call(use())) == ["new"]
+    before = (await redis.info("stats"))["total_connections_received"]
+    assert await codes(state, call(use("late"))) == ["dependency.state"]
+    await asyncio.sleep(0.2)
+    assert (await redis.info("stats"))["total_connections_received"] == before
+
+
 async def test_after_it_is_closed_nobody_is_admitted_and_nobody_waits(own_url: str) -> None:
     state = RedisAdmission(own_url)
     await state.start()
