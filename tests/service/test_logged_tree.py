@@ -10,12 +10,13 @@ import pytest
 
 from issuer.dev.provider import LocalProvider
 from issuer.service.bounds import LOG_BATCH_LEAVES
+from issuer.service.log.entries import entry_of
 from issuer.service.log.setup import sequencer_of
 from tests.support.log_readers import check_with_go, check_with_scales
 from tests.support.logged import Begun
 from tests.support.promised import Promised, export_of
 from tests.support.running import Running, serve
-from tests.support.sequencing import tokens
+from tests.support.sequencing import IAT, key_leaf, policy_leaf, tokens
 
 
 @contextlib.contextmanager
@@ -25,6 +26,7 @@ def two_workers(folder: Path, leaves: int = 0) -> Iterator[Running]:
     begun = Begun(folder)
     with contextlib.closing(sequencer_of(begun.log)) as sequencer:
         sequencer.start()
+        sequencer.append(list(map(entry_of, (key_leaf(IAT), policy_leaf()))))
         for first in range(0, leaves, LOG_BATCH_LEAVES):
             sequencer.append(tokens(*range(first, min(leaves, first + LOG_BATCH_LEAVES))))
     with LocalProvider() as provider, begun.served(provider, command=serve(2)) as service:

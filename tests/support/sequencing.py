@@ -21,7 +21,7 @@ from issuer.service.log.sequencer import Sequencer
 from issuer.service.log.setup import LogSettings, init
 from issuer.service.log.store import Entry, Reader, Store
 from issuer.tlog.checkpoint import Checkpoint, parse_checkpoint
-from issuer.tlog.leaf import KeyLeaf, TokenLeaf
+from issuer.tlog.leaf import KeyLeaf, PolicyLeaf, TokenLeaf
 from issuer.tlog.merkle import verify_inclusion
 from issuer.tlog.note import NoteSigner, parse_note, verify_note
 from issuer.tlog.proof import parse_proof
@@ -29,18 +29,23 @@ from tests.support.log_store import ORIGIN, Place, created
 
 KID = "A" * 42 + "E"
 IAT = 1_792_000_000
+POLICY = f"sha256:{hashlib.sha256(b'policy').hexdigest()}"
 
 
 def token_leaf(number: int, iat: int = IAT) -> bytes:
     """Make the leaf of a token that never was."""
     digest = hashlib.sha256(b"%d" % number).digest()
-    policy = f"sha256:{hashlib.sha256(b'policy').hexdigest()}"
-    return TokenLeaf("https://issuer.example", "inspect-ai", KID, iat, iat + 3600, policy, digest).to_bytes()
+    return TokenLeaf("https://issuer.example", "inspect-ai", KID, iat, iat + 3600, POLICY, digest).to_bytes()
 
 
 def key_leaf(since: int) -> bytes:
     """Make the leaf of a key that is active since then."""
     return KeyLeaf("https://issuer.example", KID, KID, "active", since).to_bytes()
+
+
+def policy_leaf() -> bytes:
+    """Make the leaf of the policy of those tokens."""
+    return PolicyLeaf("https://issuer.example", "inspect-ai", POLICY).to_bytes()
 
 
 def tokens(*numbers: int) -> list[Entry]:
