@@ -718,6 +718,7 @@ ON_THEIR_OWN = {
     "service/authn/pat_records.py": "writes a time, not bytes",
     "service/admission/redis.py": "reads a file of this package",
     "service/hosts.py": "reads a file of this package",
+    "service/policy_keeper.py": "opens what has no name: memory that processes share",
     "service/log/record_places.py": "writes half of a file in place",
     "service/log/sqlite.py": "makes the file of a database, whose bytes are SQLite's",
     "service/signing/opener.py": "opens keys",
