@@ -45,6 +45,7 @@ from issuer.verify.trust import Trust, TrustedIssuer
 from issuer.verify_token import compose
 from tests.bench.adapters import bench_adapters
 from tests.bench.bulk import bench_bulk, bench_logged
+from tests.bench.interpreter import describe
 from tests.bench.pat import bench_pats
 from tests.bench.policy import bench_policies
 from tests.support.running import BODY, Running, numbered, running, write_folder
@@ -213,6 +214,7 @@ def bench_verify(live: Running, check: float) -> None:
 
 def main() -> None:
     """Run everything."""
+    print(describe())
     sign, check = bench_primitives()
     bench_policies(cpu_us, row)
     bench_pats(cpu_us, row)

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import functools
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -31,12 +32,13 @@ from issuer.formats import jose
 from issuer.service.admission.embedded import EmbeddedValkey
 from issuer.service.admission.redis import RedisAdmission
 from tests.bench.floor import admission
+from tests.bench.interpreter import describe
 from tests.support.http_load import Run, drive, request
 from tests.support.processes import cpu_s, family, rss_mib
 from tests.support.running import Running, allow_es256, numbered, running, serve, singles, write_folder
 
-COUNT = int(os.environ.get("BENCH_REQUESTS", "3000"))
-TURNS = 5
+COUNT = int(os.environ.get("BENCH_REQUESTS", "4200"))
+TURNS = 7
 CONNECTIONS = (1, 8, 32)
 # What of a core each worker may have, where two of them are to find what one finds: cores that are free.
 SHARE, PERIOD_US = 0.3, 10_000
@@ -97,8 +99,8 @@ class Server:
     own_s: float = 0.0
     store_s: float = 0.0
 
-    def measure(self, requests: list[bytes], connections: int, expected: int) -> None:
-        """Drive it, and add to what was measured."""
+    def measure(self, requests: list[bytes], connections: int, expected: int) -> float:
+        """Drive it, and add to what was measured; return how many times the median this turn's slowest percent took."""
         before = self._spent()
         run = drive(self.port, requests, connections)
         own_s, store_s = (after - earlier for after, earlier in zip(self._spent(), before, strict=True))
@@ -108,6 +110,7 @@ class Server:
         self.run += run
         self.own_s += own_s
         self.store_s += store_s
+        return run.quantile_ms(0.99) / run.quantile_ms(0.5)
 
     def _spent(self) -> tuple[float, float]:
         used = self.store.info("cpu")
@@ -229,16 +232,18 @@ def bench_singles(live: Running, service: Server, floor: Server, parts_us: dict[
     for algorithm in ("RS256", "ES256"):
         for connections in CONNECTIONS:
             service, floor = service.fresh(), floor.fresh()
+            tails = []
             for _ in range(TURNS):
                 count = (COUNT if connections > 1 else COUNT // 3) // TURNS
                 made = singles(live, algorithm, count)
                 floor.measure(
                     [each.replace(b"/tokens", b"/%b" % algorithm.encode(), 1) for each in made], connections, 201
                 )
-                service.measure(made, connections, 201)
+                tails.append(service.measure(made, connections, 201))
             row(f"floor server, {algorithm}, {connections} conn.", floor)
             own_us = service.us(service.own_s)
             ratios = f"  {own_us / floor.us(floor.own_s):.2f} x floor, {own_us / parts_us[algorithm]:.2f} x its parts"
+            ratios += f", p99 {statistics.median(tails):.2f} x p50"
             row(f"{algorithm}, {connections} conn.", service, ratios=ratios)
             if (algorithm, connections) == ("RS256", CONNECTIONS[-1]):
                 kept = service, floor
@@ -327,6 +332,7 @@ def report_scaling(one: Measured, two: Measured) -> None:
 
 def main() -> None:
     """Run everything."""
+    print(describe())
     print(f"load: {os.cpu_count()} cores for generator, service and store; load average {os.getloadavg()[0]:.1f}")
     with tempfile.TemporaryDirectory() as made, LocalProvider() as provider, EmbeddedValkey() as url:
         with floor_server(Path(made), provider, url, 1) as raw:
