@@ -70,7 +70,10 @@ def check(directory: Path, url: str | None, development: bool, form: str, warnin
     The tests in the files are run, too. Where all is good, the digests are printed that the issuer shows at
     /health/ready and puts into tokens.
     """
-    policies, findings = check_policies(directory, url or NOBODY, int(time.time()), development=development)
+    tests: list[Outcome] = []
+    policies, findings = check_policies(
+        directory, url or NOBODY, int(time.time()), development=development, tell=tests.extend
+    )
     if warnings_as_errors:
         findings = tuple(replace(finding, severity="error") for finding in findings)
     code = exit_for_findings(findings)
@@ -78,7 +81,7 @@ def check(directory: Path, url: str | None, development: bool, form: str, warnin
     if text:
         say(text)
     if policies is not None and code is Exit.GOOD and form == "human":
-        say(_digests(policies, url))
+        say(_digests(policies, len(tests), url))
     sys.exit(code)
 
 
@@ -86,9 +89,8 @@ def _files(directory: Path) -> list[str]:
     return [str(path) for path in sorted(directory.glob("*.yaml"))]
 
 
-def _digests(policies: PolicySet, url: str | None) -> str:
+def _digests(policies: PolicySet, tests: int, url: str | None) -> str:
     """Say what was read, and its digests where they are those of an issuer."""
-    tests = sum(len(policy.tests) for policy in policies.policies.values())
     counts = f"{_count(len(policies.policies), 'integration')}, {_count(len(policies.providers), 'provider')}"
     good = f"good: {counts}, {_count(tests, 'test')} passed"
     if url is None:

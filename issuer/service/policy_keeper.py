@@ -29,6 +29,8 @@ class PolicyKeeper:
     Both ends of the line stay open in the parent, for the next process.
     """
 
+    name = "policy keeper"
+
     def __init__(self, follower: Follower, progress: Progress) -> None:
         self.state = follower.state
         self._follower = follower

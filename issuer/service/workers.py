@@ -144,6 +144,8 @@ def beating(beat: Beat, come_so_far: Callable[[], int]) -> Iterator[None]:
 class Keeper(Protocol):
     """What one process keeps for all workers: `run` in that process, which finds `changes` in the parent."""
 
+    name: str
+
     def run(self, beat: Beat) -> NoReturn:
         """Do it, in the process."""
 
@@ -152,10 +154,11 @@ class Keeper(Protocol):
 
 
 class Worker:
-    """The place of one worker, and its process, if it has one."""
+    """The place of one worker, and its process, if it has one. The log calls it by its `name`."""
 
-    def __init__(self, run: Run, silent_s: int) -> None:
+    def __init__(self, run: Run, silent_s: int, name: str = "worker") -> None:
         self.pid: int | None = None
+        self._name = name
         self._run = run
         self._line: Line | None = None
         self.due = 0.0
@@ -178,7 +181,7 @@ class Worker:
             _work(lambda beat: self._run(beat, end), pipes)
         end.close()
         self.pid = pid
-        _log.info("worker started", pid=pid)
+        _log.info(f"{self._name} started", pid=pid)
 
     def reap(self) -> None:
         """Note the end of the process, and when the next one is due.
@@ -197,7 +200,7 @@ class Worker:
         self._failures = 0 if now - self._started > STEADY_S else self._failures + 1
         pause_s = min(MAX_RESTART_PAUSE_S, RESTART_PAUSE_S * 2 ** min(self._failures, 10))
         self.due = now + pause_s
-        _log.warning("worker ended", pid=ended, code=code, next_in_s=pause_s)
+        _log.warning(f"{self._name} ended", pid=ended, code=code, next_in_s=pause_s)
 
     def listen(self, heard: Collection[int]) -> None:
         """Note, once a second, who was heard; kill the process when it has been silent for too long.
@@ -208,7 +211,7 @@ class Worker:
             return
         self._patience = self._silent_s if self.pid in heard else self._patience - 1
         if self._patience < 0:
-            _log.error("worker hangs", pid=self.pid)
+            _log.error(f"{self._name} hangs", pid=self.pid)
             self.send(signal.SIGKILL)
 
     def tell(self, descriptor: int) -> None:
@@ -237,7 +240,8 @@ def supervise(count: int, run: Run, grace_s: float, silent_s: int = SILENT_S, ke
     signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)  # for good: from here on the parent waits for them, one by one
     pipes = Pipes()
     workers = [Worker(run, silent_s) for _ in range(count)]
-    places = [Worker(lambda beat, _: keeper.run(beat), silent_s), *workers] if keeper else workers
+    kept = [Worker(lambda beat, _: keeper.run(beat), silent_s, keeper.name)] if keeper else []
+    places = [*kept, *workers]
     listens_at = time.monotonic()
     try:
         while (number := _turn(places, pipes)) not in STOPS:

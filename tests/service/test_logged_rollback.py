@@ -47,17 +47,23 @@ class PutBack:
         """Issue two tokens, and put back what was there after the first."""
         self.witness = witness
         self.log.trust(witness, quorum=1)
-        for kept in ("old", "newest"):
-            copy = self.newest.parent.with_name(kept)
-            copy.mkdir()
+        old = self.newest.parent.with_name("old")
+        for while_it_runs in (old, None):
             with self.served(witnessed=True) as service:
                 self.settings = service.settings
                 self.tokens.append(issued(service))
                 demand_cosigned(service, self.tokens[-1])
-                with closing(sqlite3.connect(self.database)) as running:
-                    running.execute("VACUUM INTO ?", [str(copy / self.database.name)])
+                if while_it_runs:
+                    self.copy(while_it_runs)
+        self.copy(self.newest.parent)  # now: until its end a service announces
         shutil.rmtree(self.database.parent)
-        shutil.copytree(self.newest.parent.with_name("old"), self.database.parent)
+        shutil.copytree(old, self.database.parent)
+
+    def copy(self, folder: Path) -> None:
+        """Copy the database as deploy/README.md says."""
+        folder.mkdir()
+        with closing(sqlite3.connect(self.database)) as database:
+            database.execute("VACUUM INTO ?", [str(folder / self.database.name)])
 
     def forget(self, *records: str) -> None:
         """Have these records know nothing any more; the witness is nobody whom one could ask."""

@@ -171,14 +171,20 @@ def load_folder(
 
 
 def check_policies(
-    directory: Path, issuer_url: str, now: int, *, development: bool = False
+    directory: Path,
+    issuer_url: str,
+    now: int,
+    *,
+    development: bool = False,
+    tell: Callable[[Iterable[Outcome]], object] = lambda _: None,
 ) -> tuple[PolicySet | None, tuple[Finding, ...]]:
     """Check a directory at `now` (Unix seconds, for warnings only): every finding, by file and line.
 
-    No PolicySet comes back where a finding is an error, a failed test among them.
+    No PolicySet comes back where a finding is an error, a failed test among them. `tell` gets the outcome of each test,
+    of files that neither have nor depend on another error.
     """
     reading = _Reading(Source(directory, issuer_url, development), Folder(), {}, now)
-    folder, _ = reading.run()
+    folder, _ = reading.run(tell)
     reading.doubt()
     return (None if reading.findings.broken else folder.policies), reading.findings.in_order()
 
@@ -186,12 +192,10 @@ def check_policies(
 def try_policies(
     directory: Path, issuer_url: str, now: int, *, development: bool = False
 ) -> tuple[tuple[Outcome, ...], tuple[Finding, ...]]:
-    """Return the outcome of each test, of files that neither have nor depend on another error; and all findings."""
+    """Return the outcome of each test, as `check_policies` tells them, and all findings."""
     outcomes: list[Outcome] = []
-    reading = _Reading(Source(directory, issuer_url, development), Folder(), {}, now)
-    reading.run(outcomes.extend)
-    reading.doubt()
-    return tuple(outcomes), reading.findings.in_order()
+    _, findings = check_policies(directory, issuer_url, now, development=development, tell=outcomes.extend)
+    return tuple(outcomes), findings
 
 
 def paths_that_decide(directory: Path) -> Iterator[str]:
