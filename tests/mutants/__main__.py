@@ -168,6 +168,8 @@ def main() -> int:
     if options.list:
         print("\n".join(f"{each.line}: {each.name}" for path in options.path for each in mutants_of(path)))
         return 0
+    if os.geteuid() != 0:
+        print("Tests that give files to other users need root. Without it, some mutants of files and keyring live.")
     named = tomllib.loads((HERE / "survivors.toml").read_text("utf-8"))
     living: list[Mutant] = []
     with copies(options.jobs) as free:
