@@ -94,9 +94,10 @@ class Running:
         return (self.folder / "service.log").read_text("utf-8", "replace")
 
     def audit(self) -> list[dict[str, Any]]:
-        """Return the audit events, oldest first. Of one that is being written a reader may see a part: it is left out."""
+        """Return the audit events, oldest first. Of one that is being written a reader may see a part: it is left out,
+        as is the mark behind a writer that was killed (service/append_file.py)."""
         whole, _, _ = self.settings.audit_file.read_bytes().rpartition(b"\n")
-        return [msgspec.json.decode(line) for line in whole.splitlines() if line]
+        return [msgspec.json.decode(line) for line in whole.splitlines() if line not in (b"", b"~")]
 
     def kill(self) -> None:
         """Kill it as the kernel does when memory runs out."""
