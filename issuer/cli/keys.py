@@ -99,7 +99,7 @@ class Places(Struct, frozen=True):
         return Custody(folder, history, cache(passphrase), int(time.time()), who(), why)
 
     def _settings(self) -> Settings | None:
-        """Read the service's settings; None where there are none, and the options say it all."""
+        """Read the service's settings. Return None without settings: then the options name everything."""
         try:
             return read_settings(self.config)
         except SetupError as error:

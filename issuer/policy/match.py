@@ -59,7 +59,7 @@ def resolve(policies: PolicySet, caller: Caller) -> Registration:
 
 
 def key_of_caller(caller: Caller) -> Key:
-    """Return under which key the identities are found that the caller may be. A pin that is no text is none's."""
+    """Return the key of the identities that may match a caller. No identity has the key of a pin that is not text."""
     pin = caller.claims.get(caller.provider.rules.pins[0])
     return caller.provider.id, pin if isinstance(pin, str) else ""
 

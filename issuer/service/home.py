@@ -1,13 +1,13 @@
-"""Where that lies which all hosts of an issuer go by: the history of its keys, what it has revoked, and the list of it.
+"""Documents that all hosts of an issuer share: the history of its keys, what it has revoked, and the list of that.
 
     key-history.jsonl       what happened to each signing key, who did it and why
-    revocations.jsonl       what was revoked, by whom and why
-    revocations.jwt         the signed list of it, as it is served
+    revocations.jsonl       what was revoked, who did it and why
+    revocations.jwt         the signed list of that, as it is served
     revocation-keys.json    the JWK set with the key of that list
 
 There are two homes: files in the folder of data, which several hosts must then share; and, where the log is in
-PostgreSQL, its database (log/postgres_home.py). What has moved there leaves a file behind, so that nobody goes by what
-was left in the folder. What the documents say is not known here.
+PostgreSQL, its database (log/postgres_home.py). Documents that have moved there leave a file behind, so that
+nobody uses what was left in the folder. What the documents say is not known here.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from issuer.service.bounds import MAX_RECORD_BYTES
 from issuer.service.look import look_at
 
 HISTORY, RECORD, LIST, KEYS = "key-history.jsonl", "revocations.jsonl", "revocations.jwt", "revocation-keys.json"
-# What is written in one turn, by whose name the turn is taken.
+# The turns, by name, and the documents that each of them writes.
 TURNS = {HISTORY: (HISTORY,), RECORD: (RECORD, LIST, KEYS)}
 # Says where everything has moved to.
 MOVED = "moved-to-log"
 
 
 class Turn(Protocol):
-    """What may be done by whoever has the turn. It is durable when the turn has ended without an error."""
+    """What the process that has the turn may do. All of it is durable when the turn ends without an error."""
 
     def read(self, name: str, most: int) -> bytes | None:
         """Return a document, as `Home.read` does."""

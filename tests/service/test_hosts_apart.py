@@ -119,14 +119,8 @@ def signs(host: Running, kid: str, number: int) -> None:
     eventually(lambda: host.post(host.token(), numbered(number)).json().get("kid") == kid)
 
 
-def test_two_hosts_that_share_no_folder_have_one_history_and_one_list(pair: Pair) -> None:
-    old = pair.active(pair.one)
-    assert all(pair.served(path) is not None for path in SERVED)
-    identity = pair.one.token()
-    signed = pair.one.post(identity, numbered(1))
-    assert (signed.status_code, pair.other.post(identity, numbered(1)).status_code) == (201, 200)
-
-    # a rotation, on one host and then on the other
+def rotate(pair: Pair, old: str) -> str:
+    """Rotate on one host and then on the other, and return the new key."""
     pair.run(pair.one, "keys", "rotate", "--compromised", "--reason", "a test")
     new = pair.active(pair.one)
     eventually(lambda: pair.archived(new) == (None, None))
@@ -140,19 +134,23 @@ def test_two_hosts_that_share_no_folder_have_one_history_and_one_list(pair: Pair
         for host in (pair.one, pair.other)
     ]
     assert [seen[0][kid] for kid in (old, new)] == [seen[1][kid] for kid in (old, new)]
+    return new
 
-    # a theft, told on the host that does not have the list's key
+
+def tell_a_theft(pair: Pair, old: str) -> None:
+    """Revoke a key on the host that does not have the list's key."""
     pair.run(pair.other, "keys", "revoke", f"key-{old}", "--from", "1000", "--reason", "a test")
     eventually(lambda: (pair.archived(old) or (0, 0))[1] == 1000)
     eventually(lambda: old not in pair.one.http.get(JWKS_PATH).text)
     assert (Path(pair.one.settings.keys) / "retiring" / f"{old}.pem").exists(), "its file still lies there"
 
-    # tokens taken back, there as well
+
+def take_back(pair: Pair, jti: str) -> None:
+    """Revoke a token on the host that does not have the list's key."""
     before = pair.listed
     assert before is not None
-    jti = signed.json()["jti"]
     done = pair.run(pair.other, "revoke", "--jti", jti, "--reason", "a test", code=4)
-    assert f"{RECORD}" in done.stdout
+    assert RECORD in done.stdout
     eventually(lambda: pair.lists(jti))
     after = pair.listed
     assert after is not None
@@ -160,10 +158,12 @@ def test_two_hosts_that_share_no_folder_have_one_history_and_one_list(pair: Pair
     for host in (pair.one, pair.other):
         assert json.loads(pair.run(host, "revocations", "show", "--json").stdout)["list"]["number"] == after.number
 
-    # without the database the last good state goes on, new ones wait
+
+def go_on_without_the_database(pair: Pair, jti: str) -> None:
+    """Stop the database: the last good state goes on, and new ones wait until it is back."""
     served = {path: pair.served(path) for path in SERVED}
     pair.server.stop()
-    pair.run(pair.other, "revoke", "--jti", "A" * 22, "--reason", "a test", code=6)
+    pair.run(pair.other, "revoke", "--jti", jti, "--reason", "a test", code=6)
     said = pair.run(pair.one, "keys", "rotate", code=6)
     assert "PostgreSQL at" in said.stderr
     for host in (pair.one, pair.other):
@@ -171,21 +171,34 @@ def test_two_hosts_that_share_no_folder_have_one_history_and_one_list(pair: Pair
         says(host, '"revocations refused"')
     assert {path: pair.served(path) for path in SERVED} == served
     pair.server.start()
-    pair.run(pair.other, "revoke", "--jti", "A" * 22, "--reason", "a test", code=4)
-    eventually(lambda: pair.lists("A" * 22))
+    pair.run(pair.other, "revoke", "--jti", jti, "--reason", "a test", code=4)
+    eventually(lambda: pair.lists(jti))
+
+
+def test_two_hosts_that_share_no_folder_have_one_history_and_one_list(pair: Pair) -> None:
+    old, later = pair.active(pair.one), "A" * 22
+    assert all(pair.served(path) is not None for path in SERVED)
+    identity = pair.one.token()
+    signed = pair.one.post(identity, numbered(1))
+    assert (signed.status_code, pair.other.post(identity, numbered(1)).status_code) == (201, 200)
+    jti = signed.json()["jti"]
+    new = rotate(pair, old)
+    tell_a_theft(pair, old)
+    take_back(pair, jti)
+    archive = pair.served(ARCHIVE_PATH)
+    go_on_without_the_database(pair, later)
     for host in (pair.one, pair.other):
         is_well(host)
         signs(host, new, 3)
-
-    # and a restart with nothing but the database
     pair.other.process.terminate()
     assert pair.other.process.wait(60) == 0
     again = start(pair.other.settings, pair.other.folder, serve(2))
     try:
         until_live(pair.other.http, again, pair.other.folder)
-        eventually(lambda: pair.served(ARCHIVE_PATH) == served[ARCHIVE_PATH])
-        assert pair.listed is not None
-        assert {jti, "A" * 22} == pair.listed.jtis
+        eventually(lambda: pair.served(ARCHIVE_PATH) == archive)
+        listed = pair.listed
+        assert listed is not None
+        assert listed.jtis == {jti, later}
     finally:
         again.terminate()
         again.wait(60)

@@ -71,8 +71,8 @@ class Source(Struct, frozen=True):
 class Known(Struct, frozen=True, gc=False):
     """What is known of a policy file that is good: how it looked, the SHA-256 of its bytes, and whose it is.
 
-    `asked` are the keys of its own identities, and of those whom its tests speak of: while nothing changes under them,
-    its rules hold and its tests pass.
+    `asked` are the keys of its own identities, and of the identities in its tests. As long as nothing changes under
+    these keys, its rules hold and its tests pass.
     """
 
     look: Hashable

@@ -129,7 +129,7 @@ class RedisRecord:
         return kept if isinstance(kept, bytes) else None
 
     def write(self, note: bytes) -> bytes | None:
-        """Keep a note where nothing stands but what was kept or returned before; else return what stands there."""
+        """Replace the note that was last kept or returned: None. Where another one is there, return that instead."""
         asked = self._client.eval(_SWAP, 1, self._key, self._kept, note)  # type: ignore[arg-type]
         kept = self._answer(asked)
         if not isinstance(kept, bytes):

@@ -142,7 +142,7 @@ class RemoteKey:
             raise KeyFault(f"no turn within {SIGNER_TURN_S} s: more signatures are asked for than it makes") from None
 
     def _begin(self, message: bytes) -> Future[bytes]:
-        """Ask for a signature. The turn is over when the thread is back, whoever still waits for it."""
+        """Ask for a signature. Its turn ends when the thread returns, also where the caller has given up."""
         loop, begun = asyncio.get_running_loop(), apart(partial(self.sign, message), "signer")
         self._away[begun] = time.monotonic()
 
