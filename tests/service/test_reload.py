@@ -25,11 +25,11 @@ import pytest
 from issuer.dev.provider import KEY_SET_PATH, LocalProvider
 from issuer.dev.sandbox import free_port, settings_for
 from issuer.issuance.ports import Authority, NoLog
-from issuer.policy.authoring.load import Source, load_policies
+from issuer.policy.authoring.load import Source, Step, load_policies
 from issuer.policy.match import PolicySet
 from issuer.service.audit import FileAudit
 from issuer.service.background import Background
-from issuer.service.follow import MAX_DEPTH, Follower, follow_folder, keep_policies
+from issuer.service.follow import MAX_DEPTH, Follower, Setback, follow_folder, keep_policies
 from issuer.service.look import look
 from issuer.service.reload import Active, Live
 from tests.support.command import issuer
@@ -166,7 +166,7 @@ def test_every_policy_that_signed_stays_retrievable_by_its_digest(live: Running)
 # With a disk that is full, or killed on the way: each policy is larger than the limit.
 KEEP = """
 import os, pathlib, resource, sys
-from issuer.policy.authoring.load import Source, load_policies
+from issuer.policy.authoring.load import Source, Step, load_policies
 from issuer.policy.match import PolicySet
 from issuer.service.follow import keep_policies
 policies = load_policies(pathlib.Path(sys.argv[1]), "https://issuer.example", development=True)
@@ -492,6 +492,32 @@ async def test_what_changed_while_it_was_read_is_not_taken(tmp_path: Path, provi
     await live.turn(True)
     assert (live.active.loaded_at, live.stale) == (2, False)
     audit.close()
+
+
+def test_known_policies_that_others_may_write_from_now_on_are_refused(tmp_path: Path, provider: LocalProvider) -> None:
+    """A file's bytes are those that were judged, but not for long; of a folder's others, the next that comes counts."""
+    write_folder(tmp_path, provider)
+    folder = tmp_path / "policies"
+    follower = follow_folder(folder, tmp_path / "kept", "https://issuer.example", development=True)
+
+    def open_to_others(path: Path) -> None:
+        path.chmod(path.stat().st_mode | stat.S_IWOTH)
+
+    def next_change() -> object:
+        follower.turn(False)  # one look is none
+        return follower.turn(False)
+
+    open_to_others(folder / "inspect-ai.yaml")
+    change = next_change()
+    assert isinstance(change, Setback)
+    assert change.code == "file.unsafe"
+    (folder / "inspect-ai.yaml").chmod(0o600)
+    assert isinstance(next_change(), Step)
+    open_to_others(folder)
+    (folder / "inspect-ai.yaml").touch()
+    change = next_change()
+    assert isinstance(change, Setback)
+    assert change.code == "file.unsafe"
 
 
 def test_in_dev_a_hangup_is_the_end_and_leaves_nothing_behind(tmp_path: Path) -> None:
