@@ -68,7 +68,7 @@ def test_without_a_url_there_are_no_digests_that_could_mislead(policies: Path) -
 
 def test_every_error_is_told_with_its_place_and_what_to_do(policies: Path) -> None:
     one = edit(policies / "inspect-ai.yaml", "mode: active", "mode: activ")
-    two = edit(policies / "lm-evaluation-harness.yaml", 'models: ["*/*"]', 'models: ["*"]')
+    two = edit(policies / "lm-eval.yaml", 'models: ["*/*"]', 'models: ["*"]')
     done = issuer("policy", "check", policies)
     assert done.returncode == 3
     assert f"{one}:{line_of(one, 'mode: activ')}:7: file.schema: " in done.stdout
@@ -171,7 +171,7 @@ def test_each_test_is_a_line_and_a_failing_one_shows_what_decided(policies: Path
 
 def test_only_one_integration_s_tests_are_run_where_one_is_named(policies: Path) -> None:
     edit(policies / "inspect-ai.yaml", 'benchmarks: ["openai/gsm8k", ', "benchmarks: [")
-    done = issuer("policy", "test", policies, "--integration", "lm-evaluation-harness")
+    done = issuer("policy", "test", policies, "--integration", "lm-eval")
     assert (done.returncode, "inspect-ai" in done.stdout) == (0, False), done.stdout
     assert issuer("policy", "test", policies, "--integration", "inspect-ai").returncode == 1
     assert issuer("policy", "test", policies, "--integration", "none").returncode == 2

@@ -177,7 +177,7 @@ providers:
 @pytest.fixture
 def apps(folder: Path, provider: LocalProvider) -> Path:
     """Policies whose identities are an OAuth client, of two servers, a robot and an account of the Hub."""
-    (folder / "policies" / "lm-evaluation-harness.yaml").unlink()
+    (folder / "policies" / "lm-eval.yaml").unlink()
     (folder / "policies" / "providers.yaml").write_text(APPS.format(issuer=provider.issuer))
     path = folder / "policies" / "inspect-ai.yaml"
     head, _, rest = path.read_text().partition("identities:")

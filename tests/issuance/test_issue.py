@@ -647,7 +647,7 @@ async def replayed(house: House) -> str:
 
 MEMBERS: dict[str, Change] = {
     "alg": header(alg="Ed25519"), "typ": header(typ="JWT"), "kid": header(kid="other"), "crit": header(crit=["x"]),
-    "ver": terms(ver=2), "iss": terms(iss="https://evil.example"), "sub": terms(sub="lm-evaluation-harness"),
+    "ver": terms(ver=2), "iss": terms(iss="https://evil.example"), "sub": terms(sub="lm-eval"),
     "aud": terms(aud="https://evil.example"), "iat": terms(iat=NOW + 30 * DAY_S), "exp": terms(exp=NOW + 7 * DAY_S),
     "nbf": terms(nbf=NOW - 9), "jti": terms(jti=JTIS[3]), "caller": terms(caller={"provider": "github-actions"}),
     "policy": terms(policy="sha256:" + "0" * 64), "log": terms(log="evil.example/log"), "attempt": terms(attempt=1),
@@ -690,7 +690,7 @@ async def test_what_was_sealed_for_another_place_or_by_another_service_is_not_si
 BEYOND: dict[str, tuple[str, Change]] = {
     "alg": ("alg", header(alg="Ed25519")), "typ": ("typ", header(typ="JWT")), "crit": ("form", header(crit=["x"])),
     "ver": ("form", terms(ver=2)), "iss": ("iss", terms(iss="https://evil.example")),
-    "sub": ("sub", terms(sub="lm-evaluation-harness")), "aud": ("aud", terms(aud="https://evil.example")),
+    "sub": ("sub", terms(sub="lm-eval")), "aud": ("aud", terms(aud="https://evil.example")),
     "late iat": ("iat", terms(iat=NOW + 61, nbf=NOW + 61)), "early iat": ("iat", terms(iat=NOW - 71, nbf=NOW - 71)),
     "no life": ("exp", terms(iat=NOW + 30, nbf=NOW + 30, exp=NOW + 30)), "nbf": ("nbf", terms(nbf=NOW + 1)), "exp": ("exp", terms(exp=NOW + DAY_S + 1)), "jti": ("jti", terms(jti="x")),
     "no policy": ("policy", terms(policy="sha256:" + "0" * 64)),

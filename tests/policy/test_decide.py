@@ -121,7 +121,7 @@ def test_an_identity_alone_can_be_judged(tmp_path: Path) -> None:
 # -- no, one reason at a time ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["other", "inspect-ai2", "Inspect-AI", "inspect-ai\n", "lm-evaluation-harness"])
+@pytest.mark.parametrize("name", ["other", "inspect-ai2", "Inspect-AI", "inspect-ai\n", "lm-eval"])
 def test_another_integration_than_one_s_own_is_unknown_whether_it_exists_or_not(tmp_path: Path, name: str) -> None:
     verdict = judged(tmp_path, integration=name)
     assert only_fault(verdict) == (

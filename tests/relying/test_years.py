@@ -20,7 +20,7 @@ from tests.support.tree import write_result
 from tests.support.years import FILE, KEYS, RelyingParty, Years, outcomes
 
 DAY = 86_400
-OTHER = "lm-evaluation-harness"
+OTHER = "lm-eval"
 
 
 @pytest.fixture

@@ -122,7 +122,7 @@ def test_a_signal_stops_everything_at_once_and_another_lifts_it(live: Running) -
 def break_policies(live: Running) -> None:
     """A typo, a failing test and a file that cannot be read."""
     policies = live.folder / "policies"
-    typo = policies / "lm-evaluation-harness.yaml"
+    typo = policies / "lm-eval.yaml"
     typo.write_text(typo.read_text().replace("mode: active", "mode: actve"))
     failing = policies / "failing.yaml"
     text = (policies / "inspect-ai.yaml").read_text().partition("\ntests:")[0] + FAILING

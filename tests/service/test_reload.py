@@ -123,7 +123,7 @@ def test_every_process_follows_the_folder_by_itself(live: Running) -> None:
         assert ready(other)["digest"] == before
         (started,) = events(live, "policies_loaded")
         assert started["policies"] == before
-        assert started["changed"].keys() == {"inspect-ai", "lm-evaluation-harness"}
+        assert started["changed"].keys() == {"inspect-ai", "lm-eval"}
         change(live, GOOD, OTHER)
         eventually(lambda: before not in {ready(live)["digest"], ready(other)["digest"]})
         assert ready(live)["digest"] == ready(other)["digest"]

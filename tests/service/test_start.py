@@ -79,7 +79,7 @@ def said(settings: Settings) -> str:
         (no_key, "issuer keys generate"),
         (edit("inspect-ai.yaml", "integration: inspect-ai", "integration: inspect-ai\nintegraton: x"), "inspect-ai.yaml:5:13: file.unknown_member"),
         (edit("inspect-ai.yaml", '"700000001"', "700000001"), "put it in double quotes"),
-        (edit("lm-evaluation-harness.yaml", "mode: active", "mode: activ"), "lm-evaluation-harness.yaml:5:"),
+        (edit("lm-eval.yaml", "mode: active", "mode: activ"), "lm-eval.yaml:5:"),
     ],
 )  # fmt: skip
 def test_an_unfit_folder_is_refused_with_the_place(

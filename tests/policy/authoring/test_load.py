@@ -53,7 +53,7 @@ def check(error: InputError, file: Path, text: str, snippet: str, code: Code, re
 
 def test_the_shipped_samples_load() -> None:
     policies = load_policies(SAMPLES, ISSUER_URL)
-    assert set(policies.policies) == {"inspect-ai", "lm-evaluation-harness"}
+    assert set(policies.policies) == {"inspect-ai", "lm-eval"}
     assert {provider.id for provider in policies.providers.values()} == {"github-actions", "gitlab-ci"}
 
 

@@ -166,7 +166,7 @@ def test_a_batch_is_refused_whole_and_says_where(
         ({**BODY, "notes": "x"}, 400, "request.unknown_member", "/notes"),
         ({**BODY, "nonce": "A" * 22}, 400, "nonce.invalid", "/nonce"),
         ({**BODY, "audience": "https://other.example"}, 403, "policy.audience", "/audience"),
-        ({**BODY, "integration": "lm-evaluation-harness"}, 403, "integration.unknown", "/integration"),
+        ({**BODY, "integration": "lm-eval"}, 403, "integration.unknown", "/integration"),
         ({**BODY, "claims_digest": "sha256:" + "0" * 64}, 422, "claims.digest_mismatch", "/claims_digest"),
         ({**BODY, "content_digest": "sha256:" + "0" * 64}, 422, "claims.digest_mismatch", "/content_digest"),
         ({**BODY, "details": {"source": {"name": "x"}}}, 422, "details.invalid", "/details/source"),
