@@ -1,8 +1,7 @@
-"""`issuer keys`: what an operator types and reads; and the transcripts of keys/README.md, run as one sequence."""
+"""`issuer keys`: what an operator types and reads. The transcripts of keys/README.md are a story (tests/test_stories.py)."""
 
 from __future__ import annotations
 
-import contextlib
 import getpass
 import json
 import os
@@ -10,20 +9,17 @@ import re
 import subprocess
 from pathlib import Path
 
-import msgspec
 import pytest
-from msgspec.structs import replace
 
-from issuer import files, keyfile
+from issuer import keyfile
 from issuer.dev.provider import LocalProvider
 from issuer.formats import jose
 from issuer.service.bounds import LAST_TOKEN_S, PUBLISHED_S
-from issuer.service.home import HISTORY, MOVED, FolderHome
-from issuer.service.signing.history import KeyHistory
+from issuer.service.home import HISTORY, MOVED
 from issuer.service.signing.life import KeyEvent
+from tests.support import key_times
 from tests.support.command import issuer
 from tests.support.running import eventually, running
-from tests.support.shared import ROOT
 
 
 def keys(folder: Path, *arguments: object, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
@@ -45,19 +41,11 @@ def listed(folder: Path) -> dict[str, dict[str, object]]:
 
 
 def events(folder: Path) -> list[KeyEvent]:
-    raw = Path(KeyHistory(FolderHome(folder / "data")).place).read_bytes()
-    return [msgspec.json.decode(line, type=KeyEvent) for line in raw.splitlines()]
+    return key_times.events(folder / "data")
 
 
 def pass_time(folder: Path, seconds: int) -> None:
-    """Have everything in the history be so much longer ago, after services have published what is next."""
-    history = KeyHistory(FolderHome(folder / "data"))
-    history.record(lambda lives: [
-        KeyEvent(life.since, "published", life.kid, life.x, "service")
-        for life in lives.values() if life.what == "next" and life.published is None
-    ])  # fmt: skip
-    aged = [replace(event, time=event.time - seconds) for event in events(folder)]
-    Path(history.place).write_bytes(b"".join(msgspec.json.encode(event) + b"\n" for event in aged))
+    key_times.pass_time(folder / "data", seconds)
 
 
 # -- finding the folders -------------------------------------------------------------------------------------------------
@@ -324,81 +312,3 @@ def test_a_running_service_follows_each_step_and_tells_nothing_twice(tmp_path: P
         (old, "active"), (new, "next"), (old, "retiring"), (new, "active"), (old, "revoked"), (new, "revoked"),
         (following, "active"),
     ]  # fmt: skip
-
-
-# -- keys/README.md ------------------------------------------------------------------------------------------------------
-
-PAGE = (ROOT / "keys" / "README.md").read_text("utf-8")
-# How much time has passed stands above each transcript, in a comment; what has none is an outline. Between those of the
-# key that nobody can copy stands the file that says where it lies.
-TRANSCRIPT = re.compile(
-    r"^<!-- (\d+) s later -->\n```console\n(.*?)^```|^```yaml\n(version: 1\nbackend: \"pkcs11\".*?)^```", re.S | re.M
-)
-WITH_TOOLS = ("Keys that nobody can copy", "A backup with a quorum")
-
-
-def pattern(output: str) -> str:
-    """Make a regular expression of an output: `...` is any text of a line, a line `...` any lines; columns are as wide as
-    needed."""
-    inside = re.sub(r"(?:\\ ){2,}", " +", re.escape(output))
-    return re.sub(r"^\\\.\\\.\\\.\\\n", r"(?:.*\\n)*", inside, flags=re.M).replace(r"\.\.\.", ".*")
-
-
-def expanded(command: str, folder: Path) -> list[str]:
-    """Have a shell read a command line, and return its words."""
-    words = subprocess.run(["bash", "-c", f"printf '%s\\0' {command}"], cwd=folder, capture_output=True, check=True)
-    return words.stdout.decode().split("\0")[:-1]
-
-
-def run(command: str, folder: Path, env: dict[str, str]) -> str:
-    """Run a line of a transcript; return what it prints."""
-    with contextlib.chdir(folder):
-        if command.startswith("issuer "):
-            done = issuer(*expanded(command, folder)[1:], env=env)
-        else:
-            done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"$ {command}\n{done.stdout}{done.stderr}"
-    return done.stdout + done.stderr
-
-
-def write_hsm(page: str, folder: Path) -> str:
-    """Say where the module and the PIN are on this machine, and not on the page's."""
-    from tests.support.softhsm import configured, module
-
-    configured()
-    (folder / "pin").touch(0o600)
-    (folder / "pin").write_text("4711-pin\n")
-    return page.replace("/usr/lib/softhsm/libsofthsm2.so", str(module())).replace(
-        "/etc/issuer/pin", str(folder / "pin")
-    )
-
-
-@pytest.mark.parametrize(
-    "whole",
-    [False, pytest.param(True, marks=pytest.mark.needs_tool("softhsm2-util", "pkcs11-tool", "ssss-split"))],
-    ids=["without tools", "whole"],
-)
-def test_the_transcripts_say_what_is_said_one_after_the_other(tmp_path: Path, whole: bool) -> None:
-    env: dict[str, str] = {}
-    ran: list[str] = []
-    page = write_hsm(PAGE, tmp_path) if whole else PAGE
-    for section in page.split("\n## "):
-        left = TRANSCRIPT.findall(section) if whole or not section.startswith(WITH_TOOLS) else []
-        for later, transcript, key_file in left:
-            if key_file:
-                (tmp_path / "keys" / "next").mkdir(mode=0o700, exist_ok=True)
-                files.create(tmp_path / "keys" / "next" / "signing-2027.yaml", key_file.encode())
-                continue
-            if ran:
-                pass_time(tmp_path, int(later))
-            _, *parts = re.split(r"^\$ (.*)\n", transcript, flags=re.M)
-            for command, output in zip(parts[::2], parts[1::2], strict=True):
-                if command.startswith("export "):
-                    env |= dict(word.split("=", 1) for word in command.split()[1:])
-                    continue
-                said = run(command, tmp_path, env)
-                assert re.fullmatch(pattern(output), said), f"$ {command}\n{said}"
-                ran.append(command)
-    for name in ("generate", "list", "rotate", "rotate --plan", "public", "revoke", "rotate --compromised"):
-        assert [command for command in ran if f"issuer keys {name}" in command], name
-    assert whole == any("ssss-combine" in command for command in ran)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 import subprocess
 import time
 from pathlib import Path
@@ -219,18 +218,6 @@ def write_settings(folder: Path, more: str = "") -> Path:
     settings = folder / "settings.yaml"
     settings.write_text("".join(f'{name}: "{value}"\n' for name, value in members.items()) + f'redis_url: "x"\n{more}')
     return settings
-
-
-def test_what_the_reference_of_keys_shows_can_be_typed(tmp_path: Path) -> None:
-    page = (ROOT / "keys" / "README.md").read_text("utf-8").partition("## The list of revocations")[2]
-    (block,) = re.findall(r"^```console\n(.*?)^```", page.partition("\n## ")[0], re.S | re.M)
-    settings = write_settings(tmp_path)
-    commands = [shlex.split(line.removeprefix("$ "), comments=True) for line in block.splitlines()]
-    typed = [[str(settings) if word == "settings.yaml" else word for word in words] for words in commands]
-    done = [issuer(*words) for command, *words in typed if command == "issuer"]
-    assert [each.returncode for each in done] == [0] * len(commands)
-    assert "wrong adapter" in done[-1].stdout
-    assert "list 2 of" in done[-1].stdout
 
 
 def test_an_encrypted_key_is_opened_by_the_settings_or_the_option(tmp_path: Path) -> None:

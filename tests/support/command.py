@@ -55,6 +55,26 @@ def issuer(*arguments: object, env: dict[str, str] | None = None, stdin: str = "
         return subprocess.CompletedProcess(argv, int(code), out.read().decode(), err.read().decode())
 
 
+def install_issuer(folder: Path) -> int:
+    """Write the command `issuer` for a shell into a new folder; return the descriptor that the shell must inherit."""
+    starter = _starter().fileno()
+    folder.mkdir()
+    (folder / "issuer").write_text(_SHELL_COMMAND.format(python=sys.executable, starter=starter))
+    (folder / "issuer").chmod(0o700)
+    return starter
+
+
+_SHELL_COMMAND = """#!{python} -IS
+import json, os, socket, sys
+ours, theirs = socket.socketpair()
+socket.send_fds(socket.socket(fileno={starter}), [b"\\n"], [theirs.fileno(), 0, 1, 2])
+theirs.close()
+ours.sendall(json.dumps([sys.argv[1:], dict(os.environ), os.getcwd()]).encode())
+ours.shutdown(socket.SHUT_WR)
+sys.exit(int(ours.makefile().read()))
+"""
+
+
 def _apart() -> dict[str, str]:
     """Have a command remember nothing of another one, nor of the user."""
     return {"XDG_STATE_HOME": f"{_states().name}/{next(_numbers)}"}

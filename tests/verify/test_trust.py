@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import re
 from typing import Any
 
 import msgspec
@@ -27,7 +26,6 @@ from issuer.verify.trust import (
     sources,
 )
 from tests.support import make, witnessed
-from tests.support.shared import ROOT
 
 GOOD = f"""\
 version: 1
@@ -267,21 +265,6 @@ def test_a_trust_file_can_be_made_in_code() -> None:
     made = TrustFile(version=1, audience="a", issuers=[TrustedEntry(issuer=make.ISSUER, keys=Source(url="u"))])
     assert resolve(made, {"/issuers/0/keys": make.jwks()}).issuers[make.ISSUER].keys == make.key_set()
     assert made.digest.startswith("sha256:")
-
-
-def test_the_examples_of_the_references_are_trust_files() -> None:
-    pages = [ROOT / "issuer" / "CONTRACT.md", ROOT / "deploy" / "README.md"]
-    examples = [
-        text
-        for page in pages
-        for text in re.findall(r"```yaml\n(version: 1\naudience.*?)```", page.read_text("utf-8"), re.DOTALL)
-    ]
-    full, short = (read_trust_file(text.encode(), "example") for text in examples)
-    assert {pointer.rpartition("/")[2] for pointer in sources(full)} == {
-        "keys", "archive", "revocations", "receipt_keys", "revocation_keys",
-    }  # fmt: skip
-    assert full.require == ["benchmark"]
-    assert list(sources(short)) == ["/issuers/0/keys", "/issuers/0/archive"]
 
 
 # -- what it points to ----------------------------------------------------------------------------------------------------

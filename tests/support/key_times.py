@@ -1,0 +1,29 @@
+"""Lets time pass in a history of signing keys, as after services have run for so long."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
+
+from issuer.service.home import FolderHome
+from issuer.service.signing.history import KeyHistory
+from issuer.service.signing.life import KeyEvent
+
+
+def events(data: Path) -> list[KeyEvent]:
+    """Return what is in the history of a data folder."""
+    raw = Path(KeyHistory(FolderHome(data)).place).read_bytes()
+    return [msgspec.json.decode(line, type=KeyEvent) for line in raw.splitlines()]
+
+
+def pass_time(data: Path, seconds: int) -> None:
+    """Have everything in the history be so much longer ago, after services have published what is next."""
+    history = KeyHistory(FolderHome(data))
+    history.record(lambda lives: [
+        KeyEvent(life.since, "published", life.kid, life.x, "service")
+        for life in lives.values() if life.what == "next" and life.published is None
+    ])  # fmt: skip
+    aged = [replace(event, time=event.time - seconds) for event in events(data)]
+    Path(history.place).write_bytes(b"".join(msgspec.json.encode(event) + b"\n" for event in aged))

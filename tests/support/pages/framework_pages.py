@@ -1,0 +1,68 @@
+"""The pages of a framework's CI, issuer/client/README.md and issuer/adapters/README.md: a job beside a real issuer, which
+knows its workload identity, a personal access token of it and an OAuth client."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from issuer.dev.provider import LocalProvider
+from tests.support.oauth_server import CLIENT_SECRET
+from tests.support.pages.story import Story, World
+from tests.support.reusable import Issuers, create_pat, issuers
+from tests.support.running import BODY, Running, running
+from tests.support.runs import DATA, MODEL_COMMIT, edited, zipped
+
+LOG = (DATA / "inspect_two_scorers.json").read_bytes().replace(b"mockllm/model", b"hf/acme/open-model")
+RUN = edited(LOG, "/eval/task", "gsm8k")
+
+
+class Site(NamedTuple):
+    """An issuer that runs, and those of credentials that it knows."""
+
+    live: Running
+    known: Issuers
+
+
+@cache
+def site() -> Site:
+    """Start them once for all stories; they end with this process."""
+    stack = ExitStack()
+    atexit.register(stack.close)
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="issuer-pages-")))
+    local = stack.enter_context(LocalProvider())
+    known = stack.enter_context(issuers(local))
+    known.write(folder)
+    return Site(stack.enter_context(running(folder, local)), known)
+
+
+@contextmanager
+def job(folder: Path) -> Iterator[World]:
+    """Give what a job has at its end: a run, its claims, secrets in files, and the variables of its CI."""
+    live, known = site()
+    log = json.loads(RUN)
+    header = {name: value for name, value in log.items() if name not in ("samples", "reductions")}
+    files = {
+        "claims.json": json.dumps(BODY["claims"]).encode(),
+        "token.txt": f"{create_pat(live.folder)}\n".encode(),
+        "secret.txt": CLIENT_SECRET.encode(),
+        "run.json": RUN,
+        "logs/run.json": RUN,
+        "logs/2026-11-21_gsm8k.eval": zipped([("header.json", json.dumps(header).encode())]),
+    }
+    for name, raw in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(raw)
+    urls = {"https://issuer.example": live.url, "https://login.example": known.opaques.issuer}
+    env = {**live.provider.environment, "CI_PIPELINE_ID": "1", "CI_JOB_NAME": "evaluate", "ISSUER_URL": live.url}
+    commits = {'"9f3c..."': f'"{MODEL_COMMIT}"'}
+    yield World(folder, env, {**urls, **commits, "--client-id ci": f"--client-id {known.opaques.client_id}"})
+
+
+STORIES = (Story("issuer/client/README.md", job), Story("issuer/adapters/README.md", job))

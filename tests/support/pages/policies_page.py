@@ -1,0 +1,50 @@
+"""policies/README.md: its transcripts, on a copy of the folder; its examples are one folder of their own."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from issuer.formats.strict_json import JSON
+from issuer.policy.authoring.load import load_policies
+from tests.support.audited import recorded
+from tests.support.pages.story import Story, World
+from tests.support.policies import submission
+from tests.support.shared import ROOT
+
+PAGE = "policies/README.md"
+
+
+def write_audit(folder: Path) -> None:
+    """Record three decisions of the sample policies by the real line's audit."""
+    policies = load_policies(folder / "policies", "https://issuer.example.org")
+    claims: dict[str, JSON] = {
+        "iss": "https://token.actions.githubusercontent.com", "repository_id": "700000001",
+        "repository_owner_id": "600000001", "ref": "refs/heads/main", "event_name": "push",
+        "repository": "example-org/inspect-evals", "repository_owner": "example-org",
+        "runner_environment": "github-hosted",
+        "workflow_ref": "example-org/inspect-evals/.github/workflows/nightly.yml@refs/heads/main",
+    }  # fmt: skip
+    lines = [
+        recorded(policies, submission(), claims=claims),
+        recorded(policies, submission(version="0.3.150"), claims=claims),
+        recorded(policies, submission(benchmark="a/b"), claims=claims),
+    ]
+    events = [{**msgspec.json.decode(line), "request_id": f"r-{number}"} for number, line in enumerate(lines, 1)]
+    (folder / "audit.jsonl").write_bytes(b"".join(msgspec.json.encode(event) + b"\n" for event in events))
+
+
+@contextmanager
+def samples(folder: Path) -> Iterator[World]:
+    """Give a copy of the sample policies, and an audit of three decisions; the page's own files must be a good folder."""
+    shutil.copytree(ROOT / "policies", folder / "policies")
+    write_audit(folder)
+    yield World(folder, files=Path("examples"))
+    load_policies(folder / "examples", "https://issuer.example.org")
+
+
+STORIES = (Story(PAGE, samples),)

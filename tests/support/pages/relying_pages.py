@@ -1,0 +1,70 @@
+"""issuer/relying/README.md and LOG.md: a relying party's folder, an issuer's documents and a log over HTTP."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from issuer import keyfile
+from issuer.dev.provider import LocalProvider
+from issuer.relying.log_proof import sought_of
+from issuer.results.entry import write_entry
+from issuer.tlog.note import Kind, vkey_of
+from tests.support import make, tlog
+from tests.support.make import jwks
+from tests.support.pages.story import Story, World
+from tests.support.witnessing import policy_text
+
+ISSUER = "https://issuer.example"
+LOG_KEY = vkey_of("issuer.example/log/2026-11-22-7f3a", make.RECEIPT_KEY.public_key().public_bytes_raw(), Kind.ED25519)
+# The token that LOG.md looks for by its digest.
+TOKEN = bytes.fromhex("5b0e4ffe8d9bf45b7e4ba2f3f5e3b52ad3ce0f0b9a8c7d6e5f4a3b2c1d0e9f80")
+
+
+@contextmanager
+def reader(folder: Path) -> Iterator[World]:
+    """Give a relying party's files; the issuer's URL leads to a server here."""
+    now = int(time.time())
+    window = {"active_from": now - 86_400, "last_token_exp": now + 30 * 86_400}
+    item = make.submission()
+    file = make.file_for(item, iat=now, nbf=now, exp=now + 3600).encode()
+    files: dict[str, bytes] = {
+        ".eval_results/gsm8k.yaml": file,
+        "hub/acme/open-model/.eval_results/gsm8k.yaml": file,
+        "revocations.jwt": make.revocation_list(iat=now, next_update=now + 86_400),
+        "log-policy.txt": policy_text([LOG_KEY], [], "quorum none").encode(),
+        "receipt-keys.json": jwks(make.RECEIPT_KEY),
+        "revocation-keys.json": jwks(make.REVOCATION_KEY),
+        f"benchmarks/openai/gsm8k/{item.claims.benchmark_revision}/eval.yaml": make.BENCHMARK_TEXT.encode(),
+    }
+    for name, raw in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(raw)
+    keyfile.write(folder / "receipt.pem", make.RECEIPT_KEY)
+    with LocalProvider() as site:
+        site.answers["/.well-known/jwks.json"] = lambda exchange: exchange.reply(200, jwks())
+        site.answers["/.well-known/jwks-archive.json"] = lambda exchange: exchange.reply(200, jwks(**window))
+        yield World(folder, here={f"{ISSUER}/.well-known": f"{site.issuer}/.well-known", "1795000000": str(now)})
+
+
+@contextmanager
+def watcher(folder: Path) -> Iterator[World]:
+    """Give a result file and a witness policy; the log's URL leads to a log here, which has its token and another."""
+    now = int(time.time())
+    item = make.submission()
+    token = make.token_for(item, iat=now, nbf=now, exp=now + 3600, log=tlog.ORIGIN)
+    sought = sought_of(token)
+    assert sought.leaf is not None
+    leaves = [*tlog.ANNOUNCED, sought.leaf.to_bytes(), tlog.token_leaf(token=TOKEN)]
+    tree = tlog.Tree(leaves, time=now)
+    (folder / "results").mkdir()
+    (folder / "results/gsm8k.yaml").write_text(write_entry(item.form, token))
+    (folder / "witness-policy.txt").write_text(tlog.policy_text())
+    path = f"proof?iat={sought.iat}&token={sought.token.hex()}"
+    with tlog.LogSite(tree.files(), {path: tree.proof(2)}) as site:
+        yield World(folder, here={f"{ISSUER}/log": site.url})
+
+
+STORIES = (Story("issuer/relying/README.md", reader, files_first=True), Story("issuer/relying/LOG.md", watcher))

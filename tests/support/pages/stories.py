@@ -1,0 +1,29 @@
+"""Which page is run in which world."""
+
+from __future__ import annotations
+
+from tests.support.pages import (
+    contract_page,
+    deploy_page,
+    framework_pages,
+    front_page,
+    keys_page,
+    log_chapter,
+    policies_page,
+    relying_pages,
+)
+
+STORIES = tuple(
+    story
+    for module in (
+        front_page,
+        policies_page,
+        keys_page,
+        relying_pages,
+        framework_pages,
+        contract_page,
+        deploy_page,
+        log_chapter,
+    )
+    for story in module.STORIES
+)

@@ -1,0 +1,135 @@
+"""A story: the blocks of a page, or of some of its sections, done one after the other in one folder."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.support.pages.blocks import Block, blocks_of
+from tests.support.pages.listed import LISTED
+from tests.support.pages.said import Names, matches
+from tests.support.pages.shell import Command, Shell, script, transcript
+from tests.support.shared import ROOT
+
+COMMANDS = {"console": transcript, "sh": script}
+_NOTED = re.compile(r"file (\S+)")
+_HEADED = re.compile(r"# (\S+\.(?:yaml|yml|json|toml|txt))\n")
+
+
+def file_of(block: Block) -> str:
+    """Return which file a block is, if it is one."""
+    found = _NOTED.fullmatch(block.note) or (block.language not in COMMANDS and _HEADED.match(block.text))
+    return found[1] if found else ""
+
+
+@dataclass
+class World:
+    """What a story is told in: a folder with what its reader has before the first block. `here` has, by the page's words,
+    what stands for them on this machine: a URL, a folder. Files of the page are written to `files`."""
+
+    folder: Path
+    env: dict[str, str] = field(default_factory=dict)
+    here: dict[str, str] = field(default_factory=dict)
+    prelude: str = ""
+    files: Path = Path()
+
+    def localized(self, text: str) -> str:
+        """Put what is so on this machine in the place of the page's words."""
+        for shown, real in self.here.items():
+            text = text.replace(shown, real)
+        return text
+
+
+@dataclass(frozen=True)
+class Story:
+    """Which blocks are done, and what their notes mean.
+
+    `notes` has, by a regular expression for the whole note, what is done before the block; it gets the world, the block and
+    the groups. A block that is neither commands nor a program needs one of these, or is a file: its note is `file NAME`, or
+    its first line a comment that is its name. `only` and `but` are headings; `files_first` where a page shows a file behind
+    the commands that read it.
+    """
+
+    page: str
+    world: Callable[[Path], AbstractContextManager[World]]
+    notes: Mapping[str, Callable[..., object]] = field(default_factory=dict)
+    only: tuple[str, ...] = ()
+    but: tuple[str, ...] = ()
+    files_first: bool = False
+    long: bool = False
+    tools: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The page, and the sections that make it this story."""
+        return ", ".join([self.page, *self.only, *(f"without {name}" for name in self.but)])
+
+    @property
+    def blocks(self) -> list[Block]:
+        """The blocks that it does."""
+        return [block for block in blocks_of(ROOT / self.page) if self.takes(block)]
+
+    def takes(self, block: Block) -> bool:
+        """Say whether a block of any page is one of the story."""
+        if block.page != self.page or block.language == "text" or block.name in LISTED:
+            return False
+        return not set(block.sections) & set(self.but) and (not self.only or bool(set(block.sections) & set(self.only)))
+
+    def understands(self, block: Block) -> bool:
+        """Say whether it is known what to do with a block."""
+        if file_of(block):
+            return True
+        if block.note:
+            return any(re.fullmatch(note, block.note) for note in self.notes)
+        return block.language in COMMANDS or block.language == "python"
+
+    def tell(self, folder: Path, alter: Callable[[Block], Block] = lambda block: block) -> None:
+        """Do all of it. Raises AssertionError where the page says something else."""
+        told, work = folder / "told", folder / "work"
+        told.mkdir()
+        work.mkdir()
+        with self.world(told) as world:
+            shell, names = Shell(told, work, world.env, world.prelude), Names()
+            for block in sorted(self.blocks, key=lambda block: self.files_first and not file_of(block)):
+                self._do(alter(block), world, shell, names)
+
+    def _do(self, block: Block, world: World, shell: Shell, names: Names) -> None:
+        if name := file_of(block):
+            path = world.folder / world.files / name
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            path.touch(0o600)
+            path.write_text(names.put_in(world.localized(block.text)), "utf-8")
+            return
+        for note, happens in self.notes.items():
+            if found := re.fullmatch(note, block.note):
+                happens(world, block, *found.groups())
+        if block.language in COMMANDS:
+            _type(COMMANDS[block.language](block.text), block, world, shell, names)
+        elif block.language == "python":
+            _run_program(block, world, shell, names)
+
+
+def _type(commands: list[Command], block: Block, world: World, shell: Shell, names: Names) -> None:
+    """Run the commands of a block. A name that one prints may be typed in the next, so each is run by itself."""
+    for command in commands:
+        ended = shell.run(names.put_in(world.localized(command.line)))
+        told = f"{block.place}: $ {command.line}\n{ended.out}{ended.err}exit code {ended.code}"
+        assert "Traceback" not in ended.err, told
+        assert ended.code == command.code, told
+        shown = world.localized(command.shown)
+        # A page shows what a terminal does; which of the two streams comes first there is not known here.
+        assert any(matches(shown, said, names) for said in (ended.out + ended.err, ended.err + ended.out)), told
+
+
+def _run_program(block: Block, world: World, shell: Shell, names: Names) -> None:
+    """Run a program; what a line prints stands in a comment at its end."""
+    ended = shell.python(names.put_in(world.localized(block.text)))
+    told = f"{block.place}\n{ended.out}{ended.err}exit code {ended.code}"
+    assert ended.code == 0, told
+    shown = re.findall(r"^ *print\(.*\)  # (.*)$", block.text, re.M)
+    printed = ended.out.splitlines()
+    assert bool(printed) == bool(shown), told
+    assert all(any(matches(f"{world.localized(one)}\n", f"{line}\n", names) for one in shown) for line in printed), told

@@ -1,0 +1,100 @@
+"""What the pages show is what happens: each block is run, in order, and a page that says otherwise is found.
+
+`tests/support/pages/` has the stories, and says of each block that no test runs why.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from _pytest.mark import ParameterSet
+
+from issuer.errors import IssuerError
+from tests.support.pages.blocks import Block, read_blocks
+from tests.support.pages.said import Names, matches
+from tests.support.pages.stories import STORIES
+from tests.support.pages.story import Story, file_of
+
+
+def marked(story: Story) -> ParameterSet:
+    marks = [pytest.mark.long] if story.long else []
+    return pytest.param(
+        story, id=story.name, marks=[*marks, *([pytest.mark.needs_tool(*story.tools)] if story.tools else [])]
+    )
+
+
+MARKED = [marked(story) for story in STORIES]
+
+
+@pytest.mark.parametrize("story", MARKED)
+def test_a_page_says_what_is_so(story: Story, tmp_path: Path) -> None:
+    story.tell(tmp_path)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("story", MARKED)
+def test_a_page_that_says_otherwise_is_found(story: Story, tmp_path: Path) -> None:
+    """Its last block is altered: a line more of output, a command or a program that fails, a file that is none."""
+    *_, last = (block for block in story.blocks if not file_of(block))
+    more = {"console": "and a line that nothing prints\n", "sh": "false\n", "python": "raise SystemExit(3)\n"}
+
+    def alter(block: Block) -> Block:
+        return block._replace(text=block.text + more.get(block.language, "]\n")) if block == last else block
+
+    with pytest.raises((AssertionError, IssuerError)) as found:
+        story.tell(tmp_path, alter)
+    assert isinstance(found.value, IssuerError) or str(found.value).startswith(last.place)
+
+
+# -- the comparison --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("shown", "printed"),
+    [
+        ("", ""),
+        ("a...c\n", "a and c\n"),
+        ("...\nlast\n", "last\n"),
+        ("first\n...\n", "first\nand\nmore\n"),
+        ("ID            STATE\n", "ID  STATE\n"),
+        ("until 2026-11-21T10:05:36Z\n", "until 2031-01-02T00:00:00Z\n"),
+        ("http://127.0.0.1:42667/x http://127.0.0.1:42667/y\n", "http://127.0.0.1:1234/x http://127.0.0.1:1234/y\n"),
+    ],
+)
+def test_what_varies_may_vary(shown: str, printed: str) -> None:
+    assert matches(shown, printed, Names())
+
+
+@pytest.mark.parametrize(
+    ("shown", "printed"),
+    [
+        ("", "a\n"),
+        ("a\n", ""),
+        ("a\n", "b\n"),
+        ("a.c\n", "abc\n"),
+        ("a b\n", "a  b\n"),
+        ("a  b\n", "a b\n"),
+        ("0.625\n", "0.925\n"),
+        ("until 2026-11-21T10:05:36Z\n", "until tomorrow\n"),
+        (f"sha256:{'a' * 64}\n", f"sha256:{'b' * 64}\n"),
+        ("http://127.0.0.1:42667/x http://127.0.0.1:42667/y\n", "http://127.0.0.1:1234/x http://127.0.0.1:1235/y\n"),
+    ],
+)
+def test_what_does_not_vary_is_compared(shown: str, printed: str) -> None:
+    assert not matches(shown, printed, Names())
+
+
+def test_a_name_that_was_learnt_stands_for_that_one() -> None:
+    names = Names()
+    assert matches("made yGPAhzdgaLF7\n", "made aB3aB3aB3aB3\n", names)
+    assert names.put_in("issuer pat revoke yGPAhzdgaLF7") == "issuer pat revoke aB3aB3aB3aB3"
+    assert matches("gone yGPAhzdgaLF7\n", "gone aB3aB3aB3aB3\n", names)
+    assert not matches("gone yGPAhzdgaLF7\n", "gone aB3aB3aB3aB4\n", names)
+
+
+def test_a_block_knows_its_headings_and_what_was_noted_above_it() -> None:
+    text = "# T\n\n## A\n\n### B\n\n<!-- file x -->\n```yaml\na: 1\n```\n\n## C\n\n- in a list:\n\n  ```sh\n  true\n  ```\n"
+    first, second = read_blocks(text, "p.md")
+    assert (first.sections, first.note, first.language, first.text) == (("A", "B"), "file x", "yaml", "a: 1\n")
+    assert (second.sections, second.note, second.text) == (("C",), "", "true\n")
