@@ -10,7 +10,8 @@ else. `read_all` is for files and folders of many runs. README.md lists what eac
 """
 
 from issuer.adapters.load import SOURCES, Source, read, read_all
-from issuer.adapters.run import Built, Origin, Run, Said, Score, Supplied
+from issuer.adapters.run import Built, Origin, Run, Said, Supplied
+from issuer.adapters.score import Score
 from issuer.adapters.verievals import Anchors
 
 __all__ = [

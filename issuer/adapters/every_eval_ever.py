@@ -4,11 +4,12 @@ A record is second-hand. Its `source_type` decides: `documentation` is a number 
 never becomes claims. Of a converted run it has:
 
 * no revisions. `additional_details.sha` is not taken: for a PEFT run it is the base model's.
-* limits only by accident: a run is one of the whole benchmark where `samples_number` and `num_samples` agree, and
-  partial where they differ or one is missing, as nothing then says that it was complete.
+* limits only by accident: a run is full where `samples_number` and `num_samples` agree, and partial where fewer were
+  used. It is not known where one is missing, or where more were used: converters count a sample once for each epoch.
 * renamed metrics (`exact_match` becomes `exact-match`): `metric_name` is taken, or `metric_id` in its absence.
 * `model_repo`: `model_info.id` where an inference engine loaded it; `anthropic/claude-...` is an API's, not a Hub name.
-* `benchmark_repo`: `hf_repo`. `framework`: `eval_library`, without the `inspect_ai:` before its version.
+* `benchmark_repo`: `hf_repo`. `framework`: `eval_library`; of Inspect AI's list of packages `inspect_ai`'s version.
+* no names of reducers: results of one name are told apart by their place.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from issuer.adapters.evidence import Octets, artifact, broken, lenient_number, measured, said, words
-from issuer.adapters.run import Run, Said, Score
+from issuer.adapters.run import Run, Said
+from issuer.adapters.score import Score
 from issuer.codes import Code
 from issuer.errors import Fault, reading
 from issuer.formats import strict_json
@@ -54,6 +56,7 @@ class _Library(Struct, frozen=True):
 
 class _Engine(Struct, frozen=True):
     name: str | None = None
+    version: str | None = None
 
 
 class _Model(Struct, frozen=True):
@@ -64,12 +67,22 @@ class _Model(Struct, frozen=True):
 
 class _Data(Struct, frozen=True):
     hf_repo: str | None = None
+    hf_split: str | None = None
     samples_number: int | None = None
+
+
+class _Judge(Struct, frozen=True):
+    model_info: _Model
+
+
+class _Judges(Struct, frozen=True):
+    judges: tuple[_Judge, ...] = ()
 
 
 class _Metric(Struct, frozen=True):
     metric_id: str | None = None
     metric_name: str | None = None
+    llm_scoring: _Judges | None = None
 
 
 class _Uncertainty(Struct, frozen=True):
@@ -126,30 +139,51 @@ def _run(record: _Record, indexes: list[int], evidence: dict[str, JSON], name: s
     result = record.evaluation_results[indexes[0]]
     library = _library(record)
     framework = FRAMEWORKS.get(library.name, library.name)
-    model = record.model_info.id
     task = result.evaluation_name
     task_id = task.rpartition("/")[2] if framework == "inspect-ai" else task
-    version = "" if library.version in _UNKNOWN else library.version.removeprefix("inspect_ai:")
-    counted = result.score_details.uncertainty.num_samples if result.score_details.uncertainty else None
-    mock = model.partition("/")[0] in MOCK_OWNERS
-    details: dict[str, JSON] = {
-        "artifacts": [evidence],
-        "run": words({"num_samples": counted, "task": task, "model": model}),
-    }
-    if date := _date(record.evaluation_timestamp):
-        details = {"date": date, **details}
     return Run(
         name=name,
         task=task,
         framework_name=said("" if library.name in _UNKNOWN else framework, "/eval_library/name"),
-        framework_version=said(version, "/eval_library/version"),
+        framework_version=said(_version(library.version), "/eval_library/version"),
         model_repo=_model_repo(record.model_info),
         benchmark_repo=_benchmark_repo(result.source_data, first),
         task_id=said(task_id, f"{first}/evaluation_name"),
-        mock=Said(model, "/model_info/id") if mock else None,
+        mock=next(_mocks(record, indexes), None),
         scores=tuple(_score(record, index) for index in indexes),
-        details=details,
+        details=_details(record, task, evidence),
     )
+
+
+def _details(record: _Record, task: str, evidence: dict[str, JSON]) -> dict[str, JSON]:
+    details: dict[str, JSON] = {"artifacts": [evidence], "run": words({"task": task, "model": record.model_info.id})}
+    engine = record.model_info.inference_engine or _Engine()
+    if context := words({"inference_engine": engine.name, "inference_engine_version": engine.version}):
+        details["runtime_context"] = context
+    if date := _date(record.evaluation_timestamp):
+        details["date"] = date
+    return details
+
+
+def _version(version: str) -> str:
+    """Return the library's version; Inspect AI's converter lists packages: `inspect_ai:0.3.285,inspect_evals:0.3.1`."""
+    listed = [part.removeprefix("inspect_ai:") for part in version.split(",") if part.startswith("inspect_ai:")]
+    return "" if version in _UNKNOWN else (listed or [version])[0]
+
+
+def _mocks(record: _Record, indexes: list[int]) -> Iterator[Said]:
+    """Yield the mock models: the one that was evaluated, and those that graded it."""
+    named = [(record.model_info.id, "/model_info/id")]
+    for index in indexes:
+        place = f"{pointer_to('/evaluation_results', index)}/metric_config/llm_scoring/judges"
+        scoring = record.evaluation_results[index].metric_config.llm_scoring or _Judges()
+        named += [
+            (judge.model_info.id, f"{pointer_to(place, number)}/model_info/id")
+            for number, judge in enumerate(scoring.judges)
+        ]
+    for model, pointer in named:
+        if model.partition("/")[0] in MOCK_OWNERS:
+            yield Said(model, pointer)
 
 
 def _library(record: _Record) -> _Library:
@@ -175,6 +209,7 @@ def _score(record: _Record, index: int) -> Score:
     pointer = f"{place}/score_details/score"
     value, fault = measured(result.score_details.score, pointer)
     spelling = result.evaluation_result_id or ""
+    there, used = _samples(result)
     return Score(
         scorer=spelling.rpartition(":")[0],
         metric=result.metric_config.metric_name or result.metric_config.metric_id or "",
@@ -182,19 +217,35 @@ def _score(record: _Record, index: int) -> Score:
         value=value,
         pointer=pointer,
         fault=fault,
-        partial=next(_gaps(result, place), None),
+        partial=_partial(there, used, place),
+        unknown=_unknown(there, used, place),
+        samples=used if used is not None and (there is None or used <= there) else None,
+        split=result.source_data.hf_split or "",
     )
 
 
-def _gaps(result: _Result, place: str) -> Iterator[Fault]:
+def _samples(result: _Result) -> tuple[int | None, int | None]:
+    """Return how many samples the benchmark has, and how many the score is of; a converter's 0 says neither."""
     uncertainty = result.score_details.uncertainty
-    there, used = result.source_data.samples_number, uncertainty.num_samples if uncertainty else None
+    return result.source_data.samples_number, (uncertainty.num_samples if uncertainty else None) or None
+
+
+def _partial(there: int | None, used: int | None, place: str) -> Fault | None:
+    if there is None or used is None or used >= there:
+        return None
+    pointer = f"{place}/score_details/uncertainty/num_samples"
+    return Fault(Code.FILE_RULE, pointer, f"{used} of {there} samples were used")
+
+
+def _unknown(there: int | None, used: int | None, place: str) -> Fault | None:
     if there is None or used is None:
-        rule = "the record does not say whether the whole benchmark was run"
-        yield Fault(Code.FILE_RULE, f"{place}/source_data/samples_number", rule)
-    elif there != used:
-        rule = f"{used} of {there} samples were used"
-        yield Fault(Code.FILE_RULE, f"{place}/score_details/uncertainty/num_samples", rule)
+        rule = f"the record does not say how many samples {'the benchmark has' if there is None else 'were used'}"
+        pointer = "source_data/samples_number" if there is None else "score_details/uncertainty/num_samples"
+        return Fault(Code.FILE_RULE, f"{place}/{pointer}", rule)
+    if used > there:
+        rule = f"{used} samples were used of {there}: the record does not say how often each"
+        return Fault(Code.FILE_RULE, f"{place}/score_details/uncertainty/num_samples", rule)
+    return None
 
 
 def _date(seconds: str | None) -> str:

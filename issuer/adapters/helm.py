@@ -16,7 +16,8 @@ from typing import TypeVar
 from msgspec import Struct
 
 from issuer.adapters.evidence import Octets, artifact, broken, lenient_number, measured, said, words
-from issuer.adapters.run import Run, Said, Score
+from issuer.adapters.run import Run, Said
+from issuer.adapters.score import Score
 from issuer.codes import Code
 from issuer.errors import Fault, reading
 from issuer.formats import strict_json

@@ -2,173 +2,79 @@
 
 Where each claim comes from, and what is never taken for it:
 
-* `model_repo`: `eval.model` under a provider whose model names are Hub names, unless weights were loaded from a path.
-  `anthropic/claude-...` looks like a Hub name and is not.
+* `model_repo`: `eval.model` under a provider whose model names are Hub names, unless the weights came from elsewhere: a
+  path, a server that ran already, an adapter. `anthropic/claude-...` looks like a Hub name and is not.
 * `model_revision`, `benchmark_revision`: `eval.metadata`, by the convention that a task or `inspect eval --metadata
   model_revision=<commit>` writes them there; also a full commit in `eval.model_args.revision`, which the provider
   loads. Never `eval.revision`: that is the commit of the evaluation's code.
 * `benchmark_repo`: `eval.dataset.location` in the shape `owner/name`; not a data file's path, which can have it too.
 * `task_id`: `eval.task` without its package (`inspect_evals/arc_easy` is `arc_easy`); never the random `eval.task_id`.
 * `framework.version`: `eval.packages.inspect_ai`. No log has the command.
+* a score's samples: `scored_samples`, which counts a sample once, however many epochs it ran. Whether the run was whole
+  is by the dataset's count and the results', which count each epoch.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Annotated, Literal
 
-from msgspec import Meta, Struct
-
-from issuer.adapters import eval_zip, large_json
-from issuer.adapters.evidence import (
-    Octets,
-    artifact,
-    broken,
-    is_moment,
-    lenient_number,
-    measured,
-    said,
-    words,
-)  # fmt: skip
-from issuer.adapters.run import Run, Said, Score
+from issuer.adapters.evidence import Octets, artifact, broken, is_moment, measured, said, words
+from issuer.adapters.inspect_log import Dataset, Edits, Log, LogScore, Metadata, Results, Spec, load
+from issuer.adapters.run import Run, Said
+from issuer.adapters.score import Score
 from issuer.codes import Code
-from issuer.errors import Fault, InputError, Place, reading
-from issuer.formats import strict_json
-from issuer.formats.strict_json import pointer_to
+from issuer.errors import Fault, InputError, Place
+from issuer.formats.strict_json import JSON, pointer_to
 from issuer.results.claims import REVISION, is_repo
 
 FRAMEWORK = "inspect-ai"
 MAX_BYTES = 512 * 2**20
-MAX_HEADER = 8 * 2**20  # what is parsed: all but the samples
-MAX_DEPTH = 128  # the deepest of the sample logs is 11; tool calls nest what the tools take
+# Providers whose model names are Hub names, and those of them that load `model_args.revision` themselves.
 HUB_PROVIDERS = frozenset({"hf", "hf-inference-providers", "sglang", "vllm", "vllm-completions"})
+LOADERS = HUB_PROVIDERS - {"hf-inference-providers"}
 MOCK_PROVIDER = "mockllm"
-PASSED_OVER = frozenset({"samples", "reductions"})  # one item a sample each: nearly all of a log
+# The model arguments that say what a run ran on. No other is written into an entry: it may be private.
+RUNTIME_ARGS = (
+    "attn_implementation", "device", "dtype", "load_in_4bit", "load_in_8bit", "max_model_len", "quantization",
+    "tensor_parallel_size", "torch_dtype",
+)  # fmt: skip
 
 _DATA_FILE = re.compile(r".*\.(?:arrow|csv|gz|jsonl?|parquet|tsv|txt|ya?ml|zip)", re.IGNORECASE)
-
-
-class _Dataset(Struct, frozen=True):
-    location: str | None = None
-
-
-class _Config(Struct, frozen=True):
-    limit: object = None
-    sample_id: object = None
-
-
-class _Revision(Struct, frozen=True):
-    dirty: bool | None = None
-
-
-class _Packages(Struct, frozen=True):
-    inspect_ai: str | None = None
-
-
-class _Metadata(Struct, frozen=True):
-    model_revision: str | None = None
-    benchmark_revision: str | None = None
-
-
-class _ModelArgs(Struct, frozen=True):
-    model_path: object = None
-    revision: object = None
-
-
-class _Eval(Struct, frozen=True):
-    created: str
-    task: str
-    model: str
-    dataset: _Dataset
-    config: _Config
-    packages: _Packages = _Packages()
-    metadata: _Metadata | None = None  # null where a task has none
-    model_args: _ModelArgs = _ModelArgs()
-    revision: _Revision | None = None
-
-
-class _Metric(Struct, frozen=True):
-    value: object
-
-
-class _Score(Struct, frozen=True):
-    name: str
-    metrics: Annotated[dict[str, _Metric], Meta(max_length=256)]
-    reducer: str | None = None
-    unscored_samples: int | None = None
-
-
-class _Results(Struct, frozen=True):
-    total_samples: int
-    completed_samples: int
-    scores: Annotated[tuple[_Score, ...], Meta(max_length=256)] = ()
-    logged_samples: int | None = None
-    early_stopping: object = None
-
-
-class _Stats(Struct, frozen=True):
-    completed_at: str | None = None
-
-
-class _Log(Struct, frozen=True):
-    """The members that are read. A log has many more, and every release adds some: unknown ones are skipped."""
-
-    status: str
-    eval: _Eval
-    version: Literal[2] = 2
-    results: _Results | None = None
-    stats: _Stats | None = None
-    invalidated: bool = False
+_ADAPTER_ARG = re.compile(r"lora|peft|adapter", re.IGNORECASE)
 
 
 def read(raw: Octets, name: str = "") -> Run:
     """Read one log, JSON or `.eval`; `name` is what the file is called in errors and in `details.artifacts`.
 
-    The samples of a JSON log are skipped (a bytearray is scanned in place); of an `.eval` only `header.json` is
-    unpacked. Raises InputError: `file.*` of the readers (numbers that are not used may be NaN), `file.schema` for a
-    member of the wrong type, `file.rule` for a run that failed, was invalidated or never finished, or whose code had
-    uncommitted changes. The log is believed otherwise: it is not signed.
+    Raises InputError: what `inspect_log.load` raises, `file.too_large`, and `file.rule` for a run that failed, was
+    invalidated or never finished, or whose code had uncommitted changes. The log is believed otherwise: it is not
+    signed.
     """
     if len(raw) > MAX_BYTES:
         raise InputError(Code.FILE_TOO_LARGE, f"larger than {MAX_BYTES} bytes", Place(name))
-    header = _eval_header(raw, name) if eval_zip.is_zip(raw) else large_json.without(raw, PASSED_OVER, name=name)
-    with reading(name):
-        tree = strict_json.loads(header, max_bytes=MAX_HEADER, max_depth=MAX_DEPTH, number=lenient_number)
-        log = strict_json.convert(tree, _Log)
-    results = _finished(log, name)
-    task = log.eval.task
+    log, edits = load(raw, name)
+    results, spec = _finished(log, name), log.eval
     return Run(
         name=name,
-        task=task,
+        task=spec.task,
         framework_name=Said(FRAMEWORK, ""),
-        framework_version=said(log.eval.packages.inspect_ai, "/eval/packages/inspect_ai"),
-        model_repo=_model_repo(log.eval),
-        model_revision=_model_revision(log.eval, name),
-        benchmark_repo=_benchmark_repo(log.eval.dataset),
-        benchmark_revision=said(_metadata(log.eval).benchmark_revision, "/eval/metadata/benchmark_revision"),
-        task_id=said(task.rpartition("/")[2], "/eval/task"),
-        mock=Said(log.eval.model, "/eval/model") if _provider(log.eval) == MOCK_PROVIDER else None,
-        partial=tuple(Fault(Code.FILE_RULE, pointer, rule) for pointer, rule in _gaps(log, results)),
-        scores=tuple(_scores(results)),
-        details={
-            "date": _date(log, name),
-            "artifacts": [artifact(raw, name)],
-            # The run's own words, which claims may rename; samples are counted with every epoch, as the log does.
-            "run": words({"num_samples": results.total_samples, "task": task, "model": log.eval.model}),
-        },
+        framework_version=said(spec.packages.get("inspect_ai"), "/eval/packages/inspect_ai"),
+        model_repo=_model_repo(spec),
+        model_revision=_model_revision(spec, name),
+        benchmark_repo=_benchmark_repo(spec.dataset),
+        benchmark_revision=said(_metadata(spec).benchmark_revision, "/eval/metadata/benchmark_revision"),
+        task_id=said(spec.task.rpartition("/")[2], "/eval/task"),
+        mock=next(_mocks(log, results), None),
+        partial=tuple(_partial(spec, results)),
+        unknown=tuple(_unknown(spec, results)),
+        remarks=tuple(_elsewhere(spec)),
+        scores=tuple(_scores(spec, results, edits)),
+        details=_details(log, artifact(raw, name), name),
     )
 
 
-def _eval_header(raw: Octets, name: str) -> bytes:
-    members = eval_zip.directory(raw, name)
-    if "header.json" not in members:
-        # Inspect AI writes this last, when the run has ended.
-        raise broken(name, "", "the archive has no header.json: the run never finished, or it is no .eval log")
-    return eval_zip.unpack(raw, members["header.json"], max_bytes=MAX_HEADER, name=name)
-
-
-def _finished(log: _Log, name: str) -> _Results:
+def _finished(log: Log, name: str) -> Results:
     """Return the results of a run that may be used. Raises InputError(`file.rule`); no flag allows another."""
     if log.status != "success":
         raise broken(name, "/status", "the run did not succeed: its status must be success")
@@ -186,50 +92,99 @@ def _finished(log: _Log, name: str) -> _Results:
     return log.results
 
 
-def _gaps(log: _Log, results: _Results) -> Iterator[tuple[str, str]]:
-    """Yield the reasons why the run is not one of the whole benchmark."""
-    done, total = results.completed_samples, results.total_samples
-    if log.eval.config.limit is not None:
-        yield "/eval/config/limit", "the run was limited to a part of the benchmark"
-    if log.eval.config.sample_id is not None:
-        yield "/eval/config/sample_id", "the run was limited to chosen samples"
+# -- whether it was the whole benchmark -------------------------------------------------------------------------------
+
+
+def _partial(spec: Spec, results: Results) -> Iterator[Fault]:
+    """Yield the signs that the run is not one of the whole dataset that its task loaded."""
+    done, total, limit = results.completed_samples, results.total_samples, spec.config.limit
+    there, epochs = spec.dataset.samples, spec.config.epochs or 1
+    if spec.config.sample_id is not None:
+        yield Fault(Code.FILE_RULE, "/eval/config/sample_id", "the run was limited to chosen samples")
+    if there is not None and (total < there * epochs or (limit is not None and _allows(limit) < there)):
+        place = "/results/total_samples" if limit is None else "/eval/config/limit"
+        cause = "" if limit is None else "the run was limited: "
+        yield Fault(Code.FILE_RULE, place, f"{cause}{_ran(total, there, epochs)} were run")
     if done != total:
-        yield "/results/completed_samples", f"{done} of {total} samples were completed"
+        yield Fault(Code.FILE_RULE, "/results/completed_samples", f"{done} of {total} samples were completed")
     if results.logged_samples not in {None, total}:
-        yield "/results/logged_samples", f"{results.logged_samples} of {total} samples were resolved"
+        rule = f"{results.logged_samples} of {total} samples were resolved"
+        yield Fault(Code.FILE_RULE, "/results/logged_samples", rule)
     if results.early_stopping is not None:
-        yield "/results/early_stopping", "the run was stopped early"
+        yield Fault(Code.FILE_RULE, "/results/early_stopping", "the run was stopped early")
 
 
-def _metadata(spec: _Eval) -> _Metadata:
-    return spec.metadata or _Metadata()
+def _unknown(spec: Spec, results: Results) -> Iterator[Fault]:
+    """Yield the reasons why it cannot be told whether the run was one of the whole dataset."""
+    total, there, epochs = results.total_samples, spec.dataset.samples, spec.config.epochs or 1
+    if there is None:
+        rule = "the log does not say how many samples the dataset has"
+        place = "/eval/dataset" if spec.config.limit is None else "/eval/config/limit"
+        yield Fault(Code.FILE_RULE, place, rule)
+    elif total > there * epochs:
+        rule = f"{_ran(total, there, epochs)} were run, more than there are"
+        yield Fault(Code.FILE_RULE, "/results/total_samples", rule)
 
 
-def _provider(spec: _Eval) -> str:
+def _allows(limit: object) -> int:
+    """Return how many samples a limit allows: N, or from A to before B; 0 where it is none of these."""
+    match limit if isinstance(limit, list) else [0, limit]:
+        case [int(begin), int(end)] if bool not in {type(begin), type(end)}:
+            return end - begin
+    return 0
+
+
+def _ran(total: int, there: int, epochs: int) -> str:
+    if epochs == 1:
+        return f"{total} of {there} samples"
+    return f"{total} of {there * epochs} samples ({there} in each of {epochs} epochs)"
+
+
+# -- model and benchmark ----------------------------------------------------------------------------------------------
+
+
+def _metadata(spec: Spec) -> Metadata:
+    return spec.metadata or Metadata()
+
+
+def _provider(spec: Spec) -> str:
     return spec.model.partition("/")[0]
 
 
-def _model_repo(spec: _Eval) -> Said | None:
+def _elsewhere(spec: Spec) -> Iterator[str]:
+    """Yield a sentence for each sign that the weights may not be those that the model's name stands for."""
+    if _provider(spec) not in HUB_PROVIDERS:
+        return
+    if spec.model_base_url or spec.model_args.get("base_url") or spec.model_args.get("port"):
+        yield "The model was reached at a server's address: which weights were served there, the log does not say."
+    if spec.model_args.get("model_path"):
+        yield "The weights were loaded from a path: the model's name is a label."
+    if found := sorted(name for name, value in spec.model_args.items() if _ADAPTER_ARG.search(name) and value):
+        yield f"An adapter was loaded ({', '.join(found)[:200]}): the weights are not those of the model's name alone."
+
+
+def _model_repo(spec: Spec) -> Said | None:
     provider, _, model = spec.model.partition("/")
-    # With model_path the weights come from there, and the name after hf/ is only a label.
-    if provider in HUB_PROVIDERS and spec.model_args.model_path is None and is_repo(model):
+    if provider in HUB_PROVIDERS and is_repo(model) and not any(_elsewhere(spec)):
         return Said(model, "/eval/model")
     return None
 
 
-def _model_revision(spec: _Eval, name: str) -> Said | None:
+def _model_revision(spec: Spec, name: str) -> Said | None:
     """Return the revision in the metadata, or else the commit that the provider had to load."""
     noted = said(_metadata(spec).model_revision, "/eval/metadata/model_revision")
-    loaded = spec.model_args.revision
-    if _provider(spec) not in HUB_PROVIDERS or not isinstance(loaded, str) or not REVISION.fullmatch(loaded):
+    loaded = spec.model_args.get("revision")
+    if _provider(spec) not in LOADERS or not isinstance(loaded, str) or not REVISION.fullmatch(loaded):
         return noted
     if noted and noted.text != loaded:
         rule = f"the metadata names another revision than the one that was loaded, {loaded}"
         raise InputError(Code.FILE_RULE, rule, Place(name), noted.pointer)
+    if any(_elsewhere(spec)):
+        return noted
     return noted or Said(loaded, "/eval/model_args/revision")
 
 
-def _benchmark_repo(dataset: _Dataset) -> Said | None:
+def _benchmark_repo(dataset: Dataset) -> Said | None:
     location = dataset.location or ""
     # json_dataset("data/test.jsonl") is logged as exactly that, which looks like `owner/name`.
     if is_repo(location) and not _DATA_FILE.fullmatch(location):
@@ -237,29 +192,113 @@ def _benchmark_repo(dataset: _Dataset) -> Said | None:
     return None
 
 
-def _scores(results: _Results) -> Iterator[Score]:
+def _mocks(log: Log, results: Results) -> Iterator[Said]:
+    """Yield the mock models that took part: the model itself, one that graded it, or one that was used at all."""
+    named = {"/eval/model": [log.eval.model]}
+    for role, value in (log.eval.model_roles or {}).items():
+        named[pointer_to("/eval/model_roles", role)] = _models(value)
+    for index, score in enumerate(results.scores):
+        place = f"{pointer_to('/results/scores', index)}/params"
+        named |= {pointer_to(place, param): _models(value) for param, value in score.params.items()}
+    used = log.stats.model_usage if log.stats else {}
+    named |= {pointer_to("/stats/model_usage", model): [model] for model in used}
+    for pointer, models in named.items():
+        yield from (Said(model, pointer) for model in models if model.startswith(f"{MOCK_PROVIDER}/"))
+
+
+def _models(value: object) -> list[str]:
+    """Return the models' names in an argument: a name, a map with one as its `model`, or a list of these."""
+    if isinstance(value, list):
+        return [name for each in value for name in _models(each)]
+    name = value.get("model") if isinstance(value, dict) else value
+    return [name] if isinstance(name, str) else []
+
+
+# -- scores -----------------------------------------------------------------------------------------------------------
+
+
+def _scores(spec: Spec, results: Results, edits: Edits) -> Iterator[Score]:
+    epochs = spec.config.epochs or 1
     for index, score in enumerate(results.scores):
         place = pointer_to("/results/scores", index)
-        partial = None
-        if score.unscored_samples:
-            rule = f"{score.unscored_samples} samples were not scored by {score.name!r}"
-            partial = Fault(Code.FILE_RULE, pointer_to(place, "unscored_samples"), rule)
+        edited = _edited(score, edits)
         # By key, not by the metric's `name`: Inspect AI makes only the keys unique.
         for metric, found in score.metrics.items():
             pointer = pointer_to(pointer_to(pointer_to(place, "metrics"), metric), "value")
             value, fault = measured(found.value, pointer)
             yield Score(
                 scorer=score.name,
-                reducer=score.reducer or "",
+                reducer=score.reducer or _reducer(spec),
                 metric=metric,
                 value=value,
                 pointer=pointer,
-                fault=fault,
-                partial=partial,
+                fault=edited or fault,
+                partial=_unscored(score, results.total_samples // epochs, place),
+                unknown=_uncounted(score, place),
+                samples=score.scored_samples,
+                epochs=epochs if epochs > 1 else None,
             )
 
 
-def _date(log: _Log, name: str) -> str:
+def _reducer(spec: Spec) -> str:
+    """Return what made one score of a sample's epochs, where the log names it for the whole run only."""
+    reducers = spec.config.epochs_reducer or ()
+    return reducers[0] if len(reducers) == 1 and (spec.config.epochs or 1) > 1 else ""
+
+
+def _edited(score: LogScore, edits: Edits) -> Fault | None:
+    if edits.events or {score.name, score.scorer} & edits.scorers:
+        return Fault(Code.FILE_RULE, "/samples", "scores of samples were edited by hand after the run")
+    return None
+
+
+def _unscored(score: LogScore, ran: int, place: str) -> Fault | None:
+    """Say that samples have no score: those that Inspect AI counts as unscored, and those that it does not count."""
+    if score.unscored_samples:
+        rule = f"{score.unscored_samples} samples were not scored by {score.name!r}"
+        return Fault(Code.FILE_RULE, pointer_to(place, "unscored_samples"), rule)
+    if score.scored_samples is not None and score.scored_samples < ran:
+        rule = f"{score.scored_samples} of {ran} samples were scored by {score.name!r}"
+        return Fault(Code.FILE_RULE, pointer_to(place, "scored_samples"), rule)
+    return None
+
+
+def _uncounted(score: LogScore, place: str) -> Fault | None:
+    if score.scored_samples is None:
+        return Fault(Code.FILE_RULE, place, f"the log does not say how many samples {score.name!r} scored")
+    return None
+
+
+# -- details ----------------------------------------------------------------------------------------------------------
+
+
+def _details(log: Log, evidence: dict[str, JSON], name: str) -> dict[str, JSON]:
+    """Return what goes beside the claims: the run's own words, which claims may rename, and what it ran on."""
+    spec, batch_size = log.eval, log.eval.model_args.get("batch_size")
+    run = words({
+        "task": spec.task,
+        "model": spec.model,
+        "code_revision": spec.revision.commit if spec.revision else None,
+        "seed": spec.model_generate_config.seed,
+        "batch_size": batch_size if type(batch_size) is int else None,
+    })  # fmt: skip
+    roles: dict[str, JSON] = {role: ", ".join(_models(value)) for role, value in (spec.model_roles or {}).items()}
+    if roles:
+        run["model_roles"] = roles
+    details: dict[str, JSON] = {"date": _date(log, name), "artifacts": [evidence], "run": run}
+    return {**details, "runtime_context": context} if (context := _runtime(spec)) else details
+
+
+def _runtime(spec: Spec) -> dict[str, JSON]:
+    packages: dict[str, JSON] = {name: version for name, version in spec.packages.items() if name != "inspect_ai"}
+    arguments = {name: spec.model_args.get(name) for name in RUNTIME_ARGS}
+    context: dict[str, JSON] = {
+        name: value for name, value in arguments.items() if isinstance(value, str | int | float)
+    }
+    return {"packages": packages, **context} if packages else context
+
+
+def _date(log: Log, name: str) -> str:
     """Return when the run was completed, or else created, as the log spells it."""
     completed_at = log.stats.completed_at if log.stats else None
     date, pointer = (completed_at, "/stats/completed_at") if completed_at else (log.eval.created, "/eval/created")

@@ -9,7 +9,8 @@ from __future__ import annotations
 import codecs
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 import msgspec
 
@@ -23,6 +24,9 @@ MAX_MEMBERS = 1000
 MAX_NOT_NUMBERS = 200_000
 MAX_LOOKED_AT = 1_000_000
 _CHUNK = 2**20
+
+T = TypeVar("T")
+
 _MEMBER = re.compile(rb'[ \t\n\r]*("(?:[^"\\]|\\.)*")[ \t\n\r]*:[ \t\n\r]*', re.DOTALL)
 _AFTER = re.compile(rb"[ \t\n\r]*([,}])")
 _OPEN = re.compile(rb"[ \t\n\r]*\{")
@@ -54,13 +58,26 @@ def members(raw: Octets, name: str) -> frozenset[str]:
 def spans(raw: Octets, name: str) -> list[tuple[str, int, int]]:
     """Return each member of the object with the begin and end of its value. Raises as `without` does."""
     _demand_utf8(raw, name)
+    return _with_numbers(raw, name, lambda text: _scanned(text, name))
+
+
+def picked(raw: Octets, kind: type[T], name: str, rule: str) -> T:
+    """Decode what `kind` names of a document, and skip the rest. A NaN in it is read as some number.
+
+    Raises InputError: `file.schema` with this rule for a value of another type, `file.syntax` for no JSON.
+    """
+    return _with_numbers(raw, name, lambda text: _decoded(text, kind, name, rule))
+
+
+def _with_numbers(raw: Octets, name: str, work: Callable[[Octets], T]) -> T:
+    """Do the work on the text, or where it meets a NaN, on the text with a number in place of each."""
     try:
-        return _scanned(raw, name)
+        return work(raw)
     except _NotANumberError:
         buffer = raw if isinstance(raw, bytearray) else bytearray(raw)
         taken_out = _take_out(buffer, name)
         try:
-            return _scanned(buffer, name)
+            return work(buffer)
         except _NotANumberError as error:
             raise _syntax(raw, "invalid character", error.at, name) from None
         finally:
@@ -95,16 +112,23 @@ def _demand_utf8(raw: Octets, name: str) -> None:
 
 
 def _scanned(raw: Octets, name: str) -> list[tuple[str, int, int]]:
+    large = _decoded(raw, _Large, name)
+    if len(raw) - len(large.samples) - len(large.reductions) - len(large.body) > MAX_REST:
+        rule = f"more than {MAX_REST} bytes beside samples and results"
+        raise InputError(Code.FILE_TOO_LARGE, rule, Place(name))
+    values = _decoded(raw, dict[str, msgspec.Raw], name)
+    if len(values) > MAX_MEMBERS:
+        raise InputError(Code.FILE_TOO_LARGE, f"more than {MAX_MEMBERS} members", Place(name))
+    return list(_walked(raw, values, name))
+
+
+def _decoded(raw: Octets, kind: type[T], name: str, rule: str = "must be a JSON object") -> T:
     try:
-        large = msgspec.json.decode(raw, type=_Large)
-        if len(raw) - len(large.samples) - len(large.reductions) - len(large.body) > MAX_REST:
-            rule = f"more than {MAX_REST} bytes beside samples and results"
-            raise InputError(Code.FILE_TOO_LARGE, rule, Place(name))
-        values = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
+        return msgspec.json.decode(raw, type=kind)
     except RecursionError:
         raise InputError(Code.FILE_TOO_LARGE, "nested too deep", Place(name)) from None
     except msgspec.ValidationError:
-        raise InputError(Code.FILE_SCHEMA, "must be a JSON object", Place(name)) from None
+        raise InputError(Code.FILE_SCHEMA, rule, Place(name)) from None
     except msgspec.DecodeError as error:
         said = _BYTE.fullmatch(str(error))
         what, at = (said[1].rpartition(": ")[2], int(said[2])) if said else ("the text ends too early", len(raw))
@@ -113,9 +137,6 @@ def _scanned(raw: Octets, name: str) -> list[tuple[str, int, int]]:
         raise _syntax(raw, what, at, name) from None
     except UnicodeDecodeError:
         raise InputError(Code.FILE_ENCODING, "not UTF-8", Place(name)) from None
-    if len(values) > MAX_MEMBERS:
-        raise InputError(Code.FILE_TOO_LARGE, f"more than {MAX_MEMBERS} members", Place(name))
-    return list(_walked(raw, values, name))
 
 
 def _walked(raw: Octets, values: dict[str, msgspec.Raw], name: str) -> Iterator[tuple[str, int, int]]:

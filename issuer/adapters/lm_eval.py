@@ -22,7 +22,8 @@ from typing import Annotated, TypeAlias
 from msgspec import Meta, Struct, field
 
 from issuer.adapters.evidence import Octets, artifact, broken, lenient_number, measured, said, words
-from issuer.adapters.run import Run, Said, Score
+from issuer.adapters.run import Run, Said
+from issuer.adapters.score import Score
 from issuer.codes import Code
 from issuer.errors import Fault, reading
 from issuer.formats import strict_json

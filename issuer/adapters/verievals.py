@@ -21,7 +21,8 @@ from typing import Annotated, Literal, TypeAlias
 from msgspec import Meta, Struct
 
 from issuer.adapters.evidence import Octets, artifact, broken, said, words
-from issuer.adapters.run import Run, Said, Score
+from issuer.adapters.run import Run, Said
+from issuer.adapters.score import Score
 from issuer.codes import Code
 from issuer.errors import Fault, InputError, Place, reading
 from issuer.formats import jose, strict_json

@@ -65,6 +65,8 @@ def build(
     for each in results:
         run = f"{shorten(each.run.task)} of {shorten(each.run.name)}"
         say(f"{printable(str(each.file))}: {run}, claims in {printable(str(each.claims_file))}")
+        if notes := each.built.details.get("notes"):
+            say(f"  note: {printable(str(notes))}")
         if show_origin:
             _show_origin(each.built)
 

@@ -116,6 +116,8 @@ def _read_log(path: Path, supplied: Supplied, *, allow_mock: bool) -> dict[str, 
     built = inspect_ai.read(read_file(path, inspect_ai.MAX_BYTES), str(path)).claims(supplied, allow_mock=allow_mock)
     for member, origin in built.origins.items():
         say(f"{member}: {origin}", err=True)
+    if notes := built.details.get("notes"):
+        say(f"note: {printable(str(notes))}", err=True)
     return request_of(built)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from issuer.adapters import Run, every_eval_ever
@@ -38,8 +39,19 @@ def test_what_a_record_of_a_whole_run_gives() -> None:
     assert (text(run.framework_name), text(run.framework_version)) == ("lm-eval", "0.4.13")
     assert (text(run.model_repo), text(run.benchmark_repo)) == ("acme/open-model", "openai/gsm8k")
     built = run.claims(replace(ALL, benchmark_repo=None, model_repo=None, framework_version=None))
-    assert built.claims.metrics == (Metric("exact_match", 0.625),)  # not exact-match, which is the record's own word
+    assert built.claims.metrics == (
+        Metric("exact_match", 0.625, sample_size=8),
+    )  # not exact-match, which is the record's own word
     assert built.details["date"] == "2026-01-21T02:59:43Z"  # of the evaluation, not of the record's retrieval
+    assert built.details["run"] == {
+        "task": "gsm8k",
+        "model": "acme/open-model",
+        "selection": {"exact_match": "exact_match"},
+        "completeness": "full",
+        "num_samples": 8,
+    }
+    assert built.details["runtime_context"] == {"inference_engine": "transformers"}
+    assert "notes" not in built.details
 
 
 def test_a_record_says_no_revision_even_where_it_holds_a_commit() -> None:
@@ -78,14 +90,83 @@ def test_versions_that_are_not(version: str) -> None:
     assert refusal(lambda: only(edited(RECORD, "/schema_version", version))).pointer == "/schema_version"
 
 
+RECORD_NEEDS = replace(ALL, framework_version=None)
+
+
+def test_a_record_of_fewer_samples_than_there_are_is_partial() -> None:
+    run = only(edited(RECORD, f"{RESULT}/source_data/samples_number", 500))
+    error = refusal(lambda: run.claims(RECORD_NEEDS))
+    assert (error.pointer, error.detail) == (
+        f"{RESULT}/score_details/uncertainty/num_samples",
+        "8 of 500 samples were used (--allow-partial)",
+    )
+    details: dict[str, Any] = run.claims(RECORD_NEEDS, allow_partial=True).details
+    assert details["notes"] == "Partial run: 8 of 500 samples were used."
+    assert (details["run"]["completeness"], details["run"]["num_samples"]) == ("partial", 8)
+
+
 @pytest.mark.parametrize(
-    ("samples", "rule"), [(7, "8 of 7 samples were used"), (500, "8 of 500 samples were used"), (..., "does not say")]
-)
-def test_a_record_that_does_not_show_a_whole_run_is_partial(samples: object, rule: str) -> None:
-    run = only(edited(RECORD, f"{RESULT}/source_data/samples_number", samples))
-    assert rule in refusal(lambda: run.claims(replace(ALL, framework_version=None))).detail
-    built = run.claims(replace(ALL, framework_version=None), allow_partial=True)
-    assert rule in str(built.details["notes"])
+    ("pointer", "value", "rule", "samples"),
+    [
+        ("source_data/samples_number", ..., "the record does not say how many samples the benchmark has", 8),
+        ("score_details/uncertainty", ..., "the record does not say how many samples were used", None),
+        ("score_details/uncertainty/num_samples", 0, "the record does not say how many samples were used", None),
+        # A converter counts a sample once for each epoch.
+        ("score_details/uncertainty/num_samples", 16, "16 samples were used of 8: the record does not say how often", None),
+    ],
+)  # fmt: skip
+def test_a_record_that_does_not_show_a_whole_run_is_not_known_to_be_one(
+    pointer: str, value: object, rule: str, samples: int | None
+) -> None:
+    run = only(edited(RECORD, f"{RESULT}/{pointer}", value))
+    assert f"not known whether the whole benchmark was run: {rule}" in refusal(lambda: run.claims(RECORD_NEEDS)).detail
+    built = run.claims(RECORD_NEEDS, allow_partial=True)
+    details: dict[str, Any] = built.details
+    assert details["notes"].startswith(f"Not known whether the whole benchmark was run: {rule}")
+    assert (details["run"]["completeness"], details["run"].get("num_samples")) == ("not known", samples)
+    assert built.claims.metrics[0].sample_size == (samples or UNSET)
+
+
+def test_the_split_stands_in_the_entry() -> None:
+    run = only(edited(RECORD, f"{RESULT}/source_data/hf_split", "test"))
+    details: dict[str, Any] = run.claims(RECORD_NEEDS).details
+    assert details["run"]["split"] == "test"
+
+
+def test_scores_of_one_name_are_chosen_by_their_place() -> None:
+    record = json.loads(RECORD)  # of a run with three reducers, whose names the converter does not keep
+    one = record["evaluation_results"][0]
+    one["evaluation_result_id"] = "match:accuracy"
+    record["evaluation_results"] = [
+        {**one, "score_details": {**one["score_details"], "score": n / 4}} for n in (1, 2, 3)
+    ]
+    run = only(json.dumps(record).encode())
+    for metrics in (
+        {},
+        {"em": "match/exact_match"},
+        {"em": "exact_match"},
+        {"em": "match:accuracy"},
+        {"em": "match/exact_match#4"},
+    ):
+        detail = refusal(lambda metrics=metrics: run.claims(replace(RECORD_NEEDS, metrics=metrics))).detail  # type: ignore[misc]
+        assert "'match/exact_match#1', 'match/exact_match#2', 'match/exact_match#3'" in detail
+    built = run.claims(replace(RECORD_NEEDS, metrics={"em": "match/exact_match#2"}))
+    assert built.claims.metrics[0].value == 0.5
+    assert built.details["run"]["selection"] == {"em": "match/exact_match#2"}  # type: ignore[index,call-overload]
+
+
+def test_a_mock_judge_is_a_mock() -> None:
+    judges = {"judges": [{"model_info": {"id": "a/b"}}, {"model_info": {"id": "mockllm/x"}}], "input_prompt": "?"}
+    run = only(edited(RECORD, f"{RESULT}/metric_config/llm_scoring", judges))
+    error = refusal(lambda: run.claims(RECORD_NEEDS))
+    assert error.pointer == f"{RESULT}/metric_config/llm_scoring/judges/1/model_info/id"
+    assert "'mockllm/x' is a mock model" in error.detail
+
+
+@pytest.mark.parametrize("version", ["inspect_ai:0.3.285", "inspect_evals:0.3.1,inspect_ai:0.3.285", "0.3.285"])
+def test_the_version_of_inspect_ai_is_taken_from_its_list_of_packages(version: str) -> None:
+    raw = edited(RECORD, "/eval_library", {"name": "inspect_ai", "version": version})
+    assert text(only(raw).framework_version) == "0.3.285"
 
 
 @needs_shared
@@ -97,11 +178,14 @@ def test_the_record_of_a_whole_inspect_run_gives_its_score() -> None:
     supplied = replace(
         ALL, benchmark_repo=None, framework_version=None, metrics={"accuracy": "simpleqa_scorer/accuracy"}
     )
-    assert run.claims(supplied).claims.metrics == (Metric("accuracy", 0.431),)
+    assert run.claims(supplied).claims.metrics == (Metric("accuracy", 0.431, sample_size=1000),)
 
 
 @needs_shared
-@pytest.mark.parametrize(("file", "rule"), [(PUBMEDQA, "2 of 500 samples were used"), (MATH, "does not say whether")])
+@pytest.mark.parametrize(
+    ("file", "rule"),
+    [(PUBMEDQA, "2 of 500 samples were used"), (MATH, "does not say how many samples the benchmark has")],
+)
 def test_real_records_of_lost_limits_are_partial(file: str, rule: str) -> None:
     run = only(shared(file))
     supplied = replace(

@@ -70,7 +70,8 @@ def test_a_stat_of_several_splits_and_perturbations_is_ambiguous_by_its_name(sel
 
 
 def test_a_run_that_reached_its_cap_is_partial() -> None:
-    run = helm.read({**FILES, "run_spec.json": edited(FILES["run_spec.json"], "/adapter_spec/model", "a/b")})
+    model = "acme/open-model"
+    run = helm.read({**FILES, "run_spec.json": edited(FILES["run_spec.json"], "/adapter_spec/model", model)})
     assert refusal(lambda: run.claims(SUPPLIED)).pointer == "/run_spec.json/adapter_spec/max_eval_instances"
     assert (
         run.claims(SUPPLIED, allow_partial=True).details["notes"] == "Partial run: the run was limited to 5 instances."

@@ -8,6 +8,7 @@ import json
 import math
 import subprocess
 import sys
+import tracemalloc
 from typing import Any
 
 import msgspec
@@ -16,10 +17,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from issuer.adapters import Built, Supplied, inspect_ai
+from issuer.adapters.inspect_log import MAX_OBJECTS
 from issuer.codes import Code
 from issuer.errors import InputError
 from issuer.formats import jcs
 from issuer.results.claims import Metric
+from tests.support.runs import zipped
 from tests.support.shared import ROOT, SHARED, needs_shared, vectors
 
 ONE_SCORER = (ROOT / "issuer" / "dev" / "runs" / "gsm8k_mini_inspect_ai.json").read_bytes()
@@ -38,6 +41,11 @@ def supplied(**more: Any) -> Supplied:
 
 def built(raw: bytes, with_: Supplied = NEEDED) -> Built:
     return inspect_ai.read(raw, "log.json").claims(with_, allow_mock=True)
+
+
+def metric(metric_id: str, value: float) -> Metric:
+    """Return a metric of all the eight samples."""
+    return Metric(metric_id, value, sample_size=8)
 
 
 def edited(pointer: str, value: object, raw: bytes = ONE_SCORER) -> bytes:
@@ -76,7 +84,7 @@ def refusal_or_none(raw: bytes, with_: Supplied = NEEDED) -> InputError | None:
 
 def test_the_only_scorer_gives_all_its_metrics_under_their_own_names() -> None:
     claims = built(ONE_SCORER).claims
-    assert claims.metrics == (Metric("accuracy", 0.625), Metric("stderr", 0.18298126367784995))
+    assert claims.metrics == (metric("accuracy", 0.625), metric("stderr", 0.18298126367784995))
     assert (claims.benchmark_repo, claims.benchmark_revision) == ("openai/gsm8k", BENCHMARK_COMMIT)
     assert (claims.task_id, claims.framework.version) == ("gsm8k_mini", "0.3.285")
 
@@ -102,7 +110,18 @@ def test_details_bind_the_log_and_the_runs_own_words() -> None:
         "date": json.loads(ONE_SCORER)["stats"]["completed_at"],
         # Not runs/gsm8k.json: folders of the machine that made the claims are private.
         "artifacts": [{"name": "gsm8k.json", "sha256": f"sha256:{digest}"}],
-        "run": {"num_samples": 8, "task": "gsm8k_mini", "model": "mockllm/model"},
+        "run": {"task": "gsm8k_mini", "model": "mockllm/model"},
+    }
+
+
+def test_the_entry_binds_which_scores_were_chosen_and_of_how_many_samples_they_are() -> None:
+    answer = built(TWO_SCORERS, supplied(metrics={"accuracy": "includes/accuracy", "error": "match/stderr"}))
+    assert answer.details["run"] == {
+        "task": "gsm8k_mini",
+        "model": "mockllm/model",
+        "selection": {"accuracy": "includes/accuracy", "error": "match/stderr"},
+        "completeness": "full",
+        "num_samples": 8,
     }
 
 
@@ -186,6 +205,215 @@ def test_a_mock_model_is_refused_unless_it_is_asked_for_by_name() -> None:
     assert "--allow-mock" in error.detail
 
 
+def details(raw: bytes, with_: Supplied = NEEDED) -> dict[str, Any]:
+    """Return the details of a log's claims, partial or not."""
+    return inspect_ai.read(raw, "log.json").claims(with_, allow_mock=True, allow_partial=True).details
+
+
+def test_samples_that_no_scorer_gave_a_score_are_missing_though_inspect_calls_none_unscored() -> None:
+    # A scorer that returns None: completed_samples is the whole, unscored_samples 0.
+    raw = edited("/results/scores/0/scored_samples", 5)
+    error = refusal(raw)
+    assert (error.pointer, error.detail) == (
+        "/results/scores/0/scored_samples",
+        "5 of 8 samples were scored by 'match' (--allow-partial)",
+    )
+    said = details(raw)
+    assert (said["run"]["completeness"], said["run"]["num_samples"]) == ("partial", 5)
+    assert said["notes"].startswith("Partial run: 5 of 8 samples were scored by 'match'.")
+
+
+def test_epochs_are_told_apart_from_the_samples() -> None:
+    raw = edited("/eval/config/epochs", 2)
+    for pointer in ("/results/total_samples", "/results/completed_samples"):
+        raw = edited(pointer, 16, raw)
+    answer = built(edited("/eval/config/epochs_reducer", ["mean"], raw))
+    assert answer.claims.metrics[0] == metric("accuracy", 0.625)
+    assert answer.details["run"] == {
+        "task": "gsm8k_mini",
+        "model": "mockllm/model",
+        "selection": {"accuracy": "match@mean/accuracy", "stderr": "match@mean/stderr"},
+        "completeness": "full",
+        "num_samples": 8,
+        "epochs": 2,
+    }
+    error = refusal(edited("/results/total_samples", 14, edited("/results/completed_samples", 14, raw)))
+    assert error.detail == "14 of 16 samples (8 in each of 2 epochs) were run (--allow-partial)"
+
+
+@pytest.mark.parametrize("limit", [8, 100, [0, 8], [0, 100]])
+def test_a_limit_that_the_dataset_does_not_reach_leaves_the_run_full(limit: object) -> None:
+    assert details(edited("/eval/config/limit", limit))["run"]["completeness"] == "full"
+
+
+@pytest.mark.parametrize("limit", [7, [1, 8], [0, 4], 0, -1, "8", [8], [0, "8"], True])
+def test_any_other_limit_makes_it_partial(limit: object) -> None:
+    assert refusal(edited("/eval/config/limit", limit)).pointer == "/eval/config/limit"
+
+
+def test_results_of_fewer_samples_than_the_dataset_has_are_partial() -> None:
+    error = refusal(edited("/eval/dataset/samples", 1319))
+    assert (error.pointer, error.detail) == ("/results/total_samples", "8 of 1319 samples were run (--allow-partial)")
+
+
+@pytest.mark.parametrize(
+    ("pointer", "value", "rule"),
+    [
+        ("/eval/dataset/samples", None, "the log does not say how many samples the dataset has"),
+        ("/eval/dataset/samples", 7, "8 of 7 samples were run, more than there are"),
+        ("/results/scores/0/scored_samples", None, "the log does not say how many samples 'match' scored"),
+    ],
+)
+def test_what_nothing_says_to_be_whole_is_neither_full_nor_partial(pointer: str, value: object, rule: str) -> None:
+    raw = edited(pointer, value)
+    assert f"not known whether the whole benchmark was run: {rule}" in refusal(raw).detail
+    said = details(raw)
+    assert said["run"]["completeness"] == "not known"
+    assert said["notes"].startswith(f"Not known whether the whole benchmark was run: {rule}.")
+
+
+# -- scores that were edited --------------------------------------------------------------------------------------
+
+
+EDITED_SAMPLE = {"id": 1, "scores": {"match": {"value": "C", "history": [{"value": "I"}, {"value": "C"}]}}}
+EDIT_EVENT = {"id": 1, "events": [{"event": "model"}, {"event": "score_edit", "score_name": "match"}]}
+
+
+@pytest.mark.parametrize("sample", [EDITED_SAMPLE, {**EDITED_SAMPLE, "x": math.nan}, EDIT_EVENT])
+def test_scores_that_were_edited_by_hand_are_refused_where_they_are_claimed(sample: object) -> None:
+    raw = edited("/samples", [{"id": 0, "scores": None}, sample], TWO_SCORERS)
+    error = refusal(raw, supplied(metrics={"accuracy": "match/accuracy"}))
+    assert (error.code, error.pointer) == (Code.FILE_RULE, "/samples")
+    assert "edited by hand after the run" in error.detail
+    if sample is not EDIT_EVENT:  # an event alone does not say whose score it was
+        built(raw, supplied(metrics={"accuracy": "includes/accuracy"}))
+
+
+def test_edits_are_seen_in_an_archive_too() -> None:
+    header = json.loads(ONE_SCORER)
+    header.pop("reductions")
+    for sample, faults in (({"scores": {"match": {"history": []}}}, 0), (EDITED_SAMPLE, 2)):
+        raw = zipped([("summaries.json", json.dumps([sample]).encode()), ("header.json", json.dumps(header).encode())])
+        assert sum(score.fault is not None for score in inspect_ai.read(raw).scores) == faults
+
+
+@pytest.mark.parametrize(
+    "samples",
+    [
+        [{"scores": {"match": {"history": []}, "other": {"history": None}, "third": {}}, "store": {"history": [1]}}],
+        [{"metadata": {"history": ["a", "b"]}, "events": [{"text": '"event": "score_edit"', "event": "model"}]}],
+    ],
+)
+def test_other_things_with_a_history_are_no_edits(samples: object) -> None:
+    built(edited("/samples", samples))
+
+
+@pytest.mark.parametrize("samples", [{"history": [1]}, ["history", {"history": [1]}], [{"scores": [{"history": [1]}]}]])
+def test_samples_of_another_form_that_may_hold_an_edit_are_refused(samples: object) -> None:
+    assert refusal(edited("/samples", samples)).code is Code.FILE_SCHEMA
+
+
+def test_absurdly_many_samples_with_an_edit_among_them_are_refused_before_they_are_kept() -> None:
+    raw = edited("/samples", "HERE").replace(b'"HERE"', b'[{"history": [1]}' + b",{}" * MAX_OBJECTS + b"]")
+    tracemalloc.start()
+    try:
+        assert refusal(raw).code is Code.FILE_TOO_LARGE
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+    finally:
+        tracemalloc.stop()
+
+
+# -- what the run ran on ------------------------------------------------------------------------------------------
+
+
+REAL = edited("/stats/model_usage", {}, edited("/eval/model", "hf/acme/open-model"))
+
+
+def test_what_a_run_knows_of_its_code_seed_and_batch_is_filled_in() -> None:
+    raw = edited("/eval/revision", {"type": "git", "origin": "o", "commit": "5b525c0", "dirty": False}, REAL)
+    raw = edited("/eval/model_generate_config", {"seed": 0, "temperature": 0.5}, raw)
+    raw = edited("/eval/packages", {"inspect_ai": "0.3.285", "inspect_evals": "0.3.1"}, raw)
+    arguments = {"batch_size": 4, "device": "cuda:0", "dtype": "bfloat16", "load_in_4bit": True, "api_key": "x"}
+    said = details(edited("/eval/model_args", arguments, raw), supplied(model_repo=None))
+    assert said["run"] == {
+        "task": "gsm8k_mini",
+        "model": "hf/acme/open-model",
+        "code_revision": "5b525c0",
+        "seed": 0,
+        "batch_size": 4,
+        "selection": {"accuracy": "match/accuracy", "stderr": "match/stderr"},
+        "completeness": "full",
+        "num_samples": 8,
+    }
+    assert said["runtime_context"] == {
+        "packages": {"inspect_evals": "0.3.1"}, "device": "cuda:0", "dtype": "bfloat16", "load_in_4bit": True,
+    }  # fmt: skip
+    assert "notes" not in said
+
+
+def test_what_a_run_does_not_know_is_not_invented() -> None:
+    said = details(edited("/eval/model_args/batch_size", "4", REAL), supplied(model_repo=None))
+    assert set(said) == {"date", "artifacts", "run"}
+    assert set(said["run"]) == {"task", "model", "selection", "completeness", "num_samples"}
+
+
+@pytest.mark.parametrize(
+    ("pointer", "value", "place"),
+    [
+        ("/eval/model_roles", {"critic": {"model": "hf/a/b"}, "grader": {"model": "mockllm/x"}}, "/eval/model_roles/grader"),
+        ("/eval/model_roles", {"grader": [{"model": "hf/a/b"}, {"model": "mockllm/x"}]}, "/eval/model_roles/grader"),
+        ("/results/scores/0/params", {"grader_model": {"model": "mockllm/x"}}, "/results/scores/0/params/grader_model"),
+        ("/results/scores/0/params", {"template": "t", "model": ["hf/a/b", "mockllm/x"]}, "/results/scores/0/params/model"),
+        ("/stats/model_usage", {"hf/acme/open-model": {}, "mockllm/x": {}}, "/stats/model_usage/mockllm~1x"),
+    ],
+)  # fmt: skip
+def test_a_mock_that_graded_a_real_model_is_a_mock(pointer: str, value: object, place: str) -> None:
+    raw = edited(pointer, value, REAL)
+    with_ = supplied(model_repo=None)
+    error = refusal(raw, with_, allow_mock=False)
+    assert (error.code, error.pointer) == (Code.FILE_RULE, place)
+    said = inspect_ai.read(raw).claims(with_, allow_mock={"mockllm/x"}).details
+    assert said["notes"] == "'mockllm/x' is a mock model: scores that rest on it say nothing of any real model."
+
+
+def test_the_models_that_grade_stand_in_the_entry() -> None:
+    said = details(edited("/eval/model_roles", {"grader": {"model": "openai/gpt-4o"}}, REAL), supplied(model_repo=None))
+    assert said["run"]["model_roles"] == {"grader": "openai/gpt-4o"}
+
+
+@pytest.mark.parametrize(
+    ("pointer", "value", "words"),
+    [
+        ("/eval/model_base_url", "http://localhost:8000/v1", "which weights were served there, the log does not say"),
+        ("/eval/model_args", {"port": 8000}, "which weights were served there, the log does not say"),
+        ("/eval/model_args", {"model_path": "./weights"}, "loaded from a path"),
+        ("/eval/model_args", {"enable_lora": True, "lora_modules": "a=/b"}, "(enable_lora, lora_modules)"),
+    ],
+)
+def test_weights_from_elsewhere_are_not_those_of_the_name_and_the_entry_says_so(
+    pointer: str, value: object, words: str
+) -> None:
+    raw = edited("/eval/model", "vllm/acme/open-model", REAL)
+    raw = edited("/eval/model_args/revision", MODEL_COMMIT, edited(pointer, value, raw))
+    run = inspect_ai.read(raw)
+    assert (run.model_repo, run.model_revision) == (None, None)
+    said = details(raw)["notes"]
+    assert words in said
+    assert "/b" not in said
+    assert "localhost" not in said
+
+
+def test_adapters_that_are_switched_off_change_nothing() -> None:
+    run = inspect_ai.read(edited("/eval/model_args", {"enable_lora": False, "adapter": None}, REAL))
+    assert (run.model_repo is None, run.remarks) == (False, ())
+
+
+@pytest.mark.parametrize("model", ["anthropic/claude-opus-4-6", "vllm/acme/open-model:acme/adapter", "hf/local"])
+def test_a_run_of_another_model_than_the_one_supplied_says_so_in_the_entry(model: str) -> None:
+    said = details(edited("/eval/model", model, REAL))["notes"]
+    assert said == f"The run names its model '{model}'; that it is acme/open-model is said by its owner."
+
+
 # -- nothing is invented, nothing is overruled --------------------------------------------------------------------
 
 
@@ -229,7 +457,8 @@ def test_a_supplied_value_that_the_run_says_too_counts_as_the_runs() -> None:
 def test_a_supplied_task_id_wins_and_the_runs_own_word_stays_in_the_details() -> None:
     answer = built(ONE_SCORER, supplied(task_id="default"))
     assert (answer.claims.task_id, answer.origins["task_id"]) == ("default", "supplied")
-    assert answer.details["run"] == {"num_samples": 8, "task": "gsm8k_mini", "model": "mockllm/model"}
+    assert isinstance(answer.details["run"], dict)
+    assert answer.details["run"]["task"] == "gsm8k_mini"
 
 
 def test_the_package_of_a_task_is_not_part_of_its_id() -> None:
@@ -307,12 +536,12 @@ def test_two_scorers_without_a_selector_are_refused_naming_the_selectors() -> No
 def test_two_scorers_need_a_selector_even_if_no_metric_is_named_twice() -> None:
     raw = edited("/results/scores/1/metrics", {"f1": {"name": "f1", "value": 0.5}}, TWO_SCORERS)
     assert "'includes/f1'" in refusal(raw).detail
-    assert built(raw, supplied(metrics={"f1": "f1"})).claims.metrics == (Metric("f1", 0.5),)
+    assert built(raw, supplied(metrics={"f1": "f1"})).claims.metrics == (metric("f1", 0.5),)
 
 
 @pytest.mark.parametrize(("selector", "value"), [("match/accuracy", 0.625), ("includes/accuracy", 0.75)])
 def test_a_selector_chooses_among_scorers(selector: str, value: float) -> None:
-    assert built(TWO_SCORERS, supplied(metrics={"accuracy": selector})).claims.metrics == (Metric("accuracy", value),)
+    assert built(TWO_SCORERS, supplied(metrics={"accuracy": selector})).claims.metrics == (metric("accuracy", value),)
 
 
 @pytest.mark.parametrize("selector", ["accuracy", "match/f1", "judge/accuracy", "", "match@mean/accuracy"])
@@ -333,7 +562,8 @@ def test_two_reducers_of_one_scorer_are_told_apart_by_the_selector() -> None:
     assert "match@max/accuracy" in refusal(raw).detail
     assert "match@max/accuracy" in refusal(raw, supplied(metrics={"accuracy": "match/accuracy"})).detail
     chosen = built(raw, supplied(metrics={"pass": "match@max/accuracy"}))
-    assert chosen.claims.metrics == (Metric("pass", 1),)
+    assert chosen.claims.metrics == (metric("pass", 1),)
+    assert chosen.details["run"]["selection"] == {"pass": "match@max/accuracy"}  # type: ignore[index,call-overload]
 
 
 def test_one_scorer_listed_twice_is_ambiguous() -> None:
@@ -347,7 +577,7 @@ def test_a_metric_that_is_nan_is_refused_only_where_it_is_chosen() -> None:
     assert b"NaN" in raw
     error = refusal(raw)
     assert (error.code, error.pointer) == (Code.FILE_NUMBER, "/results/scores/0/metrics/stderr/value")
-    assert built(raw, supplied(metrics={"accuracy": "accuracy"})).claims.metrics == (Metric("accuracy", 0.625),)
+    assert built(raw, supplied(metrics={"accuracy": "accuracy"})).claims.metrics == (metric("accuracy", 0.625),)
 
 
 @pytest.mark.parametrize(
@@ -403,7 +633,9 @@ REQUIRED = (
     "/results/scores/0/metrics/accuracy/value",
 )  # fmt: skip
 OPTIONAL = (
-    "/version", "/invalidated", "/eval/dataset/location", "/eval/packages", "/eval/packages/inspect_ai",
+    "/version", "/invalidated", "/eval/dataset/location", "/eval/dataset/samples", "/eval/config/epochs",
+    "/eval/model_base_url", "/eval/model_roles", "/eval/model_generate_config", "/eval/model_generate_config/seed",
+    "/results/scores/0/scored_samples", "/results/scores/0/params", "/stats/model_usage", "/eval/packages", "/eval/packages/inspect_ai",
     "/eval/metadata", "/eval/metadata/model_revision", "/eval/metadata/benchmark_revision", "/eval/model_args",
     "/eval/revision", "/results", "/results/scores", "/results/scores/0", "/results/scores/0/reducer",
     "/results/scores/0/unscored_samples", "/results/scores/0/metrics/accuracy", "/results/logged_samples",

@@ -62,7 +62,13 @@ def test_what_a_file_says_and_nothing_else() -> None:
     assert built.claims.metrics == (Metric("exact_match", 0),)
     assert built.origins["model_revision"] == "run"
     assert built.details["date"] == "2026-11-21T05:09:31Z"
-    assert built.details["run"] == {"num_samples": 4, "task": "gsm8k_mini", "model": "acme/open-model"}
+    assert built.details["run"] == {
+        "num_samples": 4,
+        "task": "gsm8k_mini",
+        "model": "acme/open-model",
+        "selection": {"exact_match": "strict-match/exact_match"},
+        "completeness": "full",
+    }
 
 
 def test_the_asked_revision_main_is_never_the_model_s() -> None:

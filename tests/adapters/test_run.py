@@ -68,7 +68,12 @@ def test_a_scale_is_listed_as_supplied_and_stands_in_the_entry() -> None:
     built = run().claims(replace(SUPPLIED, scale=100))
     assert built.claims.metrics == (Metric("acc", 28.0),)
     assert (built.origins["scale"], built.origins["metrics"]) == ("supplied", "run")
-    assert built.details["run"] == {"task": "t", "scale": "100"}
+    assert built.details["run"] == {
+        "task": "t",
+        "scale": "100",
+        "selection": {"acc": "none/acc"},
+        "completeness": "full",
+    }
 
 
 def test_a_scale_that_leaves_the_doubles_is_refused() -> None:
@@ -102,9 +107,59 @@ def test_a_score_of_a_part_counts_only_where_it_is_claimed() -> None:
     assert "limited" in str(noted.details["notes"])
 
 
+UNKNOWN = Fault(Code.FILE_RULE, "/count", "the run has no count")
+OF_RUN: Any = {"partial": (FAULT,), "unknown": (UNKNOWN,)}
+OF_SCORE: Any = {"partial": FAULT, "unknown": UNKNOWN}
+
+
+@pytest.mark.parametrize("signs", [(), ("partial",), ("unknown",), ("partial", "unknown")])
+@pytest.mark.parametrize("of", ["run", "score"])
+def test_full_partial_and_not_known_are_three_answers(signs: tuple[str, ...], of: str) -> None:
+    members = {sign: (OF_RUN if of == "run" else OF_SCORE)[sign] for sign in signs}
+    score = Score(scorer="none", metric="acc", value=1, pointer="/a", **(members if of == "score" else {}))
+    said = run(score, **(members if of == "run" else {}))
+    details: dict[str, Any] = said.claims(SUPPLIED, allow_partial=True).details
+    answer, notes, detail, pointer = {
+        (): ("full", None, "", ""),
+        ("unknown",): (
+            "not known",
+            "Not known whether the whole benchmark was run: the run has no count.",
+            "not known whether the whole benchmark was run: the run has no count (--allow-partial)",
+            "/count",
+        ),
+    }.get(signs, ("partial", f"Partial run: {FAULT.detail}.", f"{FAULT.detail} (--allow-partial)", "/limit"))
+    assert (details["run"]["completeness"], details.get("notes")) == (answer, notes)
+    if signs:
+        error = refusal(lambda: said.claims(SUPPLIED))
+        assert (error.detail, error.pointer) == (detail, pointer)
+
+
+def test_what_a_reader_should_know_follows_what_is_missing() -> None:
+    said = run(partial=(FAULT,), remarks=("It rained.",), details={"run": {"model": "anthropic/claude"}})
+    assert said.claims(SUPPLIED, allow_partial=True).details["notes"] == (
+        "Partial run: the run was limited to 4 samples. It rained. "
+        "The run names its model 'anthropic/claude'; that it is acme/open-model is said by its owner."
+    )
+
+
+@pytest.mark.parametrize("model", ["acme/open-model", "hf/acme/open-model", "Acme/Open-Model", None, 1])
+def test_a_model_of_the_supplied_name_needs_no_note(model: object) -> None:
+    assert "notes" not in run(details={"run": {"model": model}}).claims(SUPPLIED).details
+
+
+@pytest.mark.parametrize("model", ["acme/open-model-2", "my-acme/open-model", "acme/open-model:acme/adapter", ""])
+def test_a_model_of_another_name_is_noted(model: str) -> None:
+    notes = str(run(details={"run": {"model": model}}).claims(SUPPLIED).details["notes"])
+    assert notes == f"The run names its model '{model}'; that it is acme/open-model is said by its owner."
+
+
 @pytest.mark.parametrize("allow", [True, {"mockllm/model"}, ["other", "mockllm/model"]])
 def test_a_mock_model_is_allowed_by_its_name(allow: Any) -> None:
-    run(mock=Said("mockllm/model", "/model")).claims(SUPPLIED, allow_mock=allow)
+    built = run(mock=Said("mockllm/model", "/model")).claims(SUPPLIED, allow_mock=allow)
+    assert (
+        built.details["notes"]
+        == "'mockllm/model' is a mock model: scores that rest on it say nothing of any real model."
+    )
 
 
 @pytest.mark.parametrize("allow", [False, (), {"mockllm"}, {"mockllm/other"}])
@@ -147,6 +202,43 @@ def test_a_whole_name_is_no_abbreviation_of_a_longer_one() -> None:
         Metric("em", 2),
     )
     assert "2 scores answer" in refusal(lambda: run(*scores).claims(replace(SUPPLIED, metrics={"em": "em"}))).detail
+
+
+ALIKE = tuple(Score(scorer="s", metric="em", spelling="e", value=n, pointer=f"/{n}") for n in (1, 2))
+
+
+def test_scores_of_one_name_are_told_apart_by_their_place() -> None:
+    other = Score(scorer="s", reducer="r", metric="em", value=3, pointer="/3")
+    three = run(ALIKE[0], other, ALIKE[1])
+    for selector, value in (("s/em#1", 1), ("s@r/em", 3), ("s/em#2", 2)):
+        built = three.claims(replace(SUPPLIED, metrics={"em": selector}))
+        assert built.claims.metrics == (Metric("em", value),)
+        assert built.details["run"] == {"task": "t", "selection": {"em": selector}, "completeness": "full"}
+    for selector in ("s/em", "em", "e", "s/em#0", "s/em#3"):
+        detail = refusal(lambda one=selector: three.claims(replace(SUPPLIED, metrics={"em": one}))).detail  # type: ignore[misc]
+        assert "'s/em#1'" in detail
+        assert "'s/em#2'" in detail
+    assert "'s/em#2'" in refusal(lambda: run(*ALIKE).claims(SUPPLIED)).detail
+
+
+def test_the_selection_has_the_whole_name_however_it_was_chosen() -> None:
+    score = Score(scorer="a", reducer="mean", metric="em", spelling="em,a", value=1, pointer="/a")
+    for selector in ("em", "a/em", "a@mean/em", "em,a"):
+        details: dict[str, Any] = run(score).claims(replace(SUPPLIED, metrics={"x": selector})).details
+        assert details["run"]["selection"] == {"x": "a@mean/em"}
+
+
+def test_counts_that_differ_stand_with_their_metrics_alone() -> None:
+    one = Score(scorer="a", metric="x", value=1, pointer="/a", samples=4, epochs=2, split="test")
+    other = replace(one, metric="y", samples=3)
+    built = run(one, other).claims(SUPPLIED)
+    assert built.claims.metrics == (Metric("x", 1, sample_size=4), Metric("y", 1, sample_size=3))
+    details: dict[str, Any] = built.details
+    assert {name: details["run"].get(name) for name in ("num_samples", "epochs", "split")} == {
+        "num_samples": None, "epochs": 2, "split": "test",
+    }  # fmt: skip
+    details = {**run(one, replace(other, samples=4, split="valid")).claims(SUPPLIED).details}
+    assert (details["run"]["num_samples"], "split" in details["run"]) == (4, False)
 
 
 def test_a_framework_s_own_spelling_of_a_score_selects_it() -> None:

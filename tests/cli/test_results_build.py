@@ -62,7 +62,8 @@ runs:
         INSPECT, DATA / "inspect_two_scorers.eval", LM_EVAL, "--map", mapping, "-o", tmp_path / "out",
         "--task", "choice_mini", "--allow-mock", "mockllm/model", "--allow-mock", "dummy",
     )  # fmt: skip
-    assert done.count("\n") == 1
+    assert done.count("\n") == 2
+    assert done.endswith("\n  note: 'dummy' is a mock model: scores that rest on it say nothing of any real model.\n")
     files = sorted(str(path.relative_to(tmp_path / "out")) for path in (tmp_path / "out").rglob("*") if path.is_file())
     assert files == ["acme/open-model/.eval_results/choice.yaml", "claims/0001-choice_mini.json"]
     built(INSPECT, DATA / "inspect_two_scorers.eval", LM_EVAL, "--map", mapping, "-o", tmp_path / "two", "--task",
@@ -94,13 +95,16 @@ def refused(*arguments: object, code: int = 3) -> str:
 
 
 def test_errors_name_the_place_in_the_run(tmp_path: Path) -> None:
-    (tmp_path / "log.json").write_bytes(edited(INSPECT.read_bytes(), "/eval/config/limit", 4))
+    raw = INSPECT.read_bytes()
+    for pointer in ("/results/total_samples", "/results/completed_samples", "/eval/config/limit"):
+        raw = edited(raw, pointer, 4)
+    (tmp_path / "log.json").write_bytes(raw)
     out = tmp_path / "o.yaml"
     said = refused(tmp_path / "log.json", "-o", out, *MODEL, *MATCH)
     assert "log.json#/eval/config/limit: file.rule: the run was limited" in said
     assert not out.exists()
     built(tmp_path / "log.json", "-o", out, *MODEL, *MATCH, "--allow-partial")
-    assert 'notes: "Partial run: the run was limited to a part of the benchmark."' in out.read_text()
+    assert 'notes: "Partial run: the run was limited: 4 of 8 samples were run.' in out.read_text()
 
 
 @pytest.mark.parametrize(
