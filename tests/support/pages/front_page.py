@@ -1,23 +1,49 @@
-"""README.md: what `make demo` shows."""
+"""README.md and what `make demo` shows: a checkout, an issuer, and a job beside it."""
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.support.pages.blocks import Block
+from tests.support.pages.framework_pages import job, site
 from tests.support.pages.story import Story, World
+from tests.support.runs import MODEL_COMMIT
 from tests.support.shared import ROOT
 
 # The Makefile itself, with the environment that this test has.
 MAKE = f'make() {{ command make -s -C {ROOT} -o .venv/run.done BIN={Path(sys.executable).parent} "$@"; }}'
+INSTALL = "Install"
+
+
+@contextmanager
+def at_work(folder: Path) -> Iterator[World]:
+    """Give a job, in a checkout of a model that has a signed score."""
+    live, _ = site()
+    with job(folder) as world:
+        (folder / ".eval_results").mkdir()
+        (folder / ".eval_results" / "gsm8k.yaml").write_text(live.post(live.token()).json()["entry"])
+        world.env["COMMIT"] = MODEL_COMMIT
+        yield world
 
 
 @contextmanager
 def checkout(folder: Path) -> Iterator[World]:
-    """Give a checkout that is set up."""
+    """Give a checkout, whose virtual environment is there."""
     yield World(folder, prelude=MAKE)
 
 
-STORIES = (Story("README.md", checkout, only=("What `make demo` shows",), long=True),)
+def install(world: World, block: Block) -> None:
+    """Make an environment, and be in the checkout."""
+    subprocess.run([sys.executable, "-m", "venv", world.folder / "venv"], check=True)
+    world.here["pip install"] = f"cd {ROOT} && {world.folder}/venv/bin/pip install -q"
+
+
+STORIES = (
+    Story("README.md", at_work, but=(INSTALL,)),
+    Story("README.md", checkout, {"with pip": install}, only=(INSTALL,), long=True),
+    Story("issuer/dev/DEMO.md", checkout, long=True),
+)

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 LISTED = {
-    "README.md: $ make test": "it is the suite that this would run in",
     "keys/README.md: $ pip install 'eval-token-issuer[server,pkcs11]'      # or [server,aws]": (
         "the package is not published; tests/test_locks.py holds the extras"
     ),
-    "README.md: issuer verify .eval_results/gsm8k.yaml --repo acme/open-model \\": "to be written anew",
-    "README.md: version: 1": "to be written anew",
-    "README.md: issuer token request --issuer https://issuer.example --inspect-log logs/run.json \\": "to be written anew",
     "deploy/README.md: readiness": "tests/service/test_logged.py and its neighbours hold each member",
     "deploy/README.md: readiness, of revocations": "tests/service/revocation/test_live.py",
     'deploy/README.md: $ issuer stop integration:inspect-ai --reason "its key is in a log" --config settings.yaml --wait   # or everything': (
