@@ -10,22 +10,23 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-# What is different each time, and whether the page's word for it is learnt. A time is not: two that are equal on the page
-# may differ here.
+# Two times that are equal on a page may differ here, so they are not learnt.
 _TIMES = {
     "iso": r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|\+00:00)",
     "unix": r"(?<![\w.])1[789]\d{8}(?![\w.])",
 }
+# A random name: how one is told in a page's text, and any one.
 _NAMES = {
-    "port": r"(?<=127\.0\.0\.1:)\d{4,5}",
-    "uuid": r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}",
-    "kid": r"(?<![\w-])(?=[\w-]*\d)(?=[\w-]*[A-Z])[\w-]{43}(?![\w-])",
-    "jti": r"(?<![\w-])(?=[\w-]*\d)(?=[\w-]*[A-Z])[\w-]{22}(?![\w-])",
-    "root": r"(?<![:\w])[0-9a-f]{64}(?!\w)",
-    "pat": r"(?<![\w-])(?=\w*\d)(?=\w*[A-Z])(?=\w*[a-z])[0-9A-Za-z]{12}(?![\w-])",
+    "port": (r"(?<=127\.0\.0\.1:)\d{4,5}", r"\d{4,5}"),
+    "uuid": (r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", r"[0-9a-f-]{36}"),
+    "kid": (r"(?<![\w-])(?=[\w-]*\d)(?=[\w-]*[A-Z])[\w-]{43}(?![\w-])", r"[\w-]{43}"),
+    "jti": (r"(?<![\w-])(?=[\w-]*\d)(?=[\w-]*[A-Z])[\w-]{22}(?![\w-])", r"[\w-]{22}"),
+    "root": (r"(?<![:\w])[0-9a-f]{64}(?!\w)", r"[0-9a-f]{64}"),
+    "pat": (r"(?<![\w-])(?=\w*\d)(?=\w*[A-Z])(?=\w*[a-z])[0-9A-Za-z]{12}(?![\w-])", r"[0-9A-Za-z]{12}"),
 }
+_TOLD = {**_TIMES, **{kind: told for kind, (told, _) in _NAMES.items()}}
 _PART = re.compile(
-    "|".join([r"(?P<any>\.\.\.)", r"(?P<blanks> {2,})", *(f"(?P<{k}>{v})" for k, v in (_TIMES | _NAMES).items())])
+    "|".join([r"(?P<any>\.\.\.)", r"(?P<blanks> {2,})", *(f"(?P<{kind}>{told})" for kind, told in _TOLD.items())])
 )
 
 
@@ -77,4 +78,4 @@ def _part(part: re.Match[str], names: Mapping[str, str], groups: dict[str, str])
     if text in groups:
         return f"(?P={groups[text]})"
     groups[text] = f"{kind}_{len(groups)}"
-    return f"(?P<{groups[text]}>{_NAMES[kind]})"
+    return f"(?P<{groups[text]}>{_NAMES[kind][1]})"
