@@ -438,6 +438,10 @@ class Code(enum.StrEnum):
         "result.unbound", 0, "An entry lacks what a verify token binds.",
         "Add the member; without it no token can be issued for this entry, and none verifies.",
     )
+    RESULT_PROFILE = (
+        "result.profile", 0, "An entry does not have the form that readers of the profile need.",
+        "Write it with `issuer results fmt --profile PROFILE --benchmark eval.yaml`, or lint it as what it is.",
+    )
     RESULT_UNKNOWN_MEMBER = (
         "result.unknown_member", 0, "An entry has a member that no reader knows.",
         "Correct its spelling, or move it under `run`; as it stands it is kept, and bound by the content digest.",

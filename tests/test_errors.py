@@ -37,7 +37,7 @@ TABLE = {
 FILES = """file.unreadable file.unsafe file.too_large file.encoding file.syntax file.duplicate_key file.feature file.scalar
     file.number file.schema file.unknown_member file.rule jws.malformed policy.test_failed lint.untested lint.shadowed lint.pin_unnamed lint.pattern_empty
     lint.case lint.pattern_any lint.framework_shared lint.name_unpinned lint.identity_expired result.file_name result.unbound
-    result.unknown_member result.token result.value result.repeated result.undefined benchmark.absent benchmark.rule
+    result.profile result.unknown_member result.token result.value result.repeated result.undefined benchmark.absent benchmark.rule
     log.absent log.unrecorded log.rollback
     key.unsafe key.unusable key.history key.step witness.state settings.invalid cache.unsafe state.unsafe state.unreachable
     dependency.authorization_server dependency.key_set answer.unverified log.malformed revocations.full

@@ -13,7 +13,7 @@ from issuer.errors import InputError, Place
 from issuer.formats import strict_yaml
 from issuer.results.benchmark import Benchmark, read_benchmark
 from issuer.results.claims import is_repo
-from issuer.results.entry import Entry, entries_of, open_results
+from issuer.results.entry import PROFILES, Entry, Profile, entries_of, open_results
 
 REPORT_VERSION = 1
 FOLDER = ".eval_results"
@@ -24,26 +24,35 @@ benchmark_option = click.option(
     "--benchmark", "benchmark_path", type=click.Path(path_type=Path), metavar="FILE", help="The benchmark's eval.yaml."
 )
 
+readers_option = click.option(
+    "--profile", type=click.Choice(PROFILES), default="target", show_default=True,
+    help="Whose readers the files are for: of the target form, of today's Hub, or of both.",
+)  # fmt: skip
 
-def _check_repo(_context: click.Context, _option: click.Parameter, repo: str | None) -> str | None:
+
+def check_repo(_context: click.Context, _option: click.Parameter, repo: str | None) -> str | None:
+    """Return what `--repo` is given, where it is a repository. Raises click.BadParameter."""
     if repo is not None and not is_repo(repo):
         raise click.BadParameter("give OWNER/NAME by the Hub's rules, in ASCII")
     return repo
 
 
 repo_option = click.option(
-    "--repo", metavar="OWNER/NAME", callback=_check_repo, help="The model repository of the files."
+    "--repo", metavar="OWNER/NAME", callback=check_repo, help="The model repository of the files."
 )
 
 
-def find_files(path: Path) -> Iterator[Path]:
-    """Yield a file, or the result files and benchmarks of a folder. Raises InputError where it has none."""
+def find_files(path: Path, *, only: str = "") -> Iterator[Path]:
+    """Yield a file, or the result files and benchmarks of a folder, or `only` those of this name.
+
+    Raises InputError where it has none.
+    """
     if not path.is_dir() or (path.name == FOLDER and path.is_symlink()):
         yield path
         return
-    found = [file for file in files.find(path) if _is_meant(file)]
+    found = [file for file in files.find(path) if _is_meant(file) and only in {"", file.name}]
     if not found:
-        rule = f"holds no {FOLDER}/*.yaml and no {BENCHMARK_FILE}: name the files"
+        rule = f"holds no {only or f'{FOLDER}/*.yaml and no {BENCHMARK_FILE}'}: name the files"
         raise InputError(Code.FILE_UNREADABLE, rule, Place(str(path)))
     yield from found
 
@@ -68,6 +77,19 @@ def read_entries_of(file: Path) -> tuple[Entry, ...]:
 def read_benchmark_file(path: Path | None) -> Benchmark | None:
     """Read the benchmark that `--benchmark` names, if it does. Raises InputError."""
     return None if path is None else read_benchmark(files.read(path, strict_yaml.MAX_BYTES), str(path))
+
+
+def primary_of(path: Path | None, profile: Profile | None) -> str | None:
+    """Return the primary metric of the benchmark that `--benchmark` names; None without one.
+
+    Raises click.UsageError where the profile needs it: `both` and `hub` have its score as `value`.
+    """
+    benchmark = read_benchmark_file(path)
+    if profile not in {None, "target"} and benchmark is None:
+        raise click.UsageError(
+            f"--profile {profile} writes the primary metric's score as `value`: give --benchmark eval.yaml"
+        )
+    return benchmark.primary if benchmark else None
 
 
 def read_bytes(path: Path) -> bytes:

@@ -12,7 +12,7 @@ from issuer.cli.result_files import (
     benchmark_option,
     find_result_files,
     paths_argument,
-    read_benchmark_file,
+    primary_of,
     read_bytes,
 )
 from issuer.cli.terminal import printable, say
@@ -20,7 +20,6 @@ from issuer.client.files import write_text
 from issuer.codes import Code
 from issuer.errors import InputError
 from issuer.results import edit
-from issuer.results.benchmark import Benchmark
 from issuer.results.entry import PROFILES, Profile, open_results
 
 
@@ -38,10 +37,10 @@ def fmt(
     What entries say stays the same, and so do their digests, except under `--profile hub`, which has no token and no
     metrics. All files are read before one is written.
     """
-    benchmark = read_benchmark_file(benchmark_path)
+    primary = primary_of(benchmark_path, profile)
     changed: dict[Path, str] = {}
     for file in find_result_files(paths):
-        after = _rewrite(file, profile, benchmark, drop_comments=drop_comments)
+        after = _rewrite(file, profile, primary, drop_comments=drop_comments)
         if after.encode() != read_bytes(file):
             changed[file] = after
     for file, after in changed.items():
@@ -51,11 +50,11 @@ def fmt(
     sys.exit(Exit.NO if check and changed else Exit.GOOD)
 
 
-def _rewrite(file: Path, profile: Profile | None, benchmark: Benchmark | None, *, drop_comments: bool) -> str:
+def _rewrite(file: Path, profile: Profile | None, primary: str | None, *, drop_comments: bool) -> str:
     raw, name = read_bytes(file), str(file)
     document = open_results(raw, name)
     text = raw.decode()
     if not drop_comments and (place := document.first_comment(text)):
         rule = "a comment, which rewriting would lose: edit by hand, or give --drop-comments"
         raise InputError(Code.FILE_RULE, rule, place)
-    return edit.rewrite(text, name, profile=profile, primary=benchmark.primary if benchmark else None)
+    return edit.rewrite(text, name, profile=profile, primary=primary)

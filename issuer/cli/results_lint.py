@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
+from typing import NoReturn
 
 import rich_click as click
 
@@ -17,36 +20,54 @@ from issuer.cli.result_files import (
     paths_argument,
     read_benchmark_file,
     read_bytes,
+    readers_option,
     repo_option,
 )
 from issuer.cli.terminal import say
 from issuer.errors import Finding, InputError
 from issuer.formats import strict_yaml
 from issuer.results.benchmark import Benchmark, is_benchmark, lint_benchmark
+from issuer.results.entry import Profile
 from issuer.results.lint import lint_results
+
+form_option = click.option(
+    "--format", "form", type=click.Choice(FORMATS), default="human", show_default=True, help="How to say it."
+)
 
 
 @click.command()
 @paths_argument
 @repo_option
 @benchmark_option
-@click.option("--format", "form", type=click.Choice(FORMATS), default="human", show_default=True, help="How to say it.")
-def lint(paths: tuple[Path, ...], repo: str | None, benchmark_path: Path | None, form: str) -> None:
+@readers_option
+@form_option
+def lint(paths: tuple[Path, ...], repo: str | None, benchmark_path: Path | None, profile: Profile, form: str) -> None:
     """Say everything that is wrong with result files and with benchmarks' eval.yaml.
 
     A folder is searched for `.eval_results/*.yaml` and `eval.yaml`. Any other file is taken for what it looks like.
+    What readers of the profile would refuse is an error, anything else that is odd a warning.
     """
-    benchmark = read_benchmark_file(benchmark_path)
+    judge = partial(_lint, repo=repo, benchmark=read_benchmark_file(benchmark_path), profile=profile)
+    lint_files(paths, judge, "issuer results lint", form)
+
+
+def lint_files(
+    paths: Iterable[Path], judge: Callable[[Path], tuple[Finding, ...]], tool: str, form: str, *, only: str = ""
+) -> NoReturn:
+    """Judge each file, or those of a folder (`only` those of a name), say what was found, and exit with it.
+
+    That one file cannot be read hides nothing of the others.
+    """
     named: list[str] = []
     findings: list[Finding] = []
     for path in paths:
         try:
-            for file in find_files(path):
+            for file in find_files(path, only=only):
                 named.append(str(file))
-                findings += _lint_or_say_why(file, repo, benchmark)
+                findings += _judge_or_say_why(file, judge)
         except InputError as error:
             findings.append(error.finding)
-    if text := render(findings, named, "issuer results lint", form):
+    if text := render(findings, named, tool, form):
         say(text)
     if form == "human":
         errors = sum(finding.severity == "error" for finding in findings)
@@ -54,19 +75,18 @@ def lint(paths: tuple[Path, ...], repo: str | None, benchmark_path: Path | None,
     sys.exit(exit_for_findings(findings))
 
 
-def _lint_or_say_why(file: Path, repo: str | None, benchmark: Benchmark | None) -> tuple[Finding, ...]:
-    """Lint a file; that one cannot be read hides nothing of the others."""
+def _judge_or_say_why(file: Path, judge: Callable[[Path], tuple[Finding, ...]]) -> tuple[Finding, ...]:
     try:
-        return _lint(file, repo, benchmark)
+        return judge(file)
     except InputError as error:
         return (error.finding,)
 
 
-def _lint(file: Path, repo: str | None, benchmark: Benchmark | None) -> tuple[Finding, ...]:
+def _lint(file: Path, repo: str | None, benchmark: Benchmark | None, profile: Profile) -> tuple[Finding, ...]:
     raw = read_bytes(file)
     if file.parent.name != FOLDER and (file.name == BENCHMARK_FILE or _is_map(raw)):
-        return lint_benchmark(raw, str(file))
-    return lint_results(raw, str(file), path=str(file), repo=repo, benchmark=benchmark)
+        return lint_benchmark(raw, str(file), profile)
+    return lint_results(raw, str(file), path=str(file), repo=repo, benchmark=benchmark, profile=profile)
 
 
 def _is_map(raw: bytes) -> bool:

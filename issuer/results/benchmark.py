@@ -7,6 +7,7 @@ Reads the Hub's live form, which has no `metrics`, and the target form alike. Me
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping
+from dataclasses import replace
 from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -16,6 +17,7 @@ from issuer.errors import Finding, InputError
 from issuer.formats import strict_yaml
 from issuer.formats.strict_json import JSON, pointer_to
 from issuer.results.claims import IDENTIFIER, REVISION, is_repo
+from issuer.results.entry import Profile
 
 Text = Annotated[str, Meta(min_length=1)]
 
@@ -104,25 +106,33 @@ def _demand_benchmark(document: strict_yaml.Document) -> None:
 _FOREIGN = frozenset({"field_spec", "solvers", "scorers"})
 
 
-def lint_benchmark(raw: bytes, name: str) -> tuple[Finding, ...]:
-    """Return everything that is wrong with an `eval.yaml`, in the file's order; never raises."""
+def lint_benchmark(raw: bytes, name: str, profile: Profile = "target") -> tuple[Finding, ...]:
+    """Return everything that is wrong with an `eval.yaml` for the profile's Hub, in the file's order; never raises."""
     document, refusals = strict_yaml.examine(raw, name)
     findings = [refusal.finding for refusal in refusals]
     if document is not None:
         try:
             _demand_benchmark(document)
-            findings += _Lint(document, {refusal.pointer for refusal in refusals}).findings()
+            rules = _Lint(document, {refusal.pointer for refusal in refusals}, profile)
+            findings += (_judged(found, profile) for found in rules.findings())
         except InputError as error:
             findings.append(error.finding)
     return tuple(sorted(findings, key=lambda finding: (finding.place.line, finding.place.column)))
 
 
-class _Lint:
-    """The rules of contract section 3 for `eval.yaml`; each method is one of them."""
+def _judged(found: Finding, profile: Profile) -> Finding:
+    """Turn an error into a warning where today's Hub does not look: at metrics, and at the dataset of a task."""
+    unseen = found.pointer.startswith("/metrics") or "/dataset" in found.pointer
+    return replace(found, severity="warning") if profile == "hub" and unseen else found
 
-    def __init__(self, document: strict_yaml.Document, refused: set[str]) -> None:
+
+class _Lint:
+    """The rules of contract section 3 for `eval.yaml`, and of today's Hub; each method is one of them."""
+
+    def __init__(self, document: strict_yaml.Document, refused: set[str], profile: Profile) -> None:
         self._document = document
         self._refused = refused
+        self._profile = profile
         self.members: Mapping[str, Any] = document.value  # type: ignore[assignment]
 
     def findings(self) -> Iterator[Finding]:
@@ -132,7 +142,8 @@ class _Lint:
             metrics = yield from self._items("metrics", BenchmarkMetric, frozenset())
             yield from self._scores(metrics)
         else:
-            yield self._warn("", "has no `metrics`, as today's Hub has it: no metric is defined, none is primary")
+            rule = "lacks `metrics`: no metric is defined, none is primary"
+            yield self._warn("", rule) if self._profile == "hub" else self._error("", rule)
         tasks = yield from self._items("tasks", Task, _FOREIGN)
         yield from self._datasets(tasks)
 
@@ -149,6 +160,8 @@ class _Lint:
         for name in ("name", "description"):
             if name not in self.members:
                 yield self._error("", f"lacks `{name}`")
+        if self._profile != "target" and "evaluation_framework" not in self.members:
+            yield self._error("", "lacks `evaluation_framework`, which today's Hub demands")
 
     def _unknown(
         self, at: str, item: Mapping[str, Any], kind: type[Struct], foreign: frozenset[str]

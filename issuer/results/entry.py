@@ -133,7 +133,8 @@ def content_digest(form: Mapping[str, JSON]) -> str:
 
 Profile = Literal["target", "both", "hub"]
 PROFILES: tuple[Profile, ...] = get_args(Profile)
-_HUB_MEMBERS = ("dataset", "value", "date", "source", "notes")
+SIGNED_PROFILES: tuple[Profile, ...] = ("target", "both")  # those in which an entry has its token
+HUB_MEMBERS = ("dataset", "value", "date", "source", "notes")
 _HUB_DATASET = ("id", "task_id", "revision")
 
 
@@ -151,7 +152,7 @@ def write_entry(
     if profile != "target":
         members["value"] = primary_value(form, primary)
     if profile == "hub":
-        members = {name: members[name] for name in _HUB_MEMBERS if name in members}
+        members = {name: members[name] for name in HUB_MEMBERS if name in members}
         dataset = members["dataset"] if isinstance(members.get("dataset"), Mapping) else {}
         members["dataset"] = {name: dataset[name] for name in _HUB_DATASET if name in dataset}  # type: ignore[index, operator, call-overload]
     elif token is not None:

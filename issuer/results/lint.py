@@ -1,7 +1,7 @@
 """A result file against contract sections 2 and 3: every rule that it breaks, each at its place. Pure.
 
-Errors are what no relying party or issuer accepts; warnings are what keeps an entry from being verified, or what is
-probably a mistake. Nothing here judges a token: that is `issuer.verify`.
+Errors are what readers of the profile refuse, or an issuer; warnings are what keeps an entry from being verified, or
+what is probably a mistake (`lint_profile`). Nothing here judges a token: that is `issuer.verify`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from collections.abc import Generator, Iterator, Mapping
 from itertools import islice
 from pathlib import PurePosixPath
-from typing import Any, Literal
+from typing import Any
 
 from msgspec import Struct
 
@@ -27,12 +27,14 @@ from issuer.results.entry import (
     Dataset,
     EntryDetails,
     EntrySource,
+    Profile,
     demand_list,
     drop_nulls,
     is_date_member,
     result_file_name,
     target_form,
 )
+from issuer.results.lint_profile import HUB_ALONE, Found, judged, lacking
 from issuer.results.secret import find_secrets
 
 MAX_METRICS = 256
@@ -52,29 +54,36 @@ _CLAIMS = {
 }  # fmt: skip
 
 
-class Found(Struct, frozen=True):
-    """One thing that is wrong with an entry, by its pointer in it."""
+class _Subject(Struct, frozen=True):
+    """What a file is linted as: at this place, in this repository, of this benchmark, for readers of this profile."""
 
-    code: Code
-    pointer: str
-    detail: str
-    severity: Literal["error", "warning"] = "error"
+    path: str
+    repo: str | None
+    benchmark: Benchmark | None
+    profile: Profile
 
 
 def lint_results(
-    raw: bytes, name: str, *, path: str = "", repo: str | None = None, benchmark: Benchmark | None = None
+    raw: bytes,
+    name: str,
+    *,
+    path: str = "",
+    repo: str | None = None,
+    benchmark: Benchmark | None = None,
+    profile: Profile = "target",
 ) -> tuple[Finding, ...]:
     """Return everything that is wrong with a result file, in the file's order; never raises.
 
     `path` is the file's place, "" where that does not matter; `repo` is its model repository; `benchmark` is the
-    `eval.yaml` that its entries are checked against.
+    `eval.yaml` that its entries are checked against; `profile` is whose readers the file is for.
     """
     document, refusals = strict_yaml.examine(raw, name, bare_dates=is_date_member)
     findings = [refusal.finding for refusal in refusals]
     try:
         if document is not None:
             demand_list(document)
-            faults = _entries(document, {refusal.pointer for refusal in refusals}, path, repo, benchmark)
+            subject = _Subject(path, repo, benchmark, profile)
+            faults = _entries(document, {refusal.pointer for refusal in refusals}, subject)
             findings += islice(faults, MAX_FAULTS)
             if (more := next(faults, None)) is not None:
                 rule = f"more than {MAX_FAULTS} faults: the rest is not told"
@@ -84,12 +93,10 @@ def lint_results(
     return tuple(sorted(findings, key=lambda finding: (finding.place.line, finding.place.column)))
 
 
-def _entries(
-    document: strict_yaml.Document, refused: set[str], path: str, repo: str | None, benchmark: Benchmark | None
-) -> Iterator[Finding]:
+def _entries(document: strict_yaml.Document, refused: set[str], subject: _Subject) -> Iterator[Finding]:
     seen: dict[str, int] = {}
     for index, item in enumerate(document.value):  # type: ignore[arg-type]
-        for found in _entry(item, path, repo, benchmark):
+        for found in (judged(found, subject.profile) for found in _entry(item, subject)):
             pointer = f"/{index}{found.pointer}"
             if not any(_touch(pointer, other) for other in refused):
                 place = document.place(pointer)
@@ -117,7 +124,7 @@ def _identity(item: JSON) -> str:
 # -- one entry --------------------------------------------------------------------------------------------------------
 
 
-def _entry(item: JSON, path: str, repo: str | None, benchmark: Benchmark | None) -> Iterator[Found]:
+def _entry(item: JSON, subject: _Subject) -> Iterator[Found]:
     if not isinstance(item, Mapping):
         yield Found(Code.FILE_SCHEMA, "", "an entry is a map")
         return
@@ -128,16 +135,17 @@ def _entry(item: JSON, path: str, repo: str | None, benchmark: Benchmark | None)
         plain = {name: value for name, value in item.items() if value is not None}
     members: dict[str, Any] = dict(plain) if isinstance(plain, Mapping) else {}
     typed = yield from _types(members)
-    yield from _unknown(members)
-    yield from _lacking(members)
-    yield from _claims(typed, repo)
+    yield from _unknown(members, subject.profile)
+    yield from lacking(members, subject.profile)
+    yield from _claims(typed, subject.repo)
     yield from _details(typed)
     yield from _secrets(members)
     yield from _tokens(typed)
-    yield from _file_name(typed, path)
-    yield from _value(typed, benchmark)
-    if benchmark is not None:
-        yield from _defined(typed, benchmark)
+    if subject.profile != "hub":  # which takes a file of any name
+        yield from _file_name(typed, subject.path)
+    yield from _value(typed, subject.benchmark)
+    if subject.benchmark is not None:
+        yield from _defined(typed, subject.benchmark)
 
 
 def _types(members: Mapping[str, Any]) -> Generator[Found, None, dict[str, Any]]:
@@ -170,8 +178,9 @@ def _metric_types(metrics: list[Any]) -> Generator[Found, None, list[Any]]:
     return good
 
 
-def _unknown(members: Mapping[str, Any]) -> Iterator[Found]:
-    for name in (name for name in members if name not in _KINDS):
+def _unknown(members: Mapping[str, Any], profile: Profile) -> Iterator[Found]:
+    known = _KINDS.keys() | (HUB_ALONE if profile != "target" else frozenset())
+    for name in (name for name in members if name not in known):
         yield _unknown_member("", name)
     for outer, kind in (("dataset", Dataset), ("source", EntrySource)):
         inner = members.get(outer)
@@ -181,34 +190,8 @@ def _unknown(members: Mapping[str, Any]) -> Iterator[Found]:
 
 
 def _unknown_member(parent: str, name: str) -> Found:
-    detail = "no reader knows this member"
+    detail = "only today's Hub knows this member" if name in HUB_ALONE else "no reader knows this member"
     return Found(Code.RESULT_UNKNOWN_MEMBER, pointer_to(parent, name), detail, "warning")
-
-
-def _lacking(members: Mapping[str, Any]) -> Iterator[Found]:
-    if "dataset" not in members:
-        yield Found(Code.FILE_SCHEMA, "", "lacks `dataset`")
-    dataset, framework = (members.get(name) for name in ("dataset", "framework"))
-    if isinstance(dataset, Mapping) and "task_id" not in dataset:
-        yield Found(Code.RESULT_UNBOUND, "/dataset", "lacks `dataset.task_id`")
-    if "metrics" not in members:
-        yield from _lacking_metrics(members)
-        return
-    severity: Literal["error", "warning"] = "error" if any(name in members for name in TOKEN_MEMBERS) else "warning"
-    if isinstance(dataset, Mapping) and "revision" not in dataset:
-        yield Found(Code.RESULT_UNBOUND, "/dataset", "lacks `dataset.revision`, the benchmark's commit", severity)
-    if "model_revision" not in members:
-        yield Found(Code.RESULT_UNBOUND, "", "lacks `model_revision`, the model's commit", severity)
-    if framework is None:
-        yield Found(Code.RESULT_UNBOUND, "", "lacks `framework`, with `name` and `version`", severity)
-
-
-def _lacking_metrics(members: Mapping[str, Any]) -> Iterator[Found]:
-    if "value" not in members:
-        yield Found(Code.FILE_SCHEMA, "", "lacks `metrics`")
-        return
-    detail = "lacks `metrics`: a lone `value` names no metric, so this entry can never be verified"
-    yield Found(Code.RESULT_UNBOUND, "/value", detail, "warning")
 
 
 def _claims(typed: Mapping[str, Any], repo: str | None) -> Iterator[Found]:

@@ -10,6 +10,7 @@ import pytest
 from issuer.codes import Code
 from issuer.errors import InputError
 from issuer.results.benchmark import lint_benchmark, read_benchmark
+from issuer.results.entry import PROFILES, Profile
 from tests.support.shared import hub_files
 
 LIVE = b"name: AIME 2026\ndescription: Exam.\ntasks:\n  - id: MathArena/aime_2026\n    split: test\n"
@@ -56,9 +57,9 @@ tasks:
 """
 
 
-def lint(text: str | bytes) -> list[tuple[str, int, str]]:
+def lint(text: str | bytes, profile: Profile = "target") -> list[tuple[str, int, str]]:
     raw = text.encode() if isinstance(text, str) else text
-    return [(str(found.code), found.place.line, found.severity) for found in lint_benchmark(raw, "eval.yaml")]
+    return [(str(found.code), found.place.line, found.severity) for found in lint_benchmark(raw, "eval.yaml", profile)]
 
 
 def test_a_complete_definition_has_no_fault() -> None:
@@ -97,8 +98,20 @@ def test_each_rule_is_told_at_its_place(old: str, new: str, line: int, severity:
     assert found == found[:1] or "evaluation_framework:" in new
 
 
-def test_the_live_form_is_good_and_said_to_have_no_primary_metric() -> None:
-    assert lint(LIVE) == [("benchmark.rule", 1, "warning")]
+def test_the_live_form_defines_no_metric_and_is_one_for_today_s_hub_alone() -> None:
+    live = LIVE + b"evaluation_framework: acme\n"
+    assert lint(live, "hub") == [("benchmark.rule", 1, "warning")]
+    assert lint(live) == lint(live, "both") == [("benchmark.rule", 1, "error")]
+
+
+def test_today_s_hub_demands_a_framework_and_does_not_look_at_metrics() -> None:
+    assert lint(FULL, "hub") == lint(FULL, "both") == [("benchmark.rule", 1, "error")]
+    framed = FULL.replace("tasks:", "evaluation_framework: acme\ntasks:")
+    assert {profile: lint(framed, profile) for profile in PROFILES} == {profile: [] for profile in PROFILES}
+    for old, new in ((', display_name: "Cost"', ""), ('id: "openai/gsm8k"', 'id: "gsm8k"')):
+        assert [severity for *_, severity in lint(framed.replace(old, new), "both")] == ["error"]
+        assert [severity for *_, severity in lint(framed.replace(old, new), "hub")] == ["warning"]
+    assert [severity for *_, severity in lint(framed.replace("description:", "about:"), "hub")] == ["error", "warning"]
 
 
 @pytest.mark.parametrize("text", ["a: b", "- 1", "x", "model: m\ndataset: d", "{}"])
@@ -120,16 +133,18 @@ def test_a_broken_one_is_not_taken_for_none(text: str) -> None:
 def test_a_definition_of_many_tasks_is_linted_in_a_time_that_grows_with_its_size() -> None:
     text = "name: a\ndescription: b\ntasks:\n" + "".join(f"- id: t{index}\n" for index in range(30_000)) + "- id: t0\n"
     began = time.process_time()
-    assert [(line, severity) for _, line, severity in lint(text)] == [(1, "warning"), (30_004, "error")]
+    assert [(line, severity) for _, line, severity in lint(text)] == [(1, "error"), (30_004, "error")]
     assert time.process_time() - began < 10, "ten times what it takes"
 
 
 @pytest.mark.parametrize("path", hub_files("benchmark", "eval_yaml"), ids=lambda path: path.stem)
 def test_real_files_break_no_rule_and_are_warned_of_what_they_leave_open(path: Path) -> None:
     """Live files define no metric; those of the target specification lack the dataset that one of its texts requires."""
-    found = lint_benchmark(path.read_bytes(), path.name)
-    assert {each.severity for each in found} == {"warning"}
     live = not path.name.startswith("target001")
-    assert any(("no `metrics`" if live else "lacks `dataset`") in each.detail for each in found)
+    found = lint_benchmark(path.read_bytes(), path.name, "hub" if live else "target")
+    assert {each.severity for each in found} == {"warning"}
+    for other in ("target", "both") if live else ("hub", "both"):
+        assert "error" in {each.severity for each in lint_benchmark(path.read_bytes(), path.name, other)}
+    assert any(("lacks `metrics`" if live else "lacks `dataset`") in each.detail for each in found)
     unknown = {each.pointer for each in found if "no reader knows" in each.detail}
     assert unknown == ({"/metrics/2/value_type"} if path.stem == "target001__matharena" else set())

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from issuer.codes import Code
 from issuer.results.benchmark import Benchmark, lint_benchmark, read_benchmark
-from issuer.results.entry import result_file_name, write_entry
+from issuer.results.entry import PROFILES, result_file_name, write_entry
 from issuer.results.lint import lint_results
 from tests.support import make
 from tests.support.result_texts import FILE, PARTS
@@ -104,10 +104,75 @@ def test_value_is_not_judged_by_metrics_that_could_not_be_read() -> None:
     assert lint(text) == [("file.schema", 12, "error")]
 
 
-def test_a_wild_entry_is_only_warned_of() -> None:
-    text = "- dataset: {id: openai/gsm8k, task_id: gsm8k}\n  value: 96.06\n  source: {url: https://a.b, name: Card}\n"
-    assert lint(text) == [("result.unbound", 2, "warning")]
-    assert lint(text.replace("  value: 96.06\n", "")) == [("file.schema", 1, "error")]
+WILD = "- dataset: {id: openai/gsm8k, task_id: gsm8k}\n  value: 96.06\n  source: {url: https://a.b, name: Card}\n"
+BOTH = write_entry(SAID.form, make.token_for(SAID), profile="both", primary="accuracy")
+
+
+def test_an_entry_without_metrics_is_one_for_today_s_hub_alone() -> None:
+    assert lint(WILD) == lint(WILD, profile="both") == [("result.unbound", 2, "error")]
+    assert lint(WILD, profile="hub") == [("result.unbound", 2, "warning")]
+    nothing = WILD.replace("  value: 96.06\n", "")
+    assert lint(nothing) == [("result.unbound", 1, "error")]
+    assert lint(nothing, profile="hub") == [("result.profile", 1, "error"), ("result.unbound", 1, "warning")]
+
+
+def test_an_entry_without_value_is_one_for_the_target_alone() -> None:
+    for profile in ("both", "hub"):
+        assert ("result.profile", 1, "error") in lint(GOOD, profile=profile)
+
+
+def test_each_profile_takes_what_is_written_for_it() -> None:
+    hub = write_entry(SAID.form, profile="hub", primary="accuracy")
+    assert {profile: lint(BOTH, profile=profile) for profile in PROFILES} == {profile: [] for profile in PROFILES}
+    assert lint(hub, profile="hub") == [("result.unbound", 5, "warning")]
+
+
+@pytest.mark.parametrize(
+    ("spelling", "told"),
+    [
+        ("verify_token", {"target": "", "hub": "warning", "both": "error"}),
+        ("verifyToken", {"target": "warning", "hub": "", "both": "error"}),
+    ],
+)
+def test_a_token_stands_where_the_profile_s_readers_look(spelling: str, told: dict[Any, str]) -> None:
+    other = ({"verify_token", "verifyToken"} - {spelling}).pop()
+    text = "".join(line for line in BOTH.splitlines(keepends=True) if f"  {other}:" not in line)
+    line = text[: text.index(f"  {spelling}:")].count("\n") + 1
+    for profile, severity in told.items():
+        assert lint(text, profile=profile) == ([("result.profile", line, severity)] if severity else [])
+
+
+# What today's Hub takes: (old, new) in a file of the profile both, and the code.
+SPARED = {
+    "any name": ('id: "openai/gsm8k"', 'id: "openai/mmlu"', None),
+    "a short commit": ('"5503434ddd753f426f4b38109466949a1217c2bb"', '"5503434d"', "claims.revision"),
+    "a metric of its own": ("value: 20.9\n  value", "value: 20.9\n      unit: x\n  value", "file.unknown_member"),
+    "no token": ("verifyToken: ", "verifyToken: '...' #", "result.token"),
+    "its own framework": ("  date:", "  evaluation_framework: x\n  date:", None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SPARED)
+def test_what_today_s_hub_does_not_mind_is_no_error_for_it(name: str) -> None:
+    old, new, code = SPARED[name]
+    text = BOTH.replace(old, new, 1).replace("  verify_token: ", "  # ")
+    found = lint(text, profile="hub")
+    assert (text.count(new), {each[0] for each in found}, {each[2] for each in found}) == (
+        1, {code} if code else set(), {"warning"} if code else set(),
+    )  # fmt: skip
+    told = {(each[0], each[2]) for each in lint(text)}
+    assert told >= {
+        (
+            code or ("result.file_name" if name == "any name" else "result.unknown_member"),
+            "warning" if "own framework" in name else "error",
+        )
+    }
+
+
+def test_today_s_hub_minds_its_own_members_and_nobody_is_given_a_secret() -> None:
+    for old, new in (('"2026-11-21"', '"soon"'), ("https://a.example", "a.example"), ('"no tools"', "[x]"), ('task_id: "gsm8k"', 'x: "y"'),
+                     ('"inspect eval gsm8k"', '"hf_abcdefghijklmnopqrstuvwxyz"')):  # fmt: skip
+        assert [each for each in lint(BOTH.replace(old, new, 1), profile="hub") if each[2] == "error"], old
 
 
 def test_what_a_token_binds_is_missed_softly_where_there_is_none() -> None:
@@ -133,9 +198,9 @@ def test_a_thousand_faults_are_told_and_then_that_there_are_more() -> None:
 
     for count in (999, 1000):
         text = faulty(count)
-        assert [code for code, _, severity in lint(text) if severity == "error"] == []
-        assert len(lint(text)) == count
-    found = lint(faulty(1000) + "  more: 1\n  and_more: 1\n")
+        assert [code for code, _, severity in lint(text, profile="hub") if severity == "error"] == []
+        assert len(lint(text, profile="hub")) == count
+    found = lint(faulty(1000) + "  more: 1\n  and_more: 1\n", profile="hub")
     assert (len(found), [each for each in found if each[2] == "error"]) == (1001, [("file.rule", 1003, "error")])
 
 
@@ -226,5 +291,7 @@ def test_four_of_the_target_specification_s_six_examples_break_its_rules(name: s
 def test_real_files_of_the_live_hub_name_no_metric_and_break_no_rule(path: Path) -> None:
     named = yaml.safe_load(path.read_bytes())[0]["dataset"]["id"]
     placed = result_file_name(named)
-    found = lint_results(path.read_bytes(), path.name, path=placed)
+    found = lint_results(path.read_bytes(), path.name, path=placed, profile="hub")
     assert [(each.code, each.severity) for each in found] == [(Code.RESULT_UNBOUND, "warning")]
+    aimed = lint_results(path.read_bytes(), path.name, path=placed)
+    assert [(each.code, each.severity) for each in aimed] == [(Code.RESULT_UNBOUND, "error")]
