@@ -3,7 +3,9 @@
 A record is second-hand. Its `source_type` decides: `documentation` is a number that somebody copied from a page, and
 never becomes claims. Of a converted run it has:
 
-* no revisions. `additional_details.sha` is not taken: for a PEFT run it is the base model's.
+* no revisions, unless they stand under `additional_details`, with the names of run claims and as full commits, as
+  `issuer results export` writes them; so does the command. The `sha` there is not taken: for a PEFT run it is the base
+  model's.
 * limits only by accident: a run is full where `samples_number` and `num_samples` agree, and partial where fewer were
   used. It is not known where one is missing, or where more were used: converters count a sample once for each epoch.
 * renamed metrics (`exact_match` becomes `exact-match`): `metric_name` is taken, or `metric_id` in its absence.
@@ -28,7 +30,7 @@ from issuer.codes import Code
 from issuer.errors import Fault, reading
 from issuer.formats import strict_json
 from issuer.formats.strict_json import JSON, pointer_to
-from issuer.results.claims import is_repo
+from issuer.results.claims import REVISION, is_repo
 
 MAX_BYTES = 8 * 2**20
 MAX_DEPTH = 64
@@ -42,6 +44,7 @@ MOCK_OWNERS = frozenset({"dummy", "mockllm", "simple"})
 
 _SCHEMA = re.compile(r"0\.2\.[0-9]{1,3}|0\.3\.0")
 _SECONDS = re.compile(r"[0-9]{9,11}(?:\.[0-9]{1,9})?")
+_MODEL_WORDS = "/model_info/additional_details"
 _UNKNOWN = frozenset({"", "unknown"})
 
 
@@ -49,9 +52,14 @@ class _Source(Struct, frozen=True):
     source_type: str
 
 
+class _LibraryWords(Struct, frozen=True):
+    command: str | None = None
+
+
 class _Library(Struct, frozen=True):
     name: str
     version: str
+    additional_details: _LibraryWords = _LibraryWords()
 
 
 class _Engine(Struct, frozen=True):
@@ -59,13 +67,25 @@ class _Engine(Struct, frozen=True):
     version: str | None = None
 
 
+class _ModelWords(Struct, frozen=True):
+    model_repo: str | None = None
+    model_revision: str | None = None
+
+
 class _Model(Struct, frozen=True):
     id: str
+    additional_details: _ModelWords = _ModelWords()
     inference_engine: _Engine | None = None
     inference_platform: str | None = None
 
 
+class _DataWords(Struct, frozen=True):
+    benchmark_revision: str | None = None
+    task_id: str | None = None
+
+
 class _Data(Struct, frozen=True):
+    additional_details: _DataWords = _DataWords()
     hf_repo: str | None = None
     hf_split: str | None = None
     samples_number: int | None = None
@@ -141,14 +161,18 @@ def _run(record: _Record, indexes: list[int], evidence: dict[str, JSON], name: s
     framework = FRAMEWORKS.get(library.name, library.name)
     task = result.evaluation_name
     task_id = task.rpartition("/")[2] if framework == "inspect-ai" else task
+    exported, exported_at = result.source_data.additional_details, f"{first}/source_data/additional_details"
     return Run(
         name=name,
         task=task,
         framework_name=said("" if library.name in _UNKNOWN else framework, "/eval_library/name"),
         framework_version=said(_version(library.version), "/eval_library/version"),
         model_repo=_model_repo(record.model_info),
+        model_revision=_commit(record.model_info.additional_details.model_revision, f"{_MODEL_WORDS}/model_revision"),
         benchmark_repo=_benchmark_repo(result.source_data, first),
-        task_id=said(task_id, f"{first}/evaluation_name"),
+        benchmark_revision=_commit(exported.benchmark_revision, f"{exported_at}/benchmark_revision"),
+        task_id=said(exported.task_id, f"{exported_at}/task_id") or said(task_id, f"{first}/evaluation_name"),
+        command=said(library.additional_details.command, "/eval_library/additional_details/command"),
         mock=next(_mocks(record, indexes), None),
         scores=tuple(_score(record, index) for index in indexes),
         details=_details(record, task, evidence),
@@ -194,7 +218,12 @@ def _model_repo(model: _Model) -> Said | None:
     engine = (model.inference_engine.name if model.inference_engine else None) or ""
     if engine in HUB_ENGINES and is_repo(model.id):
         return Said(model.id, "/model_info/id")
-    return None
+    exported = model.additional_details.model_repo or ""
+    return Said(exported, f"{_MODEL_WORDS}/model_repo") if is_repo(exported) else None
+
+
+def _commit(text: str | None, pointer: str) -> Said | None:
+    return Said(text, pointer) if text and REVISION.fullmatch(text) else None
 
 
 def _benchmark_repo(data: _Data, place: str) -> Said | None:

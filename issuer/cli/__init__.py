@@ -25,6 +25,7 @@ from issuer.results.secret import without_secrets
 
 _COMMANDS = {
     "audit": ("issuer.cli.audit", "audit", "Verify, follow and search the audit."),
+    "benchmark": ("issuer.cli.benchmark", "benchmark", "Make and check a benchmark's definition, eval.yaml."),
     "demo": ("issuer.cli.demo", "demo", "Show the whole line on a real evaluation run."),
     "dev": ("issuer.cli.serve", "dev", "Run a throw-away issuer with a local identity provider."),
     "keys": ("issuer.cli.keys", "keys", "Make, rotate, list and revoke signing keys."),
@@ -32,7 +33,7 @@ _COMMANDS = {
     "pat": ("issuer.cli.pat", "pat", "Make, list and revoke personal access tokens."),
     "policy": ("issuer.cli.policy", "policy", "Check, test, explain and compare policies."),
     "resume": ("issuer.cli.stops", "resume", "Lift an emergency stop."),
-    "results": ("issuer.cli.results", "results", "Make, check and compare result files."),
+    "results": ("issuer.cli.results", "results", "Make, check, compare and export result files."),
     "revocations": ("issuer.cli.revocations", "revocations", "Show and renew the list of what is revoked."),
     "revoke": ("issuer.cli.revocations", "revoke", "Revoke tokens, or what an integration had signed."),
     "serve": ("issuer.cli.serve", "serve", "Run the service."),

@@ -7,14 +7,15 @@ import rich_click as click
 from issuer.cli.results_build import build
 from issuer.cli.results_diff import diff
 from issuer.cli.results_digest import digest
+from issuer.cli.results_export import export
 from issuer.cli.results_fmt import fmt
 from issuer.cli.results_lint import lint
 
 
 @click.group()
 def results() -> None:
-    """Make, check and compare result files."""
+    """Make, check, compare and export result files."""
 
 
-for command in (build, lint, fmt, digest, diff):
+for command in (build, lint, fmt, digest, diff, export):
     results.add_command(command)

@@ -1,0 +1,217 @@
+"""One entry of a result file as a record of Every Eval Ever (schema 0.3.0). Pure.
+
+Who made the record and who evaluated is stated by whoever exports; the direction of a metric comes from the benchmark's
+`eval.yaml`. What nobody says is left out, or "unknown" where the schema demands a word. The format has no member for
+commits, the command line, a slice or a verification: they stand under `additional_details`, by the names of run claims,
+and `issuer.adapters.every_eval_ever` reads the first two again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from hashlib import sha256
+from typing import Any, Literal
+
+from msgspec import UNSET, Struct
+
+from issuer.codes import Code
+from issuer.errors import FormatError
+from issuer.formats.strict_json import JSON
+from issuer.results.benchmark import Benchmark, BenchmarkMetric
+from issuer.results.claims import Metric, RunClaims
+from issuer.results.entry import Entry, content_digest
+
+SCHEMA_VERSION = "0.3.0"
+SourceType = Literal["evaluation_run", "documentation"]
+Relationship = Literal["first_party", "third_party", "collaborative", "other"]
+
+
+class Statement(Struct, frozen=True, kw_only=True):
+    """What whoever exports states of the source, as the schema's `source_metadata` has it."""
+
+    source_type: SourceType
+    organization: str
+    relationship: Relationship
+    organization_url: str | None = None
+
+
+class Verification(Struct, frozen=True):
+    """Who verified the entry: by `issuer.verify`, as judged at `at` (Unix seconds).
+
+    `issuer` is the token's, "" where its signature is not good; `token_digest` the digest of its text, "" without one.
+    """
+
+    verdict: str
+    issuer: str
+    token_digest: str
+    at: int
+
+
+def record_of(
+    entry: Entry,
+    claims: RunClaims,
+    benchmark: Benchmark,
+    stated: Statement,
+    verification: Verification | None,
+    now: int,
+) -> dict[str, JSON]:
+    """Return the record of an entry with these claims; `now` (Unix seconds) is when it is made.
+
+    Raises FormatError(`result.undefined`) for a metric whose direction the benchmark does not say.
+    """
+    framework, details = claims.framework, entry.details
+    library = {"command": framework.command} if framework.command is not UNSET else {}
+    record: dict[str, JSON] = {
+        "schema_version": SCHEMA_VERSION,
+        "evaluation_id": _evaluation_id(entry, claims, now),
+        "evaluation_timestamp": _timestamp(details.date) if details.date is not UNSET else None,
+        "retrieved_timestamp": str(now),
+        "source_metadata": _source(entry, stated, verification),
+        "eval_library": {"name": framework.name, "version": framework.version, "additional_details": library},
+        "model_info": {
+            "name": claims.model_repo.partition("/")[2],
+            "id": claims.model_repo,
+            "additional_details": {
+                "deployment_type": "unknown", "model_availability": "unknown",
+                "model_repo": claims.model_repo, "model_revision": claims.model_revision,
+            },
+        },
+        "evaluation_results": [
+            _result(metric, f"/metrics/{index}", entry, claims, benchmark)
+            for index, metric in enumerate(claims.metrics)
+        ],
+    }  # fmt: skip
+    return _said_members(record)
+
+
+def record_path(entry: Entry, claims: RunClaims) -> str:
+    """Return where the record goes, as the format's repository has it: `BENCHMARK/OWNER/MODEL/UUID.json`.
+
+    The UUID is of the entry's content, so that the same entry has the same place.
+    """
+    digest = sha256(f"{claims.model_repo}\n{content_digest(entry.form)}".encode()).digest()
+    return f"{_name(claims.benchmark_repo)}/{claims.model_repo}/{_uuid(digest)}.json"
+
+
+def _uuid(digest: bytes) -> str:
+    """Write 16 bytes of a digest as a UUID of version 4 (RFC 9562 5.4), whose random bits they are."""
+    text = bytes((*digest[:6], digest[6] & 0x0F | 0x40, digest[7], digest[8] & 0x3F | 0x80, *digest[9:16])).hex()
+    return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
+
+
+def unheld(claims: RunClaims) -> Iterator[str]:
+    """Yield the members of run claims for which the format has no place that a reader of it knows, as pointers."""
+    for index, metric in enumerate(claims.metrics):
+        for member in ("slice", "value_type"):
+            if getattr(metric, member) is not UNSET:
+                yield f"/metrics/{index}/{member}"
+
+
+def _evaluation_id(entry: Entry, claims: RunClaims, now: int) -> str:
+    """Return `eval_name/model_id/retrieved_timestamp`; the name has a part of the entry's digest, for its task may have
+    several entries."""
+    part = content_digest(entry.form).partition(":")[2][:12]
+    task = claims.task_id.replace("/", "_")
+    return f"{_name(claims.benchmark_repo)}.{task}.{part}/{claims.model_repo.replace('/', '_')}/{now}"
+
+
+def _source(entry: Entry, stated: Statement, verification: Verification | None) -> dict[str, JSON]:
+    details: dict[str, JSON] = {"content_digest": content_digest(entry.form)}
+    if entry.details.source is not UNSET and entry.details.source.url is not UNSET:
+        details["source_url"] = entry.details.source.url
+    if verification is not None:
+        details |= {
+            "verification_verdict": verification.verdict,
+            "verification_issuer": verification.issuer or None,
+            "verification_token_digest": verification.token_digest or None,
+            "verification_at": str(verification.at),
+        }
+    name = None if entry.details.source is UNSET else entry.details.source.name
+    return {
+        "source_name": None if name is UNSET else name,
+        "source_type": stated.source_type,
+        "source_organization_name": stated.organization,
+        "source_organization_url": stated.organization_url,
+        "evaluator_relationship": stated.relationship,
+        "additional_details": details,
+    }
+
+
+def _result(metric: Metric, pointer: str, entry: Entry, claims: RunClaims, benchmark: Benchmark) -> dict[str, JSON]:
+    defined = next((found for found in benchmark.metrics if found.id == metric.metric_id), None)
+    if defined is None or defined.higher_is_better is UNSET:
+        rule = f"the benchmark's eval.yaml does not say whether more of {metric.metric_id} is better"
+        raise FormatError(Code.RESULT_UNDEFINED, rule, pointer)
+    run = entry.details.run if entry.details.run is not UNSET else {}
+    split = run.get("split")
+    return {
+        "evaluation_name": claims.task_id,
+        "source_data": {
+            "dataset_name": _name(claims.benchmark_repo),
+            "source_type": "hf_dataset",
+            "hf_repo": claims.benchmark_repo,
+            "hf_split": split if isinstance(split, str) else None,
+            "additional_details": {"benchmark_revision": claims.benchmark_revision, "task_id": claims.task_id},
+        },
+        "metric_config": _metric_config(metric, defined),
+        "score_details": {
+            "score": metric.value,
+            "details": _score_words(metric, entry, run),
+            "uncertainty": {"num_samples": _samples(metric, run)},
+        },
+    }
+
+
+def _metric_config(metric: Metric, defined: BenchmarkMetric) -> dict[str, JSON]:
+    words = {"display_name": defined.display_name, "slice": metric.slice, "value_type": metric.value_type}
+    return {
+        "metric_id": metric.metric_id,
+        "metric_name": metric.metric_id,
+        "metric_unit": None if defined.unit is UNSET else defined.unit,
+        "lower_is_better": not defined.higher_is_better,
+        "additional_details": {name: None if word is UNSET else word for name, word in words.items()},
+    }
+
+
+def _samples(metric: Metric, run: Mapping[str, Any]) -> int | None:
+    """Return how many samples are behind a score: its own word, or the run's."""
+    if metric.sample_size is not UNSET:
+        return metric.sample_size
+    counted = run.get("num_samples")
+    return counted if isinstance(counted, int) and not isinstance(counted, bool) else None
+
+
+def _score_words(metric: Metric, entry: Entry, run: Mapping[str, Any]) -> dict[str, JSON]:
+    selection = run.get("selection")
+    name = metric.metric_id if metric.slice is UNSET else f"{metric.metric_id} ({metric.slice})"
+    chosen = selection.get(name) if isinstance(selection, Mapping) else None
+    return {
+        "notes": None if entry.details.notes is UNSET else entry.details.notes,
+        "selection": chosen if isinstance(chosen, str) else None,
+    }
+
+
+def _timestamp(date: str) -> str:
+    """Return Unix seconds of a date and time with its offset; anything less as it is written."""
+    try:
+        moment = datetime.fromisoformat(date)
+    except ValueError:
+        return date
+    return date if moment.tzinfo is None else str(int(moment.timestamp()))
+
+
+def _name(repo: str) -> str:
+    return repo.partition("/")[2]
+
+
+def _said_members(members: Mapping[str, JSON]) -> dict[str, JSON]:
+    """Leave out what is not known, and a map in which nothing is."""
+    kept = {name: _said(item) for name, item in members.items()}
+    return {name: item for name, item in kept.items() if item is not None and item != {}}
+
+
+def _said(value: JSON) -> JSON:
+    if isinstance(value, list):
+        return [_said(item) for item in value]
+    return _said_members(value) if isinstance(value, dict) else value

@@ -1,0 +1,168 @@
+"""Entries as records of Every Eval Ever: what the format demands, and the same claims when they are read again."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from jsonschema import Draft7Validator  # type: ignore[import-untyped]
+
+from issuer.adapters import Supplied, every_eval_ever
+from issuer.codes import Code
+from issuer.errors import FormatError
+from issuer.results.benchmark import read_benchmark
+from issuer.results.entry import Entry, Submission, read_entries, write_entry
+from issuer.results.every_eval_ever import Statement, Verification, record_of, record_path, unheld
+from tests.support import make
+from tests.support.shared import SHARED, needs_shared
+
+STATED = Statement(source_type="evaluation_run", organization="Acme", relationship="third_party")
+VERIFIED = Verification("verified", make.ISSUER, "sha256:" + "ab" * 32, make.NOW)
+BENCHMARK = read_benchmark(
+    b"name: G\ntasks: [{id: gsm8k}]\nmetrics: [{id: accuracy, display_name: Top, higher_is_better: true, unit: percent, primary: true}, "
+    b"{id: wer, higher_is_better: false}, {id: open}]\n",
+    "eval.yaml",
+)
+DETAILS: dict[str, Any] = {
+    "date": "2026-11-21T09:00:00+01:00", "notes": "no-tools", "source": {"url": "https://a.example/x", "name": "Logs"},
+    "run": {"num_samples": 1319, "split": "test", "selection": {"accuracy": "match/accuracy"}, "seed": 1},
+}  # fmt: skip
+SAID = make.submission(DETAILS, metrics=[{"metric_id": "accuracy", "value": 20.9}, {"metric_id": "wer", "value": 1e-7}])
+# The schema's required members, restated: what is not listed may be left out.
+REQUIRED = {
+    "": {"schema_version", "evaluation_id", "retrieved_timestamp", "source_metadata", "model_info", "eval_library", "evaluation_results"},
+    "source_metadata": {"source_type", "source_organization_name", "evaluator_relationship"},
+    "model_info": {"name", "id", "additional_details"},
+    "eval_library": {"name", "version"},
+}  # fmt: skip
+RESULT = {"evaluation_name", "source_data", "metric_config", "score_details"}
+
+
+def entry_of(said: Submission) -> Entry:
+    (entry,) = read_entries(write_entry(said.form, "a.b.c").encode(), "f.yaml")
+    return entry
+
+
+def record(said: Submission = SAID, verified: Verification | None = VERIFIED, **stated: Any) -> dict[str, Any]:
+    statement = Statement(**{name: getattr(STATED, name) for name in STATED.__struct_fields__} | stated)
+    return dict(record_of(entry_of(said), said.claims, BENCHMARK, statement, verified, make.NOW))
+
+
+def test_a_record_says_what_the_entry_says_and_who_verified_it() -> None:
+    made = record()
+    assert all(REQUIRED[name] <= (made[name] if name else made).keys() for name in REQUIRED)
+    assert (made["schema_version"], made["retrieved_timestamp"], made["evaluation_timestamp"]) == (
+        "0.3.0",
+        str(make.NOW),
+        "1795248000",
+    )
+    first, second = made["evaluation_results"]
+    assert first.keys() >= RESULT
+    assert first["score_details"] == {
+        "score": 20.9, "details": {"notes": "no-tools", "selection": "match/accuracy"}, "uncertainty": {"num_samples": 1319},
+    }  # fmt: skip
+    assert (first["metric_config"]["lower_is_better"], second["metric_config"]["lower_is_better"]) == (False, True)
+    assert first["metric_config"]["metric_unit"] == "percent"
+    source = made["source_metadata"]
+    assert (source["source_type"], source["source_organization_name"], source["evaluator_relationship"]) == (
+        "evaluation_run",
+        "Acme",
+        "third_party",
+    )
+    assert source["additional_details"] == {
+        "content_digest": SAID.content_digest, "source_url": "https://a.example/x", "verification_verdict": "verified",
+        "verification_issuer": make.ISSUER, "verification_token_digest": "sha256:" + "ab" * 32, "verification_at": str(make.NOW),
+    }  # fmt: skip
+
+
+def test_what_nobody_says_is_left_out() -> None:
+    bare = make.submission(metrics=[{"metric_id": "wer", "value": 1}], framework={"name": "x", "version": "1"})
+    made = record(bare, None)
+    assert "evaluation_timestamp" not in made
+    assert made["source_metadata"].keys() == {*REQUIRED["source_metadata"], "additional_details"}
+    assert made["source_metadata"]["additional_details"] == {"content_digest": bare.content_digest}
+    assert made["eval_library"] == {"name": "x", "version": "1"}
+    (result,) = made["evaluation_results"]
+    assert result["score_details"] == {"score": 1}
+    assert result["metric_config"] == {"metric_id": "wer", "metric_name": "wer", "lower_is_better": True}
+    assert "null" not in json.dumps(made)
+
+
+@pytest.mark.parametrize("metric", ["open", "f1"])
+def test_a_direction_is_never_guessed(metric: str) -> None:
+    said = make.submission(metrics=[{"metric_id": "accuracy", "value": 1}, {"metric_id": metric, "value": 1}])
+    with pytest.raises(FormatError) as refused:
+        record(said)
+    assert (refused.value.code, metric in refused.value.detail) == (Code.RESULT_UNDEFINED, True)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        SAID,
+        make.submission(
+            framework={"name": "inspect-ai", "version": "0.3.285"},
+            task_id="acme/gsm8k",
+            metrics=[{"metric_id": "wer", "value": 0}],
+        ),
+        make.submission(
+            framework={"name": "lm-eval", "version": "0.4.13", "command": "lm_eval \u00e9"}, model_revision="ab" * 32
+        ),
+    ],
+)
+def test_a_record_read_again_gives_the_same_claims(said: Submission) -> None:
+    """The command alone is supplied where the entry has none: a run's claims must have one."""
+    (run,) = every_eval_ever.read(json.dumps(record(said)).encode(), "record.json")
+    supplied = not said.claims.framework.command
+    built = run.claims(Supplied(command="x") if supplied else Supplied(), allow_partial=True)
+    again = built.claims.to_json()
+    if supplied:
+        del again["framework"]["command"]
+    for metric in again["metrics"]:
+        metric.pop("sample_size", None)  # which a record has for each score
+    assert again == said.claims.to_json()
+    assert set(built.origins.values()) == {"run", *(["supplied"] if supplied else [])}
+
+
+def test_what_the_format_cannot_hold_is_named() -> None:
+    metrics = [
+        {"metric_id": "accuracy", "value": 1, "slice": "easy", "value_type": "int"},
+        {"metric_id": "wer", "value": 1},
+    ]
+    said = make.submission(metrics=metrics)
+    assert list(unheld(said.claims)) == ["/metrics/0/slice", "/metrics/0/value_type"]
+    assert record(said)["evaluation_results"][0]["metric_config"]["additional_details"] == {
+        "display_name": "Top", "slice": "easy", "value_type": "int",
+    }  # fmt: skip
+
+
+def test_an_entry_has_one_place_and_another_has_another() -> None:
+    place = record_path(entry_of(SAID), SAID.claims)
+    other = make.submission({**DETAILS, "notes": "tools"}, metrics=[{"metric_id": "accuracy", "value": 20.9}])
+    folder, _, name = place.rpartition("/")
+    assert folder == "gsm8k/acme/open-model"
+    assert record_path(entry_of(SAID), SAID.claims) == place != record_path(entry_of(other), other.claims)
+    assert record()["evaluation_id"] != record(other)["evaluation_id"]
+    assert name[14] == "4"
+    assert name[19] in "89ab"
+    assert len(name) == len("00000000-0000-4000-8000-000000000000.json")
+
+
+@needs_shared
+@pytest.mark.parametrize("verified", [VERIFIED, Verification("failed", "", "", make.NOW), None])
+@pytest.mark.parametrize(
+    "said",
+    [
+        SAID,
+        make.submission(),
+        make.submission({"date": "2026-11-21"}, metrics=[{"metric_id": "wer", "value": 1, "slice": "a"}]),
+    ],
+)
+def test_a_record_is_valid_by_the_published_schema(said: Submission, verified: Verification | None) -> None:
+    schema = json.loads((SHARED / "schemas" / "eval.schema-0.3.0.json").read_bytes())
+    faults = [
+        error.message
+        for error in Draft7Validator(schema).iter_errors(record(said, verified, organization_url="https://a.example"))
+    ]
+    assert faults == []
