@@ -18,7 +18,7 @@ upstream body. Codes are never renamed, removed or given another meaning (contra
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Literal, Self
@@ -144,17 +144,34 @@ class FormatError(IssuerError):
 
 
 class InputError(IssuerError):
-    """A file that a person wrote is not what its kind demands. Prints as `file:line:col: code: what`."""
+    """A file that a person wrote is not what its kind demands. Prints as `file:line:col: code: what`.
 
-    def __init__(self, code: Code, detail: str, place: Place, pointer: str = "") -> None:
+    `also` is what else is wrong with it, where a reader looked for all of it.
+    """
+
+    def __init__(
+        self, code: Code, detail: str, place: Place, pointer: str = "", *, also: tuple[InputError, ...] = ()
+    ) -> None:
         super().__init__(code, detail, (Fault(code, pointer, detail),))
         self.place = place
         self.pointer = pointer
+        self.also = also
+
+    @classmethod
+    def of(cls, errors: Sequence[InputError]) -> InputError:
+        """Make one error of several: the first one, with the others beside it."""
+        first, *others = (one for error in errors for one in (error, *error.also))
+        return cls(first.code, first.detail, first.place, first.pointer, also=tuple(others))
 
     @property
     def finding(self) -> Finding:
-        """The same, as one finding among several."""
+        """The same, as one finding among several; without what is wrong beside it."""
         return Finding(self.code, self.place, self.detail, self.pointer)
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """Everything that is wrong, in the order in which it was found."""
+        return (self.finding, *(error.finding for error in self.also))
 
     def __str__(self) -> str:
         return f"{self.place}: {self.code}: {self.detail}"
@@ -166,6 +183,15 @@ class VerificationError(IssuerError):
 
 class SetupError(IssuerError):
     """The service must not start like this; only the operator can help."""
+
+
+@contextmanager
+def gathering(into: list[InputError]) -> Iterator[None]:
+    """Keep the InputError of this block, so that what follows is looked at, too."""
+    try:
+        yield
+    except InputError as error:
+        into.append(error)
 
 
 @contextmanager

@@ -219,10 +219,23 @@ def replace(
 def demand_replaceable(path: Path, *, follow: bool = True) -> None:
     """Raise, before any work is done for it, the OSError of `replace` for what is in a file's place, or on the way.
 
-    A folder that is missing is none: it can be made.
+    A folder that is missing is none: it can be made, where the one that it is to lie in may be written.
     """
-    with _naming(path), suppress(FileNotFoundError), _folder(path.parent, follow=follow) as folder:
-        _mode_of(folder, path.name)
+    with _naming(path):
+        _demand_writable(path.parent, path.name, follow=follow)
+
+
+def _demand_writable(path: Path, name: str, *, follow: bool) -> None:
+    try:
+        with _folder(path, follow=follow) as folder:
+            if name:
+                _mode_of(folder, name)
+            if not os.access(".", os.W_OK | os.X_OK, dir_fd=folder, effective_ids=True):
+                raise PermissionError(errno.EACCES, f"its folder {path} may not be written")
+    except FileNotFoundError:
+        if path == path.parent:
+            raise
+        _demand_writable(path.parent, "", follow=follow)
 
 
 def make_folder(path: Path, *, mode: int = 0o700, follow: bool = True, shared: bool = False) -> None:

@@ -447,7 +447,9 @@ if how == "a full disk":
 if how == "a crash":
     sys.addaudithook(lambda event, args: os._exit(9) if event == "os.rename" else None)
 try:
-    if act == "replace":
+    if act == "demand":
+        files.demand_replaceable(path, follow=False)
+    elif act == "replace":
         files.replace(path, b"new and longer", mode=0o600, durable=True)
     elif act == "checkout":
         files.create(path, b"new and longer", follow=False)
@@ -491,6 +493,18 @@ def test_a_folder_that_cannot_be_written_is_named_by_the_file_that_was_asked_for
     said = elsewhere(folder / "file", "no rights", act)
     assert said == f"PermissionError Permission denied {folder / 'file'}"
     assert not list(folder.iterdir())
+
+
+def test_a_folder_that_cannot_be_written_is_known_before_also_where_one_is_missing_in_it() -> None:
+    with tempfile.TemporaryDirectory() as name:  # not tmp_path, which another user cannot reach
+        folder = Path(name).resolve()
+        folder.chmod(0o555)
+        for path in (folder / "file", folder / "new" / "newer" / "file"):
+            said = elsewhere(path, "no rights", "demand")
+            assert said == f"PermissionError its folder {folder} may not be written {path}"
+        folder.chmod(0o777)
+        assert elsewhere(folder / "new" / "file", "no rights", "demand") == ""
+        folder.chmod(0o700)
 
 
 def test_a_rename_that_fails_leaves_no_draft(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ refuses what is not complete, and gives the origin of each claim. Both raise Inp
 else. `read_all` is for files and folders of many runs. README.md lists what each format gives and lacks.
 """
 
-from issuer.adapters.load import SOURCES, Source, read, read_all
+from issuer.adapters.load import SOURCES, Source, read, read_all, read_each
 from issuer.adapters.run import Built, Origin, Run, Said, Supplied
 from issuer.adapters.score import Score
 from issuer.adapters.verievals import Anchors
@@ -26,4 +26,5 @@ __all__ = [
     "Supplied",
     "read",
     "read_all",
+    "read_each",
 ]

@@ -69,6 +69,20 @@ def read_all(path: Path | str, source: Source = "auto", *, anchors: Anchors | No
     return tuple(run for found in _files(Path(path), source) for run in _read_one(found, source, anchors))
 
 
+def read_each(
+    path: Path | str, source: Source = "auto", *, anchors: Anchors | None = None
+) -> Iterator[tuple[Run, ...] | InputError]:
+    """Do the same file by file: yield the runs of each, or why it cannot be read, which keeps nobody from the next."""
+    found = _files(Path(path), source)
+    while True:
+        try:
+            yield _read_one(next(found), source, anchors)
+        except StopIteration:
+            return
+        except InputError as error:
+            yield error
+
+
 def _files(path: Path, source: Source) -> Iterator[Path]:
     """Find files and run directories, in the order of their names. Links are skipped."""
     if not path.is_dir() or (path / "run_spec.json").is_file():

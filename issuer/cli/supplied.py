@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import rich_click as click
+from click import get_current_context
+from click.core import ParameterSource
 
-from issuer.adapters import Supplied
+_TEXTS = {
+    "model_repo": "The model's repository on the Hub, OWNER/NAME.",
+    "model_revision": "The model's commit that ran: 40 or 64 hex characters.",
+    "benchmark_repo": "The benchmark's dataset repository, OWNER/NAME.",
+    "benchmark_revision": "The benchmark's commit that ran: 40 or 64 hex characters.",
+    "task_id": "The task's id in the benchmark's eval.yaml, where the run has another word for it.",
+    "framework_name": "The framework that made the run, as its package is called.",
+    "framework_version": "The version of the framework.",
+    "command": "The command line that made the run.",
+}
+_PANEL = "What the run does not say (also from the environment)"
 
-_TEXTS = tuple(name for name in Supplied.__struct_fields__ if name not in {"metrics", "scale"})
-
+mock_option = click.option(
+    "--allow-mock", multiple=True, metavar="MODEL", help="Accept a run of this mock model, by its name."
+)
 metric_option = click.option(
     "--metric", "metrics", multiple=True, metavar="ID=SELECTOR", help="Claim this score of the run under ID."
 )
@@ -19,21 +31,25 @@ scale_option = click.option(
 )
 
 
-def supplied_options(*, environment: bool) -> Callable[[Any], Any]:
-    """Add a flag for every text that a run may lack; with `environment`, a variable can stand for each."""
+def supplied_options(command: Any) -> Any:
+    """Add a flag for every text that a run may lack, and a variable that can stand for it."""
+    for name, words in reversed(_TEXTS.items()):
+        option = f"--{name.replace('_', '-')}"
+        variable = f"ISSUER_RUN_{name.upper()}"
+        command = click.option(option, metavar="TEXT", envvar=variable, show_envvar=True, help=words, panel=_PANEL)(
+            command
+        )
+    return command
 
-    def add(command: Any) -> Any:
-        for name in reversed(_TEXTS):
-            command = click.option(
-                f"--{name.replace('_', '-')}",
-                metavar="TEXT",
-                envvar=f"ISSUER_RUN_{name.upper()}" if environment else None,
-                show_envvar=environment,
-                help=f"What the run does not say: {name.replace('_', ' ')}.",
-            )(command)
-        return command
 
-    return add
+def demand_no_flags(reason: str) -> None:
+    """Raise click.UsageError for what a flag supplies where there is no run; a variable may be of another one."""
+    context = get_current_context()
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        if given and name in {*_TEXTS, "metrics", "scale", "allow_mock"}:
+            raise click.UsageError(f"{parameter.opts[0]} is for a run: {reason}")
 
 
 def read_selectors(metrics: tuple[str, ...]) -> dict[str, str]:

@@ -122,6 +122,7 @@ def describe_error(error: IssuerError) -> str:
     lines = [str(error)]
     if isinstance(error, InputError):
         lines += [f"  at {error.pointer}"] if error.pointer and not error.place.line else []
+        lines += [f"  {finding}" for finding in error.findings[1:]]
     else:
         lines += [f"  {fault.pointer or '/'}: {fault.detail}" for fault in error.faults if _adds(fault, error)]
     lines.append(f"  {error.code.meaning.remedy}")

@@ -9,17 +9,27 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import rich_click as click
-from msgspec import UNSET
+from msgspec import UNSET, Struct
+from msgspec.structs import replace
 
 from issuer.adapters import Supplied, inspect_ai
 from issuer.adapters.load import read_file
 from issuer.cli.checks import render_checks
 from issuer.cli.credentials import CredentialOptions, credential_options
 from issuer.cli.exits import Exit
-from issuer.cli.supplied import metric_option, read_selectors, scale_option, supplied_options
+from issuer.cli.result_files import benchmark_option, primary_of
+from issuer.cli.supplied import (
+    demand_no_flags,
+    metric_option,
+    mock_option,
+    read_selectors,
+    scale_option,
+    supplied_options,
+)
 from issuer.cli.terminal import printable, say, to_json
+from issuer.client.answer import read_asked
 from issuer.client.credential import Credential
-from issuer.client.files import demand_place, put_entry
+from issuer.client.files import demand_place, put_entry, rehearse_entry, shaped
 from issuer.client.proofs import put_proof, wait_for_proof
 from issuer.client.request import read_request, request_of, with_nonce
 from issuer.client.tokens import Obtained, explain_request, obtain
@@ -27,6 +37,7 @@ from issuer.codes import Code
 from issuer.errors import Refused, Undecided
 from issuer.files import read_argument
 from issuer.http_client import check_url
+from issuer.results.entry import SIGNED_PROFILES, Profile
 from issuer.wire import MAX_BYTES, Denied, Explained, IssuedToken, is_nonce
 
 
@@ -47,20 +58,26 @@ def token() -> None:
 @click.option("--inspect-log", type=click.Path(path_type=Path), metavar="FILE", help="An Inspect AI log, as JSON.")
 @metric_option
 @scale_option
-@click.option("--allow-mock", is_flag=True, help="Accept a run of a mock model.")
-@supplied_options(environment=False)
+@mock_option
+@supplied_options
 @click.option("--integration", metavar="ID", help="The integration that you mean to be.")
 @click.option("--audience", metavar="AUD", help="The relying party that the token is for.")
 @credential_options
 @click.option("--nonce", metavar="TEXT", help="22 to 128 base64url characters, so that a repeated job asks the same.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Put the entry into this result file.")
+@click.option(
+    "--profile", type=click.Choice(SIGNED_PROFILES),
+    help="Write the entry in this form. A new entry is in the target form otherwise, one that is there keeps its own.",
+)  # fmt: skip
+@benchmark_option
 @click.option("--append", is_flag=True, help="Add the entry to --out, also where one that says the same is there.")
 @click.option("--dry-run", is_flag=True, help="Ask what would be decided, and why; get no token and use nothing up.")
 @click.option("--json", "as_json", is_flag=True, help="Print the issuer's answer as JSON.")
 def request(
-    issuer: str, claims_path: Path | None, inspect_log: Path | None, metrics: tuple[str, ...], allow_mock: bool,
-    integration: str | None, audience: str | None, given: CredentialOptions, nonce: str | None, out: Path | None,
-    append: bool, dry_run: bool, as_json: bool, **supplied: str | None,
+    issuer: str, claims_path: Path | None, inspect_log: Path | None, metrics: tuple[str, ...],
+    allow_mock: tuple[str, ...], integration: str | None, audience: str | None, given: CredentialOptions,
+    nonce: str | None, out: Path | None, profile: Profile | None, benchmark_path: Path | None, append: bool,
+    dry_run: bool, as_json: bool, **supplied: str | None,
 ) -> None:  # fmt: skip
     """Exchange a credential and the claims of a run for a verify token.
 
@@ -80,14 +97,14 @@ def request(
     if append and out is None:
         raise click.UsageError("--append is for --out")
     if inspect_log is not None:
-        body = _read_log(inspect_log, Supplied(metrics=read_selectors(metrics), **supplied), allow_mock=allow_mock)
+        body = _read_log(inspect_log, Supplied(metrics=read_selectors(metrics), **supplied), allow_mock)
     else:
+        demand_no_flags("--claims has all that is asked for")
         body = _read_claims(claims_path or Path("-"))
+    form = _Form(out, append, profile, primary_of(benchmark_path, profile))
     named = {"integration": integration, "audience": audience, "nonce": nonce}
     body |= {name: value for name, value in named.items() if value}
-    if out is not None:  # before a use of the identity is spent on an entry that nothing can take
-        claims = body.get("claims")
-        demand_place(out, claims.get("benchmark_repo") if isinstance(claims, dict) else None)
+    form.rehearse(body)  # before a use of the identity is spent on an entry that nothing can take
     credential = given.credential(url)
     if nonce and not credential.reusable:
         raise click.UsageError("--nonce goes with an access token; an identity token is its own use record")
@@ -97,9 +114,27 @@ def request(
             explained = explain_request(url, credential, body)
             _end_dry_run(explained, "nonce" if credential.reusable else "identity token", as_json=as_json)
         obtained = obtain(url, credential, body)
-    _end_request(obtained, out, append=append, as_json=as_json)
+    _end_request(obtained, form, as_json=as_json)
     if out is not None:
         _put_proof(url, obtained.tokens[0], out)
+
+
+class _Form(Struct, frozen=True):
+    """Where the entry goes, and in which form."""
+
+    out: Path | None
+    append: bool
+    profile: Profile | None
+    primary: str | None
+
+    def rehearse(self, body: dict[str, Any]) -> None:
+        """Raise what writing the entry would raise; what is wrong with the claims is the issuer's to say."""
+        if self.out is not None:
+            claims = body.get("claims")
+            demand_place(self.out, claims.get("benchmark_repo") if isinstance(claims, dict) else None)
+        with contextlib.suppress(Refused):
+            (said,) = read_asked("", body).submissions
+            rehearse_entry(self.out, said, append=self.append, profile=self.profile, primary=self.primary)
 
 
 # -- what goes in -----------------------------------------------------------------------------------------------------
@@ -112,7 +147,7 @@ def _check_sources(claims_path: Path | None, inspect_log: Path | None, given: Cr
         raise click.UsageError("standard input holds one thing: the claims, or the credential")
 
 
-def _read_log(path: Path, supplied: Supplied, *, allow_mock: bool) -> dict[str, Any]:
+def _read_log(path: Path, supplied: Supplied, allow_mock: tuple[str, ...]) -> dict[str, Any]:
     built = inspect_ai.read(read_file(path, inspect_ai.MAX_BYTES), str(path)).claims(supplied, allow_mock=allow_mock)
     for member, origin in built.origins.items():
         say(f"{member}: {origin}", err=True)
@@ -164,15 +199,17 @@ _TAKEN_FOR_THE_OTHER = {
 # -- what comes out ---------------------------------------------------------------------------------------------------
 
 
-def _end_request(obtained: Obtained, out: Path | None, *, append: bool, as_json: bool) -> None:
+def _end_request(obtained: Obtained, form: _Form, *, as_json: bool) -> None:
     """Put the entry into its file, or print it."""
-    (issued,) = obtained.tokens
-    changed = out is not None and put_entry(out, issued.entry, append=append)
+    (issued,), out = obtained.tokens, form.out
+    entry, changed = shaped(issued.entry, form.profile, form.primary), False
+    if out is not None:
+        changed = put_entry(out, issued.entry, append=form.append, profile=form.profile, primary=form.primary)
     _say_warnings(issued.warnings)
     if as_json:
-        say(to_json(issued))
+        say(to_json(replace(issued, entry=entry)))
     elif out is None:
-        say(issued.entry, end="")
+        say(entry, end="")
     else:
         repeated = " (a repeat: the same token as before)" if obtained.repeated else ""
         what = "entry written" if changed else "unchanged, it has this entry"

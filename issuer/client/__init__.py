@@ -10,7 +10,7 @@ files that others wrote: those are for `issuer.relying`.
 """
 
 from issuer.client.ambient import credential_here
-from issuer.client.build import BuildOptions, Result, build_results, write_results
+from issuer.client.build import BuildOptions, Result, Unbuilt, build_each, build_results, write_results
 from issuer.client.credential import Credential, access_token, fresh_nonce, identity_token
 from issuer.client.files import put_entry
 from issuer.client.oauth import Client, client_credentials, token_endpoint
@@ -28,7 +28,9 @@ __all__ = [
     "IssuedToken",
     "LogProof",
     "Result",
+    "Unbuilt",
     "access_token",
+    "build_each",
     "build_results",
     "client_credentials",
     "credential_here",

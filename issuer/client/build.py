@@ -4,43 +4,50 @@
     results = build_results(read_all("logs/"), Path("out"), options)
     write_results(results)
 
-Nothing is invented: what a run does not say is supplied, and must not contradict it. One bad run stops all of them, and
-no existing file is changed.
+Nothing is invented: what a run does not say is supplied, and must not contradict it. Every run is looked at, whatever
+is wrong with another one; nothing is written while one is bad, unless its caller leaves it out.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from issuer import files
 from issuer.adapters import Built, Run, Supplied
 from issuer.adapters.mapping import Mapping as RunMapping
 from issuer.adapters.mapping import together
 from issuer.client.request import request_of
 from issuer.codes import Code
-from issuer.errors import InputError, Place, Refused
-from issuer.files import create, make_folder
+from issuer.errors import FormatError, InputError, Place, Refused
 from issuer.formats import jcs
 from issuer.formats.strict_json import JSON
+from issuer.formats.strict_yaml import MAX_BYTES
+from issuer.results import edit
 from issuer.results.details import read_details
-from issuer.results.entry import content_digest, read_entries, result_file_name, target_entry, write_entry
+from issuer.results.entry import Profile, content_digest, result_file_name, target_entry, write_entry
 
 _YAML = frozenset({".yaml", ".yml"})
+_NUMBER = re.compile(r"([0-9]{4,9})-")  # how the file of a result's claims begins
 
 
 class BuildOptions(Struct, frozen=True):
     """What the owner of runs supplies, for all of them and by a mapping file for each; and which runs are taken.
 
-    `allow_mock` names the mock models whose runs are taken, `allow_partial` takes limited runs.
+    `allow_mock` names the mock models whose runs are taken, `allow_partial` takes limited runs. Entries are written in
+    the `profile`; `both` and `hub` need the benchmark's `primary` metric, and are for runs of one benchmark.
     """
 
     supplied: Supplied = Supplied()
     mapping: RunMapping | None = None
     allow_mock: frozenset[str] = frozenset()
     allow_partial: bool = False
+    profile: Profile = "target"
+    primary: str | None = None
 
     def claims(self, run: Run) -> Built:
         """Bring together what the run says and what its owner says. Raises InputError."""
@@ -51,13 +58,26 @@ class BuildOptions(Struct, frozen=True):
 
 
 class Result(Struct, frozen=True):
-    """One run's result: its entry, without a token, and where the entry and the claims go."""
+    """One run's result: its entry without a token, as the target form and as it is written, and where it goes."""
 
     run: Run
     built: Built
     entry: dict[str, JSON]
+    written: str
     file: Path
     claims_file: Path
+
+    @property
+    def request(self) -> bytes:
+        """The body of its token request (contract section 5), as its claims file has it."""
+        return jcs.canonical(request_of(self.built)) + b"\n"
+
+
+class Unbuilt(Struct, frozen=True):
+    """A run of which no result can be built, and everything that was found."""
+
+    run: Run
+    error: InputError
 
 
 def build_results(
@@ -66,72 +86,142 @@ def build_results(
     """Build the results of runs, or of those of `tasks` (the runs' words for them). Nothing is written yet.
 
     `out` is a result file (`*.yaml`), or a folder for `MODEL/.eval_results/BENCHMARK.yaml`. The claims go to a folder
-    `claims` in it, or beside the file. Raises InputError for the first run that cannot be used, for one result twice,
-    and for results that do not belong in one file.
+    `claims` in it, or beside the file. Raises InputError with what is wrong with each run that cannot be used, one
+    result twice among it, and for results that do not belong in one file.
     """
+    results, unbuilt = build_each(runs, out, options, tasks=tasks)
+    if unbuilt:
+        raise InputError.of([each.error for each in unbuilt])
+    return results
+
+
+def build_each(
+    runs: Sequence[Run], out: Path, options: BuildOptions | None = None, *, tasks: Sequence[str] = ()
+) -> tuple[tuple[Result, ...], tuple[Unbuilt, ...]]:
+    """Do the same, and return beside the results the runs that have none. Raises InputError for what is nobody's run:
+    the mapping file, and results that do not belong in one file."""
     options = options or BuildOptions()
     if options.mapping is not None:
         options.mapping.demand_all_fit(runs)
     chosen = [run for run in runs if not tasks or run.task in tasks]
-    results = tuple(_build(run, options.claims(run), out, number) for number, run in enumerate(chosen, 1))
-    _demand_no_result_twice(results)
-    if out.suffix in _YAML:
-        _demand_one_subject(results, out)
-    return results
+    results: dict[tuple[Path, str], Result] = {}
+    unbuilt = []
+    for number, run in enumerate(chosen, 1):
+        try:
+            result = _build(run, options, out, number)
+            key = result.file, content_digest(result.entry)
+            if key in results:
+                rule = f"this result is given twice, the other time by {results[key].run.name}"
+                unbuilt.append(Unbuilt(run, InputError(Code.FILE_RULE, rule, Place(run.name))))
+            results.setdefault(key, result)
+        except InputError as error:
+            unbuilt.append(Unbuilt(run, error))
+    _demand_one_subject(list(results.values()), out, options.profile)
+    return tuple(results.values()), tuple(unbuilt)
 
 
-def write_results(results: Sequence[Result]) -> None:
-    """Write the result files, and for each result the body of its token request (contract section 5).
+def write_results(results: Sequence[Result], *, update: bool = False) -> tuple[Result, ...]:
+    """Write the result files, and for each result its claims; return the results that are new.
 
-    Raises InputError, before anything is written, where one of the files is there already or would not be readable as a
-    result file; OSError as the system has it.
+    Each file is put in its place in one step. Without `update` nothing may be there. With it, what is there stays: a
+    result that has its entry, signed or not, is not new; others are added, and their claims under free numbers. Raises
+    InputError, before anything is written, where a file is there or would not be readable as a result file; OSError as
+    the system has it.
     """
-    files = _result_files(results)
-    files |= {each.claims_file: jcs.canonical(request_of(each.built)) + b"\n" for each in results}
-    for path in files:
-        if path.exists():
-            rule = "is there already: a build makes new files only; remove it, or choose another OUT"
-            raise InputError(Code.FILE_RULE, rule, Place(str(path)))
-    for path, raw in files.items():
-        make_folder(path.parent, mode=0o777, follow=False)
-        create(path, raw, mode=None, durable=False, follow=False)
+    if not update:
+        _demand_absent(path for each in results for path in (each.file, each.claims_file))
+    texts, new = _added(results)
+    new = _renumbered(new) if update else new
+    claims = {each.claims_file: each.request for each in new}
+    for path, raw in {**{path: text.encode() for path, text in texts.items()}, **claims}.items():
+        files.make_folder(path.parent, mode=0o777, follow=False)
+        files.replace(path, raw, mode=None, durable=False, follow=False)
+    return tuple(new)
 
 
-def _build(run: Run, built: Built, out: Path, number: int) -> Result:
+def _build(run: Run, options: BuildOptions, out: Path, number: int) -> Result:
+    built = options.claims(run)
     try:
         details = read_details(built.details)
+        entry = target_entry(built.claims, details)
+        written = write_entry(entry, profile=options.profile, primary=options.primary)
     except Refused as refusal:
         fault = refusal.faults[0]
         raise InputError(fault.code, f"details{fault.pointer}: {fault.detail}", Place(run.name)) from None
+    except FormatError as error:
+        raise error.located(Place(run.name)) from None
     word = re.sub(r"[^A-Za-z0-9_.-]+", "_", built.claims.task_id).strip(".")[:64]
     claims = f"{number:04}-{word}.json"
     file, claims_file = out, out.with_suffix(".claims") / claims
     if out.suffix not in _YAML:
         file = out / built.claims.model_repo / result_file_name(built.claims.benchmark_repo)
         claims_file = out / "claims" / claims
-    return Result(run, built, target_entry(built.claims, details), file, claims_file)
+    return Result(run, built, entry, written, file, claims_file)
 
 
-def _demand_no_result_twice(results: Sequence[Result]) -> None:
-    seen: set[tuple[Path, str]] = set()
-    for each in results:
-        if (key := (each.file, content_digest(each.entry))) in seen:
-            raise InputError(Code.FILE_RULE, "this result is given twice", Place(each.run.name))
-        seen.add(key)
-
-
-def _demand_one_subject(results: Sequence[Result], out: Path) -> None:
-    for member in ("model_repo", "benchmark_repo"):
+def _demand_one_subject(results: Sequence[Result], out: Path, profile: Profile) -> None:
+    members = ["model_repo", "benchmark_repo"] if out.suffix in _YAML else []
+    for member in members:
         if len(names := {getattr(each.built.claims, member) for each in results}) > 1:
             rule = f"one file is of one {member}, not of {', '.join(sorted(names)[:5])}: give a folder"
             raise InputError(Code.FILE_RULE, rule, Place(str(out)))
+    benchmarks = {each.built.claims.benchmark_repo for each in results}
+    if profile != "target" and len(benchmarks) > 1:
+        rule = f"the profile {profile} is for runs of one benchmark, not of {', '.join(sorted(benchmarks)[:5])}"
+        raise InputError(Code.FILE_RULE, rule, Place(str(out)))
 
 
-def _result_files(results: Sequence[Result]) -> dict[Path, bytes]:
-    """Write the entries of each file, and read them back as their reader will. Raises InputError."""
-    files: dict[Path, bytes] = {}
+# -- writing ----------------------------------------------------------------------------------------------------------
+
+
+def _added(results: Iterable[Result]) -> tuple[dict[Path, str], list[Result]]:
+    """Add the entries to their files, which are read back as their reader will; return the files that change, and the
+    results that are new in them. Raises InputError."""
+    by_file: dict[Path, list[Result]] = {}
     for each in results:
-        files[each.file] = files.get(each.file, b"") + write_entry(each.entry).encode()
-    for path, raw in files.items():
-        read_entries(raw, str(path))
-    return files
+        by_file.setdefault(each.file, []).append(each)
+    texts, new = {}, []
+    for path, group in by_file.items():
+        before = _read(path)
+        lacking = edit.lacks(before, "".join(each.written for each in group), str(path))
+        added = [each for each, lacks in zip(group, lacking, strict=True) if lacks]
+        if added:
+            texts[path] = edit.extend(before, "".join(each.written for each in added), str(path))
+            new += added
+    return texts, new
+
+
+def _read(path: Path) -> str:
+    try:
+        return files.read(path, MAX_BYTES, follow=False).decode() if path.exists() else ""
+    except UnicodeDecodeError as error:
+        raise files.unreadable(path, str(error)) from None
+
+
+def _demand_absent(paths: Iterable[Path]) -> None:
+    for path in paths:
+        if path.exists():
+            rule = "is there already: --update adds what is new to it; or remove it, or choose another OUT"
+            raise InputError(Code.FILE_RULE, rule, Place(str(path)))
+
+
+def _renumbered(results: Iterable[Result]) -> list[Result]:
+    """Give the claims of each result the next number that is free, where another run's are under its own."""
+    taken: dict[Path, set[int]] = {}
+    placed = []
+    for each in results:
+        folder, name = each.claims_file.parent, each.claims_file.name
+        if folder not in taken:
+            taken[folder] = set(_numbers(folder))
+        number, word = int(name.partition("-")[0]), name.partition("-")[2]
+        if number in taken[folder]:
+            number = max(taken[folder]) + 1
+        taken[folder].add(number)
+        placed.append(replace(each, claims_file=folder / f"{number:04}-{word}"))
+    return placed
+
+
+def _numbers(folder: Path) -> Iterator[int]:
+    for path in folder.iterdir() if folder.is_dir() else ():
+        if match := _NUMBER.match(path.name):
+            yield int(match[1])

@@ -1,4 +1,7 @@
-"""Writes result files: an entry is appended or gets its token, and nothing else in the file changes."""
+"""Writes result files: an entry is appended or gets its token, and nothing else in the file changes.
+
+An entry is written in the target form, or in the profile `both`, which today's readers take, too.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,9 @@ from issuer.codes import Code
 from issuer.errors import InputError, Place
 from issuer.formats.strict_yaml import MAX_BYTES
 from issuer.results import edit
-from issuer.results.entry import read_entries, result_file_name
+from issuer.results.entry import Profile, Submission, read_entries, result_file_name
+
+_STAND_IN = f"a.b.{'c' * 2000}"  # of the size of a token
 
 
 def demand_place(path: Path, benchmark_repo: object) -> None:
@@ -26,18 +31,45 @@ def demand_place(path: Path, benchmark_repo: object) -> None:
         read_entries(before.encode(), str(path))
 
 
-def put_entry(path: Path, entry: str, *, append: bool = False) -> bool:
+def shaped(entry: str, profile: Profile | None, primary: str | None) -> str:
+    """Return an issued entry as it is written in a profile that has tokens; `primary` is the benchmark's metric.
+
+    None is the form in which it was issued, `target`. Raises InputError where `both` lacks the primary metric's score.
+    """
+    return entry if profile is None else edit.rewrite(entry, "the entry", profile=profile, primary=primary)
+
+
+def put_entry(
+    path: Path, entry: str, *, append: bool = False, profile: Profile | None = None, primary: str | None = None
+) -> bool:
     """Put an issued entry into a result file, or make the file with it; return whether that changed the file.
 
-    An entry of the file that says the same gets the token of this one; otherwise, or with `append`, the entry is
-    appended. The file must be readable as a result file, before and after; it is replaced in one step. Raises
-    InputError, and OSError where it cannot be written.
+    An entry of the file that says the same gets the token of this one, and keeps its form unless a `profile` is given;
+    otherwise, or with `append`, the entry is appended, in the target form or that of the profile. For `both`, `primary`
+    is the benchmark's primary metric. The file must be readable as a result file, before and after; it is replaced in
+    one step. Raises InputError, and OSError where it cannot be written.
     """
-    before = _read(path)
-    after = (edit.append if append else edit.put_entry)(before, entry, str(path))
+    before, after = _edited(path, shaped(entry, profile, primary), append=append, reshape=profile is not None)
     if after != before:
         write_text(path, after)
     return after != before
+
+
+def rehearse_entry(
+    path: Path | None, said: Submission, *, append: bool = False, profile: Profile | None = None, primary: str | None
+) -> None:
+    """Raise, before a token is spent on it, the InputError of `put_entry` for the entry of this result."""
+    entry = shaped(said.entry(_STAND_IN), profile, primary)
+    if path is not None:
+        _edited(path, entry, append=append, reshape=profile is not None)
+
+
+def _edited(path: Path, entry: str, *, append: bool, reshape: bool) -> tuple[str, str]:
+    """Return the file's text before and after."""
+    before = _read(path)
+    if append:
+        return before, edit.append(before, entry, str(path))
+    return before, edit.put_entry(before, entry, str(path), reshape=reshape)
 
 
 def _read(path: Path) -> str:

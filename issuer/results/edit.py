@@ -30,30 +30,59 @@ _NO_LINE = re.compile(r"[ \t\r]*(?:#.*)?")
 _DASH_ALONE = re.compile(r"[ \t]*-[ \t\r]*(?:#.*)?")
 
 
-def put_entry(text: str, entry: str, name: str) -> str:
+def put_entry(text: str, entry: str, name: str, *, reshape: bool = False) -> str:
     """Return the file with this entry's token in the first entry that says the same; else with the entry appended.
 
-    So the same entry changes nothing the second time, and a newer token takes the place of an older one.
+    So the same entry changes nothing the second time, and a newer token takes the place of an older one. The entry that
+    is there keeps its form, unless it is to be reshaped and has another one: then this entry takes its place.
     """
     issued = read_entries(entry.encode(), name)
     if text.strip() and len(issued) == 1 and (token := issued[0].token) is not None:
         said = content_digest(issued[0].form)
         same = [old for old in read_entries(text.encode(), name) if content_digest(old.form) == said]
-        if any(old.token == token for old in same):
+        shaped = [old for old in same if not reshape or _shape(old) == _shape(issued[0])]
+        if any(old.token == token for old in shaped):
             return text
         if same:
-            return put_token(text, int(same[0].pointer.removeprefix("/")), token, name)
+            index = int((shaped or same)[0].pointer.removeprefix("/"))
+            return put_token(text, index, token, name) if shaped else replace(text, index, entry, name)
     return append(text, entry, name)
+
+
+def lacks(text: str, entries: str, name: str) -> list[bool]:
+    """Say of each of these entries, in the form of `write_entry`, whether the file has none that says the same, signed
+    or not."""
+    there = {_says(entry) for entry in read_entries(text.encode(), name)} if text.strip() else set()
+    return [_says(entry) not in there for entry in read_entries(entries.encode(), name)]
+
+
+def _says(entry: Entry) -> tuple[str, object]:
+    """Return what is equal for two entries that say the same; `value` counts where there are no metrics."""
+    return content_digest(entry.form), entry.value if entry.metrics is None else UNSET
+
+
+def _shape(entry: Entry) -> tuple[object, ...]:
+    """Return what tells a profile's form from another's, where both say the same."""
+    return entry.token_members, entry.value
 
 
 def append(text: str, entry: str, name: str) -> str:
     """Return the file with one more entry at its end; `entry` is in the form of `write_entry`."""
+    if len(read_entries(entry.encode(), name)) != 1:
+        raise _impossible(name)
+    return extend(text, entry, name)
+
+
+def extend(text: str, entries: str, name: str) -> str:
+    """Return the file with these entries at its end, in the form of `write_entry`."""
     if not text.strip():
-        return _checked("", text + entry, name, lambda before, added: [*before, added], entry)
+        return _checked("", text + entries, name, lambda before, added: [*before, *added], entries)
     document = open_results(text.encode(), name)
     indent = _column(text, _dash(text, document.span("/0")[0])) if document.value else 0
     joined = text if text.endswith("\n") else text + _line_end(text)
-    return _checked(text, joined + _fitted(entry, indent, text), name, lambda before, added: [*before, added], entry)
+    return _checked(
+        text, joined + _fitted(entries, indent, text), name, lambda before, added: [*before, *added], entries
+    )
 
 
 def replace(text: str, index: int, entry: str, name: str) -> str:
@@ -64,7 +93,7 @@ def replace(text: str, index: int, entry: str, name: str) -> str:
     after = (
         text[: dash - _column(text, dash)] + _fitted(entry, _column(text, dash), text) + text[_line_after(text, end) :]
     )
-    return _checked(text, after, name, lambda before, new: [*before[:index], new, *before[index + 1 :]], entry)
+    return _checked(text, after, name, lambda before, new: [*before[:index], *new[:1], *before[index + 1 :]], entry)
 
 
 def put_token(text: str, index: int, token: str, name: str) -> str:
@@ -127,14 +156,13 @@ def _demand(text: str, index: int, name: str) -> Document:
 
 
 def _checked(
-    before: str, after: str, name: str, expect: Callable[[list[Entry], Entry], list[Entry]], entry: str
+    before: str, after: str, name: str, expect: Callable[[list[Entry], list[Entry]], list[Entry]], entry: str
 ) -> str:
     """Return the edited file, if it reads as expected."""
     was = list(read_entries(before.encode(), name)) if before else []
-    new = read_entries(entry.encode(), name)
-    expected = expect(was, new[0]) if len(new) == 1 else None
+    expected = expect(was, list(read_entries(entry.encode(), name)))
     now = _reread(after, name)
-    if expected is None or list(map(_content, now)) != list(map(_content, expected)):
+    if list(map(_content, now)) != list(map(_content, expected)):
         raise _impossible(name)
     return after
 

@@ -186,7 +186,7 @@ def test_token_request_puts_the_token_into_the_entry_that_was_built_without_one(
 def test_token_request_reads_a_real_inspect_log_and_says_what_was_supplied(tmp_path: Path, service: Running) -> None:
     out = tmp_path / ".eval_results" / "gsm8k.yaml"
     done = issuer(
-        "token", "request", "--issuer", service.url, "--inspect-log", SAMPLE_RUN, "--allow-mock", "--model-repo", REPO,
+        "token", "request", "--issuer", service.url, "--inspect-log", SAMPLE_RUN, "--allow-mock", "mockllm/model", "--model-repo", REPO,
         "--model-revision", "9f3c2c9a1c4e6d1e0b7a5f4d3c2b1a0987654321", "--command", "inspect eval gsm8k_mini.py",
         "--metric", "accuracy=match/accuracy", "--out", out, env=service.provider.environment,
     )  # fmt: skip

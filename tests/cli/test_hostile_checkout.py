@@ -30,6 +30,8 @@ VERIFY = ("verify", "{good}/gsm8k.yaml", "--repo", "acme/open-model", "--path", 
 TRUST = ("--trust", "{good}/trust.yaml")
 BUILD = ("results", "build", "{run}", "--allow-mock", "mockllm/model", "--metric", "accuracy=match/accuracy", "--command", "x",
          "--model-repo", "acme/open-model", "--model-revision", "9f3c2c9a1c4e6d1e0b7a5f4d3c2b1a0987654321", "--out")  # fmt: skip
+EXPORT = ("results", "export", "{good}/gsm8k.yaml", "--to", "eee", "--repo", "acme/open-model", "--source-type", "evaluation_run",
+          "--source-organization", "x", "--evaluator", "other", "--benchmark")  # fmt: skip
 EXPLAIN = ("policy", "explain", "{policies}", "--url", "https://issuer.example")
 KEYS = ("keys", "--dir", "{made}/keys", "--data", "{made}/data")
 LOG = ("{good}/log", "--policy", "{good}/policy.txt")
@@ -53,6 +55,8 @@ COMMANDS: dict[str, dict[str, tuple[str, ...]]] = {
     "audit find": {"files": ("audit", "find", HERE, "--integration", "x")},
     "audit tail": {"file": ("audit", "tail", HERE)},
     "audit verify": {"files": ("audit", "verify", HERE), "heads": ("audit", "verify", "{good}/identity.json", "--heads", HERE)},
+    "benchmark init": {"out": ("benchmark", "init", "--name", "x", "--description", "x", "--higher", "m=M", "--task", "t", "--out", HERE)},
+    "benchmark lint": {"paths": ("benchmark", "lint", HERE)},
     "demo": {"keep": ("demo", "--keep", HERE)},
     "keys generate": {
         "config": ("keys", "generate", "--config", HERE),
@@ -129,8 +133,15 @@ COMMANDS: dict[str, dict[str, tuple[str, ...]]] = {
     "results build": {
         "paths": ("results", "build", HERE, "--out", "{made}/out"),
         "map_path": (*BUILD, "{made}/out", "--map", HERE),
+        "benchmark_path": (*BUILD, "{made}/out", "--profile", "both", "--benchmark", HERE),
         "out": (*BUILD, HERE),
         "verievals_ledger": (*BUILD, "{made}/out", "--verievals-key", "00", "--verievals-root", "00", "--verievals-ledger", HERE),
+    },
+    "results export": {
+        "file": (*EXPORT[:2], HERE, *EXPORT[3:], "{good}/eval.yaml", "-o", "{made}/records"),
+        "benchmark_path": (*EXPORT, HERE, "-o", "{made}/records"),
+        "out": (*EXPORT, "{good}/eval.yaml", "-o", HERE),
+        "trust": (*EXPORT, "{good}/eval.yaml", "-o", "{made}/records", "--trust", HERE),
     },
     "results lint": {
         "paths": ("results", "lint", HERE),
@@ -155,8 +166,9 @@ COMMANDS: dict[str, dict[str, tuple[str, ...]]] = {
     "serve": {"config": ("serve", "--config", HERE)},
     "token request": {
         "claims_path": (*REQUEST, "--access-token-file", "{good}/credential", "--claims", HERE),
-        "inspect_log": (*REQUEST, "--access-token-file", "{good}/credential", "--allow-mock", "--inspect-log", HERE),
+        "inspect_log": (*REQUEST, "--access-token-file", "{good}/credential", "--allow-mock", "mockllm/model", "--inspect-log", HERE),
         "out": (*CLAIMS, "--access-token-file", "{good}/credential", "--out", HERE),
+        "benchmark_path": (*CLAIMS, "--access-token-file", "{good}/credential", "--profile", "both", "--benchmark", HERE),
         "id_token_file": (*CLAIMS, "--id-token-file", HERE),
         "access_token_file": (*CLAIMS, "--access-token-file", HERE),
         "client_secret_file": (*CLAIMS, "--token-endpoint", "{issuer}", "--client-id", "x", "--client-secret-file", HERE),
@@ -230,7 +242,9 @@ WRITE = {
     "log proof out",
     "keys rotate folder",
     "policy fmt files",
+    "benchmark init out",
     "results build out",
+    "results export out",
     "results fmt paths",
     "token request out",
 }

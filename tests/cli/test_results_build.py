@@ -7,9 +7,14 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
+from huggingface_hub import parse_eval_result_entries
 
+from issuer.adapters import Supplied
+from issuer.client.files import put_entry
 from issuer.issuance.body import read_request
-from issuer.results.entry import content_digest, read_entries
+from issuer.results.entry import content_digest, read_entries, write_entry
+from tests.support import make
 from tests.support.command import issuer
 from tests.support.runs import BENCHMARK_COMMIT, DATA, MODEL_COMMIT, OTHER_COMMIT, edited
 from tests.support.verievals import anchors_for, body, raw_of, signed
@@ -138,11 +143,102 @@ def test_nothing_that_is_there_is_changed_and_one_bad_run_stops_all(tmp_path: Pa
     out = tmp_path / "o.yaml"
     built(INSPECT, "-o", out, *MODEL, *MATCH)
     before = out.read_bytes()
-    assert "is there already" in refused(INSPECT, "-o", out, *MODEL, *MATCH)
+    assert "is there already: --update adds" in refused(INSPECT, "-o", out, *MODEL, *MATCH)
     assert out.read_bytes() == before
     (tmp_path / "bad.json").write_bytes(edited(INSPECT.read_bytes(), "/status", "error"))
     assert "bad.json#/status" in refused(INSPECT, tmp_path / "bad.json", "-o", tmp_path / "two", *MODEL, *MATCH)
     assert not (tmp_path / "two").exists()
+
+
+def test_everything_that_is_wrong_with_every_run_is_told_at_once_by_run(tmp_path: Path) -> None:
+    """One that cannot be read, one that failed, one that lacks what nobody supplied; and one that is good."""
+    (tmp_path / "cut.json").write_bytes(INSPECT.read_bytes()[:5000])
+    (tmp_path / "failed.json").write_bytes(edited(INSPECT.read_bytes(), "/status", "error"))
+    (tmp_path / "lacking.json").write_bytes(edited(INSPECT.read_bytes(), "/eval/metadata/model_revision", "main"))
+    (tmp_path / "z.json").write_bytes(INSPECT.read_bytes())
+    said = refused(tmp_path, "-o", tmp_path / "out", *MODEL, *MATCH)
+    heads = [line for line in said.splitlines() if line.endswith("no result can be built")]
+    assert [Path(line.partition(",")[0].partition(":")[0]).name for line in heads] == [
+        "cut.json",
+        "failed.json",
+        "lacking.json",
+    ]
+    assert "issuer: nothing is written: 3 of 4 runs failed; --skip-failed builds the other 1" in said
+    assert not (tmp_path / "out").exists()
+    done = build(tmp_path, "-o", tmp_path / "out", *MODEL, *MATCH, "--skip-failed")
+    assert (done.returncode, done.stderr.count("no result can be built")) == (0, 3)
+    assert [path.name for path in (tmp_path / "out" / "claims").iterdir()] == ["0002-gsm8k_mini.json"]
+    refused(tmp_path / "cut.json", "-o", tmp_path / "none", *MODEL, *MATCH, "--skip-failed")
+    assert not (tmp_path / "none").exists()
+
+
+def test_an_update_adds_what_is_new_and_changes_nothing_that_is_there(tmp_path: Path) -> None:
+    """A signed entry stays signed; the claims of another run get the next number."""
+    out = tmp_path / "out"
+    built(INSPECT, "-o", out, *MODEL, *MATCH)
+    (file,) = out.rglob("gsm8k.yaml")
+    (entry,) = read_entries(file.read_bytes(), "f")
+    put_entry(file, write_entry(entry.form, "a.b.c"))
+    signed_file, claims = file.read_text(), (out / "claims/0001-gsm8k_mini.json").read_bytes()
+    same = built(INSPECT, "-o", out, *MODEL, *MATCH, "--update")
+    assert ("it has this entry, unchanged" in same, file.read_text()) == (True, signed_file)
+    other = built(
+        INSPECT,
+        "-o",
+        out,
+        *MODEL,
+        "--metric",
+        "accuracy=includes/accuracy",
+        "--allow-mock",
+        "mockllm/model",
+        "--update",
+    )
+    assert "claims in " in other
+    assert file.read_text().startswith(signed_file)
+    assert [one.token for one in read_entries(file.read_bytes(), "f")] == ["a.b.c", None]
+    assert sorted(path.name for path in (out / "claims").iterdir()) == ["0001-gsm8k_mini.json", "0002-gsm8k_mini.json"]
+    assert (out / "claims/0001-gsm8k_mini.json").read_bytes() == claims
+
+
+def test_a_broken_file_is_not_updated(tmp_path: Path) -> None:
+    out = tmp_path / "o.yaml"
+    out.write_text("- [")
+    refused(INSPECT, "-o", out, *MODEL, *MATCH, "--update")
+    assert (out.read_text(), out.with_suffix(".claims").exists()) == ("- [", False)
+
+
+@pytest.mark.parametrize("profile", ["both", "hub"])
+def test_today_s_huggingface_hub_reads_what_is_built_for_it(tmp_path: Path, profile: str) -> None:
+    benchmark = tmp_path / "eval.yaml"
+    benchmark.write_text(make.BENCHMARK_TEXT)
+    out = tmp_path / "gsm8k.yaml"
+    arguments = (INSPECT, "-o", out, *MODEL, *MATCH, "--profile", profile, "--benchmark", benchmark)
+    built(*arguments)
+    (entry,) = parse_eval_result_entries(yaml.safe_load(out.read_text()))
+    assert (entry.dataset_id, entry.value, entry.verify_token) == ("openai/gsm8k", 0.625, None)
+    assert ("metrics:" in out.read_text()) == (profile == "both")
+    assert "unchanged" in built(*arguments, "--update")
+    refused(INSPECT, "-o", tmp_path / "p.yaml", *MODEL, *MATCH, "--profile", profile, code=2)
+    benchmark.write_text(make.BENCHMARK_TEXT.replace("accuracy", "f1"))
+    assert "the primary metric, f1" in refused(*arguments[:2], tmp_path / "q.yaml", *arguments[3:])
+
+
+def test_a_profile_with_value_is_for_runs_of_one_benchmark(tmp_path: Path) -> None:
+    (tmp_path / "eval.yaml").write_text(make.BENCHMARK_TEXT)
+    (tmp_path / "log.json").write_bytes(edited(INSPECT.read_bytes(), "/eval/dataset/location", "acme/other"))
+    both = ("--profile", "both", "--benchmark", tmp_path / "eval.yaml")
+    said = refused(INSPECT, tmp_path / "log.json", "-o", tmp_path / "out", *MODEL, *MATCH, *both)
+    assert "for runs of one benchmark, not of acme/other, openai/gsm8k" in said
+
+
+def test_help_says_what_each_flag_is_and_names_its_variable_once() -> None:
+    for command in (("results", "build"), ("token", "request")):
+        said = " ".join(issuer(*command, "--help", env={"COLUMNS": "200"}).stdout.split())
+        assert said.count("What the run does not say") == 1
+        for name in Supplied.__struct_fields__:
+            if name not in {"metrics", "scale"}:
+                assert f"ISSUER_RUN_{name.upper()}" in said
+        assert "--allow-mock MODEL" in said
 
 
 def test_one_result_twice_and_two_benchmarks_in_one_file_are_refused(tmp_path: Path) -> None:

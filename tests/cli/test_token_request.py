@@ -14,12 +14,15 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+import yaml
 from click.testing import CliRunner
+from huggingface_hub import parse_eval_result_entries
 
 import issuer.client as issuer_client
 from issuer.cli.token import token
 from issuer.dev.provider import LocalProvider
 from issuer.http_client import ATTEMPTS, PATIENCE_S
+from issuer.results.entry import read_entries
 from issuer.wire import IssuedToken
 from tests.support import make
 from tests.support.command import issuer
@@ -460,6 +463,74 @@ def test_the_same_token_changes_a_file_once_unless_it_is_to_be_appended(out: Pat
     assert [done.returncode for done in (first, second, third)] == [0, 0, 0]
     assert ("entry written" in first.stdout, "unchanged" in second.stdout) == (True, True)
     assert out.read_bytes() == written[0] * 2
+
+
+def test_a_file_for_both_is_read_by_today_s_huggingface_hub_and_a_retry_is_safe_for_it(
+    tmp_path: Path, out: Path, claims: Path
+) -> None:
+    """A file in the target form gets what it lacks; without the flag the file keeps its form."""
+    benchmark = tmp_path / "eval.yaml"
+    benchmark.write_text(make.BENCHMARK_TEXT.replace("gsm8k", "gsm8k_mini"))
+    both = ("--profile", "both", "--benchmark", benchmark)
+    written = []
+    with HostileIssuer() as server:
+        for more in ((), both, ()):
+            done = request(server.url, "--claims", claims, "--out", out, *more, env={"ISSUER_ACCESS_TOKEN": HUSH})
+            assert done.returncode == 0, done.stderr
+            written.append(out.read_text())
+    (target,), (first,), (second,) = (read_entries(text.encode(), "f") for text in written)
+    assert (target.token_members, bool(target.value)) == (("verify_token",), False)
+    assert first.token_members == second.token_members == ("verify_token", "verifyToken")
+    (seen,) = parse_eval_result_entries(yaml.safe_load(written[-1]))
+    assert (seen.value, seen.verify_token) == (BODY["claims"]["metrics"][0]["value"], second.token)
+    assert (seen.dataset_id, seen.task_id) == (second.dataset.id, second.dataset.task_id)
+
+
+def test_what_is_printed_has_the_profile_that_was_asked_for(tmp_path: Path, claims: Path) -> None:
+    benchmark = tmp_path / "eval.yaml"
+    benchmark.write_text(make.BENCHMARK_TEXT)
+    arguments = ("--claims", claims, "--profile", "both", "--benchmark", benchmark)
+    with HostileIssuer() as server:
+        printed = request(server.url, *arguments, env={"ISSUER_ACCESS_TOKEN": HUSH}).stdout
+        told = request(server.url, *arguments, "--json", env={"ISSUER_ACCESS_TOKEN": HUSH}).stdout
+    for text in (printed, json.loads(told)["entry"]):
+        (entry,) = read_entries(text.encode(), "printed")
+        assert (len(entry.token_members), entry.value) == (2, BODY["claims"]["metrics"][0]["value"])
+
+
+@pytest.mark.parametrize("why", ["no score of the primary metric", "a list in one line", "a thousand entries"])
+def test_an_entry_that_the_file_cannot_take_is_refused_before_anybody_is_asked(
+    tmp_path: Path, out: Path, claims: Path, why: str
+) -> None:
+    benchmark = tmp_path / "eval.yaml"
+    more: tuple[str, ...] = ()
+    out.parent.mkdir()
+    if why == "no score of the primary metric":
+        benchmark.write_text("name: x\nmetrics: [{id: other}]\ntasks: [{id: t}]\n")
+        more = ("--profile", "both", "--benchmark", str(benchmark))
+    elif why == "a list in one line":
+        out.write_text("[{dataset: {id: a/b}}]\n")
+    else:
+        out.write_text("- dataset: {id: a/b}\n" * 1000)
+    before = out.read_bytes() if out.exists() else None
+    with HostileIssuer() as server:
+        done = request(server.url, "--claims", claims, "--out", out, *more, env={"ISSUER_ACCESS_TOKEN": HUSH})
+        assert server.seen == []
+    assert (done.returncode, out.read_bytes() if out.exists() else None) == (3, before)
+
+
+def test_flags_that_are_for_something_else_are_usage(tmp_path: Path, claims: Path) -> None:
+    for more in (
+        ("--model-repo", "a/b"),
+        ("--allow-mock", "x"),
+        ("--scale", "100"),
+        ("--profile", "both"),
+        ("--profile", "hub"),
+    ):
+        assert request(NOWHERE, "--claims", claims, *more, env={"ISSUER_ACCESS_TOKEN": HUSH}).returncode == 2
+    run = {"ISSUER_RUN_MODEL_REPO": "a/b", "ISSUER_ACCESS_TOKEN": HUSH}
+    with HostileIssuer() as server:
+        assert request(server.url, "--claims", claims, env=run).returncode == 0, "it may be of another run"
 
 
 @pytest.mark.parametrize("name", ["out.yaml", "gsm8k.yaml", ".eval_results/mmlu.yaml", ".eval_results/gsm8k.yml"])

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from issuer.client.files import demand_place, put_entry
+from issuer.client.files import demand_place, put_entry, rehearse_entry
 from issuer.codes import Code
 from issuer.errors import InputError
+from issuer.results.entry import write_entry
 from tests.support.disk import disk_calls
-from tests.support.make import BENCHMARK, PATH, file_for, submission
+from tests.support.make import BENCHMARK, PATH, file_for, submission, token_for
 
 ENTRY = file_for(submission())
 
@@ -62,6 +63,38 @@ def test_no_link_of_a_checkout_is_read_or_written_through(tmp_path: Path, place:
             write(checkout / place, ENTRY)
     assert not list(outside.iterdir())
     assert (tmp_path / "other.yaml").read_text() == ENTRY
+
+
+SAID = submission()
+
+
+def test_an_entry_that_is_there_keeps_its_form_unless_another_is_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "gsm8k.yaml"
+    renewed = write_entry(SAID.form, "x.y.z")
+    put_entry(path, ENTRY, profile="both", primary="accuracy")
+    both = path.read_text()
+    assert both == write_entry(SAID.form, token_for(SAID), profile="both", primary="accuracy")
+    assert not put_entry(path, ENTRY)
+    assert put_entry(path, renewed)
+    assert path.read_text() == both.replace(token_for(SAID), "x.y.z")
+    assert put_entry(path, renewed, profile="target")
+    assert path.read_text() == renewed
+    assert put_entry(path, renewed, profile="both", primary="accuracy")
+    assert not put_entry(path, renewed, profile="both", primary="accuracy")
+
+
+def test_what_cannot_be_written_is_known_before(tmp_path: Path) -> None:
+    path = tmp_path / "gsm8k.yaml"
+    rehearse_entry(path, SAID, profile="both", primary="accuracy")
+    assert not path.exists()
+    for primary in ("f1", None):
+        with pytest.raises(InputError, match="primary metric"):
+            rehearse_entry(None, SAID, profile="both", primary=primary)
+    path.write_text("- dataset: {id: a/b}\n" * 999)
+    rehearse_entry(path, SAID, primary=None)
+    path.write_text("- dataset: {id: a/b}\n" * 1000)
+    with pytest.raises(InputError, match="cannot be edited"):
+        rehearse_entry(path, SAID, primary=None)
 
 
 # -- before any work ------------------------------------------------------------------------------------------------------
