@@ -470,7 +470,7 @@ def test_a_file_for_both_is_read_by_today_s_huggingface_hub_and_a_retry_is_safe_
 ) -> None:
     """A file in the target form gets what it lacks; without the flag the file keeps its form."""
     benchmark = tmp_path / "eval.yaml"
-    benchmark.write_text(make.BENCHMARK_TEXT.replace("gsm8k", "gsm8k_mini"))
+    benchmark.write_text(make.BENCHMARK_TEXT)
     both = ("--profile", "both", "--benchmark", benchmark)
     written = []
     with HostileIssuer() as server:

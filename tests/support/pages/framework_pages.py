@@ -1,4 +1,4 @@
-"""The pages of a framework's CI, issuer/client/README.md and issuer/adapters/README.md: a job beside a real issuer, which
+"""The pages of a framework's CI, of issuer/client, issuer/adapters and issuer/results: a job beside a real issuer, which
 knows its workload identity, a personal access token of it and an OAuth client."""
 
 from __future__ import annotations
@@ -65,4 +65,4 @@ def job(folder: Path) -> Iterator[World]:
     yield World(folder, env, {**urls, **commits, "--client-id ci": f"--client-id {known.opaques.client_id}"})
 
 
-STORIES = (Story("issuer/client/README.md", job), Story("issuer/adapters/README.md", job))
+STORIES = tuple(Story(f"issuer/{room}/README.md", job) for room in ("client", "adapters", "results"))
