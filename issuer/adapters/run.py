@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from issuer.adapters.score import Completeness, Score, counts, names, only_scorer, select, shown
 from issuer.codes import Code
-from issuer.errors import Fault, InputError, Place, Refused
+from issuer.errors import Fault, InputError, Place, Refused, gathering
 from issuer.formats.strict_json import JSON
 from issuer.results.claims import RunClaims, read_claims
 from issuer.results.secret import find_secrets, secret_in
@@ -129,13 +129,22 @@ class Run(Struct, frozen=True, kw_only=True):
         a reader of the number should know. Raises InputError: `file.schema` for what neither says (all of it, with the
         flags), `file.rule` for contradictions, mock models, partial runs and metrics that cannot be told apart,
         `file.number` for a chosen score that cannot be carried exactly, `claims.secret`, and `claims.*` for a value
-        that breaks a rule of the contract.
+        that breaks a rule of the contract. What else is wrong is beside the first (`also`).
         """
-        self._demand_real_model(allow_mock)
+        faults: list[InputError] = []
         completeness = Completeness(self.partial, self.unknown)
-        self._demand_whole(completeness, allow_partial=allow_partial)
-        values = self._values(supplied)
-        chosen = self._chosen(supplied.metrics)
+        values: dict[str, _Value] = {}
+        chosen: dict[str, tuple[str, Score]] = {}
+        with gathering(faults):
+            self._demand_real_model(allow_mock)
+        with gathering(faults):
+            self._demand_whole(completeness, allow_partial=allow_partial)
+        with gathering(faults):
+            values = self._values(supplied)
+        with gathering(faults):
+            chosen = self._chosen(supplied.metrics)
+        if faults:  # all of them: who corrects one should not meet the next
+            raise InputError.of(faults)
         scores = {metric_id: score for metric_id, (_, score) in chosen.items()}
         completeness = completeness.and_of(scores.values())
         self._demand_whole(completeness, allow_partial=allow_partial)
@@ -184,14 +193,29 @@ class Run(Struct, frozen=True, kw_only=True):
         return f"The run names its model {shown(model)}; that it is {model_repo.text} is said by its owner."
 
     def _demand_whole(self, completeness: Completeness, *, allow_partial: bool) -> None:
-        for fault in () if allow_partial else completeness.reasons:
-            raise self._error(fault.code, f"{completeness.leading}{fault.detail} (--allow-partial)", fault.pointer)
+        leading, rest = completeness.leading, "(--allow-partial)"
+        faults = [
+            self._error(fault.code, f"{leading}{fault.detail} {rest}", fault.pointer) for fault in completeness.reasons
+        ]
+        if faults and not allow_partial:
+            raise InputError.of(faults)
 
     def _values(self, supplied: Supplied) -> dict[str, _Value]:
         """Settle every member. Raises InputError for those that are missing, and for a secret in the command."""
-        values = {member: value for member in MEMBERS if (value := self._settle(member, supplied))}
-        if missing := [f"{member} ({_flag(member)})" for member in MEMBERS if member not in values]:
-            raise self._error(Code.FILE_SCHEMA, f"the run does not say, and nobody supplied: {', '.join(missing)}")
+        faults: list[InputError] = []
+        values: dict[str, _Value] = {}
+        missing: list[str] = []
+        for member in MEMBERS:
+            with gathering(faults):
+                if value := self._settle(member, supplied):
+                    values[member] = value
+                else:
+                    missing.append(f"{member} ({_flag(member)})")
+        if missing:
+            rule = f"the run does not say, and nobody supplied: {', '.join(missing)}"
+            faults.append(self._error(Code.FILE_SCHEMA, rule))
+        if faults:
+            raise InputError.of(faults)
         if secret := secret_in(values["command"].text):
             raise self._error(Code.CLAIMS_SECRET, f"the command seems to hold {secret}", values["command"].pointer)
         return values

@@ -158,7 +158,7 @@ def _result(metric: Metric, pointer: str, entry: Entry, claims: RunClaims, bench
         "score_details": {
             "score": metric.value,
             "details": _score_words(metric, entry, run),
-            "uncertainty": {"num_samples": _samples(metric, run)},
+            "uncertainty": {"num_samples": None if metric.sample_size is UNSET else metric.sample_size},
         },
     }
 
@@ -174,21 +174,15 @@ def _metric_config(metric: Metric, defined: BenchmarkMetric) -> dict[str, JSON]:
     }
 
 
-def _samples(metric: Metric, run: Mapping[str, Any]) -> int | None:
-    """Return how many samples are behind a score: its own word, or the run's."""
-    if metric.sample_size is not UNSET:
-        return metric.sample_size
-    counted = run.get("num_samples")
-    return counted if isinstance(counted, int) and not isinstance(counted, bool) else None
-
-
 def _score_words(metric: Metric, entry: Entry, run: Mapping[str, Any]) -> dict[str, JSON]:
     selection = run.get("selection")
     name = metric.metric_id if metric.slice is UNSET else f"{metric.metric_id} ({metric.slice})"
     chosen = selection.get(name) if isinstance(selection, Mapping) else None
+    counted = run.get("num_samples")
     return {
         "notes": None if entry.details.notes is UNSET else entry.details.notes,
         "selection": chosen if isinstance(chosen, str) else None,
+        "num_samples": str(counted) if type(counted) is int else None,
     }
 
 

@@ -252,3 +252,30 @@ def test_a_framework_that_the_run_does_not_name_is_supplied_and_one_that_it_name
     assert "--framework-name" in refusal(lambda: run().claims(Supplied())).detail
     named = run(framework_name=Said("helm", "/library"))
     assert refusal(lambda: named.claims(SUPPLIED)).pointer == "/library"
+
+
+# -- everything at once -------------------------------------------------------------------------------------------------------
+
+
+def test_everything_that_is_wrong_with_a_run_is_told_at_once() -> None:
+    """A mock, two signs of a part, two contradictions, what nobody says, and a metric that is not there."""
+    parts = (FAULT, Fault(Code.FILE_RULE, "/samples", "2 of 4 samples were used"))
+    bad = run(
+        mock=Said("mockllm/model", "/model"), partial=parts, model_repo=Said("a/b", "/repo"), task_id=Said("t", "/t"),
+        benchmark_repo=Said("c/d", "/dataset"),
+    )  # fmt: skip
+    error = refusal(lambda: bad.claims(replace(SUPPLIED, command=None, metrics={"m": "gone"})))
+    assert [finding.pointer for finding in error.findings] == [
+        "/model",
+        "/limit",
+        "/samples",
+        "/repo",
+        "/dataset",
+        "",
+        "",
+    ]
+    assert ("nobody supplied: command (--command)" in error.also[4].detail, "gone" in error.also[5].detail) == (
+        True,
+        True,
+    )
+    assert error.finding == error.findings[0]

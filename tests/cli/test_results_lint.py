@@ -179,3 +179,36 @@ def test_an_appended_entry_keeps_every_comment(tmp_path: Path) -> None:
     put_entry(file, GOOD, append=True)
     assert file.read_text() == "# mine\n" + GOOD + "# end\n" + GOOD
     assert len(read_entries(file.read_bytes(), "f")) == 2
+
+
+BROKEN = {
+    "cut in a text": GOOD.encode()[:-20],
+    "cut in a sign": GOOD.replace("no tools", "\u00e9\u00e9").encode().partition(b"\xa9")[0],
+    "doubled a thousand times": GOOD.encode() * 1001,
+    "two documents": f"{GOOD}---\n{GOOD}".encode(),
+    "one line twice": GOOD.replace("  notes:", "  notes: x\n  notes:").encode(),
+    "larger than any file": GOOD.encode() + b"# " + b"x" * 2**20,
+    "a program": bytes(range(256)) * 16,
+    "an archive": b"PK\x03\x04" + bytes(200),
+    "a byte order mark": b"\xef\xbb\xbf" + GOOD.encode(),
+    "sixteen bits": GOOD.encode("utf-16"),
+    "deep": b"- " + b"[" * 5000,
+    "a bomb": b"- &a [1,1]\n- &b [*a,*a]\n- [*b,*b]\n",
+    "nothing": b"",
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_file_has_clear_lines_and_stays_as_it_is(tmp_path: Path, name: str) -> None:
+    """For lint one finding a line; for fmt and digest the first; nothing is written."""
+    file = tmp_path / "gsm8k.yaml"
+    file.write_bytes(BROKEN[name])
+    for command in ("lint", "fmt", "digest"):
+        done = issuer("results", command, file)
+        assert "Traceback" not in done.stderr
+        assert all(len(line) < 400 and line.isprintable() for line in (done.stdout + done.stderr).splitlines())
+        assert done.returncode == 3, (command, done)
+        assert file.read_bytes() == BROKEN[name]
+    assert [path.name for path in tmp_path.iterdir()] == ["gsm8k.yaml"]
+    (first, *_) = issuer("results", "lint", file).stdout.splitlines()
+    assert first.startswith(f"{file}:")
