@@ -27,7 +27,7 @@ from issuer.service.admission.secret_file import make_secret, read_secret
 from issuer.service.admission.standing import KnownStanding
 from issuer.service.audit import FileAudit
 from issuer.service.authn.authenticator import ProviderAuthenticator, Verifier
-from issuer.service.authn.fetch import Fetcher
+from issuer.service.authn.fetch import Fetcher, system_roots
 from issuer.service.authn.huggingface import HuggingFace
 from issuer.service.authn.introspection import Introspector
 from issuer.service.authn.keysets import KeySets, Stale
@@ -222,6 +222,12 @@ def make_own_secret(settings: Settings) -> None:
     """Make the secret of a single host; several share one that the operator names, and that is never made here."""
     if not settings.store_secret_file:
         make_secret(settings.store_secret)
+
+
+def prepare(settings: Settings) -> None:
+    """Make, once and before any, what several workers share."""
+    make_own_secret(settings)
+    system_roots()
 
 
 def build(

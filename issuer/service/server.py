@@ -21,7 +21,7 @@ from issuer.codes import Code
 from issuer.errors import SetupError
 from issuer.issuance.ports import Log
 from issuer.service.admission.embedded import EmbeddedValkey
-from issuer.service.app import Clock, Shared, build, load, make_own_secret
+from issuer.service.app import Clock, Shared, build, load, prepare
 from issuer.service.bounds import GRACE_S, KEEP_ALIVE_S, KILL_S, MAX_LOGGED_URL_CHARS
 from issuer.service.http.protocol import protocol_for
 from issuer.service.line import Line
@@ -161,7 +161,7 @@ def serve(settings: Settings, log: Log | None = None, workers: int = 1, clock: C
             _run(settings, log, shared, clock)
         else:
             addresses = listen_addresses(settings.host, settings.port)
-            make_own_secret(settings)  # once, before there are several who would
+            prepare(settings)
             progress = Progress()
             keeper = PolicyKeeper(load(settings, progress.note), progress)
 

@@ -14,6 +14,7 @@ import ipaddress
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import cache
 from urllib.parse import SplitResult, urlsplit
 
 import httpcore
@@ -83,6 +84,12 @@ async def addresses_of(host: str, port: int) -> Sequence[str]:
 # -- one fetch --------------------------------------------------------------------------------------------------------
 
 
+@cache
+def system_roots() -> ssl.SSLContext:
+    """Return what trusts the system's and certifi's roots. They take 20 to 70 ms and 6 MB: once, before others wait."""
+    return httpcore.default_ssl_context()
+
+
 class Fetcher:
     """Gets what a provider publishes or answers over the network, within the bounds, or raises one of FAILURES.
 
@@ -101,8 +108,7 @@ class Fetcher:
         self.deadline_s = deadline_s
         self._development = development
         self._resolve = resolve
-        # The system's and certifi's roots take 20 to 70 ms: now, and not while others wait for their answers.
-        self._context = httpcore.default_ssl_context() if ssl_context is None else ssl_context
+        self._context = system_roots() if ssl_context is None else ssl_context
 
     async def fetch(self, provider: Provider, asking: Callable[[], None]) -> jose.KeySet:
         """Return the key set that the provider publishes now; `asking` is called just before it is requested."""
