@@ -1,7 +1,7 @@
 """The events of the audit file, declared once: the service writes them, `issuer audit` and `issuer policy plan` read
 them. Pure.
 
-deploy/README.md describes them. A decision holds enough to judge it again, and never a token, a command or a metric's
+deploy/AUDIT.md describes them. A decision holds enough to judge it again, and never a token, a command or a metric's
 value that no rule reads. Members may be added; readers pass over those that they do not know.
 """
 

@@ -129,7 +129,7 @@ class Live(Generic[ActiveT]):
             _log.warning("policies narrowed", integrations=self.narrowed)
 
 
-# -- audit events (deploy/README.md) ----------------------------------------------------------------------------------
+# -- audit events (deploy/AUDIT.md) -----------------------------------------------------------------------------------
 
 
 def loaded_event(before: Active | None, after: Active) -> PoliciesLoaded:

@@ -125,7 +125,7 @@ def test_the_profile_of_such_tokens_names_the_same_prefix() -> None:
     assert PROFILES["pat"].prefix == pat.PREFIX
 
 
-@pytest.mark.parametrize("page", ["SECURITY.md", "deploy/README.md"])
+@pytest.mark.parametrize("page", ["SECURITY.md", "deploy/CREDENTIALS.md"])
 def test_the_pattern_is_published_as_it_is(page: str) -> None:
     assert f"`{pat.PATTERN}`" in (ROOT / page).read_text("utf-8")
 

@@ -60,7 +60,7 @@ class PutBack:
         shutil.copytree(old, self.database.parent)
 
     def copy(self, folder: Path) -> None:
-        """Copy the database as deploy/README.md says."""
+        """Copy the database as deploy/LOG.md says."""
         folder.mkdir()
         with closing(sqlite3.connect(self.database)) as database:
             database.execute("VACUUM INTO ?", [str(folder / self.database.name)])

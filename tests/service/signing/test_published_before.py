@@ -100,7 +100,7 @@ def test_the_pages_say_for_how_long_a_key_is_published_before_it_signs() -> None
         text = " ".join((ROOT / page).read_text("utf-8").split())
         assert KEY_SET_CACHE.removeprefix("public, ") in text
         assert f"{PUBLISHED_S} s" in text
-    assert f"{PUBLISHED_S} s after the last host published it" in (ROOT / "deploy/README.md").read_text("utf-8")
+    assert f"{PUBLISHED_S} s after the last host published it" in (ROOT / "deploy/STATE.md").read_text("utf-8")
 
 
 # -- one host ---------------------------------------------------------------------------------------------------------

@@ -72,7 +72,7 @@ class Shell:
         self._starter = install_issuer(work / "bin")
         path = f"{work / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}:/usr/sbin"
         homes = {f"XDG_{name}_HOME": str(work / name.lower()) for name in ("STATE", "CACHE", "CONFIG")}
-        self._env = {**clean(), **homes, "PATH": path, **env}
+        self._env, self._more = {**clean(), **homes, "PATH": path}, env
         (work / "kept").write_text("")
 
     def run(self, command: str) -> Ended:
@@ -81,7 +81,7 @@ class Shell:
         leave = f"{{ code=$?; export -p; printf 'cd %q; (exit %d)\\n' \"$PWD\" $code; }} >{kept}"
         lines = [self._prelude, "set -a", f". {kept}", f"{{ {command}\n}} >{out} 2>{err}", leave]
         done = subprocess.run(
-            ["bash", "-c", "\n".join([*lines, "exit $code"])], cwd=self._folder, env=self._env,
+            ["bash", "-c", "\n".join([*lines, "exit $code"])], cwd=self._folder, env={**self._env, **self._more},
             pass_fds=[self._starter], stdin=subprocess.DEVNULL, timeout=LONGEST_S, check=False,
         )  # fmt: skip
         return Ended(done.returncode, out.read_text("utf-8"), err.read_text("utf-8"))
@@ -89,7 +89,7 @@ class Shell:
     def python(self, program: str) -> Ended:
         """Run a Python program."""
         done = subprocess.run(
-            [sys.executable, "-c", program], cwd=self._folder, env=self._env, capture_output=True, text=True, check=False,
+            [sys.executable, "-c", program], cwd=self._folder, env={**self._env, **self._more}, capture_output=True, text=True, check=False,
             timeout=LONGEST_S,
         )  # fmt: skip
         return Ended(done.returncode, done.stdout, done.stderr)

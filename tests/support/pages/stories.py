@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from tests.support.pages import (
     contract_page,
-    deploy_page,
+    deploy_pages,
     framework_pages,
     front_page,
     keys_page,
-    log_chapter,
+    log_page,
     policies_page,
     relying_pages,
 )
@@ -22,8 +22,8 @@ STORIES = tuple(
         relying_pages,
         framework_pages,
         contract_page,
-        deploy_page,
-        log_chapter,
+        deploy_pages,
+        log_page,
     )
     for story in module.STORIES
 )

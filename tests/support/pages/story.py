@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,6 +14,8 @@ from tests.support.pages.said import Names, matches
 from tests.support.pages.shell import Command, Shell, script, transcript
 from tests.support.shared import ROOT
 
+# What is returned by a note's function that has done its block.
+DONE = object()
 COMMANDS = {"console": transcript, "sh": script}
 _NOTED = re.compile(r"file (\S+)")
 _HEADED = re.compile(r"# (\S+\.(?:yaml|yml|json|toml|txt))\n")
@@ -35,6 +37,7 @@ class World:
     here: dict[str, str] = field(default_factory=dict)
     prelude: str = ""
     files: Path = Path()
+    closing: ExitStack = field(default_factory=ExitStack)
 
     def localized(self, text: str) -> str:
         """Put what is so on this machine in the place of the page's words."""
@@ -48,7 +51,7 @@ class Story:
     """Which blocks are done, and what their notes mean.
 
     `notes` has, by a regular expression for the whole note, what is done before the block; it gets the world, the block and
-    the groups. A block that is neither commands nor a program needs one of these, or is a file: its note is `file NAME`, or
+    the groups, and returns DONE where it did the block itself. A block that is neither commands nor a program needs one of these, or is a file: its note is `file NAME`, or
     its first line a comment that is its name. `only` and `but` are headings; `files_first` where a page shows a file behind
     the commands that read it.
     """
@@ -91,7 +94,7 @@ class Story:
         told, work = folder / "told", folder / "work"
         told.mkdir()
         work.mkdir()
-        with self.world(told) as world:
+        with self.world(told) as world, world.closing:
             shell, names = Shell(told, work, world.env, world.prelude), Names()
             for block in sorted(self.blocks, key=lambda block: self.files_first and not file_of(block)):
                 self._do(alter(block), world, shell, names)
@@ -104,8 +107,8 @@ class Story:
             path.write_text(names.put_in(world.localized(block.text)), "utf-8")
             return
         for note, happens in self.notes.items():
-            if found := re.fullmatch(note, block.note):
-                happens(world, block, *found.groups())
+            if (found := re.fullmatch(note, block.note)) and happens(world, block, *found.groups()) is DONE:
+                return
         if block.language in COMMANDS:
             _type(COMMANDS[block.language](block.text), block, world, shell, names)
         elif block.language == "python":
