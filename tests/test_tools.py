@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.pages.stories import STORIES
 from tests.support.rooms import tree
 from tests.support.shared import ROOT
 from tests.support.tools import LIST, TOOLS, missing
@@ -21,11 +22,13 @@ def needed(path: Path) -> set[str]:
     """Return the commands that the marks of a file name."""
     calls = (node for node in ast.walk(tree(path)) if isinstance(node, ast.Call))
     marks = (call for call in calls if ast.unparse(call.func) == "pytest.mark.needs_tool")
-    return {ast.literal_eval(command) for mark in marks for command in mark.args}
+    named = (command for mark in marks for command in mark.args if not isinstance(command, ast.Starred))
+    return {ast.literal_eval(command) for command in named}
 
 
 def test_the_list_has_what_tests_need_and_nothing_else_is_in_use() -> None:
-    assert {tool.command for tool in TOOLS.values() if tool.in_use} == set().union(*map(needed, TESTS))
+    told = (set(story.tools) for story in STORIES)  # those of the pages
+    assert {tool.command for tool in TOOLS.values() if tool.in_use} == set().union(*map(needed, TESTS), *told)
     assert all(tool.package and tool.purpose for tool in TOOLS.values())
     assert all(len(line) <= 120 for line in LIST.read_text("utf-8").splitlines())
 
