@@ -403,6 +403,10 @@ def test_create_never_replaces(tmp_path: Path) -> None:
 def test_what_will_not_be_replaced_is_known_before(tmp_path: Path, kind: str) -> None:
     files.demand_replaceable(put(tmp_path / "plain"))
     files.demand_replaceable(tmp_path / "gone" / "file")
+    put(tmp_path / "plain")
+    with pytest.raises(NotADirectoryError) as below:
+        files.demand_replaceable(tmp_path / "plain" / "new" / "file")
+    assert below.value.filename == str(tmp_path / "plain" / "new" / "file")
     path = lay(tmp_path, kind)
     with pytest.raises(OSError) as raised:
         files.demand_replaceable(path)

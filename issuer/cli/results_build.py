@@ -13,7 +13,6 @@ from issuer.adapters import SOURCES, Anchors, Built, Run, Source, Supplied, read
 from issuer.adapters.load import read_file
 from issuer.adapters.mapping import read_mapping
 from issuer.cli.exits import Exit
-from issuer.cli.findings import format_finding
 from issuer.cli.result_files import benchmark_option, primary_of
 from issuer.cli.supplied import metric_option, mock_option, read_selectors, scale_option, supplied_options
 from issuer.cli.terminal import printable, say, shorten
@@ -21,6 +20,7 @@ from issuer.client.build import BuildOptions, Result, build_each, write_results
 from issuer.errors import Finding, InputError, Place
 from issuer.formats.strict_json import JSON
 from issuer.results.entry import PROFILES, Profile
+from issuer.results.secret import without_secrets
 
 _MAX_MAP = 1024 * 1024
 _MAX_LEDGER = 32 * 1024 * 1024
@@ -125,7 +125,7 @@ def _say_failures(failures: list[_Failure], built: int, *, skip: bool) -> None:
     for name, found in groupby(sorted(failures, key=lambda failure: failure[0]), key=lambda failure: failure[0]):
         say(f"{shorten(name)}: no result can be built", err=True)
         for finding in (finding for _, findings in found for finding in findings):
-            say(f"  {format_finding(_place_in_run(finding))}", err=True)
+            say(f"  {printable(without_secrets(str(_place_in_run(finding)).rstrip('.')))}", err=True)
     if failures and not (skip and built):
         rest = f"; --skip-failed builds the other {built}" if built else ""
         say(f"issuer: nothing is written: {len(failures)} of {len(failures) + built} runs failed{rest}", err=True)

@@ -52,8 +52,8 @@ if TYPE_CHECKING:
 @click.option(
     "--source-type", required=True, type=click.Choice(get_args(SourceType)), help="What the scores are, as you know it."
 )
-@click.option("--source-organization", required=True, metavar="NAME", help="Who provides the scores.")
-@click.option("--source-organization-url", metavar="URL", help="Their page.")
+@click.option("--organization", required=True, metavar="NAME", help="Who provides the scores.")
+@click.option("--organization-url", metavar="URL", help="Their page.")
 @click.option(
     "--evaluator", "relationship", required=True, type=click.Choice(get_args(Relationship)),
     help="What whoever evaluated is to the model.",
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 @click.option("--offline", is_flag=True, help="Verify with what was fetched before, and fetch nothing.")
 def export(
     file: Path, repo: str, benchmark_path: Path | None, out: Path, source_type: SourceType,
-    source_organization: str, source_organization_url: str | None, relationship: Relationship, trust: Path | None,
+    organization: str, organization_url: str | None, relationship: Relationship, trust: Path | None,
     issuer: str | None, audience: str | None, received_now: bool, offline: bool,
 ) -> None:  # fmt: skip
     """Write one record an entry, for a collection of results that takes them from anyone.
@@ -83,8 +83,8 @@ def export(
     trusted = _Trusted(trust, issuer, audience, received_now, offline)
     verified = trusted.verify(raw, file, repo, now) if trusted.asked else {}
     stated = Statement(
-        source_type=source_type, organization=source_organization, relationship=relationship,
-        organization_url=source_organization_url,
+        source_type=source_type, organization=organization, relationship=relationship,
+        organization_url=organization_url,
     )  # fmt: skip
     records = {}
     for entry in entries:

@@ -39,7 +39,7 @@ def supplied_options(command: Any) -> Any:
         command = click.option(option, metavar="TEXT", envvar=variable, show_envvar=True, help=words, panel=_PANEL)(
             command
         )
-    return command
+    return click.option_panel("Options")(click.option_panel(_PANEL)(command))
 
 
 def demand_no_flags(reason: str) -> None:

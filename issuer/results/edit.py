@@ -68,8 +68,7 @@ def _shape(entry: Entry) -> tuple[object, ...]:
 
 def append(text: str, entry: str, name: str) -> str:
     """Return the file with one more entry at its end; `entry` is in the form of `write_entry`."""
-    if len(read_entries(entry.encode(), name)) != 1:
-        raise _impossible(name)
+    _demand_one(entry, name)
     return extend(text, entry, name)
 
 
@@ -87,13 +86,14 @@ def extend(text: str, entries: str, name: str) -> str:
 
 def replace(text: str, index: int, entry: str, name: str) -> str:
     """Return the file with another entry in the place of the one at `index`, from 0."""
+    _demand_one(entry, name)
     document = _demand(text, index, name)
     start, end = document.span(f"/{index}")
     dash = _dash(text, start)
     after = (
         text[: dash - _column(text, dash)] + _fitted(entry, _column(text, dash), text) + text[_line_after(text, end) :]
     )
-    return _checked(text, after, name, lambda before, new: [*before[:index], *new[:1], *before[index + 1 :]], entry)
+    return _checked(text, after, name, lambda before, new: [*before[:index], *new, *before[index + 1 :]], entry)
 
 
 def put_token(text: str, index: int, token: str, name: str) -> str:
@@ -144,6 +144,11 @@ def _token_members(document: Document, index: int) -> list[str]:
     entries = document.value
     entry = entries[index] if isinstance(entries, list) else None
     return [member for member in TOKEN_MEMBERS if isinstance(entry, dict) and member in entry]
+
+
+def _demand_one(entry: str, name: str) -> None:
+    if len(read_entries(entry.encode(), name)) != 1:
+        raise _impossible(name)
 
 
 def _demand(text: str, index: int, name: str) -> Document:

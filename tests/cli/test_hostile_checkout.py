@@ -31,7 +31,7 @@ TRUST = ("--trust", "{good}/trust.yaml")
 BUILD = ("results", "build", "{run}", "--allow-mock", "mockllm/model", "--metric", "accuracy=match/accuracy", "--command", "x",
          "--model-repo", "acme/open-model", "--model-revision", "9f3c2c9a1c4e6d1e0b7a5f4d3c2b1a0987654321", "--out")  # fmt: skip
 EXPORT = ("results", "export", "{good}/gsm8k.yaml", "--to", "eee", "--repo", "acme/open-model", "--source-type", "evaluation_run",
-          "--source-organization", "x", "--evaluator", "other", "--benchmark")  # fmt: skip
+          "--organization", "x", "--evaluator", "other", "--benchmark")  # fmt: skip
 EXPLAIN = ("policy", "explain", "{policies}", "--url", "https://issuer.example")
 KEYS = ("keys", "--dir", "{made}/keys", "--data", "{made}/data")
 LOG = ("{good}/log", "--policy", "{good}/policy.txt")

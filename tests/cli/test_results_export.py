@@ -20,7 +20,7 @@ STATED = (
     make.REPO,
     "--source-type",
     "evaluation_run",
-    "--source-organization",
+    "--organization",
     "Acme",
     "--evaluator",
     "first_party",
@@ -97,7 +97,7 @@ def test_what_the_format_cannot_hold_is_said(file: Path) -> None:
     assert "warning: /0/metrics/0/slice: this format has no member for it" in export(file)
 
 
-@pytest.mark.parametrize("left_out", ["--source-type", "--source-organization", "--evaluator", "--benchmark", "--repo"])
+@pytest.mark.parametrize("left_out", ["--source-type", "--organization", "--evaluator", "--benchmark", "--repo"])
 def test_what_must_be_stated_is_not_guessed(file: Path, left_out: str) -> None:
     folder = file.parents[2]
     arguments = [*STATED, "--benchmark", str(folder / "eval.yaml"), "-o", str(folder / "records")]

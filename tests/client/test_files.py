@@ -11,6 +11,7 @@ import pytest
 from issuer.client.files import demand_place, put_entry, rehearse_entry
 from issuer.codes import Code
 from issuer.errors import InputError
+from issuer.formats import jcs
 from issuer.results.entry import write_entry
 from tests.support.disk import disk_calls
 from tests.support.make import BENCHMARK, PATH, file_for, submission, token_for
@@ -90,6 +91,12 @@ def test_what_cannot_be_written_is_known_before(tmp_path: Path) -> None:
     for primary in ("f1", None):
         with pytest.raises(InputError, match="primary metric"):
             rehearse_entry(None, SAID, profile="both", primary=primary)
+    path.write_bytes(b"[" + jcs.canonical(SAID.form) + b", {dataset: {id: a/b}}]\n")
+    rehearse_entry(path, SAID, primary=None)
+    with pytest.raises(InputError, match="cannot be edited"):
+        rehearse_entry(path, SAID, profile="target", primary=None)
+    with pytest.raises(InputError, match="cannot be edited"):
+        rehearse_entry(path, SAID, append=True, primary=None)
     path.write_text("- dataset: {id: a/b}\n" * 999)
     rehearse_entry(path, SAID, primary=None)
     path.write_text("- dataset: {id: a/b}\n" * 1000)

@@ -190,6 +190,64 @@ def test_what_is_appended_is_one_entry(entry: str) -> None:
         edit.append(FILE, entry, "f")
 
 
+@pytest.mark.parametrize("entry", ["", "[]", NEW + NEW])
+def test_what_takes_an_entry_s_place_is_one_entry(entry: str) -> None:
+    with pytest.raises(InputError):
+        edit.replace(FILE, 1, entry, "f")
+
+
+def test_several_entries_are_added_at_once() -> None:
+    assert edit.extend(FILE, NEW + NEW, "f") == FILE + NEW + NEW
+    assert edit.extend("", NEW + NEW, "f") == NEW + NEW
+    indented = "  - dataset: {id: a/b}\n"
+    assert edit.extend(indented, NEW, "f").count("\n  - dataset:") == 1
+
+
+SAID = make.submission({"notes": "x"}, task_id="second")
+TOKEN = make.token_for(SAID)
+FORMS = {
+    "target": write_entry(SAID.form, TOKEN),
+    "both": write_entry(SAID.form, TOKEN, profile="both", primary="accuracy"),
+    "hub": write_entry(SAID.form, profile="hub", primary="accuracy"),
+}
+
+
+@pytest.mark.parametrize(("there", "issued"), [("target", "both"), ("both", "target")])
+def test_an_entry_keeps_its_form_unless_it_is_to_be_reshaped(there: str, issued: str) -> None:
+    before = FILE + FORMS[there] + "# end\n"
+    newer = FORMS[issued].replace(TOKEN, "x.y.z")
+    assert edit.put_entry(before, FORMS[issued], "f") == before
+    assert edit.put_entry(before, newer, "f") == before.replace(TOKEN, "x.y.z")
+    assert edit.put_entry(before, FORMS[issued], "f", reshape=True) == FILE + FORMS[issued] + "# end\n"
+    assert edit.put_entry(before, newer, "f", reshape=True) == FILE + newer + "# end\n"
+    assert edit.put_entry(before, FORMS[there], "f", reshape=True) == before
+    assert edit.put_entry(before, FORMS[there].replace(TOKEN, "x.y.z"), "f", reshape=True) == before.replace(
+        TOKEN, "x.y.z"
+    )
+
+
+def test_of_two_entries_that_say_the_same_the_one_of_the_form_is_renewed() -> None:
+    before = FORMS["target"].replace(TOKEN, "a.b.c") + FORMS["both"]
+    after = edit.put_entry(before, FORMS["both"].replace(TOKEN, "x.y.z"), "f", reshape=True)
+    assert tokens(after) == ["a.b.c", "x.y.z"]
+    assert tokens(edit.put_entry(before, FORMS["both"].replace(TOKEN, "x.y.z"), "f")) == ["x.y.z", TOKEN]
+
+
+def test_a_file_lacks_what_no_entry_of_it_says_signed_or_not() -> None:
+    """Where there are no metrics, what an entry says is its `value`."""
+    bare = write_entry(SAID.form)
+    other = FORMS["hub"].replace("value: 20.9", "value: 20.8")
+    assert other != FORMS["hub"]
+    assert edit.lacks(FORMS["both"] + FORMS["hub"], bare + NEW + FORMS["hub"] + other, "f") == [
+        False,
+        True,
+        False,
+        True,
+    ]
+    assert edit.lacks("", bare + NEW, "f") == edit.lacks(" \n", bare + NEW, "f") == [True, True]
+    assert edit.lacks(FILE, FILE, "f") == [False] * 3
+
+
 def test_rewriting_changes_the_spelling_and_nothing_that_is_said() -> None:
     after = edit.rewrite(FILE, "f")
     assert [(one.form, one.value) for one in read_entries(after.encode(), "f")] == [
