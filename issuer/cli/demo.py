@@ -169,7 +169,7 @@ def _judge(path: Path, raw: bytes, trust: Trust, issued: IssuedToken) -> Report:
     entries = read_entries(raw, path.name)
     context = Context(now, witnessed=True, proofs={_leaf_of(issued): AtHand(_proof_of(issued))})
     reports = verify_entries(entries, REPO, f"{FOLDER}/{path.name}", trust, now, context)
-    show(reports, path.name)
+    show(reports, path.name, now)
     return reports[0]
 
 

@@ -51,6 +51,6 @@ def exit_for_summary(summary: Summary, *, require_token: bool) -> Exit:
         return Exit.INPUT
     if verdicts["failed"] or (require_token and verdicts["unverified"]):
         return Exit.NO
-    if verdicts["undecided"] or lost or summary.interrupted:
+    if verdicts["undecided"] or verdicts["good_when_issued"] or lost or summary.interrupted:
         return Exit.UNDECIDED
     return Exit.GOOD if verdicts["verified"] else Exit.NO

@@ -17,7 +17,7 @@ from issuer.errors import Finding
 from issuer.results.secret import without_secrets
 
 FORMATS = ("human", "json", "github", "junit", "sarif")
-_SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
 def render(findings: Sequence[Finding], files: Sequence[str], tool: str, form: str) -> str:
@@ -59,12 +59,15 @@ def _json(findings: Sequence[Finding], files: Sequence[str], tool: str) -> str:
 
 
 def _github(finding: Finding) -> str:
+    place, message = finding.place, f"{finding.detail.rstrip('.')}. {finding.code.meaning.remedy}"
+    return workflow_command(finding.severity, place.file, place.line, place.column, str(finding.code), message)
+
+
+def workflow_command(level: str, file: str, line: int, column: int, title: str, message: str) -> str:
     """Write a workflow command; what would end it or a property is escaped as GitHub's runner unescapes it."""
-    place = finding.place
-    properties = {"file": place.file, "line": place.line or 1, "col": place.column or 1, "title": str(finding.code)}
+    properties = {"file": file, "line": line or 1, "col": column or 1, "title": title}
     named = ",".join(f"{name}={_escape(str(value), ':,')}" for name, value in properties.items())
-    message = f"{finding.detail.rstrip('.')}. {finding.code.meaning.remedy}"
-    return f"::{finding.severity} {named}::{_escape(message)}"
+    return f"::{level} {named}::{_escape(message)}"
 
 
 def _escape(text: str, signs: str = "") -> str:
@@ -82,17 +85,23 @@ def _junit(findings: Sequence[Finding], files: Sequence[str], tool: str) -> str:
 
 def junit_suite(tool: str, cases: Sequence[tuple[str, str, Sequence[str]]]) -> str:
     """Write a JUnit suite of cases: a group, a name, and what failed of it."""
-    failures = sum(bool(failed) for _, _, failed in cases)
-    lines = [
-        '<?xml version="1.0" encoding="UTF-8"?>',
-        f'<testsuite name={_quote(tool)} tests="{len(cases)}" failures="{failures}">',
-    ]
-    for group, name, failed in cases:
-        lines.append(f"  <testcase name={_quote(name)} classname={_quote(group)}>")
-        if failed:
-            lines.append(f"    <failure message={_quote(chr(10).join(failed))}/>")
-        lines.append("  </testcase>")
-    return "\n".join([*lines, "</testsuite>"])
+    written = [junit_case(group, name, "\n".join(failed)) for group, name, failed in cases]
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + junit_suite_of(tool, written).rstrip("\n")
+
+
+def junit_suite_of(name: str, cases: Sequence[str]) -> str:
+    """Write one suite of written cases."""
+    failures, skipped = (sum(f"    <{word} " in case for case in cases) for word in ("failure", "skipped"))
+    counts = f'tests="{len(cases)}" failures="{failures}" errors="0" skipped="{skipped}"'
+    return "".join([f"<testsuite name={_quote(name)} {counts}>\n", *cases, "</testsuite>\n"])
+
+
+def junit_case(group: str, name: str, failure: str = "", *, kind: str = "", skipped: str = "") -> str:
+    """Write one case, which failed or was skipped where there is a text that says why; `kind` is that of a failure."""
+    typed = f" type={_quote(kind)}" if kind else ""
+    inner = f"    <failure message={_quote(failure)}{typed}/>\n" if failure else ""
+    inner = f"    <skipped message={_quote(skipped)}/>\n" if skipped else inner
+    return f"  <testcase name={_quote(name)} classname={_quote(group)}>\n{inner}  </testcase>\n"
 
 
 def _quote(text: str) -> str:
@@ -113,19 +122,25 @@ def _sarif(findings: Sequence[Finding], tool: str) -> str:
     driver = {"name": tool, "version": __version__, "rules": rules}
     results = [_sarif_result(finding, codes.index(finding.code)) for finding in findings]
     run = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}
-    document = {"$schema": _SARIF_SCHEMA, "version": "2.1.0", "runs": [run]}
+    document = {"$schema": SARIF_SCHEMA, "version": "2.1.0", "runs": [run]}
     return render_json(document)
 
 
 def _sarif_result(finding: Finding, rule: int) -> dict[str, Any]:
-    place = finding.place
-    where: dict[str, Any] = {"artifactLocation": {"uri": PurePath(place.file).as_posix()}}
-    if place.line:
-        where["region"] = {"startLine": place.line, "startColumn": max(1, place.column)}
+    place, message = finding.place, f"{finding.detail.rstrip('.')}. {finding.code.meaning.remedy}"
+    uri = PurePath(place.file).as_posix()
+    result = sarif_result(str(finding.code), finding.severity, message, uri, place.line, place.column)
+    return {**result, "ruleIndex": rule}
+
+
+def sarif_result(rule: str, level: str, message: str, uri: str, line: int, column: int) -> dict[str, Any]:
+    """Return one result at a place in a file; line and column count from 1, and are 0 where they are not known."""
+    where: dict[str, Any] = {"artifactLocation": {"uri": uri}}
+    if line:
+        where["region"] = {"startLine": line, "startColumn": max(1, column)}
     return {
-        "ruleId": str(finding.code),
-        "ruleIndex": rule,
-        "level": finding.severity,
-        "message": {"text": f"{finding.detail.rstrip('.')}. {finding.code.meaning.remedy}"},
+        "ruleId": rule,
+        "level": level,
+        "message": {"text": message},
         "locations": [{"physicalLocation": where}],
     }

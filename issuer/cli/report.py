@@ -1,16 +1,22 @@
-"""Reports for people: every check with its evidence, differing values beside each other, and what the answer means."""
+"""Reports for people: who had which number signed and who vouches for it, every check with its evidence, differing
+values beside each other, and what the answer means."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
-from issuer.cli.terminal import paint, printable, say
-from issuer.formats.times import show_time
-from issuer.verify.report import ALWAYS_DUE, Check, Report, Status
+from msgspec import UNSET
+
+from issuer.cli.terminal import Painted, paint, printable, say, shorten
+from issuer.formats.strict_yaml import number_text
+from issuer.formats.times import show_time, show_when
+from issuer.results.entry import EntryFramework, EntryMetric
+from issuer.verify.provenance import describe_caller
+from issuer.verify.report import ALWAYS_DUE, Check, Report, Said, Status, Verdict
 
 _COLOURS = {Status.PASS: "green", Status.FAIL: "red", Status.UNKNOWN: "yellow", Status.SKIP: "bright_black"}
 # What the answer proves, and what it does not.
-_MEANING = {
+_MEANING: dict[Verdict, tuple[str, str]] = {
     "verified": (
         "This proves: the issuer's registered integration had exactly this run signed, for this repository.",
         "It does not: that the benchmark is sound, or that the run was honest.",
@@ -23,6 +29,10 @@ _MEANING = {
         "This proves: nothing yet. Something that a check needs was not to be had, and nothing speaks against it.",
         "It does not: that the result is good. Try again when what is missing is there.",
     ),
+    "good_when_issued": (
+        "This proves: the file says what the token says, and the token was good when it was issued.",
+        "It does not: that the file was there before the token ended. Who received it then may have kept a receipt.",
+    ),
     "unverified": (
         "This proves: nothing. Nobody vouches for this result.",
         "It does not: that the result is false.",
@@ -33,12 +43,19 @@ _NOT_FRESH = (
     "This proves: the file says what the token says, but the token does not count at this time: see check 5.",
     "It does not: that the result is false. Tokens are short-lived: a receipt from back then may serve (--receipts).",
 )
-# Where nothing but the time of receipt is missing.
+# Where nothing but the time of receipt is missing, and could be found out.
 _WAS_GOOD = (
-    "This proves: the file says what the token says, and the token was good when it was issued.",
-    "It does not: that the file was there before the token ended. A receipt from back then may serve (--receipts).",
+    _MEANING["good_when_issued"][0],
+    "It does not: that the file was there before the token ended. A receipt from back then (--receipts) or a proof of "
+    "the issuer's log can still say.",
 )
-_HEADLINE = {"verified": "green", "failed": "red", "undecided": "yellow", "unverified": "yellow"}
+WORDS: dict[Verdict, str] = {
+    "verified": "verified", "failed": "not verified", "undecided": "undecided",
+    "good_when_issued": "good when issued", "unverified": "unverified",
+}  # fmt: skip
+_HEADLINE: dict[Verdict, str] = {
+    "verified": "green", "failed": "red", "undecided": "yellow", "good_when_issued": "yellow", "unverified": "yellow",
+}  # fmt: skip
 _AT_FROM = {
     "clock": "as received at {}",
     "stated": "as received at {}, as stated",
@@ -46,27 +63,82 @@ _AT_FROM = {
     "log": "as it existed at {}, by the log's witnesses: when it was received is not known",
     "unknown": "at {}, for a reader: when it was received is not known",
 }
+_MOST_METRICS = 4
+_COMMIT_CHARS = 12
 
 
-def show(reports: Iterable[Report], name: str) -> None:
-    """Print the reports of a file; `name` is what to call it."""
+def show(reports: Iterable[Report], name: str, now: int) -> None:
+    """Print the reports of a file; `name` is what to call it, `now` the clock of who reads it (Unix seconds)."""
     shown = False
     for report in reports:
         shown = True
-        _show(report, name)
+        _show(report, name, now)
     if not shown:
         say(f"{printable(name)}: no entries")
 
 
-def _show(report: Report, name: str) -> None:
-    say(f"{printable(name)}, entry {report.pointer.removeprefix('/')}:")
-    if report.verdict != "unverified":
-        say(f"  judged {_AT_FROM[report.at_from].format(show_time(report.at))}")
+def _show(report: Report, name: str, now: int) -> None:
+    for line in _head(report, now):
+        say(line)
+    place = f"{printable(name)}, entry {report.pointer.removeprefix('/')}"
+    if report.verdict == "unverified":
+        say(f"  {place}")
+    else:
+        say(f"  {place}, judged {_AT_FROM[report.at_from].format(show_time(report.at))}:")
         for check in report.checks:
             _show_check(check)
     say(paint(f"  {_headline(report)}", fg=_HEADLINE[report.verdict], bold=True))
     for line in _meaning(report):
         say(f"  {line}")
+
+
+# -- who says what ----------------------------------------------------------------------------------------------------
+
+
+def _head(report: Report, now: int) -> Iterator[str]:
+    """Yield what the file says and what became of it; how and by whom it was run; who vouches for it, since when."""
+    word = paint(WORDS[report.verdict], fg=_HEADLINE[report.verdict], bold=True)
+    yield Painted(word + printable(f": {describe_said(report.repo, report.said)}"))
+    framework = report.said.framework
+    if report.claims is None or report.issued_at is None:
+        yield f"  run with {_framework(framework)}, as the file alone says"
+        yield "  nobody here vouches for it"
+        return
+    signed = report.claims.framework
+    by = report.run_url or describe_caller(report.caller)
+    whose = "" if report.verdict in {"verified", "good_when_issued"} else "its token: "
+    yield printable(f"  {whose}run with {signed.name} {signed.version} by {by}")
+    vouched = "signed" if whose else "vouched for"
+    when = show_when(report.issued_at, now)
+    yield printable(f"  {whose}{vouched} by {report.issuer} for its integration {report.integration}, {when}")
+
+
+def describe_said(repo: str, said: Said) -> str:
+    """Say on one line what a file says: model and commit, benchmark and task, and its metrics."""
+    commit = f"@{said.model_revision[:_COMMIT_CHARS]}" if said.model_revision else ""
+    task = f" ({said.dataset.task_id})" if said.dataset.task_id else ""
+    metrics = [_metric(metric, said) for metric in said.metrics[:_MOST_METRICS]]
+    if (more := len(said.metrics) - _MOST_METRICS) > 0:
+        metrics.append(f"and {more} more")
+    return shorten(f"{repo}{commit} on {said.dataset.id}{task}: {', '.join(metrics) or 'no metric'}", 400)
+
+
+def metric_name(metric: EntryMetric) -> str:
+    """Return how people name a metric, and `run.selection` does: its id, and its slice in brackets."""
+    return f"{metric.metric_id} ({metric.slice})" if metric.slice else metric.metric_id
+
+
+def _metric(metric: EntryMetric, said: Said) -> str:
+    selected = said.selection.get(metric_name(metric))
+    return f"{metric_name(metric)} {number_text(metric.value)}{f' [{selected}]' if selected else ''}"
+
+
+def _framework(framework: EntryFramework) -> str:
+    parts = [part for part in (framework.name, framework.version) if part is not UNSET]
+    return shorten(" ".join(parts) or "an unnamed framework")
+
+
+# -- what was found ---------------------------------------------------------------------------------------------------
 
 
 def _meaning(report: Report) -> tuple[str, str]:
@@ -87,4 +159,7 @@ def _show_check(check: Check) -> None:
 def _headline(report: Report) -> str:
     if report.verdict == "failed":
         return f"not verified: check {', '.join(map(str, report.failed))} failed"
-    return f"{report.verdict}: {printable(report.reason)}" if report.reason else str(report.verdict)
+    word = WORDS[report.verdict]
+    if report.verdict == "good_when_issued":
+        return printable(report.reason)
+    return f"{word}: {printable(report.reason)}" if report.reason else word

@@ -24,7 +24,7 @@ from issuer.cli.times import read_time
 from issuer.cli.who import who
 from issuer.codes import Code
 from issuer.errors import IssuerError, SetupError
-from issuer.formats.times import MAX_UNIX_S, show_time
+from issuer.formats.times import MAX_UNIX_S, show_span, show_time
 from issuer.http_client import check_url
 from issuer.keyfile import MAX_PASSPHRASE_FILE
 from issuer.policy.stops import is_what
@@ -226,8 +226,8 @@ def _tell(published: SignedList, now: int) -> None:
     say(f"list {listed.number} of {show_time(listed.iat)}: {items}, until {end}, {good}")
     if listed.iat > now + LEEWAY_S:
         say(
-            f"warning: it is dated {listed.iat - now} s ahead of this machine's clock, as the one before it was. Where "
-            "this clock is right, relying parties refuse it until then; set the clock, or see keys/README.md.",
+            f"warning: it is dated {show_span(listed.iat - now)} ahead of this machine's clock, as the one before was. "
+            "Where this clock is right, relying parties refuse it until then; set the clock, or see keys/README.md.",
             err=True,
         )
 

@@ -2,7 +2,7 @@
 
 Exit codes (contract section 6), the same in every output format, the worst wins: 2 usage, 6 local state, 3 a file that
 is missing or malformed, 1 no (also: an entry without a token, unless --allow-unsigned; no token at all), 4 could not
-decide, 0 all good.
+decide (also: good when it was issued), 0 all good.
 """
 
 from __future__ import annotations
@@ -10,37 +10,34 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import rich_click as click
 from msgspec import Struct
 
 from issuer import files
-from issuer.cli.exits import exit_for_summary
-from issuer.cli.report import show
-from issuer.cli.terminal import describe_error, printable, say, say_document
+from issuer.cli.exits import Exit, exit_for_summary
+from issuer.cli.receipts import demand_listed, open_key, public_keys
+from issuer.cli.terminal import printable, say, say_document
 from issuer.cli.times import read_time
+from issuer.cli.verify_file import verify_file
+from issuer.cli.verify_forms import FORMS, Form, FormName, form_of, quiet_form, without_good
 from issuer.formats import strict_yaml
 from issuer.relying.asked_logs import AskedLogs
 from issuer.relying.documents import Documents, default_folder
 from issuer.relying.folders import BenchmarkFolder, OneBenchmark, ReceiptFolder
 from issuer.relying.seen import SeenLists, default_state
 from issuer.relying.trusted import Trusted
-from issuer.relying.verifier import Verifier, path_in_repo
+from issuer.relying.verifier import FOLDER, Verifier, path_in_repo
 from issuer.results.benchmark import read_benchmark
 from issuer.verify import Context
-from issuer.verify.report import REPORT_VERSION, Reports, json_schema
-from issuer.verify.summary import Summary, tally
+from issuer.verify.report import json_schema
 
 if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
     from issuer.results.benchmark import Benchmark
-    from issuer.verify.trust import Trust
 
 _FILE = click.Path(path_type=Path)
 _FOLDER = click.Path(path_type=Path, file_okay=False)
@@ -55,6 +52,7 @@ class Options(Struct, frozen=True):
     audience: str | None
     at: str | None
     received_now: bool
+    keep_receipts: Path | None
     receipts: Path | None
     receipt_key: Path | None
     benchmark: Path | None
@@ -62,6 +60,17 @@ class Options(Struct, frozen=True):
     cache: Path | None
     state: Path | None
     offline: bool
+    require_token: bool
+    jobs: int | None
+    as_json: bool
+    form: FormName | None
+    quiet: bool
+    only_failed: bool
+
+    @property
+    def receipts_folder(self) -> Path | None:
+        """Where receipts lie, to use or to keep."""
+        return self.keep_receipts or self.receipts
 
 
 @click.command()
@@ -74,13 +83,19 @@ class Options(Struct, frozen=True):
 @click.option("--at", metavar="TIME", help="When it was received: ISO 8601 with an offset, or Unix seconds.")
 @click.option("--received-now", is_flag=True, help="It is being received now: a token that has ended is a no.")
 @click.option(
-    "--require-token/--allow-unsigned", default=True, show_default=True,
+    "--require-token/--allow-unsigned",
+    default=True,
+    show_default=True,
     help="Whether an entry without a token is a no. One must have a token, either way.",
-)  # fmt: skip
-@click.option("--receipts", type=_FOLDER, metavar="DIR", help="Receipts to use; with --receipt-key, also to write.")
-@click.option(
-    "--receipt-key", type=_FILE, metavar="FILE", help="A key under `receipt_keys`: write receipts of what verifies."
 )
+@click.option(
+    "--keep-receipts",
+    type=_FOLDER,
+    metavar="DIR",
+    help="Keep a receipt of what verifies, and use those of before: it stays verified when its token has ended.",
+)
+@click.option("--receipts", type=_FOLDER, metavar="DIR", help="Use the receipts that are there, and write none.")
+@click.option("--receipt-key", type=_FILE, metavar="FILE", help="Sign receipts with this key instead of DIR's own.")
 @click.option("--benchmark", type=_FILE, metavar="EVAL.YAML", help="The benchmark's definition; you vouch for it.")
 @click.option("--benchmarks", type=_FOLDER, metavar="DIR", help="Definitions: DIR/OWNER/NAME/REVISION/eval.yaml.")
 @click.option(
@@ -90,48 +105,61 @@ class Options(Struct, frozen=True):
 @click.option("--state", type=_FOLDER, metavar="DIR", help="Where the newest revocation lists seen are remembered.")
 @click.option("--jobs", type=click.IntRange(1, 256), metavar="N", help="Of a folder: how many processes judge.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: one document for a file, lines for a folder.")
+@click.option("--format", "form", type=click.Choice(FORMS), help="Print what CI systems and spreadsheets read.")
+@click.option("--only-failed", is_flag=True, help="Leave out what is verified.")
+@click.option("--quiet", is_flag=True, help="Print no answer: the exit code is it.")
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of the reports, and nothing else.")
-def verify(
-    path: Path | None,
-    repo: str | None,
-    require_token: bool,
-    jobs: int | None,
-    as_json: bool,
-    schema: bool,
-    **more: object,
-) -> None:
+def verify(**asked: Any) -> None:
     """Check every entry of a result FILE, or of DIR/OWNER/NAME/.eval_results/*.yaml on all cores.
 
     Signature, issuer, freshness, every field. The audience is yours to say; it is never taken from the issuer or from
     the token. PATH is a FILE (with --repo) or a DIR.
     """
-    if schema:
+    sys.exit(answer(asked, int(time.time())))
+
+
+def answer(asked: Mapping[str, Any], now: int) -> Exit:
+    """Answer what was asked, by the names of the options, at `now` (Unix seconds); return the exit code."""
+    if asked["schema"]:
         say_document(json_schema())
-        return
-    options = msgspec.convert(more, Options)
+        return Exit.GOOD
+    given = dict(asked)
+    path, repo = given.pop("path"), given.pop("repo")
+    options = msgspec.convert(given, Options)
     folder = path is not None and path.is_dir()
-    _check_usage(path, repo, options, folder=folder, jobs=jobs)
-    verifier = _verifier(options, folder=folder)
+    _check_usage(path, repo, options, folder=folder)
+    verifier = _verifier(options, now, folder=folder)
+    form = _form(options)
     if folder:
         from issuer.cli.verify_folder import verify_folder  # processes, which one file does not need
 
-        summary = verify_folder(Path(str(path)), verifier, jobs=jobs or 0, as_json=as_json)
+        summary = verify_folder(path, verifier, form, jobs=options.jobs or 0)
+        if not summary.files and not summary.interrupted:
+            _tell_what_is_looked_for(path)
     else:
         place = options.in_repo or path_in_repo(os.path.abspath(str(path)))
-        summary = _verify_file(Path(str(path)), str(repo), place, verifier, as_json=as_json)
-    unsigned = summary.verdicts["unverified"]
-    if require_token and unsigned:
+        summary = verify_file(path, str(repo), place, verifier, form)
+    if options.require_token and not options.quiet and (unsigned := summary.verdicts["unverified"]):
         what = f"{unsigned:,} of {summary.entries:,} entries have no token that could be checked"
         say(f"issuer: {what}: that is a no. --allow-unsigned leaves them out", err=True)
-    sys.exit(exit_for_summary(summary, require_token=require_token))
+    return exit_for_summary(summary, require_token=options.require_token)
 
 
-def _check_usage(path: Path | None, repo: str | None, options: Options, *, folder: bool, jobs: int | None) -> None:
+def _form(options: Options) -> Form:
+    if options.quiet:
+        return quiet_form()
+    form = form_of(options.form, as_json=options.as_json, unsigned_fails=options.require_token)
+    return without_good(form) if options.only_failed else form
+
+
+def _check_usage(path: Path | None, repo: str | None, options: Options, *, folder: bool) -> None:
     if path is None:
         raise click.UsageError("give a FILE with --repo OWNER/NAME, or a DIR of repositories")
+    if not os.path.lexists(path):
+        raise files.unreadable(path, "no such file or folder")
     if not folder and repo is None:
         raise click.UsageError("give --repo OWNER/NAME: a file does not say which repository it sits in")
-    if not folder and jobs is not None:
+    if not folder and options.jobs is not None:
         raise click.UsageError("--jobs is for a DIR")
     if folder and (repo, options.in_repo, options.benchmark) != (None, None, None):
         what = "--repo, --path and --benchmark are for one FILE; for a DIR, --benchmarks has many definitions"
@@ -140,37 +168,45 @@ def _check_usage(path: Path | None, repo: str | None, options: Options, *, folde
         raise click.UsageError("give --benchmark or --benchmarks, not both")
     if options.at is not None and options.received_now:
         raise click.UsageError("give --at TIME or --received-now, not both")
-    if options.receipt_key is not None and options.receipts is None:
-        raise click.UsageError("--receipt-key signs receipts: say where they go with --receipts DIR")
+    if sum((options.as_json, options.form is not None, options.quiet)) > 1:
+        raise click.UsageError("give one of --json, --format and --quiet")
+    _check_receipts(options)
 
 
-def _verify_file(file: Path, repo: str, place: str, verifier: Verifier, *, as_json: bool) -> Summary:
-    reports = verifier.verify(files.read(file, strict_yaml.MAX_BYTES), str(file), repo, place)
-    if as_json:
-        say_document(Reports(REPORT_VERSION, reports))
-    else:
-        show(reports, str(file))
-    faults = verifier.take_faults()
-    for fault in faults:
-        say(f"issuer: {describe_error(fault)}", err=True)
-    summary = Summary()
-    summary.add(1, Counter(map(tally, reports)).items(), [fault.code for fault in faults])
-    return summary
+def _check_receipts(options: Options) -> None:
+    if options.keep_receipts is not None and options.receipts is not None:
+        raise click.UsageError("give --keep-receipts DIR or --receipts DIR, not both")
+    if options.receipt_key is not None and options.keep_receipts is None:
+        raise click.UsageError("--receipt-key signs receipts: say where they go with --keep-receipts DIR")
+
+
+def _tell_what_is_looked_for(root: Path) -> None:
+    rule = f"{printable(str(root))} holds no OWNER/NAME/{FOLDER}/*.yaml, which is what is looked for"
+    if (root / FOLDER).is_dir():
+        rule += f". It is one repository: give a file of its {FOLDER}, and --repo OWNER/NAME"
+    elif any(root.glob(f"*/{FOLDER}")):
+        rule += ". It is the folder of one OWNER: give the one above it"
+    say(f"issuer: {rule}", err=True)
 
 
 # -- what to judge by -------------------------------------------------------------------------------------------------
 
 
-def _verifier(options: Options, *, folder: bool) -> Verifier:
-    now = int(time.time())
+def _verifier(options: Options, now: int, *, folder: bool) -> Verifier:
+    kept, key = options.keep_receipts, None
+    if kept is not None:
+        key = open_key(kept, options.receipt_key, listed=options.trust is not None)
     trusted = _trusted(options, now)
-    receipts = None if options.receipts is None else ReceiptFolder(options.receipts)
+    if kept is not None and key is not None:
+        demand_listed(trusted.trust, key, kept, options.trust)
+    receipts = None if options.receipts_folder is None else ReceiptFolder(options.receipts_folder)
     asked = {} if folder or options.offline else AskedLogs(trusted.trust, now)
     context = Context(
         now, witnessed=options.received_now, benchmarks=_benchmarks(options), receipts=receipts or {}, asked=asked
     )
-    key = _receipt_key(options.receipt_key, trusted.trust)
-    return Verifier(trusted.trust, _received_at(options, now), context, receipts, key, trusted.renew)
+    # A folder's entries without a token are many, and to find the line of each takes as long as to read its file.
+    lines = not folder or options.form is not None
+    return Verifier(trusted.trust, _received_at(options, now), context, receipts, key, trusted.renew, lines)
 
 
 def _received_at(options: Options, now: int) -> int | None:
@@ -189,7 +225,8 @@ def _trusted(options: Options, now: int) -> Trusted:
             raise click.UsageError("give --trust, or --issuer with --audience, not both")
         trusted = Trusted.by_file(options.trust, documents, seen)
     elif options.issuer and options.audience:
-        trusted = Trusted.in_issuer(options.issuer, options.audience, documents, seen)
+        keys = public_keys(options.receipts_folder)
+        trusted = Trusted.in_issuer(options.issuer, options.audience, documents, seen, keys)
     else:
         raise click.UsageError("give --trust FILE, or --issuer URL with --audience AUD")
     for issuer in trusted.trust.unlimited:
@@ -208,14 +245,3 @@ def _benchmarks(options: Options) -> Mapping[tuple[str, str], Benchmark]:
             read_benchmark(files.read(options.benchmark, strict_yaml.MAX_BYTES), str(options.benchmark))
         )
     return {}
-
-
-def _receipt_key(path: Path | None, trust: Trust) -> Ed25519PrivateKey | None:
-    if path is None:
-        return None
-    from issuer import keyfile
-    from issuer.verify.receipts import check_key
-
-    key = keyfile.read(path)
-    check_key(trust, key)
-    return key

@@ -19,7 +19,7 @@ from issuer import files
 from issuer.codes import Code
 from issuer.errors import InputError, Place, SetupError
 from issuer.formats import strict_yaml
-from issuer.relying.verifier import Verifier
+from issuer.relying.verifier import Verifier, Writer
 from issuer.relying.walk import Found, walk
 from issuer.relying.workers import WorkerPool, cores
 from issuer.verify import fail_shared_jti
@@ -29,13 +29,6 @@ from issuer.verify.summary import Summary, Tally, tally
 
 CHUNK_FILES = 64
 CHUNK_BYTES = 512 * 1024  # of files; what a chunk's reports take is a few times that
-
-
-class Writer(Struct, frozen=True):
-    """How to render the reports of a file, and the error of one that cannot be read. Called in the workers."""
-
-    reports: Callable[[str, tuple[Report, ...]], str]
-    finding: Callable[[InputError], str]
 
 
 class Listener(Struct, frozen=True):

@@ -33,7 +33,7 @@ class ReceiptFolder(Mapping[str, str]):
 
     def __getitem__(self, digest: str) -> str:
         """Return a receipt's text, unread: the judge of it knows the form. KeyError without one."""
-        file = self._path / file_name(digest)
+        file = self.path_of(digest)
         if not file.exists():
             raise KeyError(digest)
         try:
@@ -44,6 +44,10 @@ class ReceiptFolder(Mapping[str, str]):
         if not raw:  # a crash left it empty: not a receipt
             raise KeyError(digest)
         return raw.decode("ascii", "replace")
+
+    def path_of(self, digest: str) -> Path:
+        """Return where the receipt of a token is, or would be."""
+        return self._path / file_name(digest)
 
     def __iter__(self) -> Iterator[str]:
         """Yield the token digest of every receipt."""
@@ -56,14 +60,14 @@ class ReceiptFolder(Mapping[str, str]):
     def keep(self, digest: str, receipt: bytes) -> None:
         """Write a receipt, to the disk before this returns: a receipt that a crash loses cannot be made again."""
         try:
-            files.replace(self._path / file_name(digest), receipt, mode=0o600, durable=True)
+            files.replace(self.path_of(digest), receipt, mode=0o600, durable=True)
         except OSError as error:
             detail = f"the folder of receipts: {error.filename} {error.strerror}"
             raise SetupError(Code.SETTINGS_INVALID, detail) from None
 
     def drop(self, digest: str) -> None:
         """Remove the receipt of a token that is not verified after all."""
-        (self._path / file_name(digest)).unlink(missing_ok=True)
+        self.path_of(digest).unlink(missing_ok=True)
 
 
 class Sidecars(Mapping[TokenLeaf, AtHand]):

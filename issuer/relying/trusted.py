@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from issuer import files
@@ -60,8 +60,16 @@ class Trusted:
         )
 
     @classmethod
-    def in_issuer(cls, issuer: str, audience: str, documents: Documents, seen: SeenLists | None = None) -> Trusted:
-        """Trust one issuer by what it publishes: keys, and where it has them an archive and revocations.
+    def in_issuer(
+        cls,
+        issuer: str,
+        audience: str,
+        documents: Documents,
+        seen: SeenLists | None = None,
+        receipt_keys: Path | None = None,
+    ) -> Trusted:
+        """Trust one issuer by what it publishes: keys, and where it has them an archive and revocations; and one's own
+        receipts by the JWK set in the file `receipt_keys`.
 
         An issuer that answers that it publishes no list has revoked nothing, unless a list of it has been `seen`.
         Raises SetupError for a URL that is not an issuer's.
@@ -71,7 +79,8 @@ class Trusted:
             Source(url=url + path) for path in (JWKS_PATH, ARCHIVE_PATH, REVOCATIONS_PATH, REVOCATION_KEYS_PATH)
         )
         entry = TrustedEntry(issuer=url, keys=keys, archive=archive, revocations=listed)
-        file = TrustFile(version=1, audience=audience, issuers=[entry], revocation_keys=listing)
+        own: Source | UnsetType = UNSET if receipt_keys is None else Source(file=str(receipt_keys.absolute()))
+        file = TrustFile(version=1, audience=audience, issuers=[entry], revocation_keys=listing, receipt_keys=own)
         trusted = cls(file, Path(), documents, "--issuer", seen)
         trusted._leave_out_unpublished(url)
         return trusted

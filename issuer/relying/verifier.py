@@ -10,8 +10,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from issuer.errors import FormatError, InputError
+from issuer.formats.strict_yaml import Document
 from issuer.relying.folders import BenchmarkFolder, ReceiptFolder, Sidecars
-from issuer.results.entry import read_entries
+from issuer.results.entry import entries_of, open_results
 from issuer.verify import Context, verify_entries
 from issuer.verify.receipts import read_receipt, write_receipt
 from issuer.verify.report import Report
@@ -25,10 +26,19 @@ def path_in_repo(file: str) -> str:
     return "/".join(file.split("/")[-2:])
 
 
+class Writer(Struct, frozen=True):
+    """How to render the reports of a file, and the error of one that cannot be read. Of a folder, called in the
+    workers."""
+
+    reports: Callable[[str, tuple[Report, ...]], str]
+    finding: Callable[[InputError], str]
+
+
 class Verifier(Struct):
     """Verifies files as received at `at` (Unix seconds), or for a reader, who cannot know when (None).
 
-    With a `receipt_key`, a verified entry gets a receipt. `renew` asks once more for the keys of the issuers that it is
+    With a `receipt_key`, a verified entry gets a receipt. With `lines`, reports that are not verified say in which line
+    of the file their entry stands. `renew` asks once more for the keys of the issuers that it is
     given, where a token's could be newer than those at hand; `trust` is then what it returns.
 
     May hold a private key: never serialise or print it.
@@ -40,6 +50,7 @@ class Verifier(Struct):
     receipts: ReceiptFolder | None = None
     receipt_key: Ed25519PrivateKey | None = None
     renew: Callable[[Iterable[str]], Trust] | None = None
+    lines: bool = False
 
     def verify(self, raw: bytes, file: str, repo: str, path: str = "") -> tuple[Report, ...]:
         """Verify every entry of a file. `file` is its name here, beside which proofs may lie; `path` is its place in
@@ -47,7 +58,8 @@ class Verifier(Struct):
 
         Without `path` that is the file's own folder and name. Raises InputError, and SetupError for a full disk.
         """
-        entries, place = read_entries(raw, file), path or path_in_repo(file)
+        document, place = open_results(raw, file), path or path_in_repo(file)
+        entries = entries_of(document)
         context = replace(self.context, proofs=Sidecars(file))
         reports = verify_entries(entries, repo, place, self.trust, self.at, context)
         if self._renewed({report.wants_keys_of for report in reports if report.wants_keys_of}):
@@ -55,7 +67,7 @@ class Verifier(Struct):
         if self.receipts is not None and self.receipt_key is not None:
             for report in reports:
                 self._keep_receipt(report, self.receipts, self.receipt_key)
-        return reports
+        return tuple(_with_line(report, document) for report in reports) if self.lines else reports
 
     def _renewed(self, issuers: Iterable[str]) -> bool:
         """Ask for newer keys of these issuers; say whether there are any."""
@@ -85,3 +97,9 @@ class Verifier(Struct):
             return []
         taken, benchmarks.faults = benchmarks.faults, []
         return taken
+
+
+def _with_line(report: Report, document: Document) -> Report:
+    if report.verdict == "verified":  # finding its line would cost as much as all the rest
+        return report
+    return replace(report, line=document.place(report.pointer).line)

@@ -67,6 +67,11 @@ class WitnessPolicy(Struct, frozen=True):
         """Every key of the policy: the logs', then the witnesses'."""
         return (*(log.verifier for log in self.logs), *(witness.verifier for witness in self.witnesses))
 
+    @property
+    def asks_for_witnesses(self) -> bool:
+        """Whether a checkpoint needs cosignatures, and so has a witnessed time."""
+        return self.quorum != NO_QUORUM
+
     def met_by(self, cosigners: Iterable[Verifier]) -> bool:
         """Say whether these keys, whose cosignatures the caller has verified, are a quorum. Each counts once."""
         keys = set(cosigners)
@@ -115,7 +120,7 @@ class WitnessPolicy(Struct, frozen=True):
 
     def _smallest(self, times: Mapping[Verifier, int]) -> int | None:
         """Return the smallest time up to which those that cosigned are a quorum. All of them are one."""
-        if self.quorum == NO_QUORUM:
+        if not self.asks_for_witnesses:
             return None
         return next(
             time

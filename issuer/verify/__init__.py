@@ -9,16 +9,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from typing import Any
 
-from msgspec import Struct, field
+from msgspec import UNSET, Struct, field
 from msgspec.structs import replace
 
 from issuer.results.entry import Entry
 from issuer.verify import check_entry, check_log
 from issuer.verify.check_entry import Benchmarks
 from issuer.verify.check_log import CheckedNotes, Proofs, Search
-from issuer.verify.check_token import GOOD_WHEN_ISSUED, Occurrence, Signed, judge_token
+from issuer.verify.check_token import GOOD_WHEN_ISSUED, JudgedToken, Occurrence, Signed, judge_token
 from issuer.verify.moment import Moment
+from issuer.verify.provenance import run_url
 from issuer.verify.receipts import token_digest
 from issuer.verify.replay import replay_key
 from issuer.verify.report import (
@@ -27,6 +29,7 @@ from issuer.verify.report import (
     REPORT_VERSION,
     Check,
     Report,
+    Said,
     Status,
     Verdict,
     check,
@@ -70,6 +73,7 @@ def verify_entry(entry: Entry, repo: str, path: str, trust: Trust, at: int | Non
     blank = Report(
         REPORT_VERSION, repo, path, entry.pointer, "unverified", "", own.at, own.at_from, issuer="", framework="",
         jti="", kid="", content_digest="", token_digest=token_digest(entry.token) if entry.token else "", checks=(),
+        said=Said.of(entry),
     )  # fmt: skip
     if entry.token is None:
         return _unverified(blank, "no token")
@@ -90,10 +94,13 @@ def verify_entry(entry: Entry, repo: str, path: str, trust: Trust, at: int | Non
     )
     numbers, moment = due(trust), token.moment
     verdict = verdict_of(checks, numbers)
+    reason = _reason(verdict, checks, numbers)
+    if reason and not _could_still_say(token, trust):
+        verdict = "good_when_issued"
     vouched = {} if signed is None else _vouched(signed)
     return replace(
-        blank, verdict=verdict, reason=_reason(verdict, checks, numbers), at=moment.at, at_from=moment.at_from,
-        checks=checks, wants_keys_of=token.wants_keys_of, **vouched,
+        blank, verdict=verdict, reason=reason, at=moment.at, at_from=moment.at_from, checks=checks,
+        wants_keys_of=token.wants_keys_of, **vouched,
     )  # fmt: skip
 
 
@@ -111,17 +118,27 @@ def _reason(verdict: Verdict, checks: Iterable[Check], due: frozenset[int]) -> s
     return GOOD_WHEN_ISSUED if len(unknown) == 1 and unknown[0].startswith(GOOD_WHEN_ISSUED) else ""
 
 
+def _could_still_say(token: JudgedToken, trust: Trust) -> bool:
+    """Say whether a receipt or the issuer's log, neither of which did, could still say that the token counts."""
+    if trust.receipt_keys is not UNSET:
+        return True
+    log = token.signed.issuer.log if token.signed else None
+    unseen = token.inclusion is not None and token.inclusion.status is Status.UNKNOWN
+    return log is not None and unseen and log.policy.asks_for_witnesses
+
+
 def due(trust: Trust) -> frozenset[int]:
     """Return the numbers of the checks that must pass: 1 to 9, and what the trust file requires."""
     return ALWAYS_DUE | {number for number, name in ((10, "benchmark"), (11, "log")) if name in trust.require}
 
 
-def _vouched(signed: Signed) -> dict[str, str]:
+def _vouched(signed: Signed) -> dict[str, Any]:
     """Return the members of a report that a good signature vouches for."""
     claims = signed.claims
     return {
         "issuer": claims.iss, "framework": signed.run.framework.name, "jti": claims.jti, "kid": signed.kid,
-        "content_digest": claims.content_digest,
+        "content_digest": claims.content_digest, "claims": signed.run, "caller": claims.caller,
+        "run_url": run_url(claims.caller), "integration": claims.sub, "issued_at": claims.iat, "expires_at": claims.exp,
     }  # fmt: skip
 
 

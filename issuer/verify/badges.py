@@ -17,7 +17,9 @@ from issuer.verify.report import Report, Verdict
 
 Badge = Literal["yes", "no", "unknown"]
 
-_VERIFIED: dict[Verdict, Badge] = {"verified": "yes", "failed": "no", "unverified": "no", "undecided": "unknown"}
+_VERIFIED: dict[Verdict, Badge] = {
+    "verified": "yes", "failed": "no", "unverified": "no", "undecided": "unknown", "good_when_issued": "unknown",
+}  # fmt: skip
 
 
 class Hub(Struct, frozen=True):

@@ -24,7 +24,8 @@ def placed(entry: Entry, repo: str, path: str, signed: Signed | None) -> Check: 
     """Compare the file's place in its repository, which needs no token, and the repository, which does."""
     expected = result_file_name(entry.dataset.id)
     if path != expected:
-        return check(6, Status.FAIL, f"results of {entry.dataset.id} belong into {expected}", file=path)
+        evidence = f"results of {_shown(entry.dataset.id)} belong into {_shown(expected)}"
+        return check(6, Status.FAIL, evidence, file=path)
     if signed is None:
         return rests_on(6, 3)
     if signed.run.model_repo != repo:
@@ -173,7 +174,7 @@ def _elsewhere(benchmark: Benchmark, run: RunClaims) -> str:
 
 
 def _pair(pair: tuple[str, str]) -> str:
-    return f"{pair[0]} ({pair[1]})" if pair[1] else pair[0]
+    return _shown(f"{pair[0]} ({pair[1]})" if pair[1] else pair[0])
 
 
 def _shown(value: object) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from msgspec import UNSET, Struct
 
 from issuer.errors import FormatError
-from issuer.formats.times import show_time
+from issuer.formats.times import show_span, show_time
 from issuer.tlog.checkpoint import Checkpoint
 from issuer.tlog.leaf import TokenLeaf
 from issuer.tlog.merkle import leaf_hash, verify_inclusion
@@ -149,9 +149,10 @@ def _included_at(index: int, witnessed: Witnessed, leaf: TokenLeaf) -> Inclusion
     if time is None:
         return Inclusion(Status.PASS, f"{evidence}; no witness is asked for, so this proves no time")
     if time > leaf.exp:
-        return Inclusion(Status.PASS, f"{evidence}; logged late: witnessed {time - leaf.exp} s after its end")
+        late = f"logged late: witnessed {show_span(time - leaf.exp)} after its end"
+        return Inclusion(Status.PASS, f"{evidence}; {late}")
     if time < leaf.iat - LEEWAY_S:
-        alarm = f"an alarm: witnessed {leaf.iat - time} s before the time of issue that it states"
+        alarm = f"an alarm: witnessed {show_span(leaf.iat - time)} before the time of issue that it states"
         return Inclusion(Status.PASS, f"{evidence}; {alarm}")
     return Inclusion(Status.PASS, f"{evidence}, witnessed at {show_time(time)}", time)
 

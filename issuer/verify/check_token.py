@@ -12,7 +12,7 @@ from msgspec import UNSET, Struct
 
 from issuer.errors import FormatError, Refused
 from issuer.formats import jose
-from issuer.formats.times import show_time
+from issuer.formats.times import show_span, show_time
 from issuer.results.claims import RunClaims
 from issuer.verify.archive import ArchivedKey
 from issuer.verify.check_log import Inclusion, Search
@@ -198,13 +198,18 @@ def _archived_key(parsed: _Parsed, issuer: TrustedIssuer, archived: ArchivedKey,
     if issued and (only_shown or any(archived.covers(time, NOT_BEFORE_LEEWAY_S) for time in moment.times)):
         return check(2, Status.PASS, f"kid {parsed.kid}, from the archive")
     status = Status.UNKNOWN if issuer.keys is None else moment.late if issued else Status.FAIL
-    end = "now" if archived.last_token_exp is None else archived.last_token_exp
-    evidence = f"the archived key was in use from {archived.active_from} to {end}; issued at {iat}, judged at {at}"
+    end = "now" if archived.last_token_exp is None else show_time(archived.last_token_exp)
+    used = f"the archived key was in use from {show_time(archived.active_from)} to {end}"
+    evidence = f"{used}; issued at {show_time(iat)}, judged at {show_time(at)}"
     return check(2, status, evidence + moment.note)
 
 
 def _age(issuer: TrustedIssuer, now: int) -> str:
-    return "" if issuer.keys_fetched_at is None else f", of the key set fetched {now - issuer.keys_fetched_at} s ago"
+    return (
+        ""
+        if issuer.keys_fetched_at is None
+        else f", of the key set fetched {show_span(now - issuer.keys_fetched_at)} ago"
+    )
 
 
 def _signature(second: Check, held: _Held) -> Check:  # (3)
@@ -232,15 +237,19 @@ def _fresh(signed: Signed, trust: Trust, moment: Moment, now: int) -> Check:  # 
     if refused := _revoked(signed, moment):
         return refused
     if (life := claims.exp - claims.iat) > trust.max_token_life_s:
-        return check(5, Status.FAIL, f"lives {life} s; at most {trust.max_token_life_s} s are trusted")
+        return check(
+            5, Status.FAIL, f"lives {show_span(life)}; at most {show_span(trust.max_token_life_s)} are trusted"
+        )
     if at < claims.nbf - NOT_BEFORE_LEEWAY_S and moment.at_from != "log":  # or else it has ended by now
-        return check(5, Status.FAIL, f"not valid for another {claims.nbf - at} s{moment.note}")
+        return check(5, Status.FAIL, f"not valid for another {show_span(claims.nbf - at)}{moment.note}")
     if at > claims.exp and moment.late is Status.FAIL:
-        return check(5, Status.FAIL, f"expired {at - claims.exp} s before the time it is judged at{_beside(moment)}")
+        return check(
+            5, Status.FAIL, f"expired {show_span(at - claims.exp)} before the time it is judged at{_beside(moment)}"
+        )
     if missing := _unknown_revocations(signed.issuer, now):
         return check(5, Status.UNKNOWN, missing)
     if at > claims.exp:
-        return check(5, Status.UNKNOWN, f"{GOOD_WHEN_ISSUED}: it expired {at - claims.exp} s ago{moment.note}")
+        return check(5, Status.UNKNOWN, f"{GOOD_WHEN_ISSUED}: it expired {show_span(at - claims.exp)} ago{moment.note}")
     return check(5, Status.PASS, f"{_when(claims, moment)}; revocations {_said(signed.issuer)}")
 
 
@@ -256,7 +265,9 @@ def _when(claims: TokenClaims, moment: Moment) -> str:
         return f"existed at {show_time(moment.at)}; {NOT_KNOWN_HERE}"
     by = ", by a receipt" if moment.at_from == "receipt" else ""
     when = "judged" if moment.at_from == "unknown" else "received"
-    return f"{when} {moment.at - claims.iat} s after issue, {claims.exp - moment.at} s before expiry{by}"
+    side = "after" if moment.at >= claims.iat else "before"
+    since, left = show_span(moment.at - claims.iat), show_span(claims.exp - moment.at)
+    return f"{when} {since} {side} issue, {left} before expiry{by}"
 
 
 def _revoked(signed: Signed, moment: Moment) -> Check | None:
@@ -268,7 +279,8 @@ def _revoked(signed: Signed, moment: Moment) -> Check | None:
         return None
     # Not by iat or a stated time: the thief of the key writes both.
     evidence = (
-        f"its key is revoked from {revoked_from} on, and no receipt is from before that, nor a witness of the log"
+        f"its key is revoked from {show_time(revoked_from)} on, and no receipt is from before that, "
+        "nor a witness of the log"
     )
     return check(5, Status.UNKNOWN if moment.unsure else Status.FAIL, evidence + moment.note)
 
@@ -279,9 +291,9 @@ def _unknown_revocations(issuer: TrustedIssuer, now: int) -> str:
     if listed is None or (listed and listed.held):
         return f"the revocation list of {issuer.issuer} is not to be had"
     if listed and listed.iat > now + NOT_BEFORE_LEEWAY_S:
-        return f"the revocation list of {issuer.issuer} is dated {listed.iat - now} s in the future"
+        return f"the revocation list of {issuer.issuer} is dated {show_span(listed.iat - now)} in the future"
     if listed and now > listed.next_update:
-        return f"the revocation list of {issuer.issuer} is {now - listed.next_update} s past its next update"
+        return f"the revocation list of {issuer.issuer} is {show_span(now - listed.next_update)} past its next update"
     if issuer.archive is None:
         return f"the archive of {issuer.issuer}, which says what keys are revoked, is not to be had"
     return ""

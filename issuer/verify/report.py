@@ -7,11 +7,14 @@ how a check comes out is decided elsewhere. A new meaning of a member is a new R
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType, field
+
+from issuer.results.claims import RunClaims
+from issuer.results.entry import Dataset, Entry, EntryFramework, EntryMetric
 
 REPORT_VERSION: Final = 1
 
@@ -44,21 +47,51 @@ class Check(Struct, frozen=True):
     file: str
 
 
-Verdict = Literal["verified", "failed", "undecided", "unverified"]
+# `good_when_issued`: all that is missing is when the file was received, and nothing here could ever say. `undecided`:
+# it could be found out, by a receipt, a log, or what was not to be had.
+Verdict = Literal["verified", "failed", "undecided", "good_when_issued", "unverified"]
 # Where the time came from: this party's own clock or records, a claim, the receipt that it wrote then, the witnesses of
 # the issuer's log, who saw the token and not the file, or nowhere.
 AtFrom = Literal["clock", "stated", "receipt", "log", "unknown"]
 
 
+class Said(Struct, frozen=True):
+    """What the file says of a run, in the words of an entry. It is nobody's word but the file's: the token's is in the
+    `claims` of a report.
+
+    `selection` says which of a run's numbers each metric is (`run.selection`), by the metric's id and slice.
+    """
+
+    dataset: Dataset
+    metrics: tuple[EntryMetric, ...]
+    framework: EntryFramework
+    model_revision: str | UnsetType = UNSET
+    selection: Mapping[str, str] = {}
+
+    @classmethod
+    def of(cls, entry: Entry) -> Said:
+        """Return what an entry of a file says."""
+        run = {} if entry.details.run is UNSET else entry.details.run
+        named = run.get("selection")
+        selection = (
+            {name: text for name, text in named.items() if isinstance(text, str)} if isinstance(named, dict) else {}
+        )
+        return cls(entry.dataset, entry.metrics or (), entry.framework, entry.model_revision, selection)
+
+
 class Report(Struct, frozen=True):
     """The whole judgement of one entry: all eleven checks, in their order.
 
-    `reason` says why an entry is `unverified`, or that all that is missing for an `undecided` one is when it was
-    received. `at` (Unix seconds) is when the file counts as received; where nobody knows (`at_from`), now, or for a
-    token that has ended by now a time at which it existed (`log`). `issuer`, `framework`, `jti`, `kid` and
-    `content_digest` are the token's, and "" unless its signature is good; `token_digest` is the SHA-256 of its text, ""
-    without one. `shared_jti`: it failed only because another good token has its jti. `wants_keys_of`: the trusted
-    issuer whose keys, as they are since the token's issue, would decide check 2.
+    `said` is what the file says, and `line` where the entry stands in it (0: not known). What the token says is in
+    `claims`, `caller` (who asked for it, as the issuer verified it), `run_url` (where people can look at that run, or
+    ""), `issued_at` and `expires_at` (Unix seconds), `issuer`, `integration`, `framework`, `jti`, `kid` and
+    `content_digest`: all of them None, empty or "" unless its signature is good.
+
+    `reason` says why an entry is `unverified`, or that all that is missing is when it was received. `at` (Unix seconds)
+    is when the file counts as received; where nobody knows (`at_from`), now, or for a token that has ended by now a
+    time at which it existed (`log`). `token_digest` is the SHA-256 of the token's text, "" without one. `shared_jti`:
+    it failed only because another good token has its jti. `wants_keys_of`: the trusted issuer whose keys, as they are
+    since the token's issue, would decide check 2.
     """
 
     version: Literal[1]
@@ -76,6 +109,14 @@ class Report(Struct, frozen=True):
     content_digest: str
     token_digest: str
     checks: tuple[Check, ...]
+    said: Said
+    claims: RunClaims | None = None
+    caller: Mapping[str, str | int | bool] = field(default_factory=dict)
+    run_url: str = ""
+    integration: str = ""
+    issued_at: int | None = None
+    expires_at: int | None = None
+    line: int = 0
     shared_jti: bool = False
     wants_keys_of: str = ""
 

@@ -21,7 +21,7 @@ from issuer.codes import Code
 from issuer.errors import FormatError
 from issuer.formats import jose
 from issuer.formats.strict_json import JSON, Text, convert
-from issuer.formats.times import MAX_UNIX_S, UnixTime
+from issuer.formats.times import MAX_UNIX_S, UnixTime, show_span
 from issuer.verify.statement import read_statement, write_statement
 
 REVOCATIONS_TYPE: Final = "eval-revocations+jwt"
@@ -111,7 +111,7 @@ def objection(newer: Revocations, seen: Revocations) -> str:
     if newer.number < seen.number:
         return f"its number is {newer.number}, and {seen.number} has been seen"
     if newer.iat < seen.iat:
-        return f"it was issued {seen.iat - newer.iat} s before one that has been seen"
+        return f"it was issued {show_span(seen.iat - newer.iat)} before one that has been seen"
     lost = newer.missing(seen)
     return f"it lacks {lost} of the items of one that has been seen" if lost else ""
 
@@ -124,7 +124,7 @@ def newest(found: Revocations | None, seen: Sequence[Revocations], now: int) -> 
     """
     last = max(seen, key=lambda each: (each.number, each.iat), default=None)
     if found is None or found.iat > now + LEEWAY_S:
-        reason = "" if found is None else f"it is dated {found.iat - now} s in the future"
+        reason = "" if found is None else f"it is dated {show_span(found.iat - now)} in the future"
         return (None if last is None else replace(last, held=True)), reason
     reason = next(filter(None, (objection(found, each) for each in seen)), "")
     return (last, reason) if reason else (found, "")

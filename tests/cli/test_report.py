@@ -23,7 +23,7 @@ def judge(
 
 
 def shown(capsys: pytest.CaptureFixture[str], reports: tuple[Report, ...], name: str = "gsm8k.yaml") -> str:
-    show(reports, name)
+    show(reports, name, make.NOW + 7200)
     return capsys.readouterr().out
 
 
@@ -59,8 +59,8 @@ def test_each_answer_says_in_two_lines_what_it_proves_and_what_not(capsys: pytes
 
 
 def test_it_says_when_the_file_counts_as_received_and_by_whose_word(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "judged as received at 2026-11-18T11:06:40Z\n" in shown(capsys, judge(at=make.NOW))
-    assert "2026-11-18T11:06:40Z, as stated\n" in shown(capsys, judge(at=make.NOW, witnessed=False))
+    assert "judged as received at 2026-11-18T11:06:40Z:\n" in shown(capsys, judge(at=make.NOW))
+    assert "2026-11-18T11:06:40Z, as stated:\n" in shown(capsys, judge(at=make.NOW, witnessed=False))
     assert "Unix second" in shown(capsys, judge(at=2**60))
 
 

@@ -131,6 +131,7 @@ def test_an_entry_without_a_token_beside_a_verified_one_is_a_no_that_says_so(
         ("{file}", "--repo", REPO, "--trust", "{trust}", "--audience", AUDIENCE),
         ("{file}", "--repo", REPO, "--trust", "{trust}", "--jobs", "2"),
         ("{file}", "--repo", REPO, "--trust", "{trust}", "--receipt-key", "k.pem"),
+        ("{file}", "--repo", REPO, "--trust", "{trust}", "--receipts", "a", "--keep-receipts", "b"),
         ("{file}", "--repo", REPO, "--trust", "{trust}", "--benchmark", "a", "--benchmarks", "b"),
         ("{folder}", "--repo", REPO, "--trust", "{trust}"),
         ("{file}", "--repo", REPO, "--trust", "{trust}", "--at", "5", "--received-now"),
@@ -143,6 +144,13 @@ def test_what_makes_no_sense_together_is_a_usage_error(file: Path, trust: Path, 
     names = {"file": file, "trust": trust, "folder": file.parent}
     done = issuer("verify", *(argument.format(**names) for argument in arguments))
     assert (done.returncode, done.stdout) == (2, ""), done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("more", [(), ("--repo", REPO)])
+def test_a_path_that_is_not_there_is_said_before_anything_is_asked(tmp_path: Path, more: tuple[str, ...]) -> None:
+    done = issuer("verify", tmp_path / "none.yaml", *more)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert f"{tmp_path}/none.yaml: file.unreadable: no such file or folder" in done.stderr
 
 
 def test_the_schema_fits_what_is_printed(file: Path, trust: Path) -> None:
@@ -187,9 +195,9 @@ def test_a_receipt_is_written_for_a_fresh_file_and_serves_it_ever_after(
     file: Path, trust: Path, key: Path, receipts: Path
 ) -> None:
     fresh(file)
-    first = verify(file, trust, "--receipts", receipts, "--receipt-key", key, at=None)
+    first = verify(file, trust, "--keep-receipts", receipts, "--receipt-key", key, at=None)
     assert first.returncode == 0, first.stdout + first.stderr
-    (receipt,) = receipts.iterdir()
+    (receipt,) = receipts.glob("*.jwt")
     late = int(time.time()) + YEAR_S
     assert verify(file, trust, at=late).returncode == 1
     again = verify(file, trust, "--receipts", receipts, at=late)
@@ -218,7 +226,7 @@ def test_who_does_not_say_when_it_was_received_is_a_reader(file: Path, trust: Pa
 def test_no_receipt_is_written_under_a_stated_time_or_for_what_is_not_verified(
     file: Path, trust: Path, key: Path, receipts: Path
 ) -> None:
-    with_key = ("--receipts", receipts, "--receipt-key", key)
+    with_key = ("--keep-receipts", receipts, "--receipt-key", key)
     assert verify(file, trust, *with_key).returncode == 0
     assert verify(file, trust, *with_key, at=None).returncode == 4  # a reader's: it has ended by now
     assert verify(file, trust, *with_key, "--received-now", at=None).returncode == 1
@@ -226,7 +234,7 @@ def test_no_receipt_is_written_under_a_stated_time_or_for_what_is_not_verified(
     assert verify(file, trust, "--receipts", receipts, at=None).returncode == 0
     file.write_text(file.read_text().replace("20.9", "21.9"))
     assert verify(file, trust, *with_key, at=None).returncode == 1
-    assert list(receipts.iterdir()) == []
+    assert list(receipts.glob("*.jwt")) == []
 
 
 @pytest.mark.parametrize(("wrong", "said"), [(STRANGER, "not listed"), (KEY, "signs tokens")])
@@ -234,10 +242,12 @@ def test_a_key_whose_receipts_nobody_would_believe_is_refused_at_once(
     tmp_path: Path, file: Path, trust: Path, receipts: Path, wrong: Any, said: str
 ) -> None:
     keyfile.write(tmp_path / "wrong.pem", wrong)
-    done = verify(file, trust, "--receipts", receipts, "--receipt-key", tmp_path / "wrong.pem")
+    done = verify(file, trust, "--keep-receipts", receipts, "--receipt-key", tmp_path / "wrong.pem")
     assert (done.returncode, done.stdout, said in done.stderr) == (6, "", True)
     (tmp_path / "wrong.pem").chmod(0o644)
-    assert "key.unsafe" in verify(file, trust, "--receipts", receipts, "--receipt-key", tmp_path / "wrong.pem").stderr
+    assert (
+        "key.unsafe" in verify(file, trust, "--keep-receipts", receipts, "--receipt-key", tmp_path / "wrong.pem").stderr
+    )
 
 
 # -- definitions ------------------------------------------------------------------------------------------------------

@@ -76,7 +76,16 @@ def test_the_worst_decides_the_exit_code_in_every_format(
 def test_a_folder_without_any_token_is_no_answer_to_build_on(tmp_path: Path) -> None:
     write_trust(tmp_path)
     (tmp_path / "tree").mkdir()
-    assert issuer(*arguments(tmp_path / "tree")).returncode == 1
+    done = issuer(*arguments(tmp_path / "tree"))
+    assert done.returncode == 1
+    assert f"{tmp_path}/tree holds no OWNER/NAME/.eval_results/*.yaml, which is what is looked for" in done.stderr
+
+
+def test_a_folder_one_level_off_is_told_what_it_is(tree: Path) -> None:
+    repo = next(tree.glob("*/*"))
+    for folder, said in ((repo, "It is one repository: give a file"), (repo.parent, "the folder of one OWNER")):
+        done = issuer("verify", folder, "--trust", tree.parent / "trust.yaml")
+        assert (done.returncode, said in done.stderr) == (1, True)
 
 
 def test_people_see_what_is_wrong_and_a_summary(tree: Path) -> None:
@@ -88,7 +97,7 @@ def test_people_see_what_is_wrong_and_a_summary(tree: Path) -> None:
         done.stdout,
     )
     assert re.search(r"zz/other/.*task_0.yaml:2:1: file.syntax: ", done.stdout)
-    assert "21 entries in 22 files: 20 verified, 1 failed, 0 undecided, 0 unverified" in done.stdout
+    assert "21 entries in 22 files: 20 verified, 1 failed, 0 undecided, 0 good when issued, 0 unverified" in done.stdout
     assert "https://issuer.example: 20 verified, 1 failed" in done.stdout
     assert "inspect-ai: 20 verified, 1 failed" in done.stdout
     assert re.search(r"1  check 8, metrics", done.stdout)

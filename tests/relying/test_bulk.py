@@ -11,11 +11,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from issuer.cli.verify_folder import FOR_PEOPLE, JSON_LINES
+from issuer.cli.verify_lines import FOR_PEOPLE, JSON_LINES
 from issuer.errors import InputError, SetupError
-from issuer.relying.bulk import CHUNK_BYTES, CHUNK_FILES, Listener, Writer, judge_folder, split_into_chunks
+from issuer.relying.bulk import CHUNK_BYTES, CHUNK_FILES, Listener, judge_folder, split_into_chunks
 from issuer.relying.folders import MAX_BENCHMARKS, BenchmarkFolder, ReceiptFolder
-from issuer.relying.verifier import Verifier, path_in_repo
+from issuer.relying.verifier import Verifier, Writer, path_in_repo
 from issuer.relying.walk import Found, walk
 from issuer.results.entry import read_entries
 from issuer.verify import Context, verify_entries

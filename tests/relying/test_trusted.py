@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from issuer.cli.verify_folder import JSON_LINES
+from issuer.cli.verify_lines import JSON_LINES
 from issuer.codes import Code
 from issuer.dev.provider import LocalProvider
 from issuer.errors import SetupError

@@ -249,5 +249,7 @@ def test_receipts_outlive_three_rotations_one_theft_and_a_bad_month(tmp_path: Pa
         by_url = ("--issuer", live.url, "--audience", AUDIENCE)
         alone = issuer("verify", relying.hub, *by_url, "--json")
         without = dict.fromkeys(("first", "unseen", "bad", "beside", "recovered", "successor"), "undecided 2 3")
-        expected = it.expected | without | {"before": "failed 5", "recent": "undecided 5", "open-model": "verified"}
+        expected = (
+            it.expected | without | {"before": "failed 5", "recent": "good_when_issued 5", "open-model": "verified"}
+        )
         assert outcomes(alone.stdout) == expected, "who has no receipts"

@@ -15,7 +15,7 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from issuer import keyfile
-from issuer.cli.verify_folder import JSON_LINES
+from issuer.cli.verify_lines import JSON_LINES
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import AUDIENCE
 from issuer.formats import jose
@@ -192,7 +192,7 @@ def outcomes(lines: str) -> dict[str, str]:
 
 def outcome(report: dict[str, Any]) -> str:
     """Return the verdict of a report, with the checks that it is by: `failed 5`."""
-    decisive = {"failed": "fail", "undecided": "unknown"}.get(report["verdict"])
+    decisive = {"failed": "fail", "undecided": "unknown", "good_when_issued": "unknown"}.get(report["verdict"])
     numbers = [check["number"] for check in report["checks"] if check["status"] == decisive]
     return " ".join([report["verdict"], *map(str, numbers)])
 

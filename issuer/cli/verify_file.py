@@ -1,0 +1,55 @@
+"""`issuer verify FILE`: judge one file, and write its reports."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+from issuer import files
+from issuer.cli.terminal import describe_error, printable, say, say_whole
+from issuer.cli.verify_forms import Form, joined
+from issuer.errors import InputError
+from issuer.formats import strict_yaml
+from issuer.relying.verifier import Verifier
+from issuer.verify.report import Report
+from issuer.verify.summary import Summary, tally
+
+
+def verify_file(file: Path, repo: str, place: str, verifier: Verifier, form: Form) -> Summary:
+    """Judge a file at `place` in the repository `repo`, print its reports in this form, and return the counts.
+
+    Raises InputError for a file that is none of results, which a form that is one document tells, too.
+    """
+    now, out = verifier.context.now, joined(form, say_whole)
+    if form.alone is None:
+        say_whole(form.head)
+    try:
+        reports = verifier.verify(files.read(file, strict_yaml.MAX_BYTES), str(file), repo, place)
+        if form.alone is None:
+            out(form.writer.reports(str(file), reports))
+        else:
+            form.alone(str(file), reports, now)
+            _tell_receipts(reports, verifier)
+    except InputError as error:
+        if form.alone is None:
+            out(form.writer.finding(error))
+        raise
+    finally:
+        if form.alone is None:
+            say_whole(form.foot(Summary(), verifier.trust, now))
+    faults = verifier.take_faults()
+    for fault in faults:
+        say(f"issuer: {describe_error(fault)}", err=True)
+    summary = Summary()
+    summary.add(1, Counter(map(tally, reports)).items(), [fault.code for fault in faults])
+    return summary
+
+
+def _tell_receipts(reports: tuple[Report, ...], verifier: Verifier) -> None:
+    """Say where the receipts lie with which these entries stay verified."""
+    if verifier.receipts is None or verifier.receipt_key is None:
+        return
+    for report in reports:
+        if report.verdict == "verified" and report.token_digest in verifier.receipts:
+            path = printable(str(verifier.receipts.path_of(report.token_digest)))
+            say(f"the receipt of entry {report.pointer.removeprefix('/')}: {path}", err=True)

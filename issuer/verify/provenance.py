@@ -1,0 +1,70 @@
+"""Who asked for a token, and where the run can be looked at: words and a link from a token's `caller`. Pure.
+
+The caller is what the issuer verified of a workload identity: ids that are public and stay. A link needs names, too, so
+there is one only where what is bound spells them out, for GitHub Actions and GitLab; it is for people, and no check
+rests on it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+Caller = Mapping[str, str | int | bool]
+
+_GITHUB = re.compile(r"https://token\.actions\.(githubusercontent\.com|([a-z0-9-]+)\.ghe\.com)(?:/[A-Za-z0-9_-]+)?")
+_GITHUB_SERVER = re.compile(r"(https://[A-Za-z0-9.-]+(?::[0-9]+)?)/_services/token")
+_GITHUB_WORKFLOW = re.compile(r"([A-Za-z0-9-]+/[A-Za-z0-9._-]+)/\.github/workflows/[^@]+@.+")
+_GITLAB_CONFIG = re.compile(r"([A-Za-z0-9.:-]+)/([A-Za-z0-9_.-]+(?:/[A-Za-z0-9_.-]+)+)//[^@]+@.+")
+_NUMBER = re.compile(r"[0-9]{1,20}")
+# Shown where there is no link: what tells one run from another, in the words of its provider.
+_IDS = ("repository_id", "run_id", "project_id", "pipeline_id", "job_id", "build_number", "client_id", "account")
+
+
+def run_url(caller: Caller) -> str:
+    """Return where people can look at the run that asked for the token, or "" where what is bound does not say.
+
+    The name of its repository is in that of the workflow's file, which may lie in another repository: it counts where
+    both are of one commit.
+    """
+    return _github(caller) or _gitlab(caller)
+
+
+def _github(caller: Caller) -> str:
+    site = _github_site(_text(caller, "issuer"))
+    workflow = _GITHUB_WORKFLOW.fullmatch(_text(caller, "job_workflow_ref"))
+    own = _text(caller, "job_workflow_sha") == _text(caller, "workflow_sha") != ""
+    run = _text(caller, "run_id")
+    if not (site and workflow and own and _NUMBER.fullmatch(run)):
+        return ""
+    attempt = _text(caller, "run_attempt")
+    which = f"/attempts/{attempt}" if _NUMBER.fullmatch(attempt) else ""
+    return f"{site}/{workflow[1]}/actions/runs/{run}{which}"
+
+
+def _github_site(issuer: str) -> str:
+    if found := _GITHUB.fullmatch(issuer):
+        return f"https://{found[2]}.ghe.com" if found[2] else "https://github.com"
+    server = _GITHUB_SERVER.fullmatch(issuer)
+    return server[1] if server else ""
+
+
+def _gitlab(caller: Caller) -> str:
+    issuer, job = _text(caller, "issuer"), _text(caller, "job_id")
+    config = _GITLAB_CONFIG.fullmatch(_text(caller, "ci_config_ref_uri"))
+    own = _text(caller, "ci_config_sha") == _text(caller, "sha") != ""
+    if not (config and own and _NUMBER.fullmatch(job)) or urlsplit(issuer).netloc != config[1]:
+        return ""
+    return f"{issuer}/{config[2]}/-/jobs/{job}"
+
+
+def describe_caller(caller: Caller) -> str:
+    """Say in a few words who asked for the token: `github-actions, repository_id 1, run_id 2`."""
+    ids = [f"{name} {caller[name]}" for name in _IDS if name in caller]
+    return ", ".join([_text(caller, "provider") or "an unnamed provider", *ids])
+
+
+def _text(caller: Caller, name: str) -> str:
+    value = caller.get(name, "")
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,63 @@
+"""Judges a case of `tests/vectors/contract/verify.json` by what is in it alone, as its README tells verifiers in other
+languages to do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from issuer.results.benchmark import read_benchmark
+from issuer.results.entry import read_entries
+from issuer.verify import Context, verify_entries
+from issuer.verify.check_log import AtHand
+from issuer.verify.report import Report
+from issuer.verify.trust import Trust, read_trust_file, resolve
+from issuer.verify_token import unverified_leaf
+
+MAX_JSON_BYTES = 16 * 1024
+MAX_JSON_DEPTH = 8
+
+
+def judge_case(case: Mapping[str, Any], trusts: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return what the reports of a case say, without the words."""
+    entries = read_entries(case["file"].encode(), case["path"])
+    tokens = {entry.pointer: str(entry.token) for entry in entries if entry.token}
+    proofs = {
+        unverified_leaf(tokens[pointer]): AtHand(proof.encode()) for pointer, proof in case.get("proofs", {}).items()
+    }
+    benchmarks = {
+        (each["repo"], each["revision"]): read_benchmark(each["yaml"].encode(), "eval.yaml")
+        for each in case.get("benchmarks", [])
+    }
+    context = Context(
+        case["now"],
+        witnessed=case["witnessed"],
+        benchmarks=benchmarks,
+        receipts=case.get("receipts", {}),
+        proofs=proofs,
+    )
+    reports = verify_entries(
+        entries, case["repo"], case["path"], read_trust(trusts[case["trust"]]), case["at"], context
+    )
+    return [_said(report) for report in reports]
+
+
+def read_trust(trust: Mapping[str, Any]) -> Trust:
+    """Read a trust file with the documents of its URLs."""
+    documents: dict[str, Any] = trust["documents"]
+    found = {pointer: each["text"] and each["text"].encode() for pointer, each in documents.items()}
+    fetched_at = {pointer: each["fetched_at"] for pointer, each in documents.items() if each["text"] is not None}
+    return resolve(read_trust_file(json.dumps(trust["file"]).encode(), "trust.yaml"), found, fetched_at)
+
+
+def _said(report: Report) -> dict[str, Any]:
+    return {
+        "pointer": report.pointer,
+        "verdict": report.verdict,
+        "at": report.at,
+        "at_from": report.at_from,
+        "token_digest": report.token_digest,
+        "content_digest": report.content_digest,
+        "checks": {str(check.number): str(check.status) for check in report.checks},
+    }

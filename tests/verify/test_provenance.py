@@ -1,0 +1,77 @@
+"""A link to the run that a token's caller names: where what is bound spells it out, and nowhere else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from issuer.verify.provenance import describe_caller, run_url
+from tests.support.samples import SAMPLES
+
+PUBLIC: dict[str, dict[str, Any]] = {
+    sample.name: {"provider": sample.name, "issuer": sample.issuer, **sample.public} for sample in SAMPLES
+}
+GITHUB, GITLAB = PUBLIC["github-actions"], PUBLIC["gitlab-ci"]
+
+
+def test_a_run_of_github_actions_has_its_page() -> None:
+    assert run_url(GITHUB) == "https://github.com/example-org/evals/actions/runs/19512345678/attempts/1"
+    without = {name: value for name, value in GITHUB.items() if name != "run_attempt"}
+    assert run_url(without) == "https://github.com/example-org/evals/actions/runs/19512345678"
+
+
+@pytest.mark.parametrize(
+    ("issuer", "site"),
+    [
+        ("https://token.actions.githubusercontent.com/acme", "https://github.com"),
+        ("https://git.acme.example/_services/token", "https://git.acme.example"),
+        ("https://token.actions.acme.ghe.com", "https://acme.ghe.com"),
+    ],
+)
+def test_a_site_of_an_enterprise_is_linked_by_its_own_name(issuer: str, site: str) -> None:
+    assert run_url({**GITHUB, "issuer": issuer}).startswith(f"{site}/example-org/evals/actions/runs/")
+
+
+def test_a_job_of_gitlab_has_its_page() -> None:
+    assert run_url(GITLAB) == "https://gitlab.com/example-group/evals/-/jobs/10"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"issuer": "https://evil.example"},
+        {"issuer": "http://127.0.0.1:8080"},
+        {"job_workflow_sha": "a" * 40},  # a reusable workflow of another repository: whose run it is, is not said
+        {"job_workflow_sha": "", "workflow_sha": ""},
+        {"job_workflow_ref": "example-org/evals"},
+        {"job_workflow_ref": "../../evil/.github/workflows/x.yml@refs/heads/main"},
+        {"job_workflow_ref": "a/b\n/.github/workflows/x.yml@main"},
+        {"run_id": "1/../../x"},
+        {"run_id": 5},
+        {"run_id": ""},
+    ],
+    ids=str,
+)
+def test_there_is_no_link_where_what_is_bound_does_not_spell_it_out(changes: dict[str, Any]) -> None:
+    assert run_url({**GITHUB, **changes}) == ""
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"issuer": "https://evil.example"}, {"ci_config_sha": "a" * 40}, {"job_id": "x"}, {"ci_config_ref_uri": "gitlab.com//x@y"}],
+    ids=str,
+)  # fmt: skip
+def test_there_is_no_link_to_another_project(changes: dict[str, Any]) -> None:
+    assert run_url({**GITLAB, **changes}) == ""
+
+
+@pytest.mark.parametrize("name", sorted(PUBLIC.keys() - {"github-actions", "gitlab-ci"}))
+def test_other_providers_are_named_by_their_ids(name: str) -> None:
+    assert run_url(PUBLIC[name]) == ""
+    assert describe_caller(PUBLIC[name]).startswith(name)
+
+
+def test_a_caller_is_described_by_what_tells_one_run_from_another() -> None:
+    assert describe_caller(GITHUB) == "github-actions, repository_id 700000001, run_id 19512345678"
+    assert describe_caller({}) == "an unnamed provider"
