@@ -120,7 +120,8 @@ def describe_said(repo: str, said: Said) -> str:
     metrics = [_metric(metric, said) for metric in said.metrics[:_MOST_METRICS]]
     if (more := len(said.metrics) - _MOST_METRICS) > 0:
         metrics.append(f"and {more} more")
-    return shorten(f"{repo}{commit} on {said.dataset.id}{task}: {', '.join(metrics) or 'no metric'}", 400)
+    part = ", of a partial run" if said.completeness == "partial" else ""
+    return shorten(f"{repo}{commit} on {said.dataset.id}{task}: {', '.join(metrics) or 'no metric'}{part}", 400)
 
 
 def metric_name(metric: EntryMetric) -> str:

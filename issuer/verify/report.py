@@ -59,7 +59,8 @@ class Said(Struct, frozen=True):
     """What the file says of a run, in the words of an entry. It is nobody's word but the file's: the token's is in the
     `claims` of a report.
 
-    `selection` says which of a run's numbers each metric is (`run.selection`), by the metric's id and slice.
+    `selection` says which of a run's numbers each metric is (`run.selection`), by the metric's id and slice, and
+    `completeness` whether the whole benchmark was run (`run.completeness`); "" where the file does not say.
     """
 
     dataset: Dataset
@@ -67,16 +68,17 @@ class Said(Struct, frozen=True):
     framework: EntryFramework
     model_revision: str | UnsetType = UNSET
     selection: Mapping[str, str] = {}
+    completeness: str = ""
 
     @classmethod
     def of(cls, entry: Entry) -> Said:
         """Return what an entry of a file says."""
         run = {} if entry.details.run is UNSET else entry.details.run
-        named = run.get("selection")
-        selection = (
-            {name: text for name, text in named.items() if isinstance(text, str)} if isinstance(named, dict) else {}
-        )
-        return cls(entry.dataset, entry.metrics or (), entry.framework, entry.model_revision, selection)
+        named, whole = run.get("selection"), run.get("completeness")
+        items = named.items() if isinstance(named, dict) else ()
+        selection = {name: text for name, text in items if isinstance(text, str)}
+        completeness = whole if isinstance(whole, str) else ""
+        return cls(entry.dataset, entry.metrics or (), entry.framework, entry.model_revision, selection, completeness)
 
 
 class Report(Struct, frozen=True):

@@ -149,11 +149,12 @@ def _tokens() -> Iterator[Case]:
         "alg in lower case": {**make.HEADER, "alg": "eddsa"},
     }.items():  # fmt: skip
         yield _case(f"token: {name}", make.file_for(SAID, header=header))
-    for name, members in {
+    payloads: dict[str, dict[str, Any]] = {
         "another version": {"ver": 2}, "no exp": {"exp": ...}, "exp is text": {"exp": str(EXP)}, "an unknown claim": {"extra": 1},
         "two audiences": {"aud": [make.AUDIENCE]}, "a jti of 15 bytes": {"jti": "AAECAwQFBgcICQoLDA0O"}, "nbf before iat": {"nbf": NOW - 1},
         "a life of more than a day": {"exp": NOW + 86_401}, "a branch": {"model_revision": "main"},
-    }.items():  # fmt: skip
+    }  # fmt: skip
+    for name, members in payloads.items():
         yield _case(f"token: {name}", make.file_for(SAID, **members))
     said = make.payload_of(SAID)
     spaced = jcs.canonical(said).replace(b'":', b'": ', 1)

@@ -8,6 +8,9 @@ LISTED = {
     ),
     "deploy/STATE.md: readiness, of revocations": "tests/service/revocation/test_live.py",
     "deploy/STATE.md: # /etc/systemd/system/issuer-revocations.service": "systemd's own; the command is run in keys/README.md",
+    "issuer/relying/README.md: issuer verify .eval_results/gsm8k.yaml --repo acme/open-model --issuer https://issuer.example \\": (
+        "tests/cli/test_keep_receipts.py runs it over a year"
+    ),
     "issuer/adapters/README.md: inspect eval gsm8k.py --model hf/acme/open-model -M revision=9f3c... --metadata benchmark_revision=5503...": (
         "it loads a model; tests/adapters/test_real_frameworks.py runs Inspect AI"
     ),

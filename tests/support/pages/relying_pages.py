@@ -15,10 +15,12 @@ from issuer.tlog.note import Kind, vkey_of
 from tests.support import make, tlog
 from tests.support.make import jwks
 from tests.support.pages.story import Story, World
+from tests.support.samples import SAMPLES
 from tests.support.witnessing import policy_text
 
 ISSUER = "https://issuer.example"
 LOG_KEY = vkey_of("issuer.example/log/2026-11-22-7f3a", make.RECEIPT_KEY.public_key().public_bytes_raw(), Kind.ED25519)
+CALLER = {"provider": "github-actions", "issuer": SAMPLES[0].issuer, **SAMPLES[0].public}
 # The token that LOG.md looks for by its digest.
 TOKEN = bytes.fromhex("5b0e4ffe8d9bf45b7e4ba2f3f5e3b52ad3ce0f0b9a8c7d6e5f4a3b2c1d0e9f80")
 
@@ -28,8 +30,8 @@ def reader(folder: Path) -> Iterator[World]:
     """Give a relying party's files; the issuer's URL leads to a server here."""
     now = int(time.time())
     window = {"active_from": now - 86_400, "last_token_exp": now + 30 * 86_400}
-    item = make.submission()
-    file = make.file_for(item, iat=now, nbf=now, exp=now + 3600).encode()
+    item = make.submission({"run": {"selection": {"accuracy": "match/accuracy"}}})
+    file = make.file_for(item, iat=now, nbf=now, exp=now + 3600, caller=CALLER).encode()
     files: dict[str, bytes] = {
         ".eval_results/gsm8k.yaml": file,
         "hub/acme/open-model/.eval_results/gsm8k.yaml": file,
