@@ -15,6 +15,7 @@ from issuer.codes import Code
 from issuer.errors import Fault, Refused
 
 Endpoint = Literal["/tokens", "/tokens/batch", "/tokens/explain"]
+METADATA_PATH = "/.well-known/eval-token-issuer"
 JWKS_PATH = "/.well-known/jwks.json"
 ARCHIVE_PATH = "/.well-known/jwks-archive.json"
 REVOCATIONS_PATH = "/.well-known/revocations.json"

@@ -1,4 +1,5 @@
-"""Public documents: the same bytes for everybody, with an ETag and a time for which caches may keep them."""
+"""Public documents: the same bytes for everybody, pages of every origin included, with an ETag and a time for which
+caches may keep them."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import hashlib
 from msgspec import Struct
 
 from issuer.service.http.answer import Answer, answer
+from issuer.service.http.cors import readable
 
 
 class Document(Struct, frozen=True):
@@ -29,6 +31,8 @@ def document(
 ) -> Document:
     """Make a document; its ETag is derived from its bytes. `cache` is its Cache-Control (RFC 9111 5.2.2)."""
     etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
-    kept = ((b"cache-control", cache.encode()), (b"etag", etag.encode()))
+    kept = {"Cache-Control": cache, "ETag": etag, **{name: headers[name] for name in headers.keys() & {"Vary"}}}
     whole = answer(body, media_type, headers={"Cache-Control": cache, "ETag": etag, **headers})
-    return Document(etag, whole, Answer(304, kept, b""))  # a 304 has no length of its own (RFC 9110 8.6)
+    head = tuple((name.lower().encode(), value.encode()) for name, value in kept.items())
+    # A 304 has no length of its own (RFC 9110 8.6).
+    return Document(etag, readable(whole), readable(Answer(304, head, b"")))

@@ -19,6 +19,7 @@ from issuer.service.authn.sources import Sources
 from issuer.service.bounds import ALL_LOG_READS_MS, LOG_LOOK_S, LOG_READ_MS, LOG_READERS, MAX_LOG_QUESTIONS
 from issuer.service.http import openapi
 from issuer.service.http.answer import Answer
+from issuer.service.http.cors import readable
 from issuer.service.http.documents import Document, document
 from issuer.service.http.gate import Gate, SharedLook
 from issuer.service.http.log_info import LogInfo, prefixes
@@ -94,10 +95,10 @@ class _Pages:
             found = await find(request, path, source)
         except IssuerError as error:
             if error.code is Code.RATE_SOURCE:
-                return self._tarpit.answer(request_id)
-            return problem_response(error, self._issuer_url, request_id)
+                return readable(self._tarpit.answer(request_id))
+            return readable(problem_response(error, self._issuer_url, request_id))
         if found is None:
-            return self._nowhere.answer(request_id)
+            return readable(self._nowhere.answer(request_id))
         return found.answer(",".join(header_values(request, b"if-none-match")))
 
     async def _checkpoint(self, _: Http, path: str, __: str) -> Document | None:

@@ -1,4 +1,7 @@
-"""A page for each error code: what happened, what to do. Written once, from the registry alone."""
+"""A page for each error code: what happened, what to do. Written once, from the registry alone.
+
+And how a page for people is made: no script, nothing from elsewhere, in no frame.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,15 @@ from issuer.service.http.documents import Document, document
 
 _CACHE = "public, max-age=3600"
 _HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'",
+    "Content-Security-Policy": (
+        "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
     "X-Content-Type-Options": "nosniff",
 }
 _STYLE = (
     ":root{color-scheme:light dark}body{font:1rem/1.6 system-ui,sans-serif;max-width:44rem;margin:3rem auto;"
     "padding:0 1rem}code{font:.95em ui-monospace,monospace}dt{font-weight:600;margin-top:1rem}dd{margin:0}"
-    "td{padding:.2rem 1rem .2rem 0;vertical-align:top}"
+    "td{padding:.2rem 1rem .2rem 0;vertical-align:top}pre{overflow-x:auto}code{overflow-wrap:anywhere}"
 )
 
 
@@ -36,7 +41,7 @@ def _of(code: Code) -> Document:
         f"<dt>How it is answered</dt><dd>{answered}{again if meaning.status else ''}</dd></dl>"
         '<p><a href="/errors">All codes</a></p>'
     )
-    return _page(str(code), body)
+    return page(str(code), body, cache=_CACHE)
 
 
 def _index() -> Document:
@@ -44,12 +49,13 @@ def _index() -> Document:
         f'<tr><td><a href="/errors/{code}"><code>{code}</code></a></td><td>{escape(code.meaning.title)}</td></tr>'
         for code in Code
     )
-    return _page("Error codes", f"<h1>Error codes</h1><table>{rows}</table>")
+    return page("Error codes", f"<h1>Error codes</h1><table>{rows}</table>", cache=_CACHE)
 
 
-def _page(title: str, body: str) -> Document:
+def page(title: str, body: str, *, cache: str, **headers: str) -> Document:
+    """Make a page of a title, which is text, and a body, which is HTML."""
     html = (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
         f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style></head><body>{body}</body></html>'
     )
-    return document(html.encode(), "text/html; charset=utf-8", cache=_CACHE, **_HEADERS)
+    return document(html.encode(), "text/html; charset=utf-8", cache=cache, **_HEADERS, **headers)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 from issuer.service.bounds import KEY_SET_AGE_S, KEY_SET_STALE_S
 from issuer.service.http.documents import Document, document
+from issuer.service.http.landing import Landing
 from issuer.service.http.log_info import log_urls
 from issuer.service.http.metadata import metadata
 from issuer.service.http.requirements import requirements
@@ -22,6 +23,7 @@ KEY_SET_CACHE = f"public, max-age={KEY_SET_AGE_S}, stale-if-error={KEY_SET_STALE
 class Published(Active, frozen=True):
     """The active policies, and the documents that publish them."""
 
+    landing: Landing
     metadata: Document
     requirements: Mapping[str, Document]
 
@@ -31,10 +33,12 @@ class Published(Active, frozen=True):
         url, policies = active.authority.issuer_url, active.authority.policies
         origin = active.authority.log.origin or ""
         log_url = log_urls(url, origin)[0] if origin else ""
+        about = metadata(url, policies, verifies=verifies, log_origin=origin, log_url=log_url)
         return cls(
             authority=active.authority,
             loaded_at=active.loaded_at,
-            metadata=document(metadata(url, policies, verifies=verifies, log_origin=origin, log_url=log_url)),
+            landing=Landing.of(url, policies.providers.values(), about, verifies=verifies, log_url=log_url),
+            metadata=document(about),
             requirements=requirements(url, policies),
         )
 

@@ -6,6 +6,7 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -20,6 +21,7 @@ from issuer.service.bounds import READY_KEPT_S
 from issuer.service.follow import schema_documents
 from issuer.service.http import openapi
 from issuer.service.http.answer import Answer, answer
+from issuer.service.http.cors import readable
 from issuer.service.http.documents import Document, document
 from issuer.service.http.gate import SharedLook
 from issuer.service.http.pages import pages
@@ -29,7 +31,7 @@ from issuer.service.http.reading import Http, header_values
 from issuer.service.http.service import Service
 from issuer.service.http.tokens import token_routes
 from issuer.service.reload import Live
-from issuer.wire import ARCHIVE_PATH, JWKS_PATH, REVOCATION_KEYS_PATH, REVOCATIONS_PATH, STOPS_PATH
+from issuer.wire import ARCHIVE_PATH, JWKS_PATH, METADATA_PATH, REVOCATION_KEYS_PATH, REVOCATIONS_PATH, STOPS_PATH
 
 _SCHEMA_TYPE, _SCHEMA_CACHE = "application/schema+json", "public, max-age=3600"
 _log = structlog.get_logger("issuer")
@@ -73,16 +75,17 @@ def routes(service: Service, more: Sequence[Any]) -> list[Any]:
     async def stops() -> Answer:
         return _state(service.stops.status)  # asks neither store nor disk: it answers when nothing else does
 
+    publish = partial(_publish, service.issuer_url)
     described = [
         *token_routes(service),
         *more,
-        *_publish(JWKS_PATH, lambda _: service.keys.document, openapi.KeySetOperation),
-        *_publish(ARCHIVE_PATH, lambda _: service.keys.archive, openapi.ArchiveOperation),
-        *_publish(REVOCATIONS_PATH, lambda _: service.revocations.signed_list, openapi.RevocationsOperation),
-        *_publish(REVOCATION_KEYS_PATH, lambda _: service.revocations.keys, openapi.RevocationKeysOperation),
-        *_publish("/.well-known/eval-token-issuer", lambda _: service.live.active.metadata, openapi.MetadataOperation),
-        *_publish("/integrations/{integration:str}/requirements", requirements, openapi.RequirementsOperation),
-        *_publish("/schemas/{name:str}", lambda name: _find(schemas, name), openapi.SchemaOperation),
+        *publish(JWKS_PATH, lambda _: service.keys.document, openapi.KeySetOperation),
+        *publish(ARCHIVE_PATH, lambda _: service.keys.archive, openapi.ArchiveOperation),
+        *publish(REVOCATIONS_PATH, lambda _: service.revocations.signed_list, openapi.RevocationsOperation),
+        *publish(REVOCATION_KEYS_PATH, lambda _: service.revocations.keys, openapi.RevocationKeysOperation),
+        *publish(METADATA_PATH, lambda _: service.live.active.metadata, openapi.MetadataOperation),
+        *publish("/integrations/{integration:str}/requirements", requirements, openapi.RequirementsOperation),
+        *publish("/schemas/{name:str}", lambda name: _find(schemas, name), openapi.SchemaOperation),
         live,
         ready,
         stops,
@@ -90,9 +93,10 @@ def routes(service: Service, more: Sequence[Any]) -> list[Any]:
     description, errors = document(openapi.openapi(described)), pages()
     return [
         *described,
-        *_publish("/openapi.json", lambda _: description),
-        *_publish("/errors", lambda _: errors[""]),
-        *_publish("/errors/{code:str}", lambda code: _find(errors, code)),
+        *publish("/openapi.json", lambda _: description),
+        *publish("/errors", lambda _: errors[""]),
+        *publish("/errors/{code:str}", lambda code: _find(errors, code)),
+        *_landing(service.live),
     ]
 
 
@@ -114,15 +118,30 @@ def _policies_of(live: Live[Published]) -> dict[str, Any]:
 # -- public documents -------------------------------------------------------------------------------------------------
 
 
-def _publish(path: str, find: Callable[[str], Document], described_by: type[Operation] | None = None) -> list[Any]:
+def _publish(
+    issuer_url: str, path: str, find: Callable[[str], Document], described_by: type[Operation] | None = None
+) -> list[Any]:
     """Return the handlers of a path whose answers are written beforehand; `find` gets what stands for its parameter."""
 
     async def published(request: Http) -> Answer:
         known = ",".join(header_values(request, b"if-none-match"))
-        return find(next(iter(request.path_params.values()), "")).answer(known)
+        try:
+            return find(next(iter(request.path_params.values()), "")).answer(known)
+        except IssuerError as error:  # a page of another origin may read that there is none, too
+            return readable(problem_response(error, issuer_url, str(uuid.uuid4())))
 
     shown = get(path, operation_class=described_by) if described_by else get(path, include_in_schema=False)
     return [shown(published), route(path, http_method="HEAD", include_in_schema=False)(published)]
+
+
+def _landing(live: Live[Published]) -> list[Any]:
+    """Return the handlers of `/`, which has a page for people and a document for machines."""
+
+    async def landing(request: Http) -> Answer:
+        chosen = live.active.landing.choose(",".join(header_values(request, b"accept")))
+        return chosen.answer(",".join(header_values(request, b"if-none-match")))
+
+    return [route("/", http_method=["GET", "HEAD"], include_in_schema=False)(landing)]
 
 
 def _find(documents: Mapping[str, Document], name: str) -> Document:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import structlog
-from litestar import post
+from litestar import post, route
 
 from issuer import files
 from issuer.codes import Code
@@ -27,6 +27,7 @@ from issuer.service.bounds import (
 )
 from issuer.service.http import openapi
 from issuer.service.http.answer import Answer, json_answer
+from issuer.service.http.cors import preflight, readable
 from issuer.service.http.gate import Gate
 from issuer.service.http.problems import problem_response
 from issuer.service.http.question import read_question
@@ -84,9 +85,9 @@ class OwnTrust:
 
 
 def verify_routes(trust: str, issuer_url: str, own: Mapping[str, Callable[[], bytes]], tarpit: Tarpit) -> list[Any]:
-    """Return the handler of `POST /verify`, or none without a trust file: trust must not be guessed.
+    """Return the handlers of `/verify`, or none without a trust file: trust must not be guessed.
 
-    `own` has what this service publishes, by path.
+    A web page of any origin may ask, too. `own` has what this service publishes, by path.
     """
     if not trust:
         return []
@@ -101,20 +102,26 @@ def verify_routes(trust: str, issuer_url: str, own: Mapping[str, Callable[[], by
         try:
             gate.demand(source)
         except Refused:
-            return tarpit.answer(request_id)
+            return readable(tarpit.answer(request_id))
         except Undecided as error:  # without a line in the log: they come as fast as anybody likes
-            return problem_response(error, issuer_url, request_id)
+            return readable(problem_response(error, issuer_url, request_id))
         try:
             body = await read_json_body(request, MAX_QUESTION_BYTES)
             reports = await gate.work(source, partial(answer_question, body, trusted, int(time.time())))
         except (Refused, Undecided) as error:
             _log.info("question", request_id=request_id, outcome="no", code=str(error.code), ms=ms_since(began))
-            return problem_response(error, issuer_url, request_id)
+            return readable(problem_response(error, issuer_url, request_id))
         verdicts = Counter(report.verdict for report in reports.reports)
         _log.info("question", request_id=request_id, outcome="answered", verdicts=dict(verdicts), ms=ms_since(began))
-        return json_answer(reports, request_id)
+        return readable(json_answer(reports, request_id))
 
-    return [verify]
+    asked_first = preflight("POST")
+
+    @route("/verify", http_method="OPTIONS", include_in_schema=False)
+    async def may_ask() -> Answer:
+        return asked_first
+
+    return [may_ask, verify]  # in this order: Litestar makes an OPTIONS of its own for a path that has none yet
 
 
 def answer_question(body: bytes, trust: Callable[[int], Trust], now: int) -> Reports:

@@ -130,12 +130,15 @@ def test_a_path_in_any_other_spelling_is_nowhere_and_no_cache_remembers_that(
 
 def test_what_is_committed_is_there_at_once(served: Served, tmp_path: Path) -> None:
     with sqlite_place(tmp_path) as place, writing(place) as writer, serving(place.setting) as live:
-        assert live.get("/log/checkpoint").status == 503
+        not_yet = live.get("/log/checkpoint")
+        assert (not_yet.status, not_yet.headers["access-control-allow-origin"]) == (503, "*"), "pages may read it, too"
         for size in range(1, 4):
             path = f"/log/tile/0/000.p/{size}"
-            assert live.get(path).status == 404
+            absent = live.get(path)
+            assert (absent.status, absent.headers["access-control-allow-origin"]) == (404, "*")
             writer.grow(1)
-            assert live.get(path).status == 200
+            found = live.get(path)
+            assert (found.status, found.headers["access-control-allow-origin"]) == (200, "*")
         note = writer.cosign()
         eventually(lambda: live.get("/log/checkpoint").body == note)
 

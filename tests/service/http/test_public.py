@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import re
 import threading
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
+import httpx
 import msgspec
 import pytest
 
@@ -26,7 +28,7 @@ from tests.support.running import Running, numbered, rewrite, running, write_fol
 DOCUMENTS = (
     "/.well-known/jwks.json", "/.well-known/jwks-archive.json", "/.well-known/eval-token-issuer", "/openapi.json",
     "/errors", "/errors/internal",
-    "/schemas/policy.json", "/integrations/inspect-ai/requirements",
+    "/schemas/policy.json", "/integrations/inspect-ai/requirements", "/",
 )  # fmt: skip
 
 
@@ -58,7 +60,7 @@ def test_nothing_is_at_a_path_that_the_framework_made(public: Running) -> None:
     """Litestar serves pages of its own around an OpenAPI document, HTML where something is missing."""
     paths = (
         "/openapi.json/x", "/openapi.json/openapi.json", "/openapi.json/", "/openapi.yaml", "/openapi.yml", "/openapi",
-        "/schema", "/schema/x", "/schema/openapi.json", "/schema/swagger", "/docs", "/redoc", "/", "/static/x", "/errors/x",
+        "/schema", "/schema/x", "/schema/openapi.json", "/schema/swagger", "/docs", "/redoc", "/static/x", "/errors/x",
         "/schemas/x", "/schemas/policy", "/schemas/.json", "/errors/INTERNAL", "/errors/%3Cscript%3E", "/errors/internal%0A",
     )  # fmt: skip
     for path in paths:
@@ -79,6 +81,83 @@ def test_every_path_that_is_served_is_described_or_a_page(public: Running) -> No
         "/.well-known/eval-token-issuer", "/integrations/{integration}/requirements",
     }  # fmt: skip
     assert [each["name"] for each in described["/schemas/{name}"]["get"]["parameters"]] == ["name"]
+
+
+# -- pages of other origins -------------------------------------------------------------------------------------------------
+
+
+PAGE = {"Origin": "https://leaderboard.example"}
+ASKS_FIRST = {**PAGE, "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "content-type"}
+
+
+def allowed(answer: httpx.Response) -> str | None:
+    assert "access-control-allow-credentials" not in answer.headers
+    found = answer.headers.get("access-control-allow-origin")
+    return found if found is None else str(found)
+
+
+@pytest.mark.parametrize("path", [*DOCUMENTS, "/errors/none", "/schemas/none", "/.well-known/revocations.json"])
+def test_a_page_of_another_origin_may_read_what_is_public(public: Running, path: str) -> None:
+    answer = public.http.get(path, headers=PAGE)
+    assert allowed(answer) == "*", "whether it is there or not"
+    if answer.status_code == 200:
+        assert allowed(public.http.get(path, headers={**PAGE, "If-None-Match": answer.headers["etag"]})) == "*"
+
+
+def test_a_page_of_another_origin_may_ask_for_a_verdict(public: Running) -> None:
+    first = public.http.request("OPTIONS", "/verify", headers=ASKS_FIRST)
+    assert (first.status_code, first.content, allowed(first)) == (204, b"", "*")
+    assert first.headers["access-control-allow-methods"] == "POST"
+    assert first.headers["access-control-allow-headers"] == "Content-Type"
+    entry = public.post(public.token()).json()["entry"]
+    question = {"yaml": entry, "repo": "acme/open-model", "path": ".eval_results/gsm8k.yaml"}
+    answer = public.http.post("/verify", json=question, headers=PAGE)
+    assert (answer.status_code, allowed(answer)) == (200, "*")
+    refused = public.http.post("/verify", content=b"{", headers={**PAGE, "Content-Type": "application/json"})
+    assert (refused.status_code, allowed(refused)) == (400, "*")
+
+
+@pytest.mark.parametrize("path", ["/tokens", "/tokens/batch", "/tokens/explain"])
+def test_no_page_may_ask_for_a_token(public: Running, path: str) -> None:
+    first = public.http.request("OPTIONS", path, headers=ASKS_FIRST)
+    for answer in (
+        first, public.http.get(path, headers=PAGE), public.post(None, path=path, **PAGE), public.post("x", path=path, **PAGE),
+        public.post(public.token(), path=path, **PAGE),
+    ):  # fmt: skip
+        assert not [name for name in answer.headers if name.startswith("access-control")], answer.status_code
+
+
+# -- the first page ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_person_gets_a_page_and_a_machine_the_metadata(public: Running) -> None:
+    page = public.http.get("/", headers={"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"})
+    assert (page.status_code, page.headers["content-type"], page.headers["vary"]) == (
+        200,
+        "text/html; charset=utf-8",
+        "Accept",
+    )
+    assert "script" not in page.text
+    assert page.headers["content-security-policy"].startswith("default-src 'none';")
+    assert f"--issuer {public.url}" in page.text
+    assert "POST /verify" in page.text
+    metadata = public.http.get("/.well-known/eval-token-issuer")
+    assert public.http.get("/", headers={"Accept": "application/json"}).content == metadata.content
+    answer = public.http.get("/", headers={"Accept": "*/*"})
+    assert (answer.content, answer.headers["content-type"]) == (metadata.content, "application/json")
+    assert answer.headers["vary"] == "Accept"
+    unchanged = public.http.get("/", headers={"If-None-Match": answer.headers["etag"]})
+    assert (unchanged.status_code, unchanged.headers["vary"]) == (304, "Accept")
+    refused = public.http.post("/")
+    assert (refused.status_code, refused.headers["content-type"]) == (405, "application/problem+json")
+
+
+def test_every_link_of_the_first_page_leads_somewhere(public: Running) -> None:
+    links = re.findall('href="([^"]*)"', public.http.get("/", headers={"Accept": "text/html"}).text)
+    assert len(links) == 6
+    statuses = {link: public.http.get(link).status_code for link in links}
+    assert statuses.pop("/.well-known/revocations.json") == 404, "nothing was revoked"
+    assert set(statuses.values()) == {200}
 
 
 # -- readiness ------------------------------------------------------------------------------------------------------------
