@@ -562,4 +562,16 @@ class Code(enum.StrEnum):
         "log.unavailable", 0, "The public files of a transparency log cannot be had right now.",
         "Run the command again later; if it stays so, read another mirror, or ask the log's operator.",
     )
+    DEV_ABSENT = (
+        "dev.absent", 0, "It is not known which throw-away issuer is meant.",
+        "Start `issuer dev` in another terminal; where several run, choose one by --port.",
+    )
+    DEV_JOB = (
+        "dev.job", 0, "No job of this kind can be played.",
+        "See `issuer dev token --help`; a claim that no option sets is set by --claim NAME=TEXT.",
+    )
+    POLICY_NEW = (
+        "policy.new", 0, "No policy can be made from this token.",
+        "Take the token of a job that shall have results signed, or write the policy by hand: policies/REFERENCE.md.",
+    )
     # fmt: on

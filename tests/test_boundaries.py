@@ -88,7 +88,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "relying": {*FORMATS, "files", "http_client", "results", "wire", "tlog", "verify", "verify_token"},
     "client": {*FORMATS, "files", "http_client", "results", "tlog", "wire", "identity", "verify_token", "verify", "adapters"},
     "witness": {*FORMATS, "files", "keyfile", "limits", "tlog", "service.authn", "service.bounds", "service.http", "service.log_stream"},
-    "dev": {*FORMATS, "files", "keyfile", "results", "tlog", "wire", "service.log", "service.settings", "service.signing", "service.server"},
+    "dev": {*FORMATS, "files", "http_client", "keyfile", "results", "tlog", "wire", "identity", "policy", "policy.authoring", "service.authn", "service.log", "service.look", "service.settings", "service.signing", "service.server"},
     "cli": {*PURE_ROOMS, "issuer", "audit_reader", "files", "keyfile", "http_client", "policy.authoring", "verify", "adapters", "client", "relying", "tlog", "dev", "service.audit", "service.log_stream", "service.authn", "service.bounds", "service.home", "service.kept_policies", "service.log", "service.revocation", "service.server", "service.settings", "service.signing", "witness"},
     "__main__": {"cli"},
 }  # fmt: skip
@@ -337,6 +337,7 @@ def test_the_command_line_loads_the_service_lazily() -> None:
         if room_of(module) != "cli" or module in {
             "issuer.cli.serve",
             "issuer.cli.demo",
+            "issuer.cli.dev",
             "issuer.cli.keys",
             "issuer.cli.log_restoring",
             "issuer.cli.pat",

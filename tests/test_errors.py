@@ -41,7 +41,7 @@ FILES = """file.unreadable file.unsafe file.too_large file.encoding file.syntax 
     log.absent log.unrecorded log.rollback
     key.unsafe key.unusable key.history key.step witness.state settings.invalid cache.unsafe state.unsafe state.unreachable
     dependency.authorization_server dependency.key_set answer.unverified log.malformed revocations.full
-    log.policy log.signature log.quorum log.unverified log.unavailable"""
+    log.policy log.signature log.quorum log.unverified log.unavailable dev.absent dev.job policy.new"""
 
 ROWS = [(code, status) for status, codes in TABLE.items() for code in codes.split()]
 

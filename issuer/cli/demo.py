@@ -23,7 +23,8 @@ from issuer.client.files import put_entry
 from issuer.client.request import request_of
 from issuer.client.tokens import explain_request, read_answer, request_token, request_tokens
 from issuer.codes import Code
-from issuer.dev.sandbox import AUDIENCE, LOG_POLICY, REQUEST_URL, SAMPLE_RUN, Sandbox, environment, sandbox
+from issuer.dev.provider import REQUEST_URL
+from issuer.dev.sandbox import AUDIENCE, LOG_POLICY, SAMPLE_RUN, Sandbox, environment, sandbox
 from issuer.errors import IssuerError, Refused, SetupError, Undecided
 from issuer.formats import jose
 from issuer.formats.strict_json import JSON

@@ -31,6 +31,9 @@ DISCOVERY_PATH = "/.well-known/openid-configuration"
 KEY_SET_PATH = "/.well-known/jwks"
 TOKEN_PATH = "/token"  # noqa: S105  (a path)
 TOKEN_TTL_S = 300  # as GitHub's
+# Where a GitHub runner tells a job to ask for its identity token, and what it must bring.
+REQUEST_URL = "ACTIONS_ID_TOKEN_REQUEST_URL"
+REQUEST_TOKEN = "ACTIONS_ID_TOKEN_REQUEST_TOKEN"  # noqa: S105  (the name of a variable)
 
 # The identity that the sample registration knows.
 OWNER = "example-org"
@@ -90,8 +93,8 @@ class LocalProvider:
         """The variables by which a job on a GitHub runner, and so the package `id`, finds its token endpoint."""
         return {
             "GITHUB_ACTIONS": "true",
-            "ACTIONS_ID_TOKEN_REQUEST_URL": f"{self.issuer}{TOKEN_PATH}?api-version=2.0",
-            "ACTIONS_ID_TOKEN_REQUEST_TOKEN": self.request_token,
+            REQUEST_URL: f"{self.issuer}{TOKEN_PATH}?api-version=2.0",
+            REQUEST_TOKEN: self.request_token,
         }
 
     # -- tokens -------------------------------------------------------------------------------------------------------
@@ -188,11 +191,17 @@ class LocalProvider:
         else:
             exchange.reply(404, {"message": "Not found"})
 
-    def _answer_token(self, exchange: Exchange, query: Mapping[str, list[str]]) -> None:
+    def admits(self, exchange: Exchange) -> bool:
+        """Say whether who asks has the request token; who has not is told so."""
         scheme, _, credential = exchange.headers.get("Authorization", "").partition(" ")
         known = hmac.compare_digest(credential.encode(), self.request_token.encode())
         if scheme.lower() != "bearer" or not known:
             exchange.reply(401, {"message": "Not authorized"})
+            return False
+        return True
+
+    def _answer_token(self, exchange: Exchange, query: Mapping[str, list[str]]) -> None:
+        if not self.admits(exchange):
             return
         claims = {"aud": query["audience"][0]} if "audience" in query else {}
         audience = claims.get("aud", f"https://github.com/{OWNER}")

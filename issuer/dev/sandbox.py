@@ -31,8 +31,6 @@ SAMPLE_POLICIES = next(
 # The witness policy of a sandbox (c2sp.org/tlog-policy): its log, and no witness.
 LOG_POLICY = "log-policy.txt"
 SAMPLE_RUN = Path(__file__).parent / "runs" / "gsm8k_mini_inspect_ai.json"
-# Where a GitHub runner tells a job to ask for its identity token.
-REQUEST_URL = "ACTIONS_ID_TOKEN_REQUEST_URL"
 AUDIENCE = "https://huggingface.co"
 # What `POST /verify` of a sandbox judges by: itself.
 TRUST = """version: 1

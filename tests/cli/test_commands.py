@@ -377,12 +377,16 @@ def test_the_overview_names_every_command() -> None:
 
 def test_the_curl_that_dev_prints_works(tmp_path: Path) -> None:
     with (tmp_path / "out").open("w+") as out:
-        child = subprocess.Popen([sys.executable, "-m", "issuer", "dev"], stdout=out, stderr=subprocess.DEVNULL)
+        env = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
+        child = subprocess.Popen(
+            [sys.executable, "-m", "issuer", "dev"], stdout=out, stderr=subprocess.DEVNULL, env=env
+        )
         try:
             printed, script, answer = "", "", ""
             for _ in range(600):
                 printed = (tmp_path / "out").read_text()
                 _, marker, script = printed.partition("TOKEN=$(")
+                script = script.partition("\n\n")[0]
                 if marker:
                     answer = subprocess.run(
                         ["bash", "-c", marker + script], capture_output=True, text=True, timeout=60, check=False

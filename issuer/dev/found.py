@@ -1,0 +1,86 @@
+"""How a second shell finds the throw-away issuer that runs in the first: by a file of the user's own.
+
+The file holds the request token, by which anybody gets tokens of that issuer's providers: it is for its owner alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from issuer import files
+from issuer.codes import Code
+from issuer.dev.provider import DISCOVERY_PATH
+from issuer.errors import InputError, SetupError, Undecided
+from issuer.http_client import HttpRequest, send
+
+_MAX_BYTES = 4096
+FOLDER = "dev"
+
+
+class Found(Struct, frozen=True):
+    """A throw-away issuer: its URL, its local provider's, and what that demands of who asks for a token."""
+
+    issuer: str
+    provider: str
+    request_token: str
+
+    @property
+    def port(self) -> str:
+        """The port of the issuer, as text."""
+        return self.issuer.rpartition(":")[2]
+
+
+@contextlib.contextmanager
+def announced(state: Path | None, found: Found) -> Iterator[None]:
+    """Keep the file while a throw-away issuer runs. `state` is this program's folder for the user, None without one."""
+    if state is None:
+        yield
+        return
+    path = state / FOLDER / f"{found.port}.json"
+    files.make_folder(path.parent)
+    _demand_own(path.parent)
+    files.replace(path, msgspec.json.encode(found), mode=0o600, durable=False)
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def find(state: Path | None, port: int | None) -> Found:
+    """Return the one that runs, or the one on this port. Raises SetupError."""
+    folder = None if state is None else state / FOLDER
+    paths = [] if folder is None or not folder.is_dir() else sorted(folder.glob("*.json"))
+    if folder is not None and paths:
+        _demand_own(folder)
+    running = [found for found in map(_read, paths) if found is not None and port in {None, int(found.port)}]
+    if len(running) == 1:
+        return running[0]
+    ports = ", ".join(found.port for found in running)
+    what = f"several run, on the ports {ports}: choose one by --port" if running else "no `issuer dev` runs here"
+    raise SetupError(Code.DEV_ABSENT, what)
+
+
+def _read(path: Path) -> Found | None:
+    """Read one file; None for one of an issuer that is no longer there."""
+    try:
+        found = msgspec.json.decode(files.read(path, _MAX_BYTES, private=True, follow=False), type=Found)
+        answer = send(HttpRequest("GET", found.provider + DISCOVERY_PATH))
+        is_it = msgspec.json.decode(answer.body, type=dict[str, object]).get("issuer") == found.provider
+    except (InputError, OSError, Undecided, SetupError, msgspec.MsgspecError):
+        return None
+    return found if is_it else None
+
+
+def _demand_own(folder: Path) -> None:
+    """Raise SetupError for a folder that others can write to: they would choose who mints this user's tokens."""
+    found = folder.stat()
+    if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o022:
+        detail = f"the folder {folder} can be written by others. Run `chmod 700 {folder}`"
+        raise SetupError(Code.CACHE_UNSAFE, detail)

@@ -1,0 +1,73 @@
+"""How `issuer dev token` finds the issuer that runs: only one of the user's own, and only while it is there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from issuer.codes import Code
+from issuer.dev.found import Found, announced, find
+from issuer.dev.provider import LocalProvider
+from issuer.errors import SetupError
+
+
+@pytest.fixture(scope="module")
+def local() -> Iterator[LocalProvider]:
+    with LocalProvider() as provider:
+        yield provider
+
+
+def found(local: LocalProvider, port: int) -> Found:
+    return Found(f"http://127.0.0.1:{port}", local.issuer, "secret")
+
+
+def absent(state: Path | None, port: int | None = None) -> SetupError:
+    with pytest.raises(SetupError) as caught:
+        find(state, port)
+    return caught.value
+
+
+def test_it_is_found_while_it_runs_by_its_owner_alone(local: LocalProvider, tmp_path: Path) -> None:
+    mine = found(local, 8001)
+    with announced(tmp_path, mine):
+        assert find(tmp_path, None) == find(tmp_path, 8001) == mine
+        (path,) = (tmp_path / "dev").iterdir()
+        assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+        assert absent(tmp_path, 8002).code is Code.DEV_ABSENT
+    assert absent(tmp_path).code is Code.DEV_ABSENT
+    assert not path.exists()
+
+
+def test_of_several_one_is_chosen_by_its_port(local: LocalProvider, tmp_path: Path) -> None:
+    with announced(tmp_path, found(local, 8001)), announced(tmp_path, found(local, 8002)):
+        assert "8001, 8002" in absent(tmp_path).detail
+        assert find(tmp_path, 8002).port == "8002"
+
+
+def test_one_that_was_killed_is_none(local: LocalProvider, tmp_path: Path) -> None:
+    with announced(tmp_path, Found("http://127.0.0.1:8001", "http://127.0.0.1:1", "secret")):
+        assert absent(tmp_path).code is Code.DEV_ABSENT
+        with announced(tmp_path, found(local, 8002)):
+            assert find(tmp_path, None).port == "8002"
+
+
+def test_a_file_or_folder_that_others_may_write_is_believed_in_nothing(local: LocalProvider, tmp_path: Path) -> None:
+    with announced(tmp_path, found(local, 8001)):
+        (path,) = (tmp_path / "dev").iterdir()
+        path.chmod(0o644)
+        assert absent(tmp_path).code is Code.DEV_ABSENT
+        path.chmod(0o600)
+        (tmp_path / "dev").chmod(0o777)
+        assert absent(tmp_path).code is Code.CACHE_UNSAFE
+        (tmp_path / "dev").chmod(0o700)
+        (tmp_path / "dev" / "8002.json").symlink_to(path)
+        assert find(tmp_path, None).port == "8001", "a link is not followed"
+        path.write_text("[]")
+        assert absent(tmp_path).code is Code.DEV_ABSENT
+
+
+def test_a_user_without_a_home_is_told(local: LocalProvider) -> None:
+    with announced(None, found(local, 8001)):
+        assert absent(None).code is Code.DEV_ABSENT

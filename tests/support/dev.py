@@ -1,0 +1,49 @@
+"""`issuer dev` as a person has it: a process of its own, asked from another; for tests."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+
+from tests.support.command import clean
+from tests.support.running import within
+
+
+@contextlib.contextmanager
+def running_dev(folder: Path, *options: str, **env: str) -> Iterator[str]:
+    """Run it in a folder until the block ends as Ctrl-C ends it; yields what it says at the start.
+
+    What it says later is in `folder`, in `terminal`, and its errors in `errors`.
+    """
+    terminal, errors = folder / "terminal", folder / "errors"
+    with terminal.open("wb") as out, errors.open("wb") as err:
+        child = subprocess.Popen(
+            [sys.executable, "-m", "issuer", "dev", *options],
+            cwd=folder,
+            env={**clean(), **env},
+            stdout=out,
+            stderr=err,
+        )
+    try:
+        assert within(60, lambda: "issuer dev token --help" in terminal.read_text()), errors.read_text()
+        said = terminal.read_text()
+        url = re.findall(r"^issuer +(\S+)$", said, re.MULTILINE)[0]
+        assert within(60, lambda: _is_ready(url)), errors.read_text()
+        yield said
+    finally:
+        os.kill(child.pid, signal.SIGINT)
+        child.wait(60)
+
+
+def _is_ready(url: str) -> bool:
+    with contextlib.suppress(httpx.TransportError):
+        return httpx.get(f"{url}/health/ready").status_code == 200
+    return False
