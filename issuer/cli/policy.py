@@ -19,6 +19,7 @@ from issuer.cli.checks import render_checks
 from issuer.cli.exits import Exit, exit_for_findings
 from issuer.cli.findings import FORMATS, junit_suite, render
 from issuer.cli.policy_explain import NOBODY, explain, own_url
+from issuer.cli.policy_new import new
 from issuer.cli.policy_plan import plan
 from issuer.cli.terminal import printable, render_json, render_table, say
 from issuer.codes import Code
@@ -36,10 +37,11 @@ from issuer.policy.match import PolicySet
 
 @click.group()
 def policy() -> None:
-    """Check, test, explain and compare policies."""
+    """Write, check, test, explain and compare policies."""
 
 
 policy.add_command(explain)
+policy.add_command(new)
 policy.add_command(plan)
 
 

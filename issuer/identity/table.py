@@ -193,7 +193,7 @@ def _check_issuer(
     findings.demand(document, at, issuer != issuer_url, "this service cannot be its own identity provider")
     if check_url(findings, document, at, issuer, development=development):
         ours = development and issuer.startswith("http:")
-        rule = f"not an issuer of {provider.profile}: see its form in policies/README.md, and copy the token's `iss`"
+        rule = f"not an issuer of {provider.profile}: see its form in policies/REFERENCE.md, and copy the token's `iss`"
         findings.demand(document, at, ours or _fits(provider.rules.issuer_form, issuer), rule)
         known = _profile_of(issuer)
         rule = f"{provider.profile} would not keep out whom this provider lets in: use the profile {known}"

@@ -2,5 +2,5 @@
 
 Knows registrations and run claims, and says for each rule whether it passed (`decide`) and what of that its caller may
 see (`disclose`). Does not know where a policy file lies (`authoring`) or how an identity was verified (`identity`). The
-language is described in policies/README.md.
+language is described in policies/REFERENCE.md.
 """

@@ -20,7 +20,7 @@ from issuer.policy.requirement import exact_values
 
 
 def check_identity(registration: Registration, caller: Caller, now: int) -> Iterator[Check]:
-    """Judge the caller by its registration at `now` (Unix seconds), in the order of policies/README.md."""
+    """Judge the caller by its registration at `now` (Unix seconds), in the order of policies/REFERENCE.md."""
     identity, rules, claims = registration.identity, caller.provider.rules, caller.claims
     if identity.expires is not UNSET:
         yield _check_expiry(registration, now)

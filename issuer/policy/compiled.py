@@ -1,7 +1,7 @@
 """A policy compiled when it is loaded: its patterns, and the words of its rules. Pure.
 
 Nothing of this is made per request. `issuer.policy.check_identity` and `issuer.policy.decide` ask the rules, in the
-order of policies/README.md.
+order of policies/REFERENCE.md.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a registered identity may have signed. Pure: no clock, no network, no Redis.
 
-Every rule is tried, in the order of policies/README.md; the first that failed names the code. How much of a check its
-caller may see is decided in `issuer.policy.disclose`.
+Every rule is tried, in the order of policies/REFERENCE.md; the first that failed names the code. How much of a check
+its caller may see is decided in `issuer.policy.disclose`.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def _check_named(rule: Rule, named: str, own: tuple[str, ...], pointer: str) -> 
 
 
 def check_run(registration: Registration, claims: RunClaims, at: str) -> list[Check]:
-    """Judge one run by the grants, in the order of policies/README.md. `at` is the pointer to its claims."""
+    """Judge one run by the grants, in the order of policies/REFERENCE.md. `at` is the pointer to its claims."""
     compiled, grants, framework = registration.grants, registration.policy.grants, claims.framework
     checks = [*compiled.frameworks.check(framework.name, framework.version, f"{at}/framework")]
     if grants.command == "required":

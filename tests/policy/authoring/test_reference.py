@@ -23,7 +23,8 @@ from issuer.policy.model import Grants, Identity, Policy, PolicyTest
 from tests.support.policies import GITHUB, ISSUER_URL, NOW, caller, runs_of, submission
 from tests.support.shared import ROOT
 
-REFERENCE = (ROOT / "policies" / "README.md").read_text(encoding="utf-8")
+REFERENCE = (ROOT / "policies" / "REFERENCE.md").read_text(encoding="utf-8")
+FIRST_PAGE = (ROOT / "policies" / "README.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"```yaml\n# ([a-z0-9/-]+\.yaml)\n(.*?)```", REFERENCE, re.DOTALL)
 
 
@@ -48,6 +49,24 @@ def test_the_examples_load_as_one_directory(tmp_path: Path) -> None:
     assert [identity.id for identity in policies.policies["my-framework"].identities] == [
         "main", "merge-queue", "nightly",
     ]  # fmt: skip
+
+
+def test_the_first_policy_has_ten_lines_and_loads_and_grants_what_it_says(tmp_path: Path) -> None:
+    found = re.findall(r"```yaml\n# ([a-z0-9/-]+\.yaml)\n(.*?)```", FIRST_PAGE, re.DOTALL)
+    assert [name for name, _ in found] == ["my-framework.yaml", "providers.yaml"]
+    assert len(dict(found)["my-framework.yaml"].splitlines()) <= 10
+    for name, text in found:
+        (tmp_path / name).write_text(text, "utf-8")
+    policies = load_policies(tmp_path, ISSUER_URL)
+    claims = {**GITHUB, "repository_id": "700000001", "repository_owner_id": "600000001"}
+    run = runs_of(submission(framework="my-framework", benchmark="openai/gsm8k"))
+
+    def judged(**changes: str) -> bool:
+        who = caller(policies, claims, **changes)
+        return isinstance(decide(resolve(policies, who), who, run, NOW), Grant)
+
+    assert judged(ref="refs/heads/main")
+    assert not judged(ref="refs/heads/other")
 
 
 def test_the_example_of_stops_is_good() -> None:

@@ -6,6 +6,7 @@ LISTED = {
     "keys/README.md: $ pip install 'eval-token-issuer[server,pkcs11]'      # or [server,aws]": (
         "the package is not published; tests/test_locks.py holds the extras"
     ),
+    "policies/README.md: gh api repos/OWNER/NAME --jq '.id, .owner.id'": "it asks github.com and gitlab.com",
     "deploy/STATE.md: readiness, of revocations": "tests/service/revocation/test_live.py",
     "deploy/STATE.md: # /etc/systemd/system/issuer-revocations.service": "systemd's own; the command is run in keys/README.md",
     "issuer/relying/README.md: issuer verify .eval_results/gsm8k.yaml --repo acme/open-model --issuer https://issuer.example \\": (

@@ -1,10 +1,12 @@
-"""policies/README.md: its transcripts, on a copy of the folder; its examples are one folder of their own."""
+"""policies/REFERENCE.md: its transcripts, on a copy of the folder; its examples are one folder of their own. And the walk
+of policies/README.md, from nothing to a token, with `issuer dev` in a terminal of its own."""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -12,16 +14,20 @@ import msgspec
 from issuer.formats.strict_json import JSON
 from issuer.policy.authoring.load import load_policies
 from tests.support.audited import recorded
+from tests.support.dev import running_dev
+from tests.support.pages.blocks import Block
+from tests.support.pages.said import Names, matches
+from tests.support.pages.shell import transcript
 from tests.support.pages.story import Story, World
 from tests.support.policies import submission
 from tests.support.shared import ROOT
 
-PAGE = "policies/README.md"
+URL = "https://issuer.example.org"
 
 
 def write_audit(folder: Path) -> None:
     """Record three decisions of the sample policies by the real line's audit."""
-    policies = load_policies(folder / "policies", "https://issuer.example.org")
+    policies = load_policies(folder / "policies", URL)
     claims: dict[str, JSON] = {
         "iss": "https://token.actions.githubusercontent.com", "repository_id": "700000001",
         "repository_owner_id": "600000001", "ref": "refs/heads/main", "event_name": "push",
@@ -44,7 +50,32 @@ def samples(folder: Path) -> Iterator[World]:
     shutil.copytree(ROOT / "policies", folder / "policies")
     write_audit(folder)
     yield World(folder, files=Path("examples"))
-    load_policies(folder / "examples", "https://issuer.example.org")
+    load_policies(folder / "examples", URL)
 
 
-STORIES = (Story(PAGE, samples),)
+@dataclass
+class Walk(World):
+    """A folder with nothing in it, and what runs beside until the story ends."""
+
+    beside: ExitStack = field(default_factory=ExitStack)
+
+
+@contextmanager
+def nothing(folder: Path) -> Iterator[World]:
+    """Give an empty folder; the page's own files must be a good one."""
+    with ExitStack() as beside:
+        yield Walk(folder, env={"XDG_STATE_HOME": str(folder / "state")}, files=Path("examples"), beside=beside)
+    load_policies(folder / "examples", URL)
+
+
+def start(walk: Walk, block: Block) -> None:
+    """Run the command of a block in a terminal of its own, until it says what the block shows and is ready."""
+    (command,) = transcript(block.text)
+    said = walk.beside.enter_context(running_dev(walk.folder, *command.line.split()[2:], **walk.env))
+    assert matches(command.shown, said, Names()), said
+
+
+STORIES = (
+    Story("policies/REFERENCE.md", samples),
+    Story("policies/README.md", nothing, {"in a terminal of its own": start}, long=True),
+)

@@ -1,0 +1,137 @@
+"""A policy that is made of a token: good for every provider, strict, and never more than text where the token is hostile."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from issuer.codes import Code
+from issuer.errors import FormatError
+from issuer.formats.strict_yaml import load
+from issuer.identity.profiles import PROFILES
+from issuer.identity.provider import ProvidersFile
+from issuer.policy.authoring.fmt import format_file
+from issuer.policy.authoring.load import check_policies, load_policies
+from issuer.policy.authoring.new import Wish, make_policy, whose
+from issuer.policy.authoring.suite import Outcome
+from tests.support.policies import ISSUER_URL, NOW
+from tests.support.samples import BY_NAME, SAMPLES, Sample, text_of
+
+WISH = Wish("my-framework", "evals@example.org", "my-framework", ("openai/gsm8k",))
+GITHUB = BY_NAME["github-actions"]
+HOSTILE = [
+    "x\n    any_ref: true", 'x"\nmode: suspended', "\x1b[2Jx", "x\u2028y", "\u202ex", "x" * 513, "", 7, None, ["x"], {"a": "b"},
+    "\ud800",
+]  # fmt: skip
+
+
+def table(sample: Sample) -> ProvidersFile:
+    return load(text_of(sample.providers()).encode(), "providers.yaml").convert(ProvidersFile)
+
+
+def claims_of(sample: Sample, **changes: Any) -> dict[str, Any]:
+    return {"iss": sample.issuer, **sample.claims, **changes}
+
+
+def made(sample: Sample, wish: Wish = WISH, **changes: Any) -> str:
+    claims = claims_of(sample, **changes)
+    return make_policy(wish, whose(claims, table(sample)), claims).text
+
+
+def refusal(sample: Sample, **changes: Any) -> FormatError:
+    with pytest.raises(FormatError) as caught:
+        made(sample, **changes)
+    assert caught.value.code is Code.POLICY_NEW
+    return caught.value
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.profile)
+def test_a_policy_of_any_provider_s_token_is_good_and_its_tests_pass(sample: Sample, tmp_path: Path) -> None:
+    (tmp_path / "providers.yaml").write_text(text_of(sample.providers()))
+    (tmp_path / "my-framework.yaml").write_text(made(sample))
+    outcomes: list[Outcome] = []
+    policies, findings = check_policies(tmp_path, ISSUER_URL, NOW, tell=outcomes.extend)
+    assert policies is not None, findings
+    assert {str(finding.code) for finding in findings} <= {"lint.pin_unnamed"}
+    (identity,) = policies.policies["my-framework"].identities
+    assert identity.pins == sample.pins
+    assert {outcome.expected for outcome in outcomes} >= {"granted", "integration.unknown", "policy.benchmark"}
+
+
+def test_a_policy_is_laid_out_as_fmt_does() -> None:
+    text = made(GITHUB).encode()
+    assert format_file(text, "x") == text
+
+
+def test_without_a_table_the_provider_is_known_by_its_issuer_alone() -> None:
+    assert whose(claims_of(GITHUB), None).id == "github-actions"
+    assert whose({"iss": "http://127.0.0.1:8080/gitlab-ci"}, None).profile == "gitlab-ci"
+    assert whose({"iss": "http://127.0.0.1:8080/gitlab-ci"}, table(BY_NAME["gitlab-ci"])).id == "gitlab-ci"
+    for issuer in (
+        "https://evil.example", "http://127.0.0.1.evil.example/gitlab-ci", "http://evil.example/gitlab-ci", "http://127.0.0.1:1/",
+        "https://127.0.0.1/gitlab-ci",
+    ):  # fmt: skip
+        with pytest.raises(FormatError, match="is not among"):
+            whose({"iss": issuer}, None)
+    with pytest.raises(FormatError, match="is not in providers"):
+        whose(claims_of(GITHUB), table(BY_NAME["gitlab-ci"]))
+
+
+@pytest.mark.parametrize(
+    ("sample", "changes", "what"),
+    [
+        (GITHUB, {"event_name": "pull_request"}, "which strangers can cause"),
+        (GITHUB, {"event_name": "pull_request_target"}, "which strangers can cause"),
+        (GITHUB, {"event_name": None}, "which strangers can cause"),
+        (BY_NAME["gitlab-ci"], {"ref_protected": "false"}, "not protected"),
+        (BY_NAME["circleci"], {"oidc.circleci.com/ssh-rerun": True}, "must be"),
+        (BY_NAME["azure"], {"scp": "user"}, "must be absent"),
+        (GITHUB, {"repository_id": None}, "it has no repository_id"),
+        (BY_NAME["circleci"], {"oidc.circleci.com/vcs-origin": None}, "it has no"),
+        (BY_NAME["oauth"], {"sub": None}, "it has no sub"),
+        (BY_NAME["oauth"], {"scope": None}, "it has no scope"),
+    ],
+)
+def test_no_policy_is_made_of_a_job_that_nobody_should_trust(
+    sample: Sample, changes: dict[str, Any], what: str
+) -> None:
+    assert what in refusal(sample, **changes).detail
+
+
+@pytest.mark.parametrize("value", HOSTILE, ids=ascii)
+@pytest.mark.parametrize("name", ["repository_id", "repository", "ref", "workflow_ref", "iss", "repository_owner"])
+def test_a_claim_that_is_no_plain_text_makes_no_policy(name: str, value: Any) -> None:
+    if value is None and name in ("repository", "repository_owner", "workflow_ref"):
+        pytest.skip("it may be absent")
+    assert refusal(GITHUB, **{name: value}).pointer == f"/{name}"
+
+
+@pytest.mark.parametrize(
+    "value", ["*", "**/*", 'a"b', "a\\b", "{glob: '*'}", "no", "1e3", "a: b # c", "&a *b", "!!str x", "- x"]
+)
+def test_a_claim_is_an_exact_value_whatever_it_looks_like(value: str, tmp_path: Path) -> None:
+    (tmp_path / "providers.yaml").write_text(text_of(GITHUB.providers()))
+    (tmp_path / "my-framework.yaml").write_text(made(GITHUB, ref=value, repository=value))
+    (identity,) = load_policies(tmp_path, ISSUER_URL).policies["my-framework"].identities
+    assert identity.require["ref"] == value
+    assert identity.names["repository"] == value
+
+
+def test_code_of_another_repository_is_pinned_by_its_commit() -> None:
+    text = made(
+        GITHUB, job_workflow_ref="tools/evals/.github/workflows/x.yml@refs/heads/main", job_workflow_sha="c" * 40
+    )
+    assert f'job_workflow_sha: "{"c" * 40}"' in text
+    assert "job_workflow_sha" not in made(GITHUB)
+
+
+def test_every_claim_that_is_written_of_a_profile_is_one_that_it_may_match() -> None:
+    for sample in SAMPLES:
+        value: Any = load(made(sample).encode(), "x").value
+        (identity,) = value["identities"]
+        matchable = PROFILES[sample.profile].matchable
+        assert matchable is None or identity.get("require", {}).keys() <= matchable, sample.profile
+        assert "any_ref" not in json.dumps(value)
