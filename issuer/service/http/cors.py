@@ -14,7 +14,6 @@ AnswerT = TypeVar("AnswerT", bound=Answer)
 _ANY_ORIGIN = (b"access-control-allow-origin", b"*")
 # A page may read these beside the few that it always may; of the times at which it may ask again it must know.
 _EXPOSED = (b"access-control-expose-headers", b"ETag, Retry-After, X-Request-Id")
-_DAY_S = 86_400
 
 
 def readable(answer: AnswerT) -> AnswerT:
@@ -28,6 +27,6 @@ def preflight(method: str) -> Answer:
     asked = {
         "access-control-allow-methods": method,
         "access-control-allow-headers": "Content-Type",
-        "access-control-max-age": str(_DAY_S),
+        "access-control-max-age": "86400",  # a day
     }
     return readable(Answer(204, tuple((name.encode(), value.encode()) for name, value in asked.items()), b""))
