@@ -20,7 +20,7 @@ import re
 from collections.abc import Iterator
 
 from issuer.adapters.evidence import Octets, artifact, broken, is_moment, measured, said, words
-from issuer.adapters.inspect_log import Dataset, Edits, Log, LogScore, Metadata, Results, Spec, load
+from issuer.adapters.inspect_log import Dataset, Log, LogScore, Metadata, Results, Samples, Spec, load
 from issuer.adapters.run import Run, Said
 from issuer.adapters.score import Score
 from issuer.codes import Code
@@ -53,7 +53,7 @@ def read(raw: Octets, name: str = "") -> Run:
     """
     if len(raw) > MAX_BYTES:
         raise InputError(Code.FILE_TOO_LARGE, f"larger than {MAX_BYTES} bytes", Place(name))
-    log, edits = load(raw, name)
+    log, samples = load(raw, name)
     results, spec = _finished(log, name), log.eval
     return Run(
         name=name,
@@ -68,8 +68,8 @@ def read(raw: Octets, name: str = "") -> Run:
         mock=next(_mocks(log, results), None),
         partial=tuple(_partial(spec, results)),
         unknown=tuple(_unknown(spec, results)),
-        remarks=tuple(_elsewhere(spec)),
-        scores=tuple(_scores(spec, results, edits)),
+        remarks=(*_elsewhere(spec), *_unseen(samples)),
+        scores=tuple(_scores(spec, results, samples)),
         details=_details(log, artifact(raw, name), name),
     )
 
@@ -203,7 +203,7 @@ def _mocks(log: Log, results: Results) -> Iterator[Said]:
     used = log.stats.model_usage if log.stats else {}
     named |= {pointer_to("/stats/model_usage", model): [model] for model in used}
     for pointer, models in named.items():
-        yield from (Said(model, pointer) for model in models if model.startswith(f"{MOCK_PROVIDER}/"))
+        yield from (Said(model, pointer) for model in models if model.partition("/")[0] == MOCK_PROVIDER)
 
 
 def _models(value: object) -> list[str]:
@@ -217,11 +217,11 @@ def _models(value: object) -> list[str]:
 # -- scores -----------------------------------------------------------------------------------------------------------
 
 
-def _scores(spec: Spec, results: Results, edits: Edits) -> Iterator[Score]:
+def _scores(spec: Spec, results: Results, samples: Samples) -> Iterator[Score]:
     epochs = spec.config.epochs or 1
     for index, score in enumerate(results.scores):
         place = pointer_to("/results/scores", index)
-        edited = _edited(score, edits)
+        edited = _edited(score, samples)
         # By key, not by the metric's `name`: Inspect AI makes only the keys unique.
         for metric, found in score.metrics.items():
             pointer = pointer_to(pointer_to(pointer_to(place, "metrics"), metric), "value")
@@ -233,8 +233,8 @@ def _scores(spec: Spec, results: Results, edits: Edits) -> Iterator[Score]:
                 value=value,
                 pointer=pointer,
                 fault=edited or fault,
-                partial=_unscored(score, results.total_samples // epochs, place),
-                unknown=_uncounted(score, place),
+                partial=next(_unscored(score, spec, results, samples, place), None),
+                unknown=next(_uncounted(score, spec, samples, place), None),
                 samples=score.scored_samples,
                 epochs=epochs if epochs > 1 else None,
             )
@@ -246,27 +246,41 @@ def _reducer(spec: Spec) -> str:
     return reducers[0] if len(reducers) == 1 and (spec.config.epochs or 1) > 1 else ""
 
 
-def _edited(score: LogScore, edits: Edits) -> Fault | None:
-    if edits.events or {score.name, score.scorer} & edits.scorers:
+def _edited(score: LogScore, samples: Samples) -> Fault | None:
+    if samples.any_edited or {score.name, score.scorer} & samples.edited:
         return Fault(Code.FILE_RULE, "/samples", "scores of samples were edited by hand after the run")
     return None
 
 
-def _unscored(score: LogScore, ran: int, place: str) -> Fault | None:
-    """Say that samples have no score: those that Inspect AI counts as unscored, and those that it does not count."""
+def _unseen(samples: Samples) -> Iterator[str]:
+    if samples.unseen:
+        yield "Whether scores were edited by hand after the run is not known: the log is too large to look."
+
+
+def _unscored(score: LogScore, spec: Spec, results: Results, samples: Samples, place: str) -> Iterator[Fault]:
+    """Say that samples have no score: those that Inspect AI counts as unscored, and those that it does not count.
+
+    A scorer that gives none is not counted at all; where it gave one in another epoch, only the samples show it.
+    """
+    epochs, total = spec.config.epochs or 1, results.total_samples
     if score.unscored_samples:
         rule = f"{score.unscored_samples} samples were not scored by {score.name!r}"
-        return Fault(Code.FILE_RULE, pointer_to(place, "unscored_samples"), rule)
-    if score.scored_samples is not None and score.scored_samples < ran:
-        rule = f"{score.scored_samples} of {ran} samples were scored by {score.name!r}"
-        return Fault(Code.FILE_RULE, pointer_to(place, "scored_samples"), rule)
-    return None
+        yield Fault(Code.FILE_RULE, pointer_to(place, "unscored_samples"), rule)
+    if score.scored_samples is not None and score.scored_samples < total // epochs:
+        rule = f"{score.scored_samples} of {total // epochs} samples were scored by {score.name!r}"
+        yield Fault(Code.FILE_RULE, pointer_to(place, "scored_samples"), rule)
+    scored = total if samples.scored is None else samples.scored.get(score.scorer or score.name, 0)
+    if scored < total:
+        rule = f"{scored} of {total} samples, in all epochs, were scored by {score.name!r}"
+        yield Fault(Code.FILE_RULE, "/samples", rule)
 
 
-def _uncounted(score: LogScore, place: str) -> Fault | None:
+def _uncounted(score: LogScore, spec: Spec, samples: Samples, place: str) -> Iterator[Fault]:
     if score.scored_samples is None:
-        return Fault(Code.FILE_RULE, place, f"the log does not say how many samples {score.name!r} scored")
-    return None
+        yield Fault(Code.FILE_RULE, place, f"the log does not say how many samples {score.name!r} scored")
+    if (spec.config.epochs or 1) > 1 and samples.scored is None:
+        rule = f"the log has no samples that say whether {score.name!r} scored them in each epoch"
+        yield Fault(Code.FILE_RULE, "/samples", rule)
 
 
 # -- details ----------------------------------------------------------------------------------------------------------
@@ -279,7 +293,7 @@ def _details(log: Log, evidence: dict[str, JSON], name: str) -> dict[str, JSON]:
         "task": spec.task,
         "model": spec.model,
         "code_revision": spec.revision.commit if spec.revision else None,
-        "seed": spec.model_generate_config.seed,
+        "seed": _seed(log),
         "batch_size": batch_size if type(batch_size) is int else None,
     })  # fmt: skip
     roles: dict[str, JSON] = {role: ", ".join(_models(value)) for role, value in (spec.model_roles or {}).items()}
@@ -287,6 +301,12 @@ def _details(log: Log, evidence: dict[str, JSON], name: str) -> dict[str, JSON]:
         run["model_roles"] = roles
     details: dict[str, JSON] = {"date": _date(log, name), "artifacts": [evidence], "run": run}
     return {**details, "runtime_context": context} if (context := _runtime(spec)) else details
+
+
+def _seed(log: Log) -> int | None:
+    """Return the seed that was sent to the model: the run's, or else the model's own."""
+    seed = log.plan.config.seed if log.plan else None
+    return log.eval.model_generate_config.seed if seed is None else seed
 
 
 def _runtime(spec: Spec) -> dict[str, JSON]:

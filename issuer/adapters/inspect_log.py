@@ -1,31 +1,36 @@
 """The logs of Inspect AI (log format 2), JSON and `.eval`: what is read of them, and which scores were edited. Pure.
 
-What the members mean is for `inspect_ai`. Samples are not parsed: a JSON log's are skipped, of an `.eval` only
-`header.json` and, for the edits, `summaries.json` are unpacked.
+What the members mean is for `inspect_ai`. Samples are not kept: they are searched for scores that were edited, which
+nothing else of a log shows, and where there are several epochs the scores are counted.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from collections import Counter
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
 
 from issuer.adapters import eval_zip, large_json
 from issuer.adapters.evidence import Octets, broken, lenient_number
-from issuer.codes import Code
-from issuer.errors import InputError, Place, reading
+from issuer.errors import reading
 from issuer.formats import strict_json
 
 MAX_HEADER = 8 * 2**20  # what is parsed: all but the samples
 MAX_SUMMARIES = 128 * 2**20  # half a kilobyte to a few a sample
+MAX_SAMPLE = 256 * 2**20
+MAX_SAMPLES = 2 * 2**30  # of an archive, unpacked one after the other: some seconds
 MAX_DEPTH = 128  # the deepest of the sample logs is 11; tool calls nest what the tools take
 MAX_OBJECTS = 4_000_000  # in samples that are looked at one by one: some 200 MB
 PASSED_OVER = frozenset({"samples", "reductions"})  # one item a sample each: nearly all of a log
 
+# Other things have a `history`, too: what the first finds is looked at in its place.
 _HISTORY = re.compile(rb'"history"\s*:\s*\[\s*[^\]\s]')
 _EDIT_EVENT = re.compile(rb'"event"\s*:\s*"score_edit"')
+
+T = TypeVar("T")
 
 
 class Dataset(Struct, frozen=True):
@@ -59,9 +64,15 @@ class Metadata(Struct, frozen=True):
 
 
 class Generation(Struct, frozen=True):
-    """`eval.model_generate_config`."""
+    """How answers were generated: `plan.config`, or `eval.model_generate_config` where that says nothing."""
 
     seed: int | None = None
+
+
+class Plan(Struct, frozen=True):
+    """`plan`."""
+
+    config: Generation = Generation()
 
 
 class Spec(Struct, frozen=True):
@@ -122,20 +133,28 @@ class Log(Struct, frozen=True):
     status: str
     eval: Spec
     version: Literal[2] = 2
+    plan: Plan | None = None
     results: Results | None = None
     stats: Stats | None = None
     invalidated: bool = False
 
 
-class Edits(Struct, frozen=True):
-    """What was changed by hand after the run: the scorers of edited scores; `events` where an event alone says so."""
+class Samples(Struct, frozen=True):
+    """What the samples say of their scores.
 
-    scorers: frozenset[str] = frozenset()
-    events: bool = False
+    `edited` are the scorers of which a score was changed by hand after the run; `any_edited` says that one was, but not
+    whose. `unseen` says that there were too many samples to look. `scored` counts the scores of each scorer, those of
+    every epoch; None where they were not counted.
+    """
+
+    edited: frozenset[str] = frozenset()
+    any_edited: bool = False
+    unseen: bool = False
+    scored: dict[str, int] | None = None
 
 
-def load(raw: Octets, name: str) -> tuple[Log, Edits]:
-    """Read a log without its samples (a bytearray is scanned in place), and which scores were edited.
+def load(raw: Octets, name: str) -> tuple[Log, Samples]:
+    """Read a log (a bytearray is scanned in place), and what its samples say of their scores.
 
     Raises InputError: `file.*` of the readers (numbers that are not used may be NaN), `file.schema` for a member of the
     wrong type, `file.rule` for an archive of a run that never finished.
@@ -143,9 +162,9 @@ def load(raw: Octets, name: str) -> tuple[Log, Edits]:
     if eval_zip.is_zip(raw):
         members = eval_zip.directory(raw, name)
         log = _parse(_header(raw, members, name), name)
-        return log, Edits(_summarized(raw, members, name))
+        return log, _packed_samples(raw, members, log, name)
     log = _parse(large_json.without(raw, PASSED_OVER, name=name), name)
-    return log, Edits(_edited(raw, _Samples, name), _EDIT_EVENT.search(raw) is not None)
+    return log, _samples(raw, log, name)
 
 
 def _parse(header: bytes, name: str) -> Log:
@@ -161,39 +180,72 @@ def _header(raw: Octets, members: dict[str, eval_zip.Member], name: str) -> byte
     return eval_zip.unpack(raw, members["header.json"], max_bytes=MAX_HEADER, name=name)
 
 
-def _summarized(raw: Octets, members: dict[str, eval_zip.Member], name: str) -> frozenset[str]:
-    if "summaries.json" not in members:
-        return frozenset()
-    summaries = eval_zip.unpack(raw, members["summaries.json"], max_bytes=MAX_SUMMARIES, name=name)
-    return _edited(summaries, list[_Sample], name)
+# -- samples ----------------------------------------------------------------------------------------------------------
+
+_RULE = "the samples are not in the form of a log's"
 
 
 class _SampleScore(Struct, frozen=True):
     history: msgspec.Raw = msgspec.Raw(b"[]")
+
+    @property
+    def edited(self) -> bool:
+        return bytes(self.history).translate(None, b" \t\r\n") not in {b"[]", b"null"}
 
 
 class _Sample(Struct, frozen=True):
     scores: dict[str, _SampleScore] | None = None
 
 
-class _Samples(Struct, frozen=True):
+class _Document(Struct, frozen=True):
     samples: list[_Sample] | None = None
 
 
-def _edited(raw: Octets, kind: type[_Samples] | type[list[_Sample]], name: str) -> frozenset[str]:
-    """Return the scorers of which a sample's score has a history: Inspect AI keeps one of each edit.
-
-    Other things have a `history` too, so the samples are looked at, but only where there is one at all.
-    """
-    if not _HISTORY.search(raw):
-        return frozenset()
+def _samples(raw: Octets, log: Log, name: str) -> Samples:
+    """Look at the samples of a JSON log, one by one only where they have to be."""
+    event, counted = _EDIT_EVENT.search(raw) is not None, _has_epochs(log)
+    if not counted and not _HISTORY.search(raw):
+        return Samples(any_edited=event)
     if raw.count(b"{") > MAX_OBJECTS:
-        raise InputError(Code.FILE_TOO_LARGE, "too many samples to look for edited scores in", Place(name))
-    found = large_json.picked(raw, kind, name, "the samples are not in the form of a log's")
-    samples = found if isinstance(found, list) else found.samples or []
-    return frozenset(
-        scorer
-        for sample in samples
-        for scorer, score in (sample.scores or {}).items()
-        if bytes(score.history).translate(None, b" \t\r\n") not in {b"[]", b"null"}
-    )
+        return Samples(any_edited=event, unseen=True)
+    samples = large_json.picked(raw, _Document, name, _RULE).samples or []
+    edited = _edited(samples)
+    return Samples(edited, event and not edited, scored=_scored(samples) if counted and samples else None)
+
+
+def _packed_samples(raw: Octets, members: dict[str, eval_zip.Member], log: Log, name: str) -> Samples:
+    """Look at the samples of an archive: the summaries have their scores, but not the history of these."""
+    found = [member for member in members.values() if member.name.startswith("samples/")]
+    if sum(member.unpacked for member in found) > MAX_SAMPLES:
+        return Samples(unseen=True)
+    edited, event = set[str](), False
+    for member in found:
+        sample = eval_zip.unpack(raw, member, max_bytes=MAX_SAMPLE, name=name)
+        event = event or _EDIT_EVENT.search(sample) is not None
+        if _HISTORY.search(sample):
+            edited |= _edited([large_json.picked(sample, _Sample, name, _RULE)])
+    scored = _summarized(raw, members, name) if _has_epochs(log) else None
+    return Samples(frozenset(edited), event and not edited, scored=scored)
+
+
+def _summarized(raw: Octets, members: dict[str, eval_zip.Member], name: str) -> dict[str, int] | None:
+    if "summaries.json" not in members:
+        return None
+    summaries = eval_zip.unpack(raw, members["summaries.json"], max_bytes=MAX_SUMMARIES, name=name)
+    if summaries.count(b"{") > MAX_OBJECTS:
+        return None
+    return _scored(large_json.picked(summaries, list[_Sample], name, _RULE))
+
+
+def _has_epochs(log: Log) -> bool:
+    return (log.eval.config.epochs or 1) > 1
+
+
+def _edited(samples: list[_Sample]) -> frozenset[str]:
+    """Return the scorers of which a score has a history: Inspect AI keeps one of each edit."""
+    scores = (score for sample in samples for score in (sample.scores or {}).items())
+    return frozenset(scorer for scorer, score in scores if score.edited)
+
+
+def _scored(samples: list[_Sample]) -> dict[str, int]:
+    return Counter(scorer for sample in samples for scorer in sample.scores or {})

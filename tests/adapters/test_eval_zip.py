@@ -56,9 +56,11 @@ def test_more_members_than_16_bits_can_count_are_read() -> None:
     assert len(eval_zip.directory(out.getvalue(), "")) == 65_601
 
 
-def test_samples_are_never_unpacked() -> None:
-    broken = zipped(MEMBERS).replace(b"{}" * 50, b"xx" * 50)
-    assert inspect_ai.read(broken).scores
+def test_samples_are_looked_at_and_the_journal_is_not() -> None:
+    raw = zipped([("_journal/start.json", b"[]" * 50), *MEMBERS[1:]], 0)
+    assert inspect_ai.read(raw.replace(b"[]" * 50, b"xx" * 50)).scores
+    broken = raw.replace(b"{}" * 50, b"xx" * 50)
+    assert refusal(lambda: inspect_ai.read(broken)).code is Code.FILE_SYNTAX
 
 
 def test_a_run_that_never_finished_has_no_header() -> None:

@@ -6,6 +6,7 @@ import copy
 import hashlib
 import json
 import math
+import struct
 import subprocess
 import sys
 import tracemalloc
@@ -17,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from issuer.adapters import Built, Supplied, inspect_ai
-from issuer.adapters.inspect_log import MAX_OBJECTS
+from issuer.adapters.inspect_log import MAX_OBJECTS, MAX_SAMPLES
 from issuer.codes import Code
 from issuer.errors import InputError
 from issuer.formats import jcs
@@ -223,10 +224,16 @@ def test_samples_that_no_scorer_gave_a_score_are_missing_though_inspect_calls_no
     assert said["notes"].startswith("Partial run: 5 of 8 samples were scored by 'match'.")
 
 
-def test_epochs_are_told_apart_from_the_samples() -> None:
+def in_epochs(scored: int = 16) -> bytes:
+    """Return a log of eight samples in two epochs, of whose sixteen so many have a score."""
     raw = edited("/eval/config/epochs", 2)
     for pointer in ("/results/total_samples", "/results/completed_samples"):
         raw = edited(pointer, 16, raw)
+    return edited("/samples", [{"scores": {"match": {}}}] * scored + [{"scores": {}}, {}] * (16 - scored), raw)
+
+
+def test_epochs_are_told_apart_from_the_samples() -> None:
+    raw = in_epochs()
     answer = built(edited("/eval/config/epochs_reducer", ["mean"], raw))
     assert answer.claims.metrics[0] == metric("accuracy", 0.625)
     assert answer.details["run"] == {
@@ -239,6 +246,30 @@ def test_epochs_are_told_apart_from_the_samples() -> None:
     }
     error = refusal(edited("/results/total_samples", 14, edited("/results/completed_samples", 14, raw)))
     assert error.detail == "14 of 16 samples (8 in each of 2 epochs) were run (--allow-partial)"
+
+
+def test_a_score_that_is_missing_in_one_epoch_makes_a_run_partial() -> None:
+    error = refusal(in_epochs(scored=15))  # Inspect AI says that all eight samples were scored
+    assert (error.pointer, error.detail) == (
+        "/samples",
+        "15 of 16 samples, in all epochs, were scored by 'match' (--allow-partial)",
+    )
+
+
+def test_epochs_without_samples_are_not_known_to_be_whole() -> None:
+    for raw in (edited("/samples", ..., in_epochs()), edited("/samples", [], in_epochs())):
+        assert "'match' scored them in each epoch" in refusal(raw).detail
+        assert details(raw)["run"]["completeness"] == "not known"
+
+
+def test_the_epochs_of_an_archive_are_counted_in_its_summaries() -> None:
+    log = json.loads(in_epochs())
+    summaries = json.dumps(log.pop("samples")).encode()
+    header = json.dumps(log).encode()
+    assert details(zipped([("summaries.json", summaries), ("header.json", header)]))["run"]["completeness"] == "full"
+    less = json.dumps(json.loads(summaries)[:15]).encode()
+    assert details(zipped([("summaries.json", less), ("header.json", header)]))["run"]["completeness"] == "partial"
+    assert details(zipped([("header.json", header)]))["run"]["completeness"] == "not known"
 
 
 @pytest.mark.parametrize("limit", [8, 100, [0, 8], [0, 100]])
@@ -289,12 +320,24 @@ def test_scores_that_were_edited_by_hand_are_refused_where_they_are_claimed(samp
         built(raw, supplied(metrics={"accuracy": "includes/accuracy"}))
 
 
-def test_edits_are_seen_in_an_archive_too() -> None:
-    header = json.loads(ONE_SCORER)
-    header.pop("reductions")
-    for sample, faults in (({"scores": {"match": {"history": []}}}, 0), (EDITED_SAMPLE, 2)):
-        raw = zipped([("summaries.json", json.dumps([sample]).encode()), ("header.json", json.dumps(header).encode())])
-        assert sum(score.fault is not None for score in inspect_ai.read(raw).scores) == faults
+@pytest.mark.parametrize(
+    ("sample", "faults"), [({"scores": {"match": {"history": []}}, "store": {"history": [1]}}, 0), (EDITED_SAMPLE, 2), (EDIT_EVENT, 2)]
+)  # fmt: skip
+def test_edits_are_seen_in_the_samples_of_an_archive_though_its_summaries_hide_them(
+    sample: object, faults: int
+) -> None:
+    header = json.dumps({**json.loads(ONE_SCORER), "reductions": None}).encode()
+    members = [("samples/1_epoch_1.json", json.dumps(sample).encode()), ("header.json", header)]
+    raw = zipped([("samples/0_epoch_1.json", b"{}"), *members, ("summaries.json", b"[]")])
+    assert sum(score.fault is not None for score in inspect_ai.read(raw).scores) == faults
+
+
+def test_an_archive_of_too_many_samples_is_not_unpacked_and_the_entry_says_so() -> None:
+    header = json.dumps({**json.loads(ONE_SCORER), "reductions": None}).encode()
+    raw = zipped([("samples/1_epoch_1.json", b"{}" * 4321), ("header.json", header)], 0)
+    larger = struct.pack("<2L", MAX_SAMPLES // 100, MAX_SAMPLES + 1)  # packed, unpacked
+    said = details(raw.replace(struct.pack("<2L", 8642, 8642), larger))
+    assert "Whether scores were edited by hand after the run is not known" in said["notes"]
 
 
 @pytest.mark.parametrize(
@@ -313,14 +356,17 @@ def test_samples_of_another_form_that_may_hold_an_edit_are_refused(samples: obje
     assert refusal(edited("/samples", samples)).code is Code.FILE_SCHEMA
 
 
-def test_absurdly_many_samples_with_an_edit_among_them_are_refused_before_they_are_kept() -> None:
-    raw = edited("/samples", "HERE").replace(b'"HERE"', b'[{"history": [1]}' + b",{}" * MAX_OBJECTS + b"]")
+def test_absurdly_many_samples_with_an_edit_among_them_are_not_kept_and_the_entry_says_so() -> None:
+    raw = bytearray(edited("/samples", "HERE").replace(b'"HERE"', b'[{"history": [1]}' + b",{}" * MAX_OBJECTS + b"]"))
     tracemalloc.start()
     try:
-        assert refusal(raw).code is Code.FILE_TOO_LARGE
+        run = inspect_ai.read(raw)
         assert tracemalloc.get_traced_memory()[1] < 2**20
     finally:
         tracemalloc.stop()
+    assert run.remarks == (
+        "Whether scores were edited by hand after the run is not known: the log is too large to look.",
+    )
 
 
 # -- what the run ran on ------------------------------------------------------------------------------------------
@@ -349,6 +395,14 @@ def test_what_a_run_knows_of_its_code_seed_and_batch_is_filled_in() -> None:
         "packages": {"inspect_evals": "0.3.1"}, "device": "cuda:0", "dtype": "bfloat16", "load_in_4bit": True,
     }  # fmt: skip
     assert "notes" not in said
+
+
+@pytest.mark.parametrize(
+    ("model", "run", "seed"), [(None, 7, 7), (3, 7, 7), (3, 0, 0), (3, None, 3), (None, None, None)]
+)
+def test_the_seed_is_the_runs_or_else_the_models(model: int | None, run: int | None, seed: int | None) -> None:
+    raw = edited("/eval/model_generate_config", {"seed": model}, edited("/plan/config", {"seed": run}))
+    assert details(raw)["run"].get("seed") == seed
 
 
 def test_what_a_run_does_not_know_is_not_invented() -> None:
@@ -635,7 +689,7 @@ REQUIRED = (
 OPTIONAL = (
     "/version", "/invalidated", "/eval/dataset/location", "/eval/dataset/samples", "/eval/config/epochs",
     "/eval/model_base_url", "/eval/model_roles", "/eval/model_generate_config", "/eval/model_generate_config/seed",
-    "/results/scores/0/scored_samples", "/results/scores/0/params", "/stats/model_usage", "/eval/packages", "/eval/packages/inspect_ai",
+    "/results/scores/0/scored_samples", "/results/scores/0/params", "/stats/model_usage", "/plan", "/plan/config/seed", "/eval/packages", "/eval/packages/inspect_ai",
     "/eval/metadata", "/eval/metadata/model_revision", "/eval/metadata/benchmark_revision", "/eval/model_args",
     "/eval/revision", "/results", "/results/scores", "/results/scores/0", "/results/scores/0/reducer",
     "/results/scores/0/unscored_samples", "/results/scores/0/metrics/accuracy", "/results/logged_samples",

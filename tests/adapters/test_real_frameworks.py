@@ -6,18 +6,21 @@ Python, in the folders of $EVAL_FRAMEWORKS (`bin` folders of virtual environment
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from issuer import adapters
 from issuer.adapters import Anchors, Supplied
+from issuer.adapters.score import names
 from issuer.codes import Code
 from issuer.results.claims import Metric
 from tests.support.runs import ALL, BENCHMARK_COMMIT, DATA, MODEL_COMMIT, refusal
@@ -60,10 +63,68 @@ made.run([made.match(), made.includes()], revisions, out, limit)
     supplied = Supplied(model_repo="acme/open-model", command="inspect eval", metrics={"accuracy": "match/accuracy"})
     whole = adapters.read(tmp_path / f"0.{suffix}")
     built = whole.claims(supplied, allow_mock={"mockllm/model"})
-    assert built.claims.metrics == (Metric("accuracy", 0.625),)
+    assert built.claims.metrics == (Metric("accuracy", 0.625, sample_size=8),)
     assert (built.claims.model_revision, built.claims.benchmark_revision) == (MODEL_COMMIT, BENCHMARK_COMMIT)
     limited = adapters.read(tmp_path / f"3.{suffix}")
     assert refusal(lambda: limited.claims(supplied, allow_mock=True)).pointer == "/eval/config/limit"
+
+
+# Which of Inspect AI's variants are whole, by the scorer; all others are partial.
+WHOLE = {
+    "whole",
+    "parts",
+    "epochs",
+    "limit_not_reached",
+    "seeded",
+    "grader_role",
+    "grader_argument",
+    "edited",
+}
+
+
+def test_every_number_that_inspect_ai_reports_comes_out_as_it_is(tmp_path: Path) -> None:
+    python = Path(framework("inspect")).with_name("python")
+    said = run(tmp_path, python, DATA / "run_inspect_variants.py", tmp_path)
+    reports = json.loads(said.splitlines()[-1])
+    assert len(reports) == 2 * 15
+    supplied = replace(ALL, framework_version=None, benchmark_repo=None)
+    for file, report in reports.items():
+        read = adapters.read(tmp_path / file)
+        compared = []
+        for score, known in itertools.zip_longest(*scores_of(report, read)):
+            assert score == known, file
+            compared.append(known)
+        assert compared, file
+        name = file.partition(".")[0]
+        for selector, score in names(read.scores).items():
+            if score.fault:
+                assert (name, score.scorer) == ("edited", "includes")
+                continue
+            built = read.claims(replace(supplied, metrics={"x": selector}), allow_mock=True, allow_partial=True)
+            (metric,) = built.claims.metrics
+            run_: dict[str, Any] = built.details["run"]  # type: ignore[assignment]
+            assert (metric.value, metric.sample_size, run_["num_samples"]) == (
+                score.value,
+                score.samples,
+                score.samples,
+            )
+            assert run_["selection"] == {"x": selector}
+            assert run_.get("epochs") == (report["epochs"] if report["epochs"] > 1 else None)
+            whole = name in WHOLE or (name, score.scorer) == ("unscored", "includes")
+            assert run_["completeness"] == ("full" if whole else "partial"), file
+            assert run_.get("seed") == (7 if name == "seeded" else None)
+            assert read.mock is not None
+
+
+def scores_of(report: dict[str, Any], read: adapters.Run) -> tuple[list[object], list[object]]:
+    """Return every score as Inspect AI has it, and as the adapter has it."""
+    ours = [(score.scorer, score.reducer, score.metric, score.value, score.samples) for score in read.scores]
+    theirs = [
+        (score["name"], score["reducer"] or "", metric, value, score["scored"])
+        for score in report["scores"]
+        for metric, value in score["metrics"].items()
+    ]
+    return list(ours), list(theirs)
 
 
 TASK = """
