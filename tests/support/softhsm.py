@@ -27,13 +27,18 @@ def configured() -> Path:
     """Make the folder of this process's tokens, and tell the module and its tool of it. Removed at exit."""
     folder = Path(tempfile.mkdtemp(prefix="softhsm-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    (folder / "tokens").mkdir()
+    os.environ["SOFTHSM2_CONF"] = str(configure(folder))
+    return folder
+
+
+def configure(folder: Path) -> Path:
+    """Make a folder for tokens, and the configuration that names it; return that."""
+    (folder / "tokens").mkdir(parents=True)
     configuration = folder / "softhsm2.conf"
     configuration.write_text(
         f"directories.tokendir = {folder / 'tokens'}\nobjectstore.backend = file\nlog.level = ERROR\n"
     )
-    os.environ["SOFTHSM2_CONF"] = str(configuration)
-    return folder
+    return configuration
 
 
 def module() -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,16 +26,15 @@ def desk(folder: Path) -> Iterator[World]:
 
 @contextmanager
 def desk_with_token(folder: Path) -> Iterator[World]:
-    """Say where the PKCS #11 module and its PIN are on this machine, and not on the page's."""
-    from tests.support.softhsm import configured, module
+    """Give tokens of this story alone. Their module and the PIN lie where they do on this machine, not as on the page."""
+    from tests.support.softhsm import configure, module
 
-    configured()
     pin = folder / "pin"
     pin.touch(0o600)
     pin.write_text("4711-pin\n")
     with desk(folder) as world:
         world.here |= {"/usr/lib/softhsm/libsofthsm2.so": str(module()), "/etc/issuer/pin": str(pin)}
-        world.env["SOFTHSM2_CONF"] = os.environ["SOFTHSM2_CONF"]
+        world.env["SOFTHSM2_CONF"] = str(configure(folder.parent / "softhsm"))
         yield world
 
 
