@@ -81,7 +81,7 @@ def export(
     document = open_results(raw, str(file))
     entries = entries_of(document)
     trusted = _Trusted(trust, issuer, audience, received_now, offline)
-    verified = trusted.verify(raw, file, repo, now) if trusted.asked else {}
+    verified = trusted.verify(raw, file, repo, benchmark, now) if trusted.asked else {}
     stated = Statement(
         source_type=source_type, organization=organization, relationship=relationship,
         organization_url=organization_url,
@@ -113,10 +113,11 @@ class _Trusted(Struct, frozen=True):
         """Whether the file is to be verified."""
         return (self.file, self.issuer, self.audience) != (None, None, None)
 
-    def verify(self, raw: bytes, file: Path, repo: str, now: int) -> dict[str, Verification]:
-        """Return what came of each entry, by its pointer."""
+    def verify(self, raw: bytes, file: Path, repo: str, benchmark: Benchmark, now: int) -> dict[str, Verification]:
+        """Return what came of each entry, by its pointer; the benchmark is vouched for."""
         from issuer.relying.asked_logs import AskedLogs  # opens connections, which nothing else here does
         from issuer.relying.documents import Documents, default_folder
+        from issuer.relying.folders import OneBenchmark
         from issuer.relying.seen import SeenLists, default_state
         from issuer.relying.trusted import Trusted
         from issuer.relying.verifier import Verifier, path_in_repo
@@ -132,7 +133,7 @@ class _Trusted(Struct, frozen=True):
         else:
             raise click.UsageError("give --trust FILE, or --issuer URL with --audience AUD")
         asked = {} if self.offline else AskedLogs(trusted.trust, now)
-        context = Context(now, witnessed=self.received_now, asked=asked)
+        context = Context(now, witnessed=self.received_now, benchmarks=OneBenchmark(benchmark), asked=asked)
         verifier = Verifier(trusted.trust, now if self.received_now else None, context, renew=trusted.renew)
         reports = verifier.verify(raw, str(file), repo, path_in_repo(os.path.abspath(file)))
         return {

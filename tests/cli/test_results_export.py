@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from issuer.results.entry import write_entry
 from tests.support import make
 from tests.support.command import issuer
 from tests.support.scripted import Scripted, reply
@@ -83,6 +85,14 @@ def test_who_verified_it_is_said_and_what_came_of_it(file: Path) -> None:
         "undecided",
         "failed",
     }
+
+
+def test_an_entry_for_both_is_verified_by_the_benchmark_that_is_vouched_for(file: Path) -> None:
+    now = int(time.time())
+    token = make.token_for(SAID, iat=now, nbf=now, exp=now + 600)
+    file.write_text(write_entry(SAID.form, token, profile="both", primary="accuracy"))
+    export(file, "--trust", trust_file(file.parents[2]), "--offline", "--received-now")
+    assert records(file)[0]["source_metadata"]["additional_details"]["verification_verdict"] == "verified"
 
 
 def test_nothing_is_written_where_one_entry_cannot_be(file: Path) -> None:
