@@ -25,7 +25,7 @@ from issuer.cli.who import who
 from issuer.codes import Code
 from issuer.errors import SetupError
 from issuer.files import read
-from issuer.formats.times import show_time
+from issuer.formats.times import show_span, show_time
 from issuer.keyfile import MAX_PASSPHRASE_FILE
 from issuer.service.bounds import FEW_KEYS_LEFT, HISTORY_TURN_S, MAX_SIGNED_KEYS, PUBLISHED_S
 from issuer.service.settings import Settings, read_settings
@@ -40,8 +40,8 @@ from issuer.service.signing.opener import Opener
 _DAY_S = 86_400
 _SUFFIX = re.compile(r"\.(pem|yaml)\Z")
 _SEEN_EARLY = (
-    f"For at most {PUBLISHED_S} s relying parties hold key sets without this key. They ask for the set once more; one "
-    "that cannot ask says undecided, not failed. The key before is believed until `issuer keys revoke`."
+    f"For at most {show_span(PUBLISHED_S)} relying parties hold key sets without this key. They ask for the set once "
+    "more; one that cannot ask says undecided, not failed. The key before is believed until `issuer keys revoke`."
 )
 
 
@@ -152,7 +152,7 @@ def generate_key(places: Places, state: Made | None, reason: str) -> None:
 def _of_new(path: Path) -> str:
     if path.parent.name == "active":
         return "It signs at once: no relying party can hold a key set without it."
-    return f"It may sign {PUBLISHED_S} s after every host has published it: `issuer keys rotate` then."
+    return f"It may sign {show_span(PUBLISHED_S)} after every host has published it: `issuer keys rotate` then."
 
 
 # -- looking ----------------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
@@ -36,6 +37,7 @@ from issuer.client.tokens import Obtained, explain_request, obtain
 from issuer.codes import Code
 from issuer.errors import Refused, Undecided
 from issuer.files import read_argument
+from issuer.formats.times import show_span, show_when
 from issuer.http_client import check_url
 from issuer.results.entry import SIGNED_PROFILES, Profile
 from issuer.wire import MAX_BYTES, Denied, Explained, IssuedToken, is_nonce
@@ -170,7 +172,7 @@ def _explaining(credential: Credential, body: dict[str, Any]) -> Iterator[None]:
         yield
     except Undecided as error:
         if "nonce" in body:
-            again = f"this very request again, after {error.retry_after_s} s: --nonce {body['nonce']}"
+            again = f"this very request again, after {show_span(error.retry_after_s)}: --nonce {body['nonce']}"
             say(printable(again), err=True)
         raise
     except Denied as refusal:
@@ -213,7 +215,11 @@ def _end_request(obtained: Obtained, form: _Form, *, as_json: bool) -> None:
     else:
         repeated = " (a repeat: the same token as before)" if obtained.repeated else ""
         what = "entry written" if changed else "unchanged, it has this entry"
-        say(printable(f"{out}: {what}, token {issued.jti} until {issued.expires_at}{repeated}"))
+        say(
+            printable(
+                f"{out}: {what}, token {issued.jti} until {show_when(issued.expires_at, int(time.time()))}{repeated}"
+            )
+        )
 
 
 def _put_proof(url: str, issued: IssuedToken, out: Path) -> None:
@@ -243,7 +249,7 @@ def _end_dry_run(explained: Explained, use: str, *, as_json: bool) -> NoReturn:
 
 
 def _describe(explained: Explained) -> str:
-    outcome = f"a token for {explained.audience}, good for {explained.ttl_s} s"
-    if explained.verdict == "refused":
-        outcome = f"refused, {explained.code}"
+    outcome = f"refused, {explained.code}"
+    if explained.ttl_s is not UNSET:
+        outcome = f"a token for {explained.audience}, good for {show_span(explained.ttl_s)}"
     return f"{explained.integration}/{explained.identity}: {outcome} (policy {explained.policy})"

@@ -16,7 +16,7 @@ from issuer.codes import Code
 from issuer.errors import Refused
 from issuer.formats.show import show_value
 from issuer.formats.strict_json import JSON
-from issuer.formats.times import MAX_UNIX_S, show_time
+from issuer.formats.times import MAX_UNIX_S, show_span, show_time
 from issuer.identity.profiles import Kind
 from issuer.identity.provider import Provider
 from issuer.identity.token import check_access_token, check_audience, read_header, read_jti, read_times
@@ -93,7 +93,9 @@ def _show_claimed_time(value: JSON) -> str:
 
 _TIMES = ClaimCheck(  # (6)
     Code.IDENTITY_EXPIRED, "max_age_s", read_times, _show_times,
-    lambda provider: f"a life of at most {provider.max_lifetime_s} s, an age of at most {provider.max_age_s} s",
+    lambda provider: (
+        f"a life of at most {show_span(provider.max_lifetime_s)}, an age of at most {show_span(provider.max_age_s)}"
+    ),
 )  # fmt: skip
 _AUDIENCE = ClaimCheck(  # (7)
     Code.IDENTITY_AUDIENCE_MISMATCH, "audience",

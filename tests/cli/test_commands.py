@@ -161,6 +161,7 @@ def test_token_request_takes_the_ambient_identity_of_the_ci(tmp_path: Path, serv
         )
         assert done.returncode == 0, done.stderr
         assert "entry written" in done.stdout, count
+        assert re.search(r"until 20[0-9T:-]+Z \(in (1 h|5\d min)", done.stdout), "a time as people read it"
     assert out.read_text().count("verify_token") == 1, "another token of the same entry"
     assert verify(out, service).returncode == 0
 
@@ -253,7 +254,7 @@ def test_a_dry_run_shows_every_check_and_exits_0_where_the_answer_is_yes(service
     assert sum(line.startswith("ok  ") for line in lines) >= 8
     assert "FAIL" not in done.stdout
     assert "warning: the identity token's repository_owner" in done.stdout
-    assert f"inspect-ai/evaluate-main: a token for {AUDIENCE}, good for 3600 s" in lines[-1]
+    assert f"inspect-ai/evaluate-main: a token for {AUDIENCE}, good for 1 h" in lines[-1]
     assert "not told: whether the identity token is used up" in lines[-2]
     assert "eyJ" not in done.stdout
     assert not [line for line in lines if line != line.rstrip()]

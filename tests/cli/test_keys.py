@@ -14,6 +14,7 @@ import pytest
 from issuer import keyfile
 from issuer.dev.provider import LocalProvider
 from issuer.formats import jose
+from issuer.formats.times import show_span
 from issuer.service.bounds import LAST_TOKEN_S, PUBLISHED_S
 from issuer.service.home import HISTORY, MOVED
 from issuer.service.signing.life import KeyEvent
@@ -92,7 +93,7 @@ def test_a_made_key_is_its_file_alone_and_who_and_why_are_recorded(tmp_path: Pat
     assert event.who == f"{getpass.getuser()}@{os.uname().nodename} (sudo by alice)"
     again = keys(tmp_path, "generate")
     assert "/keys/next/key-" in again.stdout
-    assert f"{PUBLISHED_S} s after every host" in again.stderr
+    assert f"{show_span(PUBLISHED_S)} after every host" in again.stderr
 
 
 @pytest.mark.parametrize("reason", ["x" * 513, "\udcff"])
@@ -231,9 +232,9 @@ def test_an_early_step_is_refused_with_its_time_and_done_where_the_other_key_is_
     new = kid_of(said(tmp_path, "generate"))
     early = keys(tmp_path, "rotate", f"key-{new}", "--to", "active")
     assert (early.returncode, early.stdout) == (6, "")
-    assert f"key.step: {new} signs {PUBLISHED_S} s after" in early.stderr
+    assert f"key.step: {new} signs {show_span(PUBLISHED_S)} after" in early.stderr
     done = said(tmp_path, "rotate", f"key-{new}.pem", "--to", "active", "--compromised", "--reason", "theft")
-    assert f"For at most {PUBLISHED_S} s relying parties hold key sets without this key" in done
+    assert f"For at most {show_span(PUBLISHED_S)} relying parties hold key sets without this key" in done
     assert [(event.what, event.why) for event in events(tmp_path)[-2:]] == [("retiring", "theft"), ("active", "theft")]
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 from issuer.codes import Code
 from issuer.errors import SetupError
-from issuer.formats.times import show_time
+from issuer.formats.times import show_span, show_time
 from issuer.service.bounds import CLOCK_BACK_S, PUBLISHED_S
 from issuer.service.signing.key_files import OTHERS, KeyFile, in_state
 from issuer.service.signing.keyring import STATES
@@ -62,7 +62,7 @@ def demand_known(kid: str, lives: Lives, now: int) -> None:
     """Demand that every relying party can know a key. Raises SetupError(`key.step`)."""
     signs_from = may_sign_from(lives, kid)
     if signs_from is None:
-        why = f"{kid} signs {PUBLISHED_S} s after every host has published it, and no service has said so yet"
+        why = f"{kid} signs {show_span(PUBLISHED_S)} after every host has published it, and no service has said so yet"
         raise refused(f"{why}; {_STOLEN}")
     if signs_from > now:
         why = f"{kid} may sign from {show_time(signs_from)}: until then caches hold key sets without it"
