@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from issuer.adapters.evidence import Octets, artifact, broken, is_moment, measured, said, words
 from issuer.adapters.inspect_log import Dataset, Log, LogScore, Metadata, Results, Samples, Spec, load
 from issuer.adapters.run import Run, Said
-from issuer.adapters.score import Score
+from issuer.adapters.score import MAX_SHOWN, Score, shown
 from issuer.codes import Code
 from issuer.errors import Fault, InputError, Place
 from issuer.formats.strict_json import JSON, pointer_to
@@ -160,7 +160,8 @@ def _elsewhere(spec: Spec) -> Iterator[str]:
     if spec.model_args.get("model_path"):
         yield "The weights were loaded from a path: the model's name is a label."
     if found := sorted(name for name, value in spec.model_args.items() if _ADAPTER_ARG.search(name) and value):
-        yield f"An adapter was loaded ({', '.join(found)[:200]}): the weights are not those of the model's name alone."
+        arguments = ", ".join(map(shown, found[:MAX_SHOWN]))
+        yield f"An adapter was loaded ({arguments}): the weights are not those of the model's name alone."
 
 
 def _model_repo(spec: Spec) -> Said | None:
@@ -264,22 +265,22 @@ def _unscored(score: LogScore, spec: Spec, results: Results, samples: Samples, p
     """
     epochs, total = spec.config.epochs or 1, results.total_samples
     if score.unscored_samples:
-        rule = f"{score.unscored_samples} samples were not scored by {score.name!r}"
+        rule = f"{score.unscored_samples} samples were not scored by {shown(score.name)}"
         yield Fault(Code.FILE_RULE, pointer_to(place, "unscored_samples"), rule)
     if score.scored_samples is not None and score.scored_samples < total // epochs:
-        rule = f"{score.scored_samples} of {total // epochs} samples were scored by {score.name!r}"
+        rule = f"{score.scored_samples} of {total // epochs} samples were scored by {shown(score.name)}"
         yield Fault(Code.FILE_RULE, pointer_to(place, "scored_samples"), rule)
     scored = total if samples.scored is None else samples.scored.get(score.scorer or score.name, 0)
     if scored < total:
-        rule = f"{scored} of {total} samples, in all epochs, were scored by {score.name!r}"
+        rule = f"{scored} of {total} samples, in all epochs, were scored by {shown(score.name)}"
         yield Fault(Code.FILE_RULE, "/samples", rule)
 
 
 def _uncounted(score: LogScore, spec: Spec, samples: Samples, place: str) -> Iterator[Fault]:
     if score.scored_samples is None:
-        yield Fault(Code.FILE_RULE, place, f"the log does not say how many samples {score.name!r} scored")
+        yield Fault(Code.FILE_RULE, place, f"the log does not say how many samples {shown(score.name)} scored")
     if (spec.config.epochs or 1) > 1 and samples.scored is None:
-        rule = f"the log has no samples that say whether {score.name!r} scored them in each epoch"
+        rule = f"the log has no samples that say whether {shown(score.name)} scored them in each epoch"
         yield Fault(Code.FILE_RULE, "/samples", rule)
 
 

@@ -441,7 +441,7 @@ def test_the_models_that_grade_stand_in_the_entry() -> None:
         ("/eval/model_base_url", "http://localhost:8000/v1", "which weights were served there, the log does not say"),
         ("/eval/model_args", {"port": 8000}, "which weights were served there, the log does not say"),
         ("/eval/model_args", {"model_path": "./weights"}, "loaded from a path"),
-        ("/eval/model_args", {"enable_lora": True, "lora_modules": "a=/b"}, "(enable_lora, lora_modules)"),
+        ("/eval/model_args", {"enable_lora": True, "lora_modules": "a=/b"}, "('enable_lora', 'lora_modules')"),
     ],
 )
 def test_weights_from_elsewhere_are_not_those_of_the_name_and_the_entry_says_so(

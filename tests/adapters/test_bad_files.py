@@ -1,0 +1,107 @@
+"""Bad logs of Inspect AI and records of Every Eval Ever: each gets one clear line, soon, and nothing is written."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from issuer import adapters
+from issuer.adapters import Supplied
+from issuer.errors import InputError
+from tests.support.command import issuer
+from tests.support.every_eval_ever import RECORD
+from tests.support.runs import BENCHMARK_COMMIT, DATA, MODEL_COMMIT, edited, zipped
+
+LOG = (DATA / "inspect_two_scorers.json").read_bytes()
+GOOD = {"log.json": LOG, "log.eval": (DATA / "inspect_two_scorers.eval").read_bytes(), "record.json": RECORD}
+SUPPLIED = Supplied(model_repo="acme/open-model", model_revision=MODEL_COMMIT, command="x", framework_name="f",
+                    framework_version="1", benchmark_repo="a/b", benchmark_revision=BENCHMARK_COMMIT)  # fmt: skip
+LONGEST_S, LONGEST_LINE = 10, 2000
+NOISE = random.Random(18).randbytes(100_000)
+WEIRD = "\x1b]0;x\x07\u202e\u009b2J\r\n" + "y" * 100_000
+
+BAD: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda _: b"",
+    "cut": lambda raw: raw[: len(raw) // 2],
+    "cut at its end": lambda raw: raw.rstrip()[:-1],
+    "twice": lambda raw: raw + raw,
+    "noise": lambda _: NOISE,
+    "noise behind": lambda raw: raw + NOISE,
+    "noise in an archive": lambda _: b"PK\x03\x04" + NOISE,
+    "zeros": lambda _: bytes(100_000),
+    "another encoding": lambda raw: raw.decode("utf-8", "replace").encode("utf-16"),
+    "a mark of bytes": lambda raw: b"\xef\xbb\xbf" + raw,
+    "deep": lambda _: b'{"status": "success", "eval": ' + b"[" * 2_000_000,
+    "numbers": lambda _: b'{"status": ' + b"9" * 1_000_000 + b', "eval": 1}',
+}
+# Texts that errors and notes may repeat.
+NAMED = (
+    ("log.json", "/results/scores/0/name"), ("log.json", "/results/scores/0/metrics"), ("log.json", "/eval/model"),
+    ("log.json", "/eval/task"), ("log.json", "/eval/dataset/location"), ("log.json", "/eval/metadata/model_revision"),
+    ("log.json", "/eval/model_args"), ("log.json", "/eval/packages/inspect_ai"), ("log.json", "/eval/model_roles"),
+    ("log.json", "/eval/revision"), ("log.json", "/stats/completed_at"), ("log.json", "/status"),
+    ("record.json", "/model_info/id"), ("record.json", "/evaluation_results/0/evaluation_name"),
+    ("record.json", "/evaluation_results/0/metric_config/metric_name"), ("record.json", "/eval_library/name"),
+    ("record.json", "/evaluation_results/0/evaluation_result_id"), ("record.json", "/eval_library/version"),
+    ("record.json", "/evaluation_results/0/source_data/hf_repo"), ("record.json", "/schema_version"),
+)  # fmt: skip
+
+
+def line_of(path: Path) -> str:
+    """Return the one line that reading and claiming ends with; "" where nothing is wrong."""
+    began = time.process_time()
+    try:
+        for run in adapters.read_all(path):
+            built = run.claims(SUPPLIED, allow_mock=True, allow_partial=True)
+            assert str(built.details.get("notes", "")).isprintable()
+    except InputError as error:
+        return f"{error.code}: {error.detail}"
+    finally:
+        assert time.process_time() - began < LONGEST_S
+    return ""
+
+
+@pytest.mark.parametrize("what", BAD)
+@pytest.mark.parametrize("file", GOOD)
+def test_a_file_that_is_no_run_gets_one_clear_line(file: str, what: str, tmp_path: Path) -> None:
+    path = tmp_path / file
+    path.write_bytes(BAD[what](GOOD[file]))
+    line = line_of(path)
+    assert line.startswith("file.")
+    assert line.isprintable()
+    assert len(line) < LONGEST_LINE
+
+
+@pytest.mark.parametrize(("file", "pointer"), NAMED)
+@pytest.mark.parametrize("shape", ["text", "name", "model"])
+def test_a_text_from_outside_writes_no_escape_and_no_page(file: str, pointer: str, shape: str, tmp_path: Path) -> None:
+    value = {"text": WEIRD, "name": {WEIRD: {"value": 1}}, "model": {"lora" + WEIRD: [WEIRD], "model": WEIRD}}[shape]
+    (tmp_path / file).write_bytes(edited(GOOD[file], pointer, value))
+    line = line_of(tmp_path / file)
+    assert line.isprintable()
+    assert len(line) < LONGEST_LINE + 20 * 140  # of twenty scores a name each
+
+
+def test_an_archive_of_archives_and_of_names_that_lead_out_is_refused(tmp_path: Path) -> None:
+    header = ("header.json", json.dumps({"status": "success"}).encode())
+    for members in ([("../header.json", b"{}"), header], [("/etc/passwd", b"{}"), header], [header, header]):
+        (tmp_path / "log.eval").write_bytes(zipped(members))
+        assert line_of(tmp_path / "log.eval").startswith("file.")
+    (tmp_path / "log.eval").write_bytes(zipped([("header.json", zipped([header]))]))
+    assert line_of(tmp_path / "log.eval").startswith("file.")
+
+
+def test_of_a_folder_with_one_bad_file_nothing_is_written(tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    for file, raw in GOOD.items():
+        (tmp_path / "runs" / file).write_bytes(raw if file != "record.json" else raw[:-9])
+    done = issuer("results", "build", tmp_path / "runs", "-o", tmp_path / "out", "--allow-mock", "mockllm/model")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "record.json" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "out").exists()
