@@ -26,7 +26,7 @@ from issuer.cli.result_files import (
 from issuer.cli.terminal import say
 from issuer.errors import Finding, InputError
 from issuer.formats import strict_yaml
-from issuer.results.benchmark import Benchmark, is_benchmark, lint_benchmark
+from issuer.results.benchmark import Benchmark, lint_benchmark
 from issuer.results.entry import Profile
 from issuer.results.lint import lint_results
 
@@ -84,11 +84,12 @@ def _judge_or_say_why(file: Path, judge: Callable[[Path], tuple[Finding, ...]]) 
 
 def _lint(file: Path, repo: str | None, benchmark: Benchmark | None, profile: Profile) -> tuple[Finding, ...]:
     raw = read_bytes(file)
-    if file.parent.name != FOLDER and (file.name == BENCHMARK_FILE or _is_map(raw)):
+    if file.parent.name != FOLDER and (file.name == BENCHMARK_FILE or _is_definition(raw)):
         return lint_benchmark(raw, str(file), profile)
     return lint_results(raw, str(file), path=str(file), repo=repo, benchmark=benchmark, profile=profile)
 
 
-def _is_map(raw: bytes) -> bool:
+def _is_definition(raw: bytes) -> bool:
+    """Say whether a file is taken for a benchmark's: it is a map, and no entry that lacks its dash."""
     document, _ = strict_yaml.examine(raw, "")
-    return document is not None and (isinstance(document.value, dict) or is_benchmark(document.value))
+    return document is not None and isinstance(document.value, dict) and "dataset" not in document.value

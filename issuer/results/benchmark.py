@@ -143,6 +143,7 @@ class _Lint:
             yield from self._scores(metrics)
         else:
             rule = "lacks `metrics`: no metric is defined, none is primary"
+            rule += " (today's Hub takes it: --profile hub)" if self._profile == "target" else ""
             yield self._warn("", rule) if self._profile == "hub" else self._error("", rule)
         tasks = yield from self._items("tasks", Task, _FOREIGN)
         yield from self._datasets(tasks)

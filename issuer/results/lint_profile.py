@@ -47,6 +47,7 @@ def lacking(members: Mapping[str, Any], profile: Profile) -> Iterator[Found]:
     else:
         rule = "lacks `metrics`: a lone `value` names no metric, so this entry can never be verified"
         pointer = "/value" if "value" in members else ""
+        rule += " (today's Hub takes it: --profile hub)" if pointer and profile == "target" else ""
         yield Found(Code.RESULT_UNBOUND, pointer, rule, "warning" if profile == "hub" else "error")
     yield from _spellings(members, profile)
 

@@ -79,6 +79,17 @@ def test_a_benchmark_file_under_any_name_is_linted_as_one(tmp_path: Path) -> Non
     assert "benchmark.rule" in issuer("results", "lint", file).stdout
     file.write_text("model: x\n")
     assert "benchmark.absent" in issuer("results", "lint", file).stdout
+    file.write_text("dataset: {id: a/b, task_id: t}\nmetrics: [{metric_id: m, value: 1}]\n")
+    assert "a result file is a list of entries" in issuer("results", "lint", file).stdout
+
+
+def test_who_lints_a_file_of_today_s_hub_is_told_which_profile_that_is(tmp_path: Path) -> None:
+    file, definition = tmp_path / "gsm8k.yaml", tmp_path / "eval.yaml"
+    file.write_text("- dataset: {id: openai/gsm8k, task_id: t}\n  value: 1\n")
+    definition.write_text("name: a\ndescription: b\nevaluation_framework: c\ntasks: [{id: t}]\n")
+    said = issuer("results", "lint", file, definition)
+    assert (said.returncode, said.stdout.count("(today's Hub takes it: --profile hub)")) == (3, 2)
+    assert issuer("results", "lint", file, definition, "--profile", "hub").returncode == 0
 
 
 def test_fmt_checks_then_writes_then_is_content(tmp_path: Path) -> None:
