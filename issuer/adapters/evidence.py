@@ -16,6 +16,9 @@ from issuer.formats.strict_json import JSON
 
 Octets: TypeAlias = bytes | bytearray
 
+MAX_COUNT = 2**53 - 1
+MAX_WORD = 256
+
 
 class InexactNumber:
     """A number that claims cannot carry (NaN, 30 digits). It does no harm where it is not used."""
@@ -44,6 +47,18 @@ def measured(value: object, pointer: str) -> tuple[int | float, Fault | None]:
 def said(text: str | None, pointer: str) -> Said | None:
     """Return a word of the run with its place; frameworks write "" for an absent one."""
     return Said(text, pointer) if text else None
+
+
+def count_of(value: object) -> int | None:
+    """Return a number of samples or repetitions, None for anything else: frameworks write -1 or null where they do
+    not know it."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_COUNT else None
+
+
+def word_of(value: object) -> str:
+    """Return a short word or whole number of a run for `details.run` as text, "" for anything else."""
+    text = str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
+    return text if text.isprintable() and len(text) <= MAX_WORD else ""
 
 
 def artifact(raw: Octets, name: str) -> dict[str, JSON]:

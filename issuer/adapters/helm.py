@@ -5,28 +5,36 @@ a Hub name and is not), and no file holds a revision, HELM's version, the comman
 
 A stat occurs once for each split and perturbation: its selector is `split[@perturbation.computed_on]/name`. Nothing is
 claimed unless it is chosen, as most stats are token counts and the like.
+
+`stats.json` has means of means: of how many instances a stat is, only `per_instance_stats.json` knows. `num_instances`
+is not it: an instance need not have every stat. Whether a run is whole shows only where it stayed below its cap: HELM
+does not write how many instances there are.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from typing import TypeVar
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import TypeAlias, TypeVar
 
+import msgspec
 from msgspec import Struct
 
 from issuer.adapters.evidence import Octets, artifact, broken, lenient_number, measured, said, words
 from issuer.adapters.run import Run, Said
 from issuer.adapters.score import Score
 from issuer.codes import Code
-from issuer.errors import Fault, reading
+from issuer.errors import Fault, InputError, Place, reading
 from issuer.formats import strict_json
 from issuer.formats.strict_json import pointer_to
 
 FRAMEWORK = "helm"
 REQUIRED = ("run_spec.json", "stats.json")
 OPTIONAL = ("scenario.json",)
+PER_INSTANCE = "per_instance_stats.json"
 MAX_BYTES = 8 * 2**20
+MAX_PER_INSTANCE = 64 * 2**20  # left unread where it is larger
 MAX_DEPTH = 64
 MAX_STATS = 20_000
 MOCK_OWNER = "simple"
@@ -37,6 +45,8 @@ T = TypeVar("T")
 class _Adapter(Struct, frozen=True):
     model: str
     max_eval_instances: int | None = None
+    num_train_trials: int = 1
+    num_trials: int = 1
 
 
 class _RunSpec(Struct, frozen=True):
@@ -55,6 +65,15 @@ class _StatName(Struct, frozen=True):
     sub_split: str | None = None
     perturbation: _Perturbation | None = None
 
+    @property
+    def scorer(self) -> str:
+        return ".".join(part for part in (self.split, self.sub_split) if part)
+
+    @property
+    def reducer(self) -> str:
+        changed = self.perturbation
+        return ".".join(part for part in (changed.name, changed.computed_on) if part) if changed else ""
+
 
 class _Stat(Struct, frozen=True):
     name: _StatName
@@ -67,12 +86,26 @@ class _Scenario(Struct, frozen=True):
     name: str | None = None
 
 
+class _Counted(Struct, frozen=True):
+    name: _StatName
+    count: int
+
+
+class _Instance(Struct, frozen=True):
+    instance_id: str
+    stats: tuple[_Counted, ...]
+
+
+# By (name, scorer, reducer) of a stat: the instances that have it.
+_Counts: TypeAlias = Mapping[tuple[str, str, str], int]
+
+
 def read(files: Mapping[str, Octets], name: str = "") -> Run:
     """Read the files of one run directory, by their names; `name` is what the directory is called.
 
-    `run_spec.json` and `stats.json` are required, `scenario.json` is optional; every given file is listed in
-    `details.artifacts`. Raises InputError: `file.*` of the strict reader, `file.schema` for a missing file or
-    a member of the wrong type, `file.rule` for a mean that is not its sum by its count.
+    `run_spec.json` and `stats.json` are required, `scenario.json` and `per_instance_stats.json` are optional; every
+    given file is listed in `details.artifacts`. Raises InputError: `file.*` of the strict reader, `file.schema` for a
+    missing file or a member of the wrong type, `file.rule` for a mean that is not its sum by its count.
     """
     for needed in REQUIRED:
         if needed not in files:
@@ -82,20 +115,20 @@ def read(files: Mapping[str, Octets], name: str = "") -> Run:
     if len(stats) > MAX_STATS:
         raise broken(name, "/stats.json", f"more than {MAX_STATS} stats")
     scenario = _load(files, "scenario.json", _Scenario, name) if "scenario.json" in files else _Scenario()
+    counts = _counts(files[PER_INSTANCE], name) if PER_INSTANCE in files else {}
     model = spec.adapter_spec.model
     task = scenario.name or spec.name
-    instances = _instances(stats)
     return Run(
         name=name,
         task=task,
         framework_name=Said(FRAMEWORK, ""),
         task_id=said(scenario.name, "/scenario.json/name"),
         mock=Said(model, "/run_spec.json/adapter_spec/model") if model.partition("/")[0] == MOCK_OWNER else None,
-        partial=tuple(_gaps(spec.adapter_spec, instances)),
-        scores=tuple(_scores(stats)),
+        unknown=_unknown(spec.adapter_spec, stats),
+        scores=tuple(_score(index, stat, spec.adapter_spec, counts) for index, stat in enumerate(stats)),
         details={
             "artifacts": [artifact(files[file], file) for file in sorted(files)],
-            "run": words({"num_samples": instances, "task": task, "model": model, "run_spec": spec.name}),
+            "run": words({"task": task, "model": model, "run_spec": spec.name}),
         },
     )
 
@@ -108,43 +141,58 @@ def _load(files: Mapping[str, Octets], file: str, kind: type[T], name: str) -> T
         return strict_json.convert(tree, kind)
 
 
-def _instances(stats: tuple[_Stat, ...]) -> int | None:
-    """Return how many instances were evaluated, over all splits, or None where HELM did not count them."""
-    counts = [
-        stat.mean
-        for stat in stats
-        if stat.name.name == "num_instances" and stat.name.perturbation is None and stat.name.sub_split is None
-    ]
-    numbers = [count for count in counts if isinstance(count, int | float)]
-    return int(sum(numbers)) if numbers else None
+def _counts(raw: Octets, name: str) -> _Counts:
+    """Count the instances that have each stat. By msgspec: the file is large, and nothing of it is claimed."""
+    place = Place(f"{name}/{PER_INSTANCE}" if name else PER_INSTANCE)
+    try:
+        instances = msgspec.json.decode(raw, type=list[_Instance])
+    except RecursionError:
+        raise InputError(Code.FILE_TOO_LARGE, "nested too deep", place) from None
+    except msgspec.ValidationError as error:
+        raise InputError(Code.FILE_SCHEMA, str(error), place) from None
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise InputError(Code.FILE_SYNTAX, "not JSON", place) from None
+    having: defaultdict[tuple[str, str, str], set[str]] = defaultdict(set)
+    for instance in instances:
+        for stat in instance.stats:
+            if stat.count > 0:
+                having[stat.name.name, stat.name.scorer, stat.name.reducer].add(instance.instance_id)
+    return {stat: len(ids) for stat, ids in having.items()}
 
 
-def _gaps(adapter: _Adapter, instances: int | None) -> Iterator[Fault]:
-    """HELM always has a cap; a run that stayed below it used every instance."""
+def _unknown(adapter: _Adapter, stats: tuple[_Stat, ...]) -> tuple[Fault, ...]:
+    """Say why nobody knows whether the run is whole. One that stayed below its cap used every instance."""
     cap = adapter.max_eval_instances
-    if cap is not None and (instances is None or instances >= cap):
-        rule = f"the run was limited to {cap} instances"
-        yield Fault(Code.FILE_RULE, "/run_spec.json/adapter_spec/max_eval_instances", rule)
+    if cap is None:
+        return ()
+    used = [stat.mean for stat in stats if stat.name.name == "num_instances" and stat.name.perturbation is None]
+    numbers = [count for count in used if isinstance(count, int | float)]
+    if numbers and len(numbers) == len(used) and sum(numbers) < cap:
+        return ()
+    rule = f"the run was limited to {cap} instances, and HELM does not write how many there are"
+    return (Fault(Code.FILE_RULE, "/run_spec.json/adapter_spec/max_eval_instances", rule),)
 
 
-def _scores(stats: tuple[_Stat, ...]) -> Iterator[Score]:
-    for index, stat in enumerate(stats):
-        pointer = f"{pointer_to('/stats.json', index)}/mean"
-        changed = stat.name.perturbation
-        value, fault = measured(stat.mean, pointer)
-        if stat.count < 1:
-            fault = Fault(Code.FILE_RULE, pointer, "the stat was never measured: its count is 0")
-        elif fault is None and not _adds_up(stat):
-            fault = Fault(Code.FILE_RULE, pointer, "the mean is not the sum by the count")
-        yield Score(
-            scorer=".".join(part for part in (stat.name.split, stat.name.sub_split) if part),
-            reducer=".".join(part for part in (changed.name, changed.computed_on) if part) if changed else "",
-            metric=stat.name.name,
-            value=value,
-            pointer=pointer,
-            fault=fault,
-            aside=True,
-        )
+def _score(index: int, stat: _Stat, adapter: _Adapter, counts: _Counts) -> Score:
+    pointer = f"{pointer_to('/stats.json', index)}/mean"
+    value, fault = measured(stat.mean, pointer)
+    if stat.count < 1:
+        fault = Fault(Code.FILE_RULE, pointer, "the stat was never measured: its count is 0")
+    elif fault is None and not _adds_up(stat):
+        fault = Fault(Code.FILE_RULE, pointer, "the mean is not the sum by the count")
+    trials = adapter.num_train_trials * adapter.num_trials
+    return Score(
+        scorer=stat.name.scorer,
+        reducer=stat.name.reducer,
+        metric=stat.name.name,
+        value=value,
+        pointer=pointer,
+        fault=fault,
+        aside=True,
+        samples=counts.get((stat.name.name, stat.name.scorer, stat.name.reducer)),
+        epochs=trials if trials > 1 else None,
+        split=stat.name.split or "",
+    )
 
 
 def _adds_up(stat: _Stat) -> bool:

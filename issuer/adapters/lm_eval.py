@@ -10,22 +10,37 @@ Where each claim comes from, and what is never taken for it:
   have the same. `benchmark_revision`: a full commit that the task pins in `dataset_kwargs.revision`, which is rare.
   Never `versions`: they number the task's configuration.
 * metrics: keys `metric,filter`; the filter is the scorer. Standard errors are claimed only where they are chosen.
-* `framework.version`: `lm_eval_version`. Never `git_hash`. No file has the command.
+* how many samples a score is of: `sample_len` of the task, or `n-samples.effective` of releases before it; a group's
+  score is of those in its `sample_count`, or of the tasks that have that metric: not of all in the group.
+* whole or not: by these counts against `n-samples.original`, never by `config.limit`, which may be more.
+* `framework.version`: `lm_eval_version`. Never `git_hash`: that is the checkout's in which it ran. No file has the
+  command.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, TypeAlias
 
 from msgspec import Meta, Struct, field
 
-from issuer.adapters.evidence import Octets, artifact, broken, lenient_number, measured, said, words
+from issuer.adapters.evidence import (
+    Octets,
+    artifact,
+    broken,
+    count_of,
+    lenient_number,
+    measured,
+    said,
+    word_of,
+    words,
+)  # fmt: skip
 from issuer.adapters.run import Run, Said
 from issuer.adapters.score import Score
 from issuer.codes import Code
-from issuer.errors import Fault, reading
+from issuer.errors import Fault, InputError, Place, reading
 from issuer.formats import strict_json
 from issuer.formats.strict_json import JSON, pointer_to
 from issuer.results.claims import REVISION, is_repo
@@ -34,6 +49,7 @@ FRAMEWORK = "lm-eval"
 MAX_BYTES = 8 * 2**20
 MAX_DEPTH = 64
 MAX_SCORES = 10_000
+MAX_MEMBERSHIPS = 200_000  # of tasks in groups of groups, for each score: it can grow as the square of a file
 MOCK_MODEL = "dummy"
 # Backends whose `pretrained` is the name of a Hub repository, if it is not a folder ...
 HUB_BACKENDS = frozenset({
@@ -46,7 +62,11 @@ SHALESS_BACKENDS = frozenset({"sglang", "vllm", "vllm-vlm"})
 
 class _TaskConfig(Struct, frozen=True):
     dataset_path: object = None
+    dataset_name: object = None
     dataset_kwargs: object = None
+    test_split: object = None
+    validation_split: object = None
+    repeats: object = None
 
 
 class _Samples(Struct, frozen=True):
@@ -58,10 +78,15 @@ class _Config(Struct, frozen=True):
     model: str
     model_args: object = None
     model_sha: object = None
+    model_dtype: object = None
     peft_sha: object = None
     delta_sha: object = None
     limit: object = None
-    samples: object = None
+    batch_size: object = None
+    random_seed: object = None
+    numpy_seed: object = None
+    torch_seed: object = None
+    fewshot_seed: object = None
 
 
 _Scores: TypeAlias = Annotated[dict[str, object], Meta(max_length=1000)]
@@ -78,13 +103,16 @@ class _File(Struct, frozen=True):
     samples: dict[str, _Samples] = field(name="n-samples", default={})
     date: object = None
     lm_eval_version: str | None = None
+    transformers_version: object = None
+    git_hash: object = None
 
 
 def read(raw: Octets, name: str = "") -> tuple[Run, ...]:
     """Read one results file: a run for each task and group, in the file's order.
 
     Raises InputError: `file.*` of the strict reader (numbers that are not used may be NaN), `file.schema` for a member
-    of the wrong type, `file.rule` for contradictions within the file. The file is believed otherwise: it is not signed.
+    of the wrong type, `file.too_large` for absurd groups, `file.rule` for contradictions within the file. The file is
+    believed otherwise: it is not signed.
     """
     with reading(name):
         tree = strict_json.loads(bytes(raw), max_bytes=MAX_BYTES, max_depth=MAX_DEPTH, number=lenient_number)
@@ -93,7 +121,7 @@ def read(raw: Octets, name: str = "") -> tuple[Run, ...]:
         raise broken(name, "/results", f"more than {MAX_SCORES} scores")
     model = _model(file.config, name)
     evidence = artifact(raw, name)
-    return tuple(_run(file, task, model, evidence, name) for task in file.results)
+    return tuple(_run(file, task, leaves, model, evidence, name) for task, leaves in _families(file, name).items())
 
 
 class _Model(Struct, frozen=True):
@@ -104,21 +132,8 @@ class _Model(Struct, frozen=True):
     base_revision: str = ""
 
 
-def _run(file: _File, task: str, model: _Model, evidence: dict[str, JSON], name: str) -> Run:
-    leaves = _leaves(file, task)
-    counts = [file.samples[leaf] for leaf in leaves if leaf in file.samples]
-    details: dict[str, JSON] = {
-        "artifacts": [evidence],
-        "run": words({
-            "num_samples": sum(count.effective for count in counts) or None,
-            "task": task,
-            "model": model.label,
-            "base_model": model.base,
-            "base_model_revision": model.base_revision,
-        }),
-    }  # fmt: skip
-    if date := _date(file.date):
-        details = {"date": date, **details}
+def _run(file: _File, task: str, leaves: Sequence[str], model: _Model, evidence: dict[str, JSON], name: str) -> Run:
+    partial, unknown = _completeness(file, leaves)
     return Run(
         name=name,
         task=task,
@@ -130,25 +145,79 @@ def _run(file: _File, task: str, model: _Model, evidence: dict[str, JSON], name:
         benchmark_revision=_shared(file, leaves, _dataset_revision),
         task_id=said(task, "/results"),
         mock=Said(MOCK_MODEL, "/config/model") if file.config.model == MOCK_MODEL else None,
-        partial=tuple(Fault(Code.FILE_RULE, pointer, rule) for pointer, rule in _gaps(file, leaves)),
-        scores=tuple(_scores(file.results[task], pointer_to("/results", task))),
-        details=details,
+        partial=partial,
+        unknown=unknown,
+        scores=tuple(_scores(file, task, leaves)),
+        details=_details(file, task, leaves, model, evidence),
     )
 
 
-def _leaves(file: _File, task: str) -> list[str]:
-    """Return the tasks of a group, through groups of groups; of a task, itself."""
-    leaves, waiting, seen = [], [task], set()
-    while waiting:
-        one = waiting.pop(0)
-        if one in seen:
-            continue
-        seen.add(one)
-        if below := file.group_subtasks.get(one):
-            waiting += below
-        else:
-            leaves.append(one)
-    return leaves
+def _details(
+    file: _File, task: str, leaves: Sequence[str], model: _Model, evidence: dict[str, JSON]
+) -> dict[str, JSON]:
+    details: dict[str, JSON] = {
+        "date": _date(file.date),
+        "artifacts": [evidence],
+        "run": words({
+            "task": task,
+            "model": model.label,
+            "base_model": model.base,
+            "base_model_revision": model.base_revision,
+            "code_revision": word_of(file.git_hash),
+            "seed": _seeds(file.config),
+            "batch_size": _batch_size(file.config.batch_size),
+        }),
+        "runtime_context": words({
+            "dtype": word_of(file.config.model_dtype),
+            "transformers": word_of(file.transformers_version).removeprefix("N/A"),
+        }),
+        "benchmark_subset": subset.text if (subset := _shared(file, leaves, _subset)) else "",
+    }  # fmt: skip
+    return {member: value for member, value in details.items() if value}
+
+
+def _seeds(config: _Config) -> str | int:
+    """Return the seeds as its option `--seed` takes them (python, numpy, torch, few-shot), or the only one."""
+    seeds = [config.random_seed, config.numpy_seed, config.torch_seed, config.fewshot_seed]
+    known = [seed for seed in seeds if isinstance(seed, int) and not isinstance(seed, bool)]
+    if len(known) < len(seeds):
+        return ""
+    return known[0] if len(set(known)) == 1 else ",".join(map(str, known))
+
+
+def _batch_size(size: object) -> str | int:
+    """Return what was asked for: a number, also where it was written as text, or `auto`, `auto:4`."""
+    text = word_of(size)
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else text
+
+
+# -- groups -----------------------------------------------------------------------------------------------------------
+
+
+def _families(file: _File, name: str) -> dict[str, tuple[str, ...]]:
+    """Return the tasks of each task and group, through groups of groups; of a task, itself.
+
+    Raises InputError(`file.too_large`) where these are absurdly many.
+    """
+    families, looked_at = {}, 0
+    for task in file.results:
+        leaves, waiting, seen = [], deque([task]), {task}
+        while waiting:
+            one = waiting.popleft()
+            below = file.group_subtasks.get(one)
+            looked_at += 1 + len(below or ())
+            if not below:
+                leaves.append(one)
+                looked_at += len(file.results[task])
+            if looked_at > MAX_MEMBERSHIPS:
+                rule = f"more than {MAX_MEMBERSHIPS} tasks in groups of groups"
+                raise InputError(Code.FILE_TOO_LARGE, rule, Place(name), "/group_subtasks")
+            for member in below or ():
+                if member not in seen:
+                    seen.add(member)
+                    waiting.append(member)
+        families[task] = tuple(leaves)
+    return families
 
 
 # -- model ------------------------------------------------------------------------------------------------------------
@@ -198,13 +267,22 @@ def _dataset(config: _TaskConfig) -> tuple[str, str]:
     return (path, "dataset_path") if isinstance(path, str) and is_repo(path) else ("", "")
 
 
+def _subset(config: _TaskConfig) -> tuple[str, str]:
+    return word_of(config.dataset_name), "dataset_name"
+
+
+def _split(config: _TaskConfig) -> tuple[str, str]:
+    """Return the split that is evaluated: that of the tests, or where a task has none, of validation."""
+    return word_of(config.test_split) or word_of(config.validation_split), "test_split"
+
+
 def _dataset_revision(config: _TaskConfig) -> tuple[str, str]:
     revision = config.dataset_kwargs.get("revision") if isinstance(config.dataset_kwargs, dict) else None
     pinned = isinstance(revision, str) and REVISION.fullmatch(revision)
     return (str(revision), "dataset_kwargs/revision") if pinned else ("", "")
 
 
-def _shared(file: _File, leaves: list[str], take: _Taker) -> Said | None:
+def _shared(file: _File, leaves: Sequence[str], take: _Taker) -> Said | None:
     """Return what all the tasks have in common, or None."""
     found = [take(file.configs.get(leaf, _TaskConfig())) for leaf in leaves]
     if len(set(found)) != 1 or not found[0][0]:
@@ -216,25 +294,42 @@ def _shared(file: _File, leaves: list[str], take: _Taker) -> Said | None:
 # -- results ----------------------------------------------------------------------------------------------------------
 
 
-def _gaps(file: _File, leaves: list[str]) -> Iterator[tuple[str, str]]:
-    if file.config.limit is not None:
-        yield "/config/limit", "the run was limited to a part of the benchmark"
-    if file.config.samples is not None:
-        yield "/config/samples", "the run was limited to chosen samples"
-    for leaf in leaves:
-        count = file.samples.get(leaf)
-        if count and count.effective != count.original:
-            rule = f"{count.effective} of {count.original} samples of {leaf!r} were used"
-            yield pointer_to("/n-samples", leaf), rule
+def _counted(file: _File, leaf: str) -> tuple[int | None, int | None]:
+    """Return how many samples of a task were evaluated, and how many there are; None: the file does not say."""
+    counts = file.samples.get(leaf)
+    used = count_of(file.results.get(leaf, {}).get("sample_len"))
+    if counts is None:
+        return used, None
+    return counts.effective if used is None else used, counts.original
 
 
-def _scores(results: dict[str, object], place: str) -> Iterator[Score]:
-    for key, value in results.items():
+def _completeness(file: _File, leaves: Sequence[str]) -> tuple[tuple[Fault, ...], tuple[Fault, ...]]:
+    """Say why a task or group is not whole, and why nobody knows: by the counts, as a limit need not have cut."""
+    counts = {leaf: _counted(file, leaf) for leaf in leaves}
+    unknown = [leaf for leaf, count in counts.items() if None in count]
+    short = [leaf for leaf, (used, there) in counts.items() if used is not None and there is not None and used < there]
+    if short:
+        used, there = (sum(counts[leaf][which] or 0 for leaf in short) for which in (0, 1))
+        tasks = repr(short[0][:64]) if len(short) == 1 else f"{len(short)} tasks"
+        rule = f"{used} of {there} samples of {tasks} were used"
+        return (Fault(Code.FILE_RULE, pointer_to("/n-samples", short[0]), rule),), ()
+    if not unknown:
+        return (), ()
+    limit = " was limited, and" if file.config.limit is not None else ""
+    rule = f"the run{limit} does not say how many samples {unknown[0][:64]!r} has"
+    return (), (Fault(Code.FILE_RULE, "/n-samples", rule),)
+
+
+def _scores(file: _File, task: str, leaves: Sequence[str]) -> Iterator[Score]:
+    split, epochs = _shared(file, leaves, _split), _epochs(file, leaves)
+    for key, value in file.results[task].items():
         metric, comma, scorer = key.rpartition(",")
         if not comma:  # alias, name, sample_len ...
             continue
-        pointer = pointer_to(place, key)
+        pointer = pointer_to(pointer_to("/results", task), key)
         number, fault = measured(value, pointer)
+        aside = metric.endswith("_stderr")
+        measured_key = f"{metric.removesuffix('_stderr')},{scorer}" if aside else key
         yield Score(
             scorer=scorer,
             metric=metric,
@@ -242,8 +337,28 @@ def _scores(results: dict[str, object], place: str) -> Iterator[Score]:
             value=number,
             pointer=pointer,
             fault=fault,
-            aside=metric.endswith("_stderr"),
+            aside=aside,
+            samples=_samples(file, task, leaves, measured_key),
+            epochs=epochs,
+            split=split.text if split else "",
         )
+
+
+def _samples(file: _File, task: str, leaves: Sequence[str], key: str) -> int | None:
+    """Return of how many samples a score is: a group has some metrics from only some of its tasks."""
+    if tuple(leaves) == (task,):
+        return _counted(file, task)[0] or None
+    counted = file.results[task].get("sample_count")
+    if isinstance(counted, dict):
+        return count_of(counted.get(key)) or None
+    used = [_counted(file, leaf)[0] for leaf in leaves if key in file.results.get(leaf, {})]
+    return None if None in used else sum(count for count in used if count) or None
+
+
+def _epochs(file: _File, leaves: Sequence[str]) -> int | None:
+    """Return how often each sample was run, where that is known, the same for all tasks, and more than once."""
+    repeats = {count_of(file.configs.get(leaf, _TaskConfig()).repeats) for leaf in leaves}
+    return repeats.pop() if len(repeats) == 1 and not repeats & {None, 0, 1} else None
 
 
 def _date(date: object) -> str:

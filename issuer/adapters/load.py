@@ -12,23 +12,35 @@ from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
 from issuer import files
-from issuer.adapters import eval_zip, every_eval_ever, helm, inspect_ai, large_json, lm_eval, verievals
+from issuer.adapters import (
+    eval_zip,
+    every_eval_ever,
+    helm,
+    inspect_ai,
+    large_json,
+    lighteval,
+    lm_eval,
+    plain_json,
+    verievals,
+)  # fmt: skip
 from issuer.adapters.evidence import broken
 from issuer.adapters.run import Run
 from issuer.adapters.verievals import Anchors
 from issuer.codes import Code
 from issuer.errors import InputError, Place
 
-Source: TypeAlias = Literal["auto", "inspect", "lm-eval", "helm", "eee", "verievals"]
+Source: TypeAlias = Literal["auto", "inspect", "lm-eval", "lighteval", "helm", "eee", "verievals", "json"]
 
-SOURCES: Final = ("auto", "inspect", "lm-eval", "helm", "eee", "verievals")
+SOURCES: Final = ("auto", "inspect", "lm-eval", "lighteval", "helm", "eee", "verievals", "json")
 MAX_BYTES = {
     "auto": inspect_ai.MAX_BYTES,
     "inspect": inspect_ai.MAX_BYTES,
     "lm-eval": lm_eval.MAX_BYTES,
+    "lighteval": lighteval.MAX_BYTES,
     "helm": helm.MAX_BYTES,
     "eee": every_eval_ever.MAX_BYTES,
     "verievals": verievals.MAX_BYTES,
+    "json": plain_json.MAX_BYTES,
 }
 MAX_FILES = 10_000
 
@@ -36,15 +48,26 @@ MAX_FILES = 10_000
 _MARKS = {
     "inspect": {"status", "eval"},
     "lm-eval": {"results", "configs", "n-shot"},
+    "lighteval": {"config_general", "results", "config_tasks"},
     "eee": {"schema_version", "source_metadata", "evaluation_results"},
     "verievals": {"body", "content_hash", "signature"},
+    "json": {"format", "runs"},
 }
 _PATTERNS = {
     "auto": ("*.json", "*.eval"),
     "inspect": ("*.json", "*.eval"),
     "lm-eval": ("results*.json",),
+    "lighteval": ("results*.json",),
     "eee": ("*.json",),
     "verievals": ("*.json",),
+    "json": ("*.json",),
+}
+# The readers that need the file and its name alone, and find any number of runs in it.
+_READERS = {
+    "lm-eval": lm_eval.read,
+    "lighteval": lighteval.read,
+    "eee": every_eval_ever.read,
+    "json": plain_json.read,
 }
 
 
@@ -105,22 +128,32 @@ def _read_one(path: Path, source: Source, anchors: Anchors | None) -> tuple[Run,
     if path.is_dir():
         if source not in {"auto", "helm"}:
             raise broken(name, "", f"a run directory of HELM, not a file of {source}")
-        there = [file for file in (*helm.REQUIRED, *helm.OPTIONAL) if (path / file).exists()]
-        return (helm.read({file: read_file(path / file, helm.MAX_BYTES, follow=False) for file in there}, name),)
+        return (helm.read(_helm_files(path), name),)
     raw = read_file(path, MAX_BYTES[source])
     kind = _recognised(raw, name) if source == "auto" else source
     if kind == "inspect":
         return (inspect_ai.read(raw, name),)
-    if kind == "lm-eval":
-        return lm_eval.read(raw, name)
-    if kind == "eee":
-        return every_eval_ever.read(raw, name)
+    if reader := _READERS.get(kind):
+        return reader(raw, name)
     if kind == "helm":
         raise broken(name, "", "a run of HELM is a folder with run_spec.json and stats.json: give the folder")
     if anchors is None:
         rule = "a record is worth what it is checked against: give --verievals-key, -ledger and -root"
         raise broken(name, "", rule)
     return (verievals.read(raw, name, anchors=anchors),)
+
+
+def _helm_files(folder: Path) -> dict[str, bytearray]:
+    """Read the files of a run directory; not what it has of each instance where that is more than the counts need."""
+    limits = dict.fromkeys((*helm.REQUIRED, *helm.OPTIONAL), helm.MAX_BYTES)
+    instances = folder / helm.PER_INSTANCE
+    if instances.exists() and instances.stat().st_size <= helm.MAX_PER_INSTANCE:
+        limits[helm.PER_INSTANCE] = helm.MAX_PER_INSTANCE
+    return {
+        file: read_file(folder / file, limit, follow=False)
+        for file, limit in limits.items()
+        if (folder / file).exists()
+    }
 
 
 def _recognised(raw: bytearray, name: str) -> str:

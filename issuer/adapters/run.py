@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from issuer.adapters.score import Completeness, Score, counts, names, only_scorer, select, shown
+from issuer.adapters.score import Completeness, Score, all_of, counts, names, only_scorer, select, shown
 from issuer.codes import Code
 from issuer.errors import Fault, InputError, Place, Refused, gathering
 from issuer.formats.strict_json import JSON
@@ -97,8 +97,9 @@ class Run(Struct, frozen=True, kw_only=True):
     `name` is the file's name, `task` the run's own word for what it ran. `mock` is the model's name where it only
     pretends to be a model, or of the one that graded it. `partial` is every sign that the run is not one of the whole
     benchmark, `unknown` every reason why nothing says whether it is: without either it is full. `remarks` are whole
-    sentences for whoever reads the number. `details` are `date` (ISO 8601, where the run has one), `artifacts` (the
-    evidence files' names and digests), `runtime_context` and `run` (its words; `model` is the run's own for its model).
+    sentences for whoever reads the number. `all_chosen`: its owner chose the scores already, so all are claimed where
+    none is named. `details` are `date` (ISO 8601, where the run has one), `artifacts` (the evidence files' names and
+    digests), `runtime_context` and `run` (its words; `model` is the run's own for its model).
     """
 
     name: str
@@ -116,6 +117,7 @@ class Run(Struct, frozen=True, kw_only=True):
     unknown: tuple[Fault, ...] = ()
     remarks: tuple[str, ...] = ()
     scores: tuple[Score, ...]
+    all_chosen: bool = False
     details: dict[str, JSON]
 
     def claims(
@@ -124,7 +126,7 @@ class Run(Struct, frozen=True, kw_only=True):
         """Combine what the run says and what is supplied.
 
         `allow_mock` names the mock models that may be used, or is True for any; `allow_partial` takes a run that is
-        limited, or not known to be whole. `details.run` gains `selection` (the selector of each metric_id),
+        limited, or not known to be whole. `details.run` gains `selection` (the selector of each metric, by its label),
         `completeness`, and `num_samples`, `epochs`, `split` and `scale` where they are known; `details.notes` says what
         a reader of the number should know. Raises InputError: `file.schema` for what neither says (all of it, with the
         flags), `file.rule` for contradictions, mock models, partial runs and metrics that cannot be told apart,
@@ -145,11 +147,11 @@ class Run(Struct, frozen=True, kw_only=True):
             chosen = self._chosen(supplied.metrics)
         if faults:  # all of them: who corrects one should not meet the next
             raise InputError.of(faults)
-        scores = {metric_id: score for metric_id, (_, score) in chosen.items()}
+        scores = {label: score for label, (_, score) in chosen.items()}
         completeness = completeness.and_of(scores.values())
         self._demand_whole(completeness, allow_partial=allow_partial)
         words: dict[str, JSON] = {
-            "selection": {metric_id: name for metric_id, (name, _) in chosen.items()},
+            "selection": {label: name for label, (name, _) in chosen.items()},
             "completeness": completeness.answer,
             **counts(scores.values()),
         }
@@ -158,11 +160,11 @@ class Run(Struct, frozen=True, kw_only=True):
         }
         origins["metrics"] = "run"
         if supplied.scale is not None:
-            scores = {metric_id: self._scaled(score, str(supplied.scale)) for metric_id, score in scores.items()}
+            scores = {label: self._scaled(score, str(supplied.scale)) for label, score in scores.items()}
             origins["scale"] = "supplied"
             words["scale"] = str(supplied.scale)
         try:
-            claims = read_claims(_compose(values, scores))
+            claims = read_claims(_compose(values, scores.values()))
         except Refused as refusal:
             raise self._placed(refusal.faults[0], values, list(scores.values())) from None
         notes = (completeness.sentence, *self.remarks, self._about_model(values["model_repo"]))
@@ -238,16 +240,21 @@ class Run(Struct, frozen=True, kw_only=True):
         return _Value(said.text, "run", said.pointer) if said else None
 
     def _chosen(self, selectors: Mapping[str, str]) -> dict[str, tuple[str, Score]]:
-        """Return by metric_id the scores to claim, each with its name; all without a fault."""
+        """Return by their labels the scores to claim, each with its name; all without a fault."""
         named = names(self.scores)
         try:
-            chosen = select(named, selectors) if selectors else only_scorer(named)
+            if selectors:
+                names_of = select(named, selectors)
+                chosen = [(name, replace(named[name], metric=metric_id)) for metric_id, name in names_of.items()]
+            else:
+                names_of = all_of(named) if self.all_chosen else only_scorer(named)
+                chosen = [(name, named[name]) for name in names_of.values()]
         except ValueError as error:
             raise self._error(Code.FILE_RULE, str(error)) from None
-        for name in chosen.values():
-            if fault := named[name].fault:
+        for name, score in chosen:
+            if fault := score.fault:
                 raise self._error(fault.code, f"{shown(name)}: {fault.detail}", fault.pointer)
-        return {metric_id: (name, named[name]) for metric_id, name in chosen.items()}
+        return {score.label: (name, score) for name, score in chosen}
 
     def _scaled(self, score: Score, scale: str) -> Score:
         try:
@@ -280,19 +287,20 @@ def scaled(value: float, scale: str) -> float:
     return float(_EXACT.multiply(Decimal(repr(value)), factor))
 
 
-def _compose(values: Mapping[str, _Value], scores: Mapping[str, Score]) -> JSON:
+def _compose(values: Mapping[str, _Value], scores: Collection[Score]) -> JSON:
     composed: dict[str, JSON] = {}
     framework: dict[str, JSON] = {}
     for member, value in values.items():
         parent, _, name = MEMBERS[member].rpartition("/")
         (framework if parent else composed)[name] = value.text
-    metrics = [_metric(metric_id, score) for metric_id, score in scores.items()]
+    metrics = [_metric(score) for score in scores]
     return {**composed, "metrics": metrics, "framework": framework}
 
 
-def _metric(metric_id: str, score: Score) -> dict[str, JSON]:
-    metric: dict[str, JSON] = {"metric_id": metric_id, "value": score.value}
-    return {**metric, "sample_size": score.samples} if score.samples else metric
+def _metric(score: Score) -> dict[str, JSON]:
+    metric: dict[str, JSON] = {"metric_id": score.metric, "value": score.value}
+    more: dict[str, JSON] = {"slice": score.slice, "value_type": score.value_type, "sample_size": score.samples}
+    return {**metric, **{name: value for name, value in more.items() if value}}
 
 
 def _flag(member: str) -> str:

@@ -27,6 +27,7 @@ class Score(Struct, frozen=True, kw_only=True):
     says whether it is: each counts only where the score is used. `aside` marks what accompanies a score (a standard
     error): claimed only if chosen. `samples` is how many samples the value was computed of, each counted once however
     many `epochs` it was run; `split` is the benchmark's split that they are from. None and "": the run does not say.
+    `slice` and `value_type` are a claim's (contract section 2).
     """
 
     scorer: str = ""
@@ -42,12 +43,19 @@ class Score(Struct, frozen=True, kw_only=True):
     samples: int | None = None
     epochs: int | None = None
     split: str = ""
+    slice: str = ""
+    value_type: str = ""
 
     @property
     def selector(self) -> str:
         """The whole name of this score: `scorer[@reducer]/metric`. A run may have several of one name."""
         reduced = f"{self.scorer}@{self.reducer}" if self.reducer else self.scorer
-        return f"{reduced}/{self.metric}" if reduced else self.metric
+        return f"{reduced}/{self.label}" if reduced else self.label
+
+    @property
+    def label(self) -> str:
+        """What the metric is called beside others of its entry: `metric`, or `metric (slice)`."""
+        return f"{self.metric} ({self.slice})" if self.slice else self.metric
 
     @property
     def spellings(self) -> frozenset[str]:
@@ -127,6 +135,17 @@ def only_scorer(named: Mapping[str, Score]) -> dict[str, str]:
         raise ValueError(f"none chosen of many metrics: {_choices(list(named))}")
     if len({(score.scorer, score.reducer) for score in main.values()}) > 1 or len(chosen) < len(main):
         raise ValueError(f"several scorers, none chosen: {_choices(list(main))}")
+    return chosen
+
+
+def all_of(named: Mapping[str, Score]) -> dict[str, str]:
+    """Return by their metrics' names all scores of a run whose owner chose them already.
+
+    Raises ValueError where two have one name.
+    """
+    chosen = {score.label: name for name, score in named.items()}
+    if len(chosen) < len(named):
+        raise ValueError(f"several scores of one metric, none chosen: {_choices(list(named))}")
     return chosen
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Iterator
 from typing import Annotated, Literal, TypeAlias
 
 from msgspec import Meta, Struct
@@ -220,8 +221,6 @@ def _demand_inclusion(content_hash: str, anchors: Anchors) -> None:
 def _run(record: _Record, raw: Octets, name: str) -> Run:
     body = record.body
     model = f"{body.model.provider}:{body.model.name}"
-    limit = body.runner.sample_limit
-    partial = Fault(Code.FILE_RULE, "/body/runner/sample_limit", f"the run was limited to {limit} samples")
     return Run(
         name=name,
         task=body.benchmark.id,
@@ -229,23 +228,36 @@ def _run(record: _Record, raw: Octets, name: str) -> Run:
         framework_version=said(body.verievals_version, "/body/verievals_version"),
         task_id=said(body.benchmark.id, "/body/benchmark/id"),
         mock=Said(model, "/body/model/provider") if body.model.provider == MOCK_PROVIDER else None,
-        partial=() if limit is None else (partial,),
-        scores=tuple(
-            Score(scorer=body.aggregate.scorer, metric=metric, value=value, pointer=f"/body/aggregate/metrics/{metric}")
-            for metric, value in (
-                ("accuracy", body.aggregate.metrics.accuracy),
-                ("passed", body.aggregate.metrics.passed),
-            )
-        ),
+        unknown=_unknown(body),
+        scores=tuple(_scores(body)),
         details={
             "artifacts": [artifact(raw, name)],
             "run": words({
-                "num_samples": len(body.results),
                 "task": body.benchmark.id,
                 "model": model,
+                "model_version": body.model.version,
+                "seed": body.runner.seed,
                 "benchmark_version": body.benchmark.version,
                 "benchmark_hash": f"sha256:{body.benchmark.content_hash}",
                 "record": f"sha256:{record.content_hash}",
             }),
         },
     )  # fmt: skip
+
+
+def _unknown(body: _Body) -> tuple[Fault, ...]:
+    """Say why nobody knows whether the run is whole. One with fewer results than its limit used every task."""
+    limit = body.runner.sample_limit
+    if limit is None or len(body.results) < limit:
+        return ()
+    rule = f"the run was limited to {limit} samples, and the record does not say how many there are"
+    return (Fault(Code.FILE_RULE, "/body/runner/sample_limit", rule),)
+
+
+def _scores(body: _Body) -> Iterator[Score]:
+    metrics = body.aggregate.metrics
+    for metric, value in (("accuracy", metrics.accuracy), ("passed", metrics.passed)):
+        pointer = f"/body/aggregate/metrics/{metric}"
+        yield Score(
+            scorer=body.aggregate.scorer, metric=metric, value=value, pointer=pointer, samples=len(body.results)
+        )

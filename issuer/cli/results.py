@@ -10,6 +10,7 @@ from issuer.cli.results_digest import digest
 from issuer.cli.results_export import export
 from issuer.cli.results_fmt import fmt
 from issuer.cli.results_lint import lint
+from issuer.cli.results_schema import schema
 
 
 @click.group()
@@ -17,5 +18,5 @@ def results() -> None:
     """Make, check, compare and export result files."""
 
 
-for command in (build, lint, fmt, digest, diff, export):
+for command in (build, lint, fmt, digest, diff, export, schema):
     results.add_command(command)

@@ -1,15 +1,18 @@
-"""HELM run directories: everything is chosen and supplied, and a capped run is partial."""
+"""HELM run directories: everything is chosen and supplied, and of a run at its cap nobody knows whether it is whole."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import UNSET
 from msgspec.structs import replace
 
+from issuer import adapters
 from issuer.adapters import helm
 from issuer.codes import Code
 from issuer.results.claims import Metric
@@ -45,8 +48,9 @@ def test_helm_says_neither_model_nor_benchmark_nor_version_nor_command_nor_time(
 
 
 def test_every_file_that_is_read_is_evidence() -> None:
-    artifacts = helm.read(FILES, "runs/s1/x").details["artifacts"]
-    assert [one["name"] for one in artifacts] == ["run_spec.json", "scenario.json", "stats.json"]  # type: ignore[union-attr,index,call-overload]
+    artifacts: Any = helm.read(FILES, "runs/s1/x").details["artifacts"]
+    read = ["per_instance_stats.json", "run_spec.json", "scenario.json", "stats.json"]
+    assert [one["name"] for one in artifacts] == read
 
 
 def test_nothing_is_claimed_unless_it_is_chosen() -> None:
@@ -59,7 +63,9 @@ def test_nothing_is_claimed_unless_it_is_chosen() -> None:
 )
 def test_a_stat_is_chosen_by_its_split_and_perturbation(selector: str) -> None:
     chosen = replace(ALL, metrics={"em": selector})
-    assert helm.read(real()).claims(chosen).claims.metrics == (Metric("em", 0),)
+    assert helm.read(real()).claims(chosen).claims.metrics == (
+        Metric("em", 0, sample_size=5 if selector == "test/exact_match" else UNSET),
+    )
 
 
 @pytest.mark.parametrize("selector", ["exact_match", "valid/exact_match", "test@robustness/exact_match"])
@@ -69,13 +75,60 @@ def test_a_stat_of_several_splits_and_perturbations_is_ambiguous_by_its_name(sel
     assert "--metric" in error.detail
 
 
-def test_a_run_that_reached_its_cap_is_partial() -> None:
-    model = "acme/open-model"
-    run = helm.read({**FILES, "run_spec.json": edited(FILES["run_spec.json"], "/adapter_spec/model", model)})
+def test_of_a_run_that_reached_its_cap_nobody_knows_whether_it_is_whole() -> None:
+    run = helm.read({**FILES, "run_spec.json": edited(FILES["run_spec.json"], "/adapter_spec/model", "a/b")})
     assert refusal(lambda: run.claims(SUPPLIED)).pointer == "/run_spec.json/adapter_spec/max_eval_instances"
-    assert (
-        run.claims(SUPPLIED, allow_partial=True).details["notes"] == "Partial run: the run was limited to 5 instances."
-    )
+    built = run.claims(SUPPLIED, allow_partial=True)
+    assert words(built)["completeness"] == "not known"
+    assert "limited to 5 instances, and HELM does not write how many there are" in str(built.details["notes"])
+
+
+@pytest.mark.parametrize("cap", [1000, 6, None])
+def test_a_run_that_stayed_below_its_cap_is_full(cap: int | None) -> None:
+    raw = edited(real()["run_spec.json"], "/adapter_spec/max_eval_instances", cap)
+    assert words(helm.read({**real(), "run_spec.json": raw}).claims(SUPPLIED))["completeness"] == "full"
+
+
+def words(built: Any) -> Any:
+    return built.details["run"]
+
+
+def test_a_score_is_of_the_instances_that_have_it() -> None:
+    """`num_instances` says 5 of the split, whatever an instance lacks."""
+    files = real()
+    whole = helm.read(files).claims(SUPPLIED)
+    assert (words(whole)["num_samples"], words(whole)["split"], whole.claims.metrics[0].sample_size) == (5, "test", 5)
+    instances = json.loads(FILES[helm.PER_INSTANCE])
+    left_out = instances[0]["instance_id"]
+    for one in instances:
+        if one["instance_id"] == left_out:
+            one["stats"] = [stat for stat in one["stats"] if stat["name"]["name"] != "exact_match"]
+    short = helm.read({**files, helm.PER_INSTANCE: json.dumps(instances).encode()})
+    assert words(short.claims(SUPPLIED))["num_samples"] == 4
+    without = helm.read({name: raw for name, raw in files.items() if name != helm.PER_INSTANCE}).claims(SUPPLIED)
+    assert "num_samples" not in words(without)
+    worst = replace(ALL, metrics={"em": "test@robustness.worst/exact_match"})
+    assert "num_samples" not in words(helm.read(files).claims(worst))
+
+
+def test_trials_are_epochs_and_not_samples() -> None:
+    raw = edited(real()["run_spec.json"], "/adapter_spec/num_train_trials", 3)
+    built = helm.read({**real(), "run_spec.json": raw}).claims(SUPPLIED)
+    assert (words(built)["num_samples"], words(built)["epochs"]) == (5, 3)
+
+
+def test_which_perturbation_a_number_comes_from_stands_beside_it() -> None:
+    built = helm.read(real()).claims(replace(ALL, metrics={"em": "test@fairness.worst/exact_match"}))
+    assert words(built)["selection"] == {"em": "test@fairness.worst/exact_match"}
+
+
+def test_what_is_known_of_each_instance_is_left_out_where_it_is_too_much(tmp_path: Path) -> None:
+    for name, raw in real().items():
+        (tmp_path / name).write_bytes(raw)
+    assert words(adapters.read(tmp_path).claims(SUPPLIED))["num_samples"] == 5
+    with (tmp_path / helm.PER_INSTANCE).open("ab") as file:
+        file.truncate(helm.MAX_PER_INSTANCE + 1)  # sparse
+    assert "num_samples" not in words(adapters.read(tmp_path).claims(SUPPLIED))
 
 
 def test_a_run_that_counts_no_instances_may_be_capped() -> None:
@@ -135,4 +188,4 @@ def test_no_other_exception_escapes(file: str, data: st.DataObject) -> None:
 
 
 def test_the_fixture_is_what_helm_wrote() -> None:
-    assert {path.name for path in Path(FOLDER).iterdir()} == set(helm.REQUIRED) | set(helm.OPTIONAL)
+    assert {path.name for path in Path(FOLDER).iterdir()} == {*helm.REQUIRED, *helm.OPTIONAL, helm.PER_INSTANCE}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import time
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -59,13 +61,16 @@ def test_what_a_file_says_and_nothing_else() -> None:
     assert (run.benchmark_repo, run.benchmark_revision, run.command) == (None, None, None)
     assert text(run.framework_version) == "0.4.13"
     built = run.claims(replace(SUPPLIED, metrics=STRICT))
-    assert built.claims.metrics == (Metric("exact_match", 0),)
+    assert built.claims.metrics == (Metric("exact_match", 0, sample_size=4),)
     assert built.origins["model_revision"] == "run"
     assert built.details["date"] == "2026-11-21T05:09:31Z"
     assert built.details["run"] == {
         "num_samples": 4,
         "task": "gsm8k_mini",
         "model": "acme/open-model",
+        "seed": "0,1234,1234,1234",
+        "batch_size": 1,
+        "split": "test",
         "selection": {"exact_match": "strict-match/exact_match"},
         "completeness": "full",
     }
@@ -138,11 +143,11 @@ def test_two_filters_need_a_selector() -> None:
     assert "'flexible-extract/exact_match'" in error.detail
     assert "stderr" not in error.detail
     native = replace(SUPPLIED, metrics={"exact_match": "exact_match,strict-match"})
-    assert task(hub()).claims(native).claims.metrics == (Metric("exact_match", 0),)
+    assert task(hub()).claims(native).claims.metrics == (Metric("exact_match", 0, sample_size=4),)
 
 
 def test_one_filter_gives_its_metrics_without_standard_errors() -> None:
-    assert task(hub(), "choice_mini").claims(SUPPLIED).claims.metrics == (Metric("acc", 0.5),)
+    assert task(hub(), "choice_mini").claims(SUPPLIED).claims.metrics == (Metric("acc", 0.5, sample_size=4),)
 
 
 @pytest.mark.parametrize(
@@ -157,21 +162,96 @@ def test_what_is_no_number_is_refused_only_where_it_is_chosen(value: object, cod
     assert (error.code, error.pointer) == (code, "/results/choice_mini/acc_stderr,none")
 
 
-@pytest.mark.parametrize(
-    ("pointer", "value"),
-    [
-        ("/config/limit", 10),
-        ("/config/limit", 0.1),
-        ("/config/samples", {"t": [1]}),
-        ("/n-samples/choice_mini/effective", 3),
-    ],
-)
-def test_a_limited_run_is_refused_by_default(pointer: str, value: object) -> None:
-    raw = edited(hub(), pointer, value)
+def counted(raw: bytes, leaf: str, there: object, used: object) -> bytes:
+    """Write how many samples a task has and how many were used, as releases before `sample_len` do."""
+    for name in ("gsm8k_mini", "choice_mini"):
+        raw = edited(raw, f"/results/{name}/sample_len", ...)
+    counts = {"original": there, "effective": used}
+    return edited(raw, f"/n-samples/{leaf}", ... if there is None else counts)
+
+
+def test_a_part_of_the_samples_is_partial_in_the_task_and_in_its_group() -> None:
+    raw = edited(hub(), "/results/choice_mini/sample_len", 3)
     for name in ("choice_mini", "mini"):
-        run = task(raw, name)
-        assert refusal(lambda run=run: run.claims(SUPPLIED)).code is Code.FILE_RULE  # type: ignore[misc]
-    assert "Partial run" in str(task(raw, "choice_mini").claims(SUPPLIED, allow_partial=True).details["notes"])
+        error = refusal(lambda name=name: task(raw, name).claims(SUPPLIED))  # type: ignore[misc]
+        assert (error.code, error.pointer) == (Code.FILE_RULE, "/n-samples/choice_mini")
+    notes = task(raw, "choice_mini").claims(SUPPLIED, allow_partial=True).details["notes"]
+    assert notes == "Partial run: 3 of 4 samples of 'choice_mini' were used."
+    older = counted(hub(), "choice_mini", 4, 3)
+    assert "3 of 4" in refusal(lambda: task(older, "choice_mini").claims(SUPPLIED)).detail
+
+
+@pytest.mark.parametrize("limit", [4, 10, 1.0])
+def test_a_limit_that_cut_nothing_leaves_the_run_full(limit: float) -> None:
+    built = task(edited(hub(), "/config/limit", limit), "choice_mini").claims(SUPPLIED)
+    assert words(built)["completeness"] == "full"
+    assert "notes" not in built.details
+
+
+def test_a_file_without_counts_does_not_know_whether_it_is_whole() -> None:
+    raw = counted(hub(), "choice_mini", None, None)
+    run = task(raw, "choice_mini")
+    assert refusal(lambda: run.claims(SUPPLIED)).pointer == "/n-samples"
+    built = run.claims(SUPPLIED, allow_partial=True)
+    assert words(built)["completeness"] == "not known"
+    assert str(built.details["notes"]).startswith("Not known whether")
+    assert "num_samples" not in words(built)
+
+
+def words(built: Any) -> Any:
+    return built.details["run"]
+
+
+def test_a_group_s_score_is_of_the_tasks_that_have_its_metric() -> None:
+    """lm-eval says so itself since `sample_count`; of older files it follows from the tasks' results."""
+    group = task(hub(), "mini").claims(SUPPLIED)
+    assert (words(group)["num_samples"], group.claims.metrics) == (4, (Metric("acc", 0.5, sample_size=4),))
+    older = task(edited(hub(), "/results/mini/sample_count", ...), "mini").claims(SUPPLIED)
+    assert words(older)["num_samples"] == 4
+    both = edited(edited(hub(), "/results/mini/sample_count", ...), "/results/gsm8k_mini/acc,none", 0.25)
+    assert words(task(both, "mini").claims(SUPPLIED))["num_samples"] == 8
+
+
+def test_which_filter_a_number_comes_from_stands_beside_it() -> None:
+    strict = task(hub()).claims(replace(SUPPLIED, metrics=STRICT))
+    loose = task(hub()).claims(replace(SUPPLIED, metrics={"exact_match": "flexible-extract/exact_match"}))
+    assert words(strict)["selection"] == {"exact_match": "strict-match/exact_match"}
+    assert words(loose)["selection"] == {"exact_match": "flexible-extract/exact_match"}
+    assert strict.claims.digest == loose.claims.digest
+    assert strict.details != loose.details
+
+
+def test_what_a_run_knows_of_how_it_ran() -> None:
+    raw = edited(hub(batch_size="16", model_dtype="torch.bfloat16"), "/git_hash", "1f84a09f")
+    raw = edited(edited(raw, "/configs/choice_mini/repeats", 3), "/configs/choice_mini/dataset_name", "main")
+    built = task(raw, "choice_mini").claims(SUPPLIED)
+    known = {name: words(built)[name] for name in ("seed", "batch_size", "code_revision", "epochs", "split")}
+    assert known == {
+        "seed": "0,1234,1234,1234", "batch_size": 16, "code_revision": "1f84a09f", "epochs": 3, "split": "test",
+    }  # fmt: skip
+    assert built.details["runtime_context"] == {"dtype": "torch.bfloat16"}
+    assert built.details["benchmark_subset"] == "main"
+    unknown = task(hub(random_seed=..., batch_size=...), "choice_mini").claims(SUPPLIED)
+    assert not {"seed", "batch_size", "code_revision", "epochs"} & words(unknown).keys()
+    assert "runtime_context" not in unknown.details
+
+
+@pytest.mark.parametrize("shape", ["chain", "all in all", "many in one"])
+def test_nested_groups_end_in_time(shape: str) -> None:
+    """Each of n groups within the next has n tasks below it: 0.7 MB took four minutes."""
+    names = [f"g{number}" for number in range(1999)]
+    below = {
+        "chain": {name: [after, f"t{name}"] for name, after in pairwise(names)},
+        "all in all": dict.fromkeys(names[:300], names),
+        "many in one": {"g0": [f"t{number}" for number in range(50_000)]},
+    }[shape]
+    results = {name: {"acc,none": 0.5} for name in names}
+    raw = json.dumps({"results": results, "config": {"model": "hf"}, "group_subtasks": below}).encode()
+    before = time.process_time()
+    error = refusal_or_none(lambda: lm_eval.read(raw))
+    assert time.process_time() - before < 10
+    assert error is None or (error.code, error.pointer) == (Code.FILE_TOO_LARGE, "/group_subtasks")
+    assert (error is None) == (shape == "many in one")
 
 
 def test_the_dummy_model_is_a_mock() -> None:

@@ -57,7 +57,10 @@ def test_a_good_record_gives_its_claims_and_nothing_of_its_unsigned_envelope() -
     record = signed(body())
     run = verievals.read(raw_of(record), f"{record['content_hash']}.json", anchors=anchors_for(record))
     built = run.claims(SUPPLIED)
-    assert built.claims.metrics == (Metric("accuracy", 0.75), Metric("passed", 3))
+    assert built.claims.metrics == (
+        Metric("accuracy", 0.75, sample_size=4),
+        Metric("passed", 3, sample_size=4),
+    )
     assert (built.claims.framework.name, built.claims.framework.version) == ("verievals", "0.1.0")
     assert "date" not in built.details
     assert (run.model_repo, run.model_revision, run.benchmark_repo) == (None, None, None)
@@ -177,10 +180,22 @@ def test_an_empty_run_is_refused() -> None:
     assert check(record).code is Code.FILE_SCHEMA
 
 
-def test_a_limited_run_is_partial_and_a_mock_a_mock() -> None:
+def test_of_a_run_at_its_limit_nobody_knows_whether_it_is_whole_and_below_it_is_full() -> None:
     limited = changed(lambda b: b["runner"].update(sample_limit=4))
     run = verievals.read(raw_of(limited), anchors=anchors_for(limited))
     assert refusal(lambda: run.claims(SUPPLIED)).pointer == "/body/runner/sample_limit"
+    said: Any = run.claims(SUPPLIED, allow_partial=True).details["run"]
+    assert said["completeness"] == "not known"
+    wide = changed(lambda b: b["runner"].update(sample_limit=5, seed=7))
+    said = verievals.read(raw_of(wide), anchors=anchors_for(wide)).claims(SUPPLIED).details["run"]
+    counted = {name: said[name] for name in ("completeness", "num_samples", "seed", "selection")}
+    assert counted == {
+        "completeness": "full", "num_samples": 4, "seed": 7,
+        "selection": {"accuracy": "exact/accuracy", "passed": "exact/passed"},
+    }  # fmt: skip
+
+
+def test_a_mock_is_a_mock() -> None:
     mock = changed(lambda b: b["model"].update(provider="mock"))
     run = verievals.read(raw_of(mock), anchors=anchors_for(mock))
     assert "'mock:gemma3:1b'" in refusal(lambda: run.claims(SUPPLIED)).detail

@@ -1,0 +1,173 @@
+"""This project's own JSON of runs: what a harness says comes out whole, and the schema is that of the types."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
+
+from issuer import adapters
+from issuer.adapters import Supplied, plain_json
+from issuer.adapters.plain_schema import MEMBERS, schema
+from issuer.codes import Code
+from tests.support.runs import BENCHMARK_COMMIT, DATA, MODEL_COMMIT, edited, refusal, refusal_or_none
+from tests.support.shared import ROOT
+
+RAW = (DATA / "plain_run.json").read_bytes()
+SCHEMA = ROOT / "issuer" / "adapters" / "run.schema.json"
+VALIDATOR = Draft202012Validator(json.loads(schema()))
+
+
+def built(raw: bytes = RAW, supplied: Supplied | None = None, **allowed: bool) -> adapters.Built:
+    (run,) = plain_json.read(raw, "run.json")
+    return run.claims(supplied or Supplied(), **allowed)
+
+
+def valid(raw: bytes) -> bool:
+    return bool(VALIDATOR.is_valid(json.loads(raw)))
+
+
+def test_nothing_that_a_harness_says_is_lost() -> None:
+    run = json.loads(RAW)["runs"][0]
+    made = built()
+    claims = made.claims.to_json()
+    metrics = [
+        {"metric_id": "acc", "value": 0.75, "slice": "algebra", "value_type": "float", "sample_size": 100},
+        {"metric_id": "acc", "value": 0.5, "slice": "geometry", "value_type": "float", "sample_size": 40},
+        {"metric_id": "rank", "value": 3, "value_type": "rank"},
+    ]
+    assert list(claims.pop("metrics")) == metrics
+    assert claims == {name: run[name] for name in claims}
+    assert set(made.origins.values()) == {"run"}
+    details: Any = made.details
+    assert details["run"] == {
+        **run["details"]["run"],
+        "selection": {
+            "acc (algebra)": "strict@mean/acc (algebra)",
+            "acc (geometry)": "strict@mean/acc (geometry)",
+            "rank": "judge/rank",
+        },
+        "completeness": "full",
+        "split": "test",
+        "task": "math_all",
+    }
+    assert details["artifacts"][:-1] == run["details"]["artifacts"]
+    assert details["artifacts"][-1]["name"] == "run.json"
+    same = details.keys() - {"run", "artifacts"}
+    assert {name: details[name] for name in same} == {name: run["details"][name] for name in same}
+    assert same == run["details"].keys() - {"run", "artifacts"}
+
+
+def test_what_is_missing_is_supplied_and_what_is_there_not_overruled() -> None:
+    bare = edited(edited(RAW, "/runs/0/model_revision", ...), "/runs/0/framework/command", ...)
+    error = refusal(lambda: built(bare))
+    assert all(flag in error.detail for flag in ("--model-revision", "--command"))
+    made = built(bare, Supplied(model_revision=MODEL_COMMIT, command="run it"))
+    assert (made.origins["model_revision"], made.origins["benchmark_repo"]) == ("supplied", "run")
+    error = refusal(lambda: built(RAW, Supplied(benchmark_revision=MODEL_COMMIT)))
+    assert error.pointer == "/runs/0/benchmark_revision"
+    assert json.loads(RAW)["runs"][0]["benchmark_revision"] == BENCHMARK_COMMIT
+
+
+def test_one_of_several_numbers_may_be_chosen_by_its_selector() -> None:
+    made = built(RAW, Supplied(metrics={"accuracy": "strict@mean/acc (algebra)"}))
+    assert [(metric.metric_id, metric.slice, metric.value) for metric in made.claims.metrics] == [
+        ("accuracy", "algebra", 0.75)
+    ]
+    assert made.details["run"]["selection"] == {"accuracy (algebra)": "strict@mean/acc (algebra)"}  # type: ignore[call-overload,index]
+
+
+def test_epochs_and_counts_stand_beside_the_number_where_all_have_the_same() -> None:
+    raw = RAW
+    for at in range(3):
+        raw = edited(edited(raw, f"/runs/0/metrics/{at}/epochs", 4), f"/runs/0/metrics/{at}/sample_size", 40)
+    words: Any = built(raw).details["run"]
+    assert (words["epochs"], words["num_samples"]) == (4, 40)
+
+
+@pytest.mark.parametrize("answer", ["partial", "not known"])
+def test_a_run_that_is_not_whole_says_why(answer: str) -> None:
+    raw = edited(RAW, "/runs/0/completeness", {"answer": answer, "reason": "40 of 50 samples were used"})
+    assert refusal(lambda: built(raw)).pointer == "/runs/0/completeness/reason"
+    made = built(raw, allow_partial=True)
+    assert made.details["run"]["completeness"] == answer  # type: ignore[call-overload,index]
+    assert "40 of 50 samples were used. No tools." in str(made.details["notes"])
+    silent = edited(RAW, "/runs/0/completeness", {"answer": answer})
+    assert (refusal(lambda: built(silent)).code, valid(raw)) == (Code.FILE_RULE, True)
+
+
+def test_a_mock_is_a_mock() -> None:
+    assert refusal(lambda: built(edited(RAW, "/runs/0/mock", "random"))).pointer == "/runs/0/mock"
+
+
+@pytest.mark.parametrize(
+    ("pointer", "value", "code"),
+    [
+        ("/format", "eval-token-issuer/run/v2", Code.FILE_SCHEMA),
+        ("/runs", [], Code.FILE_SCHEMA),
+        ("/other", 1, Code.FILE_UNKNOWN_MEMBER),
+        ("/runs/0/metrics", [], Code.FILE_SCHEMA),
+        ("/runs/0/metrics/0/value", "0.75", Code.FILE_SCHEMA),
+        ("/runs/0/metrics/0/value", True, Code.FILE_SCHEMA),
+        ("/runs/0/metrics/0/sample_size", 0, Code.FILE_SCHEMA),
+        ("/runs/0/metrics/0/f1", 0.5, Code.FILE_UNKNOWN_MEMBER),
+        ("/runs/0/completeness", ..., Code.FILE_SCHEMA),
+        ("/runs/0/completeness/answer", "whole", Code.FILE_SCHEMA),
+        ("/runs/0/details/verify_token", "x", Code.FILE_UNKNOWN_MEMBER),
+        ("/runs/0/model_repo", "", Code.FILE_SCHEMA),
+    ],
+)
+def test_what_the_schema_refuses_is_refused(pointer: str, value: object, code: Code) -> None:
+    raw = edited(RAW, pointer, value)
+    assert (refusal(lambda: built(raw)).code, valid(raw)) == (code, False)
+
+
+@pytest.mark.parametrize(
+    ("pointer", "value", "code", "place"),
+    [
+        ("/runs/0/metrics/1/slice", "algebra", Code.FILE_RULE, ""),
+        ("/runs/0/model_revision", "main", Code.CLAIMS_REVISION, "/runs/0/model_revision"),
+        ("/runs/0/metrics/2/value", 2.5, Code.CLAIMS_INVALID, "/runs/0/metrics/2/value"),
+        ("/runs/0/details/date", "yesterday", Code.DETAILS_INVALID, "/runs/0/details/date"),
+    ],
+)
+def test_what_only_the_claims_rules_know_has_its_place_in_the_file(
+    pointer: str, value: object, code: Code, place: str
+) -> None:
+    error = refusal(lambda: built(edited(RAW, pointer, value)))
+    assert (error.code, error.pointer) == (code, place)
+
+
+def test_a_number_that_a_double_does_not_carry_is_refused_at_once() -> None:
+    raw = RAW.replace(b"0.75", b"0.123456789012345678")
+    assert refusal(lambda: built(raw)).code is Code.FILE_NUMBER
+
+
+# -- the schema ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_committed_schema_is_that_of_the_types() -> None:
+    """Anew: `issuer results schema > issuer/adapters/run.schema.json`."""
+    assert SCHEMA.read_bytes() == schema()
+    Draft202012Validator.check_schema(json.loads(schema()))
+
+
+def test_the_sample_is_valid_and_every_member_is_described_and_in_it() -> None:
+    document = json.loads(schema())
+    assert valid(RAW)
+    kinds = {"PlainFile": document, **document["$defs"]}
+    assert {name: set(kind["properties"]) for name, kind in kinds.items()} == {
+        name: set(members) for name, members in MEMBERS.items()
+    }
+    assert all(part["description"] for kind in kinds.values() for part in kind["properties"].values())
+
+
+@given(st.integers(0, len(RAW) - 1), st.integers(0, 40), st.binary(max_size=8))
+def test_no_other_exception_escapes(at: int, length: int, instead: bytes) -> None:
+    raw = RAW[:at] + instead + RAW[at + length :]
+    error = refusal_or_none(lambda: [run.claims(Supplied(), allow_partial=True) for run in plain_json.read(raw)])
+    assert error is None or error.code.value.startswith(("file.", "claims.", "details."))
