@@ -186,7 +186,10 @@ def _ask(found: Found, job: Job) -> tuple[str, str]:
     answer = send(
         HttpRequest("GET", f"{found.provider}{JOB_PATH}?{query}", {"Authorization": f"bearer {found.request_token}"})
     )
-    said = msgspec.json.decode(answer.body, type=dict[str, str])
+    try:
+        said = msgspec.json.decode(answer.body, type=dict[str, str])
+    except msgspec.MsgspecError:
+        raise SetupError(Code.DEV_JOB, "its provider could not read it: it is too large") from None
     if answer.status != 200:
         raise SetupError(Code.DEV_JOB, said["message"])
     return said["value"], said["profile"]

@@ -21,6 +21,7 @@ from issuer.formats.strict_yaml import MAX_BYTES, load, quoted
 from issuer.identity.provider import ProvidersFile
 from issuer.policy.authoring.load import PROVIDERS_FILE, check_policies
 from issuer.policy.authoring.new import NewPolicy, Whose, Wish, make_policy, whose
+from issuer.policy.authoring.suite import Outcome
 
 _MAX_TOKEN = 64 * 1024
 _ID = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
@@ -82,8 +83,8 @@ def new(
         provider = whose(claims, table)
         made = make_policy(Wish(name, contact, framework or name, benchmarks), provider, claims)
     written = [] if table is not None else [(table_path, _table(provider))]
-    _write([*written, (path, made.text)], directory)
-    say(_about(path, provider, made, benchmarks))
+    passed = _write([*written, (path, made.text)], directory, name)
+    say(_about(path, provider, made, benchmarks, passed))
 
 
 def _read_claims(file: Path) -> dict[str, JSON]:
@@ -101,13 +102,15 @@ def _table(provider: Whose) -> str:
     return f"version: 1\nproviders:\n  {provider.id}: {{profile: {quoted(provider.profile)}}}\n"
 
 
-def _write(texts: list[tuple[Path, str]], directory: Path) -> None:
-    """Write the files, and take them away again where they are not good. Raises InputError."""
-    make_folder(directory, mode=0o755)
+def _write(texts: list[tuple[Path, str]], directory: Path, name: str) -> int:
+    """Write the files, and return how many tests of the policy passed; take them away again where they are not good, or
+    could not be judged. Raises InputError."""
+    make_folder(directory, mode=0o755, follow=False)
     for path, text in texts:
-        create(path, text.encode(), durable=False)
-    _, findings = check_policies(directory, NOBODY, int(time.time()), development=True)
-    ours = {str(path) for path, _ in texts}
+        create(path, text.encode(), mode=0o644, durable=False, follow=False)
+    tests: list[Outcome] = []
+    _, findings = check_policies(directory, NOBODY, int(time.time()), development=True, tell=tests.extend)
+    ours = {str(directory / PROVIDERS_FILE), *(str(path) for path, _ in texts)}
     wrong = [each for each in findings if each.severity == "error" and each.place.file in ours]
     if wrong:
         for path, _ in texts:
@@ -115,15 +118,16 @@ def _write(texts: list[tuple[Path, str]], directory: Path) -> None:
         raise InputError(wrong[0].code, wrong[0].detail, wrong[0].place, wrong[0].pointer)
     for finding in findings:
         say(format_finding(finding), err=True)
+    return sum(test.integration == name for test in tests)
 
 
-def _about(path: Path, provider: Whose, made: NewPolicy, benchmarks: tuple[str, ...]) -> str:
+def _about(path: Path, provider: Whose, made: NewPolicy, benchmarks: tuple[str, ...], passed: int) -> str:
     """Say what was written, where its ids come from, and what is left to do."""
     of = {id: made.names[name] for name, id in provider.rules.names.items() if name in made.names}
     pins = [(f"  {pin}", value, of.get(pin, "")) for pin, value in made.pins.items()]
     known, command = _LOOK_UP.get(provider.profile, ("", ""))
     lines = [
-        printable(f"{path}: written, and its tests pass"),
+        printable(f"{path}: written, and its {passed} tests pass"),
         "pinned, as the token says it; these ids stay when a name changes hands:",
         render_table(pins),
     ]

@@ -18,6 +18,7 @@ from issuer.identity.table import SIGNED
 from issuer.policy.authoring.load import BENCHMARKS_FOLDER, PROVIDERS_FILE
 from issuer.policy.authoring.stops import STOPS_FILE
 
+_MAX_COPY = 8 * MAX_BYTES  # a flow of one value a line is longer than what it says
 _WIDE = {"count": 1_000_000, "per_s": 60, "burst": 50_000}
 LIMITS = {"identity": _WIDE, "integration": _WIDE, "refusals": _WIDE}
 # What says whose tokens a provider's are, where they are and for whom: here, the local provider's, for this issuer.
@@ -33,7 +34,7 @@ def mirror(source: Path, target: Path, local_issuer: Callable[[str], str]) -> No
     for name, raw in wanted.items():
         path = target / name
         files.make_folder(path.parent)
-        if not path.exists() or path.read_bytes() != raw:
+        if not path.exists() or files.read(path, _MAX_COPY) != raw:
             files.replace(path, raw, mode=0o600, durable=False)
     for path in [*target.rglob("*.yaml")]:
         if str(path.relative_to(target)) not in wanted:

@@ -124,6 +124,10 @@ COMMANDS: dict[str, dict[str, tuple[str, ...]]] = {
         "claims_file": (*EXPLAIN, "--identity-claims-file", HERE),
         "run_file": (*EXPLAIN, "--identity-claims-file", "{good}/identity.json", "--claims", HERE),
     },
+    "policy new": {
+        "token_file": ("policy", "new", "mine", "--from-token", HERE, "--dir", "{made}/new"),
+        "directory": ("policy", "new", "mine", "--from-token", "{good}/job.json", "--dir", HERE),
+    },
     "policy plan": {
         "old": ("policy", "plan", HERE, "{policies}", "--audit", "{good}/identity.json"),
         "new": ("policy", "plan", "{policies}", HERE, "--audit", "{good}/identity.json"),
@@ -247,6 +251,7 @@ WRITE = {
     "log proof out",
     "keys rotate folder",
     "policy fmt files",
+    "policy new directory",
     "benchmark init out",
     "results build out",
     "results export out",

@@ -77,10 +77,17 @@ def test_a_hostile_name_stands_in_no_command(name: str, tmp_path: Path) -> None:
 
 
 def test_what_the_folder_refuses_is_taken_away_again(tmp_path: Path) -> None:
-    """A table whose provider does not load: the new policy could not either."""
-    (tmp_path / "providers.yaml").write_text(
-        'version: 1\nproviders:\n  bad: {profile: "github-actions", uses: {bounded: 10}, max_age_s: 86400, algorithms: ["none"]}\n'
-    )
+    """A table that does not load: no test of the new policy could be run."""
+    table = 'version: 1\nproviders:\n  github: {profile: "github-actions", algorithms: ["none"]}\n'
+    (tmp_path / "providers.yaml").write_text(table)
     done = issuer("policy", "new", "mine", "--from-token", "-", "--dir", tmp_path, stdin=json.dumps(GITHUB))
-    assert done.returncode in (0, 3)
-    assert (tmp_path / "mine.yaml").exists() == (done.returncode == 0)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "asymmetric JWS algorithms only" in done.stderr
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("providers.yaml", table)]
+
+
+def test_another_file_that_is_broken_keeps_nobody_from_a_new_policy(tmp_path: Path) -> None:
+    (tmp_path / "other.yaml").write_text("version: 1\n")
+    done = issuer("policy", "new", "mine", "--from-token", "-", "--dir", tmp_path, stdin=json.dumps(GITHUB))
+    assert (done.returncode, "written, and its 6 tests pass" in done.stdout) == (0, True), done.stdout + done.stderr
+    assert "other.yaml" in done.stderr

@@ -16,6 +16,7 @@ from issuer.dev.bench import Bench, write_samples
 from issuer.dev.jobs import JOB_PATH, Job
 from issuer.dev.mirror import mirror
 from issuer.dev.provider import KEY_SET_PATH, LocalProvider
+from issuer.dev.sandbox import settings_for
 from issuer.errors import InputError, SetupError
 from issuer.formats import jose
 from issuer.http_client import HttpAnswer, HttpRequest, send
@@ -162,7 +163,7 @@ def test_only_a_service_in_development_takes_the_local_provider(played: Played, 
     assert {
         provider.issuer.partition("//")[2].partition(":")[0] for provider in played.policies.providers.values()
     } == {"127.0.0.1"}
-    assert played.local._server.server_address[0] == "127.0.0.1"
+    assert played.local._server.server_address[0] == settings_for(tmp_path, 1).host == "127.0.0.1"
 
 
 def test_the_mirror_limits_nobody_and_changes_nothing_else(played: Played, tmp_path: Path) -> None:

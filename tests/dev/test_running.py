@@ -58,3 +58,5 @@ def test_more_than_300_results_are_signed_at_once(tmp_path: Path) -> None:
             results = [{**BODY, "details": {"notes": f"run {batch} {number}"}} for number in range(100)]
             assert len(client.request_batch(url, token_of(tmp_path), {"results": results})) == 100
         assert time.monotonic() - began < 60, "no limit made it wait"
+        huge = issuer("dev", "token", "--claim", f"x={'x' * 70_000}", env={"XDG_STATE_HOME": str(tmp_path)})
+        assert (huge.returncode, "too large" in huge.stderr) == (6, True)

@@ -14,6 +14,7 @@ from issuer import keyfile
 from issuer.formats import jcs
 from issuer.relying.log_proof import sought_of
 from tests.support import make
+from tests.support.samples import BY_NAME
 from tests.support.tlog import ANNOUNCED, LOG_KEY, ORIGIN, Tree, policy_text
 from tests.support.tree import write_trust
 
@@ -154,6 +155,8 @@ def _lay_good(good: Path) -> None:
     (good / "claims.json").write_text(json.dumps(make.claims()))
     (good / "credential").write_text("an-access-token")
     (good / "identity.json").write_text("{}")
+    job = {"iss": "https://token.actions.githubusercontent.com", **BY_NAME["github-actions"].claims}
+    (good / "job.json").write_text(json.dumps(job))
     (good / "policy.txt").write_text(policy_text())
     leaf = sought_of(make.token_for(make.submission())).leaf
     assert leaf

@@ -73,7 +73,7 @@ def requests(who: str) -> list[tuple[str, str, Any]]:
         for path in (
             "/.well-known/jwks.json", "/.well-known/jwks-archive.json", "/.well-known/revocations.json",
             "/.well-known/revocation-keys.json", "/.well-known/eval-token-issuer",
-            "/health/live", "/health/ready", "/health/stops", "/openapi.json",
+            "/", "/health/live", "/health/ready", "/health/stops", "/openapi.json",
             "/errors", "/errors/integration.unknown", "/schemas", *(f"/schemas/{name}.json" for name in schemas()),
         )
     ]  # fmt: skip
