@@ -14,12 +14,14 @@ import pytest
 import rich_click as click
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
-from issuer.cli.verify_forms import FORMS
+from issuer.cli.verify_forms import FORMS, form_of
 from issuer.results.entry import write_entry
 from issuer.verify.report import json_schema
 from tests.support import make
 from tests.support.asking import ask
+from tests.support.judging_vectors import reports_of
 from tests.support.samples import SAMPLES
+from tests.support.shared import vectors
 from tests.support.tree import write_result, write_trust
 
 SAID = make.submission({"run": {"selection": {"accuracy": "match/accuracy"}}})
@@ -187,6 +189,23 @@ def test_a_hostile_file_name_is_escaped_in_every_form(place: Place) -> None:
     (result,) = json.loads(place.said)["runs"][0]["results"]
     uri = result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
     assert uri.endswith("/g%0Ah%2Ci%3A%3A%25%C3%A9%20%1B.yaml")
+
+
+def test_every_report_of_the_vectors_is_written_in_every_form() -> None:
+    """Of each way in which a file, a token, a key or a time can be wrong."""
+    found = vectors("contract/verify.json")
+    judged = [(case["path"], reports_of(case, found["trusts"])) for case in found["cases"]]
+    for name in (None, *FORMS):
+        form = form_of(name, as_json=False, unsigned_fails=True)
+        for path, reports in judged:
+            written = form.writer.reports(path, reports)
+            assert all(sign.isprintable() or sign == "\n" for sign in written)
+            good = {report.verdict for report in reports} == {"verified"}
+            assert name is None or bool(written) == (name in {"junit", "csv"} or not good)
+            if name == "csv":
+                assert {len(row) for row in csv.reader(io.StringIO(written))} == {21}
+            if name == "junit":
+                check_junit(ElementTree.fromstring(written))
 
 
 # -- junit ------------------------------------------------------------------------------------------------------------

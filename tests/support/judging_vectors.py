@@ -21,6 +21,11 @@ MAX_JSON_DEPTH = 8
 
 def judge_case(case: Mapping[str, Any], trusts: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return what the reports of a case say, without the words."""
+    return [_said(report) for report in reports_of(case, trusts)]
+
+
+def reports_of(case: Mapping[str, Any], trusts: Mapping[str, Any]) -> tuple[Report, ...]:
+    """Judge the file of a case."""
     entries = read_entries(case["file"].encode(), case["path"])
     tokens = {entry.pointer: str(entry.token) for entry in entries if entry.token}
     proofs = {
@@ -37,10 +42,7 @@ def judge_case(case: Mapping[str, Any], trusts: Mapping[str, Any]) -> list[dict[
         receipts=case.get("receipts", {}),
         proofs=proofs,
     )
-    reports = verify_entries(
-        entries, case["repo"], case["path"], read_trust(trusts[case["trust"]]), case["at"], context
-    )
-    return [_said(report) for report in reports]
+    return verify_entries(entries, case["repo"], case["path"], read_trust(trusts[case["trust"]]), case["at"], context)
 
 
 def read_trust(trust: Mapping[str, Any]) -> Trust:
