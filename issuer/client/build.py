@@ -132,8 +132,9 @@ def write_results(results: Sequence[Result], *, update: bool = False) -> tuple[R
         _demand_absent(path for each in results for path in (each.file, each.claims_file))
     texts, new = _added(results)
     new = _renumbered(new) if update else new
+    # The claims first: where a crash comes between, an update finds the entry missing, and these good.
     claims = {each.claims_file: each.request for each in new}
-    for path, raw in {**{path: text.encode() for path, text in texts.items()}, **claims}.items():
+    for path, raw in {**claims, **{path: text.encode() for path, text in texts.items()}}.items():
         files.make_folder(path.parent, mode=0o777, follow=False)
         files.replace(path, raw, mode=None, durable=False, follow=False)
     return tuple(new)
@@ -214,11 +215,17 @@ def _renumbered(results: Iterable[Result]) -> list[Result]:
         if folder not in taken:
             taken[folder] = set(_numbers(folder))
         number, word = int(name.partition("-")[0]), name.partition("-")[2]
-        if number in taken[folder]:
+        if number in taken[folder] and not _has_claims(each):
             number = max(taken[folder]) + 1
         taken[folder].add(number)
         placed.append(replace(each, claims_file=folder / f"{number:04}-{word}"))
     return placed
+
+
+def _has_claims(result: Result) -> bool:
+    """Say whether the claims of this result are in their place already."""
+    path, request = result.claims_file, result.request
+    return path.is_file() and files.read(path, MAX_BYTES, follow=False) == request
 
 
 def _numbers(folder: Path) -> Iterator[int]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import yaml
 from huggingface_hub import parse_eval_result_entries
 
+from issuer import files
 from issuer.adapters import Supplied
 from issuer.client.files import put_entry
 from issuer.issuance.body import read_request
@@ -17,6 +19,7 @@ from issuer.results.entry import content_digest, read_entries, write_entry
 from tests.support import make
 from tests.support.command import issuer
 from tests.support.runs import BENCHMARK_COMMIT, DATA, MODEL_COMMIT, OTHER_COMMIT, edited
+from tests.support.shared import ROOT
 from tests.support.verievals import anchors_for, body, raw_of, signed
 
 INSPECT = DATA / "inspect_two_scorers.json"
@@ -198,6 +201,70 @@ def test_an_update_adds_what_is_new_and_changes_nothing_that_is_there(tmp_path: 
     assert [one.token for one in read_entries(file.read_bytes(), "f")] == ["a.b.c", None]
     assert sorted(path.name for path in (out / "claims").iterdir()) == ["0001-gsm8k_mini.json", "0002-gsm8k_mini.json"]
     assert (out / "claims/0001-gsm8k_mini.json").read_bytes() == claims
+
+
+def test_an_update_goes_on_where_a_build_was_killed(tmp_path: Path) -> None:
+    """Claims are written first: those of an entry that is not there yet are used again."""
+    out = tmp_path / "out"
+    built(INSPECT, "-o", out, *MODEL, *MATCH)
+    (file,) = out.rglob("gsm8k.yaml")
+    before = file.read_bytes()
+    file.unlink()
+    built(INSPECT, "-o", out, *MODEL, *MATCH, "--update")
+    assert (file.read_bytes(), [path.name for path in (out / "claims").iterdir()]) == (before, ["0001-gsm8k_mini.json"])
+
+
+KILLED = """
+import os, pathlib, sys
+renamed = []
+sys.addaudithook(lambda event, args: os._exit(9) if event == "os.rename" and renamed else renamed.append(1) if event == "os.rename" else None)
+from issuer.cli import main
+sys.argv = ["issuer", "results", "build", *sys.argv[1:]]
+main()
+"""
+
+
+def test_a_build_that_is_killed_leaves_whole_files_and_drafts_alone(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    arguments = [str(each) for each in (INSPECT, "-o", out, *MODEL, *MATCH)]
+    assert subprocess.run([sys.executable, "-c", KILLED, *arguments], check=False, cwd=ROOT).returncode == 9
+    left = [path for path in out.rglob("*") if path.is_file() and not files.DRAFT.fullmatch(path.name)]
+    assert [path.name for path in left] == ["0001-gsm8k_mini.json"]
+    read_request("single", left[0].read_bytes())
+    built(*arguments, "--update")
+    (file,) = out.rglob("gsm8k.yaml")
+    assert len(read_entries(file.read_bytes(), "f")) == 1
+    assert len(list((out / "claims").glob("*.json"))) == 1
+
+
+BAD = {
+    "cut": INSPECT.read_bytes()[:-200],
+    "doubled": INSPECT.read_bytes() * 2,
+    "a program": bytes(range(256)) * 16,
+    "an archive that is none": b"PK\x03\x04" + bytes(300),
+    "deep": b"[" * 100_000,
+    "no JSON": b"status: success",
+    "another JSON": b'{"status": "success"}',
+    "escapes": INSPECT.read_bytes().replace(b'"openai/gsm8k"', rb'"\u001b[2Jgsm8k\u202e"'),
+    "half a sign": INSPECT.read_bytes().replace(b'"openai/gsm8k"', rb'"\ud800/gsm8k"'),
+    "nothing": b"",
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_broken_run_has_clear_lines_and_nothing_is_written(tmp_path: Path, name: str) -> None:
+    run = tmp_path / "run\x1b[2J.json"
+    run.write_bytes(BAD[name])
+    said = refused(run, "-o", tmp_path / "out", *MODEL, *MATCH)
+    assert all(line.isprintable() and len(line) < 600 for line in said.splitlines())
+    assert "run\\x1b[2J.json" in said
+    assert [path.name for path in tmp_path.iterdir()] == [run.name]
+
+
+def test_a_run_that_is_larger_than_any_is_not_read(tmp_path: Path) -> None:
+    with (tmp_path / "huge.json").open("wb") as file:
+        file.truncate(2**33)
+    assert "file.too_large" in refused(tmp_path / "huge.json", "-o", tmp_path / "out", *MODEL, *MATCH)
 
 
 def test_a_broken_file_is_not_updated(tmp_path: Path) -> None:
