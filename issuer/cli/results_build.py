@@ -47,7 +47,9 @@ _Failure = tuple[str, tuple[Finding, ...]]  # what to call a run, and what was f
 @scale_option
 @supplied_options
 @mock_option
-@click.option("--allow-partial", is_flag=True, help="Accept limited runs; the entry's notes say so.")
+@click.option(
+    "--allow-partial", is_flag=True, help="Accept runs that are limited, or not known to be whole; the notes say which."
+)
 @click.option("--skip-failed", is_flag=True, help="Leave out runs of which no result can be built.")
 @click.option("--update", is_flag=True, help="Add what is new to files that are there; nothing in them changes.")
 @click.option("--show-origin", is_flag=True, help="List where each value comes from: the run, or supplied.")

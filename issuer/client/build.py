@@ -38,8 +38,9 @@ _NUMBER = re.compile(r"([0-9]{4,9})-")  # how the file of a result's claims begi
 class BuildOptions(Struct, frozen=True):
     """What the owner of runs supplies, for all of them and by a mapping file for each; and which runs are taken.
 
-    `allow_mock` names the mock models whose runs are taken, `allow_partial` takes limited runs. Entries are written in
-    the `profile`; `both` and `hub` need the benchmark's `primary` metric, and are for runs of one benchmark.
+    `allow_mock` names the mock models whose runs are taken, `allow_partial` takes limited runs, and those not known to
+    be whole. Entries are written in the `profile`; `both` and `hub` need the benchmark's `primary` metric, and are for
+    runs of one benchmark.
     """
 
     supplied: Supplied = Supplied()

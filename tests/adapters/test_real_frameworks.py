@@ -73,6 +73,7 @@ made.run([made.match(), made.includes()], revisions, out, limit)
 WHOLE = {
     "whole",
     "parts",
+    "parts_in_epochs",
     "epochs",
     "limit_not_reached",
     "seeded",
@@ -86,7 +87,7 @@ def test_every_number_that_inspect_ai_reports_comes_out_as_it_is(tmp_path: Path)
     python = Path(framework("inspect")).with_name("python")
     said = run(tmp_path, python, DATA / "run_inspect_variants.py", tmp_path)
     reports = json.loads(said.splitlines()[-1])
-    assert len(reports) == 2 * 15
+    assert len(reports) == 2 * 16
     supplied = replace(ALL, framework_version=None, benchmark_repo=None)
     for file, report in reports.items():
         read = adapters.read(tmp_path / file)

@@ -93,6 +93,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "whole": {"scorer": [match(), includes()]},
     "unscored": {"scorer": [includes(), scored()]},
     "parts": {"scorer": parted()},
+    "parts_in_epochs": {"scorer": parted(), "epochs": 2},
     "epochs": {"scorer": includes(), "epochs": 2},
     "reducers": {"scorer": scored(), "epochs": Epochs(2, ["mean", "max"])},
     "unscored_epoch": {"scorer": scored(), "epochs": 2},
