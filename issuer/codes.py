@@ -42,7 +42,7 @@ class Code(enum.StrEnum):
     # -- the request ------------------------------------------------------------------------------------------------
     REQUEST_MALFORMED = (
         "request.malformed", 400, "The request body is not the JSON that this endpoint reads.",
-        "Compare the body with the example in the OpenAPI document and send it as strict UTF-8 JSON.",
+        "Compare the body with the example in /openapi.json, and send it as JSON in UTF-8.",
     )
     REQUEST_DUPLICATE_MEMBER = (
         "request.duplicate_member", 400, "A JSON object names the same member twice.",
@@ -53,11 +53,12 @@ class Code(enum.StrEnum):
         "Remove the member or correct its spelling; nothing unknown is ever ignored or signed.",
     )
     REQUEST_QUERY = (
-        "request.query", 400, "The query of this URL is not one that this endpoint reads.",
-        "Send the parameters of the OpenAPI document, each once and in its one spelling.",
+        "request.query", 400,
+        "The query of this URL has a parameter that this endpoint does not read, or a wrong value.",
+        "See the endpoint in /openapi.json: send only its parameters, each once, spelled as there.",
     )
     REQUEST_NOT_FOUND = (
-        "request.not_found", 404, "Nothing lives at this path.",
+        "request.not_found", 404, "There is nothing at this path.",
         "See /.well-known/eval-token-issuer for the endpoints of this service.",
     )
     REQUEST_METHOD = (
@@ -77,9 +78,10 @@ class Code(enum.StrEnum):
         "Send the header `Content-Type: application/json`.",
     )
     REQUEST_FRAMING = (
-        "request.framing", 400, "The HTTP message is malformed or ambiguous, or has too much beside its body.",
-        "Send one Host, and one Content-Length or `Transfer-Encoding: chunked`; at most 64 KiB of headers, chunk sizes "
-        "and trailers; no body with `Connection: Upgrade`.",
+        "request.framing", 400,
+        "The HTTP message is malformed, ambiguous, or has too many bytes of headers or trailers.",
+        "Send one Host, and one Content-Length or `Transfer-Encoding: chunked`; at most 64 KiB of headers, chunk "
+        "sizes and trailers; no body with `Connection: Upgrade`.",
     )
     NONCE_REQUIRED = (
         "nonce.required", 400, "A reusable identity must send a nonce with every request.",
@@ -92,7 +94,7 @@ class Code(enum.StrEnum):
 
     LOG_NO_LEAF = (
         "log.no_leaf", 404, "The transparency log has no such leaf.",
-        "Check `iat` and the token's digest; a token of this issuer whose leaf is not in its log is to be refused.",
+        "Check `iat` and the token's digest. Refuse a token of this issuer that its log does not have.",
     )
 
     # -- the identity -----------------------------------------------------------------------------------------------
@@ -101,24 +103,26 @@ class Code(enum.StrEnum):
         "Send exactly one header `Authorization: Bearer <identity token>`.",
     )
     IDENTITY_MALFORMED = (
-        "identity.malformed", 401, "The identity token is not a well-formed signed JWT, nor another credential's form.",
-        "Send the token exactly as the provider gave it; check for line breaks, quotes and truncation.",
+        "identity.malformed", 401, "The credential has no form that an identity provider of this issuer uses.",
+        "Send it exactly as its provider gave it: no quotes, no line break, not cut. The issuer's providers are "
+        "listed in /.well-known/eval-token-issuer.",
     )
     IDENTITY_ISSUER_UNKNOWN = (
-        "identity.issuer_unknown", 401, "The token's issuer is not a registered identity provider.",
-        "See `identity_providers` in /.well-known/eval-token-issuer; issuers are compared byte for byte.",
+        "identity.issuer_unknown", 401, "The token comes from a provider that this issuer does not know.",
+        "Compare its `iss` with `identity_providers` in /.well-known/eval-token-issuer, byte for byte; the "
+        "operator may add a provider.",
     )
     IDENTITY_ALGORITHM_REFUSED = (
         "identity.algorithm_refused", 401, "The token's algorithm is not one that its provider is registered with.",
         "Have the provider sign with a registered asymmetric algorithm; `none` and HMAC never are.",
     )
     IDENTITY_KEY_UNKNOWN = (
-        "identity.key_unknown", 401, "The provider publishes no usable key with the token's kid.",
-        "Fetch a fresh identity token and send it again.",
+        "identity.key_unknown", 401, "The provider publishes no usable key with the token's `kid`.",
+        "Fetch a fresh identity token and send it again; if that fails too, the provider's key set is wrong.",
     )
     IDENTITY_SIGNATURE_INVALID = (
         "identity.signature_invalid", 401, "The token's signature does not verify under the provider's key.",
-        "Send the token exactly as the provider gave it.",
+        "Send the token exactly as the provider gave it: one changed character is enough.",
     )
     IDENTITY_EXPIRED = (
         "identity.expired", 401, "The identity token has expired.",
@@ -130,10 +134,10 @@ class Code(enum.StrEnum):
     )
     IDENTITY_TOO_OLD = (
         "identity.too_old", 401, "The identity token was issued too long ago.",
-        "Fetch a fresh identity token immediately before the request.",
+        "Fetch a fresh identity token immediately before the request, in the step that sends it.",
     )
     IDENTITY_LIFETIME_TOO_LONG = (
-        "identity.lifetime_too_long", 401, "The identity token lives longer than its provider may issue for.",
+        "identity.lifetime_too_long", 401, "The identity token lives longer than this issuer allows for its provider.",
         "Ask the provider for a shorter life, or the operator to raise `max_lifetime_s` for this provider.",
     )
     IDENTITY_AUDIENCE_MISMATCH = (
@@ -156,7 +160,7 @@ class Code(enum.StrEnum):
     # -- what a registered identity may do --------------------------------------------------------------------------
     INTEGRATION_UNKNOWN = (
         "integration.unknown", 403, "The token is genuine, but no integration is registered for this identity.",
-        "Ask the operator to register the immutable ids shown in this answer; check the `integration` you named.",
+        "Ask the operator to register the ids that are shown here. If you named an `integration`, check its spelling.",
     )
     INTEGRATION_AMBIGUOUS = (
         "integration.ambiguous", 403, "More than one registered identity matches this token.",
@@ -188,7 +192,7 @@ class Code(enum.StrEnum):
     )
     IDENTITY_REGISTRATION_EXPIRED = (
         "identity.registration_expired", 403, "The registration of this identity has expired.",
-        "Ask the operator to renew it.",
+        "Ask the operator to set a later `expires` for this identity in the policy.",
     )
     POLICY_FRAMEWORK = (
         "policy.framework", 403, "The integration may not speak for this framework.",
@@ -215,12 +219,12 @@ class Code(enum.StrEnum):
         "Ask the operator to grant the metric.",
     )
     POLICY_AUDIENCE = (
-        "policy.audience", 403, "The integration may not have tokens for this audience.",
-        "Leave `audience` out, or send the audience that the integration is registered for.",
+        "policy.audience", 403, "The integration may not have tokens for this relying party.",
+        "Leave `audience` out, or send one for which the integration is registered.",
     )
     POLICY_COMMAND = (
-        "policy.command", 403, "The integration must send the command of the run.",
-        "Send `framework.command`.",
+        "policy.command", 403, "This integration's policy wants the command of the run, and there is none.",
+        "Send `framework.command`: the command line that ran the evaluation, without secrets.",
     )
     ABUSE_QUARANTINED = (
         "abuse.quarantined", 403, "Too many refused requests: this identity is quarantined for a while.",
@@ -248,7 +252,7 @@ class Code(enum.StrEnum):
     # -- what a run says --------------------------------------------------------------------------------------------
     CLAIMS_INVALID = (
         "claims.invalid", 422, "The run claims break a rule of the data contract.",
-        "Correct the members at the places that are named.",
+        "Correct the members that are named here; /schemas has the schema of the claims.",
     )
     CLAIMS_NUMBER = (
         "claims.number", 422, "A number cannot be carried exactly.",
@@ -268,7 +272,8 @@ class Code(enum.StrEnum):
     )
     CLAIMS_DIGEST_MISMATCH = (
         "claims.digest_mismatch", 422, "A digest that was sent is not the digest of what was sent.",
-        "Compare the client's canonical form with RFC 8785; its canonicalization has a bug.",
+        "Compare what your client hashes with RFC 8785 (JCS), or send no digest; `issuer results digest` computes "
+        "both.",
     )
     CLAIMS_TOO_LARGE = (
         "claims.too_large", 422, "The token for this run would be larger than 16 KiB, or than the signing key takes.",
@@ -276,7 +281,7 @@ class Code(enum.StrEnum):
     )
     DETAILS_INVALID = (
         "details.invalid", 422, "The details of the run break a rule of the data contract.",
-        "Correct the members at the places that are named.",
+        "Correct the members that are named here; /schemas has the schema of the details.",
     )
 
     # -- not now ----------------------------------------------------------------------------------------------------
@@ -301,11 +306,11 @@ class Code(enum.StrEnum):
         "Send the same request again, with the same identity token, when Retry-After has passed.",
     )
     DEPENDENCY_STATE = (
-        "dependency.state", 503, "The store of limits and uses cannot be reached.",
+        "dependency.state", 503, "The issuer's store of limits and uses cannot be reached.",
         "Send the same request again, with the same identity token.",
     )
     DEPENDENCY_STATE_RESET = (
-        "dependency.state_reset", 503, "The store has lost its memory since this identity token was issued.",
+        "dependency.state_reset", 503, "The issuer's store has lost its memory since this identity token was issued.",
         "Fetch a fresh identity token and send the request again.",
     )
     DEPENDENCY_ISSUER_KEYS = (
@@ -343,20 +348,20 @@ class Code(enum.StrEnum):
 
     # -- files ------------------------------------------------------------------------------------------------------
     FILE_UNREADABLE = (
-        "file.unreadable", 0, "The file cannot be read.",
-        "Check the path and its permissions.",
+        "file.unreadable", 0, "There is no such file, or it cannot be read.",
+        "Check the path, and with `ls -l` who may read the file.",
     )
     FILE_TOO_LARGE = (
-        "file.too_large", 0, "The file is larger, deeper or longer than its kind may be.",
-        "Split the file.",
+        "file.too_large", 0, "The file has more bytes, levels or values than its kind may have.",
+        "Make it smaller, or make several of it; the limit is named.",
     )
     FILE_ENCODING = (
         "file.encoding", 0, "The file is not plain UTF-8, or holds characters that readers disagree about.",
         "Save it as UTF-8 without a byte order mark.",
     )
     FILE_SYNTAX = (
-        "file.syntax", 0, "The file is not well-formed.",
-        "Correct the text at the place that is named.",
+        "file.syntax", 0, "The file is not well-formed YAML or JSON.",
+        "Correct the text at the line and column that are named.",
     )
     FILE_DUPLICATE_KEY = (
         "file.duplicate_key", 0, "A map names the same key twice.",
@@ -380,7 +385,7 @@ class Code(enum.StrEnum):
     )
     FILE_SCHEMA = (
         "file.schema", 0, "The file has a member that is missing or of the wrong type.",
-        "Compare the member at the place that is named with the reference of this kind of file.",
+        "Correct the member that is named; the README of this kind of file shows an example of each.",
     )
     FILE_UNKNOWN_MEMBER = (
         "file.unknown_member", 0, "The file has a member that its kind does not have.",
@@ -388,10 +393,10 @@ class Code(enum.StrEnum):
     )
     FILE_RULE = (
         "file.rule", 0, "The file breaks a rule of its kind.",
-        "Correct the member at the place that is named.",
+        "Change what stands at the place that is named; the message says what is allowed.",
     )
     POLICY_TEST_FAILED = (
-        "policy.test_failed", 0, "A policy decides one of its own tests otherwise than the test expects.",
+        "policy.test_failed", 0, "A policy does not decide one of its own tests as the test expects.",
         "Correct the policy if the test says what you want, the test if it does not; `issuer policy test` shows why.",
     )
     LINT_UNTESTED = (
@@ -411,8 +416,8 @@ class Code(enum.StrEnum):
         "Have it demand at least one character.",
     )
     LINT_NAME_UNPINNED = (
-        "lint.name_unpinned", 0, "A readable name stands without the id that it is the name of.",
-        "Pin the id: a name only warns, and can be taken over.",
+        "lint.name_unpinned", 0, "A readable name is required without the id that it belongs to.",
+        "Pin the id: names can be taken over by others, so a name only warns.",
     )
     LINT_PIN_UNNAMED = (
         "lint.pin_unnamed", 0, "An id is pinned without the name that people know it by.",
@@ -428,11 +433,11 @@ class Code(enum.StrEnum):
     )
     LINT_FRAMEWORK_SHARED = (
         "lint.framework_shared", 0, "Two integrations may speak for one framework.",
-        "Keep it with the integration whose framework it is; who runs it elsewhere is an identity of that one.",
+        "Give it to the integration whose framework it is; who else runs it becomes an identity of that integration.",
     )
     RESULT_FILE_NAME = (
         "result.file_name", 0, "A result file is not named after its benchmark.",
-        "Rename the file as named, in `.eval_results/`; results of each benchmark have a file of their own.",
+        "Rename the file as the message says; in `.eval_results/` each benchmark has a file of its own.",
     )
     RESULT_UNBOUND = (
         "result.unbound", 0, "An entry lacks what a verify token binds.",
@@ -447,7 +452,7 @@ class Code(enum.StrEnum):
         "Correct its spelling, or move it under `run`; as it stands it is kept, and bound by the content digest.",
     )
     RESULT_TOKEN = (
-        "result.token", 0, "What stands as verify token is none.",
+        "result.token", 0, "What stands as verify token is not one.",
         "Ask the issuer for a token with `issuer token request`, or remove the member.",
     )
     RESULT_VALUE = (
@@ -463,7 +468,7 @@ class Code(enum.StrEnum):
         "Use an id of the benchmark's `eval.yaml`, as of the entry's `dataset.revision`.",
     )
     BENCHMARK_ABSENT = (
-        "benchmark.absent", 0, "The file is YAML, but no benchmark definition.",
+        "benchmark.absent", 0, "The file is YAML, but not a benchmark definition.",
         "A benchmark's `eval.yaml` is a map with `tasks`, and with `metrics` in the target form.",
     )
     BENCHMARK_RULE = (
@@ -471,7 +476,7 @@ class Code(enum.StrEnum):
         "Correct the member at the place that is named, or add it there.",
     )
     JWS_MALFORMED = (
-        "jws.malformed", 0, "A token or another signed statement is not a compact JWS.",
+        "jws.malformed", 0, "A token, receipt or list is not a compact JWS, the form of signed JSON.",
         "Take it exactly as it was issued; check for line breaks, quotes and truncation.",
     )
     KEY_UNSAFE = (
@@ -480,15 +485,19 @@ class Code(enum.StrEnum):
     )
     KEY_UNUSABLE = (
         "key.unusable", 0, "A key is of the wrong kind, too weak, or encrypted without a passphrase.",
-        "Do what the message says. `issuer keys generate` makes a signing key, `issuer log init` begins a log.",
+        "See keys/README.md. `issuer keys generate` makes a signing key, `issuer log init` the key of a log.",
     )
     KEY_HISTORY = (
         "key.history", 0, "The history of the signing keys cannot be read, or does not allow this.",
-        "Restore `key-history.jsonl` from a backup if a line is damaged; otherwise do what the message says.",
+        "If a line is damaged, restore `key-history.jsonl` from a backup; keys/README.md says what is allowed when.",
     )
     KEY_STEP = (
         "key.step", 0, "This step of a key's life is not allowed now.",
         "Run `issuer keys rotate --plan` to see what will be, and when.",
+    )
+    KEY_UNKNOWN = (
+        "key.unknown", 0, "There is no signing key with this id.",
+        "`issuer keys list` names the keys; give one as it is named there.",
     )
     REVOCATIONS_FULL = (
         "revocations.full", 0, "There is no room for more in the list of revocations, or in its record.",
@@ -499,8 +508,9 @@ class Code(enum.StrEnum):
         "Give the folder that `issuer witness init` made. If its state is lost, make another witness by another name.",
     )
     SETTINGS_INVALID = (
-        "settings.invalid", 0, "A setting of the service is missing or not usable.",
-        "Correct the setting that is named.",
+        "settings.invalid", 0, "A setting, option or variable is missing or not usable.",
+        "Correct what is named here. deploy/README.md explains each setting, `issuer help environment` lists the "
+        "variables.",
     )
     CACHE_UNSAFE = (
         "cache.unsafe", 0, "Others can write where key sets or revocation lists are kept.",
@@ -508,15 +518,16 @@ class Code(enum.StrEnum):
     )
     STATE_UNSAFE = (
         "state.unsafe", 0, "The store may forget what it must remember.",
-        "Set `maxmemory-policy noeviction`; an evicted use record is a replay.",
+        "Set `maxmemory-policy noeviction` in the store: a use record that is evicted lets an identity token be "
+        "used twice.",
     )
     STATE_UNREACHABLE = (
-        "state.unreachable", 0, "The store cannot be reached at start.",
-        "Check the store's URL, credentials and health.",
+        "state.unreachable", 0, "The store, or the database of the log, cannot be reached at start.",
+        "Check that it runs, and the URL and password that the settings have for it; then start again.",
     )
     LOG_ABSENT = (
         "log.absent", 0, "There is no transparency log where the settings say, or it is another one.",
-        "Check the settings; the service never begins a log, `issuer log init` does.",
+        "Check `log_origin` and `log_database`. The service never begins a log by itself; `issuer log init` does.",
     )
     LOG_UNRECORDED = (
         "log.unrecorded", 0, "No record outside of the transparency log's database says how far it was published.",
@@ -531,8 +542,9 @@ class Code(enum.StrEnum):
         "Run the command again later; if it stays so, check --oauth or --token-endpoint.",
     )
     DEPENDENCY_KEY_SET = (
-        "dependency.key_set", 0, "The issuer's key set cannot be had, and without it no answer can be checked.",
-        "Run the command again: the same request gets the same token, with the same identity token or nonce.",
+        "dependency.key_set", 0, "The issuer's key set cannot be fetched, and without it no answer can be checked.",
+        "Check the issuer's URL, then run the command again: the same request with the same identity token or "
+        "nonce gets the same token.",
     )
     ANSWER_UNVERIFIED = (
         "answer.unverified", 0, "What the issuer answered is not what it was asked for, or does not verify.",
@@ -573,5 +585,39 @@ class Code(enum.StrEnum):
     POLICY_NEW = (
         "policy.new", 0, "No policy can be made from this token.",
         "Take the token of a job that shall have results signed, or write the policy by hand: policies/REFERENCE.md.",
+    )
+
+    # -- the command line -------------------------------------------------------------------------------------------
+    CREDENTIAL_ABSENT = (
+        "credential.absent", 0, "There is no identity token here, nor another credential.",
+        "`issuer help credentials` shows each way to give one.",
+    )
+    CREDENTIAL_UNUSABLE = (
+        "credential.unusable", 0, "The credential that was given cannot be used.",
+        "Give it exactly as its provider gave it, in one way alone; `issuer help credentials` shows each.",
+    )
+    URL_INVALID = (
+        "url.invalid", 0, "A URL cannot be used.",
+        "Give https://HOST, with a path if it has one, and without a name, password, query or fragment.",
+    )
+    DEPENDENCY_SERVER = (
+        "dependency.server", 0, "A server gives no answer, or none that can be used.",
+        "Check its URL and the network; then run the command again.",
+    )
+    PAT_UNKNOWN = (
+        "pat.unknown", 0, "There is no personal access token with this id.",
+        "`issuer pat list` shows the ids of all of them.",
+    )
+    PACKAGE_MISSING = (
+        "package.missing", 0, "A package that this command needs is not installed.",
+        "Install it, as said here, where `issuer` is installed.",
+    )
+    MACHINE_FAILED = (
+        "machine.failed", 0, "A file or folder of this machine cannot be read or written.",
+        "Make room, or change the path, its owner or its mode; then run the command again.",
+    )
+    SERVICE_ADDRESS = (
+        "service.address", 0, "The service cannot listen at its address.",
+        "End what listens there, or change `host` and `port`; `ss -ltnp` shows who listens where.",
     )
     # fmt: on

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, Self
 
 from issuer.codes import Code
@@ -36,7 +36,14 @@ class Fault:
 
 
 class IssuerError(Exception):
-    """The root of the tree. `code` is stable, `detail` is for people, `faults` says where."""
+    """The root of the tree. `code` is stable, `detail` is for people, `faults` says where.
+
+    `compared` is what was given beside what is wanted, each under its label; `page` is where an issuer says more of the
+    code. Both are set by who knows them.
+    """
+
+    compared: tuple[tuple[str, str], ...] = ()
+    page: str = ""
 
     def __init__(self, code: Code, detail: str = "", faults: tuple[Fault, ...] = ()) -> None:
         super().__init__(code, detail, faults)
@@ -92,11 +99,13 @@ class Charged(Undecided):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where in a file: line and column, both from 1; `file` is its name for people."""
+    """Where in a file: line and column, both from 1; `file` is its name for people. `source` is the text of the line,
+    where it helps to show it: it may hold what is secret."""
 
     file: str
     line: int = 0
     column: int = 0
+    source: str = field(default="", compare=False, repr=False)
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}:{self.column}" if self.line else self.file

@@ -25,6 +25,7 @@ from issuer.url import UrlError, UrlFault, split_url
 
 if TYPE_CHECKING:
     from urllib3 import BaseHTTPResponse, PoolManager
+    from urllib3.exceptions import HTTPError
 
 MAX_ANSWER_BYTES = 4 * 1024 * 1024
 CONNECT_S = 5
@@ -74,12 +75,12 @@ class NoAnswer(Undecided):
 def check_url(url: str, *, query: bool = False) -> str:
     """Return a URL that may be asked, without the slash at its end; plain http is for loopback addresses only.
 
-    Raises SetupError(`settings.invalid`), which quotes no credentials and no query.
+    Raises SetupError(`url.invalid`), which quotes no credentials and no query.
     """
     try:
         split_url(url, http="loopback", query=query)
     except UrlError as error:
-        raise SetupError(Code.SETTINGS_INVALID, _describe(error.fault, url)) from None
+        raise SetupError(Code.URL_INVALID, _describe(error.fault, url)) from None
     return url.rstrip("/")
 
 
@@ -120,7 +121,7 @@ def send(request: HttpRequest, *, deadline_s: float = DEADLINE_S) -> HttpAnswer:
         return answer.result(deadline_s)
     except TimeoutError:
         detail = f"no whole answer from {_origin(request.url)} within {deadline_s:.3g} s"
-        raise NoAnswer(Code.DEPENDENCY_STATE, detail) from None
+        raise NoAnswer(Code.DEPENDENCY_SERVER, detail) from None
 
 
 def _exchange(request: HttpRequest, until: float) -> HttpAnswer:
@@ -137,10 +138,26 @@ def _exchange(request: HttpRequest, until: float) -> HttpAnswer:
         finally:
             response.close()
     except HTTPError as error:
-        raise NoAnswer(Code.DEPENDENCY_STATE, f"no answer from {origin} ({type(error).__name__})") from None
+        raise NoAnswer(Code.DEPENDENCY_SERVER, f"no answer from {origin}: {_why(error)}") from None
     if len(data) > request.max_bytes:
-        raise Undecided(Code.DEPENDENCY_STATE, f"the answer of {origin} is larger than {request.max_bytes} bytes")
+        raise Undecided(Code.DEPENDENCY_SERVER, f"the answer of {origin} is larger than {request.max_bytes} bytes")
     return HttpAnswer(response.status, {name.lower(): value for name, value in response.headers.items()}, data)
+
+
+def _why(error: HTTPError) -> str:
+    """Say in words why there was no answer; the error's own text may quote what was sent."""
+    kinds = [type(one).__name__ for one in (error, error.__cause__, error.__context__) if one is not None]
+    return next((_REASONS[kind] for kind in kinds if kind in _REASONS), type(error).__name__)
+
+
+_REASONS = {
+    "NameResolutionError": "no machine has this name",
+    "ConnectTimeoutError": f"no connection within {CONNECT_S} s",
+    "ReadTimeoutError": f"silent for {READ_S} s",
+    "SSLError": "its TLS certificate or version is not accepted",
+    "NewConnectionError": "nobody listens there, or there is no way there",
+    "ProtocolError": "the connection was lost",
+}
 
 
 def _read(response: BaseHTTPResponse, max_bytes: int, until: float) -> bytes:

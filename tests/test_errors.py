@@ -39,9 +39,10 @@ FILES = """file.unreadable file.unsafe file.too_large file.encoding file.syntax 
     lint.case lint.pattern_any lint.framework_shared lint.name_unpinned lint.identity_expired result.file_name result.unbound
     result.profile result.unknown_member result.token result.value result.repeated result.undefined benchmark.absent benchmark.rule
     log.absent log.unrecorded log.rollback
-    key.unsafe key.unusable key.history key.step witness.state settings.invalid cache.unsafe state.unsafe state.unreachable
+    key.unsafe key.unusable key.history key.step key.unknown witness.state settings.invalid cache.unsafe state.unsafe state.unreachable
     dependency.authorization_server dependency.key_set answer.unverified log.malformed revocations.full
-    log.policy log.signature log.quorum log.unverified log.unavailable dev.absent dev.job policy.new"""
+    credential.absent credential.unusable url.invalid dependency.server pat.unknown package.missing machine.failed
+    service.address log.policy log.signature log.quorum log.unverified log.unavailable dev.absent dev.job policy.new"""
 
 ROWS = [(code, status) for status, codes in TABLE.items() for code in codes.split()]
 
@@ -106,7 +107,10 @@ def test_what_is_no_code_is_not_found(text: str) -> None:
 
 
 def test_an_error_says_its_code_and_its_title_where_nothing_more_is_known() -> None:
-    assert str(Undecided(Code.DEPENDENCY_STATE)) == "dependency.state: The store of limits and uses cannot be reached."
+    assert (
+        str(Undecided(Code.DEPENDENCY_STATE))
+        == "dependency.state: The issuer's store of limits and uses cannot be reached."
+    )
     assert str(Refused(Code.INTERNAL, "so")) == "internal: so"
     for kind in (Refused, Undecided, InputError, SetupError):
         assert issubclass(kind, IssuerError)

@@ -14,11 +14,12 @@ import sys
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
-import rich_click as click
+import click
+from click.exceptions import NoArgsIsHelpError
 
-from issuer import __version__
+from issuer.cli.examples import with_examples
 from issuer.cli.exits import exit_for_error
-from issuer.cli.terminal import describe_error, printable, say
+from issuer.cli.terminal import is_watched, printable, say, say_error, wrap
 from issuer.codes import Code
 from issuer.errors import IssuerError, SetupError
 from issuer.results.secret import without_secrets
@@ -26,8 +27,10 @@ from issuer.results.secret import without_secrets
 _COMMANDS = {
     "audit": ("issuer.cli.audit", "audit", "Verify, follow and search the audit."),
     "benchmark": ("issuer.cli.benchmark", "benchmark", "Make and check a benchmark's definition, eval.yaml."),
+    "completion": ("issuer.cli.completion", "completion", "Print what a shell needs to complete commands."),
     "demo": ("issuer.cli.demo", "demo", "Show the whole line on a real evaluation run."),
     "dev": ("issuer.cli.dev", "dev", "Run a throw-away issuer that speaks as any CI job, to try an integration."),
+    "help": ("issuer.cli.help", "help_", "Show the help of a command, or a page of what they share."),
     "keys": ("issuer.cli.keys", "keys", "Make, rotate, list and revoke signing keys."),
     "log": ("issuer.cli.log", "log", "Verify, follow, begin and mend a transparency log."),
     "pat": ("issuer.cli.pat", "pat", "Make, list and revoke personal access tokens."),
@@ -45,6 +48,12 @@ _COMMANDS = {
 }
 
 
+def _show_version(context: click.Context, option: click.Parameter, asked: bool) -> None:
+    from issuer.cli.version import show_version  # loads OpenSSL, which no other command needs at once
+
+    show_version(context, option, asked)
+
+
 @contextlib.contextmanager
 def _discreet() -> Iterator[None]:
     """Take what looks like a credential out of a usage error: click quotes whatever was typed in the wrong place."""
@@ -55,7 +64,7 @@ def _discreet() -> Iterator[None]:
         raise
 
 
-class _Lazy(click.RichGroup):
+class _Lazy(click.Group):
     """A group whose commands are imported when they are called."""
 
     def make_context(self, *arguments: Any, **more: Any) -> click.Context:
@@ -72,39 +81,87 @@ class _Lazy(click.RichGroup):
         """Name the commands."""
         return list(_COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """Write a line for each command, without importing it."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, _, text) in _COMMANDS.items()])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command, or raise NoSuchCommand with those that are spelled like it."""
+        if args[0] not in _COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
+            raise click.NoSuchCommand(args[0], possibilities=_COMMANDS, ctx=ctx)
+        return super().resolve_command(ctx, args)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         """Import and return one command."""
         if cmd_name not in _COMMANDS:
             return None
-        module, name, text = _COMMANDS[cmd_name]
-        if ctx.invoked_subcommand is None and not ctx.resilient_parsing and "--help" in sys.argv[1:2]:
-            return click.RichCommand(name=cmd_name, help=text)  # the overview needs one line of each, not its imports
+        module, name, _ = _COMMANDS[cmd_name]
         try:
             command: click.Command = getattr(importlib.import_module(module), name)
         except ModuleNotFoundError as error:
             if (error.name or "").partition(".")[0] == "issuer":
                 raise
-            detail = f"`issuer {cmd_name}` needs {error.name}. Run `pip install 'eval-token-issuer[server,embedded]'`."
-            raise SetupError(Code.SETTINGS_INVALID, detail) from None
-        return command
+            detail = f"`issuer {cmd_name}` needs {error.name}. Run `pip install 'eval-token-issuer[server,embedded]'`"
+            raise SetupError(Code.PACKAGE_MISSING, detail) from None
+        return with_examples(command, cmd_name)
 
 
-@click.group(cls=_Lazy, help="A token issuer authority for AI evaluation results, and both ends of its wire.")
-@click.version_option(__version__, prog_name="issuer")
+_EPILOG = """\b
+Examples:
+  issuer demo
+  issuer verify FILE --repo acme/open-model --trust trust.yaml
+  issuer token request --issuer https://issuer.example --claims run.json
+
+`issuer help COMMAND` shows a command; `issuer help exit-codes`, `environment` and `credentials` what they share.
+
+Learn more: README.md
+"""
+
+
+@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]}, epilog=_EPILOG)
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version,
+              help="Show the release, its commit, Python and OpenSSL.")  # fmt: skip
 def cli() -> None:
-    """Run the command that the arguments name."""
+    """Get evaluation results signed, and check those that are.
+
+    A framework's CI asks an issuer for verify tokens; whoever reads a result file verifies it; an operator runs the
+    issuer. One command does all three.
+    """
 
 
 def main() -> None:
     """Run the command line; every declared error becomes one message and its exit code."""
     try:
-        cli(prog_name="issuer")
+        code = cli(prog_name="issuer", standalone_mode=False)
+        sys.exit(code if isinstance(code, int) else 0)
+    except click.ClickException as error:
+        _end_usage(error)
+    except click.Abort:
+        say("stopped", err=True)
+        sys.exit(130)
     except IssuerError as error:
         _end(error)
     except OSError as error:  # a folder that cannot be written, a disk that is full
-        _end(SetupError(Code.SETTINGS_INVALID, f"{error.filename or 'this machine'}: {error.strerror or error}"))
+        where = f"{error.filename}: " if error.filename else ""
+        _end(SetupError(Code.MACHINE_FAILED, f"{where}{error.strerror or error}"))
+
+
+def _end_usage(error: click.ClickException) -> NoReturn:
+    """Say how the command is used, and what is wrong with this use; without arguments, the help."""
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    if isinstance(error, NoArgsIsHelpError):
+        say(error.format_message(), err=True)
+        sys.exit(error.exit_code)
+    if context is not None:
+        say(f"{context.get_usage()}\nTry '{context.command_path} --help' for help.\n", err=True)
+    message = f"Error: {error.format_message()}"
+    say("\n".join(wrap(message, rest="  ")) if is_watched() else message, err=True)
+    sys.exit(error.exit_code)
 
 
 def _end(error: IssuerError) -> NoReturn:
-    say(f"issuer: {describe_error(error)}", err=True)
+    say_error(error)
     sys.exit(exit_for_error(error))

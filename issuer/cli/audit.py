@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import get_args
 
-import rich_click as click
+import click
 
 from issuer.audit_chain import BROKEN, UNDECIDED, ChainFinding, Chains, Head, Kind, TooMany, read_heads
 from issuer.audit_events import Event, Verdict
@@ -58,7 +58,11 @@ def verify(files: tuple[Path, ...], heads: Path | None, as_json: bool) -> None:
         rule = "there are more chains or heads than one reading takes: give fewer files"
         raise InputError(Code.FILE_TOO_LARGE, rule, Place(str(files[0]))) from None
     if not chains.linked:
-        raise InputError(Code.FILE_SYNTAX, "there is no event in it", Place(str(files[0])))
+        raise InputError(
+            Code.FILE_RULE,
+            "no line of it is an event of a chain",
+            Place(str(files[0])),
+        )
     for worker, chain in chains.chains.items():
         head = Head(worker, chain.seq, chain.head)
         if as_json:

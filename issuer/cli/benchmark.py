@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-import rich_click as click
+import click
 
 from issuer import files
 from issuer.cli.result_files import BENCHMARK_FILE, read_bytes, readers_option

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import rich_click as click
+import click
 from msgspec import Struct
 
 from issuer.client.ambient import access_token_in, client_secret, credential_here, identity_token_in

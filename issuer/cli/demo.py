@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+import click
 import msgspec
-import rich_click as click
 
 from issuer.adapters import Built, Supplied, inspect_ai
 from issuer.cli.report import show
@@ -26,6 +26,7 @@ from issuer.codes import Code
 from issuer.dev.provider import REQUEST_URL
 from issuer.dev.sandbox import AUDIENCE, LOG_POLICY, SAMPLE_RUN, Sandbox, environment, sandbox
 from issuer.errors import IssuerError, Refused, SetupError, Undecided
+from issuer.files import replace as replace_file
 from issuer.formats import jose
 from issuer.formats.strict_json import JSON
 from issuer.http_client import HttpRequest, send
@@ -55,7 +56,11 @@ START_S = 20
 
 
 @click.command()
-@click.option("--keep", type=click.Path(path_type=Path, file_okay=False), help="Leave the model repository here.")
+@click.option(
+    "--keep",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Leave the model repository here, and a trust file.",
+)
 def demo(keep: Path | None) -> None:
     """Show the whole line: a run becomes a signed, verified result; a tampered copy is refused."""
     with sandbox() as box:
@@ -72,7 +77,27 @@ def demo(keep: Path | None) -> None:
             _step_repeat(box, identity, body, issued)
             _step_reuse(box, identity, built)
             _step_explain(box, body)
+            kept = [] if keep is None else _keep(keep, box, path)
     say(paint("\nDone: one run, one identity, one token; a changed digit and a second use were refused.", bold=True))
+    for line in kept:
+        say(line)
+
+
+def _keep(folder: Path, box: Sandbox, path: Path) -> list[str]:
+    """Leave a trust file with the keys beside the repository: the issuer itself is gone in a moment."""
+    keys = send(HttpRequest("GET", f"{box.settings.url}{JWKS_PATH}")).body.decode()
+    trust = folder / "trust.yaml"
+    text = f"""version: 1
+audience: "{AUDIENCE}"
+issuers:
+  - issuer: "{box.settings.url}"
+    keys: {{inline: {keys}}}
+"""
+    replace_file(trust, text.encode(), mode=None, durable=False)
+    return [
+        f"\nKept: {path} and {trust}, with the keys of the issuer that has ended. Within the hour:",
+        f"   issuer verify {path} --repo {REPO} --trust {trust}",
+    ]
 
 
 def _title(number: int, text: str) -> None:

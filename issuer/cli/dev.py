@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
+import click
 import msgspec
-import rich_click as click
 
 from issuer.cli.findings import render
 from issuer.cli.terminal import say

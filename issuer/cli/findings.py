@@ -12,7 +12,8 @@ from typing import Any
 from xml.sax.saxutils import quoteattr
 
 from issuer import __version__
-from issuer.cli.terminal import printable, render_json
+from issuer.cli.terminal import printable, render_json, show_source
+from issuer.codes import Code
 from issuer.errors import Finding
 from issuer.results.secret import without_secrets
 
@@ -23,7 +24,7 @@ SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 def render(findings: Sequence[Finding], files: Sequence[str], tool: str, form: str) -> str:
     """Write what `tool` (as `issuer policy check`) found in `files`, in one of FORMATS; "" is nothing to say."""
     writers: dict[str, Callable[[], str]] = {
-        "human": lambda: "\n".join(map(format_finding, findings)),
+        "human": lambda: "\n".join(line for finding in findings for line in _human(finding)),
         "json": lambda: _json(findings, files, tool),
         "github": lambda: "\n".join(map(_github, findings)),
         "junit": lambda: _junit(findings, files, tool),
@@ -38,6 +39,11 @@ def format_finding(finding: Finding) -> str:
     what = finding.detail.rstrip(".")
     line = f"{finding.place}: {mark}{finding.code}: {what}. {finding.code.meaning.remedy}"
     return printable(without_secrets(line))
+
+
+def _human(finding: Finding) -> list[str]:
+    """Write a finding, and of text that could not be read the line with a caret below the place."""
+    return [format_finding(finding), *(show_source(finding.place) if finding.code is Code.FILE_SYNTAX else [])]
 
 
 def _json(findings: Sequence[Finding], files: Sequence[str], tool: str) -> str:

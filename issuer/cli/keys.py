@@ -13,8 +13,8 @@ from functools import cache, wraps
 from pathlib import Path
 from typing import Any, get_args
 
+import click
 import msgspec
-import rich_click as click
 from msgspec import Struct
 
 from issuer.cli.exits import Exit

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import rich_click as click
+import click
 
 from issuer.cli.log_accept import accept_log
 from issuer.cli.log_export import export

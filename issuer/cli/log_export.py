@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-import rich_click as click
+import click
 
 from issuer.cli.log_source import describe_head, open_source
 from issuer.cli.terminal import Painted, is_watched, say

@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-import rich_click as click
+import click
 
 from issuer.cli.exits import Exit
 from issuer.cli.log_source import open_source, policy_option, source_argument

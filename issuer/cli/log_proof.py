@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-import rich_click as click
+import click
 
 from issuer import files
 from issuer.cli.exits import Exit

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import rich_click as click
+import click
 
 from issuer.cli.exits import Exit
 from issuer.cli.log_settings import config_option, log_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import rich_click as click
+import click
 
 from issuer.cli.terminal import printable
 from issuer.formats.times import show_time

@@ -13,10 +13,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import rich_click as click
+import click
 
 from issuer.cli.exits import Exit
-from issuer.cli.terminal import describe_error, printable, render_table, say, say_document
+from issuer.cli.terminal import printable, render_table, say, say_document, say_error
 from issuer.errors import SetupError
 from issuer.formats.times import show_time
 from issuer.identity import pat as form
@@ -149,7 +149,7 @@ def list_tokens(folder: Path | None, config: Path | None, as_json: bool) -> None
     else:
         say(_table(rows) if rows else f"{printable(str(where))} holds no token", err=not rows)
     for error in bad:
-        say(f"issuer: {describe_error(error)}", err=True)
+        say_error(error)
     sys.exit(Exit.INPUT if bad else Exit.GOOD)
 
 

@@ -13,9 +13,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import rich_click as click
+import click
 
-from issuer.cli.checks import render_checks
+from issuer.cli.checks import render_checks, verbose_option
 from issuer.cli.exits import Exit, exit_for_findings
 from issuer.cli.findings import FORMATS, junit_suite, render
 from issuer.cli.policy_explain import NOBODY, explain, own_url
@@ -116,7 +116,10 @@ def _count(number: int, what: str) -> str:
 @_directory_options
 @_format
 @click.option("--integration", metavar="ID", help="Only the tests of this integration.")
-def test(directory: Path, url: str | None, development: bool, form: str, integration: str | None) -> None:
+@verbose_option
+def test(
+    directory: Path, url: str | None, development: bool, form: str, integration: str | None, verbose: bool
+) -> None:
     """Run the tests that the policies of DIR ("policies") hold, by the evaluator that judges requests."""
     outcomes, findings = try_policies(directory, url or NOBODY, int(time.time()), development=development)
     errors = [finding for finding in findings if finding.severity == "error"]
@@ -126,7 +129,11 @@ def test(directory: Path, url: str | None, development: bool, form: str, integra
             raise click.BadParameter(f"there is no {integration}.yaml in {directory}", param_hint="--integration")
         outcomes = tuple(outcome for outcome in outcomes if outcome.integration == integration)
         errors = [finding for finding in errors if finding.place.file == own or not _is_test(finding)]
-    text = _TESTS[form](outcomes, errors, directory)
+    text = (
+        _render_tests(outcomes, errors, verbose=verbose)
+        if form == "human"
+        else _TESTS[form](outcomes, errors, directory)
+    )
     if text:
         say(text)
     sys.exit(exit_for_findings(errors))
@@ -136,29 +143,38 @@ def _is_test(finding: Finding) -> bool:
     return finding.code is Code.POLICY_TEST_FAILED
 
 
-def _render_tests(outcomes: Sequence[Outcome], errors: Sequence[Finding], _: Path) -> str:
+def _render_tests(outcomes: Sequence[Outcome], errors: Sequence[Finding], *, verbose: bool) -> str:
     broken = [finding for finding in errors if not _is_test(finding)]
     failed = sum(not outcome.passed for outcome in outcomes)
-    lines = [line for outcome in outcomes for line in _describe_test(outcome)]
+    lines = [line for outcome in outcomes for line in _describe_test(outcome, verbose=verbose)]
     lines += [render(broken, [], "", "human")] if broken else []
     return "\n".join([*lines, f"{_count(len(outcomes), 'test')}, {failed} failed"])
 
 
-def _describe_test(outcome: Outcome) -> list[str]:
+def _describe_test(outcome: Outcome, *, verbose: bool) -> list[str]:
     name = printable(f"{outcome.integration}: {outcome.name}")
     if outcome.passed:
-        return [f"ok    {name}"]
+        return [
+            f"ok    {name}",
+            *(_indented(render_checks(disclose_all(outcome.checks), verbose=True)) if verbose else []),
+        ]
     verdict = printable(f"expected {outcome.expected}, the policy says {outcome.actual}")
     lines = [f"FAIL  {name}", f"      {outcome.place}: {verdict}"]
     if not outcome.checks and outcome.detail:
         lines.append(f"      {printable(outcome.detail)}")
-    return lines + [f"      {line}" for line in (_render_decisive(outcome).split("\n") if outcome.checks else [])]
+    return lines + (_indented(_render_decisive(outcome, verbose=verbose)) if outcome.checks else [])
 
 
-def _render_decisive(outcome: Outcome) -> str:
+def _indented(text: str) -> list[str]:
+    return [f"      {line}" for line in text.split("\n")] if text else []
+
+
+def _render_decisive(outcome: Outcome, *, verbose: bool) -> str:
     """Show what refused, or, where the refusal that is expected did not come, everything that let it pass."""
     failed = [check for check in outcome.checks if not check.passed]
-    return render_checks(disclose_all(failed or outcome.checks))
+    if failed and not verbose:
+        return render_checks(disclose_all(failed))
+    return render_checks(disclose_all(outcome.checks), verbose=True)
 
 
 def _render_tests_as_json(outcomes: Sequence[Outcome], errors: Sequence[Finding], _: Path) -> str:
@@ -207,7 +223,6 @@ def _tests_as(form: str) -> Callable[[Sequence[Outcome], Sequence[Finding], Path
 
 
 _TESTS = {
-    "human": _render_tests,
     "json": _render_tests_as_json,
     "junit": _render_tests_as_junit,
     "github": _tests_as("github"),
@@ -236,12 +251,13 @@ def schema(name: str) -> None:
 @click.option("--check", "only_check", is_flag=True, help="Change nothing; exit 1 where a file would change.")
 def fmt(files: tuple[Path, ...], only_check: bool) -> None:
     """Lay files out canonically: indentation, quotes, blank lines, the end. No value, no order, no comment changes."""
-    changed = [(path, after) for path in files if (after := _reformat(path)) is not None]
-    for path, after in changed:
-        say(f"{printable(str(path))}: {'would change' if only_check else 'formatted'}")
-        if not only_check:
+    found = [(path, _reformat(path)) for path in files]
+    for path, after in found:
+        if after is not None and not only_check:
             replace_file(path, after, mode=None, durable=True, follow=False)
-    sys.exit(Exit.NO if only_check and changed else Exit.GOOD)
+        done = "unchanged" if after is None else "would change" if only_check else "formatted"
+        say(f"{printable(str(path))}: {done}")
+    sys.exit(Exit.NO if only_check and any(after is not None for _, after in found) else Exit.GOOD)
 
 
 def _reformat(path: Path) -> bytes | None:

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-import rich_click as click
+import click
 
-from issuer.cli.checks import render_checks
+from issuer.cli.checks import render_checks, verbose_option
 from issuer.cli.exits import Exit
-from issuer.cli.terminal import printable, render_json, say
+from issuer.cli.terminal import render_json, say, wrap
 from issuer.cli.times import read_time
 from issuer.codes import Code
 from issuer.errors import InputError, Place, reading
@@ -68,10 +68,11 @@ _NOT_KNOWN = "not known offline: rate limits, quarantine, and whether the identi
 @click.option("--at", metavar="TIME", help="When it was asked: ISO 8601 with an offset, or Unix seconds; now.")
 @click.option("--as-caller", is_flag=True, help="Show what the caller would see, and no more.")
 @click.option("--development", is_flag=True, help="Allow providers on plain http, at loopback addresses.")
+@verbose_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def explain(
     directory: Path, token_file: Path | None, claims_file: Path | None, provider: str | None, run_file: Path | None,
-    url: str | None, at: str | None, as_caller: bool, development: bool, as_json: bool,
+    url: str | None, at: str | None, as_caller: bool, development: bool, verbose: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Explain what the policies of DIR ("policies") say of a request, and why.
 
@@ -91,8 +92,11 @@ def explain(
     explanation = explain_request(policies, presented, runs, now, integration=integration, audience=audience)
     checks = explanation.checks_for_caller() if as_caller else explanation.checks_for_operator()
     explanation = explanation.redact() if as_caller else explanation
-    text = _render_json(explanation, checks) if as_json else _render_text(explanation, checks, as_caller=as_caller)
-    say(text)
+    if as_json:
+        say(_render_json(explanation, checks))
+    else:
+        table = [render_checks(checks, verbose=verbose), ""] if checks else []
+        say("\n".join([*table, *_render_verdict(explanation, checks, as_caller=as_caller)]))
     sys.exit(Exit.GOOD if explanation.code is None else Exit.REFUSED)
 
 
@@ -117,6 +121,9 @@ def _present_claims(policies: PolicySet, path: Path, provider: str | None) -> Pr
     claims = _read_claims(path)
     if provider:
         return Presented(_provider_of(policies, provider), claims)
+    if "iss" not in claims:
+        there = ", ".join(provider.id for provider in policies.providers.values())
+        raise click.UsageError(f"the claims have no `iss`: say whose they are with --provider, one of {there}")
     return present_claims(policies, claims)
 
 
@@ -162,7 +169,7 @@ def _refuse_opaque(provider: Provider) -> NoReturn:
 # -- what comes out ---------------------------------------------------------------------------------------------------
 
 
-def _render_text(explanation: Explanation, checks: Sequence[ShownCheck], *, as_caller: bool) -> str:
+def _render_verdict(explanation: Explanation, checks: Sequence[ShownCheck], *, as_caller: bool) -> list[str]:
     code, registration = explanation.code, explanation.registration
     lines = [f"warning: {warning}" for warning in explanation.warnings]
     whose = "" if registration is None else f", as {registration.policy.integration}/{registration.identity.id}"
@@ -170,7 +177,7 @@ def _render_text(explanation: Explanation, checks: Sequence[ShownCheck], *, as_c
     if code is not None and not checks:
         lines.append(explanation.refusal if explanation.authenticated else code.meaning.title)
     lines += [] if as_caller else [_NOT_CHECKED, _NOT_KNOWN]
-    return "\n".join([*([render_checks(checks), ""] if checks else []), *map(printable, lines)])
+    return [broken for line in lines for broken in wrap(line, rest="  ")]
 
 
 def _render_json(explanation: Explanation, checks: Sequence[ShownCheck]) -> str:

@@ -7,7 +7,7 @@ import shlex
 import time
 from pathlib import Path
 
-import rich_click as click
+import click
 
 from issuer.cli.findings import format_finding
 from issuer.cli.policy_explain import NOBODY

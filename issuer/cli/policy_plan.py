@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
+import click
 import msgspec
-import rich_click as click
 
 from issuer.audit_reader import read_lines
+from issuer.cli.exits import Exit
+from issuer.cli.findings import format_finding
 from issuer.cli.policy_explain import NOBODY, own_url
 from issuer.cli.terminal import printable, say, say_document
+from issuer.errors import Finding
 from issuer.formats.times import show_time
-from issuer.policy.authoring.load import load_policies
+from issuer.policy.authoring.load import load_for_plan, load_policies
 from issuer.policy.authoring.plan import Group, Plan, make_plan
 
 _BECOMES = {"refused": "would be refused", "granted": "would be granted", "untold": "cannot tell"}
@@ -29,15 +34,27 @@ def plan(old: Path, new: Path, audit: Path, url: str | None, development: bool, 
 
     Each is judged again by both, as of its own time. Where NEW asks for what the audit does not hold, the answer is
     "cannot tell". Times, audiences and signatures of identity tokens are not judged again.
+
+    Where tests of NEW fail, the plan is made all the same, and they are listed; the exit code is 1 then.
     """
-    before, after = (load_policies(folder, url or NOBODY, development=development) for folder in (old, new))
+    before = load_policies(old, url or NOBODY, development=development)
+    after, failed = load_for_plan(new, url or NOBODY, development=development)
     made = make_plan(before, after, read_lines(audit))
     if as_json:
-        say_document({"version": 1, **msgspec.to_builtins(made)})
+        tests = [{"place": str(finding.place), "detail": finding.detail} for finding in failed]
+        say_document({"version": 1, **msgspec.to_builtins(made), "failed_tests": tests})
     else:
-        say(_render(made))
+        say("\n".join([_render(made), *_render_failed(new, failed)]))
     if made.torn:
         say(f"warning: {made.torn} of its lines are no events, or half of one: skipped", err=True)
+    sys.exit(Exit.NO if failed else Exit.GOOD)
+
+
+def _render_failed(new: Path, failed: Sequence[Finding]) -> list[str]:
+    if not failed:
+        return []
+    tests = "test fails" if len(failed) == 1 else "tests fail"
+    return [f"no issuer takes {printable(str(new))} as it is: {len(failed)} {tests}", *map(format_finding, failed)]
 
 
 def _render(made: Plan) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import rich_click as click
+import click
 
 from issuer import files
 from issuer.codes import Code

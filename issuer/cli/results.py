@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import rich_click as click
+import click
 
 from issuer.cli.results_build import build
 from issuer.cli.results_diff import diff

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 
-import rich_click as click
+import click
 
 from issuer.adapters import SOURCES, Anchors, Built, Run, Source, Supplied, read_each
 from issuer.adapters.load import read_file

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import rich_click as click
+import click
 
 from issuer.cli.result_files import REPORT_VERSION, find_result_files, paths_argument, read_entries_of, repo_option
 from issuer.cli.terminal import printable, say, say_document

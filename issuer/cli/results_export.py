@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-import rich_click as click
+import click
 from msgspec import Struct
 
 from issuer import files

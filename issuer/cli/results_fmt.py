@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import rich_click as click
+import click
 
 from issuer.cli.exits import Exit
 from issuer.cli.result_files import (

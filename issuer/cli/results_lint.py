@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
-import rich_click as click
+import click
 
 from issuer.cli.exits import exit_for_findings
 from issuer.cli.findings import FORMATS, render

@@ -13,13 +13,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import rich_click as click
+import click
 from msgspec import UNSET, Struct
 
 from issuer import files
 from issuer.cli.exits import Exit, exit_for_error
 from issuer.cli.home import home_by
-from issuer.cli.terminal import describe_error, printable, render_table, say, say_document
+from issuer.cli.terminal import describe_error, printable, render_table, say, say_document, say_error
 from issuer.cli.times import read_time
 from issuer.cli.who import who
 from issuer.codes import Code
@@ -286,7 +286,7 @@ def show(as_json: bool, place: _Place) -> None:
     else:
         _show(found, rows, now)
     if found.error is not None:
-        say(f"issuer: {describe_error(found.error)}", err=True)
+        say_error(found.error)
         say("Until it is mended nothing is signed; the service goes on with what it had.", err=True)
         sys.exit(Exit.INPUT)
     if listed is None or missing or listed.next_update < now:

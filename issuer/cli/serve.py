@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import rich_click as click
+import click
 
 from issuer.service.bounds import MAX_WORKERS
 from issuer.service.server import serve as run

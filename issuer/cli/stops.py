@@ -12,13 +12,13 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
+import click
 import msgspec
-import rich_click as click
 from msgspec import UNSET
 
 from issuer import files
 from issuer.cli.exits import Exit
-from issuer.cli.terminal import describe_error, printable, render_table, say, say_document
+from issuer.cli.terminal import describe_error, printable, render_table, say, say_document, say_error
 from issuer.cli.times import read_time
 from issuer.errors import Finding, InputError, IssuerError, SetupError
 from issuer.formats.strict_yaml import MAX_BYTES, load
@@ -261,7 +261,7 @@ def stops(config: Path | None, folder: Path | None, as_json: bool) -> None:
     elif not errors:
         say(f"{file} stops nothing", err=True)
     for one in errors:
-        say(f"issuer: {describe_error(InputError(one.code, one.detail, one.place, one.pointer))}", err=True)
+        say_error(InputError(one.code, one.detail, one.place, one.pointer))
     if errors:
         say("Until it is mended, the service lifts none of the stops that it has in force.", err=True)
     sys.exit(Exit.INPUT if errors else Exit.GOOD)

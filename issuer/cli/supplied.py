@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import rich_click as click
+import click
 from click import get_current_context
 from click.core import ParameterSource
 
@@ -18,7 +18,6 @@ _TEXTS = {
     "framework_version": "The version of the framework.",
     "command": "The command line that made the run.",
 }
-_PANEL = "What the run does not say (also from the environment)"
 
 mock_option = click.option(
     "--allow-mock", multiple=True, metavar="MODEL", help="Accept a run of this mock model, by its name."
@@ -36,10 +35,8 @@ def supplied_options(command: Any) -> Any:
     for name, words in reversed(_TEXTS.items()):
         option = f"--{name.replace('_', '-')}"
         variable = f"ISSUER_RUN_{name.upper()}"
-        command = click.option(option, metavar="TEXT", envvar=variable, show_envvar=True, help=words, panel=_PANEL)(
-            command
-        )
-    return click.option_panel("Options")(click.option_panel(_PANEL)(command))
+        command = click.option(option, metavar="TEXT", envvar=variable, show_envvar=True, help=words)(command)
+    return command
 
 
 def demand_no_flags(reason: str) -> None:

@@ -5,16 +5,19 @@ Every command writes by `say` or `say_document`, so no text of a file, a server 
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import sys
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
+import click
 import msgspec
-import rich_click as click
 from rich.cells import cell_len, set_cell_size
 
-from issuer.errors import Fault, InputError, IssuerError
+from issuer.errors import Fault, InputError, IssuerError, Place
 from issuer.results.secret import without_secrets
 
 _LAYOUT = "\n\t"
@@ -43,7 +46,24 @@ def say(*parts: str, err: bool = False, end: str = "\n") -> None:
     made `printable` first.
     """
     text = "".join(part if isinstance(part, Painted) else printable(part, _LAYOUT) for part in parts)
-    click.echo(text + end, nl=False, err=err)
+    click.echo(text + end, nl=False, err=err, color=False if os.environ.get("NO_COLOR") else None)
+
+
+def columns() -> int:
+    """Return how many columns text is laid out in: those of the terminal or of $COLUMNS, at most 100; 80 in a pipe."""
+    return max(20, min(100, shutil.get_terminal_size((80, 24)).columns))
+
+
+def wrap(text: str, first: str = "", rest: str | None = None) -> list[str]:
+    """Lay out one text in lines of `columns`, the first behind `first`, others behind `rest`, or as far in.
+
+    Breaks at spaces alone: a value that is wider stands whole on a line of its own, to be copied.
+    """
+    indent = " " * cell_len(first) if rest is None else rest
+    return textwrap.wrap(
+        printable(text), columns(), initial_indent=first, subsequent_indent=indent, break_long_words=False,
+        break_on_hyphens=False,
+    ) or [first.rstrip()]  # fmt: skip
 
 
 def say_whole(text: str) -> None:
@@ -117,18 +137,65 @@ def _without_surrogates(value: Any) -> Any:
     return [_without_surrogates(item) for item in value] if isinstance(value, list | tuple) else value
 
 
+def say_error(error: IssuerError) -> None:
+    """Write an error to standard error; on a terminal its lines are broken between words."""
+    first, *rest = f"{_SPEAKER}{describe_error(error)}".split("\n")
+    lines = [first, *rest]
+    if is_watched():
+        lines = [*wrap(first, rest="  "), *(broken for line in rest for broken in _break(line))]
+    text = "\n".join(lines).removeprefix(_SPEAKER)
+    say(paint(_SPEAKER, fg="red", bold=True), text, err=True)
+
+
+_SPEAKER = "issuer: "
+
+
+def _break(line: str) -> list[str]:
+    """Break a line of an error, whose label stays to the left; the lines of a file stay as they are."""
+    label = _LABEL.match(line)
+    return wrap(line[label.end() :], label[0]) if label else [line]
+
+
+_LABEL = re.compile(r"  (?:next|more|yours|wanted): +")
+
+
 def describe_error(error: IssuerError) -> str:
     """Say an error for people: its code, every fault with its place, and the next step."""
     lines = [str(error)]
     if isinstance(error, InputError):
+        lines += show_source(error.place)
         lines += [f"  at {error.pointer}"] if error.pointer and not error.place.line else []
         lines += [f"  {finding}" for finding in error.findings[1:]]
     else:
-        lines += [f"  {fault.pointer or '/'}: {fault.detail}" for fault in error.faults if _adds(fault, error)]
-    lines.append(f"  {error.code.meaning.remedy}")
+        lines += [line for fault in error.faults for line in _fault_line(fault, error)]
+    lines += [f"  {label + ':':<7} {text}" for label, text in error.compared]
+    lines.append(f"  next: {error.code.meaning.remedy}")
+    lines += [f"  more: {error.page}"] if error.page else []
     return "\n".join(printable(line) for line in without_secrets("\n".join(lines)).split("\n"))
 
 
-def _adds(fault: Fault, error: IssuerError) -> bool:
-    """Say whether a fault says more than the error; an issuer's detail has that of its first fault in it."""
-    return fault.detail not in error.detail if not fault.pointer else fault.detail != error.detail
+def show_source(place: Place) -> list[str]:
+    """Return the line of a file that is wrong with a caret below the column, as far as it is known and fits.
+
+    Nothing of a line that may hold a credential.
+    """
+    line, column = place.source.replace("\t", " "), place.column
+    if not line.strip() or without_secrets(line, guess=True) != line or _CREDENTIALS.search(line):
+        return []
+    room = 60
+    start = max(0, column - room)
+    shown = printable(line[start : start + room + 20].rstrip())
+    before = cell_len(printable(line[start : column - 1]))
+    number = str(place.line)
+    return [f"  {number} | {shown}", f"  {' ' * len(number)} | {' ' * before}^"]
+
+
+# A password in a URL, or behind a name.
+_CREDENTIALS = re.compile(r"://[^/\s]*@|(?i:secret|password|passphrase|token|key)[\w-]*[\"']?\s*[:=]")
+
+
+def _fault_line(fault: Fault, error: IssuerError) -> list[str]:
+    """Say as much of a fault as the error does not: an issuer's detail has that of its first fault in it."""
+    if fault.detail in error.detail:
+        return [f"  at {fault.pointer}"] if fault.pointer else []
+    return [f"  {fault.pointer or '/'}: {fault.detail}"]

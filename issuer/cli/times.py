@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-import rich_click as click
+import click
 
 
 def read_time(text: str, option: str) -> int:

@@ -9,13 +9,13 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
-import rich_click as click
+import click
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from issuer.adapters import Supplied, inspect_ai
 from issuer.adapters.load import read_file
-from issuer.cli.checks import render_checks
+from issuer.cli.checks import render_checks, verbose_option
 from issuer.cli.credentials import CredentialOptions, credential_options
 from issuer.cli.exits import Exit
 from issuer.cli.result_files import benchmark_option, primary_of
@@ -27,20 +27,21 @@ from issuer.cli.supplied import (
     scale_option,
     supplied_options,
 )
-from issuer.cli.terminal import printable, say, to_json
+from issuer.cli.terminal import printable, say, to_json, wrap
 from issuer.client.answer import read_asked
+from issuer.client.compare import COMPARED, compare
 from issuer.client.credential import Credential
 from issuer.client.files import demand_place, put_entry, rehearse_entry, shaped
 from issuer.client.proofs import put_proof, wait_for_proof
 from issuer.client.request import read_request, request_of, with_nonce
-from issuer.client.tokens import Obtained, explain_request, obtain
+from issuer.client.tokens import Obtained, explain_request, fetch_metadata, obtain
 from issuer.codes import Code
 from issuer.errors import Refused, Undecided
 from issuer.files import read_argument
 from issuer.formats.times import show_span, show_when
 from issuer.http_client import check_url
 from issuer.results.entry import SIGNED_PROFILES, Profile
-from issuer.wire import MAX_BYTES, Denied, Explained, IssuedToken, is_nonce
+from issuer.wire import MAX_BYTES, Denied, Explained, IssuedToken, ShownCheck, is_nonce
 
 
 @click.group()
@@ -74,12 +75,13 @@ def token() -> None:
 @benchmark_option
 @click.option("--append", is_flag=True, help="Add the entry to --out, also where one that says the same is there.")
 @click.option("--dry-run", is_flag=True, help="Ask what would be decided, and why; get no token and use nothing up.")
+@verbose_option
 @click.option("--json", "as_json", is_flag=True, help="Print the issuer's answer as JSON.")
 def request(
     issuer: str, claims_path: Path | None, inspect_log: Path | None, metrics: tuple[str, ...],
     allow_mock: tuple[str, ...], integration: str | None, audience: str | None, given: CredentialOptions,
     nonce: str | None, out: Path | None, profile: Profile | None, benchmark_path: Path | None, append: bool,
-    dry_run: bool, as_json: bool, **supplied: str | None,
+    dry_run: bool, verbose: bool, as_json: bool, **supplied: str | None,
 ) -> None:  # fmt: skip
     """Exchange a credential and the claims of a run for a verify token.
 
@@ -111,10 +113,11 @@ def request(
     if nonce and not credential.reusable:
         raise click.UsageError("--nonce goes with an access token; an identity token is its own use record")
     body = with_nonce(body, credential)
-    with _explaining(credential, body):
+    with _explaining(url, credential, body):
         if dry_run:
             explained = explain_request(url, credential, body)
-            _end_dry_run(explained, "nonce" if credential.reusable else "identity token", as_json=as_json)
+            use = "nonce" if credential.reusable else "identity token"
+            _end_dry_run(explained, use, verbose=verbose, as_json=as_json)
         obtained = obtain(url, credential, body)
     _end_request(obtained, form, as_json=as_json)
     if out is not None:
@@ -166,7 +169,7 @@ def _read_claims(path: Path) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _explaining(credential: Credential, body: dict[str, Any]) -> Iterator[None]:
+def _explaining(url: str, credential: Credential, body: dict[str, Any]) -> Iterator[None]:
     """Say more of an error of the request: how to ask again, which checks of a policy failed, which flag is wrong."""
     try:
         yield
@@ -177,13 +180,30 @@ def _explaining(credential: Credential, body: dict[str, Any]) -> Iterator[None]:
         raise
     except Denied as refusal:
         _say_warnings(refusal.warnings)
-        say(render_checks([check for check in refusal.checks if not check.passed]), err=True)
-        raise Refused(refusal.code, refusal.code.meaning.title) from None
+        say(
+            render_checks([_without_last_word(check, refusal) for check in refusal.checks if not check.passed]),
+            err=True,
+        )
+        told = Refused(refusal.code)
+        told.page = refusal.page
+        raise told from None
     except Refused as refusal:
         _say_warnings(refusal.warnings)
         if hint := _TAKEN_FOR_THE_OTHER.get((refusal.code, credential.reusable)):
             say(hint, err=True)
+        if refusal.code in COMPARED:
+            document = fetch_metadata(url, patience_s=_METADATA_S)
+            refusal.compared = compare(refusal.code, credential.bearer, document, int(time.time()))
         raise
+
+
+def _without_last_word(check: ShownCheck, refusal: Denied) -> ShownCheck:
+    """Leave out of a check the next step that the refusal itself ends with."""
+    return replace(check, hint="") if check.hint == refusal.code.meaning.remedy else check
+
+
+# How long to wait for what only makes a refusal clearer.
+_METADATA_S = 5.0
 
 
 def _say_warnings(warnings: Iterable[str]) -> None:
@@ -233,18 +253,19 @@ def _put_proof(url: str, issued: IssuedToken, out: Path) -> None:
         say(printable(f"{put_proof(out, proof)}: the proof that the log has this token"), err=True)
 
 
-def _end_dry_run(explained: Explained, use: str, *, as_json: bool) -> NoReturn:
+def _end_dry_run(explained: Explained, use: str, *, verbose: bool, as_json: bool) -> NoReturn:
     """Show what would be decided, and end: with 5 for a refusal. `use` is what the request itself would use up."""
     granted = explained.verdict == "granted"
     if as_json:
         say(to_json(explained))
     else:
-        say(render_checks(explained.checks))
+        say(render_checks(explained.checks, verbose=verbose))
         for warning in explained.warnings:
-            say(f"warning: {printable(warning)}")
+            say("\n".join(wrap(warning, "warning: ", "  ")))
         if granted:
-            say(f"not told: whether the {use} is used up, which only the request itself finds out")
-        say(printable(_describe(explained)))
+            say("\n".join(wrap(f"not told: whether the {use} is used up, which only the request itself finds out")))
+        say("\n".join(wrap(_describe(explained), rest="  ")))
+        say(printable(f"policy {explained.policy}"))
     sys.exit(Exit.GOOD if granted else Exit.REFUSED)
 
 
@@ -252,4 +273,4 @@ def _describe(explained: Explained) -> str:
     outcome = f"refused, {explained.code}"
     if explained.ttl_s is not UNSET:
         outcome = f"a token for {explained.audience}, good for {show_span(explained.ttl_s)}"
-    return f"{explained.integration}/{explained.identity}: {outcome} (policy {explained.policy})"
+    return f"{explained.integration}/{explained.identity}: {outcome}"

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
 import msgspec
-import rich_click as click
 from msgspec import Struct
 
 from issuer import files

@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 from issuer import files
-from issuer.cli.terminal import describe_error, printable, say, say_whole
+from issuer.cli.terminal import printable, say, say_error, say_whole
 from issuer.cli.verify_forms import Form, joined
 from issuer.errors import InputError
 from issuer.formats import strict_yaml
@@ -39,7 +39,7 @@ def verify_file(file: Path, repo: str, place: str, verifier: Verifier, form: For
             say_whole(form.foot(Summary(), verifier.trust, now))
     faults = verifier.take_faults()
     for fault in faults:
-        say(f"issuer: {describe_error(fault)}", err=True)
+        say_error(fault)
     summary = Summary()
     summary.add(1, Counter(map(tally, reports)).items(), [fault.code for fault in faults])
     return summary

@@ -24,27 +24,28 @@ _SERVICE_SAYS = re.compile(r"(?:GitHub|GCP|GitLab|Buildkite|CircleCI): [A-Za-z0-
 
 
 def identity_token_in(file: Path) -> Credential:
-    """Return the identity token in a file; `-` is standard input. Raises SetupError(`settings.invalid`)."""
+    """Return the identity token in a file; `-` is standard input. Raises SetupError(`credential.unusable`)."""
     return identity_token(_secret_in(file, "--id-token-file"), "what --id-token-file names")
 
 
 def access_token_in(file: Path) -> Credential:
-    """Return the access token in a file; `-` is standard input. Raises SetupError(`settings.invalid`)."""
+    """Return the access token in a file; `-` is standard input. Raises SetupError(`credential.unusable`)."""
     return access_token(_secret_in(file, "--access-token-file"), "what --access-token-file names")
 
 
 def client_secret(file: Path | None) -> str:
-    """Return the client's secret: in `file`, or in $ISSUER_CLIENT_SECRET. Raises SetupError(`settings.invalid`)."""
+    """Return the client's secret: in `file`, or in $ISSUER_CLIENT_SECRET. Raises SetupError(`credential.unusable`)."""
     if secret := _secret_in(file, "--client-secret-file") if file else _variable(CLIENT_SECRET):
         return secret
-    raise _error(f"there is no client secret; give one by --client-secret-file or ${CLIENT_SECRET}")
+    detail = f"there is no client secret; give one by --client-secret-file or ${CLIENT_SECRET}"
+    raise SetupError(Code.CREDENTIAL_ABSENT, detail)
 
 
 def credential_here(audience: str) -> Credential:
     """Return the credential of the environment: one of its two variables, or an identity token from the CI.
 
     The CI is GitHub Actions, GitLab, Buildkite, CircleCI or Google Cloud, which the `id` package asks for `audience`.
-    Raises SetupError(`settings.invalid`) with what to do.
+    Raises SetupError with what to do: `credential.absent`, or `credential.unusable`.
     """
     identity, access = _variable(ID_TOKEN), _variable(ACCESS_TOKEN)
     if identity and access:
@@ -72,18 +73,44 @@ def _ambient(audience: str) -> str:
 
     try:
         token = ambient.detect_credential(audience)
+    except ambient.GitHubOidcPermissionCredentialError:
+        raise SetupError(Code.CREDENTIAL_ABSENT, _GITHUB) from None
     except Exception as error:  # noqa: BLE001  (what it raises may quote what a CI's endpoint or tool said)
+        if _lacks_gitlab_token(audience):
+            raise SetupError(Code.CREDENTIAL_ABSENT, _gitlab(audience)) from None
         said = _SERVICE_SAYS.match(str(error)) if isinstance(error, ambient.IdentityError) else None
         detail = f": {said[0].strip()}" if said else ""
-        raise _error(f"the CI's identity cannot be had{detail}") from None
+        raise SetupError(Code.CREDENTIAL_ABSENT, f"the CI's identity cannot be had{detail}") from None
     if token is None:
-        ways = (
-            f"--id-token-file, --access-token-file, --oauth, ${ID_TOKEN}, ${ACCESS_TOKEN}, "
-            "or a CI job with `permissions: id-token: write` (or its like)"
-        )
-        raise _error(f"there is no identity here; give one by {ways}")
+        ways = f"--id-token-file, --access-token-file, --oauth, ${ID_TOKEN}, ${ACCESS_TOKEN} or a CI job that has one"
+        raise SetupError(Code.CREDENTIAL_ABSENT, f"there is no identity here; give one by {ways}")
     return token
 
 
+_GITHUB = """GitHub Actions gives this job no identity token. Allow it in the workflow:
+    permissions:
+      id-token: write
+      contents: read
+  A pull request from a fork never gets one: run on a push, on a schedule or by hand."""
+
+
+def gitlab_variable(audience: str) -> str:
+    """Return the variable in which a GitLab job has the identity token for an audience, by the rule of the `id`
+    package: in capitals, `_` for all but letters and digits, `_ID_TOKEN` behind it."""
+    return re.sub(r"[^A-Z0-9_]|^[^A-Z_]", "_", audience.upper()) + "_ID_TOKEN"
+
+
+def _lacks_gitlab_token(audience: str) -> bool:
+    return bool(_variable("GITLAB_CI")) and not _variable(gitlab_variable(audience))
+
+
+def _gitlab(audience: str) -> str:
+    name = gitlab_variable(audience)
+    return f"""GitLab gives this job no identity token: ${name} is not set. Add to the job:
+    id_tokens:
+      {name}:
+        aud: {audience}"""
+
+
 def _error(detail: str) -> SetupError:
-    return SetupError(Code.SETTINGS_INVALID, detail)
+    return SetupError(Code.CREDENTIAL_UNUSABLE, detail)

@@ -40,23 +40,23 @@ def identity_token(text: str, place: str) -> Credential:
 
     A token of the type at+jwt (RFC 9068) and a personal access token are reusable here, too.
 
-    Raises SetupError(`settings.invalid`).
+    Raises SetupError(`credential.unusable`).
     """
     return Credential(_check(text, place, "identity token"), reusable=_is_access_token(text))
 
 
 def access_token(text: str, place: str) -> Credential:
-    """Return the credential of an access token, of whatever kind. Raises SetupError(`settings.invalid`)."""
+    """Return the credential of an access token, of whatever kind. Raises SetupError(`credential.unusable`)."""
     return Credential(_check(text, place, "access token"), reusable=True)
 
 
 def _check(text: str, place: str, kind: str) -> str:
     if not is_bearer(text):
         detail = f"{place} holds no {kind}: it has other characters, none at all, or too many"
-        raise SetupError(Code.SETTINGS_INVALID, detail)
+        raise SetupError(Code.CREDENTIAL_UNUSABLE, detail)
     if text.startswith(pat.PREFIX) and pat.token_id(text) is None:
         detail = f"{place} holds a personal access token whose checksum is wrong; copy it again, all of it"
-        raise SetupError(Code.SETTINGS_INVALID, detail)
+        raise SetupError(Code.CREDENTIAL_UNUSABLE, detail)
     return text
 
 

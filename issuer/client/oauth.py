@@ -41,10 +41,10 @@ class Client:
     secret: str = field(repr=False)
 
     def __post_init__(self) -> None:
-        """Raise SetupError(`settings.invalid`) for what no server can have given out."""
+        """Raise SetupError(`credential.unusable`) for what no server can have given out."""
         for name, text in (("id", self.id), ("secret", self.secret)):
             if not text or not text.isprintable() or len(text) > _MAX_CHARS:
-                raise SetupError(Code.SETTINGS_INVALID, f"the client {name} is empty, or not one line of text")
+                raise SetupError(Code.CREDENTIAL_UNUSABLE, f"the client {name} is empty, or not one line of text")
 
     @property
     def authorization(self) -> str:
@@ -140,8 +140,12 @@ def _refusal(answer: HttpAnswer) -> IssuerError:
     except Undecided:
         error = None
     if isinstance(error, str) and error in ERRORS:
-        return _setup(f"refuses: {error}. {ERRORS[error]}")
-    return _setup(f"refuses with HTTP status {answer.status} and no error code that is known")
+        return _refused(f"{error}. {ERRORS[error]}")
+    return _refused(f"HTTP status {answer.status}, and no error code that is known")
+
+
+def _refused(what: str) -> SetupError:
+    return SetupError(Code.CREDENTIAL_UNUSABLE, f"the authorization server refuses: {what}")
 
 
 def _send(request: HttpRequest, patience_s: float) -> HttpAnswer:

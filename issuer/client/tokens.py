@@ -100,6 +100,16 @@ def fetch_keys(issuer: str, *, patience_s: float = PATIENCE_S) -> jose.KeySet:
     return keys
 
 
+def fetch_metadata(issuer: str, *, patience_s: float = PATIENCE_S) -> bytes:
+    """Fetch what an issuer says of itself, as its bytes; b"" where it is not to be had."""
+    get = HttpRequest("GET", f"{check_url(issuer)}/.well-known/eval-token-issuer", {"Accept": "application/json"})
+    try:
+        answer = send_until_decided(get, patience_s=patience_s)
+    except Undecided:
+        return b""
+    return answer.body if answer.status == 200 else b""
+
+
 def _asked(issuer: str, request: Mapping[str, Any]) -> Asked:
     """Read what was sent, as it was sent. Raises VerificationError for a result that nobody may sign."""
     try:
@@ -145,11 +155,13 @@ def request_tokens(
     if answer.status not in {200, 201}:
         error = problem_of(answer)
         if leaks:
-            raise Undecided(error.code) if isinstance(error, Undecided) else Refused(error.code)
+            error = Undecided(error.code) if isinstance(error, Undecided) else Refused(error.code)
+        if error.code.meaning.status:  # an issuer has a page for each
+            error.page = f"{check_url(issuer)}/errors/{error.code}"
         raise error
     if leaks or not isinstance(value, dict):
         what = "repeats the credential, so nothing of it is shown" if leaks else "did not come from an issuer"
-        raise Undecided(Code.DEPENDENCY_STATE, f"the answer {what} (HTTP status {answer.status})")
+        raise Undecided(Code.DEPENDENCY_SERVER, f"the answer {what} (HTTP status {answer.status})")
     return answer
 
 
@@ -162,7 +174,7 @@ def read_answer(answer: HttpAnswer, kind: type[Body]) -> Body:
         return msgspec.json.decode(answer.body, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError):
         what = "what answered is not an issuer: its 2xx body is not an issuer's"
-        raise Undecided(Code.DEPENDENCY_STATE, what) from None
+        raise Undecided(Code.DEPENDENCY_SERVER, what) from None
 
 
 def _is_enough(answer: HttpAnswer) -> bool:
@@ -205,7 +217,7 @@ def problem_of(answer: HttpAnswer) -> IssuerError:
     if code is not None:
         detail = detail.removesuffix(code.meaning.remedy).rstrip()
     if code is None or not 400 <= answer.status < 500 or code.retryable:
-        return Undecided(code or Code.DEPENDENCY_STATE, detail, retry_after_s=answer.retry_after_s or 1)
+        return Undecided(code or Code.DEPENDENCY_SERVER, detail, retry_after_s=answer.retry_after_s or 1)
     errors = members.get("errors")
     faults = tuple(
         Fault(Code.named(str(fault.get("code"))) or code, str(fault.get("pointer", "")), str(fault.get("detail", "")))

@@ -34,6 +34,7 @@ from issuer.formats.strict_json import (
 )  # fmt: skip
 from issuer.formats.yaml_blocks import read_blocks
 from issuer.formats.yaml_indents import find_fault
+from issuer.formats.yaml_syntax import explain_syntax
 
 T = TypeVar("T")
 
@@ -231,7 +232,18 @@ def _place(name: str, node: Any) -> Place:
 
 
 def _place_at(name: str, text: str, index: int) -> Place:
-    return Place(name, text.count("\n", 0, index) + 1, index - text.rfind("\n", 0, index))
+    return Place(name, text.count("\n", 0, index) + 1, index - text.rfind("\n", 0, index), _line_at(text, index))
+
+
+def _line_at(text: str, index: int) -> str:
+    """Return the line around a character, without its end."""
+    end = text.find("\n", index)
+    return text[text.rfind("\n", 0, index) + 1 : len(text) if end < 0 else end].rstrip("\r")
+
+
+def _place_of_mark(name: str, text: str, mark: Any) -> Place:
+    """Return the place of a mark of libyaml's, whose index counts characters as Python does."""
+    return Place(name, mark.line + 1, mark.column + 1, _line_at(text, min(mark.index, len(text))))
 
 
 def _leaves(node: Any) -> Iterator[Any]:
@@ -281,7 +293,9 @@ def _compose(text: str, name: str, max_values: int) -> yaml.Node:
         problem = str(getattr(error, "problem", None) or "not YAML")
         if isinstance(error, yaml.composer.ComposerError):
             raise InputError(Code.FILE_FEATURE, _COMPOSED.get(problem, _PROPERTIES["*"]), place) from None
-        raise InputError(Code.FILE_SYNTAX, problem, place) from None
+        what, mark = explain_syntax(text, error)
+        where = _place_of_mark(name, text, mark) if mark else place
+        raise InputError(Code.FILE_SYNTAX, what, where) from None
     if root is None:
         lines = text.split("\n")
         raise InputError(Code.FILE_SYNTAX, "the file is empty", Place(name, len(lines), len(lines[-1]) + 1))
@@ -318,7 +332,8 @@ class _Reader:
         value = self._value(root, None, 0)
         # Where an alias was refused, the graph may be endless; where anything was, this can wait.
         if not self.refusals and (fault := find_fault(self._text, root)):
-            raise InputError(Code.FILE_SYNTAX, fault.detail, Place(self._name, fault.line, fault.column))
+            source = self._text.split("\n")[fault.line - 1].rstrip("\r")
+            raise InputError(Code.FILE_SYNTAX, fault.detail, Place(self._name, fault.line, fault.column, source))
         return Document(self._name, value, root)
 
     def _demand_no_directive(self) -> None:
@@ -336,7 +351,8 @@ class _Reader:
             return  # the composer will report it
 
     def _refuse(self, node: Any, code: Code, detail: str, path: Path) -> None:
-        self.refusals.append(InputError(code, detail, _place(self._name, node), pointer_along(path)))
+        place = _place_of_mark(self._name, self._text, node.start_mark)
+        self.refusals.append(InputError(code, detail, place, pointer_along(path)))
         if len(self.refusals) >= self._limit:
             raise self.refusals[-1]
 

@@ -146,7 +146,7 @@ class Documents:
             self.unpublished.add(url)
         if 400 <= answer.status < 500 and answer.status not in {408, *RETRIED}:
             return None
-        raise Undecided(Code.DEPENDENCY_STATE, f"HTTP status {answer.status}")  # a redirect, too: a captive portal
+        raise Undecided(Code.DEPENDENCY_SERVER, f"HTTP status {answer.status}")  # a redirect, too: a captive portal
 
     def _make_copy(self, url: str, body: bytes, answer: HttpAnswer, etag: str) -> Copy:
         etag = answer.headers.get("etag", etag)

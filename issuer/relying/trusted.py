@@ -177,7 +177,7 @@ def _fetch(url: str, pointer: str, documents: Documents, good: Good) -> Copy | N
     try:
         return documents.get(url, good)
     except SetupError as error:
-        if error.code is Code.SETTINGS_INVALID:  # the URL, which is the file's
+        if error.code is Code.URL_INVALID:  # the URL, which is the file's
             raise InputError(Code.FILE_RULE, error.detail, Place("the trust file"), f"{pointer}/url") from None
         raise
 

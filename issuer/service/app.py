@@ -74,6 +74,7 @@ from issuer.service.shared_page import SharedPage
 from issuer.service.signing.live import LiveSigner
 from issuer.service.signing.live_history import LiveHistory
 from issuer.service.stops import LiveStops
+from issuer.service.store_watch import StoreWatch
 from issuer.service.turns import Turns
 from issuer.service.workers import Progress
 from issuer.tlog.witness_policy import MAX_POLICY_BYTES
@@ -281,7 +282,7 @@ def build(
     judging = verify_routes(settings.trust, settings.url, service.keys.by_path, tarpit)
     return Litestar(
         routes(service, [*judging, *_log_pages(settings, parts, tarpit)]),
-        lifespan=[lambda _: _running(parts, live, progress)],
+        lifespan=[lambda _: _running(settings, parts, live, progress)],
         exception_handlers=exception_handlers(settings.url),
         openapi_config=None,
         request_max_body_size=None,  # routes bound what they read, and refuse it with a code
@@ -292,11 +293,12 @@ def build(
 
 
 @asynccontextmanager
-async def _running(parts: Parts, live: Live[Published], progress: Progress) -> AsyncIterator[None]:
+async def _running(settings: Settings, parts: Parts, live: Live[Published], progress: Progress) -> AsyncIterator[None]:
     """Run a worker's background tasks from when the store has answered to the end. Raises SetupError."""
     background = Background()
     try:
         await parts.admission.start()
+        store = StoreWatch(parts.admission)
         await live.announce()
         await parts.signer.turn(False)
         await parts.stops.announce()
@@ -307,18 +309,32 @@ async def _running(parts: Parts, live: Live[Published], progress: Progress) -> A
         background.watch("revocations", parts.revocations.turn, REVOKED_LOOK_S)
         background.watch("revocation list", parts.keeper.turn)
         background.watch("keys", parts.signer.turn)
+        background.watch("store", store.turn)
         background.watch("policies", live.turn, live.every_s)
         background.watch("audit", parts.audit.turn, SYNC_S)
         if parts.log is not None:
             background.watch("announcements", _announcer(parts, parts.log, live).turn)
         background.start("progress", _turning(progress))
+        _log.info("listening", **_told(settings, parts, live))
         yield
     except SetupError as error:
-        _log.error("start refused", code=str(error.code), detail=error.detail)
+        progress.refusal = error  # the server behind would say it as a traceback
         raise
     finally:
         await background.aclose()
         await parts.aclose()
+
+
+def _told(settings: Settings, parts: Parts, live: Live[Published]) -> dict[str, object]:
+    """Return what an operator looks for first: where this worker listens, for how many, on which store and keys."""
+    return {
+        "url": settings.url,
+        "address": f"{settings.host}:{settings.port}",
+        "integrations": len(live.active.authority.policies.policies),
+        "policies": live.active.digest,
+        "store": parts.admission.place,
+        "keys": parts.signer.keyring.states,
+    }
 
 
 def _announcer(parts: Parts, log: AnnouncingLog, live: Live[Published]) -> Announcer:

@@ -49,6 +49,7 @@ def configure_logging() -> None:
     """Send the log stream to standard error, one JSON object a line, tracebacks without local variables."""
     tracebacks = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
     shared: list[structlog.typing.Processor] = [
+        _with_pid,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.ExceptionRenderer(tracebacks),
     ]
@@ -87,6 +88,12 @@ class LogStream:
             os.write(self._descriptor, line)
 
     info = warning = error = critical = msg
+
+
+def _with_pid(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Say which process writes; where another one's pid is told, as by the parent of workers, that one stays."""
+    event.setdefault("pid", os.getpid())
+    return event
 
 
 def _line(_: object, __: str, event: MutableMapping[str, Any]) -> bytes:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import logging
 import signal
 import socket
 from collections.abc import Iterator
@@ -157,10 +158,10 @@ def serve(settings: Settings, log: Log | None = None, workers: int = 1, clock: C
     settle_home(Path(settings.data), settings.log_origin, settings.log_place)
     with store(settings) as redis_url, sequencer(settings, redis_url) as socket:
         settings, shared = replace(settings, redis_url=redis_url), Shared(page, socket)
+        addresses = listen_addresses(settings.host, settings.port)
         if workers == 1:
-            _run(settings, log, shared, clock)
+            _run(settings, log, shared, clock, bind(addresses))
         else:
-            addresses = listen_addresses(settings.host, settings.port)
             prepare(settings)
             progress = Progress()
             keeper = PolicyKeeper(load(settings, progress.note), progress)
@@ -185,12 +186,14 @@ def _run(
     running = server(settings, log, progress, shared, clock)
     gc.freeze()  # what is loaded stays: a full collection that looks at all of it again stops every request for 80 ms
     watched = contextlib.nullcontext() if beat is None else beating(beat, lambda: _come_so_far(running, progress))
+    # Of a refused start uvicorn would write the traceback.
+    logging.getLogger("uvicorn.error").addFilter(lambda _: progress.refusal is None)
     try:
         with watched:
             running.run(sockets)
     except SystemExit as end:
-        if end.code:  # uvicorn's own, where the store or the port was unavailable
-            raise SetupError(Code.SETTINGS_INVALID, "the service did not start; the reason stands above") from None
+        if end.code:  # uvicorn's own
+            raise progress.refusal or SetupError(Code.INTERNAL, "the server ended at its start") from None
 
 
 def _come_so_far(running: uvicorn.Server, progress: Progress) -> int:

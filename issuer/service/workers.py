@@ -12,6 +12,7 @@ connections went to one of four workers, measured. The kernel leaves out a dead 
 from __future__ import annotations
 
 import os
+import select
 import signal
 import socket
 import sys
@@ -24,13 +25,13 @@ from typing import NoReturn, Protocol
 import structlog
 
 from issuer.codes import Code
-from issuer.errors import IssuerError, SetupError
+from issuer.errors import InputError, IssuerError, SetupError
 from issuer.service.bounds import BEAT_S, LOADING_S, MAX_RESTART_PAUSE_S, RESTART_PAUSE_S, SILENT_S, STEADY_S
 from issuer.service.line import Line, line
 
 STOPS = (signal.SIGTERM, signal.SIGINT)
 _WATCHED = (*STOPS, signal.SIGHUP, signal.SIGCHLD)
-# A worker that must not start, as it says in the log stream; EX_CONFIG of sysexits.h.
+# A worker that must not start, and has said why to its parent; EX_CONFIG of sysexits.h.
 REFUSED = 78
 
 Address = tuple[socket.AddressFamily, tuple[str, int]]
@@ -43,7 +44,7 @@ _log = structlog.get_logger("issuer")
 def listen_addresses(host: str, port: int) -> list[Address]:
     """Return every address of a name, after making sure that nobody listens there: SO_REUSEPORT would share it.
 
-    Raises SetupError (`settings.invalid`).
+    Raises SetupError (`service.address`).
     """
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -53,8 +54,13 @@ def listen_addresses(host: str, port: int) -> list[Address]:
         for family, address in addresses:
             socket.create_server(address, family=family).close()
     except OSError as error:
-        raise SetupError(Code.SETTINGS_INVALID, f"cannot listen on {host} port {port}: {error.strerror}") from None
+        raise SetupError(Code.SERVICE_ADDRESS, f"cannot listen on {host} port {port}: {_why(error)}") from None
     return addresses
+
+
+def _why(error: OSError) -> str:
+    """Return the system's words for it; Python adds the address to those of a socket that it makes."""
+    return str(error.strerror).partition(" (while")[0]
 
 
 def bind(addresses: Sequence[Address]) -> list[socket.socket]:
@@ -70,14 +76,15 @@ def bind(addresses: Sequence[Address]) -> list[socket.socket]:
 
 
 class Pipes:
-    """Two pipes between parent and workers: on one each worker reports that it lives, and the end of the other shows
-    that the parent does not."""
+    """Three pipes between parent and workers: on one each worker reports that it lives, on one why it must not start,
+    and the end of the last shows that the parent does not live."""
 
     def __init__(self) -> None:
         self._beats_in, self._beats_out = os.pipe()
+        self._why_in, self._why_out = os.pipe()
         self._end, self._held = os.pipe()
-        os.set_blocking(self._beats_in, False)
-        os.set_blocking(self._beats_out, False)
+        for descriptor in (self._beats_in, self._beats_out, self._why_in, self._why_out):
+            os.set_blocking(descriptor, False)
 
     def beat(self) -> None:
         """Report, in a worker, that this process lives. Four bytes are one write; a stalled parent loses them."""
@@ -92,6 +99,20 @@ class Pipes:
                 reported += more
         return {int.from_bytes(reported[at : at + 4], "big") for at in range(0, len(reported), 4)}
 
+    def refuse(self, error: IssuerError) -> None:
+        """Say, in a worker, why it must not start, in one write; what nobody has read yet stays the first word."""
+        said = f"{error.code}\0{error if isinstance(error, InputError) else error.detail}\n"
+        with suppress(BlockingIOError):
+            os.write(self._why_out, said.encode("utf-8", "replace")[: select.PIPE_BUF - 1].rstrip(b"\n") + b"\n")
+
+    def refusal(self) -> SetupError:
+        """Return, in the parent, why the first worker that must not start said so."""
+        said = b""
+        with suppress(BlockingIOError):
+            said = os.read(self._why_in, select.PIPE_BUF)
+        code, _, detail = said.partition(b"\n")[0].decode("utf-8", "replace").partition("\0")
+        return SetupError(Code.named(code) or Code.SETTINGS_INVALID, detail or "a worker did not start")
+
     def follow_parent(self) -> None:
         """Stop as by SIGTERM when the parent is gone for any reason: the kernel closes its end of the pipe."""
         os.close(self._held)
@@ -103,15 +124,18 @@ class Pipes:
 
     def close(self) -> None:
         """Close all ends."""
-        for descriptor in (self._beats_in, self._beats_out, self._end, self._held):
+        ends = self._beats_in, self._beats_out, self._why_in, self._why_out, self._end, self._held
+        for descriptor in ends:
             os.close(descriptor)
 
 
 class Progress:
-    """How far a worker has come: counted on its event loop, read by the thread that beats for it."""
+    """How far a worker has come: counted on its event loop, read by the thread that beats for it. `refusal` is why it
+    does not start."""
 
     def __init__(self) -> None:
         self.count = 0
+        self.refusal: SetupError | None = None
 
     def note(self) -> None:
         """Count one turn of the loop, or one step of work that is done in it."""
@@ -183,10 +207,10 @@ class Worker:
         self.pid = pid
         _log.info(f"{self._name} started", pid=pid)
 
-    def reap(self) -> None:
+    def reap(self, pipes: Pipes) -> None:
         """Note the end of the process, and when the next one is due.
 
-        Raises SetupError where the first one could not start: nor could any other.
+        Raises SetupError, with its reason, where the first one could not start: nor could any other.
         """
         if self.pid is None:
             return
@@ -194,8 +218,11 @@ class Worker:
         if not ended:
             return
         self.pid, code = None, os.waitstatus_to_exitcode(status)
-        if code == REFUSED and self._starts == 1:
-            raise SetupError(Code.SETTINGS_INVALID, "the service did not start; the reason stands above")
+        if code == REFUSED:
+            refusal = pipes.refusal()
+            if self._starts == 1:
+                raise refusal
+            _log.error("start refused", code=str(refusal.code), detail=refusal.detail)
         now = time.monotonic()
         self._failures = 0 if now - self._started > STEADY_S else self._failures + 1
         pause_s = min(MAX_RESTART_PAUSE_S, RESTART_PAUSE_S * 2 ** min(self._failures, 10))
@@ -268,7 +295,7 @@ def _turn(workers: Sequence[Worker], pipes: Pipes) -> int | None:
             worker.start(pipes)
     number = _wait(min([BEAT_S, *(worker.due - now for worker in workers if worker.pid is None)]))
     for worker in workers:  # always: several may have ended for one SIGCHLD
-        worker.reap()
+        worker.reap(pipes)
     return number
 
 
@@ -315,7 +342,7 @@ def _work(run: Callable[[Beat], None], pipes: Pipes) -> NoReturn:
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 0
     except IssuerError as error:
-        _log.error("start refused", code=str(error.code), detail=str(error))
+        pipes.refuse(error)
         code = REFUSED
     except BaseException as error:  # noqa: BLE001 (the frames below are the parent's)
         _log.error("worker failed", exc_info=error)

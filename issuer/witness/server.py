@@ -9,11 +9,10 @@ from pathlib import Path
 import structlog
 import uvicorn
 
-from issuer.codes import Code
-from issuer.errors import SetupError
 from issuer.service.bounds import GRACE_S, KEEP_ALIVE_S
 from issuer.service.http.protocol import protocol_for
 from issuer.service.log_stream import configure_logging
+from issuer.service.workers import bind, listen_addresses
 from issuer.witness.app import app
 from issuer.witness.folder import open_witness
 
@@ -24,6 +23,7 @@ def serve(folder: Path, logs: Path, host: str, port: int, trusted_proxies: str) 
     """Witness the logs in a policy file until SIGTERM or SIGINT. Raises SetupError and InputError."""
     configure_logging()
     witness, cosigner = open_witness(folder, logs, lambda: int(time.time()))
+    sockets = bind(listen_addresses(host, port))
     config = uvicorn.Config(
         app(witness),
         host=host,
@@ -43,11 +43,7 @@ def serve(folder: Path, logs: Path, host: str, port: int, trusted_proxies: str) 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _stopped)  # uvicorn takes these over while it runs, then raises them again
     _log.info("witnessing", vkey=cosigner.verifier.to_text(), host=host, port=port)
-    try:
-        uvicorn.Server(config).run()
-    except SystemExit as end:
-        if end.code:
-            raise SetupError(Code.SETTINGS_INVALID, "the witness did not start; the reason stands above") from None
+    uvicorn.Server(config).run(sockets)
 
 
 def _stopped(_number: int, _frame: object) -> None:

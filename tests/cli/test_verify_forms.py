@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import click
 import pytest
-import rich_click as click
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from issuer.cli.verify_forms import FORMS, form_of

@@ -177,7 +177,7 @@ def test_a_refusal_is_told_by_its_code_and_never_by_its_description(code: str, s
 def test_a_code_that_is_not_in_the_list_is_not_shown(body: object) -> None:
     error = error_of(reply(400, body))
     assert isinstance(error, SetupError)
-    assert error.detail == "the authorization server refuses with HTTP status 400 and no error code that is known"
+    assert error.detail == "the authorization server refuses: HTTP status 400, and no error code that is known"
 
 
 def test_an_error_under_status_200_is_no_token() -> None:

@@ -110,7 +110,7 @@ def test_the_remedy_at_the_end_of_an_issuer_s_detail_is_said_once() -> None:
     body = msgspec.json.encode({"code": "integration.suspended", "detail": f"Not today. {remedy}"})
     error = problem_of(HttpAnswer(403, {}, body))
     assert error.detail == "Not today."
-    assert describe_error(error) == f"integration.suspended: Not today.\n  {remedy}"
+    assert describe_error(error) == f"integration.suspended: Not today.\n  next: {remedy}"
 
 
 # -- servers that repeat what they were sent ------------------------------------------------------------------------------

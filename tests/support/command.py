@@ -25,7 +25,7 @@ from pathlib import Path
 from tests.support.shared import ROOT
 
 COMMANDS = ("audit", "keys", "log", "pat", "policy", "policy_explain", "policy_plan", "results", "token", "verify")
-LOADED = (*(f"issuer.cli.{name}" for name in COMMANDS), "issuer.keyfile", "rich_click.rich_help_rendering")
+LOADED = (*(f"issuer.cli.{name}" for name in COMMANDS), "issuer.keyfile")
 LONGEST_S = 120
 _numbers = itertools.count()
 _one = threading.Lock()

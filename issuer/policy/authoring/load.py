@@ -154,6 +154,25 @@ def load_policies(directory: Path, issuer_url: str, *, development: bool = False
     return folder.policies
 
 
+def load_for_plan(
+    directory: Path, issuer_url: str, *, development: bool = False
+) -> tuple[PolicySet, tuple[Finding, ...]]:
+    """Load a directory as `load_policies` does, and return which of its tests fail: no issuer takes it then."""
+    reading = _Reading(Source(directory, issuer_url, development), Folder(), {})
+    folder, _ = reading.run()
+    errors = [finding for finding in reading.findings.in_order() if finding.severity == "error"]
+    _refuse_first([finding for finding in errors if finding.code is not Code.POLICY_TEST_FAILED])
+    return folder.policies, tuple(errors)
+
+
+def _refuse_first(errors: list[Finding]) -> None:
+    if not errors:
+        return
+    first, *more = errors
+    others = f" (and {len(more)} more: run `issuer policy check`)" if more else ""
+    raise InputError(first.code, first.detail + others, first.place, first.pointer)
+
+
 def load_folder(
     source: Source, before: Folder, looks: Looks, note: Callable[[], object] = lambda: None
 ) -> tuple[Folder, Step]:
@@ -164,9 +183,7 @@ def load_folder(
     reading = _Reading(source, before, looks, note=note)
     folder, step = reading.run()
     if reading.findings.broken:
-        first, *more = (finding for finding in reading.findings.in_order() if finding.severity == "error")
-        others = f" (and {len(more)} more: run `issuer policy check`)" if more else ""
-        raise InputError(first.code, first.detail + others, first.place, first.pointer)
+        _refuse_first([finding for finding in reading.findings.in_order() if finding.severity == "error"])
     return folder, step
 
 

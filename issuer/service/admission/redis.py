@@ -156,6 +156,11 @@ class RedisAdmission:
         self._sending_due = False
         self._closed = False
 
+    @property
+    def place(self) -> str:
+        """Where the store is, for people: without credentials."""
+        return self._place
+
     # -- the life of a worker ---------------------------------------------------------------------------------------
 
     async def start(self) -> None:

@@ -14,7 +14,7 @@ from issuer.codes import Code
 from issuer.errors import Refused
 from issuer.identity.caller import Caller
 from issuer.identity.index import ProviderIndex
-from issuer.identity.profiles import Kind
+from issuer.identity.profiles import TOKEN_PREFIXES, Kind
 from issuer.identity.provider import Provider
 from issuer.identity.table import SIGNED
 from issuer.identity.token import is_jwt, read_token
@@ -86,6 +86,7 @@ class ProviderAuthenticator:
         else:
             provider = self._providers.of_opaque(bearer)
             if provider is None:
-                raise Refused(Code.IDENTITY_MALFORMED)
+                known = bearer.startswith(TOKEN_PREFIXES)  # of a provider that is not registered here
+                raise Refused(Code.IDENTITY_ISSUER_UNKNOWN if known else Code.IDENTITY_MALFORMED)
             self._check_provider(provider)
         return await self._verifiers[provider.rules.kind].verify(bearer, provider, now, allowance)

@@ -190,14 +190,14 @@ def check_folder(folder: Path) -> os.stat_result | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise SetupError(Code.SETTINGS_INVALID, f"{folder} cannot be read: {error.strerror}") from None
+        raise SetupError(Code.MACHINE_FAILED, f"{folder} cannot be read: {error.strerror}") from None
     if not stat.S_ISDIR(found.st_mode):
         raise SetupError(Code.SETTINGS_INVALID, f"{folder} is not a folder")
     if found.st_mode & 0o077:
         mode = stat.S_IMODE(found.st_mode)
-        raise SetupError(Code.SETTINGS_INVALID, f"{folder} has mode {mode:04o}. Run `chmod 700 {folder}`")
+        raise SetupError(Code.FILE_UNSAFE, f"{folder} has mode {mode:04o}. Run `chmod 700 {folder}`")
     if found.st_uid not in {os.geteuid(), 0}:
-        raise SetupError(Code.SETTINGS_INVALID, f"{folder} belongs to another user: run this as the service's user")
+        raise SetupError(Code.MACHINE_FAILED, f"{folder} belongs to another user: run this as the service's user")
     return found
 
 
@@ -257,6 +257,8 @@ def create(folder: Path, order: Order, *, now: int, random: bytes) -> tuple[str,
 def revoke(folder: Path, token_id: str, now: int) -> Record:
     """Revoke a token for ever; a revoked one stays as it is. Raises InputError and SetupError."""
     check_folder(folder)
+    if not path_of(folder, token_id).exists():
+        raise SetupError(Code.PAT_UNKNOWN, f"{folder} has no personal access token with the id {token_id}")
     record = read_record(path_of(folder, token_id))
     if record.revoked is UNSET:
         record = msgspec.structs.replace(record, revoked=now)

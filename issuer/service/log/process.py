@@ -203,7 +203,8 @@ def _live(settings: LogSettings, socket: Path, end: int, beats: int, *, first: b
         uvloop.run(serve(settings, socket, end, beats, listening, again=not first))
         code = 0
     except IssuerError as error:
-        _log.error("log start refused", code=str(error.code), detail=error.detail)
+        if not first:  # else who started it says so
+            _log.error("log start refused", code=str(error.code), detail=error.detail)
         say(Word(code=str(error.code), detail=error.detail))
     except BaseException as error:  # noqa: BLE001 (the frames below are the watcher's)
         _log.error("log process failed", exc_info=error)

@@ -198,7 +198,7 @@ class Custody(Struct, frozen=True):
         found = self._find(lives)
         mine = [file for file in found if file.kid == kid and file.state not in OTHERS]
         if not mine and kid not in lives:
-            raise refused(f"there is no key {kid} in {self.folder} or its history; `issuer keys list` names them")
+            raise SetupError(Code.KEY_UNKNOWN, f"there is no key {kid} in {self.folder} or its history")
         paths = tuple(self._put_away(file, failures) for file in mine)
         x = next((file.x for file in mine if file.x), lives[kid].x if kid in lives else "")
         try:

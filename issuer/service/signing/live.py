@@ -114,6 +114,7 @@ class LiveSigner:
         self.keyring, self.waiting = KeyringSigner(()), dict[str, int | None]()
         self._tell_at_start()
         self._force(self._held)
+        _log.info("keys loaded", keys=self.keyring.states)
 
     # -- signing ------------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,124 @@
+"""What the help of each command ends with: an example or two that can be typed, and the page that tells more."""
+
+from __future__ import annotations
+
+import click
+from msgspec import Struct
+
+
+class Shown(Struct, frozen=True):
+    """The examples of one command, without `issuer`, and where its page lies in the source."""
+
+    page: str
+    examples: tuple[str, ...]
+
+
+_POLICIES, _KEYS, _OPERATIONS = "policies/README.md", "keys/README.md", "deploy/README.md"
+_CLIENT, _READER, _ADAPTERS = "issuer/client/README.md", "issuer/relying/README.md", "issuer/adapters/README.md"
+_RESULTS, _LOG = _ADAPTERS, _READER
+_FROM = "2026-11-21T09:00:00Z"
+
+SHOWN = {
+    "audit": Shown(_OPERATIONS, ("audit verify audit.jsonl",)),
+    "audit find": Shown(_OPERATIONS, ("audit find audit.jsonl --integration inspect-ai --verdict refused",)),
+    "audit tail": Shown(_OPERATIONS, ("audit tail audit.jsonl --lines 20",)),
+    "audit verify": Shown(_OPERATIONS, ("audit verify audit.jsonl --heads heads.jsonl",)),
+    "completion": Shown("README.md", ("completion bash > ~/.local/share/bash-completion/completions/issuer",)),
+    "demo": Shown("README.md", ("demo", "demo --keep open-model")),
+    "dev": Shown("README.md", ("dev --port 8080",)),
+    "help": Shown("README.md", ("help exit-codes", "help environment", "help credentials")),
+    "keys": Shown(_KEYS, ("keys generate", "keys list")),
+    "keys generate": Shown(_KEYS, ("keys generate --dir keys --data data",)),
+    "keys list": Shown(_KEYS, ("keys list --json",)),
+    "keys public": Shown(_KEYS, ("keys public > keys.json",)),
+    "keys revoke": Shown(_KEYS, (f"keys revoke KID --from {_FROM} --reason 'a laptop was stolen'",)),
+    "keys rotate": Shown(_KEYS, ("keys rotate --plan", "keys rotate")),
+    "log": Shown(_LOG, ("log verify https://issuer.example/log --policy policy.txt",)),
+    "log accept": Shown(_OPERATIONS, ("log accept --size 42 --root ROOT --reason 'restored from the newest backup'",)),
+    "log export": Shown(_LOG, ("log export copy --from https://issuer.example/log --policy policy.txt",)),
+    "log init": Shown(_OPERATIONS, ("log init --config settings.yaml",)),
+    "log monitor": Shown(_LOG, ("log monitor https://issuer.example/log --policy policy.txt --state seen.json",)),
+    "log proof": Shown(
+        _LOG, ("log proof https://issuer.example/log --policy policy.txt --for .eval_results/gsm8k.yaml#0",)
+    ),
+    "log restore": Shown(_OPERATIONS, ("log restore copy --config settings.yaml",)),
+    "log verify": Shown(_LOG, ("log verify https://issuer.example/log --policy policy.txt",)),
+    "pat": Shown(_OPERATIONS, ("pat list",)),
+    "pat create": Shown(_OPERATIONS, ("pat create --account nightly --expires 30",)),
+    "pat list": Shown(_OPERATIONS, ("pat list --json",)),
+    "pat revoke": Shown(_OPERATIONS, ("pat revoke ID",)),
+    "policy": Shown(_POLICIES, ("policy check policies", "policy test policies")),
+    "policy check": Shown(_POLICIES, ("policy check policies --url https://issuer.example",)),
+    "policy explain": Shown(
+        _POLICIES,
+        (
+            "policy explain policies --identity-claims-file ci.json --claims run.json",
+            "policy explain policies --identity-token-file token --url https://issuer.example",
+        ),
+    ),
+    "policy fmt": Shown(_POLICIES, ("policy fmt policies/*.yaml",)),
+    "policy new": Shown(_POLICIES, ("policy new inspect-ai",)),
+    "policy plan": Shown(_POLICIES, ("policy plan policies new-policies --audit audit.jsonl",)),
+    "policy schema": Shown(_POLICIES, ("policy schema providers > providers.schema.json",)),
+    "policy test": Shown(_POLICIES, ("policy test policies --integration inspect-ai",)),
+    "results": Shown(_RESULTS, ("results lint .eval_results",)),
+    "results build": Shown(_ADAPTERS, ("results build logs --out .eval_results --model-repo acme/open-model",)),
+    "results diff": Shown(_RESULTS, ("results diff old.yaml new.yaml",)),
+    "results digest": Shown(_RESULTS, ("results digest .eval_results/gsm8k.yaml --repo acme/open-model",)),
+    "results fmt": Shown(_RESULTS, ("results fmt --check .eval_results",)),
+    "results lint": Shown(_RESULTS, ("results lint .eval_results --format github",)),
+    "resume": Shown(_OPERATIONS, ("resume everything", "resume integration:inspect-ai")),
+    "revocations": Shown(_OPERATIONS, ("revocations show",)),
+    "revocations init": Shown(_OPERATIONS, ("revocations init --url https://issuer.example",)),
+    "revocations renew": Shown(_OPERATIONS, ("revocations renew --days 2",)),
+    "revocations show": Shown(_OPERATIONS, ("revocations show --json",)),
+    "revoke": Shown(
+        _OPERATIONS,
+        (
+            "revoke --jti 412EiTbPsKYxIqZyMRZSIA --reason 'the run was wrong'",
+            f"revoke --sub inspect-ai --from {_FROM} --reason 'its runner was taken over'",
+        ),
+    ),
+    "serve": Shown(_OPERATIONS, ("serve --config settings.yaml --workers 4",)),
+    "stop": Shown(_OPERATIONS, ("stop integration:inspect-ai --reason 'it signs nonsense'",)),
+    "stops": Shown(_OPERATIONS, ("stops",)),
+    "token": Shown(_CLIENT, ("token request --issuer https://issuer.example --claims run.json",)),
+    "token request": Shown(
+        _CLIENT,
+        (
+            "token request --issuer https://issuer.example --claims run.json --out .eval_results/gsm8k.yaml",
+            "token request --issuer https://issuer.example --claims run.json --dry-run",
+        ),
+    ),
+    "verify": Shown(
+        _READER,
+        (
+            "verify .eval_results/gsm8k.yaml --repo acme/open-model --trust trust.yaml",
+            "verify models --trust trust.yaml --json",
+        ),
+    ),
+    "witness": Shown(_LOG, ("witness serve --dir witness --logs logs.txt",)),
+    "witness init": Shown(_LOG, ("witness init --dir witness --name witness.example/1",)),
+    "witness serve": Shown(_LOG, ("witness serve --dir witness --logs logs.txt",)),
+}
+
+
+_WIDEST = 80
+
+
+def _fit(line: str) -> str:
+    """Break a command that is too wide for a terminal before an option, as a shell takes it."""
+    cut = line.rfind(" --", 0, _WIDEST - 2)
+    if len(line) <= _WIDEST or cut < 0:
+        return line
+    return f"{line[:cut]} \\\n{_fit('     ' + line[cut:])}"
+
+
+def with_examples(command: click.Command, path: str) -> click.Command:
+    """End the help of a command, and of those in it, with its examples; `path` is what is typed after `issuer`."""
+    if shown := SHOWN.get(path):
+        lines = "\n".join(_fit(f"  issuer {example}") for example in shown.examples)
+        command.epilog = f"\b\nExamples:\n{lines}\n\nLearn more: {shown.page}"
+    for name, inner in getattr(command, "commands", {}).items():
+        with_examples(inner, f"{path} {name}")
+    return command

@@ -1,0 +1,78 @@
+"""What `issuer --version` says: the release, the commit that it was made from, and what it runs on."""
+
+from __future__ import annotations
+
+import json
+import platform
+import re
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+
+import click
+
+from issuer import __version__
+from issuer.cli.terminal import say
+
+_COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_CHECKOUT = Path(__file__).parents[2]
+
+
+def show_version(context: click.Context, _option: click.Parameter, asked: bool) -> None:
+    """Print it and end, as an option of click's."""
+    if asked and not context.resilient_parsing:
+        say(describe_version())
+        context.exit()
+
+
+def describe_version() -> str:
+    """Return the lines of `issuer --version`."""
+    import ssl
+
+    import cryptography
+    from cryptography.hazmat.backends.openssl.backend import backend
+
+    signatures = backend.openssl_version_text()
+    return "\n".join([
+        f"issuer {__version__}",
+        f"commit   {commit_of(_CHECKOUT) or _installed_from() or 'not known'}",
+        f"Python   {platform.python_version()}",
+        f"OpenSSL  {signatures} (signatures, by cryptography {cryptography.__version__})",
+        f"         {ssl.OPENSSL_VERSION} (TLS, by Python)",
+    ])  # fmt: skip
+
+
+def commit_of(checkout: Path) -> str:
+    """Return the commit that a git checkout is at, "" where the folder is none; git itself is not asked."""
+    try:
+        git = checkout / ".git"
+        if git.is_file():  # a worktree: `gitdir: PATH`
+            git = Path(git.read_text("utf-8").removeprefix("gitdir:").strip())
+        head = (git / "HEAD").read_text("utf-8").strip()
+        if not head.startswith("ref: "):
+            return _only_commit(head)
+        return _of_branch(git, head.removeprefix("ref: "))
+    except (OSError, ValueError):
+        return ""
+
+
+def _of_branch(git: Path, name: str) -> str:
+    """Return the commit of a branch, loose or packed; a worktree's branches are those of its repository."""
+    common = git / "commondir"
+    shared = git / common.read_text("utf-8").strip() if common.is_file() else git
+    if (loose := shared / name).is_file():
+        return _only_commit(loose.read_text("utf-8").strip())
+    lines = (shared / "packed-refs").read_text("utf-8").splitlines()
+    return next((_only_commit(line.split(" ")[0]) for line in lines if line.endswith(f" {name}")), "")
+
+
+def _only_commit(text: str) -> str:
+    return text if _COMMIT.fullmatch(text) else ""
+
+
+def _installed_from() -> str:
+    """Return the commit that pip noted when it installed from a repository (PEP 610), or ""."""
+    try:
+        noted = json.loads(distribution("eval-token-issuer").read_text("direct_url.json") or "{}")
+    except (PackageNotFoundError, ValueError):
+        return ""
+    return _only_commit(str(noted.get("vcs_info", {}).get("commit_id", "")))

@@ -1,0 +1,35 @@
+"""The expected texts: how one is written down, and read again."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tests.situations.steps import Situation, normal
+from tests.support.in_process import Done
+
+EXPECTED = Path(__file__).parent / "expected"
+_TITLE = re.compile(r"^## (.*)\n\n", re.MULTILINE)
+
+
+def describe(situation: Situation, done: Done) -> str:
+    """Write down what was typed, what it ended with, and what was said: `! ` is before a line of standard error."""
+    # The log stream of a service is no message of its command.
+    told = [line for line in done.err.splitlines() if not line.startswith('{"')]
+    said = [*(f"  {line}" for line in done.out.splitlines()), *(f"! {line}" for line in told)]
+    lines = [f"$ issuer {situation.command}", *said, f"exit {done.code}"]
+    return "\n".join(normal(line).rstrip() for line in lines) + "\n"
+
+
+def read(area: str) -> dict[str, str]:
+    """Return the texts of an area, by title; a text that stands there twice is the last."""
+    path = EXPECTED / f"{area}.txt"
+    parts = _TITLE.split(path.read_text("utf-8"))[1:] if path.exists() else []
+    return {title: text.rstrip("\n") + "\n" for title, text in zip(parts[::2], parts[1::2], strict=True)}
+
+
+def write(area: str, texts: dict[str, str]) -> None:
+    """Write the texts of an area."""
+    EXPECTED.mkdir(exist_ok=True)
+    body = "\n".join(f"## {title}\n\n{text}" for title, text in texts.items())
+    (EXPECTED / f"{area}.txt").write_text(body, "utf-8")

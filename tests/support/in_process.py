@@ -1,0 +1,76 @@
+"""`issuer` run in this process: what it writes to each stream and ends with, in a pipe or on a terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from issuer.cli import main
+from tests.support.command import clean
+
+
+class Done(NamedTuple):
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+class _Stream(io.TextIOWrapper):
+    """A stream that says whether it is a terminal."""
+
+    def __init__(self, terminal: bool, given: str = "") -> None:
+        self.raw_bytes = io.BytesIO(given.encode())
+        super().__init__(self.raw_bytes, "utf-8", errors="backslashreplace", write_through=True)
+        self._terminal = terminal
+
+    def isatty(self) -> bool:
+        """Say what this stream was made as."""
+        return self._terminal
+
+    @property
+    def text(self) -> str:
+        """What was written."""
+        self.flush()
+        return self.raw_bytes.getvalue().decode()
+
+
+def run(
+    argv: list[str], folder: Path, *, env: Mapping[str, str] | None = None, stdin: str = "", terminal: bool = False
+) -> Done:
+    """Run the command in a folder, at 80 columns; `env` is beside what every command has."""
+    out, err = _Stream(terminal), _Stream(terminal)
+    own = {"HOME": str(folder / "home"), "XDG_STATE_HOME": str(folder / "home" / "state"), "COLUMNS": "80"}
+    code = 0
+    with (
+        _as_started(argv, {**clean(), **own, **(env or {})}, (_Stream(False, stdin), out, err)),
+        contextlib.chdir(folder),
+    ):
+        try:
+            main()
+        except SystemExit as end:
+            code = int(end.code or 0)
+    return Done(code, out.text, err.text)
+
+
+@contextlib.contextmanager
+def _as_started(argv: list[str], env: Mapping[str, str], streams: tuple[_Stream, _Stream, _Stream]) -> Iterator[None]:
+    """Give this process the arguments, the environment and the streams of another one, and take them back."""
+    before = sys.argv, dict(os.environ), (sys.stdin, sys.stdout, sys.stderr)
+    sys.argv = ["issuer", *argv]
+    os.environ.clear()
+    os.environ.update(env)
+    sys.stdin, sys.stdout, sys.stderr = streams
+    try:
+        yield
+    finally:
+        sys.argv = before[0]
+        os.environ.clear()
+        os.environ.update(before[1])
+        sys.stdin, sys.stdout, sys.stderr = before[2]
