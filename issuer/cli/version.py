@@ -12,8 +12,11 @@ import click
 
 from issuer import __version__
 from issuer.cli.terminal import say
+from issuer.errors import InputError
+from issuer.files import read
 
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_MAX_BYTES = 16 * 1024 * 1024  # packed-refs of a large repository
 _CHECKOUT = Path(__file__).parents[2]
 
 
@@ -46,23 +49,27 @@ def commit_of(checkout: Path) -> str:
     try:
         git = checkout / ".git"
         if git.is_file():  # a worktree: `gitdir: PATH`
-            git = Path(git.read_text("utf-8").removeprefix("gitdir:").strip())
-        head = (git / "HEAD").read_text("utf-8").strip()
+            git = Path(_text(git).removeprefix("gitdir:").strip())
+        head = _text(git / "HEAD")
         if not head.startswith("ref: "):
             return _only_commit(head)
         return _of_branch(git, head.removeprefix("ref: "))
-    except (OSError, ValueError):
+    except (OSError, InputError, ValueError):
         return ""
 
 
 def _of_branch(git: Path, name: str) -> str:
     """Return the commit of a branch, loose or packed; a worktree's branches are those of its repository."""
     common = git / "commondir"
-    shared = git / common.read_text("utf-8").strip() if common.is_file() else git
+    shared = git / _text(common) if common.is_file() else git
     if (loose := shared / name).is_file():
-        return _only_commit(loose.read_text("utf-8").strip())
-    lines = (shared / "packed-refs").read_text("utf-8").splitlines()
+        return _only_commit(_text(loose))
+    lines = _text(shared / "packed-refs").splitlines()
     return next((_only_commit(line.split(" ")[0]) for line in lines if line.endswith(f" {name}")), "")
+
+
+def _text(path: Path) -> str:
+    return read(path, _MAX_BYTES).decode("utf-8").strip()
 
 
 def _only_commit(text: str) -> str:

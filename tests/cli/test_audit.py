@@ -88,7 +88,7 @@ def test_a_chain_without_its_beginning_is_undecided_and_what_was_printed_of_it_a
 def test_what_is_no_audit_exits_3(tmp_path: Path) -> None:
     (tmp_path / "empty").write_bytes(b"nothing\n")
     (tmp_path / "broken.gz").write_bytes(gzip.compress(b"x" * 10_000)[:-20])
-    for name, code in (("empty", "file.syntax"), ("none", "file.unreadable"), ("broken.gz", "file.unreadable")):
+    for name, code in (("empty", "file.rule"), ("none", "file.unreadable"), ("broken.gz", "file.unreadable")):
         done = issuer("audit", "verify", tmp_path / name)
         assert (done.returncode, code in done.stderr) == (3, True), done.stderr
 

@@ -24,7 +24,7 @@ def test_a_folder_that_cannot_be_written_is_said_and_exits_6(tmp_path: Path, fol
     (tmp_path / "file").touch()
     done = issuer("keys", "generate", "--dir", tmp_path / folder, "--data", tmp_path / "data")
     assert (done.returncode, done.stdout) == (6, "")
-    assert "settings.invalid" in done.stderr
+    assert "machine.failed" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -266,8 +266,8 @@ def test_to_revoke_twice_is_to_revoke_once(folder: Path) -> None:
 def test_a_token_that_there_is_not_cannot_be_revoked(folder: Path) -> None:
     made(folder)
     done = issuer("pat", "revoke", "a" * 12, "--dir", folder)
-    assert (done.returncode, done.stdout) == (3, "")
-    assert f"{folder}/{'a' * 12}.json" in done.stderr
+    assert (done.returncode, done.stdout) == (6, "")
+    assert f"pat.unknown: {folder} has no personal access token with the id {'a' * 12}" in done.stderr
 
 
 def test_a_record_that_cannot_be_read_is_not_written_over(folder: Path) -> None:

@@ -307,7 +307,7 @@ REFUSED = {
     "escaped NUL": ('a: "\\0"', Code.FILE_ENCODING, 1, 4),
     "escaped half of a pair": ('a: "\\ud800"', Code.FILE_SYNTAX, 1, 7),
     "tab as indentation": ("a:\n\tb: c", Code.FILE_SYNTAX, 2, 1),
-    "unclosed": ("a: [1,", Code.FILE_SYNTAX, 2, 1),
+    "unclosed": ("a: [1,", Code.FILE_SYNTAX, 1, 4),
     "huge integer": ("a: 9007199254740993", Code.FILE_NUMBER, 1, 4),
     "eighteen digits": ("- 0.123456789012345678", Code.FILE_NUMBER, 1, 3),
     "block text at the end of a file without a line end": ("- a\n- |\n  b", Code.FILE_SCALAR, 2, 3),

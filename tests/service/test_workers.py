@@ -447,4 +447,5 @@ def test_a_first_start_that_is_refused_ends_the_service(tmp_path: Path) -> None:
     with supervised(tmp_path, 3, "refused") as parent:
         assert parent.wait(60) != 0
         assert not any(map(is_alive, said(tmp_path, "start")))
-        assert "start refused" in (tmp_path / "log").read_text()
+        told = (tmp_path / "log").read_text()
+        assert (told.count("SetupError: settings.invalid: no"), "start refused" in told) == (1, False), "said once"

@@ -175,7 +175,7 @@ def test_every_error_of_every_file_is_found_in_order(tmp_path: Path) -> None:
         ("a.yaml", "/grants/taks", "this member is not known here (did you mean `tasks`?)"),
         ("a.yaml", "/limits/identity", "object missing required field `burst`"),
         ("a.yaml", "/limits/identity/brust", "this member is not known here (did you mean `burst`?)"),
-        ("c.yaml", "", "did not find expected node content"),
+        ("c.yaml", "", "this [ is never closed: write ] where it ends"),
         ("d.yaml", "/integration", "this integration's file is inspect-ai.yaml"),
         ("other.yaml", "/grants/frameworks/0/versions", "must be a PEP 440 range, as `>=0.3,<0.4`"),
         ("other.yaml", "/grants/benchmarks/1", "must be `owner/name`; each side may hold `*`, which never crosses `/`"),

@@ -481,7 +481,9 @@ def test_a_key_whose_file_is_gone_is_revoked_and_an_unknown_one_is_not(tmp_path:
     (custody.folder / "active" / f"key-{kid}.pem").unlink()
     assert custody.revoke(kid, NOW).failures == ()
     assert custody.history.read()[kid].revoked_from == NOW
-    assert "there is no key nobody" in refused(lambda: custody.revoke("nobody", NOW))
+    with pytest.raises(SetupError, match="there is no key nobody") as unknown:
+        custody.revoke("nobody", NOW)
+    assert unknown.value.code is Code.KEY_UNKNOWN
     assert "its file is gone" in refused(lambda: custody.bring(kid, "active"))
     assert "there is no such key" in refused(lambda: custody.bring("nobody", "active"))
 
