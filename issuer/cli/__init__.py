@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import click
 from click.exceptions import NoArgsIsHelpError
 
-from issuer.cli.examples import with_examples
+from issuer.cli.examples import HELP_NAMES, with_examples
 from issuer.cli.exits import exit_for_error
 from issuer.cli.terminal import is_watched, printable, say, say_error, wrap
 from issuer.codes import Code
@@ -121,7 +121,7 @@ Learn more: README.md
 """
 
 
-@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]}, epilog=_EPILOG)
+@click.group(cls=_Lazy, context_settings={"help_option_names": HELP_NAMES}, epilog=_EPILOG)
 @click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version,
               help="Show the release, its commit, Python and OpenSSL.")  # fmt: skip
 def cli() -> None:

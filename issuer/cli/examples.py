@@ -15,7 +15,8 @@ class Shown(Struct, frozen=True):
 
 _POLICIES, _KEYS, _OPERATIONS = "policies/README.md", "keys/README.md", "deploy/README.md"
 _CLIENT, _READER, _ADAPTERS = "issuer/client/README.md", "issuer/relying/README.md", "issuer/adapters/README.md"
-_RESULTS, _LOG = _ADAPTERS, _READER
+_RESULTS, _LOG = "issuer/results/README.md", "issuer/relying/LOG.md"
+_ROOT = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
 _FROM = "2026-11-21T09:00:00Z"
 
 SHOWN = {
@@ -23,6 +24,12 @@ SHOWN = {
     "audit find": Shown(_OPERATIONS, ("audit find audit.jsonl --integration inspect-ai --verdict refused",)),
     "audit tail": Shown(_OPERATIONS, ("audit tail audit.jsonl --lines 20",)),
     "audit verify": Shown(_OPERATIONS, ("audit verify audit.jsonl --heads heads.jsonl",)),
+    "benchmark": Shown(_RESULTS, ("benchmark lint eval.yaml",)),
+    "benchmark init": Shown(
+        _RESULTS,
+        ("benchmark init --name GSM8K --description 'School mathematics.' --higher accuracy=Accuracy --task gsm8k",),
+    ),
+    "benchmark lint": Shown(_RESULTS, ("benchmark lint eval.yaml",)),
     "completion": Shown("README.md", ("completion bash > ~/.local/share/bash-completion/completions/issuer",)),
     "demo": Shown("README.md", ("demo", "demo --keep open-model")),
     "dev": Shown("README.md", ("dev --port 8080",)),
@@ -34,7 +41,7 @@ SHOWN = {
     "keys revoke": Shown(_KEYS, (f"keys revoke KID --from {_FROM} --reason 'a laptop was stolen'",)),
     "keys rotate": Shown(_KEYS, ("keys rotate --plan", "keys rotate")),
     "log": Shown(_LOG, ("log verify https://issuer.example/log --policy policy.txt",)),
-    "log accept": Shown(_OPERATIONS, ("log accept --size 42 --root ROOT --reason 'restored from the newest backup'",)),
+    "log accept": Shown(_OPERATIONS, (f"log accept --size 42 --reason 'the newest backup' --root {_ROOT}",)),
     "log export": Shown(_LOG, ("log export copy --from https://issuer.example/log --policy policy.txt",)),
     "log init": Shown(_OPERATIONS, ("log init --config settings.yaml",)),
     "log monitor": Shown(_LOG, ("log monitor https://issuer.example/log --policy policy.txt --state seen.json",)),
@@ -65,6 +72,13 @@ SHOWN = {
     "results build": Shown(_ADAPTERS, ("results build logs --out .eval_results --model-repo acme/open-model",)),
     "results diff": Shown(_RESULTS, ("results diff old.yaml new.yaml",)),
     "results digest": Shown(_RESULTS, ("results digest .eval_results/gsm8k.yaml --repo acme/open-model",)),
+    "results export": Shown(
+        _RESULTS,
+        (
+            "results export .eval_results/gsm8k.yaml --to eee --repo acme/open-model "
+            "--out records --source-type evaluation_run --source-organization Acme --evaluator first_party",
+        ),
+    ),
     "results fmt": Shown(_RESULTS, ("results fmt --check .eval_results",)),
     "results lint": Shown(_RESULTS, ("results lint .eval_results --format github",)),
     "resume": Shown(_OPERATIONS, ("resume everything", "resume integration:inspect-ai")),
@@ -103,12 +117,13 @@ SHOWN = {
 }
 
 
+HELP_NAMES = ["-h", "--help"]
 _WIDEST = 80
 
 
 def _fit(line: str) -> str:
     """Break a command that is too wide for a terminal before an option, as a shell takes it."""
-    cut = line.rfind(" --", 0, _WIDEST - 2)
+    cut = line.rfind(" --", 8, _WIDEST - 2)
     if len(line) <= _WIDEST or cut < 0:
         return line
     return f"{line[:cut]} \\\n{_fit('     ' + line[cut:])}"
@@ -116,6 +131,7 @@ def _fit(line: str) -> str:
 
 def with_examples(command: click.Command, path: str) -> click.Command:
     """End the help of a command, and of those in it, with its examples; `path` is what is typed after `issuer`."""
+    command.context_settings.setdefault("help_option_names", HELP_NAMES)
     if shown := SHOWN.get(path):
         lines = "\n".join(_fit(f"  issuer {example}") for example in shown.examples)
         command.epilog = f"\b\nExamples:\n{lines}\n\nLearn more: {shown.page}"
