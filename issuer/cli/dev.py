@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -17,7 +16,7 @@ import msgspec
 
 from issuer.cli.findings import render
 from issuer.cli.terminal import say
-from issuer.client.ambient import ACCESS_TOKEN, ID_TOKEN
+from issuer.client.ambient import ACCESS_TOKEN, ID_TOKEN, gitlab_variable
 from issuer.codes import Code
 from issuer.dev.found import Found, announced, find
 from issuer.dev.jobs import JOB_PATH, Job
@@ -206,11 +205,6 @@ def _variables(found: Found, job: Job, credential: str, profile: str) -> dict[st
     else:
         own = {ACCESS_TOKEN if profile in ("oauth", "pat") else ID_TOKEN: credential}
     return {_ISSUER_URL: found.issuer, **own}
-
-
-def gitlab_variable(audience: str) -> str:
-    """Name the variable in which a GitLab job keeps its token for an audience, as the client looks for it."""
-    return re.sub(r"[^A-Z0-9_]|^[^A-Z_]", "_", audience.upper()) + "_ID_TOKEN"
 
 
 def _shell_text(variables: Mapping[str, str]) -> str:

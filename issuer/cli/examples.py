@@ -33,6 +33,8 @@ SHOWN = {
     "completion": Shown("README.md", ("completion bash > ~/.local/share/bash-completion/completions/issuer",)),
     "demo": Shown("README.md", ("demo", "demo --keep open-model")),
     "dev": Shown("README.md", ("dev --port 8080",)),
+    "dev env": Shown("README.md", ("dev env",)),
+    "dev token": Shown("README.md", ("dev token --claim ref=refs/heads/other",)),
     "help": Shown("README.md", ("help exit-codes", "help environment", "help credentials")),
     "keys": Shown(_KEYS, ("keys generate", "keys list")),
     "keys generate": Shown(_KEYS, ("keys generate --dir keys --data data",)),
@@ -64,7 +66,7 @@ SHOWN = {
         ),
     ),
     "policy fmt": Shown(_POLICIES, ("policy fmt policies/*.yaml",)),
-    "policy new": Shown(_POLICIES, ("policy new inspect-ai",)),
+    "policy new": Shown(_POLICIES, ("policy new inspect-ai --from-token token",)),
     "policy plan": Shown(_POLICIES, ("policy plan policies new-policies --audit audit.jsonl",)),
     "policy schema": Shown(_POLICIES, ("policy schema providers > providers.schema.json",)),
     "policy test": Shown(_POLICIES, ("policy test policies --integration inspect-ai",)),
@@ -76,7 +78,7 @@ SHOWN = {
         _RESULTS,
         (
             "results export .eval_results/gsm8k.yaml --to eee --repo acme/open-model "
-            "--out records --source-type evaluation_run --source-organization Acme --evaluator first_party",
+            "--out records --source-type evaluation_run --evaluator first_party",
         ),
     ),
     "results fmt": Shown(_RESULTS, ("results fmt --check .eval_results",)),

@@ -8,7 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from issuer.cli.dev import _shell_text, gitlab_variable
+from issuer.cli.dev import _shell_text
+from issuer.client.ambient import gitlab_variable
 from issuer.formats.jose import base64url_encode
 from tests.support.command import issuer
 
