@@ -78,7 +78,7 @@ SHOWN = {
         _RESULTS,
         (
             "results export .eval_results/gsm8k.yaml --to eee --repo acme/open-model "
-            "--out records --source-type evaluation_run --evaluator first_party",
+            "--out records --source-type evaluation_run --organization Acme --evaluator first_party",
         ),
     ),
     "results fmt": Shown(_RESULTS, ("results fmt --check .eval_results",)),
