@@ -169,6 +169,28 @@ def test_a_code_that_is_named_is_there(page: Path) -> None:
             assert named in set(Code) | NO_CODES, named
 
 
+ROLES = [page for page in PAGES if page.parent != ROOT / "tests" and ROOT / "tests" not in page.parents]
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in ROLES if name_of(page) not in {"README.md", "CHANGELOG.md"}], ids=name_of
+)
+def test_a_page_begins_by_who_it_is_for(page: Path) -> None:
+    _, first, *_ = page.read_text("utf-8").split("\n\n")
+    assert first.startswith("For "), first
+
+
+def test_the_front_page_leads_to_every_page_of_a_role() -> None:
+    seen, left = set(), [ROOT / "README.md"]
+    while left:
+        page = left.pop().resolve()
+        if page in seen or page.suffix != ".md":
+            continue
+        seen.add(page)
+        left += [page.parent / target for target, _ in _LINK.findall(page.read_text("utf-8")) if target]
+    assert {page.resolve() for page in ROLES} <= seen
+
+
 def test_every_cited_section_of_the_contract_is_there() -> None:
     sections = re.findall(r"^## (\d)\. ", (ROOT / "issuer" / "CONTRACT.md").read_text("utf-8"), re.MULTILINE)
     cited = {

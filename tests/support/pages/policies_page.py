@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -53,25 +52,17 @@ def samples(folder: Path) -> Iterator[World]:
     load_policies(folder / "examples", URL)
 
 
-@dataclass
-class Walk(World):
-    """A folder with nothing in it, and what runs beside until the story ends."""
-
-    beside: ExitStack = field(default_factory=ExitStack)
-
-
 @contextmanager
 def nothing(folder: Path) -> Iterator[World]:
     """Give an empty folder; the page's own files must be a good one."""
-    with ExitStack() as beside:
-        yield Walk(folder, env={"XDG_STATE_HOME": str(folder / "state")}, files=Path("examples"), beside=beside)
+    yield World(folder, env={"XDG_STATE_HOME": str(folder / "state")}, files=Path("examples"))
     load_policies(folder / "examples", URL)
 
 
-def start(walk: Walk, block: Block) -> None:
+def start(world: World, block: Block) -> None:
     """Run the command of a block in a terminal of its own, until it says what the block shows and is ready."""
     (command,) = transcript(block.text)
-    said = walk.beside.enter_context(running_dev(walk.folder, *command.line.split()[2:], **walk.env))
+    said = world.closing.enter_context(running_dev(world.folder, *command.line.split()[2:], **world.env))
     assert matches(command.shown, said, Names()), said
 
 
