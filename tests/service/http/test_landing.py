@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from issuer.policy.authoring.load import load_policies
 from issuer.service.http.landing import Landing
+from issuer.service.http.pages import pages
 from tests.support.shared import ROOT
 
 URL = "https://issuer.example"
@@ -52,6 +53,12 @@ def test_no_text_of_the_settings_becomes_html() -> None:
     assert not re.findall("<b>|<i>", page)
     assert page.count("&lt;b&gt;") >= 3
     assert "<code>&lt;i&gt;</code>" in page
+
+
+def test_a_page_has_no_script_and_stands_in_no_frame() -> None:
+    for found in (landing().page, *pages().values()):
+        policy = dict(found.whole.headers)[b"content-security-policy"].decode()
+        assert {"default-src 'none'", "frame-ancestors 'none'", "form-action 'none'"} <= set(policy.split("; "))
 
 
 def test_what_is_not_there_is_not_spoken_of() -> None:
