@@ -29,6 +29,7 @@ from issuer.errors import IssuerError, Refused, SetupError, Undecided
 from issuer.files import replace as replace_file
 from issuer.formats import jose
 from issuer.formats.strict_json import JSON
+from issuer.formats.times import show_when
 from issuer.http_client import HttpRequest, send
 from issuer.relying.verifier import FOLDER
 from issuer.results.entry import read_entries, result_file_name
@@ -169,7 +170,8 @@ def _step_issue(box: Sandbox, identity: Credential, body: dict[str, JSON]) -> Is
     say(f"   201: integration {issued.integration}, identity {issued.identity}, jti {issued.jti}")
     payload = msgspec.json.decode(jose.parse_compact(issued.verify_token).unverified_payload)
     for name in ("iss", "sub", "aud", "exp", "claims_digest", "content_digest", "policy"):
-        say(f"   {name:<20} {payload[name]}")
+        when = f", {show_when(payload[name], int(time.time()))}" if name == "exp" else ""
+        say(f"   {name:<20} {payload[name]}{when}")
     return issued
 
 

@@ -19,6 +19,7 @@ from issuer.service.bounds import LAST_TOKEN_S, PUBLISHED_S
 from issuer.verify.receipts import file_name, read_receipt, token_digest
 from tests.support.asking import ask
 from tests.support.make import PATH
+from tests.support.tree import write_result
 from tests.support.years import Years, repo_of
 
 DAY = 86_400
@@ -143,3 +144,16 @@ def test_a_key_that_is_gone_gets_no_successor_and_an_open_folder_is_refused(loop
     assert loop.verify() == 6
     assert "can be written by others" in loop.complained
     assert loop.verify("--receipts", loop.kept, keep=False) == 6
+
+
+def test_a_folder_of_repositories_keeps_a_receipt_of_each_that_verifies(loop: Loop) -> None:
+    for name in ("one", "two", "three"):
+        write_result(loop.folder / "hub", repo_of(name), Path(PATH).name, loop.years.sign(name))
+    spoilt = loop.folder / "hub" / repo_of("three") / PATH
+    spoilt.write_text(spoilt.read_text().replace("20.9", "21.9"))
+    by = ("--issuer", loop.years.url, "--audience", AUDIENCE, "--keep-receipts", loop.kept, "--jobs", 2, "--quiet")
+    assert ask(loop.folder, loop.years.now, loop.folder / "hub", *by) == 1
+    assert len(list(loop.kept.glob("*.jwt"))) == 2
+    spoilt.unlink()
+    loop.years.now += 400 * DAY
+    assert ask(loop.folder, loop.years.now, loop.folder / "hub", *by) == 0
