@@ -240,6 +240,7 @@ def importers_of(name: str) -> set[str]:
                 "issuer.formats.yaml_syntax",
             },
         ),
+        ("rich_click", set()),  # help that is drawn: boxes in a pipe, values broken in mid-word
         ("zstandard", {"issuer.adapters.eval_zip"}),
         ("redis", {"issuer.service.admission.redis", "issuer.service.admission.client"}),
         ("hiredis", {"issuer.service.admission.client"}),

@@ -83,6 +83,7 @@ SHOWN = {
     ),
     "results fmt": Shown(_RESULTS, ("results fmt --check .eval_results",)),
     "results lint": Shown(_RESULTS, ("results lint .eval_results --format github",)),
+    "results schema": Shown(_RESULTS, ("results schema > run.schema.json",)),
     "resume": Shown(_OPERATIONS, ("resume everything", "resume integration:inspect-ai")),
     "revocations": Shown(_OPERATIONS, ("revocations show",)),
     "revocations init": Shown(_OPERATIONS, ("revocations init --url https://issuer.example",)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import rich_click as click
+import click
 
 from issuer.adapters.plain_schema import schema as run_schema
 from issuer.cli.terminal import say

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -404,6 +405,16 @@ def test_the_curl_that_dev_prints_works(tmp_path: Path) -> None:
             child.terminate()
             assert child.wait(60) == 0
         assert not folder.exists(), "it leaves nothing behind"
+
+
+@pytest.mark.long
+def test_what_the_demo_keeps_is_verified_by_the_command_that_it_prints(tmp_path: Path) -> None:
+    done = issuer("demo", "--keep", tmp_path / "kept")
+    assert done.returncode == 0, done.stderr
+    words = shlex.split(done.stdout.splitlines()[-1])
+    assert words[:2] == ["issuer", "verify"]
+    verified = issuer(*words[1:])
+    assert verified.returncode == 0, verified.stdout + verified.stderr
 
 
 @pytest.mark.long
