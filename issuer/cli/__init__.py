@@ -104,7 +104,7 @@ class _Lazy(click.Group):
         except ModuleNotFoundError as error:
             if (error.name or "").partition(".")[0] == "issuer":
                 raise
-            detail = f"`issuer {cmd_name}` needs {error.name}. Run `pip install 'eval-token-issuer[server,embedded]'`"
+            detail = f"`issuer {cmd_name}` needs {error.name}. In the checkout, run `pip install '.[server,embedded]'`"
             raise SetupError(Code.PACKAGE_MISSING, detail) from None
         return with_examples(command, cmd_name)
 

@@ -75,7 +75,7 @@ def test_a_command_whose_packages_are_missing_says_what_to_install() -> None:
         "import sys; sys.modules['litestar'] = sys.modules['structlog'] = None; from issuer.cli import main; main()"
     )
     done = subprocess.run([sys.executable, "-c", hidden, "serve"], capture_output=True, text=True, check=False)
-    assert (done.returncode, "eval-token-issuer[server" in done.stderr) == (6, True)
+    assert (done.returncode, "pip install '.[server" in done.stderr) == (6, True)
     assert "Traceback" not in done.stderr
 
 

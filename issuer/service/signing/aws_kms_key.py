@@ -96,7 +96,7 @@ def _connect(file: AwsKmsFile) -> tuple[Any, tuple[type[Exception], ...]]:
         from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]
         from botocore.session import Session  # type: ignore[import-untyped]
     except ImportError:
-        raise KeyFault("botocore is not installed: run `pip install 'eval-token-issuer[aws]'`") from None
+        raise KeyFault("botocore is not installed: in the checkout, run `pip install '.[aws]'`") from None
     config = Config(
         connect_timeout=SIGNER_S,
         read_timeout=SIGNER_S,

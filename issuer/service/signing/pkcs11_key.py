@@ -206,7 +206,7 @@ def _library() -> ModuleType:
     try:
         import pkcs11
     except ImportError:
-        raise KeyFault("python-pkcs11 is not installed: run `pip install 'eval-token-issuer[pkcs11]'`") from None
+        raise KeyFault("python-pkcs11 is not installed: in the checkout, run `pip install '.[pkcs11]'`") from None
     return pkcs11
 
 

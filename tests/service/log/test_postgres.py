@@ -119,7 +119,7 @@ def test_without_the_package_the_next_step_is_told() -> None:
         "except SetupError as error: print(error)"
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert "pip install 'eval-token-issuer[postgresql]'" in done.stdout
+    assert "pip install '.[postgresql]'" in done.stdout
 
 
 def test_a_schema_with_other_tables_is_no_place_for_a_new_log(server: PostgreSQL, url: str) -> None:

@@ -255,8 +255,8 @@ def test_without_its_library_a_backend_says_how_to_get_it_and_nothing_else_needs
     said = done.stdout.splitlines()
     assert said[0] == "1 2", done.stderr
     assert {text.partition("run ")[2] for text in said[1:]} == {
-        "`pip install 'eval-token-issuer[pkcs11]'`",
-        "`pip install 'eval-token-issuer[aws]'`",
+        "`pip install '.[pkcs11]'`",
+        "`pip install '.[aws]'`",
     }
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 LISTED = {
-    "keys/README.md: $ pip install 'eval-token-issuer[server,pkcs11]'      # or [server,aws]": (
-        "the package is not published; tests/test_locks.py holds the extras"
+    "keys/README.md: $ pip install '.[server,pkcs11]'      # in the checkout; or [server,aws]": (
+        "README.md installs from a checkout; tests/test_locks.py holds the extras"
     ),
     "policies/README.md: gh api repos/OWNER/NAME --jq '.id, .owner.id'": "it asks github.com and gitlab.com",
     "deploy/STATE.md: readiness, of revocations": "tests/service/revocation/test_live.py",

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from tests.support.command import clean, install_issuer
 
-LONGEST_S = 100
+LONGEST_S = 600
 _CODE = re.compile(r"#.*\bexit code (\d)\b")
 
 
