@@ -29,6 +29,7 @@ T = TypeVar("T")
 MAX_EXACT_INTEGER = 2**53 - 1
 MAX_SIGNIFICANT_DIGITS = 17
 SHORT_CHARS = 15
+LONGEST = 500  # of a message that quotes
 
 _write = msgspec.json.Encoder().encode
 
@@ -376,8 +377,8 @@ _TYPES = re.compile(rf"`((?:{'|'.join(_KINDS)})(?: \| (?:{'|'.join(_KINDS)}))*)`
 
 
 def _in_plain_words(message: str) -> str:
-    """Put msgspec's message into the words of the file's author, not of Python's types."""
-    message = _TYPES.sub(_in_words, message)
+    """Put msgspec's message into the words of the file's author, not of Python's types; it may quote a long text."""
+    message = _TYPES.sub(_in_words, message if len(message) <= LONGEST else f"{message[:LONGEST]} ...")
     return message[:1].lower() + message[1:]
 
 

@@ -1,4 +1,4 @@
-"""Bad logs of Inspect AI and records of Every Eval Ever: each gets one clear line, soon, and nothing is written."""
+"""Bad files of every format: each gets one clear line, soon, and nothing is written."""
 
 from __future__ import annotations
 
@@ -16,9 +16,20 @@ from issuer.errors import InputError
 from tests.support.command import issuer
 from tests.support.every_eval_ever import RECORD
 from tests.support.runs import BENCHMARK_COMMIT, DATA, MODEL_COMMIT, edited, zipped
+from tests.support.verievals import anchors_for, body, raw_of, signed
 
 LOG = (DATA / "inspect_two_scorers.json").read_bytes()
-GOOD = {"log.json": LOG, "log.eval": (DATA / "inspect_two_scorers.eval").read_bytes(), "record.json": RECORD}
+SIGNED = signed(body())
+GOOD = {
+    "log.json": LOG,
+    "log.eval": (DATA / "inspect_two_scorers.eval").read_bytes(),
+    "record.json": RECORD,
+    "lm_eval.json": (DATA / "lm_eval_dummy.json").read_bytes(),
+    "lighteval.json": (DATA / "lighteval_dummy.json").read_bytes(),
+    "plain.json": (DATA / "plain_run.json").read_bytes(),
+    "verievals.json": raw_of(SIGNED),
+    **{f"helm/{path.name}": path.read_bytes() for path in sorted((DATA / "helm_simple_mcqa").iterdir())},
+}
 SUPPLIED = Supplied(model_repo="acme/open-model", model_revision=MODEL_COMMIT, command="x", framework_name="f",
                     framework_version="1", benchmark_repo="a/b", benchmark_revision=BENCHMARK_COMMIT)  # fmt: skip
 LONGEST_S, LONGEST_LINE = 10, 2000
@@ -49,6 +60,21 @@ NAMED = (
     ("record.json", "/evaluation_results/0/metric_config/metric_name"), ("record.json", "/eval_library/name"),
     ("record.json", "/evaluation_results/0/evaluation_result_id"), ("record.json", "/eval_library/version"),
     ("record.json", "/evaluation_results/0/source_data/hf_repo"), ("record.json", "/schema_version"),
+    ("lm_eval.json", "/results/choice_mini"), ("lm_eval.json", "/results"), ("lm_eval.json", "/config/model_args"),
+    ("lm_eval.json", "/config/model"), ("lm_eval.json", "/git_hash"), ("lm_eval.json", "/group_subtasks"),
+    ("lm_eval.json", "/configs/choice_mini/test_split"), ("lm_eval.json", "/n-samples"), ("lm_eval.json", "/date"),
+    ("lighteval.json", "/results/alone|0"), ("lighteval.json", "/results"), ("lighteval.json", "/config_tasks"),
+    ("lighteval.json", "/config_general/model_name"), ("lighteval.json", "/config_general/max_samples"),
+    ("lighteval.json", "/config_general/model_config"), ("lighteval.json", "/config_tasks/alone|0/evaluation_splits"),
+    ("plain.json", "/format"), ("plain.json", "/runs/0/task"), ("plain.json", "/runs/0/metrics/0/scorer"),
+    ("plain.json", "/runs/0/metrics/0/metric_id"), ("plain.json", "/runs/0/completeness/reason"),
+    ("plain.json", "/runs/0/details/notes"), ("plain.json", "/runs/0/details/run"), ("plain.json", "/runs/0/mock"),
+    ("plain.json", "/runs/0/framework/name"), ("plain.json", "/runs/0/model_repo"),
+    ("verievals.json", "/body/benchmark/id"), ("verievals.json", "/body/aggregate/scorer"),
+    ("verievals.json", "/body"), ("verievals.json", "/signature/public_key"), ("verievals.json", "/envelope"),
+    ("helm/run_spec.json", "/name"), ("helm/run_spec.json", "/adapter_spec/model"), ("helm/scenario.json", "/name"),
+    ("helm/stats.json", "/0/name/name"), ("helm/stats.json", "/0/name/split"), ("helm/stats.json", "/0/mean"),
+    ("helm/per_instance_stats.json", "/0/instance_id"), ("helm/per_instance_stats.json", "/0/stats"),
 )  # fmt: skip
 
 
@@ -56,7 +82,7 @@ def line_of(path: Path) -> str:
     """Return the one line that reading and claiming ends with; "" where nothing is wrong."""
     began = time.process_time()
     try:
-        for run in adapters.read_all(path):
+        for run in adapters.read_all(path, anchors=anchors_for(SIGNED)):
             built = run.claims(SUPPLIED, allow_mock=True, allow_partial=True)
             assert str(built.details.get("notes", "")).isprintable()
     except InputError as error:
@@ -66,12 +92,21 @@ def line_of(path: Path) -> str:
     return ""
 
 
+def written(folder: Path, file: str, raw: bytes) -> Path:
+    """Write a file, of a run directory with all others; return what is to be read."""
+    path = folder / file
+    path.parent.mkdir(exist_ok=True)
+    for name, good in GOOD.items():
+        if path.parent != folder and name.startswith(f"{path.parent.name}/"):
+            (folder / name).write_bytes(good)
+    path.write_bytes(raw)
+    return path if path.parent == folder else path.parent
+
+
 @pytest.mark.parametrize("what", BAD)
 @pytest.mark.parametrize("file", GOOD)
 def test_a_file_that_is_no_run_gets_one_clear_line(file: str, what: str, tmp_path: Path) -> None:
-    path = tmp_path / file
-    path.write_bytes(BAD[what](GOOD[file]))
-    line = line_of(path)
+    line = line_of(written(tmp_path, file, BAD[what](GOOD[file])))
     assert line.startswith("file.")
     assert line.isprintable()
     assert len(line) < LONGEST_LINE
@@ -81,8 +116,7 @@ def test_a_file_that_is_no_run_gets_one_clear_line(file: str, what: str, tmp_pat
 @pytest.mark.parametrize("shape", ["text", "name", "model"])
 def test_a_text_from_outside_writes_no_escape_and_no_page(file: str, pointer: str, shape: str, tmp_path: Path) -> None:
     value = {"text": WEIRD, "name": {WEIRD: {"value": 1}}, "model": {"lora" + WEIRD: [WEIRD], "model": WEIRD}}[shape]
-    (tmp_path / file).write_bytes(edited(GOOD[file], pointer, value))
-    line = line_of(tmp_path / file)
+    line = line_of(written(tmp_path, file, edited(GOOD[file], pointer, value)))
     assert line.isprintable()
     assert len(line) < LONGEST_LINE + 20 * 140  # of twenty scores a name each
 
@@ -99,7 +133,7 @@ def test_an_archive_of_archives_and_of_names_that_lead_out_is_refused(tmp_path: 
 def test_of_a_folder_with_one_bad_file_nothing_is_written(tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
     for file, raw in GOOD.items():
-        (tmp_path / "runs" / file).write_bytes(raw if file != "record.json" else raw[:-9])
+        written(tmp_path / "runs", file, raw if file != "record.json" else raw[:-9])
     done = issuer("results", "build", tmp_path / "runs", "-o", tmp_path / "out", "--allow-mock", "mockllm/model")
     assert (done.returncode, done.stdout) == (3, "")
     assert "record.json" in done.stderr

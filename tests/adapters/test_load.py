@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from issuer import adapters
-from issuer.adapters import Supplied, every_eval_ever, inspect_ai, lm_eval, verievals
+from issuer.adapters import Supplied, every_eval_ever, inspect_ai, lighteval, lm_eval, plain_json, verievals
 from issuer.adapters.load import read_file
 from issuer.codes import Code
 from issuer.errors import InputError
@@ -150,6 +150,8 @@ READERS: dict[str, tuple[Any, bytes]] = {
     "inspect": (inspect_ai, INSPECT),
     "lm-eval": (lm_eval, (DATA / "lm_eval_dummy.json").read_bytes()),
     "eee": (every_eval_ever, RECORD),
+    "lighteval": (lighteval, (DATA / "lighteval_dummy.json").read_bytes()),
+    "json": (plain_json, (DATA / "plain_run.json").read_bytes()),
 }
 
 
@@ -185,7 +187,7 @@ def test_the_evidence_of_every_format_is_in_its_artifacts(tmp_path: Path) -> Non
     (tmp_path / "record.json").write_bytes(raw_of(record))
     (tmp_path / "eee.json").write_bytes(RECORD)
     for path in (DATA / "inspect_two_scorers.json", DATA / "inspect_two_scorers.eval", DATA / "lm_eval_dummy.json",
-                 tmp_path / "record.json", tmp_path / "eee.json"):  # fmt: skip
+                 DATA / "lighteval_dummy.json", tmp_path / "record.json", tmp_path / "eee.json"):  # fmt: skip
         for run in adapters.read_all(path, anchors=anchors_for(record)):
             digest = hashlib.sha256(path.read_bytes()).hexdigest()
             assert run.details["artifacts"] == [{"name": path.name, "sha256": f"sha256:{digest}"}]
@@ -203,13 +205,15 @@ def test_formats_are_recognised_by_what_is_in_them(tmp_path: Path) -> None:
             RECORD,
             (DATA / "lm_eval_dummy.json").read_bytes(),
             raw_of(record),
+            (DATA / "lighteval_dummy.json").read_bytes(),
+            (DATA / "plain_run.json").read_bytes(),
         )
     ):
         (tmp_path / f"{number}.json").write_bytes(raw)
-    runs = [adapters.read_all(tmp_path / f"{number}.json", anchors=anchors_for(record)) for number in range(5)]
+    runs = [adapters.read_all(tmp_path / f"{number}.json", anchors=anchors_for(record)) for number in range(7)]
     names = [found[0].framework_name.text for found in runs if found[0].framework_name]
-    assert names == ["inspect-ai", "inspect-ai", "lm-eval", "lm-eval", "verievals"]
-    assert [len(found) for found in runs] == [1, 1, 1, 3, 1]
+    assert names == ["inspect-ai", "inspect-ai", "lm-eval", "lm-eval", "verievals", "lighteval", "acme-harness"]
+    assert [len(found) for found in runs] == [1, 1, 1, 3, 1, 4, 1]
     assert adapters.read(DATA / "helm_simple_mcqa").task == "simple_mcqa"
 
 
@@ -305,5 +309,5 @@ def test_a_bytearray_is_as_it_was_also_where_a_log_is_refused() -> None:
 
 
 def test_no_reader_imports_its_framework() -> None:
-    seen = "import sys, issuer.adapters; print({'inspect_ai', 'lm_eval', 'helm', 'every_eval_ever', 'verievals'} & set(sys.modules))"
+    seen = "import sys, issuer.adapters; print({'inspect_ai', 'lm_eval', 'helm', 'lighteval', 'every_eval_ever', 'verievals'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", seen], capture_output=True, check=True, cwd=ROOT).stdout == b"set()\n"

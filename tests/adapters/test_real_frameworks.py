@@ -129,53 +129,118 @@ def scores_of(report: dict[str, Any], read: adapters.Run) -> tuple[list[object],
 
 
 TASK = """
-task: gsm8k_mini
+task: {name}
 dataset_path: json
-dataset_kwargs: {data_files: {test: data.jsonl}}
+dataset_kwargs: {{data_files: {{test: data.jsonl}}}}
 test_split: test
-output_type: multiple_choice
-doc_to_text: "{{question}}"
+doc_to_text: "{{{{question}}}}"
+metadata: {{version: 1.0}}
+{more}
+"""
+CHOICE = """output_type: multiple_choice
 doc_to_target: 0
 doc_to_choice: ["{{answer}}", "no"]
-metric_list: [{metric: acc, aggregation: mean, higher_is_better: true}]
+metric_list: [{metric: acc, aggregation: mean, higher_is_better: true}]"""
+FILTERS = """output_type: generate_until
+doc_to_target: "{{answer}}"
+repeats: 2
+metric_list: [{metric: exact_match, aggregation: mean, higher_is_better: true}]
+filter_list:
+  - {name: strict, filter: [{function: regex, regex_pattern: "([0-9]+)"}, {function: take_first}]}
+  - {name: loose, filter: [{function: take_first}]}"""
+GROUP = """
+group: both
+task: [choice, filters]
+aggregate_metric_list: [{metric: acc, aggregation: mean, weight_by_size: true}]
 metadata: {version: 1.0}
 """
 
 
-def test_lm_eval(tmp_path: Path) -> None:
-    command = framework("lm_eval")
-    (tmp_path / "task.yaml").write_text(TASK)
+def write_tasks(folder: Path) -> None:
+    """Write two tasks over four questions, one with two filters, and the group of both."""
+    (folder / "choice.yaml").write_text(TASK.format(name="choice", more=CHOICE))
+    (folder / "filters.yaml").write_text(TASK.format(name="filters", more=FILTERS))
+    (folder / "both.yaml").write_text(GROUP)
     rows = [json.dumps({"question": f"{n} + {n}?", "answer": str(2 * n)}) for n in range(4)]
-    (tmp_path / "data.jsonl").write_text("\n".join(rows) + "\n")
-    called = (command, "run", "--model", "dummy", "--tasks", "gsm8k_mini", "--include_path", ".")
-    run(tmp_path, *called, "--output_path", "whole")
-    run(tmp_path, *called, "--output_path", "part", "--limit", "2")
-    supplied = replace(ALL, framework_version=None, task_id=None)
-    (whole,) = adapters.read_all(tmp_path / "whole", "lm-eval")
-    built = whole.claims(supplied, allow_mock={"dummy"})
-    assert [metric.metric_id for metric in built.claims.metrics] == ["acc"]
-    assert built.origins["framework.version"] == "run"
-    (part,) = adapters.read_all(tmp_path / "part")
-    assert refusal(lambda: part.claims(supplied, allow_mock=True)).pointer == "/config/limit"
-    assert "2 of 4 samples" in str(part.claims(supplied, allow_mock=True, allow_partial=True).details["notes"])
+    (folder / "data.jsonl").write_text("\n".join(rows) + "\n")
+
+
+def logged(folder: Path, task: str, scorer: str) -> set[int]:
+    """Return the documents that lm-eval logged as scored, by task and filter."""
+    (samples,) = folder.rglob(f"samples_{task}_*.jsonl")
+    lines = [json.loads(line) for line in samples.read_text().splitlines()]
+    return {line["doc_id"] for line in lines if line["filter"] == scorer}
+
+
+@pytest.mark.parametrize(
+    ("options", "answer"),
+    [
+        ((), "full"),
+        (("--limit", "2"), "partial"),
+        (("--limit", "100"), "full"),
+        (("--samples", '{"choice": [1, 3], "filters": [0, 1, 2]}'), "partial"),
+    ],
+)
+def test_every_number_and_count_of_lm_eval_is_its_own(options: tuple[str, ...], answer: str, tmp_path: Path) -> None:
+    command = framework("lm_eval")
+    write_tasks(tmp_path)
+    called = (command, "run", "--model", "dummy", "--tasks", "both", "--include_path", ".", "--log_samples")
+    run(tmp_path, *called, "--output_path", "out", *options)
+    runs = adapters.read_all(tmp_path / "out", "lm-eval")
+    assert {run.task for run in runs} == {"both", "choice", "filters"}
+    (file,) = (tmp_path / "out").rglob("results_*.json")
+    report = json.loads(file.read_text())["results"]
+    for each in runs:
+        assert {score.spelling: score.value for score in each.scores if not score.fault} == {
+            key: value for key, value in report[each.task].items() if "," in key and isinstance(value, int | float)
+        }
+        for score in each.scores:
+            task = "choice" if score.metric.startswith("acc") else "filters"
+            assert score.samples == len(logged(tmp_path, task, score.scorer)), (each.task, score.selector)
+            assert (score.split, score.epochs) == ("test", 2 if each.task == "filters" else None)
+        chosen = next(score for score in each.scores if not score.aside)
+        supplied = replace(ALL, framework_version=None, task_id=None, metrics={"m": chosen.selector})
+        built: Any = each.claims(supplied, allow_mock={"dummy"}, allow_partial=True)
+        assert (built.details["run"]["completeness"], built.origins["framework.version"]) == (answer, "run")
+        assert built.details["run"]["selection"] == {"m": chosen.selector}
+        if answer == "partial":
+            assert refusal(lambda: each.claims(supplied, allow_mock=True)).pointer.startswith("/n-samples/")  # noqa: B023
 
 
 def test_helm(tmp_path: Path) -> None:
     command = framework("helm-run")
-    entry = ("--run-entries", "simple_mcqa:model=simple/model1", "--suite", "s")
-    called = (command, *entry, "-o", "out", "--max-eval-instances")
-    run(tmp_path, *called, "1000")
+    called = (command, "--run-entries", "simple_mcqa:model=simple/model1", "--suite", "s", "-o", "out")
     supplied = replace(ALL, task_id=None, metrics={"exact_match": "test/exact_match"})
-    (whole,) = adapters.read_all(tmp_path / "out" / "runs")
-    built = whole.claims(supplied, allow_mock={"simple/model1"})
-    assert (built.claims.task_id, [metric.metric_id for metric in built.claims.metrics]) == (
-        "simple_mcqa",
-        ["exact_match"],
-    )
-    shutil.rmtree(tmp_path / "out" / "runs")
-    run(tmp_path, *called, "5")
-    (part,) = adapters.read_all(tmp_path / "out" / "runs", "helm")
-    assert "limited to 5 instances" in refusal(lambda: part.claims(supplied, allow_mock=True)).detail
+    for cap, answer in ((1000, "full"), (5, "not known")):
+        shutil.rmtree(tmp_path / "out", ignore_errors=True)
+        run(tmp_path, *called, "--max-eval-instances", cap)
+        (read,) = adapters.read_all(tmp_path / "out" / "runs", "helm")
+        built: Any = read.claims(supplied, allow_mock={"simple/model1"}, allow_partial=True)
+        assert (built.claims.task_id, built.details["run"]["completeness"]) == ("simple_mcqa", answer)
+        (state,) = (tmp_path / "out").rglob("scenario_state.json")
+        states = json.loads(state.read_text())["request_states"]
+        there = {one["instance"]["id"] for one in states if one["instance"]["split"] == "test"}
+        stats = json.loads(state.with_name("stats.json").read_text())
+        assert [score.value for score in read.scores if not score.fault] == [s["mean"] for s in stats if s["count"]]
+        assert built.claims.metrics[0].sample_size == built.details["run"]["num_samples"] == len(there)
+
+
+@pytest.mark.parametrize(("limit", "answer"), [((), "full"), ((2,), "not known")])
+def test_lighteval(limit: tuple[int, ...], answer: str, tmp_path: Path) -> None:
+    python = Path(framework("lighteval")).with_name("python")
+    table = run(tmp_path, python, DATA / "make_lighteval_run.py", tmp_path / "out", *limit)
+    runs = adapters.read_all(tmp_path / "out")
+    assert {run.task for run in runs} == {"alone|0", "sums:low|0", "sums:high|0", "sums:_average|0"}
+    shown = {
+        row[0].replace(":0", "|0"): float(row[3])
+        for row in (line.strip("| ").split("|") for line in table.replace(" ", "").splitlines())
+        if len(row) > 3 and row[2] == "em"
+    }
+    for each in runs:
+        built: Any = each.claims(replace(ALL, task_id=None), allow_mock={"dummy"}, allow_partial=True)
+        assert built.claims.metrics[0].value == pytest.approx(shown[each.task], abs=5e-5)
+        assert built.details["run"]["completeness"] == answer
+        assert (built.details["run"]["seed"], built.details["run"]["split"]) == (42, "test")
 
 
 def test_verievals(tmp_path: Path) -> None:
@@ -187,7 +252,7 @@ def test_verievals(tmp_path: Path) -> None:
     (benchmark / "tasks.jsonl").write_text("".join(json.dumps(task) + "\n" for task in tasks))
     run(tmp_path, command, "keygen", "--out", "runner")
     signing = ("--key", "runner.key", "--signer", "ci")
-    called = (command, "run", "--benchmark", benchmark, "--model", "echo", *signing, "--out")
+    called = (command, "run", "--benchmark", benchmark, "--model", "echo", *signing, "--seed", 7, "--out")
     run(tmp_path, *called, "records")
     (record,) = (tmp_path / "records").iterdir()
     said = run(tmp_path, command, "ledger", "--ledger", "ledger", "append", record)
@@ -197,6 +262,20 @@ def test_verievals(tmp_path: Path) -> None:
     assert (
         read.claims(replace(ALL, framework_version=None), allow_mock={"mock:echo"}).claims.framework.name == "verievals"
     )
+    built: Any = read.claims(replace(ALL, framework_version=None), allow_mock={"mock:echo"})
+    body = json.loads(record.read_text())["body"]
+    assert {metric.metric_id: metric.value for metric in built.claims.metrics} == body["aggregate"]["metrics"]
+    assert {metric.sample_size for metric in built.claims.metrics} == {len(body["results"])} == {4}
+    words = built.details["run"]
+    assert (words["num_samples"], words["seed"], words["completeness"]) == (4, 7, "full")
+    for limit, answer in ((2, "not known"), (9, "full")):
+        run(tmp_path, *called, f"limited-{limit}", "--limit", limit)
+        (limited,) = (tmp_path / f"limited-{limit}").iterdir()
+        told = run(tmp_path, command, "ledger", "--ledger", f"ledger-{limit}", "append", limited)
+        ledger = (tmp_path / f"ledger-{limit}" / "entries.jsonl").read_bytes()
+        bound = adapters.read(limited, anchors=Anchors(anchors.public_key, told.split()[-1], ledger))
+        built = bound.claims(replace(ALL, framework_version=None), allow_mock=True, allow_partial=True)
+        assert (built.details["run"]["num_samples"], built.details["run"]["completeness"]) == (min(limit, 4), answer)
     # The same run by another key: verievals takes it, as the key is in the record.
     stranger = replace(anchors, public_key=(REAL / "runner.pub").read_text().strip())
     error = refusal(lambda: adapters.read(record, anchors=stranger))
