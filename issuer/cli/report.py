@@ -120,8 +120,10 @@ def describe_said(repo: str, said: Said) -> str:
     metrics = [_metric(metric, said) for metric in said.metrics[:_MOST_METRICS]]
     if (more := len(said.metrics) - _MOST_METRICS) > 0:
         metrics.append(f"and {more} more")
+    if not metrics:
+        metrics.append("no metric" if said.value is UNSET else f"{number_text(said.value)}, of a metric without a name")
     part = ", of a partial run" if said.completeness == "partial" else ""
-    return shorten(f"{repo}{commit} on {said.dataset.id}{task}: {', '.join(metrics) or 'no metric'}{part}", 400)
+    return shorten(f"{repo}{commit} on {said.dataset.id}{task}: {', '.join(metrics)}{part}", 400)
 
 
 def metric_name(metric: EntryMetric) -> str:

@@ -60,7 +60,8 @@ class Said(Struct, frozen=True):
     `claims` of a report.
 
     `selection` says which of a run's numbers each metric is (`run.selection`), by the metric's id and slice, and
-    `completeness` whether the whole benchmark was run (`run.completeness`); "" where the file does not say.
+    `completeness` whether the whole benchmark was run (`run.completeness`); "" where the file does not say. `value` is
+    the lone one that an entry of the live Hub has, whose metric it does not name.
     """
 
     dataset: Dataset
@@ -69,6 +70,7 @@ class Said(Struct, frozen=True):
     model_revision: str | UnsetType = UNSET
     selection: Mapping[str, str] = {}
     completeness: str = ""
+    value: float | UnsetType = UNSET
 
     @classmethod
     def of(cls, entry: Entry) -> Said:
@@ -78,7 +80,8 @@ class Said(Struct, frozen=True):
         items = named.items() if isinstance(named, dict) else ()
         selection = {name: text for name, text in items if isinstance(text, str)}
         completeness = whole if isinstance(whole, str) else ""
-        return cls(entry.dataset, entry.metrics or (), entry.framework, entry.model_revision, selection, completeness)
+        members = entry.dataset, entry.metrics or (), entry.framework, entry.model_revision
+        return cls(*members, selection, completeness, entry.value)
 
 
 class Report(Struct, frozen=True):

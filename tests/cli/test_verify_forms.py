@@ -88,6 +88,18 @@ def test_what_is_not_verified_begins_by_whose_word_it_is(place: Place) -> None:
     assert "  run with inspect-ai 0.3.285, as the file alone says\n  nobody here vouches for it\n" in place.said
 
 
+def test_a_partial_run_and_a_value_of_no_named_metric_are_said(place: Place) -> None:
+    place.write(make.file_for(make.submission({"run": {"completeness": "partial"}})))
+    assert place.one() == 0
+    assert place.said.splitlines()[0].endswith(": accuracy 20.9, of a partial run")
+    place.write(f'- dataset: {{id: "{make.BENCHMARK}"}}\n  value: 20.9\n')
+    assert place.one() == 1
+    assert place.said.startswith("unverified: acme/open-model on openai/gsm8k: 20.9, of a metric without a name\n")
+    place.write(f'- dataset: {{id: "{make.BENCHMARK}"}}\n')
+    assert place.one() == 1
+    assert place.said.startswith("unverified: acme/open-model on openai/gsm8k: no metric\n")
+
+
 def test_many_metrics_and_long_names_stay_one_line(place: Place) -> None:
     metrics = [{"metric_id": f"m{number}", "value": number} for number in range(9)]
     place.write(make.file_for(make.submission(metrics=metrics, task_id="t" * 128)))
@@ -319,7 +331,7 @@ def test_sarif_is_of_its_published_shape_and_names_check_level_and_line(place: P
         assert found[3:] == [("file.syntax", "error")]
         location = run["results"][3]["locations"][0]["physicalLocation"]
         assert location["artifactLocation"]["uri"].endswith("/a%20b%25.yaml")
-        assert location["region"] == {"startLine": 2, "startColumn": 1}
+        assert location["region"] == {"startLine": 1, "startColumn": 3}
 
 
 def test_without_anything_wrong_each_document_is_whole(place: Place) -> None:
