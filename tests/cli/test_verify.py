@@ -274,7 +274,7 @@ def test_a_broken_definition_in_a_folder_is_said_and_exits_3(tmp_path: Path, fil
     assert verify(file, trust, "--benchmarks", tmp_path / "benchmarks").returncode == 0
     definition.write_text("- [")
     done = verify(file, trust, "--benchmarks", tmp_path / "benchmarks")
-    assert (done.returncode, f"{definition}:2:1" in done.stderr) == (3, True)
+    assert (done.returncode, f"{definition}:1:3" in done.stderr) == (3, True)
 
 
 # -- the cache --------------------------------------------------------------------------------------------------------

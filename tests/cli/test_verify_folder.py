@@ -96,7 +96,7 @@ def test_people_see_what_is_wrong_and_a_summary(tree: Path) -> None:
         r"zz/last/.*task_0.yaml, entry 0: not verified: 8 metrics: accuracy differs \(token: 0.5, here: 0.6\)",
         done.stdout,
     )
-    assert re.search(r"zz/other/.*task_0.yaml:2:1: file.syntax: ", done.stdout)
+    assert re.search(r"zz/other/.*task_0.yaml:1:3: file.syntax: ", done.stdout)
     assert "21 entries in 22 files: 20 verified, 1 failed, 0 undecided, 0 good when issued, 0 unverified" in done.stdout
     assert "https://issuer.example: 20 verified, 1 failed" in done.stdout
     assert "inspect-ai: 20 verified, 1 failed" in done.stdout
