@@ -14,7 +14,14 @@ from issuer.adapters.load import read_file
 from issuer.adapters.mapping import read_mapping
 from issuer.cli.exits import Exit
 from issuer.cli.result_files import benchmark_option, primary_of
-from issuer.cli.supplied import metric_option, mock_option, read_selectors, scale_option, supplied_options
+from issuer.cli.supplied import (
+    metric_option,
+    mock_option,
+    partial_option,
+    read_selectors,
+    scale_option,
+    supplied_options,
+)
 from issuer.cli.terminal import printable, say, shorten
 from issuer.client.build import BuildOptions, Result, build_each, write_results
 from issuer.errors import Finding, InputError, Place
@@ -47,9 +54,7 @@ _Failure = tuple[str, tuple[Finding, ...]]  # what to call a run, and what was f
 @scale_option
 @supplied_options
 @mock_option
-@click.option(
-    "--allow-partial", is_flag=True, help="Accept runs that are limited, or not known to be whole; the notes say which."
-)
+@partial_option
 @click.option("--skip-failed", is_flag=True, help="Leave out runs of which no result can be built.")
 @click.option("--update", is_flag=True, help="Add what is new to files that are there; nothing in them changes.")
 @click.option("--show-origin", is_flag=True, help="List where each value comes from: the run, or supplied.")

@@ -22,6 +22,11 @@ _TEXTS = {
 mock_option = click.option(
     "--allow-mock", multiple=True, metavar="MODEL", help="Accept a run of this mock model, by its name."
 )
+partial_option = click.option(
+    "--allow-partial",
+    is_flag=True,
+    help="Accept a run that is limited, or not known to be whole; the notes say which.",
+)
 metric_option = click.option(
     "--metric", "metrics", multiple=True, metavar="ID=SELECTOR", help="Claim this score of the run under ID."
 )
@@ -45,7 +50,7 @@ def demand_no_flags(reason: str) -> None:
     for parameter in context.command.params:
         name = parameter.name or ""
         given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
-        if given and name in {*_TEXTS, "metrics", "scale", "allow_mock"}:
+        if given and name in {*_TEXTS, "metrics", "scale", "allow_mock", "allow_partial"}:
             raise click.UsageError(f"{parameter.opts[0]} is for a run: {reason}")
 
 

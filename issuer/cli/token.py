@@ -23,6 +23,7 @@ from issuer.cli.supplied import (
     demand_no_flags,
     metric_option,
     mock_option,
+    partial_option,
     read_selectors,
     scale_option,
     supplied_options,
@@ -62,6 +63,7 @@ def token() -> None:
 @metric_option
 @scale_option
 @mock_option
+@partial_option
 @supplied_options
 @click.option("--integration", metavar="ID", help="The integration that you mean to be.")
 @click.option("--audience", metavar="AUD", help="The relying party that the token is for.")
@@ -79,7 +81,8 @@ def token() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print the issuer's answer as JSON.")
 def request(
     issuer: str, claims_path: Path | None, inspect_log: Path | None, metrics: tuple[str, ...],
-    allow_mock: tuple[str, ...], integration: str | None, audience: str | None, given: CredentialOptions,
+    allow_mock: tuple[str, ...], allow_partial: bool, integration: str | None, audience: str | None,
+    given: CredentialOptions,
     nonce: str | None, out: Path | None, profile: Profile | None, benchmark_path: Path | None, append: bool,
     dry_run: bool, verbose: bool, as_json: bool, **supplied: str | None,
 ) -> None:  # fmt: skip
@@ -101,7 +104,8 @@ def request(
     if append and out is None:
         raise click.UsageError("--append is for --out")
     if inspect_log is not None:
-        body = _read_log(inspect_log, Supplied(metrics=read_selectors(metrics), **supplied), allow_mock)
+        texts = Supplied(metrics=read_selectors(metrics), **supplied)
+        body = _read_log(inspect_log, texts, allow_mock, allow_partial=allow_partial)
     else:
         demand_no_flags("--claims has all that is asked for")
         body = _read_claims(claims_path or Path("-"))
@@ -152,8 +156,9 @@ def _check_sources(claims_path: Path | None, inspect_log: Path | None, given: Cr
         raise click.UsageError("standard input holds one thing: the claims, or the credential")
 
 
-def _read_log(path: Path, supplied: Supplied, allow_mock: tuple[str, ...]) -> dict[str, Any]:
-    built = inspect_ai.read(read_file(path, inspect_ai.MAX_BYTES), str(path)).claims(supplied, allow_mock=allow_mock)
+def _read_log(path: Path, supplied: Supplied, allow_mock: tuple[str, ...], *, allow_partial: bool) -> dict[str, Any]:
+    run = inspect_ai.read(read_file(path, inspect_ai.MAX_BYTES), str(path))
+    built = run.claims(supplied, allow_mock=allow_mock, allow_partial=allow_partial)
     for member, origin in built.origins.items():
         say(f"{member}: {origin}", err=True)
     if notes := built.details.get("notes"):

@@ -31,6 +31,7 @@ from tests.support.leaks import assert_nothing_secret
 from tests.support.oauth_server import CLIENT_SECRET, PREFIX
 from tests.support.reusable import Issuers, create_pat, issuers, new_nonce
 from tests.support.running import BODY, Running, running
+from tests.support.runs import DATA, MODEL_COMMIT, edited
 from tests.support.scripted import Action, Scripted, hang_up, reply, stall
 
 HUSH = "hush0123456789abcdef"
@@ -517,6 +518,31 @@ def test_an_entry_that_the_file_cannot_take_is_refused_before_anybody_is_asked(
         done = request(server.url, "--claims", claims, "--out", out, *more, env=github(server.url))
         assert server.seen == [], "no identity was fetched either"
     assert (done.returncode, out.read_bytes() if out.exists() else None) == (3, before)
+
+
+def test_a_run_is_refused_and_taken_by_the_same_flags_as_by_build(tmp_path: Path) -> None:
+    """A mock, and one of a part: both are told at once, with the flags, before anybody is asked."""
+    log = tmp_path / "log.json"
+    log.write_bytes(edited((DATA / "inspect_two_scorers.json").read_bytes(), "/eval/config/limit", 4))
+    run = (
+        "--inspect-log",
+        log,
+        "--model-repo",
+        "acme/open-model",
+        "--model-revision",
+        MODEL_COMMIT,
+        "--command",
+        "x",
+        "--metric",
+        "accuracy=match/accuracy",
+    )
+    with HostileIssuer() as server:
+        refused = request(server.url, *run, env=github(server.url))
+        assert (refused.returncode, server.seen) == (3, [])
+        assert ("--allow-mock" in refused.stderr, "--allow-partial" in refused.stderr) == (True, True)
+        named = ("--allow-mock", "mockllm/model", "--allow-partial")
+        taken = request(server.url, *run, *named, env={"ISSUER_ACCESS_TOKEN": HUSH})
+    assert (taken.returncode, "Partial run: " in taken.stdout) == (0, True), taken.stderr
 
 
 def test_flags_that_are_for_something_else_are_usage(tmp_path: Path, claims: Path) -> None:
