@@ -15,6 +15,7 @@ from issuer.adapters.mapping import read_mapping
 from issuer.cli.exits import Exit
 from issuer.cli.result_files import benchmark_option, primary_of
 from issuer.cli.supplied import (
+    RunCommand,
     metric_option,
     mock_option,
     partial_option,
@@ -34,7 +35,7 @@ _MAX_LEDGER = 32 * 1024 * 1024
 _Failure = tuple[str, tuple[Finding, ...]]  # what to call a run, and what was found
 
 
-@click.command()
+@click.command(cls=RunCommand)
 @click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="PATH...")
 @click.option("--from", "source", type=click.Choice(SOURCES), default="auto", show_default=True, help="The format.")
 @click.option("--map", "map_path", type=click.Path(path_type=Path), metavar="FILE", help="YAML: what runs lack.")

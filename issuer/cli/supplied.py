@@ -35,6 +35,20 @@ scale_option = click.option(
 )
 
 
+class RunCommand(click.Command):
+    """A command that is given what a run does not say: in its help these options stand together."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options in two sections."""
+        records: dict[bool, list[tuple[str, str]]] = {False: [], True: []}
+        for parameter in self.get_params(ctx):
+            if record := parameter.get_help_record(ctx):
+                records[parameter.name in _TEXTS].append(record)
+        for heading, of_run in (("Options", False), ("What the run does not say", True)):
+            with formatter.section(heading):
+                formatter.write_dl(records[of_run])
+
+
 def supplied_options(command: Any) -> Any:
     """Add a flag for every text that a run may lack, and a variable that can stand for it."""
     for name, words in reversed(_TEXTS.items()):

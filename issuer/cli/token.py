@@ -20,6 +20,7 @@ from issuer.cli.credentials import CredentialOptions, credential_options
 from issuer.cli.exits import Exit
 from issuer.cli.result_files import benchmark_option, primary_of
 from issuer.cli.supplied import (
+    RunCommand,
     demand_no_flags,
     metric_option,
     mock_option,
@@ -50,7 +51,7 @@ def token() -> None:
     """Ask an issuer for verify tokens."""
 
 
-@token.command()
+@token.command(cls=RunCommand)
 @click.option("--issuer", required=True, envvar="ISSUER_URL", metavar="URL", help="The issuer. Also $ISSUER_URL.")
 @click.option(
     "--claims",
