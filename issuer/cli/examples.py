@@ -77,7 +77,7 @@ SHOWN = {
     "results export": Shown(
         _RESULTS,
         (
-            "results export .eval_results/gsm8k.yaml --to eee --repo acme/open-model "
+            "results export .eval_results/gsm8k.yaml --to eee --repo acme/open-model --benchmark eval.yaml "
             "--out records --source-type evaluation_run --organization Acme --evaluator first_party",
         ),
     ),
