@@ -221,8 +221,25 @@ RESULTS = [
     S("Lint of what is not there", "results lint nowhere"),
     S("Lint of what is not YAML", f"results lint {_RESULT}", (result("- dataset: {id: a\n"),)),
     S("Lint of bytes", f"results lint {_RESULT}", (result("\x00\x1b[2J"),)),
+    S("Lint of a good file", f"results lint {_RESULT}", (result(),)),
+    S("Lint of a file without a token", f"results lint {_RESULT}", (result(_BARE),)),
+    S("Layout of what is not a list", f"results fmt {_RESULT}", (result("a: 1\n"),)),
+    S("The difference of two files", f"results diff {_RESULT} other.yaml", (result(), write("other.yaml", _GOOD.replace("20.9", "21.9")))),
+    S("A definition that is not there", "benchmark lint eval.yaml"),
+    S("A definition that is none", "benchmark lint eval.yaml", (write("eval.yaml", "- a\n"),)),
+    S("A job, and no throw-away issuer", "dev token --port 9"),
+    S("A policy from a token that is none", "policy new a --from-token t", (write("t", "x"),)),
     S("A digest of what is not there", "results digest nowhere.yaml --repo acme/open-model"),
 ]  # fmt: skip
+
+_FALSE = _GOOD.replace("20.9", "21.9")
+_KEYS_ELSEWHERE = f"""version: 1
+audience: "{make.AUDIENCE}"
+issuers:
+  - issuer: "{make.ISSUER}"
+    keys: {{url: "http://127.0.0.1:1/jwks"}}
+"""
+_LATE = f"verify {_RESULT} --repo acme/open-model --trust trust.yaml --at {make.NOW + 7200}"
 
 VERIFY = [
     S("Nothing to verify", "verify"),
@@ -239,6 +256,16 @@ VERIFY = [
     S("A result file with an open bracket", _VERIFY, (result("- dataset: {id: a}\n  metrics: [{\n"), trust)),
     S("A result file that is a map", _VERIFY, (result("dataset: {}\n"), trust)),
     S("Files of one flag for a folder", "verify . --repo acme/open-model --trust trust.yaml", (result(), trust)),
+    S("A good file", _VERIFY, (result(), trust)),
+    S("A digit was changed", _VERIFY, (result(_FALSE), trust)),
+    S("No token", _VERIFY, (result(_BARE), trust)),
+    S("A token that is cut off", _VERIFY, (result(_GOOD[: _GOOD.rindex(".")] + '"\n'), trust)),
+    S("Received after the token has ended", _LATE, (result(), trust)),
+    S("Of another repository", _VERIFY.replace("acme/open-model", "acme/other"), (result(), trust)),
+    S("An issuer that nobody trusts", _VERIFY,
+      (result(), trust, edit("trust.yaml", f'issuer: "{make.ISSUER}"', 'issuer: "https://other.example"'))),
+    S("Keys that cannot be had", f"{_VERIFY} --cache cache", (result(), write("trust.yaml", _KEYS_ELSEWHERE))),
+    S("A repository in place of its owners' folder", "verify . --trust trust.yaml", (result(), trust)),
     S("Receipts without a place", f"{_VERIFY} --receipt-key k.pem", (result(), trust)),
 ]  # fmt: skip
 
