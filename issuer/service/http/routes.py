@@ -39,9 +39,7 @@ _log = structlog.get_logger("issuer")
 
 def routes(service: Service, more: Sequence[Any]) -> list[Any]:
     """Return the handlers of one service, with `more` that are described beside them."""
-    schemas = {
-        f"{name}.json": document(body, _SCHEMA_TYPE, cache=_SCHEMA_CACHE) for name, body in schema_documents().items()
-    }
+    schemas = _schemas()
     alive = answer(b'{"status":"live"}', "application/json", headers={"Cache-Control": "no-store"})
 
     def requirements(integration: str) -> Document:
@@ -98,6 +96,11 @@ def routes(service: Service, more: Sequence[Any]) -> list[Any]:
         *publish("/errors/{code:str}", lambda code: _find(errors, code)),
         *_landing(service.live),
     ]
+
+
+def _schemas() -> dict[str, Document]:
+    documents = schema_documents()
+    return {f"{name}.json": document(body, _SCHEMA_TYPE, cache=_SCHEMA_CACHE) for name, body in documents.items()}
 
 
 def _state(body: object) -> Answer:
