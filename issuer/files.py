@@ -302,6 +302,21 @@ def locked(path: Path, *, shared: bool = False, wait_s: float | None = None) -> 
         descriptor = os.open(path.name, flags, 0o600, dir_fd=folder)
         if shared:
             _give(descriptor, folder, ".")
+    with _held(descriptor, path, wait_s):
+        yield
+
+
+@contextmanager
+def folder_locked(path: Path, *, wait_s: float) -> Iterator[None]:
+    """Hold the lock of a folder itself, as `locked` does that of a file: in somebody's checkout nothing is left."""
+    with _naming(path), _folder(path, follow=False) as folder:
+        descriptor = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
+    with _held(descriptor, path, wait_s):
+        yield
+
+
+@contextmanager
+def _held(descriptor: int, path: Path, wait_s: float | None) -> Iterator[None]:
     try:
         with _naming(path):
             _lock(descriptor, wait_s)

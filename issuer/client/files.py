@@ -16,6 +16,7 @@ from issuer.results import edit
 from issuer.results.entry import Profile, Submission, read_entries, result_file_name
 
 _STAND_IN = f"a.b.{'c' * 2000}"  # of the size of a token
+_LOCK_S = 30.0  # jobs of one matrix write one file in turn, each in milliseconds
 
 
 def demand_place(path: Path, benchmark_repo: object) -> None:
@@ -47,11 +48,14 @@ def put_entry(
     An entry of the file that says the same gets the token of this one, and keeps its form unless a `profile` is given;
     otherwise, or with `append`, the entry is appended, in the target form or that of the profile. For `both`, `primary`
     is the benchmark's primary metric. The file must be readable as a result file, before and after; it is replaced in
-    one step. Raises InputError, and OSError where it cannot be written.
+    one step, by one process after the other. Raises InputError, and OSError where it cannot be written.
     """
-    before, after = _edited(path, shaped(entry, profile, primary), append=append, reshape=profile is not None)
-    if after != before:
-        write_text(path, after)
+    entry = shaped(entry, profile, primary)
+    files.make_folder(path.parent, mode=0o777, follow=False)
+    with files.folder_locked(path.parent, wait_s=_LOCK_S):
+        before, after = _edited(path, entry, append=append, reshape=profile is not None)
+        if after != before:
+            write_text(path, after)
     return after != before
 
 

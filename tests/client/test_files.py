@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,16 @@ def test_an_entry_that_is_there_changes_nothing_unless_it_is_to_be_appended(tmp_
     assert path.read_text() == ENTRY
     assert put_entry(path, ENTRY, append=True)
     assert path.read_text() == ENTRY * 2
+
+
+def test_jobs_that_write_one_file_at_once_lose_no_entry(tmp_path: Path) -> None:
+    """As the jobs of a matrix on one machine do; the lock leaves nothing beside the file."""
+    path = tmp_path / ".eval_results" / "gsm8k.yaml"
+    entries = [ENTRY.replace("value: 20.9", f"value: {number}.5") for number in range(24)]
+    with ThreadPoolExecutor(8) as jobs:  # each opens the folder for itself, as a process would
+        assert all(jobs.map(put_entry, [path] * len(entries), entries))
+    assert sorted(path.read_text().split("- dataset:")) == sorted("".join(entries).split("- dataset:"))
+    assert os.listdir(path.parent) == [path.name]
 
 
 def test_folders_are_made_as_the_umask_says(tmp_path: Path) -> None:
