@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from urllib.parse import urlsplit
 
 Caller = Mapping[str, str | int | bool]
 
 _GITHUB = re.compile(r"https://token\.actions\.(githubusercontent\.com|([a-z0-9-]+)\.ghe\.com)(?:/[A-Za-z0-9_-]+)?")
 _GITHUB_SERVER = re.compile(r"(https://[A-Za-z0-9.-]+(?::[0-9]+)?)/_services/token")
-_GITHUB_WORKFLOW = re.compile(r"([A-Za-z0-9-]+/[A-Za-z0-9._-]+)/\.github/workflows/[^@]+@.+")
-_GITLAB_CONFIG = re.compile(r"([A-Za-z0-9.:-]+)/([A-Za-z0-9_.-]+(?:/[A-Za-z0-9_.-]+)+)//[^@]+@.+")
+# No part of a path is `.` or `..`, by which a link would lead elsewhere than it reads.
+_PART = r"(?!\.{1,2}(?:/|$))[A-Za-z0-9_.-]+"
+_GITHUB_WORKFLOW = re.compile(rf"([A-Za-z0-9-]+/{_PART})/\.github/workflows/[^@]+@.+")
+_GITLAB = re.compile(rf"https://[A-Za-z0-9.-]+(?::[0-9]+)?(?:/{_PART})*")
+_GITLAB_CONFIG = re.compile(rf"({_PART}(?:/{_PART})+)//[^@]+@.+")
 _NUMBER = re.compile(r"[0-9]{1,20}")
 # Shown where there is no link: what tells one run from another, in the words of its provider.
 _IDS = ("repository_id", "run_id", "project_id", "pipeline_id", "job_id", "build_number", "client_id", "account")
@@ -52,11 +54,13 @@ def _github_site(issuer: str) -> str:
 
 def _gitlab(caller: Caller) -> str:
     issuer, job = _text(caller, "issuer"), _text(caller, "job_id")
-    config = _GITLAB_CONFIG.fullmatch(_text(caller, "ci_config_ref_uri"))
+    # What it begins by is the instance, with the path below which that lies.
+    instance, _, path = _text(caller, "ci_config_ref_uri").partition(f"{issuer.removeprefix('https://')}/")
+    config = _GITLAB_CONFIG.fullmatch(path)
     own = _text(caller, "ci_config_sha") == _text(caller, "sha") != ""
-    if not (config and own and _NUMBER.fullmatch(job)) or urlsplit(issuer).netloc != config[1]:
+    if instance or not (_GITLAB.fullmatch(issuer) and config and own and _NUMBER.fullmatch(job)):
         return ""
-    return f"{issuer}/{config[2]}/-/jobs/{job}"
+    return f"{issuer}/{config[1]}/-/jobs/{job}"
 
 
 def describe_caller(caller: Caller) -> str:

@@ -35,6 +35,11 @@ def test_a_site_of_an_enterprise_is_linked_by_its_own_name(issuer: str, site: st
 
 def test_a_job_of_gitlab_has_its_page() -> None:
     assert run_url(GITLAB) == "https://gitlab.com/example-group/evals/-/jobs/10"
+    below = {
+        "issuer": "https://acme.example:8443/gitlab",
+        "ci_config_ref_uri": "acme.example:8443/gitlab/a/b/c//x.yml@main",
+    }
+    assert run_url({**GITLAB, **below}) == "https://acme.example:8443/gitlab/a/b/c/-/jobs/10"
 
 
 @pytest.mark.parametrize(
@@ -47,6 +52,9 @@ def test_a_job_of_gitlab_has_its_page() -> None:
         {"job_workflow_ref": "example-org/evals"},
         {"job_workflow_ref": "../../evil/.github/workflows/x.yml@refs/heads/main"},
         {"job_workflow_ref": "a/b\n/.github/workflows/x.yml@main"},
+        {"job_workflow_ref": "acme/../.github/workflows/x.yml@refs/heads/main"},
+        {"job_workflow_ref": "acme/./.github/workflows/x.yml@refs/heads/main"},
+        {"issuer": "https://github.com@evil.example/_services/token"},
         {"run_id": "1/../../x"},
         {"run_id": 5},
         {"run_id": ""},
@@ -59,9 +67,21 @@ def test_there_is_no_link_where_what_is_bound_does_not_spell_it_out(changes: dic
 
 @pytest.mark.parametrize(
     "changes",
-    [{"issuer": "https://evil.example"}, {"ci_config_sha": "a" * 40}, {"job_id": "x"}, {"ci_config_ref_uri": "gitlab.com//x@y"}],
+    [
+        {"issuer": "https://evil.example"},
+        {"issuer": "javascript://gitlab.com/%0aalert(1)//"},
+        {"issuer": "javascript:alert(1)", "ci_config_ref_uri": "javascript:alert(1)/a/b//.gitlab-ci.yml@main"},
+        {"issuer": "https://gitlab.com\n", "ci_config_ref_uri": "gitlab.com\n/a/b//.gitlab-ci.yml@main"},
+        {"issuer": "https://gitlab.com?x=", "ci_config_ref_uri": "gitlab.com?x=/a/b//.gitlab-ci.yml@main"},
+        {"issuer": "https://gitlab.com/..", "ci_config_ref_uri": "gitlab.com/../a/b//.gitlab-ci.yml@main"},
+        {"ci_config_sha": "a" * 40},
+        {"job_id": "x"},
+        {"ci_config_ref_uri": "gitlab.com//x@y"},
+        {"ci_config_ref_uri": "gitlab.com/../../evil//x@y"},
+        {"ci_config_ref_uri": "evil.example/gitlab.com/a/b//x@y"},
+    ],
     ids=str,
-)  # fmt: skip
+)
 def test_there_is_no_link_to_another_project(changes: dict[str, Any]) -> None:
     assert run_url({**GITLAB, **changes}) == ""
 
