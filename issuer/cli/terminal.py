@@ -80,10 +80,20 @@ def say_document(document: object) -> None:
 
 
 def printable(text: str, keep: str = "") -> str:
-    """Escape what a terminal would obey, but for the signs to keep: a hostile file must not draw its own "verified"."""
-    if text.isprintable():
-        return text
-    return "".join(sign if sign.isprintable() or sign in keep else ascii(sign)[1:-1] for sign in text)
+    """Escape what a terminal would obey, but for the signs to keep: a hostile file must not draw its own "verified".
+
+    And what a CI system would, which reads commands from what a job writes: `##[name]` and `##vso[name]` anywhere in a
+    line, as GitHub's and Azure's runners do, and `::` where the text has one line, which it may begin.
+    """
+    if not text.isprintable():
+        text = "".join(sign if sign.isprintable() or sign in keep else ascii(sign)[1:-1] for sign in text)
+    if "##" in text:
+        text = _CI_COMMAND.sub(r"##\1\\x5b", text)
+    return _CI_LINE.sub(r"\1\\x3a:", text) if "::" in text and not keep else text
+
+
+_CI_COMMAND = re.compile(r"##([A-Za-z]*)\[")
+_CI_LINE = re.compile(r"\A(\s*)::")
 
 
 def render_table(rows: Sequence[Sequence[str]]) -> str:
@@ -109,12 +119,14 @@ def render_json(document: object) -> str:
 
 def to_json(value: object) -> str:
     """Write a value as JSON on one line, in which everything that is not printable is escaped: the same value, in text
-    that no terminal obeys. Of the name of a file that is not UTF-8 the other bytes are spelled out."""
+    that neither a terminal nor a CI system obeys. Of the name of a file that is not UTF-8 the other bytes are spelled
+    out."""
     try:
         text = msgspec.json.encode(value).decode()
     except UnicodeEncodeError:
         text = msgspec.json.encode(_without_surrogates(msgspec.to_builtins(value))).decode()
-    return text if text.isprintable() else _UNPRINTABLE.sub(_json_escape, text)
+    text = text if text.isprintable() else _UNPRINTABLE.sub(_json_escape, text)
+    return _CI_COMMAND.sub(r"##\1\\u005b", text) if "##" in text else text
 
 
 # Within ASCII, JSON itself escapes all but DEL.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from pathlib import Path
 
 import click
@@ -38,6 +39,23 @@ def test_nothing_that_a_command_says_is_obeyed_and_its_lines_stay_lines(text: st
 def test_what_is_written_whole_is_not_obeyed_either(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     say_whole("\x9b2Ka\nb")
     assert capfdbinary.readouterr().out == b"\\x9b2Ka\nb"
+
+
+@pytest.mark.parametrize(
+    "text", ["##[stop-commands]x", "a ##[error]b", "##vso[task.setvariable variable=x]y", "###[debug]"]
+)
+def test_nothing_is_a_command_of_a_ci_system(text: str) -> None:
+    """GitHub's runner takes `##[` anywhere in a line, and Azure's `##vso[`: a file could stop a job's own commands."""
+    for shown in (printable(text), written(text), written(paint(text)), written("a\n", text), to_json([text])):
+        assert not re.search(r"##[a-z]*\[", shown)
+    assert json.loads(to_json([text])) == json.loads(render_json([text])) == [text]
+
+
+def test_no_line_begins_as_a_command_of_github_but_those_that_are_meant() -> None:
+    assert printable("::error::x") == "\\x3a:error::x"
+    assert printable("  ::error::x") == "  \\x3a:error::x"
+    assert printable("a::b") == "a::b"
+    assert written("::error file=x::y") == "::error file=x::y\n", "one that a command writes"
 
 
 @pytest.mark.parametrize("text", [*OBEYED, "日本", "\U000e0001", "a\u200db", '"\\'])
