@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import io
 import os
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, get_args
 from urllib.parse import quote
@@ -252,9 +253,14 @@ def _rows(rows: Sequence[Sequence[str]]) -> str:
 
 
 def _cell(text: str) -> str:
-    """Make a cell printable, and no formula: a spreadsheet computes what begins with one of these signs."""
+    """Make a cell printable, and no formula: a spreadsheet computes what begins with one of these signs, also where it
+    ends cells at semicolons, as in half of Europe."""
     shown = printable(text)
-    return f"'{shown}" if shown[:1] in {"=", "+", "-", "@"} and not _is_number(shown) else shown
+    return shown if _is_number(shown) else _FORMULA.sub(r"\1'", shown)
+
+
+# Full-width ones count in East Asia.
+_FORMULA = re.compile(r"(^|;[\s\"]*)(?=[=+\-@\uff0b\uff0d\uff1d\uff20])")
 
 
 def _is_number(text: str) -> bool:

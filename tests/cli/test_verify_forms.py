@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -365,6 +366,19 @@ def test_csv_has_a_row_for_each_metric_with_who_and_when(place: Place, ask_for: 
     )
     assert (good["issued_at"], good["reason"]) == ("2026-11-18T11:06:40Z", "")
     assert (rows[3]["issuer"], rows[3]["issued_at"], rows[3]["reason"]) == ("", "", "unverified: no token")
+
+
+@pytest.mark.parametrize("formula", ["=1+1", "+1+1", "-1+1", "@SUM(1)", "x;=1+1", 'x"; =1', "＝1+1"])
+def test_no_cell_is_a_formula_whatever_ends_cells(place: Place, formula: str) -> None:
+    place.write(f"- dataset: {{id: {json.dumps(formula)}}}\n  metrics: [{{metric_id: m, value: -1.0e-7}}]\n")
+    assert place.one("--format", "csv") == 1
+    (row,) = csv.DictReader(io.StringIO(place.said))
+    assert "'" in row["benchmark_repo"]
+    assert row["benchmark_repo"].replace("'", "") == formula
+    for line in place.said.splitlines():
+        for cell in re.split(r"[,;]", line):
+            assert cell.strip(' "')[:1] not in {"=", "+", "@", "＝"}
+    assert float(row["value"]) == -1e-7
 
 
 # -- quiet, only failed -----------------------------------------------------------------------------------------------
