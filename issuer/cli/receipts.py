@@ -1,11 +1,13 @@
 """The folder in which a relying party keeps its receipts (`issuer verify --keep-receipts DIR`), with a key of its own.
 
 Made on first use: `receipt.pem` signs receipts and `receipt-keys.json` is its public half, which a trust file lists
-under `receipt_keys`. Where the key is gone none takes its place: receipts would be by keys that nobody lists.
+under `receipt_keys`. A `.gitignore` keeps the key out of a repository that the folder may lie in. Where the key is gone
+none takes its place: receipts would be by keys that nobody lists.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -21,6 +23,7 @@ from issuer.verify.trust import Trust
 
 KEY = "receipt.pem"
 PUBLIC = "receipt-keys.json"
+IGNORED = ".gitignore"
 
 
 def open_key(folder: Path, elsewhere: Path | None, *, listed: bool) -> Ed25519PrivateKey:
@@ -38,6 +41,7 @@ def open_key(folder: Path, elsewhere: Path | None, *, listed: bool) -> Ed25519Pr
             if public.exists():
                 detail = f"{own} is gone, which signs receipts; put it back, or use what is there with --receipts"
                 raise SetupError(Code.KEY_UNUSABLE, detail)
+            _keep_out_of_git(folder)
             keyfile.write(own, keyfile.generate())
         key = keyfile.read(own if elsewhere is None else elsewhere)
         if not public.exists() and not (listed and elsewhere is not None):
@@ -45,6 +49,12 @@ def open_key(folder: Path, elsewhere: Path | None, *, listed: bool) -> Ed25519Pr
                 public, jcs.canonical({"keys": [jose.public_jwk(key.public_key())]}), mode=0o644, durable=True
             )
         return key
+
+
+def _keep_out_of_git(folder: Path) -> None:
+    """Have `git add` in a checkout that the folder lies in leave the key alone; a file that is there stays as it is."""
+    with contextlib.suppress(FileExistsError):
+        files.create(folder / IGNORED, f"{KEY}\n.lock\n".encode(), mode=0o644)
 
 
 def public_keys(folder: Path | None) -> Path | None:

@@ -33,11 +33,13 @@ from issuer.relying.seen import SeenLists, default_state
 from issuer.relying.trusted import Trusted
 from issuer.relying.verifier import FOLDER, Verifier, path_in_repo
 from issuer.results.benchmark import read_benchmark
+from issuer.results.claims import is_repo
 from issuer.verify import Context
 from issuer.verify.report import json_schema
 
 if TYPE_CHECKING:
     from issuer.results.benchmark import Benchmark
+    from issuer.verify.summary import Summary
 
 _FILE = click.Path(path_type=Path)
 _FOLDER = click.Path(path_type=Path, file_okay=False)
@@ -139,10 +141,19 @@ def answer(asked: Mapping[str, Any], now: int) -> Exit:
     else:
         place = options.in_repo or path_in_repo(os.path.abspath(str(path)))
         summary = verify_file(path, str(repo), place, verifier, form)
-    if options.require_token and not options.quiet and (unsigned := summary.verdicts["unverified"]):
+    if not options.quiet:
+        _tell_unsigned(summary, leave_out=not options.require_token)
+    return exit_for_summary(summary, require_token=options.require_token)
+
+
+def _tell_unsigned(summary: Summary, *, leave_out: bool) -> None:
+    """Say on standard error why the answer is a no, where that is for tokens that are not there."""
+    unsigned = summary.verdicts["unverified"]
+    if unsigned and not leave_out:
         what = f"{unsigned:,} of {summary.entries:,} entries have no token that could be checked"
         say(f"issuer: {what}: that is a no. --allow-unsigned leaves them out", err=True)
-    return exit_for_summary(summary, require_token=options.require_token)
+    elif summary.files and unsigned == summary.entries:
+        say("issuer: no entry has a token that could be checked: that is a no", err=True)
 
 
 def _form(options: Options) -> Form:
@@ -159,6 +170,8 @@ def _check_usage(path: Path | None, repo: str | None, options: Options, *, folde
         raise files.unreadable(path, "no such file or folder")
     if not folder and repo is None:
         raise click.UsageError("give --repo OWNER/NAME: a file does not say which repository it sits in")
+    if repo is not None and not is_repo(repo):
+        raise click.UsageError(f"--repo is OWNER/NAME, as in acme/open-model, and no address; yours is {repo!r}")
     if not folder and options.jobs is not None:
         raise click.UsageError("--jobs is for a DIR")
     if folder and (repo, options.in_repo, options.benchmark) != (None, None, None):

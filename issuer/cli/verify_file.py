@@ -32,11 +32,11 @@ def verify_file(file: Path, repo: str, place: str, verifier: Verifier, form: For
             _tell_receipts(reports, verifier)
     except InputError as error:
         if form.alone is None:
-            out(form.writer.finding(error))
+            out(form.writer.finding(error) + form.foot(Summary(), verifier.trust, now))
         raise
-    finally:
-        if form.alone is None:
-            say_whole(form.foot(Summary(), verifier.trust, now))
+    # Where anything else ends this, a document without its foot is one that nobody takes for "nothing found".
+    if form.alone is None:
+        say_whole(form.foot(Summary(), verifier.trust, now))
     faults = verifier.take_faults()
     for fault in faults:
         say_error(fault)

@@ -202,7 +202,10 @@ def demand_own(folder: Path, option: str) -> None:
     """Raise SetupError for a folder that others can write to: they would choose what is believed."""
     with contextlib.suppress(OSError):  # read-only, or below a file: every read finds nothing
         found = folder.stat()
-        if found.st_mode & 0o022 or found.st_uid not in {os.geteuid(), 0}:
+        if found.st_uid not in {os.geteuid(), 0}:
+            detail = f"the folder {folder} belongs to another user, who can write to it. Give another {option}"
+            raise SetupError(Code.CACHE_UNSAFE, detail)
+        if found.st_mode & 0o022:
             detail = f"the folder {folder} can be written by others. Run `chmod 700 {folder}`, or give another {option}"
             raise SetupError(Code.CACHE_UNSAFE, detail)
 

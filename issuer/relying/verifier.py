@@ -9,12 +9,13 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from msgspec import Struct
 from msgspec.structs import replace
 
-from issuer.errors import FormatError, InputError
+from issuer.codes import Code
+from issuer.errors import FormatError, InputError, SetupError
 from issuer.formats.strict_yaml import Document
 from issuer.relying.folders import BenchmarkFolder, ReceiptFolder, Sidecars
 from issuer.results.entry import entries_of, open_results
 from issuer.verify import Context, verify_entries
-from issuer.verify.receipts import read_receipt, write_receipt
+from issuer.verify.receipts import Subject, objection, read_receipt, write_receipt
 from issuer.verify.report import Report
 from issuer.verify.trust import Trust
 
@@ -78,8 +79,24 @@ class Verifier(Struct):
 
     def _keep_receipt(self, report: Report, receipts: ReceiptFolder, key: Ed25519PrivateKey) -> None:
         receipt = write_receipt(report, self.trust, key, self.context.now)
-        if receipt is not None and report.token_digest not in receipts:
+        if receipt is None:
+            return
+        if report.token_digest not in receipts:
             receipts.keep(report.token_digest, receipt)
+        elif not self._served(report, receipts):  # another process may have written it meanwhile
+            path = receipts.path_of(report.token_digest)
+            rule = "is no receipt that this trust believes of this entry, and is never replaced"
+            detail = f"{path} {rule}. Move it away, and run this again while the token lives"
+            raise SetupError(Code.SETTINGS_INVALID, detail)
+
+    def _served(self, report: Report, receipts: ReceiptFolder) -> bool:
+        """Say whether the receipt that is there will serve this entry when its token has ended."""
+        try:
+            kept = read_receipt(receipts[report.token_digest], self.trust.receipt_keys or {})
+        except FormatError:
+            return False
+        members = report.repo, report.path, report.token_digest, report.jti, report.content_digest, report.kid
+        return not objection(kept, Subject(*members), self.context.now)
 
     def forget(self, report: Report) -> None:
         """Remove the receipt that this run wrote for a report, which is not verified after all."""

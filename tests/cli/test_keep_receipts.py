@@ -5,13 +5,16 @@ A real issuer's keys, archive and list over HTTP, and a clock that passes a year
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
-from issuer.cli.receipts import KEY, PUBLIC
+from issuer.cli.receipts import IGNORED, KEY, PUBLIC
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import AUDIENCE
 from issuer.formats import jose
@@ -77,7 +80,7 @@ def test_one_command_keeps_a_receipt_at_the_merge_and_verifies_a_year_later(loop
     keys = jose.parse_key_set((loop.kept / PUBLIC).read_bytes())
     assert read_receipt(written.decode(), keys).at == loop.years.now
     assert {path.name: path.stat().st_mode & 0o777 for path in loop.kept.iterdir()} == {
-        ".lock": 0o600, KEY: 0o600, PUBLIC: 0o644, receipt.name: 0o600,
+        ".lock": 0o600, IGNORED: 0o644, KEY: 0o600, PUBLIC: 0o644, receipt.name: 0o600,
     }  # fmt: skip
     assert loop.kept.stat().st_mode & 0o777 == 0o700
 
@@ -157,3 +160,50 @@ def test_a_folder_of_repositories_keeps_a_receipt_of_each_that_verifies(loop: Lo
     spoilt.unlink()
     loop.years.now += 400 * DAY
     assert ask(loop.folder, loop.years.now, loop.folder / "hub", *by) == 0
+
+
+def test_a_receipt_that_does_not_serve_is_told_and_left_as_it_is(loop: Loop) -> None:
+    loop.merge()
+    assert loop.verify() == 0
+    (receipt,) = loop.kept.glob("*.jwt")
+    good = receipt.read_bytes()
+    for other in (b"garbage", good[:-20], good.replace(b"e", b"f", 1)):
+        receipt.write_bytes(other)
+        assert loop.verify() == 6, "a year later it would be no answer"
+        assert f"{receipt} is no receipt that this trust believes of this entry" in loop.complained
+        assert receipt.read_bytes() == other
+    receipt.write_bytes(good)
+    assert loop.verify() == 0
+
+
+def test_a_document_is_not_closed_as_if_nothing_was_found_where_a_receipt_cannot_be_kept(loop: Loop) -> None:
+    loop.merge()
+    assert loop.verify() == 0
+    (receipt,) = loop.kept.glob("*.jwt")
+    receipt.unlink()
+    receipt.mkdir()
+    for form in ("junit", "sarif"):
+        assert loop.verify("--format", form) == 6
+        with pytest.raises((ElementTree.ParseError, json.JSONDecodeError)):
+            (ElementTree.fromstring if form == "junit" else json.loads)(loop.said)
+
+
+def test_the_key_stays_out_of_a_repository_that_its_folder_lies_in(loop: Loop) -> None:
+    subprocess.run(["git", "init", "-q", loop.folder / "kept"], check=True)
+    loop.merge()
+    assert loop.verify() == 0
+    subprocess.run(["git", "-C", loop.folder / "kept", "add", "-A"], check=True)
+    listed = subprocess.run(["git", "-C", loop.folder / "kept", "ls-files"], check=True, capture_output=True, text=True)
+    assert KEY not in listed.stdout
+    assert f"receipts/{PUBLIC}" in listed.stdout
+
+
+def test_a_folder_of_another_user_is_refused(loop: Loop) -> None:
+    if os.geteuid():
+        pytest.skip("only root gives a folder away")
+    loop.kept.mkdir(parents=True, mode=0o700)
+    os.chown(loop.kept, 65534, 65534)
+    loop.merge()
+    assert loop.verify() == 6
+    assert "belongs to another user, who can write to it. Give another --keep-receipts" in loop.complained
+    assert list(loop.kept.iterdir()) == []

@@ -421,3 +421,22 @@ def test_a_file_that_cannot_be_read_is_told_in_the_form_and_exits_3(place: Place
 def test_two_forms_at_once_are_a_usage_error(place: Place, more: tuple[str, ...]) -> None:
     with pytest.raises(click.UsageError):
         place.one(*more)
+
+
+@pytest.mark.parametrize(
+    "repo", ["https://huggingface.co/acme/open-model", "open-model", "acme/open-model/tree/main", ""]
+)
+def test_what_is_no_repository_is_a_usage_error_and_accuses_no_file(place: Place, repo: str) -> None:
+    with pytest.raises(click.UsageError, match="OWNER/NAME"):
+        place._ask(place.file, "--repo", repo)
+
+
+@pytest.mark.parametrize("text", ["[]\n", BARE])
+@BOTH
+def test_a_no_for_want_of_any_token_is_said_whatever_the_form(place: Place, ask_for: Ask, text: str) -> None:
+    place.write(text)
+    for form in ("junit", "sarif"):
+        assert ask_for(place, "--allow-unsigned", "--format", form) == 1
+        assert "no entry has a token that could be checked: that is a no" in place.complained
+    assert ask_for(place, "--allow-unsigned", "--quiet") == 1
+    assert place.complained == ""
