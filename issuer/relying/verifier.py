@@ -91,8 +91,10 @@ class Verifier(Struct):
 
     def _served(self, report: Report, receipts: ReceiptFolder) -> bool:
         """Say whether the receipt that is there will serve this entry when its token has ended."""
+        if not self.trust.receipt_keys:
+            return False
         try:
-            kept = read_receipt(receipts[report.token_digest], self.trust.receipt_keys or {})
+            kept = read_receipt(receipts[report.token_digest], self.trust.receipt_keys)
         except FormatError:
             return False
         members = report.repo, report.path, report.token_digest, report.jti, report.content_digest, report.kid
