@@ -145,11 +145,12 @@ class Run(Struct, frozen=True, kw_only=True):
             values = self._values(supplied)
         with gathering(faults):
             chosen = self._chosen(supplied.metrics)
+        scores = {label: score for label, (_, score) in chosen.items()}
+        with gathering(faults):
+            self._demand_whole(Completeness().and_of(scores.values()), allow_partial=allow_partial)
         if faults:  # all of them: who corrects one should not meet the next
             raise InputError.of(faults)
-        scores = {label: score for label, (_, score) in chosen.items()}
         completeness = completeness.and_of(scores.values())
-        self._demand_whole(completeness, allow_partial=allow_partial)
         words: dict[str, JSON] = {
             "selection": {label: name for label, (name, _) in chosen.items()},
             "completeness": completeness.answer,
@@ -167,7 +168,8 @@ class Run(Struct, frozen=True, kw_only=True):
             claims = read_claims(_compose(values, scores.values()))
         except Refused as refusal:
             raise self._placed(refusal.faults[0], values, list(scores.values())) from None
-        notes = (completeness.sentence, *self.remarks, self._about_model(values["model_repo"]))
+        mock = f"{shown(self.mock.text)} {_ABOUT_A_MOCK}." if self.mock else ""
+        notes = (completeness.sentence, *self.remarks, mock, self._about_model(values["model_repo"]))
         return Built(claims, self._details(words, " ".join(filter(None, notes))), origins)
 
     def _details(self, words: Mapping[str, JSON], notes: str) -> dict[str, JSON]:
@@ -184,11 +186,9 @@ class Run(Struct, frozen=True, kw_only=True):
         return said if isinstance(said, dict) else {}
 
     def _about_model(self, model_repo: _Value) -> str:
-        """Return a sentence where a mock took part, or the run's word for its model is not the repository supplied."""
-        if self.mock:
-            return f"{shown(self.mock.text)} {_ABOUT_A_MOCK}."
+        """Return a sentence where the run's word for its model is not the repository supplied."""
         model = self._words().get("model")
-        if model_repo.origin == "run" or not isinstance(model, str):
+        if model_repo.origin == "run" or not isinstance(model, str) or (self.mock and self.mock.text == model):
             return ""
         if f"/{model}".lower().endswith(f"/{model_repo.text}".lower()):  # behind the name of a provider
             return ""

@@ -162,6 +162,13 @@ def test_a_mock_model_is_allowed_by_its_name(allow: Any) -> None:
     )
 
 
+def test_a_mock_that_graded_hides_no_other_name_of_the_model() -> None:
+    graded = run(mock=Said("mockllm/model", "/roles"), details={"run": {"model": "hf/evil/other"}})
+    notes = str(graded.claims(SUPPLIED, allow_mock=True).details["notes"])
+    assert notes.startswith("'mockllm/model' is a mock model")
+    assert "names its model 'hf/evil/other'" in notes
+
+
 @pytest.mark.parametrize("allow", [False, (), {"mockllm"}, {"mockllm/other"}])
 def test_a_mock_model_that_is_not_named_is_refused(allow: Any) -> None:
     error = refusal(lambda: run(mock=Said("mockllm/model", "/model")).claims(SUPPLIED, allow_mock=allow))
@@ -255,6 +262,12 @@ def test_a_framework_that_the_run_does_not_name_is_supplied_and_one_that_it_name
 
 
 # -- everything at once -------------------------------------------------------------------------------------------------------
+
+
+def test_a_score_of_a_part_is_told_beside_what_is_wrong_with_the_run() -> None:
+    part = Score(scorer="none", metric="acc", value=0.28, pointer="/acc", partial=FAULT)
+    error = refusal(lambda: run(part, benchmark_repo=Said("c/d", "/dataset")).claims(SUPPLIED))
+    assert [finding.pointer for finding in error.findings] == ["/dataset", "/limit"]
 
 
 def test_everything_that_is_wrong_with_a_run_is_told_at_once() -> None:
