@@ -25,7 +25,7 @@ from msgspec import Meta, Struct
 
 from issuer.adapters.evidence import Octets, artifact, broken, lenient_number, measured, said, words
 from issuer.adapters.run import Run, Said
-from issuer.adapters.score import Score
+from issuer.adapters.score import Score, shown
 from issuer.codes import Code
 from issuer.errors import Fault, reading
 from issuer.formats import strict_json
@@ -174,6 +174,7 @@ def _run(record: _Record, indexes: list[int], evidence: dict[str, JSON], name: s
         task_id=said(exported.task_id, f"{exported_at}/task_id") or said(task_id, f"{first}/evaluation_name"),
         command=said(library.additional_details.command, "/eval_library/additional_details/command"),
         mock=next(_mocks(record, indexes), None),
+        remarks=tuple(_elsewhere(record.model_info)),
         scores=tuple(_score(record, index) for index in indexes),
         details=_details(record, task, evidence),
     )
@@ -220,6 +221,12 @@ def _model_repo(model: _Model) -> Said | None:
         return Said(model.id, "/model_info/id")
     exported = model.additional_details.model_repo or ""
     return Said(exported, f"{_MODEL_WORDS}/model_repo") if is_repo(exported) else None
+
+
+def _elsewhere(model: _Model) -> Iterator[str]:
+    """Yield a sentence where the weights may not be those that the model's name stands for."""
+    if (platform := model.inference_platform or "") not in _UNKNOWN:
+        yield f"The model was reached at {shown(platform)}: which weights were served there, the record does not say."
 
 
 def _commit(text: str | None, pointer: str) -> Said | None:

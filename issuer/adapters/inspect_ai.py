@@ -153,8 +153,6 @@ def _provider(spec: Spec) -> str:
 
 def _elsewhere(spec: Spec) -> Iterator[str]:
     """Yield a sentence for each sign that the weights may not be those that the model's name stands for."""
-    if _provider(spec) not in HUB_PROVIDERS:
-        return
     if spec.model_base_url or spec.model_args.get("base_url") or spec.model_args.get("port"):
         yield "The model was reached at a server's address: which weights were served there, the log does not say."
     if spec.model_args.get("model_path"):
@@ -235,8 +233,8 @@ def _scores(spec: Spec, results: Results, samples: Samples) -> Iterator[Score]:
                 pointer=pointer,
                 fault=edited or fault,
                 partial=next(_unscored(score, spec, results, samples, place), None),
-                unknown=next(_uncounted(score, spec, samples, place), None),
-                samples=score.scored_samples,
+                unknown=next(_uncounted(score, spec, results, samples, place), None),
+                samples=None if _overcounted(score, spec, results) else score.scored_samples,
                 epochs=epochs if epochs > 1 else None,
             )
 
@@ -276,12 +274,21 @@ def _unscored(score: LogScore, spec: Spec, results: Results, samples: Samples, p
         yield Fault(Code.FILE_RULE, "/samples", rule)
 
 
-def _uncounted(score: LogScore, spec: Spec, samples: Samples, place: str) -> Iterator[Fault]:
+def _uncounted(score: LogScore, spec: Spec, results: Results, samples: Samples, place: str) -> Iterator[Fault]:
     if score.scored_samples is None:
         yield Fault(Code.FILE_RULE, place, f"the log does not say how many samples {shown(score.name)} scored")
+    if _overcounted(score, spec, results):
+        ran = results.total_samples // (spec.config.epochs or 1)
+        rule = f"{score.scored_samples} of {ran} samples were scored by {shown(score.name)}, more than were run"
+        yield Fault(Code.FILE_RULE, pointer_to(place, "scored_samples"), rule)
     if (spec.config.epochs or 1) > 1 and samples.scored is None:
         rule = f"the log has no samples that say whether {shown(score.name)} scored them in each epoch"
         yield Fault(Code.FILE_RULE, "/samples", rule)
+
+
+def _overcounted(score: LogScore, spec: Spec, results: Results) -> bool:
+    """Say whether more samples are said to be scored than were run: then nobody knows of how many the score is."""
+    return (score.scored_samples or 0) > results.total_samples // (spec.config.epochs or 1)
 
 
 # -- details ----------------------------------------------------------------------------------------------------------

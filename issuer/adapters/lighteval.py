@@ -47,6 +47,8 @@ MAX_BYTES = 8 * 2**20
 MAX_DEPTH = 64
 MAX_SCORES = 10_000
 MOCK_MODEL = "dummy"
+# The members of a configuration that name a server, where somebody else chose the weights.
+SERVED = frozenset({"base_url", "endpoint_name", "inference_server_address"})
 # The members of the dummy's configuration, which has no other mark once it is given another name.
 DUMMY_MEMBERS = frozenset({"model_name", "generation_parameters", "system_prompt", "cache_dir", "seed"})
 
@@ -126,6 +128,7 @@ def _run(file: _File, task: str, leaves: Sequence[str], evidence: dict[str, JSON
         mock=Said(general.model_name, "/config_general/model_name") if _is_dummy(file) else None,
         partial=partial,
         unknown=unknown,
+        remarks=tuple(_elsewhere(model)),
         scores=tuple(_scores(file.results[task], pointer_to("/results", task), configs)),
         details=_details(general, model, task, configs, evidence),
     )
@@ -189,6 +192,12 @@ def _model(file: _File) -> tuple[Said | None, Said | None]:
     if "revision" not in config or config.keys() & {"base_model", "endpoint_name"}:
         return None, None
     return repo, said(_commit(config["revision"]), "/config_general/model_config/revision")
+
+
+def _elsewhere(config: _Members) -> Iterator[str]:
+    """Yield a sentence where the weights may not be those that the model's name stands for."""
+    if any(config.get(member) for member in SERVED):
+        yield "The model was reached at a server's address: which weights were served there, the file does not say."
 
 
 # -- results ----------------------------------------------------------------------------------------------------------

@@ -59,6 +59,10 @@ HUB_BACKENDS = frozenset({
 # ... and those that do not ask the Hub for its commit. The others do: an empty one says that the Hub does not know it.
 SHALESS_BACKENDS = frozenset({"sglang", "vllm", "vllm-vlm"})
 
+_CHANGED = frozenset({"lora_local_path", "steer_path"})  # arguments that change what the model's name stands for
+_FOLDER = "The file has no commit that the Hub answered for this model: its name may be that of a folder."
+_SERVED = "The model was reached at a server's address: which weights were served there, the file does not say."
+
 
 class _TaskConfig(Struct, frozen=True):
     dataset_path: object = None
@@ -126,6 +130,7 @@ def read(raw: Octets, name: str = "") -> tuple[Run, ...]:
 
 class _Model(Struct, frozen=True):
     label: str
+    remark: str = ""
     repo: Said | None = None
     revision: Said | None = None
     base: str = ""
@@ -147,6 +152,7 @@ def _run(file: _File, task: str, leaves: Sequence[str], model: _Model, evidence:
         mock=Said(MOCK_MODEL, "/config/model") if file.config.model == MOCK_MODEL else None,
         partial=partial,
         unknown=unknown,
+        remarks=(model.remark,) if model.remark else (),
         scores=tuple(_scores(file, task, leaves)),
         details=_details(file, task, leaves, model, evidence),
     )
@@ -225,21 +231,27 @@ def _families(file: _File, name: str) -> dict[str, tuple[str, ...]]:
 
 def _model(config: _Config, name: str) -> _Model:
     args = _arguments(config.model_args)
-    label = args.get("pretrained", "")
-    if config.model not in HUB_BACKENDS or {"steer_path", "lora_local_path"} & args.keys():
-        return _Model(label or config.model)
+    label = args.get("pretrained") or config.model
+    if config.model not in HUB_BACKENDS:
+        return _Model(label, _SERVED if args.get("base_url") else "")
+    if found := sorted(_CHANGED & args.keys()):
+        return _Model(label, f"The weights were changed by {', '.join(found)}: they are not those of the model's name.")
     for member, sha in (("peft", config.peft_sha), ("delta", config.delta_sha)):
         if weights := args.get(member):
             repo, revision = _known(config, weights, sha, f"/config/{member}_sha")
             base_sha = config.model_sha if isinstance(config.model_sha, str) else ""
-            return _Model(weights, repo, revision, label, base_sha)
+            return _Model(weights, _doubt(weights, repo), repo, revision, label, base_sha)
     repo, revision = _known(config, label, config.model_sha, "/config/model_sha")
     asked = args.get("revision", "")
     if revision and REVISION.fullmatch(asked) and asked != revision.text:
         raise broken(name, "/config/model_sha", f"not the revision that model_args asks for, {asked}")
     if repo and not revision and REVISION.fullmatch(asked):
         revision = Said(asked, "/config/model_args")
-    return _Model(label, repo, revision)
+    return _Model(label, _doubt(label, repo), repo, revision)
+
+
+def _doubt(weights: str, repo: Said | None) -> str:
+    return _FOLDER if repo is None and is_repo(weights) else ""
 
 
 def _known(config: _Config, weights: str, sha: object, pointer: str) -> tuple[Said | None, Said | None]:
@@ -300,19 +312,24 @@ def _counted(file: _File, leaf: str) -> tuple[int | None, int | None]:
     used = count_of(file.results.get(leaf, {}).get("sample_len"))
     if counts is None:
         return used, None
-    return counts.effective if used is None else used, counts.original
+    return counts.effective if used is None else used, count_of(counts.original) or None
 
 
 def _completeness(file: _File, leaves: Sequence[str]) -> tuple[tuple[Fault, ...], tuple[Fault, ...]]:
     """Say why a task or group is not whole, and why nobody knows: by the counts, as a limit need not have cut."""
     counts = {leaf: _counted(file, leaf) for leaf in leaves}
     unknown = [leaf for leaf, count in counts.items() if None in count]
+    more = [leaf for leaf, (used, there) in counts.items() if used is not None and there is not None and used > there]
     short = [leaf for leaf, (used, there) in counts.items() if used is not None and there is not None and used < there]
     if short:
         used, there = (sum(counts[leaf][which] or 0 for leaf in short) for which in (0, 1))
         tasks = repr(short[0][:64]) if len(short) == 1 else f"{len(short)} tasks"
         rule = f"{used} of {there} samples of {tasks} were used"
         return (Fault(Code.FILE_RULE, pointer_to("/n-samples", short[0]), rule),), ()
+    if more:
+        used, there = counts[more[0]]
+        rule = f"{used} of {there} samples of {more[0][:64]!r} were used, more than there are"
+        return (), (Fault(Code.FILE_RULE, pointer_to("/n-samples", more[0]), rule),)
     if not unknown:
         return (), ()
     limit = " was limited, and" if file.config.limit is not None else ""
@@ -345,7 +362,14 @@ def _scores(file: _File, task: str, leaves: Sequence[str]) -> Iterator[Score]:
 
 
 def _samples(file: _File, task: str, leaves: Sequence[str], key: str) -> int | None:
-    """Return of how many samples a score is: a group has some metrics from only some of its tasks."""
+    """Return of how many samples a score is, None where that is not known, or where it is more than there are."""
+    used, there = _used(file, task, leaves, key), [_counted(file, leaf)[1] for leaf in leaves]
+    known = None if None in there else sum(count for count in there if count)
+    return None if used is not None and known is not None and used > known else used
+
+
+def _used(file: _File, task: str, leaves: Sequence[str], key: str) -> int | None:
+    """Return how many samples the file says: a group has some metrics from only some of its tasks."""
     if tuple(leaves) == (task,):
         return _counted(file, task)[0] or None
     counted = file.results[task].get("sample_count")

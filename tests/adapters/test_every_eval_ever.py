@@ -59,6 +59,12 @@ def test_a_record_says_no_revision_even_where_it_holds_a_commit() -> None:
     assert (run.model_revision, run.benchmark_revision, run.command) == (None, None, None)
 
 
+def test_a_platform_that_served_the_model_is_said() -> None:
+    (remark,) = only(edited(RECORD, "/model_info/inference_platform", "somewhere")).remarks
+    assert remark == ("The model was reached at 'somewhere': which weights were served there, the record does not say.")
+    assert only(edited(RECORD, "/model_info/inference_platform", "unknown")).remarks == ()
+
+
 @pytest.mark.parametrize("kind", ["documentation", "scraped", ""])
 def test_scraped_numbers_are_refused_whatever_is_allowed(kind: str) -> None:
     error = refusal(lambda: only(edited(RECORD, "/source_metadata/source_type", kind)))

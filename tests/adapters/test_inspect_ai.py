@@ -293,6 +293,7 @@ def test_results_of_fewer_samples_than_the_dataset_has_are_partial() -> None:
         ("/eval/dataset/samples", None, "the log does not say how many samples the dataset has"),
         ("/eval/dataset/samples", 7, "8 of 7 samples were run, more than there are"),
         ("/results/scores/0/scored_samples", None, "the log does not say how many samples 'match' scored"),
+        ("/results/scores/0/scored_samples", 9, "9 of 8 samples were scored by 'match', more than were run"),
     ],
 )
 def test_what_nothing_says_to_be_whole_is_neither_full_nor_partial(pointer: str, value: object, rule: str) -> None:
@@ -301,6 +302,7 @@ def test_what_nothing_says_to_be_whole_is_neither_full_nor_partial(pointer: str,
     said = details(raw)
     assert said["run"]["completeness"] == "not known"
     assert said["notes"].startswith(f"Not known whether the whole benchmark was run: {rule}.")
+    assert said["run"].get("num_samples", 8) == 8  # never a count that cannot be
 
 
 # -- scores that were edited --------------------------------------------------------------------------------------
@@ -455,6 +457,12 @@ def test_weights_from_elsewhere_are_not_those_of_the_name_and_the_entry_says_so(
     assert words in said
     assert "/b" not in said
     assert "localhost" not in said
+
+
+@pytest.mark.parametrize("model", ["openai-api/local/acme/open-model", "ollama/acme/open-model"])
+def test_a_server_is_said_of_every_provider(model: str) -> None:
+    raw = edited("/eval/model_base_url", "http://localhost:1/v1", edited("/eval/model", model, REAL))
+    assert "which weights were served there, the log does not say" in details(raw)["notes"]
 
 
 def test_adapters_that_are_switched_off_change_nothing() -> None:

@@ -102,6 +102,13 @@ def test_what_names_no_repository_of_the_hub_gives_none(config: dict[str, Any]) 
     assert said(task(real(**config))) == {"task_id": "alone"}
 
 
+@pytest.mark.parametrize("member", sorted(lighteval.SERVED))
+def test_a_server_that_chose_the_weights_is_said(member: str) -> None:
+    (remark,) = task(real(**{member: "http://localhost:1", "revision": ...})).remarks
+    assert "which weights were served there, the file does not say" in remark
+    assert task(real(**{member: None})).remarks == ()
+
+
 def test_the_asked_revision_main_is_never_the_model_s() -> None:
     assert "model_revision" not in said(task(real(revision="main")))
     assert "model_repo" not in said(

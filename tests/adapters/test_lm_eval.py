@@ -117,6 +117,37 @@ def test_a_backend_that_asks_no_hub_gives_the_name_and_a_commit_only_if_it_was_t
     assert task(hub(model="openai-completions", model_args="model=acme/open-model")).model_repo is None
 
 
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"model_sha": ""}, "its name may be that of a folder"),
+        ({"model": "vllm", "model_args": "pretrained=acme/open-model,lora_local_path=/x"}, "lora_local_path"),
+        ({"model_args": "pretrained=acme/open-model,steer_path=/x"}, "changed by steer_path"),
+        ({"model": "local-completions", "model_args": "model=acme/open-model,base_url=http://x"}, "a server's address"),
+        ({"model_args": "pretrained=acme/open-model,pretrained=evil/x"}, "names its model 'hf'"),
+    ],
+)
+def test_weights_that_may_not_be_those_of_the_name_are_said_in_the_entry(config: dict[str, Any], words: str) -> None:
+    supplied = replace(SUPPLIED, model_repo="acme/open-model", model_revision=MODEL_COMMIT, metrics=STRICT)
+    notes = str(task(hub(**config)).claims(supplied).details["notes"])
+    assert words in notes
+    assert "/x," not in notes
+    assert task(hub()).remarks == ()
+
+
+def test_more_samples_than_there_are_are_not_known_to_be_all() -> None:
+    for raw in (
+        edited(hub(), "/results/gsm8k_mini/sample_len", 10**9),
+        edited(hub(), "/n-samples/gsm8k_mini/original", 3),
+        edited(hub(), "/n-samples/gsm8k_mini/original", -1),
+        edited(edited(hub(), "/n-samples/gsm8k_mini/original", 0), "/results/gsm8k_mini/sample_len", 0),
+    ):
+        error = refusal(lambda raw=raw: task(raw).claims(replace(SUPPLIED, metrics=STRICT)))
+        assert error.detail.startswith("not known whether the whole benchmark was run")
+        built = task(raw).claims(replace(SUPPLIED, metrics=STRICT), allow_partial=True)
+        assert built.details["run"].get("num_samples", 4) == 4  # type: ignore[union-attr,call-overload,arg-type]
+
+
 def test_a_commit_other_than_the_one_asked_for_is_refused() -> None:
     raw = hub(model_args=f"pretrained=acme/open-model,revision={OTHER_COMMIT}")
     assert refusal(lambda: lm_eval.read(raw)).pointer == "/config/model_sha"
