@@ -327,8 +327,7 @@ def _completeness(file: _File, leaves: Sequence[str]) -> tuple[tuple[Fault, ...]
         rule = f"{used} of {there} samples of {tasks} were used"
         return (Fault(Code.FILE_RULE, pointer_to("/n-samples", short[0]), rule),), ()
     if more:
-        used, there = counts[more[0]]
-        rule = f"{used} of {there} samples of {more[0][:64]!r} were used, more than there are"
+        rule = "{} of {} samples of {!r} were used, more than there are".format(*counts[more[0]], more[0][:64])
         return (), (Fault(Code.FILE_RULE, pointer_to("/n-samples", more[0]), rule),)
     if not unknown:
         return (), ()

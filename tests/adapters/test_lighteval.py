@@ -104,9 +104,11 @@ def test_what_names_no_repository_of_the_hub_gives_none(config: dict[str, Any]) 
 
 @pytest.mark.parametrize("member", sorted(lighteval.SERVED))
 def test_a_server_that_chose_the_weights_is_said(member: str) -> None:
-    (remark,) = task(real(**{member: "http://localhost:1", "revision": ...})).remarks
+    server: dict[str, Any] = {member: "http://localhost:1", "revision": ...}
+    (remark,) = task(real(**server)).remarks
     assert "which weights were served there, the file does not say" in remark
-    assert task(real(**{member: None})).remarks == ()
+    nowhere: dict[str, Any] = {member: None}
+    assert task(real(**nowhere)).remarks == ()
 
 
 def test_the_asked_revision_main_is_never_the_model_s() -> None:
