@@ -127,9 +127,15 @@ def _claim(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dic
             raise click.BadParameter("write NAME=TEXT, or NAME:=JSON")
         try:
             claims[name.removesuffix(":")] = msgspec.json.decode(text) if name.endswith(":") else text
-        except msgspec.DecodeError:
-            raise click.BadParameter("what follows := must be JSON") from None
+        except (msgspec.DecodeError, RecursionError):
+            raise click.BadParameter("what follows := must be JSON, not nested without end") from None
     return claims
+
+
+def _named(_: click.Context, __: click.Parameter, text: str | None) -> str | None:
+    if text == "":  # as "$UNSET" is: the job would be the good one
+        raise click.BadParameter("it is empty: write what it is, or leave the option out")
+    return text
 
 
 def _job_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -141,16 +147,18 @@ def _job_options(command: Callable[..., None]) -> Callable[..., None]:
 
     gathered.__doc__, gathered.__name__ = command.__doc__, command.__name__
     for add in reversed((
-        click.option("--provider", metavar="ID", help="Whose job, by the id in providers.yaml; the first."),
-        click.option("--integration", metavar="ID", help="The integration whose job it is; the first of the provider."),
+        click.option("--provider", callback=_named, metavar="ID",
+                     help="Whose job, by the id in providers.yaml; the first."),
+        click.option("--integration", callback=_named, metavar="ID",
+                     help="The integration whose job it is; the first of the provider."),
         click.option("--claim", "claims", multiple=True, callback=_claim, metavar="NAME=TEXT",
                      help="What the token says instead; NAME:=JSON for what is no text. May be given again."),
         click.option("--without", multiple=True, metavar="NAME", help="A claim that it lacks. May be given again."),
-        click.option("--branch", metavar="NAME", help="A job of another branch."),
+        click.option("--branch", callback=_named, metavar="NAME", help="A job of another branch."),
         click.option("--pull-request", is_flag=True, help="A job of a pull or merge request."),
         click.option("--fork", is_flag=True, help="A job of somebody's copy of the repository."),
         click.option("--expired", is_flag=True, help="A token that has ended five minutes ago."),
-        click.option("--audience", metavar="AUD", help="A token for another service."),
+        click.option("--audience", callback=_named, metavar="AUD", help="A token for another service."),
         click.option("--port", type=click.IntRange(1, 65535), help="The issuer, where several run."),
     )):  # fmt: skip
         gathered = add(gathered)
@@ -181,7 +189,10 @@ def env(found: Found, job: Job) -> None:
 
 def _ask(found: Found, job: Job) -> tuple[str, str]:
     """Return the credential of a job, and the profile of its provider. Raises SetupError and Undecided."""
-    query = urlencode({"audience": found.issuer, "job": msgspec.json.encode(job)})
+    try:
+        query = urlencode({"audience": found.issuer, "job": msgspec.json.encode(job)})
+    except UnicodeEncodeError:
+        raise SetupError(Code.DEV_JOB, "what an option says is not UTF-8") from None
     answer = send(
         HttpRequest("GET", f"{found.provider}{JOB_PATH}?{query}", {"Authorization": f"bearer {found.request_token}"})
     )

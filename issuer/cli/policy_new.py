@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import click
@@ -21,10 +22,14 @@ from issuer.formats.strict_yaml import MAX_BYTES, load, quoted
 from issuer.identity.provider import ProvidersFile
 from issuer.policy.authoring.load import PROVIDERS_FILE, check_policies
 from issuer.policy.authoring.new import NewPolicy, Whose, Wish, make_policy, whose
+from issuer.policy.authoring.stops import STOPS_FILE
 from issuer.policy.authoring.suite import Outcome
 
 _MAX_TOKEN = 64 * 1024
 _ID = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
+_MAX_ID = 64
+# The names of files beside the policies, which are none.
+_TAKEN = frozenset({Path(PROVIDERS_FILE).stem, Path(STOPS_FILE).stem})
 _REPO = re.compile(r"[A-Za-z0-9._*-]+/[A-Za-z0-9._*-]+")
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*(?:/[A-Za-z0-9_][A-Za-z0-9._-]*)+")
 PLACEHOLDER = "OWNER/BENCHMARK"
@@ -38,12 +43,14 @@ _LOOK_UP = {
 def _id(_: click.Context, __: click.Parameter, text: str) -> str:
     if not _ID.fullmatch(text):
         raise click.BadParameter("is lowercase words joined by `-`")
+    if len(text) > _MAX_ID or text in _TAKEN:
+        raise click.BadParameter(f"has at most {_MAX_ID} characters, and is not {' or '.join(sorted(_TAKEN))}")
     return text
 
 
 def _one_line(_: click.Context, __: click.Parameter, text: str | None) -> str | None:
-    if text is not None and not (0 < len(text) <= 64 and text.isprintable()):
-        raise click.BadParameter("is 1 to 64 printable characters")
+    if text is not None and not (0 < len(text) <= 64 and text.isascii() and text.isprintable()):
+        raise click.BadParameter("is 1 to 64 printable ASCII characters")
     return text
 
 
@@ -106,15 +113,21 @@ def _write(texts: list[tuple[Path, str]], directory: Path, name: str) -> int:
     """Write the files, and return how many tests of the policy passed; take them away again where they are not good, or
     could not be judged. Raises InputError."""
     make_folder(directory, mode=0o755, follow=False)
-    for path, text in texts:
-        create(path, text.encode(), mode=0o644, durable=False, follow=False)
+    with ExitStack() as failed:
+        for path, text in texts:
+            create(path, text.encode(), mode=0o644, durable=False, follow=False)
+            failed.callback(path.unlink)
+        passed = _judge(texts, directory, name)
+        failed.pop_all()
+    return passed
+
+
+def _judge(texts: list[tuple[Path, str]], directory: Path, name: str) -> int:
     tests: list[Outcome] = []
     _, findings = check_policies(directory, NOBODY, int(time.time()), development=True, tell=tests.extend)
     ours = {str(directory / PROVIDERS_FILE), *(str(path) for path, _ in texts)}
     wrong = [each for each in findings if each.severity == "error" and each.place.file in ours]
     if wrong:
-        for path, _ in texts:
-            path.unlink()
         raise InputError(wrong[0].code, wrong[0].detail, wrong[0].place, wrong[0].pointer)
     for finding in findings:
         say(format_finding(finding), err=True)

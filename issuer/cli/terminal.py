@@ -17,7 +17,7 @@ import click
 import msgspec
 from rich.cells import cell_len, set_cell_size
 
-from issuer.errors import Fault, InputError, IssuerError, Place
+from issuer.errors import Fault, InputError, IssuerError, Place, SetupError
 from issuer.results.secret import without_secrets
 
 _LAYOUT = "\n\t"
@@ -172,8 +172,11 @@ _LABEL = re.compile(r"  (?:next|more|yours|wanted): +")
 
 
 def describe_error(error: IssuerError) -> str:
-    """Say an error for people: its code, every fault with its place, and the next step."""
-    lines = [str(error)]
+    """Say an error for people: its code, every fault with its place, and the next step.
+
+    Only what is said of this machine has lines of its own: a text from elsewhere must not write a `next:` of its own.
+    """
+    lines = without_secrets(str(error)).split("\n") if isinstance(error, SetupError) else [str(error)]
     if isinstance(error, InputError):
         lines += show_source(error.place)
         lines += [f"  at {error.pointer}"] if error.pointer and not error.place.line else []
@@ -183,7 +186,7 @@ def describe_error(error: IssuerError) -> str:
     lines += [f"  {label + ':':<7} {text}" for label, text in error.compared]
     lines.append(f"  next: {error.code.meaning.remedy}")
     lines += [f"  more: {error.page}"] if error.page else []
-    return "\n".join(printable(line) for line in without_secrets("\n".join(lines)).split("\n"))
+    return "\n".join(printable(without_secrets(line)) for line in lines)
 
 
 def show_source(place: Place) -> list[str]:

@@ -36,6 +36,7 @@ from issuer.policy.match import PolicySet
 from issuer.service.authn.pat_records import Order
 from issuer.service.authn.pat_records import create as create_pat
 from issuer.service.look import look
+from issuer.service.workers import listen_addresses
 
 LOOK_S = 0.5
 PAT_LIFE_S = 3600
@@ -107,7 +108,10 @@ class Bench:
             return found
 
     def _access_token(self, claims: Mapping[str, Any], *, expired: bool) -> str:
-        order = Order(str(claims["account"]), str(claims["scope"]).split(), (), PAT_LIFE_S)
+        account, scope = claims["account"], claims["scope"]
+        if not isinstance(account, str) or not isinstance(scope, str):
+            raise SetupError(Code.DEV_JOB, "a personal access token always has an account and a scope, which are texts")
+        order = Order(account, scope.split(), (), PAT_LIFE_S)
         now = int(time.time()) - (PAT_LIFE_S + AGO_S if expired else 0)
         return create_pat(self._pats, order, now=now, random=os.urandom(pat.RANDOM_BYTES))[0]
 
@@ -124,7 +128,7 @@ class Bench:
         try:
             job = msgspec.json.decode(asked.get("job", "{}"), type=Job)
             value, provider = self.credential(job, asked.get("audience", ""))
-        except (IssuerError, msgspec.MsgspecError) as error:
+        except (IssuerError, msgspec.MsgspecError, RecursionError) as error:
             exchange.reply(400, {"message": error.detail if isinstance(error, IssuerError) else str(error)})
         else:
             exchange.reply(200, {"value": value, "profile": provider.profile})
@@ -134,9 +138,11 @@ class Bench:
 def bench(port: int, policies: Path | None, tell: Tell) -> Iterator[Sandbox]:
     """Make a sandbox that follows a folder of policies, the samples by default, and remove it afterwards.
 
-    Raises InputError where they are not good at the start. Later that is told, and those of before stay.
+    Raises InputError where they are not good at the start, and SetupError where somebody else listens at the port.
+    Later what is not good is told, and the policies of before stay.
     """
     with sandbox(port) as box, contextlib.ExitStack() as stack:
+        listen_addresses(box.settings.host, box.settings.port)  # before it says that it is there, in place of another
         source, url = policies or write_samples(box.folder / "sample"), box.settings.url
         seen = look(source, 4)
         found = load_policies(source, url, development=True)

@@ -1,6 +1,7 @@
 """How a second shell finds the throw-away issuer that runs in the first: by a file of the user's own.
 
-The file holds the request token, by which anybody gets tokens of that issuer's providers: it is for its owner alone.
+The file holds the request token, by which anybody gets tokens of that issuer's providers: it is for its owner alone. It
+counts while its issuer holds the lock beside it: a killed one holds none, and somebody else may listen at its port now.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -16,11 +17,10 @@ from msgspec import Struct
 
 from issuer import files
 from issuer.codes import Code
-from issuer.dev.provider import DISCOVERY_PATH
-from issuer.errors import InputError, SetupError, Undecided
-from issuer.http_client import HttpRequest, send
+from issuer.errors import InputError, SetupError
 
 _MAX_BYTES = 4096
+_LOOK_S = 0.5  # a lock is held for a moment by who looks, too
 FOLDER = "dev"
 
 
@@ -46,11 +46,13 @@ def announced(state: Path | None, found: Found) -> Iterator[None]:
     path = state / FOLDER / f"{found.port}.json"
     files.make_folder(path.parent)
     _demand_own(path.parent)
-    files.replace(path, msgspec.json.encode(found), mode=0o600, durable=False)
-    try:
-        yield
-    finally:
-        path.unlink(missing_ok=True)
+    with files.locked(_lock_of(path), wait_s=_LOOK_S):
+        files.replace(path, msgspec.json.encode(found), mode=0o600, durable=False)
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+            _lock_of(path).unlink(missing_ok=True)
 
 
 def find(state: Path | None, port: int | None) -> Found:
@@ -59,23 +61,41 @@ def find(state: Path | None, port: int | None) -> Found:
     paths = [] if folder is None or not folder.is_dir() else sorted(folder.glob("*.json"))
     if folder is not None and paths:
         _demand_own(folder)
-    running = [found for found in map(_read, paths) if found is not None and port in {None, int(found.port)}]
-    if len(running) == 1:
-        return running[0]
-    ports = ", ".join(found.port for found in running)
-    what = f"several run, on the ports {ports}: choose one by --port" if running else "no `issuer dev` runs here"
-    raise SetupError(Code.DEV_ABSENT, what)
+    running = [found for found in map(_read, paths) if found is not None]
+    chosen = [found for found in running if port in {None, int(found.port)}]
+    if len(chosen) == 1:
+        return chosen[0]
+    raise SetupError(Code.DEV_ABSENT, _which([found.port for found in running], port))
+
+
+def _which(ports: Sequence[str], port: int | None) -> str:
+    if not ports:
+        return "no `issuer dev` runs here"
+    if port is None:
+        return f"several run, on the ports {', '.join(ports)}: choose one by --port"
+    return f"none runs on port {port}, but on {', '.join(ports)}"
 
 
 def _read(path: Path) -> Found | None:
-    """Read one file; None for one of an issuer that is no longer there."""
+    """Read one file; None for one of an issuer that is no longer there, which is removed."""
     try:
         found = msgspec.json.decode(files.read(path, _MAX_BYTES, private=True, follow=False), type=Found)
-        answer = send(HttpRequest("GET", found.provider + DISCOVERY_PATH))
-        is_it = msgspec.json.decode(answer.body, type=dict[str, object]).get("issuer") == found.provider
-    except (InputError, OSError, Undecided, SetupError, msgspec.MsgspecError):
+        return None if _is_gone(path) else found
+    except (InputError, OSError, SetupError, msgspec.MsgspecError):
         return None
-    return found if is_it else None
+
+
+def _is_gone(path: Path) -> bool:
+    try:
+        with files.locked(_lock_of(path), wait_s=0):
+            path.unlink(missing_ok=True)
+            return True
+    except BlockingIOError:
+        return False
+
+
+def _lock_of(path: Path) -> Path:
+    return path.with_suffix(".lock")
 
 
 def _demand_own(folder: Path) -> None:

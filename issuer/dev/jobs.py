@@ -6,7 +6,7 @@ identity's job, by the claims of the policy's own granted test. What was asked f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from msgspec import UNSET, Struct
@@ -70,7 +70,7 @@ def find_provider(job: Job, providers: Iterable[Provider]) -> Provider:
     return found
 
 
-def claims_of(job: Job, provider: Provider, policies: Iterable[Policy]) -> dict[str, Any]:
+def claims_of(job: Job, provider: Provider, policies: Collection[Policy]) -> dict[str, Any]:
     """Return what the token of a job says, but for iss, aud, jti and times; UNSET is a claim to leave out.
 
     Raises SetupError for what cannot be said of this provider's jobs.
@@ -88,7 +88,7 @@ def claims_of(job: Job, provider: Provider, policies: Iterable[Policy]) -> dict[
 # -- whose job it is ---------------------------------------------------------------------------------------------------
 
 
-def _registered(job: Job, provider: Provider, policies: Iterable[Policy]) -> dict[str, JSON]:
+def _registered(job: Job, provider: Provider, policies: Collection[Policy]) -> dict[str, JSON]:
     """Return what the first identity of the provider says of its jobs: its names, pins, exact values, and test."""
     for policy in policies:
         if job.integration in {"", policy.integration}:
@@ -96,7 +96,8 @@ def _registered(job: Job, provider: Provider, policies: Iterable[Policy]) -> dic
                 if identity.provider == provider.id:
                     return {**_demanded(identity, provider.rules), **_tested(policy, provider.id)}
     if job.integration:
-        detail = f"no integration of this name has an identity of {provider.id}"
+        known = [policy.integration for policy in policies if any(i.provider == provider.id for i in policy.identities)]
+        detail = f"no integration of this name has an identity of {provider.id}; such are {', '.join(known) or 'none'}"
         raise SetupError(Code.DEV_JOB, detail)
     return {}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from issuer.cli.dev import _shell_text
 from issuer.client.ambient import gitlab_variable
+from issuer.dev.found import Found, announced
 from issuer.formats.jose import base64url_encode
 from tests.support.command import issuer
 
@@ -68,9 +70,29 @@ def test_gitlab_s_variable_is_the_one_that_the_client_looks_for(
     assert ambient.detect_credential(audience) == token
 
 
-@pytest.mark.parametrize("given", ["x", "=y", ":=1", "a:=", "a:={", "a:=x"])
+@pytest.mark.parametrize("given", ["x", "=y", ":=1", "a:=", "a:={", "a:=x", f"a:={'[' * 5000}"])
 def test_a_claim_that_is_no_claim_is_a_usage_error(given: str) -> None:
     assert issuer("dev", "token", "--claim", given).returncode == 2
+
+
+@pytest.mark.parametrize("option", ["--branch", "--audience", "--provider", "--integration"])
+def test_an_option_without_its_text_is_not_the_good_job(option: str) -> None:
+    done = issuer("dev", "token", option, "")
+    assert (done.returncode, "it is empty" in done.stderr) == (2, True)
+
+
+def test_what_is_not_utf_8_is_told_in_one_line(tmp_path: Path) -> None:
+    with announced(tmp_path / "eval-token-issuer", Found("http://127.0.0.1:1", "http://127.0.0.1:1", "x")):
+        done = issuer("dev", "token", "--branch", "\udce9", env={"XDG_STATE_HOME": str(tmp_path)})
+    assert (done.returncode, done.stderr.count("\n")) == (6, 2)
+    assert "is not UTF-8" in done.stderr
+
+
+def test_a_port_that_is_taken_is_told_before_anything_is_said_to_be_there(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        done = issuer("dev", "--port", str(taken.getsockname()[1]), env={"XDG_STATE_HOME": str(tmp_path)})
+    assert (done.returncode, done.stdout) == (6, "")
+    assert "service.address" in done.stderr
 
 
 def test_without_an_issuer_that_runs_the_next_command_is_told() -> None:

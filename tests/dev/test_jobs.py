@@ -136,7 +136,9 @@ def test_an_access_token_is_in_the_folder_that_the_service_reads(played: Played)
 @pytest.mark.parametrize(
     "job",
     [{"provider": "none"}, {"integration": "none"}, {"integration": "inspect-ai", "provider": "oauth"},
-     {"provider": "oauth", "pull_request": True}, {"provider": "oauth", "branch": "x"}],
+     {"provider": "oauth", "pull_request": True}, {"provider": "oauth", "branch": "x"},
+     {"provider": "pat", "without": ("account",)}, {"provider": "pat", "without": ("scope",)},
+     {"provider": "pat", "claims": {"account": 7}}],
 )  # fmt: skip
 def test_a_job_that_cannot_be_played_is_said(played: Played, job: dict[str, Any]) -> None:
     with pytest.raises(SetupError) as caught:
