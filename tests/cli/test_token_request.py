@@ -19,7 +19,7 @@ from click.testing import CliRunner
 from huggingface_hub import parse_eval_result_entries
 
 import issuer.client as issuer_client
-from issuer.cli.token import token
+from issuer.cli import cli
 from issuer.dev.provider import LocalProvider
 from issuer.http_client import ATTEMPTS, PATIENCE_S
 from issuer.results.entry import read_entries
@@ -283,7 +283,7 @@ def test_options_that_contradict_each_other_or_are_none_are_a_usage_error(
     claims: Path, arguments: tuple[str, ...]
 ) -> None:
     given = arguments if "--claims" in arguments else ("--claims", str(claims), *arguments)
-    done = CliRunner().invoke(token, ["request", "--issuer", NOWHERE, *given], input=HUSH)
+    done = CliRunner().invoke(cli, ["token", "request", "--issuer", NOWHERE, *given], input=HUSH)
     assert (done.exit_code, "Usage: " in done.stderr) == (2, True)
     assert HUSH not in done.output
 
