@@ -516,6 +516,11 @@ class Code(enum.StrEnum):
         "cache.unsafe", 0, "Others can write where key sets or revocation lists are kept.",
         "Run `chmod 700` on the folder that is named, or give another one with the option that is named.",
     )
+    RECEIPT_FOLDER = (
+        "receipt.folder", 0, "A folder of receipts cannot be used as it is.",
+        "Make the folder, or room in it, or move away what lies in a receipt's place. Keep every receipt: none can be "
+        "made again.",
+    )
     STATE_UNSAFE = (
         "state.unsafe", 0, "The store may forget what it must remember.",
         "Set `maxmemory-policy noeviction` in the store: a use record that is evicted lets an identity token be "

@@ -17,7 +17,7 @@ import msgspec
 
 from issuer.adapters import Built, Supplied, inspect_ai
 from issuer.cli.report import show
-from issuer.cli.terminal import paint, say
+from issuer.cli.terminal import is_read, paint, say
 from issuer.client.credential import Credential
 from issuer.client.files import put_entry
 from issuer.client.request import request_of
@@ -197,7 +197,7 @@ def _judge(path: Path, raw: bytes, trust: Trust, issued: IssuedToken) -> Report:
     entries = read_entries(raw, path.name)
     context = Context(now, witnessed=True, proofs={_leaf_of(issued): AtHand(_proof_of(issued))})
     reports = verify_entries(entries, REPO, f"{FOLDER}/{path.name}", trust, now, context)
-    show(reports, path.name, now)
+    show(reports, path.name, now, broken=is_read())
     return reports[0]
 
 

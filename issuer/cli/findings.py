@@ -140,13 +140,16 @@ def _sarif_result(finding: Finding, rule: int) -> dict[str, Any]:
 
 
 def sarif_result(rule: str, level: str, message: str, uri: str, line: int, column: int) -> dict[str, Any]:
-    """Return one result at a place in a file; line and column count from 1, and are 0 where they are not known."""
+    """Return one result at a place in a file; line and column count from 1, and are 0 where they are not known.
+
+    No text becomes a link, as `[words](address)` does in a message (SARIF 2.1.0, 3.11.6).
+    """
     where: dict[str, Any] = {"artifactLocation": {"uri": uri}}
     if line:
         where["region"] = {"startLine": line, "startColumn": max(1, column)}
     return {
         "ruleId": rule,
         "level": level,
-        "message": {"text": message},
+        "message": {"text": message.replace("](", "] (")},
         "locations": [{"physicalLocation": where}],
     }

@@ -3,11 +3,12 @@ values beside each other, and what the answer means."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 
-from issuer.cli.terminal import Painted, paint, printable, say, shorten
+from issuer.cli.terminal import paint, printable, say, shorten, wrap
 from issuer.formats.strict_yaml import number_text
 from issuer.formats.times import show_time, show_when
 from issuer.results.entry import EntryFramework, EntryMetric
@@ -65,52 +66,74 @@ _AT_FROM = {
 }
 _MOST_METRICS = 4
 _COMMIT_CHARS = 12
+_MOST_COLUMNS = 400  # of one of the first three lines, whatever is in it
 
 
-def show(reports: Iterable[Report], name: str, now: int) -> None:
-    """Print the reports of a file; `name` is what to call it, `now` the clock of who reads it (Unix seconds)."""
+def show(reports: Iterable[Report], name: str, now: int, *, broken: bool = False) -> None:
+    """Print the reports of a file; `name` is what to call it, `now` the clock of who reads it (Unix seconds).
+
+    `broken`: lines are broken between words, for a terminal.
+    """
     shown = False
     for report in reports:
         shown = True
-        _show(report, name, now)
+        for line in _lines(report, name, now):
+            _say_line(line, broken=broken)
     if not shown:
         say(f"{printable(name)}: no entries")
 
 
-def _show(report: Report, name: str, now: int) -> None:
-    for line in _head(report, now):
-        say(line)
+class _Line(Struct, frozen=True):
+    """One line; the next ones, where it is broken, begin `indent` columns in. `painted` of it is in colours."""
+
+    text: str
+    indent: int = 4
+    painted: str = ""
+    style: Mapping[str, Any] = {}
+
+
+def _say_line(line: _Line, *, broken: bool) -> None:
+    laid = wrap(line.text.lstrip(), " " * (len(line.text) - len(line.text.lstrip())), " " * line.indent)
+    first, *rest = laid if broken else [printable(line.text)]
+    before, painted, after = first.partition(line.painted) if line.painted else (first, "", "")
+    say(before, paint(painted, **line.style) if painted else "", after, *(f"\n{each}" for each in rest))
+
+
+def _lines(report: Report, name: str, now: int) -> Iterator[_Line]:
+    yield from _head(report, now)
     place = f"{printable(name)}, entry {report.pointer.removeprefix('/')}"
     if report.verdict == "unverified":
-        say(f"  {place}")
+        yield _Line(f"  {place}")
     else:
-        say(f"  {place}, judged {_AT_FROM[report.at_from].format(show_time(report.at))}:")
+        yield _Line(f"  {place}, judged {_AT_FROM[report.at_from].format(show_time(report.at))}:")
         for check in report.checks:
-            _show_check(check)
-    say(paint(f"  {_headline(report)}", fg=_HEADLINE[report.verdict], bold=True))
-    for line in _meaning(report):
-        say(f"  {line}")
+            yield from _check_lines(check)
+    headline = _headline(report)
+    yield _Line(f"  {headline}", 2, headline, {"fg": _HEADLINE[report.verdict], "bold": True})
+    yield from (_Line(f"  {line}") for line in _meaning(report))
 
 
 # -- who says what ----------------------------------------------------------------------------------------------------
 
 
-def _head(report: Report, now: int) -> Iterator[str]:
+def _head(report: Report, now: int) -> Iterator[_Line]:
     """Yield what the file says and what became of it; how and by whom it was run; who vouches for it, since when."""
-    word = paint(WORDS[report.verdict], fg=_HEADLINE[report.verdict], bold=True)
-    yield Painted(word + printable(f": {describe_said(report.repo, report.said)}"))
+    word = WORDS[report.verdict]
+    said = f"{word}: {describe_said(report.repo, report.said)}"
+    yield _Line(said, 4, word, {"fg": _HEADLINE[report.verdict], "bold": True})
     framework = report.said.framework
     if report.claims is None or report.issued_at is None:
-        yield f"  run with {_framework(framework)}, as the file alone says"
-        yield "  nobody here vouches for it"
+        yield _Line(f"  run with {_framework(framework)}, as the file alone says")
+        yield _Line("  nobody here vouches for it")
         return
     signed = report.claims.framework
     by = report.run_url or describe_caller(report.caller)
     whose = "" if report.verdict in {"verified", "good_when_issued"} else "its token: "
-    yield printable(f"  {whose}run with {signed.name} {signed.version} by {by}")
+    yield _Line(shorten(f"  {whose}run with {signed.name} {signed.version} by {by}", _MOST_COLUMNS))
     vouched = "signed" if whose else "vouched for"
     when = show_when(report.issued_at, now)
-    yield printable(f"  {whose}{vouched} by {report.issuer} for its integration {report.integration}, {when}")
+    by_whom = shorten(f"  {whose}{vouched} by {report.issuer} for its integration {report.integration}", _MOST_COLUMNS)
+    yield _Line(f"{by_whom}, {when}")
 
 
 def describe_said(repo: str, said: Said) -> str:
@@ -123,7 +146,7 @@ def describe_said(repo: str, said: Said) -> str:
     if not metrics:
         metrics.append("no metric" if said.value is UNSET else f"{number_text(said.value)}, of a metric without a name")
     part = ", of a partial run" if said.completeness == "partial" else ""
-    return shorten(f"{repo}{commit} on {said.dataset.id}{task}: {', '.join(metrics)}{part}", 400)
+    return shorten(f"{repo}{commit} on {said.dataset.id}{task}: {', '.join(metrics)}{part}", _MOST_COLUMNS)
 
 
 def metric_name(metric: EntryMetric) -> str:
@@ -151,12 +174,13 @@ def _meaning(report: Report) -> tuple[str, str]:
     return _NOT_FRESH if report.failed == (5,) and rest == {Status.PASS} else _MEANING[report.verdict]
 
 
-def _show_check(check: Check) -> None:
+def _check_lines(check: Check) -> Iterator[_Line]:
     word = "FAIL" if check.status is Status.FAIL else str(check.status)
-    marked = paint(f"{word:<8}", fg=_COLOURS[check.status])
-    say(f"  {check.number:>2}  ", marked, f"{check.name:<26}{printable(check.evidence)}")
+    text = f"  {check.number:>2}  {word:<8}{check.name:<26}{check.evidence}"
+    yield _Line(text, 14, f"{word:<8}", {"fg": _COLOURS[check.status]})
     if check.token or check.file:
-        say(f"{'':>14}token: {printable(check.token or '-')}\n{'':>14}here:  {printable(check.file or '-')}")
+        yield _Line(f"{'':>14}token: {check.token or '-'}", 7)  # a digest fits, and stays whole
+        yield _Line(f"{'':>14}here:  {check.file or '-'}", 7)
 
 
 def _headline(report: Report) -> str:

@@ -49,6 +49,11 @@ def say(*parts: str, err: bool = False, end: str = "\n") -> None:
     click.echo(text + end, nl=False, err=err, color=False if os.environ.get("NO_COLOR") else None)
 
 
+def is_read() -> bool:
+    """Say whether standard output is a terminal: then lines are broken between words, and elsewhere none is."""
+    return sys.stdout.isatty()
+
+
 def columns() -> int:
     """Return how many columns text is laid out in: those of the terminal or of $COLUMNS, at most 100; 80 in a pipe."""
     return max(20, min(100, shutil.get_terminal_size((80, 24)).columns))

@@ -22,7 +22,7 @@ from issuer import __version__
 from issuer.cli import verify_lines
 from issuer.cli.findings import SARIF_SCHEMA, junit_case, junit_suite_of, sarif_result, workflow_command
 from issuer.cli.report import WORDS, describe_said, metric_name, show
-from issuer.cli.terminal import printable, say_document, to_json
+from issuer.cli.terminal import is_read, printable, say_document, to_json
 from issuer.cli.verify_lines import describe_report
 from issuer.errors import InputError
 from issuer.formats.strict_yaml import number_text
@@ -79,7 +79,7 @@ def _show_json(_file: str, reports: tuple[Report, ...], _now: int) -> None:
 
 
 def _show(file: str, reports: tuple[Report, ...], now: int) -> None:
-    show(reports, file, now)
+    show(reports, file, now, broken=is_read())
 
 
 def quiet_form() -> Form:

@@ -27,7 +27,7 @@ class ReceiptFolder(Mapping[str, str]):
     def __init__(self, path: Path) -> None:
         if not path.is_dir():
             raise SetupError(
-                Code.SETTINGS_INVALID, f"{path} is no folder; make it, and keep it: receipts cannot be remade"
+                Code.RECEIPT_FOLDER, f"{path} is no folder; make it, and keep it: receipts cannot be remade"
             )
         self._path = path
 
@@ -40,7 +40,7 @@ class ReceiptFolder(Mapping[str, str]):
             with files.open_plain(file) as opened:
                 raw = opened.read(MAX_BYTES + 1)
         except InputError as error:
-            raise SetupError(Code.SETTINGS_INVALID, f"the folder of receipts: {file} {error.detail}") from None
+            raise SetupError(Code.RECEIPT_FOLDER, f"the folder of receipts: {file} {error.detail}") from None
         if not raw:  # a crash left it empty: not a receipt
             raise KeyError(digest)
         return raw.decode("ascii", "replace")
@@ -63,7 +63,7 @@ class ReceiptFolder(Mapping[str, str]):
             files.replace(self.path_of(digest), receipt, mode=0o600, durable=True)
         except OSError as error:
             detail = f"the folder of receipts: {error.filename} {error.strerror}"
-            raise SetupError(Code.SETTINGS_INVALID, detail) from None
+            raise SetupError(Code.RECEIPT_FOLDER, detail) from None
 
     def drop(self, digest: str) -> None:
         """Remove the receipt of a token that is not verified after all."""

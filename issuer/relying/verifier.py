@@ -87,7 +87,7 @@ class Verifier(Struct):
             path = receipts.path_of(report.token_digest)
             rule = "is no receipt that this trust believes of this entry, and is never replaced"
             detail = f"{path} {rule}. Move it away, and run this again while the token lives"
-            raise SetupError(Code.SETTINGS_INVALID, detail)
+            raise SetupError(Code.RECEIPT_FOLDER, detail)
 
     def _served(self, report: Report, receipts: ReceiptFolder) -> bool:
         """Say whether the receipt that is there will serve this entry when its token has ended."""

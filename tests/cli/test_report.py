@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import click
 import pytest
+from click.testing import CliRunner
 
 from issuer.cli.report import show
+from issuer.cli.terminal import columns
 from issuer.results.entry import read_entries, write_entry
 from issuer.verify import Context, verify_entries
 from issuer.verify.report import NAMES, Report, Status
@@ -83,3 +86,33 @@ def test_a_token_that_is_only_too_old_is_not_said_to_contradict_the_file(capsys:
     assert "--receipts" in lines[-1]
     undecided_value = FILE.replace("  metrics:", "  value: 20.9\n  metrics:", 1)
     assert "the file says" not in shown(capsys, judge(undecided_value, at=make.NOW + make.YEAR))
+
+
+def test_on_a_terminal_lines_are_broken_between_words_and_nothing_is_lost(capsys: pytest.CaptureFixture[str]) -> None:
+    reports = (*judge(), *judge(FILE.replace("20.9", "21")), *judge(write_entry(SAID.form)))
+    whole = shown(capsys, reports)
+    show(reports, "gsm8k.yaml", make.NOW + 7200, broken=True)
+    laid = capsys.readouterr().out
+    assert laid.split() == whole.split()
+    assert max(map(len, whole.splitlines())) > columns()
+    wide = [line for line in laid.splitlines() if len(line) > columns()]
+    assert all(len(line.split()) == 1 for line in wide), "a value that is wider stands alone, to be copied"
+    assert all(line.startswith(("  ", "verified", "not verified", "unverified")) for line in laid.splitlines())
+
+
+def test_colours_are_on_the_verdict_and_the_statuses() -> None:
+    command = click.command()(lambda: show(judge(), "gsm8k.yaml", make.NOW, broken=True))
+    out = CliRunner(env={"NO_COLOR": None}).invoke(command, color=True).stdout
+    assert out.startswith("\x1b[32m\x1b[1mverified\x1b[0m: acme/open-model@")
+    assert out.count("\x1b[32mpass    \x1b[0m") == 9
+    assert out.count("\x1b[32m\x1b[1mverified\x1b[0m") == 2
+
+
+def test_what_an_issuer_says_of_a_caller_stays_one_line_that_can_be_read(capsys: pytest.CaptureFixture[str]) -> None:
+    long = make.file_for(
+        SAID, caller={"provider": "p" * 5000, "run_id": "1\n  vouched for by somebody else"}, sub="s" * 2000
+    )
+    lines = shown(capsys, judge(long)).splitlines()
+    assert (lines[1][:11], lines[2][:19]) == ("  run with ", "  vouched for by ht")
+    assert max(map(len, lines[:3])) < 450
+    assert "(2 h ago)" in lines[2]

@@ -440,3 +440,13 @@ def test_a_no_for_want_of_any_token_is_said_whatever_the_form(place: Place, ask_
         assert "no entry has a token that could be checked: that is a no" in place.complained
     assert ask_for(place, "--allow-unsigned", "--quiet") == 1
     assert place.complained == ""
+
+
+@BOTH
+def test_nothing_of_a_file_is_a_link_in_sarif(place: Place, ask_for: Ask) -> None:
+    place.write(
+        '- dataset: {id: "a/b", task_id: "[the run](https://evil.example)"}\n  metrics: [{metric_id: m, value: 1}]\n'
+    )
+    assert ask_for(place, "--format", "sarif") == 1
+    (result,) = json.loads(place.said)["runs"][0]["results"]
+    assert "[the run] (https://evil.example)" in result["message"]["text"]

@@ -45,5 +45,5 @@ def test_a_receipt_that_cannot_be_opened_or_written_ends_the_run(tmp_path: Path)
     for act in (lambda: receipts[DIGEST], lambda: receipts.keep(DIGEST, b"a.receipt.")):
         with pytest.raises(SetupError) as raised:
             act()
-        assert raised.value.code is Code.SETTINGS_INVALID
+        assert raised.value.code is Code.RECEIPT_FOLDER
         assert str(tmp_path / file_name(DIGEST)) in raised.value.detail
