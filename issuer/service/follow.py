@@ -25,7 +25,7 @@ from issuer.policy.match import PolicySet
 from issuer.policy.model import Policy
 from issuer.policy.narrow import narrow
 from issuer.service.bounds import LOOK_S
-from issuer.service.look import Look, look
+from issuer.service.look import Look, look, look_at, paths
 
 # policies/benchmarks/<owner>/<name>/eval.yaml
 MAX_DEPTH = 4
@@ -124,7 +124,7 @@ class Follower:
             return None
         self._seen = None
         folder, change = self._read(_by_path(seen), asked=asked)
-        if self._look() != seen:
+        if not self._stood_still(seen, change, asked=asked):
             return None
         self._seen = seen
         was_good = self.state.setback is None
@@ -138,6 +138,17 @@ class Follower:
     def _look(self) -> Look:
         """Look at what decides; the stops beside it are followed apart."""
         return look(self._source.directory, MAX_DEPTH, without=STOPS_FILE)
+
+    def _stood_still(self, seen: Look, change: Step | Setback, *, asked: bool) -> bool:
+        """Say whether what was read is what had been looked at. Of a file that was not read that look is the word."""
+        if asked or isinstance(change, Setback) or change.basis:
+            return self._look() == seen
+        there = paths(self._source.directory, MAX_DEPTH, without=STOPS_FILE)
+        return (
+            there == {each[0] for each in seen}
+            and there.isdisjoint(change.lost)
+            and all(look_at(path) == known.look for path, known in change.known.items())
+        )
 
     def _read(self, looks: Looks, *, asked: bool) -> tuple[Folder | None, Step | Setback]:
         before = self.state.folder

@@ -6,7 +6,6 @@ watchfiles was weighed: the kernel reports nothing that another host writes to N
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,32 +19,37 @@ def look(folder: Path, depth: int, without: str = "") -> Look:
 
     Follows links, as a mounted ConfigMap has them; what cannot be read is noted as such.
     """
-    left_out = f"{folder}/{without}"
-    return frozenset([found for found in _entries(str(folder), depth) if found[0] != left_out])
+    return frozenset([look_at(path) for path in paths(folder, depth, without)])
 
 
 def look_at(path: str) -> Seen:
     """Look at one file or folder, which may be absent."""
-    return _seen(path)[0]
-
-
-def _entries(folder: str, depth: int) -> Iterator[Seen]:
-    try:
-        paths = [entry.path for entry in os.scandir(folder)]
-    except OSError as error:
-        yield folder, 0, error.errno or 0, 0, 0
-        return
-    for path in paths:
-        seen, mode = _seen(path)
-        yield seen
-        if depth > 1 and stat.S_ISDIR(mode):
-            yield from _entries(path, depth - 1)
-
-
-def _seen(path: str) -> tuple[Seen, int]:
-    """Return how a path looks, and its mode; 0 where it cannot be looked at."""
     try:
         found = os.stat(path)
     except OSError as error:
-        return (path, 0, error.errno or 0, 0, 0), 0
-    return (path, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns), found.st_mode
+        return path, 0, error.errno or 0, 0, 0
+    return path, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def paths(folder: Path, depth: int, without: str = "") -> frozenset[str]:
+    """Return what `look` looks at: an eighth of its work."""
+    return frozenset(_paths(str(folder), depth)) - {f"{folder}/{without}"}
+
+
+def _paths(folder: str, depth: int) -> Iterator[str]:
+    try:
+        entries = list(os.scandir(folder))
+    except OSError:
+        yield folder
+        return
+    for entry in entries:
+        yield entry.path
+        if depth > 1 and _is_folder(entry):
+            yield from _paths(entry.path, depth - 1)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link that leads nowhere, or to itself
+        return False

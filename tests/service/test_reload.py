@@ -30,7 +30,7 @@ from issuer.policy.match import PolicySet
 from issuer.service.audit import FileAudit
 from issuer.service.background import Background
 from issuer.service.follow import MAX_DEPTH, Follower, Setback, follow_folder, keep_policies
-from issuer.service.look import look
+from issuer.service.look import Look, look
 from issuer.service.reload import Active, Live
 from tests.support.command import issuer
 from tests.support.disk import disk_calls
@@ -492,6 +492,71 @@ async def test_what_changed_while_it_was_read_is_not_taken(tmp_path: Path, provi
     await live.turn(True)
     assert (live.active.loaded_at, live.stale) == (2, False)
     audit.close()
+
+
+@pytest.mark.parametrize("what", ["the file that is read", "a file that comes", "a file that goes"])
+def test_a_change_of_one_file_is_not_taken_where_what_is_read_changes_meanwhile(
+    tmp_path: Path, provider: LocalProvider, what: str
+) -> None:
+    """Of ten thousand files only those are looked at again that were read; what comes and goes is seen all the same."""
+    write_folder(tmp_path, provider)
+    folder = tmp_path / "policies"
+    turns: list[Callable[[], object]] = []
+    source, gone = Source(folder, "https://issuer.example", True), folder / "lm-eval.yaml"
+    follower = Follower(source, tmp_path / "kept", lambda: turns.pop()() if turns else None)
+    follower.load()
+    meanwhile: dict[str, Callable[[], object]] = {
+        "the file that is read": lambda: rewrite(tmp_path, f"^  {OTHER}$", f"  {OTHER}  # once more"),
+        "a file that comes": lambda: (folder / "more.yaml").write_text("nothing good"),
+        "a file that goes": gone.unlink,
+    }
+    rewrite(tmp_path, f"^  {GOOD}$", f"  {OTHER}")
+    turns.append(meanwhile[what])
+    assert (follower.turn(False), follower.turn(False), turns) == (None, None, [])
+    (folder / "more.yaml").unlink(missing_ok=True)
+    assert any(isinstance(follower.turn(False), Step) for _ in range(2))
+
+
+def test_a_file_that_is_away_for_a_moment_takes_no_integration_away(tmp_path: Path, provider: LocalProvider) -> None:
+    write_folder(tmp_path, provider)
+    folder = tmp_path / "policies"
+    blinking, away = folder / "lm-eval.yaml", tmp_path / "away"
+    moves: list[Callable[[], object]] = []
+
+    class Looking(Follower):
+        def _look(self) -> Look:
+            seen = super()._look()
+            if moves and self.state.folder.known and self._before == seen:
+                moves.pop()()  # between the look and the reading
+            return seen
+
+    def come_back() -> None:
+        if away.exists():
+            away.rename(blinking)
+
+    follower = Looking(Source(folder, "https://issuer.example", True), tmp_path / "kept", come_back)
+    follower.load()
+    rewrite(tmp_path, f"^  {GOOD}$", f"  {OTHER}")
+    moves.append(lambda: blinking.rename(away))
+    assert (follower.turn(False), follower.turn(False), moves) == (None, None, [])
+    assert blinking.exists()
+    assert "lm-eval" in follower.state.policies.policies
+
+
+def test_a_file_that_was_not_read_may_change_meanwhile(tmp_path: Path, provider: LocalProvider) -> None:
+    """It counts as it was looked at, and as it is now a turn later."""
+    write_folder(tmp_path, provider)
+    folder = tmp_path / "policies"
+    turns: list[Callable[[], object]] = []
+    other = folder / "lm-eval.yaml"
+    source = Source(folder, "https://issuer.example", True)
+    follower = Follower(source, tmp_path / "kept", lambda: turns.pop()() if turns else None)
+    follower.load()
+    rewrite(tmp_path, f"^  {GOOD}$", f"  {OTHER}")
+    turns.append(lambda: other.write_text(other.read_text().replace("mode: active", "mode: suspended")))
+    assert follower.turn(False) is None
+    first, _, second = follower.turn(False), follower.turn(False), follower.turn(False)
+    assert [isinstance(each, Step) and len(each.entries) for each in (first, second)] == [1, 1]
 
 
 def test_known_policies_that_others_may_write_from_now_on_are_refused(tmp_path: Path, provider: LocalProvider) -> None:
