@@ -149,6 +149,8 @@ def _completeness(said: PlainCompleteness, place: str, name: str) -> tuple[tuple
     """Return why the run is not whole, and why nobody knows; nothing where it is."""
     pointer = f"{place}/completeness"
     if said.answer == "full":
+        if said.reason:
+            raise InputError(Code.FILE_RULE, "is for an answer other than full", Place(name), f"{pointer}/reason")
         return (), ()
     if not said.reason:
         rule = "needs `reason`: which samples are missing, or why nobody knows"

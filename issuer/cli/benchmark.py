@@ -66,7 +66,7 @@ def init(
         name, description, evaluation_framework, metrics, tasks, config, split, _dataset(dataset)
     ).text()  # fmt: skip
     findings = lint_benchmark(made.encode(), str(out), profile)
-    if errors := [finding.detail for finding in findings if finding.severity == "error"]:
+    if errors := [f"{finding.pointer} {finding.detail}" for finding in findings if finding.severity == "error"]:
         raise click.UsageError(f"this would be no definition for {profile}: {'; '.join(errors)}")
     if out.exists() or out.is_symlink():
         raise InputError(Code.FILE_RULE, "is there already: a definition is made once; edit it", Place(str(out)))

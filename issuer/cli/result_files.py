@@ -79,17 +79,17 @@ def read_benchmark_file(path: Path | None) -> Benchmark | None:
     return None if path is None else read_benchmark(files.read(path, strict_yaml.MAX_BYTES), str(path))
 
 
-def primary_of(path: Path | None, profile: Profile | None) -> str | None:
-    """Return the primary metric of the benchmark that `--benchmark` names; None without one.
+def benchmark_for(path: Path | None, profile: Profile | None) -> Benchmark | None:
+    """Return the benchmark that `--benchmark` names; None without one.
 
-    Raises click.UsageError where the profile needs it: `both` and `hub` have its score as `value`.
+    Raises click.UsageError where the profile needs it: `both` and `hub` have its primary metric's score as `value`.
     """
     benchmark = read_benchmark_file(path)
     if profile not in {None, "target"} and benchmark is None:
         raise click.UsageError(
             f"--profile {profile} writes the primary metric's score as `value`: give --benchmark eval.yaml"
         )
-    return benchmark.primary if benchmark else None
+    return benchmark
 
 
 def read_bytes(path: Path) -> bytes:

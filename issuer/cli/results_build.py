@@ -13,7 +13,7 @@ from issuer.adapters import SOURCES, Anchors, Built, Run, Source, Supplied, read
 from issuer.adapters.load import read_file
 from issuer.adapters.mapping import read_mapping
 from issuer.cli.exits import Exit
-from issuer.cli.result_files import benchmark_option, primary_of
+from issuer.cli.result_files import benchmark_for, benchmark_option
 from issuer.cli.supplied import (
     RunCommand,
     metric_option,
@@ -77,8 +77,8 @@ def build(
     """
     mapping = read_mapping(bytes(read_file(map_path, _MAX_MAP)), str(map_path)) if map_path else None
     texts = Supplied(metrics=read_selectors(metrics), scale=scale, **supplied)
-    primary = primary_of(benchmark_path, profile)
-    options = BuildOptions(texts, mapping, frozenset(allow_mock), allow_partial, profile, primary)
+    benchmark = benchmark_for(benchmark_path, profile)
+    options = BuildOptions(texts, mapping, frozenset(allow_mock), allow_partial, profile, benchmark)
     runs, failures = _read(paths, source, _anchors(verievals_key, verievals_root, verievals_ledger))
     if not failures:
         _check_tasks(runs, tasks)

@@ -9,10 +9,10 @@ import click
 
 from issuer.cli.exits import Exit
 from issuer.cli.result_files import (
+    benchmark_for,
     benchmark_option,
     find_result_files,
     paths_argument,
-    primary_of,
     read_bytes,
 )
 from issuer.cli.terminal import printable, say
@@ -37,7 +37,8 @@ def fmt(
     What entries say stays the same, and so do their digests, except under `--profile hub`, which has no token and no
     metrics. All files are read before one is written.
     """
-    primary = primary_of(benchmark_path, profile)
+    benchmark = benchmark_for(benchmark_path, profile)
+    primary = benchmark.primary if benchmark else None
     changed: dict[Path, str] = {}
     for file in find_result_files(paths):
         after = _rewrite(file, profile, primary, drop_comments=drop_comments)

@@ -18,7 +18,7 @@ from issuer.adapters.load import read_file
 from issuer.cli.checks import render_checks, verbose_option
 from issuer.cli.credentials import CredentialOptions, credential_options
 from issuer.cli.exits import Exit
-from issuer.cli.result_files import benchmark_option, primary_of
+from issuer.cli.result_files import benchmark_for, benchmark_option
 from issuer.cli.supplied import (
     RunCommand,
     demand_no_flags,
@@ -38,10 +38,11 @@ from issuer.client.proofs import put_proof, wait_for_proof
 from issuer.client.request import read_request, request_of, with_nonce
 from issuer.client.tokens import Obtained, explain_request, fetch_metadata, obtain
 from issuer.codes import Code
-from issuer.errors import Refused, Undecided
+from issuer.errors import Place, Refused, Undecided
 from issuer.files import read_argument
 from issuer.formats.times import show_span, show_when
 from issuer.http_client import check_url
+from issuer.results.benchmark import Benchmark, demand_defined
 from issuer.results.entry import SIGNED_PROFILES, Profile
 from issuer.wire import MAX_BYTES, Denied, Explained, IssuedToken, ShownCheck, is_nonce
 
@@ -110,7 +111,7 @@ def request(
     else:
         demand_no_flags("--claims has all that is asked for")
         body = _read_claims(claims_path or Path("-"))
-    form = _Form(out, append, profile, primary_of(benchmark_path, profile))
+    form = _Form(out, append, profile, benchmark_for(benchmark_path, profile))
     named = {"integration": integration, "audience": audience, "nonce": nonce}
     body |= {name: value for name, value in named.items() if value}
     form.rehearse(body)  # before a use of the identity is spent on an entry that nothing can take
@@ -135,7 +136,11 @@ class _Form(Struct, frozen=True):
     out: Path | None
     append: bool
     profile: Profile | None
-    primary: str | None
+    benchmark: Benchmark | None
+
+    @property
+    def primary(self) -> str | None:
+        return self.benchmark.primary if self.benchmark else None
 
     def rehearse(self, body: dict[str, Any]) -> None:
         """Raise what writing the entry would raise; what is wrong with the claims is the issuer's to say."""
@@ -144,6 +149,7 @@ class _Form(Struct, frozen=True):
             demand_place(self.out, claims.get("benchmark_repo") if isinstance(claims, dict) else None)
         with contextlib.suppress(Refused):
             (said,) = read_asked("", body).submissions
+            demand_defined(self.benchmark, said.claims, Place("the claims"))
             rehearse_entry(self.out, said, append=self.append, profile=self.profile, primary=self.primary)
 
 

@@ -28,8 +28,9 @@ from issuer.formats import jcs
 from issuer.formats.strict_json import JSON
 from issuer.formats.strict_yaml import MAX_BYTES
 from issuer.results import edit
+from issuer.results.benchmark import Benchmark, demand_defined
 from issuer.results.details import read_details
-from issuer.results.entry import Profile, content_digest, result_file_name, target_entry, write_entry
+from issuer.results.entry import Profile, content_digest, read_entries, result_file_name, target_entry, write_entry
 
 _YAML = frozenset({".yaml", ".yml"})
 _NUMBER = re.compile(r"([0-9]{4,9})-")  # how the file of a result's claims begins
@@ -39,8 +40,8 @@ class BuildOptions(Struct, frozen=True):
     """What the owner of runs supplies, for all of them and by a mapping file for each; and which runs are taken.
 
     `allow_mock` names the mock models whose runs are taken, `allow_partial` takes limited runs, and those not known to
-    be whole. Entries are written in the `profile`; `both` and `hub` need the benchmark's `primary` metric, and are for
-    runs of one benchmark.
+    be whole. Entries are written in the `profile`; `both` and `hub` need the `benchmark`, which must define what is
+    built, and is for runs of one.
     """
 
     supplied: Supplied = Supplied()
@@ -48,7 +49,7 @@ class BuildOptions(Struct, frozen=True):
     allow_mock: frozenset[str] = frozenset()
     allow_partial: bool = False
     profile: Profile = "target"
-    primary: str | None = None
+    benchmark: Benchmark | None = None
 
     def claims(self, run: Run) -> Built:
         """Bring together what the run says and what its owner says. Raises InputError."""
@@ -117,7 +118,7 @@ def build_each(
             results.setdefault(key, result)
         except InputError as error:
             unbuilt.append(Unbuilt(run, error))
-    _demand_one_subject(list(results.values()), out, options.profile)
+    _demand_one_subject(list(results.values()), out, options)
     return tuple(results.values()), tuple(unbuilt)
 
 
@@ -143,15 +144,20 @@ def write_results(results: Sequence[Result], *, update: bool = False) -> tuple[R
 
 def _build(run: Run, options: BuildOptions, out: Path, number: int) -> Result:
     built = options.claims(run)
+    demand_defined(options.benchmark, built.claims, Place(run.name))
     try:
         details = read_details(built.details)
         entry = target_entry(built.claims, details)
-        written = write_entry(entry, profile=options.profile, primary=options.primary)
+        primary = options.benchmark.primary if options.benchmark else None
+        written = write_entry(entry, profile=options.profile, primary=primary)
+        read_entries(written.encode(), run.name)  # what no reader takes is this run's fault, not its file's
     except Refused as refusal:
         fault = refusal.faults[0]
         raise InputError(fault.code, f"details{fault.pointer}: {fault.detail}", Place(run.name)) from None
     except FormatError as error:
         raise error.located(Place(run.name)) from None
+    except InputError as error:  # its place is in a text that is nowhere
+        raise InputError(error.code, f"its entry: {error.detail}", Place(run.name)) from None
     word = re.sub(r"[^A-Za-z0-9_.-]+", "_", built.claims.task_id).strip(".")[:64]
     claims = f"{number:04}-{word}.json"
     file, claims_file = out, out.with_suffix(".claims") / claims
@@ -161,15 +167,15 @@ def _build(run: Run, options: BuildOptions, out: Path, number: int) -> Result:
     return Result(run, built, entry, written, file, claims_file)
 
 
-def _demand_one_subject(results: Sequence[Result], out: Path, profile: Profile) -> None:
+def _demand_one_subject(results: Sequence[Result], out: Path, options: BuildOptions) -> None:
     members = ["model_repo", "benchmark_repo"] if out.suffix in _YAML else []
     for member in members:
         if len(names := {getattr(each.built.claims, member) for each in results}) > 1:
             rule = f"one file is of one {member}, not of {', '.join(sorted(names)[:5])}: give a folder"
             raise InputError(Code.FILE_RULE, rule, Place(str(out)))
     benchmarks = {each.built.claims.benchmark_repo for each in results}
-    if profile != "target" and len(benchmarks) > 1:
-        rule = f"the profile {profile} is for runs of one benchmark, not of {', '.join(sorted(benchmarks)[:5])}"
+    if options.benchmark is not None and len(benchmarks) > 1:
+        rule = f"--benchmark is for runs of one benchmark, not of {', '.join(sorted(benchmarks)[:5])}"
         raise InputError(Code.FILE_RULE, rule, Place(str(out)))
 
 

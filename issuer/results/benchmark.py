@@ -6,17 +6,17 @@ Reads the Hub's live form, which has no `metrics`, and the target form alike. Me
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from issuer.codes import Code
-from issuer.errors import Finding, InputError
+from issuer.errors import Fault, Finding, InputError, Place
 from issuer.formats import strict_yaml
 from issuer.formats.strict_json import JSON, pointer_to
-from issuer.results.claims import IDENTIFIER, REVISION, is_repo
+from issuer.results.claims import IDENTIFIER, REVISION, RunClaims, is_repo
 from issuer.results.entry import Profile
 
 Text = Annotated[str, Meta(min_length=1)]
@@ -76,6 +76,23 @@ class Benchmark(Struct, frozen=True):
         marked = [metric.id for metric in self.metrics if metric.primary]
         candidates = marked or [metric.id for metric in self.metrics]
         return candidates[0] if len(candidates) == 1 else None
+
+    def undefined(self, task_id: str | None, metric_ids: Sequence[str | None]) -> Iterator[Fault]:
+        """Yield what it does not define, with its pointer in run claims; None: not there."""
+        if task_id is not None and task_id not in self.task_ids:
+            yield Fault(Code.RESULT_UNDEFINED, "/task_id", f"the benchmark defines no task {task_id!r}")
+        for index, metric_id in enumerate(metric_ids if self.metrics else ()):
+            if metric_id is not None and metric_id not in self.metric_ids:
+                rule = f"the benchmark defines no metric {metric_id!r}"
+                yield Fault(Code.RESULT_UNDEFINED, f"/metrics/{index}/metric_id", rule)
+
+
+def demand_defined(benchmark: Benchmark | None, claims: RunClaims, place: Place) -> None:
+    """Raise InputError(`result.undefined`) for a result that its benchmark, where it is at hand, does not define: no
+    reader who looks there takes it (check 10)."""
+    found = benchmark.undefined(claims.task_id, [metric.metric_id for metric in claims.metrics]) if benchmark else ()
+    if errors := [InputError(fault.code, fault.detail, place) for fault in found]:
+        raise InputError.of(errors)
 
 
 def read_benchmark(raw: bytes, name: str, *, max_values: int = strict_yaml.MAX_NODES) -> Benchmark:

@@ -284,10 +284,6 @@ def _value(typed: Mapping[str, Any], benchmark: Benchmark | None) -> Iterator[Fo
 
 
 def _defined(typed: Mapping[str, Any], benchmark: Benchmark) -> Iterator[Found]:
-    task = typed.get("dataset", {}).get("task_id")
-    if task is not None and task not in benchmark.task_ids:
-        yield Found(Code.RESULT_UNDEFINED, "/dataset/task_id", f"the benchmark defines no task {task!r}")
-    for index, metric in enumerate(typed.get("metrics", ()) if benchmark.metric_ids else ()):
-        if metric and metric["metric_id"] not in benchmark.metric_ids:
-            detail = f"the benchmark defines no metric {metric['metric_id']!r}"
-            yield Found(Code.RESULT_UNDEFINED, f"/metrics/{index}/metric_id", detail)
+    metric_ids = [metric and metric["metric_id"] for metric in typed.get("metrics", ())]
+    for fault in benchmark.undefined(typed.get("dataset", {}).get("task_id"), metric_ids):
+        yield Found(fault.code, _CLAIMS.get(fault.pointer, fault.pointer), fault.detail)

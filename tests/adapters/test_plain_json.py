@@ -100,6 +100,11 @@ def test_a_run_that_is_not_whole_says_why(answer: str) -> None:
     assert (refusal(lambda: built(silent)).code, valid(raw)) == (Code.FILE_RULE, True)
 
 
+def test_a_whole_run_has_no_reason_why_it_is_not() -> None:
+    raw = edited(RAW, "/runs/0/completeness", {"answer": "full", "reason": "40 of 50 samples were used"})
+    assert refusal(lambda: built(raw)).pointer == "/runs/0/completeness/reason"
+
+
 def test_a_mock_is_a_mock() -> None:
     assert refusal(lambda: built(edited(RAW, "/runs/0/mock", "random"))).pointer == "/runs/0/mock"
 

@@ -78,7 +78,7 @@ def test_a_definition_for_today_s_hub_needs_no_metric(tmp_path: Path) -> None:
         ((*SAID[:6], *TASKS, "--profile", "both"), "lacks `evaluation_framework`"),
         ((*SAID[:4], "--higher", "accuracy", *TASKS), "ID=NAME"),
         ((*SAID[:6], "--lower", "accuracy=Again", *TASKS, "--primary", "accuracy"), "a second time"),
-        ((*SAID[:6], "--task", "a b"), "without space"),
+        ((*SAID[:6], "--task", "a b"), "/tasks/0/id must be 1 to 128 printable ASCII characters without space"),
         ((*SAID[:6], "--task", "exam", "--dataset", "acme/exam"), "OWNER/NAME@COMMIT"),
         ((*SAID[:6], "--task", "exam", "--dataset", f"exam@{COMMIT}"), "by the Hub's rules"),
     ],

@@ -279,23 +279,47 @@ def test_today_s_huggingface_hub_reads_what_is_built_for_it(tmp_path: Path, prof
     benchmark = tmp_path / "eval.yaml"
     benchmark.write_text(make.BENCHMARK_TEXT)
     out = tmp_path / "gsm8k.yaml"
-    arguments = (INSPECT, "-o", out, *MODEL, *MATCH, "--profile", profile, "--benchmark", benchmark)
+    arguments = (
+        INSPECT,
+        "-o",
+        out,
+        *MODEL,
+        *MATCH,
+        "--profile",
+        profile,
+        "--benchmark",
+        benchmark,
+        "--task-id",
+        "gsm8k",
+    )
     built(*arguments)
     (entry,) = parse_eval_result_entries(yaml.safe_load(out.read_text()))
     assert (entry.dataset_id, entry.value, entry.verify_token) == ("openai/gsm8k", 0.625, None)
     assert ("metrics:" in out.read_text()) == (profile == "both")
     assert "unchanged" in built(*arguments, "--update")
     refused(INSPECT, "-o", tmp_path / "p.yaml", *MODEL, *MATCH, "--profile", profile, code=2)
-    benchmark.write_text(make.BENCHMARK_TEXT.replace("accuracy", "f1"))
-    assert "the primary metric, f1" in refused(*arguments[:2], tmp_path / "q.yaml", *arguments[3:])
+    other = make.BENCHMARK_TEXT.replace(", primary: true", "").replace("primary: false", "primary: true")
+    benchmark.write_text(other)
+    assert "the primary metric, pass_at_5" in refused(*arguments[:2], tmp_path / "q.yaml", *arguments[3:])
 
 
 def test_a_profile_with_value_is_for_runs_of_one_benchmark(tmp_path: Path) -> None:
     (tmp_path / "eval.yaml").write_text(make.BENCHMARK_TEXT)
     (tmp_path / "log.json").write_bytes(edited(INSPECT.read_bytes(), "/eval/dataset/location", "acme/other"))
-    both = ("--profile", "both", "--benchmark", tmp_path / "eval.yaml")
+    both = ("--profile", "both", "--benchmark", tmp_path / "eval.yaml", "--task-id", "gsm8k")
     said = refused(INSPECT, tmp_path / "log.json", "-o", tmp_path / "out", *MODEL, *MATCH, *both)
     assert "for runs of one benchmark, not of acme/other, openai/gsm8k" in said
+
+
+@pytest.mark.parametrize("profile", ["target", "both", "hub"])
+def test_what_the_benchmark_does_not_define_is_not_built(tmp_path: Path, profile: str) -> None:
+    text = make.BENCHMARK_TEXT.replace('"gsm8k"', '"other"').replace("id: gsm8k", "id: other")
+    assert text != make.BENCHMARK_TEXT
+    (tmp_path / "eval.yaml").write_text(text)
+    more = ("--profile", profile, "--benchmark", tmp_path / "eval.yaml", "--task-id", "gsm8k")
+    said = refused(INSPECT, "-o", tmp_path / "out", *MODEL, *MATCH, *more)
+    assert "result.undefined: the benchmark defines no task 'gsm8k'" in said
+    assert not (tmp_path / "out").exists()
 
 
 def test_help_says_what_each_flag_is_and_names_its_variable_once() -> None:

@@ -499,7 +499,10 @@ def test_what_is_printed_has_the_profile_that_was_asked_for(tmp_path: Path, clai
         assert (len(entry.token_members), entry.value) == (2, BODY["claims"]["metrics"][0]["value"])
 
 
-@pytest.mark.parametrize("why", ["no score of the primary metric", "a list in one line", "a thousand entries"])
+@pytest.mark.parametrize(
+    "why",
+    ["no score of the primary metric", "no such task", "no such metric", "a list in one line", "a thousand entries"],
+)
 def test_an_entry_that_the_file_cannot_take_is_refused_before_anybody_is_asked(
     tmp_path: Path, out: Path, claims: Path, why: str
 ) -> None:
@@ -509,6 +512,10 @@ def test_an_entry_that_the_file_cannot_take_is_refused_before_anybody_is_asked(
     if why == "no score of the primary metric":
         benchmark.write_text("name: x\nmetrics: [{id: other}]\ntasks: [{id: t}]\n")
         more = ("--profile", "both", "--benchmark", str(benchmark))
+    elif why.startswith("no such"):
+        task, metric = ("other", "accuracy") if why == "no such task" else (BODY["claims"]["task_id"], "other")
+        benchmark.write_text(f"name: x\nmetrics: [{{id: {metric}}}]\ntasks: [{{id: {task}}}]\n")
+        more = ("--benchmark", str(benchmark))
     elif why == "a list in one line":
         out.write_text("[{dataset: {id: a/b}}]\n")
     else:

@@ -6,10 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from issuer.adapters import Run, Supplied, read
 from issuer.adapters.mapping import read_mapping
 from issuer.client import BuildOptions, build_results, request_of, write_results
+from issuer.client.build import build_each
+from issuer.codes import Code
 from issuer.errors import InputError
 from issuer.formats import jcs
 from issuer.results.entry import content_digest, read_entries
@@ -45,6 +48,13 @@ def test_results_are_built_before_anything_is_written(tmp_path: Path, run: Run, 
         (entry,) = read_entries(result.file.read_bytes(), "")
         assert content_digest(entry.form) == content_digest(result.entry)
         assert json.loads(result.claims_file.read_bytes()) == json.loads(jcs.canonical(request_of(result.built)))
+
+
+def test_details_that_no_file_carries_are_the_fault_of_their_run_alone(tmp_path: Path, run: Run) -> None:
+    deep = replace(run, details={**run.details, "run": {"words": json.loads("[" * 14 + "1" + "]" * 14)}})
+    results, (unbuilt,) = build_each([run, deep], tmp_path / "out", GIVEN)
+    assert [each.run for each in results] == [run]
+    assert (unbuilt.error.code, unbuilt.error.place.file) == (Code.FILE_TOO_LARGE, run.name)
 
 
 def test_where_one_file_is_there_none_is_written(tmp_path: Path, run: Run, other: Run) -> None:
