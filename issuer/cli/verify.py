@@ -141,6 +141,9 @@ def answer(asked: Mapping[str, Any], now: int) -> Exit:
     else:
         place = options.in_repo or path_in_repo(os.path.abspath(str(path)))
         summary = verify_file(path, str(repo), place, verifier, form)
+        if not options.quiet and options.in_repo is None and not place.startswith(f"{FOLDER}/"):
+            rule = f"{printable(str(path))} does not lie in a folder {FOLDER}, where results count (check 6)"
+            say(f"issuer: {rule}. Of a copy, say where it lies: --path {FOLDER}/NAME.yaml", err=True)
     if not options.quiet:
         _tell_unsigned(summary, leave_out=not options.require_token)
     return exit_for_summary(summary, require_token=options.require_token)

@@ -450,3 +450,12 @@ def test_nothing_of_a_file_is_a_link_in_sarif(place: Place, ask_for: Ask) -> Non
     assert ask_for(place, "--format", "sarif") == 1
     (result,) = json.loads(place.said)["runs"][0]["results"]
     assert "[the run] (https://evil.example)" in result["message"]["text"]
+
+
+def test_of_a_copy_it_is_said_how_to_say_where_it_lies(place: Place) -> None:
+    copy = place.folder / "gsm8k.yaml"
+    copy.write_text(GOOD)
+    assert place._ask(copy, "--repo", make.REPO) == 1
+    assert "Of a copy, say where it lies: --path .eval_results/NAME.yaml" in place.complained
+    assert place._ask(copy, "--repo", make.REPO, "--path", make.PATH) == 0
+    assert place.complained == ""
