@@ -12,14 +12,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree
 
+import msgspec
 import pytest
 
+from issuer import keyfile
 from issuer.cli.receipts import IGNORED, KEY, PUBLIC
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import AUDIENCE
 from issuer.formats import jose
 from issuer.service.bounds import LAST_TOKEN_S, PUBLISHED_S
-from issuer.verify.receipts import file_name, read_receipt, token_digest
+from issuer.verify.receipts import RECEIPT_TYPE, file_name, read_receipt, token_digest
+from issuer.verify.statement import write_statement
 from tests.support.asking import ask
 from tests.support.make import PATH
 from tests.support.tree import write_result
@@ -167,7 +170,9 @@ def test_a_receipt_that_does_not_serve_is_told_and_left_as_it_is(loop: Loop) -> 
     assert loop.verify() == 0
     (receipt,) = loop.kept.glob("*.jwt")
     good = receipt.read_bytes()
-    for other in (b"garbage", good[:-20], good.replace(b"e", b"f", 1)):
+    key, keys = keyfile.read(loop.kept / KEY), jose.parse_key_set((loop.kept / PUBLIC).read_bytes())
+    payload = {**msgspec.to_builtins(read_receipt(good.decode(), keys)), "repo": "acme/other"}
+    for other in (b"garbage", good[:-20], write_statement(RECEIPT_TYPE, payload, key)):
         receipt.write_bytes(other)
         assert loop.verify() == 6, "a year later it would be no answer"
         assert f"{receipt} is no receipt that this trust believes of this entry" in loop.complained
