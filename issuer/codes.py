@@ -623,6 +623,6 @@ class Code(enum.StrEnum):
     )
     SERVICE_ADDRESS = (
         "service.address", 0, "The service cannot listen at its address.",
-        "End what listens there, or change `host` and `port`; `ss -ltnp` shows who listens where.",
+        "Change `host` or `port` (below 1024 only root may listen); `ss -ltnp` shows who has one that is in use.",
     )
     # fmt: on

@@ -16,7 +16,7 @@ from msgspec import Struct
 from issuer import files
 from issuer.audit_events import StopsLoaded
 from issuer.codes import Code
-from issuer.errors import Finding, InputError, Refused, Undecided
+from issuer.errors import Finding, InputError, Place, Refused, Undecided
 from issuer.formats.strict_yaml import MAX_BYTES
 from issuer.identity.provider import Provider
 from issuer.issuance.ports import Audit, Standing
@@ -143,9 +143,12 @@ class LiveStops:
 
     def _read(self) -> _Read:
         """Read the file. That there is none counts only in a folder that is there: it may be a volume that is not."""
-        if not self._path.exists() and (self._path.parent / PROVIDERS_FILE).exists():
-            return _Read(Stops())
         stops = Stops()
+        if not self._path.exists():
+            folder = self._path.parent
+            is_whole = (folder / PROVIDERS_FILE).exists()
+            gone = f"no folder of policies is here: there is no {PROVIDERS_FILE} in it"
+            return _Read(stops, None if is_whole else Finding(Code.FILE_UNREADABLE, Place(str(folder)), gone))
         try:
             stops, errors = read_stops(files.read(self._path, MAX_BYTES), str(self._path))
             files.demand_guarded(self._path, group=True)  # who may write to it could lift a stop

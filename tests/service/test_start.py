@@ -116,6 +116,15 @@ def test_a_store_that_evicts_is_refused(settings: Settings) -> None:
     assert "noeviction" in refused
 
 
+def test_a_store_whose_password_is_wrong_is_named_without_it(settings: Settings) -> None:
+    with EmbeddedValkey() as store:
+        with redis.Redis.from_url(store) as client:
+            client.config_set("requirepass", "right")
+        refused = refused_start(settings, ISSUER_REDIS_URL=store.replace("unix://", "unix://:wrong@"))
+    assert "it refuses the name or password that its URL has, or lacks" in refused
+    assert "wrong" not in refused
+
+
 def test_a_secret_that_is_named_is_not_made(tmp_path: Path, settings: Settings) -> None:
     named = tmp_path / "shared-secret"
     assert f"the store secret {named}: No such file" in said(replace(settings, store_secret_file=str(named)))

@@ -310,6 +310,7 @@ SERVE = [
     S("A key that others may read", "serve --config s.yaml", (_SETTINGS, policies, keys, open_key)),
     S("A policy that is wrong", "serve --config s.yaml",
       (_SETTINGS, policies, keys, edit(_POLICY, "mode: active", "mode: activ"))),
+    S("The folder of policies is not there", "serve --config s.yaml", (_SETTINGS, keys)),
     S("The port is taken", "serve --config s.yaml", (_SETTINGS, policies, keys, taken_port)),
     S("The store is not there", "serve --config s.yaml", (_SETTINGS, policies, keys)),
     S("The store is not there, for several workers", "serve --config s.yaml --workers 2", (_SETTINGS, policies, keys)),

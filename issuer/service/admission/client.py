@@ -10,6 +10,7 @@ The credentials are for the store; Sentinels get none. Query parameters are redi
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, cast
 from urllib.parse import urlsplit
@@ -20,8 +21,9 @@ from redis.asyncio.connection import AbstractConnection, SSLConnection, parse_ur
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel
 from redis.backoff import NoBackoff
+from redis.exceptions import AuthenticationError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import ResponseError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from issuer.codes import Code
 from issuer.errors import SetupError
@@ -87,6 +89,18 @@ def place_of(url: str) -> str:
     except ValueError as cause:
         raise SetupError(Code.SETTINGS_INVALID, "The store's URL cannot be read.") from cause
     return parts.path if parts.scheme == "unix" else f"{parts.hostname or 'localhost'}{port}"
+
+
+def why_of(failure: BaseException) -> str:
+    """Say why the store did not answer, in the system's words: its own, or redis-py's, may hold credentials."""
+    cause: BaseException | None = failure
+    while cause is not None:
+        if isinstance(cause, AuthenticationError):
+            return "it refuses the name or password that its URL has, or lacks"
+        if isinstance(cause, OSError) and cause.errno is not None:
+            return os.strerror(cause.errno) if cause.errno > 0 else str(cause.strerror)
+        cause = cause.__cause__ or cause.__context__
+    return "no answer in time" if isinstance(failure, TimeoutError | RedisTimeoutError) else type(failure).__name__
 
 
 def _patience() -> dict[str, Any]:

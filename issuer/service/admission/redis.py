@@ -26,7 +26,7 @@ from issuer.errors import Refused, SetupError, Undecided
 from issuer.issuance.ports import AdmissionRequest, Admitted, Presented, Use
 from issuer.issuance.steps import Payer
 from issuer.limits import Limits, Rate
-from issuer.service.admission.client import Command, connect, exchange, place_of
+from issuer.service.admission.client import Command, connect, exchange, place_of, why_of
 from issuer.service.bounds import (
     AGAIN_RATE,
     CALL_S,
@@ -175,8 +175,7 @@ class RedisAdmission:
                 await self._begin_epoch()
                 await self._client.script_load(SCRIPT)
         except Failure as failure:
-            # The class says enough; the text may contain credentials, or words of the store.
-            detail = f"The store at {self._place} does not work: {type(failure).__name__}. Check its URL and health."
+            detail = f"the store at {self._place} does not work: {why_of(failure)}"
             raise SetupError(Code.STATE_UNREACHABLE, detail) from failure
 
     async def ready(self) -> None:
@@ -208,7 +207,7 @@ class RedisAdmission:
             policy = (await self._client.config_get("maxmemory-policy")).get("maxmemory-policy")
         if policy is None and not self._noeviction_stated:
             detail = (
-                f"The store at {self._place} does not tell its maxmemory-policy. "
+                f"the store at {self._place} does not tell its maxmemory-policy. "
                 "Make sure that it is noeviction, then state so in the settings."
             )
             raise SetupError(Code.STATE_UNSAFE, detail)
@@ -222,7 +221,7 @@ class RedisAdmission:
         run_id = "-" if self._durable_store else await self._run_id()
         if not run_id:
             detail = (
-                f"The store at {self._place} does not tell its run_id, so a restart from a snapshot cannot be seen. "
+                f"the store at {self._place} does not tell its run_id, so a restart from a snapshot cannot be seen. "
                 "Use one that does, or state in the settings that it loses nothing."
             )
             raise SetupError(Code.STATE_UNSAFE, detail)
