@@ -89,6 +89,7 @@ def export(
     records = {}
     for entry in entries:
         claims = _claims(document, entry, repo)
+        _demand_defined(document, entry, claims, benchmark)
         record = _record(document, entry, claims, benchmark, stated, verified.get(entry.pointer), now)
         records[out / record_path(entry, claims)] = render_json(record)
         for pointer in unheld(claims):
@@ -147,8 +148,15 @@ def _claims(document: Document, entry: Entry, repo: str) -> RunClaims:
         return claims_of(entry, repo)
     except Refused as refusal:
         fault = refusal.faults[0]
-        rule = f"this entry names no run: {fault.pointer.lstrip('/')}: {fault.detail}"
+        rule = "this entry names no run: " + f"{fault.pointer} {fault.detail}".strip()
         raise document.error(Code.RESULT_UNBOUND, entry.pointer, rule) from None
+
+
+def _demand_defined(document: Document, entry: Entry, claims: RunClaims, benchmark: Benchmark) -> None:
+    """Raise InputError where the benchmark is not the one of this entry: its directions would be another's."""
+    for fault in benchmark.undefined(claims.task_id, [metric.metric_id for metric in claims.metrics]):
+        place = "/dataset/task_id" if fault.pointer == "/task_id" else fault.pointer
+        raise document.error(fault.code, f"{entry.pointer}{place}", fault.detail)
 
 
 def _record(

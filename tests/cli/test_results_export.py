@@ -97,8 +97,17 @@ def test_an_entry_for_both_is_verified_by_the_benchmark_that_is_vouched_for(file
 
 def test_nothing_is_written_where_one_entry_cannot_be(file: Path) -> None:
     file.write_text(file.read_text() + "- dataset: {id: openai/gsm8k, task_id: gsm8k}\n  value: 1\n")
-    assert f"{file}:15:3: result.unbound: this entry names no run" in export(file, code=3)
+    assert f"{file}:15:3: result.unbound: this entry names no run: object missing" in export(file, code=3)
     assert not (file.parents[2] / "records").exists()
+
+
+def test_another_benchmark_s_definition_gives_no_direction(file: Path) -> None:
+    definition = file.parents[2] / "eval.yaml"
+    text = definition.read_text()
+    definition.write_text(text.replace('id: "gsm8k"', 'id: "other"'))
+    assert definition.read_text() != text
+    assert "result.undefined: the benchmark defines no task 'gsm8k'" in export(file, code=3)
+    assert records(file) == []
 
 
 def test_what_the_format_cannot_hold_is_said(file: Path) -> None:
