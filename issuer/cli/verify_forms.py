@@ -232,6 +232,8 @@ def _rows_of(file: str, report: Report) -> list[tuple[str, ...]]:
     model = (report.repo, _text(said.model_revision))
     benchmark = (said.dataset.id, _text(said.dataset.revision), _text(said.dataset.task_id))
     signed = (report.issuer, report.integration, report.run_url, _time(report.issued_at), _time(report.expires_at))
+    if report.verdict == "failed":  # whoever signed the token did not sign what this row says
+        signed = ("", "", "", "", "")
     run = (_text(framework.name), _text(framework.version), *signed, show_time(report.at))
     metrics = [(metric_name(each), number_text(each.value), _selected(each, report)) for each in said.metrics]
     return [(*place, *model, *benchmark, *metric, *run) for metric in metrics or [("", "", "")]]

@@ -366,6 +366,10 @@ def test_csv_has_a_row_for_each_metric_with_who_and_when(place: Place, ask_for: 
     )
     assert (good["issued_at"], good["reason"]) == ("2026-11-18T11:06:40Z", "")
     assert (rows[3]["issuer"], rows[3]["issued_at"], rows[3]["reason"]) == ("", "", "unverified: no token")
+    assert rows[1]["value"] == "21.9"
+    vouched = ("issuer", "integration", "run_url", "issued_at", "expires_at")
+    assert [rows[1][name] for name in vouched] == [""] * 5, "nobody signed 21.9"
+    assert all(rows[2][name] for name in ("issuer", "integration", "issued_at", "expires_at"))
 
 
 @pytest.mark.parametrize("formula", ["=1+1", "+1+1", "-1+1", "@SUM(1)", "x;=1+1", 'x"; =1', "＝1+1"])
