@@ -169,7 +169,7 @@ def _form(options: Options) -> Form:
 def _check_usage(path: Path | None, repo: str | None, options: Options, *, folder: bool) -> None:
     if path is None:
         raise click.UsageError("give a FILE with --repo OWNER/NAME, or a DIR of repositories")
-    if not os.path.lexists(path):
+    if not os.path.lexists(path) and (repo is None or options.form is None):  # or else the form tells it
         raise files.unreadable(path, "no such file or folder")
     if not folder and repo is None:
         raise click.UsageError("give --repo OWNER/NAME: a file does not say which repository it sits in")

@@ -421,6 +421,15 @@ def test_a_file_that_cannot_be_read_is_told_in_the_form_and_exits_3(place: Place
         check_junit(ElementTree.fromstring(place.said))
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_a_file_that_is_not_there_is_told_in_the_form_too(place: Place, form: str) -> None:
+    place.file.unlink()
+    assert place.one("--format", form) == 3
+    assert "file.unreadable" in place.said
+    assert "no such file" in place.said.lower()
+    assert "file.unreadable" in place.complained
+
+
 @pytest.mark.parametrize("more", [("--json", "--quiet"), ("--json", "--format", "csv"), ("--quiet", "--format", "csv")])
 def test_two_forms_at_once_are_a_usage_error(place: Place, more: tuple[str, ...]) -> None:
     with pytest.raises(click.UsageError):
