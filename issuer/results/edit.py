@@ -34,7 +34,8 @@ def put_entry(text: str, entry: str, name: str, *, reshape: bool = False) -> str
     """Return the file with this entry's token in the first entry that says the same; else with the entry appended.
 
     So the same entry changes nothing the second time, and a newer token takes the place of an older one. The entry that
-    is there keeps its form, unless it is to be reshaped and has another one: then this entry takes its place.
+    is there keeps its form, unless it is to be reshaped and has another one: then this entry takes its place. Raises
+    InputError(`result.value`) for one that is there with a `value` of its own.
     """
     issued = read_entries(entry.encode(), name)
     if text.strip() and len(issued) == 1 and (token := issued[0].token) is not None:
@@ -45,7 +46,12 @@ def put_entry(text: str, entry: str, name: str, *, reshape: bool = False) -> str
             return text
         if same:
             index = int((shaped or same)[0].pointer.removeprefix("/"))
-            return put_token(text, index, token, name) if shaped else replace(text, index, entry, name)
+            if not shaped:
+                return replace(text, index, entry, name)
+            if _has_other_value(shaped[0]):
+                rule = "the entry that is there has a `value` that none of its metrics has: no token makes it verify"
+                raise open_results(text.encode(), name).error(Code.RESULT_VALUE, f"/{index}/value", rule)
+            return put_token(text, index, token, name)
     return append(text, entry, name)
 
 
@@ -129,8 +135,7 @@ def rewrite(text: str, name: str, *, profile: Profile | None = None, primary: st
         if profile is None or entry.metrics is None:
             written.append(entry.rewritten())
             continue
-        scores = [metric.value for metric in entry.metrics if not metric.slice]
-        if entry.value is not UNSET and entry.value not in scores:
+        if _has_other_value(entry):
             rule = "`value` is not the score of any metric of this entry without a slice: it would be lost"
             raise document.error(Code.RESULT_VALUE, f"{entry.pointer}/value", rule)
         try:
@@ -138,6 +143,12 @@ def rewrite(text: str, name: str, *, profile: Profile | None = None, primary: st
         except FormatError as error:
             raise document.locate(error, entry.pointer) from None
     return "".join(written) or "[]\n"
+
+
+def _has_other_value(entry: Entry) -> bool:
+    """Say whether `value` is the score of no metric of the entry without a slice (check 8)."""
+    scores = [metric.value for metric in entry.metrics or () if not metric.slice]
+    return entry.value is not UNSET and entry.value not in scores
 
 
 def _token_members(document: Document, index: int) -> list[str]:

@@ -95,6 +95,23 @@ def test_an_entry_that_is_there_keeps_its_form_unless_another_is_asked_for(tmp_p
     assert not put_entry(path, renewed, profile="both", primary="accuracy")
 
 
+def test_no_token_is_spent_on_an_entry_whose_value_is_another(tmp_path: Path) -> None:
+    path = tmp_path / "gsm8k.yaml"
+    put_entry(path, ENTRY, profile="both", primary="accuracy")
+    good = path.read_text()
+    rehearse_entry(path, SAID, primary=None)
+    path.write_text(good.replace("\n  value: ", "\n  value: 9"))
+    changed = path.read_text()
+    assert changed != good
+    with pytest.raises(InputError, match="no token makes it verify"):
+        rehearse_entry(path, SAID, primary=None)
+    with pytest.raises(InputError, match="no token makes it verify"):
+        put_entry(path, write_entry(SAID.form, "x.y.z"))
+    assert path.read_text() == changed
+    put_entry(path, ENTRY, profile="both", primary="accuracy")  # the value is written anew
+    assert path.read_text() == good
+
+
 def test_what_cannot_be_written_is_known_before(tmp_path: Path) -> None:
     path = tmp_path / "gsm8k.yaml"
     rehearse_entry(path, SAID, profile="both", primary="accuracy")
