@@ -56,10 +56,18 @@ SUPPLIED = Supplied(
 START_S = 20
 
 
+def _new(_: click.Context, __: click.Parameter, folder: Path | None) -> Path | None:
+    """Refuse results that are there: an entry of another day, or a changed one, would stand beside the new one."""
+    if folder is not None and (folder / FOLDER).exists():
+        raise click.BadParameter(f"{folder / FOLDER} is there already: remove it, or give another folder")
+    return folder
+
+
 @click.command()
 @click.option(
     "--keep",
     type=click.Path(path_type=Path, file_okay=False),
+    callback=_new,
     help="Leave the model repository here, and a trust file.",
 )
 def demo(keep: Path | None) -> None:

@@ -407,6 +407,12 @@ def test_the_curl_that_dev_prints_works(tmp_path: Path) -> None:
         assert not folder.exists(), "it leaves nothing behind"
 
 
+def test_the_demo_keeps_nothing_beside_results_that_are_there(tmp_path: Path) -> None:
+    (tmp_path / ".eval_results").mkdir()
+    done = issuer("demo", "--keep", tmp_path)
+    assert (done.returncode, done.stdout, "is there already: remove it" in done.stderr) == (2, "", True)
+
+
 @pytest.mark.long
 def test_what_the_demo_keeps_is_verified_by_the_command_that_it_prints(tmp_path: Path) -> None:
     done = issuer("demo", "--keep", tmp_path / "kept")
