@@ -184,6 +184,10 @@ def test_a_file_that_cannot_be_edited_in_place_is_refused_and_not_broken(before:
         edit.append(before, NEW, "f")
 
 
+def test_a_file_without_entries_takes_one_as_it_was_written() -> None:
+    assert edit.append(edit.rewrite("[]", "f"), NEW, "f") == NEW
+
+
 @pytest.mark.parametrize("entry", ["", "[]", NEW + NEW, "nonsense", "- 1"])
 def test_what_is_appended_is_one_entry(entry: str) -> None:
     with pytest.raises(InputError):
