@@ -368,7 +368,7 @@ async def test_no_jwt_is_taken_of_an_issuer_whose_credentials_are_none(
 async def test_a_credential_of_a_known_form_is_never_shown_to_who_takes_any_other(known: str) -> None:
     async with aclosing(Door(registered("oauth-introspection", "https://a.example", "any"))) as door:
         assert await door.outcome("whatever") == "any"
-        assert await door.outcome(f"{known}x") == MALFORMED
+        assert await door.outcome(f"{known}x") == Code.IDENTITY_ISSUER_UNKNOWN
         assert [asked for _, asked in door.others.asked] == ["whatever"]
 
 

@@ -361,5 +361,5 @@ def test_a_token_says_only_what_its_own_provider_may(stage: Stage) -> None:
 
 
 def test_without_a_hub_in_the_file_no_token_of_its_is_sent_anywhere(stage: Stage) -> None:
-    assert stage.outcome("hf_" + "a" * 34) == "identity.malformed"
+    assert stage.outcome("hf_" + "a" * 34) == "identity.issuer_unknown"
     assert all(WHOAMI not in local.requests for local in stage.providers.locals.values())
