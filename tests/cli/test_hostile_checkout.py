@@ -228,6 +228,7 @@ OPERATOR_S = {
     "log export folder",
     "pat create folder",
     "pat create config",
+    "verify keep_receipts",
     "verify receipts",
     "verify cache",
     "verify state",

@@ -26,7 +26,8 @@ CANARY = "canary4711"
 UNREADABLE = "unreadable.yaml"
 OTHERS_FILES = {
     "secret.yaml": f"{CANARY}: {CANARY}\n",
-    "results.yaml": f'- {{dataset: {{id: "{CANARY}/x"}}, {CANARY}: "{CANARY}"}}\n',
+    # What a result is of is what a report of it says first, also through a link: the Hub's cache is made of links.
+    "results.yaml": f'- {{dataset: {{id: "x/x"}}, {CANARY}: "{CANARY}"}}\n',
     "secret.json": json.dumps({CANARY: CANARY, "auths": {CANARY: CANARY}}),
     "netrc": f"machine x login y password {CANARY}\n",
     "inner/kept": CANARY,
