@@ -253,7 +253,8 @@ def test_the_first_receipt_is_never_replaced(tmp_path: Path, receipts: Path) -> 
     lines(tmp_path / "tree", with_receipts(receipts, NOW + 60))
     assert file.read_bytes() == before
     file.write_bytes(b"of a key that is listed again tomorrow")
-    lines(tmp_path / "tree", with_receipts(receipts, NOW + 60))
+    with pytest.raises(SetupError, match="is no receipt that this trust believes"):
+        lines(tmp_path / "tree", with_receipts(receipts, NOW + 60))
     assert file.read_bytes() == b"of a key that is listed again tomorrow"
     file.write_bytes(b"")  # what a crash leaves is not a receipt
     lines(tmp_path / "tree", with_receipts(receipts, NOW + 60))

@@ -128,7 +128,8 @@ def test_an_example_is_good_where_it_is_given(name: str, tmp_path: Path) -> None
 
 
 def test_the_samples_and_the_reference_s_examples_are_good(tmp_path: Path) -> None:
-    examples = re.findall(r"```yaml\n# ([a-z-]+\.yaml)\n(.*?)```", (POLICIES / "README.md").read_text("utf-8"), re.S)
+    pages = "".join((POLICIES / name).read_text("utf-8") for name in ("README.md", "REFERENCE.md"))
+    examples = re.findall(r"```yaml\n# ([a-z-]+\.yaml)\n(.*?)```", pages, re.S)
     assert len(examples) > 1
     for name, text in examples:
         (tmp_path / name).write_text(text, "utf-8")
