@@ -127,7 +127,7 @@ def _unknown(spec: Spec, results: Results) -> Iterator[Fault]:
 
 
 def _allows(limit: object) -> int:
-    """Return how many samples a limit allows: N, or from A to before B; 0 where it is none of these."""
+    """Return how many samples a limit allows. It is a count, or a pair [begin, end) of indexes; 0 for anything else."""
     match limit if isinstance(limit, list) else [0, limit]:
         case [int(begin), int(end)] if bool not in {type(begin), type(end)}:
             return end - begin

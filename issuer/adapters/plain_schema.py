@@ -1,4 +1,4 @@
-"""JSON Schema (2020-12) of this project's own JSON of finished runs, for whoever writes a harness. Pure.
+"""JSON Schema (2020-12) of the JSON that `--from json` reads, for authors of harnesses. Pure.
 
 Made of the types that read it, so that the two cannot drift apart. It helps while writing, and judges nothing.
 """

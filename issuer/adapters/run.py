@@ -97,9 +97,9 @@ class Run(Struct, frozen=True, kw_only=True):
     `name` is the file's name, `task` the run's own word for what it ran. `mock` is the model's name where it only
     pretends to be a model, or of the one that graded it. `partial` is every sign that the run is not one of the whole
     benchmark, `unknown` every reason why nothing says whether it is: without either it is full. `remarks` are whole
-    sentences for whoever reads the number. `all_chosen`: its owner chose the scores already, so all are claimed where
-    none is named. `details` are `date` (ISO 8601, where the run has one), `artifacts` (the evidence files' names and
-    digests), `runtime_context` and `run` (its words; `model` is the run's own for its model).
+    sentences for readers of the number. `all_chosen`: every score is claimed where none is named, because the run lists
+    only those that its owner chose. `details` are `date` (ISO 8601, where the run has one), `artifacts` (the evidence
+    files' names and digests), `runtime_context` and `run` (its words; `model` is the run's own for its model).
     """
 
     name: str

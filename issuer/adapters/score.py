@@ -117,7 +117,7 @@ def names(scores: Iterable[Score]) -> dict[str, Score]:
 def select(named: Mapping[str, Score], selectors: Mapping[str, str]) -> dict[str, str]:
     """Return by metric_id the name of the one score that its selector means.
 
-    Raises ValueError, with the choice there is, for a selector that means none or several.
+    Raises ValueError for a selector that means none or several; the message lists the scores there are.
     """
     return {metric_id: _one(named, selector) for metric_id, selector in selectors.items()}
 
@@ -125,7 +125,7 @@ def select(named: Mapping[str, Score], selectors: Mapping[str, str]) -> dict[str
 def only_scorer(named: Mapping[str, Score]) -> dict[str, str]:
     """Return by their own metrics' names all scores of the run's only scorer.
 
-    Raises ValueError, with the choice there is, where there is none or several.
+    Raises ValueError for a run without a scorer, or with several; the message lists the scores there are.
     """
     main = {name: score for name, score in named.items() if not score.aside}
     chosen = {score.metric: name for name, score in main.items()}
