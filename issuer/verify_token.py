@@ -1,7 +1,8 @@
 """The verify token (contract section 4): template, payload and signing input, and the payload read back. Pure.
 
-A template is everything of a token but what the run says: the header and every payload member except the run claims
-and the two digests. From a template and a submission the same bytes are composed, whenever and wherever.
+A template is everything of a token but what the run says: the header and every payload member except the run claims,
+the two digests and the attempt. From a template, a submission and its attempt the same bytes are composed, whenever
+and wherever.
 """
 
 from __future__ import annotations
@@ -53,6 +54,24 @@ class Terms(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     caller: dict[str, Any]
     policy: str
     log: str | UnsetType = UNSET
+
+
+# How many different sets of metric values are counted of one run key: 64 stands for more, too.
+MAX_ATTEMPTS = 64
+
+
+class Attempt(Struct, frozen=True, forbid_unknown_fields=True):
+    """How many different sets of metric values were signed for this registered identity and run key since `since`
+    (Unix seconds), this one included; 64 means 64 or more. The run key is model repository and commit, benchmark
+    repository and commit, task and framework name."""
+
+    number: Annotated[int, Meta(ge=1, le=MAX_ATTEMPTS)]
+    since: Annotated[int, Meta(ge=0, le=MAX_UNIX_S)]
+
+    @property
+    def plain(self) -> jcs.Plain:
+        """The attempt for `jcs.encode`."""
+        return jcs.plain({"number": self.number, "since": self.since})
 
 
 class Template(Struct, frozen=True, dict=True, forbid_unknown_fields=True):
@@ -116,16 +135,21 @@ def read_template(raw: bytes) -> Template:
         raise Undecided(Code.DEPENDENCY_STATE) from None
 
 
-def compose(template: Template, submissions: tuple[Submission, ...], *, batch: bool) -> tuple[Unsigned, ...]:
-    """Compose the tokens of a request from the template that the admission returned, recomputing nothing of it."""
-    own = template.terms.jti
-    jtis = batch_jtis(own, len(submissions)) if batch else (own,) * len(submissions)
-    return tuple(_compose_one(template, *each) for each in zip(submissions, jtis, strict=True))
+def compose(
+    template: Template, submissions: tuple[Submission, ...], attempts: tuple[Attempt | None, ...] = (), *, batch: bool
+) -> tuple[Unsigned, ...]:
+    """Compose the tokens of a request from the template and the attempts that the admission returned, recomputing
+    nothing of them. `attempts` has one for each submission, None where it is not counted; it is empty where none is."""
+    own, count = template.terms.jti, len(submissions)
+    jtis = batch_jtis(own, count) if batch else (own,) * count
+    each_its_own = zip(submissions, attempts or (None,) * count, jtis, strict=True)
+    return tuple(_compose_one(template, *each) for each in each_its_own)
 
 
-def _compose_one(template: Template, submission: Submission, jti: str) -> Unsigned:
-    digests = {"claims_digest": submission.claims_digest, "content_digest": submission.content_digest}
-    payload = jcs.encode({**template.plain_terms, "jti": jti, **submission.claims.plain, **digests})
+def _compose_one(template: Template, submission: Submission, attempt: Attempt | None, jti: str) -> Unsigned:
+    said = {"jti": jti, "claims_digest": submission.claims_digest, "content_digest": submission.content_digest}
+    counted = {} if attempt is None else {"attempt": attempt.plain}
+    payload = jcs.encode({**template.plain_terms, **submission.claims.plain, **said, **counted})
     return Unsigned(jose.signing_input_of(template.header_segment, payload), jti)
 
 
@@ -147,14 +171,24 @@ def check_size(template: Template, submissions: tuple[Submission, ...], max_mess
     header, terms = len(template.canonical_header), len(template.canonical_terms)
     largest = min(max_message_bytes, jose.MAX_TOKEN_BYTES - _base64url_size(64) - 1)
     for submission in submissions:
-        payload = terms + len(submission.claims.canonical) + _DIGESTS_BYTES
+        payload = terms + len(submission.claims.canonical) + _ADDED_BYTES
         if _base64url_size(header) + 1 + _base64url_size(payload) > largest:
             raise Refused.at(Code.CLAIMS_TOO_LARGE, f"{submission.pointer}/claims")
 
 
-# What the two digests add to a payload. Of three objects that become one, two pairs of braces turn into two commas.
-_DIGESTS_BYTES = (
-    len(jcs.encode({"claims_digest": jcs.digest_of_bytes(b""), "content_digest": jcs.digest_of_bytes(b"")})) - 2
+# What the two digests and the widest attempt add to a payload. Of three objects that become one, two pairs of braces
+# turn into two commas.
+_ADDED_BYTES = (
+    len(
+        jcs.encode(
+            {
+                "attempt": Attempt(MAX_ATTEMPTS, MAX_UNIX_S).plain,
+                "claims_digest": jcs.digest_of_bytes(b""),
+                "content_digest": jcs.digest_of_bytes(b""),
+            }
+        )
+    )
+    - 2
 )
 
 
@@ -195,6 +229,7 @@ class TokenClaims(Struct, frozen=True, forbid_unknown_fields=True):
     caller: dict[str, str | Annotated[int, Meta(ge=-MAX_EXACT_INTEGER, le=MAX_EXACT_INTEGER)] | bool]
     policy: str
     log: str | UnsetType = UNSET
+    attempt: Attempt | UnsetType = UNSET
 
 
 _RUN_MEMBERS = RunClaims.__struct_fields__

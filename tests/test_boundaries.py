@@ -31,6 +31,7 @@ PURE_ROOMS = {
     "identity",
     "policy",
     "issuance",
+    "abuse",
 }
 # What each room may import of the package, beside itself. "issuer" is the package's own __init__: its version.
 MAY_IMPORT: dict[str, set[str]] = {
@@ -41,6 +42,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "http_client": {"codes", "errors", "url"},
     "keyfile": {*FORMATS, "files"},
     "limits": set(),
+    "abuse": {"formats", "limits", "verify_token"},
     "audit_events": {"codes", "formats", "identity"},
     "audit_chain": set(),
     "audit_search": {"audit_events", "formats"},
@@ -51,8 +53,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "formats": {"codes", "errors"},
     "results": {*FORMATS, "url"},
     "identity": {*FORMATS, "wire", "url"},
-    "policy": {*FORMATS, "results", "limits", "wire", "identity"},
-    "policy.authoring": {*FORMATS, "files", "results", "limits", "wire", "identity", "audit_events", "policy"},
+    "policy": {*FORMATS, "results", "limits", "abuse", "wire", "identity"},
+    "policy.authoring": {*FORMATS, "files", "results", "limits", "abuse", "wire", "identity", "audit_events", "policy"},
     "issuance": PURE_ROOMS - {"issuance"},
     "tlog": FORMATS,
     "verify": {*FORMATS, "results", "tlog", "verify_token"},
@@ -72,7 +74,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "service.refusals": {"audit_events", "limits", "service.bounds"},
     "service.authn": {*FORMATS, "files", "url", "limits", "identity", "service.bounds"},
     "service.kept_policies": {"errors", "files", "service.bounds"},
-    "service.admission": {*FORMATS, "files", "limits", "issuance", "service.bounds"},
+    "service.admission": {*FORMATS, "files", "limits", "abuse", "issuance", "service.bounds"},
     "service.turns": {"issuance", "service.bounds"},
     "service.hosts": {"codes", "errors", "service.admission", "service.bounds", "service.shared_page"},
     "service.signing": {*FORMATS, "files", "keyfile", "url", "audit_events", "issuance", "service.background", "service.bounds", "service.home", "service.hosts", "service.look"},

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from issuer.abuse import Abuse
 from issuer.formats.strict_json import Text
 from issuer.identity.provider import Seconds
 from issuer.limits import Limits
@@ -125,6 +126,7 @@ class Policy(Struct, frozen=True, forbid_unknown_fields=True):
     grants: Grants
     token: TokenRules
     limits: Limits = Limits()
+    abuse: Abuse = Abuse()
     disclose: tuple[Disclosable, ...] = ("identity", "frameworks")
     public: bool = False
     tests: tuple[PolicyTest, ...] = ()

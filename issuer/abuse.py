@@ -1,0 +1,175 @@
+"""What cheating looks like in the results that one identity has signed: rules, counts, signals. Pure.
+
+The counts are made by `service/admission/admit.lua`, in the step that admits a request; it compares them with the same
+limits as `judge` does here, and a test holds the two together. What is counted of whom stands in policies/REFERENCE.md,
+and how the numbers were chosen in policies/README.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Literal, get_args
+
+from msgspec import Meta, Struct
+
+from issuer.formats.strict_json import Text
+from issuer.limits import Positive
+from issuer.verify_token import MAX_ATTEMPTS
+
+# What follows from a signal, the mildest first: told to the operator; also to the caller; a lower rate; no admission.
+Then = Literal["observe", "warn", "throttle", "quarantine"]
+THENS: tuple[Then, ...] = get_args(Then)
+Days = Annotated[int, Meta(ge=1, le=90)]
+Seconds = Annotated[int, Meta(ge=60, le=2_592_000)]
+
+Sets = Annotated[int, Meta(ge=1, le=MAX_ATTEMPTS - 1)]
+# How many model owners are counted a day, or a CI run: one more than the largest limit.
+MAX_OWNERS = 1000
+Owners = Annotated[int, Meta(ge=1, le=MAX_OWNERS)]
+# Artifacts of one result that count as its evidence; each as the SHA-256 that it states.
+MAX_FILES = 8
+
+# Metrics that measure the machine and not the model: they differ in every run.
+NO_SCORES = (
+    "*_per_second", "*_per_sec", "*_seconds", "*_time", "*_ms", "*duration*", "*latency*", "*runtime*", "*throughput*",
+)  # fmt: skip
+
+
+class Attempts(Struct, frozen=True, forbid_unknown_fields=True):
+    """Score shopping: more than `distinct` different sets of metric values for one run key in `per_days` days.
+
+    A run key is model repository and commit, benchmark repository and commit, task and framework name. Counted are the
+    metrics that the benchmark defines, where its `eval.yaml` is registered; else all that no glob of `ignore` matches.
+    """
+
+    distinct: Sets = 5
+    per_days: Days = 30
+    ignore: tuple[Text, ...] = NO_SCORES
+    then: Then = "warn"
+
+
+class Artifact(Struct, frozen=True, forbid_unknown_fields=True):
+    """Edited numbers: one evidence file under more than `distinct` different sets of values of the same run key, for as
+    long as `attempts` are counted."""
+
+    distinct: Sets = 1
+    then: Then = "warn"
+
+
+class Twins(Struct, frozen=True, forbid_unknown_fields=True):
+    """Copied numbers: `values` or more metric values, all equal and none of them trivial, of the same task for another
+    model repository in `per_days` days. Models that share weights look the same, so it is only observed."""
+
+    values: Annotated[int, Meta(ge=3, le=256)] = 3
+    per_days: Days = 7
+    then: Literal["observe"] = "observe"
+
+
+class Spread(Struct, frozen=True, forbid_unknown_fields=True):
+    """A stolen or careless identity: more model owners, or more tokens, in one day (UTC) or one CI run than these."""
+
+    owners_a_day: Owners = 20
+    owners_a_run: Owners = 20
+    tokens_a_day: Positive = 1000
+    tokens_a_run: Positive = 1000
+    then: Then = "warn"
+
+
+class Throttle(Struct, frozen=True, forbid_unknown_fields=True):
+    """The rate of an identity that is throttled, beside its own, and for how long: `for_s` seconds from the last
+    signal on."""
+
+    count: Positive = 10
+    per_s: Annotated[int, Meta(ge=1, le=86_400)] = 3600
+    burst: Annotated[int, Meta(ge=1, le=50_000)] = 5
+    for_s: Seconds = 86_400
+
+
+class Abuse(Struct, frozen=True, forbid_unknown_fields=True):
+    """The rules of one integration. What is refused or warned of is counted for one registered identity alone.
+
+    `quarantine_s` is how long a quarantine lasts that a signal has begun.
+    """
+
+    attempts: Attempts = Attempts()
+    artifact: Artifact = Artifact()
+    twins: Twins = Twins()
+    spread: Spread = Spread()
+    throttle: Throttle = Throttle()
+    quarantine_s: Seconds = 86_400
+
+
+# -- what was counted -------------------------------------------------------------------------------------------------
+
+
+class ItemTally(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """What the admission counted for one result, this one included.
+
+    `number` different sets of metric values of its run key were signed since `since` (Unix seconds), 64 for more;
+    `exact` unless the budget of keys was used up. `is_new` where this set was not among them before. `files` is how
+    many of these sets had an evidence file in common with it, 0 where nothing of that is new. `twin`: the same values
+    were signed for another model repository.
+    """
+
+    number: Annotated[int, Meta(ge=1, le=MAX_ATTEMPTS)]
+    since: Annotated[int, Meta(ge=0)]
+    exact: bool = True
+    is_new: bool = True
+    files: Annotated[int, Meta(ge=0, le=MAX_ATTEMPTS)] = 0
+    twin: bool = False
+
+
+class Tally(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """What the admission counted for one request: `items` in the order of its results, and its identity's owners and
+    tokens of the day, and of the CI run (0 where its provider names none)."""
+
+    items: tuple[ItemTally, ...]
+    owners_a_day: int = 0
+    tokens_a_day: int = 0
+    owners_a_run: int = 0
+    tokens_a_run: int = 0
+
+
+# -- what it means ----------------------------------------------------------------------------------------------------
+
+Name = Literal["attempts", "artifact", "twins", "spread"]
+SPREADS = ("owners_a_day", "owners_a_run", "tokens_a_day", "tokens_a_run")
+
+
+class Signal(Struct, frozen=True):
+    """One rule that was crossed: `count` where `limit` is the most, `rule` its place in the policy.
+
+    `item` is the index of the result, None where it is about the whole request.
+    """
+
+    name: Name
+    then: Then
+    rule: str
+    count: int
+    limit: int
+    item: int | None = None
+
+
+def judge(abuse: Abuse, tally: Tally) -> tuple[Signal, ...]:
+    """Return the signals of one request, in the order of the policy's rules."""
+    return (*_of_items(abuse, tally), *_of_spread(abuse.spread, tally))
+
+
+def _of_items(abuse: Abuse, tally: Tally) -> Iterator[Signal]:
+    attempts, artifact, twins = abuse.attempts, abuse.artifact, abuse.twins
+    for index, item in enumerate(tally.items):
+        if item.is_new and item.number > attempts.distinct:
+            rule = "abuse.attempts.distinct"
+            yield Signal("attempts", attempts.then, rule, item.number, attempts.distinct, index)
+        if item.files > artifact.distinct:
+            rule = "abuse.artifact.distinct"
+            yield Signal("artifact", artifact.then, rule, item.files, artifact.distinct, index)
+        if item.twin:
+            yield Signal("twins", twins.then, "abuse.twins.values", twins.values, twins.values, index)
+
+
+def _of_spread(spread: Spread, tally: Tally) -> Iterator[Signal]:
+    for name in SPREADS:
+        count, limit = getattr(tally, name), getattr(spread, name)
+        if count > limit:
+            yield Signal("spread", spread.then, f"abuse.spread.{name}", count, limit)
