@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from issuer.abuse import Name, Then
 from issuer.codes import Code
 from issuer.formats.times import UnixTime
 from issuer.identity.caller import Scalar
@@ -144,6 +145,33 @@ class RefusalsCounted(Link, frozen=True, tag_field="event", tag="refusals"):
     bucket: int | UnsetType = UNSET
 
 
+# What is counted of an identity, its refusals, and a name that somebody else has now.
+SignalName = Literal[Name, "probing", "recycled"]
+
+
+class AbuseSignal(Link, frozen=True, tag_field="event", tag="abuse_signal"):
+    """One rule that a registered identity has crossed, and what follows from it (`then`): `count` where `limit` is the
+    most, `rule` its place in the policy. `results` are the indexes of the results that it is about, in the order of the
+    request, empty where it is about all of it; `repeat` where the same request was answered before.
+
+    `recycled` is no rule of the policy: `caller` has the registered name of `integration` and `identity` under other
+    immutable ids, and has come `count` times since it was told before.
+    """
+
+    time: UnixTime
+    request_id: str
+    signal: SignalName
+    then: Then
+    integration: str
+    identity: str
+    rule: str
+    count: int
+    limit: int
+    results: tuple[int, ...] = ()
+    repeat: bool = False
+    caller: CallerRead | UnsetType = UNSET
+
+
 class PoliciesLoaded(Link, frozen=True, tag_field="event", tag="policies_loaded"):
     """From now on these policies decide: the digest of all, and the changed ones by integration."""
 
@@ -226,6 +254,7 @@ class LogAccepted(Link, frozen=True, tag_field="event", tag="log_accepted"):
 Event = (
     Decision
     | RefusalsCounted
+    | AbuseSignal
     | PoliciesLoaded
     | PoliciesRefused
     | KeysLoaded

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import msgspec
 from msgspec import Struct
 
-from issuer.audit_events import Decision, Event, RefusalsCounted
+from issuer.audit_events import AbuseSignal, Decision, Event, RefusalsCounted
 from issuer.formats.times import show_time
 
 # Of the event, or of its place in the file.
@@ -37,6 +37,7 @@ class Wanted(Struct, frozen=True):
     identity: str = ""
     code: str = ""
     verdict: str = ""
+    signal: str = ""
 
     def search(self, line: bytes) -> Event | None:
         """Return the event of a line if it is asked for."""
@@ -48,11 +49,15 @@ class Wanted(Struct, frozen=True):
 
     def _is_met(self, event: Event) -> bool:
         if isinstance(event, RefusalsCounted):
-            said = (self.code in {"", *event.codes}, self.verdict in {"", "refused"})
+            said = (self.code in {"", *event.codes}, self.verdict in {"", "refused"}, not self.signal)
             return all(said) and self._is_whose(event) and not (self.jti or self.content or self.claims or self.request)
+        if isinstance(event, AbuseSignal):
+            is_it = self.request in {"", event.request_id} and self.signal in {"", event.signal}
+            return is_it and self._is_whose(event) and self._names_no_decision()
         if not isinstance(event, Decision):
             return self == Wanted()
         return self._is_whose(event) and all((
+            not self.signal,
             not self.jti or self.jti in (event.jti or ()),
             not self.content or _named(self.content) in (event.content_digest or ()),
             not self.claims or _named(self.claims) in (event.claims_digest or ()),
@@ -61,7 +66,10 @@ class Wanted(Struct, frozen=True):
             self.verdict in {"", event.verdict},
         ))  # fmt: skip
 
-    def _is_whose(self, event: Decision | RefusalsCounted) -> bool:
+    def _names_no_decision(self) -> bool:
+        return not (self.jti or self.content or self.claims or self.code or self.verdict)
+
+    def _is_whose(self, event: Decision | RefusalsCounted | AbuseSignal) -> bool:
         integration, _, name = self.identity.rpartition("/")
         return {self.integration, integration} <= {"", event.integration} and name in {"", event.identity}
 
@@ -87,10 +95,23 @@ def _parts(event: Event) -> Iterator[str]:
         yield f"{event.verdict:<8}  {_whose(event)}  {event.endpoint}"
         yield event.code or ", ".join((event.jti or ())[:3]) or "-"
         yield event.request_id
+    elif isinstance(event, AbuseSignal):
+        yield f"signal    {event.integration}/{event.identity}  {event.signal}"
+        yield _evidence(event)
+        yield event.then
+        yield event.request_id
     else:  # of policies and keys: few, and short
         said = msgspec.to_builtins(event)
         yield str(said.pop("event")).replace("_", " ")
         yield from (f"{name} {said[name]}" for name in said if name not in _NOT_SHOWN and said[name])
+
+
+def _evidence(event: AbuseSignal) -> str:
+    """Say what was counted, or who has the name of an identity now."""
+    if isinstance(event.caller, msgspec.UnsetType):
+        return f"{event.count} > {event.limit} ({event.rule})"
+    claims = ", ".join(f"{name} {value}" for name, value in event.caller.claims.items())
+    return f"{event.count} x by {event.caller.provider}: {claims}"
 
 
 def _whose(event: Decision | RefusalsCounted) -> str:

@@ -43,7 +43,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "keyfile": {*FORMATS, "files"},
     "limits": set(),
     "abuse": {"formats", "limits", "verify_token"},
-    "audit_events": {"codes", "formats", "identity"},
+    "audit_events": {"abuse", "codes", "formats", "identity"},
     "audit_chain": set(),
     "audit_search": {"audit_events", "formats"},
     "audit_reader": {"codes", "errors", "files"},

@@ -14,7 +14,7 @@ from typing import get_args
 import click
 
 from issuer.audit_chain import BROKEN, UNDECIDED, ChainFinding, Chains, Head, Kind, TooMany, read_heads
-from issuer.audit_events import Event, Verdict
+from issuer.audit_events import Event, SignalName, Verdict
 from issuer.audit_reader import follow, read_in_order, read_lines
 from issuer.audit_search import Wanted, describe
 from issuer.cli.exits import Exit
@@ -109,6 +109,7 @@ def _exit_for(counts: dict[Kind, int]) -> Exit:
 def _filters(command: Callable[..., None]) -> Callable[..., None]:
     """Add what tells the events that are asked for."""
     for add in (
+        click.option("--signal", type=click.Choice(get_args(SignalName)), default=None, help="Signals of abuse."),
         click.option("--verdict", type=click.Choice(get_args(Verdict)), default=None),
         click.option("--code", default="", metavar="CODE", help="Refusals of this code."),
         click.option("--identity", default="", metavar="[INTEGRATION/]ID", help="Of this identity."),

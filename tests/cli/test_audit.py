@@ -9,10 +9,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from issuer.audit_events import AbuseSignal, CallerRead
 from issuer.audit_reader import MAX_LINE_BYTES, read_lines
-from issuer.audit_search import Wanted
+from issuer.audit_search import Wanted, describe
 from issuer.codes import Code
 from issuer.errors import InputError
 from issuer.service.audit import FileAudit
@@ -115,6 +117,37 @@ def test_an_event_is_found_by_what_is_known_of_it(
     lines = [*read_lines(path.with_name("audit.1")), *read_lines(path)]
     events = [event for line in lines if (event := wanted.search(line)) is not None]
     assert sorted(str(getattr(event, "request_id", None)) for event in events) == sorted(map(str, found))
+
+
+SIGNALS = (
+    AbuseSignal(7, "r1", "attempts", "warn", "inspect-ai", "ci", "abuse.attempts.distinct", 6, 5, (0, 2)),
+    AbuseSignal(7, "r2", "recycled", "observe", "inspect-ai", "ci", "identities[0].names.repository", 3, 0,
+                caller=CallerRead("github", "https://ci.example", {"repository_id": "8"}, ())),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [
+        ({"signal": "attempts"}, ["r1"]),
+        ({"identity": "inspect-ai/ci"}, ["r1", "r2"]),
+        ({"integration": "inspect-ai", "request": "r2"}, ["r2"]),
+        ({"signal": "recycled", "integration": "other"}, []),
+        ({"signal": "recycled", "request": "r1"}, []),
+        ({"signal": "attempts", "code": "rate.identity"}, []),
+        ({"identity": "ci", "verdict": "issued"}, []),
+    ],
+)
+def test_a_signal_is_found_by_its_kind_its_identity_and_its_request(options: dict[str, str], found: list[str]) -> None:
+    lines = [msgspec.json.encode(event) for event in (*SIGNALS, decision("r1", identity="another"))]
+    events = [event for line in lines if (event := Wanted(**options).search(line)) is not None]
+    assert [getattr(event, "request_id", None) for event in events] == found
+
+
+def test_a_signal_is_shown_with_its_evidence() -> None:
+    counted, recycled = map(describe, SIGNALS)
+    assert counted.endswith("signal    inspect-ai/ci  attempts  6 > 5 (abuse.attempts.distinct)  warn  r1")
+    assert recycled.endswith("signal    inspect-ai/ci  recycled  3 x by github: repository_id 8  observe  r2")
 
 
 def test_find_prints_events_that_no_terminal_obeys_and_exits_1_where_there_is_none(path: Path) -> None:
