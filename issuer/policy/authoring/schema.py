@@ -161,6 +161,7 @@ MEMBERS: Mapping[str, Mapping[str, Schema]] = {
         "public": _doc("true: anyone may read what a CI must send, at /integrations/{id}/requirements."),
         "tests": _doc("Cases that the policy must decide as they say. Where one fails, the policy does not load."),
     },
+    **{name: {} for name in ("Abuse", "Attempts", "Artifact", "Twins", "Spread", "Throttle")},
     "Identity": {
         "id": _doc("This identity's id, once in the file.", "evaluate-main", pattern=_ID),
         "provider": _doc("An id of providers.yaml.", *PROFILES),
