@@ -91,7 +91,7 @@ soak: $(VENV)/dev.done
 lock: $(VENV)/dev.done
 	$(UV) $(COMPILE) --extra server --extra embedded -o run.lock
 	$(UV) $(COMPILE) --all-extras -c run.lock -o check.lock
-	$(UV) $(COMPILE) --extra server --extra embedded --extra pkcs11 --extra aws --extra postgresql --extra dev -c check.lock -o dev.lock
+	$(UV) $(COMPILE) --extra server --extra embedded --extra pkcs11 --extra aws --extra hub --extra postgresql --extra dev -c check.lock -o dev.lock
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache

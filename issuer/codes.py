@@ -625,4 +625,46 @@ class Code(enum.StrEnum):
         "service.address", 0, "The service cannot listen at its address.",
         "Change `host` or `port` (below 1024 only root may listen); `ss -ltnp` shows who has one that is in use.",
     )
+
+    # -- the Hub ----------------------------------------------------------------------------------------------------
+    HUB_TOKEN = (
+        "hub.token", 0, "There is no token of the Hub here, or one that the Hub does not know.",
+        "Make one with write access under Settings, Access Tokens of your account on the Hub; give it as $HF_TOKEN.",
+    )
+    HUB_FORBIDDEN = (
+        "hub.forbidden", 0, "The Hub does not let this account do that in this repository.",
+        "Use a token that may write and open pull requests; its owner may also have turned pull requests off.",
+    )
+    HUB_GATED = (
+        "hub.gated", 0, "The repository is gated, and this account has not been let in.",
+        "Ask for access on the repository's page on the Hub, as the account whose token this is.",
+    )
+    HUB_NOT_FOUND = (
+        "hub.not_found", 0, "The Hub has no such repository or commit, or does not show it to this account.",
+        "Check the spelling; of a private repository, give a token in $HF_TOKEN that may read it.",
+    )
+    HUB_RENAMED = (
+        "hub.renamed", 0, "The repository has another name by now.",
+        "Ask for tokens anew with the name that it has: a token for the old name does not verify under the new one.",
+    )
+    HUB_NOT_MODEL = (
+        "hub.not_model", 0, "The repository is not one of a model.",
+        "Name the model's repository: `.eval_results/` belongs there, `eval.yaml` in the benchmark's dataset.",
+    )
+    HUB_MOVED = (
+        "hub.moved", 0, "The file has changed on main since it was read; no pull request was left open.",
+        "Run the command again: it reads the file as it is now.",
+    )
+    HUB_PROPOSED = (
+        "hub.proposed", 0, "An open pull request of yours has some of these results already.",
+        "Leave these results out, or have that pull request merged or closed first.",
+    )
+    HUB_REFUSED = (
+        "hub.refused", 0, "The Hub refuses the request.",
+        "Look at the repository on the Hub; if you find no reason there, report this with what is said here.",
+    )
+    HUB_UNAVAILABLE = (
+        "hub.unavailable", 0, "The Hub gives no answer, or says that this is too much or not now.",
+        "Run the command again later: what was proposed already is found again.",
+    )
     # fmt: on

@@ -89,10 +89,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "service.app": {"audit_events", "errors", "identity", "tlog", "files", "issuance", "policy", "service.admission", "service.audit", "service.authn", "service.background", "service.follow", "service.hosts", "service.http", "service.kept_policies", "service.log", "service.log_stream", "service.policy_keeper", "service.reload", "service.revocation", "service.settings", "service.shared_page", "service.signing", "service.stops", "service.store_watch", "service.turns", "service.workers", "service.bounds", "service.home"},
     "service.server": {"codes", "errors", "issuance", "service.admission", "service.app", "service.http", "service.line", "service.log", "service.log_stream", "service.policy_keeper", "service.settings", "service.shared_page", "service.workers", "service.bounds"},
     "relying": {*FORMATS, "files", "http_client", "results", "wire", "tlog", "verify", "verify_token"},
-    "client": {*FORMATS, "files", "http_client", "results", "tlog", "wire", "identity", "verify_token", "verify", "adapters"},
+    "client.hub": {*FORMATS, "http_client", "identity", "results", "verify_token"},
+    "client": {*FORMATS, "client.hub", "files", "http_client", "results", "tlog", "wire", "identity", "verify_token", "verify", "adapters"},
     "witness": {*FORMATS, "files", "keyfile", "limits", "tlog", "service.authn", "service.bounds", "service.http", "service.log_stream", "service.workers"},
     "dev": {*FORMATS, "files", "http_client", "keyfile", "results", "tlog", "wire", "identity", "policy", "policy.authoring", "service.authn", "service.log", "service.look", "service.settings", "service.signing", "service.server", "service.workers"},
-    "cli": {*PURE_ROOMS, "issuer", "audit_reader", "files", "keyfile", "http_client", "policy.authoring", "verify", "adapters", "client", "relying", "tlog", "dev", "service.audit", "service.log_stream", "service.authn", "service.bounds", "service.home", "service.kept_policies", "service.log", "service.revocation", "service.server", "service.settings", "service.signing", "witness"},
+    "cli": {*PURE_ROOMS, "issuer", "audit_reader", "files", "keyfile", "http_client", "policy.authoring", "verify", "adapters", "client", "client.hub", "relying", "tlog", "dev", "service.audit", "service.log_stream", "service.authn", "service.bounds", "service.home", "service.kept_policies", "service.log", "service.revocation", "service.server", "service.settings", "service.signing", "witness"},
     "__main__": {"cli"},
 }  # fmt: skip
 EFFECTS = ("audit_reader", "service", "witness", "client", "relying", "dev", "cli", "__main__", "files", "http_client")
@@ -263,6 +264,7 @@ def importers_of(name: str) -> set[str]:
         ),
         ("re2", {"issuer.policy.regex"}),
         ("packaging", {"issuer.policy.compiled", "issuer.policy.authoring.load"}),
+        ("huggingface_hub", {"issuer.client.hub.asking"}),
         ("urllib3", {"issuer.http_client", "issuer.client.ambient"}),
     ],
 )
@@ -335,10 +337,11 @@ def test_only_settings_reads_the_environment() -> None:
         )
     }  # fmt: skip
     # identity: the token that a CI puts there; demo: hands its own environment on to the command that it runs.
-    # keysets: where the user's caches are. who: whose `sudo` it is. terminal: NO_COLOR.
+    # hub: where the Hub is, and its token. keysets: where the user's caches are. who: whose `sudo` it is. terminal: NO_COLOR.
     assert readers <= {
         "issuer.service.settings",
         "issuer.client.ambient",
+        "issuer.client.hub.hub",
         "issuer.relying.documents",
         "issuer.cli.demo",
         "issuer.cli.who",

@@ -42,7 +42,8 @@ FILES = """file.unreadable file.unsafe file.too_large file.encoding file.syntax 
     key.unsafe key.unusable key.history key.step key.unknown witness.state settings.invalid cache.unsafe receipt.folder state.unsafe state.unreachable
     dependency.authorization_server dependency.key_set answer.unverified log.malformed revocations.full
     credential.absent credential.unusable url.invalid dependency.server pat.unknown package.missing machine.failed
-    service.address log.policy log.signature log.quorum log.unverified log.unavailable dev.absent dev.job policy.new"""
+    service.address log.policy log.signature log.quorum log.unverified log.unavailable dev.absent dev.job policy.new
+    hub.token hub.forbidden hub.gated hub.not_found hub.renamed hub.not_model hub.moved hub.proposed hub.refused hub.unavailable"""
 
 ROWS = [(code, status) for status, codes in TABLE.items() for code in codes.split()]
 
