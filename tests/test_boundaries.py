@@ -110,21 +110,21 @@ PURE = sorted(module for module in MODULES if room_of(module).partition(".")[0] 
 # -- the tests' own ------------------------------------------------------------------------------------------------------
 
 TESTS = sorted((PACKAGE.parent / "tests").rglob("*.py"))
+# Folders of tools, which `python -m tests.NAME` or `make` runs; their tests stand beside them.
+TOOLS = {"bench", "mutants", "simulation", "situations"}
 
 
 @pytest.mark.parametrize("path", TESTS, ids=lambda path: str(path.relative_to(PACKAGE.parent)))
 def test_what_tests_share_is_in_their_harness(path: Path) -> None:
     """No test imports another, a conftest or a bench; neither does the harness. A tool may import its neighbour."""
-    own_folder = (
-        f"tests.{path.parent.name}." if path.parent.name in {"bench", "mutants", "situations"} else "tests.support."
-    )
+    own_folder = f"tests.{path.parent.name}." if path.parent.name in TOOLS else "tests.support."
     own = {name for name in imported(path) if name.partition(".")[0] == "tests"} - {"tests.support"}
     assert not {name for name in own if not name.startswith(("tests.support.", own_folder))}
 
 
 def test_the_folders_of_tests_are_those_of_the_package() -> None:
     folders = {path.parent.relative_to(PACKAGE.parent / "tests") for path in TESTS if path.name.startswith("test_")}
-    assert all((PACKAGE / folder).is_dir() for folder in folders - {Path("bench"), Path("mutants"), Path("situations")})
+    assert all((PACKAGE / folder).is_dir() for folder in folders - {Path(name) for name in TOOLS})
 
 
 # -- what a fresh interpreter loads --------------------------------------------------------------------------------------
