@@ -88,6 +88,8 @@ class Profile(Struct, frozen=True, kw_only=True):
     `derived` are claims derived from others, by the name that policies use. `lowercase` are claims whose values never
     have a capital. `provenance` are the claims that are public and immutable enough for the token's `caller`: never an
     e-mail address, an actor or a display name.
+
+    `names_any_case`: a capital makes no other name. `names_within` are the claims within whose values a name is unique.
     """
 
     kind: Kind = "identity-token"
@@ -103,6 +105,8 @@ class Profile(Struct, frozen=True, kw_only=True):
     types: tuple[str, ...] = ("JWT",)
     pins: tuple[str, ...]
     names: Mapping[str, str] = {}
+    names_any_case: bool = False
+    names_within: frozenset[str] = frozenset()
     never: Mapping[str, str] = {}
     matchable: frozenset[str] | None = None
     must_require: Mapping[str, str] = {}
@@ -157,6 +161,7 @@ PROFILES: dict[str, Profile] = {
         max_age_s=15 * MINUTE,
         pins=("repository_id", "repository_owner_id"),
         names={"repository": "repository_id", "repository_owner": "repository_owner_id", "enterprise": "enterprise_id"},
+        names_any_case=True,
         never={"sub": "its form changed on 2026-07-15 and repositories can customize it; the ids that are pinned "
                       "and `ref`, `environment` or `workflow_ref` say the same"},
         matchable=frozenset({
@@ -196,6 +201,7 @@ PROFILES: dict[str, Profile] = {
         uses=10,
         pins=("project_id", "namespace_id"),
         names={"project_path": "project_id", "namespace_path": "namespace_id"},
+        names_any_case=True,
         never={"sub": "it is made of names that can be taken over", "user_email": _PERSON, "user_login": _PERSON,
                "user_identities": _PERSON},
         matchable=frozenset({
@@ -322,6 +328,7 @@ PROFILES: dict[str, Profile] = {
         uses=10,  # a mounted token is used until the kubelet renews it
         pins=("kubernetes.io/serviceaccount/uid",),
         names={f"kubernetes.io/{kind}/name": f"kubernetes.io/{kind}/uid" for kind in ("serviceaccount", "pod", "node")},
+        names_within=frozenset({"kubernetes.io/namespace"}),
         matchable=frozenset({"sub", "kubernetes.io/namespace", "kubernetes.io/pod/uid", "kubernetes.io/node/uid"}),
         derived={f"kubernetes.io/{name}": Derived(("kubernetes.io", *name.split("/"))) for name in _KUBERNETES},
         lowercase=frozenset(f"kubernetes.io/{name}" for name in _KUBERNETES),

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from issuer.audit_events import (
     COUNTED,
     MAX_EVENT_BYTES,
+    AbuseSignal,
     CallerRead,
     Counts,
     Decision,
@@ -24,6 +25,7 @@ from issuer.formats import jcs
 from issuer.identity.caller import Caller, ClaimNames
 from issuer.issuance.body import Request
 from issuer.issuance.steps import Forged, Issued, Judged, Refusal, Registered, Revoked, Stranger
+from issuer.policy.names import first_name
 from issuer.policy.registration import Registration
 from issuer.results.claims import Metric
 from issuer.results.entry import Submission
@@ -83,6 +85,28 @@ def issued_event(judged: Judged, issued: Issued) -> Decision:
         template_policy=UNSET if first.policy == today else first.policy,
     )
     return _bounded(event, judged.request)
+
+
+def recycled_event(stranger: Stranger, whose: Registration, count: int) -> AbuseSignal:
+    """Record that a stranger has the name of a registered identity under ids of its own: it has come `count` times."""
+    arrival, caller = stranger.arrival, stranger.caller
+    read = _caller_read(caller, ClaimNames.of(caller.provider.rules))
+    event = AbuseSignal(
+        time=arrival.at,
+        request_id=arrival.id,
+        signal="recycled",
+        then="observe",
+        integration=whose.policy.integration,
+        identity=whose.identity.id,
+        rule=f"identities.{whose.identity.id}.names.{first_name(whose)}",
+        count=count,
+        limit=0,
+        caller=read,
+    )
+    if len(_write(event)) + _LINK_BYTES <= MAX_EVENT_BYTES:
+        return event
+    own = caller.short_claims((*caller.provider.rules.pins, *caller.provider.rules.names))
+    return replace(event, caller=replace(read, claims=own, absent=()))
 
 
 def _decision(of: Registered | Stranger, request: Request | None, verdict: Verdict) -> Decision:

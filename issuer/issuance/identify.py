@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from issuer.codes import Code
 from issuer.errors import Fault, Refused
+from issuer.issuance.events import recycled_event
 from issuer.issuance.ports import Authority
 from issuer.issuance.refuse import refuse
-from issuer.issuance.steps import Arrival, Refusal, Registered, Revoked, Stranger
+from issuer.issuance.steps import Arrival, Payer, Refusal, Registered, Revoked, Stranger
 from issuer.policy.disclose import refusal_for
 from issuer.policy.match import resolve
 
@@ -23,8 +24,21 @@ async def identify(authority: Authority, arrival: Arrival, credential: str) -> R
     try:
         registration = resolve(authority.policies, caller)
     except Refused as error:
-        raise await refuse(authority, Refusal(Stranger(arrival, caller), error)) from None
+        stranger = Stranger(arrival, caller)
+        answer = await refuse(authority, Refusal(stranger, error))
+        await tell_recycled(authority, stranger)
+        raise answer from None
     return Registered.of(arrival, caller, registration, authority.secret)
+
+
+async def tell_recycled(authority: Authority, stranger: Stranger) -> None:
+    """Tell the operator, and nobody else, whose name a stranger has: somebody may have taken it over. One caller is
+    told once an hour, for one identity of each integration that has the name. Raises Undecided(`dependency.audit`).
+    """
+    for whose in {one.policy.integration: one for one in authority.policies.named.find(stranger.caller)}.values():
+        payer = Payer(whose.policy.integration, whose.identity.id)
+        if count := authority.recycled.count(payer, stranger.caller, stranger.arrival.at):
+            await authority.audit.record(recycled_event(stranger, whose, count))
 
 
 def check_standing(authority: Authority, registered: Registered) -> Refusal | None:

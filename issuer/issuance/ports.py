@@ -235,6 +235,17 @@ class Audit(Protocol):
         ...
 
 
+class Recycled(Protocol):
+    """Who has been seen with a registered name that is not its own; of one process."""
+
+    def count(self, payer: Payer, caller: Caller, now: int) -> int:
+        """Count a caller that has the names of the identity `payer`. `now` is Unix seconds.
+
+        Returns how often it has come since it was told before where it is to be told now, 0 where it is not.
+        """
+        ...
+
+
 class KeptPolicies(Protocol):
     """Every policy that ever decided, under its digest."""
 
@@ -269,3 +280,4 @@ class Authority(Struct, frozen=True):
     secret: StoreSecret
     kept: KeptPolicies
     revocations: Revocations
+    recycled: Recycled

@@ -127,6 +127,8 @@ def assemble(
     change = msgspec.structs.replace(change, entries=entries)
     basis, names = change.basis, change.names
     registrations = dict(before.registrations)
+    old = [one for key in touched(before, change) for one in before.registrations.get(key, ())]
+    new: list[Registration] = []
     for key, found in _buckets(before, change).items():
         bucket: tuple[Registration, ...] = ()
         for registration in found:
@@ -136,6 +138,7 @@ def assemble(
             registrations[key] = bucket
         else:
             registrations.pop(key, None)
+        new += bucket
     policies, digests, kept = dict(before.policies), dict(before.digests), dict(before.benchmarks)
     for name in names:
         policies.pop(name, None)
@@ -152,6 +155,7 @@ def assemble(
         digests=digests,
         digest=digest or _digest(basis, digests),
         benchmarks=kept,
+        named=before.named.replaced(old, new),
     )
 
 

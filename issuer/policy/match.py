@@ -13,6 +13,7 @@ from issuer.identity.caller import Caller
 from issuer.identity.provider import Provider
 from issuer.policy.disclose import refusal_for_stranger
 from issuer.policy.model import Identity, Policy
+from issuer.policy.names import NameIndex
 from issuer.policy.registration import Registration
 from issuer.policy.requirement import exact_values, is_met
 
@@ -23,8 +24,8 @@ Key = tuple[str, str]
 class PolicySet(Struct, frozen=True):
     """A directory of policies, indexed for one look-up per request.
 
-    `providers` by issuer string, `registrations` by `Key`. `digests` holds
-    each policy value under its digest, for the operator, and `benchmarks` each registered `eval.yaml` that such a value
+    `providers` by issuer string, `registrations` by `Key`, and by their names in `named`. `digests` holds each policy
+    value under its digest, for the operator, and `benchmarks` each registered `eval.yaml` that such a value
     names, under its own; `digest` is over the whole directory.
     """
 
@@ -34,6 +35,7 @@ class PolicySet(Struct, frozen=True):
     digests: Mapping[str, bytes]
     digest: str
     benchmarks: Mapping[str, bytes] = {}
+    named: NameIndex = NameIndex()
 
 
 def resolve(policies: PolicySet, caller: Caller) -> Registration:

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from issuer.policy.compiled import compile_identity
 from issuer.policy.match import PolicySet
 from issuer.policy.model import Identity, Policy
+from issuer.policy.names import NameIndex
 from issuer.policy.registration import Registration
 
 _STRICTER = ("active", "staged", "suspended")
@@ -34,7 +35,8 @@ def narrow(active: PolicySet, found: Mapping[str, Policy | None]) -> PolicySet:
     if registrations == active.registrations:
         return active
     policies = {name: policy for name, policy in active.policies.items() if name in found}
-    return replace(active, policies=policies, registrations=registrations)
+    named = NameIndex().replaced((), [one for bucket in registrations.values() for one in bucket])
+    return replace(active, policies=policies, registrations=registrations, named=named)
 
 
 def narrowed_names(whole: PolicySet, narrowed: PolicySet) -> list[str]:

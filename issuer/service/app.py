@@ -65,6 +65,7 @@ from issuer.service.log.engines import home_of, reading_at
 from issuer.service.log.readers import Readers
 from issuer.service.log_stream import Failures
 from issuer.service.policy_keeper import Following
+from issuer.service.recycled import RecycledNames
 from issuer.service.reload import Active, Live
 from issuer.service.revocation.key import find_key
 from issuer.service.revocation.ledger import Ledger
@@ -109,6 +110,7 @@ class Parts(Struct, frozen=True):
     kept: KeptPolicies
     revocations: LiveRevocations
     keeper: ListKeeper
+    recycled: RecycledNames
     keysets: KeySets
     introspector: Introspector
     hugging_face: HuggingFace
@@ -156,6 +158,7 @@ class Parts(Struct, frozen=True):
             kept=KeptPolicies(settings.kept_folder),
             revocations=revocations,
             keeper=keeper,
+            recycled=RecycledNames(),
             keysets=KeySets(fetcher, report=_report_fetch, tell_stale=partial(tell_stale, audit)),
             introspector=Introspector(asker, report=failures.report),
             hugging_face=HuggingFace(asker, report=failures.report),
@@ -261,6 +264,7 @@ def build(
             secret=parts.secret,
             kept=parts.kept,
             revocations=parts.revocations,
+            recycled=parts.recycled,
         )
         return Published.of(Active(authority, _now()), verifies=bool(settings.trust))
 

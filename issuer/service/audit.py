@@ -16,10 +16,11 @@ from pathlib import Path
 
 import msgspec
 import structlog
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from issuer.audit_chain import NO_LINE, digest_of
-from issuer.audit_events import Decision, Event
+from issuer.audit_events import AbuseSignal, Decision, Event
 from issuer.codes import Code
 from issuer.errors import SetupError, Undecided
 from issuer.limits import Rate
@@ -67,8 +68,11 @@ class FileAudit:
         return self.worker, self._head
 
     async def record(self, event: Event) -> None:
-        """Append an event, whatever it costs. Raises Undecided(`dependency.audit`) where it was not written."""
+        """Append an event, whatever it costs; of a signal the log stream tells, too. Raises
+        Undecided(`dependency.audit`) where it was not written."""
         self._append(self._line_of(event))
+        if isinstance(event, AbuseSignal):
+            _log.warning("abuse signal", **_evidence(event))
 
     async def refuse(self, refused: Decision) -> None:
         """Tell a refusal, or count it: where one of its kind was told already, or its caller has added too much.
@@ -185,3 +189,12 @@ class FileAudit:
         if self._is_failing:
             _log.info("audit written again")
         self._is_failing = False
+
+
+_SHOWN = ("signal", "then", "integration", "identity", "rule", "count", "limit", "results", "request_id")
+
+
+def _evidence(event: AbuseSignal) -> dict[str, object]:
+    """Return what the log stream tells of a signal: of another caller its provider and ids."""
+    told: dict[str, object] = {name: getattr(event, name) for name in _SHOWN}
+    return told if event.caller is UNSET else told | {"provider": event.caller.provider, "caller": event.caller.claims}

@@ -206,7 +206,7 @@ MAX_SOCKET_PATH_BYTES = 103
 HOST_S = 60
 HOST_AGAIN_S = 20
 
-# -- audit: audit.py, append_file.py, refusals.py ----------------------------------------------------------------------
+# -- audit: audit.py, append_file.py, refusals.py, recycled.py ---------------------------------------------------------
 
 # Readiness ends while there is still room for the events of what is under way.
 MIN_FREE_BYTES = 1024 * 1024
@@ -217,6 +217,9 @@ REFUSED_BYTES = Rate(count=480, per_s=1, burst=72 * 1024)
 COUNTED_S = 60
 # Callers whose refusals are counted apart, some hundred bytes each.
 MAX_COUNTED = 4096
+# A caller that has a registered name under other ids is told this often; who is remembered, some hundred bytes each.
+RECYCLED_S = 3600
+MAX_RECYCLED = 1024
 # What was written is on the disk within a second: it is synced this often. A disk that has not done so for longer has
 # failed: no audit, no token.
 SYNC_S = 0.5

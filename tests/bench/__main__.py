@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import rfc8785
@@ -120,7 +121,8 @@ def bench_line(folder: Path, provider: LocalProvider, sign: float) -> None:
         row("read_request", cpu_us(lambda: read_request("single", raw)))
         registration = resolve(policies, caller)
         row("resolve", cpu_us(lambda: resolve(policies, caller)))
-        authority = Authority(url, policies, authenticator, None, None, None, NoLog(), keyring, None, None, None, None)  # type: ignore[arg-type]
+        parts: Any = (authenticator, None, None, None, NoLog(), keyring, None, None, None, None, None)
+        authority = Authority(url, policies, *parts)
         arrival, secret = Arrival("0" * 32, "/tokens", "127.0.0.1", now), StoreSecret(bytes(32))
         registered = Registered.of(arrival, caller, registration, secret)
         row("the caller's checks", cpu_us(lambda: Registered.of(arrival, caller, registration, secret)))

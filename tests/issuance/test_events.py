@@ -51,7 +51,7 @@ def refused(policies: PolicySet, *runs: Submission, code: Code = Code.POLICY_MOD
 
 
 def issued(policies: PolicySet, *runs: Submission, **claims: Any) -> Decision:
-    authority = Authority(ISSUER_URL, policies, None, None, None, None, NoLog(), SIGNER, None, None, None, None)  # type: ignore[arg-type]
+    authority = Authority(ISSUER_URL, policies, None, None, None, None, NoLog(), SIGNER, None, None, None, None, None)  # type: ignore[arg-type]
     judged = judge(authority, registered(policies, **claims), Request("batch", runs, "", ""), NO_JTI)
     assert isinstance(judged, Judged)
     tokens = tuple(

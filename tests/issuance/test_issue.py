@@ -16,15 +16,16 @@ from typing import Any
 import msgspec
 import pytest
 import redis
+from structlog.testing import capture_logs
 
-from issuer.audit_events import Decision, Event
+from issuer.audit_events import MAX_EVENT_BYTES, Decision, Event
 from issuer.codes import Code
 from issuer.errors import Refused, Undecided
 from issuer.formats import jcs, jose
 from issuer.identity.token import LEEWAY_S
 from issuer.issuance.body import Request, read_in_steps
 from issuer.issuance.explain import NO_JTI, explain
-from issuer.issuance.identify import check_standing
+from issuer.issuance.identify import check_standing, tell_recycled
 from issuer.issuance.issue import RECORD_MARGIN_S, issue, use_of
 from issuer.issuance.judge import judge, read_and_judge
 from issuer.issuance.ports import AdmissionRequest, Admitted, Authority, NoLog, Presented
@@ -46,6 +47,7 @@ from issuer.service.authn.oidc import SignedTokens
 from issuer.service.authn.sources import Sources
 from issuer.service.bounds import MAX_STANDINGS, PUBLISHED_S, STANDING_S
 from issuer.service.home import FolderHome
+from issuer.service.recycled import RecycledNames
 from issuer.service.revocation.ledger import Ledger
 from issuer.service.revocation.live import LiveRevocations
 from issuer.service.revocation.record import Act
@@ -173,6 +175,7 @@ class House:
             secret=self.secret,
             kept=self.kept,
             revocations=self.revocations,
+            recycled=RecycledNames(),
         )
 
     async def start(self) -> None:
@@ -940,6 +943,42 @@ async def test_a_revocation_that_came_while_the_body_did_refuses_before_a_use_is
     assert house.steps == ["audit"]
 
 
+async def test_a_stranger_with_a_registered_name_is_told_to_the_operator(house: House) -> None:
+    who = caller(house.policies, repository_id="8", repository="Org/Evals")
+    with capture_logs() as lines:
+        for name in ("r1", "r2"):
+            await tell_recycled(house.authority, Stranger(Arrival(name, "/tokens", "192.0.2.1", NOW), who))
+    (event,) = house.events()
+    assert {name: event[name] for name in ("event", "signal", "then", "request_id", "integration", "identity")} == {
+        "event": "abuse_signal", "signal": "recycled", "then": "observe", "request_id": "r1",
+        "integration": "inspect-ai", "identity": "main",
+    }  # fmt: skip
+    assert (event["rule"], event["count"]) == ("identities.main.names.repository", 1)
+    assert event["caller"]["provider"] == "github-actions"
+    assert event["caller"]["claims"].items() >= {"repository_id": "8", "repository": "Org/Evals"}.items()
+    assert not {"actor", "sub"} & event["caller"]["claims"].keys()
+    (line,) = lines
+    assert (line["event"], line["signal"], line["provider"]) == ("abuse signal", "recycled", "github-actions")
+    assert line["caller"] == event["caller"]["claims"]
+
+
+async def test_a_stranger_with_names_of_its_own_is_nobody_s_signal(house: House) -> None:
+    for claims in ({"repository": "other/evals"}, {}):
+        ids = {"repository_id": "8"} if claims else {}
+        who = caller(house.policies, **ids, **claims)
+        await tell_recycled(house.authority, Stranger(Arrival("r", "/tokens", "192.0.2.1", NOW), who))
+    assert house.events() == []
+
+
+async def test_no_caller_makes_a_signal_larger_than_an_event(house: House) -> None:
+    long = dict.fromkeys(("ref", "sha", "run_id", "job_workflow_ref", "workflow_sha", "workflow_ref"), "\x01" * 512)
+    who = caller(house.policies, repository_id="8", repository_owner_id="\x01" * 512, **long)
+    await tell_recycled(house.authority, Stranger(Arrival("r", "/tokens", "192.0.2.1", NOW), who))
+    (line,) = (house.path / "audit.jsonl").read_bytes().splitlines()
+    assert len(line) < MAX_EVENT_BYTES
+    assert json.loads(line)["caller"]["claims"]["repository_id"] == "8"
+
+
 # -- judging ----------------------------------------------------------------------------------------------------------
 
 
@@ -948,8 +987,9 @@ def test_judging_is_a_function_of_its_arguments(tmp_path: Path) -> None:
     signer = KeyringSigner((SigningKey(make.KID, "active", FileKey(make.KEY)),))
     nothing: Any = None  # judging that reached for the store, an identity or the audit would fail here
     authority = Authority(
-        ISSUER_URL, policies, nothing, nothing, nothing, nothing, NoLog(), signer, nothing, nothing, nothing, nothing
-    )
+        ISSUER_URL, policies, nothing, nothing, nothing, nothing, NoLog(), signer, nothing, nothing, nothing, nothing,
+        nothing,
+    )  # fmt: skip
     who = caller(policies)
     registered = Registered.of(Arrival("a", "/tokens", "x", NOW), who, resolve(policies, who), StoreSecret(bytes(32)))
     one, other = (judge(authority, registered, Request("single", (submission(),), "", ""), JTIS[0]) for _ in range(2))

@@ -124,7 +124,7 @@ def test_a_policy_whose_tests_fail_still_takes_away(tmp_path: Path) -> None:
         tmp_path, ("mode: active", "mode: suspended"), ("limits:", f"{failing.strip()}\nlimits:")
     )
     assert verdict(after) == "integration.suspended"
-    assert replace(before, registrations=after.registrations, policies=after.policies) == after
+    assert replace(before, registrations=after.registrations, policies=after.policies, named=after.named) == after
 
 
 def test_a_folder_that_is_not_there_as_a_whole_takes_nothing_away(tmp_path: Path) -> None:

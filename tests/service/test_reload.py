@@ -356,7 +356,7 @@ def live_of(follower: Follower, audit: FileAudit) -> Live[Active]:
 
     def activate(policies: PolicySet) -> Active:
         authority = Authority(
-            "https://issuer.example", policies, None, None, None, None, NoLog(), None, audit, None, None, None  # type: ignore[arg-type]
+            "https://issuer.example", policies, None, None, None, None, NoLog(), None, audit, None, None, None, None  # type: ignore[arg-type]
         )  # fmt: skip
         return Active(authority, next(loads))
 

@@ -48,7 +48,7 @@ def recorded(
         return line_of(refused_event(Refusal(registered, error)))
     nonce = "n" * 22 if who.provider.rules.reusable else ""
     request = Request("single", runs or (submission(),), *named, nonce)
-    authority = Authority(ISSUER_URL, policies, None, None, None, None, NoLog(), SIGNER, None, None, None, None)  # type: ignore[arg-type]
+    authority = Authority(ISSUER_URL, policies, None, None, None, None, NoLog(), SIGNER, None, None, None, None, None)  # type: ignore[arg-type]
     judged = judge(authority, registered, request, NO_JTI)
     if isinstance(judged, Refusal):
         return line_of(refused_event(judged))

@@ -46,7 +46,12 @@ def said(policies: PolicySet) -> object:
         key: [(one.policy, one.identity, one.digest, one.claim_names) for one in bucket]
         for key, bucket in policies.registrations.items()
     }
-    return policies.digest, dict(policies.policies), set(policies.digests), buckets
+    named = {
+        key: [(one.policy, one.identity) for one in bucket]
+        for part in policies.named.parts
+        for key, bucket in part.items()
+    }
+    return policies.digest, dict(policies.policies), set(policies.digests), buckets, named
 
 
 def outcome_of(load: Callable[[], Folder]) -> tuple[Folder | None, str]:

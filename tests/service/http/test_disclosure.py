@@ -127,8 +127,14 @@ def write_pair(folder: Path, provider: LocalProvider) -> tuple[Path, Path]:
 
 
 @pytest.fixture(scope="module")
+def signals() -> list[set[str]]:
+    """What the operator of each service was told, by what was crossed; `answers` fills it."""
+    return []
+
+
+@pytest.fixture(scope="module")
 def answers(
-    tmp_path_factory: pytest.TempPathFactory, provider: LocalProvider
+    tmp_path_factory: pytest.TempPathFactory, provider: LocalProvider, signals: list[set[str]]
 ) -> dict[str, tuple[list[Answer], list[Answer]]]:
     port = free_port()
     found: list[dict[str, list[Answer]]] = []
@@ -142,7 +148,19 @@ def answers(
                 for name, claims in STRANGERS.items():
                     identities.setdefault(name, None if claims is None else live.token(**claims))
                 found.append({name: ask(live, name, identity) for name, identity in identities.items()})
+                told = (event for event in live.audit() if event["event"] == "abuse_signal")
+                signals.append({f"{event['signal']} {event['integration']}" for event in told})
     return {name: (found[0][name], found[1][name]) for name in STRANGERS}
+
+
+def test_whose_name_a_stranger_has_is_told_to_the_operator_alone(
+    answers: dict[str, tuple[list[Answer], list[Answer]]], signals: list[set[str]]
+) -> None:
+    registered, other = signals
+    assert "recycled inspect-ai" in registered
+    assert not any("inspect-ai" in told for told in other)
+    named = answers["another repository of the name"]
+    assert named[0] == named[1]
 
 
 @pytest.mark.parametrize("stranger", [name for name in STRANGERS if not name.startswith("a caller of")])
