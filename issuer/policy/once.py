@@ -51,6 +51,7 @@ def shared(policy: Policy) -> Policy:
         ),
         token=once(lambda: policy.token, "token", policy.token),
         limits=once(lambda: policy.limits, "limits", policy.limits),
+        abuse=once(lambda: policy.abuse, "abuse", policy.abuse),
         disclose=once(lambda: policy.disclose, "disclose", policy.disclose),
     )
 

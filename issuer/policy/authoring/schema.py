@@ -144,6 +144,7 @@ def _doc(description: str, *examples: object, **more: object) -> Schema:
 
 
 _GLOB = "In a glob only `*` is special: any run of characters but `/`, `@` and `:`."
+_THEN = "observe: the operator is told. warn: the caller, too. throttle: a lower rate. quarantine: no admission."
 _RUN = {"model_repo": "org/model", "benchmark_repo": "openai/gsm8k", "task_id": "gsm8k"}
 
 MEMBERS: Mapping[str, Mapping[str, Schema]] = {
@@ -157,11 +158,11 @@ MEMBERS: Mapping[str, Mapping[str, Schema]] = {
         "grants": _doc("What the integration may have signed."),
         "token": _doc("How long verify tokens live, and for whom they are."),
         "limits": _doc("How much the integration may ask for; what is left out has its default."),
+        "abuse": _doc("What counts as a sign of cheating, and what follows; what is left out has its default."),
         "disclose": _doc("Whose expected values a refused caller of this integration may see."),
         "public": _doc("true: anyone may read what a CI must send, at /integrations/{id}/requirements."),
         "tests": _doc("Cases that the policy must decide as they say. Where one fails, the policy does not load."),
     },
-    **{name: {} for name in ("Abuse", "Attempts", "Artifact", "Twins", "Spread", "Throttle")},
     "Identity": {
         "id": _doc("This identity's id, once in the file.", "evaluate-main", pattern=_ID),
         "provider": _doc("An id of providers.yaml.", *PROFILES),
@@ -223,6 +224,42 @@ MEMBERS: Mapping[str, Mapping[str, Schema]] = {
         "count": _doc("How many requests, on average."),
         "per_s": _doc("In how many seconds."),
         "burst": _doc("How many of them may come at once."),
+    },
+    "Abuse": {
+        "attempts": _doc("Score shopping."),
+        "artifact": _doc("Numbers that were edited after the run."),
+        "twins": _doc("Numbers that were copied from another model."),
+        "spread": _doc("An identity that is stolen, or lent."),
+        "throttle": _doc("The rate of an identity that is throttled, beside its own."),
+        "quarantine_s": _doc("How long a quarantine lasts that a signal has begun, in seconds."),
+    },
+    "Attempts": {
+        "distinct": _doc("The most sets of metric values of one run key that say nothing."),
+        "per_days": _doc("For how many days a set is counted."),
+        "ignore": _doc(f"Globs of metric ids that do not count. {_GLOB}", ["*_per_second", "*_ms"]),
+        "then": _doc(_THEN),
+    },
+    "Artifact": {
+        "distinct": _doc("The most sets of metric values of one run key, with one evidence file, that say nothing."),
+        "then": _doc(_THEN),
+    },
+    "Twins": {
+        "values": _doc("How many metric values are all equal, at the least."),
+        "per_days": _doc("For how many days a result is compared with."),
+        "then": _doc("observe: the operator is told. Never more: models that share weights have equal values."),
+    },
+    "Spread": {
+        "owners_a_day": _doc("The most model owners in a day (UTC): the part of `model_repo` before the slash."),
+        "owners_a_run": _doc("The most model owners in one CI run."),
+        "tokens_a_day": _doc("The most tokens in a day (UTC)."),
+        "tokens_a_run": _doc("The most tokens in one CI run."),
+        "then": _doc(_THEN),
+    },
+    "Throttle": {
+        "count": _doc("How many requests, on average."),
+        "per_s": _doc("In how many seconds."),
+        "burst": _doc("How many of them may come at once."),
+        "for_s": _doc("For how long after the last signal, in seconds."),
     },
     "PolicyTest": {
         "name": _doc("What the case shows.", "the main branch may have GSM8K signed"),
