@@ -182,13 +182,27 @@ class Problem(Struct, frozen=True):
 
 
 class Denied(Refused):
-    """A refusal by a policy: `checks` are all that were made, as the caller may see them. Both ends raise it."""
+    """A refusal by a policy: `checks` are all that were made, as the caller may see them. Both ends raise it.
+
+    Its text says of each check that failed what was there, and what is wanted as far as the policy tells.
+    """
 
     def __init__(
         self, code: Code, detail: str = "", faults: tuple[Fault, ...] = (), *, checks: tuple[ShownCheck, ...] = ()
     ) -> None:
         super().__init__(code, detail, faults)
         self.checks = checks
+
+    def __str__(self) -> str:
+        failed = [_describe(check) for check in self.checks if not check.passed]
+        text = f"{self.code}: {'; '.join(failed)}" if failed else super().__str__()
+        return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)
+
+
+def _describe(check: ShownCheck) -> str:
+    """Say of a check that failed where, what was there, what is wanted, and the next step."""
+    wanted = f", wanted {check.expected}" if check.expected else ""
+    return f"{check.pointer or check.rule}: {check.actual}{wanted}. {check.hint}".rstrip(" .")
 
 
 # -- health -----------------------------------------------------------------------------------------------------------

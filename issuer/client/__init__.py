@@ -13,7 +13,7 @@ from issuer.client.ambient import credential_here
 from issuer.client.build import BuildOptions, Result, Unbuilt, build_each, build_results, write_results
 from issuer.client.credential import Credential, access_token, fresh_nonce, identity_token
 from issuer.client.files import put_entry
-from issuer.client.oauth import Client, client_credentials, token_endpoint
+from issuer.client.oauth import OAuthClient, client_credentials, token_endpoint
 from issuer.client.proofs import LogProof, put_proof, wait_for_proof
 from issuer.client.request import read_request, request_of, with_nonce
 from issuer.client.tokens import explain_request, request_batch, request_token
@@ -21,12 +21,12 @@ from issuer.wire import Denied, Explained, IssuedToken
 
 __all__ = [
     "BuildOptions",
-    "Client",
     "Credential",
     "Denied",
     "Explained",
     "IssuedToken",
     "LogProof",
+    "OAuthClient",
     "Result",
     "Unbuilt",
     "access_token",

@@ -34,7 +34,7 @@ _HEADERS = {"Accept": "application/json", "User-Agent": "eval-token-issuer"}
 
 
 @dataclass(frozen=True, slots=True)
-class Client:
+class OAuthClient:
     """A client of an authorization server, and the secret that they share."""
 
     id: str
@@ -101,7 +101,9 @@ def _endpoint_in(metadata: Mapping[str, JSON], server: str) -> str:
 # -- the token --------------------------------------------------------------------------------------------------------
 
 
-def client_credentials(endpoint: str, client: Client, resource: str, *, patience_s: float = PATIENCE_S) -> Credential:
+def client_credentials(
+    endpoint: str, client: OAuthClient, resource: str, *, patience_s: float = PATIENCE_S
+) -> Credential:
     """Get an access token with scope `tokens:issue` for `resource`, the issuer's URL (RFC 6749 4.4.2, RFC 8707).
 
     The request is repeated where nothing was decided, within `patience_s` (`http_client`). Raises SetupError where the

@@ -1,17 +1,13 @@
 """The frameworks themselves, run here where they are installed, and their output read: formats change with releases.
 
-`check.lock` has all but HELM, which asks for a zstandard that nothing else takes any more. Each is looked for beside this
-Python, in the folders of $EVAL_FRAMEWORKS (`bin` folders of virtual environments, separated by colons) and on PATH.
+tests/support/frameworks.py looks for them.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -23,29 +19,11 @@ from issuer.adapters import Anchors, Supplied
 from issuer.adapters.score import names
 from issuer.codes import Code
 from issuer.results.claims import Metric
+from tests.support.frameworks import framework, run
 from tests.support.runs import ALL, BENCHMARK_COMMIT, DATA, MODEL_COMMIT, refusal
 from tests.support.verievals import REAL
 
 pytestmark = pytest.mark.long
-BESIDE = str(Path(sys.executable).parent)
-FOLDERS = os.pathsep.join([BESIDE, *os.environ.get("EVAL_FRAMEWORKS", "").split(":"), os.environ["PATH"]])
-
-
-def framework(command: str) -> str:
-    found = shutil.which(command, path=FOLDERS)
-    if found is None:
-        pytest.skip(f"needs {command}: install it, and name its folder in $EVAL_FRAMEWORKS")
-    return found
-
-
-def run(folder: Path, *command: object) -> str:
-    """Run a framework in an empty folder, offline, with nothing of this environment."""
-    env = {"PATH": os.environ["PATH"], "HOME": str(folder), "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
-    done = subprocess.run(
-        [str(part) for part in command], capture_output=True, text=True, cwd=folder, env=env, timeout=300, check=False
-    )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    return done.stdout
 
 
 @pytest.mark.parametrize("suffix", ["json", "eval"])

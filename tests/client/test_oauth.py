@@ -1,4 +1,4 @@
-"""Client credentials against a real OAuth server, and against servers that answer as none should."""
+"""OAuthClient credentials against a real OAuth server, and against servers that answer as none should."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, unquote
 import pytest
 
 from issuer.client.credential import Credential
-from issuer.client.oauth import ERRORS, MAX_ANSWER_BYTES, Client, client_credentials, token_endpoint
+from issuer.client.oauth import ERRORS, MAX_ANSWER_BYTES, OAuthClient, client_credentials, token_endpoint
 from issuer.codes import Code
 from issuer.dev.sandbox import free_port
 from issuer.errors import IssuerError, SetupError, Undecided
@@ -22,7 +22,7 @@ from tests.support.scripted import Action, Scripted, hang_up, reply, stall
 
 ISSUER = "https://issuer.example"
 SECRET = "hush0123456789abcdef"
-CLIENT = Client("ci", SECRET)
+CLIENT = OAuthClient("ci", SECRET)
 TOKEN = {"access_token": "opaque-token", "token_type": "Bearer", "expires_in": 600}
 
 
@@ -38,7 +38,7 @@ def server(running: OAuthServer) -> OAuthServer:
     return running
 
 
-def ask(*actions: Action, client: Client = CLIENT, patience_s: float = 60) -> tuple[Credential, Scripted]:
+def ask(*actions: Action, client: OAuthClient = CLIENT, patience_s: float = 60) -> tuple[Credential, Scripted]:
     with Scripted(list(actions)) as site:
         return client_credentials(f"{site.url}/token?tenant=1", client, ISSUER, patience_s=patience_s), site
 
@@ -56,7 +56,7 @@ def error_of(*actions: Action, patience_s: float = 60) -> IssuerError:
 
 
 def test_a_real_server_gives_a_token_for_the_issuer_alone(server: OAuthServer) -> None:
-    client = Client(server.client_id, server.client_secret)
+    client = OAuthClient(server.client_id, server.client_secret)
     credential = client_credentials(token_endpoint(server.issuer), client, ISSUER)
     assert credential.reusable
     assert credential.bearer.startswith("ory_at_")
@@ -70,7 +70,7 @@ def test_the_token_endpoint_is_found_in_both_kinds_of_metadata(server: OAuthServ
 
 def test_a_wrong_secret_is_told_by_the_code_of_a_real_server(server: OAuthServer) -> None:
     with pytest.raises(SetupError, match=r"refuses: invalid_client\. Check --client-id") as caught:
-        client_credentials(server.token_endpoint, Client(server.client_id, SECRET), ISSUER)
+        client_credentials(server.token_endpoint, OAuthClient(server.client_id, SECRET), ISSUER)
     assert SECRET not in "".join(traceback.format_exception(caught.value))
 
 
@@ -78,7 +78,7 @@ def test_a_wrong_secret_is_told_by_the_code_of_a_real_server(server: OAuthServer
 
 
 def test_the_request_is_that_of_rfc_6749_and_rfc_8707() -> None:
-    client = Client("a:b %1", "p+ss w\u20acrd&=?:")
+    client = OAuthClient("a:b %1", "p+ss w\u20acrd&=?:")
     _, site = ask(reply(200, TOKEN), client=client)
     (seen,) = site.seen
     assert seen.line == "POST /token?tenant=1 HTTP/1.1"
@@ -96,13 +96,13 @@ def test_the_request_is_that_of_rfc_6749_and_rfc_8707() -> None:
 
 
 def test_a_client_shows_no_secret() -> None:
-    assert repr(CLIENT) == "Client(id='ci')"
+    assert repr(CLIENT) == "OAuthClient(id='ci')"
     for text in ("", "hush\nhush", "hush\x00", "h" * 5000, "hush\udcff"):
         with pytest.raises(SetupError, match="client secret") as caught:
-            Client("ci", text)
+            OAuthClient("ci", text)
         assert "hush" not in str(caught.value)
     with pytest.raises(SetupError, match="client id"):
-        Client("", SECRET)
+        OAuthClient("", SECRET)
 
 
 # -- what is answered -----------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import pytest
 
 from issuer.cli.terminal import describe_error
 from issuer.client.credential import Credential, fresh_nonce
-from issuer.client.oauth import Client, client_credentials
+from issuer.client.oauth import OAuthClient, client_credentials
 from issuer.client.tokens import explain_request, problem_of, read_answer, request_token, request_tokens
 from issuer.codes import Code
 from issuer.errors import IssuerError, Refused, Undecided
@@ -96,7 +96,7 @@ def test_no_log_has_the_credential(caplog: pytest.LogCaptureFixture) -> None:
 
 def client_credentials_of(server: Scripted) -> None:
     with pytest.raises(Undecided):
-        client_credentials(f"{server.url}/token", Client("ci", SECRET), "https://issuer.example", patience_s=1)
+        client_credentials(f"{server.url}/token", OAuthClient("ci", SECRET), "https://issuer.example", patience_s=1)
 
 
 def test_an_error_says_how_long_to_wait() -> None:

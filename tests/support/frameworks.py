@@ -1,0 +1,43 @@
+"""The evaluation frameworks themselves, where they are installed; for tests marked long.
+
+`check.lock` has all but HELM, which asks for a zstandard that nothing else takes any more. Each is looked for beside this
+Python, in the folders of $EVAL_FRAMEWORKS (`bin` folders of virtual environments, separated by colons) and on PATH.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+_BESIDE = str(Path(sys.executable).parent)
+_FOLDERS = os.pathsep.join([_BESIDE, *os.environ.get("EVAL_FRAMEWORKS", "").split(":"), os.environ["PATH"]])
+
+
+def framework(command: str) -> str:
+    """Return the path of a framework's command; without one the test is skipped."""
+    found = shutil.which(command, path=_FOLDERS)
+    if found is None:
+        pytest.skip(f"needs {command}: install it, and name its folder in $EVAL_FRAMEWORKS")
+    return found
+
+
+def run(folder: Path, *command: object, env: Mapping[str, str] | None = None) -> str:
+    """Run a framework in a folder, offline, with nothing of this environment but `env`; return what it prints."""
+    own = {"PATH": os.environ["PATH"], "HOME": str(folder), "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
+    done = subprocess.run(
+        [str(part) for part in command],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env={**own, **(env or {})},
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    return done.stdout + done.stderr
