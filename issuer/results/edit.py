@@ -62,6 +62,33 @@ def lacks(text: str, entries: str, name: str) -> list[bool]:
     return [_says(entry) not in there for entry in read_entries(entries.encode(), name)]
 
 
+def merge(text: str, entry: str, name: str) -> str:
+    """Return the file with this entry in the place of the one for the same scores (`subject`); else with it appended.
+
+    One that says the same keeps its place, too, and gets this one's token and form. Raises InputError
+    (`result.repeated`) where several are for the same scores, and none of them, or not just one, is of its framework.
+    """
+    new = _demand_one(entry, name)
+    there = read_entries(text.encode(), name) if text.strip() else ()
+    if content_digest(new.form) in {content_digest(old.form) for old in there}:
+        return put_entry(text, entry, name, reshape=True)
+    rivals = [index for index, old in enumerate(there) if subject(old) == subject(new)]
+    if len(rivals) > 1:
+        rivals = [index for index in rivals if there[index].framework.name == new.framework.name] or rivals
+    if len(rivals) > 1:
+        rule = (
+            f"is for the same scores as entry {rivals[0]}: remove one, or which of them is to be replaced is not known"
+        )
+        raise open_results(text.encode(), name).error(Code.RESULT_REPEATED, f"/{rivals[1]}", rule)
+    return replace(text, rivals[0], entry, name) if rivals else append(text, entry, name)
+
+
+def subject(entry: Entry) -> tuple[object, ...]:
+    """Return what is equal for two entries of the same scores: dataset id, task id and the slices of the metrics."""
+    slices = {metric.slice or "" for metric in entry.metrics or ()} or {""}
+    return entry.dataset.id, entry.dataset.task_id or "", frozenset(slices)
+
+
 def _says(entry: Entry) -> tuple[str, object]:
     """Return what is equal for two entries that say the same; `value` counts where there are no metrics."""
     return content_digest(entry.form), entry.value if entry.metrics is None else UNSET
@@ -159,9 +186,11 @@ def _token_members(document: Document, index: int) -> list[str]:
     return [member for member in TOKEN_MEMBERS if isinstance(entry, dict) and member in entry]
 
 
-def _demand_one(entry: str, name: str) -> None:
-    if len(read_entries(entry.encode(), name)) != 1:
+def _demand_one(entry: str, name: str) -> Entry:
+    found = read_entries(entry.encode(), name)
+    if len(found) != 1:
         raise _impossible(name)
+    return found[0]
 
 
 def _demand(text: str, index: int, name: str) -> Document:

@@ -35,6 +35,16 @@ class PullRequest(Struct, frozen=True):
         return f"refs/pr/{self.number}"
 
 
+class Proposal(Struct, frozen=True):
+    """What a pull request is to hold: files by path, and the content digests of their new results."""
+
+    repo: str
+    files: dict[str, bytes]
+    title: str
+    description: str
+    content_digests: frozenset[str]
+
+
 class Moved(Refused):
     """A file has changed on main since it was read: read it again, merge again, and propose that.
 

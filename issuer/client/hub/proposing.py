@@ -1,0 +1,141 @@
+"""One pull request for one set of results, whatever happens in between.
+
+What is open is looked at before and after one is made. Of two of one account with a result in common the one with the
+lower number stays, whoever looks: so jobs that run at once agree without a word between them, and what a killed one
+left is put right by the next. Only the account's own count: anybody can write another's marker.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from issuer.client.hub.asking import Asking, Lost, wait
+from issuer.client.hub.kinds import Moved, Proposal, PullRequest
+from issuer.client.hub.marker import marker_in, short
+from issuer.codes import Code
+from issuer.errors import Refused
+
+
+class _Open(Struct, frozen=True):
+    """An open pull request of this account, and which results it is of, as its marker names them."""
+
+    number: int
+    results: frozenset[str]
+
+
+class Proposing:
+    """Pull requests of the account whose token `asking` has."""
+
+    def __init__(self, asking: Asking) -> None:
+        self._asking = asking
+        self._account = ""
+        self._markers: dict[tuple[str, int], frozenset[str]] = {}
+
+    def holding(self, repo: str, content_digests: Iterable[str]) -> dict[str, PullRequest]:
+        """Say of each digest which open pull request has it, the lowest number first."""
+        wanted = {short(digest): digest for digest in content_digests}
+        found: dict[str, PullRequest] = {}
+        for one in self._open(repo, frozenset(wanted)):
+            for name in one.results & wanted.keys():
+                found.setdefault(wanted[name], self._known(repo, one.number, existed=True))
+        return found
+
+    def propose(self, proposal: Proposal, read_at: str) -> PullRequest | None:
+        """Do what `Hub.open_pull_request` promises."""
+        until = time.monotonic() + self._asking.patience_s
+        for attempt in itertools.count(1):
+            base = self._asking.commit_of(proposal.repo, "main")
+            if not (changed := self._changed(proposal, read_at, base)):
+                break
+            if (kept := self._settle(proposal)) is not None:
+                return self._known(proposal.repo, kept, existed=attempt == 1)
+            try:
+                number = self._asking.create(proposal, changed, base)
+            except Lost as lost:  # it may have been taken: the next turn finds it
+                if not wait(lost, attempt, until):
+                    raise
+            else:
+                return None if number is None else self._made(proposal, number, changed, base)
+        return None
+
+    def _made(self, proposal: Proposal, number: int, changed: Iterable[str], base: str) -> PullRequest:
+        """Return the one that stays, now that there is a new one."""
+        kept = self._settle(proposal, number)
+        if kept == number:
+            self._demand_unmoved(proposal, changed, base, number)
+        return self._known(proposal.repo, kept or number, existed=kept != number)
+
+    # -- main ---------------------------------------------------------------------------------------------------------
+
+    def _changed(self, proposal: Proposal, read_at: str, now: str) -> dict[str, bytes]:
+        """Return the files that main does not have as proposed. Raises Moved where it has others than were read."""
+        repo, there = proposal.repo, {path: self._fetch(proposal.repo, now, path) for path in proposal.files}
+        changed = {path: data for path, data in proposal.files.items() if there[path] != data}
+        if now != read_at:
+            _demand_same(repo, {path: self._fetch(repo, read_at, path) for path in changed}, there)
+        return changed
+
+    def _demand_unmoved(self, proposal: Proposal, changed: Iterable[str], base: str, number: int) -> None:
+        """Close the pull request and raise Moved where main has other files now than those it was made of: with
+        `create_pr` the Hub takes an older parent without a word."""
+        repo, now = proposal.repo, self._asking.commit_of(proposal.repo, "main")
+        if now == base:
+            return
+        was, there = ({path: self._fetch(repo, commit, path) for path in changed} for commit in (base, now))
+        try:
+            _demand_same(repo, was, there)
+        except Moved:
+            self._asking.close(repo, number, "The file has changed on main meanwhile: this is proposed anew.")
+            raise
+
+    def _fetch(self, repo: str, commit: str, path: str) -> bytes | None:
+        return self._asking.fetch(repo, commit, path)
+
+    # -- what is open -------------------------------------------------------------------------------------------------
+
+    def _settle(self, proposal: Proposal, own: int | None = None) -> int | None:
+        """Leave one open pull request of these results, and return its number; None where there is none.
+
+        `own` is the one that was just made: it counts although the Hub may not list it yet. Raises
+        Refused(`hub.proposed`) where the one that stays lacks some of the results.
+        """
+        repo, wanted = proposal.repo, frozenset(map(short, proposal.content_digests))
+        found = {one.number: one for one in self._open(repo, wanted)}
+        if own is not None:
+            found[own] = _Open(own, wanted)
+        if not found:
+            return None
+        first = found.pop(min(found))
+        for one in found.values():
+            if one.number == own or one.results <= first.results:
+                self._asking.close(repo, one.number, f"#{first.number} proposes the same results and stays open.")
+        if not wanted <= first.results:
+            detail = f"{self._url(repo, first.number)} has {len(wanted & first.results)} of these {len(wanted)} results"
+            raise Refused(Code.HUB_PROPOSED, detail)
+        return first.number
+
+    def _open(self, repo: str, wanted: frozenset[str]) -> list[_Open]:
+        """Return this account's open pull requests with any of the results, by number."""
+        self._account = self._account or self._asking.account()
+        found = []
+        for number in sorted(self._asking.open_ones(repo, self._account)):
+            if (repo, number) not in self._markers:
+                self._markers[repo, number] = marker_in(self._asking.description(repo, number))
+            if (results := self._markers[repo, number]) & wanted:
+                found.append(_Open(number, results))
+        return found
+
+    def _known(self, repo: str, number: int, *, existed: bool) -> PullRequest:
+        return PullRequest(self._url(repo, number), number, existed)
+
+    def _url(self, repo: str, number: int) -> str:
+        return f"{self._asking.endpoint}/{repo}/discussions/{number}"
+
+
+def _demand_same(repo: str, was: dict[str, bytes | None], now: dict[str, bytes | None]) -> None:
+    if moved := tuple(path for path, data in was.items() if now[path] != data):
+        raise Moved(moved, f"{', '.join(moved)} of {repo} has changed on main")
