@@ -30,7 +30,7 @@ _FILE = re.compile(
 class Failure:
     """What goes wrong with the next `times` requests whose `METHOD path` has `match` in it.
 
-    `status` answers that, or with 0 the connection is lost: before anything was done, or `after` it. `cut` sends half of
+    The first `skip` such requests are let pass. `status` answers that, or with 0 the connection is lost: before anything was done, or `after` it. `cut` sends half of
     the true answer's body.
     """
 
@@ -38,6 +38,7 @@ class Failure:
     status: int = 0
     headers: Mapping[str, str] | None = None
     times: int = 1
+    skip: int = 0
     when: Literal["before", "after"] = "before"
     cut: bool = False
 
@@ -98,7 +99,9 @@ class HubServer(State):
             actions = [action for match, action in self._actions if match in line]
             self._actions = [(match, action) for match, action in self._actions if match not in line]
             failure = next((one for one in self._failures if one.match in line and one.times), None)
-            if failure:
+            if failure and failure.skip:
+                failure.skip, failure = failure.skip - 1, None
+            elif failure:
                 failure.times -= 1
         return failure, actions
 

@@ -33,11 +33,16 @@ _IN_THE_WAY = frozenset({409, 412})
 
 
 class Lost(Undecided):
-    """429, 5xx, 409, 412 or no answer: what was asked for may be done or not. `asked_s` is the Retry-After, if any."""
+    """429, 5xx, 409, 412 or no answer: what was asked for may be done or not.
 
-    def __init__(self, detail: str, asked_s: int | None = None) -> None:
+    `asked_s` is the Retry-After, if any; `going_on` says that nobody waits any more for what was sent, which may still
+    arrive.
+    """
+
+    def __init__(self, detail: str, asked_s: int | None = None, *, going_on: bool = False) -> None:
         super().__init__(Code.HUB_UNAVAILABLE, detail, retry_after_s=1 if asked_s is None else asked_s)
         self.asked_s = asked_s
+        self.going_on = going_on
 
 
 class Asking:
@@ -90,7 +95,7 @@ class Asking:
         try:
             return within(deadline_s, call, self.endpoint)
         except NoAnswer as silent:
-            raise Lost(silent.detail) from None
+            raise Lost(silent.detail, going_on=True) from None
         except OfflineModeIsEnabled:
             raise SetupError(Code.SETTINGS_INVALID, "$HF_HUB_OFFLINE is set: unset it to reach the Hub") from None
         except HfHubHTTPError as error:
@@ -225,7 +230,7 @@ class Asking:
             )
             return made.pr_num
 
-        return self.once(proposal.repo, commit, COMMIT_S)
+        return self.once(proposal.repo, commit, min(COMMIT_S, self.patience_s))
 
     def close(self, repo: str, number: int, comment: str) -> None:
         """Close a pull request."""

@@ -49,14 +49,21 @@ class Proposing:
         until = time.monotonic() + self._asking.patience_s
         for attempt in itertools.count(1):
             base = self._asking.commit_of(proposal.repo, "main")
-            if not (changed := self._changed(proposal, read_at, base)):
+            try:
+                changed = self._changed(proposal, read_at, base)
+            except Moved:
+                if attempt > 1 and (sent := self._settle(proposal)) is not None:
+                    self._withdraw(proposal.repo, sent)
+                raise
+            if not changed:
                 break
             if (kept := self._settle(proposal)) is not None:
                 return self._known(proposal.repo, kept, existed=attempt == 1)
             try:
                 number = self._asking.create(proposal, changed, base)
-            except Lost as lost:  # it may have been taken: the next turn finds it
-                if not wait(lost, attempt, until):
+            except Lost as lost:
+                # It may have been taken: the next turn finds it. One that may still be taken is not sent again.
+                if lost.going_on or not wait(lost, attempt, until):
                     raise
             else:
                 return None if number is None else self._made(proposal, number, changed, base)
@@ -89,8 +96,11 @@ class Proposing:
         try:
             _demand_same(repo, was, there)
         except Moved:
-            self._asking.close(repo, number, "The file has changed on main meanwhile: this is proposed anew.")
+            self._withdraw(repo, number)
             raise
+
+    def _withdraw(self, repo: str, number: int) -> None:
+        self._asking.close(repo, number, "The file has changed on main meanwhile: this is to be proposed anew.")
 
     def _fetch(self, repo: str, commit: str, path: str) -> bytes | None:
         return self._asking.fetch(repo, commit, path)

@@ -1,0 +1,13 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.hub_server import HubServer
+
+
+@pytest.fixture
+def server() -> Iterator[HubServer]:
+    with HubServer() as server:
+        yield server
