@@ -58,6 +58,8 @@ class Terms(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 # How many different sets of metric values are counted of one run key: 64 stands for more, too.
 MAX_ATTEMPTS = 64
+# How far the clock by which attempts are counted, the store's, may run ahead of the issuer's.
+COUNT_LEEWAY_S = 60
 
 
 class Attempt(Struct, frozen=True, forbid_unknown_fields=True):
@@ -72,6 +74,11 @@ class Attempt(Struct, frozen=True, forbid_unknown_fields=True):
     def plain(self) -> jcs.Plain:
         """The attempt for `jcs.encode`."""
         return jcs.plain({"number": self.number, "since": self.since})
+
+    @property
+    def shown(self) -> str:
+        """The number for people."""
+        return f"{self.number} or more" if self.number == MAX_ATTEMPTS else str(self.number)
 
 
 class Template(Struct, frozen=True, dict=True, forbid_unknown_fields=True):
@@ -250,6 +257,8 @@ def read_unverified(payload: bytes) -> tuple[TokenClaims, RunClaims]:
             raise _broken(f"/{name}", "not a time in Unix seconds")
     if not claims.iat <= claims.nbf <= claims.exp or claims.exp - claims.iat > MAX_TTL_S:
         raise _broken("/exp", "times that no token has")
+    if claims.attempt is not UNSET and claims.attempt.since > claims.iat + COUNT_LEEWAY_S:
+        raise _broken("/attempt/since", "later than the token's issue")
     if not is_jti(claims.jti):
         raise _broken("/jti", "not 16 bytes in base64url")
     for name in ("claims_digest", "content_digest", "policy"):

@@ -15,10 +15,20 @@ from issuer.codes import Code
 from issuer.errors import FormatError, IssuerError, Refused, Undecided
 from issuer.formats import jcs, jose
 from issuer.tlog.leaf import TokenLeaf
-from issuer.verify_token import batch_jtis, check_size, compose, read_template, read_unverified, unverified_leaf
+from issuer.verify_token import (
+    Attempt,
+    batch_jtis,
+    check_size,
+    compose,
+    read_template,
+    read_unverified,
+    unverified_leaf,
+)
 from tests.support import make
 
 SAID = make.submission({"notes": "no tools"})
+# By which the size of a token is judged before its attempt is known.
+WIDEST = Attempt(64, make.NOW)
 
 
 def payload(**members: Any) -> bytes:
@@ -29,6 +39,11 @@ def refusal(raw: bytes) -> str:
     with pytest.raises((FormatError, Refused)) as caught:
         read_unverified(raw)
     return str(caught.value.faults[0].pointer)
+
+
+def attempt(**members: Any) -> dict[str, Any]:
+    """Return a good attempt with changed members."""
+    return {"number": 3, "since": make.NOW, **members}
 
 
 def nested(depth: int) -> dict[str, Any]:
@@ -66,6 +81,18 @@ def test_a_template_survives_the_store_byte_for_byte() -> None:
 def test_what_is_no_template_leaves_the_request_undecided(raw: bytes) -> None:
     with pytest.raises(Undecided, match=r"dependency\.state"):
         read_template(raw)
+
+
+def test_an_attempt_is_said_only_where_it_is_counted_and_stays_with_its_result() -> None:
+    items = (SAID, make.submission(), make.submission({"run": {"seed": 1}}))
+    counted = (Attempt(1, make.NOW - 9), None, Attempt(64, make.NOW))
+    for items_, attempts, batch in ((items, counted, True), (items, (), True), (items[:1], counted[:1], False)):
+        composed = compose(make.template(), items_, attempts, batch=batch)
+        read = [read_unverified(jose.base64url_decode(part.signing_input.decode().split(".")[1])) for part in composed]
+        assert [claims.attempt or None for claims, _ in read] == list(attempts or (None,) * len(items_))
+        assert [run for _, run in read] == [item.claims for item in items_]
+    with pytest.raises(ValueError, match="shorter"):
+        compose(make.template(), items, counted[:2], batch=True)
 
 
 def test_a_log_is_named_only_where_there_is_one() -> None:
@@ -137,7 +164,7 @@ def test_a_token_over_16_kib_is_refused_before_it_is_composed_at_the_exact_byte(
         template = make.template(caller={"x": "y" * size})
         largest = jose.MAX_TOKEN_BYTES
         check_size(template, (make.submission(), msgspec.structs.replace(item, pointer="/results/7")), largest)
-        (unsigned,) = compose(template, (item,), batch=False)
+        (unsigned,) = compose(template, (item,), (WIDEST,), batch=False)
         signed = jose.compact(unsigned.signing_input, bytes(64))
         jose.parse_compact(signed)
         return len(signed)
@@ -158,7 +185,7 @@ def test_a_token_over_16_kib_is_refused_before_it_is_composed_at_the_exact_byte(
 
 def test_what_its_key_does_not_sign_is_refused_before_it_is_composed_at_the_exact_byte() -> None:
     template = make.template()
-    (unsigned,) = compose(template, (SAID,), batch=False)
+    (unsigned,) = compose(template, (SAID,), (WIDEST,), batch=False)
     check_size(template, (SAID,), len(unsigned.signing_input))
     with pytest.raises(Refused) as caught:
         check_size(template, (SAID,), len(unsigned.signing_input) - 1)
@@ -175,9 +202,9 @@ def test_every_member_is_required(member: str) -> None:
     refusal(payload(**{member: ...}))
 
 
-@pytest.mark.parametrize("member", [*REQUIRED, "log"])
+@pytest.mark.parametrize("member", [*REQUIRED, "log", "attempt"])
 def test_a_member_of_another_type_is_refused(member: str) -> None:
-    good = make.payload_of(SAID, log="x")[member]
+    good = make.payload_of(SAID, log="x", attempt={"number": 3, "since": make.NOW})[member]
     for value in (None, True, 1.5, "text", ["a"], {"a": 1}, 7):
         if type(value) is not type(good):
             assert refusal(payload(**{member: value})).startswith(f"/{member}")
@@ -205,6 +232,13 @@ def test_the_payload_is_a_closed_set(member: str) -> None:
         ({"metrics": [{"metric_id": "a", "value": 1}] * 2}, "/metrics/1"),
         ({"metrics": [{"metric_id": "b", "value": 1}, {"metric_id": "a", "value": 1}]}, "/metrics"),
         ({"metrics": [{"metric_id": "a", "value": 1, "slice": "s"}, {"metric_id": "a", "value": 1}]}, "/metrics"),
+        ({"attempt": {}}, "/attempt"), ({"attempt": {"number": 3}}, "/attempt"), ({"attempt": {"since": 0}}, "/attempt"),
+        ({"attempt": attempt(number=0)}, "/attempt/number"), ({"attempt": attempt(number=65)}, "/attempt/number"),
+        ({"attempt": attempt(number=True)}, "/attempt/number"), ({"attempt": attempt(number=2.5)}, "/attempt/number"),
+        ({"attempt": attempt(number="3")}, "/attempt/number"), ({"attempt": attempt(number=None)}, "/attempt/number"),
+        ({"attempt": attempt(since=-1)}, "/attempt/since"), ({"attempt": attempt(since=make.NOW + 61)}, "/attempt/since"),
+        ({"attempt": attempt(since=make.NOW * 1000)}, "/attempt/since"), ({"attempt": attempt(since=True)}, "/attempt/since"),
+        ({"attempt": attempt(of=5)}, "/attempt/of"),
     ],
     ids=str,
 )  # fmt: skip
@@ -218,6 +252,7 @@ def test_what_this_issuer_never_signs_is_refused(members: dict[str, Any], pointe
         {"nbf": make.NOW + 5}, {"exp": make.NOW + 86_400}, {"log": "x"}, {"caller": {}}, {"nbf": make.NOW + 3600},
         {"caller": {"\U0001f600": 1, "\ufb33": 2}},  # in the order of UTF-16 (RFC 8785), which is not that of UTF-8
         {"iat": 0, "nbf": 0, "exp": 0}, {"iat": 2**33, "nbf": 2**33, "exp": 2**33}, {"caller": {"run_id": 7, "protected": True}},
+        {"attempt": attempt(number=1, since=0)}, {"attempt": attempt(number=64, since=make.NOW + 60)},
     ],
     ids=str,
 )  # fmt: skip
@@ -238,6 +273,12 @@ def test_a_payload_is_at_most_8_deep() -> None:
 def test_a_time_is_an_integer_and_spelled_as_one(text: str) -> None:
     raw = payload(iat=777).replace(b'"iat":777', b'"iat":' + text.encode())
     assert refusal(raw) == "/iat"
+
+
+@pytest.mark.parametrize("text", ["3.0", "3e0", "0.3e1", "-3"])
+def test_an_attempt_is_spelled_in_digits_alone(text: str) -> None:
+    raw = payload(attempt=attempt()).replace(b'"number":3', b'"number":' + text.encode())
+    assert refusal(raw) == "/attempt/number"
 
 
 @pytest.mark.parametrize(

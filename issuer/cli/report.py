@@ -14,6 +14,7 @@ from issuer.formats.times import show_time, show_when
 from issuer.results.entry import EntryFramework, EntryMetric
 from issuer.verify.provenance import describe_caller
 from issuer.verify.report import ALWAYS_DUE, Check, Report, Said, Status, Verdict
+from issuer.verify_token import Attempt
 
 _COLOURS = {Status.PASS: "green", Status.FAIL: "red", Status.UNKNOWN: "yellow", Status.SKIP: "bright_black"}
 # What the answer proves, and what it does not.
@@ -66,7 +67,12 @@ _AT_FROM = {
 }
 _MOST_METRICS = 4
 _COMMIT_CHARS = 12
-_MOST_COLUMNS = 400  # of one of the first three lines, whatever is in it
+# What the number of an attempt counts, and what not.
+_COUNTED = (
+    "The attempt counts what one registered identity had signed. Equal results do not count, nor do those of others; "
+    "another commit, even an empty one, starts anew."
+)
+_MOST_COLUMNS = 400  # of one of the first lines, whatever is in it
 
 
 def show(reports: Iterable[Report], name: str, now: int, *, broken: bool = False) -> None:
@@ -111,13 +117,16 @@ def _lines(report: Report, name: str, now: int) -> Iterator[_Line]:
     headline = _headline(report)
     yield _Line(f"  {headline}", 2, headline, {"fg": _HEADLINE[report.verdict], "bold": True})
     yield from (_Line(f"  {line}") for line in _meaning(report))
+    if report.attempt is not UNSET:
+        yield _Line(f"  {_COUNTED}")
 
 
 # -- who says what ----------------------------------------------------------------------------------------------------
 
 
 def _head(report: Report, now: int) -> Iterator[_Line]:
-    """Yield what the file says and what became of it; how and by whom it was run; who vouches for it, since when."""
+    """Yield what the file says and what became of it; how and by whom it was run; who vouches for it, since when; and
+    which attempt it was, where the token says so."""
     word = WORDS[report.verdict]
     said = f"{word}: {describe_said(report.repo, report.said)}"
     yield _Line(said, 4, word, {"fg": _HEADLINE[report.verdict], "bold": True})
@@ -134,6 +143,16 @@ def _head(report: Report, now: int) -> Iterator[_Line]:
     when = show_when(report.issued_at, now)
     by_whom = shorten(f"  {whose}{vouched} by {report.issuer} for its integration {report.integration}", _MOST_COLUMNS)
     yield _Line(f"{by_whom}, {when}")
+    if report.attempt is not UNSET:
+        yield _Line(f"  {whose}{_describe_attempt(report.attempt, now)}")
+
+
+def _describe_attempt(attempt: Attempt, now: int) -> str:
+    """Say which attempt a result was: `attempt 3: with this one, 3 different results were signed for ...`."""
+    more = f"with this one, {attempt.shown} different results were"
+    many = "this is the first result" if attempt.number == 1 else more
+    run = "this model commit, benchmark commit, task and framework"
+    return f"attempt {attempt.shown}: {many} signed for {run} since {show_when(attempt.since, now)}"
 
 
 def describe_said(repo: str, said: Said) -> str:

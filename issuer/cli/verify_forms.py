@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, get_args
 from urllib.parse import quote
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from issuer import __version__
@@ -217,7 +217,7 @@ def _uri(file: str) -> str:
 _COLUMNS = (
     "file", "line", "entry", "verdict", "reason", "model_repo", "model_revision", "benchmark_repo",
     "benchmark_revision", "task_id", "metric", "value", "selection", "framework", "framework_version", "issuer",
-    "integration", "run_url", "issued_at", "expires_at", "judged_at",
+    "integration", "run_url", "issued_at", "expires_at", "attempt", "attempts_since", "judged_at",
 )  # fmt: skip
 
 
@@ -231,12 +231,19 @@ def _rows_of(file: str, report: Report) -> list[tuple[str, ...]]:
     place = (file, str(report.line or ""), report.pointer.removeprefix("/"), report.verdict, reason)
     model = (report.repo, _text(said.model_revision))
     benchmark = (said.dataset.id, _text(said.dataset.revision), _text(said.dataset.task_id))
-    signed = (report.issuer, report.integration, report.run_url, _time(report.issued_at), _time(report.expires_at))
+    signed = _signed(report)
     if report.verdict == "failed":  # whoever signed the token did not sign what this row says
-        signed = ("", "", "", "", "")
+        signed = ("",) * len(signed)
     run = (_text(framework.name), _text(framework.version), *signed, show_time(report.at))
     metrics = [(metric_name(each), number_text(each.value), _selected(each, report)) for each in said.metrics]
     return [(*place, *model, *benchmark, *metric, *run) for metric in metrics or [("", "", "")]]
+
+
+def _signed(report: Report) -> tuple[str, ...]:
+    times = (_time(report.issued_at), _time(report.expires_at))
+    attempt = report.attempt
+    counted = ("", "") if attempt is UNSET else (str(attempt.number), _time(attempt.since))
+    return (report.issuer, report.integration, report.run_url, *times, *counted)
 
 
 def _selected(metric: EntryMetric, report: Report) -> str:

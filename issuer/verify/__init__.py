@@ -129,7 +129,11 @@ def _could_still_say(token: JudgedToken, trust: Trust) -> bool:
 
 def due(trust: Trust) -> frozenset[int]:
     """Return the numbers of the checks that must pass: 1 to 9, and what the trust file requires."""
-    return ALWAYS_DUE | {number for number, name in ((10, "benchmark"), (11, "log")) if name in trust.require}
+    return ALWAYS_DUE | {number for name, number in _DUE_BY.items() if name in trust.require}
+
+
+# `attempt` is asked for in 4.
+_DUE_BY = {"benchmark": 10, "log": 11}
 
 
 def _vouched(signed: Signed) -> dict[str, Any]:
@@ -139,6 +143,7 @@ def _vouched(signed: Signed) -> dict[str, Any]:
         "issuer": claims.iss, "framework": signed.run.framework.name, "jti": claims.jti, "kid": signed.kid,
         "content_digest": claims.content_digest, "claims": signed.run, "caller": claims.caller,
         "run_url": run_url(claims.caller), "integration": claims.sub, "issued_at": claims.iat, "expires_at": claims.exp,
+        "attempt": claims.attempt,
     }  # fmt: skip
 
 

@@ -229,7 +229,23 @@ def _trusted(signed: Signed, trust: Trust) -> Check:  # (4)
     if signed.claims.aud != trust.audience:
         evidence = "the token is for another relying party"
         return check(4, Status.FAIL, evidence, token=signed.claims.aud, file=trust.audience)
-    return check(4, Status.PASS, f"{signed.claims.iss}, for {signed.claims.aud}")
+    return _attempted(signed.claims, trust)
+
+
+def _attempted(claims: TokenClaims, trust: Trust) -> Check:
+    """Judge the attempt, as far as the trust file does: no receipt and no later time makes it another one."""
+    attempt, most = claims.attempt, trust.max_attempt
+    for_us = f"{claims.iss}, for {claims.aud}"
+    if most is None and "attempt" not in trust.require:
+        return check(4, Status.PASS, for_us)
+    if attempt is UNSET:
+        if "attempt" in trust.require:
+            return check(4, Status.FAIL, "the token does not say which attempt it is, which is required")
+        return check(4, Status.PASS, f"{for_us}; attempts were not counted")
+    if most is not None and attempt.number > most:
+        evidence = "more different results were signed for this run than are trusted"
+        return check(4, Status.FAIL, evidence, token=f"attempt {attempt.shown}", file=f"at most {most}")
+    return check(4, Status.PASS, f"{for_us}; attempt {attempt.shown}{f', of at most {most}' if most else ''}")
 
 
 def _fresh(signed: Signed, trust: Trust, moment: Moment, now: int) -> Check:  # (5)

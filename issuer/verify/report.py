@@ -15,6 +15,7 @@ from msgspec import UNSET, Struct, UnsetType, field
 
 from issuer.results.claims import RunClaims
 from issuer.results.entry import Dataset, Entry, EntryFramework, EntryMetric
+from issuer.verify_token import Attempt
 
 REPORT_VERSION: Final = 1
 
@@ -90,7 +91,7 @@ class Report(Struct, frozen=True):
     `said` is what the file says, and `line` where the entry stands in it (0: not known). What the token says is in
     `claims`, `caller` (who asked for it, as the issuer verified it), `run_url` (where people can look at that run, or
     ""), `issued_at` and `expires_at` (Unix seconds), `issuer`, `integration`, `framework`, `jti`, `kid` and
-    `content_digest`: all of them None, empty or "" unless its signature is good.
+    `content_digest`: all of them None, empty or "" unless its signature is good. `attempt` is there where it says one.
 
     `reason` says why an entry is `unverified`, or that all that is missing is when it was received. `at` (Unix seconds)
     is when the file counts as received; where nobody knows (`at_from`), now, or for a token that has ended by now a
@@ -121,6 +122,7 @@ class Report(Struct, frozen=True):
     integration: str = ""
     issued_at: int | None = None
     expires_at: int | None = None
+    attempt: Attempt | UnsetType = UNSET
     line: int = 0
     shared_jti: bool = False
     wants_keys_of: str = ""

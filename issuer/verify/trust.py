@@ -22,11 +22,12 @@ from issuer.tlog.witness_policy import WitnessPolicy, parse_policy
 from issuer.verify.archive import Archive, parse_archive
 from issuer.verify.revocations import Revocations, check_form, newest, parse_revocations
 from issuer.verify.statement import without_token_keys
-from issuer.verify_token import MAX_TTL_S
+from issuer.verify_token import MAX_ATTEMPTS, MAX_TTL_S
 
 T = TypeVar("T")
 TokenLife = Annotated[int, Meta(ge=1, le=MAX_TTL_S)]
-Requirement = Literal["benchmark", "log"]
+MaxAttempt = Annotated[int, Meta(ge=1, le=MAX_ATTEMPTS)]
+Requirement = Literal["attempt", "benchmark", "log"]
 _POLICY = "/log/policy"
 
 
@@ -63,14 +64,17 @@ class TrustedEntry(Struct, frozen=True, forbid_unknown_fields=True):
 class TrustFile(Struct, frozen=True, forbid_unknown_fields=True):
     """A trust file as written. `audience` is this relying party; `max_token_life_s` bounds exp - iat.
 
-    `receipt_keys` sign this relying party's receipts, `revocation_keys` the issuers' revocation lists; neither may sign
-    tokens. `require` makes the checks 10 (`benchmark`) and 11 (`log`) due.
+    `max_attempt` is the highest attempt that is trusted, of tokens that say theirs; at 64, which stands for more, that
+    is every one. `receipt_keys` sign this relying party's receipts, `revocation_keys` the issuers' revocation lists;
+    neither may sign tokens. `require` makes the checks 10 (`benchmark`) and 11 (`log`) due; by `attempt`, a token that
+    does not say its own fails check 4, which is always due.
     """
 
     version: Literal[1]
     audience: Text
     issuers: Annotated[list[TrustedEntry], Meta(min_length=1)]
     max_token_life_s: TokenLife = MAX_TTL_S
+    max_attempt: MaxAttempt | UnsetType = UNSET
     receipt_keys: Source | UnsetType = UNSET
     revocation_keys: Source | UnsetType = UNSET
     require: list[Requirement] | UnsetType = UNSET
@@ -139,6 +143,7 @@ class Trust(Struct, frozen=True):
     require: frozenset[Requirement] = frozenset()
     digest: str = ""
     absent: tuple[Absence, ...] = ()
+    max_attempt: int | None = None
 
     @property
     def unlimited(self) -> tuple[str, ...]:
@@ -292,6 +297,7 @@ class _Resolution:
             frozenset(() if self.file.require is UNSET else self.file.require),
             self.file.digest,
             tuple(self.absent),
+            None if self.file.max_attempt is UNSET else self.file.max_attempt,
         )
 
     def issuer(self, at: str, entry: TrustedEntry) -> TrustedIssuer:

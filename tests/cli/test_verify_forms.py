@@ -79,6 +79,63 @@ def test_the_first_three_lines_say_what_by_whom_and_who_vouches(place: Place) ->
     ]
 
 
+COUNTED = make.file_for(SAID, caller=CALLER, attempt={"number": 3, "since": make.NOW - 25 * 86_400})
+RUN_KEY = "this model commit, benchmark commit, task and framework"
+NOT_COUNTED = "Equal results do not count, nor do those of others; another commit, even an empty one, starts anew."
+
+
+def test_which_attempt_it_was_is_the_fourth_line_and_what_that_counts_the_last(place: Place) -> None:
+    place.write(COUNTED)
+    assert place.one() == 0
+    said = place.said.splitlines()
+    assert said[3] == (
+        f"  attempt 3: with this one, 3 different results were signed for {RUN_KEY} since 2026-10-24T11:06:40Z (25 d ago)"
+    )
+    assert said[-1] == f"  The attempt counts what one registered identity had signed. {NOT_COUNTED}"
+    place.write(COUNTED.replace("20.9", "21.9"))
+    assert place.one() == 1
+    assert (
+        f"\n  its token: attempt 3: with this one, 3 different results were signed for {RUN_KEY} since " in place.said
+    )
+    place.write(make.file_for(SAID, attempt={"number": 64, "since": make.NOW}))
+    assert place.one() == 0
+    assert "  attempt 64 or more: with this one, 64 or more different results were signed for" in place.said
+    place.write(make.file_for(SAID, attempt={"number": 1, "since": make.NOW}))
+    assert place.one() == 0
+    assert f"  attempt 1: this is the first result signed for {RUN_KEY} since 2026" in place.said
+    place.write(GOOD)
+    assert place.one() == 0
+    assert "attempt " not in place.said
+
+
+@BOTH
+def test_an_attempt_above_the_highest_that_is_trusted_is_a_no_in_every_form(place: Place, ask_for: Ask) -> None:
+    place.write(COUNTED)
+    place.trust.write_text(place.trust.read_text() + "max_attempt: 2\n")
+    reason = "4 issuer and audience: more different results were signed for this run than are trusted"
+    for form in ("github", "junit", "sarif", "csv"):
+        assert ask_for(place, "--format", form) == 1
+        assert f"{reason} (token: attempt 3, here: at most 2)" in place.said, form
+    place.trust.write_text(place.trust.read_text().replace("max_attempt: 2", "max_attempt: 3"))
+    assert ask_for(place, "--format", "csv") == 0
+    (row,) = csv.DictReader(io.StringIO(place.said))
+    assert (row["attempt"], row["attempts_since"]) == ("3", "2026-10-24T11:06:40Z")
+    assert ask_for(place, "--json") == 0
+    said = re.sub(r"\s", "", place.said)
+    assert '"attempt":{"number":3,"since":1792840000}' in said
+
+
+@pytest.mark.long
+def test_the_processes_of_a_folder_judge_the_attempts_too(place: Place) -> None:
+    place.write(COUNTED + GOOD)
+    place.trust.write_text(place.trust.read_text() + "max_attempt: 2\n")
+    assert place.hub("--json", "--jobs", 2) == 1
+    reports = [json.loads(line) for line in place.said.splitlines()[:2]]
+    assert [(report["verdict"], report.get("attempt")) for report in reports] == [
+        ("failed", {"number": 3, "since": make.NOW - 25 * 86_400}), ("verified", None),
+    ]  # fmt: skip
+
+
 def test_what_is_not_verified_begins_by_whose_word_it_is(place: Place) -> None:
     assert place.one() == 1
     heads = [line for line in place.said.splitlines() if ": acme/open-model@" in line]
@@ -135,6 +192,7 @@ def test_json_has_claims_caller_and_times_and_fits_its_schema(place: Place) -> N
     assert (good["caller"], good["run_url"], good["integration"]) == (CALLER, RUN, "inspect-ai")
     assert (good["issued_at"], good["expires_at"], good["at"]) == (make.NOW, make.NOW + 3600, make.NOW)
     assert good["said"]["selection"] == {"accuracy": "match/accuracy"}
+    assert not [report for report in document["reports"] if "attempt" in report], "where none is counted, none is said"
     assert false["claims"]["metrics"] == [{"metric_id": "accuracy", "value": 20.9}]
     assert false["said"]["metrics"] == [{"metric_id": "accuracy", "value": 21.9}]
     assert (bare["claims"], bare["caller"], bare["issued_at"], bare["said"]["metrics"]) == (
@@ -216,7 +274,7 @@ def test_every_report_of_the_vectors_is_written_in_every_form() -> None:
             good = {report.verdict for report in reports} == {"verified"}
             assert name is None or bool(written) == (name in {"junit", "csv"} or not good)
             if name == "csv":
-                assert {len(row) for row in csv.reader(io.StringIO(written))} == {21}
+                assert {len(row) for row in csv.reader(io.StringIO(written))} == {23}
             if name == "junit":
                 check_junit(ElementTree.fromstring(written))
 
@@ -367,8 +425,8 @@ def test_csv_has_a_row_for_each_metric_with_who_and_when(place: Place, ask_for: 
     assert (good["issued_at"], good["reason"]) == ("2026-11-18T11:06:40Z", "")
     assert (rows[3]["issuer"], rows[3]["issued_at"], rows[3]["reason"]) == ("", "", "unverified: no token")
     assert rows[1]["value"] == "21.9"
-    vouched = ("issuer", "integration", "run_url", "issued_at", "expires_at")
-    assert [rows[1][name] for name in vouched] == [""] * 5, "nobody signed 21.9"
+    vouched = ("issuer", "integration", "run_url", "issued_at", "expires_at", "attempt", "attempts_since")
+    assert [rows[1][name] for name in vouched] == [""] * 7, "nobody signed 21.9"
     assert all(rows[2][name] for name in ("issuer", "integration", "issued_at", "expires_at"))
 
 

@@ -65,9 +65,12 @@ TRUSTS: dict[str, Case] = {
     "another framework": _trust({"frameworks": ["lm-eval"]}),
     "this framework": _trust({"frameworks": ["inspect-ai"]}),
     "short lives": _trust(max_token_life_s=3599),
+    "at most two attempts": _trust(max_attempt=2),
+    "every attempt, if it is said": _trust(max_attempt=64, require=["attempt"]),
     "archive": _trust({"archive": _ARCHIVE}, keys=_STRANGER),
     "archive not to be had": _trust({"archive": None}, keys=_STRANGER),
     "receipts": _trust(receipt_keys=_RECEIPTS),
+    "receipts, at most two attempts": _trust(receipt_keys=_RECEIPTS, max_attempt=2),
     "receipts and archive": _trust({"archive": _ARCHIVE}, keys=_STRANGER, receipt_keys=_RECEIPTS),
     "receipts, key revoked": _trust({"archive": _REVOKED_KEY}, keys=_STRANGER, receipt_keys=_RECEIPTS),
     "nothing revoked": _trust({"revocations": make.revocation_list()}, revocation_keys=_LISTS),
@@ -111,6 +114,7 @@ def cases() -> Iterator[Case]:
         _good,
         _tokens,
         _keys,
+        _attempts,
         _times,
         _receipts,
         _revocations,
@@ -195,6 +199,33 @@ def _keys() -> Iterator[Case]:
     yield _case("another relying party", trust="another audience")
     yield _case("an audience with a slash more", make.file_for(SAID, aud=f"{make.AUDIENCE}/"))
     yield _case("another framework than the issuer may speak for", trust="another framework")
+
+
+def _attempts() -> Iterator[Case]:
+    def attempt(number: Any = 2, **more: Any) -> str:
+        return make.file_for(SAID, attempt=make.without_dots({"number": number, "since": NOW - 86_400, **more}))
+
+    limited, required = "at most two attempts", "every attempt, if it is said"
+    for name, text, trust in (
+        ("that nobody asks for", attempt(64), "plain"), ("the highest that is trusted", attempt(), limited),
+        ("above the highest that is trusted", attempt(3), limited), ("64 or more, where two are trusted", attempt(64), limited),
+        ("64 or more, where every one is trusted", attempt(64), required), ("not said, where two are trusted", FILE, limited),
+        ("not said, where it is required", FILE, required), ("said, where it is required", attempt(1), required),
+        ("zero", attempt(0), limited), ("65", attempt(65), "plain"), ("true", attempt(True), "plain"), ("a fraction", attempt(1.5), "plain"),
+        ("text", attempt("2"), "plain"), ("without since", attempt(since=...), "plain"), ("with a member more", attempt(of=5), "plain"),
+        ("a minute after the issue", attempt(since=NOW + 60), "plain"), ("more than a minute after the issue", attempt(since=NOW + 61), "plain"),
+        ("since before 1970", attempt(since=-1), "plain"),
+    ):  # fmt: skip
+        yield _case(f"attempt: {name}", text, trust)
+    yield _case("attempt: null", make.file_for(SAID, attempt=None))
+    spelled = jcs.canonical(make.payload_of(SAID, attempt={"number": 2, "since": NOW})).replace(
+        b'"number":2,', b'"number":2.0,'
+    )
+    yield _case("attempt: in another spelling", _with_token(make.signed(make.HEADER, spelled)))
+    third = make.token_for(SAID, attempt={"number": 3, "since": NOW})
+    for trust in ("receipts", "receipts, at most two attempts"):
+        name = f"attempt: three, read a year later by {trust}"
+        yield _case(name, _with_token(third), trust, at=None, now=LATER, receipts=_receipt(third))
 
 
 def _times() -> Iterator[Case]:

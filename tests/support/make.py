@@ -183,7 +183,7 @@ def trust(*, issuer: str = ISSUER, audience: str = AUDIENCE, life_s: int = 86_40
 
     Its keys have been confirmed since the issue of the tokens.
     """
-    own = {name: members.pop(name) for name in ("receipt_keys", "require") if name in members}
+    own = {name: members.pop(name) for name in ("receipt_keys", "require", "max_attempt") if name in members}
     confirmed = {"keys_fetched_at": NOW + 1, "archive_fetched_at": NOW + 1}
     trusted = TrustedIssuer(issuer, **{"keys": key_set(), **confirmed, **members})
     return Trust(audience, {issuer: trusted}, life_s, digest="sha256:" + "7" * 64, **own)

@@ -1,5 +1,6 @@
 // Holds a verifier that shares nothing with ours to tests/vectors/contract/: `node read_vectors.mjs FOLDER`. Prints how many
-// answers of each kind it gave alike; the first other one ends it. It knows RFC 8785, the two digests, and checks 1 to 3.
+// answers of each kind it gave alike; the first other one ends it. It knows RFC 8785, the two digests, check 3, check 4, and
+// of check 1 what an attempt is.
 import { createHash, createPublicKey, verify } from "node:crypto";
 import { readFileSync } from "node:fs";
 
@@ -60,18 +61,47 @@ function signatureOf(token, documents) {
   return verify(null, Buffer.from(`${head}.${payload}`), publicKey, Buffer.from(signature, "base64url")) ? "pass" : "fail";
 }
 
+const textOf = (token) => Buffer.from(token.split(".")[1] ?? "", "base64url").toString("utf8");
+
+function claimsOf(token) {
+  try {
+    return JSON.parse(textOf(token));
+  } catch {
+    return null;
+  }
+}
+
+const isWhole = (value) => Number.isInteger(value) && value >= 0;
+
+function isAttempt({ attempt, iat }) {
+  if (canonical(Object.keys(attempt ?? {})) !== '["number","since"]') return false;
+  const { number, since } = attempt;
+  return isWhole(number) && isWhole(since) && number >= 1 && number <= 64 && since <= iat + 60;
+}
+
+// Contract section 6, check 4, of a token whose signature is good.
+function trusted({ iss, aud, framework, attempt }, { audience, issuers, max_attempt = 64, require = [] }) {
+  const issuer = issuers.find((each) => each.issuer === iss);
+  const frameworks = issuer.frameworks ?? [framework.name];
+  const counted = attempt ? attempt.number <= max_attempt : !require.includes("attempt");
+  return frameworks.includes(framework.name) && aud === audience && counted ? "pass" : "fail";
+}
+
 const { cases, trusts } = read("verify.json");
 for (const { name, file, trust, reports } of cases) {
   const tokens = [...file.matchAll(/verify_?[tT]oken: "([^"]*)"/g)].map((found) => found[1]);
   if (tokens.length !== reports.length) continue;
   reports.forEach((report, index) => {
     if (report.token_digest) alike("token digests", name, digest(tokens[index]), report.token_digest);
+    const claims = claimsOf(tokens[index]);
+    if (claims && "attempt" in claims && canonical(claims) === textOf(tokens[index]))
+      alike("attempts", name, isAttempt(claims) ? "pass" : "fail", report.checks[1]);
     if (!["pass", "fail"].includes(report.checks[3])) return;
     alike("signatures", name, signatureOf(tokens[index], trusts[trust].documents), report.checks[3]);
     if (report.checks[3] === "fail") return;
-    const said = Buffer.from(tokens[index].split(".")[1], "base64url").toString("utf8");
-    const payload = JSON.parse(said);
-    alike("payloads", name, canonical(payload), said);
+    const payload = claimsOf(tokens[index]);
+    alike("payloads", name, canonical(payload), textOf(tokens[index]));
+    alike("trusted", name, trusted(payload, trusts[trust].file), report.checks[4]);
     alike("content digests", name, payload.content_digest, report.content_digest);
     const run = Object.fromEntries(RUN.map((member) => [member, payload[member]]));
     alike("claims digests", name, digest(canonical(run)), payload.claims_digest);

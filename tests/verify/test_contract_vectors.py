@@ -106,8 +106,9 @@ def test_a_reader_in_javascript_that_shares_nothing_with_ours_answers_alike() ->
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     counts = json.loads(done.stdout)
-    assert min(counts[name] for name in ("signatures", "payloads", "claims digests", "token digests")) > 100
+    assert min(counts[name] for name in ("signatures", "payloads", "trusted", "claims digests", "token digests")) > 100
     assert min(counts[name] for name in ("json", "claims", "entries")) > 7
+    assert counts["attempts"] > 15
 
 
 def test_the_page_names_every_file_member_and_number() -> None:

@@ -155,6 +155,7 @@ def test_every_other_check_runs_again() -> None:
     assert judge(RECEIPT, text=FILE.replace("value: 20.9", "value: 21")).failed == (8, 9)
     assert judge(RECEIPT, trust=msgspec.structs.replace(RETIRED, audience="other")).failed == (4,)
     assert judge(RECEIPT, trust=msgspec.structs.replace(RETIRED, max_token_life_s=3599)).failed == (5,)
+    assert judge(RECEIPT, trust=msgspec.structs.replace(RETIRED, require=frozenset({"attempt"}))).failed == (4,)
     revoked = make.trust(
         receipt_keys=RECEIPT_KEYS, revocations=make.revocations(jti=[make.JTI], iat=LATER, next_update=LATER)
     )

@@ -181,6 +181,14 @@ def test_the_digest_is_of_what_the_file_says_and_not_of_how() -> None:
         ("max_token_life_s: 3600", "max_token_life_s: 86401"),
         ("max_token_life_s: 3600", "max_token_life_s: true"),
         ("max_token_life_s: 3600", "max_age: 3600"),
+        ("max_token_life_s: 3600", "max_attempt: 0"),
+        ("max_token_life_s: 3600", "max_attempt: 65"),
+        ("max_token_life_s: 3600", "max_attempt: 2.5"),
+        ("max_token_life_s: 3600", "max_attempt: true"),
+        ("max_token_life_s: 3600", "max_attempt: null"),
+        ("max_token_life_s: 3600", 'max_attempt: "5"'),
+        ("max_token_life_s: 3600", "max_attempts: 5"),
+        ("require: [benchmark]", "require: [attempts]"),
         ("frameworks: [inspect-ai, lm-eval]", "frameworks: []"),
         ("frameworks: [inspect-ai, lm-eval]", "frameworks: inspect-ai"),
         ("frameworks: [inspect-ai, lm-eval]", "framework: [inspect-ai]"),
@@ -216,6 +224,17 @@ def test_a_trust_file_that_is_not_complete_and_plain_is_an_error_and_no_permissi
         Code.FILE_SYNTAX,
     }
     assert error.place.line >= 1
+
+
+def test_attempts_are_limited_and_required_by_the_file_and_a_wrong_limit_is_named_by_its_place() -> None:
+    limited = GOOD.replace("[benchmark]", "[attempt, benchmark]\nmax_attempt: 5")
+    trust = resolve(read_trust_file(limited.encode(), "t"), FOUND)
+    assert (trust.max_attempt, trust.require) == (5, frozenset({"attempt", "benchmark"}))
+    assert resolve(FILE, FOUND).max_attempt is None
+    assert trust.digest != FILE.digest
+    error = refusal(limited.replace("max_attempt: 5", "max_attempt: 65"))
+    assert (error.pointer, error.place.line, error.place.column) == ("/max_attempt", 15, 14)
+    assert error.detail == "expected a whole number <= 64"
 
 
 def test_a_trust_file_without_an_issuer_is_an_error() -> None:

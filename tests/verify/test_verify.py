@@ -7,14 +7,16 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import UNSET
 
 from issuer.errors import InputError
 from issuer.formats import jcs, jose
 from issuer.results.entry import read_entries, write_entry
-from issuer.verify import Context, verify_entries
+from issuer.verify import Context, due, verify_entries
 from issuer.verify.check_token import NOT_BEFORE_LEEWAY_S
-from issuer.verify.report import NAMES, Check, Report, Status, verdict_of
+from issuer.verify.report import ALWAYS_DUE, NAMES, Check, Report, Status, verdict_of
 from issuer.verify.trust import Trust
+from issuer.verify_token import Attempt
 from tests.support import make
 from tests.support.shared import examples
 
@@ -270,6 +272,66 @@ def test_4_a_token_for_another_relying_party_fails(audience: str) -> None:
 def test_4_an_issuer_speaks_only_for_the_frameworks_that_it_is_trusted_for() -> None:
     assert failed(judge(trust=make.trust(frameworks=frozenset({"lm-eval", "inspect"})))) == [4]
     assert judge(trust=make.trust(frameworks=frozenset({"inspect-ai"}))).verdict == "verified"
+
+
+def third(number: int = 3, **trust: Any) -> Report:
+    """Judge a file whose token says which attempt it is, by a trust that asks for it."""
+    return judge(make.file_for(SAID, attempt={"number": number, "since": make.NOW - 9}), trust=make.trust(**trust))
+
+
+REQUIRED = frozenset({"attempt"})
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 63, 64])
+def test_4_an_attempt_is_trusted_up_to_the_highest_that_is(most: int) -> None:
+    for number in range(1, 65):
+        report = third(number, max_attempt=most)
+        said = f"attempt {number} or more" if number == 64 else f"attempt {number}"
+        if number <= most:
+            assert report.verdict == "verified"
+            assert check(report, 4).evidence.endswith(f"; {said}, of at most {most}")
+        else:
+            assert failed(report) == [4]
+            assert (check(report, 4).token, check(report, 4).file) == (said, f"at most {most}")
+
+
+def test_4_a_token_that_does_not_say_its_attempt_passes_and_is_told_apart_unless_it_must() -> None:
+    plain = judge()
+    assert check(plain, 4).evidence == f"{make.ISSUER}, for {make.AUDIENCE}"
+    asked = judge(trust=make.trust(max_attempt=1))
+    assert (asked.verdict, asked.attempt or None) == ("verified", None)
+    assert check(asked, 4).evidence == f"{make.ISSUER}, for {make.AUDIENCE}; attempts were not counted"
+    for trust in (make.trust(require=REQUIRED), make.trust(require=REQUIRED, max_attempt=64)):
+        assert failed(judge(trust=trust)) == [4]
+    assert third(64, require=REQUIRED).verdict == "verified"
+    assert check(third(require=REQUIRED), 4).evidence.endswith("; attempt 3")
+
+
+def test_4_an_attempt_that_nobody_asks_for_is_said_and_not_judged() -> None:
+    report = third(64)
+    assert (report.verdict, report.attempt) == ("verified", Attempt(64, make.NOW - 9))
+    assert check(report, 4).evidence == f"{make.ISSUER}, for {make.AUDIENCE}"
+
+
+def test_4_to_require_an_attempt_makes_no_other_check_due() -> None:
+    report = third(require=REQUIRED)
+    assert with_status(report, SKIP) == [10, 11]
+    assert due(make.trust(require=REQUIRED)) == ALWAYS_DUE
+
+
+def test_1_an_attempt_that_no_issuer_counts_makes_no_token_and_is_not_said() -> None:
+    report = judge(make.file_for(SAID, attempt={"number": 3, "since": make.NOW + 61}), trust=make.trust(max_attempt=64))
+    assert failed(report) == [1]
+    assert check(report, 1).evidence == "later than the token's issue at /attempt/since"
+    assert report.attempt is UNSET
+
+
+def test_an_attempt_is_said_by_a_good_signature_alone() -> None:
+    text = write_entry(SAID.form, make.signed(make.HEADER, jcs.canonical(make.payload_of(SAID, attempt={
+        "number": 1, "since": make.NOW})), STRANGER))  # fmt: skip
+    report = judge(text)
+    assert failed(report) == [3]
+    assert report.attempt is UNSET
 
 
 # -- (5) fresh --------------------------------------------------------------------------------------------------------

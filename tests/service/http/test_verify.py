@@ -132,6 +132,19 @@ def test_a_revocation_list_that_was_put_back_does_not_count(tmp_path: Path) -> N
         assert listed.number == 2
 
 
+def test_an_attempt_is_said_and_judged_by_the_service_s_trust_file(tmp_path: Path) -> None:
+    path = write_trust(tmp_path, make.ISSUER)
+    attempt = {"number": 3, "since": make.NOW - 9}
+    text = make.file_for(make.submission(), aud=AUDIENCE, attempt=attempt)
+    body = msgspec.json.encode({"repo": make.REPO, "path": PATH, "yaml": text})
+    for line, failed in (("", ()), ("max_attempt: 3\nrequire: [attempt]\n", ()), ("max_attempt: 2\n", (4,))):
+        path.write_text(write_trust(tmp_path, make.ISSUER).read_text() + line)
+        reports = answer_question(body, OwnTrust(path, {OWN_KEYS: make.jwks}, make.NOW), make.NOW)
+        document = msgspec.json.decode(msgspec.json.encode(reports))
+        VALIDATOR.validate(document)
+        assert (document["reports"][0]["attempt"], reports.reports[0].failed) == (attempt, failed)
+
+
 def test_the_time_may_be_stated_and_the_report_says_so(judging: Running, entry: str) -> None:
     found = report(ask(judging, yaml=entry, at=int(time.time()) + 90_000))
     assert (found["verdict"], found["at_from"]) == ("failed", "stated")

@@ -31,7 +31,8 @@ def reader(folder: Path) -> Iterator[World]:
     now = int(time.time())
     window = {"active_from": now - 86_400, "last_token_exp": now + 30 * 86_400}
     item = make.submission({"run": {"selection": {"accuracy": "match/accuracy"}}})
-    file = make.file_for(item, iat=now, nbf=now, exp=now + 3600, caller=CALLER).encode()
+    attempt = {"number": 3, "since": now - 25 * 86_400}
+    file = make.file_for(item, iat=now, nbf=now, exp=now + 3600, caller=CALLER, attempt=attempt).encode()
     files: dict[str, bytes] = {
         ".eval_results/gsm8k.yaml": file,
         "hub/acme/open-model/.eval_results/gsm8k.yaml": file,
