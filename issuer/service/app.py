@@ -269,24 +269,15 @@ def build(
         return Published.of(Active(authority, _now()), verifies=bool(settings.trust))
 
     live = Live(shared.policies or load(settings), activate, parts.audit)
-    keys, tarpit = PublishedKeys(parts.signer), Tarpit(settings.url)
+    keys, tarpit, store = PublishedKeys(parts.signer), Tarpit(settings.url), StoreWatch(parts.admission)
     service = Service(
-        settings.url,
-        live,
-        parts.signer,
-        keys,
-        PublishedRevocations(parts.revocations),
-        parts.stops,
-        parts.sources,
-        parts.admission,
-        parts.audit,
-        tarpit,
-        parts.log,
-    )
+        settings.url, live, parts.signer, keys, PublishedRevocations(parts.revocations), parts.stops, parts.sources,
+        parts.admission, store, parts.audit, tarpit, parts.log,
+    )  # fmt: skip
     judging = verify_routes(settings.trust, settings.url, service.keys.by_path, tarpit)
     return Litestar(
         routes(service, [*judging, *_log_pages(settings, parts, tarpit)]),
-        lifespan=[lambda _: _running(settings, parts, live, progress)],
+        lifespan=[lambda _: _running(settings, parts, live, store, progress)],
         exception_handlers=exception_handlers(settings.url),
         openapi_config=None,
         request_max_body_size=None,  # routes bound what they read, and refuse it with a code
@@ -297,12 +288,14 @@ def build(
 
 
 @asynccontextmanager
-async def _running(settings: Settings, parts: Parts, live: Live[Published], progress: Progress) -> AsyncIterator[None]:
+async def _running(
+    settings: Settings, parts: Parts, live: Live[Published], store: StoreWatch, progress: Progress
+) -> AsyncIterator[None]:
     """Run a worker's background tasks from when the store has answered to the end. Raises SetupError."""
     background = Background()
     try:
         await parts.admission.start()
-        store = StoreWatch(parts.admission)
+        await store.turn(False)
         await live.announce()
         await parts.signer.turn(False)
         await parts.stops.announce()

@@ -188,6 +188,8 @@ SECRET_KEYS = 2
 # A kept policy is a file of at most 1 MiB with its provider, in canonical form. Few decide within the life of a token.
 MAX_POLICY_BYTES = 4 * 1024 * 1024
 MAX_POLICIES = 256
+# From which part of its memory on readiness says that the store fills: there is time to give it more.
+STORE_FILLS = 0.7
 # How long the store waits for its replicas, where these are required.
 REPLICAS_MS = 300
 # Two pipelines hide the round trip; more would only make each smaller, and a merged call costs a third.

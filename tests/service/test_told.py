@@ -6,10 +6,12 @@ import asyncio
 from typing import Any
 
 import msgspec
+import redis
 import structlog
 
 from issuer.codes import Code
 from issuer.errors import Undecided
+from issuer.service.admission.client import Memory
 from issuer.service.admission.embedded import EmbeddedValkey
 from issuer.service.admission.redis import RedisAdmission
 from issuer.service.store_watch import StoreWatch
@@ -36,6 +38,9 @@ def test_a_store_that_goes_and_comes_back_is_told_once_each() -> None:
             if not self.there:
                 raise Undecided(Code.DEPENDENCY_STATE)
 
+        async def memory(self) -> Memory | None:
+            return Memory(1, 100, 0)
+
     store = Store()
     watch = StoreWatch(store)
     with structlog.testing.capture_logs() as told:
@@ -60,3 +65,43 @@ def test_a_real_store_that_is_gone_is_lost() -> None:
     with store as url, structlog.testing.capture_logs() as told:
         asyncio.run(look(url))
     assert [line["event"] for line in told] == ["store lost"]
+
+
+def test_a_store_that_fills_is_told_from_seven_tenths_of_its_bound_on_and_a_full_one_too() -> None:
+    """On a real store: what of it is used is its own word."""
+
+    async def look(url: str) -> list[object]:
+        admission, said = RedisAdmission(url), list[object]()
+        client = redis.Redis.from_url(url)
+        watch = StoreWatch(admission)
+        for part in (0.0, 0.5, 0.75, 2.0, 0.5):
+            client.config_set("maxmemory", int(client.info("memory")["used_memory"] / part) if part else 0)
+            await watch.turn(False)
+            said.append(watch.status["warnings"])
+        await admission.aclose()
+        client.close()
+        return said
+
+    with EmbeddedValkey() as url, structlog.testing.capture_logs() as told:
+        unbounded, half, most, full, again = asyncio.run(look(url))
+    assert "has no maxmemory" in str(unbounded)
+    assert (half, again) == ((), ())
+    assert "uses 7" in str(most)
+    assert "% of its memory" in str(full)
+    assert [line["event"] for line in told] == ["store fills", "store lost", "store back", "store has room"]
+
+
+def test_a_store_that_does_not_tell_its_memory_is_said_to() -> None:
+    async def look(url: str) -> object:
+        client = redis.Redis.from_url(url)
+        client.acl_setuser("shy", enabled=True, nopass=True, keys="*", commands=["+@all", "-info"])
+        client.close()
+        admission = RedisAdmission(url.replace("unix://", "unix://shy:x@"))
+        watch = StoreWatch(admission)
+        await watch.turn(False)
+        await admission.aclose()
+        return watch.status["warnings"]
+
+    with EmbeddedValkey() as url, structlog.testing.capture_logs() as told:
+        assert "does not tell its memory" in str(asyncio.run(look(url)))
+    assert told == []

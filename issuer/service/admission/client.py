@@ -16,6 +16,7 @@ from typing import Any, TypeAlias, cast
 from urllib.parse import urlsplit
 
 from hiredis import pack_command
+from msgspec import Struct
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.connection import AbstractConnection, SSLConnection, parse_url
 from redis.asyncio.retry import Retry
@@ -77,6 +78,25 @@ async def _read_answer(connection: AbstractConnection) -> object:
         return await connection.read_response()
     except ResponseError as error:  # of this command alone
         return error
+
+
+class Memory(Struct, frozen=True):
+    """How many bytes a store uses, the most that it may use (`maxmemory`; 0: no bound is set), and how many its machine
+    has (0: it does not say)."""
+
+    used: int
+    most: int
+    machine: int
+
+
+async def memory_of(client: Redis) -> Memory | None:
+    """Ask a store for its memory; None where it does not tell. Raises RedisError and OSError."""
+    try:
+        told = await client.info("memory")
+    except ResponseError:  # denied, as managed stores do
+        return None
+    used, most, machine = (told.get(name, 0) for name in ("used_memory", "maxmemory", "total_system_memory"))
+    return Memory(used, most, machine) if used else None
 
 
 def place_of(url: str) -> str:

@@ -26,7 +26,7 @@ from issuer.errors import Refused, SetupError, Undecided
 from issuer.issuance.ports import AdmissionRequest, Admitted, Presented, Use
 from issuer.issuance.steps import Payer
 from issuer.limits import Limits, Rate
-from issuer.service.admission.client import Command, connect, exchange, place_of, why_of
+from issuer.service.admission.client import Command, Memory, connect, exchange, memory_of, place_of, why_of
 from issuer.service.bounds import (
     AGAIN_RATE,
     CALL_S,
@@ -186,6 +186,14 @@ class RedisAdmission:
         try:
             async with asyncio.timeout(CALL_S):
                 await self._looker.set(READY_KEY, "1", px=1000)
+        except Failure as failure:
+            raise Undecided(Code.DEPENDENCY_STATE) from failure
+
+    async def memory(self) -> Memory | None:
+        """Ask the store for its memory; None where it does not tell. Raises Undecided (`dependency.state`)."""
+        try:
+            async with asyncio.timeout(CALL_S):
+                return await memory_of(self._looker)
         except Failure as failure:
             raise Undecided(Code.DEPENDENCY_STATE) from failure
 

@@ -66,6 +66,7 @@ def routes(service: Service, more: Sequence[Any]) -> list[Any]:
             "keys": {"stale": service.signer.stale, "waiting": service.signer.waiting},
             "stops": service.stops.status,
             "revocations": service.revocations.status,
+            "store": service.store.status,
         }
         return _state(body if service.log is None else {**body, "log": service.log.status})
 

@@ -14,6 +14,7 @@ from issuer.service.log.announced import AnnouncingLog
 from issuer.service.reload import Live
 from issuer.service.signing.live import LiveSigner
 from issuer.service.stops import LiveStops
+from issuer.service.store_watch import StoreWatch
 
 
 class Service(Struct, frozen=True):
@@ -30,6 +31,7 @@ class Service(Struct, frozen=True):
     stops: LiveStops
     sources: Sources
     admission: RedisAdmission
+    store: StoreWatch
     audit: FileAudit
     tarpit: Tarpit
     log: AnnouncingLog | None = None
