@@ -117,7 +117,7 @@ def _lines(report: Report, name: str, now: int) -> Iterator[_Line]:
     headline = _headline(report)
     yield _Line(f"  {headline}", 2, headline, {"fg": _HEADLINE[report.verdict], "bold": True})
     yield from (_Line(f"  {line}") for line in _meaning(report))
-    if report.attempt is not UNSET:
+    if report.attempt is not None:
         yield _Line(f"  {_COUNTED}")
 
 
@@ -143,7 +143,7 @@ def _head(report: Report, now: int) -> Iterator[_Line]:
     when = show_when(report.issued_at, now)
     by_whom = shorten(f"  {whose}{vouched} by {report.issuer} for its integration {report.integration}", _MOST_COLUMNS)
     yield _Line(f"{by_whom}, {when}")
-    if report.attempt is not UNSET:
+    if report.attempt is not None:
         yield _Line(f"  {whose}{_describe_attempt(report.attempt, now)}")
 
 

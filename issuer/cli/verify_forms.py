@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, get_args
 from urllib.parse import quote
 
-from msgspec import UNSET, Struct
+from msgspec import Struct
 from msgspec.structs import replace
 
 from issuer import __version__
@@ -242,7 +242,7 @@ def _rows_of(file: str, report: Report) -> list[tuple[str, ...]]:
 def _signed(report: Report) -> tuple[str, ...]:
     times = (_time(report.issued_at), _time(report.expires_at))
     attempt = report.attempt
-    counted = ("", "") if attempt is UNSET else (str(attempt.number), _time(attempt.since))
+    counted = ("", "") if attempt is None else (str(attempt.number), _time(attempt.since))
     return (report.issuer, report.integration, report.run_url, *times, *counted)
 
 

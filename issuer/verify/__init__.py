@@ -143,7 +143,7 @@ def _vouched(signed: Signed) -> dict[str, Any]:
         "issuer": claims.iss, "framework": signed.run.framework.name, "jti": claims.jti, "kid": signed.kid,
         "content_digest": claims.content_digest, "claims": signed.run, "caller": claims.caller,
         "run_url": run_url(claims.caller), "integration": claims.sub, "issued_at": claims.iat, "expires_at": claims.exp,
-        "attempt": claims.attempt,
+        "attempt": None if claims.attempt is UNSET else claims.attempt,
     }  # fmt: skip
 
 

@@ -90,8 +90,8 @@ class Report(Struct, frozen=True):
 
     `said` is what the file says, and `line` where the entry stands in it (0: not known). What the token says is in
     `claims`, `caller` (who asked for it, as the issuer verified it), `run_url` (where people can look at that run, or
-    ""), `issued_at` and `expires_at` (Unix seconds), `issuer`, `integration`, `framework`, `jti`, `kid` and
-    `content_digest`: all of them None, empty or "" unless its signature is good. `attempt` is there where it says one.
+    ""), `issued_at` and `expires_at` (Unix seconds), `attempt` (None where it says none), `issuer`, `integration`,
+    `framework`, `jti`, `kid` and `content_digest`: all of them None, empty or "" unless its signature is good.
 
     `reason` says why an entry is `unverified`, or that all that is missing is when it was received. `at` (Unix seconds)
     is when the file counts as received; where nobody knows (`at_from`), now, or for a token that has ended by now a
@@ -122,7 +122,7 @@ class Report(Struct, frozen=True):
     integration: str = ""
     issued_at: int | None = None
     expires_at: int | None = None
-    attempt: Attempt | UnsetType = UNSET
+    attempt: Attempt | None = None
     line: int = 0
     shared_jti: bool = False
     wants_keys_of: str = ""

@@ -7,7 +7,6 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec import UNSET
 
 from issuer.errors import InputError
 from issuer.formats import jcs, jose
@@ -284,7 +283,7 @@ REQUIRED = frozenset({"attempt"})
 
 @pytest.mark.parametrize("most", [1, 2, 3, 63, 64])
 def test_4_an_attempt_is_trusted_up_to_the_highest_that_is(most: int) -> None:
-    for number in range(1, 65):
+    for number in {1, most, min(most + 1, 64), 64}:
         report = third(number, max_attempt=most)
         said = f"attempt {number} or more" if number == 64 else f"attempt {number}"
         if number <= most:
@@ -299,7 +298,7 @@ def test_4_a_token_that_does_not_say_its_attempt_passes_and_is_told_apart_unless
     plain = judge()
     assert check(plain, 4).evidence == f"{make.ISSUER}, for {make.AUDIENCE}"
     asked = judge(trust=make.trust(max_attempt=1))
-    assert (asked.verdict, asked.attempt or None) == ("verified", None)
+    assert (asked.verdict, asked.attempt) == ("verified", None)
     assert check(asked, 4).evidence == f"{make.ISSUER}, for {make.AUDIENCE}; attempts were not counted"
     for trust in (make.trust(require=REQUIRED), make.trust(require=REQUIRED, max_attempt=64)):
         assert failed(judge(trust=trust)) == [4]
@@ -323,7 +322,7 @@ def test_1_an_attempt_that_no_issuer_counts_makes_no_token_and_is_not_said() -> 
     report = judge(make.file_for(SAID, attempt={"number": 3, "since": make.NOW + 61}), trust=make.trust(max_attempt=64))
     assert failed(report) == [1]
     assert check(report, 1).evidence == "later than the token's issue at /attempt/since"
-    assert report.attempt is UNSET
+    assert report.attempt is None
 
 
 def test_an_attempt_is_said_by_a_good_signature_alone() -> None:
@@ -331,7 +330,7 @@ def test_an_attempt_is_said_by_a_good_signature_alone() -> None:
         "number": 1, "since": make.NOW})), STRANGER))  # fmt: skip
     report = judge(text)
     assert failed(report) == [3]
-    assert report.attempt is UNSET
+    assert report.attempt is None
 
 
 # -- (5) fresh --------------------------------------------------------------------------------------------------------
