@@ -42,7 +42,7 @@ _COMMANDS = {
     "serve": ("issuer.cli.serve", "serve", "Run the service."),
     "stop": ("issuer.cli.stops", "stop", "Stop a caller, or everything, at once."),
     "stops": ("issuer.cli.stops", "stops", "List the emergency stops."),
-    "token": ("issuer.cli.token", "token", "Ask an issuer for verify tokens."),
+    "token": ("issuer.cli.token", "token", "Ask an issuer for verify tokens; see what a token says."),
     "verify": ("issuer.cli.verify", "verify", "Check a result file as a relying party."),
     "witness": ("issuer.cli.witness", "witness", "Make and run a witness of transparency logs."),
 }

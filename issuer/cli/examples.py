@@ -100,6 +100,7 @@ SHOWN = {
     "stop": Shown(_OPERATIONS, ("stop integration:inspect-ai --reason 'it signs nonsense'",)),
     "stops": Shown(_OPERATIONS, ("stops",)),
     "token": Shown(_CLIENT, ("token request --issuer https://issuer.example --claims run.json",)),
+    "token inspect": Shown(_CLIENT, ("token inspect .eval_results/gsm8k.yaml", "token inspect -")),
     "token request": Shown(
         _CLIENT,
         (

@@ -1,4 +1,4 @@
-"""`issuer token request`: a run's claims and an identity in, an entry to paste out."""
+"""`issuer token request`: a run's claims and an identity in, an entry to paste out; the group of both commands."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ from issuer.cli.supplied import (
     supplied_options,
 )
 from issuer.cli.terminal import printable, say, to_json, wrap
+from issuer.cli.token_inspect import inspect
 from issuer.client.answer import read_asked
 from issuer.client.compare import COMPARED, compare
 from issuer.client.credential import Credential
@@ -49,7 +50,10 @@ from issuer.wire import MAX_BYTES, Denied, Explained, IssuedToken, ShownCheck, i
 
 @click.group()
 def token() -> None:
-    """Ask an issuer for verify tokens."""
+    """Ask an issuer for verify tokens, and see what a token says."""
+
+
+token.add_command(inspect)
 
 
 @token.command(cls=RunCommand)
