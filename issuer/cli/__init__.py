@@ -30,6 +30,7 @@ _COMMANDS = {
     "completion": ("issuer.cli.completion", "completion", "Print what a shell needs to complete commands."),
     "demo": ("issuer.cli.demo", "demo", "Show the whole line on a real evaluation run."),
     "dev": ("issuer.cli.dev", "dev", "Run a throw-away issuer that speaks as any CI job, to try an integration."),
+    "doctor": ("issuer.cli.doctor", "doctor", "Find out what keeps this machine or CI job from a token."),
     "help": ("issuer.cli.help", "help_", "Show the help of a command, or a page of what they share."),
     "keys": ("issuer.cli.keys", "keys", "Make, rotate, list and revoke signing keys."),
     "log": ("issuer.cli.log", "log", "Verify, follow, begin and mend a transparency log."),

@@ -22,7 +22,7 @@ They are the same in every output format. Where several apply to one run, the
 first of 2, 6, 3, 1, 5, 4, 0 counts.
 """
 
-CREDENTIALS = """Credentials: how `issuer token request` shows who it is
+CREDENTIALS = """Credentials: how `issuer token request` and `doctor` show who is asking
 
 The first of these that is there is used:
 
@@ -62,7 +62,7 @@ Of several commands:
   NO_COLOR                     no colours, whatever its value
   COLUMNS                      how wide text is laid out, where no terminal says
 
-`issuer token request` (see `issuer help credentials`):
+`issuer token request` and `doctor` (see `issuer help credentials`):
 
   ISSUER_ID_TOKEN              an identity token
   ISSUER_ACCESS_TOKEN          an access token, personal or of an OAuth server

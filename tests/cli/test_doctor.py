@@ -1,0 +1,127 @@
+"""`issuer doctor` as a caller has it: against a real issuer, and against what else may answer."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Iterator
+from email.utils import formatdate
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from issuer.dev.provider import LocalProvider
+from issuer.identity import pat
+from tests.support import make
+from tests.support.in_process import Done, run
+from tests.support.running import Running, running
+from tests.support.scripted import Scripted, reply
+
+NOWHERE = "http://127.0.0.1:1"
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with LocalProvider() as provider, running(tmp_path_factory.mktemp("service"), provider) as live:
+        yield live
+
+
+def doctor(
+    folder: Path, url: str, *more: str, env: dict[str, str] | None = None
+) -> tuple[Done, dict[str, dict[str, str]]]:
+    """Ask for the document; return the lines by name."""
+    done = run(["doctor", "--issuer", url, "--json", *more], folder, env=env or {})
+    document = json.loads(done.out)
+    assert (document["version"], document["issuer"], done.err) == (1, url, "")
+    return done, {line["name"]: line for line in document["lines"]}
+
+
+def verdicts(lines: dict[str, dict[str, str]]) -> dict[str, str]:
+    return {name: line["verdict"] for name, line in lines.items()}
+
+
+def test_all_is_well_in_a_job_that_is_registered(tmp_path: Path, service: Running) -> None:
+    done, lines = doctor(tmp_path, service.url, env=service.provider.environment)
+    assert done.code == 0, done
+    assert set(verdicts(lines).values()) == {"pass"}
+    assert list(lines) == ["issuer", "clock", "keys", "identity", "provider", "audience", "life", "registered"]
+    assert "inspect-ai/" in lines["registered"]["detail"]
+    assert service.provider.issuer in lines["identity"]["detail"]
+
+
+def test_the_lines_are_readable_and_hold_no_token(tmp_path: Path, service: Running) -> None:
+    token = service.provider.token("https://other.example")
+    done = run(["doctor", "--issuer", service.url], tmp_path, env={"ISSUER_ID_TOKEN": token})
+    assert done.code == 5
+    assert "FAIL     audience: the token is for https://other.example; the issuer wants " in done.out
+    assert "(identity.audience_mismatch)\n         next: " in done.out
+    assert not any(part in done.out + done.err for part in token.split("."))
+    assert "registered" not in done.out, "what rests on a FAIL is left out"
+
+
+@pytest.mark.parametrize(
+    ("claims", "name", "code"),
+    [
+        ({"iss": "https://elsewhere.example"}, "provider", "identity.issuer_unknown"),
+        ({"iat": 1, "nbf": 1, "exp": 300}, "life", "identity.expired"),
+        ({"repository_id": "1"}, "registered", "integration.unknown"),
+        ({"ref": "refs/heads/other"}, "registered", "identity.claim_mismatch"),
+    ],
+)
+def test_what_an_identity_lacks_is_a_fail_with_the_next_step(
+    claims: dict[str, Any], name: str, code: str, tmp_path: Path, service: Running
+) -> None:
+    done, lines = doctor(tmp_path, service.url, env={"ISSUER_ID_TOKEN": service.token(**claims)})
+    assert (done.code, lines[name]["verdict"], lines[name]["code"]) == (5, "FAIL", code)
+    assert lines[name]["next"]
+
+
+def test_a_place_without_identity_and_without_issuer_ends_as_this_machine_does(tmp_path: Path) -> None:
+    done, lines = doctor(tmp_path, NOWHERE)
+    assert done.code == 6, "the worst wins: what this machine lacks, before a server that does not answer"
+    assert verdicts(lines) == {"issuer": "FAIL", "identity": "FAIL"}
+    assert (lines["issuer"]["code"], lines["identity"]["code"]) == ("dependency.server", "credential.absent")
+    alone, _ = doctor(tmp_path, NOWHERE, env={"ISSUER_ID_TOKEN": make.token_for(make.submission())})
+    assert alone.code == 4
+
+
+@pytest.mark.parametrize(
+    ("skew_s", "verdict"),
+    [(0, "pass"), (20, "warning"), (-20, "warning"), (90, "FAIL"), (-90, "FAIL"), (None, "warning")],
+)
+def test_a_clock_is_compared_with_the_issuer_s(skew_s: int | None, verdict: str, tmp_path: Path) -> None:
+    date = {} if skew_s is None else {"Date": formatdate(time.time() - skew_s, usegmt=True)}
+    with Scripted([]) as server:
+        server.actions.append(reply(200, {"issuer": server.url}, **date))
+        _, lines = doctor(tmp_path, server.url)
+    assert lines["clock"]["verdict"] == verdict
+    assert bool(lines["clock"]["next"]) == (verdict != "pass")
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "ends"),
+    [
+        (reply(200, {"issuer": "https://other.example"}), "answer.unverified", 1),
+        (reply(200, b"<html>"), "dependency.server", 4),
+        (reply(404), "dependency.server", 4),
+        (reply(503), "dependency.server", 4),
+        (reply(200, b" " * 300_000), "dependency.server", 4),
+    ],
+)
+def test_what_answers_and_is_not_that_issuer_is_a_fail(answer: bytes, code: str, ends: int, tmp_path: Path) -> None:
+    with Scripted([answer]) as server:
+        env = {"ISSUER_ID_TOKEN": make.token_for(make.submission())}
+        done, lines = doctor(tmp_path, server.url, env=env)
+        assert [seen.line.split()[0] for seen in server.seen] == ["GET"], "the identity goes to nobody else"
+    assert (done.code, lines["issuer"]["verdict"], lines["issuer"]["code"]) == (ends, "FAIL", code)
+
+
+def test_a_refused_question_is_answered_by_code_and_place(tmp_path: Path, service: Running) -> None:
+    """A personal access token that nobody made: its form is known here, and that it is nobody's only there."""
+    token = pat.make(random.Random(3).randbytes(pat.RANDOM_BYTES))
+    done, lines = doctor(tmp_path, service.url, env={"ISSUER_ACCESS_TOKEN": token})
+    assert (done.code, lines["identity"]["verdict"], lines["registered"]["verdict"]) == (5, "pass", "FAIL")
+    assert (pat.token_id(token) or token) in lines["identity"]["detail"]
+    assert token not in done.out
