@@ -37,6 +37,7 @@ class Failure:
     match: str
     status: int = 0
     headers: Mapping[str, str] | None = None
+    body: bytes = b'{"error": "Something went wrong"}'
     times: int = 1
     skip: int = 0
     when: Literal["before", "after"] = "before"
@@ -332,7 +333,7 @@ class _Exchange(BaseHTTPRequestHandler):
 
     def _go_wrong(self, failure: Failure) -> None:
         if failure.status:
-            return self._reply(failure.status, {"error": "Something went wrong"}, failure.headers or {})
+            return self._reply(failure.status, failure.body, failure.headers or {})
         self.close_connection = True
         return None
 

@@ -1,5 +1,5 @@
 """The pages of a framework's CI, of issuer/client, issuer/adapters and issuer/results: a job beside a real issuer, which
-knows its workload identity, a personal access token of it and an OAuth client."""
+knows its workload identity, a personal access token of it and an OAuth client; and a Hub that has the model."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from issuer.dev.provider import LocalProvider
+from tests.support.hub_server import HubServer
 from tests.support.oauth_server import CLIENT_SECRET
 from tests.support.pages.story import Story, World
 from tests.support.reusable import Issuers, create_pat, issuers
@@ -24,10 +25,11 @@ RUN = edited(LOG, "/eval/task", "gsm8k")
 
 
 class Site(NamedTuple):
-    """An issuer that runs, and those of credentials that it knows."""
+    """An issuer that runs, those of credentials that it knows, and the Hub."""
 
     live: Running
     known: Issuers
+    hub: HubServer
 
 
 @cache
@@ -39,13 +41,14 @@ def site() -> Site:
     local = stack.enter_context(LocalProvider())
     known = stack.enter_context(issuers(local))
     known.write(folder)
-    return Site(stack.enter_context(running(folder, local)), known)
+    return Site(stack.enter_context(running(folder, local)), known, stack.enter_context(HubServer()))
 
 
 @contextmanager
 def job(folder: Path) -> Iterator[World]:
     """Give what a job has at its end: a run, its claims, secrets in files, and the variables of its CI."""
-    live, known = site()
+    live, known, hub = site()
+    hub.repo("acme/open-model")
     log = json.loads(RUN)
     header = {name: value for name, value in log.items() if name not in ("samples", "reductions")}
     files = {
@@ -60,7 +63,8 @@ def job(folder: Path) -> Iterator[World]:
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(raw)
     urls = {"https://issuer.example": live.url, "https://login.example": known.opaques.issuer}
-    env = {**live.provider.environment, "CI_PIPELINE_ID": "1", "CI_JOB_NAME": "evaluate", "ISSUER_URL": live.url}
+    own = {"HF_ENDPOINT": hub.url, "HF_TOKEN": hub.token()}
+    env = {**live.provider.environment, **own, "CI_PIPELINE_ID": "1", "CI_JOB_NAME": "evaluate", "ISSUER_URL": live.url}
     commits = {'"9f3c..."': f'"{MODEL_COMMIT}"'}
     yield World(folder, env, {**urls, **commits, "--client-id ci": f"--client-id {known.opaques.client_id}"})
 

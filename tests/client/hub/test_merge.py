@@ -1,0 +1,96 @@
+"""Entries into a result file of main: by their scores, with everything else as it was."""
+
+from __future__ import annotations
+
+import pytest
+
+from issuer.client.hub import FileAt, merge_entries
+from issuer.codes import Code
+from issuer.errors import InputError
+from issuer.results.entry import Profile, write_entry
+from tests.support.make import BENCHMARK, PATH, file_for, submission, token_for
+
+NEW = file_for(submission({"date": "2026-11-23"}))
+OTHER = file_for(submission(task_id="other", metrics=[{"metric_id": "accuracy", "value": 0.5}]))
+HARD = file_for(submission(metrics=[{"metric_id": "accuracy", "value": 0.5, "slice": "hard"}]))
+
+
+def on_main(text: str) -> FileAt:
+    return FileAt("acme/open-model", PATH, "0123456789" * 4, text)
+
+
+def merged(before: str, *entries: str) -> str:
+    return merge_entries(on_main(before), PATH, entries).decode()
+
+
+def test_a_file_that_is_not_there_is_made() -> None:
+    assert merge_entries(None, PATH, [NEW, OTHER]).decode() == NEW + OTHER
+    assert merged("", NEW) == merged("[]\n", NEW) == NEW
+
+
+def test_an_entry_takes_the_place_of_the_one_of_the_same_scores_and_the_rest_stays() -> None:
+    old = f"""# The scores of acme/open-model.
+- dataset: {{id: cais/hle, task_id: default}}   # not ours
+  value: 20.9
+-   dataset:
+      id: {BENCHMARK}
+      task_id: gsm8k
+    value: 0.25
+# Below: harder ones.
+{HARD}# The end.
+"""
+    after = merged(old, NEW)
+    indented = "".join(f"{line}\n" for line in NEW.splitlines())
+    start, end = old.index("-   dataset"), old.index("# Below")
+    assert after == old[:start] + indented + old[end:]
+
+
+def test_an_entry_of_another_task_or_other_slices_is_appended() -> None:
+    for there in (OTHER, HARD):
+        assert merged(there, NEW) == there + NEW
+
+
+@pytest.mark.parametrize("profile", ["target", "both"])
+def test_an_entry_that_is_there_changes_nothing_and_a_newer_token_takes_the_older_one_s_place(profile: Profile) -> None:
+    item = submission()
+    mine, newer = (
+        write_entry(item.form, token, profile=profile, primary="accuracy")
+        for token in (token_for(item), token_for(item, sub="again"))
+    )
+    before = f"# One.\n{mine}# Two.\n{OTHER}"
+    assert merged(before, mine) == before
+    assert merged(before, newer) == before.replace(mine, newer)
+
+
+def test_an_unsigned_entry_that_says_the_same_gets_the_form_with_the_token() -> None:
+    item = submission()
+    both = write_entry(item.form, token_for(item), profile="both", primary="accuracy")
+    assert merged(write_entry(item.form), both) == both
+
+
+def test_line_ends_of_the_file_stay() -> None:
+    before = OTHER.replace("\n", "\r\n")
+    assert merged(before, NEW) == before + NEW.replace("\n", "\r\n")
+
+
+def test_of_two_that_have_its_place_the_one_of_its_framework_is_replaced() -> None:
+    theirs = write_entry(submission(framework={"name": "lm-eval", "version": "0.4.13"}).form)
+    ours = write_entry(submission(metrics=[{"metric_id": "accuracy", "value": 0.1}]).form)
+    assert merged(theirs + ours, NEW) == theirs + NEW
+    with pytest.raises(InputError) as refused:
+        merged(theirs + theirs.replace("0.4.13", "0.4.12"), NEW)
+    assert refused.value.code is Code.RESULT_REPEATED
+    assert str(refused.value.place) == f"acme/open-model/{PATH}@0123456:{len(theirs.splitlines()) + 1}:3"
+
+
+def test_two_results_for_one_place_are_refused() -> None:
+    with pytest.raises(InputError, match=f"two results are for {BENCHMARK}, task gsm8k") as refused:
+        merge_entries(None, PATH, [NEW, OTHER, file_for(submission())])
+    assert refused.value.code is Code.RESULT_REPEATED
+
+
+@pytest.mark.parametrize("text", ["name: no list\n", "- just: text\n", "- [\n", "<!doctype html>\n"])
+def test_a_file_of_main_that_is_no_result_file_is_refused_with_its_place(text: str) -> None:
+    with pytest.raises(InputError) as refused:
+        merged(text, NEW)
+    assert refused.value.place.file == f"acme/open-model/{PATH}@0123456"
