@@ -66,6 +66,8 @@ class HubServer(State):
         super().__init__()
         self.asked: list[Asked] = []
         self.page_size = 50
+        # A mirror that ignores what it is asked for, and one that lists what is new only later.
+        self.filters, self.late = True, False
         self._failures: list[Failure] = []
         self._actions: list[tuple[str, Callable[[], object]]] = []
         self._server = _Server(self)
@@ -266,9 +268,10 @@ class HubServer(State):
             raise Refusal(404, "Discussion not found")
         return repo.talks[int(number) - 1]
 
-    def _talks(self, repo: Repo, query: Mapping[str, str]) -> dict[str, Any]:
+    def _talks(self, repo: Repo, asked: Mapping[str, str]) -> dict[str, Any]:
+        query = asked if self.filters else {"p": asked["p"]}
         found = [
-            talk for talk in reversed(repo.talks)
+            talk for talk in reversed(repo.talks[:-1] if self.late else repo.talks)
             if query.get("status", talk.status) == talk.status and query.get("author", talk.author) == talk.author
         ]  # fmt: skip
         start = int(query.get("p", "0")) * self.page_size

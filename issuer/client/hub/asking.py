@@ -18,6 +18,7 @@ from issuer.errors import InputError, IssuerError, Place, Refused, SetupError, U
 from issuer.formats.strict_yaml import MAX_BYTES
 from issuer.http_client import ATTEMPTS, DEADLINE_S, NoAnswer, check_url, seconds_of, within
 from issuer.identity import pat
+from issuer.results.claims import REVISION, is_repo
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
@@ -28,7 +29,8 @@ Found = TypeVar("Found")
 
 # What is left is 0, and until when: `"api";r=0;t=55` (draft-ietf-httpapi-ratelimit-headers).
 _RATE_LIMIT = re.compile(r";\s*r=0\s*;\s*t=([0-9]{1,9})")
-COMMIT_S = 60.0  # the library asks where each file goes, and repeats that by itself
+# What the library makes of an answer that is no JSON, or other JSON.
+_UNREADABLE = (ValueError, KeyError, TypeError, AttributeError)
 _IN_THE_WAY = frozenset({409, 412})
 
 
@@ -102,13 +104,11 @@ class Asking:
             raise self._meant(error, repo) from None
         except (HTTPError, InvalidURL, StreamError) as error:
             raise Lost(f"no answer from {self.endpoint}: {type(error).__name__}") from None
-        except (
-            ValueError,
-            KeyError,
-            TypeError,
-            AttributeError,
-        ):  # what the library makes of an answer that is not JSON
-            raise Lost(f"what answers at {self.endpoint} is not the Hub, or one that is not well") from None
+        except _UNREADABLE:
+            raise self._stranger() from None
+
+    def _stranger(self) -> Lost:
+        return Lost(f"what answers at {self.endpoint} is not the Hub, or not well")
 
     def _meant(self, error: HfHubHTTPError, repo: str) -> IssuerError:
         """Return the error that an answer means; nothing of its body is shown."""
@@ -144,8 +144,10 @@ class Asking:
             if missing.code is Code.HUB_NOT_FOUND and kind == "model":
                 self._demand_model(repo)
             raise
+        if not is_repo(str(info.id)) or not REVISION.fullmatch(str(info.sha)):
+            raise self._stranger()
         if info.id != repo:
-            raise Refused(Code.HUB_RENAMED, f"the repository {repo} is now {info.id!r}")
+            raise Refused(Code.HUB_RENAMED, f"the repository {repo} is now {info.id}")
         return str(info.sha)
 
     def _demand_model(self, repo: str) -> None:
@@ -230,7 +232,8 @@ class Asking:
             )
             return made.pr_num
 
-        return self.once(proposal.repo, commit, min(COMMIT_S, self.patience_s))
+        # Half: what is left is for finding out whether it was taken.
+        return self.once(proposal.repo, commit, self.patience_s / 2)
 
     def close(self, repo: str, number: int, comment: str) -> None:
         """Close a pull request."""
