@@ -15,8 +15,8 @@ from tests.support.shared import ROOT
 # The extras whose requirements each lock has.
 LOCKS = {
     "run.lock": ("server", "embedded"),
-    "dev.lock": ("server", "embedded", "pkcs11", "aws", "postgresql", "dev"),
-    "check.lock": ("server", "embedded", "pkcs11", "aws", "postgresql", "dev", "check"),
+    "dev.lock": ("server", "embedded", "pkcs11", "aws", "hub", "postgresql", "dev"),
+    "check.lock": ("server", "embedded", "pkcs11", "aws", "hub", "postgresql", "dev", "check"),
 }
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
