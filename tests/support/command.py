@@ -1,12 +1,14 @@
 """The `issuer` command as a separate process, forked from one that has loaded the packages already.
 
 It has its own arguments, environment, streams and exit code. Loading the packages takes ten times as long as most
-commands, and unloading them as long again. Tests of what is loaded, when, and how Python ends start Python instead.
+commands, and longer than the service takes to begin; unloading them takes as long again. Tests of what is loaded, when,
+and how Python ends start Python instead.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import gc
 import importlib
@@ -20,12 +22,15 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Iterable
 from pathlib import Path
+from typing import IO
 
 from tests.support.shared import ROOT
 
-COMMANDS = ("audit", "keys", "log", "pat", "policy", "policy_explain", "policy_plan", "results", "token", "verify")
-LOADED = (*(f"issuer.cli.{name}" for name in COMMANDS), "issuer.keyfile")
+COMMANDS = tuple(f"issuer.cli.{path.stem}" for path in sorted(ROOT.glob("issuer/cli/[a-z]*.py")))
+# What they load when they run.
+LOADED = (*COMMANDS, "issuer.keyfile", "issuer.relying.verifier", "issuer.service.log.restore", "issuer.witness.server")
 LONGEST_S = 120
 _numbers = itertools.count()
 _one = threading.Lock()
@@ -38,28 +43,74 @@ def clean() -> dict[str, str]:
     }
 
 
+class Forked:
+    """A command that runs: as much of `subprocess.Popen` as tests use, for a process that is another's child."""
+
+    def __init__(self, arguments: list[str], env: dict[str, str], streams: list[int], longest_s: int = 0) -> None:
+        self.args = arguments
+        self.returncode: int | None = None
+        self._ends, theirs = socket.socketpair()
+        with theirs:
+            socket.send_fds(_starter(), [b"\n"], [theirs.fileno(), *streams])
+        self._ends.sendall(json.dumps([arguments, env, str(Path.cwd()), longest_s]).encode())
+        self._ends.shutdown(socket.SHUT_WR)
+        self.pid = int.from_bytes(self._ends.recv(4, socket.MSG_WAITALL))
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its exit code, or minus the signal that ended it. Raises subprocess.TimeoutExpired."""
+        if self.returncode is None:
+            self._ends.settimeout(timeout)
+            try:
+                self.returncode = int(self._ends.recv(16))
+            except (TimeoutError, BlockingIOError):
+                raise subprocess.TimeoutExpired(self.args, timeout or 0.0) from None
+            self._ends.close()
+        return self.returncode
+
+    def poll(self) -> int | None:
+        """Return its exit code, None as long as it runs."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.wait(0)
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal, unless it has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        """End it as an operator does."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it as the kernel does."""
+        self.send_signal(signal.SIGKILL)
+
+
 def issuer(*arguments: object, env: dict[str, str] | None = None, stdin: str = "") -> subprocess.CompletedProcess[str]:
     """Run the command; no stream of it is a terminal."""
     argv = list(map(str, arguments))
-    ours, theirs = socket.socketpair()
-    with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, ours:
+    with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         given.write(stdin.encode())
         given.seek(0)
-        with theirs:
-            socket.send_fds(_starter(), [b"\n"], [theirs.fileno(), given.fileno(), out.fileno(), err.fileno()])
-        ours.sendall(json.dumps([argv, {**clean(), **_apart(), **(env or {})}, str(Path.cwd())]).encode())
-        ours.shutdown(socket.SHUT_WR)
-        code = _whole(ours)
+        environment = {**clean(), **_apart(), **(env or {})}
+        code = Forked(argv, environment, [given.fileno(), out.fileno(), err.fileno()], LONGEST_S).wait()
         out.seek(0)
         err.seek(0)
-        return subprocess.CompletedProcess(argv, int(code), out.read().decode(), err.read().decode())
+        return subprocess.CompletedProcess(argv, code, out.read().decode(), err.read().decode())
+
+
+def start_issuer(arguments: Iterable[object], env: dict[str, str], log: IO[bytes]) -> Forked:
+    """Start the command, which runs until it is ended; its output and errors go to the log."""
+    with open(os.devnull, "rb") as nothing:
+        return Forked(list(map(str, arguments)), env, [nothing.fileno(), log.fileno(), log.fileno()])
 
 
 def install_issuer(folder: Path) -> int:
     """Write the command `issuer` for a shell into a new folder; return the descriptor that the shell must inherit."""
     starter = _starter().fileno()
     folder.mkdir()
-    (folder / "issuer").write_text(_SHELL_COMMAND.format(python=sys.executable, starter=starter))
+    (folder / "issuer").write_text(_SHELL_COMMAND.format(python=sys.executable, starter=starter, longest_s=LONGEST_S))
     (folder / "issuer").chmod(0o700)
     return starter
 
@@ -69,9 +120,9 @@ import json, os, socket, sys
 ours, theirs = socket.socketpair()
 socket.send_fds(socket.socket(fileno={starter}), [b"\\n"], [theirs.fileno(), 0, 1, 2])
 theirs.close()
-ours.sendall(json.dumps([sys.argv[1:], dict(os.environ), os.getcwd()]).encode())
+ours.sendall(json.dumps([sys.argv[1:], dict(os.environ), os.getcwd(), {longest_s}]).encode())
 ours.shutdown(socket.SHUT_WR)
-sys.exit(int(ours.makefile().read()))
+sys.exit(int(ours.makefile('rb').read()[4:]))
 """
 
 
@@ -124,11 +175,13 @@ def _fork_all(requests: socket.socket) -> None:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         requests.close()
         with socket.socket(fileno=fds[0]) as caller:
-            argv, environment, folder = json.loads(_whole(caller))
+            argv, environment, folder, longest_s = json.loads(_whole(caller))
             if command := os.fork():
+                caller.sendall(command.to_bytes(4))
                 code = os.waitstatus_to_exitcode(os.waitpid(command, 0)[1])
                 caller.sendall(str(code).encode())
                 os._exit(0)
+        signal.alarm(longest_s)
         return _become(argv, environment, folder, fds[1:])
     sys.exit()
 
@@ -141,7 +194,6 @@ def _become(argv: list[str], environment: dict[str, str], folder: str, streams: 
     os.environ.update(environment)
     os.chdir(folder)
     sys.argv = ["issuer", *argv]
-    signal.alarm(LONGEST_S)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,10 @@ from issuer.dev.sandbox import environment, free_port, settings_for, write_polic
 from issuer.service.bounds import SOURCE_RATE
 from issuer.service.settings import Settings
 from issuer.service.signing.keyring import generate
+from tests.support.command import Forked, start_issuer
 from tests.support.http_load import drive, request
+
+Process = subprocess.Popen[bytes] | Forked
 
 # Digits that appear nowhere else: they show where a metric's value was logged.
 METRIC_VALUE = 0.62437518
@@ -44,6 +47,9 @@ WIDE_LIMITS = """limits:
   integration: {count: 1000000, per_s: 60, burst: 50000}
   refusals: {count: 1000000, per_s: 60, burst: 50000}
 """
+
+# Any other command is a Python of its own.
+SERVE = ("-m", "issuer", "serve")
 
 # A fault is tried once in `make test` and five times in `make check`.
 FIVE_TIMES = pytest.mark.parametrize(
@@ -68,7 +74,7 @@ class Running:
     folder: Path
     settings: Settings
     provider: LocalProvider
-    process: subprocess.Popen[bytes]
+    process: Process
     http: httpx.Client
     secrets: list[str] = field(default_factory=list)
 
@@ -141,7 +147,7 @@ def running(
     provider: LocalProvider,
     *,
     limits: str = WIDE_LIMITS,
-    command: tuple[str, ...] = ("-m", "issuer", "serve"),
+    command: tuple[str, ...] = SERVE,
     port: int = 0,
     **changes: Any,
 ) -> Iterator[Running]:
@@ -188,16 +194,16 @@ def within(seconds: float, holds: Callable[[], bool]) -> bool:
     return True
 
 
-def start(
-    settings: Settings, folder: Path, command: tuple[str, ...] = ("-m", "issuer", "serve"), **more: str
-) -> subprocess.Popen[bytes]:
+def start(settings: Settings, folder: Path, command: tuple[str, ...] = SERVE, **more: str) -> Process:
     """Start the child; its standard output and error go to `service.log`."""
-    env: Mapping[str, str] = {**os.environ, **environment(settings), **more}
+    env = {**os.environ, **environment(settings), **more}
     with (folder / "service.log").open("ab") as log:
+        if command[: len(SERVE)] == SERVE:
+            return start_issuer(command[2:], env, log)
         return subprocess.Popen([sys.executable, *command], env=env, stdout=log, stderr=log)
 
 
-def until_live(http: httpx.Client, process: subprocess.Popen[bytes], folder: Path) -> None:
+def until_live(http: httpx.Client, process: Process, folder: Path) -> None:
     """Wait until it answers."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and process.poll() is None:
@@ -211,7 +217,7 @@ def until_live(http: httpx.Client, process: subprocess.Popen[bytes], folder: Pat
 
 def serve(workers: int) -> tuple[str, ...]:
     """Return the command that serves with this number of workers."""
-    return ("-m", "issuer", "serve", "--workers", str(workers))
+    return (*SERVE, "--workers", str(workers))
 
 
 def listening(live: Running) -> int:

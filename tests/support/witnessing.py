@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -32,6 +31,7 @@ from issuer.tlog.note import (
     verify_note,
 )
 from issuer.witness.folder import init
+from tests.support.command import Forked, start_issuer
 from tests.support.running import eventually
 from tests.support.scripted import Action, Scripted, Seen, hang_up, reply
 
@@ -107,7 +107,7 @@ class RunningWitness:
     vkey: str
     logs: Path
     port: int
-    process: subprocess.Popen[bytes] | None = None
+    process: Forked | None = None
 
     @property
     def url(self) -> str:
@@ -121,9 +121,7 @@ class RunningWitness:
         """Run it until it listens."""
         command = ("witness", "serve", "--dir", self.folder, "--logs", self.logs, "--port", self.port)
         with (self.folder / "log").open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "issuer", *map(str, command)], stdout=log, stderr=log
-            )
+            self.process = start_issuer(command, dict(os.environ), log)
         eventually(lambda: self.listens)
 
     @property
