@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Literal, get_args
 
+import msgspec
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from issuer.formats.strict_json import Text
 from issuer.limits import Positive
@@ -99,6 +101,8 @@ class Abuse(Struct, frozen=True, forbid_unknown_fields=True):
     quarantine_s: Seconds = 86_400
 
 
+Count = Annotated[int, Meta(ge=0)]
+
 # -- what was counted -------------------------------------------------------------------------------------------------
 
 
@@ -121,13 +125,29 @@ class ItemTally(Struct, frozen=True, array_like=True, forbid_unknown_fields=True
 
 class Tally(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """What the admission counted for one request: `items` in the order of its results, and its identity's owners and
-    tokens of the day, and of the CI run (0 where its provider names none)."""
+    tokens of the day, and of the CI run (0 where its provider names none).
+
+    `throttled_until` and `released_until` are Unix seconds, 0 where the identity is neither throttled nor released.
+    """
 
     items: tuple[ItemTally, ...]
-    owners_a_day: int = 0
-    tokens_a_day: int = 0
-    owners_a_run: int = 0
-    tokens_a_run: int = 0
+    owners_a_day: Count = 0
+    tokens_a_day: Count = 0
+    owners_a_run: Count = 0
+    tokens_a_run: Count = 0
+    throttled_until: Count = 0
+    released_until: Count = 0
+
+
+_read_tally = msgspec.msgpack.Decoder(Tally).decode
+
+
+def read_tally(raw: bytes) -> Tally:
+    """Read a tally as the admission writes it. Raises ValueError for anything else."""
+    try:
+        return _read_tally(raw)
+    except msgspec.MsgspecError as error:
+        raise ValueError(str(error)) from None
 
 
 # -- what it means ----------------------------------------------------------------------------------------------------
@@ -137,7 +157,8 @@ SPREADS = ("owners_a_day", "owners_a_run", "tokens_a_day", "tokens_a_run")
 
 
 class Signal(Struct, frozen=True):
-    """One rule that was crossed: `count` where `limit` is the most, `rule` its place in the policy.
+    """One rule that was crossed: `count` where `limit` is the most, `rule` its place in the policy. `then` is what
+    follows: a warning in place of what is worse, while an operator has released the identity.
 
     `item` is the index of the result, None where it is about the whole request.
     """
@@ -152,7 +173,12 @@ class Signal(Struct, frozen=True):
 
 def judge(abuse: Abuse, tally: Tally) -> tuple[Signal, ...]:
     """Return the signals of one request, in the order of the policy's rules."""
-    return (*_of_items(abuse, tally), *_of_spread(abuse.spread, tally))
+    signals = (*_of_items(abuse, tally), *_of_spread(abuse.spread, tally))
+    return tuple(map(_released, signals)) if tally.released_until else signals
+
+
+def _released(signal: Signal) -> Signal:
+    return replace(signal, then="warn") if signal.then in {"throttle", "quarantine"} else signal
 
 
 def _of_items(abuse: Abuse, tally: Tally) -> Iterator[Signal]:

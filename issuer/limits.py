@@ -41,6 +41,14 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     quarantine_s: Annotated[int, Meta(ge=1, le=86_400)] = 900
 
 
+class RateState(Struct, frozen=True):
+    """A caller's rate `name` after its request: its theoretical arrival time is `ahead_us` microseconds from now."""
+
+    name: str
+    rate: Rate
+    ahead_us: int
+
+
 class Spent(Struct, frozen=True):
     """Within the limit: the new theoretical arrival time to store, in microseconds."""
 

@@ -86,7 +86,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     `demands` are claims that every token must have with that value, or must not have (None), unless the identity's own
     `require` names them. `event_claim` says what started the job, `events` which of them strangers cannot cause.
     `derived` are claims derived from others, by the name that policies use. `lowercase` are claims whose values never
-    have a capital. `provenance` are the claims that are public and immutable enough for the token's `caller`: never an
+    have a capital. `run` is the claim that names the CI run, "" where none does. `provenance` are the claims that are public and immutable enough for the token's `caller`: never an
     e-mail address, an actor or a display name.
 
     `names_any_case`: a capital makes no other name. `names_within` are the claims within whose values a name is unique.
@@ -117,6 +117,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     derived: Mapping[str, Derived] = {}
     foreign: Foreign | None = None
     lowercase: frozenset[str] = frozenset()
+    run: str = ""
     provenance: tuple[str, ...] = ()
 
     @property
@@ -188,6 +189,7 @@ PROFILES: dict[str, Profile] = {
             "event_name", "job_workflow_sha", "ref_protected", "ref_type", "repository_visibility",
             "runner_environment", "sha", "workflow_sha",
         }),
+        run="run_id",
         provenance=(
             "repository_id", "repository_owner_id", "run_id", "run_attempt", "sha", "ref", "job_workflow_ref",
             "job_workflow_sha", "workflow_sha", "event_name", "runner_environment",
@@ -217,6 +219,7 @@ PROFILES: dict[str, Profile] = {
             "ci_config_sha", "deployment_tier", "environment_protected", "pipeline_source", "project_visibility",
             "ref_protected", "ref_type", "runner_environment", "sha",
         }),
+        run="pipeline_id",
         provenance=(
             "project_id", "namespace_id", "pipeline_id", "job_id", "sha", "ref_path", "ci_config_ref_uri",
             "ci_config_sha", "pipeline_source", "runner_environment",
@@ -244,6 +247,7 @@ PROFILES: dict[str, Profile] = {
         events=("schedule",),
         lowercase=frozenset({"build_commit", "build_source", "cluster_id", "organization_id", "pipeline_id",
                              "queue_id", "runner_environment"}),
+        run="build_id",
         provenance=(
             "organization_id", "pipeline_id", "build_id", "build_number", "job_id", "build_commit", "build_branch",
             "build_source", "runner_environment",
@@ -265,6 +269,7 @@ PROFILES: dict[str, Profile] = {
         demands={"oidc.circleci.com/ssh-rerun": False},  # a person sits in that job
         lowercase=frozenset({"oidc.circleci.com/org-id", "oidc.circleci.com/pipeline-definition-id",
                              "oidc.circleci.com/project-id"}),
+        run="oidc.circleci.com/pipeline-id",
         provenance=tuple(f"oidc.circleci.com/{name}" for name in (
             "org-id", "project-id", "pipeline-definition-id", "pipeline-id", "workflow-id", "job-id", "vcs-ref",
         )),
@@ -280,6 +285,7 @@ PROFILES: dict[str, Profile] = {
         never={"sub": "it changes with every step"},
         matchable=frozenset({"branchName", "deploymentEnvironmentUuid"}),
         lowercase=frozenset({"deploymentEnvironmentUuid", "repositoryUuid", "workspaceUuid"}),
+        run="pipelineUuid",
         provenance=("repositoryUuid", "workspaceUuid", "pipelineUuid", "stepUuid", "deploymentEnvironmentUuid",
                     "branchName"),
     ),
@@ -332,6 +338,7 @@ PROFILES: dict[str, Profile] = {
         matchable=frozenset({"sub", "kubernetes.io/namespace", "kubernetes.io/pod/uid", "kubernetes.io/node/uid"}),
         derived={f"kubernetes.io/{name}": Derived(("kubernetes.io", *name.split("/"))) for name in _KUBERNETES},
         lowercase=frozenset(f"kubernetes.io/{name}" for name in _KUBERNETES),
+        run="kubernetes.io/pod/uid",
         provenance=("kubernetes.io/serviceaccount/uid", "kubernetes.io/pod/uid"),
     ),
     # https://github.com/spiffe/spiffe/blob/main/standards/JWT-SVID.md; `iss` is optional there and required here
@@ -361,6 +368,7 @@ PROFILES: dict[str, Profile] = {
         }),
         demands={"scm_pull_request_target_branch": None},  # a pull request, which may be a stranger's
         lowercase=frozenset({"account_id", "pipeline_id", "workflow_id"}),
+        run="workflow_id",
         provenance=("account_id", "pipeline_id", "workflow_id", "scm_ref", "runner_environment"),
     ),
     # https://plugins.jenkins.io/oidc-provider/; its operator configures the claims
@@ -368,6 +376,7 @@ PROFILES: dict[str, Profile] = {
         max_age_s=15 * MINUTE,
         pins=("sub",),
         never=dict.fromkeys(("email", "name", "preferred_username"), _PERSON),
+        run="build_number",
         provenance=("build_number",),  # `sub` is a URL inside somebody's network
     ),
     "oidc": Profile(

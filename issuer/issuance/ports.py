@@ -6,6 +6,7 @@ from typing import Protocol, TypeVar
 
 from msgspec import Struct
 
+from issuer.abuse import Abuse
 from issuer.audit_events import Decision, Event
 from issuer.codes import Code
 from issuer.errors import Refused
@@ -13,7 +14,7 @@ from issuer.identity.caller import Caller
 from issuer.issuance.in_steps import Steps
 from issuer.issuance.steps import Payer, Registered
 from issuer.issuance.store_secret import StoreSecret
-from issuer.limits import Limits
+from issuer.limits import Limits, RateState
 from issuer.policy.match import PolicySet
 from issuer.verify_token import Template
 from issuer.wire import LogEntry
@@ -104,8 +105,27 @@ class Presented(Struct, frozen=True):
         return cls(caller.use_record(""), caller.provider.uses)
 
 
+class Item(Struct, frozen=True):
+    """One result as it is counted, in hashes: its run key and, "" where its values are too few or trivial, its twins'
+    key, both of this identity alone; its set of metric values, model repository, model owner, and evidence files."""
+
+    run: str
+    twins: str
+    values: str
+    repo: str
+    owner: str
+    files: tuple[str, ...] = ()
+
+
+class Countable(Struct, frozen=True):
+    """What is to be counted of a request. `run` is the hash of its CI run, "" where there is none."""
+
+    items: tuple[Item, ...]
+    run: str = ""
+
+
 class AdmissionRequest(Struct, frozen=True):
-    """One call of the admission script: who pays, how much, and the use to claim.
+    """One call of the admission script: who pays, how much, the use to claim, and what is counted by which rules.
 
     `use` is None for a request that claims none: a `refused` one, which the refusals rate counts, or one that only asks
     for an explanation; `presented` is the token that it came with. `candidate` is the template to keep with a use, as
@@ -121,6 +141,8 @@ class AdmissionRequest(Struct, frozen=True):
     replaces: bytes = b""
     refused: bool = False
     presented: Presented | None = None
+    countable: Countable | None = None
+    abuse: Abuse = Abuse()
 
     @classmethod
     def of(
@@ -131,18 +153,43 @@ class AdmissionRequest(Struct, frozen=True):
         use: Use | None = None,
         candidate: bytes = b"",
         refused: bool = False,
+        countable: Countable | None = None,
     ) -> AdmissionRequest:
         """Make the call of a registered caller."""
-        limits = registered.registration.policy.limits
-        presented = Presented.of(registered) if use is None else None
-        return cls(registered.payer, limits, cost, use, candidate, refused=refused, presented=presented)
+        policy = registered.registration.policy
+        return cls(
+            registered.payer,
+            policy.limits,
+            cost,
+            use,
+            candidate,
+            refused=refused,
+            presented=Presented.of(registered) if use is None else None,
+            countable=countable,
+            abuse=policy.abuse,
+        )
 
 
 class Admitted(Struct, frozen=True):
-    """What the store keeps for the request: the candidate, or (`repeat`) what was kept for it the first time."""
+    """What the store keeps for the request: the candidate, or (`repeat`) what was kept for it the first time.
+
+    `tally` was counted the first time (`abuse.read_tally`; empty where nothing was), `rates` are as this request leaves
+    them, empty for a repeat.
+    """
 
     template: bytes
     repeat: bool
+    tally: bytes = b""
+    rates: tuple[RateState, ...] = ()
+
+
+class Counted(Struct, frozen=True):
+    """A request that claims no use was counted: `warnings` where its refusals have come near to a quarantine. `tally`
+    and `rates` are as if it had been admitted."""
+
+    warnings: tuple[str, ...] = ()
+    tally: bytes = b""
+    rates: tuple[RateState, ...] = ()
 
 
 class Admission(Protocol):
@@ -155,11 +202,8 @@ class Admission(Protocol):
         """
         ...
 
-    async def count(self, call: AdmissionRequest) -> tuple[str, ...]:
-        """Count a request that claims no use. Raises as `admit` does where a limit or a quarantine refuses it.
-
-        Returns warnings for the caller, where its refusals have come near to a quarantine.
-        """
+    async def count(self, call: AdmissionRequest) -> Counted:
+        """Count a request that claims no use. Raises as `admit` does where a limit or a quarantine refuses it."""
         ...
 
 

@@ -13,6 +13,7 @@ from issuer.errors import Fault, Refused
 from issuer.identity.caller import Caller
 from issuer.issuance.body import Request
 from issuer.issuance.store_secret import StoreSecret
+from issuer.limits import RateState
 from issuer.policy.check import Check
 from issuer.policy.decide import Denial, Grant, check_caller
 from issuer.policy.registration import Registration
@@ -115,6 +116,24 @@ class Forged(Refused):
     def __init__(self, spent: Code, what: str) -> None:
         super().__init__(spent)
         self.what = what
+
+
+class Limited(Refused):
+    """More than a rate lets through: `rates` are those of the caller as they are now, nothing of it charged."""
+
+    def __init__(
+        self, code: Code, detail: str = "", *, retry_after_s: int | None = None, rates: tuple[RateState, ...] = ()
+    ) -> None:
+        super().__init__(code, detail, retry_after_s=retry_after_s)
+        self.rates = rates
+
+
+class Quarantined(Refused):
+    """Who pays is quarantined; `tally` is what was counted where this very request has begun it, else empty."""
+
+    def __init__(self, detail: str, *, retry_after_s: int, tally: bytes = b"") -> None:
+        super().__init__(Code.ABUSE_QUARANTINED, detail, retry_after_s=retry_after_s)
+        self.tally = tally
 
 
 class Revoked(Refused):

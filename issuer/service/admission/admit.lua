@@ -1,10 +1,11 @@
--- THE admission: epoch, quarantine, uses and limits, in one atomic step (contract section 5).
+-- THE admission: epoch, quarantine, uses, limits and counts, in one atomic step (contract section 5).
 --
 -- One script, because a decision spread over several commands is a race: two workers would both read "unused" and both
--- issue. Nothing here is ever undone; what is refused late has been paid for.
+-- issue. Nothing here is ever undone; what is refused late has been paid for. `count.lua` stands in front of it.
 --
--- KEYS     1 epoch   2 quarantine of who pays   3 ... a key for each of call.rates
---          then the refusals rate of a refusal; last the use record of a use, or of `call.presented`
+-- KEYS     1 epoch   2 standing of who pays   3 its refusals   4 ... a key for each of call.rates
+--          then, where results are counted: for each its run key and, if it has one, its twins'; the day, the filter
+--          last the use record of a use, or of `call.presented`
 -- ARGV     1 `ScriptArgument` of redis.py, by its names, as MessagePack: one argument in place of twenty, whose
 --          encoding cost the caller more than the rest of the call
 --          2 the candidate template   3 the template that it is to replace, or '' (cmsgpack does not read raw bytes)
@@ -25,6 +26,12 @@ local now_s = math.floor(now / 1000000)
 local function digits(number)
   return string.format('%.0f', number)
 end
+
+-- What is a plain value, in one call: a call costs more than what it reads.
+local RATES, counting = 3, call.counting
+local held, plain = {}, {}
+for number = 1, RATES + #call.rates + (counting and counting.keys or 0) do plain[number] = KEYS[number] end
+for number, value in ipairs(redis.call('MGET', unpack(plain))) do held[plain[number]] = value or nil end
 
 -- The arithmetic of limits.spend: GCRA, one theoretical arrival time a rate. `rate` is {interval * cost, tolerance}.
 local function charge(stored, rate)
@@ -48,7 +55,7 @@ local function run_id()
 end
 
 local run = run_id()
-local epoch, bound_to = string.match(redis.call('GET', KEYS[1]) or '', '^(%d+) (%S+)$')
+local epoch, bound_to = string.match(held[KEYS[1]] or '', '^(%d+) (%S+)$')
 epoch = tonumber(epoch)
 if not epoch or (bound_to ~= run and not call.durable_store) then
   -- The second that is under way may hold uses that were forgotten: the epoch is the next one.
@@ -61,11 +68,28 @@ end
 local remembered_from = epoch + call.leeway_s
 if use and use.issued_at and use.issued_at < remembered_from then return {ticket, 'RESET', remembered_from} end
 
--- (2) Quarantine. An operator who shortens it frees at once those who wait.
-local ends = tonumber(redis.call('GET', KEYS[2]) or '0')
-if ends > now then
-  local left = math.min(ends - now, call.quarantine_us)
-  return {ticket, 'QUARANTINED', now + left, left}
+-- (2) The standing: until when who pays is quarantined and by what; throttled, and when the next request fits; released
+-- by an operator from what signals do. A policy that shortens an end frees at once those who wait, but not from what an
+-- operator has said by hand.
+local standing = {0, '-', 0, 0, 0}
+if held[KEYS[2]] then standing = {string.match(held[KEYS[2]], '^(%d+) (%a+) (%d+) (%d+) (%d+)$')} end
+local quarantined, by = tonumber(standing[1]), standing[2]
+local throttled, slowed, released = tonumber(standing[3]), tonumber(standing[4]), tonumber(standing[5])
+
+local function keep_standing()
+  local written = {digits(quarantined), by, digits(throttled), digits(slowed), digits(released)}
+  local left_ms = math.ceil((math.max(quarantined, throttled, released) - now) / 1000)
+  redis.call('SET', KEYS[2], table.concat(written, ' '), 'PX', digits(math.max(1, left_ms)))
+end
+
+if quarantined > now then
+  local left = quarantined - now
+  if by == 'refusals' then
+    left = math.min(left, call.quarantine_us)
+  elseif by ~= 'operator' then
+    left = math.min(left, call.signal_quarantine_us)
+  end
+  return {ticket, 'QUARANTINED', now + left, left, by}
 end
 
 -- (3) The use record. A template that came before is given again while it is good, and the same request becomes the same
@@ -73,18 +97,16 @@ end
 -- who finds a spent token in a log uses up neither its owner's rates nor its owner's repeats.
 local record, slot, left_ms, used = KEYS[#KEYS], nil, nil, nil
 
-local function uses() return tonumber(redis.call('HGET', record, 'n') or '0') end
-
 local function outlive()
   if redis.call('PTTL', record) < left_ms then redis.call('PEXPIRE', record, digits(left_ms)) end -- raise, never lower
 end
 
-local function again(counter, verdict, template)
+local function again(counter, verdict, template, tally)
   local arrival, wait = charge(redis.call('HGET', record, counter), call.again)
   if wait > 0 then return {ticket, 'RATE_USE', wait} end
   redis.call('HSET', record, counter, digits(arrival))
   if use then outlive() end
-  return {ticket, verdict, template}
+  return {ticket, verdict, template, tally}
 end
 
 local function usable(kid)
@@ -102,45 +124,81 @@ if use then
   if left_ms <= 0 then return {ticket, 'LATE'} end
 
   slot = 'd:' .. use.request_digest
-  local before = redis.call('HGET', record, slot)
-  if before then
-    local expires, kid, template = string.match(before, '^(%d+) (%S+) (.*)$')
+  local kept = redis.call('HMGET', record, slot, 'n')
+  if kept[1] then
+    local expires, kid, size, rest = string.match(kept[1], '^(%d+) (%S+) (%d+) (.*)$')
+    local tally, template = string.sub(rest, 1, size), string.sub(rest, size + 1)
     -- Whoever asks for a template to be replaced names the one that it saw: of many who ask at once one replaces it, and
     -- the others get its candidate.
-    if tonumber(expires) > now_s and usable(kid) and template ~= replaced then return again('s', 'SAME', template) end
+    if tonumber(expires) > now_s and usable(kid) and template ~= replaced then
+      return again('s', 'SAME', template, tally)
+    end
   end
-  used = uses()
+  used = tonumber(kept[2] or '0')
   if used >= use.allowed then return again('x', 'EXHAUSTED') end
-elseif call.presented and uses() >= call.presented.allowed then
+elseif call.presented and tonumber(redis.call('HGET', record, 'n') or '0') >= call.presented.allowed then
   return again('x', 'COUNTED', 0) -- a replay, whatever becomes of it: refused, or only explained
 end
 
 -- (4) Rates. All are tried before any is stored: a full integration must not eat the identity's share, nor the other way.
-local arrivals, worst, longest = {}, nil, 0
+local arrivals, ahead, worst, longest = {}, {}, nil, 0
 for number, rate in ipairs(call.rates) do
-  local arrival, wait = charge(redis.call('GET', KEYS[2 + number]), rate)
-  arrivals[number] = arrival
+  local arrival, wait = charge(held[KEYS[RATES + number]], rate)
+  arrivals[number], ahead[number] = arrival, arrival - now
   if wait > longest then worst, longest = number, wait end
 end
-if worst then return {ticket, 'RATE', worst, longest} end
+if worst then
+  for number, rate in ipairs(call.rates) do ahead[number] = ahead[number] - rate[1] end
+  return {ticket, 'RATE', worst, longest, ahead}
+end
+local throttle = counting and throttled > now and counting.throttle
+if throttle then
+  local arrival, wait = charge(digits(slowed), throttle)
+  if wait > 0 then return {ticket, 'THROTTLED', wait, math.min(throttled, now + counting.throttle_us)} end
+  slowed = arrival
+end
 for number, arrival in ipairs(arrivals) do
-  keep(KEYS[2 + number], arrival)
+  keep(KEYS[RATES + number], arrival)
 end
 
 -- (5) A refused request claims no use. Too many of them, and who pays is quarantined; the end is also the value, because
--- a passed-in clock does not move the store's expiry. A grant that was only explained claims none either.
-if not use then
-  if not call.refusals then return {ticket, 'COUNTED', 0} end
-  local refusals = KEYS[3 + #call.rates]
-  local arrival, wait = charge(redis.call('GET', refusals), call.refusals)
+-- a passed-in clock does not move the store's expiry.
+if call.refusals then
+  local arrival, wait = charge(held[KEYS[RATES]], call.refusals)
   if wait > 0 then
-    redis.call('SET', KEYS[2], digits(now + call.quarantine_us), 'PX', digits(call.quarantine_us / 1000))
+    quarantined, by = now + call.quarantine_us, 'refusals'
+    keep_standing()
   else
-    keep(refusals, arrival)
+    keep(KEYS[RATES], arrival)
   end
   return {ticket, 'COUNTED', arrival - now}
 end
 
-redis.call('HSET', record, 'n', digits(used + 1), slot, digits(use.template_exp) .. ' ' .. use.kid .. ' ' .. candidate)
+-- (6) Counts. What crosses a limit may throttle who pays from the next request on; a quarantine begins with this one.
+local tally = ''
+if counting then
+  local counted = count(counting, RATES + #call.rates, held, now_s, epoch)
+  local is_free, ends = released > now, throttled
+  if not is_free and counted.severity == THROTTLE then ends = now + counting.throttle_us end
+  if use then
+    throttled = ends
+    if next(counted.crossed) then keep_signals(counted) end
+    if not is_free and counted.severity == QUARANTINE then
+      quarantined, by = now + call.signal_quarantine_us, counted.signal
+      keep_standing()
+      return {ticket, 'QUARANTINED', quarantined, call.signal_quarantine_us, by, tally_of(counted, 0, 0)}
+    end
+    keep_counts(counted)
+  end
+  local function seconds(us) return us > now and math.ceil(us / 1000000) or 0 end
+  tally = tally_of(counted, seconds(ends), seconds(released))
+  if throttle or (use and throttled > now) then keep_standing() end
+end
+
+-- (7) A grant that was only explained claims no use.
+if not use then return {ticket, 'COUNTED', 0, tally, ahead} end
+
+local written = {digits(use.template_exp), use.kid, #tally, tally .. candidate}
+redis.call('HSET', record, 'n', digits(used + 1), slot, table.concat(written, ' '))
 outlive()
-return {ticket, 'NEW'}
+return {ticket, 'NEW', tally, ahead}

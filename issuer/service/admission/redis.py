@@ -11,21 +11,22 @@ import asyncio
 import functools
 import hashlib
 import itertools
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import msgspec
 from msgspec import Struct
 from redis.exceptions import NoScriptError, ReadOnlyError, RedisError, ResponseError
 
+from issuer.abuse import SPREADS, THENS, Abuse
 from issuer.codes import Code
 from issuer.errors import Refused, SetupError, Undecided
-from issuer.issuance.ports import AdmissionRequest, Admitted, Presented, Use
-from issuer.issuance.steps import Payer
-from issuer.limits import Limits, Rate
+from issuer.issuance.ports import AdmissionRequest, Admitted, Counted, Presented, Use
+from issuer.issuance.steps import Limited, Payer, Quarantined
+from issuer.limits import Limits, Rate, RateState
 from issuer.service.admission.client import Command, Memory, connect, exchange, memory_of, place_of, why_of
 from issuer.service.bounds import (
     AGAIN_RATE,
@@ -39,13 +40,15 @@ from issuer.service.bounds import (
     STORE_START_S,
 )
 
-SCRIPT = Path(__file__).with_name("admit.lua").read_bytes()
+SCRIPT = b"".join(Path(__file__).with_name(name).read_bytes() for name in ("count.lua", "admit.lua"))
 SCRIPT_SHA = hashlib.sha1(SCRIPT, usedforsecurity=False).hexdigest().encode()  # the name that EVALSHA demands
 
 # One hash tag: a cluster keeps all keys of a call in one slot, which a script demands.
 PREFIX = b"{evi}:"
 EPOCH_KEY = PREFIX + b"epoch"
 READY_KEY = PREFIX + b"ready"
+
+DAY_S = 86_400
 
 # The errors of the store and of the way to it. redis-py's own TimeoutError is a RedisError.
 Failure = (RedisError, OSError, TimeoutError)
@@ -67,13 +70,50 @@ class Due(Struct, frozen=True):
 class Bill(Struct, frozen=True):
     """What a kind of call costs its payer, beside a use: the rates that it must fit, and the refusals that it adds to.
 
-    `keys` are KEYS of `admit.lua` up to a use record, `charges` the rates as it takes them.
+    `keys` are KEYS of `admit.lua` up to those of the results, `charges` the rates as it takes them.
     """
 
     dues: tuple[Due, ...]
     keys: tuple[bytes, ...]
     charges: tuple[Charge, ...]
     refusals: Charge | None
+
+
+class CountedLimits(Struct, frozen=True):
+    """When `count.lua` raises a signal, and what that does, as the index in `abuse.THENS`. `spread` is in the order of
+    `abuse.SPREADS`."""
+
+    distinct: int
+    attempts: int
+    files: int
+    artifact: int
+    spread: tuple[int, ...]
+    spread_then: int
+
+
+class CountedItem(Struct, frozen=True):
+    """One result for `count.lua`. Its keys are among the script's: that of its run key, then, if it has `twins`,
+    theirs."""
+
+    values: str
+    repo: str
+    owner: str
+    files: tuple[str, ...]
+    twins: bool
+
+
+class Counting(Struct, frozen=True):
+    """What `count.lua` counts: `items`, with so many `keys`, of the CI run `run`; it `keeps` the counts of a use."""
+
+    items: tuple[CountedItem, ...]
+    keys: int
+    run: str
+    keeps: bool
+    window_s: int
+    twins_s: int
+    limits: CountedLimits
+    throttle: Charge
+    throttle_us: int
 
 
 class ScriptArgument(Struct, frozen=True):
@@ -90,15 +130,10 @@ class ScriptArgument(Struct, frozen=True):
     refusals: Charge | None
     again: Charge
     quarantine_us: int
+    signal_quarantine_us: int
     use: Use | None
     presented: Presented | None
-
-
-class Counted(Struct, frozen=True):
-    """A call without a use was counted. `ahead_us` is how far its refusals now run ahead of their rate, 0 for a call
-    that was not refused, or that its use record has paid for."""
-
-    ahead_us: int
+    counting: Counting | None
 
 
 class PendingCall(Struct, frozen=True):
@@ -251,19 +286,20 @@ class RedisAdmission:
             raise Undecided(Code.DEPENDENCY_STATE)
         return admitted
 
-    async def count(self, call: AdmissionRequest) -> tuple[str, ...]:
+    async def count(self, call: AdmissionRequest) -> Counted:
         """Count a request that claims no use, in at most 0.8 s. Raises as `admit`."""
         counted = await self._ask(msgspec.structs.replace(call, use=None))
-        return warnings_of(call, counted) if isinstance(counted, Counted) else ()
+        if isinstance(counted, Admitted):  # there was no use to claim
+            raise Undecided(Code.DEPENDENCY_STATE)
+        return counted
 
     async def _ask(self, call: AdmissionRequest) -> Admitted | Counted:
         """Let the store decide on one call."""
         ticket, loop = next(self._tickets), asyncio.get_running_loop()
         bill = bill_of(call.payer, call.limits, call.cost, call.refused)
-        spent = call.use or call.presented
-        keys = bill.keys if spent is None else (*bill.keys, record_of(spent))
+        keys = [*bill.keys, *keys_of(call)]
         argument = self._argument(call, ticket, bill)
-        pending = PendingCall(keys, argument, call.candidate, call.replaces, loop.create_future())
+        pending = PendingCall(tuple(keys), argument, call.candidate, call.replaces, loop.create_future())
         self._queue.append(pending)
         self._schedule_sending()
         # A third of the cost of asyncio.timeout; a call that gave up is settled, and so left behind.
@@ -285,8 +321,10 @@ class RedisAdmission:
                 refusals=bill.refusals,
                 again=_AGAIN,
                 quarantine_us=call.limits.quarantine_s * 1_000_000,
+                signal_quarantine_us=call.abuse.quarantine_s * 1_000_000,
                 use=call.use,
                 presented=call.presented,
+                counting=_counting(call),
             )
         )
 
@@ -390,9 +428,55 @@ def bill_of(payer: Payer, limits: Limits, cost: int, refused: bool) -> Bill:
         )
     return Bill(
         dues=dues,
-        keys=(EPOCH_KEY, names.quarantine, *[due.key for due in dues], *([names.refusals] if refused else [])),
+        keys=(EPOCH_KEY, names.standing, names.refusals, *[due.key for due in dues]),
         charges=tuple([_charge(due.rate, due.cost) for due in dues]),
         refusals=_charge(limits.refusals) if refused else None,
+    )
+
+
+def keys_of(call: AdmissionRequest) -> Iterator[bytes]:
+    """Yield the keys of a call's results, in the order of `admit.lua`, and last that of its use record."""
+    if call.countable is not None:
+        for item in call.countable.items:
+            yield PREFIX + b"run:" + item.run.encode()
+            if item.twins:
+                yield PREFIX + b"twins:" + item.twins.encode()
+        names = names_of(call.payer)
+        yield names.day
+        yield names.filter
+    spent = call.use or call.presented
+    if spent is not None:
+        yield record_of(spent)
+
+
+def _counting(call: AdmissionRequest) -> Counting | None:
+    """Write what is counted of a call as the script takes it."""
+    if call.countable is None:
+        return None
+    items, throttle = call.countable.items, call.abuse.throttle
+    rate = Rate(throttle.count, throttle.per_s, throttle.burst)
+    return Counting(
+        items=tuple([CountedItem(one.values, one.repo, one.owner, one.files, bool(one.twins)) for one in items]),
+        keys=len(items) + sum(bool(one.twins) for one in items),
+        run=call.countable.run,
+        keeps=call.use is not None,
+        window_s=call.abuse.attempts.per_days * DAY_S,
+        twins_s=call.abuse.twins.per_days * DAY_S,
+        limits=_limits_of(call.abuse),
+        throttle=_charge(rate, call.cost),
+        throttle_us=throttle.for_s * 1_000_000,
+    )
+
+
+@functools.lru_cache(4096)
+def _limits_of(abuse: Abuse) -> CountedLimits:
+    return CountedLimits(
+        distinct=abuse.attempts.distinct,
+        attempts=THENS.index(abuse.attempts.then),
+        files=abuse.artifact.distinct,
+        artifact=THENS.index(abuse.artifact.then),
+        spread=tuple(getattr(abuse.spread, name) for name in SPREADS),
+        spread_then=THENS.index(abuse.spread.then),
     )
 
 
@@ -404,16 +488,20 @@ def record_of(use: Use | Presented) -> bytes:
 class Names(Struct, frozen=True):
     """The keys of what the store keeps of one payer: registered ids only, and hashed, never a raw claim.
 
-    `resembling` is of all buckets of an identity together.
+    `resembling` is of all buckets of an identity together. `day` is what was counted of an identity today, `filter`
+    what of it went beyond the budget of keys.
     """
 
     identity: bytes
     integration: bytes
     resembling: bytes
     refusals: bytes
-    quarantine: bytes
+    standing: bytes
+    day: bytes
+    filter: bytes
 
 
+@functools.lru_cache(4096)
 def names_of(payer: Payer) -> Names:
     """Name what the store keeps of a payer."""
     # A registered id cannot contain NUL, so no two payers share a name.
@@ -424,7 +512,9 @@ def names_of(payer: Payer) -> Names:
         integration=PREFIX + b"integration:" + _hashed(payer.integration),
         resembling=PREFIX + b"resembling:" + _hashed(of_identity),
         refusals=PREFIX + b"refusals:" + _hashed(of_payer),
-        quarantine=PREFIX + b"quarantine:" + _hashed(of_payer),
+        standing=PREFIX + b"standing:" + _hashed(of_payer),
+        day=PREFIX + b"day:" + _hashed(of_identity),
+        filter=PREFIX + b"filter:" + _hashed(of_identity),
     )
 
 
@@ -437,22 +527,29 @@ def read_answer(call: AdmissionRequest, dues: tuple[Due, ...], ticket: int, answ
     if isinstance(answer, list) and answer[:1] == [ticket]:
         match call.use, answer[1:]:
             case None, [b"COUNTED", int(ahead_us)]:
-                return Counted(ahead_us)
-            case use, [b"NEW"] if use is not None:
-                return Admitted(call.candidate, repeat=False)
-            case use, [b"SAME", bytes(template)] if use is not None and template:
-                return Admitted(template, repeat=True)
+                return Counted(_warnings(call, ahead_us) if call.refused else ())
+            case None, [b"COUNTED", 0, bytes(tally), [*ahead_us]]:
+                return Counted((), tally, _rates(dues, ahead_us))
+            case use, [b"NEW", bytes(tally), [*ahead_us]] if use is not None:
+                return Admitted(call.candidate, repeat=False, tally=tally, rates=_rates(dues, ahead_us))
+            case use, [b"SAME", bytes(template), bytes(tally)] if use is not None and template:
+                return Admitted(template, repeat=True, tally=tally)
             case use, [b"EXHAUSTED"] if use is not None:
                 raise Refused(use.spent)
             case _, [b"RATE_USE", int(wait_us)] if call.use or call.presented:
                 detail = f"The same credential was sent again more than {AGAIN_RATE.burst} times an hour."
                 raise Refused(Code.RATE_IDENTITY, detail, retry_after_s=seconds(wait_us))
-            case _, [b"RATE", int(number), int(wait_us)] if 1 <= number <= len(dues):
-                refuse_rate(dues[number - 1], wait_us)
-            case _, [b"QUARANTINED", int(end_us), int(left_us)]:
-                end = datetime.fromtimestamp(seconds(end_us), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-                detail = f"Too many refused requests: {_who(call.payer)} quarantined until {end}."
-                raise Refused(Code.ABUSE_QUARANTINED, detail, retry_after_s=seconds(left_us))
+            case _, [b"RATE", int(number), int(wait_us), [*ahead_us]] if 1 <= number <= len(dues):
+                refuse_rate(dues[number - 1], wait_us, _rates(dues, ahead_us))
+            case _, [b"THROTTLED", int(wait_us), int(end_us)] if call.countable is not None:
+                throttle = call.abuse.throttle
+                detail = (
+                    f"This identity is throttled to {throttle.count} tokens per {throttle.per_s} s until "
+                    f"{_moment(end_us)}, because of what it had signed."
+                )
+                raise Refused(Code.RATE_IDENTITY, detail, retry_after_s=seconds(wait_us))
+            case _, [b"QUARANTINED", int(end_us), int(left_us), bytes(by), *tally]:
+                raise _quarantined(call.payer, by.decode(), end_us, left_us, tally)
             case _, [b"RESET", int(remembered_from)]:
                 detail = (
                     f"The store remembers the uses of identity tokens issued from Unix time {remembered_from} on; "
@@ -462,23 +559,42 @@ def read_answer(call: AdmissionRequest, dues: tuple[Due, ...], ticket: int, answ
     raise Undecided(Code.DEPENDENCY_STATE) from answer if isinstance(answer, BaseException) else None
 
 
-def refuse_rate(due: Due, wait_us: int) -> NoReturn:
+def _quarantined(payer: Payer, by: str, end_us: int, left_us: int, tally: list[Any]) -> Quarantined:
+    causes = {"refusals": "Too many refused requests", "operator": "By an operator of this service"}
+    cause = causes.get(by, f"What it had signed has raised the signal `{by}`")
+    detail = f"{cause}: {_who(payer)} quarantined until {_moment(end_us)}."
+    return Quarantined(detail, retry_after_s=seconds(left_us), tally=tally[0] if tally else b"")
+
+
+def _moment(us: int) -> str:
+    return datetime.fromtimestamp(seconds(us), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _rates(dues: tuple[Due, ...], ahead_us: list[int]) -> tuple[RateState, ...]:
+    """Name the rates of an identity; who only resembles one has none of its own."""
+    if any(due.code is Code.RATE_IDENTITY and due.rate is RESEMBLING_RATE for due in dues):
+        return ()
+    names = (str(due.code).partition(".")[2] for due in dues)
+    return tuple(RateState(name, due.rate, ahead) for name, due, ahead in zip(names, dues, ahead_us, strict=True))
+
+
+def refuse_rate(due: Due, wait_us: int, rates: tuple[RateState, ...]) -> NoReturn:
     """Refuse by a rate; a batch that never fits gets another message, and no Retry-After."""
     if due.cost > due.rate.burst:
         detail = (
             f"The batch of {due.cost} is larger than the burst of {due.rate.burst} that this rate allows: "
             "send smaller ones."
         )
-        raise Refused(due.code, detail)
-    raise Refused(due.code, retry_after_s=seconds(wait_us))
+        raise Limited(due.code, detail, rates=rates)
+    raise Limited(due.code, retry_after_s=seconds(wait_us), rates=rates)
 
 
-def warnings_of(call: AdmissionRequest, counted: Counted) -> tuple[str, ...]:
+def _warnings(call: AdmissionRequest, ahead_us: int) -> tuple[str, ...]:
     """Warn from half of the refusals rate on, and of the quarantine that the last one has begun."""
     rate, who, quarantine_s = call.limits.refusals, _who(call.payer), call.limits.quarantine_s
-    if counted.ahead_us > rate.tolerance_us:
+    if ahead_us > rate.tolerance_us:
         return (f"this was one refusal too many: {who} quarantined for {quarantine_s} s",)
-    used = -(-counted.ahead_us // rate.interval_us)
+    used = -(-ahead_us // rate.interval_us)
     if used * 2 < rate.burst:
         return ()
     return (f"{used} of {rate.burst} refusals are used up: beyond them {who} quarantined for {quarantine_s} s",)
