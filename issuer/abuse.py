@@ -132,13 +132,14 @@ class Tally(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
 
     items: tuple[ItemTally, ...]
     owners_a_day: Count = 0
-    tokens_a_day: Count = 0
     owners_a_run: Count = 0
+    tokens_a_day: Count = 0
     tokens_a_run: Count = 0
     throttled_until: Count = 0
     released_until: Count = 0
 
 
+NOTHING_COUNTED = Tally(())
 _read_tally = msgspec.msgpack.Decoder(Tally).decode
 
 

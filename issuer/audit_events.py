@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from issuer.abuse import Name, Then
+from issuer.abuse import Name, Tally, Then
 from issuer.codes import Code
 from issuer.formats.times import UnixTime
 from issuer.identity.caller import Scalar
@@ -105,7 +105,8 @@ class Decision(Link, frozen=True, tag_field="event", tag="decision"):
     Where `results` would be too large, `counts` and `results_digest` are in their place: the digest of the JCS array
     of `[claims_digest, content_digest]` of each. `bucket` is set where the caller only resembles the identity.
     `template_policy` is set where a repeat was drafted under another policy than today's, `forged` where the store kept
-    for this request what this service never made: it says what was wrong with it.
+    for this request what this service never made: it says what was wrong with it. `counted` is what the admission has
+    counted for it.
     """
 
     time: UnixTime
@@ -129,6 +130,7 @@ class Decision(Link, frozen=True, tag_field="event", tag="decision"):
     claims_digest: tuple[str, ...] | UnsetType = UNSET
     template_policy: str | UnsetType = UNSET
     forged: str | UnsetType = UNSET
+    counted: Tally | UnsetType = UNSET
 
 
 class RefusalsCounted(Link, frozen=True, tag_field="event", tag="refusals"):

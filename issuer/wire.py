@@ -130,11 +130,32 @@ class ShownCheck(Struct, frozen=True):
     hint: str
 
 
+class Attempt(Struct, frozen=True):
+    """What a token's `attempt` would say: so many different sets of metric values since then (Unix seconds)."""
+
+    number: int
+    since: int
+
+
+class Standing(Struct, frozen=True):
+    """What was counted of the caller's identity, this request included: model owners and tokens of today (UTC) and of
+    its CI run (0 where its provider names none). `attempt` is absent where it would not be exact; until when the
+    identity is throttled, or released from that by an operator, in Unix seconds, where it is."""
+
+    owners_a_day: int
+    tokens_a_day: int
+    owners_a_run: int
+    tokens_a_run: int
+    attempt: Attempt | UnsetType = UNSET
+    throttled_until: int | UnsetType = UNSET
+    released_until: int | UnsetType = UNSET
+
+
 class Explained(Struct, frozen=True):
     """The answer of `/tokens/explain`.
 
-    `code` is set where the verdict is `refused`; `audience`, and in `ttl_s` the token's life in seconds, where it is
-    `granted`.
+    `code` is set where the verdict is `refused`; `audience`, in `ttl_s` the token's life in seconds, and `standing`
+    where it is `granted`.
     """
 
     verdict: Literal["granted", "refused"]
@@ -147,6 +168,7 @@ class Explained(Struct, frozen=True):
     code: str | UnsetType = UNSET
     audience: str | UnsetType = UNSET
     ttl_s: int | UnsetType = UNSET
+    standing: Standing | UnsetType = UNSET
 
 
 # -- errors -----------------------------------------------------------------------------------------------------------

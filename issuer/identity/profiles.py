@@ -86,8 +86,8 @@ class Profile(Struct, frozen=True, kw_only=True):
     `demands` are claims that every token must have with that value, or must not have (None), unless the identity's own
     `require` names them. `event_claim` says what started the job, `events` which of them strangers cannot cause.
     `derived` are claims derived from others, by the name that policies use. `lowercase` are claims whose values never
-    have a capital. `run` is the claim that names the CI run, "" where none does. `provenance` are the claims that are public and immutable enough for the token's `caller`: never an
-    e-mail address, an actor or a display name.
+    have a capital. `run` is the claim that names the CI run, "" where none does. `provenance` are the claims that are
+    public and immutable enough for the token's `caller`: never an e-mail address, an actor or a display name.
 
     `names_any_case`: a capital makes no other name. `names_within` are the claims within whose values a name is unique.
     """

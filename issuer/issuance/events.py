@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import groupby
+from operator import attrgetter
 from typing import TypedDict
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
+from issuer.abuse import Tally
 from issuer.audit_events import (
     COUNTED,
     MAX_EVENT_BYTES,
@@ -24,6 +28,7 @@ from issuer.audit_events import (
 from issuer.formats import jcs
 from issuer.identity.caller import Caller, ClaimNames
 from issuer.issuance.body import Request
+from issuer.issuance.signals import Signals
 from issuer.issuance.steps import Forged, Issued, Judged, Refusal, Registered, Revoked, Stranger
 from issuer.policy.names import first_name
 from issuer.policy.registration import Registration
@@ -68,9 +73,10 @@ def refused_event(refusal: Refusal) -> Decision:
     return _bounded(event, request)
 
 
-def granted_event(judged: Judged) -> Decision:
+def granted_event(judged: Judged, signals: Signals) -> Decision:
     """Record a grant that was only explained."""
-    return _bounded(_decision(judged.registered, judged.request, "granted"), judged.request)
+    event = replace(_decision(judged.registered, judged.request, "granted"), counted=_counted(signals))
+    return _bounded(event, judged.request)
 
 
 def issued_event(judged: Judged, issued: Issued) -> Decision:
@@ -83,6 +89,7 @@ def issued_event(judged: Judged, issued: Issued) -> Decision:
         content_digest=tuple(token.content_digest for token in issued.tokens),
         claims_digest=tuple(token.claims_digest for token in issued.tokens),
         template_policy=UNSET if first.policy == today else first.policy,
+        counted=_counted(issued.signals),
     )
     return _bounded(event, judged.request)
 
@@ -107,6 +114,32 @@ def recycled_event(stranger: Stranger, whose: Registration, count: int) -> Abuse
         return event
     own = caller.short_claims((*caller.provider.rules.pins, *caller.provider.rules.names))
     return replace(event, caller=replace(read, claims=own, absent=()))
+
+
+def signal_events(registered: Registered, signals: Signals, *, repeat: bool) -> Iterator[AbuseSignal]:
+    """Yield the event of each signal: one for all results of a request that have crossed the same rule."""
+    policy, arrival = registered.registration.policy, registered.arrival
+    by_rule = sorted(signals.raised, key=attrgetter("rule"))
+    for _, group in groupby(by_rule, key=attrgetter("rule")):
+        found = list(group)
+        worst = max(found, key=attrgetter("count"))
+        yield AbuseSignal(
+            time=arrival.at,
+            request_id=arrival.id,
+            signal=worst.name,
+            then=worst.then,
+            integration=policy.integration,
+            identity=registered.registration.identity.id,
+            rule=worst.rule,
+            count=worst.count,
+            limit=worst.limit,
+            results=tuple([signal.item for signal in found if signal.item is not None]),
+            repeat=repeat,
+        )
+
+
+def _counted(signals: Signals) -> Tally | UnsetType:
+    return signals.tally if signals.tally.items else UNSET
 
 
 def _decision(of: Registered | Stranger, request: Request | None, verdict: Verdict) -> Decision:
@@ -154,7 +187,7 @@ def _bounded(event: Decision, request: Request | None) -> Decision:
     """
     if request is not None and event.results is UNSET:
         event = _without_results(event, request)
-    for shorten in (_without_results, _without_claims_digest, _with_short_claims, _without_claims):
+    for shorten in (_without_results, _without_claims_digest, _with_short_claims, _without_claims, _without_counted):
         if len(_write(event)) + _LINK_BYTES <= MAX_EVENT_BYTES:
             return event
         event = shorten(event, request)
@@ -184,6 +217,10 @@ def _without_claims_digest(event: Decision, _: Request | None) -> Decision:
 def _with_short_claims(event: Decision, _: Request | None) -> Decision:
     claims = {name: value for name, value in event.caller.claims.items() if len(str(value)) <= _SHORT_CLAIM_CHARS}
     return replace(event, caller=replace(event.caller, claims=claims))
+
+
+def _without_counted(event: Decision, _: Request | None) -> Decision:
+    return replace(event, counted=UNSET)
 
 
 def _without_claims(event: Decision, _: Request | None) -> Decision:

@@ -8,13 +8,20 @@ that identity: its body is not read.
 
 from __future__ import annotations
 
+from msgspec import UNSET
+
+from issuer.abuse import Tally
+from issuer.codes import Code
 from issuer.errors import Refused
+from issuer.issuance.counting import countable
 from issuer.issuance.events import granted_event, names_of
 from issuer.issuance.ports import AdmissionRequest, Authority
+from issuer.issuance.recall import counted_in
 from issuer.issuance.refuse import refuse
+from issuer.issuance.signals import Signals
 from issuer.issuance.steps import Judged, Refusal, Registered
 from issuer.policy.disclose import disclose
-from issuer.wire import Denied, Explained
+from issuer.wire import Attempt, Denied, Explained, Standing
 
 # As long as a real one, so that the draft has its real size. No token ever carries it.
 NO_JTI = "A" * 22
@@ -27,24 +34,43 @@ async def explain(authority: Authority, registered: Registered, judged: Judged |
         if isinstance(error, Denied):
             return _explain_denial(registered, error)
         raise error
+    call = AdmissionRequest.of(registered, countable=countable(registered, judged.request))
     try:
-        await authority.admission.count(AdmissionRequest.of(registered))
+        counted = await authority.admission.count(call)
     except Refused as error:
         raise await refuse(authority, Refusal(registered, error, judged.request, settled=True)) from None
-    await authority.audit.record(granted_event(judged))
-    return _explain_grant(judged)
+    signals = Signals.of(registered.registration.policy, counted_in(counted.tally))
+    await authority.audit.record(granted_event(judged, signals))
+    return _explain_grant(judged, signals)
 
 
-def _explain_grant(judged: Judged) -> Explained:
+def _explain_grant(judged: Judged, signals: Signals) -> Explained:
+    """Explain what the policy grants: by what is counted it may be refused all the same."""
     grant, registration = judged.grant, judged.registered.registration
+    refused = any(signal.then == "quarantine" for signal in signals.raised)
     return Explained(
-        "granted",
+        "refused" if refused else "granted",
         **names_of(registration),
         checks=disclose(grant.checks, registration.policy),
-        warnings=grant.warnings,
+        warnings=(*grant.warnings, *signals.warnings(0)),
         request_id=judged.registered.arrival.id,
+        code=str(Code.ABUSE_QUARANTINED) if refused else UNSET,
         audience=grant.audience,
         ttl_s=grant.ttl_s,
+        standing=_standing(signals.tally) if signals.tally.items else UNSET,
+    )
+
+
+def _standing(tally: Tally) -> Standing:
+    item = tally.items[0]
+    return Standing(
+        attempt=Attempt(item.number, item.since) if item.exact else UNSET,
+        owners_a_day=tally.owners_a_day,
+        tokens_a_day=tally.tokens_a_day,
+        owners_a_run=tally.owners_a_run,
+        tokens_a_run=tally.tokens_a_run,
+        throttled_until=tally.throttled_until or UNSET,
+        released_until=tally.released_until or UNSET,
     )
 
 

@@ -22,13 +22,15 @@ from issuer.codes import Code
 from issuer.errors import Fault, Refused, Undecided
 from issuer.formats import jose
 from issuer.identity.token import LEEWAY_S
-from issuer.issuance.events import issued_event
+from issuer.issuance.counting import countable
+from issuer.issuance.events import issued_event, signal_events
 from issuer.issuance.identify import check_standing
 from issuer.issuance.in_steps import one_by_one
-from issuer.issuance.ports import NONCE_KEPT_S, AdmissionRequest, Authority, Use
-from issuer.issuance.recall import recall
+from issuer.issuance.ports import NONCE_KEPT_S, AdmissionRequest, Admitted, Authority, Use
+from issuer.issuance.recall import counted_in, recall, recall_signals
 from issuer.issuance.refuse import refuse
-from issuer.issuance.steps import Forged, Issued, Judged, Refusal, Revoked
+from issuer.issuance.signals import Signals
+from issuer.issuance.steps import Forged, Issued, Judged, Quarantined, Refusal, Revoked
 from issuer.verify_token import Template, Unsigned
 from issuer.wire import IssuedToken, LogEntry
 
@@ -46,25 +48,33 @@ async def issue(authority: Authority, judged: Judged | Refusal) -> Issued:
     # Once more: a body may take ten seconds, and a stop waits for nobody.
     if (refusal := check_standing(authority, judged.registered)) is not None:
         raise await refuse(authority, refusal)
-    template, repeat = await _admit(authority, judged)
-    unsigned = verify_token.compose(template, judged.request.submissions, batch=judged.request.kind == "batch")
+    template, signals, admitted = await _admit(authority, judged)
+    batch = judged.request.kind == "batch"
+    unsigned = verify_token.compose(template, judged.request.submissions, signals.attempts(), batch=batch)
     if (revoked := _revoked(authority, judged, template, unsigned)) is not None:
         raise await refuse(authority, Refusal(judged.registered, revoked, judged.request, settled=True))
     signing_inputs = tuple(token.signing_input for token in unsigned)
     entries = await authority.log.append(template, signing_inputs)
     signatures = await authority.signer.sign(template.kid, signing_inputs)
     signed = tuple(jose.compact(*parts) for parts in zip(signing_inputs, signatures, strict=True))
-    answers = one_by_one(answer(judged, template, unsigned, signed, entries))
-    issued = Issued(await authority.turns.take(judged.registered.payer, answers), repeat)
+    answers = one_by_one(answer(judged, template, signals, unsigned, signed, entries))
+    tokens = await authority.turns.take(judged.registered.payer, answers)
+    issued = Issued(tokens, admitted.repeat, signals, admitted.rates)
+    for signal in signal_events(judged.registered, signals, repeat=admitted.repeat):
+        await authority.audit.record(signal)
     await authority.audit.record(issued_event(judged, issued))
     return issued
 
 
-async def _admit(authority: Authority, judged: Judged) -> tuple[Template, bool]:
-    """Claim a use. Returns the template to compose from, and whether it is that of the request's first time."""
+async def _admit(authority: Authority, judged: Judged) -> tuple[Template, Signals, Admitted]:
+    """Claim a use. Returns the template to compose from, which is that of the request's first time, and its signals."""
     try:
         return await _claim(authority, judged)
     except Refused as error:
+        if isinstance(error, Quarantined) and error.tally:  # what it asked for has begun it
+            signals = Signals.of(judged.registered.registration.policy, counted_in(error.tally))
+            for signal in signal_events(judged.registered, signals, repeat=False):
+                await authority.audit.record(signal)
         raise await refuse(authority, _not_admitted(judged, error)) from None
 
 
@@ -75,7 +85,7 @@ def _not_admitted(judged: Judged, error: Refused) -> Refusal:
     return Refusal(judged.registered, error, judged.request, settled=True)
 
 
-async def _claim(authority: Authority, judged: Judged) -> tuple[Template, bool]:
+async def _claim(authority: Authority, judged: Judged) -> tuple[Template, Signals, Admitted]:
     """Ask once, and once more where what the store has kept is to be replaced.
 
     Of many who ask at once one replaces it, and the others are given that one's. Who would replace this one too is on
@@ -84,16 +94,17 @@ async def _claim(authority: Authority, judged: Judged) -> tuple[Template, bool]:
     use = use_of(judged, authority.signer.usable_kids)
     candidate = authority.secret.seal(use.record, use.request_digest, judged.draft.to_bytes())
     cost = len(judged.request.submissions)
-    call = AdmissionRequest.of(judged.registered, cost=cost, use=use, candidate=candidate)
+    counted = countable(judged.registered, judged.request)
+    call = AdmissionRequest.of(judged.registered, cost=cost, use=use, candidate=candidate, countable=counted)
     for _ in range(2):
         admitted = await authority.admission.admit(call)
         if not admitted.repeat:
-            return judged.draft, False
+            return judged.draft, recall_signals(judged, use, admitted), admitted
         if (template := recall(authority, judged, use, admitted.template)) is not None:
             # Its own key signs it, which may take less than the key of the draft.
             largest = authority.signer.max_message_bytes(template.kid)
             verify_token.check_size(template, judged.request.submissions, largest)
-            return template, True
+            return template, recall_signals(judged, use, admitted), admitted
         call = replace(call, replaces=admitted.template)
     raise Undecided(Code.DEPENDENCY_STATE)
 
@@ -133,6 +144,7 @@ def use_of(judged: Judged, usable_kids: tuple[str, ...]) -> Use:
 def answer(
     judged: Judged,
     template: Template,
+    signals: Signals,
     unsigned: tuple[Unsigned, ...],
     signed: tuple[str, ...],
     entries: tuple[LogEntry, ...],
@@ -153,8 +165,10 @@ def answer(
             identity=judged.registered.registration.identity.id,
             policy=template.terms.policy,
             entry=submission.entry(text),
-            warnings=judged.grant.warnings,
+            warnings=(*judged.grant.warnings, *signals.warnings(index)),
             log=place,
         )
-        for submission, token, text, place in zip(judged.request.submissions, unsigned, signed, places, strict=True)
+        for index, (submission, token, text, place) in enumerate(
+            zip(judged.request.submissions, unsigned, signed, places, strict=True)
+        )
     )

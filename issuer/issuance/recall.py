@@ -7,8 +7,11 @@ had drafted: the seal's key may have leaked.
 
 from __future__ import annotations
 
+from issuer.abuse import NOTHING_COUNTED, Tally, read_tally
+from issuer.codes import Code
 from issuer.errors import Undecided
-from issuer.issuance.ports import NONCE_KEPT_S, Authority, Use
+from issuer.issuance.ports import NONCE_KEPT_S, Admitted, Authority, Use
+from issuer.issuance.signals import Signals
 from issuer.issuance.steps import Forged, Judged
 from issuer.verify_token import MAX_TTL_S, Template, Terms, is_jti, read_template
 
@@ -32,6 +35,36 @@ def recall(authority: Authority, judged: Judged, use: Use, kept: bytes) -> Templ
     if (beyond := _out_of_bounds(authority, terms, use, now, draft.terms)) is not None:
         raise Forged(use.spent, beyond)
     return template if (terms.caller, terms.log) == (draft.terms.caller, draft.terms.log) else None
+
+
+def counted_in(raw: bytes) -> Tally:
+    """Read what the admission has counted. Raises Undecided (`dependency.state`) for anything else."""
+    try:
+        return read_tally(raw) if raw else NOTHING_COUNTED
+    except ValueError:
+        raise Undecided(Code.DEPENDENCY_STATE) from None
+
+
+def recall_signals(judged: Judged, use: Use, admitted: Admitted) -> Signals:
+    """Return what was counted for this request, the first time that it was admitted.
+
+    The store itself writes it, so it lies outside of the seal: only its form and its bounds are held. Raises Forged for
+    what came back and has others, Undecided (`dependency.state`) for what was counted now.
+    """
+    try:
+        tally = counted_in(admitted.tally)
+    except Undecided:
+        raise _broken(use, admitted) from None
+    latest = judged.registered.arrival.at + CLOCKS_S
+    if len(tally.items) != len(judged.request.submissions):
+        raise _broken(use, admitted)
+    if any(item.since > latest for item in tally.items):
+        raise _broken(use, admitted)
+    return Signals.of(judged.registered.registration.policy, tally)
+
+
+def _broken(use: Use, admitted: Admitted) -> Forged | Undecided:
+    return Forged(use.spent, "counts") if admitted.repeat else Undecided(Code.DEPENDENCY_STATE)
 
 
 def _open(authority: Authority, use: Use, kept: bytes) -> Template:

@@ -37,7 +37,7 @@ async def _count(authority: Authority, refusal: Refusal, registered: Registered)
     if refusal.settled:
         return refusal
     try:
-        warnings = await authority.admission.count(AdmissionRequest.of(registered, refused=True))
+        counted = await authority.admission.count(AdmissionRequest.of(registered, refused=True))
     except Refused as limit:
         return replace(refusal, error=limit)
-    return replace(refusal, error=refusal.error.warned(*warnings))
+    return replace(refusal, error=refusal.error.warned(*counted.warnings))

@@ -12,6 +12,7 @@ from issuer.codes import Code
 from issuer.errors import Fault, Refused
 from issuer.identity.caller import Caller
 from issuer.issuance.body import Request
+from issuer.issuance.signals import NO_SIGNALS, Signals
 from issuer.issuance.store_secret import StoreSecret
 from issuer.limits import RateState
 from issuer.policy.check import Check
@@ -145,7 +146,10 @@ class Revoked(Refused):
 
 
 class Issued(Struct, frozen=True):
-    """Signed tokens in the order of the submissions; `repeat` where the same request was answered before."""
+    """Signed tokens in the order of the submissions; `repeat` where the same request was answered before. `signals` are
+    those of the first time, `rates` those of now."""
 
     tokens: tuple[IssuedToken, ...]
     repeat: bool
+    signals: Signals = NO_SIGNALS
+    rates: tuple[RateState, ...] = ()

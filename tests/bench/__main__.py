@@ -23,10 +23,12 @@ from issuer.dev.provider import LocalProvider
 from issuer.formats import jcs, jose
 from issuer.formats.strict_json import loads
 from issuer.issuance.body import read_request
+from issuer.issuance.counting import countable
 from issuer.issuance.events import issued_event
 from issuer.issuance.issue import answer, use_of
 from issuer.issuance.judge import judge
 from issuer.issuance.ports import Authority, NoLog
+from issuer.issuance.signals import NO_SIGNALS
 from issuer.issuance.steps import Arrival, Issued, Judged, Registered
 from issuer.issuance.store_secret import StoreSecret
 from issuer.limits import Rate
@@ -131,15 +133,17 @@ def bench_line(folder: Path, provider: LocalProvider, sign: float) -> None:
         granted, draft = judged, judged.draft
         row("judge (decide, draft, size)", cpu_us(lambda: judge(authority, registered, request, "A" * 22)))
         row("use_of (request digest)", cpu_us(lambda: use_of(granted, keyring.usable_kids)))
+        row("what is counted", cpu_us(lambda: countable(registered, request)))
         row("compose", cpu_us(lambda: compose(draft, request.submissions, batch=False)))
         (unsigned,) = composed = compose(draft, request.submissions, batch=False)
         row("sign", cpu_us(lambda: _run(keyring.sign(draft.kid, (unsigned.signing_input,)))), sign)
         (signature,) = await keyring.sign(draft.kid, (unsigned.signing_input,))
         signed = (jose.compact(unsigned.signing_input, signature),)
         row(
-            "answer (token and entry put together)", cpu_us(lambda: tuple(answer(granted, draft, composed, signed, ())))
+            "answer (token and entry put together)",
+            cpu_us(lambda: tuple(answer(granted, draft, NO_SIGNALS, composed, signed, ()))),
         )
-        issued = Issued(tuple(answer(granted, draft, composed, signed, ())), repeat=False)
+        issued = Issued(tuple(answer(granted, draft, NO_SIGNALS, composed, signed, ())), repeat=False)
         event = issued_event(granted, issued)
         row("issued_event", cpu_us(lambda: issued_event(granted, issued)))
         audit = FileAudit(folder / "audit.jsonl")

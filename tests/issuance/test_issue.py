@@ -7,6 +7,7 @@ none is configured yet: it keeps what it is given.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -16,6 +17,8 @@ from typing import Any
 import msgspec
 import pytest
 import redis
+from msgspec import UNSET
+from msgspec.msgpack import encode as msgpack
 from structlog.testing import capture_logs
 
 from issuer.audit_events import MAX_EVENT_BYTES, Decision, Event
@@ -28,7 +31,7 @@ from issuer.issuance.explain import NO_JTI, explain
 from issuer.issuance.identify import check_standing, tell_recycled
 from issuer.issuance.issue import RECORD_MARGIN_S, issue, use_of
 from issuer.issuance.judge import judge, read_and_judge
-from issuer.issuance.ports import AdmissionRequest, Admitted, Authority, NoLog, Presented
+from issuer.issuance.ports import AdmissionRequest, Admitted, Authority, Counted, NoLog, Presented
 from issuer.issuance.recall import recall
 from issuer.issuance.refuse import refuse
 from issuer.issuance.steps import Arrival, Forged, Issued, Judged, Payer, Refusal, Registered, Revoked, Stranger
@@ -56,7 +59,7 @@ from issuer.service.signing.keyring import KeyringSigner, SigningKey
 from issuer.service.turns import Turns
 from issuer.verify.revocations import RevokedInterval
 from issuer.verify_token import Template
-from issuer.wire import Denied, LogEntry
+from issuer.wire import Attempt, Denied, LogEntry
 from tests.support import make
 from tests.support.clock import Clock
 from tests.support.key_hosts import KeyHost, Seconds
@@ -88,7 +91,7 @@ class RecordingAdmission(RedisAdmission):
         self.steps.take("admit", Code.DEPENDENCY_STATE)
         return await super().admit(call)
 
-    async def count(self, call: AdmissionRequest) -> tuple[str, ...]:
+    async def count(self, call: AdmissionRequest) -> Counted:
         self.steps.take("count", Code.DEPENDENCY_STATE)
         return await super().count(call)
 
@@ -623,11 +626,16 @@ class Written:
         with redis.Redis.from_url(self.store) as client:
             kept = client.hget(self.record, self.slot)
         assert isinstance(kept, bytes)
-        return kept.split(b" ", 2)[2]
+        _, _, size, rest = kept.split(b" ", 3)
+        self.tally = rest[: int(size)]
+        return rest[int(size) :]
 
-    def write(self, kept: bytes, kid: str = make.KID) -> None:
+    def write(self, kept: bytes, kid: str = make.KID, tally: bytes | None = None) -> None:
+        self.read()
+        tally = self.tally if tally is None else tally
+        head = b"%d %b %d " % (NOW + 90 * DAY_S, kid.encode(), len(tally))
         with redis.Redis.from_url(self.store) as client:
-            client.hset(self.record, self.slot, b"%d %b %b" % (NOW + 90 * DAY_S, kid.encode(), kept))
+            client.hset(self.record, self.slot, head + tally + kept)
 
     def change(self, change: Change) -> bytes:
         template = json.loads(self.read()[32:])
@@ -1050,3 +1058,86 @@ async def test_that_the_store_was_written_to_is_told_however_often_it_is_met(hou
         refusal = Refusal(house.registered(), Forged(Code.IDENTITY_REPLAYED, "seal"), settled=True)
         await refuse(house.authority, refusal)
     assert [event.get("forged") for event in house.events()] == ["seal"] * 100
+
+
+# -- what was counted ---------------------------------------------------------------------------------------------------
+
+
+def attempts(issued: Issued) -> list[Any]:
+    return [json.loads(jose.parse_compact(text).unverified_payload).get("attempt") for text in texts(issued)]
+
+
+async def sign(house: House, *runs: Submission) -> Issued:
+    """Have runs signed for a fresh identity token of the same identity."""
+    house.jti = f"{house.path}/{next(_SIGNED)}"
+    return await issue(house.authority, house.judged(*runs))
+
+
+_SIGNED = itertools.count()
+
+
+def scored(value: float, commit: str = "5" * 40) -> Submission:
+    return submission(metrics={"accuracy": value}, revision=commit)
+
+
+async def test_a_token_says_its_attempt_and_a_retry_the_same_one(house: House) -> None:
+    since = NOW - 3600
+    first = await sign(house, scored(0.1234), scored(0.2345))
+    assert attempts(first) == [{"number": 1, "since": since}, {"number": 2, "since": since}]
+    again = await issue(house.authority, house.judged(scored(0.1234), scored(0.2345)))
+    assert (again.repeat, texts(again)) == (True, texts(first))
+    assert attempts(await sign(house, scored(0.1234))) == [{"number": 2, "since": since}], "an equal result"
+    assert attempts(await sign(house, scored(0.3456))) == [{"number": 3, "since": since}]
+
+
+async def test_who_shops_for_a_score_is_warned_and_told_of_before_the_decision(house: House) -> None:
+    told = [await sign(house, scored(number / 64, "6" * 40)) for number in range(1, 7)]
+    assert [len(each.tokens[0].warnings) for each in told] == [0, 0, 0, 0, 0, 1]
+    (warning,) = told[-1].tokens[0].warnings
+    assert warning.startswith("abuse.attempts: 6 different sets of metric values were signed for this model commit")
+    signal, decision = house.events()[-2:]
+    assert (signal["event"], signal["signal"], signal["then"]) == ("abuse_signal", "attempts", "warn")
+    assert (signal["count"], signal["limit"], signal["results"], signal["repeat"]) == (6, 5, [0], False)
+    assert (decision["verdict"], decision["counted"][0][0][0]) == ("issued", 6)
+    again = await issue(house.authority, house.judged(scored(6 / 64, "6" * 40)))
+    assert again.tokens[0].warnings == (warning,), "a retry is told the same"
+    assert house.events()[-2]["repeat"]
+
+
+@pytest.mark.parametrize(
+    "tally",
+    [
+        b"", b"x", msgpack([]), msgpack([[]]), msgpack([[[0, 1]]]), msgpack([[[65, 1]]]), msgpack([[[1, NOW + 61]]]),
+        msgpack([[[1, 1], [1, 1]]]), msgpack([[[1, 1, True, True, 0, False, 7]]]), msgpack([[["1", 1]]]),
+    ],
+)  # fmt: skip
+async def test_counts_that_this_service_never_made_are_a_forgery(house: House, store: str, tally: bytes) -> None:
+    await issue(house.authority, house.judged())
+    written = Written(house, store)
+    written.write(written.read(), tally=tally)
+    assert await replayed(house) == "counts"
+
+
+async def test_who_writes_to_the_store_can_forge_an_attempt_and_nothing_else(house: House, store: str) -> None:
+    """As SECURITY.md says: the script writes it, so it lies outside of the seal."""
+    first = await issue(house.authority, house.judged())
+    written = Written(house, store)
+    written.write(written.read(), tally=msgpack([[[7, NOW]]]))
+    again = await issue(house.authority, house.judged())
+    before, after = (json.loads(jose.parse_compact(texts(each)[0]).unverified_payload) for each in (first, again))
+    assert after.pop("attempt") == {"number": 7, "since": NOW}
+    before.pop("attempt")
+    assert after == before
+
+
+async def test_an_explanation_tells_the_standing_and_counts_nothing(house: House) -> None:
+    await sign(house, scored(0.5, "7" * 40))
+    asked = house.registered(), house.judged(scored(0.25, "7" * 40))
+    for _ in range(2):
+        explained = await explain(house.authority, *asked)
+        assert explained.standing
+        assert explained.standing.attempt == Attempt(2, NOW - 3600)
+        assert (explained.standing.owners_a_day, explained.standing.throttled_until) == (1, UNSET), "spent or not"
+        house.jti = "another, not spent"
+        asked = house.registered(), asked[1]
+    assert attempts(await sign(house, scored(0.25, "7" * 40))) == [{"number": 2, "since": NOW - 3600}]

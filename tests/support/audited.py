@@ -15,6 +15,7 @@ from issuer.issuance.events import granted_event, refused_event
 from issuer.issuance.explain import NO_JTI
 from issuer.issuance.judge import judge
 from issuer.issuance.ports import Authority, NoLog
+from issuer.issuance.signals import NO_SIGNALS
 from issuer.issuance.steps import Arrival, Refusal, Registered, Stranger
 from issuer.issuance.store_secret import StoreSecret
 from issuer.policy.disclose import refusal_for
@@ -52,7 +53,7 @@ def recorded(
     judged = judge(authority, registered, request, NO_JTI)
     if isinstance(judged, Refusal):
         return line_of(refused_event(judged))
-    return line_of(replace(granted_event(judged), verdict="issued"))
+    return line_of(replace(granted_event(judged, NO_SIGNALS), verdict="issued"))
 
 
 def line_of(event: Decision) -> bytes:

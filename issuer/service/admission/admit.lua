@@ -27,11 +27,9 @@ local function digits(number)
   return string.format('%.0f', number)
 end
 
--- What is a plain value, in one call: a call costs more than what it reads.
+-- Single reads: MGET would take a key of a foreign kind for one that is not there, and so for a quarantine that is over.
 local RATES, counting = 3, call.counting
-local held, plain = {}, {}
-for number = 1, RATES + #call.rates + (counting and counting.keys or 0) do plain[number] = KEYS[number] end
-for number, value in ipairs(redis.call('MGET', unpack(plain))) do held[plain[number]] = value or nil end
+local function read(number) return redis.call('GET', KEYS[number]) or nil end
 
 -- The arithmetic of limits.spend: GCRA, one theoretical arrival time a rate. `rate` is {interval * cost, tolerance}.
 local function charge(stored, rate)
@@ -55,7 +53,7 @@ local function run_id()
 end
 
 local run = run_id()
-local epoch, bound_to = string.match(held[KEYS[1]] or '', '^(%d+) (%S+)$')
+local epoch, bound_to = string.match(read(1) or '', '^(%d+) (%S+)$')
 epoch = tonumber(epoch)
 if not epoch or (bound_to ~= run and not call.durable_store) then
   -- The second that is under way may hold uses that were forgotten: the epoch is the next one.
@@ -71,8 +69,8 @@ if use and use.issued_at and use.issued_at < remembered_from then return {ticket
 -- (2) The standing: until when who pays is quarantined and by what; throttled, and when the next request fits; released
 -- by an operator from what signals do. A policy that shortens an end frees at once those who wait, but not from what an
 -- operator has said by hand.
-local standing = {0, '-', 0, 0, 0}
-if held[KEYS[2]] then standing = {string.match(held[KEYS[2]], '^(%d+) (%a+) (%d+) (%d+) (%d+)$')} end
+local standing, stood = {0, '-', 0, 0, 0}, read(2)
+if stood then standing = {string.match(stood, '^(%d+) (%S+) (%d+) (%d+) (%d+)$')} end
 local quarantined, by = tonumber(standing[1]), standing[2]
 local throttled, slowed, released = tonumber(standing[3]), tonumber(standing[4]), tonumber(standing[5])
 
@@ -95,7 +93,7 @@ end
 -- (3) The use record. A template that came before is given again while it is good, and the same request becomes the same
 -- token. Anything else needs a use that is left. A repeat and a replay are charged to the record alone, each for itself:
 -- who finds a spent token in a log uses up neither its owner's rates nor its owner's repeats.
-local record, slot, left_ms, used = KEYS[#KEYS], nil, nil, nil
+local record, slot, left_ms, used, paid = KEYS[#KEYS], nil, nil, nil, false
 
 local function outlive()
   if redis.call('PTTL', record) < left_ms then redis.call('PEXPIRE', record, digits(left_ms)) end -- raise, never lower
@@ -137,34 +135,38 @@ if use then
   used = tonumber(kept[2] or '0')
   if used >= use.allowed then return again('x', 'EXHAUSTED') end
 elseif call.presented and tonumber(redis.call('HGET', record, 'n') or '0') >= call.presented.allowed then
-  return again('x', 'COUNTED', 0) -- a replay, whatever becomes of it: refused, or only explained
+  -- A replay, whatever becomes of it: refused, or only explained. Its record has paid; an explanation looks as any other,
+  -- because it does not say whether a use is spent.
+  local answer = again('x', 'COUNTED', 0)
+  if answer[2] ~= 'COUNTED' or not counting then return answer end
+  paid = true
 end
 
 -- (4) Rates. All are tried before any is stored: a full integration must not eat the identity's share, nor the other way.
 local arrivals, ahead, worst, longest = {}, {}, nil, 0
 for number, rate in ipairs(call.rates) do
-  local arrival, wait = charge(held[KEYS[RATES + number]], rate)
+  local arrival, wait = charge(read(RATES + number), rate)
   arrivals[number], ahead[number] = arrival, arrival - now
   if wait > longest then worst, longest = number, wait end
 end
-if worst then
+if worst and not paid then
   for number, rate in ipairs(call.rates) do ahead[number] = ahead[number] - rate[1] end
   return {ticket, 'RATE', worst, longest, ahead}
 end
-local throttle = counting and throttled > now and counting.throttle
+local throttle = counting and not paid and throttled > now and counting.throttle
 if throttle then
   local arrival, wait = charge(digits(slowed), throttle)
   if wait > 0 then return {ticket, 'THROTTLED', wait, math.min(throttled, now + counting.throttle_us)} end
   slowed = arrival
 end
-for number, arrival in ipairs(arrivals) do
+for number, arrival in ipairs(paid and {} or arrivals) do
   keep(KEYS[RATES + number], arrival)
 end
 
 -- (5) A refused request claims no use. Too many of them, and who pays is quarantined; the end is also the value, because
 -- a passed-in clock does not move the store's expiry.
 if call.refusals then
-  local arrival, wait = charge(held[KEYS[RATES]], call.refusals)
+  local arrival, wait = charge(read(RATES), call.refusals)
   if wait > 0 then
     quarantined, by = now + call.quarantine_us, 'refusals'
     keep_standing()
@@ -177,7 +179,7 @@ end
 -- (6) Counts. What crosses a limit may throttle who pays from the next request on; a quarantine begins with this one.
 local tally = ''
 if counting then
-  local counted = count(counting, RATES + #call.rates, held, now_s, epoch)
+  local counted = count(counting, RATES + #call.rates, now_s, epoch)
   local is_free, ends = released > now, throttled
   if not is_free and counted.severity == THROTTLE then ends = now + counting.throttle_us end
   if use then

@@ -130,9 +130,17 @@ end
 -- What a signal does, by the names and in the order of `abuse.THENS`, from 0.
 local THROTTLE, QUARANTINE = 2, 3
 
--- Count the results of a request. `asked` is `Counting` of redis.py; its keys follow KEYS[before], and `held` has the
--- values of those that are plain.
-local function count(asked, before, held, now_s, epoch)
+-- What is held under the keys of the results, in one call. What is none of ours is as good as gone.
+local function read_items(before, count)
+  local names, held = {}, {}
+  for number = 1, count do names[number] = KEYS[before + number] end
+  for number, value in ipairs(redis.call('MGET', unpack(names))) do held[names[number]] = value or nil end
+  return held
+end
+
+-- Count the results of a request. `asked` is `Counting` of redis.py; its keys follow KEYS[before].
+local function count(asked, before, now_s, epoch)
+  local held = read_items(before, asked.keys)
   local next_key = before
   local function take_key()
     next_key = next_key + 1
@@ -192,7 +200,7 @@ local function count(asked, before, held, now_s, epoch)
   if asked.run ~= '' and (day.run_tokens > 0 or may_create()) then
     day.run_tokens, day.run_owners = day.run_tokens + #asked.items, add_owners(day.run_owners, asked.items)
   end
-  counted.spread = {#day.owners / MARK, day.tokens, #day.run_owners / MARK, day.run_tokens}
+  counted.spread = {#day.owners / MARK, #day.run_owners / MARK, day.tokens, day.run_tokens} -- as abuse.SPREADS
   for which, most in ipairs(limits.spread) do
     if counted.spread[which] > most then cross('spread', limits.spread_then) end
   end
@@ -201,8 +209,8 @@ end
 
 -- `abuse.Tally`, as MessagePack.
 local function tally_of(counted, throttled_s, released_s)
-  local owners, tokens, run_owners, run_tokens = unpack(counted.spread)
-  return cmsgpack.pack({counted.items, owners, tokens, run_owners, run_tokens, throttled_s, released_s})
+  local owners, run_owners, tokens, run_tokens = unpack(counted.spread)
+  return cmsgpack.pack({counted.items, owners, run_owners, tokens, run_tokens, throttled_s, released_s})
 end
 
 local function begin_day(counted)

@@ -13,7 +13,6 @@ import hashlib
 import itertools
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -24,6 +23,7 @@ from redis.exceptions import NoScriptError, ReadOnlyError, RedisError, ResponseE
 from issuer.abuse import SPREADS, THENS, Abuse
 from issuer.codes import Code
 from issuer.errors import Refused, SetupError, Undecided
+from issuer.formats.times import show_time
 from issuer.issuance.ports import AdmissionRequest, Admitted, Counted, Presented, Use
 from issuer.issuance.steps import Limited, Payer, Quarantined
 from issuer.limits import Limits, Rate, RateState
@@ -527,7 +527,7 @@ def read_answer(call: AdmissionRequest, dues: tuple[Due, ...], ticket: int, answ
     if isinstance(answer, list) and answer[:1] == [ticket]:
         match call.use, answer[1:]:
             case None, [b"COUNTED", int(ahead_us)]:
-                return Counted(_warnings(call, ahead_us) if call.refused else ())
+                return Counted(warnings_of(call, ahead_us) if call.refused else ())
             case None, [b"COUNTED", 0, bytes(tally), [*ahead_us]]:
                 return Counted((), tally, _rates(dues, ahead_us))
             case use, [b"NEW", bytes(tally), [*ahead_us]] if use is not None:
@@ -545,7 +545,7 @@ def read_answer(call: AdmissionRequest, dues: tuple[Due, ...], ticket: int, answ
                 throttle = call.abuse.throttle
                 detail = (
                     f"This identity is throttled to {throttle.count} tokens per {throttle.per_s} s until "
-                    f"{_moment(end_us)}, because of what it had signed."
+                    f"{show_time(seconds(end_us))}, because of what it had signed."
                 )
                 raise Refused(Code.RATE_IDENTITY, detail, retry_after_s=seconds(wait_us))
             case _, [b"QUARANTINED", int(end_us), int(left_us), bytes(by), *tally]:
@@ -562,12 +562,8 @@ def read_answer(call: AdmissionRequest, dues: tuple[Due, ...], ticket: int, answ
 def _quarantined(payer: Payer, by: str, end_us: int, left_us: int, tally: list[Any]) -> Quarantined:
     causes = {"refusals": "Too many refused requests", "operator": "By an operator of this service"}
     cause = causes.get(by, f"What it had signed has raised the signal `{by}`")
-    detail = f"{cause}: {_who(payer)} quarantined until {_moment(end_us)}."
+    detail = f"{cause}: {_who(payer)} quarantined until {show_time(seconds(end_us))}."
     return Quarantined(detail, retry_after_s=seconds(left_us), tally=tally[0] if tally else b"")
-
-
-def _moment(us: int) -> str:
-    return datetime.fromtimestamp(seconds(us), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _rates(dues: tuple[Due, ...], ahead_us: list[int]) -> tuple[RateState, ...]:
@@ -589,7 +585,7 @@ def refuse_rate(due: Due, wait_us: int, rates: tuple[RateState, ...]) -> NoRetur
     raise Limited(due.code, retry_after_s=seconds(wait_us), rates=rates)
 
 
-def _warnings(call: AdmissionRequest, ahead_us: int) -> tuple[str, ...]:
+def warnings_of(call: AdmissionRequest, ahead_us: int) -> tuple[str, ...]:
     """Warn from half of the refusals rate on, and of the quarantine that the last one has begun."""
     rate, who, quarantine_s = call.limits.refusals, _who(call.payer), call.limits.quarantine_s
     if ahead_us > rate.tolerance_us:

@@ -150,6 +150,7 @@ def _summary(issued: Issued) -> Outcome:
         "policy": issued.tokens[0].policy,
         "jti": [token.jti for token in issued.tokens],
         "content": [token.content_digest for token in issued.tokens],
+        **({"signals": sorted({signal.name for signal in issued.signals.raised})} if issued.signals.raised else {}),
     }
 
 

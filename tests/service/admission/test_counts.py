@@ -1,0 +1,418 @@
+"""What the admission counts of an identity's results, against a real Valkey, and what follows from it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Iterator
+from itertools import count
+
+import msgspec
+import pytest
+from redis.asyncio import Redis
+
+from issuer.abuse import Abuse, Artifact, Attempts, ItemTally, Spread, Tally, Throttle, judge, read_tally
+from issuer.codes import Code
+from issuer.errors import Refused, Undecided
+from issuer.issuance.ports import AdmissionRequest, Admitted, Countable, Item, Use
+from issuer.issuance.steps import Limited, Payer, Quarantined
+from issuer.limits import Limits, Rate
+from issuer.service.admission.embedded import EmbeddedValkey
+from issuer.service.admission.redis import EPOCH_KEY, RedisAdmission, names_of
+from tests.support.clock import StoreClock
+
+WIDE = Rate(count=1_000_000, per_s=1, burst=50_000)
+LIMITS = Limits(identity=WIDE, integration=WIDE, refusals=WIDE)
+DAY_US = 86_400 * 10**6
+DEFAULTS = Abuse()
+PAYER = Payer("inspect-ai", "ci")
+NAMES = names_of(PAYER)
+EPOCH_S = 1_700_000_000
+_numbers = count()
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with EmbeddedValkey() as address:
+        yield address
+
+
+@pytest.fixture
+async def redis(url: str) -> AsyncIterator[Redis]:
+    async with Redis.from_url(url) as client:
+        await client.flushall()
+        await client.set(EPOCH_KEY, f"{EPOCH_S} -")
+        yield client
+
+
+@pytest.fixture
+def clock() -> StoreClock:
+    made = StoreClock()
+    made.us += DAY_US - made.us % DAY_US  # the first moment of a day
+    return made
+
+
+@pytest.fixture
+async def state(url: str, redis: Redis, clock: StoreClock) -> AsyncIterator[RedisAdmission]:
+    admission = RedisAdmission(url, leeway_s=0, durable_store=True, now_us=clock)
+    await admission.start()
+    yield admission
+    await admission.aclose()
+
+
+def padded(name: str, size: int) -> str:
+    return name.ljust(size, "_")
+
+
+def item(values: str = "v", run: str = "r", files: tuple[str, ...] = (), model: str = "o/m", twins: str = "") -> Item:
+    owner = model.partition("/")[0]
+    marks = tuple(padded(file, 8) for file in files)
+    return Item(run, twins, padded(values, 16), padded(model, 8), padded(owner, 8), marks)
+
+
+def call(
+    *items: Item, clock: StoreClock, abuse: Abuse = DEFAULTS, ci: str = "", payer: Payer = PAYER, digest: str = "d"
+) -> AdmissionRequest:
+    now = clock.us // 10**6
+    use = Use(f"{next(_numbers):064x}", 1, digest, now + 3600, "kid", ("kid",), now + 10, now + 4000)
+    countable = Countable(items, padded(ci, 8) if ci else "")
+    return AdmissionRequest(payer, LIMITS, len(items), use, b"template", countable=countable, abuse=abuse)
+
+
+async def counted(state: RedisAdmission, asked: AdmissionRequest) -> Tally:
+    return read_tally((await state.admit(asked)).tally)
+
+
+async def numbers(state: RedisAdmission, clock: StoreClock, *items: Item) -> list[int]:
+    """Count results one after the other, and return the number of different sets at each."""
+    return [(await counted(state, call(each, clock=clock))).items[0].number for each in items]
+
+
+# -- attempts ----------------------------------------------------------------------------------------------------------
+
+
+async def test_different_values_of_one_run_key_are_attempts_and_equal_ones_are_not(
+    state: RedisAdmission, clock: StoreClock
+) -> None:
+    asked = [item("a"), item("b"), item("a"), item("b"), item("c"), item("x", run="other")]
+    assert await numbers(state, clock, *asked) == [1, 2, 2, 2, 3, 1]
+
+
+async def test_only_values_that_are_new_raise_a_signal(state: RedisAdmission, clock: StoreClock) -> None:
+    abuse = Abuse(attempts=Attempts(distinct=1))
+    raised = [judge(abuse, await counted(state, call(item(values), clock=clock, abuse=abuse))) for values in "abab"]
+    assert [len(signals) for signals in raised] == [0, 1, 0, 0]
+
+
+async def test_what_another_identity_had_signed_counts_for_nobody_else(
+    state: RedisAdmission, clock: StoreClock
+) -> None:
+    """The names of keys hold the identity; here its day."""
+    for values in "abc":
+        await state.admit(call(item(values), clock=clock))
+    other = await counted(state, call(item("d", run="of another"), clock=clock, payer=Payer("inspect-ai", "other")))
+    assert (other.items[0].number, other.tokens_a_day) == (1, 1)
+
+
+async def test_the_window_slides_and_says_since_when(state: RedisAdmission, clock: StoreClock) -> None:
+    began = clock.us // 10**6
+    first = (await counted(state, call(item("a"), clock=clock))).items[0]
+    assert (first.number, first.since) == (1, began - 30 * 86_400), "nothing else in a window that is remembered"
+    clock.us += 20 * DAY_US
+    assert await numbers(state, clock, item("b")) == [2]
+    clock.us += 10 * DAY_US - 1
+    assert await numbers(state, clock, item("c")) == [3]
+    clock.us += 1
+    last = (await counted(state, call(item("d"), clock=clock))).items[0]
+    assert (last.number, last.since) == (3, began), "the first one is 30 days old, and gone"
+
+
+async def test_a_store_that_forgot_says_that_it_counts_since_then(
+    state: RedisAdmission, clock: StoreClock, redis: Redis
+) -> None:
+    await state.admit(call(item("a"), clock=clock))
+    clock.us += DAY_US
+    await redis.flushall()
+    lost = clock.us // 10**6
+    asked = call(item("b"), clock=clock)
+    assert asked.use
+    before = msgspec.structs.replace(asked.use, issued_at=lost - 5)
+    with pytest.raises(Undecided) as undecided:
+        await state.admit(msgspec.structs.replace(asked, use=before))
+    assert undecided.value.code is Code.DEPENDENCY_STATE_RESET
+    clock.us += 60 * 10**6
+    again = (await counted(state, call(item("b"), clock=clock))).items[0]
+    assert (again.number, again.since) == (1, lost + 1)
+
+
+async def test_sixty_four_stands_for_more(state: RedisAdmission, clock: StoreClock) -> None:
+    asked = [item(f"v{number}") for number in range(70)]
+    assert (await numbers(state, clock, *asked))[60:] == [61, 62, 63, *[64] * 7]
+    assert await numbers(state, clock, asked[69], asked[0]) == [64, 64]
+
+
+async def test_a_batch_is_counted_item_by_item(state: RedisAdmission, clock: StoreClock) -> None:
+    tally = await counted(state, call(item("a"), item("b"), item("a"), item("c", run="s"), clock=clock))
+    assert [each.number for each in tally.items] == [1, 2, 2, 1]
+    assert (tally.tokens_a_day, tally.owners_a_day) == (4, 1)
+
+
+async def test_a_retry_gets_the_counts_of_its_first_time(state: RedisAdmission, clock: StoreClock) -> None:
+    asked = call(item("a"), clock=clock)
+    first = await state.admit(asked)
+    await state.admit(call(item("b"), clock=clock))
+    again = await state.admit(asked)
+    assert (again.repeat, again.tally, again.rates) == (True, first.tally, ())
+    assert await numbers(state, clock, item("c")) == [3]
+
+
+async def test_a_record_of_a_foreign_kind_or_form_never_grants_more(
+    state: RedisAdmission, clock: StoreClock, redis: Redis
+) -> None:
+    key = b"{evi}:run:r"
+    await redis.rpush(key, "foreign")
+    assert await numbers(state, clock, item("a")) == [1]
+    await redis.set(key, b"short")
+    with pytest.raises(Undecided):
+        await state.admit(call(item("a"), clock=clock))
+
+
+# -- evidence, twins ---------------------------------------------------------------------------------------------------
+
+
+async def files_of(state: RedisAdmission, clock: StoreClock, *items: Item) -> list[int]:
+    return [(await counted(state, call(each, clock=clock))).items[0].files for each in items]
+
+
+async def test_one_file_under_other_values_of_the_same_run_key_is_seen(
+    state: RedisAdmission, clock: StoreClock
+) -> None:
+    asked = [
+        item("a", files=("f",)), item("a", files=("f",)), item("b", files=("g",)), item("c", files=("x", "f")),
+        item("c", files=("f",)), item("b", files=("f",)), item("d"), item("e", run="other", files=("f",)),
+    ]  # fmt: skip
+    assert await files_of(state, clock, *asked) == [0, 0, 0, 2, 0, 3, 0, 0]
+
+
+async def test_a_file_stays_known_though_the_same_values_came_with_another(
+    state: RedisAdmission, clock: StoreClock
+) -> None:
+    more = tuple(f"g{number}" for number in range(8))
+    asked = [item("a", files=("f",)), item("a"), item("a", files=more), item("b", files=("f",))]
+    assert (await files_of(state, clock, *asked))[-1] == 2
+
+
+async def test_the_same_values_for_another_repository_are_twins(state: RedisAdmission, clock: StoreClock) -> None:
+    asked = [
+        item("a", run="1", model="o/m", twins="t"), item("a", run="2", model="o/m", twins="t"),
+        item("a", run="3", model="p/n", twins="t"), item("b", run="4", model="p/n", twins="u"),
+    ]  # fmt: skip
+    seen = [(await counted(state, call(each, clock=clock))).items[0].twin for each in asked]
+    assert seen == [False, False, True, False]
+
+
+# -- spread ------------------------------------------------------------------------------------------------------------
+
+
+async def test_owners_and_tokens_are_counted_by_day_and_by_ci_run(state: RedisAdmission, clock: StoreClock) -> None:
+    async def spread(ci: str, *owners: str) -> tuple[int, int, int, int]:
+        results = [item(run=f"r{next(_numbers)}", model=f"{owner}/m") for owner in owners]
+        tally = await counted(state, call(*results, clock=clock, ci=ci))
+        return tally.owners_a_day, tally.tokens_a_day, tally.owners_a_run, tally.tokens_a_run
+
+    assert await spread("one", "a", "b", "a") == (2, 3, 2, 3)
+    assert await spread("two", "c") == (3, 4, 1, 1)
+    assert await spread("one", "c") == (3, 5, 3, 4)
+    assert await spread("", "d") == (4, 6, 0, 0), "a provider that names no run"
+    clock.us += DAY_US
+    assert await spread("one", "a") == (1, 1, 1, 1), "another day"
+
+
+# -- what follows ------------------------------------------------------------------------------------------------------
+
+SLOW = Throttle(count=1, per_s=3600, burst=1, for_s=7200)
+
+
+async def test_a_throttle_slows_what_comes_next_and_ends(state: RedisAdmission, clock: StoreClock) -> None:
+    abuse = Abuse(attempts=Attempts(distinct=1, then="throttle"), throttle=SLOW)
+    assert not (await counted(state, call(item("a"), clock=clock, abuse=abuse))).throttled_until
+    crossed = await counted(state, call(item("b"), clock=clock, abuse=abuse))
+    assert crossed.throttled_until == clock.us // 10**6 + 7200
+    assert [signal.then for signal in judge(abuse, crossed)] == ["throttle"]
+    await state.admit(call(item("x", run="other"), clock=clock, abuse=abuse))
+    with pytest.raises(Refused) as refused:
+        await state.admit(call(item("y", run="another"), clock=clock, abuse=abuse))
+    assert (refused.value.code, refused.value.retry_after_s) == (Code.RATE_IDENTITY, 3600)
+    assert "throttled to 1 tokens per 3600 s until" in refused.value.detail
+    clock.us += 7200 * 10**6
+    for run in "pqs":
+        assert not (await counted(state, call(item(run=run), clock=clock, abuse=abuse))).throttled_until
+
+
+async def test_a_retry_is_answered_while_its_identity_is_throttled(state: RedisAdmission, clock: StoreClock) -> None:
+    abuse = Abuse(attempts=Attempts(distinct=1, then="throttle"), throttle=SLOW)
+    asked = [call(item(values), clock=clock, abuse=abuse) for values in "abc"]
+    for each in asked:
+        await state.admit(each)
+    with pytest.raises(Refused):
+        await state.admit(call(item("d"), clock=clock, abuse=abuse))
+    assert [(await state.admit(each)).repeat for each in asked] == [True] * 3
+
+
+async def test_a_quarantine_begins_with_what_crosses_the_limit_which_is_not_signed(
+    state: RedisAdmission, clock: StoreClock
+) -> None:
+    abuse = Abuse(attempts=Attempts(distinct=1, then="quarantine"), quarantine_s=600)
+    await state.admit(call(item("a"), clock=clock, abuse=abuse))
+    asked = call(item("b"), clock=clock, abuse=abuse)
+    with pytest.raises(Quarantined) as first:
+        await state.admit(asked)
+    with pytest.raises(Quarantined) as second:
+        await state.admit(asked)
+    assert (first.value.retry_after_s, second.value.retry_after_s) == (600, 600)
+    assert "raised the signal `attempts`" in first.value.detail
+    assert bool(first.value.tally) > bool(second.value.tally), "only the first one has begun it"
+    clock.us += 600 * 10**6
+    with pytest.raises(Quarantined) as refused:  # it is still the second set of values
+        await state.admit(asked)
+    assert read_tally(refused.value.tally).items[0].number == 2
+    clock.us += 600 * 10**6
+    assert await numbers(state, clock, item("a")) == [1]
+
+
+async def test_who_is_released_is_warned_of_what_would_throttle_or_quarantine(
+    state: RedisAdmission, clock: StoreClock, redis: Redis
+) -> None:
+    abuse = Abuse(attempts=Attempts(distinct=1, then="quarantine"))
+    until = clock.us + 3600 * 10**6
+    await redis.set(NAMES.standing, f"0 - 0 0 {until}")
+    await state.admit(call(item("a"), clock=clock, abuse=abuse))
+    tally = await counted(state, call(item("b"), clock=clock, abuse=abuse))
+    assert tally.released_until == until // 10**6
+    assert [signal.then for signal in judge(abuse, tally)] == ["warn"]
+    clock.us = until
+    with pytest.raises(Quarantined):
+        await state.admit(call(item("c"), clock=clock, abuse=abuse))
+
+
+async def test_what_an_operator_has_said_is_not_shortened_by_a_policy(
+    state: RedisAdmission, clock: StoreClock, redis: Redis
+) -> None:
+    abuse = Abuse(quarantine_s=60)
+    for by, left_s in [("operator", 9000), ("attempts", 60), ("refusals", LIMITS.quarantine_s)]:
+        await redis.set(NAMES.standing, f"{clock.us + 9000 * 10**6} {by} 0 0 0")
+        with pytest.raises(Quarantined) as refused:
+            await state.admit(call(item("a"), clock=clock, abuse=abuse))
+        assert refused.value.retry_after_s == left_s
+
+
+async def test_signals_of_the_day_are_there_for_the_operator(
+    state: RedisAdmission, clock: StoreClock, redis: Redis
+) -> None:
+    abuse = Abuse(attempts=Attempts(distinct=1, then="observe"), spread=Spread(owners_a_day=1))
+    for values, model in [("a", "o/m"), ("b", "o/m"), ("c", "p/m")]:
+        await state.admit(call(item(values, model=model), clock=clock, abuse=abuse))
+    day = await redis.hgetall(NAMES.day)
+    assert (day[b"signal attempts"], day[b"signal spread"], day[b"tokens"]) == (b"2", b"1", b"3")
+
+
+# -- explained ---------------------------------------------------------------------------------------------------------
+
+
+async def test_an_explanation_counts_as_if_and_keeps_nothing(
+    state: RedisAdmission, clock: StoreClock, redis: Redis
+) -> None:
+    await state.admit(call(item("a"), clock=clock, ci="one"))
+    before = {key: await redis.dump(key) for key in await redis.keys("*:run:*")} | {"day": await redis.dump(NAMES.day)}
+    asked = msgspec.structs.replace(call(item("b"), clock=clock, ci="one"), use=None)
+    tally = read_tally((await state.count(asked)).tally)
+    assert (tally.items[0].number, tally.tokens_a_day, tally.tokens_a_run) == (2, 2, 2)
+    after = {key: await redis.dump(key) for key in await redis.keys("*:run:*")} | {"day": await redis.dump(NAMES.day)}
+    assert after == before
+
+
+# -- rates -------------------------------------------------------------------------------------------------------------
+
+
+async def test_an_answer_says_how_far_the_rates_are_used(state: RedisAdmission, clock: StoreClock) -> None:
+    limits = Limits(identity=Rate(count=6, per_s=60, burst=3), integration=WIDE, refusals=WIDE)
+    asked = [msgspec.structs.replace(call(item(run=run), clock=clock), limits=limits) for run in "abcd"]
+    seen = [(await state.admit(each)).rates[0] for each in asked[:3]]
+    assert [(rate.name, rate.ahead_us) for rate in seen] == [("identity", us * 10**7) for us in (1, 2, 3)]
+    with pytest.raises(Limited) as refused:
+        await state.admit(asked[3])
+    assert [(rate.name, rate.ahead_us > 0) for rate in refused.value.rates] == [
+        ("identity", True),
+        ("integration", True),
+    ]
+    assert refused.value.rates[0].ahead_us == 3 * 10**7, "what was refused has cost nothing"
+
+
+# -- the budget --------------------------------------------------------------------------------------------------------
+
+
+async def test_beyond_the_budget_of_keys_one_key_counts_nearly_right(
+    state: RedisAdmission, clock: StoreClock, redis: Redis
+) -> None:
+    await state.admit(call(item("a", run="before"), clock=clock))
+    await redis.hset(NAMES.day, "keys", 2000)
+    many = 50
+    for number in range(many):
+        (seen,) = (await counted(state, call(item("a", run=f"new {number}"), clock=clock))).items
+        assert (seen.number, seen.exact, seen.is_new) == (1, False, True)
+    asked = [item(values, run="new 7") for values in "abbac"]
+    found = [(await counted(state, call(each, clock=clock))).items[0] for each in asked]
+    assert [(each.is_new, each.exact) for each in found] == [(new, False) for new in (False, True, False, False, True)]
+    assert (found[1].number, found[4].number) == (2, 3)
+    assert len(await redis.keys("*:run:*")) == 1
+    assert await numbers(state, clock, item("b", run="before")) == [2], "what had its key is counted as before"
+    clock.us += DAY_US
+    assert (await counted(state, call(item("b", run="new 7"), clock=clock))).items[0].exact, (
+        "another day, another budget"
+    )
+
+
+# -- beside a model ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_the_script_and_judge_raise_the_same_signals(
+    state: RedisAdmission, clock: StoreClock, redis: Redis, seed: int
+) -> None:
+    """Random batches beside sets in Python; the signals that the script wrote down are those of `judge`."""
+    dice = random.Random(seed)
+    abuse = Abuse(Attempts(distinct=3), Artifact(distinct=2), spread=Spread(4, 3, 150, 40))
+    window_s = abuse.attempts.per_days * 86_400
+    signed: dict[str, dict[str, int]] = {}
+    owners: dict[str, set[str]] = {"day": set()}
+    tokens: dict[str, int] = {"day": 0}
+    raised: dict[str, int] = {}
+    for _ in range(60):
+        clock.us += dice.randint(1, 200) * 10**6
+        ci = dice.choice(["one", "two"])
+        results = [
+            item(dice.choice("abcdefgh"), dice.choice(["r", "s", "t"]), model=f"{dice.choice('uvwxy')}/m")
+            for _ in range(dice.choice([1, 1, 5]))
+        ]
+        tally = await counted(state, call(*results, clock=clock, abuse=abuse, ci=ci))
+        now = clock.us // 10**6
+        for each, found in zip(results, tally.items, strict=True):
+            sets = {values: at for values, at in signed.get(each.run, {}).items() if at > now - window_s}
+            is_new = each.values not in sets
+            sets[each.values] = now
+            signed[each.run] = sets
+            assert found == ItemTally(len(sets), max(now - window_s, EPOCH_S), True, is_new)
+        for scope in ("day", ci):
+            owners.setdefault(scope, set()).update(each.owner for each in results)
+            tokens[scope] = tokens.get(scope, 0) + len(results)
+        spread = len(owners["day"]), tokens["day"], len(owners[ci]), tokens[ci]
+        assert (tally.owners_a_day, tally.tokens_a_day, tally.owners_a_run, tally.tokens_a_run) == spread
+        for signal in judge(abuse, tally):
+            raised[signal.name] = raised.get(signal.name, 0) + 1
+    held: dict[bytes, bytes] = await redis.hgetall(NAMES.day)  # type: ignore[assignment]
+    day = {name.decode(): value for name, value in held.items() if name.startswith(b"signal")}
+    assert raised.keys() >= {"attempts", "spread"}
+    assert day == {f"signal {name}": str(times).encode() for name, times in raised.items()}
+
+
+def test_an_admission_without_results_counts_nothing() -> None:
+    assert Admitted(b"x", repeat=False).tally == b""
