@@ -21,7 +21,7 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from tests.mutants.operators import Mutant, mutants
-from tests.mutants.targets import SCRIPT, SCRIPT_TESTS, TARGETS
+from tests.mutants.targets import SCRIPTS, TARGETS
 from tests.mutants.warm import Warm
 
 ROOT = Path(__file__).parents[2]
@@ -70,21 +70,22 @@ def copies(count: int) -> Iterator[SimpleQueue[Copy]]:
 
 def tests_of(path: str) -> tuple[str, ...]:
     """Name the tests that could notice a mutant of a file."""
-    return SCRIPT_TESTS if path == SCRIPT else TARGETS[path]
+    return {**TARGETS, **SCRIPTS}[path]
 
 
 def mutants_of(path: str) -> list[Mutant]:
-    """Make the mutants of a target: by the operators, or those of the script, which are written by hand."""
+    """Make the mutants of a target: by the operators, or those of a script, which are written by hand."""
     source = (ROOT / path).read_bytes()
-    return list(script_mutants(source) if path == SCRIPT else mutants(path, source))
+    return list(script_mutants(path, source) if path in SCRIPTS else mutants(path, source))
 
 
-def script_mutants(source: bytes) -> Iterator[Mutant]:
-    """Make the mutants of the admission script, each a piece of its text for another."""
-    for name, (old, new) in tomllib.loads((HERE / "admit.toml").read_text("utf-8")).items():
-        assert source.count(old.encode()) == 1, f"admit.toml: {name!r} is not found once"
+def script_mutants(path: str, source: bytes) -> Iterator[Mutant]:
+    """Make the mutants of a part of the admission script, each a piece of its text for another."""
+    by_hand = HERE / f"{Path(path).stem}.toml"
+    for name, (old, new) in tomllib.loads(by_hand.read_text("utf-8")).items():
+        assert source.count(old.encode()) == 1, f"{by_hand.name}: {name!r} is not found once"
         line = source.count(b"\n", 0, source.index(old.encode())) + 1
-        yield Mutant(SCRIPT, line, f"{SCRIPT} {name}", source.replace(old.encode(), new.encode()), source)
+        yield Mutant(path, line, f"{path} {name}", source.replace(old.encode(), new.encode()), source)
 
 
 def prove(free: SimpleQueue[Copy], path: str) -> float:
@@ -163,7 +164,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--list", action="store_true", help="print the names of the mutants, and run none")
-    parser.add_argument("path", nargs="*", default=[*TARGETS, SCRIPT])
+    parser.add_argument("path", nargs="*", default=[*TARGETS, *SCRIPTS])
     options = parser.parse_args()
     if options.list:
         print("\n".join(f"{each.line}: {each.name}" for path in options.path for each in mutants_of(path)))

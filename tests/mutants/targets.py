@@ -58,5 +58,8 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "issuer/tlog/watch.py": ("tests/tlog/test_watch.py",),
     "issuer/results/edit.py": ("tests/results/test_edit.py", "tests/cli/test_results_lint.py"),
 }
-SCRIPT = "issuer/service/admission/admit.lua"
-SCRIPT_TESTS = ("tests/service/admission/test_redis.py", "tests/service/admission/test_model.py")
+# The two parts of the admission script: their mutants are written by hand, in a file of the part's name.
+SCRIPTS: dict[str, tuple[str, ...]] = {
+    f"issuer/service/admission/{part}.lua": tuple(f"tests/service/admission/test_{name}.py" for name in tests)
+    for part, tests in {"admit": ("redis", "model", "counts"), "count": ("counts",)}.items()
+}

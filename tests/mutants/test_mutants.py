@@ -8,7 +8,7 @@ import pytest
 
 from tests.mutants.__main__ import HERE, mutants_of
 from tests.mutants.operators import mutants
-from tests.mutants.targets import SCRIPT, TARGETS
+from tests.mutants.targets import SCRIPTS, TARGETS
 from tests.support.shared import ROOT
 
 HEAD = "async def f(a, b):\n    "
@@ -70,12 +70,12 @@ def test_a_diff_shows_the_line_that_changed() -> None:
 
 
 def test_the_tests_of_every_target_are_there() -> None:
-    for path, tests in TARGETS.items():
+    for path, tests in {**TARGETS, **SCRIPTS}.items():
         assert all((ROOT / name).exists() for name in (path, *tests)), path
 
 
-def test_the_script_has_at_least_ten_mutants() -> None:
-    assert len(mutants_of(SCRIPT)) >= 10
+def test_each_part_of_the_script_has_at_least_ten_mutants() -> None:
+    assert all(len(mutants_of(path)) >= 10 for path in SCRIPTS)
 
 
 def test_every_survivor_that_is_named_is_a_mutant_and_has_a_reason() -> None:
