@@ -51,6 +51,7 @@ def placed(*command: str) -> dict[str, tuple[str, ...]]:
 
 
 # Every command with a path, and for each path the arguments that have it.
+DOCTOR = ("doctor", "--issuer", "{issuer}")
 COMMANDS: dict[str, dict[str, tuple[str, ...]]] = {
     "audit find": {"files": ("audit", "find", HERE, "--integration", "x")},
     "audit tail": {"file": ("audit", "tail", HERE)},
@@ -58,6 +59,11 @@ COMMANDS: dict[str, dict[str, tuple[str, ...]]] = {
     "benchmark init": {"out": ("benchmark", "init", "--name", "x", "--description", "x", "--higher", "m=M", "--task", "t", "--out", HERE)},
     "benchmark lint": {"paths": ("benchmark", "lint", HERE)},
     "demo": {"keep": ("demo", "--keep", HERE)},
+    "doctor": {
+        "id_token_file": (*DOCTOR, "--id-token-file", HERE),
+        "access_token_file": (*DOCTOR, "--access-token-file", HERE),
+        "client_secret_file": (*DOCTOR, "--token-endpoint", "{issuer}", "--client-id", "x", "--client-secret-file", HERE),
+    },
     "keys generate": {
         "config": ("keys", "generate", "--config", HERE),
         "folder": ("keys", "generate", "--dir", HERE, "--data", "{made}/data"),
@@ -197,6 +203,7 @@ COMMANDS: dict[str, dict[str, tuple[str, ...]]] = {
 }  # fmt: skip
 # The same in the form for machines, and where a folder is judged.
 MORE: dict[str, tuple[str, ...]] = {
+    "token inspect given": ("token", "inspect", HERE),
     "policy check as github": ("policy", "check", HERE, "--format", "github"),
     "policy test as junit": ("policy", "test", HERE, "--format", "junit"),
     "policy test as json": ("policy", "test", HERE, "--format", "json"),
