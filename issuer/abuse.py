@@ -24,7 +24,9 @@ THENS: tuple[Then, ...] = get_args(Then)
 Days = Annotated[int, Meta(ge=1, le=90)]
 Seconds = Annotated[int, Meta(ge=60, le=2_592_000)]
 
-Sets = Annotated[int, Meta(ge=1, le=MAX_ATTEMPTS - 1)]
+# How many sets of values are counted of one run key: one more than the largest limit.
+MAX_SETS = MAX_ATTEMPTS
+Sets = Annotated[int, Meta(ge=1, le=MAX_SETS - 1)]
 # How many model owners are counted a day, or a CI run: one more than the largest limit.
 MAX_OWNERS = 1000
 Owners = Annotated[int, Meta(ge=1, le=MAX_OWNERS)]

@@ -435,6 +435,10 @@ class Code(enum.StrEnum):
         "lint.framework_shared", 0, "Two integrations may speak for one framework.",
         "Give it to the integration whose framework it is; who else runs it becomes an identity of that integration.",
     )
+    LINT_NO_EFFECT = (
+        "lint.no_effect", 0, "A rule of a policy about abuse can have no effect.",
+        "Give it a value that can have one, or leave it out: then its default counts.",
+    )
     RESULT_FILE_NAME = (
         "result.file_name", 0, "A result file is not named after its benchmark.",
         "Rename the file as the message says; in `.eval_results/` each benchmark has a file of its own.",

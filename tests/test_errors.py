@@ -35,7 +35,7 @@ TABLE = {
 }
 # Reported for files and at start, never over HTTP.
 FILES = """file.unreadable file.unsafe file.too_large file.encoding file.syntax file.duplicate_key file.feature file.scalar
-    file.number file.schema file.unknown_member file.rule jws.malformed policy.test_failed lint.untested lint.shadowed lint.pin_unnamed lint.pattern_empty
+    file.number file.schema file.unknown_member file.rule jws.malformed policy.test_failed lint.untested lint.shadowed lint.pin_unnamed lint.pattern_empty lint.no_effect
     lint.case lint.pattern_any lint.framework_shared lint.name_unpinned lint.identity_expired result.file_name result.unbound
     result.profile result.unknown_member result.token result.value result.repeated result.undefined benchmark.absent benchmark.rule
     log.absent log.unrecorded log.rollback

@@ -158,8 +158,9 @@ def _describe_test(outcome: Outcome, *, verbose: bool) -> list[str]:
             f"ok    {name}",
             *(_indented(render_checks(disclose_all(outcome.checks), verbose=True)) if verbose else []),
         ]
-    verdict = printable(f"expected {outcome.expected}, the policy says {outcome.actual}")
-    lines = [f"FAIL  {name}", f"      {outcome.place}: {verdict}"]
+    lines = [f"FAIL  {name}", f"      {outcome.place}: {printable(outcome.verdict)}"]
+    if outcome.signals is not None:
+        return [*lines, f"      {printable(outcome.detail)}"] if outcome.detail else lines
     if not outcome.checks and outcome.detail:
         lines.append(f"      {printable(outcome.detail)}")
     return lines + (_indented(_render_decisive(outcome, verbose=verbose)) if outcome.checks else [])
@@ -193,6 +194,8 @@ def _test_as_json(outcome: Outcome) -> dict[str, Any]:
         "expected": outcome.expected,
         "actual": outcome.actual,
         "detail": outcome.detail,
+        "signals": outcome.signals,
+        "difference": outcome.difference,
         "file": place.file,
         "line": place.line,
         "column": place.column,
@@ -215,7 +218,7 @@ def _render_tests_as_junit(outcomes: Sequence[Outcome], errors: Sequence[Finding
 
 def _verdict(outcome: Outcome) -> str:
     because = f": {outcome.detail}" if outcome.detail else ""
-    return f"expected {outcome.expected}, the policy says {outcome.actual}{because}"
+    return f"{outcome.verdict}{because}"
 
 
 def _tests_as(form: str) -> Callable[[Sequence[Outcome], Sequence[Finding], Path], str]:

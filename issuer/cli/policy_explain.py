@@ -15,19 +15,21 @@ import click
 
 from issuer.cli.checks import render_checks, verbose_option
 from issuer.cli.exits import Exit
-from issuer.cli.terminal import render_json, say, wrap
+from issuer.cli.terminal import render_json, render_table, say, wrap
 from issuer.cli.times import read_time
 from issuer.codes import Code
 from issuer.errors import InputError, Place, reading
 from issuer.files import read_argument
 from issuer.formats import jcs
-from issuer.formats.strict_json import JSON, loads
+from issuer.formats.strict_json import JSON, convert, loads
 from issuer.identity.provider import Provider
 from issuer.issuance.body import Request, read_request
+from issuer.policy.authoring.counted import Counted
 from issuer.policy.authoring.explain import Explanation, Presented, present_claims, present_token
 from issuer.policy.authoring.explain import explain as explain_request
 from issuer.policy.authoring.load import load_policies
 from issuer.policy.match import PolicySet
+from issuer.policy.model import Counts
 from issuer.wire import ShownCheck
 
 # Policies can be read without knowing whose they are; only digests and default audiences depend on it.
@@ -64,6 +66,10 @@ _NOT_KNOWN = "not known offline: rate limits, quarantine, and whether the identi
     "--claims", "run_file", type=click.Path(path_type=Path), metavar="FILE",
     help="JSON: the body of /tokens or /tokens/batch, or the run claims alone. Left out, only the identity is judged.",
 )  # fmt: skip
+@click.option(
+    "--counts", "counts_file", type=click.Path(path_type=Path), metavar="FILE",
+    help="JSON: what would have been counted, as `counts` of a policy's test; shows the rules of `abuse` beside it.",
+)  # fmt: skip
 @own_url
 @click.option("--at", metavar="TIME", help="When it was asked: ISO 8601 with an offset, or Unix seconds; now.")
 @click.option("--as-caller", is_flag=True, help="Show what the caller would see, and no more.")
@@ -72,7 +78,8 @@ _NOT_KNOWN = "not known offline: rate limits, quarantine, and whether the identi
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def explain(
     directory: Path, token_file: Path | None, claims_file: Path | None, provider: str | None, run_file: Path | None,
-    url: str | None, at: str | None, as_caller: bool, development: bool, verbose: bool, as_json: bool,
+    counts_file: Path | None, url: str | None, at: str | None, as_caller: bool, development: bool, verbose: bool,
+    as_json: bool,
 ) -> None:  # fmt: skip
     """Explain what the policies of DIR ("policies") say of a request, and why.
 
@@ -89,14 +96,17 @@ def explain(
     else:
         presented = _present_claims(policies, claims_file or Path(), provider)
     runs, integration, audience = ((), "", "") if body is None else (body.runs(), body.integration, body.audience)
+    counts = None if counts_file is None else _read_counts(counts_file)
     explanation = explain_request(policies, presented, runs, now, integration=integration, audience=audience)
+    explanation = explanation if counts is None else explanation.with_counts(counts)
     checks = explanation.checks_for_caller() if as_caller else explanation.checks_for_operator()
     explanation = explanation.redact() if as_caller else explanation
     if as_json:
         say(_render_json(explanation, checks))
     else:
         table = [render_checks(checks, verbose=verbose), ""] if checks else []
-        say("\n".join([*table, *_render_verdict(explanation, checks, as_caller=as_caller)]))
+        counted = [_render_counted(explanation.counted), ""] if explanation.counted else []
+        say("\n".join([*table, *counted, *_render_verdict(explanation, checks, as_caller=as_caller)]))
     sys.exit(Exit.GOOD if explanation.code is None else Exit.REFUSED)
 
 
@@ -150,6 +160,11 @@ def _read_run(path: Path) -> Request:
     return read_request("batch" if "results" in value else "single", jcs.canonical(body))
 
 
+def _read_counts(path: Path) -> Counts:
+    with reading(str(path)):
+        return convert(loads(read_argument(path, _MAX_TOKEN), max_bytes=_MAX_TOKEN, max_depth=16), Counts)
+
+
 def _provider_of(policies: PolicySet, name: str) -> Provider:
     for provider in policies.providers.values():
         if provider.id == name:
@@ -180,6 +195,11 @@ def _render_verdict(explanation: Explanation, checks: Sequence[ShownCheck], *, a
     return [broken for line in lines for broken in wrap(line, rest="  ")]
 
 
+def _render_counted(counted: Sequence[Counted]) -> str:
+    rows = [(rule.rule, str(rule.count), str(rule.limit), rule.then if rule.crossed else "-") for rule in counted]
+    return render_table([("rule", "counted", "limit", "follows"), *rows])
+
+
 def _render_json(explanation: Explanation, checks: Sequence[ShownCheck]) -> str:
     registration = explanation.registration
     document: dict[str, Any] = {
@@ -190,6 +210,7 @@ def _render_json(explanation: Explanation, checks: Sequence[ShownCheck]) -> str:
         "identity": None if registration is None else registration.identity.id,
         "signature": "not checked",
         "checks": checks,
+        "counted": explanation.counted,
         "warnings": explanation.warnings,
     }
     return render_json(document)

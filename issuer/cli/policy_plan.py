@@ -18,6 +18,7 @@ from issuer.errors import Finding
 from issuer.formats.times import show_time
 from issuer.policy.authoring.load import load_for_plan, load_policies
 from issuer.policy.authoring.plan import Group, Plan, make_plan
+from issuer.policy.authoring.plan_signals import SignalGroup
 
 _BECOMES = {"refused": "would be refused", "granted": "would be granted", "untold": "cannot tell"}
 
@@ -44,7 +45,7 @@ def plan(old: Path, new: Path, audit: Path, url: str | None, development: bool, 
         tests = [{"place": str(finding.place), "detail": finding.detail} for finding in failed]
         say_document({"version": 1, **msgspec.to_builtins(made), "failed_tests": tests})
     else:
-        say("\n".join([_render(made), *_render_failed(new, failed)]))
+        say("\n".join([render_plan(made), *_render_failed(new, failed)]))
     if made.torn:
         say(f"warning: {made.torn} of its lines are no events, or half of one: skipped", err=True)
     sys.exit(Exit.NO if failed else Exit.GOOD)
@@ -57,7 +58,8 @@ def _render_failed(new: Path, failed: Sequence[Finding]) -> list[str]:
     return [f"no issuer takes {printable(str(new))} as it is: {len(failed)} {tests}", *map(format_finding, failed)]
 
 
-def _render(made: Plan) -> str:
+def render_plan(made: Plan) -> str:
+    """Say what would change, a line for each group and for each of its examples."""
     lines = [
         f"{made.decisions} decisions: {made.unchanged} unchanged, {made.refused} would be refused, "
         f"{made.granted} would be granted, {made.untold} cannot tell"
@@ -66,7 +68,8 @@ def _render(made: Plan) -> str:
         lines.append(f"{made.not_decided} more were refused by no policy (limits, replays, bodies): not judged")
     if made.otherwise:
         lines.append(f"{made.otherwise} were decided otherwise than OLD decides: they were made under other policies")
-    return "\n".join([*lines, *(line for group in made.groups for line in _render_group(group))])
+    lines += [line for group in made.groups for line in _render_group(group)]
+    return "\n".join([*lines, *(line for group in made.signals for line in _render_signals(group))])
 
 
 def _render_group(group: Group) -> list[str]:
@@ -77,3 +80,27 @@ def _render_group(group: Group) -> list[str]:
         rule = f": {example.detail}; rule: {example.rule}" if example.rule else ""
         lines.append(f"  {show_time(example.time)} {example.request_id}{rule}")
     return [printable(line) for line in lines]
+
+
+def _render_signals(group: SignalGroup) -> list[str]:
+    lines = [f"{_signals_becomes(group)}: {group.count} of {group.integration}: {group.signal}{_signals_why(group)}"]
+    for example in group.examples:
+        counted = f": counted {example.counted}; rule: {example.rule}" if example.rule else ""
+        lines.append(f"  {show_time(example.time)} {example.request_id}{counted}")
+    return [printable(line) for line in lines]
+
+
+def _signals_becomes(group: SignalGroup) -> str:
+    if group.untold:
+        return "cannot tell what signals"
+    if group.before is None:
+        return "would signal"
+    return "would signal no longer" if group.after is None else "would have another consequence"
+
+
+def _signals_why(group: SignalGroup) -> str:
+    if group.untold:
+        return f", by another {group.untold} than was counted by"
+    if group.before is None or group.after is None:
+        return f" ({group.before or group.after})"
+    return f" ({group.after}, and not {group.before})"

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from issuer.abuse import Abuse
+from issuer.abuse import MAX_SETS, Abuse, Then
 from issuer.formats.strict_json import Text
 from issuer.identity.provider import Seconds
 from issuer.limits import Limits
@@ -93,12 +93,43 @@ class Override(Struct, frozen=True, forbid_unknown_fields=True):
     run: dict[str, Any] = {}
 
 
+_Count = Annotated[int, Meta(ge=0, le=1_000_000)]
+
+
+class Counts(Struct, frozen=True, forbid_unknown_fields=True):
+    """What the admission would have counted of one identity for one result, this one included.
+
+    `attempts` different sets of metric values of its run key, of which `artifact` name the same evidence file (0 where
+    no other does); `is_new` where its own set was not among them before. `twins`: another model repository has the same
+    values. Then model owners and tokens of the day, and of the CI run.
+    """
+
+    attempts: Annotated[int, Meta(ge=1, le=MAX_SETS)] = 1
+    is_new: bool = True
+    artifact: Annotated[int, Meta(ge=0, le=MAX_SETS)] = 0
+    twins: bool = False
+    owners_a_day: _Count = 0
+    owners_a_run: _Count = 0
+    tokens_a_day: _Count = 0
+    tokens_a_run: _Count = 0
+
+
+class ExpectedSignals(Struct, frozen=True, forbid_unknown_fields=True):
+    """What must follow from the counts of a test: from each rule that is crossed, and from no other one."""
+
+    attempts: Then | UnsetType = UNSET
+    artifact: Then | UnsetType = UNSET
+    twins: Then | UnsetType = UNSET
+    spread: Then | UnsetType = UNSET
+
+
 class PolicyTest(Struct, frozen=True, forbid_unknown_fields=True):
     """A case that the policy must decide as `expect` says: `granted`, or the code of the refusal.
 
     `identity` are the claims of an identity token of `provider`; `run` is as much of the run claims as the case is
     about. `claims_from` names an earlier test of the file, whose provider, identity and run are taken and changed by
-    `override`. `date` is that of the request; without it nothing has expired.
+    `override`. `date` is that of the request; without it nothing has expired. From `counts`, where the run is granted,
+    exactly `signals` must follow; where one of them is a quarantine, `expect` is `abuse.quarantined`.
     """
 
     name: Text
@@ -108,6 +139,8 @@ class PolicyTest(Struct, frozen=True, forbid_unknown_fields=True):
     run: dict[str, Any] | UnsetType = UNSET
     claims_from: Text | UnsetType = UNSET
     override: Override = Override()
+    counts: Counts | UnsetType = UNSET
+    signals: ExpectedSignals = ExpectedSignals()
     date: str | UnsetType = UNSET
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from issuer.errors import Finding
 from issuer.formats.strict_json import JSON
 from issuer.identity.caller import Caller
 from issuer.identity.profiles import derive
-from issuer.policy.authoring.load import load_policies
+from issuer.policy.authoring.load import load_policies, try_policies
+from issuer.policy.authoring.suite import Outcome
 from issuer.policy.decide import Run
 from issuer.policy.match import PolicySet, resolve
 from issuer.policy.registration import Registration
@@ -75,6 +77,22 @@ limits:
   identity: {count: 600, per_s: 3600, burst: 200}
 """
 
+TESTS = """\
+tests:
+  - name: main
+    expect: granted
+    provider: github-actions
+    identity:
+      repository_id: "7"
+      repository_owner_id: "6"
+      ref: "refs/heads/main"
+      runner_environment: "github-hosted"
+      event_name: "push"
+    run:
+      benchmark_repo: "openai/gsm8k"
+      model_repo: "org/model"
+"""
+
 GITHUB: dict[str, JSON] = {
     "iss": "https://token.actions.githubusercontent.com",
     "sub": "repo:org/evals:ref:refs/heads/main",
@@ -100,6 +118,13 @@ def write(folder: Path, providers: str = PROVIDERS, **policies: str) -> Path:
 def load(folder: Path, providers: str = PROVIDERS, *, development: bool = False, **policies: str) -> PolicySet:
     """Write a directory and load it."""
     return load_policies(write(folder, providers, **policies), ISSUER_URL, development=development)
+
+
+def outcomes(folder: Path, tests: str, text: str = POLICY) -> tuple[list[Outcome], list[Finding]]:
+    """Run the tests of a policy: how each went, and the errors."""
+    write(folder, inspect_ai=text + tests)
+    done, findings = try_policies(folder, ISSUER_URL, NOW)
+    return list(done), [finding for finding in findings if finding.severity == "error"]
 
 
 def changed(text: str, old: str, new: str) -> str:

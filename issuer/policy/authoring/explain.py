@@ -2,7 +2,7 @@
 
 The same functions as in the service read the identity token, find whose it is and judge the request. Three things are
 beyond them here: the token's signature, Authlib's second opinion on an access token, and what only the running service
-remembers (limits, quarantine, uses).
+remembers (limits, quarantine, uses, and what an identity has had signed, unless the author states those counts).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from issuer.codes import Code
 from issuer.errors import Refused
@@ -22,12 +23,14 @@ from issuer.identity.profiles import derive
 from issuer.identity.provider import Provider
 from issuer.identity.table import SIGNED
 from issuer.identity.token import is_jwt, read_token
+from issuer.policy.authoring.counted import Counted, compare
 from issuer.policy.check import Check, make_check
 from issuer.policy.check_identity import check_identity
 from issuer.policy.decide import Grant, Run
 from issuer.policy.disclose import disclose, disclose_all
 from issuer.policy.evaluate import evaluate
 from issuer.policy.match import PolicySet, pins_match
+from issuer.policy.model import Counts
 from issuer.policy.registration import Registration
 from issuer.policy.requirement import equals
 from issuer.wire import ShownCheck
@@ -50,7 +53,8 @@ class Explanation(Struct, frozen=True):
     """What policies say of a request.
 
     `token_checks` are of the identity token, `checks` of whose it is and what it may have signed. `registration` is
-    None where the caller is not registered; `refusal` is then what the service answers.
+    None where the caller is not registered; `refusal` is then what the service answers. `counted` are the rules of
+    `abuse` beside the counts that were given, for a request that is granted by all checks.
     """
 
     token_checks: tuple[Check, ...]
@@ -58,6 +62,7 @@ class Explanation(Struct, frozen=True):
     warnings: tuple[str, ...] = ()
     registration: Registration | None = None
     refusal: str = ""
+    counted: tuple[Counted, ...] = ()
 
     @property
     def authenticated(self) -> bool:
@@ -67,11 +72,22 @@ class Explanation(Struct, frozen=True):
     @property
     def code(self) -> Code | None:
         """The code of the refusal, None for a grant."""
-        return next((check.code for check in (*self.token_checks, *self.checks) if not check.passed), None)
+        failed = next((check.code for check in (*self.token_checks, *self.checks) if not check.passed), None)
+        quarantined = any(rule.crossed and rule.then == "quarantine" for rule in self.counted)
+        return failed or (Code.ABUSE_QUARANTINED if quarantined else None)
+
+    def with_counts(self, counts: Counts) -> Explanation:
+        """Return what follows where the admission would have counted this; the same for a refusal, which it counts
+        among the refusals alone."""
+        if self.registration is None or self.code is not None:
+            return self
+        return replace(self, counted=compare(self.registration.policy.abuse, counts))
 
     def redact(self) -> Explanation:
-        """Return what the caller may learn: where its token is not good, nothing of a registration."""
-        return self if self.authenticated else Explanation(self.token_checks)
+        """Return what the caller may learn: where its token is not good, nothing of a registration; of the rules of
+        `abuse` those that it is told of."""
+        told = tuple(rule for rule in self.counted if rule.crossed and rule.then != "observe")
+        return replace(self, counted=told) if self.authenticated else Explanation(self.token_checks)
 
     def checks_for_operator(self) -> tuple[ShownCheck, ...]:
         """Return all checks, with nothing hidden."""

@@ -33,6 +33,7 @@ from issuer.identity.provider import Provider, ProvidersFile
 from issuer.identity.table import check_token_prefixes, fill_in
 from issuer.policy.assemble import NOTHING, Admits, Basis, Change, Entry, assemble, keys, touched
 from issuer.policy.authoring.benchmarks import read_registered
+from issuer.policy.authoring.lint_abuse import lint_abuse
 from issuer.policy.authoring.lint_identity import lint_identity
 from issuer.policy.authoring.stops import STOPS_FILE
 from issuer.policy.authoring.suite import Outcome, doubt_tests, run_tests
@@ -406,6 +407,7 @@ class _Reading:
         _check_identities(findings, document, policy, self._providers, self._now)
         _check_grants(findings, document, policy.grants)
         _check_token(findings, document, policy.token)
+        _check_abuse(findings, document, policy)
         if path in findings.broken:
             return None
         tests = msgspec.msgpack.encode(policy.tests)
@@ -573,6 +575,13 @@ def _check_token(findings: Findings, document: Document, token: TokenRules) -> N
     for index, audience in enumerate(token.audiences):
         new = audience not in token.audiences[:index]
         findings.demand(document, f"/token/audiences/{index}", new, "this audience stands here twice")
+
+
+def _check_abuse(findings: Findings, document: Document, policy: Policy) -> None:
+    for index, pattern in enumerate(policy.abuse.attempts.ignore):
+        fits = _WORD_PATTERN.fullmatch(pattern)
+        findings.demand(document, f"/abuse/attempts/ignore/{index}", fits, _WORD_RULE)
+    lint_abuse(findings, document, policy)
 
 
 def _is_specifier(text: object) -> bool:

@@ -3,7 +3,8 @@
 Each decision is judged again, under the old policies and under the new ones, by the functions that judge requests, at
 the time of the decision. The audit holds what the decision read and no more: where a rule reads something else (a
 claim that was not recorded, a metric's value, whether there was a command) and no other rule refuses, the answer is
-"cannot tell". Memory does not grow with the file.
+"cannot tell". So it is with the rules of `abuse`, which are judged by what the admission counted then. Memory does not
+grow with the file.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from typing import Literal
 
 import msgspec
 from msgspec import UNSET, Struct
+from msgspec.structs import replace
 
+from issuer.abuse import Abuse, Signal, judge
 from issuer.audit_events import CallerRead, Decision, MetricRead, Named, ResultRead
 from issuer.codes import Code
 from issuer.errors import Refused
@@ -21,6 +24,7 @@ from issuer.formats.strict_json import JSON
 from issuer.identity.caller import Caller
 from issuer.identity.profiles import Profile, derive
 from issuer.identity.provider import Provider
+from issuer.policy.authoring.plan_signals import EXAMPLES, SignalGroup, Signals, compare_signals, counts_otherwise
 from issuer.policy.check import Check
 from issuer.policy.check_identity import names_commit
 from issuer.policy.decide import Run, decide
@@ -28,9 +32,6 @@ from issuer.policy.match import PolicySet, resolve
 from issuer.policy.registration import Registration
 from issuer.policy.requirement import Requirement, is_met
 from issuer.results.claims import Framework, Metric, RunClaims
-
-EXAMPLES = 3  # of each group; the counts are of all
-
 
 # -- what the audit holds ---------------------------------------------------------------------------------------------
 
@@ -61,7 +62,8 @@ Kind = Literal["granted", "refused", "untold"]
 
 class Verdict(Struct, frozen=True):
     """What policies say of a recorded decision. `code` and `rule` are those of a refusal; `missing` is what the audit
-    does not hold and the answer depends on."""
+    does not hold and the answer depends on. `abuse` are the rules for what was counted of it, None where that is not
+    judged."""
 
     kind: Kind
     integration: str = ""
@@ -69,6 +71,11 @@ class Verdict(Struct, frozen=True):
     rule: str = ""
     detail: str = ""
     missing: tuple[str, ...] = ()
+    abuse: Abuse | None = None
+
+    def signals(self, decision: Decision) -> tuple[Signal, ...]:
+        """Return what these policies say of what was counted for the decision."""
+        return () if self.abuse is None or decision.counted is UNSET else judge(self.abuse, decision.counted)
 
 
 class _Held(Struct, frozen=True):
@@ -160,7 +167,29 @@ def _decide(found: _Identified, decision: Decision) -> Verdict:
             return Verdict("refused", integration, check.code, check.rule, check.actual)
     names = held.missing(dict.fromkeys(_reads(registration, verdict.checks)))
     missing = *(f"the claim {name}" for name in names), *missing_of_runs
-    return Verdict("untold", integration, missing=missing) if missing else Verdict("granted", integration)
+    if missing:
+        return Verdict("untold", integration, missing=missing)
+    return _admit(Verdict("granted", integration, abuse=registration.policy.abuse), decision)
+
+
+def _admit(granted: Verdict, decision: Decision) -> Verdict:
+    """Refuse what was counted into a quarantine; a repeat was counted the first time."""
+    if decision.verdict == "repeated":
+        return replace(granted, abuse=None)
+    for signal in granted.signals(decision):
+        if signal.then == "quarantine":
+            detail = f"counted {signal.count}, and {signal.limit} is the limit"
+            return replace(granted, kind="refused", code=Code.ABUSE_QUARANTINED, rule=signal.rule, detail=detail)
+    return granted
+
+
+def _doubt_counts(before: Verdict, after: Verdict) -> Verdict:
+    """Tell nothing of a quarantine by a rule that counts otherwise than the one by which was counted."""
+    if after.code != Code.ABUSE_QUARANTINED or before.abuse is None or after.abuse is None:
+        return after
+    _, name, _ = after.rule.split(".")
+    member = counts_otherwise(name, before.abuse, after.abuse)  # type: ignore[arg-type]
+    return replace(after, kind="untold", code="", missing=(f"what another {member} counts",)) if member else after
 
 
 def _reads(registration: Registration, checks: Iterable[Check]) -> Iterator[str]:
@@ -233,7 +262,7 @@ class Plan(Struct):
 
     `not_decided` are refusals not made by a policy: a limit, a replay, a body that could not be read. `otherwise` are
     decisions that the old policies do not explain, because they were made under others. `torn` are lines that do not
-    hold a whole event.
+    hold a whole event. `signals` are the decisions that would signal otherwise, whatever becomes of them.
     """
 
     decisions: int = 0
@@ -245,12 +274,13 @@ class Plan(Struct):
     otherwise: int = 0
     torn: int = 0
     groups: list[Group] = []
+    signals: list[SignalGroup] = []
 
 
 def make_plan(old: PolicySet, new: PolicySet, lines: Iterable[bytes]) -> Plan:
     """Compare what two sets of policies say of every decision in the lines of an audit file."""
     plan, comparison = Plan(), _Comparison(old, new)
-    groups: dict[tuple[Kind, str, str], Group] = {}
+    groups = _Groups()
     for line in lines:
         try:
             decision = read_decision(line) if line.strip() else None
@@ -259,7 +289,10 @@ def make_plan(old: PolicySet, new: PolicySet, lines: Iterable[bytes]) -> Plan:
             continue
         if decision is not None:
             _count(plan, groups, comparison, decision)
-    plan.groups = sorted(groups.values(), key=lambda group: (group.kind, group.integration, -group.count, group.why))
+    plan.groups = sorted(
+        groups.verdicts.values(), key=lambda group: (group.kind, group.integration, -group.count, group.why)
+    )
+    plan.signals = sorted(groups.signals.values(), key=lambda group: (group.integration, group.signal, -group.count))
     return plan
 
 
@@ -275,7 +308,8 @@ class _Comparison:
         same = self._same_candidates(decision)
         if not isinstance(before, Verdict) and not isinstance(after, Verdict):
             same = same or _same([before.registration], [after.registration])
-        return _conclude(before, decision), None if same else _conclude(after, decision)
+        was = _conclude(before, decision)
+        return was, None if same else _doubt_counts(was, _conclude(after, decision))
 
     def _same_candidates(self, decision: Decision) -> bool:
         """Say whether both have the same rules for every identity that this caller may be."""
@@ -298,20 +332,29 @@ def _key_of(registration: Registration) -> tuple[str, str]:
     return registration.digest, registration.identity.id
 
 
-def _count(plan: Plan, groups: dict[tuple[Kind, str, str], Group], comparison: _Comparison, decision: Decision) -> None:
+class _Groups(Struct):
+    """What is grouped so far, by what makes a group."""
+
+    verdicts: dict[tuple[Kind, str, str], Group] = {}
+    signals: Signals = {}
+
+
+def _count(plan: Plan, groups: _Groups, comparison: _Comparison, decision: Decision) -> None:
     plan.decisions += 1
     if not _is_by_policy(decision):
         plan.not_decided += 1
         return
     recorded = "refused" if decision.verdict == "refused" else "granted"
     before, after = comparison.judge(decision)
+    if after is not None and before.abuse is not None and after.abuse is not None:
+        compare_signals(groups.signals, after.integration, before.abuse, after.abuse, decision)
     plan.otherwise += before.kind not in {recorded, "untold"}
     was = recorded if before.kind == "untold" else before.kind
     if after is None or after.kind == was:
         plan.unchanged += 1
         return
     setattr(plan, after.kind, getattr(plan, after.kind) + 1)
-    _group(groups, decision, before, after)
+    _group(groups.verdicts, decision, before, after)
 
 
 def _group(groups: dict[tuple[Kind, str, str], Group], decision: Decision, before: Verdict, after: Verdict) -> None:
@@ -325,7 +368,9 @@ def _group(groups: dict[tuple[Kind, str, str], Group], decision: Decision, befor
 
 
 def _is_by_policy(decision: Decision) -> bool:
-    """Say whether a policy made this decision: a grant, or a refusal by one of its rules."""
+    """Say whether a policy made this decision: a grant, or a refusal by one of its rules. A quarantine is that where it
+    begins, by what was counted."""
     code = Code.named(decision.code or "")
-    decided = code is not None and code.meaning.status == 403 and code is not Code.ABUSE_QUARANTINED
+    begins = code is not Code.ABUSE_QUARANTINED or decision.counted is not UNSET
+    decided = code is not None and code.meaning.status == 403 and begins
     return decision.verdict != "refused" or decided

@@ -269,8 +269,22 @@ MEMBERS: Mapping[str, Mapping[str, Schema]] = {
         "run": _doc("As much of the run claims as the case is about.", _RUN),
         "claims_from": _doc("The name of an earlier test, to start from its provider, identity and run."),
         "override": _doc("What is different from the test that `claims_from` names."),
+        "counts": _doc("What the admission would have counted of the identity.", {"attempts": 6}),
+        "signals": _doc("What follows from the counts, exactly.", {"attempts": "warn"}),
         "date": _doc("The day of the request.", "2027-06-30", **_DATE),
     },
+    "Counts": {
+        "attempts": _doc("How many different sets of metric values of this run key, with this one; 64 for more."),
+        "is_new": _doc("false: this set was signed before."),
+        "artifact": _doc("How many of the sets have an evidence file of this one; 0 where nothing of that is new."),
+        "twins": _doc("true: the same values were signed for another model repository."),
+        "owners_a_day": _doc("Model owners of the day."),
+        "owners_a_run": _doc("Model owners of the CI run; 0 where its provider names none."),
+        "tokens_a_day": _doc("Tokens of the day."),
+        "tokens_a_run": _doc("Tokens of the CI run; 0 where its provider names none."),
+    },
+    "ExpectedSignals": {name: _doc("What follows, where the rule is crossed.")
+                        for name in model.ExpectedSignals.__struct_fields__},
     "Override": {
         "identity": _doc("Claims to set; null takes one away.", {"ref": "refs/heads/other"}),
         "run": _doc("Members of the run to set; null takes one away.", {"task_id": "other"}),

@@ -22,16 +22,17 @@ from issuer.formats.strict_yaml import Document
 from issuer.identity.caller import Caller
 from issuer.identity.profiles import derive
 from issuer.identity.provider import Provider
+from issuer.policy.authoring.counted import Follows, compare, differ, follows, stated
 from issuer.policy.check import Check
 from issuer.policy.evaluate import evaluate
 from issuer.policy.match import Key, PolicySet, key_of_caller
-from issuer.policy.model import Policy, PolicyTest
+from issuer.policy.model import Counts, Policy, PolicyTest
 from issuer.results.claims import STAND_IN, RunClaims, read_claims
 
 GRANTED = "granted"
 _MODES = {Code.INTEGRATION_SUSPENDED, Code.INTEGRATION_STAGED}
 # Not in a policy, and so not of its tests.
-_ELSEWHERE = {Code.INTEGRATION_STOPPED, Code.ABUSE_QUARANTINED, Code.IDENTITY_NETWORK_FORBIDDEN}
+_ELSEWHERE = {Code.INTEGRATION_STOPPED, Code.IDENTITY_NETWORK_FORBIDDEN}
 # What a test can expect: its mode does not count, and a test names no audience.
 EXPECTABLE = (
     GRANTED,
@@ -44,6 +45,8 @@ EXPECTABLE = (
 class Outcome(Struct, frozen=True):
     """How a test went. `expected` and `actual` are `granted` or a code; `detail` is why, where it was refused.
 
+    `signals` are what follows from the counts of the test, None where it gives none or is refused before they count;
+    `difference` says where these are not what it expects.
     `checks` are those of what the test gives; empty where the caller is not registered. `asked` is under which key
     identities were looked for: the outcome depends on no others. `at` is the pointer to the test's `expect`.
     """
@@ -57,6 +60,8 @@ class Outcome(Struct, frozen=True):
     asked: Key
     document: Document
     at: str
+    signals: Follows | None = None
+    difference: str = ""
 
     @property
     def place(self) -> Place:
@@ -66,7 +71,14 @@ class Outcome(Struct, frozen=True):
     @property
     def passed(self) -> bool:
         """Whether the policy decides as the test expects."""
-        return self.actual == self.expected
+        return self.actual == self.expected and not self.difference
+
+    @property
+    def verdict(self) -> str:
+        """What was expected, and what the policy says."""
+        if self.actual == self.expected:
+            return f"{self.actual}, as expected, but for its signals: {self.difference}"
+        return f"expected {self.expected}, the policy says {self.actual}"
 
 
 class _Case(Struct, frozen=True):
@@ -109,7 +121,7 @@ class _Suite(Struct, frozen=True):
             claims = self.read_run(case, at if test.claims_from is UNSET else f"{at}/override") if case else None
             cases[test.name] = case if claims else None
             if case is not None and claims is not None:
-                yield self.judge_test(test, case, claims, f"{at}/expect")
+                yield self.judge_test(test, case, claims, at)
 
     def demand(self, at: str, condition: object, rule: str) -> bool:
         return self.findings.demand(self.document, at, condition, rule)
@@ -121,8 +133,19 @@ class _Suite(Struct, frozen=True):
         expectable = self.demand(f"{at}/expect", test.expect in EXPECTABLE, _expect_rule(test.expect))
         now = 0 if test.date is UNSET else _midnight(test.date)
         self.demand(f"{at}/date", now is not None, "must be a date, as 2027-06-30")
+        expectable = self.demand_counts(test, at) and expectable
         case = self.read_own(test, at) if test.claims_from is UNSET else self.derive(test, at, earlier)
         return msgspec.structs.replace(case, time=now) if case and expectable and now is not None else None
+
+    def demand_counts(self, test: PolicyTest, at: str) -> bool:
+        """Demand counts where a test speaks of what follows from them, and a grant where it gives them."""
+        if test.counts is not UNSET:
+            admitted = test.expect in {GRANTED, Code.ABUSE_QUARANTINED}
+            rule = "only what is granted is counted: expect granted, or abuse.quarantined, or give no `counts`"
+            return self.demand(f"{at}/counts", admitted, rule)
+        bare = self.demand(f"{at}/signals", not stated(test.signals), "signals follow from `counts`: give them")
+        rule = "a quarantine follows from `counts`: give them"
+        return self.demand(f"{at}/expect", test.expect != Code.ABUSE_QUARANTINED, rule) and bare
 
     def read_own(self, test: PolicyTest, at: str) -> _Case | None:
         whole = test.provider is not UNSET and test.identity is not UNSET
@@ -166,11 +189,29 @@ class _Suite(Struct, frozen=True):
     def judge_test(self, test: PolicyTest, case: _Case, claims: RunClaims, at: str) -> Outcome:
         caller = Caller.suppose(case.provider, derive(case.provider.rules, case.identity), case.time)
         actual, detail, checks = self.judge(case, caller, claims)
-        because = f": {detail}" if detail else ""
-        rule = f'the test "{test.name}" expects {test.expect}, and the policy says {actual}{because}'
-        self.findings.demand(self.document, at, actual == test.expect, rule, Code.POLICY_TEST_FAILED)
         asked, name = key_of_caller(caller), self.policy.integration
-        return Outcome(name, test.name, test.expect, actual, detail, checks, asked, self.document, at)
+        outcome = Outcome(name, test.name, test.expect, actual, detail, checks, asked, self.document, f"{at}/expect")
+        if test.counts is not UNSET and actual == GRANTED:
+            outcome = self.judge_counts(test, test.counts, outcome, f"{at}/signals")
+        because = f": {outcome.detail}" if outcome.detail else ""
+        rule = f'the test "{test.name}" expects {test.expect}, and the policy says {outcome.actual}{because}'
+        if outcome.difference and outcome.actual == test.expect:
+            rule = f'the test "{test.name}" expects other signals: {outcome.difference}'
+        self.findings.demand(self.document, outcome.at, outcome.passed, rule, Code.POLICY_TEST_FAILED)
+        return outcome
+
+    def judge_counts(self, test: PolicyTest, counts: Counts, granted: Outcome, at: str) -> Outcome:
+        """Judge what follows from the counts of a run that is granted, at the pointer of its `signals`."""
+        abuse = self.policy.abuse
+        expected, actual, rows = stated(test.signals), follows(abuse, counts), compare(abuse, counts)
+        difference = differ(expected, actual, rows)
+        outcome = msgspec.structs.replace(granted, signals=actual, difference=difference)
+        for row in rows:
+            if row.crossed and row.then == "quarantine":
+                detail = f"counted {row.count}, and {row.limit} is the limit; rule: {row.rule}"
+                outcome = msgspec.structs.replace(outcome, actual=str(Code.ABUSE_QUARANTINED), detail=detail)
+                break
+        return msgspec.structs.replace(outcome, at=at) if outcome.actual == test.expect and difference else outcome
 
     def judge(self, case: _Case, caller: Caller, claims: RunClaims) -> tuple[str, str, tuple[Check, ...]]:
         """Return the verdict as `granted` or a code, why it was refused, and the checks that count."""

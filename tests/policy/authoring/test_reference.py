@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 from msgspec import Struct
 
+from issuer.abuse import THENS, Abuse
 from issuer.codes import Code
 from issuer.errors import Refused
 from issuer.identity.caller import Caller
@@ -38,7 +41,7 @@ def examples(folder: Path) -> Path:
 def test_the_examples_load_as_one_directory(tmp_path: Path) -> None:
     assert [name for name, _ in EXAMPLES] == [
         "providers.yaml", "my-framework.yaml", "widespread-framework.yaml", "automated-framework.yaml",
-        "benchmarks/openai/gsm8k/eval.yaml", "careful-framework.yaml",
+        "benchmarks/openai/gsm8k/eval.yaml", "careful-framework.yaml", "watched-framework.yaml",
         "stops.yaml",
     ]  # fmt: skip
     assert len(EXAMPLES) == REFERENCE.count("```yaml")
@@ -78,7 +81,8 @@ def test_the_tests_of_the_examples_pass(tmp_path: Path) -> None:
     outcomes, findings = try_policies(examples(tmp_path), ISSUER_URL, NOW)
     assert [finding for finding in findings if finding.severity == "error" or finding.code is Code.LINT_UNTESTED] == []
     assert [(outcome.integration, outcome.passed) for outcome in outcomes] == [
-        *[("automated-framework", True)] * 9, *[("careful-framework", True)] * 4, *[("my-framework", True)] * 6, *[("widespread-framework", True)] * 11,
+        *[("automated-framework", True)] * 9, *[("careful-framework", True)] * 4, *[("my-framework", True)] * 6,
+        *[("watched-framework", True)] * 5, *[("widespread-framework", True)] * 11,
     ]  # fmt: skip
 
 
@@ -189,3 +193,33 @@ def test_the_default_limits_are_told() -> None:
         told(limits.identity), told(limits.integration), told(limits.refusals),
     )  # fmt: skip
     assert f"`quarantine_s` ({limits.quarantine_s})" in REFERENCE
+
+
+def _members(kind: type[Struct]) -> list[tuple[str, Any, object]]:
+    """Return name, type and default of each member, of those inside too."""
+    found: list[tuple[str, Any, object]] = []
+    for field in msgspec.structs.fields(kind):
+        if isinstance(field.default, Struct):
+            found += [(f"{field.name}.{name}", *rest) for name, *rest in _members(type(field.default))]
+        else:
+            found.append((field.name, field.type, field.default))
+    return found
+
+
+def _bounds(kind: Any) -> str:
+    info = msgspec.inspect.type_info(kind)
+    if isinstance(info, msgspec.inspect.LiteralType):
+        return "any of the four" if set(info.values) == set(THENS) else " ".join(f"`{each}`" for each in info.values)
+    return f"{info.ge} to {info.le}" if isinstance(info, msgspec.inspect.IntType) else "any"
+
+
+def _default(value: object) -> str:
+    texts = [value] if isinstance(value, str) else value
+    return " ".join(f"`{text}`" for text in texts) if isinstance(texts, list | tuple) else str(value)
+
+
+def test_every_rule_of_abuse_is_told_with_its_default_and_its_bounds() -> None:
+    members = _members(Abuse)
+    assert len(members) == 19
+    for name, kind, value in members:
+        assert row(f"`{name}`")[1:] == [_default(value), _bounds(kind)], name

@@ -7,36 +7,14 @@ from pathlib import Path
 import pytest
 
 from issuer.codes import Code
-from issuer.errors import Finding, InputError
+from issuer.errors import InputError
 from issuer.policy.authoring.load import check_policies, try_policies
-from issuer.policy.authoring.suite import EXPECTABLE, Outcome, merge
-from tests.support.policies import ISSUER_URL, NOW, POLICY, changed, load, write
-
-TESTS = """\
-tests:
-  - name: main
-    expect: granted
-    provider: github-actions
-    identity:
-      repository_id: "7"
-      repository_owner_id: "6"
-      ref: "refs/heads/main"
-      runner_environment: "github-hosted"
-      event_name: "push"
-    run:
-      benchmark_repo: "openai/gsm8k"
-      model_repo: "org/model"
-"""
+from issuer.policy.authoring.suite import EXPECTABLE, merge
+from tests.support.policies import ISSUER_URL, NOW, POLICY, TESTS, changed, load, outcomes, write
 
 
 def derived(name: str, expect: str, override: str, more: str = "") -> str:
     return f"  - {{name: {name}, claims_from: main, expect: {expect}, override: {override}{more}}}\n"
-
-
-def outcomes(folder: Path, tests: str, text: str = POLICY) -> tuple[list[Outcome], list[Finding]]:
-    write(folder, inspect_ai=text + tests)
-    done, findings = try_policies(folder, ISSUER_URL, NOW)
-    return list(done), [finding for finding in findings if finding.severity == "error"]
 
 
 def actual(folder: Path, override: str, text: str = POLICY, more: str = "") -> str:
@@ -311,4 +289,5 @@ def test_what_a_test_may_expect_is_granted_or_what_a_policy_decides() -> None:
         "integration.unknown", "integration.ambiguous", "identity.claim_missing", "identity.claim_mismatch",
         "identity.event_forbidden", "identity.registration_expired", "policy.framework", "policy.version",
         "policy.benchmark", "policy.model", "policy.task", "policy.metric", "policy.command",
+        "abuse.quarantined",
     }  # fmt: skip

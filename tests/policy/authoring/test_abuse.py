@@ -1,0 +1,270 @@
+"""The rules of `abuse` in a policy's file: checked, tested by counts that are stated, and warned of where they rest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from issuer.codes import Code
+from issuer.formats.strict_json import convert
+from issuer.policy.authoring.explain import Explanation, explain, present_claims
+from issuer.policy.authoring.fmt import format_file
+from issuer.policy.authoring.load import check_policies, try_policies
+from issuer.policy.model import Counts
+from tests.support.policies import (
+    GITHUB,
+    ISSUER_URL,
+    NOW,
+    POLICY,
+    TESTS,
+    changed,
+    load,
+    outcomes,
+    runs_of,
+    submission,
+    write,
+)  # fmt: skip
+
+
+def found(folder: Path, abuse: str, text: str = POLICY) -> list[tuple[Code, str, str]]:
+    """Return the findings of a file with this block: code, place in the file's last lines, and what is said."""
+    write(folder, inspect_ai=text + abuse)
+    before = text.count("\n")
+    _, findings = check_policies(folder, ISSUER_URL, NOW)
+    return [
+        (finding.code, f"{finding.place.line - before}:{finding.place.column}", finding.detail)
+        for finding in findings
+        if finding.severity == "error" or finding.code is Code.LINT_NO_EFFECT
+    ]
+
+
+# -- check ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("block", "code", "place", "said"),
+    [
+        ("abuse: {attempts: {distinct: 64}}", Code.FILE_SCHEMA, "1:30", "63"),
+        ("abuse: {attempts: {distinct: 0}}", Code.FILE_SCHEMA, "1:30", "1"),
+        ("abuse:\n  attempts:\n    per_days: 91", Code.FILE_SCHEMA, "3:15", "90"),
+        ("abuse: {twins: {then: warn}}", Code.FILE_SCHEMA, "1:23", "observe"),
+        ("abuse: {spread: {then: refuse}}", Code.FILE_SCHEMA, "1:24", "quarantine"),
+        ("abuse: {spread: {owner_a_day: 3}}", Code.FILE_UNKNOWN_MEMBER, "1:31", "did you mean `owners_a_day`?"),
+        ("abuse: {atempts: {}}", Code.FILE_UNKNOWN_MEMBER, "1:18", "did you mean `attempts`?"),
+        ("abuse: {throttle: {for_s: 59}}", Code.FILE_SCHEMA, "1:27", "60"),
+        ('abuse: {attempts: {ignore: ["speed", "a metric"]}}', Code.FILE_RULE, "1:38", "printable ASCII"),
+    ],
+)
+def test_what_no_rule_can_be_is_an_error_at_its_place(
+    tmp_path: Path, block: str, code: Code, place: str, said: str
+) -> None:
+    ((found_code, found_place, detail),) = found(tmp_path, f"{block}\n")
+    assert (found_code, found_place, said in detail) == (code, place, True), detail
+
+
+SLOW = changed(POLICY, "count: 600, per_s: 3600, burst: 200", "count: 10, per_s: 3600, burst: 5")
+ONE_OWNER = changed(POLICY, 'models: ["*/*"]', 'models: ["acme/*", "Acme/x", "other/model"]')
+SPEED = changed(POLICY, 'metrics: ["*"]', 'metrics: ["tokens_per_second", "first_token_ms"]')
+
+
+@pytest.mark.parametrize(
+    ("block", "text", "place", "said"),
+    [
+        ("abuse: {spread: {tokens_a_day: 245}}", SLOW, "1:32", "at most 245 tokens through in a day"),
+        ("abuse: {spread: {owners_a_day: 2}}", ONE_OWNER, "1:32", "no more than 2 model owners"),
+        ("abuse: {spread: {owners_a_run: 8, owners_a_day: 7}}", POLICY, "1:32", "`owners_a_day` is 7, and is always crossed before"),
+        ("abuse: {spread: {tokens_a_day: 244}}", SLOW, "", ""),
+        ("abuse: {spread: {owners_a_day: 10, owners_a_run: 10, tokens_a_run: 9}}", POLICY, "1:50", "`tokens_a_run` is 9"),
+        ("abuse: {artifact: {distinct: 5}, attempts: {distinct: 5}}", POLICY, "1:30", "`attempts.distinct` is 5"),
+        ("abuse: {artifact: {distinct: 5, then: throttle}, attempts: {distinct: 5}}", POLICY, "", ""),
+        ("abuse: {throttle: {count: 5}}", POLICY, "1:19", "no rule says `then: throttle`"),
+        ("abuse: {throttle: {count: 700, burst: 200}, spread: {then: throttle}}", POLICY, "1:19", "it slows nobody"),
+        ("abuse: {attempts: {then: throttle}}", changed(SLOW, "burst: 5", "burst: 1"), "1:26", "is no slower than `limits.identity`"),
+        ("abuse: {attempts: {then: throttle}, throttle: {count: 10, per_s: 3600, burst: 4}}", SLOW, "", ""),
+        ("abuse: {quarantine_s: 60}", POLICY, "1:23", "no rule says `then: quarantine`"),
+        ("abuse: {quarantine_s: 60, artifact: {then: quarantine}}", POLICY, "", ""),
+        ('abuse: {attempts: {ignore: ["*"]}}', POLICY, "1:28", "matches every granted metric"),
+        ('abuse: {attempts: {ignore: ["acc*"]}}', POLICY, "", ""),
+        ("abuse: {}", SPEED, "-3:12", "matches every granted metric"),
+        ("abuse: {}", changed(SPEED, "metrics:", "registered_only: true\n  metrics:"), "", ""),
+        ("abuse: {}", changed(SLOW, "burst: 5", "burst: 1"), "", ""),  # a default that is never met does no harm
+    ],
+)  # fmt: skip
+def test_a_rule_without_an_effect_is_warned_of_where_it_is_written(
+    tmp_path: Path, block: str, text: str, place: str, said: str
+) -> None:
+    findings = found(tmp_path, f"{block}\n", text)
+    assert [each[:2] for each in findings] == ([(Code.LINT_NO_EFFECT, place)] if place else []), findings
+    assert not place or said in findings[0][2]
+
+
+def test_the_layout_of_the_block_is_made_canonical() -> None:
+    written = b"abuse:\n    attempts:\n        ignore:\n        - '*_ms'   # the machine\n        then: warn\n"
+    assert format_file(written, "x.yaml") == (
+        b'abuse:\n  attempts:\n    ignore:\n      - "*_ms"   # the machine\n    then: warn\n'
+    )
+
+
+# -- test -------------------------------------------------------------------------------------------------------------
+
+
+RULES = """\
+abuse:
+  attempts: {distinct: 3}
+  artifact: {distinct: 1, then: quarantine}
+  twins: {values: 3}
+  spread: {owners_a_day: 9, owners_a_run: 8, tokens_a_day: 1000, tokens_a_run: 900, then: throttle}
+"""
+
+
+def case(counts: str, signals: str, expect: str = "granted", name: str = "counted") -> str:
+    signals = f", signals: {signals}" if signals else ""
+    return f"  - {{name: {name}, claims_from: main, counts: {counts}{signals}, expect: {expect}}}\n"
+
+
+def judged(folder: Path, *cases: str) -> list[tuple[bool, str]]:
+    done, findings = outcomes(folder, TESTS + "".join(cases), POLICY + RULES)
+    assert (done[0].passed, len(findings)) == (True, sum(not outcome.passed for outcome in done)), findings
+    return [(outcome.passed, outcome.difference or outcome.detail) for outcome in done[1:]]
+
+
+@pytest.mark.parametrize(
+    ("counts", "signals", "expect"),
+    [
+        ("{attempts: 3}", "", "granted"),
+        ("{attempts: 3}", "{}", "granted"),
+        ("{attempts: 4}", "{attempts: warn}", "granted"),
+        ("{attempts: 4, is_new: false}", "", "granted"),
+        ("{owners_a_day: 10, twins: true}", "{spread: throttle, twins: observe}", "granted"),
+        ("{tokens_a_run: 901, owners_a_day: 10}", "{spread: throttle}", "granted"),
+        ("{artifact: 2}", "{artifact: quarantine}", "abuse.quarantined"),
+        ("{attempts: 4, artifact: 2}", "{attempts: warn, artifact: quarantine}", "abuse.quarantined"),
+    ],
+)
+def test_a_test_states_counts_and_exactly_what_follows(tmp_path: Path, counts: str, signals: str, expect: str) -> None:
+    assert judged(tmp_path, case(counts, signals, expect))[0][0]
+
+
+@pytest.mark.parametrize(
+    ("counts", "signals", "expect", "said"),
+    [
+        ("{attempts: 3}", "{attempts: warn}", "granted",
+         "attempts: expected warn, nothing follows (abuse.attempts.distinct is 3, counted 3)"),
+        ("{attempts: 4}", "", "granted",
+         "attempts: expected nothing, warn follows (abuse.attempts.distinct is 3, counted 4)"),
+        ("{owners_a_day: 10}", "{spread: warn}", "granted",
+         "spread: expected warn, throttle follows (abuse.spread.owners_a_day is 9, counted 10)"),
+        ("{attempts: 4, twins: true}", "{attempts: warn}", "granted",
+         "twins: expected nothing, observe follows (abuse.twins.values is 3, counted 3)"),
+        ("{artifact: 2}", "", "abuse.quarantined",
+         "artifact: expected nothing, quarantine follows (abuse.artifact.distinct is 1, counted 2)"),
+    ],
+)  # fmt: skip
+def test_another_signal_fails_the_test_and_is_told(
+    tmp_path: Path, counts: str, signals: str, expect: str, said: str
+) -> None:
+    assert judged(tmp_path, case(counts, signals, expect)) == [(False, said)]
+
+
+def test_a_quarantine_is_no_grant_and_a_grant_no_quarantine(tmp_path: Path) -> None:
+    done, findings = outcomes(
+        tmp_path,
+        TESTS
+        + case("{artifact: 2}", "{artifact: quarantine}")
+        + case("{attempts: 1}", "", "abuse.quarantined", "other"),
+        POLICY + RULES,
+    )
+    assert [(outcome.passed, outcome.actual) for outcome in done[1:]] == [
+        (False, "abuse.quarantined"), (False, "granted"),
+    ]  # fmt: skip
+    assert findings[0].detail == (
+        'the test "counted" expects granted, and the policy says abuse.quarantined: counted 2, and 1 is the limit; '
+        "rule: abuse.artifact.distinct"
+    )
+
+
+def test_what_a_policy_refuses_is_not_counted(tmp_path: Path) -> None:
+    refused = case("{attempts: 9}", "{attempts: warn}").replace("counts:", "override: {run: {task_id: x/y}}, counts:")
+    done, _ = outcomes(tmp_path, TESTS + refused, POLICY + RULES)
+    assert (done[1].actual, done[1].signals, done[1].difference) == ("policy.task", None, "")
+
+
+def test_other_signals_are_an_error_at_their_place_in_the_file(tmp_path: Path) -> None:
+    text = POLICY + RULES
+    tests = (
+        TESTS
+        + "  - name: other\n    claims_from: main\n    counts: {attempts: 4}\n    signals: {}\n    expect: granted\n"
+    )
+    _, (finding,) = outcomes(tmp_path, tests, text)
+    line = (text + tests).split("\n").index("    signals: {}") + 1
+    assert (finding.code, finding.place.line, finding.place.column) == (Code.POLICY_TEST_FAILED, line, 14)
+    assert finding.detail.startswith('the test "other" expects other signals: attempts: expected nothing')
+
+
+@pytest.mark.parametrize(
+    ("test", "said"),
+    [
+        ("{name: x, claims_from: main, signals: {attempts: warn}, expect: granted}", "signals follow from `counts`"),
+        ("{name: x, claims_from: main, expect: abuse.quarantined}", "a quarantine follows from `counts`"),
+        ("{name: x, claims_from: main, counts: {}, expect: policy.task}", "only what is granted is counted"),
+        ("{name: x, claims_from: main, counts: {attempt: 4}, expect: granted}", "did you mean `attempts`?"),
+        ("{name: x, claims_from: main, counts: {attempts: 65}, expect: granted}", "64"),
+        ("{name: x, claims_from: main, counts: {}, signals: {probing: warn}, expect: granted}", "not known"),
+    ],
+)
+def test_a_test_that_states_what_cannot_be_is_malformed(tmp_path: Path, test: str, said: str) -> None:
+    done, (finding,) = outcomes(tmp_path, f"{TESTS}  - {test}\n", POLICY + RULES)
+    assert (len(done) <= 1, said in finding.detail) == (True, True), finding
+
+
+def test_counts_are_the_test_s_own(tmp_path: Path) -> None:
+    derived = "  - {name: later, claims_from: counted, expect: granted}\n"
+    assert judged(tmp_path, case("{attempts: 4}", "{attempts: warn}"), derived) == [(True, ""), (True, "")]
+
+
+def test_the_shipped_tests_of_counts_pass_and_fail_without_their_rule(tmp_path: Path) -> None:
+    shipped = Path(__file__).parents[3] / "policies"
+    for path in shipped.glob("*.yaml"):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    lm_eval = (tmp_path / "lm-eval.yaml").read_text("utf-8")
+    (tmp_path / "lm-eval.yaml").write_text(changed(lm_eval, ", then: throttle}", "}"), "utf-8")
+    done, _ = try_policies(tmp_path, ISSUER_URL, NOW)
+    assert [outcome.name for outcome in done if not outcome.passed] == ["more owners than a sweep has"]
+
+
+# -- explain ----------------------------------------------------------------------------------------------------------
+
+
+def explained(folder: Path, *, task: str = "gsm8k", **counts: int) -> Explanation:
+    policies = load(folder, inspect_ai=POLICY + RULES)
+    presented, runs = present_claims(policies, GITHUB), runs_of(submission(task=task))
+    return explain(policies, presented, runs, NOW).with_counts(convert(dict(counts), Counts))
+
+
+def test_every_rule_is_explained_with_its_count_and_limit(tmp_path: Path) -> None:
+    found = explained(tmp_path, attempts=4, owners_a_day=9)
+    assert [(each.rule, each.count, each.limit, each.then if each.crossed else "") for each in found.counted] == [
+        ("abuse.attempts.distinct", 4, 3, "warn"),
+        ("abuse.artifact.distinct", 0, 1, ""),
+        ("abuse.twins.values", 0, 3, ""),
+        ("abuse.spread.owners_a_day", 9, 9, ""),
+        ("abuse.spread.owners_a_run", 0, 8, ""),
+        ("abuse.spread.tokens_a_day", 0, 1000, ""),
+        ("abuse.spread.tokens_a_run", 0, 900, ""),
+    ]
+    assert found.code is None
+
+
+def test_a_caller_learns_of_what_it_is_warned_of_and_not_of_what_is_observed(tmp_path: Path) -> None:
+    told = explained(tmp_path, attempts=4, twins=True).redact().counted
+    assert [each.rule for each in told] == ["abuse.attempts.distinct"]
+
+
+def test_a_quarantine_is_explained_as_the_refusal_that_it_is(tmp_path: Path) -> None:
+    assert explained(tmp_path, artifact=2).code is Code.ABUSE_QUARANTINED
+
+
+def test_nothing_is_counted_of_a_refusal(tmp_path: Path) -> None:
+    refused = explained(tmp_path, task="x/y", artifact=2)
+    assert (refused.code, refused.counted) == (Code.POLICY_TASK, ())
