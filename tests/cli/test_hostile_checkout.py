@@ -129,6 +129,7 @@ COMMANDS: dict[str, dict[str, tuple[str, ...]]] = {
         "token_file": (*EXPLAIN, "--identity-token-file", HERE),
         "claims_file": (*EXPLAIN, "--identity-claims-file", HERE),
         "run_file": (*EXPLAIN, "--identity-claims-file", "{good}/identity.json", "--claims", HERE),
+        "counts_file": (*EXPLAIN, "--identity-claims-file", "{good}/identity.json", "--counts", HERE),
     },
     "policy new": {
         "token_file": ("policy", "new", "mine", "--from-token", HERE, "--dir", "{made}/new"),
