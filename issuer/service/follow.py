@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import structlog
@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from issuer import files
 from issuer.codes import Code
 from issuer.errors import InputError, IssuerError
-from issuer.policy.authoring.load import Folder, Looks, Source, Step, load_folder, paths_that_decide, read_each
+from issuer.policy.authoring.load import Folder, Looks, Source, Step, decides, load_folder, read_each
 from issuer.policy.authoring.schema import schemas
 from issuer.policy.authoring.stops import STOPS_FILE
 from issuer.policy.match import PolicySet
@@ -94,7 +94,8 @@ class Follower:
         self._source = source
         self._kept = kept
         self._note = note
-        self._guarded: dict[str, tuple[Hashable, str]] = {}
+        self._guarded: Looks = {}
+        self._folders: dict[str, str] = {}
         self._before: Look | None = None
         self._seen: Look | None = None
 
@@ -103,7 +104,7 @@ class Follower:
         self._before = self._seen = seen = self._look()
         gc.disable()  # all of it stays: to be looked at again and again would take as long as half of the load
         try:
-            self.state = State.of(self._load(Folder(), _by_path(seen))[0])
+            self.state = State.of(self._load(Folder(), seen)[0])
         finally:
             gc.enable()
         return self.state
@@ -123,7 +124,7 @@ class Follower:
         if not asked and (seen != before or seen == self._seen):
             return None
         self._seen = None
-        folder, change = self._read(_by_path(seen), asked=asked)
+        folder, change = self._read(seen, asked=asked)
         if not self._stood_still(seen, change, asked=asked):
             return None
         self._seen = seen
@@ -145,7 +146,7 @@ class Follower:
             return self._look() == seen
         there = paths(self._source.directory, MAX_DEPTH, without=STOPS_FILE)
         return (
-            there == {each[0] for each in seen}
+            there == seen.keys()
             and there.isdisjoint(change.lost)
             and all(look_at(path) == known.look for path, known in change.known.items())
         )
@@ -171,18 +172,16 @@ class Follower:
 
         A file that looks as it did has the mode that it had, and lies where it lay.
         """
-        guarded: dict[str, tuple[Hashable, str]] = {}
-        for path in paths_that_decide(self._source.directory):
-            look, known = looks.get(path), self._guarded.get(path)
-            if known is None or look is None or known[0] != look:
-                if not os.path.exists(path):
-                    continue  # `load_folder` says what is missing
+        directory = self._source.directory
+        folders = {path: folder for path, folder in self._folders.items() if path in looks}
+        changed = (path for path, seen in looks.items() if self._guarded.get(path) != seen)
+        for path in (str(directory), *changed):
+            if decides(directory, path) and os.path.exists(path):  # `load_folder` says what is missing
                 files.demand_guarded(Path(path), group=True)
-                known = look, str(Path(path).resolve().parent)
-            guarded[path] = known
-        for folder in {folder for _, folder in guarded.values()}:
+                folders[path] = str(Path(path).resolve().parent)
+        for folder in set(folders.values()):
             files.demand_guarded(Path(folder), group=True)
-        self._guarded = guarded
+        self._guarded, self._folders = looks, folders
 
     def _setback(self, error: Exception, looks: Looks) -> Setback:
         folder = self.state.folder
@@ -197,10 +196,6 @@ class Follower:
             differing={name: each for name, each in (found or {}).items() if each is not known.get(name)},
             gone=frozenset() if found is None else frozenset(known.keys() - found),
         )
-
-
-def _by_path(seen: Look) -> Looks:
-    return {each[0]: each for each in seen}
 
 
 def follow_folder(

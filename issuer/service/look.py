@@ -6,12 +6,13 @@ watchfiles was weighed: the kernel reports nothing that another host writes to N
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-# Of one file or folder: path, inode, size, mtime and ctime in nanoseconds.
-Seen = tuple[str, int, int, int, int]
-Look = frozenset[Seen]
+# Of one file or folder: inode, size, mtime and ctime in nanoseconds.
+Seen = tuple[int, int, int, int]
+# By path.
+Look = Mapping[str, Seen]
 
 
 def look(folder: Path, depth: int, without: str = "") -> Look:
@@ -19,7 +20,7 @@ def look(folder: Path, depth: int, without: str = "") -> Look:
 
     Follows links, as a mounted ConfigMap has them; what cannot be read is noted as such.
     """
-    return frozenset([look_at(path) for path in paths(folder, depth, without)])
+    return {path: look_at(path) for path in paths(folder, depth, without)}
 
 
 def look_at(path: str) -> Seen:
@@ -27,8 +28,8 @@ def look_at(path: str) -> Seen:
     try:
         found = os.stat(path)
     except OSError as error:
-        return path, 0, error.errno or 0, 0, 0
-    return path, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+        return 0, error.errno or 0, 0, 0
+    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def paths(folder: Path, depth: int, without: str = "") -> frozenset[str]:

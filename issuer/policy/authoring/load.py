@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Callable, Hashable, Iterable, Iterator, KeysView, Mapping
+from collections.abc import Callable, Hashable, Iterable, KeysView, Mapping
 from datetime import date
 from functools import cached_property
 from pathlib import Path
@@ -216,11 +216,12 @@ def try_policies(
     return tuple(outcomes), findings
 
 
-def paths_that_decide(directory: Path) -> Iterator[str]:
-    """Yield all that is read of a directory, and the directory: who may write there decides what is signed."""
-    yield from (str(directory), str(directory / PROVIDERS_FILE))
-    yield from _policy_files(directory, Findings())
-    yield from map(str, (directory / BENCHMARKS_FOLDER).rglob("*"))
+def decides(directory: Path, path: str) -> bool:
+    """Say whether this is the directory, or lies in it and is read: who may write there decides what is signed."""
+    folder, _, name = path.rpartition("/")
+    if folder == str(directory):
+        return name == PROVIDERS_FILE or _is_policy(name)
+    return path == str(directory) or path.startswith(f"{directory / BENCHMARKS_FOLDER}/")
 
 
 def read_each(
@@ -441,18 +442,24 @@ def _fault_beside(registration: Registration, others: tuple[Registration, ...]) 
 def _policy_files(directory: Path, findings: Findings) -> list[str]:
     """Return the paths of the files of policies, in order."""
     try:
-        # Dot files are editors' locks and backups, or a mounted volume's own.
-        names = sorted(
-            name for name in os.listdir(directory) if name[0] != "." and name.lower().endswith((".yml", ".yaml"))
-        )
+        names = os.listdir(directory)
     except OSError as error:
         findings.refuse(InputError(Code.FILE_UNREADABLE, str(error.strerror), Place(str(directory))))
         return []
     inside = str(directory / "x").removesuffix("x")
-    for name in (name for name in names if not name.endswith(".yaml")):
+    for name in sorted(filter(_is_overlooked, names)):
         rule = "policies end in .yaml; this file would be overlooked"
         findings.refuse(InputError(Code.FILE_RULE, rule, Place(inside + name)))
-    return [inside + name for name in names if name.endswith(".yaml") and name not in {PROVIDERS_FILE, STOPS_FILE}]
+    return [inside + name for name in sorted(filter(_is_policy, names))]
+
+
+# Dot files are editors' locks and backups, or a mounted volume's own.
+def _is_policy(name: str) -> bool:
+    return name.endswith(".yaml") and not name.startswith(".") and name not in {PROVIDERS_FILE, STOPS_FILE}
+
+
+def _is_overlooked(name: str) -> bool:
+    return not name.endswith(".yaml") and not name.startswith(".") and name.lower().endswith((".yml", ".yaml"))
 
 
 def _stem(path: str) -> str:
