@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,16 +19,14 @@ from issuer.service.follow import follow_folder
 from issuer.service.server import server
 from issuer.service.settings import Settings
 from issuer.service.signing.keyring import load_keyring
+from tests.support.command import issuer
 from tests.support.policies import ISSUER_URL
 from tests.support.running import write_folder
 
 
 def refused_start(settings: Settings, **more: str) -> str:
     """Start the service, which must give up; return what it said."""
-    env = {"PATH": "/usr/bin:/bin", **environment(settings), **more}
-    done = subprocess.run(
-        [sys.executable, "-m", "issuer", "serve"], env=env, capture_output=True, text=True, timeout=120, check=False
-    )
+    done = issuer("serve", env={**environment(settings), **more})
     assert done.returncode in {3, 6}
     assert "Traceback" not in done.stdout + done.stderr
     sentences = [line for line in done.stderr.splitlines() if not line.startswith(("{", "  "))]

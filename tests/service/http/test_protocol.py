@@ -318,7 +318,14 @@ def test_beyond_the_most_batches_in_flight_the_next_is_told_to_come_back_and_sin
     eventually(lambda: batch(identity).status_code == 201)
 
 
-@pytest.mark.parametrize("first", [b"", b"GET / HTTP/1.1\r\nX: ", BEHIND], ids=["silent", "half a head", "idle"])
+@pytest.mark.parametrize(
+    "first",
+    [
+        pytest.param(b"", marks=pytest.mark.long, id="silent"),
+        pytest.param(b"GET / HTTP/1.1\r\nX: ", marks=pytest.mark.long, id="half a head"),
+        pytest.param(BEHIND, id="idle"),
+    ],
+)
 def test_open_connections_that_ask_for_nothing_make_room(edge: Running, first: bytes) -> None:
     with many(edge, MAX_CONNECTIONS + 50, first) as connections:
         assert httpx.get(f"{edge.url}/health/live", timeout=30).status_code == 200

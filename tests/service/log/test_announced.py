@@ -99,7 +99,9 @@ async def test_another_state_of_the_key_and_another_policy_are_announced_before_
     assert house.kinds() == [KeyLeaf, PolicyLeaf, TokenLeaf, KeyLeaf, PolicyLeaf, TokenLeaf]
 
 
-@pytest.mark.parametrize("what", ["archived", "revoked", "removed", None])
+@pytest.mark.parametrize(
+    "what", ["revoked", *(pytest.param(each, marks=pytest.mark.long) for each in ("archived", "removed", None))]
+)
 async def test_a_key_that_is_out_of_use_gets_no_leaf(house: House, what: What | None) -> None:
     """Between admission and log a key may be revoked. A leaf behind that would be an alarm, and have no token."""
     house.lives = {} if what is None else {SIGNING.kid: replace(SIGNING, what=what, since=2000)}
@@ -166,7 +168,9 @@ async def test_a_state_of_a_key_is_known_to_be_announced_when_the_log_has_it(hou
     assert not house.log.has_announced(retired)
 
 
-@pytest.mark.parametrize("what", ["archived", "revoked", "removed"])
+@pytest.mark.parametrize(
+    "what", ["revoked", *(pytest.param(each, marks=pytest.mark.long) for each in ("archived", "removed"))]
+)
 async def test_a_key_out_of_use_is_announced_when_no_worker_lets_a_token_of_it_through_any_more(
     house: House, tmp_path: Path, what: What
 ) -> None:

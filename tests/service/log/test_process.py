@@ -214,6 +214,7 @@ async def test_a_killed_parent_takes_it_along(settings: LogSettings) -> None:
             await asyncio.sleep(0.02)
 
 
+@pytest.mark.long
 async def test_a_killed_watcher_takes_it_along(settings: LogSettings) -> None:
     with parent(settings) as (_, path):
         pid = listener_of(path)
@@ -222,7 +223,9 @@ async def test_a_killed_watcher_takes_it_along(settings: LogSettings) -> None:
     shutil.rmtree(path.parent)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, *(pytest.param(each, marks=pytest.mark.long) for each in (signal.SIGINT, signal.SIGHUP))]
+)
 async def test_only_the_parent_ends_it(settings: LogSettings, number: int) -> None:
     """A supervisor's signal goes to all processes of a service, and workers still finish what is in flight."""
     with SequencerProcess(settings) as path:
@@ -243,8 +246,8 @@ def test_a_second_process_on_one_file_is_refused(settings: LogSettings) -> None:
     ("change", "code"),
     [
         ({"origin": "issuer.example/log/other"}, r"log\.absent"),
-        ({"database": "/nowhere/log.sqlite"}, r"settings\.invalid|log\.absent"),
-        ({"key_file": "/nowhere/log.pem"}, r"key\.unusable"),
+        pytest.param({"database": "/nowhere/log.sqlite"}, r"settings\.invalid|log\.absent", marks=pytest.mark.long),
+        pytest.param({"key_file": "/nowhere/log.pem"}, r"key\.unusable", marks=pytest.mark.long),
     ],
 )
 def test_a_start_that_is_refused_says_why(settings: LogSettings, change: dict[str, str], code: str) -> None:
@@ -323,23 +326,16 @@ def raw_client(path: Path) -> socket.socket:
     return client
 
 
-@pytest.mark.parametrize(
-    "sent",
-    [
-        (LOG_FRAME_BYTES + 1).to_bytes(4, "big"),
-        b"\x00\x00\x00\x01\xc1",
-        b"\x00\x00\x00\x02\x91\x01",
-        b"GET / HTTP/1.1\r\n\r\n",
-    ],
-)
-async def test_what_is_no_question_closes_its_connection_and_no_other(settings: LogSettings, sent: bytes) -> None:
+async def test_what_is_no_question_closes_its_connection_and_no_other(settings: LogSettings) -> None:
+    too_large = (LOG_FRAME_BYTES + 1).to_bytes(4, "big")
     with SequencerProcess(settings) as path:
         async with client(path, settings) as log:
-            await log.append((token_leaf(1),))
-            with raw_client(path) as stranger:
-                stranger.sendall(sent)
-                assert stranger.recv(1) == b""
-            await log.append((token_leaf(2),))
+            for sent in (too_large, b"\x00\x00\x00\x01\xc1", b"\x00\x00\x00\x02\x91\x01", b"GET / HTTP/1.1\r\n\r\n"):
+                await log.append((token_leaf(1),))
+                with raw_client(path) as stranger:
+                    stranger.sendall(sent)
+                    assert stranger.recv(1) == b"", sent
+                await log.append((token_leaf(2),))
 
 
 async def test_a_leaf_that_is_none_fails_alone(settings: LogSettings) -> None:
