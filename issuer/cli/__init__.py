@@ -27,6 +27,7 @@ from issuer.results.secret import without_secrets
 _COMMANDS = {
     "audit": ("issuer.cli.audit", "audit", "Verify, follow and search the audit."),
     "benchmark": ("issuer.cli.benchmark", "benchmark", "Make and check a benchmark's definition, eval.yaml."),
+    "check": ("issuer.cli.preflight", "check", "Look whether an evaluation's results could be signed from here."),
     "completion": ("issuer.cli.completion", "completion", "Print what a shell needs to complete commands."),
     "demo": ("issuer.cli.demo", "demo", "Show the whole line on a real evaluation run."),
     "dev": ("issuer.cli.dev", "dev", "Run a throw-away issuer that speaks as any CI job, to try an integration."),
@@ -43,6 +44,7 @@ _COMMANDS = {
     "serve": ("issuer.cli.serve", "serve", "Run the service."),
     "stop": ("issuer.cli.stops", "stop", "Stop a caller, or everything, at once."),
     "stops": ("issuer.cli.stops", "stops", "List the emergency stops."),
+    "submit": ("issuer.cli.submit", "submit", "Have runs signed, and propose them on the Hub."),
     "token": ("issuer.cli.token", "token", "Ask an issuer for verify tokens; see what a token says."),
     "verify": ("issuer.cli.verify", "verify", "Check a result file as a relying party."),
     "witness": ("issuer.cli.witness", "witness", "Make and run a witness of transparency logs."),

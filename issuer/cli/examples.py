@@ -30,6 +30,10 @@ SHOWN = {
         ("benchmark init --name GSM8K --description 'School mathematics.' --higher accuracy=Accuracy --task gsm8k",),
     ),
     "benchmark lint": Shown(_RESULTS, ("benchmark lint eval.yaml",)),
+    "check": Shown(
+        _CLIENT,
+        ("check --issuer https://issuer.example --framework-name inspect-ai --benchmark-repo openai/gsm8k",),
+    ),
     "completion": Shown("README.md", ("completion bash > ~/.local/share/bash-completion/completions/issuer",)),
     "demo": Shown("README.md", ("demo", "demo --keep open-model")),
     "dev": Shown(_POLICIES, ("dev", "dev --policies policies --port 8080")),
@@ -100,6 +104,13 @@ SHOWN = {
     "serve": Shown(_OPERATIONS, ("serve --config settings.yaml --workers 4",)),
     "stop": Shown(_OPERATIONS, ("stop integration:inspect-ai --reason 'it signs nonsense'",)),
     "stops": Shown(_OPERATIONS, ("stops",)),
+    "submit": Shown(
+        _CLIENT,
+        (
+            "submit logs/run.json --issuer https://issuer.example --model-repo acme/open-model --dry-run",
+            "submit logs --issuer https://issuer.example --map runs.yaml",
+        ),
+    ),
     "token": Shown(_CLIENT, ("token request --issuer https://issuer.example --claims run.json",)),
     "token inspect": Shown(_CLIENT, ("token inspect .eval_results/gsm8k.yaml", "token inspect -")),
     "token request": Shown(

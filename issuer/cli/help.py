@@ -22,7 +22,7 @@ They are the same in every output format. Where several apply to one run, the
 first of 2, 6, 3, 1, 5, 4, 0 counts.
 """
 
-CREDENTIALS = """Credentials: how `issuer token request` and `doctor` show who is asking
+CREDENTIALS = """Credentials: how `token request`, `submit`, `check` and `doctor` show who asks
 
 The first of these that is there is used:
 
@@ -62,13 +62,18 @@ Of several commands:
   NO_COLOR                     no colours, whatever its value
   COLUMNS                      how wide text is laid out, where no terminal says
 
-`issuer token request` and `doctor` (see `issuer help credentials`):
+`issuer token request`, `submit`, `check` and `doctor` (see `issuer help credentials`):
 
   ISSUER_ID_TOKEN              an identity token
   ISSUER_ACCESS_TOKEN          an access token, personal or of an OAuth server
   ISSUER_CLIENT_SECRET         the secret of an OAuth client
 
-`issuer results build` (what a run does not say):
+`issuer submit` and `check`:
+
+  HF_TOKEN                     the Hub's token, which opens pull requests
+  HF_ENDPOINT                  the Hub's URL, if not https://huggingface.co
+
+`issuer results build`, `submit` and `check` (what a run does not say):
 
 {runs}
 

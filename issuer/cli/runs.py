@@ -23,7 +23,7 @@ from issuer.cli.supplied import (
     scale_option,
     supplied_options,
 )
-from issuer.cli.terminal import printable, say, shorten
+from issuer.cli.terminal import is_read, printable, say, shorten, wrap
 from issuer.client.build import BuildOptions, Unbuilt
 from issuer.errors import Finding, InputError, Place
 from issuer.formats.strict_json import JSON
@@ -155,7 +155,12 @@ def _place_in_run(finding: Finding) -> Finding:
 def say_note(built: Built) -> None:
     """Say what a reader of the number should know, if there is anything."""
     if notes := built.details.get("notes"):
-        say(f"  note: {printable(str(notes))}")
+        _say_line(f"  note: {printable(str(notes))}")
+
+
+def _say_line(line: str) -> None:
+    """Say one line, on a terminal broken between words."""
+    say("\n".join(wrap(line.strip(), "  ", "    ")) if is_read() else line)
 
 
 def show_origin(built: Built) -> None:
@@ -166,4 +171,4 @@ def show_origin(built: Built) -> None:
     values["metrics"] = ", ".join(f"{metric.metric_id} {metric.value!r}" for metric in built.claims.metrics[:20])
     for member, origin in built.origins.items():
         value = values.get(member, "")
-        say(f"  {member}: {shorten(str(value))} ({origin})" if value else f"  {member} ({origin})")
+        _say_line(f"  {member}: {shorten(str(value))} ({origin})" if value else f"  {member} ({origin})")

@@ -42,7 +42,7 @@ class RunCommand(click.Command):
         """Write the options in two sections."""
         records: dict[bool, list[tuple[str, str]]] = {False: [], True: []}
         for parameter in self.get_params(ctx):
-            if record := parameter.get_help_record(ctx):
+            if isinstance(parameter, click.Option) and (record := parameter.get_help_record(ctx)):
                 records[parameter.name in _TEXTS].append(record)
         for heading, of_run in (("Options", False), ("What the run does not say", True)):
             with formatter.section(heading):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from issuer.adapters import Supplied, inspect_ai
 from issuer.adapters.load import read_file
+from issuer.cli.asking import explaining, say_warnings
 from issuer.cli.checks import render_checks, verbose_option
 from issuer.cli.credentials import CredentialOptions, credential_options
 from issuer.cli.exits import Exit
@@ -32,20 +33,17 @@ from issuer.cli.supplied import (
 from issuer.cli.terminal import printable, say, to_json, wrap
 from issuer.cli.token_inspect import inspect
 from issuer.client.answer import read_asked
-from issuer.client.compare import COMPARED, compare
-from issuer.client.credential import Credential
 from issuer.client.files import demand_place, put_entry, rehearse_entry, shaped
 from issuer.client.proofs import put_proof, wait_for_proof
 from issuer.client.request import read_request, request_of, with_nonce
-from issuer.client.tokens import Obtained, explain_request, fetch_metadata, obtain
-from issuer.codes import Code
+from issuer.client.tokens import Obtained, explain_request, obtain
 from issuer.errors import Place, Refused, Undecided
 from issuer.files import read_argument
 from issuer.formats.times import show_span, show_when
 from issuer.http_client import check_url
 from issuer.results.benchmark import Benchmark, demand_defined
 from issuer.results.entry import SIGNED_PROFILES, Profile
-from issuer.wire import MAX_BYTES, Denied, Explained, IssuedToken, ShownCheck, is_nonce
+from issuer.wire import MAX_BYTES, Explained, IssuedToken, is_nonce
 
 
 @click.group()
@@ -123,7 +121,7 @@ def request(
     if nonce and not credential.reusable:
         raise click.UsageError("--nonce goes with an access token; an identity token is its own use record")
     body = with_nonce(body, credential)
-    with _explaining(url, credential, body):
+    with _repeatable(body), explaining(url, lambda: credential):
         if dry_run:
             explained = explain_request(url, credential, body)
             use = "nonce" if credential.reusable else "identity token"
@@ -185,8 +183,8 @@ def _read_claims(path: Path) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _explaining(url: str, credential: Credential, body: dict[str, Any]) -> Iterator[None]:
-    """Say more of an error of the request: how to ask again, which checks of a policy failed, which flag is wrong."""
+def _repeatable(body: dict[str, Any]) -> Iterator[None]:
+    """Say of a request that nobody decided how to ask the same again."""
     try:
         yield
     except Undecided as error:
@@ -194,44 +192,6 @@ def _explaining(url: str, credential: Credential, body: dict[str, Any]) -> Itera
             again = f"this very request again, after {show_span(error.retry_after_s)}: --nonce {body['nonce']}"
             say(printable(again), err=True)
         raise
-    except Denied as refusal:
-        _say_warnings(refusal.warnings)
-        say(
-            render_checks([_without_last_word(check, refusal) for check in refusal.checks if not check.passed]),
-            err=True,
-        )
-        told = Refused(refusal.code)
-        told.page = refusal.page
-        raise told from None
-    except Refused as refusal:
-        _say_warnings(refusal.warnings)
-        if hint := _TAKEN_FOR_THE_OTHER.get((refusal.code, credential.reusable)):
-            say(hint, err=True)
-        if refusal.code in COMPARED:
-            document = fetch_metadata(url, patience_s=_METADATA_S)
-            refusal.compared = compare(refusal.code, credential.bearer, document, int(time.time()))
-        raise
-
-
-def _without_last_word(check: ShownCheck, refusal: Denied) -> ShownCheck:
-    """Leave out of a check the next step that the refusal itself ends with."""
-    return replace(check, hint="") if check.hint == refusal.code.meaning.remedy else check
-
-
-# How long to wait for what only makes a refusal clearer.
-_METADATA_S = 5.0
-
-
-def _say_warnings(warnings: Iterable[str]) -> None:
-    for warning in warnings:
-        say(f"warning: {printable(warning)}", err=True)
-
-
-# What the issuer takes for the other kind of credential was given by the wrong flag or variable.
-_TAKEN_FOR_THE_OTHER = {
-    (Code.NONCE_REQUIRED, False): "an access token is given by --access-token-file or $ISSUER_ACCESS_TOKEN",
-    (Code.NONCE_INVALID, True): "an identity token is given by --id-token-file or $ISSUER_ID_TOKEN",
-}
 
 
 # -- what comes out ---------------------------------------------------------------------------------------------------
@@ -243,7 +203,7 @@ def _end_request(obtained: Obtained, form: _Form, *, as_json: bool) -> None:
     entry, changed = shaped(issued.entry, form.profile, form.primary), False
     if out is not None:
         changed = put_entry(out, issued.entry, append=form.append, profile=form.profile, primary=form.primary)
-    _say_warnings(issued.warnings)
+    say_warnings(issued.warnings)
     if as_json:
         say(to_json(replace(issued, entry=entry)))
     elif out is None:

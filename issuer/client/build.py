@@ -160,11 +160,10 @@ def _build(run: Run, options: BuildOptions, out: Path, number: int) -> Result:
         raise InputError(error.code, f"its entry: {error.detail}", Place(run.name)) from None
     word = re.sub(r"[^A-Za-z0-9_.-]+", "_", built.claims.task_id).strip(".")[:64]
     claims = f"{number:04}-{word}.json"
-    file, claims_file = out, out.with_suffix(".claims") / claims
-    if out.suffix not in _YAML:
-        file = out / built.claims.model_repo / result_file_name(built.claims.benchmark_repo)
-        claims_file = out / "claims" / claims
-    return Result(run, built, entry, written, file, claims_file)
+    if out.suffix in _YAML:
+        return Result(run, built, entry, written, out, out.with_suffix(".claims") / claims)
+    file = out / built.claims.model_repo / result_file_name(built.claims.benchmark_repo)
+    return Result(run, built, entry, written, file, out / "claims" / claims)
 
 
 def _demand_one_subject(results: Sequence[Result], out: Path, options: BuildOptions) -> None:

@@ -15,7 +15,7 @@ from issuer.formats.strict_yaml import MAX_BYTES
 from issuer.results import edit
 from issuer.results.entry import Profile, Submission, read_entries, result_file_name
 
-_STAND_IN = f"a.b.{'c' * 2000}"  # of the size of a token
+STAND_IN = f"a.b.{'c' * 2000}"  # of the size of a token
 _LOCK_S = 30.0  # jobs of one matrix write one file in turn, each in milliseconds
 
 
@@ -63,7 +63,7 @@ def rehearse_entry(
     path: Path | None, said: Submission, *, append: bool = False, profile: Profile | None = None, primary: str | None
 ) -> None:
     """Raise, before a token is spent on it, the InputError of `put_entry` for the entry of this result."""
-    entry = shaped(said.entry(_STAND_IN), profile, primary)
+    entry = shaped(said.entry(STAND_IN), profile, primary)
     if path is not None:
         _edited(path, entry, append=append, reshape=profile is not None)
 

@@ -317,12 +317,42 @@ SERVE = [
     S("A witness whose folder is not there", "witness serve --dir w --logs logs.txt", (write("logs.txt", "quorum none\n"),)),
 ]  # fmt: skip
 
+_SUBMIT = "submit run.json --issuer {issuer} --model-repo acme/open-model --metric accuracy=match/accuracy"
+_MINI = write("run.json", SAMPLE_RUN.read_bytes())
+_MOCK = (
+    "--model-revision 9f3c2c9a1c4e6d1e0b7a5f4d3c2b1a0987654321 --command 'inspect eval x' --allow-mock mockllm/model"
+)
+
+SUBMIT = [
+    S("No issuer", "submit run.json"),
+    S("A run that is not there, among none that is good", f"{_SUBMIT} --out out"),
+    S("What a run lacks", f"{_SUBMIT} --out out", (_MINI,)),
+    S("No identity, for files", f"{_SUBMIT} {_MOCK} --out out", (_MINI,)),
+    S("A personal access token of an issuer in the place of the Hub's", f"{_SUBMIT} {_MOCK}",
+      (_MINI, variables(HF_TOKEN="evi_pat_GPqJMpcleNAL_er0uFAbBgCkTSCkNc6MKS0kAJCqlIrOWJp19FkX32Zx1CPeep"))),
+    S("A run whose framework is not granted", f"{_SUBMIT} {_MOCK} --out out",
+      (_MINI, edit("run.json", '"inspect_ai": "0.3.285"', '"inspect_ai": "0.2.1"'), identity())),
+    S("The same, in a rehearsal", f"{_SUBMIT} {_MOCK} --out out --dry-run",
+      (_MINI, edit("run.json", '"inspect_ai": "0.3.285"', '"inspect_ai": "0.2.1"'), identity())),
+    S("A rehearsal of what would be signed", f"{_SUBMIT} {_MOCK} --out out --dry-run", (_MINI, identity())),
+    S("A run that is signed, into a folder", f"{_SUBMIT} {_MOCK} --out out", (_MINI, identity())),
+    S("What is no issuer", "submit run.json --issuer {other} --model-repo acme/open-model --out out "
+      f"--metric accuracy=match/accuracy {_MOCK}", (_MINI, identity())),
+    S("Before an evaluation, knowing nothing", "check --issuer {issuer}", (identity(),)),
+    S("Before an evaluation, with a framework that is not granted",
+      "check --issuer {issuer} --framework-name lm-eval --framework-version 0.4.9", (identity(),)),
+    S("Before an evaluation, without an identity", "check --issuer {issuer}"),
+    S("Before an evaluation, with what is no issuer", "check --issuer {other}", (identity(),)),
+    S("Before an evaluation, with a commit that is cut short", "check --issuer {issuer} --model-revision 9f3c2c9", (identity(),)),
+]  # fmt: skip
+
 AREAS = {
     "overview": OVERVIEW,
     "policy": POLICY,
     "explain": EXPLAIN,
     "plan": PLAN,
     "token-request": REQUEST,
+    "submit": SUBMIT,
     "results": RESULTS,
     "verify": VERIFY,
     "operate": OPERATE,

@@ -67,8 +67,13 @@ def test_on_a_terminal_of_80_columns_only_a_value_is_wider(area: str, situation:
 
 
 def _is_machine(area: str, situation: Situation) -> bool:
-    """Findings are lines for editors and pipes, and the report of `verify` has a layout of its own: neither is broken."""
-    return area in {"policy", "results", "verify"} or "--format" in situation.command
+    """Findings are lines for editors and pipes, the report of `verify` has a layout of its own, and the lines of a diff are
+    the file's: none is broken."""
+    return (
+        (area == "submit" and "--dry-run" in situation.command)
+        or area in {"policy", "results", "verify"}
+        or "--format" in situation.command
+    )
 
 
 def test_colours_are_there_on_a_terminal_alone(shared: World) -> None:

@@ -63,6 +63,11 @@ class HostileIssuer(Scripted):
         self._lie, self._spoil, self._answers = lie, spoil, answers or []
         self._keys = keys or [reply(200, make.jwks())]
         self.proofs = proofs or [reply(404)]
+        self._said = 0
+
+    def say(self, *answers: Action) -> None:
+        """Give these answers to the next posts, in turn; none: good ones."""
+        self._answers, self._said = list(answers), len(self.posted)
 
     @property
     def posted(self) -> list[Seen]:
@@ -84,7 +89,7 @@ class HostileIssuer(Scripted):
         elif seen.line.startswith("GET"):
             action = self._keys[min(self.asked_for_keys, len(self._keys)) - 1]
         elif self._answers:
-            action = self._answers[min(len(self.posted), len(self._answers)) - 1]
+            action = self._answers[min(len(self.posted) - self._said, len(self._answers)) - 1]
         else:
             action = reply(201, self._made_of(json.loads(seen.body)))
         connection.sendall(action) if isinstance(action, bytes) else action(connection)

@@ -19,6 +19,7 @@ from tests.support.pages.story import Story, World
 from tests.support.reusable import Issuers, create_pat, issuers
 from tests.support.running import BODY, Running, running
 from tests.support.runs import DATA, MODEL_COMMIT, edited, zipped
+from tests.support.submitting import BENCHMARK, fill
 
 LOG = (DATA / "inspect_two_scorers.json").read_bytes().replace(b"mockllm/model", b"hf/acme/open-model")
 RUN = edited(LOG, "/eval/task", "gsm8k")
@@ -48,7 +49,7 @@ def site() -> Site:
 def job(folder: Path) -> Iterator[World]:
     """Give what a job has at its end: a run, its claims, secrets in files, and the variables of its CI."""
     live, known, hub = site()
-    hub.repo("acme/open-model")
+    fill(hub, benchmark=BENCHMARK.replace(b"gsm8k_mini", b"gsm8k"))
     log = json.loads(RUN)
     header = {name: value for name, value in log.items() if name not in ("samples", "reductions")}
     files = {

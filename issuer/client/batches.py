@@ -1,0 +1,219 @@
+"""Tokens for many results: in batches, an identity for each request; none is asked for that is kept beside the work."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from issuer.client.answer import Asked, check_answer
+from issuer.client.credential import Credential, fresh_nonce
+from issuer.client.kept import Kept
+from issuer.client.tokens import explain_request, fetch_keys, obtain
+from issuer.codes import Code
+from issuer.errors import Fault, Refused, Undecided, VerificationError
+from issuer.formats import jcs, jose
+from issuer.formats.strict_json import JSON
+from issuer.http_client import PATIENCE_S, check_url
+from issuer.results.entry import Submission
+from issuer.wire import MAX_BYTES, MAX_RESULTS, Denied, Explained, IssuedToken, ShownCheck
+
+# A token that was kept is used again while it has this long to live: its file has to be received before it ends.
+LEAST_LEFT_S = 300
+# How many results a rehearsal has refused before it asks no more: refusals count against the identity.
+MAX_REFUSED = 10
+_ROOM = 4096  # of a batch's body, for what is beside its results
+
+
+class Asking(Struct, frozen=True):
+    """Whom to ask, and as whom. `identity` is called for every request, so that each has a fresh one where there is
+    one to be had; it raises SetupError and Undecided."""
+
+    issuer: str
+    identity: Callable[[], Credential]
+    integration: str | None = None
+    audience: str | None = None
+    patience_s: float = PATIENCE_S
+
+    def asked(self, submissions: Sequence[Submission]) -> Asked:
+        """Return what an answer is held against."""
+        return Asked(check_url(self.issuer), tuple(submissions), self.integration, self.audience)
+
+    def body(self, **members: JSON) -> dict[str, JSON]:
+        """Return the body of a request."""
+        named = {"integration": self.integration, "audience": self.audience}
+        return {**members, **{name: text for name, text in named.items() if text}}
+
+
+class Refusal(Struct, frozen=True):
+    """A result that the issuer refuses: its place among those that were asked for, from 0, and what did not pass."""
+
+    index: int
+    code: Code
+    checks: tuple[ShownCheck, ...]
+
+
+class Answered(Struct, frozen=True):
+    """What was answered: tokens by the result's place, those of an earlier start (`again`) among them, and refusals."""
+
+    tokens: dict[int, IssuedToken]
+    again: frozenset[int]
+    refusals: tuple[Refusal, ...]
+
+
+def obtain_each(asking: Asking, submissions: Sequence[Submission], kept: Kept, *, keep_going: bool = False) -> Answered:
+    """Get a token for each result, and keep each batch of them as soon as it is there.
+
+    A batch is refused as a whole. Without `keep_going` the first one that is ends the asking; with it, the batch is
+    asked for again without the results that were refused. Raises as `client.tokens.obtain` does for what is no refusal
+    of a result, SetupError where no identity is to be had, and OSError for the folder.
+    """
+    tokens = _still_good(asking, submissions, kept)
+    again, refusals = frozenset(tokens), list[Refusal]()
+    lacking = [index for index in range(len(submissions)) if index not in tokens]
+    for batch in _batches(lacking, submissions):
+        while batch:
+            try:
+                issued = _obtain(asking, [submissions[index] for index in batch], kept)
+            except Refused as refused:
+                found = _refusals(batch, refused)
+                if not found:
+                    raise
+                refusals += found
+                if not keep_going:
+                    return Answered(tokens, again, tuple(refusals))
+                batch = [index for index in batch if index not in {each.index for each in found}]
+                continue
+            tokens.update(zip(batch, issued, strict=True))
+            break
+    return Answered(tokens, again, tuple(refusals))
+
+
+def explain_each(asking: Asking, submissions: Sequence[Submission]) -> Iterator[tuple[int, Explained]]:
+    """Ask for each result what would be decided; no more once MAX_REFUSED are refused. Nothing is signed or used up,
+    but each question counts as a request. Raises as `explain_request` does."""
+    refused, credential = 0, None
+    for index, each in enumerate(submissions):
+        if credential is None or index % MAX_RESULTS == 0:  # an identity lives for minutes
+            credential = asking.identity()
+        body = asking.body(**_item(each))
+        explained = explain_request(asking.issuer, credential, body, patience_s=asking.patience_s)
+        yield index, explained
+        refused += explained.verdict == "refused"
+        if refused >= MAX_REFUSED:
+            return
+
+
+# -- batches ----------------------------------------------------------------------------------------------------------
+
+
+def _item(submission: Submission) -> dict[str, JSON]:
+    return {"claims": submission.claims.to_json(), "details": submission.details}
+
+
+def _batches(indices: Sequence[int], submissions: Sequence[Submission]) -> Iterator[list[int]]:
+    """Cut what is to be asked for into bodies that an issuer takes; the same results make the same bodies."""
+    batch, size = list[int](), 0
+    for index in indices:
+        more = len(msgspec.json.encode(_item(submissions[index]))) + 1
+        if batch and (len(batch) == MAX_RESULTS or size + more > MAX_BYTES["batch"] - _ROOM):
+            yield batch
+            batch, size = [], 0
+        batch.append(index)
+        size += more
+    if batch:
+        yield batch
+
+
+def _obtain(asking: Asking, submissions: Sequence[Submission], kept: Kept) -> tuple[IssuedToken, ...]:
+    """Ask for one batch. With a nonce of an earlier start the issuer repeats what it answered then; where it no longer
+    does, the request is begun anew."""
+    body = asking.body(results=[_item(each) for each in submissions])
+    key = jcs.digest({"issuer": asking.issuer, "request": body})
+    before = kept.nonce(key)
+    try:
+        issued = _request(asking, body, key, before, kept)
+    except Refused as refused:
+        if not before or refused.code is not Code.NONCE_REUSED:
+            raise
+        issued = _request(asking, body, key, "", kept)
+    kept.finish(key, issued)
+    return issued
+
+
+def _request(asking: Asking, body: dict[str, JSON], key: str, nonce: str, kept: Kept) -> tuple[IssuedToken, ...]:
+    credential = asking.identity()
+    if credential.reusable:
+        nonce = nonce or fresh_nonce()
+        kept.begin(key, nonce)
+        body = {**body, "nonce": nonce}
+    return obtain(asking.issuer, credential, body, "/tokens/batch", patience_s=asking.patience_s).tokens
+
+
+# -- what was kept ----------------------------------------------------------------------------------------------------
+
+
+def _still_good(asking: Asking, submissions: Sequence[Submission], kept: Kept) -> dict[int, IssuedToken]:
+    """Find the tokens of an earlier start that are for these results and live long enough, checked as an answer is."""
+    now = int(time.time())
+    by_content = {
+        (token.claims_digest, token.content_digest): token
+        for token in kept.tokens()
+        if token.expires_at - now >= LEAST_LEFT_S
+    }
+    if not by_content:
+        return {}
+    keys = fetch_keys(check_url(asking.issuer), patience_s=asking.patience_s)
+    good = {}
+    for index, each in enumerate(submissions):
+        token = by_content.get((each.claims_digest, each.content_digest))
+        if token is not None and (checked := _checked(asking, each, token, keys, now)) is not None:
+            good[index] = checked
+    return good
+
+
+def _checked(
+    asking: Asking, submission: Submission, token: IssuedToken, keys: jose.KeySet, now: int
+) -> IssuedToken | None:
+    try:
+        return check_answer(asking.asked([submission]), (token,), keys, now)[0]
+    except (VerificationError, Undecided):
+        return None
+
+
+# -- refusals ---------------------------------------------------------------------------------------------------------
+
+
+def _refusals(batch: Sequence[int], refused: Refused) -> list[Refusal]:
+    """Say which results of a batch were refused, and why; none where it is not about single results."""
+    checks = refused.checks if isinstance(refused, Denied) else tuple(map(_check_of, refused.faults))
+    failed = [check for check in checks if not check.passed]
+    if not all(_place(check) is not None for check in failed):
+        return []
+    ordered = sorted(failed, key=lambda check: _place(check) or 0)
+    groups = ((place, tuple(found)) for place, found in groupby(ordered, key=_place) if place is not None)
+    return [
+        Refusal(batch[place], Code.named(found[0].code) or refused.code, tuple(map(_alone, found)))
+        for place, found in groups
+        if place < len(batch)
+    ]
+
+
+def _place(check: ShownCheck) -> int | None:
+    """Return which result of a request's `results` a check is of."""
+    _, _, rest = check.pointer.partition("/results/")
+    place = rest.partition("/")[0]
+    return int(place) if check.pointer.startswith("/results/") and place.isascii() and place.isdigit() else None
+
+
+def _alone(check: ShownCheck) -> ShownCheck:
+    """Return the check as of a request with this result alone."""
+    return replace(check, pointer="/".join(["", *check.pointer.split("/")[3:]]))
+
+
+def _check_of(fault: Fault) -> ShownCheck:
+    return ShownCheck(str(fault.code), fault.pointer, "", False, fault.detail, "", fault.code.meaning.remedy)

@@ -1,0 +1,286 @@
+"""Many results to tokens and files: batches, what is kept between two starts, what is refused, and the form of entries."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from msgspec.structs import replace
+
+from issuer.adapters import Run, Supplied, read
+from issuer.client.batches import LEAST_LEFT_S, MAX_REFUSED, Asking, explain_each, obtain_each
+from issuer.client.build import BuildOptions, Result, build_results
+from issuer.client.credential import Credential
+from issuer.client.kept import Kept
+from issuer.client.places import InFolder
+from issuer.client.proposal import items_of
+from issuer.client.submit import plan_of, propose, sign
+from issuer.codes import Code
+from issuer.errors import Refused, Undecided, VerificationError
+from issuer.results.benchmark import read_benchmark
+from issuer.results.entry import Submission, read_entries
+from issuer.wire import MAX_RESULTS
+from tests.support import make
+from tests.support.hostile_issuer import Good, HostileIssuer
+from tests.support.runs import DATA, refusal
+from tests.support.scripted import Action, hang_up, reply
+from tests.support.submitting import BENCHMARK, MODEL, PATH
+
+SECRET = "hush0123456789abcdef.hush"
+
+
+class Identities:
+    """A credential for each request, each another one; counts them."""
+
+    def __init__(self, *, reusable: bool = False) -> None:
+        self.count, self._reusable = 0, reusable
+
+    def __call__(self) -> Credential:
+        self.count += 1
+        return Credential(f"{SECRET}{self.count}", self._reusable)
+
+
+def submissions(count: int) -> list[Submission]:
+    return [make.submission({"notes": f"run {number}"}) for number in range(count)]
+
+
+def bodies(server: HostileIssuer) -> list[dict[str, Any]]:
+    return [json.loads(seen.body) for seen in server.posted]
+
+
+def asking(server: HostileIssuer, identity: Callable[[], Credential] | None = None) -> Asking:
+    return Asking(server.url, identity or Identities(), patience_s=5)
+
+
+def problem(status: int, code: str, **members: Any) -> bytes:
+    return reply(status, {"status": status, "code": code, "detail": "what happened", **members}, Retry_After="0")
+
+
+def checks(*pointers: str) -> list[dict[str, Any]]:
+    made = {"code": "policy.task", "rule": "r", "actual": "a", "expected": "", "hint": ""}
+    return [{**made, "pointer": pointer, "passed": False} for pointer in pointers]
+
+
+# -- batches -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.long
+def test_a_batch_has_a_hundred_results_and_each_request_an_identity_of_its_own(tmp_path: Path) -> None:
+    wanted, identities = submissions(MAX_RESULTS + 1), Identities()
+    with HostileIssuer() as server:
+        answered = obtain_each(asking(server, identities), wanted, Kept(tmp_path))
+    assert [len(body["results"]) for body in bodies(server)] == [MAX_RESULTS, 1]
+    assert len({seen.headers["authorization"] for seen in server.posted}) == identities.count == 2
+    assert [answered.tokens[index].content_digest for index in range(len(wanted))] == [
+        each.content_digest for each in wanted
+    ]
+
+
+@pytest.mark.long
+def test_a_batch_is_no_larger_than_an_issuer_takes(tmp_path: Path) -> None:
+    large = [make.submission({"notes": str(number) + "x" * 15_000}) for number in range(80)]
+    with HostileIssuer() as server:
+        obtain_each(asking(server), large, Kept(tmp_path))
+    assert len(server.posted) == 2
+    assert all(len(seen.body) < 1024 * 1024 for seen in server.posted)
+
+
+# -- what is kept -------------------------------------------------------------------------------------------------------
+
+
+def test_what_was_received_is_used_again_and_nothing_is_asked_for(tmp_path: Path) -> None:
+    wanted, identities = submissions(2), Identities()
+    with HostileIssuer() as server:
+        first = obtain_each(asking(server), wanted, Kept(tmp_path))
+        again = obtain_each(asking(server, identities), wanted, Kept(tmp_path))
+        assert len(server.posted) == 1
+    assert (again.tokens, again.again, identities.count) == (first.tokens, frozenset({0, 1}), 0)
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [(b"{", b"["), (b"eyJ", b"eyK"), (b"run 0", b"run 1"), (b"sha256:", b"sha256:0")]
+)
+def test_what_was_kept_and_is_not_what_the_issuer_signed_is_asked_for_anew(
+    tmp_path: Path, old: bytes, new: bytes
+) -> None:
+    wanted = submissions(1)
+    with HostileIssuer() as server:
+        obtain_each(asking(server), wanted, Kept(tmp_path))
+        (file,) = tmp_path.glob("*.kept")
+        file.write_bytes(file.read_bytes().replace(old, new))
+        answered = obtain_each(asking(server), wanted, Kept(tmp_path))
+        assert len(server.posted) == 2
+    assert (list(answered.tokens), answered.again) == ([0], frozenset())
+
+
+def test_a_token_that_is_about_to_end_is_asked_for_anew(tmp_path: Path) -> None:
+    def short(good: Good) -> Any:
+        return good.answer(exp=good.terms["iat"] + LEAST_LEFT_S - 1)
+
+    with HostileIssuer(short) as server:
+        for _ in range(2):
+            obtain_each(asking(server), submissions(1), Kept(tmp_path))
+        assert len(server.posted) == 2
+
+
+def test_an_answer_that_was_lost_is_asked_for_with_the_same_nonce_and_then_forgotten(tmp_path: Path) -> None:
+    wanted, pats = submissions(1), Identities(reusable=True)
+    with HostileIssuer(answers=[hang_up]) as server:
+        with pytest.raises(Undecided):
+            obtain_each(Asking(server.url, pats, patience_s=0.5), wanted, Kept(tmp_path))
+        server.say()
+        obtain_each(asking(server, pats), wanted, Kept(tmp_path))
+        nonces = {body["nonce"] for body in bodies(server)}
+    assert len(nonces) == 1
+    assert Kept(tmp_path).nonce(next(tmp_path.glob("*.kept")).stem) == "", "the next request is another one"
+
+
+def test_a_nonce_that_is_spent_begins_the_request_anew_once(tmp_path: Path) -> None:
+    wanted, pats = submissions(1), Identities(reusable=True)
+    spent: list[Action] = [hang_up, problem(409, "nonce.reused")]
+    with HostileIssuer(answers=spent) as server:
+        with pytest.raises(Undecided):
+            obtain_each(Asking(server.url, pats, patience_s=0.5), wanted, Kept(tmp_path))
+        with pytest.raises(Refused):
+            obtain_each(asking(server, pats), wanted, Kept(tmp_path))
+        first, second, third = (body["nonce"] for body in bodies(server))
+    assert first == second != third
+
+
+# -- refusals ----------------------------------------------------------------------------------------------------------
+
+
+def test_every_refused_result_of_a_batch_is_told_by_one_request(tmp_path: Path) -> None:
+    denied = problem(403, "policy.task", checks=checks("/results/0/claims/task_id", "/results/2/claims/task_id"))
+    with HostileIssuer(answers=[denied]) as server:
+        answered = obtain_each(asking(server), submissions(3), Kept(tmp_path))
+        assert len(server.posted) == 1
+    assert [(each.index, each.code) for each in answered.refusals] == [(0, Code.POLICY_TASK), (2, Code.POLICY_TASK)]
+    assert not answered.tokens
+
+
+def test_what_is_refused_is_left_out_where_that_is_asked_for(tmp_path: Path) -> None:
+    fault = {"pointer": "/results/1/claims", "code": "claims.secret", "detail": "x"}
+    with HostileIssuer() as server:
+        good = [Good(server.url, {"claims": each.claims.to_json(), "details": each.details}) for each in submissions(3)]
+        left = {"tokens": [good[0].answer(), good[2].answer(jti="A" * 22)]}
+        server.say(problem(422, "claims.secret", errors=[fault]), reply(201, left))
+        answered = obtain_each(asking(server), submissions(3), Kept(tmp_path), keep_going=True)
+        assert [len(body["results"]) for body in bodies(server)] == [3, 2]
+    assert (sorted(answered.tokens), [each.index for each in answered.refusals]) == ([0, 2], [1])
+
+
+@pytest.mark.parametrize(
+    "denied", [problem(403, "identity.claim_mismatch", checks=checks("")), problem(409, "identity.replayed")]
+)
+def test_a_refusal_of_the_caller_is_no_refusal_of_a_result(tmp_path: Path, denied: bytes) -> None:
+    with HostileIssuer(answers=[denied]) as server, pytest.raises(Refused):
+        obtain_each(asking(server), submissions(2), Kept(tmp_path), keep_going=True)
+
+
+def test_a_rehearsal_asks_no_more_once_many_are_refused() -> None:
+    refused = {"verdict": "refused", "integration": "i", "identity": "ci", "policy": "p", "checks": checks(""),
+               "warnings": [], "request_id": "r", "code": "policy.task"}  # fmt: skip
+    with HostileIssuer(answers=[reply(200, refused)]) as server:
+        told = list(explain_each(asking(server), submissions(MAX_REFUSED + 5)))
+    assert len(told) == len(server.posted) == MAX_REFUSED
+
+
+# -- forms -------------------------------------------------------------------------------------------------------------
+
+
+def results(run: Run | None = None) -> tuple[Result, ...]:
+    said = Supplied(model_repo=MODEL, command="x", metrics={"accuracy": "match/accuracy"})
+    runs = [run or read(DATA / "inspect_two_scorers.json")]
+    return build_results(runs, Path("out"), BuildOptions(said, allow_mock=frozenset({"mockllm/model"})))
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "profile", "why"),
+    [
+        (BENCHMARK, "both", "the primary metric is accuracy"),
+        (BENCHMARK.replace(b", primary: true", b""), "target", "marks no primary metric"),
+        (BENCHMARK.replace(b", primary: true", b"").replace(b"false}", b"false, primary: true}"), "target",
+         "no score of the primary metric, stderr"),
+        (None, "target", "no eval.yaml of openai/gsm8k at that commit is at hand"),
+    ],
+)  # fmt: skip
+def test_the_form_is_the_one_that_today_s_readers_take_where_the_benchmark_allows_it(
+    tmp_path: Path, benchmark: bytes | None, profile: str, why: str
+) -> None:
+    given = read_benchmark(benchmark, "eval.yaml") if benchmark else None
+    (item,) = items_of(results(), InFolder(tmp_path), given)
+    assert item.profile == profile
+    assert why in item.why
+    (entry,) = read_entries(item.entry("a.b.c").encode(), "f")
+    assert len(entry.token_members) == (2 if profile == "both" else 1)
+
+
+def test_a_task_that_the_benchmark_does_not_define_is_refused_before_anything_is_asked(tmp_path: Path) -> None:
+    given = read_benchmark(BENCHMARK.replace(b"gsm8k_mini", b"other"), "eval.yaml")
+    assert refusal(lambda: items_of(results(), InFolder(tmp_path), given)).code is Code.RESULT_UNDEFINED
+
+
+def test_two_runs_for_one_entry_are_refused_with_both_their_names(tmp_path: Path) -> None:
+    run = read(DATA / "inspect_two_scorers.json")
+    other = replace(run, name="second.json", details={**run.details, "date": "2026-11-22"})
+    two = (*results(run), *results(other))
+    error = refusal(lambda: items_of(two, InFolder(tmp_path)))
+    assert error.place.file == "second.json"
+    assert "two runs are for one entry, gsm8k_mini of openai/gsm8k for acme/open-model" in error.detail
+    assert "inspect_two_scorers.json" in error.detail
+
+
+# -- files --------------------------------------------------------------------------------------------------------------
+
+
+def submit(server: HostileIssuer, folder: Path, given: tuple[Result, ...]) -> list[str | None]:
+    place = InFolder(folder / "out")
+    plan = plan_of(given, place)
+    signed = sign(plan, place, asking(server), Kept(folder / "state"))
+    made = [outcome.pull_request for outcome in propose(signed, place, asking(server))]
+    return [one.url if one else None for one in made]
+
+
+def test_a_result_that_is_there_with_a_good_token_is_not_signed_again(tmp_path: Path) -> None:
+    with HostileIssuer() as server:
+        assert submit(server, tmp_path, results()) == [str(tmp_path / "out" / MODEL)]
+        for file in (tmp_path / "state").glob("*.kept"):
+            file.unlink()
+        assert submit(server, tmp_path, results()) == []
+        assert len(server.posted) == 1
+
+
+def test_a_newer_run_takes_the_place_of_the_entry_for_the_same_scores_and_comments_stay(tmp_path: Path) -> None:
+    path = tmp_path / "out" / MODEL / PATH
+    with HostileIssuer() as server:
+        submit(server, tmp_path, results())
+        path.write_text(f"# ours\n{path.read_text()}")
+        run = read(DATA / "inspect_two_scorers.json")
+        submit(server, tmp_path, results(replace(run, details={**run.details, "date": "2026-11-22"})))
+    assert path.read_text().startswith("# ours\n")
+    (entry,) = read_entries(path.read_bytes(), "f")
+    assert entry.details.date == "2026-11-22"
+
+
+def test_nothing_leaves_that_the_issuer_s_keys_do_not_verify(tmp_path: Path) -> None:
+    """The answer was good; by the time of the proposal the issuer has other keys."""
+    good, other = reply(200, make.jwks()), reply(200, make.jwks(Ed25519PrivateKey.generate()))
+    keys: list[Action] = [good, good, other]
+    with HostileIssuer(keys=keys) as server, pytest.raises((VerificationError, Undecided)):
+        submit(server, tmp_path, results())
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_file_that_can_take_no_entry_is_refused_before_anything_is_asked(tmp_path: Path) -> None:
+    path = tmp_path / "out" / MODEL / PATH
+    path.parent.mkdir(parents=True)
+    path.write_text("dataset: {}\n")
+    with HostileIssuer() as server:
+        error = refusal(lambda: submit(server, tmp_path, results()))
+        assert (error.code, server.seen) == (Code.FILE_SCHEMA, [])

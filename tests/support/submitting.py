@@ -1,0 +1,52 @@
+"""A model's and a benchmark's repository on a Hub, and real runs of two frameworks: what is submitted in tests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.support.hub_server import HubServer
+from tests.support.hub_state import Commit, Repo
+from tests.support.runs import BENCHMARK_COMMIT, DATA, MODEL_COMMIT, OTHER_COMMIT, edited
+
+MODEL = "acme/open-model"
+GSM8K = "openai/gsm8k"
+PATH = ".eval_results/gsm8k.yaml"
+BENCHMARK = b"""name: GSM8K
+description: School mathematics.
+metrics:
+  - {id: accuracy, display_name: Accuracy, higher_is_better: true, primary: true}
+  - {id: stderr, display_name: Standard error, higher_is_better: false}
+tasks:
+  - {id: gsm8k_mini}
+"""
+# What the run of Inspect AI does not say, and which of its scores is claimed.
+INSPECT = (
+    "--model-repo", MODEL, "--command", "inspect eval gsm8k_mini.py", "--metric", "accuracy=match/accuracy",
+    "--allow-mock", "mockllm/model",
+)  # fmt: skip
+# The same of the run of lm-evaluation-harness.
+LM_EVAL = (
+    "--model-repo", MODEL, "--model-revision", MODEL_COMMIT, "--benchmark-repo", "acme/choice",
+    "--benchmark-revision", OTHER_COMMIT, "--command", "lm_eval --tasks choice_mini", "--task", "choice_mini",
+    "--allow-mock", "dummy",
+)  # fmt: skip
+
+
+def write_run(folder: Path, name: str = "inspect_two_scorers.json", **changes: object) -> Path:
+    """Copy a run of a framework, with members changed, by the parts of their pointer: `eval__task="x"`."""
+    raw = (DATA / name).read_bytes()
+    for place, value in changes.items():
+        raw = edited(raw, f"/{place.replace('__', '/')}", value)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / name
+    path.write_bytes(raw)
+    return path
+
+
+def fill(hub: HubServer, files: Mapping[str, bytes] | None = None, *, benchmark: bytes | None = BENCHMARK) -> Repo:
+    """Make the model's repository, and the benchmark's with its eval.yaml at the commit that the run names."""
+    there = {} if benchmark is None else {"eval.yaml": benchmark}
+    dataset = hub.repo(GSM8K, {}, "dataset")
+    dataset.commits[BENCHMARK_COMMIT] = Commit(BENCHMARK_COMMIT, dataset.main, there, "as it ran")
+    return hub.repo(MODEL, {"README.md": b"# A model\n", **(files or {})})
