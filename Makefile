@@ -83,6 +83,7 @@ bench: $(VENV)/dev.done
 	$(BIN)/python -m tests.bench.keys
 	$(BIN)/python -m tests.bench.many_policies
 	$(BIN)/python -m tests.bench.log
+	$(BIN)/python -m tests.bench.submit
 
 bench-instructions: $(VENV)/dev.done
 	$(BIN)/python -m tests.bench.instructions

@@ -40,7 +40,7 @@ def doctor(issuer: str, given: CredentialOptions, as_json: bool) -> None:
         if not as_json:
             say_line(line)
     if as_json:
-        say_document({"version": VERSION, "issuer": url, "lines": list(map(_document, lines))})
+        say_document({"version": VERSION, "issuer": url, "lines": list(map(document_of, lines))})
     sys.exit(exit_for_lines(lines))
 
 
@@ -60,5 +60,6 @@ def say_line(line: Line) -> None:
             say(paint(head.ljust(_MARGIN), fg=_COLOURS[line.verdict]), "\n".join(rows)[_MARGIN:])
 
 
-def _document(line: Line) -> dict[str, str]:
+def document_of(line: Line) -> dict[str, str]:
+    """Return a line as JSON has it."""
     return {"name": line.name, "verdict": line.verdict, "detail": line.detail, "code": line.code, "next": line.next}

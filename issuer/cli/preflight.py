@@ -10,18 +10,16 @@ from itertools import chain
 import click
 
 from issuer.cli.credentials import CredentialOptions, credential_options
-from issuer.cli.exits import Exit, exit_for_error
+from issuer.cli.doctor import document_of, exit_for_lines, say_line
 from issuer.cli.supplied import RunCommand, supplied_options
-from issuer.cli.terminal import is_read, printable, say, say_document, wrap
+from issuer.cli.terminal import say_document
 from issuer.client.hub import Hub
-from issuer.client.preflight import Line, Question, preflight
+from issuer.client.looks import Line
+from issuer.client.preflight import Question, preflight
 from issuer.errors import IssuerError
 from issuer.http_client import check_url
 
 VERSION = 1
-# The worst wins (contract section 6).
-_ORDER = (Exit.LOCAL, Exit.INPUT, Exit.NO, Exit.REFUSED, Exit.UNDECIDED)
-_WIDTH = {"pass": "pass     ", "warning": "warning  ", "FAIL": "FAIL     "}
 
 
 @click.command(cls=RunCommand)
@@ -54,15 +52,10 @@ def check(
     for line in chain(preflight(question), _hub(known.get("model_repo"))):
         lines.append(line)
         if not as_json:
-            _say(line)
+            say_line(line)
     if as_json:
-        shown = [
-            {"name": one.name, "verdict": one.verdict, "detail": one.detail, "code": one.code, "next": one.next}
-            for one in lines
-        ]
-        say_document({"version": VERSION, "issuer": url, "lines": shown})
-    codes = [exit_for_error(line.error) for line in lines if line.verdict == "FAIL" and line.error]
-    sys.exit(min(codes, key=_ORDER.index) if codes else Exit.GOOD)
+        say_document({"version": VERSION, "issuer": url, "lines": list(map(document_of, lines))})
+    sys.exit(exit_for_lines(lines))
 
 
 def _installed(framework: str) -> dict[str, str]:
@@ -82,12 +75,4 @@ def _hub(model_repo: str | None) -> Iterator[Line]:
         yield Line("Hub", "pass", f"{hub.endpoint} knows $HF_TOKEN and {model_repo}")
     except IssuerError as error:
         detail = f"no pull request could be opened: {error.detail}"
-        yield Line("Hub", "warning", detail, str(error.code), error.code.meaning.remedy)
-
-
-def _say(line: Line) -> None:
-    head = f"{_WIDTH[line.verdict]}{line.name}: {line.detail}"
-    rest = " " * len(_WIDTH[line.verdict])
-    tail = f"{rest}next: {line.next}" if line.next else ""
-    for text in filter(None, (head, tail)):
-        say("\n".join(wrap(text, rest=rest + "  ")) if is_read() else printable(text))
+        yield Line("Hub", "warning", f"{detail} ({error.code})", error.code.meaning.remedy)

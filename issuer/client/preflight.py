@@ -8,30 +8,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
-from typing import Literal
 
 from msgspec import UNSET, Struct
 
 from issuer.client.compare import compare
 from issuer.client.credential import Credential
-from issuer.client.tokens import explain_request, fetch_keys
+from issuer.client.looks import PATIENCE_S, Line, failed, look_at_issuer, look_at_keys
+from issuer.client.tokens import explain_request
 from issuer.codes import Code
-from issuer.errors import FormatError, IssuerError, Refused, SetupError, Undecided, VerificationError
+from issuer.errors import FormatError, Refused, SetupError, Undecided
 from issuer.formats import jose
 from issuer.formats.strict_json import JSON, loads
 from issuer.formats.times import show_span
-from issuer.http_client import HttpAnswer, HttpRequest, check_url, send
-from issuer.wire import METADATA_PATH, Explained, ShownCheck
+from issuer.http_client import check_url
+from issuer.wire import Explained, ShownCheck
 
-Verdict = Literal["pass", "warning", "FAIL"]
-
-MOST_SKEW_S = 60  # a token says when it was issued; everybody takes a minute of difference, and no more
-DOUBTFUL_SKEW_S = 5
-_MAX_BYTES = 256 * 1024
 _MAX_DEPTH = 16
-_ASK_S = 10.0
 # The member of the claims at which a check of a policy points, as its owner names it, and what stands in for it.
 STAND_INS: dict[str, JSON] = {
     "model_repo": "stand-in/model",
@@ -55,17 +47,6 @@ _SUBJECTS = {
 }
 
 
-class Line(Struct, frozen=True):
-    """One thing that was looked at. What did not pass has a `code`, the `next` step, and the error of a FAIL."""
-
-    name: str
-    verdict: Verdict
-    detail: str
-    code: str = ""
-    next: str = ""
-    error: IssuerError | None = None
-
-
 class Question(Struct, frozen=True):
     """What is known before the run: members of STAND_INS by their names, and metric ids."""
 
@@ -81,73 +62,11 @@ def preflight(question: Question) -> Iterator[Line]:
     """Look at the issuer, its keys, the clock, the identity, and what its policy would decide. Raises SetupError for a
     URL that cannot be asked."""
     url = check_url(question.issuer)
-    try:
-        before = time.time()
-        answer = send(HttpRequest("GET", f"{url}{METADATA_PATH}"), deadline_s=_ASK_S)
-        now = (before + time.time()) / 2
-    except Undecided as error:
-        yield _failed("issuer", error)
-        yield from _caller(question, b"")
-        return
-    found = _issuer(url, answer)
-    yield found
-    if found.error is None:
-        yield _clock(answer, now)
-        yield _keys(url)
-    yield from _caller(question, b"" if found.error else answer.body)
-
-
-def _failed(name: str, error: IssuerError, detail: str = "") -> Line:
-    return Line(name, "FAIL", detail or error.detail, str(error.code), error.code.meaning.remedy, error)
-
-
-# -- the issuer -------------------------------------------------------------------------------------------------------
-
-
-def _issuer(url: str, answer: HttpAnswer) -> Line:
-    try:
-        said = loads(answer.body, max_bytes=_MAX_BYTES, max_depth=_MAX_DEPTH) if answer.status == 200 else None
-    except FormatError:
-        said = None
-    if not isinstance(said, dict) or "issuer" not in said:
-        detail = f"what answers at {url} is no issuer (HTTP status {answer.status})"
-        return _failed("issuer", Undecided(Code.DEPENDENCY_SERVER, detail))
-    if said["issuer"] != url:
-        detail = f"it calls itself {str(said['issuer'])[:200]}: ask it under that name"
-        return _failed("issuer", VerificationError(Code.ANSWER_UNVERIFIED, detail))
-    return Line("issuer", "pass", url)
-
-
-def _clock(answer: HttpAnswer, now: float) -> Line:
-    try:
-        there = parsedate_to_datetime(answer.headers.get("date", ""))
-        skew_s = round(now - there.replace(tzinfo=there.tzinfo or UTC).timestamp())
-    except (TypeError, ValueError):
-        return Line("clock", "warning", "the issuer does not say what time it is", next="Look at this machine's clock.")
-    sides = "behind" if skew_s < 0 else "ahead of"
-    detail = (
-        f"{show_span(abs(skew_s))} {sides} the issuer's, {datetime.fromtimestamp(now, UTC):%Y-%m-%dT%H:%M:%SZ} here"
-    )
-    step = "Set this machine's clock; tokens are good by the clock."
-    if abs(skew_s) > MOST_SKEW_S:
-        return Line("clock", "FAIL", detail, str(Code.MACHINE_FAILED), step, SetupError(Code.MACHINE_FAILED, detail))
-    if abs(skew_s) > DOUBTFUL_SKEW_S:
-        return Line("clock", "warning", detail, next=step)
-    return Line("clock", "pass", "as the issuer's")
-
-
-def _keys(url: str) -> Line:
-    try:
-        keys = fetch_keys(url, patience_s=_ASK_S)
-    except Undecided as error:
-        return _failed("keys", error)
-    count = len(keys.keys)
-    if not count:
-        return _failed("keys", Undecided(Code.DEPENDENCY_KEY_SET, "the issuer's key set has no key"))
-    return Line("keys", "pass", f"{count} key{'' if count == 1 else 's'}")
-
-
-# -- the caller -------------------------------------------------------------------------------------------------------
+    found, lines = look_at_issuer(url)
+    yield from lines
+    if found.metadata:
+        yield look_at_keys(url)
+    yield from _caller(question, found.document)
 
 
 def _caller(question: Question, document: bytes) -> Iterator[Line]:
@@ -155,7 +74,7 @@ def _caller(question: Question, document: bytes) -> Iterator[Line]:
     try:
         credential = question.identity()
     except (SetupError, Undecided) as error:
-        yield _failed("identity", error)
+        yield failed("identity", error)
         return
     yield _identity(credential)
     if document:
@@ -166,7 +85,9 @@ def _identity(credential: Credential) -> Line:
     kind = "an access token, for which each request has a nonce" if credential.reusable else "an identity token"
     try:
         claims = loads(
-            jose.parse_compact(credential.bearer).unverified_payload, max_bytes=_MAX_BYTES, max_depth=_MAX_DEPTH
+            jose.parse_compact(credential.bearer).unverified_payload,
+            max_bytes=jose.MAX_TOKEN_BYTES,
+            max_depth=_MAX_DEPTH,
         )
     except FormatError:
         claims = None
@@ -176,15 +97,15 @@ def _identity(credential: Credential) -> Line:
 
 def _decisions(question: Question, credential: Credential, document: bytes) -> Iterator[Line]:
     try:
-        explained = explain_request(question.issuer, credential, _body(question), patience_s=_ASK_S)
+        explained = explain_request(question.issuer, credential, _body(question), patience_s=PATIENCE_S)
     except Refused as refused:
         refused.compared = compare(refused.code, credential.bearer, document, int(time.time()))
         name = "registered" if refused.code.meaning.status in {401, 403, 409, 429} else "run"
         more = "; ".join(f"{label}: {text}" for label, text in refused.compared)
-        yield _failed(name, refused, f"{refused.detail}{f' ({more})' if more else ''}")
+        yield failed(name, refused, detail=f"{refused.detail}{f' ({more})' if more else ''}")
         return
     except Undecided as error:
-        yield _failed("registered", error)
+        yield failed("registered", error)
         return
     yield from lines_of(explained, question)
 
@@ -206,11 +127,11 @@ def lines_of(explained: Explained, question: Question) -> Iterator[Line]:
     """Turn what an issuer explained into lines: who it takes the caller for, and each subject of its policy. Pure."""
     of_caller = [check for check in explained.checks if Code.named(check.code) not in _SUBJECTS]
     who = f"{explained.integration}/{explained.identity}"
-    failed = next((check for check in of_caller if not check.passed), None)
-    if failed is None:
+    against = next((check for check in of_caller if not check.passed), None)
+    if against is None:
         yield Line("registered", "pass", f"as {who}")
     else:
-        yield _refused("registered", failed, f"as {who}, but {failed.actual}")
+        yield _refused("registered", against, f"as {who}, but {against.actual}")
     framework = all(check.passed for check in explained.checks if check.code == Code.POLICY_FRAMEWORK)
     for code, name in _SUBJECTS.items():
         checks = [check for check in explained.checks if check.code == code]
@@ -226,17 +147,15 @@ def lines_of(explained: Explained, question: Question) -> Iterator[Line]:
 
 def _line(name: str, checks: Sequence[ShownCheck], question: Question) -> Line:
     """Judge one subject: a refusal counts where what was refused is known."""
-    failed = [check for check in checks if not check.passed]
+    refused = [check for check in checks if not check.passed]
     unknown = [member for check in checks if (member := _member(check, question))]
-    if not failed:
+    if not refused:
         return Line(name, "pass", "whatever it is, as far as a stand-in shows" if unknown else checks[0].actual)
-    told = next((check for check in failed if not _member(check, question)), None)
+    told = next((check for check in refused if not _member(check, question)), None)
     if told is not None:
         return _refused(name, told, told.actual)
-    flag = "--" + (_member(failed[0], question) or "").replace("_", "-")
-    return Line(
-        name, "warning", "not known yet, and not everything is granted", failed[0].code, f"Give {flag} to know."
-    )
+    flag = "--" + (_member(refused[0], question) or "").replace("_", "-")
+    return Line(name, "warning", "not known yet, and not everything is granted", f"Give {flag} to know.")
 
 
 def _member(check: ShownCheck, question: Question) -> str | None:
@@ -251,6 +170,6 @@ def _member(check: ShownCheck, question: Question) -> str | None:
 
 
 def _refused(name: str, check: ShownCheck, detail: str) -> Line:
-    code = Code.named(check.code) or Code.INTERNAL
     wanted = f"; wanted: {check.expected}" if check.expected else ""
-    return Line(name, "FAIL", f"{detail}{wanted}", check.code, check.hint or code.meaning.remedy, Refused(code, detail))
+    error = Refused(Code.named(check.code) or Code.INTERNAL, detail)
+    return failed(name, error, detail=f"{detail}{wanted}", step=check.hint)

@@ -24,7 +24,7 @@ from tests.support.hub_server import Asked, HubServer
 from tests.support.leaks import Secrets, assert_nothing_secret
 from tests.support.reusable import Issuers, create_pat, issuers
 from tests.support.running import Running, running
-from tests.support.submitting import BENCHMARK, INSPECT, LM_EVAL, MODEL, PATH, fill, write_run
+from tests.support.submitting import BENCHMARK, INSPECT, LM_EVAL, MODEL, PATH, fill, plain_runs, write_run
 
 pytestmark = pytest.mark.long
 
@@ -126,20 +126,6 @@ def verified(job: Job, place: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def many(folder: Path, *tasks: str, model: str = MODEL) -> Path:
-    """Write a file of plain JSON with a run for each task."""
-    run = {
-        "model_repo": model, "model_revision": "9f3c2c9a1c4e6d1e0b7a5f4d3c2b1a0987654321", "benchmark_repo": "acme/math",
-        "benchmark_revision": "5503434ddd753f426f4b38109466949a1217c2bb", "completeness": {"answer": "full"},
-        "framework": {"name": "inspect-ai", "version": "0.3.285", "command": "inspect eval math"},
-        "metrics": [{"metric_id": "acc", "value": 0.75, "scorer": "strict"}],
-    }  # fmt: skip
-    runs = [{**run, "task_id": task, "task": task} for task in tasks]
-    path = folder / f"{model.replace('/', '-')}-{len(tasks)}.json"
-    path.write_text(json.dumps({"format": "eval-token-issuer/run/v1", "runs": runs}))
-    return path
-
-
 # -- the whole flow -----------------------------------------------------------------------------------------------------
 
 
@@ -177,7 +163,9 @@ def test_each_model_gets_a_pull_request_of_its_own(job: Job) -> None:
     fill(job.hub)
     job.hub.repo("acme/other")
     document = json.loads(
-        job.good(many(job.folder, "task-1", "task-2"), many(job.folder, "task-1", model="acme/other"), "--json")
+        job.good(
+            plain_runs(job.folder, "task-1", "task-2"), plain_runs(job.folder, "task-1", model="acme/other"), "--json"
+        )
     )
     assert [(one["model_repo"], one["number"], one["results"]) for one in document["pull_requests"]] == [
         (MODEL, 1, 2), ("acme/other", 1, 1),
@@ -189,7 +177,7 @@ def test_each_model_gets_a_pull_request_of_its_own(job: Job) -> None:
 def test_more_results_than_a_batch_has_are_signed_for_an_identity_each_batch(job: Job) -> None:
     fill(job.hub)
     before = job.live.provider.requests["/token"]
-    job.good(many(job.folder, *(f"task-{number}" for number in range(120))))
+    job.good(plain_runs(job.folder, *(f"task-{number}" for number in range(120))))
     assert job.live.provider.requests["/token"] - before == 2
     assert len(read_entries(arrived(job, job.folder, ".eval_results/math.yaml").read_bytes(), "f")) == 120
 
@@ -218,7 +206,7 @@ def test_a_dry_run_shows_the_change_and_leaves_nothing_anywhere(job: Job) -> Non
 
 def test_a_dry_run_explains_every_refusal(job: Job) -> None:
     fill(job.hub)
-    done = job.submit(many(job.folder, "task-1", "secret-1", "secret-2"), "--dry-run")
+    done = job.submit(plain_runs(job.folder, "task-1", "secret-1", "secret-2"), "--dry-run")
     assert done.returncode == 5
     assert done.stderr.count("refused, policy.task") == 2
     assert done.stderr.count("FAIL  policy.task /claims/task_id") == 2
@@ -229,7 +217,7 @@ def test_a_dry_run_explains_every_refusal(job: Job) -> None:
 
 
 def test_one_refused_run_among_good_ones_keeps_all_of_them_back_unless_the_others_are_wanted(job: Job) -> None:
-    repo, runs = fill(job.hub), many(job.folder, "task-1", "secret-1", "task-2")
+    repo, runs = fill(job.hub), plain_runs(job.folder, "task-1", "secret-1", "task-2")
     done = job.submit(runs)
     assert (done.returncode, repo.talks) == (5, [])
     assert "secret-1: refused, policy.task" in done.stderr
@@ -240,7 +228,7 @@ def test_one_refused_run_among_good_ones_keeps_all_of_them_back_unless_the_other
 
 
 def test_an_unreadable_run_among_good_ones_keeps_all_of_them_back_unless_the_others_are_wanted(job: Job) -> None:
-    repo, runs = fill(job.hub), many(job.folder, "task-1")
+    repo, runs = fill(job.hub), plain_runs(job.folder, "task-1")
     (job.folder / "bad.json").write_text("{")
     count = len(job.issued())
     done = job.submit(runs, job.folder / "bad.json")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -41,6 +42,20 @@ def write_run(folder: Path, name: str = "inspect_two_scorers.json", **changes: o
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / name
     path.write_bytes(raw)
+    return path
+
+
+def plain_runs(folder: Path, *tasks: str, model: str = MODEL, benchmark: str = "acme/math") -> Path:
+    """Write a file of plain JSON with a run for each task."""
+    run = {
+        "model_repo": model, "model_revision": MODEL_COMMIT, "benchmark_repo": benchmark,
+        "benchmark_revision": BENCHMARK_COMMIT, "completeness": {"answer": "full"},
+        "framework": {"name": "inspect-ai", "version": "0.3.285", "command": "inspect eval math"},
+        "metrics": [{"metric_id": "acc", "value": 0.75, "scorer": "strict"}],
+    }  # fmt: skip
+    runs = [{**run, "task_id": task, "task": task} for task in tasks]
+    path = folder / f"{model.replace('/', '-')}-{len(tasks)}.json"
+    path.write_text(json.dumps({"format": "eval-token-issuer/run/v1", "runs": runs}))
     return path
 
 
