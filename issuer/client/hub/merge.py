@@ -20,12 +20,17 @@ def merge_entries(before: FileAt | None, path: str, entries: Sequence[str]) -> b
     """
     name = path if before is None else before.name
     text = "" if before is None else before.text
+    there = {edit.subject(entry) for entry in read_entries(text.encode(), name)} if text.strip() else set()
     places: set[tuple[object, ...]] = set()
+    new = []
     for entry in entries:
         subject = edit.subject(*read_entries(entry.encode(), path))
         if subject in places:
             said = f"two results are for {subject[0]}, task {subject[1]}, and the same slices: propose one of them"
             raise InputError(Code.RESULT_REPEATED, said, Place(path))
         places.add(subject)
-        text = edit.merge(text, entry, name)
-    return text.encode()
+        if subject in there:
+            text = edit.merge(text, entry, name)
+        else:  # all of them in one step: each step reads the file anew
+            new.append(entry)
+    return (edit.extend(text, "".join(new), name) if new else text).encode()
