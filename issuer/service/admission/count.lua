@@ -74,13 +74,13 @@ local function add_set(sets, item, now_s)
     sets[#sets + 1] = own
   end
   own.time = now_s
-  local more = is_new
+  local fresh = {} -- a file that this set has had says nothing new: a task's configuration comes every night
   for _, file in ipairs(item.files) do
     if not holds(own.files, file) and #own.files < MAX_FILES * MARK then
-      own.files, more = own.files .. file, true
+      own.files, fresh[#fresh + 1] = own.files .. file, file
     end
   end
-  return is_new, more and sharing(sets, own, item.files) or 0
+  return is_new, sharing(sets, own, fresh)
 end
 
 -- The one key for what goes beyond the budget: a Bloom filter, forgotten with the day. Says whether `name` was in it.

@@ -201,6 +201,12 @@ async def test_a_file_stays_known_though_the_same_values_came_with_another(
     assert (await files_of(state, clock, *asked))[-1] == 2
 
 
+async def test_a_file_that_every_run_has_is_told_once_for_each_set(state: RedisAdmission, clock: StoreClock) -> None:
+    """The configuration of a task comes with every night's log, and the same values every night."""
+    asked = [item("a", files=("f", "1")), item("b", files=("f", "2")), item("b", files=("f", "3"))]
+    assert await files_of(state, clock, *asked) == [0, 2, 0]
+
+
 async def test_the_same_values_for_another_repository_are_twins(state: RedisAdmission, clock: StoreClock) -> None:
     asked = [
         item("a", run="1", model="o/m", twins="t"), item("a", run="2", model="o/m", twins="t"),
