@@ -13,7 +13,7 @@ export PATH := $(PATH):/usr/sbin
 # What is compiled once need not be compiled by every process of a suite: a third of its time, where an image sets this.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test check mutants lint fmt bench bench-instructions soak lock clean needs
+.PHONY: help demo test check mutants lint fmt bench bench-instructions soak simulate lock clean needs
 help:
 	@echo 'make demo    a real evaluation run becomes a signed, verified result; a tampered copy is refused'
 	@echo 'make test    lint, types and tests'
@@ -23,6 +23,7 @@ help:
 	@echo 'make bench   what the primitives, the line and the service under load cost, beside the floor of the same run'
 	@echo 'make bench-instructions   how many instructions a request takes, by step, beside the committed table'
 	@echo 'make soak    a million requests, good and bad: memory, descriptors and keys stay bounded'
+	@echo 'make simulate   a month of 200 honest integrations and of every attacker on the real admission script: whom do the limits of abuse find?'
 	@echo 'make lock    compile run.lock, check.lock and dev.lock anew'
 
 needs:
@@ -90,6 +91,9 @@ bench-instructions: $(VENV)/dev.done
 
 soak: $(VENV)/dev.done
 	$(BIN)/python -m tests.bench.soak
+
+simulate: $(VENV)/dev.done
+	$(BIN)/python -m tests.simulation
 
 lock: $(VENV)/dev.done
 	$(UV) $(COMPILE) --extra server --extra embedded -o run.lock

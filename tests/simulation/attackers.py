@@ -199,13 +199,14 @@ def many_identities(mallory: Mallory, _: bool) -> Iterator[Request]:
 
 
 def ignored_name(mallory: Mallory, _: bool) -> Iterator[Request]:
-    """Dishonest: a score shopper whose score has a name under `ignore`."""
+    """Dishonest: a score shopper whose score has a name under `ignore`, beside a count that is always the same. (With
+    that name alone it is seen: where all is ignored, all counts.)"""
     task = mallory.dice.pick(TASKS)
     counts = measure(mallory.dice, task, 0.6)
     for attempt in range(ATTEMPTS):
         result = mallory.result(task, sample_again(mallory.dice, task, counts), is_bad=attempt > 0)
         hidden = tuple((f"{name}_per_second", part, value) for name, part, value in result.metrics)
-        yield mallory.request(result._replace(metrics=hidden))
+        yield mallory.request(result._replace(metrics=(("items", "", float(task.items)), *hidden)))
         mallory.wait(600)
 
 

@@ -1,4 +1,4 @@
-"""The populations of the simulation are what was fixed before any threshold was looked at."""
+"""The populations of the simulation are what was fixed before any threshold was looked at, and the limits hold on them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from collections.abc import Iterable
 
 import pytest
 
+from issuer.abuse import Abuse, ItemTally, Tally
 from tests.simulation.attackers import SIGNALS, Attacker, attackers, untellable
 from tests.simulation.honest import KINDS, Team, honest
+from tests.simulation.replay import Answer, replay
+from tests.simulation.report import broken, month, signals
 from tests.simulation.runs import Request
 
 
@@ -30,17 +33,17 @@ def everyone() -> list[Attacker]:
 
 
 def test_the_honest_population_is_the_one_that_was_fixed(small: list[Request]) -> None:
-    assert digest(small) == "91559a82778f977e7c70958cc12a97d062a65ecb37f4227ff249e1bd58c9f81d"
+    assert digest(small) == "4baa2800e01eaa3f01734f371b10e939e1849ee1564039aa0d8bd9d8ef3205b3"
 
 
 @pytest.mark.long
 def test_the_whole_honest_month_is_the_one_that_was_fixed() -> None:
-    assert digest(honest(1)) == "48815dbfe6dfcd574d3d14cfaa8d9bb8a85727e90a378301ffc2dc405b44d2f3"
+    assert digest(honest(1)) == "3a4ca1ac0c69869be8f913456add5a0c3c04c303a8fda6ded9cbf2f296cbfc7e"
 
 
 def test_the_attackers_are_those_that_were_fixed(everyone: list[Attacker]) -> None:
     sent = digest(request for attacker in everyone for request in attacker.requests)
-    assert sent == "70d7a119bcac1cd6fc4b653313c8e4484af137e796ac5cee2d810baf50d174b0"
+    assert sent == "b9720df791128784c45f1c9fc68e71dbed1d23b220be3dc23ddd2279577866e4"
 
 
 def test_a_month_is_in_the_order_of_time_and_has_every_kind(small: list[Request]) -> None:
@@ -64,3 +67,27 @@ def test_each_attacker_of_a_signal_knows_its_first_bad_token(everyone: list[Atta
         if any(result.is_bad for request in attacker.requests for result in request.results)
     }
     assert {(kind.__name__, pace) for kind in SIGNALS for pace in ("fast", "slow")} <= told
+
+
+@pytest.mark.long
+def test_a_small_month_holds_the_demands_on_the_real_script() -> None:
+    everyone = [*attackers(6, each=2), *untellable(6, each=1)]
+    sent = [request for attacker in everyone for request in attacker.requests]
+    rules = Abuse()
+    seen = month(replay(honest(5, share=0.2), rules), everyone, replay(sent, rules))
+    assert broken(rules, seen) == []
+    for unseen in ("empty_commits", "many_identities", "ignored_name", "one_digit_changed"):
+        raised = [signal for answers in seen.of(unseen, "") for answer in answers for signal in signals(rules, answer)]
+        assert not raised
+
+
+def test_the_demands_are_really_made() -> None:
+    """An honest month with a warning a day, and an attacker that nobody sees, break them."""
+    attacker = next(attackers(1, each=1))
+    seen_once = Tally((ItemTally(number=1, since=0),))
+    crossed = Tally((ItemTally(number=60, since=0),))
+    honest_month = [Answer(request, request.at, crossed, (4,)) for request in attacker.requests]
+    unseen = [Answer(request, request.at, seen_once, (4,)) for request in attacker.requests]
+    faults = broken(Abuse(), month(honest_month, [attacker], unseen))
+    assert any("had a warning" in fault for fault in faults)
+    assert "attempts.distinct, fast: never" in faults
