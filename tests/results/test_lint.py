@@ -209,7 +209,7 @@ def test_a_thousand_faults_are_told_and_then_that_there_are_more() -> None:
     [
         "- {dataset: {id: a/b}, value: 1, " + ", ".join(f"k{index}: 1" for index in range(40_000)) + "}\n",
         "- {dataset: {id: a/b}, metrics: [" + "{}," * 30_000 + "]}\n",
-        ("- {dataset: {id: a/b}, metrics: [" + "{}," * 150 + "]}\n") * 500,
+        pytest.param(("- {dataset: {id: a/b}, metrics: [" + "{}," * 150 + "]}\n") * 500, marks=pytest.mark.long),
         "- a\n" + "- |\n  b\n" * 999 + "- c",
     ],
     ids=["members", "metrics", "entries", "blocks"],
