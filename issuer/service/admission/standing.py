@@ -17,6 +17,10 @@ from issuer.issuance.steps import Payer, Registered
 from issuer.service.bounds import MAX_STANDINGS, STANDING_S
 
 
+class _Known(Refused):
+    """What was known already: it is no news, or who asks without a pause would be held for ever."""
+
+
 class _Told(Struct, frozen=True):
     """What the store said, and until when it is believed."""
 
@@ -40,11 +44,11 @@ class KnownStanding:
         if told.until_s <= self._now_s():
             del self._told[payer]
             return None
-        return Refused(told.error.code, told.error.detail, retry_after_s=told.error.retry_after_s)
+        return _Known(told.error.code, told.error.detail, retry_after_s=told.error.retry_after_s)
 
     def learn(self, registered: Registered, error: Refused) -> None:
         """Remember a quarantine that the store told of, for `STANDING_S`, and never past its end."""
-        if error.code is not Code.ABUSE_QUARANTINED:
+        if error.code is not Code.ABUSE_QUARANTINED or isinstance(error, _Known):
             return
         payer = registered.payer
         self._told.pop(payer, None)
