@@ -454,6 +454,17 @@ async def test_a_quarantine_is_not_known_past_its_end_nor_are_other_refusals(hou
     assert standing.refusal(registered) is None
 
 
+async def test_who_asks_without_a_pause_is_refused_no_longer_than_the_store_has_said(house: House) -> None:
+    registered = house.registered()
+    house.authority.standing.learn(registered, Refused(Code.ABUSE_QUARANTINED, retry_after_s=60))
+    for _ in range(int(STANDING_S)):
+        refusal = check_standing(house.authority, registered)
+        assert refusal is not None
+        await refuse(house.authority, refusal)
+        house.clock.s += 1
+    assert check_standing(house.authority, registered) is None, "the store is asked again"
+
+
 async def test_quarantines_are_known_by_identity_and_the_oldest_is_forgotten_first(house: House) -> None:
     standing = house.authority.standing
     many = [house.registered_as(f"other-{number}") for number in range(MAX_STANDINGS + 1)]
@@ -471,7 +482,7 @@ async def test_a_suspended_integration_costs_nothing_beyond_the_look_up(tmp_path
     assert refusal is not None
     with pytest.raises(Denied) as caught:
         await issue(house.authority, refusal)
-    explained = await explain(house.authority, house.registered(ref="refs/heads/evil"), refusal)
+    explained, _ = await explain(house.authority, house.registered(ref="refs/heads/evil"), refusal)
     await house.close()
     assert house.steps == ["audit"] * 2
     assert caught.value.code is Code.INTEGRATION_SUSPENDED
@@ -503,8 +514,8 @@ async def test_strangers_are_audited_until_their_source_was_refused_too_often(ho
 
 
 async def test_an_explanation_stops_before_the_use_the_log_and_the_signature(house: House) -> None:
-    granted = await explain(house.authority, house.registered(), house.judge(jti=NO_JTI))
-    refused = await explain(house.authority, house.registered(), house.judge(submission(benchmark="evil/x")))
+    granted, _ = await explain(house.authority, house.registered(), house.judge(jti=NO_JTI))
+    refused, _ = await explain(house.authority, house.registered(), house.judge(submission(benchmark="evil/x")))
     assert (granted.verdict, refused.verdict, refused.code) == ("granted", "refused", "policy.benchmark")
     assert house.steps == ["count", "audit", "count", "audit"]
     assert not (await issue(house.authority, house.judged())).repeat, "no use was claimed"
@@ -529,7 +540,8 @@ async def test_an_explanation_that_grants_is_not_counted_as_a_refusal(tmp_path: 
         house = House(tmp_path, store_of_its_own, STRICT)
         await house.start()
         for _ in range(5):
-            assert (await explain(house.authority, house.registered(), house.judge(jti=NO_JTI))).verdict == "granted"
+            granted, _ = await explain(house.authority, house.registered(), house.judge(jti=NO_JTI))
+            assert granted.verdict == "granted"
         await house.close()
 
 
@@ -595,7 +607,7 @@ async def test_a_refusal_warns_from_half_of_the_rate_on(tmp_path: Path) -> None:
         house = House(tmp_path, store_of_its_own, STRICT)
         await house.start()
         refused = house.judge(submission(benchmark="evil/x"))
-        told = [await explain(house.authority, house.registered(), refused) for _ in range(3)]
+        told = [(await explain(house.authority, house.registered(), refused))[0] for _ in range(3)]
         await house.close()
     assert [len(each.warnings) for each in told] == [1, 1, 1]
     assert [each.warnings[0].partition(" ")[0] for each in told] == ["1", "2", "this"]
@@ -1134,7 +1146,7 @@ async def test_an_explanation_tells_the_standing_and_counts_nothing(house: House
     await sign(house, scored(0.5, "7" * 40))
     asked = house.registered(), house.judged(scored(0.25, "7" * 40))
     for _ in range(2):
-        explained = await explain(house.authority, *asked)
+        explained, _ = await explain(house.authority, *asked)
         assert explained.standing
         assert explained.standing.attempt == Attempt(2, NOW - 3600)
         assert (explained.standing.owners_a_day, explained.standing.throttled_until) == (1, UNSET), "spent or not"

@@ -15,6 +15,7 @@ from litestar.openapi import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin
 from litestar.openapi.spec import (
     Components,
+    OpenAPIHeader,
     OpenAPIResponse,
     OpenAPIType,
     Operation,
@@ -43,6 +44,11 @@ from issuer.wire import (
 )
 
 _REF = "#/components/schemas/{name}"
+_RATES = {
+    "RateLimit-Policy": "the rates of the identity and of its integration (draft-ietf-httpapi-ratelimit-headers): `q` "
+    "requests at once, all of which come back in `w` seconds. Absent where no rate was asked, as for a repeat",
+    "RateLimit": "what is left of each, exactly: `r` requests at once, and all of them again in `t` seconds",
+}
 _NONCE = (
     "For a credential that can be used again (an OAuth or personal access token) random, fresh for every new request, "
     "and the same when it is sent again; refused with an identity token."
@@ -97,9 +103,17 @@ def _responses(good: dict[str, OpenAPIResponse]) -> dict[str, OpenAPIResponse]:
     return {**good, **problems}
 
 
+def _rated_responses(good: dict[str, OpenAPIResponse]) -> dict[str, OpenAPIResponse]:
+    """Return the responses of an endpoint that spends rates, with the header fields that say what is left."""
+    responses, text = _responses(good), Schema(type=OpenAPIType.STRING)
+    for status in responses.keys() & {"200", "201", "429"}:
+        responses[status].headers = {name: OpenAPIHeader(description=_RATES[name], schema=text) for name in _RATES}
+    return responses
+
+
 def _issued(schema: str) -> dict[str, OpenAPIResponse]:
     good = _content("application/json", schema)
-    return _responses(
+    return _rated_responses(
         {
             "200": OpenAPIResponse(description="a repeat of the same request: the same tokens", content=good),
             "201": OpenAPIResponse(description="issued", content=good),
@@ -138,7 +152,7 @@ class ExplainOperation(Operation):
         self.summary = "Say what /tokens would decide, and why: signs nothing, uses nothing up, costs a request"
         self.request_body = RequestBody(content=_content("application/json", "TokenRequest", EXAMPLE), required=True)
         judged = OpenAPIResponse(description="judged", content=_content("application/json", "Explained"))
-        self.responses = cast("Any", _responses({"200": judged}))
+        self.responses = cast("Any", _rated_responses({"200": judged}))
         self.security = [{"identity": []}]
 
 

@@ -23,12 +23,14 @@ from issuer.issuance.identify import check_standing, identify
 from issuer.issuance.issue import issue
 from issuer.issuance.judge import read_and_judge
 from issuer.issuance.ports import Authority
-from issuer.issuance.steps import Arrival, Forged, Issued, Judged, Refusal, Registered
+from issuer.issuance.steps import Arrival, Forged, Issued, Judged, Limited, Refusal, Registered
+from issuer.limits import RateState
 from issuer.service.bounds import SMALL_BODY_BYTES
 from issuer.service.http import openapi
 from issuer.service.http.answer import Answer, json_answer
 from issuer.service.http.in_flight import MAX_BODIES, MAX_IN_FLIGHT, InFlight
 from issuer.service.http.problems import problem_response
+from issuer.service.http.rate_limit import rate_limit
 from issuer.service.http.reading import Http, bearer_of, check_framing, ms_since, read_whole, source_of
 from issuer.service.http.service import Service
 from issuer.wire import MAX_BYTES, Endpoint, IssuedTokens, Kind
@@ -103,7 +105,8 @@ async def _answer_registered(
             issued = await issue(authority, judged)
             answered, outcome = _render(issued, registered.arrival.id, endpoint.kind), _summary(issued)
     except (Refused, Undecided) as error:
-        answered, outcome = _problem(service, registered.arrival, error)
+        rates = error.rates if isinstance(error, Limited) else ()
+        answered, outcome = _problem(service, registered.arrival, error, rates)
         if isinstance(error, Forged):
             _log.error("the store holds a forged template", request_id=registered.arrival.id, what=error.what)
     return answered, {**names_of(registered.registration), **outcome}
@@ -129,18 +132,18 @@ async def _judge(
 
 
 async def _explain(authority: Authority, registered: Registered, judged: Judged | Refusal) -> tuple[Answer, Outcome]:
-    explained = await explain(authority, registered, judged)
+    explained, rates = await explain(authority, registered, judged)
     outcome: Outcome = {"outcome": "explained", "verdict": explained.verdict}
     if explained.code is not UNSET:
         outcome["code"] = explained.code
-    return json_answer(explained, registered.arrival.id), outcome
+    return json_answer(explained, registered.arrival.id, 200, **rate_limit(rates)), outcome
 
 
 def _render(issued: Issued, request_id: str, kind: Kind) -> Answer:
     value = IssuedTokens(issued.tokens) if kind == "batch" else issued.tokens[0]
     if issued.repeat:
         return json_answer(value, request_id, 200, **{"Idempotent-Replay": "true"})
-    return json_answer(value, request_id, 201)
+    return json_answer(value, request_id, 201, **rate_limit(issued.rates))
 
 
 def _summary(issued: Issued) -> Outcome:
@@ -154,6 +157,8 @@ def _summary(issued: Issued) -> Outcome:
     }
 
 
-def _problem(service: Service, arrival: Arrival, error: Refused | Undecided) -> tuple[Answer, Outcome]:
+def _problem(
+    service: Service, arrival: Arrival, error: Refused | Undecided, rates: tuple[RateState, ...] = ()
+) -> tuple[Answer, Outcome]:
     outcome = {"outcome": "no" if isinstance(error, Refused) else "undecided", "code": str(error.code)}
-    return problem_response(error, service.issuer_url, arrival.id), outcome
+    return problem_response(error, service.issuer_url, arrival.id, **rate_limit(rates)), outcome
