@@ -174,6 +174,18 @@ class AbuseSignal(Link, frozen=True, tag_field="event", tag="abuse_signal"):
     caller: CallerRead | UnsetType = UNSET
 
 
+class AbuseOrdered(Link, frozen=True, tag_field="event", tag="abuse_ordered"):
+    """`who` has quarantined or released an identity, `until` when and `why`; written before it is in force."""
+
+    time: UnixTime
+    order: Literal["quarantine", "release"]
+    integration: str
+    identity: str
+    until: UnixTime
+    who: str
+    why: str
+
+
 class PoliciesLoaded(Link, frozen=True, tag_field="event", tag="policies_loaded"):
     """From now on these policies decide: the digest of all, and the changed ones by integration."""
 
@@ -257,6 +269,7 @@ Event = (
     Decision
     | RefusalsCounted
     | AbuseSignal
+    | AbuseOrdered
     | PoliciesLoaded
     | PoliciesRefused
     | KeysLoaded

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import msgspec
 from msgspec import Struct
 
-from issuer.audit_events import AbuseSignal, Decision, Event, RefusalsCounted
+from issuer.audit_events import AbuseOrdered, AbuseSignal, Decision, Event, RefusalsCounted
 from issuer.formats.times import show_time
 
 # Of the event, or of its place in the file.
@@ -54,6 +54,8 @@ class Wanted(Struct, frozen=True):
         if isinstance(event, AbuseSignal):
             is_it = self.request in {"", event.request_id} and self.signal in {"", event.signal}
             return is_it and self._is_whose(event) and self._names_no_decision()
+        if isinstance(event, AbuseOrdered):
+            return self._is_whose(event) and self._names_no_decision() and not (self.signal or self.request)
         if not isinstance(event, Decision):
             return self == Wanted()
         return self._is_whose(event) and all((
@@ -69,7 +71,7 @@ class Wanted(Struct, frozen=True):
     def _names_no_decision(self) -> bool:
         return not (self.jti or self.content or self.claims or self.code or self.verdict)
 
-    def _is_whose(self, event: Decision | RefusalsCounted | AbuseSignal) -> bool:
+    def _is_whose(self, event: Decision | RefusalsCounted | AbuseSignal | AbuseOrdered) -> bool:
         integration, _, name = self.identity.rpartition("/")
         return {self.integration, integration} <= {"", event.integration} and name in {"", event.identity}
 

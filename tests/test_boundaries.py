@@ -21,6 +21,7 @@ from tests.support.rooms import MODULES, PACKAGE, circles, files, floors, import
 FORMATS = {"codes", "errors", "formats"}
 PURE_ROOMS = {
     *FORMATS,
+    "audit_across",
     "audit_search",
     "audit_chain",
     "audit_events",
@@ -46,6 +47,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "abuse": {"formats", "limits", "verify_token"},
     "audit_events": {"abuse", "codes", "formats", "identity"},
     "audit_chain": set(),
+    "audit_across": {"audit_events"},
     "audit_search": {"audit_events", "formats"},
     "audit_reader": {"codes", "errors", "files"},
     "url": set(),
@@ -87,7 +89,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "service.follow": {"codes", "errors", "files", "policy", "policy.authoring", "service.bounds", "service.look"},
     "service.policy_keeper": {"policy.authoring", "service.bounds", "service.follow", "service.line", "service.workers"},
     "service.reload": {"audit_events", "errors", "policy", "issuance", "service.follow"},
-    "service.http": {*FORMATS, "issuer", "files", "wire", "results", "verify_token", "identity", "policy", "issuance", "verify", "tlog", "service.admission", "service.audit", "service.authn", "service.follow", "service.log", "service.reload", "service.revocation", "service.signing", "service.stops", "service.store_watch", "service.bounds"},
+    "service.http": {*FORMATS, "issuer", "files", "limits", "wire", "results", "verify_token", "identity", "policy", "issuance", "verify", "tlog", "service.admission", "service.audit", "service.authn", "service.follow", "service.log", "service.reload", "service.revocation", "service.signing", "service.stops", "service.store_watch", "service.bounds"},
     "service.app": {"audit_events", "errors", "identity", "tlog", "files", "issuance", "policy", "service.admission", "service.audit", "service.authn", "service.background", "service.follow", "service.hosts", "service.http", "service.kept_policies", "service.log", "service.log_stream", "service.policy_keeper", "service.recycled", "service.reload", "service.revocation", "service.settings", "service.shared_page", "service.signing", "service.stops", "service.store_watch", "service.turns", "service.workers", "service.bounds", "service.home"},
     "service.server": {"codes", "errors", "issuance", "service.admission", "service.app", "service.http", "service.line", "service.log", "service.log_stream", "service.policy_keeper", "service.settings", "service.shared_page", "service.workers", "service.bounds"},
     "relying": {*FORMATS, "files", "http_client", "results", "wire", "tlog", "verify", "verify_token"},
@@ -95,7 +97,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "client": {*FORMATS, "client.hub", "files", "http_client", "results", "tlog", "wire", "identity", "verify_token", "verify", "adapters"},
     "witness": {*FORMATS, "files", "keyfile", "limits", "tlog", "service.authn", "service.bounds", "service.http", "service.log_stream", "service.workers"},
     "dev": {*FORMATS, "files", "http_client", "keyfile", "results", "tlog", "wire", "identity", "policy", "policy.authoring", "service.authn", "service.log", "service.look", "service.settings", "service.signing", "service.server", "service.workers"},
-    "cli": {*PURE_ROOMS, "issuer", "audit_reader", "files", "keyfile", "http_client", "policy.authoring", "verify", "adapters", "client", "client.hub", "relying", "tlog", "dev", "service.audit", "service.log_stream", "service.authn", "service.bounds", "service.home", "service.kept_policies", "service.log", "service.revocation", "service.server", "service.settings", "service.signing", "witness"},
+    "cli": {*PURE_ROOMS, "issuer", "audit_reader", "files", "keyfile", "http_client", "policy.authoring", "verify", "adapters", "client", "client.hub", "relying", "tlog", "dev", "service.admission", "service.audit", "service.log_stream", "service.authn", "service.bounds", "service.home", "service.kept_policies", "service.log", "service.revocation", "service.server", "service.settings", "service.signing", "witness"},
     "__main__": {"cli"},
 }  # fmt: skip
 EFFECTS = (
@@ -266,7 +268,10 @@ def importers_of(name: str) -> set[str]:
         ),
         ("rich_click", set()),  # help that is drawn: boxes in a pipe, values broken in mid-word
         ("zstandard", {"issuer.adapters.eval_zip"}),
-        ("redis", {"issuer.service.admission.redis", "issuer.service.admission.client"}),
+        (
+            "redis",
+            {"issuer.service.admission.redis", "issuer.service.admission.client", "issuer.service.admission.standings"},
+        ),
         ("hiredis", {"issuer.service.admission.client"}),
         ("sqlite3", {"issuer.service.log.sqlite", "issuer.witness.state"}),
         ("psycopg", {"issuer.service.log.postgres_session"}),

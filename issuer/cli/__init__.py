@@ -25,6 +25,7 @@ from issuer.errors import IssuerError, SetupError
 from issuer.results.secret import without_secrets
 
 _COMMANDS = {
+    "abuse": ("issuer.cli.abuse", "abuse", "See what looks like abuse; release or quarantine an identity."),
     "audit": ("issuer.cli.audit", "audit", "Verify, follow and search the audit."),
     "benchmark": ("issuer.cli.benchmark", "benchmark", "Make and check a benchmark's definition, eval.yaml."),
     "check": ("issuer.cli.preflight", "check", "Look whether an evaluation's results could be signed from here."),

@@ -20,6 +20,12 @@ _ROOT = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
 _FROM = "2026-11-21T09:00:00Z"
 
 SHOWN = {
+    "abuse": Shown(_OPERATIONS, ("abuse list",)),
+    "abuse across": Shown(_OPERATIONS, ("abuse across audit.jsonl --commits 20",)),
+    "abuse list": Shown(_OPERATIONS, ("abuse list", "abuse list --json")),
+    "abuse quarantine": Shown(_OPERATIONS, ("abuse quarantine inspect-ai main --for 12h --reason 'copied'",)),
+    "abuse release": Shown(_OPERATIONS, ("abuse release inspect-ai main --for 7d --reason 'a sweep'",)),
+    "abuse show": Shown(_OPERATIONS, ("abuse show inspect-ai main",)),
     "audit": Shown(_OPERATIONS, ("audit verify audit.jsonl",)),
     "audit find": Shown(_OPERATIONS, ("audit find audit.jsonl --integration inspect-ai --verdict refused",)),
     "audit tail": Shown(_OPERATIONS, ("audit tail audit.jsonl --lines 20",)),

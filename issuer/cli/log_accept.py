@@ -8,20 +8,13 @@ from __future__ import annotations
 
 import re
 import time
-from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from issuer import files
 from issuer.cli.log_settings import config_option, log_of
 from issuer.cli.terminal import printable, say
 from issuer.cli.who import who
-
-if TYPE_CHECKING:
-    from issuer.audit_events import LogAccepted
-    from issuer.service.settings import Settings
 
 _ROOT = re.compile(r"[0-9a-f]{64}")
 
@@ -52,6 +45,7 @@ def accept_log(size: int, root: bytes, reason: str, config: Path | None) -> None
     that knows more cannot be overruled. The audit has who did it and why, before any record says so.
     """
     from issuer.audit_events import LogAccepted
+    from issuer.cli.operator_audit import tell
     from issuer.service.log.accept import accept
     from issuer.service.log_stream import configure_logging
     from issuer.service.settings import read_settings
@@ -60,21 +54,5 @@ def accept_log(size: int, root: bytes, reason: str, config: Path | None) -> None
     settings = read_settings(config)
     log = log_of(settings)
     event = LogAccepted(int(time.time()), log.origin, size, root.hex(), who(), reason)
-    accept(log, size, root, lambda: _tell(settings, event))
+    accept(log, size, root, lambda: tell(settings, event))
     say(f"accepted {printable(log.origin)}: {size} leaves, root {root.hex()}. The service can start.")
-
-
-def _tell(settings: Settings, event: LogAccepted) -> None:
-    """Write the audit. Raises SetupError where it is not fit, and Undecided where it was not written."""
-    import asyncio
-
-    from issuer.service.audit import FileAudit
-
-    files.make_folder(settings.audit_file.parent, shared=True)
-    with suppress(FileExistsError):
-        files.create(settings.audit_file, b"", shared=True)  # root's, it would keep the service from its own audit
-    audit = FileAudit(settings.audit_file)
-    try:
-        asyncio.run(audit.record(event))
-    finally:
-        audit.close()

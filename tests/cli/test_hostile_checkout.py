@@ -113,6 +113,11 @@ COMMANDS: dict[str, dict[str, tuple[str, ...]]] = {
     "log init": {"config": ("log", "init", "--config", HERE)},
     "log accept": {"config": ("log", "accept", "--size", "0", "--root", "0" * 64, "--reason", "x", "--config", HERE)},
     "log restore": {"config": ("log", "restore", "{good}/log", "--config", HERE)},
+    "abuse list": {"config": ("abuse", "list", "--config", HERE)},
+    "abuse show": {"config": ("abuse", "show", "x", "y", "--config", HERE)},
+    "abuse release": {"config": ("abuse", "release", "x", "y", "--for", "1h", "--reason", "x", "--config", HERE)},
+    "abuse quarantine": {"config": ("abuse", "quarantine", "x", "y", "--for", "1h", "--reason", "x", "--config", HERE)},
+    "abuse across": {"files": ("abuse", "across", HERE)},
     "pat create": {
         "config": ("pat", "create", "--account", "x", "--config", HERE),
         "folder": ("pat", "create", "--account", "x", "--dir", HERE),

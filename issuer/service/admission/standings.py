@@ -1,0 +1,180 @@
+"""What the store holds against identities, for an operator: read, and changed by hand. `admit.lua` writes it, too.
+
+Each change is one script, so that it meets a request either before or after. Knows nothing of policies: who is asked
+for is named by its ids.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from issuer.codes import Code
+from issuer.errors import SetupError
+from issuer.issuance.steps import Payer
+from issuer.issuance.store_secret import BUCKETS
+from issuer.service.admission.client import Command, connect, exchange, place_of, why_of
+from issuer.service.admission.redis import DAY_S, names_of
+from issuer.service.bounds import STORE_START_S
+
+Order = Literal["quarantine", "release"]
+
+_SCRIPT = Path(__file__).with_name("order.lua").read_bytes()
+_STANDING = re.compile(rb"(\d+) (\S+) (\d+) \d+ (\d+)")
+_MARK = 8  # of an owner in `count.lua`
+_AT_ONCE = 500
+_Failure = (RedisError, OSError, TimeoutError)
+
+
+class Standing(Struct, frozen=True, omit_defaults=True):
+    """What stands against an identity, and what was counted of it today (UTC).
+
+    Ends are Unix seconds, 0 where it is neither; `quarantined_by` is a signal, `refusals` or `operator`. `buckets` are
+    those of who only resembles it that are quarantined. `signals` are how often each was raised, `owners` the model
+    owners, `keys` how much of the budget of keys is used.
+    """
+
+    integration: str
+    identity: str
+    quarantined_until: int = 0
+    quarantined_by: str = ""
+    throttled_until: int = 0
+    released_until: int = 0
+    buckets: tuple[int, ...] = ()
+    tokens: int = 0
+    owners: int = 0
+    keys: int = 0
+    signals: dict[str, int] = {}
+
+    @property
+    def is_told(self) -> bool:
+        """Whether there is anything that an operator would look for."""
+        return bool(self.quarantined_until or self.throttled_until or self.released_until or self.signals)
+
+
+class Standings:
+    """The standings in one store. Raises SetupError (`state.unreachable`) where it does not answer."""
+
+    def __init__(self, client: Redis, place: str) -> None:
+        self._client = client
+        self._place = place
+
+    async def read(self, payers: Iterable[Payer]) -> AsyncIterator[Standing]:
+        """Yield the standing of each identity, in their order."""
+        now_s = await self._now_s()
+        rest = iter(payers)
+        while some := list(islice(rest, _AT_ONCE)):
+            answers = await self._ask([command for payer in some for command in _questions(payer)])
+            for number, payer in enumerate(some):
+                yield _standing(payer, answers[2 * number], answers[2 * number + 1], now_s)
+
+    async def show(self, payer: Payer) -> Standing:
+        """Return the standing of an identity, with that of who resembles it."""
+        (standing,) = [each async for each in self.read((payer,))]
+        now_s, buckets = (
+            await self._now_s(),
+            [Payer(payer.integration, payer.identity, each) for each in range(BUCKETS)],
+        )
+        held = await self._ask([(b"MGET", *(names_of(bucket).standing for bucket in buckets))])
+        found = [_ends(raw) for raw in _list(held[0])]
+        return replace(standing, buckets=tuple(number for number, ends in enumerate(found) if ends[0] > now_s))
+
+    async def order(self, payer: Payer, order: Order, for_s: int) -> int:
+        """Quarantine or release an identity; return until when, Unix seconds. A release frees who resembles it, too,
+        and forgets its refusals."""
+        names = names_of(payer)
+        keys = [names.standing, names.refusals]
+        for number in range(BUCKETS):
+            bucket = names_of(Payer(payer.integration, payer.identity, number))
+            keys += [bucket.standing, bucket.refusals]
+        (ends,) = await self._ask([(b"EVAL", _SCRIPT, len(keys), *keys, order.encode(), for_s * 1_000_000)])
+        if not isinstance(ends, int):
+            raise self._unreachable(TypeError())
+        return -(-ends // 1_000_000)
+
+    async def _now_s(self) -> int:
+        (answer,) = await self._ask([(b"TIME",)])
+        return int(_list(answer)[0])
+
+    async def _ask(self, commands: Sequence[Command]) -> list[object]:
+        try:
+            async with asyncio.timeout(STORE_START_S):
+                answers = await exchange(self._client, commands)
+        except _Failure as failure:
+            raise self._unreachable(failure) from failure
+        for answer in answers:
+            if isinstance(answer, RedisError):
+                raise self._unreachable(answer) from answer
+        return answers
+
+    def _unreachable(self, failure: BaseException) -> SetupError:
+        return SetupError(Code.STATE_UNREACHABLE, f"the store at {self._place} does not work: {why_of(failure)}")
+
+
+@asynccontextmanager
+async def standings_at(url: str) -> AsyncIterator[Standings]:
+    """Connect to a store, by the URL of the settings. Raises SetupError."""
+    client = connect(url, 1)
+    try:
+        yield Standings(client, place_of(url))
+    finally:
+        await client.aclose()
+
+
+def _questions(payer: Payer) -> tuple[Command, Command]:
+    names = names_of(payer)
+    return (b"GET", names.standing), (b"HGETALL", names.day)
+
+
+def _standing(payer: Payer, held: object, day: object, now_s: int) -> Standing:
+    quarantined, by, throttled, released = _ends(held)
+    counted = _today(_list(day), now_s)
+    return Standing(
+        integration=payer.integration,
+        identity=payer.identity,
+        quarantined_until=quarantined if quarantined > now_s else 0,
+        quarantined_by=by if quarantined > now_s else "",
+        throttled_until=throttled if throttled > now_s else 0,
+        released_until=released if released > now_s else 0,
+        tokens=int(counted.get(b"tokens", 0)),
+        owners=len(counted.get(b"owners", b"")) // _MARK,
+        keys=int(counted.get(b"keys", 0)),
+        signals={
+            name.removeprefix(b"signal ").decode(): int(times)
+            for name, times in sorted(counted.items())
+            if name.startswith(b"signal ")
+        },
+    )
+
+
+def _ends(held: object) -> tuple[int, str, int, int]:
+    """Read a standing as `admit.lua` writes it: until when, in whole seconds, and by what. Nothing is no standing."""
+    found = _STANDING.fullmatch(held) if isinstance(held, bytes) else None
+    if found is None:
+        return 0, "", 0, 0
+    quarantined, by, throttled, released = found.groups()
+    return _seconds(quarantined), by.decode("ascii", "replace"), _seconds(throttled), _seconds(released)
+
+
+def _seconds(microseconds: bytes) -> int:
+    return -(-int(microseconds) // 1_000_000)
+
+
+def _today(held: list[bytes], now_s: int) -> dict[bytes, bytes]:
+    """Return what was counted, if it is of today."""
+    counted = dict(zip(held[::2], held[1::2], strict=True))
+    return counted if counted.get(b"day") == b"%d" % (now_s // DAY_S) else {}
+
+
+def _list(answer: object) -> list[bytes]:
+    return answer if isinstance(answer, list) else []
