@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         InputError,
         IssuedToken,
         IssuerError,
+        Outcome,
         Refused,
         Report,
         Run,
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AsyncClient", "Built", "Client", "Credential", "Denied", "Explained", "InputError", "IssuedToken", "IssuerError",
-    "Refused", "Report", "Run", "SetupError", "Supplied", "Undecided", "VerificationError", "access_token",
+    "Outcome", "Refused", "Report", "Run", "SetupError", "Supplied", "Undecided", "VerificationError", "access_token",
     "credential_here", "identity_token", "put_entry", "read", "read_all", "result_file_name", "trust_issuer",
     "verify_file",
 ]  # fmt: skip

@@ -19,8 +19,10 @@ from typing import Any, Literal, ParamSpec, TypeAlias, TypeVar
 from issuer import files
 from issuer.adapters import Built, Run, Supplied, read, read_all
 from issuer.client import (
+    BuildOptions,
     Credential,
     access_token,
+    build_results,
     credential_here,
     explain_request,
     identity_token,
@@ -29,6 +31,13 @@ from issuer.client import (
     request_of,
     request_token,
 )
+from issuer.client.batches import Asking
+from issuer.client.hub import Hub
+from issuer.client.kept import FOLDER as KEPT
+from issuer.client.kept import Kept
+from issuer.client.places import InFolder, OnHub
+from issuer.client.proposal import Place
+from issuer.client.submit import Outcome, plan_of, propose, sign
 from issuer.errors import InputError, IssuerError, Refused, SetupError, Undecided, VerificationError
 from issuer.formats import strict_yaml
 from issuer.http_client import PATIENCE_S, check_url
@@ -46,7 +55,7 @@ from issuer.wire import Denied, Explained, IssuedToken
 
 __all__ = [
     "AsyncClient", "Built", "Client", "Credential", "Denied", "Explained", "InputError", "IssuedToken", "IssuerError",
-    "Refused", "Report", "Run", "SetupError", "Supplied", "Undecided", "VerificationError", "access_token",
+    "Outcome", "Refused", "Report", "Run", "SetupError", "Supplied", "Undecided", "VerificationError", "access_token",
     "credential_here", "identity_token", "put_entry", "read", "read_all", "result_file_name", "trust_issuer",
     "verify_file",
 ]  # fmt: skip
@@ -102,6 +111,35 @@ class Client:
         body = request_of(_built(run, supplied))
         return explain_request(self.url, self._credential(), body, patience_s=self._patience_s)
 
+    def submit(
+        self,
+        runs: Run | Sequence[Run],
+        supplied: Supplied | None = None,
+        *,
+        out: Path | str | None = None,
+        state: Path | str = KEPT,
+    ) -> tuple[Outcome, ...]:
+        """Have runs signed, and open a pull request with the entries in each model's repository, as `issuer submit`.
+
+        $HF_TOKEN opens it, at $HF_ENDPOINT; with `out` the files go below that folder instead, and no pull request is
+        opened. Tokens that were received are kept in `state`: called again, it goes on where it ended. Returns what
+        became of each repository for which something was ready or is proposed already; main has the rest.
+
+        All or nothing until the first pull request: raises as `request` does, Denied with the checks of the first
+        result that is refused, and what the Hub does not take as InputError, Refused, SetupError or Undecided.
+        """
+        listed = [runs] if isinstance(runs, Run) else runs
+        results = build_results(listed, Path(), BuildOptions(supplied or Supplied()))
+        place: Place = OnHub(Hub.here()) if out is None else InFolder(Path(out))
+        asking = Asking(self.url, self._credential, patience_s=self._patience_s)
+        signed = sign(plan_of(results, place), place, asking, Kept(Path(state)))
+        for refusal in signed.refusals.values():
+            raise Denied(refusal.code, checks=refusal.checks)
+        found = {repo: request for (repo, _), request in signed.open.items()}
+        made = tuple(propose(signed, place, asking))
+        left = found.keys() - {outcome.repo for outcome in made}
+        return (*made, *(Outcome(repo, (), found[repo], 0) for repo in sorted(left)))
+
     def _credential(self) -> Credential:
         if self._identity is None:
             return credential_here(self.url)
@@ -127,6 +165,17 @@ class AsyncClient:
     ) -> tuple[IssuedToken, ...]:
         """Have the claims of 1 to 100 runs signed, as `Client.request_batch` does."""
         return await _in_thread(self._client.request_batch, runs, supplied, nonce=nonce)
+
+    async def submit(
+        self,
+        runs: Run | Sequence[Run],
+        supplied: Supplied | None = None,
+        *,
+        out: Path | str | None = None,
+        state: Path | str = KEPT,
+    ) -> tuple[Outcome, ...]:
+        """Have runs signed and propose them, as `Client.submit` does."""
+        return await _in_thread(self._client.submit, runs, supplied, out=out, state=state)
 
     async def explain(self, run: Run | Built, supplied: Supplied | None = None) -> Explained:
         """Ask what would be answered, as `Client.explain` does."""

@@ -37,7 +37,7 @@ PURE_ROOMS = {
 # What each room may import of the package, beside itself. "issuer" is the package's own __init__: its version.
 MAY_IMPORT: dict[str, set[str]] = {
     "issuer": {"api"},
-    "api": {*FORMATS, "files", "http_client", "results", "wire", "verify", "adapters", "client", "relying"},
+    "api": {*FORMATS, "files", "http_client", "results", "wire", "verify", "adapters", "client", "client.hub", "relying"},
     "codes": set(),
     "errors": {"codes"},
     "files": {"codes", "errors"},

@@ -18,9 +18,11 @@ from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import AUDIENCE
 from issuer.results.entry import read_entries
 from tests.support.frameworks import framework, run
+from tests.support.hub_server import HubServer
 from tests.support.running import BODY, Running, body, rewrite, running, write_folder
 from tests.support.runs import BENCHMARK_COMMIT, DATA, MODEL_COMMIT, edited
 from tests.support.shared import ROOT
+from tests.support.submitting import fill
 
 REFUSED: dict[str, Any] = body(benchmark_repo="acme/unknown")
 
@@ -126,6 +128,26 @@ def test_a_refusal_s_text_is_the_refusal(tmp_path: Path, service: Running) -> No
         issuer.Client(service.url, identity(service)).request(
             run_of(tmp_path, (DATA / "inspect_two_scorers.json").read_bytes())
         )
+
+
+async def test_runs_are_proposed_once_and_a_second_call_finds_them(tmp_path: Path, service: Running) -> None:
+    with HubServer() as hub, job(tmp_path, service):
+        fill(hub, benchmark=None)
+        os.environ.update(HF_ENDPOINT=hub.url, HF_TOKEN=hub.token())
+        run, client = run_of(tmp_path), issuer.Client(service.url)
+        (made,) = client.submit(run, SUPPLIED)
+        (found,) = await issuer.AsyncClient(service.url).submit([run], SUPPLIED)
+        assert made.pull_request is not None
+        assert found.pull_request is not None
+        assert (made.repo, found.pull_request.number) == ("acme/open-model", made.pull_request.number)
+        elsewhere = run_of(tmp_path, edited(LOG, "/eval/dataset/location", "acme/unknown"))
+        with pytest.raises(issuer.Denied, match=r"policy\.benchmark"):
+            client.submit(elsewhere, SUPPLIED)
+        (written,) = client.submit(run, SUPPLIED, out=tmp_path / "models")
+        assert written.repo == "acme/open-model"
+    assert verdicts(tmp_path / "models" / "acme" / "open-model" / ".eval_results" / "gsm8k.yaml", service) == [
+        "verified"
+    ]
 
 
 # -- deploy/examples -----------------------------------------------------------------------------------------------------
