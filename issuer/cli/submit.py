@@ -68,7 +68,7 @@ def submit(
     url = check_url(issuer)
     identities = _Identities(given, url)
     asking = Asking(url, identities, integration, audience)
-    kept = Kept(state or given_runs.paths[0].absolute().parent / FOLDER)
+    kept = Kept(state or given_runs.paths[0].parent / FOLDER)
     place: Place = InFolder(out) if out else OnHub(Hub.here())
     results, failed = _read(given_runs, keep_going=keep_going)
     plan = plan_of(results, place, _benchmark(benchmark_path, results))

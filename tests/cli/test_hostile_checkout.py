@@ -52,12 +52,22 @@ def placed(*command: str) -> dict[str, tuple[str, ...]]:
 
 # Every command with a path, and for each path the arguments that have it.
 DOCTOR = ("doctor", "--issuer", "{issuer}")
+CHECK = ("check", "--issuer", "{issuer}")
+SUBMIT = ("submit", "--issuer", "{issuer}", "--model-repo", "acme/open-model", "--model-revision", "a" * 40, "--command", "x",
+          "--metric", "accuracy=match/accuracy", "--allow-mock", "mockllm/model")  # fmt: skip
+KEPT = ("--state", "{made}/state")
+SENT = (*SUBMIT, "{run}", "--access-token-file", "{good}/credential")
 COMMANDS: dict[str, dict[str, tuple[str, ...]]] = {
     "audit find": {"files": ("audit", "find", HERE, "--integration", "x")},
     "audit tail": {"file": ("audit", "tail", HERE)},
     "audit verify": {"files": ("audit", "verify", HERE), "heads": ("audit", "verify", "{good}/identity.json", "--heads", HERE)},
     "benchmark init": {"out": ("benchmark", "init", "--name", "x", "--description", "x", "--higher", "m=M", "--task", "t", "--out", HERE)},
     "benchmark lint": {"paths": ("benchmark", "lint", HERE)},
+    "check": {
+        "id_token_file": (*CHECK, "--id-token-file", HERE),
+        "access_token_file": (*CHECK, "--access-token-file", HERE),
+        "client_secret_file": (*CHECK, "--token-endpoint", "{issuer}", "--client-id", "x", "--client-secret-file", HERE),
+    },
     "demo": {"keep": ("demo", "--keep", HERE)},
     "doctor": {
         "id_token_file": (*DOCTOR, "--id-token-file", HERE),
@@ -180,6 +190,22 @@ COMMANDS: dict[str, dict[str, tuple[str, ...]]] = {
     "resume": {"config": ("resume", "everything", "--config", HERE), "folder": ("resume", "everything", "--dir", HERE)},
     "stops": {"config": ("stops", "--config", HERE), "folder": ("stops", "--dir", HERE)},
     "serve": {"config": ("serve", "--config", HERE)},
+    "submit": {
+        "paths": (*SUBMIT, HERE, "--access-token-file", "{good}/credential", *KEPT, "--out", "{made}/out"),
+        "map_path": (*SENT, *KEPT, "--out", "{made}/out", "--map", HERE),
+        "verievals_ledger": (
+            *SENT, *KEPT, "--out", "{made}/out", "--verievals-key", "00", "--verievals-root", "00", "--verievals-ledger", HERE,
+        ),
+        "benchmark_path": (*SENT, *KEPT, "--out", "{made}/out", "--benchmark", HERE),
+        "state": (*SENT, "--out", "{made}/out", "--state", HERE),
+        "out": (*SENT, *KEPT, "--out", HERE),
+        "id_token_file": (*SUBMIT, "{run}", *KEPT, "--out", "{made}/out", "--id-token-file", HERE),
+        "access_token_file": (*SUBMIT, "{run}", *KEPT, "--out", "{made}/out", "--access-token-file", HERE),
+        "client_secret_file": (
+            *SUBMIT, "{run}", *KEPT, "--out", "{made}/out", "--token-endpoint", "{issuer}", "--client-id", "x",
+            "--client-secret-file", HERE,
+        ),
+    },
     "token request": {
         "claims_path": (*REQUEST, "--access-token-file", "{good}/credential", "--claims", HERE),
         "inspect_log": (*REQUEST, "--access-token-file", "{good}/credential", "--allow-mock", "mockllm/model", "--inspect-log", HERE),
@@ -270,6 +296,8 @@ WRITE = {
     "results build out",
     "results export out",
     "results fmt paths",
+    "submit out",
+    "submit state",
     "token request out",
 }
 
