@@ -16,12 +16,13 @@ import yaml
 from huggingface_hub import parse_eval_result_entries
 
 from issuer.dev.provider import LocalProvider
-from issuer.dev.sandbox import AUDIENCE
+from issuer.dev.sandbox import AUDIENCE, LOG_POLICY
 from issuer.identity import pat
 from issuer.results.entry import read_entries
 from tests.support.command import clean, issuer
 from tests.support.hub_server import Asked, HubServer
 from tests.support.leaks import Secrets, assert_nothing_secret
+from tests.support.logged import logged_service
 from tests.support.reusable import Issuers, create_pat, issuers
 from tests.support.running import Running, running
 from tests.support.submitting import BENCHMARK, INSPECT, LM_EVAL, MODEL, PATH, fill, plain_runs, write_run
@@ -190,6 +191,25 @@ def test_main_that_moves_meanwhile_is_merged_again(job: Job) -> None:
     place = arrived(job, job.folder)
     assert place.read_bytes().startswith(other)
     assert len(repo.open) == 1
+
+
+def test_the_proof_of_the_log_goes_beside_the_file(tmp_path: Path) -> None:
+    with LocalProvider() as provider, logged_service(tmp_path / "issuer", provider) as logged, HubServer() as hub:
+        env = {**provider.environment, "HF_TOKEN": hub.token(), "HF_ENDPOINT": hub.url}
+        job, repo = Job(tmp_path / "job", logged, hub, env), fill(hub, benchmark=None)
+        job.good(write_run(job.folder), *INSPECT)
+        place = arrived(job, tmp_path)
+        (proof,) = (path for path in repo.commits[repo.refs["refs/pr/1"]].files if path.endswith(".tlog-proof"))
+        (place.parent / Path(proof).name).write_bytes(repo.file(proof, "refs/pr/1") or b"")
+        keys = logged.http.get("/.well-known/jwks.json").text
+        trust = tmp_path / "trust.yaml"
+        trust.write_text(
+            f'version: 1\naudience: "{AUDIENCE}"\nrequire: ["log"]\nissuers:\n  - issuer: "{logged.url}"\n'
+            f"    keys: {{inline: {keys}}}\n    log: {{policy: {{file: {logged.folder / LOG_POLICY}}}}}\n"
+        )
+        done = issuer("verify", place, "--repo", MODEL, "--trust", trust)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "11  pass" in done.stdout
 
 
 # -- a rehearsal --------------------------------------------------------------------------------------------------------

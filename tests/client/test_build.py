@@ -36,6 +36,11 @@ def other(tmp_path: Path) -> Run:
     return read(path)
 
 
+def test_the_folder_that_this_is_is_a_folder_like_any_other(run: Run) -> None:
+    (result,) = build_results([run], Path(), GIVEN)
+    assert result.file == Path("acme/open-model/.eval_results/gsm8k.yaml")
+
+
 def test_results_are_built_before_anything_is_written(tmp_path: Path, run: Run, other: Run) -> None:
     out = tmp_path / "out"
     results = build_results([run, other], out, GIVEN)

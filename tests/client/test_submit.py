@@ -161,6 +161,7 @@ def test_every_refused_result_of_a_batch_is_told_by_one_request(tmp_path: Path) 
         answered = obtain_each(asking(server), submissions(3), Kept(tmp_path))
         assert len(server.posted) == 1
     assert [(each.index, each.code) for each in answered.refusals] == [(0, Code.POLICY_TASK), (2, Code.POLICY_TASK)]
+    assert {check.pointer for each in answered.refusals for check in each.checks} == {"/claims/task_id"}
     assert not answered.tokens
 
 
