@@ -27,9 +27,22 @@ local function digits(number)
   return string.format('%.0f', number)
 end
 
--- Single reads: MGET would take a key of a foreign kind for one that is not there, and so for a quarantine that is over.
+-- All plain values in one call: a call costs more than what it reads. MGET takes a key of a foreign kind for one that is
+-- not there, and so for a limit that nobody has used: of those that protect us none may be one.
 local RATES, counting = 3, call.counting
-local function read(number) return redis.call('GET', KEYS[number]) or nil end
+local held = {}
+do
+  local names = {KEYS[1], KEYS[RATES]}
+  for number = RATES + 1, RATES + #call.rates + (counting and counting.keys or 0) do names[#names + 1] = KEYS[number] end
+  local absent = {}
+  for number, value in ipairs(redis.call('MGET', unpack(names))) do
+    held[names[number]] = value or nil
+    if not value and number <= 2 + #call.rates then absent[#absent + 1] = names[number] end
+  end
+  if absent[2] or absent[1] ~= KEYS[RATES] then
+    if #absent > 0 and redis.call('EXISTS', unpack(absent)) > 0 then return redis.error_reply('a key of a foreign kind') end
+  end
+end
 
 -- The arithmetic of limits.spend: GCRA, one theoretical arrival time a rate. `rate` is {interval * cost, tolerance}.
 local function charge(stored, rate)
@@ -53,7 +66,7 @@ local function run_id()
 end
 
 local run = run_id()
-local epoch, bound_to = string.match(read(1) or '', '^(%d+) (%S+)$')
+local epoch, bound_to = string.match(held[KEYS[1]] or '', '^(%d+) (%S+)$')
 epoch = tonumber(epoch)
 if not epoch or (bound_to ~= run and not call.durable_store) then
   -- The second that is under way may hold uses that were forgotten: the epoch is the next one.
@@ -69,7 +82,7 @@ if use and use.issued_at and use.issued_at < remembered_from then return {ticket
 -- (2) The standing: until when who pays is quarantined and by what; throttled, and when the next request fits; released
 -- by an operator from what signals do. A policy that shortens an end frees at once those who wait, but not from what an
 -- operator has said by hand.
-local standing, stood = {0, '-', 0, 0, 0}, read(2)
+local standing, stood = {0, '-', 0, 0, 0}, redis.call('GET', KEYS[2])
 if stood then standing = {string.match(stood, '^(%d+) (%S+) (%d+) (%d+) (%d+)$')} end
 local quarantined, by = tonumber(standing[1]), standing[2]
 local throttled, slowed, released = tonumber(standing[3]), tonumber(standing[4]), tonumber(standing[5])
@@ -145,7 +158,7 @@ end
 -- (4) Rates. All are tried before any is stored: a full integration must not eat the identity's share, nor the other way.
 local arrivals, ahead, worst, longest = {}, {}, nil, 0
 for number, rate in ipairs(call.rates) do
-  local arrival, wait = charge(read(RATES + number), rate)
+  local arrival, wait = charge(held[KEYS[RATES + number]], rate)
   arrivals[number], ahead[number] = arrival, arrival - now
   if wait > longest then worst, longest = number, wait end
 end
@@ -166,7 +179,7 @@ end
 -- (5) A refused request claims no use. Too many of them, and who pays is quarantined; the end is also the value, because
 -- a passed-in clock does not move the store's expiry.
 if call.refusals then
-  local arrival, wait = charge(read(RATES), call.refusals)
+  local arrival, wait = charge(held[KEYS[RATES]], call.refusals)
   if wait > 0 then
     quarantined, by = now + call.quarantine_us, 'refusals'
     keep_standing()
@@ -179,7 +192,7 @@ end
 -- (6) Counts. What crosses a limit may throttle who pays from the next request on; a quarantine begins with this one.
 local tally = ''
 if counting then
-  local counted = count(counting, RATES + #call.rates, now_s, epoch)
+  local counted = count(counting, RATES + #call.rates, held, now_s, epoch)
   local is_free, ends = released > now, throttled
   if not is_free and counted.severity == THROTTLE then ends = now + counting.throttle_us end
   if use then

@@ -346,10 +346,7 @@ async def test_an_answer_says_how_far_the_rates_are_used(state: RedisAdmission, 
     assert [(rate.name, rate.ahead_us) for rate in seen] == [("identity", us * 10**7) for us in (1, 2, 3)]
     with pytest.raises(Limited) as refused:
         await state.admit(asked[3])
-    assert [(rate.name, rate.ahead_us > 0) for rate in refused.value.rates] == [
-        ("identity", True),
-        ("integration", True),
-    ]
+    assert [rate.name for rate in refused.value.rates] == ["identity", "integration"]
     assert refused.value.rates[0].ahead_us == 3 * 10**7, "what was refused has cost nothing"
 
 
