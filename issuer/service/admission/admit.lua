@@ -9,6 +9,7 @@
 -- ARGV     1 `ScriptArgument` of redis.py, by its names, as MessagePack: one argument in place of twenty, whose
 --          encoding cost the caller more than the rest of the call
 --          2 the candidate template   3 the template that it is to replace, or '' (cmsgpack does not read raw bytes)
+--          4 what is counted, for `count.lua`, or ''
 --
 -- Answers {ticket, verdict, ...}. The ticket comes back so that an answer can never be taken for another call's.
 
@@ -29,18 +30,20 @@ end
 
 -- All plain values in one call: a call costs more than what it reads. MGET takes a key of a foreign kind for one that is
 -- not there, and so for a limit that nobody has used: of those that protect us none may be one.
-local RATES, counting = 3, call.counting
+local RATES, counting = 3, #ARGV[4] > 0 and read_asked(ARGV[4])
 local held = {}
 do
-  local names = {KEYS[1], KEYS[RATES]}
-  for number = RATES + 1, RATES + #call.rates + (counting and counting.keys or 0) do names[#names + 1] = KEYS[number] end
-  local absent = {}
+  local names, absent = {KEYS[1]}, {}
+  if call.refusals then names[2] = KEYS[RATES] end
+  for number = 1, #call.rates do names[#names + 1] = KEYS[RATES + number] end
+  local guards = #names
+  for number = 1, counting and counting.keys or 0 do names[guards + number] = KEYS[RATES + #call.rates + number] end
   for number, value in ipairs(redis.call('MGET', unpack(names))) do
     held[names[number]] = value or nil
-    if not value and number <= 2 + #call.rates then absent[#absent + 1] = names[number] end
+    if not value and number <= guards then absent[#absent + 1] = names[number] end
   end
-  if absent[2] or absent[1] ~= KEYS[RATES] then
-    if #absent > 0 and redis.call('EXISTS', unpack(absent)) > 0 then return redis.error_reply('a key of a foreign kind') end
+  if #absent > 0 and redis.call('EXISTS', unpack(absent)) > 0 then
+    return redis.error_reply('WRONGTYPE a key of the admission is of a foreign kind')
   end
 end
 
@@ -109,7 +112,8 @@ end
 local record, slot, left_ms, used, paid = KEYS[#KEYS], nil, nil, nil, false
 
 local function outlive()
-  if redis.call('PTTL', record) < left_ms then redis.call('PEXPIRE', record, digits(left_ms)) end -- raise, never lower
+  -- Raise, never lower; a record that is new has no end yet.
+  if used == 0 or redis.call('PTTL', record) < left_ms then redis.call('PEXPIRE', record, digits(left_ms)) end
 end
 
 local function again(counter, verdict, template, tally)
@@ -166,9 +170,9 @@ if worst and not paid then
   for number, rate in ipairs(call.rates) do ahead[number] = ahead[number] - rate[1] end
   return {ticket, 'RATE', worst, longest, ahead}
 end
-local throttle = counting and not paid and throttled > now and counting.throttle
+local throttle = counting and not paid and throttled > now
 if throttle then
-  local arrival, wait = charge(digits(slowed), throttle)
+  local arrival, wait = charge(slowed, {counting.throttle_interval, counting.throttle_tolerance})
   if wait > 0 then return {ticket, 'THROTTLED', wait, math.min(throttled, now + counting.throttle_us)} end
   slowed = arrival
 end
@@ -197,13 +201,13 @@ if counting then
   if not is_free and counted.severity == THROTTLE then ends = now + counting.throttle_us end
   if use then
     throttled = ends
-    if next(counted.crossed) then keep_signals(counted) end
+    if counted.crossed then keep_signals(counted) end
     if not is_free and counted.severity == QUARANTINE then
       quarantined, by = now + call.signal_quarantine_us, counted.signal
       keep_standing()
       return {ticket, 'QUARANTINED', quarantined, call.signal_quarantine_us, by, tally_of(counted, 0, 0)}
     end
-    keep_counts(counted)
+    keep_counts(counted, counting)
   end
   local function seconds(us) return us > now and math.ceil(us / 1000000) or 0 end
   tally = tally_of(counted, seconds(ends), seconds(released))

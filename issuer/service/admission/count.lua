@@ -4,239 +4,219 @@
 -- what would be signed, compares it with the limits of the policy as `abuse.judge` does, and writes nothing but marks of
 -- the filter: `keep_counts` does, once the answer is known. A request that is only explained is counted and not kept.
 --
--- All names are hashes in base64url, cut off: of a set of values DIGEST characters, of anything else MARK.
+-- All names are hashes in base64url, cut off: of a set of values DIGEST characters, of anything else MARK. Every request
+-- pays for each function that is made here and each table that is filled: what most do not need is made when it is.
 
 local DIGEST, MARK = 16, 8
 local MAX_SETS, MAX_FILES, MAX_OWNERS = 64, 8, 1001
 local MAX_NEW_KEYS = 2000 -- of one identity and day; what goes beyond is counted in one key, and not exactly
 local DAY_S = 86400
-local BITS = 524288 -- of that one key: 64 KiB
+local NO_RUN = '        '
+local THROTTLE, QUARANTINE = 2, 3 -- what a signal does: the index in `abuse.THENS`
 
--- A run record is one string, because a script that reads and writes a string costs a third of one with a sorted set. Of
--- each set of values: its digest, when it was last signed, and its evidence files.
-local function read_sets(raw, from)
-  local sets, at = {}, 1
-  while at <= #raw do
-    local time, files = struct.unpack('>I4B', raw, at + DIGEST)
-    local last = at + DIGEST + 4 + files * MARK
-    if time > from then
-      local held = string.sub(raw, at + DIGEST + 5, last)
-      sets[#sets + 1] = {values = string.sub(raw, at, at + DIGEST - 1), time = time, files = held}
-    end
-    at = last + 1
-  end
-  return sets
-end
-
-local function write_sets(sets)
-  local written = {}
-  for number, set in ipairs(sets) do
-    written[number] = set.values .. struct.pack('>I4B', set.time, #set.files / MARK) .. set.files
-  end
-  return table.concat(written)
+-- Read `pack_counting` of redis.py.
+local function read_asked(raw)
+  local asked = {raw = raw}
+  asked.window_s, asked.twins_s, asked.keys, asked.count, asked.keeps, asked.distinct, asked.attempts, asked.files,
+    asked.artifact, asked.spread, asked.owners_a_day, asked.owners_a_run, asked.tokens_a_day, asked.tokens_a_run,
+    asked.throttle_interval, asked.throttle_tolerance, asked.throttle_us, asked.run, asked.items_at =
+    struct.unpack('>I4I4I2BBBBBBBI2I2I4I4I8I8I8c8', raw)
+  return asked
 end
 
 -- Marks are of one length and random: one found across the seam of two others is not to be expected in this world.
-local function holds(marks, mark) return string.find(marks, mark, 1, true) ~= nil end
-
-local function oldest_of(sets)
-  local oldest = 1
-  for number, set in ipairs(sets) do
-    if set.time < sets[oldest].time then oldest = number end
-  end
-  return oldest
+local function add_mark(marks, mark, most)
+  if string.find(marks, mark, 1, true) or #marks >= most * MARK then return marks end
+  return marks .. mark
 end
 
--- How many sets, this one included, have an evidence file of `files`.
-local function sharing(sets, own, files)
-  local count = 1
-  for _, set in ipairs(sets) do
-    for _, file in ipairs(set ~= own and files or {}) do
-      if holds(set.files, file) then
-        count = count + 1
+-- A run record is one string, because a script that reads and writes a string costs a third of one with a sorted set. Of
+-- each set of values: its digest, when it was last signed, and its evidence files.
+local function write_set(values, time, files)
+  return values .. struct.pack('>I4B', time, #files / MARK) .. files
+end
+
+-- Add a result to a record that is there. A set that is signed again is as young as now, and counts once. Returns the
+-- record, how many sets it has, the time of the oldest, whether this one is new, and how many sets have an evidence file
+-- in common with it, 0 where nothing of that is new.
+local function add_set(raw, values, files, now_s, from)
+  local sets, own, at = {}, nil, 1
+  while at <= #raw do
+    local time, count = struct.unpack('>I4B', raw, at + DIGEST)
+    local last = at + DIGEST + 4 + count * MARK
+    if time > from then
+      local set = {string.sub(raw, at, at + DIGEST - 1), time, string.sub(raw, at + DIGEST + 5, last)}
+      sets[#sets + 1] = set
+      if set[1] == values then own = set end
+    end
+    at = last + 1
+  end
+
+  local function oldest()
+    local found = 1
+    for number, set in ipairs(sets) do
+      if set[2] < sets[found][2] then found = number end
+    end
+    return found
+  end
+
+  local is_new = own == nil
+  if is_new then
+    if #sets >= MAX_SETS then table.remove(sets, oldest()) end
+    own = {values, now_s, ''}
+    sets[#sets + 1] = own
+  end
+  own[2] = now_s
+  local fresh = '' -- a file that this set has had says nothing new: a task's configuration comes every night
+  for first = 1, #files, MARK do
+    local file = string.sub(files, first, first + MARK - 1)
+    local held = add_mark(own[3], file, MAX_FILES)
+    if held ~= own[3] then own[3], fresh = held, fresh .. file end
+  end
+
+  local sharing, written = 1, {}
+  for number, set in ipairs(sets) do
+    for first = 1, set ~= own and #fresh or 0, MARK do
+      if string.find(set[3], string.sub(fresh, first, first + MARK - 1), 1, true) then
+        sharing = sharing + 1
         break
       end
     end
+    written[number] = write_set(set[1], set[2], set[3])
   end
-  return count > 1 and count or 0
+  return table.concat(written), #sets, sets[oldest()][2], is_new, sharing > 1 and sharing or 0
 end
 
--- Add a result to the sets of its run key. A set that is signed again is as young as now, and counts once.
-local function add_set(sets, item, now_s)
-  local own
-  for _, set in ipairs(sets) do
-    if set.values == item.values then own = set end
-  end
-  local is_new = own == nil
-  if is_new then
-    if #sets >= MAX_SETS then table.remove(sets, oldest_of(sets)) end
-    own = {values = item.values, files = ''}
-    sets[#sets + 1] = own
-  end
-  own.time = now_s
-  local fresh = {} -- a file that this set has had says nothing new: a task's configuration comes every night
-  for _, file in ipairs(item.files) do
-    if not holds(own.files, file) and #own.files < MAX_FILES * MARK then
-      own.files, fresh[#fresh + 1] = own.files .. file, file
+-- The number of different sets of a run key, beyond the budget of keys: by one key, a Bloom filter of 64 KiB, which is
+-- forgotten with the day. A set raises the first level of its run key that is not marked yet.
+local function approximate(filter, run, values, keeps)
+  local function mark(name)
+    local hex, command = redis.sha1hex(name), {'BITFIELD', filter}
+    for probe = 0, 3 do
+      local offset = tonumber(string.sub(hex, probe * 5 + 1, probe * 5 + 5), 16) % 524288
+      for _, word in ipairs(keeps == 1 and {'SET', 'u1', offset, 1} or {'GET', 'u1', offset}) do
+        command[#command + 1] = word
+      end
     end
+    local bits = redis.call(unpack(command))
+    return bits[1] + bits[2] + bits[3] + bits[4] == 4
   end
-  return is_new, sharing(sets, own, fresh)
-end
-
--- The one key for what goes beyond the budget: a Bloom filter, forgotten with the day. Says whether `name` was in it.
-local function mark(key, name, keeps)
-  local hex, command = redis.sha1hex(name), {'BITFIELD', key}
-  for probe = 0, 3 do
-    local offset = tonumber(string.sub(hex, probe * 5 + 1, probe * 5 + 5), 16) % BITS
-    for _, word in ipairs(keeps and {'SET', 'u1', offset, 1} or {'GET', 'u1', offset}) do
-      command[#command + 1] = word
-    end
-  end
-  local bits = redis.call(unpack(command))
-  return bits[1] + bits[2] + bits[3] + bits[4] == 4
-end
-
--- The number of different sets of a run key, by that filter: the first level that is not marked yet.
-local function approximate(key, run, item, keeps)
-  if mark(key, run .. item.values, keeps) then return 1, false end
+  if mark(run .. values) then return 1, false end
   for level = 1, MAX_SETS do
-    if not mark(key, run .. ' ' .. level, keeps) then return level, true end
+    if not mark(run .. ' ' .. level) then return level, true end
   end
   return MAX_SETS, true
 end
 
-local function add_owners(owners, items)
-  for _, item in ipairs(items) do
-    if not holds(owners, item.owner) and #owners < MAX_OWNERS * MARK then owners = owners .. item.owner end
-  end
-  return owners
-end
-
--- What is held of today: `tokens`, `owners` and new `keys` of the identity, and tokens and owners of this CI run.
-local function read_day(key, run, now_s)
-  local number = math.floor(now_s / DAY_S)
-  local today = string.format('%.0f', number)
-  local held = redis.call('HMGET', key, 'day', 'tokens', 'owners', 'keys', 'run ' .. run)
-  local is_new = held[1] ~= today
-  if is_new then held = {} end
-  local of_run = held[5] or struct.pack('>I4', 0)
-  return {
-    today = today, began = number * DAY_S, is_new = is_new,
-    tokens = tonumber(held[2] or '0'), owners = held[3] or '', keys = tonumber(held[4] or '0'),
-    run_tokens = (struct.unpack('>I4', of_run)), run_owners = string.sub(of_run, 5),
-  }
-end
-
--- What a signal does, by the names and in the order of `abuse.THENS`, from 0.
-local THROTTLE, QUARANTINE = 2, 3
-
--- What is held under the keys of the results, in one call. What is none of ours is as good as gone.
-local function read_items(before, count)
-  local names, held = {}, {}
-  for number = 1, count do names[number] = KEYS[before + number] end
-  for number, value in ipairs(redis.call('MGET', unpack(names))) do held[names[number]] = value or nil end
-  return held
-end
-
--- Count the results of a request. `asked` is `Counting` of redis.py; its keys follow KEYS[before].
-local function count(asked, before, now_s, epoch)
-  local held = read_items(before, asked.keys)
-  local next_key = before
-  local function take_key()
-    next_key = next_key + 1
-    return KEYS[next_key]
-  end
-
-  local last = before + asked.keys
-  local counted = {asked = asked, day_key = KEYS[last + 1], filter = KEYS[last + 2], records = {}, twins = {}, items = {}}
-  counted.crossed, counted.severity = {}, 0
-  local day = read_day(counted.day_key, asked.run, now_s)
-  counted.day = day
+-- Count the results of a request. Its keys follow KEYS[before], and `held` has their values: what is of a foreign kind is
+-- as good as gone.
+local function count(asked, before, held, now_s, epoch)
+  local day_key, filter = KEYS[before + asked.keys + 1], KEYS[before + asked.keys + 2]
+  local records, twins, items = {}, {}, {}
+  local counted = {day_key = day_key, filter = filter, records = records, twins = twins, severity = 0}
 
   local function cross(signal, severity)
+    counted.crossed = counted.crossed or {}
     counted.crossed[signal] = (counted.crossed[signal] or 0) + 1
     if severity > counted.severity then counted.severity, counted.signal = severity, signal end
   end
 
-  local function may_create()
-    if day.keys >= MAX_NEW_KEYS then return false end
-    day.keys = day.keys + 1
-    return true
-  end
+  -- Today: tokens, owners and new keys of the identity, and tokens and owners of this CI run.
+  local number = math.floor(now_s / DAY_S)
+  local today, run = string.format('%.0f', number), 'run ' .. asked.run
+  local kept = redis.call('HMGET', day_key, 'day', 'tokens', 'owners', 'keys', run)
+  local is_new_day = kept[1] ~= today
+  if is_new_day then kept = {} end
+  local tokens, owners, keys = tonumber(kept[2] or 0), kept[3] or '', tonumber(kept[4] or 0)
+  local run_tokens, run_owners = 0, ''
+  if kept[5] then run_tokens, run_owners = struct.unpack('>I4', kept[5]), string.sub(kept[5], 5) end
 
-  -- The different sets of a run key, and since when; nothing is exact beyond the budget.
-  local function count_sets(item)
-    local run, from = take_key(), now_s - asked.window_s
-    local sets = counted.records[run]
-    if not sets and (held[run] or may_create()) then sets = read_sets(held[run] or '', from) end
-    if not sets then
-      local number, is_new = approximate(counted.filter, run, item, asked.keeps)
-      return number, day.began, false, is_new, 0
+  local from, at, key = now_s - asked.window_s, asked.items_at, before
+  for item = 1, asked.count do
+    local values, repo, owner, has_twins, files, last = struct.unpack('>c16c8c8BB', asked.raw, at)
+    at = last + files * MARK
+    files = string.sub(asked.raw, last, at - 1)
+
+    key = key + 1
+    local name = KEYS[key]
+    local raw = records[name] or held[name]
+    local total, oldest, is_new, sharing, is_exact = 1, now_s, true, 0, true
+    if raw then
+      records[name], total, oldest, is_new, sharing = add_set(raw, values, files, now_s, from)
+    elseif keys < MAX_NEW_KEYS then
+      keys, records[name] = keys + 1, write_set(values, now_s, files)
+    else
+      total, is_new = approximate(filter, name, values, asked.keeps)
+      oldest, is_exact = number * DAY_S, false
     end
-    counted.records[run] = sets
-    local is_new, files = add_set(sets, item, now_s)
-    return #sets, math.max(from, math.min(epoch, sets[oldest_of(sets)].time)), true, is_new, files
+
+    local is_twin = false
+    if has_twins == 1 then
+      key = key + 1
+      local twin = KEYS[key]
+      local first = twins[twin] or held[twin]
+      is_twin = first ~= nil and first ~= repo
+      if first then
+        twins[twin] = first
+      elseif keys < MAX_NEW_KEYS then
+        keys, twins[twin] = keys + 1, repo
+      end
+    end
+
+    if is_new and total > asked.distinct then cross('attempts', asked.attempts) end
+    if sharing > asked.files then cross('artifact', asked.artifact) end
+    if is_twin then cross('twins', 0) end
+
+    owners = add_mark(owners, owner, MAX_OWNERS)
+    if asked.run ~= NO_RUN then run_owners = add_mark(run_owners, owner, MAX_OWNERS) end
+    local since = is_exact and math.max(from, math.min(epoch, oldest)) or oldest
+    -- `abuse.ItemTally`: an array of six, with the codes of MessagePack.
+    items[item] = struct.pack('>BBBBI4BBBBB', 0x96, 0xcc, total, 0xce, since, is_exact and 0xc3 or 0xc2,
+      is_new and 0xc3 or 0xc2, 0xcc, sharing, is_twin and 0xc3 or 0xc2)
   end
 
-  local function count_twins(item)
-    if not item.twins then return false end
-    local key = take_key()
-    local first = counted.twins[key] or held[key]
-    if first or may_create() then counted.twins[key] = first or item.repo end
-    return first ~= nil and first ~= item.repo
+  tokens = tokens + asked.count
+  if asked.run ~= NO_RUN and (run_tokens > 0 or keys < MAX_NEW_KEYS) then
+    if run_tokens == 0 then keys = keys + 1 end
+    run_tokens = run_tokens + asked.count
+  else
+    run_owners = ''
   end
+  local day_owners, of_run = #owners / MARK, #run_owners / MARK
+  if day_owners > asked.owners_a_day then cross('spread', asked.spread) end
+  if of_run > asked.owners_a_run then cross('spread', asked.spread) end
+  if tokens > asked.tokens_a_day then cross('spread', asked.spread) end
+  if run_tokens > asked.tokens_a_run then cross('spread', asked.spread) end
 
-  local limits = asked.limits
-  for number, item in ipairs(asked.items) do
-    local total, since, exact, is_new, files = count_sets(item)
-    local twin = count_twins(item)
-    if is_new and total > limits.distinct then cross('attempts', limits.attempts) end
-    if files > limits.files then cross('artifact', limits.artifact) end
-    if twin then cross('twins', 0) end
-    counted.items[number] = {total, since, exact, is_new, files, twin}
+  counted.is_new_day, counted.today, counted.keys = is_new_day, today, keys
+  counted.fields = {'tokens', tokens, 'owners', owners, 'keys', keys}
+  if run_tokens > 0 then
+    counted.fields[7], counted.fields[8] = run, struct.pack('>I4', run_tokens) .. run_owners
   end
-
-  day.tokens, day.owners = day.tokens + #asked.items, add_owners(day.owners, asked.items)
-  if asked.run ~= '' and (day.run_tokens > 0 or may_create()) then
-    day.run_tokens, day.run_owners = day.run_tokens + #asked.items, add_owners(day.run_owners, asked.items)
-  end
-  counted.spread = {#day.owners / MARK, #day.run_owners / MARK, day.tokens, day.run_tokens} -- as abuse.SPREADS
-  for which, most in ipairs(limits.spread) do
-    if counted.spread[which] > most then cross('spread', limits.spread_then) end
-  end
+  counted.tally = struct.pack('>BBI2', 0x97, 0xdc, asked.count) .. table.concat(items)
+    .. struct.pack('>BI4BI4BI4BI4', 0xce, day_owners, 0xce, of_run, 0xce, tokens, 0xce, run_tokens)
   return counted
 end
 
--- `abuse.Tally`, as MessagePack.
+-- `abuse.Tally`, as MessagePack: what was counted, and the ends of a throttle and of a release.
 local function tally_of(counted, throttled_s, released_s)
-  local owners, run_owners, tokens, run_tokens = unpack(counted.spread)
-  return cmsgpack.pack({counted.items, owners, run_owners, tokens, run_tokens, throttled_s, released_s})
+  return counted.tally .. struct.pack('>BI4BI4', 0xce, throttled_s, 0xce, released_s)
 end
 
 local function begin_day(counted)
-  local day = counted.day
-  if not day.is_new then return end
-  day.is_new = false
+  if not counted.is_new_day then return end
+  counted.is_new_day = false
   redis.call('DEL', counted.day_key, counted.filter)
-  redis.call('HSET', counted.day_key, 'day', day.today)
+  redis.call('HSET', counted.day_key, 'day', counted.today)
   redis.call('EXPIRE', counted.day_key, 2 * DAY_S)
 end
 
-local function keep_counts(counted)
-  local day, asked = counted.day, counted.asked
-  for run, sets in pairs(counted.records) do
-    redis.call('SET', run, write_sets(sets), 'EX', asked.window_s)
-  end
-  for key, repo in pairs(counted.twins) do
-    redis.call('SET', key, repo, 'EX', asked.twins_s)
-  end
+local function keep_counts(counted, asked)
+  for name, record in pairs(counted.records) do redis.call('SETEX', name, asked.window_s, record) end
+  for name, repo in pairs(counted.twins) do redis.call('SETEX', name, asked.twins_s, repo) end
   begin_day(counted)
-  local fields = {'tokens', day.tokens, 'owners', day.owners, 'keys', day.keys}
-  if day.run_tokens > 0 then
-    fields[7], fields[8] = 'run ' .. asked.run, struct.pack('>I4', day.run_tokens) .. day.run_owners
-  end
-  redis.call('HSET', counted.day_key, unpack(fields))
-  if day.keys >= MAX_NEW_KEYS then redis.call('EXPIRE', counted.filter, 2 * DAY_S) end
+  redis.call('HSET', counted.day_key, unpack(counted.fields))
+  if counted.keys >= MAX_NEW_KEYS then redis.call('EXPIRE', counted.filter, 2 * DAY_S) end
 end
 
 -- How often each signal was raised today, for the operator.

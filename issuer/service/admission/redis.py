@@ -11,6 +11,7 @@ import asyncio
 import functools
 import hashlib
 import itertools
+import struct
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -24,7 +25,7 @@ from issuer.abuse import SPREADS, THENS, Abuse
 from issuer.codes import Code
 from issuer.errors import Refused, SetupError, Undecided
 from issuer.formats.times import show_time
-from issuer.issuance.ports import AdmissionRequest, Admitted, Counted, Presented, Use
+from issuer.issuance.ports import AdmissionRequest, Admitted, Counted, Item, Presented, Use
 from issuer.issuance.steps import Limited, Payer, Quarantined
 from issuer.limits import Limits, Rate, RateState
 from issuer.service.admission.client import Command, Memory, connect, exchange, memory_of, place_of, why_of
@@ -79,43 +80,6 @@ class Bill(Struct, frozen=True):
     refusals: Charge | None
 
 
-class CountedLimits(Struct, frozen=True):
-    """When `count.lua` raises a signal, and what that does, as the index in `abuse.THENS`. `spread` is in the order of
-    `abuse.SPREADS`."""
-
-    distinct: int
-    attempts: int
-    files: int
-    artifact: int
-    spread: tuple[int, ...]
-    spread_then: int
-
-
-class CountedItem(Struct, frozen=True):
-    """One result for `count.lua`. Its keys are among the script's: that of its run key, then, if it has `twins`,
-    theirs."""
-
-    values: str
-    repo: str
-    owner: str
-    files: tuple[str, ...]
-    twins: bool
-
-
-class Counting(Struct, frozen=True):
-    """What `count.lua` counts: `items`, with so many `keys`, of the CI run `run`; it `keeps` the counts of a use."""
-
-    items: tuple[CountedItem, ...]
-    keys: int
-    run: str
-    keeps: bool
-    window_s: int
-    twins_s: int
-    limits: CountedLimits
-    throttle: Charge
-    throttle_us: int
-
-
 class ScriptArgument(Struct, frozen=True):
     """The question to `admit.lua`, by the names that it uses. `now_us` None: the store uses its own clock.
 
@@ -133,7 +97,6 @@ class ScriptArgument(Struct, frozen=True):
     signal_quarantine_us: int
     use: Use | None
     presented: Presented | None
-    counting: Counting | None
 
 
 class PendingCall(Struct, frozen=True):
@@ -146,6 +109,7 @@ class PendingCall(Struct, frozen=True):
     argument: bytes
     candidate: bytes
     replaces: bytes
+    counting: bytes
     answer: asyncio.Future[object]
 
     def settle(self, answer: object) -> None:
@@ -299,7 +263,9 @@ class RedisAdmission:
         bill = bill_of(call.payer, call.limits, call.cost, call.refused)
         keys = [*bill.keys, *keys_of(call)]
         argument = self._argument(call, ticket, bill)
-        pending = PendingCall(tuple(keys), argument, call.candidate, call.replaces, loop.create_future())
+        pending = PendingCall(
+            tuple(keys), argument, call.candidate, call.replaces, pack_counting(call), loop.create_future()
+        )
         self._queue.append(pending)
         self._schedule_sending()
         # A third of the cost of asyncio.timeout; a call that gave up is settled, and so left behind.
@@ -324,7 +290,6 @@ class RedisAdmission:
                 signal_quarantine_us=call.abuse.quarantine_s * 1_000_000,
                 use=call.use,
                 presented=call.presented,
-                counting=_counting(call),
             )
         )
 
@@ -372,7 +337,7 @@ class RedisAdmission:
     ) -> list[object]:
         """Send calls as one pipeline; answer i, or the error in its place, belongs to call i."""
         commands: list[Command] = [
-            (command, script, len(call.keys), *call.keys, call.argument, call.candidate, call.replaces)
+            (command, script, len(call.keys), *call.keys, call.argument, call.candidate, call.replaces, call.counting)
             for call in calls
         ]
         if self._wait_replicas:
@@ -449,34 +414,48 @@ def keys_of(call: AdmissionRequest) -> Iterator[bytes]:
         yield record_of(spent)
 
 
-def _counting(call: AdmissionRequest) -> Counting | None:
-    """Write what is counted of a call as the script takes it."""
+_NO_RUN = " " * 8
+
+
+def pack_counting(call: AdmissionRequest) -> bytes:
+    """Write what is counted of a call as `count.lua` reads it; empty where nothing is."""
     if call.countable is None:
-        return None
+        return b""
     items, throttle = call.countable.items, call.abuse.throttle
-    rate = Rate(throttle.count, throttle.per_s, throttle.burst)
-    return Counting(
-        items=tuple([CountedItem(one.values, one.repo, one.owner, one.files, bool(one.twins)) for one in items]),
-        keys=len(items) + sum(bool(one.twins) for one in items),
-        run=call.countable.run,
-        keeps=call.use is not None,
-        window_s=call.abuse.attempts.per_days * DAY_S,
-        twins_s=call.abuse.twins.per_days * DAY_S,
-        limits=_limits_of(call.abuse),
-        throttle=_charge(rate, call.cost),
-        throttle_us=throttle.for_s * 1_000_000,
+    interval_us, tolerance_us = _charge(Rate(throttle.count, throttle.per_s, throttle.burst), call.cost)
+    head = struct.pack(
+        ">IIHBBBBBBBHHIIQQQ8s",
+        call.abuse.attempts.per_days * DAY_S,
+        call.abuse.twins.per_days * DAY_S,
+        len(items) + sum(bool(one.twins) for one in items),
+        len(items),
+        call.use is not None,
+        *_limits_of(call.abuse),
+        interval_us,
+        tolerance_us,
+        throttle.for_s * 1_000_000,
+        (call.countable.run or _NO_RUN).encode(),
     )
+    return head + b"".join([_pack_item(one) for one in items])
+
+
+def _pack_item(item: Item) -> bytes:
+    files = "".join(item.files).encode()
+    names = item.values.encode(), item.repo.encode(), item.owner.encode()
+    return struct.pack(">16s8s8sBB", *names, bool(item.twins), len(item.files)) + files
 
 
 @functools.lru_cache(4096)
-def _limits_of(abuse: Abuse) -> CountedLimits:
-    return CountedLimits(
-        distinct=abuse.attempts.distinct,
-        attempts=THENS.index(abuse.attempts.then),
-        files=abuse.artifact.distinct,
-        artifact=THENS.index(abuse.artifact.then),
-        spread=tuple(getattr(abuse.spread, name) for name in SPREADS),
-        spread_then=THENS.index(abuse.spread.then),
+def _limits_of(abuse: Abuse) -> tuple[int, ...]:
+    """Return when `count.lua` raises a signal, and what that does, as the index in `abuse.THENS`."""
+    attempts, artifact, spread = abuse.attempts, abuse.artifact, abuse.spread
+    return (
+        attempts.distinct,
+        THENS.index(attempts.then),
+        artifact.distinct,
+        THENS.index(artifact.then),
+        THENS.index(spread.then),
+        *(getattr(spread, name) for name in SPREADS),
     )
 
 
