@@ -227,8 +227,8 @@ class Code(enum.StrEnum):
         "Send `framework.command`: the command line that ran the evaluation, without secrets.",
     )
     ABUSE_QUARANTINED = (
-        "abuse.quarantined", 403, "Too many refused requests: this identity is quarantined for a while.",
-        "Fix the cause of the refusals; the quarantine ends by itself at the time that the answer names.",
+        "abuse.quarantined", 403, "This identity is quarantined for a while.",
+        "The answer says why, and when it ends by itself: mend the cause before, or ask the operator of this service.",
     )
     IDENTITY_NETWORK_FORBIDDEN = (
         "identity.network_forbidden", 403, "This credential may not be used from this address.",

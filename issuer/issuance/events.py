@@ -29,7 +29,7 @@ from issuer.formats import jcs
 from issuer.identity.caller import Caller, ClaimNames
 from issuer.issuance.body import Request
 from issuer.issuance.signals import Signals
-from issuer.issuance.steps import Forged, Issued, Judged, Refusal, Registered, Revoked, Stranger
+from issuer.issuance.steps import Forged, Issued, Judged, Quarantined, Refusal, Registered, Revoked, Stranger
 from issuer.policy.names import first_name
 from issuer.policy.registration import Registration
 from issuer.results.claims import Metric
@@ -68,6 +68,8 @@ def refused_event(refusal: Refusal) -> Decision:
         event = replace(event, forged=error.what)
     if isinstance(error, Revoked) and error.jtis:
         event = replace(event, jti=error.jtis)
+    if isinstance(error, Quarantined) and error.tally.items:
+        event = replace(event, counted=error.tally)
     if isinstance(error, Denied):
         event = replace(event, failed=tuple(dict.fromkeys(check.code for check in error.checks if not check.passed)))
     return _bounded(event, request)

@@ -27,7 +27,7 @@ from issuer.issuance.events import issued_event, signal_events
 from issuer.issuance.identify import check_standing
 from issuer.issuance.in_steps import one_by_one
 from issuer.issuance.ports import NONCE_KEPT_S, AdmissionRequest, Admitted, Authority, Use
-from issuer.issuance.recall import counted_in, recall, recall_signals
+from issuer.issuance.recall import recall, recall_signals
 from issuer.issuance.refuse import refuse
 from issuer.issuance.signals import Signals
 from issuer.issuance.steps import Forged, Issued, Judged, Quarantined, Refusal, Revoked
@@ -71,8 +71,8 @@ async def _admit(authority: Authority, judged: Judged) -> tuple[Template, Signal
     try:
         return await _claim(authority, judged)
     except Refused as error:
-        if isinstance(error, Quarantined) and error.tally:  # what it asked for has begun it
-            signals = Signals.of(judged.registered.registration.policy, counted_in(error.tally))
+        if isinstance(error, Quarantined) and error.tally.items:  # what it asked for has begun it
+            signals = Signals.of(judged.registered.registration.policy, error.tally)
             for signal in signal_events(judged.registered, signals, repeat=False):
                 await authority.audit.record(signal)
         raise await refuse(authority, _not_admitted(judged, error)) from None
@@ -99,12 +99,12 @@ async def _claim(authority: Authority, judged: Judged) -> tuple[Template, Signal
     for _ in range(2):
         admitted = await authority.admission.admit(call)
         if not admitted.repeat:
-            return judged.draft, recall_signals(judged, use, admitted), admitted
+            return judged.draft, recall_signals(judged, use, admitted, judged.draft), admitted
         if (template := recall(authority, judged, use, admitted.template)) is not None:
             # Its own key signs it, which may take less than the key of the draft.
             largest = authority.signer.max_message_bytes(template.kid)
             verify_token.check_size(template, judged.request.submissions, largest)
-            return template, recall_signals(judged, use, admitted), admitted
+            return template, recall_signals(judged, use, admitted, template), admitted
         call = replace(call, replaces=admitted.template)
     raise Undecided(Code.DEPENDENCY_STATE)
 

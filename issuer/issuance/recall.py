@@ -13,7 +13,7 @@ from issuer.errors import Undecided
 from issuer.issuance.ports import NONCE_KEPT_S, Admitted, Authority, Use
 from issuer.issuance.signals import Signals
 from issuer.issuance.steps import Forged, Judged
-from issuer.verify_token import MAX_TTL_S, Template, Terms, is_jti, read_template
+from issuer.verify_token import COUNT_LEEWAY_S, MAX_TTL_S, Template, Terms, is_jti, read_template
 
 # How far the clocks of two hosts, or of a host and an identity provider, may be apart.
 CLOCKS_S = 60
@@ -45,7 +45,7 @@ def counted_in(raw: bytes) -> Tally:
         raise Undecided(Code.DEPENDENCY_STATE) from None
 
 
-def recall_signals(judged: Judged, use: Use, admitted: Admitted) -> Signals:
+def recall_signals(judged: Judged, use: Use, admitted: Admitted, template: Template) -> Signals:
     """Return what was counted for this request, the first time that it was admitted.
 
     The store itself writes it, so it lies outside of the seal: only its form and its bounds are held. Raises Forged for
@@ -55,7 +55,7 @@ def recall_signals(judged: Judged, use: Use, admitted: Admitted) -> Signals:
         tally = counted_in(admitted.tally)
     except Undecided:
         raise _broken(use, admitted) from None
-    latest = judged.registered.arrival.at + CLOCKS_S
+    latest = template.terms.iat + COUNT_LEEWAY_S  # later, and no relying party would take the token
     if len(tally.items) != len(judged.request.submissions):
         raise _broken(use, admitted)
     if any(item.since > latest for item in tally.items):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from issuer.abuse import NOTHING_COUNTED, Tally
 from issuer.codes import Code
 from issuer.errors import Fault, Refused
 from issuer.identity.caller import Caller
@@ -130,9 +131,9 @@ class Limited(Refused):
 
 
 class Quarantined(Refused):
-    """Who pays is quarantined; `tally` is what was counted where this very request has begun it, else empty."""
+    """Who pays is quarantined; `tally` is what was counted where this very request has begun it."""
 
-    def __init__(self, detail: str, *, retry_after_s: int, tally: bytes = b"") -> None:
+    def __init__(self, detail: str, *, retry_after_s: int, tally: Tally = NOTHING_COUNTED) -> None:
         super().__init__(Code.ABUSE_QUARANTINED, detail, retry_after_s=retry_after_s)
         self.tally = tally
 

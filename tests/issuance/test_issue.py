@@ -40,7 +40,7 @@ from issuer.limits import Rate
 from issuer.policy.match import PolicySet, resolve
 from issuer.results.entry import Submission
 from issuer.service.admission.embedded import EmbeddedValkey
-from issuer.service.admission.redis import RedisAdmission, record_of
+from issuer.service.admission.redis import RedisAdmission, names_of, record_of
 from issuer.service.admission.standing import KnownStanding
 from issuer.service.audit import FileAudit
 from issuer.service.authn.authenticator import ProviderAuthenticator
@@ -1114,6 +1114,24 @@ async def test_who_shops_for_a_score_is_warned_and_told_of_before_the_decision(h
     again = await issue(house.authority, house.judged(scored(6 / 64, "6" * 40)))
     assert again.tokens[0].warnings == (warning,), "a retry is told the same"
     assert house.events()[-2]["repeat"]
+
+
+async def test_what_begins_a_quarantine_is_told_and_not_signed(tmp_path: Path, store: str) -> None:
+    strict = changed(POLICY, "limits:\n", "abuse:\n  attempts: {distinct: 1, then: quarantine}\nlimits:\n")
+    house = House(tmp_path, store, strict)
+    await house.start()
+    await sign(house, scored(0.5, "8" * 40))
+    explained, _ = await explain(house.authority, house.registered(), house.judged(scored(0.25, "8" * 40)))
+    assert (explained.verdict, explained.code) == ("refused", "abuse.quarantined")
+    with pytest.raises(Refused) as refused:
+        await sign(house, scored(0.25, "8" * 40))
+    assert refused.value.code is Code.ABUSE_QUARANTINED
+    signal, decision = house.events()[-2:]
+    assert (signal["signal"], signal["then"], signal["count"]) == ("attempts", "quarantine", 2)
+    assert (decision["verdict"], decision["code"], decision["counted"][0][0][0]) == ("refused", "abuse.quarantined", 2)
+    with redis.Redis.from_url(store) as client:  # other tests share it
+        client.delete(names_of(house.registered().payer).standing)
+    await house.close()
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ import msgspec
 from msgspec import Struct
 from redis.exceptions import NoScriptError, ReadOnlyError, RedisError, ResponseError
 
-from issuer.abuse import SPREADS, THENS, Abuse
+from issuer.abuse import NOTHING_COUNTED, SPREADS, THENS, Abuse, read_tally
 from issuer.codes import Code
 from issuer.errors import Refused, SetupError, Undecided
 from issuer.formats.times import show_time
@@ -542,7 +542,11 @@ def _quarantined(payer: Payer, by: str, end_us: int, left_us: int, tally: list[A
     causes = {"refusals": "Too many refused requests", "operator": "By an operator of this service"}
     cause = causes.get(by, f"What it had signed has raised the signal `{by}`")
     detail = f"{cause}: {_who(payer)} quarantined until {show_time(seconds(end_us))}."
-    return Quarantined(detail, retry_after_s=seconds(left_us), tally=tally[0] if tally else b"")
+    try:
+        begun = read_tally(tally[0]) if tally else NOTHING_COUNTED
+    except ValueError:
+        raise Undecided(Code.DEPENDENCY_STATE) from None
+    return Quarantined(detail, retry_after_s=seconds(left_us), tally=begun)
 
 
 def _rates(dues: tuple[Due, ...], ahead_us: list[int]) -> tuple[RateState, ...]:
