@@ -24,7 +24,7 @@ help:
 	@echo 'make bench-instructions   how many instructions a request takes, by step, beside the committed table'
 	@echo 'make soak    a million requests, good and bad: memory, descriptors and keys stay bounded'
 	@echo 'make simulate   a month of 200 honest integrations and of every attacker on the real admission script: whom do the limits of abuse find?'
-	@echo 'make lock    compile run.lock, check.lock and dev.lock anew'
+	@echo 'make lock    compile run.lock, submit.lock, check.lock and dev.lock anew'
 
 needs:
 	@command -v $(PYTHON) >/dev/null || { echo 'make: $(PYTHON) is missing. On Debian: apt-get install python3'; exit 1; }
@@ -98,6 +98,7 @@ simulate: $(VENV)/dev.done
 lock: $(VENV)/dev.done
 	$(UV) $(COMPILE) --extra server --extra embedded -o run.lock
 	$(UV) $(COMPILE) --all-extras -c run.lock -o check.lock
+	$(UV) $(COMPILE) --extra hub -c check.lock -o submit.lock
 	$(UV) $(COMPILE) --extra server --extra embedded --extra pkcs11 --extra aws --extra hub --extra postgresql --extra dev -c check.lock -o dev.lock
 
 clean:

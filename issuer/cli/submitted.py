@@ -71,6 +71,7 @@ class Telling:
             if not self._as_json and (self._verbose or len(plan.items) <= _FEW):
                 say(f"{shorten(run.name)}: {shorten(run.task)}")
                 show_origin(built)
+                say(f"  content_digest: {item.said.content_digest}\n  claims_digest: {item.said.claims_digest}")
                 say_note(built)
         forms = dict.fromkeys((item.repo, item.path, item.profile, item.why) for item in plan.items)
         for repo, path, profile, why in forms:

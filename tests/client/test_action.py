@@ -1,4 +1,4 @@
-"""The GitHub Action: the very shell texts of its steps, run by bash as a runner does, against a real issuer."""
+"""The GitHub Action: the very shell texts of its steps, run by bash as a runner does, against a real issuer and a Hub."""
 
 from __future__ import annotations
 
@@ -14,28 +14,29 @@ from typing import Any
 import pytest
 import yaml
 
-import issuer
 from issuer.dev.provider import LocalProvider
-from issuer.dev.sandbox import AUDIENCE
 from tests.support.command import clean, install_issuer
+from tests.support.hub_server import HubServer
 from tests.support.running import Running, running
-from tests.support.runs import DATA, MODEL_COMMIT
+from tests.support.runs import DATA, MODEL_COMMIT, edited
 from tests.support.shared import ROOT
+from tests.support.submitting import MODEL, PATH, fill, verify_open
 
 FOLDER = ROOT / "deploy" / "github-action"
 ACTION: dict[str, Any] = yaml.safe_load((FOLDER / "action.yml").read_text("utf-8"))
-SAMPLE: dict[Any, Any] = yaml.safe_load((FOLDER / "sample.yml").read_text("utf-8"))
-INSTALL, SIGN = ACTION["runs"]["steps"]
+SAMPLE: dict[Any, Any] = yaml.safe_load((ROOT / "deploy/examples/github.yml").read_text("utf-8"))
+INSTALL, SUBMIT = ACTION["runs"]["steps"]
 INPUT = re.compile(r"\$\{\{ inputs\.([a-z-]+) \}\}")
 LOG = (DATA / "inspect_two_scorers.json").read_bytes().replace(b"mockllm/model", b"hf/acme/open-model")
 USED: dict[str, str] = SAMPLE["jobs"]["evaluate"]["steps"][-1]["with"]
 
 
 def test_no_input_is_part_of_a_shell_text_and_no_other_action_is_used() -> None:
-    for step in (INSTALL, SIGN):
+    for step in (INSTALL, SUBMIT):
         assert "${{" not in step["run"]
         assert "uses" not in step
-    named = {match for value in SIGN["env"].values() for match in INPUT.findall(value)}
+    assert "HF_TOKEN" not in SUBMIT["env"], "it is of the environment, and no input"
+    named = {match for value in SUBMIT["env"].values() for match in INPUT.findall(value)}
     assert named == set(ACTION["inputs"]), "every input reaches the step, as a variable"
 
 
@@ -49,8 +50,11 @@ def test_the_sample_gives_inputs_that_are_there_and_asks_for_no_more_than_an_ide
 @pytest.mark.long
 def test_the_vendor_s_schemas_take_both_files() -> None:
     check = [sys.executable, "-m", "check_jsonschema", "--builtin-schema"]
-    for schema, name in (("vendor.github-actions", "action.yml"), ("vendor.github-workflows", "sample.yml")):
-        done = subprocess.run([*check, schema, str(FOLDER / name)], capture_output=True, text=True, check=False)
+    for schema, name in (
+        ("vendor.github-actions", FOLDER / "action.yml"),
+        ("vendor.github-workflows", ROOT / "deploy/examples/github.yml"),
+    ):
+        done = subprocess.run([*check, schema, str(name)], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout
 
 
@@ -60,8 +64,17 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         yield live
 
 
-def step(folder: Path, one: dict[str, Any], service: Running, **given: str) -> subprocess.CompletedProcess[str]:
-    """Run a step as a runner does: `bash -eo pipefail` on its text, inputs in its variables."""
+@pytest.fixture
+def hub() -> Iterator[HubServer]:
+    with HubServer() as hub:
+        fill(hub)
+        yield hub
+
+
+def step(
+    folder: Path, one: dict[str, Any], service: Running, given: dict[str, str], **more: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a step as a runner does: `bash -eo pipefail` on its text, inputs in its variables, `more` in its environment."""
     inputs = {name: str(member.get("default", "")) for name, member in ACTION["inputs"].items()} | given
     own = {name: INPUT.sub(lambda match: inputs[match[1]], value) for name, value in one["env"].items()}
     own = {name: value.replace("${{ github.action_path }}", str(FOLDER)) for name, value in own.items()}
@@ -70,9 +83,15 @@ def step(folder: Path, one: dict[str, Any], service: Running, **given: str) -> s
         "GITHUB_STEP_SUMMARY": folder / "summary.md",
         "GITHUB_OUTPUT": folder / "out",
     }
-    env = {**clean(), **service.provider.environment, **own, **{name: str(path) for name, path in runner.items()}}
+    env = {
+        **clean(),
+        **service.provider.environment,
+        **own,
+        **more,
+        **{name: str(path) for name, path in runner.items()},
+    }
     (folder / "temp" / "issuer").mkdir(parents=True, exist_ok=True)
-    if one is SIGN:
+    if one is SUBMIT:
         shutil.rmtree(folder / "temp" / "issuer" / "bin", ignore_errors=True)
         return bash(folder, one["run"], env, (install_issuer(folder / "temp" / "issuer" / "bin"),))
     return bash(folder, one["run"], env)
@@ -90,47 +109,87 @@ def bash(
 def checkout(folder: Path) -> None:
     (folder / "logs").mkdir()
     (folder / "logs" / "run.json").write_bytes(LOG)
-    (folder / ".eval_results").mkdir()
+
+
+def submit(
+    folder: Path, service: Running, hub: HubServer, token: str, **given: str
+) -> subprocess.CompletedProcess[str]:
+    """Submit as the sample does; no secret may be in what is said or written."""
+    (folder / "summary.md").unlink(missing_ok=True)
+    (folder / "out").unlink(missing_ok=True)
+    inputs = {**USED, "issuer": service.url, **given}
+    done = step(folder, SUBMIT, service, inputs, HF_TOKEN=token, HF_ENDPOINT=hub.url)
+    said = [done.stdout, done.stderr, (folder / "summary.md").read_text(), (folder / "out").read_text()]
+    assert not [
+        text for text in said for secret in (service.provider.request_token, token) if secret and secret in text
+    ]
+    return done
 
 
 @pytest.mark.long
-def test_a_job_ends_with_a_result_file_that_verifies_and_a_summary(tmp_path: Path, service: Running) -> None:
+def test_a_job_ends_with_an_open_pull_request_that_verifies_and_a_summary(
+    tmp_path: Path, service: Running, hub: HubServer
+) -> None:
     checkout(tmp_path)
-    done = step(tmp_path, SIGN, service, **{**USED, "issuer": service.url})
+    token = hub.token()
+    done = submit(tmp_path, service, hub, token)
     assert done.returncode == 0, done.stdout + done.stderr
-    again = step(tmp_path, SIGN, service, **{**USED, "issuer": service.url})
-    assert again.returncode == 0, "a job that runs again finds its entry there"
-    assert (tmp_path / "out").read_text() == 2 * "file=.eval_results/gsm8k.yaml\ncount=1\n"
-    assert [path.name for path in (tmp_path / ".eval_results").iterdir()] == ["gsm8k.yaml"]
-    trust = issuer.trust_issuer(service.url, AUDIENCE)
-    file = tmp_path / ".eval_results" / "gsm8k.yaml"
-    (report,) = issuer.verify_file(file, repo="acme/open-model", trust=trust, received="now")
-    assert report.verdict == "verified"
-    summary = (tmp_path / "summary.md").read_text()
-    assert summary.startswith("### 1 signed\n```text\nverify token")
-    assert MODEL_COMMIT in summary
-    secret = service.provider.request_token
-    assert not [text for text in (done.stdout, done.stderr, summary) if secret in text]
+    url = f"{hub.url}/{MODEL}/discussions/1"
+    assert (tmp_path / "out").read_text() == f"pull-requests={url}\n"
+    verify_open(hub, service.url, tmp_path / "arrived")
+    heading, _, *lines = (tmp_path / "summary.md").read_text().splitlines()
+    assert heading == "### Submitted"
+    assert all(line.startswith("    ") for line in lines), "none of it is Markdown"
+    summary = "\n".join(lines)
+    assert f"model_revision: {MODEL_COMMIT}" in summary
+    assert re.search(r"content_digest: sha256:[0-9a-f]{64}\n", summary)
+    assert f"{url}: opened, 1 result, verified by the issuer's keys" in summary
+    again = submit(tmp_path, service, hub, token)
+    assert (again.returncode, len(hub.repos["model", MODEL].talks)) == (0, 1), "a job that runs again finds it"
+    assert (tmp_path / "out").read_text() == f"pull-requests={url}\n"
 
 
 @pytest.mark.long
-def test_a_refusal_is_in_the_summary_and_fails_the_job(tmp_path: Path, service: Running) -> None:
+def test_a_rehearsal_shows_the_change_and_opens_nothing(tmp_path: Path, service: Running, hub: HubServer) -> None:
+    checkout(tmp_path)
+    done = submit(tmp_path, service, hub, "", **{"dry-run": "true"})
+    assert done.returncode == 0, done.stdout + done.stderr
+    summary = (tmp_path / "summary.md").read_text()
+    assert summary.startswith("### A rehearsal: nothing was signed\n")
+    assert f"+++ b/{MODEL}/{PATH}" in summary
+    assert (hub.repos["model", MODEL].talks, (tmp_path / "out").read_text()) == ([], "pull-requests=\n")
+
+
+@pytest.mark.long
+def test_a_refusal_is_in_the_summary_with_what_to_change_and_fails_the_job(
+    tmp_path: Path, service: Running, hub: HubServer
+) -> None:
+    checkout(tmp_path)
+    (tmp_path / "logs" / "run.json").write_bytes(edited(LOG, "/eval/packages/inspect_ai", "0.4.0"))
+    done = submit(tmp_path, service, hub, hub.token())
+    assert done.returncode == 5, done.stdout + done.stderr
+    summary = (tmp_path / "summary.md").read_text()
+    assert summary.startswith("### Not everything was submitted\n")
+    assert re.search(r"FAIL +policy[.].*/claims/framework/version", summary)
+    assert "Run a registered version, or ask the operator to extend the range." in summary
+    assert (hub.repos["model", MODEL].talks, (tmp_path / "out").read_text()) == ([], "pull-requests=\n")
+
+
+@pytest.mark.long
+def test_no_input_is_run(tmp_path: Path, service: Running, hub: HubServer) -> None:
     checkout(tmp_path)
     hostile = {"model-revision": '$(touch pwned) `touch pwned` "; touch pwned; "', "command": "$(touch pwned)"}
-    done = step(tmp_path, SIGN, service, **{**USED, "issuer": service.url, **hostile})
-    assert done.returncode == 1
+    done = submit(tmp_path, service, hub, hub.token(), **hostile)
+    assert done.returncode == 3, done.stdout + done.stderr
     assert not list(tmp_path.rglob("pwned"))
-    summary = (tmp_path / "summary.md").read_text()
-    assert summary.startswith("### No result was signed\n")
-    assert "model_revision" in summary
-    assert not (tmp_path / "out").exists()
+    assert "model_revision" in (tmp_path / "summary.md").read_text()
 
 
 @pytest.mark.long
 def test_its_own_checkout_is_what_is_installed(tmp_path: Path, service: Running) -> None:
-    done = step(tmp_path, INSTALL, service)
+    done = step(tmp_path, INSTALL, service, {})
     assert done.returncode == 0, done.stdout + done.stderr
     version = subprocess.run(
-        [tmp_path / "temp/issuer/bin/issuer", "--help"], capture_output=True, text=True, check=True, env={"PATH": os.environ["PATH"]}
+        [tmp_path / "temp/issuer/bin/issuer", "submit", "--help"], capture_output=True, text=True, check=True, env={"PATH": os.environ["PATH"]}
     )  # fmt: skip
-    assert "evaluation results signed" in version.stdout
+    assert "pull request" in version.stdout

@@ -6,6 +6,9 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+from issuer import trust_issuer, verify_file
+from issuer.dev.sandbox import AUDIENCE
+from issuer.results.benchmark import read_benchmark
 from tests.support.hub_server import HubServer
 from tests.support.hub_state import Commit, Repo
 from tests.support.runs import BENCHMARK_COMMIT, DATA, MODEL_COMMIT, OTHER_COMMIT, edited
@@ -57,6 +60,22 @@ def plain_runs(folder: Path, *tasks: str, model: str = MODEL, benchmark: str = "
     path = folder / f"{model.replace('/', '-')}-{len(tasks)}.json"
     path.write_text(json.dumps({"format": "eval-token-issuer/run/v1", "runs": runs}))
     return path
+
+
+def verify_open(hub: HubServer, issuer: str, folder: Path) -> None:
+    """Verify what the one open pull request has, as a checkout of its branch in a new folder."""
+    repo = hub.repos["model", MODEL]
+    (talk,) = repo.open
+    raw = repo.file(PATH, talk.ref)
+    assert raw is not None
+    file = folder / PATH
+    file.parent.mkdir(parents=True)
+    file.write_bytes(raw)
+    trust = trust_issuer(issuer, AUDIENCE)
+    reports = verify_file(
+        file, repo=MODEL, trust=trust, received="now", benchmark=read_benchmark(BENCHMARK, "eval.yaml")
+    )
+    assert [report.verdict for report in reports] == ["verified"], reports
 
 
 def fill(hub: HubServer, files: Mapping[str, bytes] | None = None, *, benchmark: bytes | None = BENCHMARK) -> Repo:
