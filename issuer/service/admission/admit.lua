@@ -83,8 +83,8 @@ local remembered_from = epoch + call.leeway_s
 if use and use.issued_at and use.issued_at < remembered_from then return {ticket, 'RESET', remembered_from} end
 
 -- (2) The standing: until when who pays is quarantined and by what; throttled, and when the next request fits; released
--- by an operator from what signals do. A policy that shortens an end frees at once those who wait, but not from what an
--- operator has said by hand.
+-- by an operator from what signals do. A policy that shortens an end shortens it for those who wait, too, counted from
+-- their next request on; but not what an operator has said by hand.
 local standing, stood = {0, '-', 0, 0, 0}, redis.call('GET', KEYS[2])
 if stood then standing = {string.match(stood, '^(%d+) (%S+) (%d+) (%d+) (%d+)$')} end
 local quarantined, by = tonumber(standing[1]), standing[2]
@@ -97,13 +97,17 @@ local function keep_standing()
 end
 
 if quarantined > now then
-  local left = quarantined - now
+  local longest = quarantined - now
   if by == 'refusals' then
-    left = math.min(left, call.quarantine_us)
+    longest = call.quarantine_us
   elseif by ~= 'operator' then
-    left = math.min(left, call.signal_quarantine_us)
+    longest = call.signal_quarantine_us
   end
-  return {ticket, 'QUARANTINED', now + left, left, by}
+  if quarantined - now > longest then -- kept, or each request would be told another end
+    quarantined = now + longest
+    keep_standing()
+  end
+  return {ticket, 'QUARANTINED', quarantined, quarantined - now, by}
 end
 
 -- (3) The use record. A template that came before is given again while it is good, and the same request becomes the same
@@ -172,8 +176,14 @@ if worst and not paid then
 end
 local throttle = counting and not paid and throttled > now
 if throttle then
-  local arrival, wait = charge(slowed, {counting.throttle_interval, counting.throttle_tolerance})
-  if wait > 0 then return {ticket, 'THROTTLED', wait, math.min(throttled, now + counting.throttle_us)} end
+  local interval, tolerance = counting.throttle_interval, counting.throttle_tolerance
+  local arrival, wait = charge(slowed, {interval, tolerance})
+  throttled = math.min(throttled, now + counting.throttle_us)
+  if wait > 0 then
+    keep_standing()
+    local left = throttled - now -- with it ends the wait, also that of a batch which the throttle never takes
+    return {ticket, 'THROTTLED', interval > tolerance and left or math.min(wait, left), throttled}
+  end
   slowed = arrival
 end
 for number, arrival in ipairs(paid and {} or arrivals) do

@@ -15,13 +15,13 @@ import struct
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, get_args
 
 import msgspec
 from msgspec import Struct
 from redis.exceptions import NoScriptError, ReadOnlyError, RedisError, ResponseError
 
-from issuer.abuse import NOTHING_COUNTED, SPREADS, THENS, Abuse, read_tally
+from issuer.abuse import NOTHING_COUNTED, SPREADS, THENS, Abuse, Name, read_tally
 from issuer.codes import Code
 from issuer.errors import Refused, SetupError, Undecided
 from issuer.formats.times import show_time
@@ -526,9 +526,11 @@ def read_answer(call: AdmissionRequest, dues: tuple[Due, ...], ticket: int, answ
                     f"This identity is throttled to {throttle.count} tokens per {throttle.per_s} s until "
                     f"{show_time(seconds(end_us))}, because of what it had signed."
                 )
+                if call.cost > throttle.burst:
+                    detail += f" Until then no batch has more than {throttle.burst} results."
                 raise Refused(Code.RATE_IDENTITY, detail, retry_after_s=seconds(wait_us))
-            case _, [b"QUARANTINED", int(end_us), int(left_us), bytes(by), *tally]:
-                raise _quarantined(call.payer, by.decode(), end_us, left_us, tally)
+            case _, [b"QUARANTINED", int(end_us), int(left_us), bytes(by), *tally] if by in _CAUSES and left_us > 0:
+                raise _quarantined(call.payer, _CAUSES[by], end_us, left_us, tally)
             case _, [b"RESET", int(remembered_from)]:
                 detail = (
                     f"The store remembers the uses of identity tokens issued from Unix time {remembered_from} on; "
@@ -538,9 +540,15 @@ def read_answer(call: AdmissionRequest, dues: tuple[Due, ...], ticket: int, answ
     raise Undecided(Code.DEPENDENCY_STATE) from answer if isinstance(answer, BaseException) else None
 
 
-def _quarantined(payer: Payer, by: str, end_us: int, left_us: int, tally: list[Any]) -> Quarantined:
-    causes = {"refusals": "Too many refused requests", "operator": "By an operator of this service"}
-    cause = causes.get(by, f"What it had signed has raised the signal `{by}`")
+# By what an identity is quarantined, in the words of `admit.lua`. Of anything else nothing is shown: it is not ours.
+_CAUSES = {
+    b"refusals": "Too many refused requests",
+    b"operator": "By an operator of this service",
+    **{name.encode(): f"What it had signed has raised the signal `{name}`" for name in get_args(Name)},
+}
+
+
+def _quarantined(payer: Payer, cause: str, end_us: int, left_us: int, tally: list[Any]) -> Quarantined:
     detail = f"{cause}: {_who(payer)} quarantined until {show_time(seconds(end_us))}."
     try:
         begun = read_tally(tally[0]) if tally else NOTHING_COUNTED

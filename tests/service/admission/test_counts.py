@@ -311,6 +311,63 @@ async def test_what_an_operator_has_said_is_not_shortened_by_a_policy(
         assert refused.value.retry_after_s == left_s
 
 
+@pytest.mark.parametrize("by", ["attempts", "refusals"])
+async def test_a_shorter_quarantine_of_a_policy_ends_when_it_was_said_to(
+    state: RedisAdmission, clock: StoreClock, redis: Redis, by: str
+) -> None:
+    limits = msgspec.structs.replace(LIMITS, quarantine_s=60)
+    asked = msgspec.structs.replace(call(item("a"), clock=clock, abuse=Abuse(quarantine_s=60)), limits=limits)
+    await redis.set(NAMES.standing, f"{clock.us + 9000 * 10**6} {by} 0 0 {clock.us + 9 * 10**9}")
+    for left_s in (60, 20):
+        with pytest.raises(Quarantined) as refused:
+            await state.admit(asked)
+        assert refused.value.retry_after_s == left_s
+        clock.us += 40 * 10**6
+    assert read_tally((await state.admit(asked)).tally).released_until, "what else stands is kept"
+
+
+async def test_a_shorter_throttle_of_a_policy_ends_when_it_was_said_to(
+    state: RedisAdmission, clock: StoreClock, redis: Redis
+) -> None:
+    asked = call(item("a"), clock=clock, abuse=Abuse(throttle=Throttle(count=1, per_s=3600, burst=1, for_s=60)))
+    await redis.set(NAMES.standing, f"0 - {clock.us + 9000 * 10**6} {clock.us + 7200 * 10**6} 0")
+    for left_s in (60, 20):
+        with pytest.raises(Refused) as refused:
+            await state.admit(asked)
+        assert refused.value.retry_after_s == left_s, "and not the 7200 s of a rate that is over by then"
+        clock.us += 40 * 10**6
+    assert not read_tally((await state.admit(asked)).tally).throttled_until
+
+
+async def test_a_batch_that_a_throttle_never_takes_is_told_so_and_waits_for_its_end(
+    state: RedisAdmission, clock: StoreClock, redis: Redis
+) -> None:
+    abuse = Abuse(throttle=Throttle(count=60, per_s=60, burst=2, for_s=600))
+    await redis.set(NAMES.standing, f"0 - {clock.us + 500 * 10**6} 0 0")
+    asked = call(*[item(run=run) for run in "abc"], clock=clock, abuse=abuse)
+    with pytest.raises(Refused) as refused:
+        await state.admit(asked)
+    assert refused.value.retry_after_s == 500
+    assert "no batch has more than 2 results" in refused.value.detail
+    clock.us += 500 * 10**6
+    await state.admit(asked)
+
+
+@pytest.mark.parametrize(
+    "standing",
+    ["", "\n", "x", "9" * 17, "{end} \udcff\udcfe 0 0 0", "{end} \x1b[2J 0 0 0", "{end} refusals", "9" * 400 + " operator 0 0 0",
+     "{end} " + "a" * 100_000 + " 0 0 0", "0 - 0 0", "0 - x 0 0"],
+)  # fmt: skip
+async def test_a_standing_that_is_none_of_ours_is_undecided_and_not_shown(
+    state: RedisAdmission, clock: StoreClock, redis: Redis, standing: str
+) -> None:
+    written = standing.replace("{end}", str(clock.us + 9 * 10**9))
+    await redis.set(NAMES.standing, written.encode(errors="surrogateescape"))
+    with pytest.raises(Undecided) as undecided:
+        await state.admit(call(item("a"), clock=clock))
+    assert undecided.value.code is Code.DEPENDENCY_STATE
+
+
 async def test_signals_of_the_day_are_there_for_the_operator(
     state: RedisAdmission, clock: StoreClock, redis: Redis
 ) -> None:
