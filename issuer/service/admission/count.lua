@@ -1,8 +1,8 @@
 -- What an identity has had signed: sets of metric values by run key, evidence files, twins, and the spread of a day.
 --
 -- `admit.lua` follows this in one script, and calls `count` when nothing stands against a request any more. It counts
--- what would be signed, compares it with the limits of the policy as `abuse.judge` does, and writes nothing but marks of
--- the filter: `keep_counts` does, once the answer is known. A request that is only explained is counted and not kept.
+-- what would be signed, compares it with the limits of the policy as `abuse.judge` does, and writes nothing:
+-- `keep_counts` does, once the answer is known. A request that is only explained is counted and not kept.
 --
 -- All names are hashes in base64url, cut off: of a set of values DIGEST characters, of anything else MARK. Every request
 -- pays for each function that is made here and each table that is filled: what most do not need is made when it is.
@@ -17,10 +17,10 @@ local THROTTLE, QUARANTINE = 2, 3 -- what a signal does: the index in `abuse.THE
 -- Read `pack_counting` of redis.py.
 local function read_asked(raw)
   local asked = {raw = raw}
-  asked.window_s, asked.twins_s, asked.keys, asked.count, asked.keeps, asked.distinct, asked.attempts, asked.files,
+  asked.window_s, asked.twins_s, asked.keys, asked.count, asked.distinct, asked.attempts, asked.files,
     asked.artifact, asked.spread, asked.owners_a_day, asked.owners_a_run, asked.tokens_a_day, asked.tokens_a_run,
     asked.throttle_interval, asked.throttle_tolerance, asked.throttle_us, asked.run, asked.items_at =
-    struct.unpack('>I4I4I2BBBBBBBI2I2I4I4I8I8I8c8', raw)
+    struct.unpack('>I4I4I2BBBBBBI2I2I4I4I8I8I8c8', raw)
   return asked
 end
 
@@ -88,22 +88,25 @@ local function add_set(raw, values, files, now_s, from)
 end
 
 -- The number of different sets of a run key, beyond the budget of keys: by one key, a Bloom filter of 64 KiB, which is
--- forgotten with the day. A set raises the first level of its run key that is not marked yet.
-local function approximate(filter, run, values, keeps)
-  local function mark(name)
-    local hex, command = redis.sha1hex(name), {'BITFIELD', filter}
+-- forgotten with the day. A set raises the first level of its run key that is not marked yet. What is to be marked stands
+-- in `marks`, with its places in the filter, until `keep_counts`: of what is refused nothing may stay.
+local function approximate(filter, run, values, marks)
+  local function is_marked(name)
+    if marks[name] then return true end
+    local hex, places, command = redis.sha1hex(name), {}, {'BITFIELD_RO', filter}
     for probe = 0, 3 do
-      local offset = tonumber(string.sub(hex, probe * 5 + 1, probe * 5 + 5), 16) % 524288
-      for _, word in ipairs(keeps == 1 and {'SET', 'u1', offset, 1} or {'GET', 'u1', offset}) do
-        command[#command + 1] = word
-      end
+      local place = tonumber(string.sub(hex, probe * 5 + 1, probe * 5 + 5), 16) % 524288
+      places[probe + 1] = place
+      for _, word in ipairs({'GET', 'u1', place}) do command[#command + 1] = word end
     end
     local bits = redis.call(unpack(command))
-    return bits[1] + bits[2] + bits[3] + bits[4] == 4
+    if bits[1] + bits[2] + bits[3] + bits[4] == 4 then return true end
+    marks[name] = places
+    return false
   end
-  if mark(run .. values) then return 1, false end
+  if is_marked(run .. values) then return 1, false end
   for level = 1, MAX_SETS do
-    if not mark(run .. ' ' .. level) then return level, true end
+    if not is_marked(run .. ' ' .. level) then return level, true end
   end
   return MAX_SETS, true
 end
@@ -113,7 +116,7 @@ end
 local function count(asked, before, held, now_s, epoch)
   local day_key, filter = KEYS[before + asked.keys + 1], KEYS[before + asked.keys + 2]
   local records, twins, items = {}, {}, {}
-  local counted = {day_key = day_key, filter = filter, records = records, twins = twins, severity = 0}
+  local counted = {day_key = day_key, filter = filter, records = records, twins = twins, marks = {}, severity = 0}
 
   local function cross(signal, severity)
     counted.crossed = counted.crossed or {}
@@ -146,7 +149,7 @@ local function count(asked, before, held, now_s, epoch)
     elseif keys < MAX_NEW_KEYS then
       keys, records[name] = keys + 1, write_set(values, now_s, files)
     else
-      total, is_new = approximate(filter, name, values, asked.keeps)
+      total, is_new = approximate(filter, name, values, counted.marks)
       oldest, is_exact = number * DAY_S, false
     end
 
@@ -216,7 +219,10 @@ local function keep_counts(counted, asked)
   for name, repo in pairs(counted.twins) do redis.call('SETEX', name, asked.twins_s, repo) end
   begin_day(counted)
   redis.call('HSET', counted.day_key, unpack(counted.fields))
-  if counted.keys >= MAX_NEW_KEYS then redis.call('EXPIRE', counted.filter, 2 * DAY_S) end
+  for _, places in pairs(counted.marks) do
+    for _, place in ipairs(places) do redis.call('SETBIT', counted.filter, place, 1) end
+  end
+  if next(counted.marks) then redis.call('EXPIRE', counted.filter, 2 * DAY_S) end
 end
 
 -- How often each signal was raised today, for the operator.

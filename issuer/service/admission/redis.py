@@ -424,12 +424,11 @@ def pack_counting(call: AdmissionRequest) -> bytes:
     items, throttle = call.countable.items, call.abuse.throttle
     interval_us, tolerance_us = _charge(Rate(throttle.count, throttle.per_s, throttle.burst), call.cost)
     head = struct.pack(
-        ">IIHBBBBBBBHHIIQQQ8s",
+        ">IIHBBBBBBHHIIQQQ8s",
         call.abuse.attempts.per_days * DAY_S,
         call.abuse.twins.per_days * DAY_S,
         len(items) + sum(bool(one.twins) for one in items),
         len(items),
-        call.use is not None,
         *_limits_of(call.abuse),
         interval_us,
         tolerance_us,

@@ -431,6 +431,33 @@ async def test_beyond_the_budget_of_keys_one_key_counts_nearly_right(
     )
 
 
+async def test_what_is_quarantined_beyond_the_budget_leaves_nothing_in_the_filter(
+    state: RedisAdmission, clock: StoreClock, redis: Redis
+) -> None:
+    """Else the same values would be no news when the quarantine is over, and signed."""
+    abuse = Abuse(attempts=Attempts(distinct=1, then="quarantine"), quarantine_s=60)
+    await state.admit(call(item("x", run="before"), clock=clock))
+    await redis.hset(NAMES.day, "keys", 2000)
+    await state.admit(call(item("a"), clock=clock, abuse=abuse))
+    before = await redis.dump(NAMES.filter)
+    for _ in range(2):
+        with pytest.raises(Quarantined):
+            await state.admit(call(item("b"), clock=clock, abuse=abuse))
+        assert await redis.dump(NAMES.filter) == before
+        clock.us += 60 * 10**6
+    for key in await redis.keys():
+        assert key == EPOCH_KEY or await redis.ttl(key) != -1, f"{key!r} stays for ever"
+
+
+async def test_a_batch_beyond_the_budget_counts_its_own_results(
+    state: RedisAdmission, clock: StoreClock, redis: Redis
+) -> None:
+    await state.admit(call(item("x", run="before"), clock=clock))
+    await redis.hset(NAMES.day, "keys", 2000)
+    tally = await counted(state, call(item("a"), item("b"), item("a"), item("c"), clock=clock))
+    assert [(each.number, each.is_new) for each in tally.items] == [(1, True), (2, True), (1, False), (3, True)]
+
+
 # -- beside a model ----------------------------------------------------------------------------------------------------
 
 
