@@ -1,0 +1,190 @@
+"""The GitLab component and the samples of each CI: the very shell texts of their jobs, run by bash, against a real issuer
+and a Hub. Commands of a vendor's agent stand in for it: they print what the agent would."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+
+from issuer.dev.provider import LocalProvider
+from tests.support.command import clean, install_issuer
+from tests.support.hub_server import HubServer
+from tests.support.running import Running, running
+from tests.support.runs import DATA
+from tests.support.shared import ROOT
+from tests.support.submitting import MODEL, fill, verify_open
+
+EXAMPLES = ROOT / "deploy" / "examples"
+COMPONENT = ROOT / "deploy" / "gitlab" / "templates" / "submit.yml"
+INPUT = re.compile(r"\$\[\[ inputs\.([a-z-]+) \]\]")
+LOG = (DATA / "inspect_two_scorers.json").read_bytes().replace(b"mockllm/model", b"hf/acme/open-model")
+CHECK = (sys.executable, "-m", "check_jsonschema", "--builtin-schema")
+
+
+class Job(NamedTuple):
+    """The texts of a job that has its runs, and its variables."""
+
+    install: str
+    submit: str
+    env: Mapping[str, str]
+
+
+def documents(path: Path) -> list[Any]:
+    return list(yaml.safe_load_all(path.read_text("utf-8")))
+
+
+def gitlab() -> Job:
+    spec, jobs = documents(COMPONENT)
+    (used,) = documents(EXAMPLES / "gitlab.yml")[0]["include"]
+    inputs = {name: one.get("default", "") for name, one in spec["spec"]["inputs"].items()} | used["inputs"]
+    job = jobs["submit-results"]
+    env = {name: INPUT.sub(lambda match: str(inputs[match[1]]), one["value"]) for name, one in job["variables"].items()}
+    return Job(job["before_script"][0], job["script"][0], env)
+
+
+def buildkite() -> Job:
+    (document,) = documents(EXAMPLES / "buildkite.yml")
+    step = document["steps"][-1]
+    download, install, submit = (text.replace("$$", "$") for text in step["commands"])
+    return Job(install, f"{download}\n{submit}", {**step["env"], "BUILDKITE": "true"})
+
+
+def circleci() -> Job:
+    (document,) = documents(EXAMPLES / "circleci.yml")
+    job = document["jobs"]["evaluate"]
+    install, submit = (step["run"]["command"] for step in job["steps"][-2:])
+    return Job(install, submit, {**job["environment"], "CIRCLECI": "true"})
+
+
+def kubernetes() -> Job:
+    (document,) = documents(EXAMPLES / "kubernetes.yaml")
+    pod = document["spec"]["template"]["spec"]
+    (install,), (submit,) = pod["initContainers"], pod["containers"]
+    return Job(install["args"][0], submit["args"][0], {one["name"]: one.get("value", "") for one in submit["env"]})
+
+
+JOBS = {"gitlab": gitlab, "buildkite": buildkite, "circleci": circleci, "kubernetes": kubernetes}
+
+
+def test_they_install_alike_and_name_no_commit_of_our_making() -> None:
+    jobs = [job() for job in JOBS.values()]
+    assert len({job.install for job in jobs}) == 1
+    assert {job.env["ISSUER_COMMIT"] for job in jobs} == {"COMMIT"}
+
+
+def test_no_input_of_the_component_is_part_of_a_shell_text_and_each_is_used() -> None:
+    spec, jobs = documents(COMPONENT)
+    job = jobs["submit-results"]
+    assert not INPUT.search("".join([*job["before_script"], *job["script"]]))
+    assert all(one["expand"] is False for one in job["variables"].values())
+    assert set(INPUT.findall(COMPONENT.read_text("utf-8"))) == set(spec["spec"]["inputs"])
+
+
+def test_the_cluster_s_token_is_made_for_the_issuer_and_mounted_where_it_is_read() -> None:
+    (document,) = documents(EXAMPLES / "kubernetes.yaml")
+    pod = document["spec"]["template"]["spec"]
+    ((source,),) = (one["projected"]["sources"] for one in pod["volumes"] if "projected" in one)
+    assert source["serviceAccountToken"]["audience"] == kubernetes().env["ISSUER_URL"]
+    mounts = {one["name"]: one["mountPath"] for one in pod["containers"][0]["volumeMounts"]}
+    assert f"{mounts['identity']}/{source['serviceAccountToken']['path']}" == kubernetes().env["ID_TOKEN_FILE"]
+    assert {one["name"] for one in pod["volumes"]} == set(mounts)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("schema", "path"),
+    [
+        ("vendor.gitlab-ci", EXAMPLES / "gitlab.yml"),
+        ("vendor.gitlab-ci", COMPONENT),
+        ("vendor.buildkite", EXAMPLES / "buildkite.yml"),
+        ("vendor.circle-ci", EXAMPLES / "circleci.yml"),
+    ],
+    ids=lambda value: value.name if isinstance(value, Path) else value,
+)
+def test_the_vendors_schemas_take_them(tmp_path: Path, schema: str, path: Path) -> None:
+    """Of the component its job's document: GitLab's schema knows no `spec`."""
+    job = tmp_path / path.name
+    job.write_text(path.read_text("utf-8").rpartition("\n---\n")[2], "utf-8")
+    transform = ["--data-transform", "gitlab-ci"] if schema == "vendor.gitlab-ci" else []
+    done = subprocess.run([*CHECK, schema, *transform, str(job)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with LocalProvider() as provider, running(tmp_path_factory.mktemp("service"), provider) as live:
+        yield live
+
+
+def bash(
+    folder: Path, text: str, env: Mapping[str, str], passed: tuple[int, ...] = ()
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["bash", "--noprofile", "--norc", "-euo", "pipefail", "-c", text], cwd=folder, env={**clean(), **env},
+        pass_fds=passed, capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+
+
+def agents(folder: Path, identity: Path, hub_token: str) -> Path:
+    """Write the commands of Buildkite's and CircleCI's agents: they know an identity and a secret."""
+    folder.mkdir()
+    said = {"buildkite-agent": f'case "$1" in oidc) cat {identity};; secret) echo {hub_token};; artifact) ;; *) exit 2; esac',
+            "circleci": f'[ "$1 $2 $3" = "run oidc get" ] && cat {identity}'}  # fmt: skip
+    for name, text in said.items():
+        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+        (folder / name).chmod(0o700)
+    return folder
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", JOBS)
+def test_a_job_ends_with_an_open_pull_request_that_verifies(tmp_path: Path, service: Running, name: str) -> None:
+    job, identity = JOBS[name](), tmp_path / "identity"
+    identity.write_text(service.token())
+    (tmp_path / "work" / "logs").mkdir(parents=True)
+    (tmp_path / "work" / "logs" / "run.json").write_bytes(LOG)
+    (tmp_path / "work" / ".issuer" / ".venv").mkdir(parents=True)
+    starter = install_issuer(tmp_path / "work" / ".issuer" / ".venv" / "bin")
+    with HubServer() as hub:
+        fill(hub)
+        token = hub.token()
+        own = {"ISSUER_URL": service.url, "HF_TOKEN": token, "HF_ENDPOINT": hub.url, "RUNS": "logs"}
+        own["PATH"] = f"{agents(tmp_path / 'agents', identity, token)}:{clean()['PATH']}"
+        if name == "gitlab":
+            own["ISSUER_ID_TOKEN"] = identity.read_text()
+        if name == "kubernetes":
+            own["ID_TOKEN_FILE"] = str(identity)
+        if name == "buildkite":
+            del own["HF_TOKEN"]
+        done = bash(tmp_path / "work", job.submit, {**job.env, **own}, (starter,))
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert f"{hub.url}/{MODEL}/discussions/1: opened, 1 result" in done.stdout
+        assert not [secret for secret in (token, identity.read_text()) if secret in done.stdout + done.stderr]
+        verify_open(hub, service.url, tmp_path / "arrived")
+
+
+@pytest.mark.long
+def test_what_they_install_is_the_commit_with_what_its_lock_lists(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    git = ("git", "-c", "user.name=t", "-c", "user.email=t@example.org", "-C", str(source))
+    files = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for name in filter(None, files.split("\0")):
+        if name.startswith(("issuer/", "policies/")) or "/" not in name:
+            (source / name).parent.mkdir(parents=True, exist_ok=True)
+            (source / name).write_bytes((ROOT / name).read_bytes())
+    for command in (("init", "-q"), ("add", "-A"), ("commit", "-q", "-m", "all")):
+        subprocess.run([*git, *command], check=True)
+    commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
+    (tmp_path / "work").mkdir()
+    env = {"ISSUER_SOURCE": source.as_uri(), "ISSUER_COMMIT": commit}
+    done = bash(tmp_path / "work", gitlab().install, env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    ran = bash(tmp_path / "work", ".issuer/.venv/bin/issuer submit --help", {})
+    assert "pull request" in ran.stdout, ran.stderr
