@@ -20,23 +20,22 @@ from issuer.issuance.recall import counted_in
 from issuer.issuance.refuse import refuse
 from issuer.issuance.signals import Signals
 from issuer.issuance.steps import Judged, Refusal, Registered
-from issuer.limits import RateState
 from issuer.policy.disclose import disclose
 from issuer.wire import Attempt, Denied, Explained, Standing
 
 # As long as a real one, so that the draft has its real size. No token ever carries it.
 NO_JTI = "A" * 22
-# An explanation, and the rates that it has left; none where they were not asked.
-Answered = tuple[Explained, tuple[RateState, ...]]
 
 
-async def explain(authority: Authority, registered: Registered, judged: Judged | Refusal) -> Answered:
-    """Say what `issue` would decide, and why, with the caller's rates as they are now. Raises as `issue` does, except
-    where a policy refuses."""
+async def explain(authority: Authority, registered: Registered, judged: Judged | Refusal) -> Explained:
+    """Say what `issue` would decide, and why. Raises as `issue` does, except where a policy refuses.
+
+    What is left of the rates is not said: it falls with each explanation, but not where the use is spent.
+    """
     if isinstance(judged, Refusal):
         error = await refuse(authority, judged)
         if isinstance(error, Denied):
-            return _explain_denial(registered, error), ()
+            return _explain_denial(registered, error)
         raise error
     call = AdmissionRequest.of(registered, countable=countable(registered, judged.request))
     try:
@@ -45,7 +44,7 @@ async def explain(authority: Authority, registered: Registered, judged: Judged |
         raise await refuse(authority, Refusal(registered, error, judged.request, settled=True)) from None
     signals = Signals.of(registered.registration.policy, counted_in(counted.tally))
     await authority.audit.record(granted_event(judged, signals))
-    return _explain_grant(judged, signals), counted.rates
+    return _explain_grant(judged, signals)
 
 
 def _explain_grant(judged: Judged, signals: Signals) -> Explained:

@@ -185,11 +185,10 @@ class Admitted(Struct, frozen=True):
 
 class Counted(Struct, frozen=True):
     """A request that claims no use was counted: `warnings` where its refusals have come near to a quarantine. `tally`
-    and `rates` are as if it had been admitted."""
+    is as if it had been admitted."""
 
     warnings: tuple[str, ...] = ()
     tally: bytes = b""
-    rates: tuple[RateState, ...] = ()
 
 
 class Admission(Protocol):

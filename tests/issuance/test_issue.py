@@ -482,7 +482,7 @@ async def test_a_suspended_integration_costs_nothing_beyond_the_look_up(tmp_path
     assert refusal is not None
     with pytest.raises(Denied) as caught:
         await issue(house.authority, refusal)
-    explained, _ = await explain(house.authority, house.registered(ref="refs/heads/evil"), refusal)
+    explained = await explain(house.authority, house.registered(ref="refs/heads/evil"), refusal)
     await house.close()
     assert house.steps == ["audit"] * 2
     assert caught.value.code is Code.INTEGRATION_SUSPENDED
@@ -514,8 +514,8 @@ async def test_strangers_are_audited_until_their_source_was_refused_too_often(ho
 
 
 async def test_an_explanation_stops_before_the_use_the_log_and_the_signature(house: House) -> None:
-    granted, _ = await explain(house.authority, house.registered(), house.judge(jti=NO_JTI))
-    refused, _ = await explain(house.authority, house.registered(), house.judge(submission(benchmark="evil/x")))
+    granted = await explain(house.authority, house.registered(), house.judge(jti=NO_JTI))
+    refused = await explain(house.authority, house.registered(), house.judge(submission(benchmark="evil/x")))
     assert (granted.verdict, refused.verdict, refused.code) == ("granted", "refused", "policy.benchmark")
     assert house.steps == ["count", "audit", "count", "audit"]
     assert not (await issue(house.authority, house.judged())).repeat, "no use was claimed"
@@ -540,7 +540,7 @@ async def test_an_explanation_that_grants_is_not_counted_as_a_refusal(tmp_path: 
         house = House(tmp_path, store_of_its_own, STRICT)
         await house.start()
         for _ in range(5):
-            granted, _ = await explain(house.authority, house.registered(), house.judge(jti=NO_JTI))
+            granted = await explain(house.authority, house.registered(), house.judge(jti=NO_JTI))
             assert granted.verdict == "granted"
         await house.close()
 
@@ -607,7 +607,7 @@ async def test_a_refusal_warns_from_half_of_the_rate_on(tmp_path: Path) -> None:
         house = House(tmp_path, store_of_its_own, STRICT)
         await house.start()
         refused = house.judge(submission(benchmark="evil/x"))
-        told = [(await explain(house.authority, house.registered(), refused))[0] for _ in range(3)]
+        told = [await explain(house.authority, house.registered(), refused) for _ in range(3)]
         await house.close()
     assert [len(each.warnings) for each in told] == [1, 1, 1]
     assert [each.warnings[0].partition(" ")[0] for each in told] == ["1", "2", "this"]
@@ -1121,7 +1121,7 @@ async def test_what_begins_a_quarantine_is_told_and_not_signed(tmp_path: Path, s
     house = House(tmp_path, store, strict)
     await house.start()
     await sign(house, scored(0.5, "8" * 40))
-    explained, _ = await explain(house.authority, house.registered(), house.judged(scored(0.25, "8" * 40)))
+    explained = await explain(house.authority, house.registered(), house.judged(scored(0.25, "8" * 40)))
     assert (explained.verdict, explained.code) == ("refused", "abuse.quarantined")
     with pytest.raises(Refused) as refused:
         await sign(house, scored(0.25, "8" * 40))
@@ -1164,7 +1164,7 @@ async def test_an_explanation_tells_the_standing_and_counts_nothing(house: House
     await sign(house, scored(0.5, "7" * 40))
     asked = house.registered(), house.judged(scored(0.25, "7" * 40))
     for _ in range(2):
-        explained, _ = await explain(house.authority, *asked)
+        explained = await explain(house.authority, *asked)
         assert explained.standing
         assert explained.standing.attempt == Attempt(2, NOW - 3600)
         assert (explained.standing.owners_a_day, explained.standing.throttled_until) == (1, UNSET), "spent or not"

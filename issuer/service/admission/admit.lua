@@ -224,8 +224,8 @@ if counting then
   if throttle or (use and throttled > now) then keep_standing() end
 end
 
--- (7) A grant that was only explained claims no use.
-if not use then return {ticket, 'COUNTED', 0, tally, ahead} end
+-- (7) A grant that was only explained claims no use, and is not told the rates: a spent use is not charged to them.
+if not use then return {ticket, 'COUNTED', 0, tally} end
 
 local written = {digits(use.template_exp), use.kid, #tally, tally .. candidate}
 redis.call('HSET', record, 'n', digits(used + 1), slot, table.concat(written, ' '))

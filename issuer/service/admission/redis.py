@@ -506,8 +506,8 @@ def read_answer(call: AdmissionRequest, dues: tuple[Due, ...], ticket: int, answ
         match call.use, answer[1:]:
             case None, [b"COUNTED", int(ahead_us)]:
                 return Counted(warnings_of(call, ahead_us) if call.refused else ())
-            case None, [b"COUNTED", 0, bytes(tally), [*ahead_us]]:
-                return Counted((), tally, _rates(dues, ahead_us))
+            case None, [b"COUNTED", 0, bytes(tally)]:
+                return Counted((), tally)
             case use, [b"NEW", bytes(tally), [*ahead_us]] if use is not None:
                 return Admitted(call.candidate, repeat=False, tally=tally, rates=_rates(dues, ahead_us))
             case use, [b"SAME", bytes(template), bytes(tally)] if use is not None and template:

@@ -103,10 +103,10 @@ def _responses(good: dict[str, OpenAPIResponse]) -> dict[str, OpenAPIResponse]:
     return {**good, **problems}
 
 
-def _rated_responses(good: dict[str, OpenAPIResponse]) -> dict[str, OpenAPIResponse]:
-    """Return the responses of an endpoint that spends rates, with the header fields that say what is left."""
+def _rated_responses(good: dict[str, OpenAPIResponse], *rated: str) -> dict[str, OpenAPIResponse]:
+    """Return the responses of an endpoint that spends rates, `rated` with the header fields that say what is left."""
     responses, text = _responses(good), Schema(type=OpenAPIType.STRING)
-    for status in responses.keys() & {"200", "201", "429"}:
+    for status in rated:
         responses[status].headers = {name: OpenAPIHeader(description=_RATES[name], schema=text) for name in _RATES}
     return responses
 
@@ -117,8 +117,9 @@ def _issued(schema: str) -> dict[str, OpenAPIResponse]:
         {
             "200": OpenAPIResponse(description="a repeat of the same request: the same tokens", content=good),
             "201": OpenAPIResponse(description="issued", content=good),
-        }
-    )
+        },
+        "200", "201", "429",
+    )  # fmt: skip
 
 
 @dataclass
@@ -152,7 +153,7 @@ class ExplainOperation(Operation):
         self.summary = "Say what /tokens would decide, and why: signs nothing, uses nothing up, costs a request"
         self.request_body = RequestBody(content=_content("application/json", "TokenRequest", EXAMPLE), required=True)
         judged = OpenAPIResponse(description="judged", content=_content("application/json", "Explained"))
-        self.responses = cast("Any", _rated_responses({"200": judged}))
+        self.responses = cast("Any", _rated_responses({"200": judged}, "429"))
         self.security = [{"identity": []}]
 
 

@@ -132,11 +132,11 @@ async def _judge(
 
 
 async def _explain(authority: Authority, registered: Registered, judged: Judged | Refusal) -> tuple[Answer, Outcome]:
-    explained, rates = await explain(authority, registered, judged)
+    explained = await explain(authority, registered, judged)
     outcome: Outcome = {"outcome": "explained", "verdict": explained.verdict}
     if explained.code is not UNSET:
         outcome["code"] = explained.code
-    return json_answer(explained, registered.arrival.id, 200, **rate_limit(rates)), outcome
+    return json_answer(explained, registered.arrival.id, 200), outcome
 
 
 def _render(issued: Issued, request_id: str, kind: Kind) -> Answer:
