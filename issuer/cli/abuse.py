@@ -129,6 +129,8 @@ def _name(standing: Standing) -> str:
 
 
 def _stands(standing: Standing) -> str:
+    if standing.is_broken:
+        return "its standing in the store is broken, and its requests are refused (503): release or quarantine it"
     said = [
         f"{what} until {show_time(end)}{f' by {by}' if by else ''}"
         for what, end, by in (

@@ -9,11 +9,14 @@ from pathlib import Path
 
 import msgspec
 import pytest
+import redis
 
 from issuer.audit_across import Across, describe
 from issuer.audit_events import Counts, FrameworkRead, ResultRead
 from issuer.dev.provider import LocalProvider
+from issuer.issuance.steps import Payer
 from issuer.service.admission.embedded import EmbeddedValkey
+from issuer.service.admission.redis import names_of
 from issuer.service.bounds import STANDING_S
 from tests.support.command import issuer
 from tests.support.decisions import decision
@@ -83,6 +86,20 @@ def test_a_quarantine_and_a_release_are_in_force_in_every_worker_in_time(live: R
     assert all(event["until"] > event["time"] for event in ordered)
     found = issuer("audit", "find", str(live.settings.audit_file), "--identity", f"inspect-ai/{name}")
     assert "abuse ordered" in found.stdout
+
+
+@pytest.mark.long
+def test_a_broken_standing_is_said_and_an_order_mends_it(live: Running) -> None:
+    name, config = identity_of(live), ("--config", str(live.folder / "s.yaml"))
+    with redis.Redis.from_url(live.settings.redis_url) as client:
+        key = names_of(Payer("inspect-ai", name)).standing.decode()
+        client.delete(key)
+        client.rpush(key, "foreign")
+    assert codes(live) == {"dependency.state"}
+    assert "its standing in the store is broken" in issuer("abuse", "list", *config).stdout
+    done = issuer("abuse", "release", "inspect-ai", name, "--reason", "broken", "--for", "1m", *config)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert codes(live) == {"201"}
 
 
 @pytest.mark.long

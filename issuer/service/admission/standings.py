@@ -30,7 +30,8 @@ from issuer.service.bounds import STORE_START_S
 Order = Literal["quarantine", "release"]
 
 _SCRIPT = Path(__file__).with_name("order.lua").read_bytes()
-_STANDING = re.compile(rb"(\d+) (\S+) (\d+) \d+ (\d+)")
+_STANDING = re.compile(rb"(\d{1,16}) ([a-z]+|-) (\d{1,16}) \d{1,16} (\d{1,16})")
+_COUNT = re.compile(rb"\d{1,16}")
 _MARK = 8  # of an owner in `count.lua`
 _AT_ONCE = 500
 _Failure = (RedisError, OSError, TimeoutError)
@@ -41,7 +42,8 @@ class Standing(Struct, frozen=True, omit_defaults=True):
 
     Ends are Unix seconds, 0 where it is neither; `quarantined_by` is a signal, `refusals` or `operator`. `buckets` are
     those of who only resembles it that are quarantined. `signals` are how often each was raised, `owners` the model
-    owners, `keys` how much of the budget of keys is used.
+    owners, `keys` how much of the budget of keys is used. `is_broken` where the store holds a standing that is none of
+    ours: then its requests are answered 503, until an order writes it anew.
     """
 
     integration: str
@@ -55,11 +57,13 @@ class Standing(Struct, frozen=True, omit_defaults=True):
     owners: int = 0
     keys: int = 0
     signals: dict[str, int] = {}
+    is_broken: bool = False
 
     @property
     def is_told(self) -> bool:
         """Whether there is anything that an operator would look for."""
-        return bool(self.quarantined_until or self.throttled_until or self.released_until or self.signals)
+        ends = self.quarantined_until or self.throttled_until or self.released_until
+        return bool(ends or self.signals or self.is_broken)
 
 
 class Standings:
@@ -113,7 +117,9 @@ class Standings:
         except _Failure as failure:
             raise self._unreachable(failure) from failure
         for answer in answers:
-            if isinstance(answer, RedisError):
+            if isinstance(answer, RedisError) and not str(answer).startswith(
+                "WRONGTYPE"
+            ):  # a foreign key is one broken one
                 raise self._unreachable(answer) from answer
         return answers
 
@@ -146,24 +152,33 @@ def _standing(payer: Payer, held: object, day: object, now_s: int) -> Standing:
         quarantined_by=by if quarantined > now_s else "",
         throttled_until=throttled if throttled > now_s else 0,
         released_until=released if released > now_s else 0,
-        tokens=int(counted.get(b"tokens", 0)),
+        tokens=_count(counted.get(b"tokens")),
         owners=len(counted.get(b"owners", b"")) // _MARK,
-        keys=int(counted.get(b"keys", 0)),
+        keys=_count(counted.get(b"keys")),
         signals={
-            name.removeprefix(b"signal ").decode(): int(times)
+            name.removeprefix(b"signal ").decode("ascii", "replace"): _count(times)
             for name, times in sorted(counted.items())
             if name.startswith(b"signal ")
         },
+        is_broken=held is not None and _read_ends(held) is None,
     )
 
 
 def _ends(held: object) -> tuple[int, str, int, int]:
-    """Read a standing as `admit.lua` writes it: until when, in whole seconds, and by what. Nothing is no standing."""
+    return _read_ends(held) or (0, "", 0, 0)
+
+
+def _read_ends(held: object) -> tuple[int, str, int, int] | None:
+    """Read a standing as `admit.lua` writes it: until when, in whole seconds, and by what. None for anything else."""
     found = _STANDING.fullmatch(held) if isinstance(held, bytes) else None
     if found is None:
-        return 0, "", 0, 0
+        return None
     quarantined, by, throttled, released = found.groups()
-    return _seconds(quarantined), by.decode("ascii", "replace"), _seconds(throttled), _seconds(released)
+    return _seconds(quarantined), by.decode("ascii"), _seconds(throttled), _seconds(released)
+
+
+def _count(held: bytes | None) -> int:
+    return int(held) if held is not None and _COUNT.fullmatch(held) else 0
 
 
 def _seconds(microseconds: bytes) -> int:

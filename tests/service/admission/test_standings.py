@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 
 from issuer.abuse import Abuse, Attempts
 from issuer.codes import Code
-from issuer.errors import Refused, SetupError
+from issuer.errors import Refused, SetupError, Undecided
 from issuer.issuance.ports import AdmissionRequest, Countable, Item, Use
 from issuer.issuance.steps import Payer
 from issuer.limits import Limits, Rate
@@ -151,6 +151,42 @@ async def test_many_identities_are_read_in_their_order(
     found = [one async for one in standings.read(payers)]
     assert [one.identity for one in found] == [one.identity for one in payers]
     assert [one.identity for one in found if one.is_told] == ["ci-700"]
+
+
+@pytest.mark.parametrize(
+    "held", [b"", b"x", b"\xff", b"9" * 5000 + b" operator 0 0 0", b"9999999999999999 \x1b[2J 0 0 0", ["foreign"]]
+)
+async def test_a_broken_standing_hides_no_other_and_an_order_writes_it_anew(
+    url: str, state: RedisAdmission, standings: Standings, clock: StoreClock, held: bytes | list[str]
+) -> None:
+    names, other = names_of(PAYER), OTHER
+    async with Redis.from_url(url) as client:
+        if isinstance(held, bytes):
+            await client.set(names.standing, held)
+        else:
+            await client.rpush(names.standing, *held)
+    await standings.order(other, "quarantine", 60)
+    told = [each async for each in standings.read((PAYER, other))]
+    assert [(each.is_told, each.is_broken, each.quarantined_by) for each in told] == [
+        (True, True, ""), (True, False, "operator"),
+    ]  # fmt: skip
+    with pytest.raises(Undecided):
+        await state.admit(sign(clock, "a"))
+    await standings.order(PAYER, "release", 60)
+    assert not (await standings.show(PAYER)).is_broken
+    assert await code_of(state, sign(clock, "a")) == "admitted"
+
+
+async def test_counts_that_are_none_of_ours_are_none(url: str, standings: Standings, clock: StoreClock) -> None:
+    today = b"%d" % (clock.us // 10**6 // 86_400)
+    held = {b"day": today, b"tokens": b"x", b"keys": b"1e5", b"signal attempts": b"9" * 5000, b"signal \xff": b"1"}
+    async with Redis.from_url(url) as client:
+        await client.hset(names_of(PAYER).day, mapping=held)  # type: ignore[arg-type]
+        shown = await standings.show(PAYER)
+        assert (shown.tokens, shown.keys, shown.signals) == (0, 0, {"attempts": 0, "\ufffd": 1})
+        await client.delete(names_of(PAYER).day)
+        await client.set(names_of(PAYER).day, "foreign")
+    assert (await standings.show(PAYER)).tokens == 0
 
 
 async def test_counts_of_yesterday_are_not_of_today(
