@@ -1,4 +1,4 @@
-"""The pages of a framework's CI, of issuer/client, issuer/adapters and issuer/results: a job beside a real issuer, which
+"""The pages of a framework's CI, of issuer/client, issuer/adapters and issuer/results, and VERIFIED.md: a job beside a real issuer, which
 knows its workload identity, a personal access token of it and an OAuth client; and a Hub that has the model."""
 
 from __future__ import annotations
@@ -63,11 +63,18 @@ def job(folder: Path) -> Iterator[World]:
     for name, raw in files.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(raw)
-    urls = {"https://issuer.example": live.url, "https://login.example": known.opaques.issuer}
+    urls = {
+        "https://huggingface.co/": f"{hub.url}/",
+        "https://issuer.example": live.url,
+        "https://login.example": known.opaques.issuer,
+    }
     own = {"HF_ENDPOINT": hub.url, "HF_TOKEN": hub.token()}
     env = {**live.provider.environment, **own, "CI_PIPELINE_ID": "1", "CI_JOB_NAME": "evaluate", "ISSUER_URL": live.url}
     commits = {'"9f3c..."': f'"{MODEL_COMMIT}"'}
     yield World(folder, env, {**urls, **commits, "--client-id ci": f"--client-id {known.opaques.client_id}"})
 
 
-STORIES = tuple(Story(f"issuer/{room}/README.md", job) for room in ("client", "adapters", "results"))
+STORIES = (
+    *(Story(f"issuer/{room}/README.md", job) for room in ("client", "adapters", "results")),
+    Story("VERIFIED.md", job, long=True, tools=("curl",)),
+)
