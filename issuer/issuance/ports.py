@@ -63,15 +63,13 @@ NONCE_KEPT_S = 86_400
 
 
 class Use(Struct, frozen=True):
-    """The claim of one use of an identity by one request (contract section 5, uses and retries). `admit.lua` reads its
-    members by these names.
+    """The claim of one use of an identity by one request (contract section 5, uses and retries).
 
     `record` is the lowercase hex SHA-256 that names the use record; `allowed` its N, or 0 for a request that may only
-    repeat. The candidate template is good
-    until `template_exp` and signed by `kid`. `usable_kids` are the keys that may still sign an earlier template.
-    `issued_at` is the presented identity token's iat, judged against the store's epoch; None for a nonce: its caller
-    could always have made another, so a store that forgot one gives nothing away. `keep_until` is the token's exp +
-    leeway + margin, or the nonce's end. All times are Unix seconds.
+    repeat. The candidate template is good until `template_exp` and signed by `kid`. `usable_kids` are the keys that may
+    still sign an earlier template. `issued_at` is the presented identity token's iat, judged against the store's epoch;
+    None for a nonce: its caller could always have made another, so a store that forgot one gives nothing away.
+    `keep_until` is the token's exp + leeway + margin, or the nonce's end. All times are Unix seconds.
     """
 
     record: str

@@ -638,14 +638,15 @@ class Written:
         with redis.Redis.from_url(self.store) as client:
             kept = client.hget(self.record, self.slot)
         assert isinstance(kept, bytes)
-        _, _, size, rest = kept.split(b" ", 3)
-        self.tally = rest[: int(size)]
-        return rest[int(size) :]
+        _, _, rest = kept.split(b" ", 2)
+        end = 2 + int.from_bytes(rest[:2], "big")
+        self.tally = rest[2:end]
+        return rest[end:]
 
     def write(self, kept: bytes, kid: str = make.KID, tally: bytes | None = None) -> None:
         self.read()
         tally = self.tally if tally is None else tally
-        head = b"%d %b %d " % (NOW + 90 * DAY_S, kid.encode(), len(tally))
+        head = b"%d %b " % (NOW + 90 * DAY_S, kid.encode()) + len(tally).to_bytes(2, "big")
         with redis.Redis.from_url(self.store) as client:
             client.hset(self.record, self.slot, head + tally + kept)
 

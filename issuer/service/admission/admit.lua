@@ -3,75 +3,75 @@
 -- One script, because a decision spread over several commands is a race: two workers would both read "unused" and both
 -- issue. Nothing here is ever undone; what is refused late has been paid for. `count.lua` stands in front of it.
 --
--- KEYS     1 epoch   2 standing of who pays   3 its refusals   4 ... a key for each of call.rates
---          then, where results are counted: for each its run key and, if it has one, its twins'; the day, the filter
---          last the use record of a use, or of `call.presented`
--- ARGV     1 `ScriptArgument` of redis.py, by its names, as MessagePack: one argument in place of twenty, whose
---          encoding cost the caller more than the rest of the call
---          2 the candidate template   3 the template that it is to replace, or '' (cmsgpack does not read raw bytes)
---          4 what is counted, for `count.lua`, or ''
+-- KEYS     1 epoch   2 ... a key for each rate   then, of a refused request, its refusals
+--          then, where results are counted: for each its run key and, if it has one, its twins'
+--          then the standing of who pays; where results are counted, its day and its filter
+--          last the use record of a use, or of what was presented
+-- ARGV     1 `pack_call` of redis.py: bytes, because a map of MessagePack cost as much as all that is asked of the store
+--          2 the candidate template   3 the template that it is to replace, or ''
+--          4 `pack_counting` of redis.py: what is counted, for `count.lua`, or ''
 --
 -- Answers {ticket, verdict, ...}. The ticket comes back so that an answer can never be taken for another call's.
 
-local call = cmsgpack.unpack(ARGV[1])
-local ticket, use, candidate, replaced = call.ticket, call.use, ARGV[2], ARGV[3]
+local ticket, now, leeway_s, is_durable, again_interval, again_tolerance, quarantine_us, signal_quarantine_us,
+  is_refused, is_presented, is_use, is_limited, rates, at = struct.unpack('>I8I8I4BI8I8I8I8BBBBB', ARGV[1])
+local rates_at = at
+local allowed, issued_at, keep_until, signed_by, usable_kids, request_digest, refusals_at
+at = at + 16 * rates
+if is_refused == 1 then refusals_at, at = at, at + 16 end
+if is_presented == 1 then allowed = struct.unpack('>I4', string.sub(ARGV[1], at)) end
+if is_use == 1 then
+  allowed, issued_at, keep_until, signed_by, usable_kids, request_digest = struct.unpack('>I4I8I8Bc0I2c0Bc0', ARGV[1], at)
+end
+local candidate, replaced = ARGV[2], ARGV[3]
 
-local now = call.now_us
-if not now then
+if now == 0 then
   local time = redis.call('TIME')
   now = tonumber(time[1]) * 1000000 + tonumber(time[2])
 end
 local now_s = math.floor(now / 1000000)
 
--- Microseconds since 1970 fit a double exactly (2^53 is the year 2255), but tostring() would write them as 1.8e+15.
+-- Microseconds since 1970 fit a double exactly (2^53 is the year 2255), and redis.call() writes them so; but `..` would
+-- write 1.8e+15.
 local function digits(number)
   return string.format('%.0f', number)
 end
 
 -- All plain values in one call: a call costs more than what it reads. MGET takes a key of a foreign kind for one that is
 -- not there, and so for a limit that nobody has used: of those that protect us none may be one.
-local RATES, counting = 3, #ARGV[4] > 0 and read_asked(ARGV[4])
-local held = {}
-do
-  local names, absent = {KEYS[1]}, {}
-  if call.refusals then names[2] = KEYS[RATES] end
-  for number = 1, #call.rates do names[#names + 1] = KEYS[RATES + number] end
-  local guards = #names
-  for number = 1, counting and counting.keys or 0 do names[guards + number] = KEYS[RATES + #call.rates + number] end
-  for number, value in ipairs(redis.call('MGET', unpack(names))) do
-    held[names[number]] = value or nil
-    if not value and number <= guards then absent[#absent + 1] = names[number] end
-  end
-  if #absent > 0 and redis.call('EXISTS', unpack(absent)) > 0 then
+local guards, asked = 1 + rates + is_refused, #ARGV[4] > 0 and read_asked(ARGV[4])
+local plain = guards + (asked and asked.keys or 0)
+local held, standing_key = redis.call('MGET', unpack(KEYS, 1, plain)), KEYS[plain + 1]
+for number = 1, guards do
+  if not held[number] and redis.call('EXISTS', KEYS[number]) > 0 then
     return redis.error_reply('WRONGTYPE a key of the admission is of a foreign kind')
   end
 end
 
--- The arithmetic of limits.spend: GCRA, one theoretical arrival time a rate. `rate` is {interval * cost, tolerance}.
-local function charge(stored, rate)
-  local arrival = math.max(tonumber(stored or '0'), now) + rate[1]
-  return arrival, arrival - now - rate[2]
+-- The arithmetic of limits.spend: GCRA, one theoretical arrival time a rate. The interval is that of the whole cost.
+local function charge(stored, interval, tolerance)
+  local arrival = math.max(tonumber(stored or '0'), now) + interval
+  return arrival, arrival - now - tolerance
 end
 
 -- An arrival time in the past says nothing, so the key may go when it has passed.
 local function keep(key, arrival)
-  redis.call('SET', key, digits(arrival), 'PX', digits(math.max(1, math.ceil((arrival - now) / 1000))))
+  redis.call('SET', key, arrival, 'PX', math.max(1, math.ceil((arrival - now) / 1000)))
 end
 
 -- (1) The epoch: since when this store remembers every use. It goes first, so that even a refused request notices a
 -- loss. The server's own run_id tells a restart from a snapshot and a promoted replica, and only INFO on the very
 -- server that runs this script tells it truly, whatever the connection went through: 4 to 7 us, measured on Valkey 9.1.
-local function run_id()
-  if call.durable_store then return '-' end
+local run = '-'
+if is_durable == 0 then
   local info = redis.call('INFO', 'server')
   local _, last = string.find(info, 'run_id:', 1, true) -- plain: the pattern (%x+) costs 6 us more
-  return string.sub(info, last + 1, last + 40)
+  run = string.sub(info, last + 1, last + 40)
 end
-
-local run = run_id()
-local epoch, bound_to = string.match(held[KEYS[1]] or '', '^(%d+) (%S+)$')
-epoch = tonumber(epoch)
-if not epoch or (bound_to ~= run and not call.durable_store) then
+local stored = held[1] or ''
+local space = string.find(stored, ' ', 1, true) or 1
+local epoch, bound_to = tonumber(string.sub(stored, 1, space - 1)), string.sub(stored, space + 1)
+if not epoch or (bound_to ~= run and is_durable == 0) then
   -- The second that is under way may hold uses that were forgotten: the epoch is the next one.
   epoch = now_s + 1
   redis.call('SET', KEYS[1], digits(epoch) .. ' ' .. run)
@@ -79,29 +79,32 @@ end
 
 -- Was this identity token issued since the store remembers? If not, its use may have been forgotten. A nonce has no such
 -- time: who presents one could have presented another.
-local remembered_from = epoch + call.leeway_s
-if use and use.issued_at and use.issued_at < remembered_from then return {ticket, 'RESET', remembered_from} end
+local remembered_from = epoch + leeway_s
+if is_limited == 1 and issued_at < remembered_from then return {ticket, 'RESET', remembered_from} end
 
 -- (2) The standing: until when who pays is quarantined and by what; throttled, and when the next request fits; released
 -- by an operator from what signals do. A policy that shortens an end shortens it for those who wait, too, counted from
 -- their next request on; but not what an operator has said by hand.
-local standing, stood = {0, '-', 0, 0, 0}, redis.call('GET', KEYS[2])
-if stood then standing = {string.match(stood, '^(%d+) (%S+) (%d+) (%d+) (%d+)$')} end
-local quarantined, by = tonumber(standing[1]), standing[2]
-local throttled, slowed, released = tonumber(standing[3]), tonumber(standing[4]), tonumber(standing[5])
+local quarantined, by, throttled, slowed, released = 0, '-', 0, 0, 0
+local standing = redis.call('GET', standing_key)
+if standing then
+  quarantined, by, throttled, slowed, released = string.match(standing, '^(%d+) (%S+) (%d+) (%d+) (%d+)$')
+  quarantined, throttled = tonumber(quarantined), tonumber(throttled)
+  slowed, released = tonumber(slowed), tonumber(released)
+end
 
 local function keep_standing()
   local written = {digits(quarantined), by, digits(throttled), digits(slowed), digits(released)}
   local left_ms = math.ceil((math.max(quarantined, throttled, released) - now) / 1000)
-  redis.call('SET', KEYS[2], table.concat(written, ' '), 'PX', digits(math.max(1, left_ms)))
+  redis.call('SET', standing_key, table.concat(written, ' '), 'PX', math.max(1, left_ms))
 end
 
 if quarantined > now then
   local longest = quarantined - now
   if by == 'refusals' then
-    longest = call.quarantine_us
+    longest = quarantine_us
   elseif by ~= 'operator' then
-    longest = call.signal_quarantine_us
+    longest = signal_quarantine_us
   end
   if quarantined - now > longest then -- kept, or each request would be told another end
     quarantined = now + longest
@@ -117,68 +120,61 @@ local record, slot, left_ms, used, paid = KEYS[#KEYS], nil, nil, nil, false
 
 local function outlive()
   -- Raise, never lower; a record that is new has no end yet.
-  if used == 0 or redis.call('PTTL', record) < left_ms then redis.call('PEXPIRE', record, digits(left_ms)) end
+  if used == 0 or redis.call('PTTL', record) < left_ms then redis.call('PEXPIRE', record, left_ms) end
 end
 
 local function again(counter, verdict, template, tally)
-  local arrival, wait = charge(redis.call('HGET', record, counter), call.again)
+  local arrival, wait = charge(redis.call('HGET', record, counter), again_interval, again_tolerance)
   if wait > 0 then return {ticket, 'RATE_USE', wait} end
-  redis.call('HSET', record, counter, digits(arrival))
-  if use then outlive() end
+  redis.call('HSET', record, counter, arrival)
+  if is_use == 1 then outlive() end
   return {ticket, verdict, template, tally}
 end
 
-local function usable(kid)
-  for _, usable_kid in ipairs(use.usable_kids) do
-    if usable_kid == kid then return true end
-  end
-  return false
-end
-
-if use then
+if is_use == 1 then
   -- The record must outlive the identity token, and a nonce its day. If this clock says that it is over already, the
   -- record would vanish as it is written, and the next request with this token would be "new": the clocks disagree,
   -- nobody decides.
-  left_ms = use.keep_until * 1000 - math.floor(now / 1000)
+  left_ms = keep_until * 1000 - math.floor(now / 1000)
   if left_ms <= 0 then return {ticket, 'LATE'} end
 
-  slot = 'd:' .. use.request_digest
+  slot = 'd:' .. request_digest
   local kept = redis.call('HMGET', record, slot, 'n')
   if kept[1] then
-    local expires, kid, size, rest = string.match(kept[1], '^(%d+) (%S+) (%d+) (.*)$')
-    local tally, template = string.sub(rest, 1, size), string.sub(rest, size + 1)
+    local expires, its_kid, first = string.match(kept[1], '^(%d+) (%S+) ()')
+    local tally, behind = struct.unpack('>I2c0', kept[1], first)
+    local template = string.sub(kept[1], behind)
+    local is_usable = string.find(usable_kids, ' ' .. its_kid .. ' ', 1, true)
     -- Whoever asks for a template to be replaced names the one that it saw: of many who ask at once one replaces it, and
     -- the others get its candidate.
-    if tonumber(expires) > now_s and usable(kid) and template ~= replaced then
+    if tonumber(expires) > now_s and is_usable and template ~= replaced then
       return again('s', 'SAME', template, tally)
     end
   end
   used = tonumber(kept[2] or '0')
-  if used >= use.allowed then return again('x', 'EXHAUSTED') end
-elseif call.presented and tonumber(redis.call('HGET', record, 'n') or '0') >= call.presented.allowed then
+  if used >= allowed then return again('x', 'EXHAUSTED') end
+elseif is_presented == 1 and tonumber(redis.call('HGET', record, 'n') or '0') >= allowed then
   -- A replay, whatever becomes of it: refused, or only explained. Its record has paid; an explanation looks as any other,
   -- because it does not say whether a use is spent.
   local answer = again('x', 'COUNTED', 0)
-  if answer[2] ~= 'COUNTED' or not counting then return answer end
+  if answer[2] ~= 'COUNTED' or not asked then return answer end
   paid = true
 end
 
 -- (4) Rates. All are tried before any is stored: a full integration must not eat the identity's share, nor the other way.
-local arrivals, ahead, worst, longest = {}, {}, nil, 0
-for number, rate in ipairs(call.rates) do
-  local arrival, wait = charge(held[KEYS[RATES + number]], rate)
-  arrivals[number], ahead[number] = arrival, arrival - now
+local arrivals, ahead, before, worst, longest = {}, {}, {}, nil, 0
+for number = 1, rates do
+  local interval, tolerance = struct.unpack('>I8I8', ARGV[1], rates_at + 16 * (number - 1))
+  local arrival, wait = charge(held[1 + number], interval, tolerance)
+  arrivals[number], ahead[number], before[number] = arrival, arrival - now, arrival - now - interval
   if wait > longest then worst, longest = number, wait end
 end
-if worst and not paid then
-  for number, rate in ipairs(call.rates) do ahead[number] = ahead[number] - rate[1] end
-  return {ticket, 'RATE', worst, longest, ahead}
-end
-local throttle = counting and not paid and throttled > now
-if throttle then
-  local interval, tolerance = counting.throttle_interval, counting.throttle_tolerance
-  local arrival, wait = charge(slowed, {interval, tolerance})
-  throttled = math.min(throttled, now + counting.throttle_us)
+if worst and not paid then return {ticket, 'RATE', worst, longest, before} end
+local is_throttled = asked and not paid and throttled > now
+if is_throttled then
+  local interval, tolerance = asked.throttle_interval, asked.throttle_tolerance
+  local arrival, wait = charge(slowed, interval, tolerance)
+  throttled = math.min(throttled, now + asked.throttle_us)
   if wait > 0 then
     keep_standing()
     local left = throttled - now -- with it ends the wait, also that of a batch which the throttle never takes
@@ -186,48 +182,47 @@ if throttle then
   end
   slowed = arrival
 end
-for number, arrival in ipairs(paid and {} or arrivals) do
-  keep(KEYS[RATES + number], arrival)
+for number = 1, paid and 0 or rates do
+  keep(KEYS[1 + number], arrivals[number])
 end
 
 -- (5) A refused request claims no use. Too many of them, and who pays is quarantined; the end is also the value, because
 -- a passed-in clock does not move the store's expiry.
-if call.refusals then
-  local arrival, wait = charge(held[KEYS[RATES]], call.refusals)
+if is_refused == 1 then
+  local interval, tolerance = struct.unpack('>I8I8', ARGV[1], refusals_at)
+  local arrival, wait = charge(held[guards], interval, tolerance)
   if wait > 0 then
-    quarantined, by = now + call.quarantine_us, 'refusals'
+    quarantined, by = now + quarantine_us, 'refusals'
     keep_standing()
   else
-    keep(KEYS[RATES], arrival)
+    keep(KEYS[guards], arrival)
   end
   return {ticket, 'COUNTED', arrival - now}
 end
 
 -- (6) Counts. What crosses a limit may throttle who pays from the next request on; a quarantine begins with this one.
 local tally = ''
-if counting then
-  local counted = count(counting, RATES + #call.rates, held, now_s, epoch)
+if asked then
+  local counted = count(asked, guards, held, now_s, epoch)
   local is_free, ends = released > now, throttled
-  if not is_free and counted.severity == THROTTLE then ends = now + counting.throttle_us end
-  if use then
+  if not is_free and counted.severity == THROTTLE then ends = now + asked.throttle_us end
+  if is_use == 1 then
     throttled = ends
     if counted.crossed then keep_signals(counted) end
     if not is_free and counted.severity == QUARANTINE then
-      quarantined, by = now + call.signal_quarantine_us, counted.signal
+      quarantined, by = now + signal_quarantine_us, counted.signal
       keep_standing()
-      return {ticket, 'QUARANTINED', quarantined, call.signal_quarantine_us, by, tally_of(counted, 0, 0)}
+      return {ticket, 'QUARANTINED', quarantined, signal_quarantine_us, by, tally_of(counted, 0, 0)}
     end
-    keep_counts(counted, counting)
+    keep_counts(counted, asked)
   end
-  local function seconds(us) return us > now and math.ceil(us / 1000000) or 0 end
-  tally = tally_of(counted, seconds(ends), seconds(released))
-  if throttle or (use and throttled > now) then keep_standing() end
+  tally = tally_of(counted, ends > now and math.ceil(ends / 1000000) or 0, is_free and math.ceil(released / 1000000) or 0)
+  if is_throttled or (is_use == 1 and throttled > now) then keep_standing() end
 end
 
 -- (7) A grant that was only explained claims no use, and is not told the rates: a spent use is not charged to them.
-if not use then return {ticket, 'COUNTED', 0, tally} end
+if is_use == 0 then return {ticket, 'COUNTED', 0, tally} end
 
-local written = {digits(use.template_exp), use.kid, #tally, tally .. candidate}
-redis.call('HSET', record, 'n', digits(used + 1), slot, table.concat(written, ' '))
+redis.call('HSET', record, 'n', used + 1, slot, signed_by .. struct.pack('>I2', #tally) .. tally .. candidate)
 outlive()
 return {ticket, 'NEW', tally, ahead}

@@ -14,14 +14,18 @@ local DAY_S = 86400
 local NO_RUN = '        '
 local THROTTLE, QUARANTINE = 2, 3 -- what a signal does: the index in `abuse.THENS`
 
--- Read `pack_counting` of redis.py.
+-- Read `pack_counting` of redis.py. A table that is made with its members is never made larger.
 local function read_asked(raw)
-  local asked = {raw = raw}
-  asked.window_s, asked.twins_s, asked.keys, asked.count, asked.distinct, asked.attempts, asked.files,
-    asked.artifact, asked.spread, asked.owners_a_day, asked.owners_a_run, asked.tokens_a_day, asked.tokens_a_run,
-    asked.throttle_interval, asked.throttle_tolerance, asked.throttle_us, asked.run, asked.items_at =
+  local window_s, twins_s, keys, count, distinct, attempts, files, artifact, spread, owners_a_day, owners_a_run,
+    tokens_a_day, tokens_a_run, throttle_interval, throttle_tolerance, throttle_us, run, items_at =
     struct.unpack('>I4I4I2BBBBBBI2I2I4I4I8I8I8c8', raw)
-  return asked
+  return {
+    raw = raw, items_at = items_at, count = count, keys = keys, run = run,
+    window_s = window_s, twins_s = twins_s, distinct = distinct, attempts = attempts, files = files,
+    artifact = artifact, spread = spread, owners_a_day = owners_a_day, owners_a_run = owners_a_run,
+    tokens_a_day = tokens_a_day, tokens_a_run = tokens_a_run, throttle_interval = throttle_interval,
+    throttle_tolerance = throttle_tolerance, throttle_us = throttle_us,
+  }
 end
 
 -- Marks are of one length and random: one found across the seam of two others is not to be expected in this world.
@@ -114,21 +118,19 @@ end
 -- Count the results of a request. Its keys follow KEYS[before], and `held` has their values: what is of a foreign kind is
 -- as good as gone.
 local function count(asked, before, held, now_s, epoch)
-  local day_key, filter = KEYS[before + asked.keys + 1], KEYS[before + asked.keys + 2]
-  local records, twins, items = {}, {}, {}
-  local counted = {day_key = day_key, filter = filter, records = records, twins = twins, marks = {}, severity = 0}
+  local day_key, filter = KEYS[before + asked.keys + 2], KEYS[before + asked.keys + 3] -- behind the standing
+  local records, twins, items, marks, crossed, severity, worst = {}, {}, {}, {}, nil, 0, nil
 
-  local function cross(signal, severity)
-    counted.crossed = counted.crossed or {}
-    counted.crossed[signal] = (counted.crossed[signal] or 0) + 1
-    if severity > counted.severity then counted.severity, counted.signal = severity, signal end
+  local function cross(signal, its)
+    crossed = crossed or {}
+    crossed[signal] = (crossed[signal] or 0) + 1
+    if its > severity then severity, worst = its, signal end
   end
 
   -- Today: tokens, owners and new keys of the identity, and tokens and owners of this CI run.
-  local number = math.floor(now_s / DAY_S)
-  local today, run = string.format('%.0f', number), 'run ' .. asked.run
+  local today, run = math.floor(now_s / DAY_S), 'run ' .. asked.run
   local kept = redis.call('HMGET', day_key, 'day', 'tokens', 'owners', 'keys', run)
-  local is_new_day = kept[1] ~= today
+  local is_new_day = tonumber(kept[1] or 0) ~= today
   if is_new_day then kept = {} end
   local tokens, owners, keys = tonumber(kept[2] or 0), kept[3] or '', tonumber(kept[4] or 0)
   local run_tokens, run_owners = 0, ''
@@ -142,23 +144,23 @@ local function count(asked, before, held, now_s, epoch)
 
     key = key + 1
     local name = KEYS[key]
-    local raw = records[name] or held[name]
+    local raw = records[name] or held[key]
     local total, oldest, is_new, sharing, is_exact = 1, now_s, true, 0, true
     if raw then
       records[name], total, oldest, is_new, sharing = add_set(raw, values, files, now_s, from)
     elseif keys < MAX_NEW_KEYS then
       keys, records[name] = keys + 1, write_set(values, now_s, files)
     else
-      total, is_new = approximate(filter, name, values, counted.marks)
-      oldest, is_exact = number * DAY_S, false
+      total, is_new = approximate(filter, name, values, marks)
+      oldest, is_exact = today * DAY_S, false
     end
 
     local is_twin = false
     if has_twins == 1 then
       key = key + 1
       local twin = KEYS[key]
-      local first = twins[twin] or held[twin]
-      is_twin = first ~= nil and first ~= repo
+      local first = twins[twin] or held[key]
+      is_twin = first and first ~= repo
       if first then
         twins[twin] = first
       elseif keys < MAX_NEW_KEYS then
@@ -191,14 +193,14 @@ local function count(asked, before, held, now_s, epoch)
   if tokens > asked.tokens_a_day then cross('spread', asked.spread) end
   if run_tokens > asked.tokens_a_run then cross('spread', asked.spread) end
 
-  counted.is_new_day, counted.today, counted.keys = is_new_day, today, keys
-  counted.fields = {'tokens', tokens, 'owners', owners, 'keys', keys}
-  if run_tokens > 0 then
-    counted.fields[7], counted.fields[8] = run, struct.pack('>I4', run_tokens) .. run_owners
-  end
-  counted.tally = struct.pack('>BBI2', 0x97, 0xdc, asked.count) .. table.concat(items)
-    .. struct.pack('>BI4BI4BI4BI4', 0xce, day_owners, 0xce, of_run, 0xce, tokens, 0xce, run_tokens)
-  return counted
+  return {
+    day_key = day_key, filter = filter, records = records, twins = twins, marks = marks, crossed = crossed,
+    severity = severity, signal = worst, is_new_day = is_new_day, today = today, keys = keys, tokens = tokens,
+    owners = owners, run = run,
+    of_run = run_tokens > 0 and struct.pack('>I4', run_tokens) .. run_owners,
+    tally = struct.pack('>BBI2', 0x97, 0xdc, asked.count) .. table.concat(items)
+      .. struct.pack('>BI4BI4BI4BI4', 0xce, day_owners, 0xce, of_run, 0xce, tokens, 0xce, run_tokens),
+  }
 end
 
 -- `abuse.Tally`, as MessagePack: what was counted, and the ends of a throttle and of a release.
@@ -218,7 +220,12 @@ local function keep_counts(counted, asked)
   for name, record in pairs(counted.records) do redis.call('SETEX', name, asked.window_s, record) end
   for name, repo in pairs(counted.twins) do redis.call('SETEX', name, asked.twins_s, repo) end
   begin_day(counted)
-  redis.call('HSET', counted.day_key, unpack(counted.fields))
+  local day, tokens, owners, keys = counted.day_key, counted.tokens, counted.owners, counted.keys
+  if counted.of_run then
+    redis.call('HSET', day, 'tokens', tokens, 'owners', owners, 'keys', keys, counted.run, counted.of_run)
+  else
+    redis.call('HSET', day, 'tokens', tokens, 'owners', owners, 'keys', keys)
+  end
   for _, places in pairs(counted.marks) do
     for _, place in ipairs(places) do redis.call('SETBIT', counted.filter, place, 1) end
   end

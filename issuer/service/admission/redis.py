@@ -12,7 +12,7 @@ import functools
 import hashlib
 import itertools
 import struct
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn, get_args
@@ -76,27 +76,9 @@ class Bill(Struct, frozen=True):
 
     dues: tuple[Due, ...]
     keys: tuple[bytes, ...]
+    standing: bytes
     charges: tuple[Charge, ...]
     refusals: Charge | None
-
-
-class ScriptArgument(Struct, frozen=True):
-    """The question to `admit.lua`, by the names that it uses. `now_us` None: the store uses its own clock.
-
-    `again` is the rate of a record's repeats, and that of its replays.
-    """
-
-    ticket: int
-    now_us: int | None
-    durable_store: bool
-    leeway_s: int
-    rates: tuple[Charge, ...]
-    refusals: Charge | None
-    again: Charge
-    quarantine_us: int
-    signal_quarantine_us: int
-    use: Use | None
-    presented: Presented | None
 
 
 class PendingCall(Struct, frozen=True):
@@ -261,11 +243,9 @@ class RedisAdmission:
         """Let the store decide on one call."""
         ticket, loop = next(self._tickets), asyncio.get_running_loop()
         bill = bill_of(call.payer, call.limits, call.cost, call.refused)
-        keys = [*bill.keys, *keys_of(call)]
+        keys = keys_of(call, bill)
         argument = self._argument(call, ticket, bill)
-        pending = PendingCall(
-            tuple(keys), argument, call.candidate, call.replaces, pack_counting(call), loop.create_future()
-        )
+        pending = PendingCall(keys, argument, call.candidate, call.replaces, pack_counting(call), loop.create_future())
         self._queue.append(pending)
         self._schedule_sending()
         # A third of the cost of asyncio.timeout; a call that gave up is settled, and so left behind.
@@ -277,21 +257,8 @@ class RedisAdmission:
 
     def _argument(self, call: AdmissionRequest, ticket: int, bill: Bill) -> bytes:
         """Write the script's argument."""
-        return msgspec.msgpack.encode(
-            ScriptArgument(
-                ticket=ticket,
-                now_us=self._now_us() if self._now_us else None,
-                durable_store=self._durable_store,
-                leeway_s=self._leeway_s,
-                rates=bill.charges,
-                refusals=bill.refusals,
-                again=_AGAIN,
-                quarantine_us=call.limits.quarantine_s * 1_000_000,
-                signal_quarantine_us=call.abuse.quarantine_s * 1_000_000,
-                use=call.use,
-                presented=call.presented,
-            )
-        )
+        now_us = self._now_us() if self._now_us else 0  # 0: the store's own clock
+        return pack_call(call, bill, ticket, now_us, self._leeway_s, is_durable=self._durable_store)
 
     # -- many calls, one pipeline -----------------------------------------------------------------------------------
 
@@ -393,25 +360,61 @@ def bill_of(payer: Payer, limits: Limits, cost: int, refused: bool) -> Bill:
         )
     return Bill(
         dues=dues,
-        keys=(EPOCH_KEY, names.standing, names.refusals, *[due.key for due in dues]),
+        keys=(EPOCH_KEY, *[due.key for due in dues], *([names.refusals] if refused else [])),
+        standing=names.standing,
         charges=tuple([_charge(due.rate, due.cost) for due in dues]),
         refusals=_charge(limits.refusals) if refused else None,
     )
 
 
-def keys_of(call: AdmissionRequest) -> Iterator[bytes]:
-    """Yield the keys of a call's results, in the order of `admit.lua`, and last that of its use record."""
+def keys_of(call: AdmissionRequest, bill: Bill) -> tuple[bytes, ...]:
+    """Return KEYS of `admit.lua`, in its order."""
+    keys = [*bill.keys]
     if call.countable is not None:
         for item in call.countable.items:
-            yield PREFIX + b"run:" + item.run.encode()
+            keys.append(PREFIX + b"run:" + item.run.encode())
             if item.twins:
-                yield PREFIX + b"twins:" + item.twins.encode()
+                keys.append(PREFIX + b"twins:" + item.twins.encode())
+    keys.append(bill.standing)
+    if call.countable is not None:
         names = names_of(call.payer)
-        yield names.day
-        yield names.filter
+        keys += [names.day, names.filter]
     spent = call.use or call.presented
     if spent is not None:
-        yield record_of(spent)
+        keys.append(record_of(spent))
+    return tuple(keys)
+
+
+_HEAD = struct.Struct(">QQIBQQQQBBBBB").pack
+_CHARGE = struct.Struct(">QQ").pack
+_USE = struct.Struct(">IQQ").pack
+
+
+def pack_call(
+    call: AdmissionRequest, bill: Bill, ticket: int, now_us: int, leeway_s: int, *, is_durable: bool
+) -> bytes:
+    """Write a call as `admit.lua` reads it, but its templates and what is counted."""
+    use, presented = call.use, call.presented
+    quarantine_us, by_signal_us = call.limits.quarantine_s * 1_000_000, call.abuse.quarantine_s * 1_000_000
+    parts = [
+        _HEAD(
+            ticket, now_us, leeway_s, is_durable, *_AGAIN, quarantine_us, by_signal_us,
+            bill.refusals is not None, use is None and presented is not None, use is not None,
+            use is not None and use.issued_at is not None, len(bill.charges),
+        ),
+        *[_CHARGE(*charge) for charge in bill.charges],
+    ]  # fmt: skip
+    if bill.refusals is not None:
+        parts.append(_CHARGE(*bill.refusals))
+    if use is not None:
+        parts.append(_USE(use.allowed, use.issued_at or 0, use.keep_until))
+        signed_by = f"{use.template_exp} {use.kid} ".encode()  # what stands before the counts and the template
+        kids, digest = f" {' '.join(use.usable_kids)} ".encode(), use.request_digest.encode()
+        parts += [bytes((len(signed_by),)), signed_by, len(kids).to_bytes(2, "big"), kids]
+        parts += [bytes((len(digest),)), digest]
+    elif presented is not None:
+        parts.append(presented.allowed.to_bytes(4, "big"))
+    return b"".join(parts)
 
 
 _NO_RUN = " " * 8
