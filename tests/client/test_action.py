@@ -58,6 +58,23 @@ def test_the_vendor_s_schemas_take_both_files() -> None:
         assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.long
+def test_an_auditor_of_workflows_finds_nothing_but_the_commit_that_is_to_be_filled_in(tmp_path: Path) -> None:
+    def audit(sample: str) -> subprocess.CompletedProcess[str]:
+        (tmp_path / "github.yml").write_text(sample, "utf-8")
+        command: list[str | Path] = [Path(sys.executable).with_name("zizmor"), "--offline", "--no-progress"]
+        return subprocess.run(
+            [*command, tmp_path / "github.yml", FOLDER / "action.yml"], capture_output=True, text=True, check=False
+        )
+
+    sample = (ROOT / "deploy/examples/github.yml").read_text("utf-8")
+    done = audit(sample.replace("@COMMIT", f"@{MODEL_COMMIT}"))
+    assert done.returncode == 0, done.stdout
+    found = audit(sample)
+    assert (found.returncode, found.stdout.count("error[")) == (14, 1), found.stdout
+    assert "error[unpinned-uses]" in found.stdout
+
+
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     with LocalProvider() as provider, running(tmp_path_factory.mktemp("service"), provider) as live:
