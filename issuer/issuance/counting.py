@@ -26,7 +26,7 @@ from issuer.results.entry import Submission
 
 # Of a run key and of a set of values, and of what is only compared with a few others: 96 and 48 bits.
 _DIGEST, _MARK = 16, 8
-_SHA256 = re.compile(r"(?:sha256:)?([0-9a-f]{64})")
+_SHA256 = re.compile(r"(?:sha256:)?([0-9a-f]{64})", re.ASCII | re.IGNORECASE)
 # A value with fewer significant digits is equal by chance: 0.5, 62.5, 100.
 _TELLING_DIGITS = 4
 _Scores = tuple[tuple[str, str, float], ...]
@@ -96,7 +96,7 @@ def _digests_in(artifacts: JSON) -> Iterator[str]:
     for artifact in artifacts if isinstance(artifacts, list) else []:
         stated = artifact.get("sha256") if isinstance(artifact, dict) else None
         if isinstance(stated, str) and (found := _SHA256.fullmatch(stated)):
-            yield found[1]
+            yield found[1].lower()
 
 
 def _hash(size: int, *of: object) -> str:
