@@ -129,10 +129,10 @@ local function count(asked, before, held, now_s, epoch)
 
   -- Today: tokens, owners and new keys of the identity, and tokens and owners of this CI run.
   local today, run = math.floor(now_s / DAY_S), 'run ' .. asked.run
-  local kept = redis.call('HMGET', day_key, 'day', 'tokens', 'owners', 'keys', run)
+  local kept = redis.pcall('HMGET', day_key, 'day', 'tokens', 'owners', 'keys', run) -- of a foreign kind: a new day
   local is_new_day = tonumber(kept[1] or 0) ~= today
   if is_new_day then kept = {} end
-  local tokens, owners, keys = tonumber(kept[2] or 0), kept[3] or '', tonumber(kept[4] or 0)
+  local tokens, owners, keys = tonumber(kept[2] or 0) or 0, kept[3] or '', tonumber(kept[4] or 0) or 0
   local run_tokens, run_owners = 0, ''
   if kept[5] then run_tokens, run_owners = struct.unpack('>I4', kept[5]), string.sub(kept[5], 5) end
 

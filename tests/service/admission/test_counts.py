@@ -458,6 +458,22 @@ async def test_a_batch_beyond_the_budget_counts_its_own_results(
     assert [(each.number, each.is_new) for each in tally.items] == [(1, True), (2, True), (1, False), (3, True)]
 
 
+@pytest.mark.parametrize("held", ["list", "text", "counts"])
+async def test_a_day_that_is_none_of_ours_begins_anew_and_refuses_nobody(
+    state: RedisAdmission, clock: StoreClock, redis: Redis, held: str
+) -> None:
+    if held == "list":
+        await redis.rpush(NAMES.day, "x")
+    elif held == "text":
+        await redis.set(NAMES.day, "x")
+    else:
+        day = clock.us // DAY_US
+        await redis.hset(NAMES.day, mapping={"day": day, "tokens": "x", "keys": "x"})
+    explained = msgspec.structs.replace(call(item("a"), clock=clock), use=None)
+    assert read_tally((await state.count(explained)).tally).tokens_a_day == 1
+    assert [(await counted(state, call(item("a"), clock=clock))).tokens_a_day for _ in range(2)] == [1, 2]
+
+
 # -- beside a model ----------------------------------------------------------------------------------------------------
 
 
