@@ -42,7 +42,9 @@ def test_killed_between_admission_and_signature_a_retry_gives_the_token_that_wou
             assert "decision" not in {event["event"] for event in deadly.audit()}
         (record,) = client.keys("{evi}:use:*")
         (kept,) = [value for name, value in client.hgetall(record).items() if name.startswith(b"d:")]
-        template = msgspec.json.decode(kept.split(b" ", 2)[2][32:])  # behind its HMAC
+        _, _, counts_and_template = kept.split(b" ", 2)
+        sealed = counts_and_template[2 + int.from_bytes(counts_and_template[:2], "big") :]
+        template = msgspec.json.decode(sealed[32:])  # behind its HMAC
         time.sleep(1.1)  # a token that were drafted anew would have another iat
         with running(tmp_path, provider, redis_url=store, port=port) as alive:
             issued = alive.post(identity)

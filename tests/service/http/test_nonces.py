@@ -227,14 +227,16 @@ def test_the_nonce_names_a_request_at_its_endpoint(site: Site) -> None:
 def test_an_explanation_uses_no_nonce_up_and_does_not_tell_of_one(site: Site) -> None:
     credential, nonce = site.credential("pat"), new_nonce()
 
-    def explained(number: int) -> Any:
-        told = site.live.post(credential, with_nonce(nonce, number), "/tokens/explain").json()
+    def explained(number: int, asked: str = nonce) -> Any:
+        told = site.live.post(credential, with_nonce(asked, number), "/tokens/explain").json()
         return {name: value for name, value in told.items() if name != "request_id"}
 
     before = explained(1)
     assert before["verdict"] == "granted"
     assert site.outcome(credential, nonce, 2)[0] == 201
-    assert explained(1) == before
+    after, other = explained(1), explained(1, new_nonce())
+    assert after == other, "whether its nonce is used up or not"
+    assert {**after, "standing": None} == {**before, "standing": None}
     assert site.outcome(credential, nonce, 1) == REUSED
 
 
