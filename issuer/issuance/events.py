@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from issuer.abuse import Tally
+from issuer.abuse import Tally, Then
 from issuer.audit_events import (
     COUNTED,
     MAX_EVENT_BYTES,
@@ -94,6 +94,23 @@ def issued_event(judged: Judged, issued: Issued) -> Decision:
         counted=_counted(issued.signals),
     )
     return _bounded(event, judged.request)
+
+
+def probing_event(registered: Registered, then: Then) -> AbuseSignal:
+    """Record that an identity's refusals have used up half of their rate, or all of it: then it is quarantined."""
+    policy, arrival = registered.registration.policy, registered.arrival
+    burst = policy.limits.refusals.burst
+    return AbuseSignal(
+        time=arrival.at,
+        request_id=arrival.id,
+        signal="probing",
+        then=then,
+        integration=policy.integration,
+        identity=registered.registration.identity.id,
+        rule="limits.refusals",
+        count=burst + 1 if then == "quarantine" else -(-burst // 2),
+        limit=burst,
+    )
 
 
 def recycled_event(stranger: Stranger, whose: Registration, count: int) -> AbuseSignal:

@@ -6,7 +6,7 @@ from typing import Protocol, TypeVar
 
 from msgspec import Struct
 
-from issuer.abuse import Abuse
+from issuer.abuse import Abuse, Then
 from issuer.audit_events import Decision, Event
 from issuer.codes import Code
 from issuer.errors import Refused
@@ -182,11 +182,13 @@ class Admitted(Struct, frozen=True):
 
 
 class Counted(Struct, frozen=True):
-    """A request that claims no use was counted: `warnings` where its refusals have come near to a quarantine. `tally`
+    """A request that claims no use was counted: `warnings` where its refusals have come near to a quarantine, and
+    `probing` where this one has used up the first half of their rate (`warn`), or has begun it (`quarantine`). `tally`
     is as if it had been admitted."""
 
     warnings: tuple[str, ...] = ()
     tally: bytes = b""
+    probing: Then | None = None
 
 
 class Admission(Protocol):

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from issuer.codes import Code
 from issuer.errors import Refused
-from issuer.issuance.events import refused_event
+from issuer.issuance.events import probing_event, refused_event
 from issuer.issuance.ports import AdmissionRequest, Authority
 from issuer.issuance.steps import Forged, Refusal, Registered
 
@@ -40,4 +40,6 @@ async def _count(authority: Authority, refusal: Refusal, registered: Registered)
         counted = await authority.admission.count(AdmissionRequest.of(registered, refused=True))
     except Refused as limit:
         return replace(refusal, error=limit)
+    if counted.probing and registered.bucket is None:
+        await authority.audit.record(probing_event(registered, counted.probing))
     return replace(refusal, error=refusal.error.warned(*counted.warnings))

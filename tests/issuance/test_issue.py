@@ -414,7 +414,10 @@ async def test_the_limit_that_a_count_runs_into_is_what_is_answered_and_audited(
             codes.append(str(caught.value.code))
         await house.close()
     assert codes == ["policy.benchmark"] * 3 + ["abuse.quarantined"]
-    assert [event["code"] for event in house.events()] == codes
+    events = house.events()
+    assert [event["code"] for event in events if event["event"] == "decision"] == codes
+    probing = [(event["then"], event["count"], event["limit"]) for event in events if event["event"] == "abuse_signal"]
+    assert probing == [("warn", 1, 2), ("quarantine", 3, 2)], "half of the rate, and what begins the quarantine"
 
 
 async def test_a_quarantine_that_the_store_told_of_is_known_for_a_moment_without_another_call(tmp_path: Path) -> None:

@@ -508,7 +508,7 @@ def read_answer(call: AdmissionRequest, dues: tuple[Due, ...], ticket: int, answ
     if isinstance(answer, list) and answer[:1] == [ticket]:
         match call.use, answer[1:]:
             case None, [b"COUNTED", int(ahead_us)]:
-                return Counted(warnings_of(call, ahead_us) if call.refused else ())
+                return refusals_counted(call, ahead_us) if call.refused else Counted()
             case None, [b"COUNTED", 0, bytes(tally)]:
                 return Counted((), tally)
             case use, [b"NEW", bytes(tally), [*ahead_us]] if use is not None:
@@ -578,15 +578,18 @@ def refuse_rate(due: Due, wait_us: int, rates: tuple[RateState, ...]) -> NoRetur
     raise Limited(due.code, retry_after_s=seconds(wait_us), rates=rates)
 
 
-def warnings_of(call: AdmissionRequest, ahead_us: int) -> tuple[str, ...]:
+def refusals_counted(call: AdmissionRequest, ahead_us: int) -> Counted:
     """Warn from half of the refusals rate on, and of the quarantine that the last one has begun."""
     rate, who, quarantine_s = call.limits.refusals, _who(call.payer), call.limits.quarantine_s
     if ahead_us > rate.tolerance_us:
-        return (f"this was one refusal too many: {who} quarantined for {quarantine_s} s",)
+        return Counted(
+            (f"this was one refusal too many: {who} quarantined for {quarantine_s} s",), probing="quarantine"
+        )
     used = -(-ahead_us // rate.interval_us)
     if used * 2 < rate.burst:
-        return ()
-    return (f"{used} of {rate.burst} refusals are used up: beyond them {who} quarantined for {quarantine_s} s",)
+        return Counted()
+    warning = f"{used} of {rate.burst} refusals are used up: beyond them {who} quarantined for {quarantine_s} s"
+    return Counted((warning,), probing="warn" if (used - 1) * 2 < rate.burst else None)
 
 
 def _who(payer: Payer) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import AsyncIterator, Iterator
 from itertools import count
@@ -111,6 +112,16 @@ async def test_what_another_identity_had_signed_counts_for_nobody_else(
         await state.admit(call(item(values), clock=clock))
     other = await counted(state, call(item("d", run="of another"), clock=clock, payer=Payer("inspect-ai", "other")))
     assert (other.items[0].number, other.tokens_a_day) == (1, 1)
+
+
+async def test_two_workers_count_as_one(url: str, state: RedisAdmission, clock: StoreClock) -> None:
+    other = RedisAdmission(url, leeway_s=0, durable_store=True, now_us=clock)
+    await other.start()
+    asked = [call(item(f"v{number}"), clock=clock) for number in range(16)]
+    workers = [state if number % 2 else other for number in range(16)]
+    admitted = await asyncio.gather(*(worker.admit(each) for worker, each in zip(workers, asked, strict=True)))
+    assert sorted(read_tally(each.tally).items[0].number for each in admitted) == list(range(1, 17))
+    await other.aclose()
 
 
 async def test_the_window_slides_and_says_since_when(state: RedisAdmission, clock: StoreClock) -> None:

@@ -34,7 +34,7 @@ from issuer.service.admission.redis import (
     names_of,
     read_answer,
     record_of,
-    warnings_of,
+    refusals_counted,
 )
 from issuer.service.bounds import AGAIN_RATE, CALL_S, PIPELINE_CALLS, PIPELINE_S, PIPELINES, RESEMBLING_RATE
 from tests.support.clock import Clock, StoreClock
@@ -531,13 +531,15 @@ async def test_refusals_warn_from_half_of_their_rate_on_and_the_last_one_of_the_
 
 def test_a_warning_begins_at_half_of_a_rate_and_a_quarantine_above_all_of_it() -> None:
     asked = refusal(msgspec.structs.replace(UNLIMITED, refusals=Rate(count=1, per_s=1, burst=10)))
-    said = [warnings_of(asked, us) for us in (4_000_000, 4_000_001, 10_000_000, 10_000_001)]
+    said = [refusals_counted(asked, us).warnings for us in (4_000_000, 4_000_001, 10_000_000, 10_000_001)]
     assert [" ".join(text.split()[:3]) for texts in said[1:] for text in texts] == [
         "5 of 10",
         "10 of 10",
         "this was one",
     ]
     assert said[0] == ()
+    half = [refusals_counted(asked, us).probing for us in (4_000_000, 4_000_001, 5_000_000, 5_000_001, 10_000_001)]
+    assert half == [None, "warn", "warn", None, "quarantine"], "the first half is told once"
 
 
 async def test_a_bucket_is_quarantined_alone_and_costs_its_identity_nothing(
