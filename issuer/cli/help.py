@@ -62,7 +62,7 @@ Of several commands:
   NO_COLOR                     no colours, whatever its value
   COLUMNS                      how wide text is laid out, where no terminal says
 
-`issuer token request`, `submit`, `check` and `doctor` (see `issuer help credentials`):
+Commands that ask an issuer for tokens (see `issuer help credentials`):
 
   ISSUER_ID_TOKEN              an identity token
   ISSUER_ACCESS_TOKEN          an access token, personal or of an OAuth server
