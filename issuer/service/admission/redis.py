@@ -15,7 +15,7 @@ import struct
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, NoReturn, get_args
+from typing import NoReturn, get_args
 
 import msgspec
 from msgspec import Struct
@@ -71,12 +71,13 @@ class Due(Struct, frozen=True):
 class Bill(Struct, frozen=True):
     """What a kind of call costs its payer, beside a use: the rates that it must fit, and the refusals that it adds to.
 
-    `keys` are KEYS of `admit.lua` up to those of the results, `charges` the rates as it takes them.
+    `keys` are KEYS of `admit.lua` up to those of the results, `behind` the standing, which follows them, and what is
+    kept of the day where results are counted; `charges` are the rates as it takes them.
     """
 
     dues: tuple[Due, ...]
     keys: tuple[bytes, ...]
-    standing: bytes
+    behind: tuple[bytes, bytes, bytes]
     charges: tuple[Charge, ...]
     refusals: Charge | None
 
@@ -361,7 +362,7 @@ def bill_of(payer: Payer, limits: Limits, cost: int, refused: bool) -> Bill:
     return Bill(
         dues=dues,
         keys=(EPOCH_KEY, *[due.key for due in dues], *([names.refusals] if refused else [])),
-        standing=names.standing,
+        behind=(names.standing, names.day, names.filter),
         charges=tuple([_charge(due.rate, due.cost) for due in dues]),
         refusals=_charge(limits.refusals) if refused else None,
     )
@@ -375,10 +376,7 @@ def keys_of(call: AdmissionRequest, bill: Bill) -> tuple[bytes, ...]:
             keys.append(PREFIX + b"run:" + item.run.encode())
             if item.twins:
                 keys.append(PREFIX + b"twins:" + item.twins.encode())
-    keys.append(bill.standing)
-    if call.countable is not None:
-        names = names_of(call.payer)
-        keys += [names.day, names.filter]
+    keys += bill.behind if call.countable is not None else bill.behind[:1]
     spent = call.use or call.presented
     if spent is not None:
         keys.append(record_of(spent))
@@ -482,7 +480,6 @@ class Names(Struct, frozen=True):
     filter: bytes
 
 
-@functools.lru_cache(4096)
 def names_of(payer: Payer) -> Names:
     """Name what the store keeps of a payer."""
     # A registered id cannot contain NUL, so no two payers share a name.
@@ -511,7 +508,7 @@ def read_answer(call: AdmissionRequest, dues: tuple[Due, ...], ticket: int, answ
                 return refusals_counted(call, ahead_us) if call.refused else Counted()
             case None, [b"COUNTED", 0, bytes(tally)]:
                 return Counted((), tally)
-            case use, [b"NEW", bytes(tally), [*ahead_us]] if use is not None:
+            case use, [b"NEW", bytes(tally), [*ahead_us]] if use is not None and _are_of(dues, ahead_us):
                 return Admitted(call.candidate, repeat=False, tally=tally, rates=_rates(dues, ahead_us))
             case use, [b"SAME", bytes(template), bytes(tally)] if use is not None and template:
                 return Admitted(template, repeat=True, tally=tally)
@@ -520,7 +517,9 @@ def read_answer(call: AdmissionRequest, dues: tuple[Due, ...], ticket: int, answ
             case _, [b"RATE_USE", int(wait_us)] if call.use or call.presented:
                 detail = f"The same credential was sent again more than {AGAIN_RATE.burst} times an hour."
                 raise Refused(Code.RATE_IDENTITY, detail, retry_after_s=seconds(wait_us))
-            case _, [b"RATE", int(number), int(wait_us), [*ahead_us]] if 1 <= number <= len(dues):
+            case _, [b"RATE", int(number), int(wait_us), [*ahead_us]] if 1 <= number <= len(dues) and _are_of(
+                dues, ahead_us
+            ):
                 refuse_rate(dues[number - 1], wait_us, _rates(dues, ahead_us))
             case _, [b"THROTTLED", int(wait_us), int(end_us)] if call.countable is not None:
                 throttle = call.abuse.throttle
@@ -531,7 +530,9 @@ def read_answer(call: AdmissionRequest, dues: tuple[Due, ...], ticket: int, answ
                 if call.cost > throttle.burst:
                     detail += f" Until then no batch has more than {throttle.burst} results."
                 raise Refused(Code.RATE_IDENTITY, detail, retry_after_s=seconds(wait_us))
-            case _, [b"QUARANTINED", int(end_us), int(left_us), bytes(by), *tally] if by in _CAUSES and left_us > 0:
+            case _, [b"QUARANTINED", int(end_us), int(left_us), bytes(by)] if by in _CAUSES and left_us > 0:
+                raise _quarantined(call.payer, _CAUSES[by], end_us, left_us)
+            case _, [b"QUARANTINED", int(end_us), int(left_us), bytes(by), bytes(tally)] if by in _CAUSES:
                 raise _quarantined(call.payer, _CAUSES[by], end_us, left_us, tally)
             case _, [b"RESET", int(remembered_from)]:
                 detail = (
@@ -550,13 +551,18 @@ _CAUSES = {
 }
 
 
-def _quarantined(payer: Payer, cause: str, end_us: int, left_us: int, tally: list[Any]) -> Quarantined:
+def _quarantined(payer: Payer, cause: str, end_us: int, left_us: int, tally: bytes = b"") -> Quarantined:
     detail = f"{cause}: {_who(payer)} quarantined until {show_time(seconds(end_us))}."
     try:
-        begun = read_tally(tally[0]) if tally else NOTHING_COUNTED
+        begun = read_tally(tally) if tally else NOTHING_COUNTED
     except ValueError:
         raise Undecided(Code.DEPENDENCY_STATE) from None
     return Quarantined(detail, retry_after_s=seconds(left_us), tally=begun)
+
+
+def _are_of(dues: tuple[Due, ...], ahead_us: list[object]) -> bool:
+    """Say whether there is one number for each rate."""
+    return len(ahead_us) == len(dues) and all(type(ahead) is int for ahead in ahead_us)
 
 
 def _rates(dues: tuple[Due, ...], ahead_us: list[int]) -> tuple[RateState, ...]:

@@ -14,7 +14,7 @@ from redis.asyncio import Redis
 from issuer.abuse import Abuse, Artifact, Attempts, ItemTally, Spread, Tally, Throttle, judge, read_tally
 from issuer.codes import Code
 from issuer.errors import Refused, Undecided
-from issuer.issuance.ports import AdmissionRequest, Admitted, Countable, Item, Use
+from issuer.issuance.ports import AdmissionRequest, Countable, Item, Use
 from issuer.issuance.steps import Limited, Payer, Quarantined
 from issuer.limits import Limits, Rate
 from issuer.service.admission.embedded import EmbeddedValkey
@@ -526,7 +526,3 @@ async def test_the_script_and_judge_raise_the_same_signals(
     day = {name.decode(): value for name, value in held.items() if name.startswith(b"signal")}
     assert raised.keys() >= {"attempts", "spread"}
     assert day == {f"signal {name}": str(times).encode() for name, times in raised.items()}
-
-
-def test_an_admission_without_results_counts_nothing() -> None:
-    assert Admitted(b"x", repeat=False).tally == b""

@@ -837,9 +837,16 @@ async def test_a_damaged_record_admits_nobody(state: RedisAdmission, redis: Redi
 @pytest.mark.parametrize(
     "answer",
     [
-        None, 1, b"NEW", "NEW", [], [7], [b"NEW"], [8, b"NEW"], [b"7", b"NEW"], [7, "NEW"], [7, b"NEW", b"more"],
-        [7, b"OTHER"], [7, b"COUNTED"], [7, b"SAME"], [7, b"SAME", b""], [7, b"SAME", None], [7, b"RATE", 1], [7, b"RATE", 0, 5], [7, b"RATE", 3, 5], [7, b"RATE_USE"], [7, b"COUNTED", 0],
-        [7, b"QUARANTINED", 1], [[7, b"NEW"]], (7, b"NEW"), {7: b"NEW"}, OSError("away"), ValueError(),
+        None, 1, b"NEW", "NEW", [], [7], [b"NEW"], [7, b"NEW"], [7, b"NEW", b"", [1]], [7, b"NEW", b"", [1, 2, 3]],
+        [7, b"NEW", b"", [1, b"2"]], [7, b"NEW", b"", [1, None]], [7, b"NEW", None, [1, 2]], [7, b"NEW", b"", 1],
+        [8, b"NEW", b"", [1, 2]], [b"7", b"NEW", b"", [1, 2]], [7, "NEW", b"", [1, 2]], [7, b"NEW", b"", [1, 2], b"more"],
+        [7, b"OTHER"], [7, b"COUNTED"], [7, b"COUNTED", 0], [7, b"COUNTED", 0, b""], [7, b"SAME"], [7, b"SAME", b"", b""],
+        [7, b"SAME", None, b""], [7, b"SAME", b"template"], [7, b"SAME", b"template", None], [7, b"RATE", 1],
+        [7, b"RATE", 0, 5, [1, 2]], [7, b"RATE", 3, 5, [1, 2]], [7, b"RATE", 1, 5, [1]], [7, b"RATE", 1, 5], [7, b"RATE_USE"],
+        [7, b"THROTTLED", 5, 6], [7, b"QUARANTINED", 1], [7, b"QUARANTINED", 9, 5, b"other"],
+        [7, b"QUARANTINED", 9, 0, b"refusals"], [7, b"QUARANTINED", 9, 5, b"refusals", 7],
+        [7, b"QUARANTINED", 9, 5, b"attempts", b"no tally"], [7, b"QUARANTINED", 9, 5, b"attempts", b"", b"more"],
+        [[7, b"NEW", b"", [1, 2]]], (7, b"NEW", b"", [1, 2]), {7: b"NEW"}, OSError("away"), ValueError(),
     ],
 )  # fmt: skip
 def test_an_answer_of_any_other_shape_admits_nobody(answer: object) -> None:
@@ -847,13 +854,27 @@ def test_an_answer_of_any_other_shape_admits_nobody(answer: object) -> None:
         read_answer(call(use()), bill(call(use())).dues, 7, answer)
 
 
+def test_the_good_shapes_that_the_others_are_next_to_are_taken() -> None:
+    asked = call(use())
+    dues = bill(asked).dues
+    assert kept(read_answer(asked, dues, 7, [7, b"NEW", b"", [1, 2]])) == (asked.candidate, False)
+    assert kept(read_answer(asked, dues, 7, [7, b"SAME", b"template", b""])) == (b"template", True)
+    for answer in ([7, b"RATE", 1, 5, [1, 2]], [7, b"EXHAUSTED"], [7, b"QUARANTINED", 9, 5, b"refusals"]):
+        with pytest.raises(Refused):
+            read_answer(asked, dues, 7, answer)
+
+
 def test_identities_of_one_name_in_two_integrations_share_nothing() -> None:
     ours = refusal()
     theirs = msgspec.structs.replace(ours, payer=Payer("other", "ci"))
-    assert set(bill(ours).keys) & set(bill(theirs).keys) == {EPOCH_KEY}
+    one, other = ({*bill(each).keys, *bill(each).behind} for each in (ours, theirs))
+    assert one & other == {EPOCH_KEY}
 
 
-@pytest.mark.parametrize("answer", [[7, b"NEW"], [7, b"SAME", b"template"], [7, b"EXHAUSTED"], [7, b"RATE_USE", 5]])
+@pytest.mark.parametrize(
+    "answer",
+    [[7, b"NEW", b"", []], [7, b"SAME", b"template", b""], [7, b"EXHAUSTED"], [7, b"RATE_USE", 5]],
+)
 def test_a_refused_request_is_never_answered_with_a_use(answer: object) -> None:
     with pytest.raises(Undecided):
         read_answer(refusal(), (), 7, answer)
