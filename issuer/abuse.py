@@ -1,8 +1,8 @@
 """What cheating looks like in the results that one identity has signed: rules, counts, signals. Pure.
 
-The counts are made by `service/admission/admit.lua`, in the step that admits a request; it compares them with the same
-limits as `judge` does here, and a test holds the two together. What is counted of whom stands in policies/REFERENCE.md,
-and how the numbers were chosen in policies/README.md.
+`service/admission/count.lua` makes the counts, in the step that admits a request, and compares them with the limits as
+`judge` does here; a test runs both. policies/REFERENCE.md says what is counted, policies/README.md how the limits were
+chosen.
 """
 
 from __future__ import annotations

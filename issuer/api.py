@@ -220,8 +220,8 @@ def verify_file(
     `report.verdict`, and never in a member of the file.
 
     Key sets and revocations are fetched and kept as by the command; no receipt is written (`issuer.relying.verifier`).
-    Raises InputError for a file or trust file that is none, SetupError for local state, ValueError for a `repo` that is
-    not OWNER/NAME. What a server does not answer makes checks `unknown` and raises nothing.
+    Raises InputError where the file or the trust file cannot be read as one, SetupError for local state, and ValueError
+    where `repo` is not OWNER/NAME. What a server does not answer makes checks `unknown` and raises nothing.
     """
     if not is_repo(repo):
         raise ValueError("repo is OWNER/NAME")

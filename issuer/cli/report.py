@@ -125,8 +125,8 @@ def _lines(report: Report, name: str, now: int) -> Iterator[_Line]:
 
 
 def _head(report: Report, now: int) -> Iterator[_Line]:
-    """Yield what the file says and what became of it; how and by whom it was run; who vouches for it, since when; and
-    which attempt it was, where the token says so."""
+    """Yield the first lines: the verdict and the score; how and by whom it was run; which issuer signed it, when;
+    and the attempt, where the token has one."""
     word = WORDS[report.verdict]
     said = f"{word}: {describe_said(report.repo, report.said)}"
     yield _Line(said, 4, word, {"fg": _HEADLINE[report.verdict], "bold": True})

@@ -1,7 +1,7 @@
 """`issuer token inspect`: what a token says, in plain words.
 
-Nothing of it is verified here, and the token itself is not shown. A verify token is public. Any other JWT may be a
-credential, and is called one unless its type says that it is none.
+Nothing of it is verified here, and the token itself is not shown. A verify token is public. Any other JWT is called a
+credential, unless its `typ` is one that this project signs.
 """
 
 from __future__ import annotations

@@ -30,8 +30,8 @@ _ROOM = 4096  # of a batch's body, for what is beside its results
 
 
 class Asking(Struct, frozen=True):
-    """Whom to ask, and as whom. `identity` is called for every request, so that each has a fresh one where there is
-    one to be had; it raises SetupError and Undecided."""
+    """The issuer to ask, and the identity to ask with. `identity` is called for every request: where the CI makes fresh
+    tokens, each request has its own. It raises SetupError and Undecided."""
 
     issuer: str
     identity: Callable[[], Credential]

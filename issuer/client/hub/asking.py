@@ -70,7 +70,7 @@ class Asking:
         return self._made
 
     def demand_token(self) -> None:
-        """Raise SetupError(`hub.token`) where there is none."""
+        """Raise SetupError(`hub.token`) where $HF_TOKEN has no token."""
         if not self._token:
             raise SetupError(Code.HUB_TOKEN, "to open a pull request takes a token of the Hub, in $HF_TOKEN")
 
