@@ -734,7 +734,7 @@ ON_THEIR_OWN = {
     "files.py": "the home",
     "service/append_file.py": "appends, and follows a rotation",
     "service/authn/pat_records.py": "writes a time, not bytes",
-    "service/admission/redis.py": "reads a file of this package",
+    "service/admission/script.py": "reads a file of this package",
     "service/admission/standings.py": "reads a file of this package",
     "service/hosts.py": "reads a file of this package",
     "service/policy_keeper.py": "opens what has no name: memory that processes share",

@@ -17,7 +17,8 @@ from pathlib import Path
 from issuer.codes import Code
 from issuer.errors import Undecided
 from issuer.service.admission.client import connect
-from issuer.service.admission.redis import PREFIX, Failure
+from issuer.service.admission.redis import Failure
+from issuer.service.admission.script import PREFIX
 from issuer.service.bounds import CALL_S, HOST_AGAIN_S, HOST_S
 from issuer.service.shared_page import SharedPage
 

@@ -21,7 +21,8 @@ from issuer.issuance.ports import AdmissionRequest, Countable, Item, Use
 from issuer.issuance.steps import Payer
 from issuer.limits import Limits, Rate
 from issuer.service.admission.embedded import EmbeddedValkey
-from issuer.service.admission.redis import PREFIX, RedisAdmission
+from issuer.service.admission.redis import RedisAdmission
+from issuer.service.admission.script import PREFIX
 
 COUNT = int(os.environ.get("BENCH_TOKENS", "20000"))
 IDENTITIES = 200

@@ -16,7 +16,7 @@ from issuer.audit_events import Counts, FrameworkRead, ResultRead
 from issuer.dev.provider import LocalProvider
 from issuer.issuance.steps import Payer
 from issuer.service.admission.embedded import EmbeddedValkey
-from issuer.service.admission.redis import names_of
+from issuer.service.admission.script import names_of
 from issuer.service.bounds import STANDING_S
 from tests.support.command import issuer
 from tests.support.decisions import decision

@@ -40,7 +40,8 @@ from issuer.limits import Rate
 from issuer.policy.match import PolicySet, resolve
 from issuer.results.entry import Submission
 from issuer.service.admission.embedded import EmbeddedValkey
-from issuer.service.admission.redis import RedisAdmission, names_of, record_of
+from issuer.service.admission.redis import RedisAdmission
+from issuer.service.admission.script import names_of, record_of
 from issuer.service.admission.standing import KnownStanding
 from issuer.service.audit import FileAudit
 from issuer.service.authn.authenticator import ProviderAuthenticator

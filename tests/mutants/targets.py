@@ -45,6 +45,10 @@ TARGETS: dict[str, tuple[str, ...]] = {
         "tests/service/admission/test_redis.py",
     ),
     "issuer/service/admission/redis.py": ("tests/service/admission/test_redis.py",),
+    "issuer/service/admission/script.py": (
+        "tests/service/admission/test_redis.py",
+        "tests/service/admission/test_counts.py",
+    ),
     "issuer/files.py": ("tests/test_files.py",),
     "issuer/client/files.py": (
         "tests/client/test_files.py",

@@ -7,9 +7,9 @@
 --          then, where results are counted: for each its run key and, if it has one, its twins'
 --          then the standing of who pays; where results are counted, its day and its filter
 --          last the use record of a use, or of what was presented
--- ARGV     1 `pack_call` of redis.py: bytes, because a map of MessagePack cost as much as all that is asked of the store
+-- ARGV     1 `pack_call` of script.py: bytes, because a map of MessagePack cost as much as all that is asked of the store
 --          2 the candidate template   3 the template that it is to replace, or ''
---          4 `pack_counting` of redis.py: what is counted, for `count.lua`, or ''
+--          4 `pack_counting` of script.py: what is counted, for `count.lua`, or ''
 --
 -- Answers {ticket, verdict, ...}. The ticket comes back so that an answer can never be taken for another call's.
 

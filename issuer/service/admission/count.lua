@@ -14,7 +14,7 @@ local DAY_S = 86400
 local NO_RUN = '        '
 local THROTTLE, QUARANTINE = 2, 3 -- what a signal does: the index in `abuse.THENS`
 
--- Read `pack_counting` of redis.py. A table that is made with its members is never made larger.
+-- Read `pack_counting` of script.py. A table that is made with its members is never made larger.
 local function read_asked(raw)
   local window_s, twins_s, keys, count, distinct, attempts, files, artifact, spread, owners_a_day, owners_a_run,
     tokens_a_day, tokens_a_run, throttle_interval, throttle_tolerance, throttle_us, run, items_at =

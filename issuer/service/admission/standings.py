@@ -24,7 +24,7 @@ from issuer.errors import SetupError
 from issuer.issuance.steps import Payer
 from issuer.issuance.store_secret import BUCKETS
 from issuer.service.admission.client import Command, connect, exchange, place_of, why_of
-from issuer.service.admission.redis import DAY_S, names_of
+from issuer.service.admission.script import DAY_S, names_of
 from issuer.service.bounds import STORE_START_S
 
 Order = Literal["quarantine", "release"]

@@ -14,7 +14,8 @@ from typing import NamedTuple
 from issuer import files
 from issuer.errors import InputError
 from issuer.service.admission.client import connect, place_of
-from issuer.service.admission.redis import PREFIX, Failure
+from issuer.service.admission.redis import Failure
+from issuer.service.admission.script import PREFIX
 from issuer.service.bounds import LOG_RECORD_S, LOG_SLOT_BYTES
 from issuer.service.log.records import RecordSilent
 

@@ -18,7 +18,8 @@ from issuer.issuance.ports import AdmissionRequest, Countable, Item, Use
 from issuer.issuance.steps import Limited, Payer, Quarantined
 from issuer.limits import Limits, Rate
 from issuer.service.admission.embedded import EmbeddedValkey
-from issuer.service.admission.redis import EPOCH_KEY, RedisAdmission, names_of
+from issuer.service.admission.redis import RedisAdmission
+from issuer.service.admission.script import EPOCH_KEY, names_of
 from tests.support.clock import StoreClock
 
 WIDE = Rate(count=1_000_000, per_s=1, burst=50_000)

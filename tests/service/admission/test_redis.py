@@ -24,11 +24,11 @@ from issuer.issuance.steps import Payer
 from issuer.issuance.store_secret import BUCKETS
 from issuer.limits import Exceeded, Limits, Rate, spend
 from issuer.service.admission.embedded import EmbeddedValkey
-from issuer.service.admission.redis import (
+from issuer.service.admission.redis import RedisAdmission
+from issuer.service.admission.script import (
     EPOCH_KEY,
     SCRIPT,
     Bill,
-    RedisAdmission,
     bill_of,
     keys_of,
     names_of,

@@ -16,7 +16,8 @@ from issuer.issuance.ports import AdmissionRequest, Countable, Item, Use
 from issuer.issuance.steps import Payer
 from issuer.limits import Limits, Rate
 from issuer.service.admission.embedded import EmbeddedValkey
-from issuer.service.admission.redis import RedisAdmission, names_of
+from issuer.service.admission.redis import RedisAdmission
+from issuer.service.admission.script import names_of
 from issuer.service.admission.standings import Standings, standings_at
 from tests.support.clock import StoreClock
 

@@ -21,7 +21,7 @@ import redis
 from issuer.dev.provider import LocalProvider
 from issuer.identity.pat import token_id
 from issuer.service.admission.embedded import EmbeddedValkey
-from issuer.service.admission.redis import EPOCH_KEY
+from issuer.service.admission.script import EPOCH_KEY
 from issuer.service.authn.pat_records import revoke
 from tests.support.leaks import assert_nothing_secret
 from tests.support.reusable import KINDS, OTHER_SUBJECT, Issuers, issuers, new_nonce, with_nonce
