@@ -140,8 +140,9 @@ def test_what_tests_share_is_in_their_harness(path: Path) -> None:
 
 
 def test_the_folders_of_tests_are_those_of_the_package() -> None:
+    """But for `tests/deploy`, whose subject is the folder of that name."""
     folders = {path.parent.relative_to(PACKAGE.parent / "tests") for path in TESTS if path.name.startswith("test_")}
-    assert all((PACKAGE / folder).is_dir() for folder in folders - {Path(name) for name in TOOLS})
+    assert all((PACKAGE / folder).is_dir() for folder in folders - {Path(name) for name in {*TOOLS, "deploy"}})
 
 
 # -- what a fresh interpreter loads --------------------------------------------------------------------------------------

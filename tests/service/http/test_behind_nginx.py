@@ -8,9 +8,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import httpx
 import msgspec
@@ -18,6 +16,7 @@ import pytest
 
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import free_port
+from tests.support.fronted import until_it_listens
 from tests.support.http_load import request
 from tests.support.running import BODY, Running, running
 
@@ -54,21 +53,11 @@ def behind(tmp_path_factory: pytest.TempPathFactory, provider: LocalProvider) ->
         config.write_text(CONFIG.format(folder=folder, open=opened, closed=closed, service=live.settings.port))
         process = subprocess.Popen(["nginx", "-c", config, "-p", folder, "-e", folder / "error.log"])
         try:
-            _until_it_listens(process, opened, folder)
+            until_it_listens(process, opened, folder / "error.log")
             yield live, opened, closed
         finally:
             process.terminate()
             process.wait(60)
-
-
-def _until_it_listens(process: subprocess.Popen[bytes], port: int, folder: Path) -> None:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and process.poll() is None:
-        with contextlib.suppress(OSError):
-            socket.create_connection(("127.0.0.1", port), timeout=60).close()
-            return
-        time.sleep(0.02)
-    raise AssertionError((folder / "error.log").read_text())
 
 
 def exchange(port: int, sent: bytes) -> bytes:
