@@ -536,7 +536,7 @@ class Code(enum.StrEnum):
     )
     LOG_ABSENT = (
         "log.absent", 0, "There is no transparency log where the settings say, or it is another one.",
-        "Check `log_origin` and `log_database`. The service never begins a log by itself; `issuer log init` does.",
+        "Check `log.origin` and `log.database`. The service never begins a log by itself; `issuer log init` does.",
     )
     LOG_UNRECORDED = (
         "log.unrecorded", 0, "No record outside of the transparency log's database says how far it was published.",

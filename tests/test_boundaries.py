@@ -69,7 +69,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "service.home": {"files", "service.bounds", "service.look"},
     "service.shared_page": {"service.bounds"},
     "service.stops": {*FORMATS, "audit_events", "files", "wire", "identity", "policy", "policy.authoring", "issuance", "service.background", "service.look", "service.shared_page"},
-    "service.settings": {*FORMATS, "files", "url", "keyfile", "identity"},
+    "service.settings": {*FORMATS, "files", "keyfile", "identity"},
+    "service.read_settings": {*FORMATS, "files", "url", "service.settings"},
     "service.workers": {"codes", "errors", "service.bounds", "service.line"},
     "service.log_stream": {"identity", "service.bounds"},
     "service.audit": {"audit_chain", "audit_events", "codes", "errors", "limits", "service.append_file", "service.bounds", "service.refusals"},
@@ -97,7 +98,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "client": {*FORMATS, "client.hub", "files", "http_client", "results", "tlog", "wire", "identity", "verify_token", "verify", "adapters"},
     "witness": {*FORMATS, "files", "keyfile", "limits", "tlog", "service.authn", "service.bounds", "service.http", "service.log_stream", "service.workers"},
     "dev": {*FORMATS, "files", "http_client", "keyfile", "results", "tlog", "wire", "identity", "policy", "policy.authoring", "service.authn", "service.log", "service.look", "service.settings", "service.signing", "service.server", "service.workers"},
-    "cli": {*PURE_ROOMS, "issuer", "audit_reader", "files", "keyfile", "http_client", "policy.authoring", "verify", "adapters", "client", "client.hub", "relying", "tlog", "dev", "service.admission", "service.audit", "service.log_stream", "service.authn", "service.bounds", "service.home", "service.kept_policies", "service.log", "service.revocation", "service.server", "service.settings", "service.signing", "witness"},
+    "cli": {*PURE_ROOMS, "issuer", "audit_reader", "files", "keyfile", "http_client", "policy.authoring", "verify", "adapters", "client", "client.hub", "relying", "tlog", "dev", "service.admission", "service.audit", "service.log_stream", "service.authn", "service.bounds", "service.home", "service.kept_policies", "service.log", "service.read_settings", "service.revocation", "service.server", "service.settings", "service.signing", "witness"},
     "__main__": {"cli"},
 }  # fmt: skip
 EFFECTS = (
@@ -367,7 +368,7 @@ def test_only_settings_reads_the_environment() -> None:
     # identity: the token that a CI puts there; demo: hands its own environment on to the command that it runs.
     # hub: where the Hub is, and its token. keysets: where the user's caches are. who: whose `sudo` it is. terminal: NO_COLOR.
     assert readers <= {
-        "issuer.service.settings",
+        "issuer.service.read_settings",
         "issuer.client.ambient",
         "issuer.client.hub.hub",
         "issuer.relying.documents",

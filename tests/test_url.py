@@ -14,7 +14,7 @@ from issuer.errors import SetupError
 from issuer.http_client import check_url
 from issuer.results.details import is_public_url
 from issuer.service.authn.fetch import FetchRefused, split_fetched
-from issuer.service.settings import read_settings
+from issuer.service.read_settings import read_settings
 from issuer.url import Http, UrlError, is_loopback, split_url
 
 
@@ -111,7 +111,7 @@ def test_what_keeps_the_rule_has_one_host_whoever_reads_it(url: str) -> None:
 
 # -- who asks for what ------------------------------------------------------------------------------------------------
 
-HOME = {"ISSUER_POLICIES": "p", "ISSUER_KEYS": "k", "ISSUER_DATA": "d", "ISSUER_REDIS_URL": "embedded"}
+HOME = {"ISSUER_POLICIES": "p", "ISSUER_KEYS_FOLDER": "k", "ISSUER_DATA": "d", "ISSUER_STORE_URL": "embedded"}
 
 
 def own(url: str, development: str) -> bool:

@@ -95,7 +95,7 @@ def list_(config: Path | None, as_json: bool) -> None:
 async def _told(settings: Settings) -> list[Standing]:
     from issuer.service.admission.standings import standings_at
 
-    async with standings_at(settings.redis_url) as standings:
+    async with standings_at(settings.store.url) as standings:
         return [each async for each in standings.read(_registered(settings)) if each.is_told]
 
 
@@ -120,7 +120,7 @@ def show(integration: str, identity: str, config: Path | None, as_json: bool) ->
 async def _show(settings: Settings, payer: Payer) -> Standing:
     from issuer.service.admission.standings import standings_at
 
-    async with standings_at(settings.redis_url) as standings:
+    async with standings_at(settings.store.url) as standings:
         return await standings.show(payer)
 
 
@@ -187,17 +187,18 @@ def _say_so(order: Order, integration: str, identity: str, reason: str, for_s: i
 async def _do(settings: Settings, payer: Payer, order: Order, for_s: int) -> int:
     from issuer.service.admission.standings import standings_at
 
-    async with standings_at(settings.redis_url) as standings:
+    async with standings_at(settings.store.url) as standings:
         return await standings.order(payer, order, for_s)
 
 
 def _settings(config: Path | None) -> Settings:
     """Return the settings of a service whose store others can reach. Raises SetupError."""
-    from issuer.service.settings import EMBEDDED, read_settings
+    from issuer.service.read_settings import read_settings
+    from issuer.service.settings import EMBEDDED
 
     settings = read_settings(config)
-    if settings.redis_url == EMBEDDED:
-        detail = "redis_url is embedded: that store is the service's own, and nobody else reaches it. Name a store"
+    if settings.store.url == EMBEDDED:
+        detail = "store.url is embedded: that store is the service's own, and nobody else reaches it. Name a store"
         raise SetupError(Code.SETTINGS_INVALID, detail)
     return settings
 

@@ -85,8 +85,9 @@ Commands that ask an issuer for tokens (see `issuer help credentials`):
   XDG_STATE_HOME               where revocation lists are remembered: --state
   XDG_CACHE_HOME               where fetched key sets are kept: --cache
 
-The service, and the commands beside it: each setting NAME of deploy/README.md
-as ISSUER_NAME. A variable wins over the file of --config.
+The service, and the commands beside it: each setting of deploy/README.md. A
+variable wins over the file of --config; one that is none of this page is an
+error there.
 
 {settings}
 """
@@ -98,9 +99,9 @@ def environment() -> str:
 
     runs = [f"  ISSUER_RUN_{name.upper()}" for name in Supplied.__struct_fields__ if name not in {"metrics", "scale"}]
     try:
-        from issuer.service.settings import Settings
+        from issuer.service.settings import VARIABLES
 
-        settings = [f"  ISSUER_{name.upper()}" for name in Settings.__struct_fields__]
+        settings = [f"  {variable}" for variable in VARIABLES]
     except ModuleNotFoundError:  # without the server's packages there is no service
         settings = ["  (the service is not installed)"]
     return ENVIRONMENT.format(runs="\n".join(runs), settings="\n".join(settings))

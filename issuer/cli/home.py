@@ -18,4 +18,4 @@ def home_by(settings: Settings | None, data: Path) -> Home:
 
     if settings is None or data != Path(settings.data):
         return FolderHome(data)
-    return home_of(data, settings.log_origin, settings.log_place)
+    return home_of(data, settings.log.origin, settings.log_place)

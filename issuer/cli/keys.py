@@ -28,7 +28,8 @@ from issuer.files import read
 from issuer.formats.times import show_span, show_time
 from issuer.keyfile import MAX_PASSPHRASE_FILE
 from issuer.service.bounds import FEW_KEYS_LEFT, HISTORY_TURN_S, MAX_SIGNED_KEYS, PUBLISHED_S
-from issuer.service.settings import Settings, read_settings
+from issuer.service.read_settings import read_settings
+from issuer.service.settings import Settings
 from issuer.service.signing.allowed import Target
 from issuer.service.signing.custody import Custody, Made
 from issuer.service.signing.history import KeyHistory
@@ -65,9 +66,9 @@ def _places(command: Callable[..., None]) -> Callable[..., None]:
     path = click.Path(path_type=Path)
 
     @click.option("--config", type=path, help="The service's file of settings; as `serve`.")
-    @click.option("--dir", "folder", type=path, envvar="ISSUER_KEYS", help="The keys, if not by the settings.")
+    @click.option("--dir", "folder", type=path, envvar="ISSUER_KEYS_FOLDER", help="The keys, if not by the settings.")
     @click.option("--data", type=path, envvar="ISSUER_DATA", help="Where their history is, if not by the settings.")
-    @click.option("--passphrase-file", type=path, envvar="ISSUER_KEY_PASSPHRASE_FILE", help="It encrypts the keys.")
+    @click.option("--passphrase-file", type=path, envvar="ISSUER_KEYS_PASSPHRASE_FILE", help="It encrypts the keys.")
     @wraps(command)
     def found(
         config: Path | None, folder: Path | None, data: Path | None, passphrase_file: Path | None, **rest: Any
@@ -91,7 +92,7 @@ class Places(Struct, frozen=True):
         folder, data = self.folder, self.data
         passphrase = self.passphrase
         if settings is not None:
-            folder, data = folder or Path(settings.keys), data or Path(settings.data)
+            folder, data = folder or settings.keys_folder, data or Path(settings.data)
             passphrase = passphrase if self.passphrase_file else settings.passphrase
         assert folder is not None  # noqa: S101 (for the type checker)
         assert data is not None  # noqa: S101

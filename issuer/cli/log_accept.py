@@ -48,7 +48,7 @@ def accept_log(size: int, root: bytes, reason: str, config: Path | None) -> None
     from issuer.cli.operator_audit import tell
     from issuer.service.log.accept import accept
     from issuer.service.log_stream import configure_logging
-    from issuer.service.settings import read_settings
+    from issuer.service.read_settings import read_settings
 
     configure_logging()
     settings = read_settings(config)

@@ -27,18 +27,17 @@ if TYPE_CHECKING:
 def init_log(config: Path | None) -> None:
     """Begin the log that the settings name: its key, the empty tree, and its records. Once.
 
-    Without log_origin it makes one up that was never used, after the issuer's URL. It prints what to put into the
+    Without `log.origin` it makes one up that was never used, after the issuer's URL. It prints what to put into the
     settings, and the line by which witness policies name the log. Nothing is replaced: a key that is there is used.
     """
-    from msgspec.structs import replace
-
     from issuer.service.log.accept import shown_now
     from issuer.service.log.setup import init, read_seal
-    from issuer.service.settings import read_settings
+    from issuer.service.read_settings import read_settings
+    from issuer.service.settings import changed
 
     settings = read_settings(config)
-    origin = settings.log_origin or _origin_for(settings.url, int(time.time()))
-    log = log_of(replace(settings, log_origin=origin))
+    origin = settings.log.origin or _origin_for(settings.url, int(time.time()))
+    log = log_of(changed(settings, log_origin=origin))
     made = _make_key(log)
     try:
         init(log, () if made else shown_now(log, read_seal(log)))  # nobody knows what a new key has signed
@@ -79,7 +78,8 @@ def _begun(log: LogSettings, *, made: bool) -> str:
 _LINES = """
 For the settings file:
 
-log_origin: "{origin}"
+log:
+  origin: "{origin}"
 
 For witness policies: those of relying parties, of monitors and of witnesses:
 

@@ -34,7 +34,7 @@ def restore_log(source: str, config: Path | None) -> None:
     from issuer.cli.log_restoring import open_source
     from issuer.service.log.restore import restore
     from issuer.service.log_stream import configure_logging
-    from issuer.service.settings import read_settings
+    from issuer.service.read_settings import read_settings
 
     configure_logging()
     log = log_of(read_settings(config))

@@ -27,7 +27,7 @@ def log_of(settings: Settings) -> LogSettings:
     from issuer.service.server import log_settings
     from issuer.service.settings import EMBEDDED
 
-    if not settings.log_origin:
-        detail = "log_origin is not set: there is no log. `issuer log init` begins one, and prints what to set"
+    if not settings.log.origin:
+        detail = "log.origin is not set: there is no log. `issuer log init` begins one, and prints what to set"
         raise SetupError(Code.SETTINGS_INVALID, detail)
-    return log_settings(settings, "" if settings.redis_url == EMBEDDED else settings.redis_url)
+    return log_settings(settings, "" if settings.store.url == EMBEDDED else settings.store.url)

@@ -21,7 +21,7 @@ from issuer.errors import SetupError
 from issuer.formats.times import show_time
 from issuer.identity import pat as form
 from issuer.service.authn import pat_records as pats
-from issuer.service.settings import read_settings
+from issuer.service.read_settings import read_settings
 from issuer.wire import TOKENS_ISSUE
 
 

@@ -31,10 +31,11 @@ from issuer.policy.stops import is_what
 from issuer.service.bounds import LIST_GOOD_S, MAX_REASON_CHARS
 from issuer.service.home import RECORD, Home
 from issuer.service.kept_policies import KeptPolicies
+from issuer.service.read_settings import read_settings
 from issuer.service.revocation.key import find_key, make_key
 from issuer.service.revocation.ledger import Found, Ledger, SignedList, Signing
 from issuer.service.revocation.record import JTI_RULE, SUB_RULE, Act, items_in
-from issuer.service.settings import Settings, read_settings
+from issuer.service.settings import Settings
 from issuer.verify.revocations import LEEWAY_S, LONGEST_S, Items, RevokedInterval, items_of
 from issuer.verify_token import is_jti
 
@@ -77,7 +78,7 @@ def _placed(command: Callable[..., None]) -> Callable[..., None]:
     ) -> None:
         settings = None if data and keys else _settings(config)
         if settings is not None:
-            data, keys, url = data or Path(settings.data), keys or Path(settings.keys), url or settings.url
+            data, keys, url = data or Path(settings.data), keys or settings.keys_folder, url or settings.url
         opens = functools.partial(_passphrase, settings, passphrase_file)
         assert data is not None  # noqa: S101 (for the type checker)
         assert keys is not None  # noqa: S101

@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from issuer.service.bounds import MAX_WORKERS
+from issuer.service.read_settings import read_settings
 from issuer.service.server import serve as run
-from issuer.service.settings import read_settings
 
 
 @click.command()

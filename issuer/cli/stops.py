@@ -28,7 +28,8 @@ from issuer.policy.authoring.load import PROVIDERS_FILE, read_each
 from issuer.policy.authoring.stops import STOPS_FILE, add_stop, read_stops, remove_stops
 from issuer.policy.model import Policy
 from issuer.policy.stops import EVERYTHING, WHAT_RULE, Stop, is_what
-from issuer.service.settings import Settings, read_settings
+from issuer.service.read_settings import read_settings
+from issuer.service.settings import Settings
 from issuer.wire import STOPS_PATH, StopsStatus
 
 _ASK_S = 2.0
@@ -205,8 +206,9 @@ def _places(config: Path | None, folder: Path | None, urls: tuple[str, ...], *, 
     if folder is not None and config is None:
         raise click.UsageError("--wait with --dir needs --url, or --config in place of --dir")
     settings = _settings(config)
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)  # noqa: S104 (to ask, not to listen)
-    return (check_url(f"http://{f'[{host}]' if ':' in host else host}:{settings.port}"),)
+    listen = settings.listen
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(listen.host, listen.host)  # noqa: S104 (to ask, not to listen)
+    return (check_url(f"http://{f'[{host}]' if ':' in host else host}:{listen.port}"),)
 
 
 def _settle(file: Path, urls: tuple[str, ...], patience_s: float) -> None:

@@ -142,7 +142,8 @@ def bench(port: int, policies: Path | None, tell: Tell) -> Iterator[Sandbox]:
     Later what is not good is told, and the policies of before stay.
     """
     with sandbox(port) as box, contextlib.ExitStack() as stack:
-        listen_addresses(box.settings.host, box.settings.port)  # before it says that it is there, in place of another
+        listen = box.settings.listen
+        listen_addresses(listen.host, listen.port)  # before it says that it is there, in place of another
         source, url = policies or write_samples(box.folder / "sample"), box.settings.url
         seen = look(source, 4)
         found = load_policies(source, url, development=True)

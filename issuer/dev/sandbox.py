@@ -11,7 +11,6 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
 from msgspec import Struct
 
 from issuer import files, keyfile
@@ -19,7 +18,7 @@ from issuer.dev.provider import LocalProvider
 from issuer.formats.strict_yaml import MAX_BYTES
 from issuer.service.log.setup import init
 from issuer.service.server import log_settings
-from issuer.service.settings import EMBEDDED, Settings
+from issuer.service.settings import EMBEDDED, VARIABLES, Keys, Listen, Settings, Store, changed, values_of
 from issuer.service.signing.keyring import generate
 from issuer.tlog.note import Kind, NoteSigner, vkey_of
 from issuer.wire import ARCHIVE_PATH, JWKS_PATH
@@ -65,7 +64,7 @@ def sandbox(port: int = 0) -> Iterator[Sandbox]:
         files.create(
             trust, TRUST.format(url=settings.url, jwks=JWKS_PATH, archive=ARCHIVE_PATH, audience=AUDIENCE).encode()
         )
-        yield Sandbox(folder, provider, msgspec.structs.replace(settings, trust=str(trust)))
+        yield Sandbox(folder, provider, changed(settings, trust=str(trust)))
 
 
 def begin_log(settings: Settings, folder: Path) -> Settings:
@@ -73,13 +72,13 @@ def begin_log(settings: Settings, folder: Path) -> Settings:
 
     Returns the settings with the log.
     """
-    settings = msgspec.structs.replace(
+    settings = changed(
         settings,
         log_origin=f"{settings.url.removeprefix('http://')}/log/{secrets.token_hex(4)}",
         log_records=str(folder / "records"),
         log_witness_policy=str(folder / LOG_POLICY),
     )
-    store_url = "" if settings.redis_url == EMBEDDED else settings.redis_url
+    store_url = "" if settings.store.url == EMBEDDED else settings.store.url
     log, key = log_settings(settings, store_url), keyfile.generate()
     files.make_folder(Path(log.key_file).parent)
     keyfile.write(Path(log.key_file), key, None)
@@ -117,11 +116,10 @@ def settings_for(folder: Path, port: int) -> Settings:
     return Settings(
         url=f"http://127.0.0.1:{port}",
         policies=str(folder / "policies"),
-        keys=str(folder / "keys"),
         data=str(folder / "data"),
-        redis_url=EMBEDDED,
-        port=port,
-        epoch_leeway_s=0,  # the only provider shares this machine's clock
+        keys=Keys(folder=str(folder / "keys")),
+        store=Store(url=EMBEDDED, epoch_leeway_s=0),  # the only provider shares this machine's clock
+        listen=Listen(port=port),
         development=True,
     )
 
@@ -150,4 +148,5 @@ def free_port() -> int:
 
 def environment(settings: Settings) -> dict[str, str]:
     """Return the settings as environment variables, for a child process."""
-    return {f"ISSUER_{name.upper()}": str(getattr(settings, name)) for name in settings.__struct_fields__}
+    values = values_of(settings)
+    return {variable: str(values[name]) for variable, name in VARIABLES.items()}

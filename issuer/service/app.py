@@ -126,14 +126,14 @@ class Parts(Struct, frozen=True):
         asker = Fetcher(development=settings.development, deadline_s=ASK_S)
         audit = FileAudit(settings.audit_file)
         fetcher = Fetcher(development=settings.development)
-        home = home_of(Path(settings.data), settings.log_origin, settings.log_place)
+        home = home_of(Path(settings.data), settings.log.origin, settings.log_place)
         revocations, keeper = follow_revocations(settings, home, audit)
         signer = LiveSigner(
-            Path(settings.keys),
+            settings.keys_folder,
             settings.passphrase,
             audit,
             LiveHistory(home),
-            Hosts(settings.redis_url, page, durable_store=settings.durable_store),
+            Hosts(settings.store.url, page, durable_store=settings.store.durable),
             clock,
         )
         return cls(
@@ -141,18 +141,18 @@ class Parts(Struct, frozen=True):
             home=home,
             signer=signer,
             log=_log_behind(shared.sequencer, settings, signer),
-            log_readers=Readers(settings.log_origin, partial(reading_at, settings.log_place))
+            log_readers=Readers(settings.log.origin, partial(reading_at, settings.log_place))
             if shared.sequencer
             else None,
             sources=Sources(SOURCE_RATE),
             stops=LiveStops(settings.policies_folder, page, audit, KnownStanding(), _now),
             turns=Turns(progress.note),
             admission=RedisAdmission(
-                settings.redis_url,
-                leeway_s=settings.epoch_leeway_s,
-                durable_store=settings.durable_store,
-                noeviction_stated=settings.noeviction_stated,
-                wait_replicas=settings.wait_replicas,
+                settings.store.url,
+                leeway_s=settings.store.epoch_leeway_s,
+                durable_store=settings.store.durable,
+                noeviction_stated=settings.store.noeviction_stated,
+                wait_replicas=settings.store.wait_replicas,
             ),
             secret=read_secret(settings.store_secret),
             kept=KeptPolicies(settings.kept_folder),
@@ -190,7 +190,7 @@ def follow_revocations(settings: Settings, home: Home, audit: FileAudit) -> tupl
     """Read what is revoked, and make what signs the list. Raises InputError."""
     ledger = Ledger(home, settings.url)
     live = LiveRevocations(ledger, audit, _now)
-    key = partial(find_key, Path(settings.keys), home, settings.passphrase)
+    key = partial(find_key, settings.keys_folder, home, settings.passphrase)
     return live, ListKeeper(ledger, live, key, _now)
 
 
@@ -199,8 +199,8 @@ def _log_behind(sequencer: Path | None, settings: Settings, signer: LiveSigner) 
     no log."""
     if sequencer is None:
         return None
-    answer_s = LOG_CALL_S + (WITNESS_SYNC_S if settings.log_witnesses == "sync" else 0)
-    log = AnnouncingLog(SequencerLog(sequencer, settings.log_origin, answer_s), settings.url, lambda: signer.lives)
+    answer_s = LOG_CALL_S + (WITNESS_SYNC_S if settings.log.witnesses == "sync" else 0)
+    log = AnnouncingLog(SequencerLog(sequencer, settings.log.origin, answer_s), settings.url, lambda: signer.lives)
     signer.is_announced = log.has_announced
     return log
 
@@ -209,10 +209,10 @@ def _log_pages(settings: Settings, parts: Parts, tarpit: Tarpit) -> list[Any]:
     """Return the handlers of the log's public side; none where there is no log. Raises InputError."""
     if parts.log is None or parts.log_readers is None:
         return []
-    info = LogInfo(settings.url, settings.log_origin)
-    if settings.log_witness_policy:
-        policy = files.read(Path(settings.log_witness_policy), MAX_POLICY_BYTES)
-        info = LogInfo.of(settings.url, settings.log_origin, policy, settings.log_witness_policy)
+    info = LogInfo(settings.url, settings.log.origin)
+    if settings.log.witness_policy:
+        policy = files.read(Path(settings.log.witness_policy), MAX_POLICY_BYTES)
+        info = LogInfo.of(settings.url, settings.log.origin, policy, settings.log.witness_policy)
     return log_routes(parts.log_readers, info, parts.log.check, tarpit)
 
 
@@ -224,7 +224,7 @@ def load(settings: Settings, note: Callable[[], object] = lambda: None) -> Follo
 
 def make_own_secret(settings: Settings) -> None:
     """Make the secret of a single host; several share one that the operator names, and that is never made here."""
-    if not settings.store_secret_file:
+    if not settings.store.secret_file:
         make_secret(settings.store_secret)
 
 
@@ -326,7 +326,7 @@ def _told(settings: Settings, parts: Parts, live: Live[Published]) -> dict[str, 
     """Return what an operator looks for first: where this worker listens, for how many, on which store and keys."""
     return {
         "url": settings.url,
-        "address": f"{settings.host}:{settings.port}",
+        "address": f"{settings.listen.host}:{settings.listen.port}",
         "integrations": len(live.active.authority.policies.policies),
         "policies": live.active.digest,
         "store": parts.admission.place,

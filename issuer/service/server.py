@@ -31,7 +31,7 @@ from issuer.service.log.process import SequencerProcess
 from issuer.service.log.setup import LogSettings, WitnessSettings
 from issuer.service.log_stream import configure_logging
 from issuer.service.policy_keeper import Following, PolicyKeeper
-from issuer.service.settings import EMBEDDED, Settings
+from issuer.service.settings import EMBEDDED, Settings, changed, listed
 from issuer.service.shared_page import SharedPage
 from issuer.service.workers import STOPS, Beat, Progress, beating, bind, listen_addresses, supervise
 
@@ -41,8 +41,8 @@ _log = structlog.get_logger("issuer")
 @contextlib.contextmanager
 def store(settings: Settings) -> Iterator[str]:
     """Yield the URL of the store: the operator's, or that of an embedded Valkey that lives as long as this block."""
-    if settings.redis_url != EMBEDDED:
-        yield settings.redis_url
+    if settings.store.url != EMBEDDED:
+        yield settings.store.url
         return
     with EmbeddedValkey() as url:
         yield url
@@ -54,10 +54,10 @@ def sequencer(settings: Settings, store_url: str) -> Iterator[Path | None]:
 
     An embedded store is no record of the log: it forgets when it stops. Raises SetupError.
     """
-    if not settings.log_origin:
+    if not settings.log.origin:
         yield None
         return
-    with SequencerProcess(log_settings(settings, "" if settings.redis_url == EMBEDDED else store_url)) as socket:
+    with SequencerProcess(log_settings(settings, "" if settings.store.url == EMBEDDED else store_url)) as socket:
         yield socket
 
 
@@ -67,11 +67,11 @@ def log_settings(settings: Settings, store_url: str) -> LogSettings:
         detail = f"url has {len(settings.url)} characters: a leaf of the log has room for {MAX_LOGGED_URL_CHARS}"
         raise SetupError(Code.SETTINGS_INVALID, detail)
     return LogSettings(
-        origin=settings.log_origin,
+        origin=settings.log.origin,
         database=settings.log_place,
-        key_file=settings.log_key_file or str(Path(settings.keys) / "log" / "log.pem"),
-        records=settings.log_records,
-        keys=settings.keys,
+        key_file=settings.log.key_file or str(settings.keys_folder / "log" / "log.pem"),
+        records=settings.log.records,
+        keys=settings.keys.folder,
         data=settings.data,
         store_url=store_url,
         passphrase=settings.passphrase(),
@@ -81,17 +81,17 @@ def log_settings(settings: Settings, store_url: str) -> LogSettings:
 
 def _witness_settings(settings: Settings) -> WitnessSettings | None:
     """Return who cosigns the log; None where nobody needs to. Raises SetupError."""
-    asked = (settings.log_witnesses == "sync", settings.log_witnesses_excluded, settings.log_witness_monitors)
-    if not settings.log_witness_policy:
+    asked = (settings.log.witnesses == "sync", settings.log.witnesses_excluded, settings.log.witness_monitors)
+    if not settings.log.witness_policy:
         if any(asked):
-            detail = "log_witness_policy: the other settings of witnesses mean nothing without a policy that names them"
+            detail = "log.witness_policy: the other settings of witnesses mean nothing without a policy that names them"
             raise SetupError(Code.SETTINGS_INVALID, detail)
         return None
     return WitnessSettings(
-        settings.log_witness_policy,
-        must_cosign=settings.log_witnesses == "sync",
-        excluded=frozenset(_listed(settings.log_witnesses_excluded)),
-        monitors=dict(_monitor(each) for each in _listed(settings.log_witness_monitors)),
+        settings.log.witness_policy,
+        must_cosign=settings.log.witnesses == "sync",
+        excluded=frozenset(listed(settings.log.witnesses_excluded)),
+        monitors=dict(_monitor(each) for each in listed(settings.log.witness_monitors)),
         development=settings.development,
     )
 
@@ -99,12 +99,8 @@ def _witness_settings(settings: Settings) -> WitnessSettings | None:
 def _monitor(text: str) -> tuple[str, str]:
     name, separator, url = text.partition("=")
     if not separator:
-        raise SetupError(Code.SETTINGS_INVALID, "log_witness_monitors: write NAME=URL, separated by commas")
+        raise SetupError(Code.SETTINGS_INVALID, "log.witness_monitors: write NAME=URL, separated by commas")
     return name, url
-
-
-def _listed(text: str) -> list[str]:
-    return [each.strip() for each in text.split(",")] if text else []
 
 
 def server(
@@ -120,8 +116,8 @@ def server(
     """
     config = uvicorn.Config(
         build(settings, log, progress, shared, clock),
-        host=settings.host,
-        port=settings.port,
+        host=settings.listen.host,
+        port=settings.listen.port,
         http=protocol_for(settings.url),
         loop="uvloop",
         ws="none",
@@ -129,8 +125,8 @@ def server(
         log_config=None,
         access_log=False,
         # By default uvicorn would believe the header from loopback.
-        proxy_headers=bool(settings.trusted_proxies),
-        forwarded_allow_ips=settings.trusted_proxies,
+        proxy_headers=bool(settings.listen.trusted_proxies),
+        forwarded_allow_ips=settings.listen.trusted_proxies,
         server_header=False,
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=GRACE_S,
@@ -155,10 +151,10 @@ def serve(settings: Settings, log: Log | None = None, workers: int = 1, clock: C
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until `reload` takes it: before that, all is loaded anyway
     page = SharedPage()
     page.take_signals()
-    settle_home(Path(settings.data), settings.log_origin, settings.log_place)
-    with store(settings) as redis_url, sequencer(settings, redis_url) as socket:
-        settings, shared = replace(settings, redis_url=redis_url), Shared(page, socket)
-        addresses = listen_addresses(settings.host, settings.port)
+    settle_home(Path(settings.data), settings.log.origin, settings.log_place)
+    with store(settings) as store_url, sequencer(settings, store_url) as socket:
+        settings, shared = changed(settings, store_url=store_url), Shared(page, socket)
+        addresses = listen_addresses(settings.listen.host, settings.listen.port)
         if workers == 1:
             _run(settings, log, shared, clock, bind(addresses))
         else:

@@ -1,27 +1,25 @@
-"""The service's settings: a YAML file and the environment, into one frozen value. The only reader of os.environ.
+"""The service's settings: one frozen value, by rooms. `read_settings.py` makes it of a file and the environment.
 
-Each member of `Settings` can be set in the file under its name and in the environment as `ISSUER_<NAME>`, which wins.
+A setting is named with its room, as `store.url`. In the file it stands in its room, in the environment it is
+`ISSUER_STORE_URL`.
 """
 
 from __future__ import annotations
 
 import ipaddress
-import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
+from msgspec.structs import FieldInfo
 
 from issuer import files
 from issuer.codes import Code
-from issuer.errors import FormatError, InputError, SetupError
-from issuer.formats import strict_yaml
-from issuer.formats.strict_json import convert, pointer_to
+from issuer.errors import InputError, SetupError
 from issuer.identity.token import LEEWAY_S
 from issuer.keyfile import MAX_PASSPHRASE_FILE
-from issuer.url import UrlError, split_url
 
 # An empty path would be the service's working directory.
 Text = Annotated[str, Meta(min_length=1)]
@@ -31,62 +29,90 @@ EMBEDDED = "embedded"
 NARROW = {4: 24, 6: 64}
 
 
+class Listen(Struct, frozen=True, forbid_unknown_fields=True):
+    """Where the service listens, and whom it believes about the source of a request."""
+
+    host: Annotated[Text, Meta(description="the address to listen at")] = "127.0.0.1"
+    port: Annotated[int, Meta(ge=0, le=65535, description="the TCP port")] = 8000
+    trusted_proxies: Annotated[
+        str, Meta(description="addresses and small networks, separated by commas, whose X-Forwarded-For is believed")
+    ] = ""
+
+
+class Keys(Struct, frozen=True, forbid_unknown_fields=True):
+    """The signing keys."""
+
+    folder: Annotated[Text, Meta(description="the folder of keys")]
+    passphrase_file: Annotated[str, Meta(description="the passphrase of encrypted keys")] = ""
+
+
+class Store(Struct, frozen=True, forbid_unknown_fields=True):
+    """Limits and uses: what several workers and hosts must agree on. `stated` and `durable` are the operator's word
+    for what the store itself cannot be asked. `epoch_leeway_s` is 30 unless every provider shares this clock."""
+
+    url: Annotated[
+        Text,
+        Meta(description="redis://, rediss://, unix://PATH, redis+sentinel://, or embedded: a child that forgets"),
+    ]
+    noeviction_stated: Annotated[bool, Meta(description="your word that it never evicts")] = False
+    durable: Annotated[bool, Meta(description="your word that it loses nothing")] = False
+    wait_replicas: Annotated[
+        int, Meta(ge=0, le=8, description="how many replicas must have a use before it counts")
+    ] = 0
+    epoch_leeway_s: Annotated[
+        int, Meta(ge=0, le=3600, description="seconds that clocks may differ where the store has forgotten")
+    ] = LEEWAY_S
+    secret_file: Annotated[
+        str, Meta(description="the secret that several hosts share; store-secret in `data` where it is not set")
+    ] = ""
+
+
+class LogRoom(Struct, frozen=True, forbid_unknown_fields=True):
+    """The transparency log; without an origin there is none."""
+
+    origin: Annotated[str, Meta(description="the origin line of the transparency log; without it there is no log")] = ""
+    database: Annotated[
+        str, Meta(description="its SQLite file, log/log.sqlite in `data` where it is not set, or postgresql://")
+    ] = ""
+    key_file: Annotated[str, Meta(description="its key, log/log.pem in `keys.folder` where it is not set")] = ""
+    records: Annotated[str, Meta(description="a folder elsewhere, where its newest checkpoint is kept")] = ""
+    witness_policy: Annotated[str, Meta(description="a witness policy (C2SP tlog-policy)")] = ""
+    witnesses: Annotated[
+        Literal["async", "sync"], Meta(description="sync: a token waits until a quorum has cosigned its entry")
+    ] = "async"
+    witnesses_excluded: Annotated[str, Meta(description="names of witnesses that are not asked, with commas")] = ""
+    witness_monitors: Annotated[
+        str, Meta(description="NAME=URL with commas: where a witness shows checkpoints, if not as its policy says")
+    ] = ""
+
+
 class Settings(Struct, frozen=True, forbid_unknown_fields=True):
-    """Everything that an operator can set.
+    """Everything that an operator can set. Of a room that is not there each setting has its default."""
 
-    `url` is this issuer's name (`iss`) and public address, without a trailing slash. `policies`, `keys` and `data` are
-    folders; `data` holds the audit file, every policy by digest and what is revoked. `pats` is the folder of personal
-    access tokens, in `data` where it is not set. `redis_url` is `redis://`, `rediss://`, `unix://PATH`,
-    `redis+sentinel://` (client.py) or `embedded`. `trust` is the trust file that `POST /verify` judges by; without one
-    there is no such endpoint. `wait_replicas` is how many replicas must have a use before it counts.
-    `noeviction_stated` and `durable_store` are the operator's word for what the store itself cannot be asked.
-    `epoch_leeway_s` is 30 unless every provider shares this machine's clock. `store_secret_file` is the secret that
-    several hosts on one store share; without it one is made in `data`. `development` allows providers on plain http at
-    loopback addresses. `trusted_proxies` are addresses and networks, separated by commas, from which `X-Forwarded-For`
-    is believed.
-
-    `log_origin` is the origin line of the transparency log; without one there is no log. `log_database` is the path of
-    its SQLite file, in `data` where it is not set, or a `postgresql://` URL; `log_key_file` is its key, in `keys` where
-    it is not set; `log_records` a folder on another disk, where its newest checkpoint is kept. `log_witness_policy` is
-    a witness policy (C2SP tlog-policy); with `log_witnesses: sync` a token waits until a quorum has cosigned its entry.
-    `log_witnesses_excluded` names those of its witnesses that are not asked, and `log_witness_monitors` (`NAME=URL`)
-    where one shows checkpoints, if that is not the URL that the policy has for it; both are separated by commas.
-    """
-
-    url: Text
-    policies: Text
-    keys: Text
-    data: Text
-    redis_url: Text
-    host: Text = "127.0.0.1"
-    port: Annotated[int, Meta(ge=0, le=65535)] = 8000
-    key_passphrase_file: str = ""
-    pats: str = ""
-    trust: str = ""
-    noeviction_stated: bool = False
-    durable_store: bool = False
-    wait_replicas: Annotated[int, Meta(ge=0, le=8)] = 0
-    epoch_leeway_s: Annotated[int, Meta(ge=0, le=3600)] = LEEWAY_S
-    store_secret_file: str = ""
-    development: bool = False
-    trusted_proxies: str = ""
-    log_origin: str = ""
-    log_database: str = ""
-    log_key_file: str = ""
-    log_records: str = ""
-    log_witness_policy: str = ""
-    log_witnesses: Literal["async", "sync"] = "async"
-    log_witnesses_excluded: str = ""
-    log_witness_monitors: str = ""
+    url: Annotated[
+        Text, Meta(description="this issuer's name (iss) and public address, https, without a trailing slash")
+    ]
+    policies: Annotated[Text, Meta(description="the folder of policies and providers")]
+    data: Annotated[Text, Meta(description="the folder of the audit, of what is revoked, and of what was decided by")]
+    keys: Keys
+    store: Store
+    version: Annotated[Literal[1], Meta(description="the version of this file's form")] = 1
+    listen: Listen = field(default_factory=Listen)
+    log: LogRoom = field(default_factory=LogRoom)
+    pats: Annotated[
+        str, Meta(description="the folder of personal access tokens; pats in `data` where it is not set")
+    ] = ""
+    trust: Annotated[str, Meta(description="the trust file that POST /verify judges by; without it there is none")] = ""
+    development: Annotated[bool, Meta(description="lets providers and url be plain http at loopback addresses")] = False
 
     @property
     def doubts(self) -> tuple[str, ...]:
         """What is allowed here and seldom meant, in words for the log stream."""
-        proxies = (ipaddress.ip_network(proxy.strip()) for proxy in filter(None, self.trusted_proxies.split(",")))
+        proxies = map(ipaddress.ip_network, listed(self.listen.trusted_proxies))
         return tuple(
-            f"trusted_proxies: {network} is a network of {network.num_addresses} addresses. Whoever has one of them "
-            "chooses, by X-Forwarded-For, as which source it is counted and from which network its access token comes: "
-            "name the proxies alone"
+            f"listen.trusted_proxies: {network} is a network of {network.num_addresses} addresses. Whoever has one of "
+            "them chooses, by X-Forwarded-For, as which source it is counted and from which network its access token "
+            "comes: name the proxies alone"
             for network in proxies
             if network.prefixlen < NARROW[network.version]
         )
@@ -107,6 +133,11 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
         return Path(self.data) / "policies"
 
     @property
+    def keys_folder(self) -> Path:
+        """The folder of signing keys."""
+        return Path(self.keys.folder)
+
+    @property
     def pats_folder(self) -> Path:
         """The folder of personal access tokens."""
         return Path(self.pats) if self.pats else Path(self.data) / "pats"
@@ -114,78 +145,95 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def log_place(self) -> str:
         """Where the log's database is: the path of a SQLite file, or the URL of a PostgreSQL database."""
-        return self.log_database or str(Path(self.data) / "log" / "log.sqlite")
+        return self.log.database or str(Path(self.data) / "log" / "log.sqlite")
 
     @property
     def store_secret(self) -> Path:
         """The file of the secret that seals what is kept in the store."""
-        return Path(self.store_secret_file) if self.store_secret_file else Path(self.data) / "store-secret"
+        return Path(self.store.secret_file) if self.store.secret_file else Path(self.data) / "store-secret"
 
     def passphrase(self) -> bytes | None:
         """Read the passphrase of the signing keys, if they have one."""
-        if not self.key_passphrase_file:
+        if not self.keys.passphrase_file:
             return None
         try:
-            passphrase = files.read(Path(self.key_passphrase_file), MAX_PASSPHRASE_FILE, private=True).rstrip(b"\r\n")
+            path = Path(self.keys.passphrase_file)
+            passphrase = files.read(path, MAX_PASSPHRASE_FILE, private=True).rstrip(b"\r\n")
         except InputError as error:
-            raise SetupError(Code.SETTINGS_INVALID, f"key_passphrase_file: {error.detail}") from None
+            raise SetupError(Code.SETTINGS_INVALID, f"keys.passphrase_file: {error.detail}") from None
         except OSError as error:
-            raise SetupError(Code.SETTINGS_INVALID, f"key_passphrase_file: {error.strerror}") from None
+            raise SetupError(Code.SETTINGS_INVALID, f"keys.passphrase_file: {error.strerror}") from None
         if not passphrase:
-            raise SetupError(Code.SETTINGS_INVALID, "key_passphrase_file: the file is empty")
+            raise SetupError(Code.SETTINGS_INVALID, "keys.passphrase_file: the file is empty")
         return passphrase
 
 
-def read_settings(file: Path | None = None, environ: Mapping[str, str] | None = None) -> Settings:
-    """Read the settings. Raises InputError for the file, SetupError for the environment and for what is missing."""
-    values: dict[str, Any] = _from_file(file) if file else {}
-    for name, value in (os.environ if environ is None else environ).items():
-        if name.startswith(PREFIX) and (member := name.removeprefix(PREFIX).lower()) in Settings.__struct_fields__:
-            values[member] = value
-    try:
-        settings = msgspec.convert(values, Settings, strict=False)
-    except msgspec.ValidationError as error:
-        hint = f"set {PREFIX}<NAME> or the member of the settings file"
-        raise SetupError(Code.SETTINGS_INVALID, f"{error}: {hint}") from None
-    _check_url(settings)
-    _check_proxies(settings.trusted_proxies)
-    return settings
+# -- names ------------------------------------------------------------------------------------------------------------
 
 
-def _from_file(file: Path) -> dict[str, Any]:
-    document = strict_yaml.load(files.read(file, strict_yaml.MAX_BYTES), str(file))
-    if not isinstance(document.value, dict):
-        raise document.error(Code.FILE_SCHEMA, "", "a settings file is a map")
-    kinds = {field.name: field.type for field in msgspec.structs.fields(Settings)}
-    for name, value in document.value.items():
-        place = pointer_to("", name)
-        if name not in kinds:
-            raise document.error(Code.FILE_UNKNOWN_MEMBER, place, "this setting is not known")
-        try:
-            convert(value, kinds[name])
-        except FormatError as error:
-            raise document.locate(error, place) from None
-    return dict(document.value)
+def _is_room(kind: object) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Struct)
 
 
-def _check_url(settings: Settings) -> None:
-    plain = "url must be scheme, host and path, without a trailing slash"
-    try:
-        split_url(settings.url, http="loopback" if settings.development else "nowhere")
-    except UrlError as error:
-        https = "url must be https (http in development only, at a loopback address)"
-        raise SetupError(Code.SETTINGS_INVALID, https if error.fault == "scheme" else plain) from None
-    if settings.url.endswith("/"):
-        raise SetupError(Code.SETTINGS_INVALID, plain)
+def _members(kind: type[Struct], room: str = "") -> Iterator[tuple[str, FieldInfo]]:
+    for each in msgspec.structs.fields(kind):
+        if _is_room(each.type):
+            yield from _members(each.type, f"{room}{each.name}.")
+        else:
+            yield f"{room}{each.name}", each
 
 
-def _check_proxies(proxies: str) -> None:
-    """Demand addresses or networks: anything else would look trusted, and never match."""
-    for proxy in proxies.split(",") if proxies else ():
-        try:
-            ipaddress.ip_network(proxy.strip())
-        except ValueError:
-            raise SetupError(
-                Code.SETTINGS_INVALID,
-                "trusted_proxies: name addresses or small networks (192.0.2.10, 192.0.2.16/28), separated by commas",
-            ) from None
+# Every setting, by its name with its rooms.
+MEMBERS = dict(_members(Settings))
+ROOMS = tuple(each.name for each in msgspec.structs.fields(Settings) if _is_room(each.type))
+# And by its variable. The form of a file is said in the file alone.
+VARIABLES = {f"{PREFIX}{name.replace('.', '_').upper()}": name for name in MEMBERS if name != "version"}
+
+
+def about(name: str) -> str:
+    """Say what a setting is."""
+    metas: tuple[Meta, ...] = get_args(MEMBERS[name].type)[1:]
+    return next(meta.description for meta in metas if meta.description)
+
+
+def values_of(settings: Settings) -> dict[str, Any]:
+    """Return each setting's value by its name."""
+    return {name: _value_at(msgspec.to_builtins(settings), name) for name in MEMBERS}
+
+
+def changed(settings: Settings, **values: object) -> Settings:
+    """Return settings with other values, named as variables are, in small letters: `store_url="embedded"`.
+
+    Raises msgspec.ValidationError for what does not fit, and KeyError for a name that is no setting.
+    """
+    nested = msgspec.to_builtins(settings)
+    for name, value in values.items():
+        put(nested, VARIABLES[f"{PREFIX}{name.upper()}"], value)
+    return msgspec.convert(nested, Settings)
+
+
+def listed(text: str) -> list[str]:
+    """Split what is separated by commas."""
+    return [each.strip() for each in text.split(",")] if text else []
+
+
+def _value_at(nested: Mapping[str, Any], name: str) -> Any:
+    value: Any = nested
+    for part in name.split("."):
+        value = value[part]
+    return value
+
+
+def put(nested: dict[str, Any], name: str, value: object) -> None:
+    """Put a value into its room."""
+    room, _, last = name.rpartition(".")
+    (nested.setdefault(room, {}) if room else nested)[last] = value
+
+
+def schema() -> dict[str, Any]:
+    """Return the JSON Schema of a settings file. What it lacks a variable may set, so only its version is required."""
+    described = msgspec.json.schema(Settings)
+    for each in described["$defs"].values():
+        each.pop("required", None)
+    described["$defs"]["Settings"]["required"] = ["version"]
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **described}

@@ -38,7 +38,7 @@ def main() -> None:
         write_folder(folder, provider)
         allow_es256(folder)
         with running(folder, provider) as live:
-            drive(live.settings.port, singles(live, "ES256", 300), 4)
+            drive(live.settings.listen.port, singles(live, "ES256", 300), 4)
             bench(live, int(sys.argv[1]) if len(sys.argv) > 1 else 1000)
 
 

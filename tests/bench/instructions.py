@@ -26,12 +26,12 @@ from pathlib import Path
 
 import msgspec
 from cryptography.hazmat.backends.openssl import backend
-from msgspec.structs import replace
 
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import settings_for
 from issuer.service.admission.embedded import EmbeddedValkey
 from issuer.service.admission.redis import RedisAdmission
+from issuer.service.settings import changed
 from tests.bench.counted import BATCHES, ENTRIES, INTEGRATIONS, SINGLES, STEP, Counts, Made
 from tests.bench.policy import write_many
 from tests.support.http_load import request
@@ -116,7 +116,7 @@ def make(folder: Path, provider: LocalProvider, store: str) -> None:
     """Make what a run needs: policies, keys, requests, and trees of results."""
     asyncio.run(begin_epoch(store))
     write_folder(folder, provider)
-    settings = replace(settings_for(folder, 1), redis_url=store)
+    settings = changed(settings_for(folder, 1), store_url=store)
     singles = [_request(provider, settings.url, "/tokens", numbered(number)) for number in range(SINGLES)]
     body = {"results": [numbered(number) for number in range(100)]}
     batches = [_request(provider, settings.url, "/tokens/batch", body) for _ in range(BATCHES + 1)]

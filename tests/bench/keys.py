@@ -90,10 +90,10 @@ async def bench_callers(keyring: KeyringSigner) -> float:
 def bench_service(name: str, folder: Path, provider: LocalProvider, alone_s: float = 0.0) -> None:
     """Print what the service gets signed, asked on many connections; and its CPU, all that a request needs included."""
     with running(folder, provider) as live:
-        drive(live.settings.port, singles(live, "ES256", 200), 8)  # warm
+        drive(live.settings.listen.port, singles(live, "ES256", 200), 8)  # warm
         made = singles(live, "ES256", COUNT)
         before = cpu_s(live.process.pid)
-        run = drive(live.settings.port, made, CONNECTIONS)
+        run = drive(live.settings.listen.port, made, CONNECTIONS)
         cpu_us = (cpu_s(live.process.pid) - before) / COUNT * 1e6
     print(
         f"  {name}, POST /tokens on {CONNECTIONS} connections: {run.per_s:.0f}/s, p50 {run.quantile_ms(0.5):.0f} ms,"

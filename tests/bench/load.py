@@ -302,10 +302,10 @@ def bench_workers(
     command = serve(workers)
     with (
         floor_server(folder, provider, url, workers) as floor,
-        running(folder, provider, command=command, redis_url=url) as live,
+        running(folder, provider, command=command, store_url=url) as live,
         contextlib.ExitStack() as stack,
     ):
-        service = Server([live.process.pid], live.settings.port, floor.store)
+        service = Server([live.process.pid], live.settings.listen.port, floor.store)
         if workers == 1:
             store = int(floor.store.info("server")["process_id"])
             stack.enter_context(cores_apart([*service.pids, *floor.pids], [os.getpid(), store]))

@@ -40,7 +40,7 @@ class Side:
     def turn(self, connections: int) -> None:
         made = singles(self.live, "ES256", COUNT)
         before = self._cpu_s()
-        run = drive(self.live.settings.port, made, connections)
+        run = drive(self.live.settings.listen.port, made, connections)
         assert dict(run.statuses) == {201: COUNT}, run.statuses
         self.cpu_us.append((self._cpu_s() - before) / COUNT * 1e6)
         self.runs.append(run)
@@ -73,7 +73,7 @@ def bench_service(folder: Path, provider: LocalProvider) -> None:
     for connections in (1, 8, 32):
         with both(folder / str(connections), provider) as sides:
             for side in sides:  # until what SQLite writes ahead has its size: before that each sync makes a file longer
-                drive(side.live.settings.port, singles(side.live, "ES256", WARM), 4)
+                drive(side.live.settings.listen.port, singles(side.live, "ES256", WARM), 4)
             for _ in range(TURNS):
                 for side in sides:
                     side.turn(connections)

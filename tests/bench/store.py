@@ -23,11 +23,11 @@ from tests.support.stores import Store
 ROWS: dict[str, tuple[Sequence[str], bool, dict[str, Any]]] = {
     "an epoch bound to run_id (the default)": ((), False, {}),
     "the same, with a replica that follows": ((), True, {}),
-    "wait_replicas: 1": ((), True, {"wait_replicas": 1}),
+    "wait_replicas: 1": ((), True, {"store_wait_replicas": 1}),
     "min-replicas-to-write 1": (("--min-replicas-to-write", "1"), True, {}),
     "appendfsync everysec": (("--appendonly", "yes", "--appendfsync", "everysec"), False, {}),
     "appendfsync always, durable_store": (
-        ("--appendonly", "yes", "--appendfsync", "always"), False, {"durable_store": True}),
+        ("--appendonly", "yes", "--appendfsync", "always"), False, {"store_durable": True}),
 }  # fmt: skip
 
 

@@ -21,6 +21,7 @@ from issuer.service.bounds import STANDING_S
 from tests.support.command import issuer
 from tests.support.decisions import decision
 from tests.support.running import Running, eventually, listening, running, serve
+from tests.support.settings import by_name, settings_text
 
 COMMIT = "9f3c2c9a1c4e6d1e0b7a5f4d3c2b1a0987654321"
 
@@ -31,12 +32,10 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     with (
         LocalProvider() as provider,
         EmbeddedValkey() as store,
-        running(folder, provider, command=serve(2), redis_url=store) as service,
+        running(folder, provider, command=serve(2), store_url=store) as service,
     ):
         eventually(lambda: listening(service) == 2)
-        members = ("url", "policies", "keys", "data", "redis_url", "port")
-        said = {name: getattr(service.settings, name) for name in members} | {"development": True}
-        (folder / "s.yaml").write_text("".join(f"{name}: {json.dumps(value)}\n" for name, value in said.items()))
+        (folder / "s.yaml").write_text(settings_text(**by_name(service.settings)))
         yield service
 
 
@@ -91,7 +90,7 @@ def test_a_quarantine_and_a_release_are_in_force_in_every_worker_in_time(live: R
 @pytest.mark.long
 def test_a_broken_standing_is_said_and_an_order_mends_it(live: Running) -> None:
     name, config = identity_of(live), ("--config", str(live.folder / "s.yaml"))
-    with redis.Redis.from_url(live.settings.redis_url) as client:
+    with redis.Redis.from_url(live.settings.store.url) as client:
         key = names_of(Payer("inspect-ai", name)).standing.decode()
         client.delete(key)
         client.rpush(key, "foreign")
@@ -127,10 +126,12 @@ def test_the_folder_of_policies_need_not_load(live: Running, tmp_path: Path) -> 
         broken.unlink()
 
 
-def settings(folder: Path, redis_url: str) -> Path:
+def settings(folder: Path, store_url: str) -> Path:
     path = folder / "s.yaml"
-    rest = 'url: "http://127.0.0.1:8000"\ndevelopment: true\nkeys: keys\ndata: data\nport: 0\n'
-    path.write_text(f"{rest}policies: policies\nredis_url: {json.dumps(redis_url)}\n")
+    path.write_text(settings_text(
+        url="http://127.0.0.1:8000", development=True, keys_folder="keys", data="data", listen_port=0,
+        policies="policies", store_url=store_url,
+    ))  # fmt: skip
     (folder / "policies").mkdir()
     (folder / "policies" / "providers.yaml").write_text("version: 1\nproviders: {}\n")
     (folder / "policies" / "inspect-ai.yaml").write_text("version: [\n")

@@ -21,6 +21,7 @@ from issuer.service.signing.life import KeyEvent
 from tests.support import key_times
 from tests.support.command import issuer
 from tests.support.running import eventually, running
+from tests.support.settings import settings_text
 
 
 def keys(folder: Path, *arguments: object, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
@@ -56,12 +57,12 @@ def pass_time(folder: Path, seconds: int) -> None:
 def test_keys_history_and_passphrase_are_found_as_the_service_finds_them(tmp_path: Path, how: str) -> None:
     (tmp_path / "passphrase").write_text("secret\n")
     (tmp_path / "passphrase").chmod(0o600)
-    places = {"keys": tmp_path / "k", "data": tmp_path / "d", "key_passphrase_file": tmp_path / "passphrase"}
+    places = {"keys_folder": tmp_path / "k", "data": tmp_path / "d", "keys_passphrase_file": tmp_path / "passphrase"}
     config, options, env = tmp_path / "settings.yaml", list[object](), dict[str, str]()
     written = dict.fromkeys(places, "/nowhere") if how == "variables over settings" else places
     if "settings" in how:
-        lines = {"url": "https://issuer.example", "policies": "p", "redis_url": "embedded", **written}
-        config.write_text("".join(f'{name}: "{value}"\n' for name, value in lines.items()))
+        paths = {name: str(path) for name, path in written.items()}
+        config.write_text(settings_text(url="https://issuer.example", policies="p", store_url="embedded", **paths))
         options = ["--config", config]
     if "variables" in how:
         env = {f"ISSUER_{name.upper()}": str(value) for name, value in places.items()}

@@ -25,8 +25,9 @@ from issuer.service.log.engines import reading_at
 from issuer.service.log.record_places import FileRecord
 from issuer.service.log.setup import LogSettings, read_seal, sequencer_of, turn
 from issuer.service.log.store import Reader
+from issuer.service.read_settings import read_settings
 from issuer.service.server import log_settings
-from issuer.service.settings import EMBEDDED, read_settings
+from issuer.service.settings import EMBEDDED
 from issuer.tlog.add_checkpoint import Submission
 from issuer.tlog.checkpoint import Checkpoint, parse_checkpoint
 from issuer.tlog.note import parse_note, parse_vkey
@@ -35,6 +36,7 @@ from tests.support.command import issuer
 from tests.support.disk import fill, small_disk
 from tests.support.log_store import postgres_place
 from tests.support.sequencing import tokens
+from tests.support.settings import settings_text
 from tests.support.witnessing import RunningWitness, policy_text, witnessing
 
 NEXT = re.compile(r"`issuer (log [^`]*)`")
@@ -47,14 +49,14 @@ class Operated:
         self.folder = folder
         self.config = folder / "settings.yaml"
         self.members: dict[str, str | bool] = {
-            "url": "https://issuer.example/a", "policies": "p", "redis_url": "embedded", "keys": str(folder / "keys"),
+            "url": "https://issuer.example/a", "policies": "p", "store_url": "embedded", "keys_folder": str(folder / "keys"),
             "data": str(folder / "data"), "log_records": str(folder / "elsewhere"), **more,
         }  # fmt: skip
         self.set()
 
     def set(self, **members: str | bool) -> None:
         self.members |= members
-        self.config.write_text("".join(f"{name}: {json.dumps(value)}\n" for name, value in self.members.items()))
+        self.config.write_text(settings_text(**self.members))
 
     def run(self, *arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
         done = issuer("log", *arguments, "--config", self.config)
@@ -64,7 +66,7 @@ class Operated:
     def begin(self) -> str:
         """Begin the log, and put what it says into the settings; return all of that."""
         said = self.run("init").stdout
-        origin = re.search(r'^log_origin: "(.*)"$', said, re.M)
+        origin = re.search(r'^  origin: "(.*)"$', said, re.M)
         assert origin is not None
         self.set(log_origin=origin[1])
         return said
@@ -72,7 +74,7 @@ class Operated:
     @property
     def log(self) -> LogSettings:
         settings = read_settings(self.config, {})
-        return log_settings(settings, "" if settings.redis_url == EMBEDDED else settings.redis_url)
+        return log_settings(settings, "" if settings.store.url == EMBEDDED else settings.store.url)
 
     @property
     def database(self) -> Path:
@@ -167,7 +169,7 @@ def test_two_logs_never_have_one_origin(tmp_path: Path) -> None:
 
 def test_init_takes_the_origin_of_the_settings(tmp_path: Path) -> None:
     operated = Operated(tmp_path, log_origin="log.example/2026")
-    assert 'log_origin: "log.example/2026"' in operated.run("init").stdout
+    assert '  origin: "log.example/2026"' in operated.run("init").stdout
     assert operated.append(1).origin == "log.example/2026"
 
 
@@ -183,7 +185,7 @@ def test_where_there_is_a_log_init_makes_nothing(operated: Operated) -> None:
 
 def test_init_without_a_folder_for_the_record_begins_nothing(tmp_path: Path) -> None:
     operated = Operated(tmp_path, log_records="")
-    assert "log_records is not set" in operated.run("init", code=6).stderr
+    assert "log.records is not set" in operated.run("init", code=6).stderr
     assert not (tmp_path / "data" / "log" / "log.sqlite").exists()
     operated.set(log_records=str(tmp_path / "data" / "log"))
     assert "puts back both" in operated.run("init", code=6).stderr
@@ -203,7 +205,7 @@ def test_the_key_is_encrypted_where_the_keys_are(tmp_path: Path) -> None:
     passphrase = tmp_path / "passphrase"
     passphrase.touch(0o600)
     passphrase.write_text("of all keys\n")
-    operated = Operated(tmp_path, key_passphrase_file=str(passphrase))
+    operated = Operated(tmp_path, keys_passphrase_file=str(passphrase))
     operated.begin()
     assert keyfile.is_encrypted(Path(operated.log.key_file))
     assert operated.append(1).size == 1
@@ -329,7 +331,7 @@ def test_the_settings_name_another_origin(operated: Operated) -> None:
     refusal = operated.refused()
     assert refusal.startswith("log.absent")
     assert origin in refusal
-    assert "Correct log_origin" in refusal
+    assert "Correct log.origin" in refusal
     operated.set(log_database=str(operated.folder / "data" / "other" / "log.sqlite"))
     operated.run(*next_command(refusal)[:1])
     assert operated.log.origin == "log.example/other"
@@ -601,7 +603,7 @@ def test_all_of_it_with_postgresql(tmp_path: Path) -> None:
     with postgres_place(tmp_path) as old, postgres_place(tmp_path) as new, EmbeddedValkey() as store:
         operated = Operated(tmp_path, log_database=old.setting)
         assert "Name the store that all of them share" in operated.run("init", code=6).stderr
-        operated.set(redis_url=store)
+        operated.set(store_url=store)
         operated.begin()
         newest = operated.append(*range(600))
         operated.set(log_database=new.setting)

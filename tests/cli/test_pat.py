@@ -16,6 +16,7 @@ import pytest
 from issuer.identity import pat
 from issuer.service.authn.pat_records import DAY_S, Order, create, path_of, read_record, write_used
 from tests.support.command import issuer
+from tests.support.settings import settings_text
 from tests.support.shared import ROOT
 
 POLICIES = ROOT / "policies"
@@ -166,13 +167,18 @@ def test_a_token_that_could_not_be_shown_is_no_success(folder: Path) -> None:
 def test_the_folder_is_that_of_the_service_s_settings(tmp_path: Path) -> None:
     settings = tmp_path / "settings.yaml"
     settings.write_text(
-        'url: "https://issuer.example"\npolicies: "policies"\nkeys: "keys"\nredis_url: "embedded"\n'
-        f'data: "{tmp_path / "one"}"\n'
+        settings_text(
+            url="https://issuer.example",
+            policies="policies",
+            keys_folder="keys",
+            store_url="embedded",
+            data=str(tmp_path / "one"),
+        )
     )
     assert issuer(*CREATE, "--config", settings).returncode == 0
     assert len(list((tmp_path / "one" / "pats").iterdir())) == 1
-    environ = {"ISSUER_URL": "https://issuer.example", "ISSUER_POLICIES": "p", "ISSUER_KEYS": "k",
-               "ISSUER_REDIS_URL": "embedded", "ISSUER_DATA": str(tmp_path / "two")}  # fmt: skip
+    environ = {"ISSUER_URL": "https://issuer.example", "ISSUER_POLICIES": "p", "ISSUER_KEYS_FOLDER": "k",
+               "ISSUER_STORE_URL": "embedded", "ISSUER_DATA": str(tmp_path / "two")}  # fmt: skip
     assert issuer(*CREATE, env=environ).returncode == 0
     assert len(list((tmp_path / "two" / "pats").iterdir())) == 1
     assert issuer(*CREATE, env={**environ, "ISSUER_PATS": str(tmp_path / "three")}).returncode == 0

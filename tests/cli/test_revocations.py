@@ -21,6 +21,7 @@ from issuer.verify.revocations import LONGEST_S, Revocations, parse_revocations
 from tests.support.command import issuer
 from tests.support.make import ISSUER
 from tests.support.revoking import JTIS
+from tests.support.settings import settings_text
 
 DAY_S = 86_400
 ROOT = Path(__file__).parents[2]
@@ -211,12 +212,13 @@ def test_there_is_one_key_and_another_issuer_s_list_is_left_alone(desk: Desk) ->
     assert desk.run("revocations", "renew", url="https://other.example").returncode == 3
 
 
-def write_settings(folder: Path, more: str = "") -> Path:
+def write_settings(folder: Path, **more: str) -> Path:
     """Write the settings of a service whose folders are here."""
     (folder / "data").mkdir()
-    members = {"url": ISSUER, "policies": folder / "policies", "keys": folder / "keys", "data": folder / "data"}
+    places = {"policies": folder / "policies", "keys_folder": folder / "keys", "data": folder / "data"}
+    paths = {name: str(path) for name, path in places.items()}
     settings = folder / "settings.yaml"
-    settings.write_text("".join(f'{name}: "{value}"\n' for name, value in members.items()) + f'redis_url: "x"\n{more}')
+    settings.write_text(settings_text(url=ISSUER, store_url="x", **paths, **more))
     return settings
 
 
@@ -224,7 +226,7 @@ def test_an_encrypted_key_is_opened_by_the_settings_or_the_option(tmp_path: Path
     passphrase = tmp_path / "passphrase"
     passphrase.write_text("correct horse\n")
     passphrase.chmod(0o600)
-    settings = write_settings(tmp_path, f'key_passphrase_file: "{passphrase}"\n')
+    settings = write_settings(tmp_path, keys_passphrase_file=str(passphrase))
     for command in (("revocations", "init"), ("revoke", "--jti", JTIS[0], "--reason", "x"), ("revocations", "show")):
         done = issuer(*command, "--config", settings)
         assert done.returncode == 0, done.stderr

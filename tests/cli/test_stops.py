@@ -16,6 +16,7 @@ from issuer.dev.provider import LocalProvider
 from issuer.service.admission.embedded import EmbeddedValkey
 from tests.support.command import issuer
 from tests.support.running import Running, eventually, listening, running, serve
+from tests.support.settings import by_name, settings_text
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +25,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     with (
         LocalProvider() as provider,
         EmbeddedValkey() as store,
-        running(folder, provider, command=serve(2), redis_url=store) as service,
+        running(folder, provider, command=serve(2), store_url=store) as service,
     ):
         eventually(lambda: listening(service) == 2)
         yield service
@@ -43,14 +44,11 @@ def test_a_stop_is_waited_for_in_each_worker_and_so_is_its_end(live: Running) ->
 
 def test_this_host_is_found_by_the_settings(live: Running, tmp_path: Path) -> None:
     settings = tmp_path / "settings.yaml"
-    members = {name: getattr(live.settings, name) for name in ("url", "policies", "keys", "data", "redis_url", "port")}
-    settings.write_text(
-        "".join(f"{name}: {json.dumps(value)}\n" for name, value in {**members, "development": True}.items())
-    )
+    settings.write_text(settings_text(**by_name(live.settings)))
     for command in (["stop", "everything", "--reason", "x"], ["resume", "everything"]):
         done = issuer(*command, "--config", str(settings), "--wait")
         assert (done.returncode, done.stderr) == (0, "")
-        assert f"http://127.0.0.1:{live.settings.port}: each worker has it" in done.stdout
+        assert f"http://127.0.0.1:{live.settings.listen.port}: each worker has it" in done.stdout
 
 
 def test_who_does_not_have_it_is_named(live: Running, tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 def test_a_token_comes_with_its_place_in_the_log(service: Running) -> None:
     issued = request_token(service.url, Credential(service.token(), reusable=False), BODY)
     assert issued.log is not UNSET
-    assert issued.log.origin == service.settings.log_origin
+    assert issued.log.origin == service.settings.log.origin
     leaf = leaf_of(issued.verify_token)
     assert proof_objection(issued.log.proof.encode(), issued.log.origin, leaf, issued.log.index) == ""
     other = leaf_of(request_token(service.url, Credential(service.token(), reusable=False), BODY).verify_token)
@@ -42,4 +42,4 @@ def test_without_witnesses_the_proof_comes_soon_and_shows_no_time(service: Runni
     assert proof is not None
     policy = parse_policy((service.folder / LOG_POLICY).read_bytes(), LOG_POLICY)
     witnessed = policy.check(parse_note(parse_proof(proof.raw).checkpoint), int(time.time()))
-    assert (witnessed.checkpoint.origin, witnessed.time) == (service.settings.log_origin, None)
+    assert (witnessed.checkpoint.origin, witnessed.time) == (service.settings.log.origin, None)

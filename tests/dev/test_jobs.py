@@ -165,7 +165,7 @@ def test_only_a_service_in_development_takes_the_local_provider(played: Played, 
     assert {
         provider.issuer.partition("//")[2].partition(":")[0] for provider in played.policies.providers.values()
     } == {"127.0.0.1"}
-    assert played.local._server.server_address[0] == settings_for(tmp_path, 1).host == "127.0.0.1"
+    assert played.local._server.server_address[0] == settings_for(tmp_path, 1).listen.host == "127.0.0.1"
 
 
 def test_the_mirror_limits_nobody_and_changes_nothing_else(played: Played, tmp_path: Path) -> None:

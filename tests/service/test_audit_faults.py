@@ -42,7 +42,7 @@ def jtis(*files: Path) -> set[str]:
 
 @contextlib.contextmanager
 def two(folder: Path, provider: LocalProvider) -> Iterator[Running]:
-    with EmbeddedValkey() as store, running(folder, provider, command=serve(2), redis_url=store) as live:
+    with EmbeddedValkey() as store, running(folder, provider, command=serve(2), store_url=store) as live:
         eventually(lambda: listening(live) == 2)
         yield live
 

@@ -36,7 +36,7 @@ def write_stops(live: Running, *whats: str) -> None:
 
 def status(live: Running) -> dict[str, Any]:
     """Ask on a new connection, so that any worker may answer."""
-    found: dict[str, Any] = httpx.get(f"http://127.0.0.1:{live.settings.port}/health/stops", timeout=60).json()
+    found: dict[str, Any] = httpx.get(f"http://127.0.0.1:{live.settings.listen.port}/health/stops", timeout=60).json()
     return found
 
 
@@ -51,7 +51,9 @@ def codes(live: Running, requests: int = 24) -> set[str]:
     found = set()
     for _ in range(requests):
         headers = {"Authorization": f"Bearer {live.token()}"}
-        answer = httpx.post(f"http://127.0.0.1:{live.settings.port}/tokens", json=BODY, headers=headers, timeout=60)
+        answer = httpx.post(
+            f"http://127.0.0.1:{live.settings.listen.port}/tokens", json=BODY, headers=headers, timeout=60
+        )
         found.add(answer.json().get("code", str(answer.status_code)))
     return found
 
@@ -61,7 +63,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory, provider: LocalProvider) ->
     folder = tmp_path_factory.mktemp("emergency")
     with small_disk(folder / "disk", "4m") as disk, EmbeddedValkey() as store:
         data = disk / "data"
-        with running(folder, provider, command=serve(WORKERS), data=str(data), redis_url=store) as live:
+        with running(folder, provider, command=serve(WORKERS), data=str(data), store_url=store) as live:
             eventually(lambda: listening(live) == WORKERS)
             yield live
 
@@ -99,7 +101,7 @@ def test_a_stop_of_any_kind_reaches_its_callers_alone(live: Running, what: str) 
 
 def test_a_request_under_way_meets_a_stop_that_came_while_its_body_did(live: Running) -> None:
     body = msgspec.json.encode(BODY)
-    with socket.create_connection(("127.0.0.1", live.settings.port), timeout=60) as connection:
+    with socket.create_connection(("127.0.0.1", live.settings.listen.port), timeout=60) as connection:
         connection.sendall(request("/tokens", live.token(), body, "Expect: 100-continue")[: -len(body)])
         assert connection.recv(65536).startswith(b"HTTP/1.1 100 "), "its standing was good, and its body is awaited"
         write_stops(live, "everything")
@@ -138,7 +140,7 @@ def test_a_stop_comes_in_time_while_everything_else_is_broken(tmp_path: Path, pr
     with (
         small_disk(tmp_path / "disk", "4m") as disk,
         EmbeddedValkey() as store,
-        running(tmp_path, provider, command=serve(WORKERS), data=str(disk / "data"), redis_url=store) as live,
+        running(tmp_path, provider, command=serve(WORKERS), data=str(disk / "data"), store_url=store) as live,
     ):
         eventually(lambda: listening(live) == WORKERS)
         assert codes(live) == {"201"}

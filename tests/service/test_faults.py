@@ -34,8 +34,8 @@ def test_killed_between_admission_and_signature_a_retry_gives_the_token_that_wou
     tmp_path: Path, provider: LocalProvider
 ) -> None:
     with EmbeddedValkey() as store, redis.Redis.from_url(store) as client:
-        with running(tmp_path, provider, command=KILLED, redis_url=store) as deadly:
-            identity, port = deadly.token(), deadly.settings.port
+        with running(tmp_path, provider, command=KILLED, store_url=store) as deadly:
+            identity, port = deadly.token(), deadly.settings.listen.port
             with pytest.raises(httpx.TransportError):
                 deadly.post(identity)
             assert deadly.process.wait(60) == -signal.SIGKILL
@@ -46,7 +46,7 @@ def test_killed_between_admission_and_signature_a_retry_gives_the_token_that_wou
         sealed = counts_and_template[2 + int.from_bytes(counts_and_template[:2], "big") :]
         template = msgspec.json.decode(sealed[32:])  # behind its HMAC
         time.sleep(1.1)  # a token that were drafted anew would have another iat
-        with running(tmp_path, provider, redis_url=store, port=port) as alive:
+        with running(tmp_path, provider, store_url=store, port=port) as alive:
             issued = alive.post(identity)
             assert (issued.status_code, issued.headers["idempotent-replay"]) == (200, "true")
             assert issued.json()["jti"] == template["terms"]["jti"]
@@ -69,8 +69,8 @@ def pair(tmp_path_factory: pytest.TempPathFactory, provider: LocalProvider) -> I
     folder = tmp_path_factory.mktemp("pair")
     with (
         EmbeddedValkey() as store,
-        running(folder, provider, redis_url=store) as one,
-        running(folder, provider, redis_url=store, url=one.url) as other,
+        running(folder, provider, store_url=store) as one,
+        running(folder, provider, store_url=store, url=one.url) as other,
     ):
         yield Pair(one, other, store)
 
@@ -226,8 +226,8 @@ def test_a_kill_under_load_loses_no_token_and_gives_no_second_one(
     tmp_path: Path, provider: LocalProvider, round_number: int
 ) -> None:
     with EmbeddedValkey() as store:
-        with running(tmp_path, provider, redis_url=store) as first:
-            identities, port = [first.token() for _ in range(200)], first.settings.port
+        with running(tmp_path, provider, store_url=store) as first:
+            identities, port = [first.token() for _ in range(200)], first.settings.listen.port
             before = [first.post(identity, numbered(index)).content for index, identity in enumerate(identities[:50])]
             with ThreadPoolExecutor(16) as pool:
                 under_way = [
@@ -237,7 +237,7 @@ def test_a_kill_under_load_loses_no_token_and_gives_no_second_one(
                 first.kill()
                 for answer in under_way:
                     answer.exception()
-        with running(tmp_path, provider, redis_url=store, port=port) as second, ThreadPoolExecutor(16) as pool:
+        with running(tmp_path, provider, store_url=store, port=port) as second, ThreadPoolExecutor(16) as pool:
             answers = list(pool.map(lambda pair: second.post(pair[1], numbered(pair[0])), enumerate(identities)))
             assert {answer.status_code for answer in answers} <= {200, 201}
             assert [answer.content for answer in answers[:50]] == before

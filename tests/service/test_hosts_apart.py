@@ -26,6 +26,7 @@ from tests.support.command import issuer
 from tests.support.logged import Begun
 from tests.support.postgresql import PostgreSQL, postgresql
 from tests.support.running import Running, eventually, numbered, running, serve, start, until_live, write_folder
+from tests.support.settings import by_name
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 SERVED = (ARCHIVE_PATH, REVOCATIONS_PATH, REVOCATION_KEYS_PATH)
@@ -70,7 +71,7 @@ class Pair:
         return listed is not None and jti in listed.jtis
 
     def active(self, host: Running) -> str:
-        keys = Path(host.settings.keys)
+        keys = host.settings.keys_folder
         return next(path.stem.removeprefix("key-") for path in (keys / "active").glob("*.pem"))
 
 
@@ -83,7 +84,7 @@ def pair(tmp_path: Path, provider: LocalProvider) -> Iterator[Pair]:
         write_folder(folder, provider)
         make_key(folder / "keys", None)
         begun = Begun(folder, server.url(), store)
-        shared: dict[str, Any] = {"redis_url": store, "durable_store": True}
+        shared: dict[str, Any] = {"store_url": store, "store_durable": True}
         with running(folder, provider, port=begun.port, **shared) as alone:
             eventually(lambda: alone.http.get(REVOCATIONS_PATH).status_code == 200)
             identity = alone.token()
@@ -97,7 +98,7 @@ def pair(tmp_path: Path, provider: LocalProvider) -> Iterator[Pair]:
             (other / "records").mkdir(mode=0o700)
             shutil.copytree(folder / "policies", other / "policies")
             names = ("url", "log_origin", "log_database")
-            same = {name: getattr(one.settings, name) for name in names}
+            same = by_name(one.settings, *names)
             with running(
                 other, provider, **same, **shared, store_secret_file=str(one.settings.store_secret),
                 log_records=str(other / "records"), command=serve(2),
@@ -125,8 +126,8 @@ def rotate(pair: Pair, old: str) -> str:
     new = pair.active(pair.one)
     eventually(lambda: pair.archived(new) == (None, None))
     for state in ("active", "retiring"):
-        shutil.rmtree(Path(pair.other.settings.keys) / state, ignore_errors=True)
-        shutil.copytree(Path(pair.one.settings.keys) / state, Path(pair.other.settings.keys) / state)
+        shutil.rmtree(pair.other.settings.keys_folder / state, ignore_errors=True)
+        shutil.copytree(pair.one.settings.keys_folder / state, pair.other.settings.keys_folder / state)
     signs(pair.other, new, 2)
     eventually(lambda: (pair.archived(old) or (None,))[0] is not None)
     seen = [
@@ -142,7 +143,7 @@ def tell_a_theft(pair: Pair, old: str) -> None:
     pair.run(pair.other, "keys", "revoke", f"key-{old}", "--from", "1000", "--reason", "a test")
     eventually(lambda: (pair.archived(old) or (0, 0))[1] == 1000)
     eventually(lambda: old not in pair.one.http.get(JWKS_PATH).text)
-    assert (Path(pair.one.settings.keys) / "retiring" / f"{old}.pem").exists(), "its file still lies there"
+    assert (pair.one.settings.keys_folder / "retiring" / f"{old}.pem").exists(), "its file still lies there"
 
 
 def take_back(pair: Pair, jti: str) -> None:

@@ -68,7 +68,7 @@ def test_no_word_of_a_run_and_of_its_caller_is_in_the_log(service: Running) -> N
 
 def test_what_is_in_the_log_is_public_and_the_service_says_where(service: Running) -> None:
     token = service.post(service.token()).json()
-    size, origin = token["log"]["index"] + 1, service.settings.log_origin
+    size, origin = token["log"]["index"] + 1, service.settings.log.origin
     about = service.http.get("/.well-known/eval-token-issuer").json()
     assert (about["log_origin"], about["log_url"]) == (origin, f"http://{origin}")
     for prefix in ("/log", about["log_url"].removeprefix(service.url)):

@@ -134,7 +134,7 @@ def test_workers_and_sequencer_are_killed_for_a_minute_under_8_clients(
     store: str, provider: LocalProvider, tmp_path: Path
 ) -> None:
     dice, killed = random.Random(7), {"worker": 0, "sequencer": 0}
-    with logged_service(tmp_path / "service", provider, redis_url=store, command=serve(2)) as service:
+    with logged_service(tmp_path / "service", provider, store_url=store, command=serve(2)) as service:
         promised = Promised(service)
 
         def kill() -> None:
@@ -185,7 +185,7 @@ def test_a_sequencer_that_is_stopped_in_the_critical_section_is_killed_and_repla
 def test_an_old_copy_of_the_file_put_back_under_running_workers_is_latched(
     store: str, provider: LocalProvider, tmp_path: Path
 ) -> None:
-    with logged_service(tmp_path / "service", provider, redis_url=store, command=serve(2)) as service:
+    with logged_service(tmp_path / "service", provider, store_url=store, command=serve(2)) as service:
         promised = Promised(service)
         database = Path(log_settings(service.settings, "").database)
         promised.settle(service, [promised.request(service, number) for number in range(5)])
@@ -250,7 +250,7 @@ def test_a_server_that_is_killed_between_commit_and_answer_and_comes_back_loses_
 
     with (
         Proxy(primary) as proxy,
-        logged_service(tmp_path / "service", provider, proxy.url(), redis_url=store, command=serve(2)) as service,
+        logged_service(tmp_path / "service", provider, proxy.url(), store_url=store, command=serve(2)) as service,
     ):
         promised = Promised(service)
         promised.settle(service, [promised.request(service, number) for number in range(3)])
@@ -272,7 +272,7 @@ def test_a_failover_that_lost_commits_latches_a_running_service_and_the_old_prim
 ) -> None:
     with (
         Proxy(primary) as proxy,
-        logged_service(tmp_path / "service", provider, proxy.url(), redis_url=store, command=serve(2)) as service,
+        logged_service(tmp_path / "service", provider, proxy.url(), store_url=store, command=serve(2)) as service,
     ):
         promised = Promised(service)
         promised.settle(service, [promised.request(service, number) for number in range(3)])
@@ -306,7 +306,7 @@ def test_a_failover_that_lost_commits_latches_a_running_service_and_the_old_prim
 def test_two_services_with_one_database_and_64_clients_make_one_log(
     fault: str, store: str, primary: PostgreSQL, provider: LocalProvider, tmp_path: Path
 ) -> None:
-    with logged_service(tmp_path / "service", provider, primary.url(), redis_url=store, command=serve(2)) as one:  # noqa: SIM117
+    with logged_service(tmp_path / "service", provider, primary.url(), store_url=store, command=serve(2)) as one:  # noqa: SIM117
         with second_host(one, command=serve(2)) as two:
             promised = Promised(one)
 

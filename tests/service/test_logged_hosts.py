@@ -51,7 +51,7 @@ def server() -> Iterator[PostgreSQL]:
 def test_readiness_warns_of_a_failover_until_each_commit_waits_for_a_replica(
     server: PostgreSQL, store: str, provider: LocalProvider, tmp_path: Path
 ) -> None:
-    with logged_service(tmp_path / "service", provider, server.url(), redis_url=store) as service:
+    with logged_service(tmp_path / "service", provider, server.url(), store_url=store) as service:
         assert service.http.get("/health/ready").status_code == 200
         assert log_status(service)["warnings"] == [NO_STANDBY]
         assert NO_STANDBY in service.log_text()
@@ -90,7 +90,7 @@ def test_a_database_of_several_hosts_needs_a_store_that_they_share(
     log = Begun(tmp_path / "service", server.url(), store)
     with (
         pytest.raises(AssertionError, match=r"settings\.invalid.*Name the store that all of them share"),
-        log.served(provider, redis_url="embedded"),
+        log.served(provider, store_url="embedded"),
     ):
         pass
 
@@ -114,7 +114,7 @@ def test_a_host_whose_own_record_knows_less_is_refused_by_what_the_hosts_share(
         moved = replica.url()
         with (
             pytest.raises(AssertionError, match=r"log\.rollback.*less than the store at"),
-            second_host(one, log_records=two.settings.log_records, log_database=moved),
+            second_host(one, log_records=two.settings.log.records, log_database=moved),
         ):
             pass
 
@@ -124,7 +124,7 @@ def test_a_host_whose_own_record_knows_less_is_refused_by_what_the_hosts_share(
 
 @pytest.fixture
 def hosts(server: PostgreSQL, store: str, provider: LocalProvider, tmp_path: Path) -> Iterator[tuple[Running, Running]]:
-    made = logged_service(tmp_path / "service", provider, server.url(), redis_url=store, command=serve(2))
+    made = logged_service(tmp_path / "service", provider, server.url(), store_url=store, command=serve(2))
     with made as one, second_host(one, command=serve(2)) as two:
         yield one, two
 
@@ -157,7 +157,7 @@ def test_two_hosts_announce_each_thing_once_and_before_its_tokens(hosts: tuple[R
     assert set(after.values()) == {1}, "each once, by whichever of four workers"
     (new,) = after.keys() - before.keys()
     assert isinstance(new, PolicyLeaf)
-    with closing(reading_at(two.settings.log_database)) as reading:
+    with closing(reading_at(two.settings.log.database)) as reading:
         demand_no_alarm(Reader(reading))
 
 

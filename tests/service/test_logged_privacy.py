@@ -40,7 +40,7 @@ def test_no_public_byte_says_what_was_signed_or_who_called(tmp_path: Path) -> No
     assert payload(token)["sub"].encode() in public, "the log is looked at"
     assert len(secrets) > 25
     # What is short is there by chance; what a leaf says is no secret (tlog.md), and nor are its log's name and the URL.
-    open_words = {*said, service.settings.log_origin, service.url}
+    open_words = {*said, service.settings.log.origin, service.url}
     secret = {each for each in secrets - open_words if len(each) > 5}
     assert not {each for each in secret if any(form in public for form in disguises(each))}
 

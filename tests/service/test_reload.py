@@ -221,7 +221,7 @@ def test_a_suspended_integration_is_refused_even_its_repeats(live: Running) -> N
     repeated = live.post(identity)
     assert (repeated.status_code, repeated.json()["code"]) == (403, "integration.suspended")
     for path, verdict in (("/tokens", b" 403 "), ("/tokens/batch", b" 403 "), ("/tokens/explain", b" 200 ")):
-        unread = answer_to_head(live.settings.port, path, identity, b"{" * 10_000)
+        unread = answer_to_head(live.settings.listen.port, path, identity, b"{" * 10_000)
         assert verdict in unread, "the body was not waited for"
         assert b'"code":"integration.suspended"' in unread
     assert "results" not in live.audit()[-1]

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import redis
-from msgspec.structs import replace
 
 from issuer import keyfile
 from issuer.dev.provider import LocalProvider
@@ -17,7 +16,7 @@ from issuer.errors import IssuerError
 from issuer.service.admission.embedded import EmbeddedValkey
 from issuer.service.follow import follow_folder
 from issuer.service.server import server
-from issuer.service.settings import Settings
+from issuer.service.settings import Settings, changed
 from issuer.service.signing.keyring import load_keyring
 from tests.support.command import issuer
 from tests.support.policies import ISSUER_URL
@@ -65,7 +64,7 @@ def no_key(folder: Path) -> None:
 def said(settings: Settings) -> str:
     """Put a service together, in this process, which must be refused; return how."""
     with pytest.raises(IssuerError) as refused:
-        server(replace(settings, redis_url="redis://127.0.0.1:1"))
+        server(changed(settings, store_url="redis://127.0.0.1:1"))
     return str(refused.value)
 
 
@@ -100,14 +99,14 @@ def test_its_own_url_cannot_be_a_provider(tmp_path: Path, settings: Settings, pr
 
 
 def test_a_provider_on_plain_http_is_for_development_only(settings: Settings) -> None:
-    assert "must be https" in said(replace(settings, development=False, url="https://issuer.example"))
+    assert "must be https" in said(changed(settings, development=False, url="https://issuer.example"))
 
 
 def test_a_store_that_evicts_is_refused(settings: Settings) -> None:
     with EmbeddedValkey() as store:
         with redis.Redis.from_url(store) as client:
             client.config_set("maxmemory-policy", "allkeys-lru")
-        refused = refused_start(settings, ISSUER_REDIS_URL=store)
+        refused = refused_start(settings, ISSUER_STORE_URL=store)
     assert "state.unsafe" in refused
     assert "noeviction" in refused
 
@@ -116,14 +115,14 @@ def test_a_store_whose_password_is_wrong_is_named_without_it(settings: Settings)
     with EmbeddedValkey() as store:
         with redis.Redis.from_url(store) as client:
             client.config_set("requirepass", "right")
-        refused = refused_start(settings, ISSUER_REDIS_URL=store.replace("unix://", "unix://:wrong@"))
+        refused = refused_start(settings, ISSUER_STORE_URL=store.replace("unix://", "unix://:wrong@"))
     assert "it refuses the name or password that its URL has, or lacks" in refused
     assert "wrong" not in refused
 
 
 def test_a_secret_that_is_named_is_not_made(tmp_path: Path, settings: Settings) -> None:
     named = tmp_path / "shared-secret"
-    assert f"the store secret {named}: No such file" in said(replace(settings, store_secret_file=str(named)))
+    assert f"the store secret {named}: No such file" in said(changed(settings, store_secret_file=str(named)))
     assert not named.exists()
 
 
@@ -193,6 +192,6 @@ def test_folders_as_a_checkout_leaves_them_are_taken(tmp_path: Path, provider: L
 
 
 def test_wide_proxies_are_a_warning_in_the_log_stream(settings: Settings) -> None:
-    log = refused_start(settings, ISSUER_REDIS_URL="redis://127.0.0.1:1", ISSUER_TRUSTED_PROXIES="10.0.0.0/8")
+    log = refused_start(settings, ISSUER_STORE_URL="redis://127.0.0.1:1", ISSUER_LISTEN_TRUSTED_PROXIES="10.0.0.0/8")
     assert "setting doubted" in log
-    assert "trusted_proxies: 10.0.0.0/8 is a network of 16777216 addresses" in log
+    assert "listen.trusted_proxies: 10.0.0.0/8 is a network of 16777216 addresses" in log

@@ -23,7 +23,7 @@ def test_a_worker_says_where_it_listens_and_on_what_and_every_line_has_its_pid(s
     lines: list[dict[str, Any]] = [msgspec.json.decode(line) for line in service.log_text().splitlines()]
     listening = next(line for line in lines if line["event"] == "listening")
     loaded = next(line for line in lines if line["event"] == "keys loaded")
-    assert (listening["url"], listening["address"]) == (service.url, f"127.0.0.1:{service.settings.port}")
+    assert (listening["url"], listening["address"]) == (service.url, f"127.0.0.1:{service.settings.listen.port}")
     assert (listening["integrations"], listening["store"].endswith("/s")) == (2, True), listening
     assert listening["keys"] == loaded["keys"]
     assert list(loaded["keys"].values()) == ["active"]

@@ -109,7 +109,7 @@ def test_a_token_is_soon_proved_under_what_the_quorum_has_cosigned(three: Three)
     assert witnessed.time is not None
     assert before <= witnessed.time <= time.time()
     status = log_status(three.service)
-    assert status["origin"] == three.service.settings.log_origin
+    assert status["origin"] == three.service.settings.log.origin
     assert status["cosigned"]["size"] <= status["size"]
     assert status["cosigned"]["age_s"] < 60
 

@@ -23,6 +23,7 @@ import pytest
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import free_port, settings_for
 from issuer.service.bounds import SILENT_S
+from issuer.service.settings import changed
 from issuer.service.signing.keyring import generate
 from issuer.service.workers import Progress, Worker, beating
 from tests.support.http_load import request
@@ -72,7 +73,7 @@ def is_alive(pid: int) -> bool:
 
 def once(live: Running, method: str, path: str, identity: str = "", sent: object = None) -> tuple[int, Any]:
     """Ask on a new connection, so that any worker may get it; return status and answer."""
-    connection = http.client.HTTPConnection("127.0.0.1", live.settings.port, timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", live.settings.listen.port, timeout=60)
     try:
         headers = {"Content-Type": "application/json", "Authorization": f"Bearer {identity}"}
         connection.request(method, path, msgspec.json.encode(sent), headers if identity else {})
@@ -120,7 +121,7 @@ def who_answers(live: Running, requests: int = 40) -> Counter[int]:
     before = {pid: sockets_of(pid) for pid in workers_of(live)}
     with contextlib.ExitStack() as stack:
         for _ in range(requests):
-            connection = stack.enter_context(socket.create_connection(("127.0.0.1", live.settings.port)))
+            connection = stack.enter_context(socket.create_connection(("127.0.0.1", live.settings.listen.port)))
             connection.sendall(b"GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n")
             connection.recv(1)
         return +Counter({pid: sockets_of(pid) - count for pid, count in before.items()})
@@ -229,7 +230,9 @@ def test_sigterm_finishes_what_is_in_flight_and_ends_with_0(
         eventually(lambda: listening(live) == workers)
         connections = []
         for _ in range(12):
-            connection = stack.enter_context(socket.create_connection(("127.0.0.1", live.settings.port), timeout=60))
+            connection = stack.enter_context(
+                socket.create_connection(("127.0.0.1", live.settings.listen.port), timeout=60)
+            )
             connection.sendall(request("/tokens", live.token(), body, "Expect: 100-continue")[: -len(body)])
             assert connection.recv(65536).startswith(b"HTTP/1.1 100 "), "it is in flight"
             connection.sendall(body[:-1])
@@ -256,7 +259,7 @@ def test_a_port_that_is_taken_and_a_store_that_is_not_there_are_said_and_leave_n
             (taken_port, "embedded", "cannot listen on 127.0.0.1"),
             (free_port(), f"unix://{tmp_path}/none.sock", "state.unreachable"),
         ):
-            settings = msgspec.structs.replace(settings_for(tmp_path, port), redis_url=store)
+            settings = changed(settings_for(tmp_path, port), store_url=store)
             process = start(settings, tmp_path, serve(3))
             assert process.wait(60) == 6
             assert said in (tmp_path / "service.log").read_text()

@@ -125,7 +125,7 @@ def open_key(folder: Path, _: World) -> None:
 def taken_port(folder: Path, world: World) -> None:
     """Have the service's settings name the port of another one."""
     settings = folder / "s.yaml"
-    settings.write_text(settings.read_text().replace("port: 0", f"port: {world.service.settings.port}"))
+    settings.write_text(settings.read_text().replace("port: 0", f"port: {world.service.settings.listen.port}"))
 
 
 def keys(folder: Path, _: World) -> None:

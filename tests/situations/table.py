@@ -39,8 +39,8 @@ _MODEL = (
 
 _SETTINGS = write(
     "s.yaml",
-    'url: "http://127.0.0.1:8000"\ndevelopment: true\npolicies: policies\nkeys: keys\ndata: data\n'
-    'redis_url: "redis://127.0.0.1:1"\nport: 0\n',
+    'version: 1\nurl: "http://127.0.0.1:8000"\ndevelopment: true\npolicies: policies\ndata: data\nkeys: {folder: keys}\n'
+    'store: {url: "redis://127.0.0.1:1"}\nlisten:\n  port: 0\n',
 )
 
 S = Situation
@@ -299,12 +299,12 @@ OPERATE = [
     S("Settings that are not there", "keys list --config settings.yaml"),
     S("Settings with a member that is misspelled", "keys list --config settings.yaml", (write("settings.yaml", "prot: 80\n"),)),
     S("Settings that hold a password, and are not YAML", "keys list --config settings.yaml",
-      (write("settings.yaml", "redis_url: {rediss://:hush0123456789abc@store.example\nport: 1\n"),)),
+      (write("settings.yaml", "store: {url: {rediss://:hush0123456789abc@store.example\nport: 1\n"),)),
 ]  # fmt: skip
 
 SERVE = [
     S("Nothing is set", "serve"),
-    S("A setting that is misspelled, for which there is no name", "serve --config s.yaml", (_SETTINGS, edit("s.yaml", "port", "prot"))),
+    S("A setting that is misspelled", "serve --config s.yaml", (_SETTINGS, edit("s.yaml", "port", "prot"))),
     S("Plain http in public", "serve --config s.yaml", (_SETTINGS, edit("s.yaml", "http://127.0.0.1", "http://issuer.example"))),
     S("There is no key", "serve --config s.yaml", (_SETTINGS, policies)),
     S("A key that others may read", "serve --config s.yaml", (_SETTINGS, policies, keys, open_key)),

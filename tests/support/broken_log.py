@@ -10,8 +10,8 @@ import signal
 import sys
 
 from issuer.issuance.ports import NoLog
+from issuer.service.read_settings import read_settings
 from issuer.service.server import serve
-from issuer.service.settings import read_settings
 from issuer.verify_token import Template
 from issuer.wire import LogEntry
 

@@ -77,14 +77,14 @@ def bad(live: Running) -> dict[str, list[bytes]]:
 
 def good(live: Running, count: int) -> Run:
     """Send good requests at a steady hundred a second."""
-    return drive(live.settings.port, singles(live, "ES256", count), 4, pause_s=0.04)
+    return drive(live.settings.listen.port, singles(live, "ES256", count), 4, pause_s=0.04)
 
 
 def beside(live: Running, payloads: Sequence[bytes], count: int, connections: int = FEW) -> tuple[Run, Flooded]:
     """Send good requests beside a flood."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         pool.apply(abs, (1,))  # it has started
-        flooding = pool.apply_async(flood, (live.settings.port, payloads, count / 100 + 2.0, connections))
+        flooding = pool.apply_async(flood, (live.settings.listen.port, payloads, count / 100 + 2.0, connections))
         time.sleep(1.0)
         run = good(live, count)
         return run, flooding.get()

@@ -15,6 +15,7 @@ from issuer.formats import jcs
 from issuer.relying.log_proof import sought_of
 from tests.support import make
 from tests.support.samples import BY_NAME
+from tests.support.settings import settings_text
 from tests.support.tlog import ANNOUNCED, LOG_KEY, ORIGIN, Tree, policy_text
 from tests.support.tree import write_trust
 
@@ -168,10 +169,10 @@ def _lay_good(good: Path) -> None:
 def _lay_operated(good: Path) -> None:
     """Settings of a service whose log's database is lost."""
     members = {
-        "url": "https://issuer.example", "policies": "p", "redis_url": "embedded", "log_origin": ORIGIN,
-        "keys": f"{good}/operated/keys", "data": f"{good}/operated/data", "log_records": f"{good}/operated/records",
+        "url": "https://issuer.example", "policies": "p", "store_url": "embedded", "log_origin": ORIGIN,
+        "keys_folder": f"{good}/operated/keys", "data": f"{good}/operated/data", "log_records": f"{good}/operated/records",
     }  # fmt: skip
-    (good / "settings.yaml").write_text("".join(f'{name}: "{value}"\n' for name, value in members.items()))
+    (good / "settings.yaml").write_text(settings_text(**members))
     (good / "operated" / "keys" / "log").mkdir(parents=True, mode=0o700)
     keyfile.write(good / "operated" / "keys" / "log" / "log.pem", LOG_KEY)
 

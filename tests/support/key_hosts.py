@@ -93,7 +93,7 @@ class KeyHost:
 
     def tell(self) -> bytes | None:
         if self.passphrase == b"gone":
-            raise SetupError(Code.SETTINGS_INVALID, "key_passphrase_file: No such file")
+            raise SetupError(Code.SETTINGS_INVALID, "keys.passphrase_file: No such file")
         return self.passphrase
 
     async def turn(self, asked: bool = False, times: int = 1) -> None:

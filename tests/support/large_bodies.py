@@ -96,15 +96,15 @@ def beside(live: Running, sent: Sequence[bytes], connections: int, at_least: int
     good = Run()
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         pool.apply(abs, (1,))  # it has started
-        sending = pool.apply_async(drive, (live.settings.port, sent, connections))
+        sending = pool.apply_async(drive, (live.settings.listen.port, sent, connections))
         while not sending.ready() or len(good.taken_s) < at_least:
-            good += drive(live.settings.port, singles(live, "ES256", 10), 2, pause_s=0.04)
+            good += drive(live.settings.listen.port, singles(live, "ES256", 10), 2, pause_s=0.04)
         return good, sending.get()
 
 
 def quiet(live: Running, count: int) -> Run:
     """Send a good caller's requests alone."""
-    return drive(live.settings.port, singles(live, "ES256", count), 2, pause_s=0.04)
+    return drive(live.settings.listen.port, singles(live, "ES256", count), 2, pause_s=0.04)
 
 
 def is_quarantined(live: Running) -> None:

@@ -8,15 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from msgspec.structs import replace
-
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import LOG_POLICY, begin_log, free_port, settings_for
 from issuer.formats import jose
 from issuer.service.log.engines import reading_at
 from issuer.service.log.store import Reader
 from issuer.service.server import log_settings
-from issuer.service.settings import EMBEDDED
+from issuer.service.settings import EMBEDDED, changed
 from issuer.tlog.checkpoint import Checkpoint, parse_checkpoint
 from issuer.tlog.leaf import Leaf, TokenLeaf, read_leaf
 from issuer.tlog.merkle import leaf_hash, verify_inclusion
@@ -27,6 +25,7 @@ from issuer.tlog.witness_policy import parse_policy
 from issuer.verify_token import read_unverified, token_leaf
 from issuer.wire import LOG_PATH
 from tests.support.running import Running, eventually, running
+from tests.support.settings import by_name
 from tests.support.witnessing import RunningWitness, ScriptedWitness, policy_text
 
 
@@ -36,7 +35,7 @@ class Begun:
     def __init__(self, folder: Path, database: str = "", store: str = EMBEDDED) -> None:
         self.folder = folder
         self.policy = folder / LOG_POLICY
-        plain = replace(settings_for(folder, free_port()), log_database=database, redis_url=store)
+        plain = changed(settings_for(folder, free_port()), log_database=database, store_url=store)
         self._settings = begin_log(plain, folder)
         self.log = log_settings(self._settings, "")
         self.vkey = self.policy.read_text().split()[1]
@@ -44,7 +43,7 @@ class Begun:
     @property
     def port(self) -> int:
         """The port of its service."""
-        return self._settings.port
+        return self._settings.listen.port
 
     def trust(self, *witnesses: RunningWitness | ScriptedWitness, quorum: int) -> None:
         """Write the policy that demands so many of these witnesses, which it calls w1, w2 and so on."""
@@ -55,8 +54,7 @@ class Begun:
     @contextlib.contextmanager
     def served(self, provider: LocalProvider, **changes: Any) -> Iterator[Running]:
         """Run the service; it may be run again."""
-        names = ("port", "log_origin", "log_database", "log_records", "redis_url")
-        log = {name: getattr(self._settings, name) for name in names}
+        log = by_name(self._settings, "log_origin", "log_database", "log_records", "store_url") | {"port": self.port}
         with running(self.folder, provider, **(log | changes)) as service:
             yield service
 
@@ -68,7 +66,7 @@ class Begun:
 @contextlib.contextmanager
 def logged_service(folder: Path, provider: LocalProvider, log_database: str = "", **changes: Any) -> Iterator[Running]:
     """Run a service with a fresh log."""
-    with Begun(folder, log_database, changes.get("redis_url", EMBEDDED)).served(provider, **changes) as service:
+    with Begun(folder, log_database, changes.get("store_url", EMBEDDED)).served(provider, **changes) as service:
         yield service
 
 
@@ -76,8 +74,8 @@ def logged_service(folder: Path, provider: LocalProvider, log_database: str = ""
 def second_host(first: Running, **changes: Any) -> Iterator[Running]:
     """Run a further host of the first one's issuer: the same store, secret, keys and policies; data and record are its
     own."""
-    names = ("url", "log_origin", "log_database", "redis_url", "log_witness_policy", "log_witnesses")
-    shared = {name: getattr(first.settings, name) for name in names}
+    names = ("url", "log_origin", "log_database", "store_url", "log_witness_policy", "log_witnesses")
+    shared = by_name(first.settings, *names)
     own = first.folder.with_name(f"{first.folder.name}-second")
     (own / "records").mkdir(mode=0o700, parents=True, exist_ok=True)
     shared["store_secret_file"] = str(first.settings.store_secret)
@@ -96,7 +94,7 @@ def leaf_of(token: str) -> bytes:
 def demand_logged(service: Running, answer: dict[str, Any]) -> Checkpoint:
     """Demand a good proof in the answer of a token, and return the checkpoint that it is under."""
     place = answer["log"]
-    assert place["origin"] == service.settings.log_origin
+    assert place["origin"] == service.settings.log.origin
     proof = parse_proof(place["proof"].encode())
     assert proof.index == place["index"]
     policy = parse_policy((service.folder / LOG_POLICY).read_bytes(), LOG_POLICY)

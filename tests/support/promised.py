@@ -51,7 +51,7 @@ class Promised:
     """What the clients of one log got. For any thread."""
 
     def __init__(self, service: Running) -> None:
-        self.origin = service.settings.log_origin
+        self.origin = service.settings.log.origin
         key = keyfile.read(Path(log_settings(service.settings, "").key_file), None)
         self.vkey = NoteSigner(self.origin, key).verifier.to_text()
         self.received = Received(self.origin, NoteSigner(self.origin, key).verifier)

@@ -18,7 +18,6 @@ from functools import partial
 import uvicorn
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from litestar import Litestar
-from msgspec.structs import replace
 
 from issuer.codes import Code
 from issuer.dev.sandbox import free_port
@@ -32,8 +31,9 @@ from issuer.service.log.engines import reading_at
 from issuer.service.log.readers import Readers
 from issuer.service.log.store import Entry, Store
 from issuer.service.log_stream import configure_logging
+from issuer.service.read_settings import read_settings
 from issuer.service.server import server, store
-from issuer.service.settings import read_settings
+from issuer.service.settings import changed
 from issuer.tlog.checkpoint import Checkpoint, parse_checkpoint
 from issuer.tlog.merkle import verify_inclusion
 from issuer.tlog.note import Cosigner, Note, NoteSigner, parse_note, verify_note
@@ -171,8 +171,8 @@ def serving(setting: str, info: LogInfo = INFO) -> Iterator[Served]:
 def _serve(setting: str) -> None:
     configure_logging()
     settings = read_settings()
-    with store(settings) as redis_url:
-        running, sequencer = server(replace(settings, redis_url=redis_url)), Sequencer()
+    with store(settings) as store_url:
+        running, sequencer = server(changed(settings, store_url=store_url)), Sequencer()
         readers, info = Readers(ORIGIN, partial(reading_at, setting)), LogInfo(settings.url, ORIGIN, ())
         assert isinstance(running.config.app, Litestar)
         for handler in log_routes(readers, info, sequencer.check, Tarpit(settings.url)):

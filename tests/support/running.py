@@ -21,7 +21,7 @@ import pytest
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import environment, free_port, settings_for, write_policies
 from issuer.service.bounds import SOURCE_RATE
-from issuer.service.settings import Settings
+from issuer.service.settings import Settings, changed
 from issuer.service.signing.keyring import generate
 from tests.support.command import Forked, start_issuer
 from tests.support.http_load import drive, request
@@ -153,10 +153,10 @@ def running(
 ) -> Iterator[Running]:
     """Run `issuer serve` on loopback until the block ends."""
     write_folder(folder, provider, limits=limits)
-    settings = msgspec.structs.replace(settings_for(folder, port or free_port()), **changes)
+    settings = changed(settings_for(folder, port or free_port()), **changes)
     process = start(settings, folder, command)
     try:
-        with httpx.Client(base_url=f"http://{settings.host}:{settings.port}", timeout=60) as http:
+        with httpx.Client(base_url=f"http://{settings.listen.host}:{settings.listen.port}", timeout=60) as http:
             until_live(http, process, folder)
             yield Running(folder, settings, provider, process, http)
     finally:
@@ -176,7 +176,7 @@ def bring_to_its_limit(service: Running, *lines: str) -> None:
     Ten times a second it is then allowed one more.
     """
     junk = request("/tokens", "nonsense", b"{}", *lines)
-    assert drive(service.settings.port, [junk] * SOURCE_RATE.burst, 64).statuses == {401: SOURCE_RATE.burst}
+    assert drive(service.settings.listen.port, [junk] * SOURCE_RATE.burst, 64).statuses == {401: SOURCE_RATE.burst}
 
 
 def eventually(holds: Callable[[], bool]) -> None:
@@ -222,7 +222,7 @@ def serve(workers: int) -> tuple[str, ...]:
 
 def listening(live: Running) -> int:
     """Count the sockets that listen on the service's port: one for each worker that is ready."""
-    return listening_on(live.settings.port)
+    return listening_on(live.settings.listen.port)
 
 
 def listening_on(port: int) -> int:

@@ -67,7 +67,7 @@ def traffic(live: Running, process: int, count: int) -> Iterator[bytes]:
 
 
 def _work(live: Running, process: int, count: int, results: Any) -> None:
-    results.put(drive(live.settings.port, traffic(live, process, count), 16).statuses)
+    results.put(drive(live.settings.listen.port, traffic(live, process, count), 16).statuses)
 
 
 def stretch(live: Running, count: int) -> Counter[int]:
@@ -99,7 +99,7 @@ def soak(folder: Path, total: int) -> list[Sample]:
         write_folder(folder, provider)
         allow_es256(folder)
         with (
-            running(folder, provider, redis_url=store, trusted_proxies="127.0.0.1") as live,
+            running(folder, provider, store_url=store, listen_trusted_proxies="127.0.0.1") as live,
             redis.Redis.from_url(store) as client,
         ):
             for _ in range(SAMPLES):

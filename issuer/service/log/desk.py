@@ -1,6 +1,6 @@
 """What a connection of the sequencer process has behind it: leaves go in, and places come out, cosigned if need be.
 
-`log_witnesses: sync` makes the log's answer wait for a quorum, after the commit and beside it: the next batch does not
+`log.witnesses: sync` makes the log's answer wait for a quorum, after the commit and beside it: the next batch does not
 wait, and what has been committed stays there, cosigned or not. The same leaf may be brought again.
 """
 

@@ -83,7 +83,7 @@ def read_seal(settings: LogSettings) -> Seal:
         Checkpoint(settings.origin, 0, bytes(32))
         _ = signer.verifier
     except FormatError as error:
-        raise SetupError(Code.SETTINGS_INVALID, f"log_origin {settings.origin!r}: {error.detail}") from None
+        raise SetupError(Code.SETTINGS_INVALID, f"log.origin {settings.origin!r}: {error.detail}") from None
     return Seal(signer)
 
 
@@ -104,17 +104,17 @@ def records_of(settings: LogSettings, seal: Seal, shown: Sequence[Record] = ()) 
     and a witness that is away must stop nobody."""
     if not settings.records:
         why = "a database that was put back to an older state cannot know that it was"
-        detail = f"log_records is not set: {why}. Name a folder for the newest checkpoint, best on another disk"
+        detail = f"log.records is not set: {why}. Name a folder for the newest checkpoint, best on another disk"
         raise SetupError(Code.SETTINGS_INVALID, detail)
     folder = Path(settings.records).resolve()
     records: list[Record] = [FileRecord(folder, settings.origin)]
     database = _file_of(settings)
     if database is not None and (folder == database.parent or database.parent in folder.parents):
-        detail = f"log_records {folder} is in the folder of the log's database: who puts one back puts back both"
+        detail = f"log.records {folder} is in the folder of the log's database: who puts one back puts back both"
         raise SetupError(Code.SETTINGS_INVALID, f"{detail}. Name a folder elsewhere, best on another disk")
     if database is None and not settings.store_url:
-        detail = "redis_url is embedded, and several hosts may write a log in PostgreSQL: what one has published, the "
-        way_on = "log_records of another does not know. Name the store that all of them share: it keeps that, too"
+        detail = "store.url is embedded, and several hosts may write a log in PostgreSQL: what one has published, the "
+        way_on = "log.records of another does not know. Name the store that all of them share: it keeps that, too"
         raise SetupError(Code.SETTINGS_INVALID, detail + way_on)
     if settings.store_url:
         records.append(RedisRecord(settings.store_url, settings.origin))

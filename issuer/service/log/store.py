@@ -47,7 +47,7 @@ def absent(place: str) -> SetupError:
 
 def another(place: str, origin: str, wanted: str) -> SetupError:
     """Make the error for a place where another log is than the settings name."""
-    detail = f"the log at {place} is that of {origin}; the settings name {wanted}. Correct log_origin, or log_database"
+    detail = f"the log at {place} is that of {origin}; the settings name {wanted}. Correct log.origin, or log.database"
     return SetupError(Code.LOG_ABSENT, f"{detail}; in another place `issuer log init` begins another log")
 
 

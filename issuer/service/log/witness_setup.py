@@ -74,7 +74,7 @@ def own_keys(policy: WitnessPolicy, own: Verifier) -> tuple[Verifier, ...]:
     """
     keys = tuple(log.verifier for log in policy.logs if log.verifier.name == own.name)
     if own not in keys:
-        detail = f"log_witness_policy: no line names this log and its key; add `log {own.to_text()}`"
+        detail = f"log.witness_policy: no line names this log and its key; add `log {own.to_text()}`"
         raise SetupError(Code.SETTINGS_INVALID, detail)
     return keys
 
@@ -96,7 +96,7 @@ def witnessing_of(settings: WitnessSettings | None, own: Verifier) -> Witnessing
         return Witnessing(WitnessPolicy((LogKey(own),), (), (), NO_QUORUM), (own,))
     path, policy = Path(settings.policy), _read_policy(Path(settings.policy))
     if settings.must_cosign and policy.quorum == NO_QUORUM:
-        detail = f"log_witnesses: sync waits for a quorum, and {path} asks for none"
+        detail = f"log.witnesses: sync waits for a quorum, and {path} asks for none"
         raise SetupError(Code.SETTINGS_INVALID, detail)
     asking = Asking(lambda: int(time.time()), settings.development, settings.excluded, settings.monitors)
     return Witnessing(policy, own_keys(policy, own), calls_of(policy, asking))
@@ -106,7 +106,7 @@ def _read_policy(path: Path) -> WitnessPolicy:
     try:
         return parse_policy(files.read(path, MAX_POLICY_BYTES), str(path))
     except InputError as error:  # its place would be lost on the way to the parent
-        raise SetupError(error.code, f"log_witness_policy, {error.place}: {error.detail}") from None
+        raise SetupError(error.code, f"log.witness_policy, {error.place}: {error.detail}") from None
 
 
 class Asking(Struct, frozen=True):
@@ -129,11 +129,11 @@ def calls_of(policy: WitnessPolicy, asking: Asking) -> tuple[WitnessCall, ...]:
     where those that have one can never be a quorum. Where that comes of the exclusion, it is only told.
     """
     if strangers := {*asking.excluded, *asking.monitoring} - {witness.name for witness in policy.witnesses}:
-        detail = f"log_witness_policy names no witness {min(strangers)!r}: a wrong name would exclude nobody"
+        detail = f"log.witness_policy names no witness {min(strangers)!r}: a wrong name would exclude nobody"
         raise SetupError(Code.SETTINGS_INVALID, detail)
     reachable = [key for key in policy.witnesses if key.url]
     if not policy.met_by(key.verifier for key in reachable):
-        raise SetupError(Code.SETTINGS_INVALID, "log_witness_policy: the witnesses that have a URL are no quorum")
+        raise SetupError(Code.SETTINGS_INVALID, "log.witness_policy: the witnesses that have a URL are no quorum")
     keys = [key for key in reachable if key.name not in asking.excluded]
     if not policy.met_by(key.verifier for key in keys):
         _log.warning("no quorum of witnesses", excluded=sorted(asking.excluded))

@@ -26,8 +26,8 @@ Answer = tuple[int, str]  # the status, and the jti or the code
 def three_services(folder: Path, local: LocalProvider) -> Iterator[tuple[Running, ...]]:
     with ExitStack() as stack:
         store = stack.enter_context(EmbeddedValkey())
-        first = stack.enter_context(running(folder, local, redis_url=store))
-        others = [stack.enter_context(running(folder, local, redis_url=store, url=first.url)) for _ in range(2)]
+        first = stack.enter_context(running(folder, local, store_url=store))
+        others = [stack.enter_context(running(folder, local, store_url=store, url=first.url)) for _ in range(2)]
         yield (first, *others)
 
 
@@ -62,7 +62,7 @@ def ask_all(port: int, requests: Sequence[bytes]) -> list[Answer]:
 
 def storm(services: Sequence[Running], requests: Sequence[bytes]) -> list[Answer]:
     """Send requests to the services in turn, from a process for each, and return the answers in their order."""
-    shares = [(live.settings.port, requests[at::SERVICES]) for at, live in enumerate(services)]
+    shares = [(live.settings.listen.port, requests[at::SERVICES]) for at, live in enumerate(services)]
     with multiprocessing.get_context("spawn").Pool(SERVICES) as pool:
         pool.map(abs, range(SERVICES * 4))  # they have started
         answers = pool.starmap(ask_all, shares, chunksize=1)

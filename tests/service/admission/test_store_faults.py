@@ -53,7 +53,7 @@ def hurt(tmp_path_factory: pytest.TempPathFactory, provider: LocalProvider) -> I
     trust = write_trust(folder, f"http://127.0.0.1:{port}")
     with Store(folder / "store", password="right") as store, Proxy(store.port) as proxy:
         url = f"redis://:right@127.0.0.1:{proxy.port}/0"
-        with running(folder, provider, port=port, redis_url=url, trust=str(trust)) as live:
+        with running(folder, provider, port=port, store_url=url, trust=str(trust)) as live:
             yield Hurt(live, store, proxy, live.post(live.token()).json()["entry"])
             assert "unforeseen" not in live.log_text()
 
@@ -251,7 +251,7 @@ def test_a_flushed_script_cache_is_noticed_by_nobody(hurt: Hurt, round_number: i
 def test_a_killed_store_that_comes_back_empty_or_with_an_old_snapshot_gives_no_second_token(
     tmp_path: Path, provider: LocalProvider, round_number: int
 ) -> None:
-    with Store(tmp_path / "store") as store, running(tmp_path, provider, redis_url=store.url) as live:
+    with Store(tmp_path / "store") as store, running(tmp_path, provider, store_url=store.url) as live:
         assert decided(live, live.token(), 0)[0] in {200, 201}
         with store.client as client:
             client.save()
@@ -282,7 +282,7 @@ def test_a_store_that_loses_nothing_is_killed_under_load_and_no_retry_is_lost_an
     safe = ("--appendonly", "yes", "--appendfsync", "always")
     with (
         Store(tmp_path / "store", *safe) as store,
-        running(tmp_path, provider, redis_url=store.url, durable_store=True) as live,
+        running(tmp_path, provider, store_url=store.url, store_durable=True) as live,
         ThreadPoolExecutor(8) as pool,
     ):
         identities = [live.token() for _ in range(60)]
@@ -331,7 +331,7 @@ def replicated(folder: Path, provider: LocalProvider) -> Iterator[tuple[Running,
         two.is_replica_of(one)
         url = f"redis+sentinel://:right@127.0.0.1:1,127.0.0.1:{port}/mymaster/0"  # the first Sentinel is not there
         until_it_knows_a_replica(port)
-        with running_patiently(folder, provider, redis_url=url) as live:
+        with running_patiently(folder, provider, store_url=url) as live:
             yield live, one, two
 
 
@@ -379,7 +379,7 @@ def test_an_address_that_leads_to_another_master_is_followed(tmp_path: Path, pro
         Store(tmp_path / "one", password="right") as one,
         Store(tmp_path / "two", password="right") as two,
         Proxy(one.port) as proxy,
-        running(tmp_path, provider, redis_url=f"redis://:right@127.0.0.1:{proxy.port}/0") as live,
+        running(tmp_path, provider, store_url=f"redis://:right@127.0.0.1:{proxy.port}/0") as live,
     ):
         assert decided(live, live.token(), 0)[0] in {200, 201}
         one.is_replica_of(two)
@@ -395,7 +395,7 @@ def test_with_wait_replicas_a_master_without_its_replica_gives_no_token(
     with (
         Store(tmp_path / "one") as one,
         Store(tmp_path / "two") as two,
-        running(tmp_path, provider, redis_url=one.url, wait_replicas=1) as live,
+        running(tmp_path, provider, store_url=one.url, store_wait_replicas=1) as live,
     ):
         two.is_replica_of(one)
         assert decided(live, live.token(), 0)[0] in {200, 201}
@@ -472,11 +472,11 @@ def test_a_sentinel_behind_tls_is_asked_and_one_that_cannot_be_verified_is_not(
         Proxy(port, context) as to_sentinel,
     ):
         url = f"rediss+sentinel://:right@127.0.0.1:{to_sentinel.port}/mymaster/0"
-        with running_patiently(tmp_path, provider, redis_url=f"{url}?ssl_ca_certs={trusted}") as live:
+        with running_patiently(tmp_path, provider, store_url=f"{url}?ssl_ca_certs={trusted}") as live:
             assert decided(live, live.token(), 0)[0] in {200, 201}
             assert to_sentinel.handshakes
             assert to_store.handshakes
-        with pytest.raises(AssertionError, match=r"state\.unreachable"), running(tmp_path, provider, redis_url=url):
+        with pytest.raises(AssertionError, match=r"state\.unreachable"), running(tmp_path, provider, store_url=url):
             pass
 
 
@@ -496,7 +496,7 @@ def test_sentinels_and_stores_behind_tls_are_followed_through_a_failover(
         to_sentinel = stack.enter_context(Proxy(port, context))
         url = f"rediss+sentinel://:right@127.0.0.1:{to_sentinel.port}/mymaster/0"
         until_it_knows_a_replica(port)
-        live = stack.enter_context(running_patiently(tmp_path, provider, redis_url=f"{url}?ssl_ca_certs={trusted}"))
+        live = stack.enter_context(running_patiently(tmp_path, provider, store_url=f"{url}?ssl_ca_certs={trusted}"))
         assert {decided(live, live.token(), n)[0] for n in range(8)} <= {200, 201}
         assert to_sentinel.handshakes
         assert (to_one.handshakes > 0, to_two.handshakes > 0) == (True, False)
@@ -507,7 +507,7 @@ def test_sentinels_and_stores_behind_tls_are_followed_through_a_failover(
             time.sleep(0.05)
         assert_fresh_is_served(live)
         assert to_two.handshakes
-        with pytest.raises(AssertionError, match=r"state\.unreachable"), running(tmp_path, provider, redis_url=url):
+        with pytest.raises(AssertionError, match=r"state\.unreachable"), running(tmp_path, provider, store_url=url):
             pass
 
 

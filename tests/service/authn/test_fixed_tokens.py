@@ -82,8 +82,8 @@ def site(tmp_path_factory: pytest.TempPathFactory, providers: Providers) -> Iter
     local = providers.locals["gitlab-ci"]
     with (
         EmbeddedValkey() as store,
-        running(folder, local, redis_url=store) as one,
-        running(folder, local, redis_url=store, url=one.url) as other,
+        running(folder, local, store_url=store) as one,
+        running(folder, local, store_url=store, url=one.url) as other,
     ):
         yield Site((one, other), providers, store)
 
@@ -95,7 +95,7 @@ def serving(
     """Run one service of the test's own."""
     if not (folder / "policies").exists():
         providers.write(folder, FIXED, {**WIDE, **(policy or {})}, **entry)
-    with running(folder, providers.locals["gitlab-ci"], redis_url=store) as live:
+    with running(folder, providers.locals["gitlab-ci"], store_url=store) as live:
         yield Site((live,), providers, store)
 
 
@@ -247,8 +247,8 @@ def test_kill_9_of_the_service_changes_no_count(tmp_path: Path, providers: Provi
             jobs = [site.job(GITLAB), site.job(SPIFFE)]  # with a jti and without
             issued = [[job.post(number).content for number in range(4)] for job in jobs]
             site.services[0].kill()
-            url, port = site.services[0].url, site.services[0].settings.port
-        with running(tmp_path, providers.locals["gitlab-ci"], redis_url=store, url=url, port=port) as live:
+            url, port = site.services[0].url, site.services[0].settings.listen.port
+        with running(tmp_path, providers.locals["gitlab-ci"], store_url=store, url=url, port=port) as live:
             again = [Job(job.token, (live,)) for job in jobs]
             assert [[job.post(number).content for number in range(4)] for job in again] == issued
             assert [job.statuses(range(4, 11)) for job in again] == [[201] * 6 + [409]] * 2
@@ -258,7 +258,7 @@ def test_kill_9_of_the_service_changes_no_count(tmp_path: Path, providers: Provi
 def test_kill_9_under_load_costs_no_honest_retry_its_token(tmp_path: Path, providers: Providers) -> None:
     with EmbeddedValkey() as store:
         with serving(tmp_path, providers, store) as site:
-            jobs, port = [site.job(sample) for sample in FIXED], site.services[0].settings.port
+            jobs, port = [site.job(sample) for sample in FIXED], site.services[0].settings.listen.port
             assert site.job(GITLAB).statuses([0]) == [201]  # the key sets are to hand
             with ThreadPoolExecutor(16) as pool:
                 under_way = [pool.submit(job.post, number) for number in range(USES) for job in jobs]
@@ -267,7 +267,7 @@ def test_kill_9_under_load_costs_no_honest_retry_its_token(tmp_path: Path, provi
                 site.services[0].kill()
                 answered = [task.result() for task in under_way if task.exception() is None]
         assert answered
-        with running(tmp_path, providers.locals["gitlab-ci"], redis_url=store, port=port) as live:
+        with running(tmp_path, providers.locals["gitlab-ci"], store_url=store, port=port) as live:
             again = [Job(job.token, (live,)) for job in jobs]
             issued = {answer.json()["verify_token"] for answer in answered}
             retried = [job.post(number) for number in range(USES) for job in again]

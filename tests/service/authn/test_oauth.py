@@ -31,7 +31,7 @@ def known(provider: LocalProvider) -> Iterator[Issuers]:
 def live(tmp_path_factory: pytest.TempPathFactory, known: Issuers) -> Iterator[Running]:
     folder = tmp_path_factory.mktemp("oauth")
     known.write(folder)
-    with running(folder, known.local, trusted_proxies="127.0.0.1") as live:
+    with running(folder, known.local, listen_trusted_proxies="127.0.0.1") as live:
         yield live
         live.process.terminate()
         assert live.process.wait(60) == 0

@@ -101,7 +101,7 @@ def live(tmp_path_factory: pytest.TempPathFactory, provider: LocalProvider) -> I
 def proxied(tmp_path_factory: pytest.TempPathFactory, provider: LocalProvider) -> Iterator[Running]:
     """One process, behind a proxy."""
     folder = with_pats(tmp_path_factory.mktemp("proxied"), provider)
-    with running(folder, provider, trusted_proxies="127.0.0.1") as service:
+    with running(folder, provider, listen_trusted_proxies="127.0.0.1") as service:
         yield service
 
 
@@ -269,7 +269,7 @@ def test_a_service_does_not_start_with_such_a_folder(tmp_path: Path, provider: L
 def test_tokens_outlive_the_limits_store_and_are_revoked_without_it(tmp_path: Path, provider: LocalProvider) -> None:
     with (
         Store(tmp_path / "store") as store,
-        running(with_pats(tmp_path / "service", provider), provider, redis_url=store.url) as service,
+        running(with_pats(tmp_path / "service", provider), provider, store_url=store.url) as service,
     ):
         token, revoked = made(service), made(service)
         revoke(service, revoked)

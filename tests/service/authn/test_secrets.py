@@ -314,7 +314,7 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Site, dict[
         generate(folder / "keys", "active", passphrase.encode())
         (folder / "passphrase").touch(0o600)
         (folder / "passphrase").write_text(passphrase)
-        settings: dict[str, Any] = {"redis_url": store.url, "key_passphrase_file": str(folder / "passphrase")}
+        settings: dict[str, Any] = {"store_url": store.url, "keys_passphrase_file": str(folder / "passphrase")}
         with Monitored(store) as monitored:
             with running(folder, local, **settings) as live:
                 site = Site(live, store, known, Hub(hub), passphrase)
@@ -324,7 +324,7 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Site, dict[
                 site.live = live
                 for kind in (*KINDS, "hub"):
                     site.post(site.credential(kind))
-        elsewhere: dict[str, Any] = {**settings, "redis_url": store.url.replace(str(store.port), str(free_port()))}
+        elsewhere: dict[str, Any] = {**settings, "store_url": store.url.replace(str(store.port), str(free_port()))}
         with pytest.raises(AssertionError, match="did not start"), running(folder, local, **elsewhere):
             pass
         with store.client as client:

@@ -48,9 +48,9 @@ http {{
 def behind(tmp_path_factory: pytest.TempPathFactory, provider: LocalProvider) -> Iterator[tuple[Running, int, int]]:
     """Yield a service, and two ports of an nginx in front of it: one for all paths, one that denies `/tokens`."""
     folder, opened, closed = tmp_path_factory.mktemp("nginx"), free_port(), free_port()
-    with running(tmp_path_factory.mktemp("behind"), provider, trusted_proxies="127.0.0.1") as live:
+    with running(tmp_path_factory.mktemp("behind"), provider, listen_trusted_proxies="127.0.0.1") as live:
         config = folder / "nginx.conf"
-        config.write_text(CONFIG.format(folder=folder, open=opened, closed=closed, service=live.settings.port))
+        config.write_text(CONFIG.format(folder=folder, open=opened, closed=closed, service=live.settings.listen.port))
         process = subprocess.Popen(["nginx", "-c", config, "-p", folder, "-e", folder / "error.log"])
         try:
             until_it_listens(process, opened, folder / "error.log")

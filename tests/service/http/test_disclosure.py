@@ -86,7 +86,9 @@ def ask(live: Running, who: str, identity: str | None) -> list[Answer]:
     if identity is not None:
         given["Authorization"] = f"Bearer {identity}"
         live.secrets.append(identity)
-    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", live.settings.port, timeout=60)) as connection:
+    with contextlib.closing(
+        http.client.HTTPConnection("127.0.0.1", live.settings.listen.port, timeout=60)
+    ) as connection:
         answers = []
         for method, path, sent in requests(who):
             content = sent if isinstance(sent, bytes) else b"" if sent is None else msgspec.json.encode(sent)
@@ -144,7 +146,7 @@ def answers(
     make_secret(secret)
     with EmbeddedValkey() as store:  # one for both, so that who may have a token gets the very same one again
         for folder in folders:
-            with running(folder, provider, port=port, redis_url=store, store_secret_file=str(secret)) as live:
+            with running(folder, provider, port=port, store_url=store, store_secret_file=str(secret)) as live:
                 for name, claims in STRANGERS.items():
                     identities.setdefault(name, None if claims is None else live.token(**claims))
                 found.append({name: ask(live, name, identity) for name, identity in identities.items()})

@@ -200,7 +200,7 @@ def narrow(tmp_path_factory: pytest.TempPathFactory, provider: LocalProvider) ->
     folder = tmp_path_factory.mktemp("narrow")
     write_folder(folder, provider, limits=NARROW)
     callers = register(folder, 3)
-    with EmbeddedValkey() as store, running(folder, provider, redis_url=store) as live:
+    with EmbeddedValkey() as store, running(folder, provider, store_url=store) as live:
         yield Narrow(live, store, callers)
 
 
@@ -231,7 +231,7 @@ def test_refused_explanations_count_as_refusals_and_quarantine_ends_them(narrow:
     assert narrow.explain(2).json()["code"] == "abuse.quarantined"
     assert narrow.live.post(narrow.token(2)).json()["code"] == "abuse.quarantined"
     for path in ("/tokens", "/tokens/batch", EXPLAIN):
-        unread = answer_to_head(narrow.live.settings.port, path, narrow.token(2), b"{" * 10_000)
+        unread = answer_to_head(narrow.live.settings.listen.port, path, narrow.token(2), b"{" * 10_000)
         assert b" 403 " in unread, "the body was not waited for"
         assert b'"code":"abuse.quarantined"' in unread
 

@@ -24,13 +24,13 @@ REQUESTS = 400
 @pytest.fixture(scope="module")
 def attacked(tmp_path_factory: pytest.TempPathFactory, provider: LocalProvider) -> Iterator[Running]:
     """A separate service: refusals from here must not count against the others' address."""
-    with running(tmp_path_factory.mktemp("attacked"), provider, trusted_proxies="127.0.0.1") as live:
+    with running(tmp_path_factory.mktemp("attacked"), provider, listen_trusted_proxies="127.0.0.1") as live:
         yield live
 
 
 def raw(live: Running, *parts: bytes) -> bytes:
     """Send bytes and return what came back until the service closed the connection, which it has to."""
-    with socket.create_connection(("127.0.0.1", live.settings.port), timeout=60) as connection:
+    with socket.create_connection(("127.0.0.1", live.settings.listen.port), timeout=60) as connection:
         answer = b""
         try:
             for part in parts:
@@ -168,11 +168,11 @@ def test_thousands_of_bad_requests_too(attacked: Running) -> None:
 @pytest.mark.long
 def test_half_a_head_is_closed_in_time(attacked: Running) -> None:
     halves = [b"", b"POST /tok", b"GET / HTTP/1.1\r\nHost: x\r\nX-A: ", b"\r\n"]
-    connections = [socket.create_connection(("127.0.0.1", attacked.settings.port)) for _ in halves]
+    connections = [socket.create_connection(("127.0.0.1", attacked.settings.listen.port)) for _ in halves]
     for connection, half in zip(connections, halves, strict=True):
         connection.sendall(half)
         connection.settimeout(HEAD_S + 50)
-    between = socket.create_connection(("127.0.0.1", attacked.settings.port), timeout=HEAD_S + 50)
+    between = socket.create_connection(("127.0.0.1", attacked.settings.listen.port), timeout=HEAD_S + 50)
     between.sendall(b"GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n")
     while not between.recv(65536).endswith(b"}"):
         pass
@@ -196,7 +196,7 @@ def is_closed(connection: socket.socket) -> bool:
 )
 def test_an_endless_head_is_refused_and_holds_nobody_up(attacked: Running, start: bytes) -> None:
     """It is not read to its end, and what goes on without one is closed."""
-    with socket.create_connection(("127.0.0.1", attacked.settings.port), timeout=60) as connection:
+    with socket.create_connection(("127.0.0.1", attacked.settings.listen.port), timeout=60) as connection:
         connection.sendall(start + b"a" * 200_000)
         assert connection.recv(65536).startswith(b"HTTP/1.1 400 ")
         eventually(lambda: is_closed(connection))
@@ -234,7 +234,7 @@ def test_a_client_that_hangs_up_is_no_fault_of_ours_and_loses_nothing(attacked: 
     lost = [attacked.token() for _ in range(20)]
     for number, identity in enumerate(lost):
         whole = head(attacked, b"Content-Length: %d" % len(body), identity=identity) + body
-        with socket.create_connection(("127.0.0.1", attacked.settings.port)) as connection:
+        with socket.create_connection(("127.0.0.1", attacked.settings.listen.port)) as connection:
             connection.sendall(whole if number % 2 else whole[: -1 - number])
     assert {attacked.post(identity).status_code for identity in lost} == {200, 201}
     other = {**BODY, "details": {"notes": "another"}}
@@ -254,7 +254,7 @@ def test_ipv6_senders_are_counted_by_their_64() -> None:
 def test_everything_refused_before_an_identity_is_known_counts_against_its_source(attacked: Running) -> None:
     here = from_address("192.0.2.99")
     plain = request("/tokens", "a.b.c", b"x", "X-Forwarded-For: 192.0.2.99").replace(b"application/json", b"text/plain")
-    assert drive(attacked.settings.port, [plain] * SOURCE_RATE.burst, 64).statuses == {415: SOURCE_RATE.burst}
+    assert drive(attacked.settings.listen.port, [plain] * SOURCE_RATE.burst, 64).statuses == {415: SOURCE_RATE.burst}
     eventually(lambda: attacked.post("a.b.c", **here).json()["code"] == "rate.source")
 
 

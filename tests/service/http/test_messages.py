@@ -271,7 +271,7 @@ def edge(tmp_path_factory: pytest.TempPathFactory, provider: LocalProvider) -> I
 
 def exchange(live: Running, *parts: bytes, pause_s: float = 0.01) -> list[tuple[int, bytes]]:
     """Send parts, with pauses in which the service reads them, and return each answer: its status and its body."""
-    with socket.create_connection(("127.0.0.1", live.settings.port), timeout=60) as connection:
+    with socket.create_connection(("127.0.0.1", live.settings.listen.port), timeout=60) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         received = b""
         with contextlib.suppress(ConnectionError):
@@ -404,7 +404,9 @@ def test_requests_that_wait_for_those_before_them_take_little_memory(edge: Runni
     before = rss_mib(edge.process.pid)
     with contextlib.ExitStack() as stack:
         for _ in range(60):
-            connection = stack.enter_context(socket.create_connection(("127.0.0.1", edge.settings.port), timeout=60))
+            connection = stack.enter_context(
+                socket.create_connection(("127.0.0.1", edge.settings.listen.port), timeout=60)
+            )
             connection.setblocking(False)
             with contextlib.suppress(BlockingIOError):
                 while True:
@@ -418,6 +420,6 @@ def test_an_interim_answer_is_for_http_1_1_alone(edge: Running) -> None:
     body = msgspec.json.encode(BODY)
     for version in (b"1.0", b"1.1"):
         sent = request("/tokens", edge.token(), body, "Expect: 100-continue", "Connection: close")
-        with socket.create_connection(("127.0.0.1", edge.settings.port), timeout=60) as connection:
+        with socket.create_connection(("127.0.0.1", edge.settings.listen.port), timeout=60) as connection:
             connection.sendall(sent.replace(b"HTTP/1.1", b"HTTP/" + version))
             assert connection.recv(12)[9:] == {b"1.0": b"201", b"1.1": b"100"}[version]

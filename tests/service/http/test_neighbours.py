@@ -67,7 +67,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     with LocalProvider() as local:
         write_folder(folder, local, limits=LIMITS)
         register(folder, 1)
-        with running(folder, local, trusted_proxies="127.0.0.1") as service:
+        with running(folder, local, listen_trusted_proxies="127.0.0.1") as service:
             assert service.post(service.token()).status_code == 201
             yield service
 
@@ -159,7 +159,9 @@ def test_good_callers_never_notice_a_bad_provider_and_a_flood_of_unknown_keys(
         flood = []
         kids = unknown_kids(live, 50)
         for number in range(MAX_IN_FLIGHT["single"] + 40):
-            connection = stack.enter_context(socket.create_connection(("127.0.0.1", live.settings.port), timeout=60))
+            connection = stack.enter_context(
+                socket.create_connection(("127.0.0.1", live.settings.listen.port), timeout=60)
+            )
             connection.sendall(kids[number % len(kids)])
             flood.append(connection)
         for number in range(20):
@@ -184,7 +186,9 @@ def test_a_rotation_amid_a_flood_of_made_up_kids_is_noticed_by_nobody_who_comes_
         began, old, over = time.monotonic(), live.token(), threading.Event()
         assert live.post(live.token()).status_code == 201
         flood = itertools.cycle(unknown_kids(live, 100))
-        flooding = pool.submit(drive, live.settings.port, itertools.takewhile(lambda _: not over.is_set(), flood), 16)
+        flooding = pool.submit(
+            drive, live.settings.listen.port, itertools.takewhile(lambda _: not over.is_set(), flood), 16
+        )
         try:
             time.sleep(1 + round_number)
             local.rotate()
@@ -225,7 +229,7 @@ def test_above_its_limit_a_source_is_turned_away_late_and_without_a_log_line_and
     bring_to_its_limit(live, by(address))
     count = MAX_HELD + 150
     with ThreadPoolExecutor(1) as pool:
-        flooding = pool.submit(drive, live.settings.port, [junk(address)] * count, count)
+        flooding = pool.submit(drive, live.settings.listen.port, [junk(address)] * count, count)
         for number in range(10):
             answer = live.post(live.token(), numbered(number), **from_address(address))
             assert answer.status_code == 201
@@ -262,7 +266,7 @@ def test_a_source_above_its_limit_is_told_so_whole_and_its_body_is_not_waited_fo
         assert (problem.json()["code"], problem.json()["retryable"]) == ("rate.source", True)
     head = junk(address, b" " * 1000)[:-1000]
     answer = b""
-    with socket.create_connection(("127.0.0.1", live.settings.port), timeout=60) as connection:
+    with socket.create_connection(("127.0.0.1", live.settings.listen.port), timeout=60) as connection:
         for _ in range(100):  # there was room, and this was what took it
             connection.sendall(b" " * 1000 + head if answer else head)
             answer = connection.recv(65536)
@@ -300,7 +304,7 @@ async def test_beyond_so_many_an_answer_to_who_is_turned_away_is_not_held_back()
 def test_a_flood_of_made_up_kids_brings_its_source_to_its_limit(live: Running, address: str) -> None:
     began, fetches = time.monotonic(), live.provider.requests[KEY_SET_PATH]
     flood = unknown_kids(live, 50, by(address)) * 15
-    statuses = drive(live.settings.port, flood, WIDELY).statuses
+    statuses = drive(live.settings.listen.port, flood, WIDELY).statuses
     assert statuses.keys() <= {401, 429, 503}
     assert statuses[401] + statuses[503] <= refilled(began)
     assert live.provider.requests[KEY_SET_PATH] - fetches <= 2 + (time.monotonic() - began) // FETCH_PAUSE_S
@@ -315,9 +319,9 @@ def test_who_is_registered_nowhere_fills_neither_audit_nor_log(live: Running, ad
     began, logged = time.monotonic(), live.log_text().count("integration.unknown")
     size = live.settings.audit_file.stat().st_size
     first_ones = [request("/tokens", stranger, b"{}", by(address))] * (SOURCE_RATE.burst - 1)
-    assert drive(live.settings.port, first_ones, together).statuses.keys() == {403}
+    assert drive(live.settings.listen.port, first_ones, together).statuses.keys() == {403}
     more = [request(path, stranger, b"{}", by(address)) for path in ("/tokens", "/tokens/explain") for _ in range(150)]
-    statuses = drive(live.settings.port, more, len(more)).statuses
+    statuses = drive(live.settings.listen.port, more, len(more)).statuses
     most = refilled(began) + together
     assert statuses.keys() <= {403, 429}
     seconds = time.monotonic() - began
@@ -336,7 +340,9 @@ def test_slow_bodies_of_one_party_hold_its_share_of_the_places_and_more_of_them_
     with contextlib.ExitStack() as stack:
 
         def drip(count: int) -> list[socket.socket]:
-            opened = [socket.create_connection(("127.0.0.1", live.settings.port), timeout=60) for _ in range(count)]
+            opened = [
+                socket.create_connection(("127.0.0.1", live.settings.listen.port), timeout=60) for _ in range(count)
+            ]
             for connection in opened:
                 stack.enter_context(connection).sendall(head)
             return opened
@@ -363,7 +369,7 @@ def asking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Running, 
     folder = tmp_path_factory.mktemp("asking")
     with LocalProvider() as local, issuers(local) as known:
         known.write(folder)
-        with running(folder, local, trusted_proxies="127.0.0.1") as service:
+        with running(folder, local, listen_trusted_proxies="127.0.0.1") as service:
             yield service, known
 
 
@@ -381,7 +387,7 @@ def test_made_up_tokens_at_a_provider_that_fails_bring_their_source_to_its_limit
 
     count = SOURCE_RATE.burst + 150
     flood = [request("/tokens", f"{PREFIX}{how}{number}", b"{}", by(address)) for number in range(count)]
-    statuses = drive(live.settings.port, flood, WIDELY).statuses
+    statuses = drive(live.settings.listen.port, flood, WIDELY).statuses
     assert statuses.keys() <= {503, 429}
     assert statuses[503] <= refilled(began) + WIDELY
     asked = known.opaques.introspected
@@ -418,7 +424,7 @@ def test_2_000_bad_tokens_a_second_leave_good_callers_p99_under_twice_its_quiet_
 def test_50_000_bad_sources_do_not_grow_memory_beyond_the_table_s_bound(
     tmp_path: Path, provider: LocalProvider
 ) -> None:
-    with running(tmp_path, provider, trusted_proxies="127.0.0.1") as live:
+    with running(tmp_path, provider, listen_trusted_proxies="127.0.0.1") as live:
 
         def flood(first: int, count: int) -> None:
             sent = (
@@ -426,7 +432,7 @@ def test_50_000_bad_sources_do_not_grow_memory_beyond_the_table_s_bound(
                 for n in range(first, first + count)
             )
             with ThreadPoolExecutor(1) as pool:
-                assert pool.submit(drive, live.settings.port, sent, 16).result().statuses == {401: count}
+                assert pool.submit(drive, live.settings.listen.port, sent, 16).result().statuses == {401: count}
 
         flood(0, 11_000)  # the table holds 10,000
         full = rss_mib(live.process.pid)

@@ -71,8 +71,8 @@ def site(tmp_path_factory: pytest.TempPathFactory, known: Issuers) -> Iterator[S
     known.write(folder)
     with (
         EmbeddedValkey() as store,
-        running(folder, known.local, redis_url=store) as one,
-        running(folder, known.local, redis_url=store, url=one.url) as other,
+        running(folder, known.local, store_url=store) as one,
+        running(folder, known.local, store_url=store, url=one.url) as other,
     ):
         yield Site((one, other), known, store)
         for live in (one, other):
@@ -85,7 +85,7 @@ def site(tmp_path_factory: pytest.TempPathFactory, known: Issuers) -> Iterator[S
 def serving(folder: Path, known: Issuers, policy: dict[str, Any] | None = None, **settings: Any) -> Iterator[Site]:
     """Run one service of the test's own."""
     known.write(folder, policy or {})
-    with EmbeddedValkey() as store, running(folder, known.local, redis_url=store, **settings) as live:
+    with EmbeddedValkey() as store, running(folder, known.local, store_url=store, **settings) as live:
         yield Site((live,), known, store)
 
 
@@ -328,7 +328,7 @@ def test_when_its_token_has_expired_it_names_a_request_that_is_over(site: Site) 
 @pytest.mark.parametrize("loss", ["flushed", pytest.param("restored", marks=pytest.mark.long)])
 def test_a_store_that_forgot_serves_a_nonce_at_once_and_once(tmp_path: Path, known: Issuers, loss: str) -> None:
     """Unlike an identity token: who presents a nonce could always have presented another one."""
-    with serving(tmp_path, known, epoch_leeway_s=30) as site, redis.Redis.from_url(site.store) as client:
+    with serving(tmp_path, known, store_epoch_leeway_s=30) as site, redis.Redis.from_url(site.store) as client:
         credential, nonce, identity = site.credential("pat"), new_nonce(), site.credential("limited")
         first = site.outcome(credential, nonce)
         assert first[0] == 201
@@ -351,13 +351,17 @@ def test_killed_between_admission_and_signature_a_retry_gives_the_token_that_wou
 ) -> None:
     known.write(tmp_path)
     with EmbeddedValkey() as store:
-        with running(tmp_path, known.local, command=KILLED, redis_url=store) as deadly:
-            credential, sent, port = known.credential(deadly, "pat"), with_nonce(new_nonce()), deadly.settings.port
+        with running(tmp_path, known.local, command=KILLED, store_url=store) as deadly:
+            credential, sent, port = (
+                known.credential(deadly, "pat"),
+                with_nonce(new_nonce()),
+                deadly.settings.listen.port,
+            )
             with pytest.raises(httpx.TransportError):
                 deadly.post(credential, sent)
             assert deadly.process.wait(60) == -signal.SIGKILL
         time.sleep(1.1)  # a token that were drafted anew would have another iat
-        with running(tmp_path, known.local, redis_url=store, port=port) as alive:
+        with running(tmp_path, known.local, store_url=store, port=port) as alive:
             issued = alive.post(credential, sent)
             assert (issued.status_code, issued.headers["idempotent-replay"]) == (200, "true")
             assert issued.json()["issued_at"] < int(time.time())

@@ -46,7 +46,7 @@ def edge(tmp_path_factory: pytest.TempPathFactory, provider: LocalProvider) -> I
 
 
 def connect(live: Running, timeout_s: float = 30.0) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", live.settings.port), timeout=timeout_s)
+    return socket.create_connection(("127.0.0.1", live.settings.listen.port), timeout=timeout_s)
 
 
 def read(connection: socket.socket) -> bytes:
@@ -363,7 +363,7 @@ def open_connections(live: Running) -> int:
 def refused(live: Running, count: int, forwarded: Callable[[int], str]) -> Counter[int]:
     """Get this many requests refused, each with a proxy's header about its sender; return the statuses."""
     junk = (request("/tokens", "a.b.c", b"{}", f"X-Forwarded-For: {forwarded(number)}") for number in range(count))
-    return drive(live.settings.port, junk, 200).statuses
+    return drive(live.settings.listen.port, junk, 200).statuses
 
 
 def comes_to_its_limit(live: Running, forwarded: Callable[[int], str]) -> bool:
@@ -376,12 +376,12 @@ def test_x_forwarded_for_of_a_sender_that_is_not_listed_is_not_believed(
     tmp_path: Path, provider: LocalProvider, trusted: str
 ) -> None:
     """Loopback too, which uvicorn would trust by itself."""
-    with running(tmp_path, provider, trusted_proxies=trusted) as live:
+    with running(tmp_path, provider, listen_trusted_proxies=trusted) as live:
         assert comes_to_its_limit(live, lambda number: f"198.51.100.{number % 250}")
 
 
 def test_behind_a_listed_proxy_the_address_that_it_saw_counts(tmp_path: Path, provider: LocalProvider) -> None:
-    with running(tmp_path, provider, trusted_proxies="127.0.0.0/8, 10.1.0.0/16") as live:
+    with running(tmp_path, provider, listen_trusted_proxies="127.0.0.0/8, 10.1.0.0/16") as live:
         assert comes_to_its_limit(live, lambda _: "198.51.100.1, 203.0.113.9, 10.1.2.3")
         # A third of another source's share, and more than is forgiven meanwhile.
         assert refused(live, 200, lambda _: "192.0.2.77, 203.0.113.9, 10.1.2.3")[429], "what it says of itself"

@@ -200,7 +200,7 @@ def crowd(
                 there.set()
             yield each
 
-    return drive(live.settings.port, ask(), connections).statuses
+    return drive(live.settings.listen.port, ask(), connections).statuses
 
 
 def refused_beside(live: Running, sent: Iterator[bytes], connections: int, count: int) -> Counter[int]:
@@ -211,7 +211,7 @@ def refused_beside(live: Running, sent: Iterator[bytes], connections: int, count
         crowding = pool.submit(crowd, live, sent, connections, there, over)
         try:
             assert there.wait(60)
-            return drive(live.settings.port, good, 4).statuses
+            return drive(live.settings.listen.port, good, 4).statuses
         finally:
             over.set()
             crowding.result()
@@ -251,7 +251,7 @@ def beside_a_log(tmp_path_factory: pytest.TempPathFactory, provider: LocalProvid
         writer.grow(1000)
         writer.cosign()
         command = ("-m", "tests.support.public_log", place.setting)
-        with running(folder, provider, command=command, trusted_proxies="127.0.0.1") as live:
+        with running(folder, provider, command=command, listen_trusted_proxies="127.0.0.1") as live:
             yield live
 
 

@@ -44,7 +44,7 @@ def live(tmp_path_factory: pytest.TempPathFactory, provider: LocalProvider) -> I
     folder = tmp_path_factory.mktemp("revoking")
     write_folder(folder, provider)
     make_key(folder / "keys", None)
-    with EmbeddedValkey() as store, running(folder, provider, command=serve(WORKERS), redis_url=store) as service:
+    with EmbeddedValkey() as store, running(folder, provider, command=serve(WORKERS), store_url=store) as service:
         eventually(lambda: listening(service) == WORKERS)
         yield service
 
@@ -172,7 +172,7 @@ def test_a_relying_party_sees_what_was_revoked_and_takes_no_older_list(tmp_path:
     write_folder(tmp_path, provider)
     key = make_key(tmp_path / "keys", None)
     with EmbeddedValkey() as store:
-        with running(tmp_path, provider, redis_url=store) as live:
+        with running(tmp_path, provider, store_url=store) as live:
             one = live.post(live.token()).json()
             other = live.post(live.token(), body(metrics=[{"metric_id": "accuracy", "value": 0.5}])).json()
             write_result(tmp_path, one["entry"])
@@ -191,11 +191,11 @@ def test_a_relying_party_sees_what_was_revoked_and_takes_no_older_list(tmp_path:
             eventually(lambda: read(live).count == 2)
             code, told = verify(live, tmp_path)
             assert (code, "the issuer has revoked what inspect-ai had signed" in told) == (1, True), told
-            port = live.settings.port
+            port = live.settings.listen.port
 
         away = key.rename(tmp_path / key.name)
         seen = (tmp_path / "data" / "revocations.jwt").read_bytes()
-        with running(tmp_path, provider, redis_url=store, port=port) as live:
+        with running(tmp_path, provider, store_url=store, port=port) as live:
             before = read(live)
             offline = tmp_path / "offline" / "revocation"
             offline.mkdir(parents=True, mode=0o700)
@@ -212,7 +212,7 @@ def test_a_relying_party_sees_what_was_revoked_and_takes_no_older_list(tmp_path:
         # An old backup of everything: nobody who has seen the list takes the older one.
         (tmp_path / "data" / "revocations.jwt").write_bytes(empty)
         (tmp_path / "data" / "revocations.jsonl").unlink()
-        with running(tmp_path, provider, redis_url=store, port=port) as live:
+        with running(tmp_path, provider, store_url=store, port=port) as live:
             assert read(live).count == 0
             code, told = verify(live, tmp_path)
             assert (code, "refused, and the list that was seen before counts" in told) == (1, True), told

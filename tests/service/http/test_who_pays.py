@@ -54,7 +54,7 @@ def site(tmp_path_factory: pytest.TempPathFactory, provider: LocalProvider) -> I
     folder = tmp_path_factory.mktemp("pays")
     write_folder(folder, provider, limits=LIMITS)
     owners = register(folder, 11)
-    with EmbeddedValkey() as store, running(folder, provider, redis_url=store) as live:
+    with EmbeddedValkey() as store, running(folder, provider, store_url=store) as live:
         yield Site(live, store, owners)
 
 
@@ -117,7 +117,7 @@ def test_the_body_of_a_job_that_only_resembles_an_identity_is_not_waited_for(sit
     live = site.live
     token = live.token(repository_id=site.owner(), ref=FEATURE)
     head, _, sent = request("/tokens", token, b"x" * 60_000).partition(b"\r\n\r\n")
-    with socket.create_connection(("127.0.0.1", live.settings.port), timeout=60) as connection:
+    with socket.create_connection(("127.0.0.1", live.settings.listen.port), timeout=60) as connection:
         connection.sendall(head + b"\r\n\r\n" + sent[:1])
         answer = connection.recv(65536)
     assert answer.startswith(b"HTTP/1.1 403 ")
@@ -160,7 +160,7 @@ def test_what_somebody_else_wrote_into_the_store_is_spent_and_told_loudly(site: 
 
 
 def test_a_single_host_makes_its_secret_and_its_workers_share_it(tmp_path: Path, provider: LocalProvider) -> None:
-    with EmbeddedValkey() as store, running(tmp_path, provider, redis_url=store, command=serve(2)) as live:
+    with EmbeddedValkey() as store, running(tmp_path, provider, store_url=store, command=serve(2)) as live:
         made = live.settings.store_secret
         assert (made.parent, made.stat().st_mode & 0o777, made.stat().st_size) == (tmp_path / "data", 0o600, 65)
         identity = live.token()
@@ -186,16 +186,16 @@ def test_hosts_share_a_named_secret_and_change_it_without_losing_a_retry(
 
     with EmbeddedValkey() as store:
         named = secret(one, old)
-        with running(one, provider, redis_url=store, store_secret_file=named) as live:
-            identity, port = live.token(), live.settings.port
+        with running(one, provider, store_url=store, store_secret_file=named) as live:
+            identity, port = live.token(), live.settings.listen.port
             first = live.post(identity)
             named = secret(two, new, old)
-            with running(two, provider, redis_url=store, url=live.url, store_secret_file=named) as other:
+            with running(two, provider, store_url=store, url=live.url, store_secret_file=named) as other:
                 assert other.post(identity).content == first.content
                 later = other.token()
                 assert other.post(later).status_code == 201
             assert live.post(later).json()["code"] == "identity.replayed", "of another host's secret it knows nothing"
             assert live.audit()[-1]["forged"] == "hmac"
         named = secret(one, new)
-        with running(one, provider, redis_url=store, port=port, store_secret_file=named) as live:
+        with running(one, provider, store_url=store, port=port, store_secret_file=named) as live:
             assert [live.post(each, BODY).status_code for each in (later, identity)] == [200, 409]

@@ -100,7 +100,7 @@ def test_readiness_makes_no_call_while_requests_do(service: Running, kms: LocalK
 def test_a_slow_kms_is_asked_a_few_times_at_once(service: Running, kms: LocalKms) -> None:
     kms.delay_s, most = 0.1, bounds.SIGNER_CALLS
     made = [request("/tokens", service.token(), json.dumps(numbered(n)).encode()) for n in range(4 * most)]
-    answered = drive(service.settings.port, made, len(made))
+    answered = drive(service.settings.listen.port, made, len(made))
     kms.delay_s = 0.0
     assert answered.statuses == {201: len(made)}
     assert kms.most_at_once == most

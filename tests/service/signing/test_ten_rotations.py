@@ -56,7 +56,7 @@ class Crowd:
         self._ended = threading.Event()
 
     def ask(self, method: str, path: str, identity: str = "", sent: object = None) -> Told:
-        connection = http.client.HTTPConnection("127.0.0.1", self.live.settings.port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self.live.settings.listen.port, timeout=60)
         headers = {"Content-Type": "application/json", "Authorization": f"Bearer {identity}"} if identity else {}
         began, real = self.ahead.exact(), time.monotonic()
         try:
@@ -109,7 +109,7 @@ def answer(told: Told) -> dict[str, Any]:
 
 def rotate(crowd: Crowd, old: str) -> str:
     """Take a service through one rotation, by hand and too early; return its new key."""
-    live, keys, data = crowd.live, Path(crowd.live.settings.keys), Path(crowd.live.settings.data)
+    live, keys, data = crowd.live, crowd.live.settings.keys_folder, Path(crowd.live.settings.data)
     identity, number = live.token(), 1_000_000 + len(crowd.tokens)
     begun = crowd.issue(identity, number)
     new = generate(keys, "next").stem
@@ -139,7 +139,7 @@ def put_away(crowd: Crowd, old: str) -> None:
     ends = archive[old].last_token_exp
     assert ends is not None
     crowd.pass_time(ends - int(crowd.ahead()) + 1)
-    (Path(crowd.live.settings.keys) / "retiring" / f"{old}.pem").unlink()
+    (crowd.live.settings.keys_folder / "retiring" / f"{old}.pem").unlink()
     eventually(lambda: all(old.encode() not in told.body for told in crowd.sets[-20:]))
 
 
@@ -173,7 +173,7 @@ def test_ten_rotations_under_load_fail_no_request_and_no_token(tmp_path: Path, p
     command = ("-m", "tests.support.clocked", str(WORKERS), str(tmp_path / "ahead"))
     with EmbeddedValkey() as store:
         asyncio.run(begin_rows(store))
-        with running(tmp_path, provider, command=command, redis_url=store) as live:
+        with running(tmp_path, provider, command=command, store_url=store) as live:
             eventually(lambda: listening(live) == WORKERS)
             crowd = Crowd(live, ahead)
             kids = [answer(crowd.issue())["kid"]]

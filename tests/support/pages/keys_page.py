@@ -10,11 +10,14 @@ from issuer.service.signing.opener import read_key_file
 from tests.support.key_times import pass_time
 from tests.support.pages.blocks import Block
 from tests.support.pages.story import Story, World
+from tests.support.settings import settings_text
 
 PAGE = "keys/README.md"
 WITH_TOOLS = ("Keys that nobody can copy", "A backup with a quorum")
 TOOLS = ("softhsm2-util", "pkcs11-tool", "ssss-split")
-SETTINGS = 'url: "https://issuer.example"\npolicies: "policies"\nkeys: "keys"\ndata: "data"\nredis_url: "embedded"\n'
+SETTINGS = settings_text(
+    url="https://issuer.example", policies="policies", keys_folder="keys", data="data", store_url="embedded"
+)
 
 
 @contextmanager

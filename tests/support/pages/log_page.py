@@ -11,8 +11,8 @@ from contextlib import chdir, closing, contextmanager
 from pathlib import Path
 
 from issuer.service.log.setup import sequencer_of, turn
+from issuer.service.read_settings import read_settings
 from issuer.service.server import log_settings
-from issuer.service.settings import read_settings
 from tests.support.command import issuer
 from tests.support.pages.blocks import Block
 from tests.support.pages.keys_page import SETTINGS
