@@ -91,7 +91,7 @@ def test_a_quarantine_and_a_release_are_in_force_in_every_worker_in_time(live: R
 def test_a_broken_standing_is_said_and_an_order_mends_it(live: Running) -> None:
     name, config = identity_of(live), ("--config", str(live.folder / "s.yaml"))
     with redis.Redis.from_url(live.settings.store.url) as client:
-        key = names_of(Payer("inspect-ai", name)).standing.decode()
+        key = names_of(Payer("inspect-ai", name)).payer.decode()
         client.delete(key)
         client.rpush(key, "foreign")
     assert codes(live) == {"dependency.state"}

@@ -1135,7 +1135,7 @@ async def test_what_begins_a_quarantine_is_told_and_not_signed(tmp_path: Path, s
     assert (signal["signal"], signal["then"], signal["count"]) == ("attempts", "quarantine", 2)
     assert (decision["verdict"], decision["code"], decision["counted"][0][0][0]) == ("refused", "abuse.quarantined", 2)
     with redis.Redis.from_url(store) as client:  # other tests share it
-        client.delete(names_of(house.registered().payer).standing)
+        client.delete(names_of(house.registered().payer).payer)
     await house.close()
 
 

@@ -10,23 +10,10 @@
 local DIGEST, MARK = 16, 8
 local MAX_SETS, MAX_FILES, MAX_OWNERS = 64, 8, 1001
 local MAX_NEW_KEYS = 2000 -- of one identity and day; what goes beyond is counted in one key, and not exactly
-local DAY_S = 86400
-local NO_RUN = '        '
+local DAY_S, DAY_US = 86400, 86400 * 1000000
+local NO_RUN = 'run         '
+local STATE = '>I8I4I4I2' -- of who pays, before its owners: arrival time of its rate, day, tokens, new keys
 local THROTTLE, QUARANTINE = 2, 3 -- what a signal does: the index in `abuse.THENS`
-
--- Read `pack_counting` of script.py. A table that is made with its members is never made larger.
-local function read_asked(raw)
-  local window_s, twins_s, keys, count, distinct, attempts, files, artifact, spread, owners_a_day, owners_a_run,
-    tokens_a_day, tokens_a_run, throttle_interval, throttle_tolerance, throttle_us, run, items_at =
-    struct.unpack('>I4I4I2BBBBBBI2I2I4I4I8I8I8c8', raw)
-  return {
-    raw = raw, items_at = items_at, count = count, keys = keys, run = run,
-    window_s = window_s, twins_s = twins_s, distinct = distinct, attempts = attempts, files = files,
-    artifact = artifact, spread = spread, owners_a_day = owners_a_day, owners_a_run = owners_a_run,
-    tokens_a_day = tokens_a_day, tokens_a_run = tokens_a_run, throttle_interval = throttle_interval,
-    throttle_tolerance = throttle_tolerance, throttle_us = throttle_us,
-  }
-end
 
 -- Marks are of one length and random: one found across the seam of two others is not to be expected in this world.
 local function add_mark(marks, mark, most)
@@ -115,10 +102,12 @@ local function approximate(filter, run, values, marks)
   return MAX_SETS, true
 end
 
--- Count the results of a request. Its keys follow KEYS[before], and `held` has their values: what is of a foreign kind is
--- as good as gone.
-local function count(asked, before, held, now_s, epoch)
-  local day_key, filter = KEYS[before + asked.keys + 2], KEYS[before + asked.keys + 3] -- behind the standing
+-- Count the results of a request: beside `tokens`, `keys` and `owners` of today and `of_run`, what is kept of the CI run.
+-- Their keys follow KEYS[before], and `held` has their values: what is of a foreign kind is as good as gone.
+local function count(before, held, filter, now_s, epoch, tokens, keys, owners, run, of_run)
+  local raw_items = ARGV[4]
+  local window_s, twins_s, results, distinct, attempts, files_limit, artifact, spread, owners_a_day, owners_a_run,
+    tokens_a_day, tokens_a_run, at = struct.unpack('>I4I4BBBBBBI2I2I4I4', raw_items)
   local records, twins, items, marks, crossed, severity, worst = {}, {}, {}, {}, nil, 0, nil
 
   local function cross(signal, its)
@@ -127,20 +116,14 @@ local function count(asked, before, held, now_s, epoch)
     if its > severity then severity, worst = its, signal end
   end
 
-  -- Today: tokens, owners and new keys of the identity, and tokens and owners of this CI run.
-  local today, run = math.floor(now_s / DAY_S), 'run ' .. asked.run
-  local kept = redis.pcall('HMGET', day_key, 'day', 'tokens', 'owners', 'keys', run) -- of a foreign kind: a new day
-  local is_new_day = tonumber(kept[1] or 0) ~= today
-  if is_new_day then kept = {} end
-  local tokens, owners, keys = tonumber(kept[2] or 0) or 0, kept[3] or '', tonumber(kept[4] or 0) or 0
-  local run_tokens, run_owners = 0, ''
-  if kept[5] then run_tokens, run_owners = struct.unpack('>I4', kept[5]), string.sub(kept[5], 5) end
+  local has_run, run_tokens, run_owners = run ~= NO_RUN, 0, ''
+  if of_run then run_tokens, run_owners = struct.unpack('>I4', of_run), string.sub(of_run, 5) end
 
-  local from, at, key = now_s - asked.window_s, asked.items_at, before
-  for item = 1, asked.count do
-    local values, repo, owner, has_twins, files, last = struct.unpack('>c16c8c8BB', asked.raw, at)
+  local from, key = now_s - window_s, before
+  for item = 1, results do
+    local values, repo, owner, has_twins, files, last = struct.unpack('>c16c8c8BB', raw_items, at)
     at = last + files * MARK
-    files = string.sub(asked.raw, last, at - 1)
+    files = string.sub(raw_items, last, at - 1)
 
     key = key + 1
     local name = KEYS[key]
@@ -152,7 +135,7 @@ local function count(asked, before, held, now_s, epoch)
       keys, records[name] = keys + 1, write_set(values, now_s, files)
     else
       total, is_new = approximate(filter, name, values, marks)
-      oldest, is_exact = today * DAY_S, false
+      oldest, is_exact = now_s - now_s % DAY_S, false
     end
 
     local is_twin = false
@@ -168,38 +151,37 @@ local function count(asked, before, held, now_s, epoch)
       end
     end
 
-    if is_new and total > asked.distinct then cross('attempts', asked.attempts) end
-    if sharing > asked.files then cross('artifact', asked.artifact) end
+    if is_new and total > distinct then cross('attempts', attempts) end
+    if sharing > files_limit then cross('artifact', artifact) end
     if is_twin then cross('twins', 0) end
 
     owners = add_mark(owners, owner, MAX_OWNERS)
-    if asked.run ~= NO_RUN then run_owners = add_mark(run_owners, owner, MAX_OWNERS) end
+    if has_run then run_owners = add_mark(run_owners, owner, MAX_OWNERS) end
     local since = is_exact and math.max(from, math.min(epoch, oldest)) or oldest
     -- `abuse.ItemTally`: an array of six, with the codes of MessagePack.
     items[item] = struct.pack('>BBBBI4BBBBB', 0x96, 0xcc, total, 0xce, since, is_exact and 0xc3 or 0xc2,
       is_new and 0xc3 or 0xc2, 0xcc, sharing, is_twin and 0xc3 or 0xc2)
   end
 
-  tokens = tokens + asked.count
-  if asked.run ~= NO_RUN and (run_tokens > 0 or keys < MAX_NEW_KEYS) then
+  tokens = tokens + results
+  if has_run and (run_tokens > 0 or keys < MAX_NEW_KEYS) then
     if run_tokens == 0 then keys = keys + 1 end
-    run_tokens = run_tokens + asked.count
+    run_tokens = run_tokens + results
   else
     run_owners = ''
   end
-  local day_owners, of_run = #owners / MARK, #run_owners / MARK
-  if day_owners > asked.owners_a_day then cross('spread', asked.spread) end
-  if of_run > asked.owners_a_run then cross('spread', asked.spread) end
-  if tokens > asked.tokens_a_day then cross('spread', asked.spread) end
-  if run_tokens > asked.tokens_a_run then cross('spread', asked.spread) end
+  local day_owners, owners_of_run = #owners / MARK, #run_owners / MARK
+  if day_owners > owners_a_day then cross('spread', spread) end
+  if owners_of_run > owners_a_run then cross('spread', spread) end
+  if tokens > tokens_a_day then cross('spread', spread) end
+  if run_tokens > tokens_a_run then cross('spread', spread) end
 
   return {
-    day_key = day_key, filter = filter, records = records, twins = twins, marks = marks, crossed = crossed,
-    severity = severity, signal = worst, is_new_day = is_new_day, today = today, keys = keys, tokens = tokens,
-    owners = owners, run = run,
+    records = records, window_s = window_s, twins = twins, twins_s = twins_s, marks = marks,
+    crossed = crossed, severity = severity, signal = worst, tokens = tokens, keys = keys, owners = owners,
     of_run = run_tokens > 0 and struct.pack('>I4', run_tokens) .. run_owners,
-    tally = struct.pack('>BBI2', 0x97, 0xdc, asked.count) .. table.concat(items)
-      .. struct.pack('>BI4BI4BI4BI4', 0xce, day_owners, 0xce, of_run, 0xce, tokens, 0xce, run_tokens),
+    tally = struct.pack('>BBI2', 0x97, 0xdc, results) .. table.concat(items)
+      .. struct.pack('>BI4BI4BI4BI4', 0xce, day_owners, 0xce, owners_of_run, 0xce, tokens, 0xce, run_tokens),
   }
 end
 
@@ -208,35 +190,17 @@ local function tally_of(counted, throttled_s, released_s)
   return counted.tally .. struct.pack('>BI4BI4', 0xce, throttled_s, 0xce, released_s)
 end
 
-local function begin_day(counted)
-  if not counted.is_new_day then return end
-  counted.is_new_day = false
-  redis.call('DEL', counted.day_key, counted.filter)
-  redis.call('HSET', counted.day_key, 'day', counted.today)
-  redis.call('EXPIRE', counted.day_key, 2 * DAY_S)
-end
-
-local function keep_counts(counted, asked)
-  for name, record in pairs(counted.records) do redis.call('SETEX', name, asked.window_s, record) end
-  for name, repo in pairs(counted.twins) do redis.call('SETEX', name, asked.twins_s, repo) end
-  begin_day(counted)
-  local day, tokens, owners, keys = counted.day_key, counted.tokens, counted.owners, counted.keys
-  if counted.of_run then
-    redis.call('HSET', day, 'tokens', tokens, 'owners', owners, 'keys', keys, counted.run, counted.of_run)
-  else
-    redis.call('HSET', day, 'tokens', tokens, 'owners', owners, 'keys', keys)
-  end
+local function keep_counts(counted, filter)
+  for name, record in pairs(counted.records) do redis.call('SETEX', name, counted.window_s, record) end
+  for name, repo in pairs(counted.twins) do redis.call('SETEX', name, counted.twins_s, repo) end
   for _, places in pairs(counted.marks) do
-    for _, place in ipairs(places) do redis.call('SETBIT', counted.filter, place, 1) end
+    for _, place in ipairs(places) do redis.call('SETBIT', filter, place, 1) end
   end
-  if next(counted.marks) then redis.call('EXPIRE', counted.filter, 2 * DAY_S) end
+  if next(counted.marks) then redis.call('EXPIRE', filter, 2 * DAY_S) end
 end
 
 -- How often each signal was raised today, for the operator.
-local function keep_signals(counted)
-  begin_day(counted)
-  for signal, times in pairs(counted.crossed) do
-    redis.call('HINCRBY', counted.day_key, 'signal ' .. signal, times)
-  end
+local function keep_signals(payer, crossed)
+  for signal, times in pairs(crossed) do redis.call('HINCRBY', payer, 'signal ' .. signal, times) end
 end
 

@@ -31,15 +31,21 @@ PREFIX = b"{evi}:"
 EPOCH_KEY = PREFIX + b"epoch"
 DAY_S = 86_400
 
+# What is kept of an identity in its field `state`, before its owners: the arrival time of its rate (us), the day that
+# was counted last, its tokens and new keys.
+STATE = struct.Struct(">QIIH")
+
 # A rate as the script takes it: what `limits.spend` would add to the arrival time, and tolerate, in microseconds.
 Charge = tuple[int, int]
+
+
+_NO_CHARGE: Charge = (0, 0)
 
 
 class Due(Struct, frozen=True):
     """What a call costs of one rate; `code` refuses it where that is too much."""
 
     code: Code
-    key: bytes
     rate: Rate
     cost: int = 1
 
@@ -47,15 +53,22 @@ class Due(Struct, frozen=True):
 class Bill(Struct, frozen=True):
     """What a kind of call costs its payer, beside a use: the rates that it must fit, and the refusals that it adds to.
 
-    `keys` are KEYS of `admit.lua` up to those of the results, `behind` the standing, which follows them, and what is
-    kept of the day where results are counted; `charges` are the rates as it takes them.
+    `own` is the payer's own rate, kept with it, and `shared` one that it shares with others, behind a key of its own.
+    `keys` are KEYS of `admit.lua` up to those of the results; `payer` follows them and, where results are counted,
+    `filter`.
     """
 
-    dues: tuple[Due, ...]
-    keys: tuple[bytes, ...]
-    behind: tuple[bytes, bytes, bytes]
-    charges: tuple[Charge, ...]
+    own: Due | None
+    shared: Due | None
     refusals: Charge | None
+    keys: tuple[bytes, ...]
+    payer: bytes
+    filter: bytes
+
+    @property
+    def dues(self) -> tuple[Due, ...]:
+        """Return the rates in the order of the script's answers."""
+        return tuple([due for due in (self.own, self.shared) if due is not None])
 
 
 def _charge(rate: Rate, cost: int = 1) -> Charge:
@@ -69,41 +82,42 @@ _AGAIN = _charge(AGAIN_RATE)
 def bill_of(payer: Payer, limits: Limits, cost: int, refused: bool) -> Bill:
     """Make the bill of a kind of call (contract section 5, who pays)."""
     names = names_of(payer)
-    dues: tuple[Due, ...] = ()
+    own, shared, key = None, None, names.integration
     if payer.bucket is not None:
-        dues = (Due(Code.RATE_IDENTITY, names.resembling, RESEMBLING_RATE),)
+        shared, key = Due(Code.RATE_IDENTITY, RESEMBLING_RATE), names.resembling
     elif not refused:
-        dues = (
-            Due(Code.RATE_IDENTITY, names.identity, limits.identity, cost),
-            Due(Code.RATE_INTEGRATION, names.integration, limits.integration, cost),
-        )
+        own = Due(Code.RATE_IDENTITY, limits.identity, cost)
+        shared = Due(Code.RATE_INTEGRATION, limits.integration, cost)
     return Bill(
-        dues=dues,
-        keys=(EPOCH_KEY, *[due.key for due in dues], *([names.refusals] if refused else [])),
-        behind=(names.standing, names.day, names.filter),
-        charges=tuple([_charge(due.rate, due.cost) for due in dues]),
+        own=own,
+        shared=shared,
         refusals=_charge(limits.refusals) if refused else None,
+        keys=(EPOCH_KEY,) if shared is None else (EPOCH_KEY, key),
+        payer=names.payer,
+        filter=names.filter,
     )
 
 
 def keys_of(call: AdmissionRequest, bill: Bill) -> tuple[bytes, ...]:
     """Return KEYS of `admit.lua`, in its order."""
     keys = [*bill.keys]
-    if call.countable is not None:
+    if call.countable is None:
+        keys.append(bill.payer)
+    else:
         for item in call.countable.items:
             keys.append(PREFIX + b"run:" + item.run.encode())
             if item.twins:
                 keys.append(PREFIX + b"twins:" + item.twins.encode())
-    keys += bill.behind if call.countable is not None else bill.behind[:1]
+        keys += bill.payer, bill.filter
     spent = call.use or call.presented
     if spent is not None:
         keys.append(record_of(spent))
     return tuple(keys)
 
 
-_HEAD = struct.Struct(">QQIBQQQQBBBBB").pack
-_CHARGE = struct.Struct(">QQ").pack
+_HEAD = struct.Struct(">QQIBQQQQBQQBQQBQQH12sQQQBBB").pack
 _USE = struct.Struct(">IQQ").pack
+_NO_RUN = b"run         "
 
 
 def pack_call(
@@ -115,13 +129,11 @@ def pack_call(
     parts = [
         _HEAD(
             ticket, now_us, leeway_s, is_durable, *_AGAIN, quarantine_us, by_signal_us,
-            bill.refusals is not None, use is None and presented is not None, use is not None,
-            use is not None and use.issued_at is not None, len(bill.charges),
-        ),
-        *[_CHARGE(*charge) for charge in bill.charges],
+            bill.own is not None, *_charge_of(bill.own), bill.shared is not None, *_charge_of(bill.shared),
+            bill.refusals is not None, *(bill.refusals or _NO_CHARGE), *_counting_of(call),
+            use is None and presented is not None, use is not None, use is not None and use.issued_at is not None,
+        )
     ]  # fmt: skip
-    if bill.refusals is not None:
-        parts.append(_CHARGE(*bill.refusals))
     if use is not None:
         parts.append(_USE(use.allowed, use.issued_at or 0, use.keep_until))
         signed_by = f"{use.template_exp} {use.kid} ".encode()  # what stands before the counts and the template
@@ -133,27 +145,29 @@ def pack_call(
     return b"".join(parts)
 
 
-_NO_RUN = " " * 8
+def _charge_of(due: Due | None) -> Charge:
+    return _NO_CHARGE if due is None else _charge(due.rate, due.cost)
+
+
+def _counting_of(call: AdmissionRequest) -> tuple[int, bytes, int, int, int]:
+    """Return what `admit.lua` itself must know of what is counted: how many keys, the field of the CI run, and the
+    charge and the time of a throttle."""
+    if call.countable is None:
+        return 0, _NO_RUN, 0, 0, 0
+    items, throttle = call.countable.items, call.abuse.throttle
+    charge = _charge(Rate(throttle.count, throttle.per_s, throttle.burst), call.cost)
+    keys = len(items) + sum(bool(one.twins) for one in items)
+    run = b"run " + call.countable.run.encode() if call.countable.run else _NO_RUN
+    return keys, run, *charge, throttle.for_s * 1_000_000
 
 
 def pack_counting(call: AdmissionRequest) -> bytes:
     """Write what is counted of a call as `count.lua` reads it; empty where nothing is."""
     if call.countable is None:
         return b""
-    items, throttle = call.countable.items, call.abuse.throttle
-    interval_us, tolerance_us = _charge(Rate(throttle.count, throttle.per_s, throttle.burst), call.cost)
-    head = struct.pack(
-        ">IIHBBBBBBHHIIQQQ8s",
-        call.abuse.attempts.per_days * DAY_S,
-        call.abuse.twins.per_days * DAY_S,
-        len(items) + sum(bool(one.twins) for one in items),
-        len(items),
-        *_limits_of(call.abuse),
-        interval_us,
-        tolerance_us,
-        throttle.for_s * 1_000_000,
-        (call.countable.run or _NO_RUN).encode(),
-    )
+    items, abuse = call.countable.items, call.abuse
+    windows = abuse.attempts.per_days * DAY_S, abuse.twins.per_days * DAY_S
+    head = struct.pack(">IIBBBBBBHHII", *windows, len(items), *_limits_of(abuse))
     return head + b"".join([_pack_item(one) for one in items])
 
 
@@ -185,17 +199,14 @@ def record_of(use: Use | Presented) -> bytes:
 class Names(Struct, frozen=True):
     """The keys of what the store keeps of one payer: registered ids only, and hashed, never a raw claim.
 
-    `resembling` is of all buckets of an identity together. `day` is what was counted of an identity today, `filter`
-    what of it went beyond the budget of keys.
+    `payer` is what stands against it, its refusals, and of an identity its rate and what was counted of it today;
+    `filter` is what of that went beyond the budget of keys. `resembling` is of all buckets of an identity together.
     """
 
-    identity: bytes
+    payer: bytes
+    filter: bytes
     integration: bytes
     resembling: bytes
-    refusals: bytes
-    standing: bytes
-    day: bytes
-    filter: bytes
 
 
 def names_of(payer: Payer) -> Names:
@@ -204,13 +215,10 @@ def names_of(payer: Payer) -> Names:
     of_identity = f"{payer.integration}\0{payer.identity}"
     of_payer = of_identity if payer.bucket is None else f"{of_identity}\0{payer.bucket}"
     return Names(
-        identity=PREFIX + b"identity:" + _hashed(of_identity),
+        payer=PREFIX + b"payer:" + _hashed(of_payer),
+        filter=PREFIX + b"filter:" + _hashed(of_identity),
         integration=PREFIX + b"integration:" + _hashed(payer.integration),
         resembling=PREFIX + b"resembling:" + _hashed(of_identity),
-        refusals=PREFIX + b"refusals:" + _hashed(of_payer),
-        standing=PREFIX + b"standing:" + _hashed(of_payer),
-        day=PREFIX + b"day:" + _hashed(of_identity),
-        filter=PREFIX + b"filter:" + _hashed(of_identity),
     )
 
 

@@ -12,19 +12,20 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from itertools import islice
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from msgspec import Struct
 from msgspec.structs import replace
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from issuer.abuse import Name
 from issuer.codes import Code
 from issuer.errors import SetupError
 from issuer.issuance.steps import Payer
 from issuer.issuance.store_secret import BUCKETS
 from issuer.service.admission.client import Command, connect, exchange, place_of, why_of
-from issuer.service.admission.script import DAY_S, names_of
+from issuer.service.admission.script import DAY_S, STATE, names_of
 from issuer.service.bounds import STORE_START_S
 
 Order = Literal["quarantine", "release"]
@@ -32,6 +33,7 @@ Order = Literal["quarantine", "release"]
 _SCRIPT = Path(__file__).with_name("order.lua").read_bytes()
 _STANDING = re.compile(rb"(\d{1,16}) ([a-z]+|-) (\d{1,16}) \d{1,16} (\d{1,16})")
 _COUNT = re.compile(rb"\d{1,16}")
+_SIGNALS: tuple[Name, ...] = get_args(Name)
 _MARK = 8  # of an owner in `count.lua`
 _AT_ONCE = 500
 _Failure = (RedisError, OSError, TimeoutError)
@@ -78,9 +80,9 @@ class Standings:
         now_s = await self._now_s()
         rest = iter(payers)
         while some := list(islice(rest, _AT_ONCE)):
-            answers = await self._ask([command for payer in some for command in _questions(payer)])
-            for number, payer in enumerate(some):
-                yield _standing(payer, answers[2 * number], answers[2 * number + 1], now_s)
+            answers = await self._ask([_question(payer) for payer in some])
+            for payer, answer in zip(some, answers, strict=True):
+                yield _standing(payer, answer, now_s)
 
     async def show(self, payer: Payer) -> Standing:
         """Return the standing of an identity, with that of who resembles it."""
@@ -89,18 +91,15 @@ class Standings:
             await self._now_s(),
             [Payer(payer.integration, payer.identity, each) for each in range(BUCKETS)],
         )
-        held = await self._ask([(b"MGET", *(names_of(bucket).standing for bucket in buckets))])
-        found = [_ends(raw) for raw in _list(held[0])]
+        held = await self._ask([(b"HGET", names_of(bucket).payer, b"standing") for bucket in buckets])
+        found = [_ends(raw) for raw in held]
         return replace(standing, buckets=tuple(number for number, ends in enumerate(found) if ends[0] > now_s))
 
     async def order(self, payer: Payer, order: Order, for_s: int) -> int:
         """Quarantine or release an identity; return until when, Unix seconds. A release frees who resembles it, too,
         and forgets its refusals."""
-        names = names_of(payer)
-        keys = [names.standing, names.refusals]
-        for number in range(BUCKETS):
-            bucket = names_of(Payer(payer.integration, payer.identity, number))
-            keys += [bucket.standing, bucket.refusals]
+        buckets = [Payer(payer.integration, payer.identity, number) for number in range(BUCKETS)]
+        keys = [names_of(each).payer for each in (payer, *buckets)]
         (ends,) = await self._ask([(b"EVAL", _SCRIPT, len(keys), *keys, order.encode(), for_s * 1_000_000)])
         if not isinstance(ends, int):
             raise self._unreachable(TypeError())
@@ -137,14 +136,17 @@ async def standings_at(url: str) -> AsyncIterator[Standings]:
         await client.aclose()
 
 
-def _questions(payer: Payer) -> tuple[Command, Command]:
-    names = names_of(payer)
-    return (b"GET", names.standing), (b"HGETALL", names.day)
+def _question(payer: Payer) -> Command:
+    return b"HMGET", names_of(payer).payer, b"standing", b"state", *(f"signal {name}".encode() for name in _SIGNALS)
 
 
-def _standing(payer: Payer, held: object, day: object, now_s: int) -> Standing:
+def _standing(payer: Payer, answer: object, now_s: int) -> Standing:
+    found: list[bytes | None] = answer if isinstance(answer, list) else [b"of a foreign kind", *[None] * 5]
+    held, state, *raised = found
     quarantined, by, throttled, released = _ends(held)
-    counted = _today(_list(day), now_s)
+    is_broken = (held is not None and _read_ends(held) is None) or (state is not None and len(state) < STATE.size)
+    _, day, tokens, keys = (0, 0, 0, 0) if state is None or is_broken else STATE.unpack_from(state)
+    is_today = day == now_s // DAY_S
     return Standing(
         integration=payer.integration,
         identity=payer.identity,
@@ -152,15 +154,13 @@ def _standing(payer: Payer, held: object, day: object, now_s: int) -> Standing:
         quarantined_by=by if quarantined > now_s else "",
         throttled_until=throttled if throttled > now_s else 0,
         released_until=released if released > now_s else 0,
-        tokens=_count(counted.get(b"tokens")),
-        owners=len(counted.get(b"owners", b"")) // _MARK,
-        keys=_count(counted.get(b"keys")),
+        tokens=tokens if is_today else 0,
+        owners=(len(state or b"") - STATE.size) // _MARK if is_today else 0,
+        keys=keys if is_today else 0,
         signals={
-            name.removeprefix(b"signal ").decode("ascii", "replace"): _count(times)
-            for name, times in sorted(counted.items())
-            if name.startswith(b"signal ")
+            name: _count(times) for name, times in zip(_SIGNALS, raised, strict=True) if times is not None and is_today
         },
-        is_broken=held is not None and _read_ends(held) is None,
+        is_broken=is_broken,
     )
 
 
@@ -183,12 +183,6 @@ def _count(held: bytes | None) -> int:
 
 def _seconds(microseconds: bytes) -> int:
     return -(-int(microseconds) // 1_000_000)
-
-
-def _today(held: list[bytes], now_s: int) -> dict[bytes, bytes]:
-    """Return what was counted, if it is of today."""
-    counted = dict(zip(held[::2], held[1::2], strict=True))
-    return counted if counted.get(b"day") == b"%d" % (now_s // DAY_S) else {}
 
 
 def _list(answer: object) -> list[bytes]:

@@ -19,7 +19,7 @@ from issuer.issuance.steps import Limited, Payer, Quarantined
 from issuer.limits import Limits, Rate
 from issuer.service.admission.embedded import EmbeddedValkey
 from issuer.service.admission.redis import RedisAdmission
-from issuer.service.admission.script import EPOCH_KEY, names_of
+from issuer.service.admission.script import EPOCH_KEY, STATE, names_of
 from tests.support.clock import StoreClock
 
 WIDE = Rate(count=1_000_000, per_s=1, burst=50_000)
@@ -302,7 +302,7 @@ async def test_who_is_released_is_warned_of_what_would_throttle_or_quarantine(
 ) -> None:
     abuse = Abuse(attempts=Attempts(distinct=1, then="quarantine"))
     until = clock.us + 3600 * 10**6
-    await redis.set(NAMES.standing, f"0 - 0 0 {until}")
+    await redis.hset(NAMES.payer, "standing", f"0 - 0 0 {until}")
     await state.admit(call(item("a"), clock=clock, abuse=abuse))
     tally = await counted(state, call(item("b"), clock=clock, abuse=abuse))
     assert tally.released_until == until // 10**6
@@ -317,7 +317,7 @@ async def test_what_an_operator_has_said_is_not_shortened_by_a_policy(
 ) -> None:
     abuse = Abuse(quarantine_s=60)
     for by, left_s in [("operator", 9000), ("attempts", 60), ("refusals", LIMITS.quarantine_s)]:
-        await redis.set(NAMES.standing, f"{clock.us + 9000 * 10**6} {by} 0 0 0")
+        await redis.hset(NAMES.payer, "standing", f"{clock.us + 9000 * 10**6} {by} 0 0 0")
         with pytest.raises(Quarantined) as refused:
             await state.admit(call(item("a"), clock=clock, abuse=abuse))
         assert refused.value.retry_after_s == left_s
@@ -329,7 +329,7 @@ async def test_a_shorter_quarantine_of_a_policy_ends_when_it_was_said_to(
 ) -> None:
     limits = msgspec.structs.replace(LIMITS, quarantine_s=60)
     asked = msgspec.structs.replace(call(item("a"), clock=clock, abuse=Abuse(quarantine_s=60)), limits=limits)
-    await redis.set(NAMES.standing, f"{clock.us + 9000 * 10**6} {by} 0 0 {clock.us + 9 * 10**9}")
+    await redis.hset(NAMES.payer, "standing", f"{clock.us + 9000 * 10**6} {by} 0 0 {clock.us + 9 * 10**9}")
     for left_s in (60, 20):
         with pytest.raises(Quarantined) as refused:
             await state.admit(asked)
@@ -342,7 +342,7 @@ async def test_a_shorter_throttle_of_a_policy_ends_when_it_was_said_to(
     state: RedisAdmission, clock: StoreClock, redis: Redis
 ) -> None:
     asked = call(item("a"), clock=clock, abuse=Abuse(throttle=Throttle(count=1, per_s=3600, burst=1, for_s=60)))
-    await redis.set(NAMES.standing, f"0 - {clock.us + 9000 * 10**6} {clock.us + 7200 * 10**6} 0")
+    await redis.hset(NAMES.payer, "standing", f"0 - {clock.us + 9000 * 10**6} {clock.us + 7200 * 10**6} 0")
     for left_s in (60, 20):
         with pytest.raises(Refused) as refused:
             await state.admit(asked)
@@ -355,7 +355,7 @@ async def test_a_batch_that_a_throttle_never_takes_is_told_so_and_waits_for_its_
     state: RedisAdmission, clock: StoreClock, redis: Redis
 ) -> None:
     abuse = Abuse(throttle=Throttle(count=60, per_s=60, burst=2, for_s=600))
-    await redis.set(NAMES.standing, f"0 - {clock.us + 500 * 10**6} 0 0")
+    await redis.hset(NAMES.payer, "standing", f"0 - {clock.us + 500 * 10**6} 0 0")
     asked = call(*[item(run=run) for run in "abc"], clock=clock, abuse=abuse)
     with pytest.raises(Refused) as refused:
         await state.admit(asked)
@@ -374,7 +374,7 @@ async def test_a_standing_that_is_none_of_ours_is_undecided_and_not_shown(
     state: RedisAdmission, clock: StoreClock, redis: Redis, standing: str
 ) -> None:
     written = standing.replace("{end}", str(clock.us + 9 * 10**9))
-    await redis.set(NAMES.standing, written.encode(errors="surrogateescape"))
+    await redis.hset(NAMES.payer, "standing", written.encode(errors="surrogateescape"))
     with pytest.raises(Undecided) as undecided:
         await state.admit(call(item("a"), clock=clock))
     assert undecided.value.code is Code.DEPENDENCY_STATE
@@ -386,23 +386,30 @@ async def test_signals_of_the_day_are_there_for_the_operator(
     abuse = Abuse(attempts=Attempts(distinct=1, then="observe"), spread=Spread(owners_a_day=1))
     for values, model in [("a", "o/m"), ("b", "o/m"), ("c", "p/m")]:
         await state.admit(call(item(values, model=model), clock=clock, abuse=abuse))
-    day = await redis.hgetall(NAMES.day)
-    assert (day[b"signal attempts"], day[b"signal spread"], day[b"tokens"]) == (b"2", b"1", b"3")
+    held = await redis.hmget(NAMES.payer, "signal attempts", "signal spread")
+    assert held == [b"2", b"1"]
 
 
 # -- explained ---------------------------------------------------------------------------------------------------------
+
+
+async def all_kept(redis: Redis) -> dict[bytes | str, object]:
+    """Return all that the store keeps, but its rates."""
+    counts: dict[bytes, bytes] = await redis.hgetall(NAMES.payer)  # type: ignore[assignment]
+    keys = await redis.keys("*:run:*") + await redis.keys("*:use:*")
+    kept: dict[bytes | str, object] = {key: await redis.dump(key) for key in keys}
+    return kept | counts | {b"state": counts[b"state"][8:]}
 
 
 async def test_an_explanation_counts_as_if_and_keeps_nothing(
     state: RedisAdmission, clock: StoreClock, redis: Redis
 ) -> None:
     await state.admit(call(item("a"), clock=clock, ci="one"))
-    before = {key: await redis.dump(key) for key in await redis.keys("*:run:*")} | {"day": await redis.dump(NAMES.day)}
+    before = await all_kept(redis)
     asked = msgspec.structs.replace(call(item("b"), clock=clock, ci="one"), use=None)
     tally = read_tally((await state.count(asked)).tally)
     assert (tally.items[0].number, tally.tokens_a_day, tally.tokens_a_run) == (2, 2, 2)
-    after = {key: await redis.dump(key) for key in await redis.keys("*:run:*")} | {"day": await redis.dump(NAMES.day)}
-    assert after == before
+    assert await all_kept(redis) == before
 
 
 # -- rates -------------------------------------------------------------------------------------------------------------
@@ -422,11 +429,19 @@ async def test_an_answer_says_how_far_the_rates_are_used(state: RedisAdmission, 
 # -- the budget --------------------------------------------------------------------------------------------------------
 
 
+async def use_budget_up(redis: Redis) -> None:
+    """Have the store think that the identity has made all of its new keys today."""
+    held = await redis.hget(NAMES.payer, "state")
+    assert isinstance(held, bytes)
+    arrival, day, tokens, _ = STATE.unpack_from(held)
+    await redis.hset(NAMES.payer, "state", STATE.pack(arrival, day, tokens, 2000) + held[STATE.size :])
+
+
 async def test_beyond_the_budget_of_keys_one_key_counts_nearly_right(
     state: RedisAdmission, clock: StoreClock, redis: Redis
 ) -> None:
     await state.admit(call(item("a", run="before"), clock=clock))
-    await redis.hset(NAMES.day, "keys", 2000)
+    await use_budget_up(redis)
     many = 50
     for number in range(many):
         (seen,) = (await counted(state, call(item("a", run=f"new {number}"), clock=clock))).items
@@ -449,7 +464,7 @@ async def test_what_is_quarantined_beyond_the_budget_leaves_nothing_in_the_filte
     """Else the same values would be no news when the quarantine is over, and signed."""
     abuse = Abuse(attempts=Attempts(distinct=1, then="quarantine"), quarantine_s=60)
     await state.admit(call(item("x", run="before"), clock=clock))
-    await redis.hset(NAMES.day, "keys", 2000)
+    await use_budget_up(redis)
     await state.admit(call(item("a"), clock=clock, abuse=abuse))
     before = await redis.dump(NAMES.filter)
     for _ in range(2):
@@ -465,25 +480,80 @@ async def test_a_batch_beyond_the_budget_counts_its_own_results(
     state: RedisAdmission, clock: StoreClock, redis: Redis
 ) -> None:
     await state.admit(call(item("x", run="before"), clock=clock))
-    await redis.hset(NAMES.day, "keys", 2000)
+    await use_budget_up(redis)
     tally = await counted(state, call(item("a"), item("b"), item("a"), item("c"), clock=clock))
     assert [(each.number, each.is_new) for each in tally.items] == [(1, True), (2, True), (1, False), (3, True)]
 
 
-@pytest.mark.parametrize("held", ["list", "text", "counts"])
-async def test_a_day_that_is_none_of_ours_begins_anew_and_refuses_nobody(
+@pytest.mark.parametrize("held", ["list", "text", "short"])
+async def test_who_pays_of_a_foreign_kind_or_form_is_admitted_by_nobody(
     state: RedisAdmission, clock: StoreClock, redis: Redis, held: str
 ) -> None:
+    """Its own rate and its standing are there: to begin anew would lift both."""
     if held == "list":
-        await redis.rpush(NAMES.day, "x")
+        await redis.rpush(NAMES.payer, "x")
     elif held == "text":
-        await redis.set(NAMES.day, "x")
+        await redis.set(NAMES.payer, "x")
     else:
-        day = clock.us // DAY_US
-        await redis.hset(NAMES.day, mapping={"day": day, "tokens": "x", "keys": "x"})
-    explained = msgspec.structs.replace(call(item("a"), clock=clock), use=None)
-    assert read_tally((await state.count(explained)).tally).tokens_a_day == 1
-    assert [(await counted(state, call(item("a"), clock=clock))).tokens_a_day for _ in range(2)] == [1, 2]
+        await redis.hset(NAMES.payer, "state", b"x" * (STATE.size - 1))
+    asked = call(item("a"), clock=clock)
+    for ask in (state.admit(asked), state.count(asked)):
+        with pytest.raises(Undecided) as undecided:
+            await ask
+        assert undecided.value.code is Code.DEPENDENCY_STATE
+
+
+# -- a new day ---------------------------------------------------------------------------------------------------------
+
+
+async def test_with_a_new_day_goes_what_was_counted_and_stays_what_stands_against_who_pays(
+    state: RedisAdmission, clock: StoreClock, redis: Redis
+) -> None:
+    slow = Rate(count=1, per_s=86_400, burst=9)
+    limits = Limits(identity=slow, integration=WIDE, refusals=slow)
+    abuse = Abuse(attempts=Attempts(distinct=1, then="observe"))
+    released = clock.us + 3 * DAY_US
+    await redis.hset(NAMES.payer, "standing", f"0 - 0 0 {released}")
+    await state.count(AdmissionRequest(PAYER, limits, 1, refused=True))
+    for values in "abc":
+        await state.admit(
+            msgspec.structs.replace(call(item(values), clock=clock, abuse=abuse, ci="one"), limits=limits)
+        )
+    fields = set(await redis.hkeys(NAMES.payer))
+    assert fields == {b"standing", b"state", b"refusals", b"run one_____", b"signal attempts"}
+    refusals = await redis.hget(NAMES.payer, "refusals")
+    clock.us += DAY_US
+    for _ in range(2):
+        explained = msgspec.structs.replace(call(item("a"), clock=clock, ci="one"), use=None, limits=limits)
+        assert read_tally((await state.count(explained)).tally).tokens_a_run == 1
+    assert set(await redis.hkeys(NAMES.payer)) == fields, "an explanation begins no day"
+    admitted = await state.admit(msgspec.structs.replace(call(item("a"), clock=clock), limits=limits))
+    assert admitted.rates[0].ahead_us == 5 * DAY_US, "three, a day less, two explanations and this one"
+    assert set(await redis.hkeys(NAMES.payer)) == {b"standing", b"state", b"refusals"}
+    assert await redis.hget(NAMES.payer, "refusals") == refusals
+    assert read_tally(admitted.tally).released_until == released // 10**6
+
+
+async def test_who_pays_is_kept_as_long_as_anything_of_it_counts(
+    state: RedisAdmission, clock: StoreClock, redis: Redis
+) -> None:
+    day_ms = DAY_US // 1000
+    a_minute = msgspec.structs.replace(LIMITS, refusals=Rate(count=1, per_s=60, burst=1), quarantine_s=600)
+    for least_s in (59, 599):
+        await state.count(AdmissionRequest(PAYER, a_minute, 1, refused=True))
+        assert least_s * 1000 < await redis.pttl(NAMES.payer) <= (least_s + 1) * 1000, "a refusal, a quarantine"
+    clock.us += 600 * 10**6
+    await state.admit(call(item("a"), clock=clock))
+    assert 2 * day_ms - 60_000 < await redis.pttl(NAMES.payer) <= 2 * day_ms, "the day, and another one"
+    slow = msgspec.structs.replace(LIMITS, identity=Rate(count=1, per_s=300_000, burst=9))
+    await state.admit(msgspec.structs.replace(call(item("a"), clock=clock), limits=slow))
+    assert 299_000_000 < await redis.pttl(NAMES.payer) <= 300_000_001, "a rate that is longer than that"
+    await state.count(AdmissionRequest(PAYER, a_minute, 1, refused=True))
+    assert await redis.pttl(NAMES.payer) > 299_000_000, "and nothing lowers it"
+    clock.us += DAY_US
+    await redis.pexpire(NAMES.payer, 60_000)
+    await state.count(msgspec.structs.replace(call(item("a"), clock=clock), use=None, limits=slow))
+    assert await redis.pttl(NAMES.payer) > 60_000, "the rate of an explanation on another day"
 
 
 # -- beside a model ----------------------------------------------------------------------------------------------------
@@ -523,7 +593,7 @@ async def test_the_script_and_judge_raise_the_same_signals(
         assert (tally.owners_a_day, tally.tokens_a_day, tally.owners_a_run, tally.tokens_a_run) == spread
         for signal in judge(abuse, tally):
             raised[signal.name] = raised.get(signal.name, 0) + 1
-    held: dict[bytes, bytes] = await redis.hgetall(NAMES.day)  # type: ignore[assignment]
+    held: dict[bytes, bytes] = await redis.hgetall(NAMES.payer)  # type: ignore[assignment]
     day = {name.decode(): value for name, value in held.items() if name.startswith(b"signal")}
     assert raised.keys() >= {"attempts", "spread"}
     assert day == {f"signal {name}": str(times).encode() for name, times in raised.items()}

@@ -17,7 +17,7 @@ from issuer.issuance.steps import Payer
 from issuer.limits import Limits, Rate
 from issuer.service.admission.embedded import EmbeddedValkey
 from issuer.service.admission.redis import RedisAdmission
-from issuer.service.admission.script import names_of
+from issuer.service.admission.script import DAY_S, STATE, names_of
 from issuer.service.admission.standings import Standings, standings_at
 from tests.support.clock import StoreClock
 
@@ -163,9 +163,9 @@ async def test_a_broken_standing_hides_no_other_and_an_order_writes_it_anew(
     names, other = names_of(PAYER), OTHER
     async with Redis.from_url(url) as client:
         if isinstance(held, bytes):
-            await client.set(names.standing, held)
+            await client.hset(names.payer, "standing", held)
         else:
-            await client.rpush(names.standing, *held)
+            await client.rpush(names.payer, *held)
     await standings.order(other, "quarantine", 60)
     told = [each async for each in standings.read((PAYER, other))]
     assert [(each.is_told, each.is_broken, each.quarantined_by) for each in told] == [
@@ -178,25 +178,50 @@ async def test_a_broken_standing_hides_no_other_and_an_order_writes_it_anew(
     assert await code_of(state, sign(clock, "a")) == "admitted"
 
 
-async def test_counts_that_are_none_of_ours_are_none(url: str, standings: Standings, clock: StoreClock) -> None:
-    today = b"%d" % (clock.us // 10**6 // 86_400)
-    held = {b"day": today, b"tokens": b"x", b"keys": b"1e5", b"signal attempts": b"9" * 5000, b"signal \xff": b"1"}
+async def test_a_state_that_is_none_of_ours_is_broken_until_an_order(
+    url: str, state: RedisAdmission, standings: Standings, clock: StoreClock
+) -> None:
     async with Redis.from_url(url) as client:
-        await client.hset(names_of(PAYER).day, mapping=held)  # type: ignore[arg-type]
-        shown = await standings.show(PAYER)
-        assert (shown.tokens, shown.keys, shown.signals) == (0, 0, {"attempts": 0, "\ufffd": 1})
-        await client.delete(names_of(PAYER).day)
-        await client.set(names_of(PAYER).day, "foreign")
-    assert (await standings.show(PAYER)).tokens == 0
+        await client.hset(names_of(PAYER).payer, "state", b"x" * (STATE.size - 1))
+    shown = await standings.show(PAYER)
+    assert (shown.is_broken, shown.tokens, shown.owners, shown.keys) == (True, 0, 0, 0)
+    with pytest.raises(Undecided):
+        await state.admit(sign(clock, "a"))
+    await standings.order(PAYER, "release", 60)
+    assert not (await standings.show(PAYER)).is_broken
+    assert await code_of(state, sign(clock, "a")) == "admitted"
+
+
+async def test_numbers_of_signals_that_are_none_of_ours_are_none(
+    url: str, standings: Standings, clock: StoreClock
+) -> None:
+    today = STATE.pack(0, clock.us // 10**6 // DAY_S, 7, 8)
+    held = {b"state": today, b"signal attempts": b"9" * 5000, b"signal spread": b"2", b"signal \xff": b"1"}
+    async with Redis.from_url(url) as client:
+        await client.hset(names_of(PAYER).payer, mapping=held)  # type: ignore[arg-type]
+    shown = await standings.show(PAYER)
+    assert (shown.tokens, shown.keys, shown.signals) == (7, 8, {"attempts": 0, "spread": 2})
 
 
 async def test_counts_of_yesterday_are_not_of_today(
     url: str, state: RedisAdmission, standings: Standings, clock: StoreClock
 ) -> None:
+    yesterday = STATE.pack(0, clock.us // 10**6 // DAY_S - 1, 7, 8) + b"an owner"
+    async with Redis.from_url(url) as client:
+        await client.hset(names_of(PAYER).payer, mapping={"state": yesterday, "signal attempts": "1"})
+    shown = await standings.show(PAYER)
+    assert (shown.tokens, shown.owners, shown.keys, shown.signals) == (0, 0, 0, {})
+
+
+async def test_an_order_keeps_what_was_counted_and_the_end_of_its_key(
+    url: str, state: RedisAdmission, standings: Standings, clock: StoreClock
+) -> None:
     await state.admit(sign(clock, "a"))
     async with Redis.from_url(url) as client:
-        await client.hset(names_of(PAYER).day, "day", "1")
-    assert (await standings.show(PAYER)).tokens == 0
+        for order, for_s, least_s in (("quarantine", 60, 172_000), ("release", 300_000, 299_000)):
+            await standings.order(PAYER, order, for_s)  # type: ignore[arg-type]
+            assert await client.ttl(names_of(PAYER).payer) > least_s
+    assert (await standings.show(PAYER)).tokens == 1
 
 
 async def test_a_store_that_is_gone_is_said_to_be(url: str) -> None:

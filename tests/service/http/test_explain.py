@@ -177,6 +177,11 @@ def kinds_of_keys(client: redis.Redis) -> set[str]:
     return {str(key, "ascii").split(":")[1] for key in client.scan_iter("{evi}:*")}
 
 
+def fields_of_payer(client: redis.Redis) -> set[bytes]:
+    (key,) = client.scan_iter("{evi}:payer:*")
+    return set(client.hkeys(key))  # type: ignore[arg-type]
+
+
 # -- limits, audit, log ---------------------------------------------------------------------------------------------------
 
 
@@ -210,9 +215,11 @@ def test_the_store_holds_no_use_and_no_refusal_of_a_grant_that_was_explained(nar
             if not key.endswith(b":epoch"):
                 client.delete(key)
         assert narrow.explain(0).json()["verdict"] == "granted"
-        assert kinds_of_keys(client) == {"epoch", "identity", "integration"}, "its rates alone"
+        assert kinds_of_keys(client) == {"epoch", "payer", "integration"}
+        assert fields_of_payer(client) == {b"state"}, "its rates alone"
         assert narrow.explain(0, body(benchmark_repo="x/y")).json()["verdict"] == "refused"
-        assert kinds_of_keys(client) == {"epoch", "identity", "integration", "refusals"}
+        assert kinds_of_keys(client) == {"epoch", "payer", "integration"}
+        assert fields_of_payer(client) == {b"state", b"refusals"}
 
 
 def test_explanations_spend_the_rate_of_the_identity(narrow: Narrow) -> None:

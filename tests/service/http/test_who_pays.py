@@ -66,7 +66,7 @@ def test_refusals_of_a_branch_job_neither_stop_nor_slow_the_identity_whose_pins_
         (403, "identity.claim_mismatch"): 61,
         (403, "abuse.quarantined"): 1,
     }
-    assert site.keys() - before == {"refusals": 1, "resembling": 1, "standing": 1}, "nothing of the identity"
+    assert site.keys() - before == {"payer": 1, "resembling": 1}, "nothing of the identity"
     others = [live.token(repository_id=owner, ref=f"refs/heads/other-{number}") for number in range(8)]
     codes = Counter(live.post(other).json()["code"] for other in others)
     assert codes["identity.claim_mismatch"] >= 4, "one in 64 has the bucket of the first"
