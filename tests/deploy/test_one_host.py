@@ -14,6 +14,7 @@ import yaml
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from issuer.service.bounds import KEEP_ALIVE_S, MAX_CONNECTIONS
+from issuer.service.read_settings import read_settings
 from tests.support.fronted import nginx_folder
 from tests.support.shared import ROOT
 
@@ -50,6 +51,13 @@ def test_the_service_believes_nginx_and_shares_one_network_with_it() -> None:
     assert {
         port.split(":")[0] for name, service in SERVICES.items() for port in service.get("ports", []) if name != "nginx"
     } <= {"127.0.0.1"}
+
+
+def test_the_variables_of_the_container_are_settings() -> None:
+    said = SERVICES["issuer"]["environment"]
+    settings = read_settings(environ={"ISSUER_URL": "https://issuer.example", **said})
+    assert settings.listen.host == "0.0.0.0"
+    assert settings.store.url == "redis://valkey:6379/0"
 
 
 def test_the_store_evicts_nothing_and_keeps_what_the_service_is_told_that_it_keeps() -> None:

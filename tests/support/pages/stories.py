@@ -7,6 +7,7 @@ from tests.support.pages import (
     deploy_pages,
     framework_pages,
     front_page,
+    host_page,
     keys_page,
     log_page,
     policies_page,
@@ -23,6 +24,7 @@ STORIES = tuple(
         framework_pages,
         contract_page,
         deploy_pages,
+        host_page,
         log_page,
     )
     for story in module.STORIES
