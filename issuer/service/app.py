@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
@@ -12,7 +13,7 @@ from typing import Any
 
 import structlog
 from litestar import Litestar
-from msgspec import Struct
+from msgspec import Struct, field
 
 from issuer import files
 from issuer.audit_events import ProviderKeysStale
@@ -27,7 +28,7 @@ from issuer.service.admission.secret_file import make_secret, read_secret
 from issuer.service.admission.standing import KnownStanding
 from issuer.service.audit import FileAudit
 from issuer.service.authn.authenticator import ProviderAuthenticator, Verifier
-from issuer.service.authn.fetch import Fetcher, system_roots
+from issuer.service.authn.fetch import Fetcher, ReportFailure, system_roots
 from issuer.service.authn.huggingface import HuggingFace
 from issuer.service.authn.introspection import Introspector
 from issuer.service.authn.keysets import KeySets, Stale
@@ -40,6 +41,7 @@ from issuer.service.bounds import (
     ASK_S,
     BEAT_S,
     LOG_CALL_S,
+    METRIC_STATE_S,
     REVOKED_LOOK_S,
     SOURCE_RATE,
     STOPS_LOOK_S,
@@ -64,6 +66,10 @@ from issuer.service.log.client import SequencerLog
 from issuer.service.log.engines import home_of, reading_at
 from issuer.service.log.readers import Readers
 from issuer.service.log_stream import Failures
+from issuer.service.metrics.board import Board, Row
+from issuer.service.metrics.counts import Counts, Histogram
+from issuer.service.metrics.state import Teller, Watched
+from issuer.service.metrics.timed import TimedAdmission, TimedLog, TimedSigner
 from issuer.service.policy_keeper import Following
 from issuer.service.recycled import RecycledNames
 from issuer.service.reload import Active, Live
@@ -87,16 +93,18 @@ _log = structlog.get_logger("issuer")
 
 class Shared(Struct, frozen=True):
     """What a worker shares with the others of its parent: the page; the socket of the log's sequencer, None where there
-    is no log; and the policies, None where it follows their folder itself."""
+    is no log; the policies, None where it follows their folder itself; and its own row of what all count."""
 
     page: SharedPage
     sequencer: Path | None = None
     policies: Following | None = None
+    row: Row = field(default_factory=lambda: Board().rows[0])
 
 
 class Parts(Struct, frozen=True):
     """What lives as long as the worker, while policies and keys come and go: connections, caches, counters, files."""
 
+    counts: Counts
     audit: FileAudit
     home: Home
     signer: LiveSigner
@@ -122,9 +130,9 @@ class Parts(Struct, frozen=True):
         `clock`. Raises SetupError and InputError."""
         page = shared.page
         make_own_secret(settings)
-        failures = Failures()
+        failures, counts = Failures(), Counts(shared.row)
         asker = Fetcher(development=settings.development, deadline_s=ASK_S)
-        audit = FileAudit(settings.audit_file)
+        audit = FileAudit(settings.audit_file, count_failure=counts.audit_failures.add)
         fetcher = Fetcher(development=settings.development)
         home = home_of(Path(settings.data), settings.log.origin, settings.log_place)
         revocations, keeper = follow_revocations(settings, home, audit)
@@ -136,7 +144,16 @@ class Parts(Struct, frozen=True):
             Hosts(settings.store.url, page, durable_store=settings.store.durable),
             clock,
         )
+
+        def answered(provider: Provider) -> None:
+            counts.fetched(provider.id, "answered")
+
+        def failed(report: ReportFailure, provider: Provider, reason: str) -> None:
+            counts.fetched(provider.id, "failed")
+            report(provider, reason)
+
         return cls(
+            counts=counts,
             audit=audit,
             home=home,
             signer=signer,
@@ -159,9 +176,14 @@ class Parts(Struct, frozen=True):
             revocations=revocations,
             keeper=keeper,
             recycled=RecycledNames(),
-            keysets=KeySets(fetcher, report=_report_fetch, tell_stale=partial(tell_stale, audit)),
-            introspector=Introspector(asker, report=failures.report),
-            hugging_face=HuggingFace(asker, report=failures.report),
+            keysets=KeySets(
+                fetcher,
+                report=partial(failed, _report_fetch),
+                note_answer=answered,
+                tell_stale=partial(tell_stale, audit),
+            ),
+            introspector=Introspector(asker, report=partial(failed, failures.report), note_answer=answered),
+            hugging_face=HuggingFace(asker, report=partial(failed, failures.report), note_answer=answered),
             pats=PatVerifier(Pats(settings.pats_folder)),
         )
 
@@ -248,6 +270,10 @@ def build(
     """
     progress, shared = progress or Progress(), shared or Shared(SharedPage())
     parts = Parts.of(settings, shared, progress, clock or _now)
+    counts = parts.counts
+    admission = TimedAdmission(parts.admission, counts.admission)
+    signer, used_log = TimedSigner(parts.signer, counts.signing), log or parts.log
+    appending = NoLog() if used_log is None else TimedLog(used_log, counts.append)
 
     def activate(policies: PolicySet) -> Published:
         authenticator = parts.authenticator(policies.providers)
@@ -257,9 +283,9 @@ def build(
             authenticator=authenticator,
             standing=parts.stops,
             turns=parts.turns,
-            admission=parts.admission,
-            log=log or parts.log or NoLog(),
-            signer=parts.signer,
+            admission=admission,
+            log=appending,
+            signer=signer,
             audit=parts.audit,
             secret=parts.secret,
             kept=parts.kept,
@@ -271,14 +297,14 @@ def build(
     live = Live(shared.policies or load(settings), activate, parts.audit)
     keys, tarpit, store = PublishedKeys(parts.signer), Tarpit(settings.url), StoreWatch(parts.admission)
     service = Service(
-        settings.url, live, parts.signer, keys, PublishedRevocations(parts.revocations), parts.stops, parts.sources,
-        parts.admission, store, parts.audit, tarpit, parts.log,
+        settings.url, counts, live, parts.signer, keys, PublishedRevocations(parts.revocations), parts.stops,
+        parts.sources, parts.admission, store, parts.audit, tarpit, parts.log,
     )  # fmt: skip
-    judging = verify_routes(settings.trust, settings.url, service.keys.by_path, tarpit)
+    judging = verify_routes(settings.trust, settings.url, service.keys.by_path, tarpit, counts)
     return Litestar(
         routes(service, [*judging, *_log_pages(settings, parts, tarpit)]),
-        lifespan=[lambda _: _running(settings, parts, live, store, progress)],
-        exception_handlers=exception_handlers(settings.url),
+        lifespan=[lambda _: _running(settings, parts, live, store, progress, shared.row)],
+        exception_handlers=exception_handlers(settings.url, counts),
         openapi_config=None,
         request_max_body_size=None,  # routes bound what they read, and refuse it with a code
         logging_config=None,
@@ -289,7 +315,7 @@ def build(
 
 @asynccontextmanager
 async def _running(
-    settings: Settings, parts: Parts, live: Live[Published], store: StoreWatch, progress: Progress
+    settings: Settings, parts: Parts, live: Live[Published], store: StoreWatch, progress: Progress, row: Row
 ) -> AsyncIterator[None]:
     """Run a worker's background tasks from when the store has answered to the end. Raises SetupError."""
     background = Background()
@@ -311,7 +337,11 @@ async def _running(
         background.watch("audit", parts.audit.turn, SYNC_S)
         if parts.log is not None:
             background.watch("announcements", _announcer(parts, parts.log, live).turn)
-        background.start("progress", _turning(progress))
+        teller = Teller(row, parts.counts, _watched(settings, parts, live, store))
+        await teller.turn(False)
+        background.watch("metrics", teller.turn, METRIC_STATE_S)
+        background.start("progress", _turning(progress, parts.counts.lag))
+        parts.counts.starts.add()
         _log.info("listening", **_told(settings, parts, live))
         yield
     except SetupError as error:
@@ -334,6 +364,14 @@ def _told(settings: Settings, parts: Parts, live: Live[Published]) -> dict[str, 
     }
 
 
+def _watched(settings: Settings, parts: Parts, live: Live[Published], store: StoreWatch) -> Watched:
+    """Return what of a worker metrics tell."""
+    return Watched(
+        live, parts.signer, parts.revocations, parts.stops, parts.admission, store, parts.audit, parts.log,
+        Path(settings.data),
+    )  # fmt: skip
+
+
 def _announcer(parts: Parts, log: AnnouncingLog, live: Live[Published]) -> Announcer:
     """Make what announces, in the log, what this worker has in force."""
 
@@ -344,11 +382,14 @@ def _announcer(parts: Parts, log: AnnouncingLog, live: Live[Published]) -> Annou
     return Announcer(log, lambda: live.active.authority.policies, served, lambda: parts.audit.head, _now)
 
 
-async def _turning(progress: Progress) -> None:
-    """Note that this event loop turns, more often than the thread looks that beats for it."""
+async def _turning(progress: Progress, lag: Histogram) -> None:
+    """Note that this event loop turns, more often than the thread looks that beats for it; and how late it does."""
+    pause_ns = int(BEAT_S / 4 * 1e9)
     while True:
         progress.note()
+        began = time.monotonic_ns()
         await asyncio.sleep(BEAT_S / 4)
+        lag.observe(max(0, time.monotonic_ns() - began - pause_ns))
 
 
 def _report_fetch(provider: Provider, reason: str) -> None:

@@ -36,6 +36,7 @@ class FileAudit:
     """An open sink. Implements `issuance.ports.Audit`; `turn` is to be called twice a second.
 
     `refused_bytes` is the rate of bytes that one caller's refusals may add; `now_us` the clock, in microseconds.
+    `count_failure` is called for each event, or sync, that does not get onto the disk.
     """
 
     def __init__(
@@ -43,15 +44,17 @@ class FileAudit:
         path: Path,
         refused_bytes: Rate = REFUSED_BYTES,
         now_us: Callable[[], int] = lambda: time.time_ns() // 1000,
+        count_failure: Callable[[], object] = lambda: None,
     ) -> None:
         self.worker = os.urandom(16).hex()
         self._seq, self._head = 0, NO_LINE
         self._told_seq, self._told_us = 0, now_us()
         self._refusals = Refusals(refused_bytes)
         self._now_us = now_us
+        self._count_failure = count_failure
         self._sync_began: float | None = None
         self._unsynced = False
-        self._is_failing = False
+        self.is_failing = False
         try:
             self._file = AppendFile(path)
         except OSError as error:
@@ -175,20 +178,22 @@ class FileAudit:
         """Raise Undecided while what was written does not get onto the disk."""
         late = self._sync_began is not None and time.monotonic() - self._sync_began > SYNC_LATE_S
         if self._unsynced or late:
+            self._count_failure()
             raise Undecided(Code.DEPENDENCY_AUDIT)
 
     def _undecided(self, error: OSError) -> Undecided:
         """Say it once in the log stream, and return what to raise."""
-        if not self._is_failing:
+        self._count_failure()
+        if not self.is_failing:
             _log.error("audit not written", reason=error.strerror)
-        self._is_failing = True
+        self.is_failing = True
         self._file.doubt()
         return Undecided(Code.DEPENDENCY_AUDIT)
 
     def _works(self) -> None:
-        if self._is_failing:
+        if self.is_failing:
             _log.info("audit written again")
-        self._is_failing = False
+        self.is_failing = False
 
 
 _SHOWN = ("signal", "then", "integration", "identity", "rule", "count", "limit", "results", "request_id")

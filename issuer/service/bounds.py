@@ -293,6 +293,24 @@ IN_FORCE_S = 2.0
 # Each has a slot in the page that they share.
 MAX_WORKERS = 64
 
+# -- metrics: metrics/*.py ---------------------------------------------------------------------------------------------
+
+# A worker's row in the memory that all share, of which only what is written to is taken: the names of what it counts,
+# as many numbers, and how it is. Of both a part is kept for what has no integration in its labels: every endpoint with
+# every code.
+METRIC_KEY_BYTES = 1024 * 1024
+METRIC_NUMBERS = 16_384
+METRIC_SPARE_BYTES = 256 * 1024
+METRIC_SPARE_NUMBERS = 2048
+METRIC_STATE_BYTES = 64 * 1024
+# How often a worker says how it is; what it said counts no longer than it may be silent.
+METRIC_STATE_S = 1.0
+# How often it asks the log, of which nothing else may have been asked for long.
+METRIC_LOG_S = 5.0
+# Who scrapes: so many at once, and the rest is turned away; each has so long to ask and to read.
+MAX_SCRAPES = 8
+SCRAPE_S = 10.0
+
 # -- the transparency log: log/*.py ------------------------------------------------------------------------------------
 
 # How long the sequencer waits for who else holds the database's lock, or reads from what it wants to write over.

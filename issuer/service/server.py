@@ -30,6 +30,9 @@ from issuer.service.log.engines import settle_home
 from issuer.service.log.process import SequencerProcess
 from issuer.service.log.setup import LogSettings, WitnessSettings
 from issuer.service.log_stream import configure_logging
+from issuer.service.metrics.board import Board
+from issuer.service.metrics.counts import Counts
+from issuer.service.metrics.listener import MetricsListener
 from issuer.service.policy_keeper import Following, PolicyKeeper
 from issuer.service.settings import EMBEDDED, Settings, changed, listed
 from issuer.service.shared_page import SharedPage
@@ -114,11 +117,13 @@ def server(
 
     Raises SetupError and InputError where it must not start.
     """
+    shared = shared or Shared(SharedPage())
+    counts = Counts(shared.row)
     config = uvicorn.Config(
         build(settings, log, progress, shared, clock),
         host=settings.listen.host,
         port=settings.listen.port,
-        http=protocol_for(settings.url),
+        http=protocol_for(settings.url, counts.http_requests.add, counts.refused),
         loop="uvloop",
         ws="none",
         lifespan="on",
@@ -137,8 +142,8 @@ def server(
 def serve(settings: Settings, log: Log | None = None, workers: int = 1, clock: Clock | None = None) -> None:
     """Serve until SIGTERM or SIGINT; requests in flight are finished first. SIGHUP reloads the policies.
 
-    A single worker is this process; several are its children, on one port and one store. `clock` replaces, in tests,
-    the Unix seconds that keys come and go by. Raises SetupError and InputError.
+    A single worker is this process; several, or one beside which metrics are scraped, are its children, on one port and
+    one store. `clock` replaces, in tests, the Unix seconds that keys come and go by. Raises SetupError and InputError.
     """
     configure_logging()
     for doubt in settings.doubts:
@@ -153,21 +158,32 @@ def serve(settings: Settings, log: Log | None = None, workers: int = 1, clock: C
     page.take_signals()
     settle_home(Path(settings.data), settings.log.origin, settings.log_place)
     with store(settings) as store_url, sequencer(settings, store_url) as socket:
-        settings, shared = changed(settings, store_url=store_url), Shared(page, socket)
+        board = Board(workers)
+        settings, shared = changed(settings, store_url=store_url), Shared(page, socket, row=board.rows[0])
         addresses = listen_addresses(settings.listen.host, settings.listen.port)
-        if workers == 1:
+        metrics = _metrics(settings, board)
+        if workers == 1 and metrics is None:
             _run(settings, log, shared, clock, bind(addresses))
         else:
             prepare(settings)
             progress = Progress()
             keeper = PolicyKeeper(load(settings, progress.note), progress)
 
-            def run(beat: Beat, told: Line) -> None:
-                own = replace(shared, policies=Following(keeper.state, told))
+            def run(place: int, beat: Beat, told: Line) -> None:
+                if metrics is not None:
+                    metrics.close()
+                own = replace(shared, policies=Following(keeper.state, told), row=board.rows[place])
                 _run(settings, log, own, clock, bind(addresses), beat)
 
             gc.freeze()  # what is loaded is one copy for all: the collector writes to what it looks at
-            supervise(workers, run, KILL_S, keeper=keeper)
+            supervise(workers, run, KILL_S, keeper=keeper, beside=[metrics] if metrics else [])
+
+
+def _metrics(settings: Settings, board: Board) -> MetricsListener | None:
+    """Listen where metrics are scraped; None where nobody is to. Raises SetupError."""
+    if not settings.metrics.port:
+        return None
+    return MetricsListener(settings.metrics.host, settings.metrics.port, board)
 
 
 def _run(

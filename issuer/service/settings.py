@@ -86,6 +86,13 @@ class LogRoom(Struct, frozen=True, forbid_unknown_fields=True):
     ] = ""
 
 
+class MetricsRoom(Struct, frozen=True, forbid_unknown_fields=True):
+    """Where Prometheus scrapes, and nobody else can reach: who reads it needs no credential."""
+
+    host: Annotated[Text, Meta(description="the address at which metrics are scraped")] = "127.0.0.1"
+    port: Annotated[int, Meta(ge=0, le=65535, description="the TCP port; 0: no metrics")] = 0
+
+
 class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     """Everything that an operator can set. Of a room that is not there each setting has its default."""
 
@@ -99,6 +106,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     version: Annotated[Literal[1], Meta(description="the version of this file's form")] = 1
     listen: Listen = field(default_factory=Listen)
     log: LogRoom = field(default_factory=LogRoom)
+    metrics: MetricsRoom = field(default_factory=MetricsRoom)
     pats: Annotated[
         str, Meta(description="the folder of personal access tokens; pats in `data` where it is not set")
     ] = ""

@@ -32,13 +32,20 @@ class Store(Protocol):
 
 
 class StoreWatch:
-    """Looks at a store once a turn, and writes a line where it is another than at the turn before."""
+    """Looks at a store once a turn, and writes a line where it is another than at the turn before. `memory` is what it
+    told last, None where it does not."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._lost_at: float | None = None
         self._fills = False
+        self.memory: Memory | None = None
         self._warnings: tuple[str, ...] = ()
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it took no write at the last look."""
+        return self._lost_at is not None
 
     @property
     def status(self) -> dict[str, object]:
@@ -62,7 +69,7 @@ class StoreWatch:
     async def _look_at_memory(self) -> None:
         """Look whether it fills, also where it takes no write: a full one tells its memory all the same."""
         try:
-            memory = await self._store.memory()
+            self.memory = memory = await self._store.memory()
         except Undecided:
             return
         used = 0.0 if memory is None else _used(memory)

@@ -20,6 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import NoReturn, Protocol
 
 import structlog
@@ -36,8 +37,9 @@ REFUSED = 78
 
 Address = tuple[socket.AddressFamily, tuple[str, int]]
 Beat = Callable[[], None]
-# What a worker runs: it gets what it must call while it lives, and its end of the line from its parent.
-Run = Callable[[Beat, Line], None]
+# What a worker runs: it gets the number of its place, what it must call while it lives, and its end of the line from
+# its parent.
+Run = Callable[[int, Beat, Line], None]
 _log = structlog.get_logger("issuer")
 
 
@@ -165,13 +167,17 @@ def beating(beat: Beat, come_so_far: Callable[[], int]) -> Iterator[None]:
         ended.set()
 
 
-class Keeper(Protocol):
-    """What one process keeps for all workers: `run` in that process, which finds `changes` in the parent."""
+class Beside(Protocol):
+    """What a process beside the workers does: `run`, in that process."""
 
     name: str
 
     def run(self, beat: Beat) -> NoReturn:
         """Do it, in the process."""
+
+
+class Keeper(Beside, Protocol):
+    """What one process keeps for all workers, which finds `changes` in the parent."""
 
     def changes(self) -> Iterator[int]:
         """Take, in the parent, what was found; yield descriptors that are to be passed on to every worker."""
@@ -180,7 +186,7 @@ class Keeper(Protocol):
 class Worker:
     """The place of one worker, and its process, if it has one. The log calls it by its `name`."""
 
-    def __init__(self, run: Run, silent_s: int, name: str = "worker") -> None:
+    def __init__(self, run: Callable[[Beat, Line], None], silent_s: int, name: str = "worker") -> None:
         self.pid: int | None = None
         self._name = name
         self._run = run
@@ -257,18 +263,25 @@ class Worker:
             os.kill(self.pid, number)
 
 
-def supervise(count: int, run: Run, grace_s: float, silent_s: int = SILENT_S, keeper: Keeper | None = None) -> None:
+def supervise(
+    count: int,
+    run: Run,
+    grace_s: float,
+    silent_s: int = SILENT_S,
+    keeper: Keeper | None = None,
+    beside: Sequence[Beside] = (),
+) -> None:
     """Keep `count` processes in `run` until SIGTERM or SIGINT, then end them; SIGHUP is passed on to each.
 
     `run` gets a function that it must call at least once in `silent_s` seconds, once it has loaded. Workers that have
-    not ended `grace_s` after the signal are killed. A `keeper` has a process beside them, under the same rules, and
-    what it changes is passed on to each. Raises SetupError where they cannot start.
+    not ended `grace_s` after the signal are killed. A `keeper`, and each of those `beside`, has a process beside them,
+    under the same rules, and what the keeper changes is passed on to each. Raises SetupError where they cannot start.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)  # for good: from here on the parent waits for them, one by one
     pipes = Pipes()
-    workers = [Worker(run, silent_s) for _ in range(count)]
-    kept = [Worker(lambda beat, _: keeper.run(beat), silent_s, keeper.name)] if keeper else []
-    places = [*kept, *workers]
+    workers = [Worker(partial(run, number), silent_s) for number in range(count)]
+    others = [*([keeper] if keeper else []), *beside]
+    places = [*(Worker(partial(_run_beside, other), silent_s, other.name) for other in others), *workers]
     listens_at = time.monotonic()
     try:
         while (number := _turn(places, pipes)) not in STOPS:
@@ -285,6 +298,10 @@ def supervise(count: int, run: Run, grace_s: float, silent_s: int = SILENT_S, ke
     finally:
         _end(places, grace_s)
         pipes.close()
+
+
+def _run_beside(other: Beside, beat: Beat, _told: Line) -> None:
+    other.run(beat)
 
 
 def _turn(workers: Sequence[Worker], pipes: Pipes) -> int | None:

@@ -31,6 +31,8 @@ from issuer.service.log.engines import reading_at
 from issuer.service.log.readers import Readers
 from issuer.service.log.store import Entry, Store
 from issuer.service.log_stream import configure_logging
+from issuer.service.metrics.board import Board
+from issuer.service.metrics.counts import Counts
 from issuer.service.read_settings import read_settings
 from issuer.service.server import server, store
 from issuer.service.settings import changed
@@ -152,7 +154,7 @@ def serving(setting: str, info: LogInfo = INFO) -> Iterator[Served]:
     app = Litestar(
         log_routes(readers, info, sequencer.check, Tarpit(URL)),
         on_shutdown=[readers.aclose],
-        exception_handlers=exception_handlers(URL),
+        exception_handlers=exception_handlers(URL, Counts(Board().rows[0])),
         openapi_config=None,
         logging_config=None,
     )

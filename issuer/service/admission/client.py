@@ -99,6 +99,26 @@ async def memory_of(client: Redis) -> Memory | None:
     return Memory(used, most, machine) if used else None
 
 
+class Bearing(Struct, frozen=True):
+    """What a store says of itself: its role (`master`, `replica`, or `unknown` where it does not tell), and since when
+    it remembers uses, Unix seconds (None: it does not say)."""
+
+    role: str
+    epoch: int | None
+
+
+async def bearing_of(client: Redis, epoch_key: bytes) -> Bearing:
+    """Ask a store for its role and its epoch. Raises RedisError and OSError."""
+    kept: Any = await client.get(epoch_key)
+    epoch = (kept or b"").decode("ascii", "replace").partition(" ")[0]
+    try:
+        role = str((await client.info("replication")).get("role"))
+    except ResponseError:  # denied, as managed stores do
+        role = ""
+    known = {"master": "master", "slave": "replica", "replica": "replica"}
+    return Bearing(known.get(role, "unknown"), int(epoch) if epoch.isdecimal() and len(epoch) < 19 else None)
+
+
 def place_of(url: str) -> str:
     """Name the store without its credentials. Raises SetupError (`settings.invalid`)."""
     try:

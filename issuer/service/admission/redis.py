@@ -19,7 +19,17 @@ from redis.exceptions import NoScriptError, ReadOnlyError, RedisError, ResponseE
 from issuer.codes import Code
 from issuer.errors import SetupError, Undecided
 from issuer.issuance.ports import AdmissionRequest, Admitted, Counted
-from issuer.service.admission.client import Command, Memory, connect, exchange, memory_of, place_of, why_of
+from issuer.service.admission.client import (
+    Bearing,
+    Command,
+    Memory,
+    bearing_of,
+    connect,
+    exchange,
+    memory_of,
+    place_of,
+    why_of,
+)
 from issuer.service.admission.script import (
     EPOCH_KEY,
     PREFIX,
@@ -142,6 +152,14 @@ class RedisAdmission:
         try:
             async with asyncio.timeout(CALL_S):
                 return await memory_of(self._looker)
+        except Failure as failure:
+            raise Undecided(Code.DEPENDENCY_STATE) from failure
+
+    async def bearing(self) -> Bearing:
+        """Ask the store for its role and its epoch. Raises Undecided (`dependency.state`)."""
+        try:
+            async with asyncio.timeout(CALL_S):
+                return await bearing_of(self._looker, EPOCH_KEY)
         except Failure as failure:
             raise Undecided(Code.DEPENDENCY_STATE) from failure
 

@@ -35,6 +35,7 @@ HEADERS = (("Accept", "application/json"), ("Accept-Encoding", "identity"), ("Us
 MAX_DOCUMENT_BYTES = jose.MAX_KEY_SET_BYTES
 
 ReportFailure = Callable[[Provider, str], None]
+NoteAnswer = Callable[[Provider], None]
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 
 

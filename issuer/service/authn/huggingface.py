@@ -22,7 +22,7 @@ from issuer.identity.profiles import derive
 from issuer.identity.provider import Provider
 from issuer.identity.token import LEEWAY_S
 from issuer.service.authn.answer_cache import AnswerCache, ProviderAnswer
-from issuer.service.authn.fetch import Fetcher, FetchRefused, ReportFailure
+from issuer.service.authn.fetch import Fetcher, FetchRefused, NoteAnswer, ReportFailure
 from issuer.service.authn.sources import Allowance
 from issuer.service.authn.transport import CheckedTransport, asking, read_object
 from issuer.service.bounds import ANSWER_KEPT_S
@@ -41,10 +41,11 @@ class HuggingFace:
         fetcher: Fetcher,
         *,
         report: ReportFailure = lambda _provider, _reason: None,
+        note_answer: NoteAnswer = lambda _provider: None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._transport = CheckedTransport(fetcher)
-        self._report = report
+        self._report, self._note_answer = report, note_answer
         self._deadline_s = fetcher.deadline_s
         self._answers = AnswerCache(monotonic=monotonic)
 
@@ -59,7 +60,7 @@ class HuggingFace:
         return Caller(provider, derive(provider.rules, answer.claims), use_parts, now, expires_at)
 
     async def _ask(self, bearer: str, provider: Provider, now: int) -> ProviderAnswer:
-        async with asking(provider, self._report, self._deadline_s):
+        async with asking(provider, self._report, self._note_answer, self._deadline_s):
             async with httpx2.AsyncClient(transport=self._transport, trust_env=False, timeout=None) as client:
                 url = provider.issuer + WHOAMI
                 response = await client.get(url, headers={"Authorization": f"Bearer {bearer}"})

@@ -30,7 +30,7 @@ from issuer.identity.profiles import derive
 from issuer.identity.provider import Introspection, Provider
 from issuer.identity.token import LEEWAY_S, check_audience, check_id, check_unbound, read_unix_s
 from issuer.service.authn.answer_cache import AnswerCache, ProviderAnswer
-from issuer.service.authn.fetch import Fetcher, FetchRefused, ReportFailure
+from issuer.service.authn.fetch import Fetcher, FetchRefused, NoteAnswer, ReportFailure
 from issuer.service.authn.oauth import credential_of
 from issuer.service.authn.sources import Allowance
 from issuer.service.authn.transport import CheckedTransport, asking, read_object
@@ -48,7 +48,8 @@ _ACCESS_TOKEN = {
 class Introspector:
     """Verifies opaque tokens of registered providers. Belongs to one event loop; `aclose` ends what is under way.
 
-    `report` gets the provider and the reason of every failure to ask. `monotonic` counts seconds.
+    `report` gets the provider and the reason of every failure to ask, `note_answer` the provider of every answer.
+    `monotonic` counts seconds.
     """
 
     def __init__(
@@ -56,11 +57,12 @@ class Introspector:
         fetcher: Fetcher,
         *,
         report: ReportFailure = lambda _provider, _reason: None,
+        note_answer: NoteAnswer = lambda _provider: None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._fetcher = fetcher
         self._transport = CheckedTransport(fetcher)
-        self._report = report
+        self._report, self._note_answer = report, note_answer
         self._monotonic = monotonic
         self._answers = AnswerCache(monotonic=monotonic)
         self._endpoints: dict[str, tuple[str, float]] = {}
@@ -82,7 +84,7 @@ class Introspector:
         return Caller(provider, derive(provider.rules, answer.claims), use_parts, issued_at, expires_at)
 
     async def _ask(self, bearer: str, provider: Provider, now: int) -> ProviderAnswer:
-        async with asking(provider, self._report, self._fetcher.deadline_s):
+        async with asking(provider, self._report, self._note_answer, self._fetcher.deadline_s):
             claims = await self._introspect(bearer, provider)
             _, expires_at = check_answer(claims, provider, now)
             return ProviderAnswer(keep_readable(claims), expires_at)

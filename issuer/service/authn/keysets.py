@@ -26,7 +26,7 @@ from issuer.codes import Code
 from issuer.errors import Charged, Refused, Undecided
 from issuer.formats import jose
 from issuer.identity.provider import KeySource, Provider
-from issuer.service.authn.fetch import FAILURES, Fetcher, NoUsableKey, ReportFailure, reason
+from issuer.service.authn.fetch import FAILURES, Fetcher, NoteAnswer, NoUsableKey, ReportFailure, reason
 from issuer.service.authn.single_flight import SingleFlight
 from issuer.service.authn.sources import Allowance
 from issuer.service.bounds import (
@@ -65,6 +65,7 @@ class _World(Struct, frozen=True):
 
     fetcher: Fetcher
     report: ReportFailure
+    note_answer: NoteAnswer
     tell_stale: TellStale
     monotonic: Callable[[], float]
     uniform: Callable[[float, float], float]
@@ -76,9 +77,9 @@ class KeySets:
     A provider's set is fetched with its first token, and from then on renewed by a timer, whether or not tokens come:
     one small fetch in ten minutes. After a day without a token it is not, until the next one.
 
-    `report` gets the provider and the reason of every fetch that failed. `tell_stale` is told before old keys serve; it
-    raises Undecided where it cannot write that down, and then they do not. `monotonic` counts seconds; `uniform` draws
-    between two numbers, so that the timers of several workers part.
+    `report` gets the provider and the reason of every fetch that failed, `note_answer` the provider of every other.
+    `tell_stale` is told before old keys serve; it raises Undecided where it cannot write that down, and then they do
+    not. `monotonic` counts seconds; `uniform` draws between two numbers, so that the timers of several workers part.
     """
 
     def __init__(
@@ -86,11 +87,12 @@ class KeySets:
         fetcher: Fetcher,
         *,
         report: ReportFailure = lambda _provider, _reason: None,
+        note_answer: NoteAnswer = lambda _provider: None,
         tell_stale: TellStale = _tell_nobody,
         monotonic: Callable[[], float] = time.monotonic,
         uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
-        self._world = _World(fetcher, report, tell_stale, monotonic, uniform)
+        self._world = _World(fetcher, report, note_answer, tell_stale, monotonic, uniform)
         self._providers: dict[str, ProviderKeys] = {}
         self._timer: asyncio.Task[None] | None = None
 
@@ -244,6 +246,7 @@ class FetchedKeys:
             fetched = await self._world.fetcher.fetch(self.provider, self._note_asking)
             await self._end_staleness(started)
             self._good, self._good_at, pause_s = fetched, started, RENEW_S
+            self._world.note_answer(self.provider)
         except FAILURES as failure:
             self._world.report(self.provider, reason(failure))
             await self._note_failure(failure)

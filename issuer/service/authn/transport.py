@@ -13,10 +13,10 @@ from contextlib import asynccontextmanager
 import httpx2
 
 from issuer.codes import Code
-from issuer.errors import Undecided
+from issuer.errors import Refused, Undecided
 from issuer.formats.strict_json import JSON, loads
 from issuer.identity.provider import Provider
-from issuer.service.authn.fetch import FAILURES, Fetcher, FetchRefused, ReportFailure, reason
+from issuer.service.authn.fetch import FAILURES, Fetcher, FetchRefused, NoteAnswer, ReportFailure, reason
 from issuer.service.bounds import MAX_ANSWER_BYTES, MAX_ANSWER_DEPTH, MAX_ANSWER_MEMBERS
 
 
@@ -38,7 +38,9 @@ class CheckedTransport(httpx2.AsyncBaseTransport):
 
 
 @asynccontextmanager
-async def asking(provider: Provider, report: ReportFailure, deadline_s: float) -> AsyncIterator[None]:
+async def asking(
+    provider: Provider, report: ReportFailure, note_answer: NoteAnswer, deadline_s: float
+) -> AsyncIterator[None]:
     """Bound the time of the block's requests. Raises Undecided where one fails, only in our own words."""
     try:
         async with asyncio.timeout(deadline_s):
@@ -46,6 +48,10 @@ async def asking(provider: Provider, report: ReportFailure, deadline_s: float) -
     except (*FAILURES, httpx2.HTTPError, httpx2.InvalidURL) as failure:
         report(provider, reason(failure))
         raise Undecided(Code.DEPENDENCY_INTROSPECTION) from None  # it may quote the request or the answer
+    except Refused:
+        note_answer(provider)
+        raise
+    note_answer(provider)
 
 
 def read_object(response: httpx2.Response) -> Mapping[str, JSON]:

@@ -158,6 +158,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     transport: JoinedTransport
     issuer_url = ""
+    note_request: Callable[[], object] = staticmethod(lambda: None)
+    note_refusal: Callable[[Refused], object] = staticmethod(lambda _: None)
     starts = StartQueue(MAX_BEGUN)
     large_starts = StartQueue(MAX_LARGE_BEGUN)
     _due: asyncio.TimerHandle | None = None
@@ -249,6 +251,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """End the head, judge it, and begin to wait for the body."""
+        self.note_request()
         version = self.parser.get_http_version()
         check_head(version, self.url, self.headers, upgrades=self.parser.should_upgrade())
         if version == "1.0":
@@ -292,6 +295,7 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         if own is not None:
             self._withdraw(own)
+        self.note_refusal(error)
         self.transport.lingers = True
         self.app = problem_response(error, self.issuer_url, str(uuid.uuid4()))
         super().on_message_begin()
@@ -399,13 +403,20 @@ def is_large(headers: Sequence[tuple[bytes, bytes]]) -> bool:
     return len(lengths) != 1 or int(lengths[0]) > SMALL_BODY_BYTES
 
 
-def protocol_for(issuer_url: str) -> type[BoundedProtocol]:
-    """Return the protocol of one service, whose problem documents have their pages under `issuer_url`."""
+def protocol_for(
+    issuer_url: str,
+    note_request: Callable[[], object] = lambda: None,
+    note_refusal: Callable[[Refused], object] = lambda _: None,
+) -> type[BoundedProtocol]:
+    """Return the protocol of one service, whose problem documents have their pages under `issuer_url`. It notes each
+    request whose head was read, and each refusal that reaches no endpoint."""
     return type(
         "IssuerProtocol",
         (BoundedProtocol,),
         {
             "issuer_url": issuer_url,
+            "note_request": staticmethod(note_request),
+            "note_refusal": staticmethod(note_refusal),
             "starts": StartQueue(MAX_BEGUN),
             "large_starts": StartQueue(MAX_LARGE_BEGUN),
         },

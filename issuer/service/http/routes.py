@@ -25,11 +25,12 @@ from issuer.service.http.cors import readable
 from issuer.service.http.documents import Document, document
 from issuer.service.http.gate import SharedLook
 from issuer.service.http.pages import pages
-from issuer.service.http.problems import problem_response
+from issuer.service.http.problems import outcome_of, problem_response
 from issuer.service.http.published import Published
 from issuer.service.http.reading import Http, header_values
 from issuer.service.http.service import Service
 from issuer.service.http.tokens import token_routes
+from issuer.service.metrics.counts import ELSEWHERE, Counts
 from issuer.service.reload import Live
 from issuer.wire import ARCHIVE_PATH, JWKS_PATH, METADATA_PATH, REVOCATION_KEYS_PATH, REVOCATIONS_PATH, STOPS_PATH
 
@@ -158,10 +159,11 @@ def _find(documents: Mapping[str, Document], name: str) -> Document:
 # -- everything else that can go wrong --------------------------------------------------------------------------------
 
 
-def exception_handlers(issuer_url: str) -> dict[Any, Callable[[Http, Any], Any]]:
+def exception_handlers(issuer_url: str, counts: Counts) -> dict[Any, Callable[[Http, Any], Any]]:
     """Return the handlers that make every error a problem document, the unforeseen included."""
 
     def known(_: Http, error: IssuerError) -> Answer:
+        counts.answered(ELSEWHERE, outcome_of(error), error.code)
         return problem_response(error, issuer_url, str(uuid.uuid4()))
 
     def http(request: Http, error: HTTPException) -> Answer:
@@ -169,6 +171,7 @@ def exception_handlers(issuer_url: str) -> dict[Any, Callable[[Http, Any], Any]]
             return known(request, Refused(Code.REQUEST_NOT_FOUND))
         if isinstance(error, MethodNotAllowedException):
             refused, allow = Refused(Code.REQUEST_METHOD), _allowed(request)
+            counts.answered(ELSEWHERE, "no", refused.code)
             return problem_response(refused, issuer_url, str(uuid.uuid4()), Allow=allow)
         if error.status_code < 500:
             return known(request, Refused(Code.REQUEST_MALFORMED))
@@ -176,6 +179,7 @@ def exception_handlers(issuer_url: str) -> dict[Any, Callable[[Http, Any], Any]]
 
     def unforeseen(_: Http, error: Exception) -> Answer:
         request_id = str(uuid.uuid4())
+        counts.answered(ELSEWHERE, "undecided", Code.INTERNAL)
         # The traceback's frames, never its local variables: they hold tokens.
         _log.error("unforeseen", request_id=request_id, exc_info=error)
         return problem_response(IssuerError(Code.INTERNAL), issuer_url, request_id)

@@ -11,6 +11,7 @@ from issuer.service.http.published import Published, PublishedKeys
 from issuer.service.http.revocations import PublishedRevocations
 from issuer.service.http.tarpit import Tarpit
 from issuer.service.log.announced import AnnouncingLog
+from issuer.service.metrics.counts import Counts
 from issuer.service.reload import Live
 from issuer.service.signing.live import LiveSigner
 from issuer.service.stops import LiveStops
@@ -24,6 +25,7 @@ class Service(Struct, frozen=True):
     """
 
     issuer_url: str
+    counts: Counts
     live: Live[Published]
     signer: LiveSigner
     keys: PublishedKeys

@@ -15,6 +15,7 @@ import structlog
 from litestar import post
 from msgspec import UNSET, Struct
 
+from issuer.codes import Code
 from issuer.errors import Charged, Refused, Undecided
 from issuer.formats.jose import base64url_encode
 from issuer.issuance.events import names_of
@@ -29,10 +30,12 @@ from issuer.service.bounds import SMALL_BODY_BYTES
 from issuer.service.http import openapi
 from issuer.service.http.answer import Answer, json_answer
 from issuer.service.http.in_flight import MAX_BODIES, MAX_IN_FLIGHT, InFlight
-from issuer.service.http.problems import problem_response
+from issuer.service.http.problems import outcome_of, problem_response
 from issuer.service.http.rate_limit import rate_limit
 from issuer.service.http.reading import Http, bearer_of, check_framing, ms_since, read_whole, source_of
 from issuer.service.http.service import Service
+from issuer.service.metrics.board import NOBODY
+from issuer.service.metrics.counts import OK, Counts
 from issuer.wire import MAX_BYTES, Endpoint, IssuedTokens, Kind
 
 _log = structlog.get_logger("issuer")
@@ -86,10 +89,17 @@ async def _answer(service: Service, endpoint: TokenEndpoint, http: Http) -> Answ
     except (Refused, Undecided) as error:
         # A source pays for its strangers. Whole seconds would let ten more through in each.
         if isinstance(error, (Refused, Charged)) and not service.sources.refuse(arrival.source, time.time_ns() // 1000):
+            service.counts.answered(endpoint.path, "no", Code.RATE_SOURCE)
             return service.tarpit.answer(arrival.id)
         answered, outcome = _problem(service, arrival, error)
+    _count(service.counts, endpoint.path, outcome, began)
     _log.info("decision", request_id=arrival.id, endpoint=arrival.endpoint, **outcome, ms=ms_since(began))
     return answered
+
+
+def _count(counts: Counts, path: Endpoint, outcome: Outcome, began: float) -> None:
+    counts.answered(path, outcome["outcome"], outcome.get("code", OK), outcome.get("integration", NOBODY))
+    counts.durations[path].observe(int((time.perf_counter() - began) * 1e9))
 
 
 async def _answer_registered(
@@ -160,5 +170,5 @@ def _summary(issued: Issued) -> Outcome:
 def _problem(
     service: Service, arrival: Arrival, error: Refused | Undecided, rates: tuple[RateState, ...] = ()
 ) -> tuple[Answer, Outcome]:
-    outcome = {"outcome": "no" if isinstance(error, Refused) else "undecided", "code": str(error.code)}
+    outcome = {"outcome": outcome_of(error), "code": str(error.code)}
     return problem_response(error, service.issuer_url, arrival.id, **rate_limit(rates)), outcome

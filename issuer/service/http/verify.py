@@ -29,14 +29,16 @@ from issuer.service.http import openapi
 from issuer.service.http.answer import Answer, json_answer
 from issuer.service.http.cors import preflight, readable
 from issuer.service.http.gate import Gate
-from issuer.service.http.problems import problem_response
+from issuer.service.http.problems import outcome_of, problem_response
 from issuer.service.http.question import read_question
 from issuer.service.http.reading import Http, ms_since, read_json_body, source_of
 from issuer.service.http.tarpit import Tarpit
+from issuer.service.metrics.counts import Counts
 from issuer.verify import Context, verify_entries
 from issuer.verify.report import REPORT_VERSION, Reports
 from issuer.verify.trust import Trust, TrustFile, read_trust_file, resolve, sources, with_newest_lists
 
+_PATH = "/verify"
 _log = structlog.get_logger("issuer")
 
 
@@ -84,7 +86,9 @@ class OwnTrust:
         return found
 
 
-def verify_routes(trust: str, issuer_url: str, own: Mapping[str, Callable[[], bytes]], tarpit: Tarpit) -> list[Any]:
+def verify_routes(
+    trust: str, issuer_url: str, own: Mapping[str, Callable[[], bytes]], tarpit: Tarpit, counts: Counts
+) -> list[Any]:
     """Return the handlers of `/verify`, or none without a trust file: trust must not be guessed.
 
     A web page of any origin may ask, too. `own` has what this service publishes, by path.
@@ -95,29 +99,34 @@ def verify_routes(trust: str, issuer_url: str, own: Mapping[str, Callable[[], by
     trusted = OwnTrust(Path(trust), by_url, int(time.time()))
     gate = Gate(MAX_QUESTIONS, Sources(QUESTION_MS), Sources(ALL_QUESTIONS_MS, capacity=1))
 
-    @post("/verify", operation_class=openapi.VerifyOperation, status_code=200, name="verify")
+    @post(_PATH, operation_class=openapi.VerifyOperation, status_code=200, name="verify")
     async def verify(request: Http) -> Answer:
         began, request_id = time.perf_counter(), str(uuid.uuid4())
         source = source_of(request.client.host if request.client else "")
         try:
             gate.demand(source)
-        except Refused:
+        except Refused as error:
+            counts.answered(_PATH, "no", error.code)
             return readable(tarpit.answer(request_id))
         except Undecided as error:  # without a line in the log: they come as fast as anybody likes
+            counts.answered(_PATH, outcome_of(error), error.code)
             return readable(problem_response(error, issuer_url, request_id))
         try:
             body = await read_json_body(request, MAX_QUESTION_BYTES)
             reports = await gate.work(source, partial(answer_question, body, trusted, int(time.time())))
         except (Refused, Undecided) as error:
+            counts.answered(_PATH, outcome_of(error), error.code)
             _log.info("question", request_id=request_id, outcome="no", code=str(error.code), ms=ms_since(began))
             return readable(problem_response(error, issuer_url, request_id))
+        counts.answered(_PATH, "answered")
+        counts.durations[_PATH].observe(int((time.perf_counter() - began) * 1e9))
         verdicts = Counter(report.verdict for report in reports.reports)
         _log.info("question", request_id=request_id, outcome="answered", verdicts=dict(verdicts), ms=ms_since(began))
         return readable(json_answer(reports, request_id))
 
     asked_first = preflight("POST")
 
-    @route("/verify", http_method="OPTIONS", include_in_schema=False)
+    @route(_PATH, http_method="OPTIONS", include_in_schema=False)
     async def may_ask() -> Answer:
         return asked_first
 

@@ -21,6 +21,8 @@ from issuer.formats.strict_yaml import load
 from issuer.service.bounds import QUESTION_MS, REREAD_S
 from issuer.service.http.tarpit import Tarpit
 from issuer.service.http.verify import OwnTrust, answer_question, verify_routes
+from issuer.service.metrics.board import Board
+from issuer.service.metrics.counts import Counts
 from issuer.verify.report import json_schema
 from issuer.verify.revocations import Revocations
 from issuer.wire import ARCHIVE_PATH, JWKS_PATH
@@ -255,7 +257,7 @@ def test_a_source_that_asks_too_often_waits_and_tokens_are_still_issued(
 
 
 def test_without_a_trust_file_there_is_no_such_endpoint(service: Running) -> None:
-    assert verify_routes("", service.url, {}, Tarpit(service.url)) == []
+    assert verify_routes("", service.url, {}, Tarpit(service.url), Counts(Board().rows[0])) == []
     assert service.post(service.token()).status_code == 201
     assert_problem(ask(service, yaml="[]"), 404, "request.not_found")
     assert "/verify" not in service.http.get("/openapi.json").json()["paths"]

@@ -1,0 +1,101 @@
+"""The process that Prometheus scrapes, beside the workers: it holds no request up, and answers while none of them does.
+
+Its socket is the parent's, which never gives up the address: a scrape that comes while this process is started again
+waits for it. Whoever reaches the address may read everything, so it is loopback, or a network of the operator's own.
+"""
+
+from __future__ import annotations
+
+import socket
+from http.server import ThreadingHTTPServer
+from threading import BoundedSemaphore, Timer
+from typing import Any, NoReturn
+from urllib.parse import urlsplit
+
+from prometheus_client import CollectorRegistry, MetricsHandler
+
+from issuer.codes import Code
+from issuer.errors import SetupError
+from issuer.service.bounds import BEAT_S, MAX_SCRAPES, SCRAPE_S
+from issuer.service.metrics.board import Board
+from issuer.service.metrics.expose import BoardCollector
+from issuer.service.workers import Beat
+
+PATH = "/metrics"
+
+
+class MetricsListener:
+    """`run` answers scrapes of a board, in a process of its own.
+
+    Raises SetupError (`service.address`) where the address cannot be had.
+    """
+
+    name = "metrics"
+
+    def __init__(self, host: str, port: int, board: Board) -> None:
+        self._board = board
+        try:
+            family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[
+                0
+            ]
+            self._socket = socket.create_server((str(address[0]), int(address[1])), family=family)
+        except OSError as error:
+            why = str(error.strerror).partition(" (while")[0]
+            raise SetupError(Code.SERVICE_ADDRESS, f"cannot listen on {host} port {port} for metrics: {why}") from None
+
+    def run(self, beat: Beat) -> NoReturn:
+        """Answer scrapes."""
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(BoardCollector(self._board))
+        _Server(self._socket, _Handler.factory(registry), beat).serve_forever(BEAT_S / 2)
+        raise SystemExit(0)
+
+    def close(self) -> None:
+        """Give up the address, in a process that does not answer."""
+        self._socket.close()
+
+
+class _Server(ThreadingHTTPServer):
+    """Answers MAX_SCRAPES at once, each in a thread, and ends each after SCRAPE_S."""
+
+    daemon_threads = True
+
+    def __init__(self, listening: socket.socket, handler: type, beat: Beat) -> None:
+        super().__init__(("", 0), handler, bind_and_activate=False)
+        self.socket.close()
+        self.socket = listening
+        self._free = BoundedSemaphore(MAX_SCRAPES)
+        self.service_actions = beat  # type: ignore[method-assign]
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer it, or close it where there are too many."""
+        if self._free.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Answer it in time, or not at all."""
+        ends = Timer(SCRAPE_S, self.shutdown_request, (request,))
+        ends.daemon = True
+        ends.start()
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            ends.cancel()
+            self._free.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of who has hung up."""
+
+
+class _Handler(MetricsHandler):
+    server_version, sys_version = "issuer", ""
+    timeout = SCRAPE_S
+
+    def do_GET(self) -> None:  # noqa: N802 (http.server's own name)
+        """Answer a scrape; everything else is not here."""
+        if urlsplit(self.path).path == PATH:
+            super().do_GET()
+        else:
+            self.send_error(404)
