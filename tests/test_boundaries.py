@@ -40,6 +40,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "api": {*FORMATS, "files", "http_client", "results", "wire", "verify", "adapters", "client", "client.hub", "relying"},
     "codes": set(),
     "errors": {"codes"},
+    "diagnosis": {"codes", "errors"},
     "files": {"codes", "errors"},
     "http_client": {"codes", "errors", "url"},
     "keyfile": {*FORMATS, "files"},
@@ -70,6 +71,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "service.shared_page": {"service.bounds"},
     "service.stops": {*FORMATS, "audit_events", "files", "wire", "identity", "policy", "policy.authoring", "issuance", "service.background", "service.look", "service.shared_page"},
     "service.settings": {*FORMATS, "files", "keyfile", "identity"},
+    "service.doctor": {*FORMATS, "audit_chain", "audit_reader", "diagnosis", "files", "identity", "policy", "policy.authoring", "tlog", "verify", "service.admission", "service.authn", "service.bounds", "service.home", "service.log", "service.revocation", "service.server", "service.settings", "service.signing", "service.store_watch", "service.workers"},
     "service.read_settings": {*FORMATS, "files", "url", "service.settings"},
     "service.workers": {"codes", "errors", "service.bounds", "service.line"},
     "service.log_stream": {"identity", "service.bounds"},
@@ -96,10 +98,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "service.server": {"codes", "errors", "issuance", "service.admission", "service.app", "service.http", "service.line", "service.log", "service.log_stream", "service.metrics", "service.policy_keeper", "service.settings", "service.shared_page", "service.workers", "service.bounds"},
     "relying": {*FORMATS, "files", "http_client", "results", "wire", "tlog", "verify", "verify_token"},
     "client.hub": {*FORMATS, "http_client", "identity", "results", "verify", "verify_token"},
-    "client": {*FORMATS, "client.hub", "files", "http_client", "results", "tlog", "wire", "identity", "verify_token", "verify", "adapters"},
+    "client": {*FORMATS, "client.hub", "diagnosis", "files", "http_client", "results", "tlog", "wire", "identity", "verify_token", "verify", "adapters"},
     "witness": {*FORMATS, "files", "keyfile", "limits", "tlog", "service.authn", "service.bounds", "service.http", "service.log_stream", "service.workers"},
     "dev": {*FORMATS, "files", "http_client", "keyfile", "results", "tlog", "wire", "identity", "policy", "policy.authoring", "service.authn", "service.log", "service.look", "service.settings", "service.signing", "service.server", "service.workers"},
-    "cli": {*PURE_ROOMS, "issuer", "audit_reader", "files", "keyfile", "http_client", "policy.authoring", "verify", "adapters", "client", "client.hub", "relying", "tlog", "dev", "service.admission", "service.audit", "service.log_stream", "service.authn", "service.bounds", "service.home", "service.kept_policies", "service.log", "service.read_settings", "service.revocation", "service.server", "service.settings", "service.signing", "witness"},
+    "cli": {*PURE_ROOMS, "issuer", "audit_reader", "diagnosis", "service.doctor", "files", "keyfile", "http_client", "policy.authoring", "verify", "adapters", "client", "client.hub", "relying", "tlog", "dev", "service.admission", "service.audit", "service.log_stream", "service.authn", "service.bounds", "service.home", "service.kept_policies", "service.log", "service.read_settings", "service.revocation", "service.server", "service.settings", "service.signing", "witness"},
     "__main__": {"cli"},
 }  # fmt: skip
 EFFECTS = (
@@ -384,6 +386,8 @@ def test_the_command_line_loads_the_service_lazily() -> None:
     """The command line starts in under 0.3 s: at its top it imports nothing of the service, dev or a server."""
     for module, path in MODULES.items():
         if room_of(module) != "cli" or module in {
+            "issuer.cli.config",
+            "issuer.cli.init",
             "issuer.cli.serve",
             "issuer.cli.demo",
             "issuer.cli.dev",

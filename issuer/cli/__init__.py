@@ -30,6 +30,7 @@ _COMMANDS = {
     "benchmark": ("issuer.cli.benchmark", "benchmark", "Make and check a benchmark's definition, eval.yaml."),
     "check": ("issuer.cli.preflight", "check", "Look whether an evaluation's results could be signed from here."),
     "completion": ("issuer.cli.completion", "completion", "Print what a shell needs to complete commands."),
+    "config": ("issuer.cli.config", "config", "Show, check and describe the service's settings."),
     "demo": ("issuer.cli.demo", "demo", "Show the whole line on a real evaluation run."),
     "dev": ("issuer.cli.dev", "dev", "Run a throw-away issuer that speaks as any CI job, to try an integration."),
     "doctor": ("issuer.cli.doctor", "doctor", "Find out what keeps this machine or CI job from a token."),

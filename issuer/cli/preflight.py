@@ -10,12 +10,12 @@ from itertools import chain
 import click
 
 from issuer.cli.credentials import CredentialOptions, credential_options
-from issuer.cli.doctor import document_of, exit_for_lines, say_line
+from issuer.cli.lines import document_of, exit_for_lines, say_line
 from issuer.cli.supplied import RunCommand, supplied_options
 from issuer.cli.terminal import say_document
 from issuer.client.hub import Hub
-from issuer.client.looks import Line
 from issuer.client.preflight import Question, preflight
+from issuer.diagnosis import Line
 from issuer.errors import IssuerError
 from issuer.http_client import check_url
 

@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterator, Mapping
 
 from issuer.client.compare import COMPARED, compare
 from issuer.client.credential import Credential
-from issuer.client.looks import PATIENCE_S, Found, Line, failed, look_at_issuer, look_at_keys, providers_in
+from issuer.client.looks import PATIENCE_S, Found, look_at_issuer, look_at_keys, providers_in
 from issuer.client.tokens import explain_request
 from issuer.codes import Code
+from issuer.diagnosis import Line, failed
 from issuer.errors import FormatError, IssuerError, Refused
 from issuer.formats import jose
 from issuer.formats.strict_json import JSON, loads

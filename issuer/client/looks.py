@@ -1,7 +1,6 @@
 """What a caller can find out of an issuer before it asks for a token: a line for each thing that was looked at.
 
-`issuer doctor` is made of these. Each line is a pass, a warning or a FAIL, with the next step. Nothing is signed or
-used up.
+`issuer doctor` is made of these. Nothing is signed or used up.
 """
 
 from __future__ import annotations
@@ -10,19 +9,17 @@ import time
 from collections.abc import Iterator, Mapping
 from datetime import UTC
 from email.utils import parsedate_to_datetime
-from typing import Literal
 
 from msgspec import Struct
 
 from issuer.client.tokens import fetch_keys
 from issuer.codes import Code
-from issuer.errors import FormatError, IssuerError, SetupError, Undecided, VerificationError
+from issuer.diagnosis import Line, failed
+from issuer.errors import FormatError, SetupError, Undecided, VerificationError
 from issuer.formats.strict_json import JSON, loads
 from issuer.formats.times import show_span
 from issuer.http_client import HttpAnswer, HttpRequest, NoAnswer, is_decided, send
 from issuer.wire import METADATA_PATH
-
-Verdict = Literal["pass", "warning", "FAIL"]
 
 PATIENCE_S = 10.0
 # A relying party lets a clock differ by a minute, an issuer that of a provider by half of one.
@@ -33,31 +30,11 @@ _MAX_DEPTH = 16
 _SET_THE_CLOCK = "Set this machine's clock, by NTP: tokens are good by the clock."
 
 
-class Line(Struct, frozen=True):
-    """One thing that was looked at. What did not pass has the `next` step; a FAIL has its error, and that its code."""
-
-    name: str
-    verdict: Verdict
-    detail: str
-    next: str = ""
-    error: IssuerError | None = None
-
-    @property
-    def code(self) -> str:
-        """The code of what failed; "" where nothing did."""
-        return "" if self.error is None else str(self.error.code)
-
-
 class Found(Struct, frozen=True):
     """What an issuer says of itself, as it was sent and as it was read; b"" and {} where it was not to be had."""
 
     document: bytes = b""
     metadata: Mapping[str, JSON] = {}
-
-
-def failed(name: str, error: IssuerError, *, detail: str = "", step: str = "") -> Line:
-    """Return the line of an error; without a `step` of its own the remedy of its code is the next one."""
-    return Line(name, "FAIL", detail or error.detail, step or error.code.meaning.remedy, error)
 
 
 def look_at_issuer(url: str) -> tuple[Found, tuple[Line, ...]]:

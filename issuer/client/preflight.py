@@ -13,9 +13,10 @@ from msgspec import UNSET, Struct
 
 from issuer.client.compare import compare
 from issuer.client.credential import Credential
-from issuer.client.looks import PATIENCE_S, Line, failed, look_at_issuer, look_at_keys
+from issuer.client.looks import PATIENCE_S, look_at_issuer, look_at_keys
 from issuer.client.tokens import explain_request
 from issuer.codes import Code
+from issuer.diagnosis import Line, failed
 from issuer.errors import FormatError, Refused, SetupError, Undecided
 from issuer.formats import jose
 from issuer.formats.strict_json import JSON, loads

@@ -68,6 +68,8 @@ COMMANDS: dict[str, dict[str, tuple[str, ...]]] = {
         "access_token_file": (*CHECK, "--access-token-file", HERE),
         "client_secret_file": (*CHECK, "--token-endpoint", "{issuer}", "--client-id", "x", "--client-secret-file", HERE),
     },
+    "config check": {"config": ("config", "check", "--config", HERE)},
+    "config show": {"config": ("config", "show", "--origin", "--config", HERE)},
     "demo": {"keep": ("demo", "--keep", HERE)},
     "doctor": {
         "id_token_file": (*DOCTOR, "--id-token-file", HERE),
