@@ -79,6 +79,7 @@ bench: $(VENV)/dev.done
 	$(BIN)/python -m tests.bench
 	$(BIN)/python -m tests.bench.load
 	$(BIN)/python -m tests.bench.store
+	$(BIN)/python -m tests.bench.store_counts
 	$(BIN)/python -m tests.bench.flood
 	$(BIN)/python -m tests.bench.large_bodies
 	$(BIN)/python -m tests.bench.keys

@@ -198,6 +198,13 @@ if has_shared == 1 and not paid then -- an arrival time in the past says nothing
   redis.call('SET', KEYS[guards], shared_arrival, 'PX', math.ceil((shared_arrival - now) / 1000))
 end
 
+-- Those of the past say nothing, and need not be kept.
+local function keep_refusals(arrival)
+  if arrival <= now then return end
+  redis.call('HSET', payer, 'refusals', arrival)
+  outlive(payer, arrival - now)
+end
+
 -- (5) A refused request claims no use. Too many of them, and who pays is quarantined; the end is also the value, because
 -- a passed-in clock does not move the store's expiry.
 if is_refused == 1 then
@@ -206,8 +213,7 @@ if is_refused == 1 then
     quarantined, by = now + quarantine_us, 'refusals'
     keep_standing()
   else
-    redis.call('HSET', payer, 'refusals', arrival)
-    outlive(payer, arrival - now)
+    keep_refusals(arrival)
   end
   return {ticket, 'COUNTED', arrival - now}
 end
@@ -218,8 +224,8 @@ local function begin_day()
   day = today
   local refusals = redis.call('HGET', payer, 'refusals')
   redis.call('DEL', payer, filter)
-  if refusals then redis.call('HSET', payer, 'refusals', refusals) end
-  if of_payer[1] then keep_standing() end
+  if refusals then keep_refusals(tonumber(refusals)) end
+  if math.max(quarantined, throttled, released) > now then keep_standing() end
 end
 
 -- Its first state of a day gives the key two, so it outlives what has less than one to go.

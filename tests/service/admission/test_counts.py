@@ -514,7 +514,8 @@ async def test_with_a_new_day_goes_what_was_counted_and_stays_what_stands_agains
     abuse = Abuse(attempts=Attempts(distinct=1, then="observe"))
     released = clock.us + 3 * DAY_US
     await redis.hset(NAMES.payer, "standing", f"0 - 0 0 {released}")
-    await state.count(AdmissionRequest(PAYER, limits, 1, refused=True))
+    for _ in range(2):
+        await state.count(AdmissionRequest(PAYER, limits, 1, refused=True))
     for values in "abc":
         await state.admit(
             msgspec.structs.replace(call(item(values), clock=clock, abuse=abuse, ci="one"), limits=limits)
@@ -531,7 +532,23 @@ async def test_with_a_new_day_goes_what_was_counted_and_stays_what_stands_agains
     assert admitted.rates[0].ahead_us == 5 * DAY_US, "three, a day less, two explanations and this one"
     assert set(await redis.hkeys(NAMES.payer)) == {b"standing", b"state", b"refusals"}
     assert await redis.hget(NAMES.payer, "refusals") == refusals
+    assert await redis.ttl(NAMES.payer) > 4 * 86_400, "as long as the rate, which five are ahead of"
     assert read_tally(admitted.tally).released_until == released // 10**6
+
+
+async def test_a_new_day_forgets_no_refusal_before_its_rate_does_and_keeps_nothing_that_is_over(
+    state: RedisAdmission, clock: StoreClock, redis: Redis
+) -> None:
+    slow = msgspec.structs.replace(LIMITS, refusals=Rate(count=1, per_s=3 * 86_400, burst=9))
+    await redis.hset(NAMES.payer, "standing", f"0 - {clock.us + 10**6} 0 {clock.us + 10**6}")
+    for _ in range(2):
+        await state.count(AdmissionRequest(PAYER, slow, 1, refused=True))
+    clock.us += DAY_US
+    await state.admit(call(item("a"), clock=clock))
+    assert await redis.ttl(NAMES.payer) > 4 * 86_400, "two of three days each, and one is over"
+    clock.us += 5 * DAY_US
+    await state.admit(call(item("a"), clock=clock))
+    assert await redis.hkeys(NAMES.payer) == [b"state"]
 
 
 async def test_who_pays_is_kept_as_long_as_anything_of_it_counts(
