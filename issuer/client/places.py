@@ -25,7 +25,7 @@ class OnHub:
 
     def put(self, change: Change) -> PullRequest | None:
         """Open a pull request, or find the one that has these results."""
-        text = pull_request_text(change.repo, change.entries)
+        text = pull_request_text(change.repo, change.entries, self._hub.endpoint)
         return self._hub.open_pull_request(
             change.repo, change.after, text.title, text.description, change.commit, change.content_digests
         )

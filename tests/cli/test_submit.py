@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import signal
 import subprocess
 import sys
@@ -127,6 +129,18 @@ def verified(job: Job, place: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def checked_as_it_says(job: Job, folder: Path) -> str:
+    """Run the very command of the pull request's text, in a checkout of its branch and without any secret."""
+    (talk,) = job.hub.repos["model", MODEL].open
+    (command,) = re.findall(r"```sh\n(.*?)\n```", talk.comments[0], re.DOTALL)
+    env = {**clean(), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["bash", "-c", command], cwd=folder / "arrived", env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, command + done.stdout + done.stderr
+    return done.stdout
+
+
 # -- the whole flow -----------------------------------------------------------------------------------------------------
 
 
@@ -138,7 +152,7 @@ def test_a_run_of_inspect_ai_becomes_an_open_pull_request_that_verifies(job: Job
     assert "profile both (the primary metric is accuracy)" in said
     assert f"{job.hub.url}/{MODEL}/discussions/1: opened, 1 result, verified by the issuer's keys" in said
     place = arrived(job, job.folder)
-    verified(job, place)
+    assert "\n  verified\n" in checked_as_it_says(job, job.folder)
     (seen,) = parse_eval_result_entries(yaml.safe_load(place.read_text()))
     assert (seen.dataset_id, seen.value) == ("openai/gsm8k", 0.625)
 
@@ -147,7 +161,8 @@ def test_a_run_of_lm_eval_becomes_an_open_pull_request_that_verifies(job: Job) -
     fill(job.hub)
     said = job.good(write_run(job.folder, "lm_eval_dummy.json"), *LM_EVAL)
     assert "profile target (no eval.yaml of acme/choice at that commit is at hand" in said
-    verified(job, arrived(job, job.folder, ".eval_results/choice.yaml"))
+    arrived(job, job.folder, ".eval_results/choice.yaml")
+    assert "\n  verified\n" in checked_as_it_says(job, job.folder)
 
 
 def test_the_same_command_again_finds_its_pull_request_and_then_its_entry_on_main(job: Job) -> None:

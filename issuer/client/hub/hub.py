@@ -6,15 +6,13 @@ import os
 from collections.abc import Mapping, Sequence
 
 from issuer.client.hub.asking import Asking
-from issuer.client.hub.kinds import FileAt, Proposal, PullRequest
+from issuer.client.hub.kinds import ENDPOINT, FileAt, Proposal, PullRequest
 from issuer.client.hub.marker import marked
 from issuer.client.hub.proposing import Proposing
 from issuer.codes import Code
 from issuer.errors import InputError, Place, Refused
 from issuer.http_client import PATIENCE_S
 from issuer.results.claims import REVISION, is_repo
-
-ENDPOINT = "https://huggingface.co"
 
 
 class Hub:

@@ -7,6 +7,8 @@ from msgspec import Struct
 from issuer.codes import Code
 from issuer.errors import Refused
 
+ENDPOINT = "https://huggingface.co"
+
 
 class FileAt(Struct, frozen=True):
     """A file of a repository at a commit, whose full hash is `commit`."""

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from msgspec import UNSET, Struct
 
+from issuer.client.hub.kinds import ENDPOINT
 from issuer.formats import jose
 from issuer.formats.strict_yaml import number_text
 from issuer.formats.times import show_time
@@ -39,10 +40,11 @@ class _Signed(Struct, frozen=True):
     token: TokenClaims
 
 
-def pull_request_text(repo: str, entries: Mapping[str, Sequence[str]]) -> PullRequestText:
+def pull_request_text(repo: str, entries: Mapping[str, Sequence[str]], endpoint: str = ENDPOINT) -> PullRequestText:
     """Describe signed entries for the model repository, in the form of `IssuedToken.entry`, by the path of their file.
 
-    The caller has verified them. Raises FormatError or Refused for a token that is none.
+    `endpoint` is the Hub's URL, where their benchmarks are. The caller has verified them. Raises FormatError or Refused
+    for a token that is none.
     """
     signed = [_signed(path, entry) for path, texts in entries.items() for text in texts for entry in _read(text, path)]
     parts = [
@@ -50,7 +52,7 @@ def pull_request_text(repo: str, entries: Mapping[str, Sequence[str]]) -> PullRe
         _table(signed),
         *(_block(one) for one in signed[:MAX_SHOWN]),
         _more(signed),
-        _check(repo, signed),
+        _check(repo, signed, endpoint),
         _MEANING,
     ]
     return PullRequestText(_title(signed), "\n\n".join(part for part in parts if part) + "\n")
@@ -130,13 +132,13 @@ def _more(signed: Sequence[_Signed]) -> str:
     return f"And {left} more: the files have the same of each." if left > 0 else ""
 
 
-def _check(repo: str, signed: Sequence[_Signed]) -> str:
-    commands = dict.fromkeys(
-        shlex.join(
-            ["issuer", "verify", one.path, "--repo", repo, "--issuer", one.token.iss, "--audience", one.token.aud]
-        )
-        for one in signed
-    )
+def _check(repo: str, signed: Sequence[_Signed], endpoint: str) -> str:
+    given = dict[tuple[str, str, str], dict[tuple[str, str], None]]()
+    for one in signed:
+        definitions = given.setdefault((one.path, one.token.iss, one.token.aud), {})
+        if one.entry.value is not UNSET:  # in the profile `both`, whose value the benchmark's definition explains
+            definitions[one.token.benchmark_repo, one.token.benchmark_revision] = None
+    commands = [_command(repo, place, tuple(definitions), endpoint) for place, definitions in given.items()]
     hosts = _list(sorted({urlsplit(one.token.iss).netloc for one in signed}))
     return "\n\n".join(
         [
@@ -147,6 +149,19 @@ def _check(repo: str, signed: Sequence[_Signed]) -> str:
             "it has ended, say with `--at` when this pull request was opened.",
         ]
     )
+
+
+def _command(repo: str, place: tuple[str, str, str], definitions: Sequence[tuple[str, str]], endpoint: str) -> str:
+    """Write what verifies one file; before it, what fetches the definitions that it needs."""
+    path, issuer, audience = place
+    verify = ["issuer", "verify", path, "--repo", repo, "--issuer", issuer, "--audience", audience]
+    fetches = [
+        ["curl", "-sfL", "--create-dirs", "-o", f"benchmarks/{benchmark}/{commit}/eval.yaml",
+         f"{endpoint}/datasets/{benchmark}/resolve/{commit}/eval.yaml"]
+        for benchmark, commit in definitions
+    ]  # fmt: skip
+    known = ["--benchmarks", "benchmarks"] if definitions else []
+    return " && \\\n".join(map(shlex.join, [*fetches, [*verify, *known]]))
 
 
 _MEANING = """### What that proves, and what it does not

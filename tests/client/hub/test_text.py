@@ -7,6 +7,7 @@ import shlex
 
 import pytest
 
+from issuer.client.files import shaped
 from issuer.client.hub import pull_request_text
 from issuer.client.hub.marker import marked, marker_in, short
 from issuer.client.hub.text import MAX_SHOWN, code
@@ -39,6 +40,19 @@ def test_it_has_the_command_that_checks_it() -> None:
     assert shlex.split(command) == [
         "issuer", "verify", PATH, "--repo", REPO, "--issuer", ISSUER, "--audience", AUDIENCE,
     ]  # fmt: skip
+
+
+def test_an_entry_whose_value_is_the_primary_metric_s_is_checked_with_its_benchmark() -> None:
+    """Without the definition that value can be explained by nobody, and the answer is that it could not be decided."""
+    both = shaped(file_for(submission()), "both", "accuracy")
+    said = pull_request_text(REPO, {PATH: [both, both]}, "https://hub.example").description
+    (commands,) = re.findall(r"```sh\n(.*?)\n```", said, re.DOTALL)
+    fetch, verify = commands.split(" && \\\n")
+    commit = submission().claims.benchmark_revision
+    assert shlex.split(fetch)[-2:] == [
+        f"benchmarks/{BENCHMARK}/{commit}/eval.yaml", f"https://hub.example/datasets/{BENCHMARK}/resolve/{commit}/eval.yaml",
+    ]  # fmt: skip
+    assert shlex.split(verify)[-2:] == ["--benchmarks", "benchmarks"]
 
 
 def test_an_issuer_s_url_cannot_add_to_the_command() -> None:
