@@ -18,11 +18,10 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import msgspec
-from msgspec import UNSET
 
 from issuer import files
 from issuer.codes import Code
-from issuer.dev.jobs import JOB_PATH, Job, claims_of, find_provider
+from issuer.dev.jobs import JOB_PATH, Job, claims_of, find_provider, without
 from issuer.dev.mirror import mirror
 from issuer.dev.provider import DISCOVERY_PATH, KEY_SET_PATH, TOKEN_TTL_S, Exchange, LocalProvider
 from issuer.dev.provider_keys import ProviderKey, make_key
@@ -82,7 +81,7 @@ class Bench:
         provider = find_provider(job, self._providers)
         claims = claims_of(job, provider, self._policies)
         if provider.rules.kind == "pat":
-            return self._access_token(claims, expired=job.expired), provider
+            return self._access_token(without(claims, job.without), expired=job.expired), provider
         if provider.rules.kind not in ("identity-token", "access-token"):
             detail = f"{provider.id} is asked about its tokens, and is not here: use its own, or another provider"
             raise SetupError(Code.DEV_JOB, detail)
@@ -93,7 +92,7 @@ class Bench:
         said = {"iat": now, "nbf": now, "exp": now + TOKEN_TTL_S, "aud": job.audience or audience,
                 "iss": self.issuer_of(provider.id), "jti": str(uuid.uuid4()), **claims}  # fmt: skip
         whole = self._local.claims(**said) if provider.profile == "github-actions" else said
-        return {name: value for name, value in whole.items() if value is not UNSET}
+        return without(whole, job.without)
 
     def _signed(self, provider: Provider, claims: Mapping[str, Any]) -> str:
         key = self._key(provider.algorithms)
@@ -108,7 +107,7 @@ class Bench:
             return found
 
     def _access_token(self, claims: Mapping[str, Any], *, expired: bool) -> str:
-        account, scope = claims["account"], claims["scope"]
+        account, scope = claims.get("account"), claims.get("scope")
         if not isinstance(account, str) or not isinstance(scope, str):
             raise SetupError(Code.DEV_JOB, "a personal access token always has an account and a scope, which are texts")
         order = Order(account, scope.split(), (), PAT_LIFE_S)

@@ -7,6 +7,7 @@ identity's job, by the claims of the policy's own granted test. What was asked f
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from difflib import get_close_matches
 from typing import Any
 
 from msgspec import UNSET, Struct
@@ -71,7 +72,8 @@ def find_provider(job: Job, providers: Iterable[Provider]) -> Provider:
 
 
 def claims_of(job: Job, provider: Provider, policies: Collection[Policy]) -> dict[str, Any]:
-    """Return what the token of a job says, but for iss, aud, jti and times; UNSET is a claim to leave out.
+    """Return what the token of a job says, but for iss, aud, jti and times, and with what it is to lack (`without`);
+    UNSET is a claim to leave out.
 
     Raises SetupError for what cannot be said of this provider's jobs.
     """
@@ -82,7 +84,19 @@ def claims_of(job: Job, provider: Provider, policies: Collection[Policy]) -> dic
     for asked, table, value in ((job.branch, _BRANCH, job.branch), (job.pull_request, _PULL_REQUEST, "")):
         if asked:
             claims |= _moved(provider, claims, _known(table, provider.profile), value)
-    return {**claims, **job.claims, **dict.fromkeys(job.without, UNSET)}
+    return {**claims, **job.claims}
+
+
+def without(claims: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Return the claims that a token has, but for those of these names. Raises SetupError for one that it has not: to
+    lack it would be no bad job, but the good one."""
+    there = {name: value for name, value in claims.items() if value is not UNSET}
+    for name in names:
+        if name not in there:
+            near = get_close_matches(name, there, 1)
+            meant = f"did you mean {near[0]}?" if near else f"it has {', '.join(sorted(there))}"
+            raise SetupError(Code.DEV_JOB, f"the token of this job has no claim {name} that it could lack; {meant}")
+    return {name: value for name, value in there.items() if name not in set(names)}
 
 
 # -- whose job it is ---------------------------------------------------------------------------------------------------

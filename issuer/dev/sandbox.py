@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import secrets
+import shutil
 import signal
 import socket
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -54,7 +57,9 @@ def sandbox(port: int = 0) -> Iterator[Sandbox]:
     """Make a sandbox, and remove it afterwards. `port` 0 takes a free one."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(_clean_up_on_signals())
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="issuer-")))
+        _sweep(Path(tempfile.gettempdir()))
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=_PREFIX)))
+        stack.enter_context(files.folder_locked(folder, wait_s=0))
         provider = stack.enter_context(LocalProvider())
         write_policies(folder / "policies", provider.issuer)
         generate(folder / "keys", "active")
@@ -65,6 +70,20 @@ def sandbox(port: int = 0) -> Iterator[Sandbox]:
             trust, TRUST.format(url=settings.url, jwks=JWKS_PATH, archive=ARCHIVE_PATH, audience=AUDIENCE).encode()
         )
         yield Sandbox(folder, provider, changed(settings, trust=str(trust)))
+
+
+_PREFIX = "issuer-sandbox-"
+_NEW_S = 60  # so long one may have no lock yet
+
+
+def _sweep(place: Path) -> None:
+    """Remove this user's sandboxes that were killed: nobody holds their lock. They have private keys."""
+    for folder in place.glob(f"{_PREFIX}*"):
+        with contextlib.suppress(OSError):
+            found = folder.lstat()
+            if found.st_uid == os.geteuid() and time.time() - found.st_mtime > _NEW_S:
+                with files.folder_locked(folder, wait_s=0):
+                    shutil.rmtree(folder, ignore_errors=True)
 
 
 def begin_log(settings: Settings, folder: Path) -> Settings:

@@ -146,6 +146,12 @@ def test_a_job_that_cannot_be_played_is_said(played: Played, job: dict[str, Any]
     assert caught.value.code is Code.DEV_JOB
 
 
+def test_a_claim_that_the_good_job_has_not_cannot_be_lacking_and_the_nearest_is_named(played: Played) -> None:
+    with pytest.raises(SetupError) as caught:
+        played.bench.credential(Job(without=("repositoryid",)), URL)
+    assert "no claim repositoryid that it could lack; did you mean repository_id?" in caught.value.detail
+
+
 def ask(played: Played, job: str, bearer: str = "") -> HttpAnswer:
     given = {"Authorization": f"bearer {bearer or played.local.request_token}"}
     return send(HttpRequest("GET", f"{played.local.issuer}{JOB_PATH}?audience={URL}&job={job}", given))
