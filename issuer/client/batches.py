@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import groupby
+from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -22,10 +24,14 @@ from issuer.http_client import PATIENCE_S, check_url
 from issuer.results.entry import Submission
 from issuer.wire import MAX_BYTES, MAX_RESULTS, Denied, Explained, IssuedToken, ShownCheck
 
+Answer = TypeVar("Answer")
+
 # A token that was kept is used again while it has this long to live: its file has to be received before it ends.
 LEAST_LEFT_S = 300
 # How many results a rehearsal has refused before it asks no more: refusals count against the identity.
 MAX_REFUSED = 10
+# An identity lives for minutes; one that was fetched anew is good.
+_ENDED = frozenset({Code.IDENTITY_EXPIRED, Code.IDENTITY_TOO_OLD, Code.DEPENDENCY_STATE_RESET})
 _ROOM = 4096  # of a batch's body, for what is beside its results
 
 
@@ -98,14 +104,15 @@ def explain_each(asking: Asking, submissions: Sequence[Submission]) -> Iterator[
     but each question counts as a request. Raises as `explain_request` does."""
     refused, credential = 0, None
     for index, each in enumerate(submissions):
-        if credential is None or index % MAX_RESULTS == 0:  # an identity lives for minutes
-            credential = asking.identity()
-        body = asking.body(**_item(each))
-        explained = explain_request(asking.issuer, credential, body, patience_s=asking.patience_s)
+        explained, credential = _renewed(asking, partial(_explain, asking, each), credential)
         yield index, explained
         refused += explained.verdict == "refused"
         if refused >= MAX_REFUSED:
             return
+
+
+def _explain(asking: Asking, submission: Submission, by: Credential) -> Explained:
+    return explain_request(asking.issuer, by, asking.body(**_item(submission)), patience_s=asking.patience_s)
 
 
 # -- batches ----------------------------------------------------------------------------------------------------------
@@ -146,12 +153,31 @@ def _obtain(asking: Asking, submissions: Sequence[Submission], kept: Kept) -> tu
 
 
 def _request(asking: Asking, body: dict[str, JSON], key: str, nonce: str, kept: Kept) -> tuple[IssuedToken, ...]:
-    credential = asking.identity()
-    if credential.reusable:
-        nonce = nonce or fresh_nonce()
-        kept.begin(key, nonce)
-        body = {**body, "nonce": nonce}
-    return obtain(asking.issuer, credential, body, "/tokens/batch", patience_s=asking.patience_s).tokens
+    nonce = nonce or fresh_nonce()
+
+    def ask(by: Credential) -> tuple[IssuedToken, ...]:
+        if by.reusable:
+            kept.begin(key, nonce)
+        sent = {**body, "nonce": nonce} if by.reusable else body
+        return obtain(asking.issuer, by, sent, "/tokens/batch", patience_s=asking.patience_s).tokens
+
+    return _renewed(asking, ask)[0]
+
+
+def _renewed(
+    asking: Asking, ask: Callable[[Credential], Answer], credential: Credential | None = None
+) -> tuple[Answer, Credential]:
+    """Ask with a credential, a fresh one at first, and once more with another where it ended while it waited.
+
+    Returns the one that was good, too. What is said of one that cannot be renewed, as one in a variable, is raised.
+    """
+    first = credential or asking.identity()
+    try:
+        return ask(first), first
+    except (Refused, Undecided) as error:
+        if error.code not in _ENDED or (again := asking.identity()) == first:
+            raise
+    return ask(again), again
 
 
 # -- what was kept ----------------------------------------------------------------------------------------------------

@@ -6,6 +6,9 @@ from __future__ import annotations
 import contextlib
 import os
 import runpy
+import signal
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,9 +17,15 @@ import pytest
 
 import issuer
 from issuer.client import Credential, Denied, explain_request, put_entry, request_token
+from issuer.client.batches import Asking, explain_each, obtain_each
+from issuer.client.kept import Kept
+from issuer.codes import Code
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import AUDIENCE
+from issuer.errors import Refused
+from issuer.identity.token import LEEWAY_S
 from issuer.results.entry import read_entries
+from tests.support import make
 from tests.support.frameworks import framework, run
 from tests.support.hub_server import HubServer
 from tests.support.running import BODY, Running, body, rewrite, running, write_folder
@@ -65,6 +74,66 @@ def test_a_policy_s_refusal_is_raised_with_its_checks_and_explained_as_an_answer
     assert (explained.verdict, explained.code) == ("refused", caught.value.code)
     assert explained.checks == caught.value.checks
     assert [check.code for check in explained.checks if not check.passed] == ["policy.benchmark"]
+
+
+class Ending:
+    """Identities of which the first ends in two seconds by the issuer's clock; `renewable`: the later ones do not."""
+
+    def __init__(self, service: Running, *, renewable: bool = True) -> None:
+        self._service, self.renewable = service, renewable
+        self.handed: list[Credential] = []
+
+    def __call__(self) -> Credential:
+        if not self.handed:
+            now = int(time.time())
+            ending = self._service.token(iat=now - 200, exp=now + 2 - LEEWAY_S)
+            self.handed.append(Credential(ending, reusable=False))
+        elif self.renewable:
+            self.handed.append(identity(self._service))
+        return self.handed[-1]
+
+
+@contextlib.contextmanager
+def in_a_queue(service: Running) -> Iterator[None]:
+    """Let the service answer nobody for longer than that."""
+    service.process.send_signal(signal.SIGSTOP)
+    timer = threading.Timer(4, service.process.send_signal, [signal.SIGCONT])
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.join()
+
+
+@pytest.mark.long
+def test_an_identity_that_ends_while_it_waits_is_renewed_and_never_written_down(
+    tmp_path: Path, service: Running
+) -> None:
+    identities, result = Ending(service), make.submission({"notes": "waited"})
+    with in_a_queue(service):
+        answered = obtain_each(Asking(service.url, identities), [result], Kept(tmp_path))
+    assert answered.tokens[0].content_digest == result.content_digest
+    assert len(identities.handed) == 2
+    written = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    assert not [one for one in identities.handed if one.bearer.rpartition(".")[2].encode() in written]
+
+
+@pytest.mark.long
+def test_one_that_cannot_be_renewed_is_told_as_ended(tmp_path: Path, service: Running) -> None:
+    identities = Ending(service, renewable=False)
+    with in_a_queue(service), pytest.raises(Refused) as caught:
+        obtain_each(Asking(service.url, identities), [make.submission({"notes": "waited"})], Kept(tmp_path))
+    assert caught.value.code is Code.IDENTITY_EXPIRED
+
+
+@pytest.mark.long
+def test_a_rehearsal_that_outlasts_its_identity_fetches_another(service: Running) -> None:
+    identities = Ending(service)
+    asked = explain_each(Asking(service.url, identities), [make.submission({"notes": str(n)}) for n in range(2)])
+    assert next(asked)[1].verdict == "granted"
+    time.sleep(4)
+    assert next(asked)[1].verdict == "granted"
+    assert len(identities.handed) == 2
 
 
 # -- by the names of `import issuer` -------------------------------------------------------------------------------------
