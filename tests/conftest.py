@@ -6,6 +6,9 @@ command is missing says so.
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Generator
+
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -29,6 +32,18 @@ def pytest_configure(config: pytest.Config) -> None:
     """Try a quarter of the examples where the long tests are left out; before any test is imported."""
     if config.option.markexpr == "not long":
         settings.load_profile("make test")
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Look for garbage only when all tests are there, and never again in them: it is a third of collecting."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.collect()
+        gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -20,6 +20,8 @@ TESTS = sorted((ROOT / "tests").rglob("test_*.py"))
 
 def needed(path: Path) -> set[str]:
     """Return the commands that the marks of a file name."""
+    if "needs_tool" not in path.read_text("utf-8"):
+        return set()
     calls = (node for node in ast.walk(tree(path)) if isinstance(node, ast.Call))
     marks = (call for call in calls if ast.unparse(call.func) == "pytest.mark.needs_tool")
     named = (command for mark in marks for command in mark.args if not isinstance(command, ast.Starred))
