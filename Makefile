@@ -65,8 +65,11 @@ lint: $(VENV)/dev.done
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-test: lint
-	$(BIN)/pytest -q -n $(PROCESSES) --dist loadfile --no-loadscope-reorder -m 'not long'
+# Lint runs beside the tests, which wait for half of their time, and has the last word.
+test: $(VENV)/dev.done
+	@$(MAKE) --no-print-directory lint >$(VENV)/lint.txt 2>&1 & lint=$$!; \
+	$(BIN)/pytest -q -n $(PROCESSES) --dist loadfile --no-loadscope-reorder -m 'not long'; tests=$$?; \
+	wait $$lint; linted=$$?; cat $(VENV)/lint.txt; exit $$((tests | linted))
 
 check: $(VENV)/check.done lint
 	$(BIN)/python -m tests.support.tools
