@@ -18,6 +18,7 @@ from issuer.service.bounds import IN_FORCE_S
 from issuer.service.signing.keyring import generate
 from tests.support.disk import fill, small_disk
 from tests.support.http_load import request
+from tests.support.no_tls import NO_TLS
 from tests.support.running import BODY, Running, eventually, listening, rewrite, running, serve, within, write_folder
 
 WORKERS = 3
@@ -36,7 +37,9 @@ def write_stops(live: Running, *whats: str) -> None:
 
 def status(live: Running) -> dict[str, Any]:
     """Ask on a new connection, so that any worker may answer."""
-    found: dict[str, Any] = httpx.get(f"http://127.0.0.1:{live.settings.listen.port}/health/stops", timeout=60).json()
+    found: dict[str, Any] = httpx.get(
+        f"http://127.0.0.1:{live.settings.listen.port}/health/stops", timeout=60, verify=NO_TLS
+    ).json()
     return found
 
 
@@ -52,7 +55,11 @@ def codes(live: Running, requests: int = 24) -> set[str]:
     for _ in range(requests):
         headers = {"Authorization": f"Bearer {live.token()}"}
         answer = httpx.post(
-            f"http://127.0.0.1:{live.settings.listen.port}/tokens", json=BODY, headers=headers, timeout=60
+            f"http://127.0.0.1:{live.settings.listen.port}/tokens",
+            json=BODY,
+            headers=headers,
+            timeout=60,
+            verify=NO_TLS,
         )
         found.add(answer.json().get("code", str(answer.status_code)))
     return found

@@ -24,6 +24,7 @@ import redis
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import environment, free_port, settings_for
 from issuer.service.admission.embedded import EmbeddedValkey
+from tests.support.no_tls import NO_TLS
 from tests.support.running import BODY, FIVE_TIMES, Running, eventually, numbered, running, until_live, write_folder
 
 KILLED = ("-m", "tests.support.broken_log", "kill")
@@ -202,7 +203,7 @@ def test_a_log_stream_that_takes_nothing_stops_nothing(
     write_folder(tmp_path, provider)
     settings = settings_for(tmp_path, free_port())
     command = [sys.executable, "-m", "issuer", "serve", "--workers", str(1 + round_number % 2)]
-    with deaf(kind) as stream, httpx.Client(base_url=settings.url, timeout=30) as http:
+    with deaf(kind) as stream, httpx.Client(base_url=settings.url, timeout=30, verify=NO_TLS) as http:
         process = subprocess.Popen(command, env={**os.environ, **environment(settings)}, stderr=stream)
         try:
             until_live(http, process, tmp_path)

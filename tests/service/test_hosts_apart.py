@@ -24,6 +24,7 @@ from issuer.verify.revocations import Revocations, parse_revocations
 from issuer.wire import ARCHIVE_PATH, JWKS_PATH, REVOCATION_KEYS_PATH, REVOCATIONS_PATH
 from tests.support.command import issuer
 from tests.support.logged import Begun
+from tests.support.no_tls import NO_TLS
 from tests.support.postgresql import PostgreSQL, postgresql
 from tests.support.running import Running, eventually, numbered, running, serve, start, until_live, write_folder
 from tests.support.settings import by_name
@@ -48,7 +49,10 @@ class Pair:
 
     def served(self, path: str) -> bytes | None:
         """Return what both hosts serve, each worker of them; None where they differ now."""
-        answers = {httpx.get(f"{host.http.base_url}{path}", timeout=60).content for host in (self.one, self.other) * 4}
+        answers = {
+            httpx.get(f"{host.http.base_url}{path}", timeout=60, verify=NO_TLS).content
+            for host in (self.one, self.other) * 4
+        }
         return answers.pop() if len(answers) == 1 else None
 
     def archived(self, kid: str) -> tuple[int | None, int | None] | None:

@@ -29,6 +29,7 @@ from issuer.service.bounds import SILENT_S
 from issuer.service.server import log_settings
 from tests.support.command import issuer
 from tests.support.logged import logged_service, second_host, sequencers
+from tests.support.no_tls import NO_TLS
 from tests.support.postgresql import PostgreSQL, postgresql
 from tests.support.postgresql_proxy import Proxy, passes
 from tests.support.processes import family
@@ -56,7 +57,10 @@ def work(services: list[Running], promised: Promised, number: int, ended: thread
     """Be one client: want single results and batches signed, each again until it is answered, some a second time."""
     dice = random.Random(number)
     with ExitStack() as stack:
-        clients = [stack.enter_context(httpx.Client(base_url=str(each.http.base_url), timeout=60)) for each in services]
+        clients = [
+            stack.enter_context(httpx.Client(base_url=str(each.http.base_url), timeout=60, verify=NO_TLS))
+            for each in services
+        ]
         for first in itertools.count(number * 1_000_000, 10):
             here = dice.randrange(len(services))
             request = promised.request(services[here], *range(first, first + dice.choice([1, 1, 1, 5])))

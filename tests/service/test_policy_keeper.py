@@ -16,6 +16,7 @@ import pytest
 from issuer.dev.provider import LocalProvider
 from issuer.service.line import line
 from issuer.service.workers import Worker
+from tests.support.no_tls import NO_TLS
 from tests.support.processes import family
 from tests.support.running import Running, eventually, listening, numbered, rewrite, running, serve
 
@@ -53,7 +54,7 @@ def told(live: Running) -> set[tuple[str, bool]]:
 
 def once(live: Running, path: str) -> dict[str, dict[str, object]]:
     """Ask on a new connection, which any worker may get."""
-    with httpx.Client(base_url=live.url, timeout=60) as http:
+    with httpx.Client(base_url=live.url, timeout=60, verify=NO_TLS) as http:
         answer: dict[str, dict[str, object]] = http.get(path).json()
         return answer
 
@@ -62,7 +63,7 @@ def issued(live: Running) -> set[object]:
     """Return how long tokens live, or the code of a refusal, by many new connections."""
     found: set[object] = set()
     for number in range(12):
-        with httpx.Client(base_url=live.url, timeout=60) as http:
+        with httpx.Client(base_url=live.url, timeout=60, verify=NO_TLS) as http:
             headers = {"Authorization": f"Bearer {live.token()}"}
             answer = http.post("/tokens", json=numbered(number), headers=headers).json()
             found.add(answer.get("code") or answer["expires_at"] - answer["issued_at"])

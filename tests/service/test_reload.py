@@ -35,6 +35,7 @@ from issuer.service.reload import Active, Live
 from tests.support.command import issuer
 from tests.support.disk import disk_calls
 from tests.support.http_load import answer_to_head
+from tests.support.no_tls import NO_TLS
 from tests.support.running import Running, eventually, numbered, rewrite, running, start, write_folder
 
 GOOD, OTHER = "ttl_s: 3600", "ttl_s: 1800"
@@ -599,7 +600,7 @@ def test_in_dev_a_hangup_is_the_end_and_leaves_nothing_behind(tmp_path: Path) ->
 
 def answers(url: str) -> bool:
     try:
-        return httpx.get(f"{url}/health/ready").status_code == 200
+        return httpx.get(f"{url}/health/ready", verify=NO_TLS).status_code == 200
     except httpx.TransportError:
         return False
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import httpx
 
 from tests.support.command import clean
+from tests.support.no_tls import NO_TLS
 from tests.support.running import within
 
 
@@ -45,5 +46,5 @@ def running_dev(folder: Path, *options: str, **env: str) -> Iterator[str]:
 
 def _is_ready(url: str) -> bool:
     with contextlib.suppress(httpx.TransportError):
-        return httpx.get(f"{url}/health/ready").status_code == 200
+        return httpx.get(f"{url}/health/ready", verify=NO_TLS).status_code == 200
     return False

@@ -25,6 +25,7 @@ from issuer.service.settings import Settings, changed
 from issuer.service.signing.keyring import generate
 from tests.support.command import Forked, start_issuer
 from tests.support.http_load import drive, request
+from tests.support.no_tls import NO_TLS
 
 Process = subprocess.Popen[bytes] | Forked
 
@@ -156,7 +157,9 @@ def running(
     settings = changed(settings_for(folder, port or free_port()), **changes)
     process = start(settings, folder, command)
     try:
-        with httpx.Client(base_url=f"http://{settings.listen.host}:{settings.listen.port}", timeout=60) as http:
+        with httpx.Client(
+            base_url=f"http://{settings.listen.host}:{settings.listen.port}", timeout=60, verify=NO_TLS
+        ) as http:
             until_live(http, process, folder)
             yield Running(folder, settings, provider, process, http)
     finally:

@@ -47,6 +47,7 @@ def work(beat: Beat) -> None:
         with beating(beat, lambda: progress.count):
             progress.note()
             while True:
+                time.sleep(0.01)  # to the parent, toil
                 if kind == "toiling":
                     progress.note()
     while True:

@@ -32,6 +32,7 @@ from issuer.tlog.note import (
 )
 from issuer.witness.folder import init
 from tests.support.command import Forked, start_issuer
+from tests.support.no_tls import NO_TLS
 from tests.support.running import eventually
 from tests.support.scripted import Action, Scripted, Seen, hang_up, reply
 
@@ -145,11 +146,11 @@ class RunningWitness:
         return code
 
     def submit(self, body: bytes) -> httpx.Response:
-        return httpx.post(self.url + ADD_CHECKPOINT_PATH, content=body, timeout=30)
+        return httpx.post(self.url + ADD_CHECKPOINT_PATH, content=body, timeout=30, verify=NO_TLS)
 
     def shown(self, origin: str) -> httpx.Response:
         """Return what it shows of the checkpoint that it cosigned last."""
-        return httpx.get(self.url + checkpoint_path(origin), timeout=30)
+        return httpx.get(self.url + checkpoint_path(origin), timeout=30, verify=NO_TLS)
 
     def cosigned(self, log: TestLog, size: int, answer: httpx.Response) -> Verified:
         """Verify the one line of an answer over a checkpoint."""

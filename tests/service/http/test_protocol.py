@@ -25,6 +25,7 @@ from issuer.service.bounds import AGAIN_RATE, BODY_DEADLINE_S, BODY_S, HEAD_S, M
 from issuer.service.http.in_flight import MAX_BODIES, MAX_IN_FLIGHT
 from issuer.service.http.protocol import StartQueue, is_large
 from tests.support.http_load import drive, request
+from tests.support.no_tls import NO_TLS
 from tests.support.running import BODY, FIVE_TIMES, WIDE_LIMITS, Running, eventually, register, running, write_folder
 
 # A second request behind the first: two answers to one message mean that a request was smuggled.
@@ -328,7 +329,7 @@ def test_beyond_the_most_batches_in_flight_the_next_is_told_to_come_back_and_sin
 )
 def test_open_connections_that_ask_for_nothing_make_room(edge: Running, first: bytes) -> None:
     with many(edge, MAX_CONNECTIONS + 50, first) as connections:
-        assert httpx.get(f"{edge.url}/health/live", timeout=30).status_code == 200
+        assert httpx.get(f"{edge.url}/health/live", timeout=30, verify=NO_TLS).status_code == 200
         assert len(read(connections[0])) < 1000, "the first one was closed"
         eventually(lambda: open_connections(edge) <= MAX_CONNECTIONS + 5)
     assert edge.http.get("/health/live").status_code == 200
@@ -341,7 +342,7 @@ def test_a_flood_of_requests_costs_those_that_are_under_way_nothing(edge: Runnin
     count = min(MAX_BODIES["single"], AGAIN_RATE.burst)  # of one identity token
     with waiting(edge, count, "/tokens", len(body)) as under_way:
         with many(edge, MAX_CONNECTIONS, post_head(edge, len(body), repository_id="800000001")):
-            assert httpx.get(f"{edge.url}/health/live", timeout=30).status_code == 200
+            assert httpx.get(f"{edge.url}/health/live", timeout=30, verify=NO_TLS).status_code == 200
         for connection in under_way:
             connection.sendall(body)
         answers = Counter(connection.recv(15).split()[1] for connection in under_way)

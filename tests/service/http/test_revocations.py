@@ -22,6 +22,7 @@ from issuer.service.revocation.ledger import Ledger
 from issuer.verify.revocations import Revocations, parse_revocations
 from issuer.wire import REVOCATION_KEYS_PATH, REVOCATIONS_PATH
 from tests.support.command import issuer
+from tests.support.no_tls import NO_TLS
 from tests.support.running import (
     BODY,
     Running,
@@ -60,7 +61,9 @@ def places(live: Running) -> tuple[object, ...]:
 
 def read(live: Running) -> Revocations:
     """Read the list that is served, as a relying party does, by a connection of its own: any worker may answer."""
-    listed, keys = (httpx.get(live.url + path, timeout=60) for path in (REVOCATIONS_PATH, REVOCATION_KEYS_PATH))
+    listed, keys = (
+        httpx.get(live.url + path, timeout=60, verify=NO_TLS) for path in (REVOCATIONS_PATH, REVOCATION_KEYS_PATH)
+    )
     return parse_revocations(listed.content, live.url, jose.parse_key_set(keys.content))
 
 
@@ -68,7 +71,7 @@ def codes(live: Running, identity: str, sent: Any, count: int = 16) -> set[str]:
     """Return what this many connections are answered: the kernel deals them out among the workers."""
     headers, found = {"Authorization": f"Bearer {identity}"}, set()
     for _ in range(count):
-        answer = httpx.post(f"{live.url}/tokens", json=sent, headers=headers, timeout=60)
+        answer = httpx.post(f"{live.url}/tokens", json=sent, headers=headers, timeout=60, verify=NO_TLS)
         found.add(answer.json().get("code", str(answer.status_code)))
     return found
 
@@ -131,7 +134,7 @@ def test_of_a_batch_the_revoked_item_is_named(live: Running) -> None:
     revoke(live, "--jti", tokens[1]["jti"])
     eventually(lambda: live.post(identity, sent, "/tokens/batch").status_code == 409)
     eventually(lambda: in_force(live) == WORKERS and bool(read(live).revoked(tokens[1]["jti"], "", 0)))
-    eventually(lambda: len({httpx.get(live.url + REVOCATIONS_PATH).content for _ in range(12)}) == 1)
+    eventually(lambda: len({httpx.get(live.url + REVOCATIONS_PATH, verify=NO_TLS).content for _ in range(12)}) == 1)
     (fault,) = live.post(identity, sent, "/tokens/batch").json()["errors"]
     assert (fault["code"], fault["pointer"]) == ("token.revoked", "/results/1")
 
@@ -205,7 +208,8 @@ def test_a_relying_party_sees_what_was_revoked_and_takes_no_older_list(tmp_path:
             assert done.returncode == 0, done.stderr
             eventually(lambda: read(live).number == before.number + 1)
             assert (
-                httpx.get(live.url + REVOCATIONS_PATH).content == (tmp_path / "data" / "revocations.jwt").read_bytes()
+                httpx.get(live.url + REVOCATIONS_PATH, verify=NO_TLS).content
+                == (tmp_path / "data" / "revocations.jwt").read_bytes()
             )
             assert verify(live, tmp_path)[0] == 1
 
