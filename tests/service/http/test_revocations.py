@@ -56,7 +56,7 @@ def revoke(live: Running, *what: object) -> None:
 
 
 def places(live: Running) -> tuple[object, ...]:
-    return "--dir", live.settings.keys, "--data", live.settings.data, "--url", live.url
+    return "--dir", live.settings.keys.folder, "--data", live.settings.data, "--url", live.url
 
 
 def read(live: Running) -> Revocations:
