@@ -41,11 +41,14 @@ class WorkerPool:
         self._work = work
         self._jobs = jobs
         self._workers: list[_Worker] = []
+        self._froze = False
 
     def __enter__(self) -> WorkerPool:
         """Start the workers."""
-        gc.collect()
-        gc.freeze()  # what exists stays shared: a worker's collection would touch, and so copy, every page of it
+        self._froze = not gc.get_freeze_count()  # who has frozen its own has no garbage there, and keeps it frozen
+        if self._froze:
+            gc.collect()
+            gc.freeze()  # what exists stays shared: a worker's collection would touch, and so copy, every page of it
         for _ in range(self._jobs):
             self._workers.append(_Worker(self._work, self._workers))
         return self
@@ -54,7 +57,8 @@ class WorkerPool:
         """End every worker, even in the middle of its work."""
         for worker in self._workers:
             worker.end()
-        gc.unfreeze()
+        if self._froze:
+            gc.unfreeze()
 
     def map(self, messages: Iterable[bytes]) -> Iterator[tuple[bytes, bytes | None]]:
         """Yield each message with its answer, in order; None where its process died."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -128,3 +129,14 @@ def test_ctrl_c_is_the_parent_s_alone() -> None:
             os.kill(int(worker._process.pid or 0), signal.SIGINT)
         assert [message for message, answer in pool.map(numbers(20)) if answer is None] == []
         assert all(worker._process.is_alive() for worker in pool._workers)
+
+
+def test_what_its_caller_has_frozen_stays_so_and_what_it_froze_itself_does_not() -> None:
+    try:
+        for by_caller in (True, False):
+            (gc.freeze if by_caller else gc.unfreeze)()
+            with WorkerPool(1, doubled):
+                assert gc.get_freeze_count() > 0
+            assert (gc.get_freeze_count() > 0) == by_caller
+    finally:
+        gc.freeze()
