@@ -200,5 +200,6 @@ def _log(logs: Sequence[LogState], now: float) -> Iterator[Metric]:
                       max((size for size, _ in cosigned), default=None))  # fmt: skip
     yield from _gauge("log_cosigned_age_seconds", "How long ago that was.",
                       min((age for _, age in cosigned), default=None))  # fmt: skip
-    yield _series("log_witness_failing", "1 for each witness that does not do its part.", ("witness",),
-                  [((name,), 1) for name in newest.failing_witnesses])  # fmt: skip
+    yield from _gauge(
+        "log_witnesses_failing", "Witnesses that do not do their part.", float(len(newest.failing_witnesses))
+    )

@@ -55,16 +55,16 @@ def test_what_is_too_long_for_its_place_is_not_told() -> None:
     assert board.told() == [b"short"]
 
 
-@pytest.mark.parametrize("length", [8, 64])
+@pytest.mark.parametrize("length", [8, pytest.param(64, marks=pytest.mark.long)])
 def test_however_many_integrations_there_are_a_row_is_bounded_and_no_request_is_lost(length: int) -> None:
     board = Board(1)
     counts = Counts(board.rows[0])
-    for number in range(30_000):
+    for number in range(20_000):
         counts.answered("/tokens", "issued", integration=f"{number:0{length}}")
     found = {key: numbers for key, (*numbers,) in board.counted().items() if key[0] == REQUESTS}
-    assert sum(number for (number,) in found.values()) == 30_000
+    assert sum(number for (number,) in found.values()) == 20_000
     assert 5_000 < len(found) < 16_384
-    assert found[REQUESTS, "/tokens", "issued", "ok", OTHER][0] > 10_000
+    assert found[REQUESTS, "/tokens", "issued", "ok", OTHER][0] > 4_000
     # There is still room for everything that has no integration.
     for code in Code:
         for endpoint in (*TOKEN_ENDPOINTS, "/verify", ELSEWHERE):
