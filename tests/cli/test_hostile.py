@@ -82,11 +82,11 @@ def test_a_command_whose_packages_are_missing_says_what_to_install() -> None:
 @pytest.mark.parametrize(
     ("command", "number"),
     [
-        ("dev", signal.SIGINT),
         ("demo", signal.SIGTERM),
         *(
             pytest.param(*each, marks=pytest.mark.long)
             for each in (
+                ("dev", signal.SIGINT),
                 ("dev", signal.SIGHUP),
                 ("dev", signal.SIGTERM),
                 ("demo", signal.SIGINT),
