@@ -4,7 +4,7 @@ what is said of runs: where each value comes from, and everything that is wrong.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -165,10 +165,15 @@ def _say_line(line: str) -> None:
 
 def show_origin(built: Built) -> None:
     """Say of each value whether it comes from the run or was supplied."""
+    for member, value, origin in origins_of(built):
+        _say_line(f"  {member}: {shorten(value)} ({origin})" if value else f"  {member} ({origin})")
+
+
+def origins_of(built: Built) -> Iterator[tuple[str, str, str]]:
+    """Yield the name of each value, the value ("" where one line has no room for it), and where it is from."""
     claims = built.claims.to_json()
     framework = claims["framework"] if isinstance(claims["framework"], dict) else {}
     values: dict[str, JSON] = {**claims, **{f"framework.{name}": text for name, text in framework.items()}}
     values["metrics"] = ", ".join(f"{metric.metric_id} {metric.value!r}" for metric in built.claims.metrics[:20])
     for member, origin in built.origins.items():
-        value = values.get(member, "")
-        _say_line(f"  {member}: {shorten(str(value))} ({origin})" if value else f"  {member} ({origin})")
+        yield member, str(values.get(member, "")), origin

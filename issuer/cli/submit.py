@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 from msgspec import Struct
 
+from issuer import files
 from issuer.cli.asking import explaining
 from issuer.cli.checks import verbose_option
 from issuer.cli.credentials import CredentialOptions, credential_options
@@ -51,11 +52,19 @@ from issuer.results.benchmark import Benchmark
 @click.option("--keep-going", is_flag=True, help="Leave out runs that cannot be used or are refused.")
 @click.option("--dry-run", is_flag=True, help="Show what would change and what the issuer would say; change nothing.")
 @verbose_option
+@click.option(
+    "--report", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+    help="Write the document of --json into FILE, too.",
+)  # fmt: skip
+@click.option(
+    "--summary", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+    help="Write a summary in Markdown into FILE, for a CI to show.",
+)  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def submit(
     issuer: str, given_runs: RunOptions, benchmark_path: Path | None, integration: str | None, audience: str | None,
     given: CredentialOptions, state: Path | None, out: Path | None, keep_going: bool, dry_run: bool, verbose: bool,
-    as_json: bool,
+    report: Path | None, summary: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Have finished runs signed, and propose them to their models' repositories on the Hub.
 
@@ -66,6 +75,8 @@ def submit(
     tokens that were received are used again, and no result is proposed twice.
     """
     url = check_url(issuer)
+    for path in filter(None, (report, summary)):
+        files.demand_replaceable(path, follow=False)
     identities = _Identities(given, url)
     asking = Asking(url, identities, integration, audience)
     kept = Kept(state or given_runs.paths[0].parent / FOLDER)
@@ -81,7 +92,7 @@ def submit(
             else:
                 refused = _submit(_Job(plan, place, asking, kept, keep_going), telling)
     finally:
-        telling.end()
+        telling.end(report, summary)
     sys.exit(Exit.INPUT if failed else Exit.REFUSED if refused else Exit.GOOD)
 
 

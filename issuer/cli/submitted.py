@@ -1,17 +1,21 @@
-"""What `issuer submit` says: lines for people as it goes, or one JSON document at its end."""
+"""What `issuer submit` says: lines for people as it goes, or one JSON document at its end; and files with that document
+and a summary in Markdown, for a CI."""
 
 from __future__ import annotations
 
 import difflib
 import time
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 
+from issuer import files
 from issuer.cli.checks import render_checks
 from issuer.cli.runs import say_note, show_origin
-from issuer.cli.terminal import is_read, printable, say, say_document, shorten, wrap
+from issuer.cli.summary import Summed, render_summary
+from issuer.cli.terminal import is_read, printable, render_json, say, say_document, shorten, wrap
 from issuer.client.batches import MAX_REFUSED
 from issuer.client.files import STAND_IN
 from issuer.client.proposal import Change, Item, Key
@@ -39,17 +43,23 @@ class Telling:
     def __init__(self, issuer: str, *, as_json: bool, verbose: bool) -> None:
         self._as_json, self._verbose = as_json, verbose
         self._rows = Rows(issuer, {}, [])
+        self._summed = Summed(issuer, fates=self._rows.results)
 
-    def end(self) -> None:
-        """Write the document."""
+    def end(self, report: Path | None = None, summary: Path | None = None) -> None:
+        """Write the document, and the files that are asked for, with the document and the summary. Raises OSError."""
+        rows = self._rows
+        document = {
+            "version": VERSION,
+            "issuer": rows.issuer,
+            "results": list(rows.results.values()),
+            "pull_requests": rows.pull_requests,
+        }
         if self._as_json:
-            rows = self._rows
-            say_document({
-                "version": VERSION,
-                "issuer": rows.issuer,
-                "results": list(rows.results.values()),
-                "pull_requests": rows.pull_requests,
-            })  # fmt: skip
+            say_document(document)
+        if report is not None:
+            files.replace(report, f"{render_json(document)}\n".encode(), mode=None, durable=False, follow=False)
+        if summary is not None:
+            files.replace(summary, render_summary(self._summed).encode(), mode=None, durable=False, follow=False)
 
     def _say(self, *lines: str) -> None:
         """Say texts, each on a line of its own: on a terminal broken between words."""
@@ -61,6 +71,7 @@ class Telling:
 
     def plan(self, plan: Plan) -> None:
         """Say of each run where its values come from, and of each result where it goes and in which form."""
+        self._summed.items = plan.items
         for item in plan.items:
             built, run = item.result.built, item.result.run
             self._rows.results[item.key] = {
@@ -91,6 +102,7 @@ class Telling:
         refused = explained.verdict == "refused"
         row = self._rows.results[item.key]
         row["fate"] = "would be refused" if refused else "would be signed"
+        self._summed.checks[item.key] = explained.checks
         if refused:
             self._refused(item, str(explained.code), explained.checks)
         for warning in explained.warnings:
@@ -98,6 +110,7 @@ class Telling:
 
     def rehearsed(self, asked: int, refused: int, lacking: int) -> None:
         """Sum up what was explained; `lacking` were not asked about."""
+        self._summed.rehearsed = True
         self._say(f"the issuer would sign {asked - refused} of {asked}: nothing is asked for, nothing is changed")
         if lacking:
             rest = (
@@ -131,6 +144,7 @@ class Telling:
             self._say(f"{_name(item)}: in an open pull request already: {printable(found.url)}")
         elif (refusal := signed.refusals.get(item.key)) is not None:
             row["fate"] = "refused"
+            self._summed.checks[item.key] = refusal.checks
             self._refused(item, str(refusal.code), refusal.checks)
         elif (token := signed.tokens.get(item.key)) is not None:
             row |= {"fate": "signed", "jti": token.jti, "expires_at": token.expires_at}
@@ -146,6 +160,7 @@ class Telling:
     def outcome(self, outcome: Outcome) -> None:
         """Say where the results of a repository are now."""
         made, repo = outcome.pull_request, outcome.repo
+        self._summed.reports |= outcome.reports
         count = _count(len(outcome.items), "result")
         if made is None:
             self._say(f"{repo}: unchanged, main has it all")

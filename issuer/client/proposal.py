@@ -242,12 +242,14 @@ def _stands(entry: Entry, item: Item, issuer: Issuer) -> bool:
 # -- with tokens ------------------------------------------------------------------------------------------------------
 
 
-def demand_verified(change: Change, issuer: Issuer, proofs: Mapping[str, LogProof]) -> None:
-    """Judge each new entry in the file that is about to be proposed, as its reader will who receives it now.
+def demand_verified(change: Change, issuer: Issuer, proofs: Mapping[str, LogProof]) -> dict[Key, Report]:
+    """Judge each new entry in the file that is about to be proposed, as its reader will who receives it now. Returns
+    what was found of each.
 
     Raises VerificationError(`answer.unverified`) for one that is not verified: nothing of the file may leave.
     """
     there = _by_content(change.after)
+    reports = {}
     for item in change.items:
         (entry, *_) = there[item.path, item.key[1]]
         report = _judge(entry, item, issuer, received=True, proofs=proofs)
@@ -255,6 +257,8 @@ def demand_verified(change: Change, issuer: Issuer, proofs: Mapping[str, LogProo
             failed = [check for check in report.checks if check.status in {Status.FAIL, Status.UNKNOWN}]
             said = "; ".join(f"check {check.number}, {check.name}: {check.evidence}" for check in failed)
             raise VerificationError(Code.ANSWER_UNVERIFIED, f"the entry in {item.repo}, {item.path}: {said}")
+        reports[item.key] = report
+    return reports
 
 
 def _judge(

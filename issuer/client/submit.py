@@ -38,6 +38,7 @@ from issuer.client.proposal import (
 from issuer.client.tokens import fetch_keys
 from issuer.http_client import check_url
 from issuer.results.benchmark import Benchmark
+from issuer.verify.report import Report
 from issuer.wire import IssuedToken
 
 _TRIES = 3  # where main moves while a proposal is made
@@ -64,12 +65,14 @@ class Signed(Struct, frozen=True):
 
 
 class Outcome(Struct, frozen=True):
-    """What became of one repository: its pull request, or None where main has it all; and how many proofs lack."""
+    """What became of one repository: its pull request, or None where main has it all; how many proofs lack; and how
+    each result was verified before it left."""
 
     repo: str
     items: tuple[Item, ...]
     pull_request: PullRequest | None
     without_proof: int
+    reports: Mapping[Key, Report] = {}
 
 
 def plan_of(results: Sequence[Result], place: Place, benchmark: Benchmark | None = None) -> Plan:
@@ -123,14 +126,14 @@ def propose(signed: Signed, place: Place, asking: Asking) -> Iterator[Outcome]:
         lacking = sum(bool(token.log) and token.verify_token not in proofs for token in tokens)
         for attempt in range(1, _TRIES + 1):
             change = change_of(repo, items, place, [token.verify_token for token in tokens])
-            demand_verified(change, _issuer(asking), proofs)
+            reports = demand_verified(change, _issuer(asking), proofs)
             try:
                 made = place.put(with_proofs(change, tokens, proofs))
             except Moved:
                 if attempt == _TRIES:
                     raise
                 continue
-            yield Outcome(repo, tuple(items), made, lacking)
+            yield Outcome(repo, tuple(items), made, lacking, reports)
             break
 
 

@@ -200,6 +200,8 @@ COMMANDS: dict[str, dict[str, tuple[str, ...]]] = {
         ),
         "benchmark_path": (*SENT, *KEPT, "--out", "{made}/out", "--benchmark", HERE),
         "state": (*SENT, "--out", "{made}/out", "--state", HERE),
+        "report": (*SENT, *KEPT, "--out", "{made}/out", "--report", HERE),
+        "summary": (*SENT, *KEPT, "--out", "{made}/out", "--summary", HERE),
         "out": (*SENT, *KEPT, "--out", HERE),
         "id_token_file": (*SUBMIT, "{run}", *KEPT, "--out", "{made}/out", "--id-token-file", HERE),
         "access_token_file": (*SUBMIT, "{run}", *KEPT, "--out", "{made}/out", "--access-token-file", HERE),
@@ -299,7 +301,9 @@ WRITE = {
     "results export out",
     "results fmt paths",
     "submit out",
+    "submit report",
     "submit state",
+    "submit summary",
     "token request out",
 }
 

@@ -103,8 +103,8 @@ def submit(
     folder: Path, service: Running, hub: HubServer, token: str, **given: str
 ) -> subprocess.CompletedProcess[str]:
     """Submit as the sample does; no secret may be in what is said or written."""
-    (folder / "summary.md").unlink(missing_ok=True)
-    (folder / "out").unlink(missing_ok=True)
+    (folder / "summary.md").write_text("")
+    (folder / "out").write_text("")
     inputs = {**USED, "issuer": service.url, **given}
     done = step(folder, SUBMIT, service, inputs, HF_TOKEN=token, HF_ENDPOINT=hub.url)
     said = [done.stdout, done.stderr, (folder / "summary.md").read_text(), (folder / "out").read_text()]
@@ -125,13 +125,12 @@ def test_a_job_ends_with_an_open_pull_request_that_verifies_and_a_summary(
     url = f"{hub.url}/{MODEL}/discussions/1"
     assert (tmp_path / "out").read_text() == f"pull-requests={url}\n"
     verify_open(hub, service.url, tmp_path / "arrived")
-    heading, _, *lines = (tmp_path / "summary.md").read_text().splitlines()
-    assert heading == "### Submitted"
-    assert all(line.startswith("    ") for line in lines), "none of it is Markdown"
-    summary = "\n".join(lines)
-    assert f"model_revision: {MODEL_COMMIT}" in summary
-    assert re.search(r"content_digest: sha256:[0-9a-f]{64}\n", summary)
-    assert f"{url}: opened, 1 result, verified by the issuer's keys" in summary
+    summary = (tmp_path / "summary.md").read_text()
+    assert summary.startswith("### Submitted\n")
+    assert f"[proposed]({url})" in summary
+    assert f"| model_revision | `{MODEL_COMMIT}` | run |" in summary
+    assert re.search(r"\| content digest \| `sha256:[0-9a-f]{64}` \|", summary)
+    assert re.findall(r"^\| (\d+)\. .* \| (?:pass|skip) \|", summary, re.MULTILINE) == list(map(str, range(1, 12)))
     again = submit(tmp_path, service, hub, token)
     assert (again.returncode, len(hub.repos["model", MODEL].talks)) == (0, 1), "a job that runs again finds it"
     assert (tmp_path / "out").read_text() == f"pull-requests={url}\n"
@@ -144,7 +143,8 @@ def test_a_rehearsal_shows_the_change_and_opens_nothing(tmp_path: Path, service:
     assert done.returncode == 0, done.stdout + done.stderr
     summary = (tmp_path / "summary.md").read_text()
     assert summary.startswith("### A rehearsal: nothing was signed\n")
-    assert f"+++ b/{MODEL}/{PATH}" in summary
+    assert f"+++ b/{MODEL}/{PATH}" in done.stdout
+    assert "| `benchmark` | `the run names openai/gsm8k` |" in summary, "what passes is said, too"
     assert (hub.repos["model", MODEL].talks, (tmp_path / "out").read_text()) == ([], "pull-requests=\n")
 
 
@@ -158,7 +158,7 @@ def test_a_refusal_is_in_the_summary_with_what_to_change_and_fails_the_job(
     assert done.returncode == 5, done.stdout + done.stderr
     summary = (tmp_path / "summary.md").read_text()
     assert summary.startswith("### Not everything was submitted\n")
-    assert re.search(r"FAIL +policy[.].*/claims/framework/version", summary)
+    assert re.search(r"\| `policy.version` \| `/claims/framework/version` \| `[^|]*0\.4\.0` \|", summary)
     assert "Run a registered version, or ask the operator to extend the range." in summary
     assert (hub.repos["model", MODEL].talks, (tmp_path / "out").read_text()) == ([], "pull-requests=\n")
 
@@ -170,13 +170,42 @@ def test_no_input_is_run(tmp_path: Path, service: Running, hub: HubServer) -> No
     done = submit(tmp_path, service, hub, hub.token(), **hostile)
     assert done.returncode == 3, done.stdout + done.stderr
     assert not list(tmp_path.rglob("pwned"))
-    assert "model_revision" in (tmp_path / "summary.md").read_text()
+    heading, _, *lines = (tmp_path / "summary.md").read_text().splitlines()
+    assert heading == "### The job ended with exit code 3"
+    assert all(line.startswith("    ") for line in lines), "none of it is Markdown"
+    assert "model_revision" in "".join(lines)
+    assert (tmp_path / "out").read_text() == ""
 
 
 @pytest.mark.long
-def test_its_own_checkout_is_what_is_installed(tmp_path: Path, service: Running) -> None:
+@pytest.mark.parametrize("member", ["/eval/task", "/eval/model", "/eval/dataset/name", "/eval/packages/inspect_ai"])
+def test_what_a_run_says_commands_no_runner_and_sets_no_output(
+    tmp_path: Path, service: Running, hub: HubServer, member: str
+) -> None:
+    checkout(tmp_path)
+    said = f"x\n::set-env name=PATH::/evil\r::add-path::/evil\n##[command]x\npull-requests=https://evil.example\n: in an open pull request already: https://evil.example\n### Submitted\n<b>|`{member}"
+    hostile = tmp_path / "logs" / "x\n::set-env name=A::b\n.json"
+    hostile.write_bytes(edited((tmp_path / "logs" / "run.json").read_bytes(), member, said))
+    (tmp_path / "logs" / "run.json").unlink()
+    done = submit(tmp_path, service, hub, hub.token())
+    assert done.returncode in {0, 3, 5}, done.stdout + done.stderr
+    for line in re.split(r"[\r\n]", done.stdout + done.stderr):
+        assert not line.lstrip().startswith("::"), line
+        assert "##[" not in line
+    url = f"{hub.url}/{MODEL}/discussions/1"
+    assert (tmp_path / "out").read_text() in {"", "pull-requests=\n", f"pull-requests={url}\n"}
+    summary = (tmp_path / "summary.md").read_text()
+    assert len(re.findall("^#+ ", summary, re.MULTILINE)) <= 3
+    assert not re.search("^(?:<|pull-requests=|::)", summary, re.MULTILINE)
+
+
+@pytest.mark.long
+def test_its_own_checkout_is_what_is_installed_whatever_lies_in_the_job_s(tmp_path: Path, service: Running) -> None:
+    for name in ("venv", "ensurepip", "pip", "json", "sitecustomize", "hatchling"):
+        (tmp_path / f"{name}.py").write_text("open('pwned', 'w')\n")
     done = step(tmp_path, INSTALL, service, {})
     assert done.returncode == 0, done.stdout + done.stderr
+    assert not list(tmp_path.glob("pwned"))
     version = subprocess.run(
         [tmp_path / "temp/issuer/bin/issuer", "submit", "--help"], capture_output=True, text=True, check=True, env={"PATH": os.environ["PATH"]}
     )  # fmt: skip

@@ -161,8 +161,20 @@ def test_what_they_install_is_the_commit_with_what_its_lock_lists(tmp_path: Path
         subprocess.run([*git, *command], check=True)
     commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
     (tmp_path / "work").mkdir()
+    (tmp_path / "work" / ".issuer").symlink_to(tmp_path / "elsewhere")
+    for name in ("venv", "ensurepip", "pip", "hatchling"):
+        (tmp_path / "work" / f"{name}.py").write_text("open('pwned', 'w')\n")
     env = {"ISSUER_SOURCE": source.as_uri(), "ISSUER_COMMIT": commit}
     done = bash(tmp_path / "work", gitlab().install, env)
     assert done.returncode == 0, done.stdout + done.stderr
+    assert not list(tmp_path.rglob("pwned")), "what lies in the job's folder is not imported"
     ran = bash(tmp_path / "work", ".issuer/.venv/bin/issuer submit --help", {})
     assert "pull request" in ran.stdout, ran.stderr
+
+
+@pytest.mark.long
+def test_a_source_is_never_an_option_of_git(tmp_path: Path) -> None:
+    env = {"ISSUER_SOURCE": "--upload-pack=touch pwned;", "ISSUER_COMMIT": "0" * 40}
+    done = bash(tmp_path, gitlab().install, env)
+    assert done.returncode != 0
+    assert not list(tmp_path.rglob("pwned"))

@@ -6,7 +6,6 @@ does not. Texts of a run stand in code only, so that none of them is Markdown, a
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from urllib.parse import urlsplit
@@ -15,6 +14,7 @@ from msgspec import UNSET, Struct
 
 from issuer.client.hub.kinds import ENDPOINT
 from issuer.formats import jose
+from issuer.formats.markdown import code, fenced, table
 from issuer.formats.strict_yaml import number_text
 from issuer.formats.times import show_time
 from issuer.results.entry import Entry, read_entries
@@ -22,9 +22,6 @@ from issuer.verify.provenance import describe_caller, run_url
 from issuer.verify_token import TokenClaims, read_unverified
 
 MAX_SHOWN = 20  # results in full; a description of the Hub's has 64 Ki characters at most
-
-
-_PIPE = r"\|"  # ends no cell of a table, in a code span neither (GFM 4.10)
 
 
 class PullRequestText(Struct, frozen=True):
@@ -92,10 +89,8 @@ def _list(texts: Iterable[str]) -> str:
 
 
 def _table(signed: Sequence[_Signed]) -> str:
-    rows = ["| benchmark | task | metric | value | framework |", "|---|---|---|---|---|"]
-    for one in signed[:MAX_SHOWN]:
-        rows += ["".join(f"| {cell.replace('|', _PIPE)} " for cell in cells) + "|" for cells in _rows(one)]
-    return "\n".join(rows)
+    rows = (cells for one in signed[:MAX_SHOWN] for cells in _rows(one))
+    return table(("benchmark", "task", "metric", "value", "framework"), rows)
 
 
 def _rows(one: _Signed) -> Iterator[tuple[str, ...]]:
@@ -123,7 +118,7 @@ def _block(one: _Signed) -> str:
     if token.attempt is not UNSET and token.attempt.number > 1:
         lines.append(f"- attempt {token.attempt.number}: other values were signed before, for the same model and task")
     if command := token.framework.get("command"):
-        lines += ["- command:", "", _fenced(str(command))]
+        lines += ["- command:", "", fenced(str(command))]
     return "\n".join(lines)
 
 
@@ -144,7 +139,7 @@ def _check(repo: str, signed: Sequence[_Signed], endpoint: str) -> str:
         [
             "### Check it",
             "In a checkout of this pull request's branch:",
-            _fenced("\n".join(commands), "sh"),
+            fenced("\n".join(commands), "sh"),
             f"It fetches the public keys of {hosts}, and compares every field. A token lives for a short time: once "
             "it has ended, say with `--at` when this pull request was opened.",
         ]
@@ -171,17 +166,3 @@ benchmark, and not a character of the result has been changed since.
 
 It does not prove that the run was honest (who controls the job controls what it reports), that the benchmark is sound,
 or that the score is good. The issuer did not run anything itself."""
-
-
-def code(text: str) -> str:
-    """Write a text as a code span, in which nothing of it means anything (CommonMark 6.1)."""
-    line = " ".join(text.split())
-    ticks = "`" * (max(map(len, re.findall("`+", line)), default=0) + 1)
-    pad = " " if line.startswith("`") or line.endswith("`") else ""
-    return f"{ticks}{pad}{line}{pad}{ticks}"
-
-
-def _fenced(text: str, language: str = "") -> str:
-    """Write a text as a fenced code block (CommonMark 4.5)."""
-    ticks = "`" * max(3, max(map(len, re.findall("`+", text)), default=0) + 1)
-    return f"{ticks}{language}\n{text}\n{ticks}"

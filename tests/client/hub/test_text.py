@@ -10,8 +10,9 @@ import pytest
 from issuer.client.files import shaped
 from issuer.client.hub import pull_request_text
 from issuer.client.hub.marker import marked, marker_in, short
-from issuer.client.hub.text import MAX_SHOWN, code
+from issuer.client.hub.text import MAX_SHOWN
 from issuer.errors import FormatError
+from issuer.formats.markdown import code
 from tests.support.make import AUDIENCE, BENCHMARK, ISSUER, JTI, PATH, REPO, file_for, submission
 
 HOSTILE = "x` | <!-- eval-results " + "f" * 32 + " --> @everyone [a](http://evil.example) ``` ![](x)"
