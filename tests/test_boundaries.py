@@ -88,6 +88,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "service.revocation": {*FORMATS, "files", "keyfile", "audit_events", "policy", "issuance", "verify", "verify_token", "service.background", "service.bounds", "service.home", "service.signing"},
     "service.log": {*FORMATS, "files", "keyfile", "wire", "tlog", "verify_token", "policy", "service.admission", "service.authn", "service.background", "service.bounds", "service.home", "service.log_stream", "service.signing"},
     "service.line": set(),
+    "service.handed_over": {"codes", "errors"},
     "service.metrics": {"issuer", "codes", "errors", "issuance", "verify_token", "wire", "service.admission", "service.audit", "service.bounds", "service.log", "service.reload", "service.revocation", "service.signing", "service.stops", "service.store_watch", "service.workers"},
     "service.store_watch": {"errors", "service.admission", "service.bounds"},
     "service.follow": {"codes", "errors", "files", "policy", "policy.authoring", "service.bounds", "service.look"},
@@ -95,7 +96,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "service.reload": {"audit_events", "errors", "policy", "issuance", "service.follow"},
     "service.http": {*FORMATS, "issuer", "files", "limits", "wire", "results", "verify_token", "identity", "policy", "issuance", "verify", "tlog", "service.admission", "service.audit", "service.authn", "service.follow", "service.log", "service.metrics", "service.reload", "service.revocation", "service.signing", "service.stops", "service.store_watch", "service.bounds"},
     "service.app": {"audit_events", "errors", "identity", "tlog", "files", "issuance", "policy", "service.admission", "service.audit", "service.authn", "service.background", "service.follow", "service.hosts", "service.http", "service.kept_policies", "service.log", "service.log_stream", "service.metrics", "service.policy_keeper", "service.recycled", "service.reload", "service.revocation", "service.settings", "service.shared_page", "service.signing", "service.stops", "service.store_watch", "service.turns", "service.workers", "service.bounds", "service.home"},
-    "service.server": {"codes", "errors", "issuance", "service.admission", "service.app", "service.http", "service.line", "service.log", "service.log_stream", "service.metrics", "service.policy_keeper", "service.settings", "service.shared_page", "service.workers", "service.bounds"},
+    "service.server": {"codes", "errors", "issuance", "service.admission", "service.app", "service.handed_over", "service.http", "service.line", "service.log", "service.log_stream", "service.metrics", "service.policy_keeper", "service.settings", "service.shared_page", "service.workers", "service.bounds"},
     "relying": {*FORMATS, "files", "http_client", "results", "wire", "tlog", "verify", "verify_token"},
     "client.hub": {*FORMATS, "http_client", "identity", "results", "verify", "verify_token"},
     "client": {*FORMATS, "client.hub", "diagnosis", "files", "http_client", "results", "tlog", "wire", "identity", "verify_token", "verify", "adapters"},
@@ -377,8 +378,10 @@ def test_only_settings_reads_the_environment() -> None:
     }  # fmt: skip
     # identity: the token that a CI puts there; demo: hands its own environment on to the command that it runs.
     # hub: where the Hub is, and its token. keysets: where the user's caches are. who: whose `sudo` it is. terminal: NO_COLOR.
+    # handed_over: what systemd says of a socket.
     assert readers <= {
         "issuer.service.read_settings",
+        "issuer.service.handed_over",
         "issuer.client.ambient",
         "issuer.client.hub.hub",
         "issuer.relying.documents",

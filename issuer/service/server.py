@@ -24,6 +24,7 @@ from issuer.issuance.ports import Log
 from issuer.service.admission.embedded import EmbeddedValkey
 from issuer.service.app import Clock, Shared, build, load, prepare
 from issuer.service.bounds import GRACE_S, KEEP_ALIVE_S, KILL_S, MAX_LOGGED_URL_CHARS
+from issuer.service.handed_over import handed_over
 from issuer.service.http.protocol import protocol_for
 from issuer.service.line import Line
 from issuer.service.log.engines import settle_home
@@ -160,10 +161,11 @@ def serve(settings: Settings, log: Log | None = None, workers: int = 1, clock: C
     with store(settings) as store_url, sequencer(settings, store_url) as socket:
         board = Board(workers)
         settings, shared = changed(settings, store_url=store_url), Shared(page, socket, row=board.rows[0])
-        addresses = listen_addresses(settings.listen.host, settings.listen.port)
+        given = handed_over()
+        addresses = [] if given else listen_addresses(settings.listen.host, settings.listen.port)
         metrics = _metrics(settings, board)
         if workers == 1 and metrics is None:
-            _run(settings, log, shared, clock, bind(addresses))
+            _run(settings, log, shared, clock, given or bind(addresses))
         else:
             prepare(settings)
             progress = Progress()
@@ -173,7 +175,7 @@ def serve(settings: Settings, log: Log | None = None, workers: int = 1, clock: C
                 if metrics is not None:
                     metrics.close()
                 own = replace(shared, policies=Following(keeper.state, told), row=board.rows[place])
-                _run(settings, log, own, clock, bind(addresses), beat)
+                _run(settings, log, own, clock, given or bind(addresses), beat)
 
             gc.freeze()  # what is loaded is one copy for all: the collector writes to what it looks at
             supervise(workers, run, KILL_S, keeper=keeper, beside=[metrics] if metrics else [])

@@ -8,7 +8,6 @@ LISTED = {
     ),
     "policies/README.md: gh api repos/OWNER/NAME --jq '.id, .owner.id'": "it asks github.com and gitlab.com",
     "deploy/STATE.md: readiness, of revocations": "tests/service/revocation/test_live.py",
-    "deploy/STATE.md: # /etc/systemd/system/issuer-revocations.service": "systemd's own; the command is run in keys/README.md",
     "issuer/relying/README.md: issuer verify .eval_results/gsm8k.yaml --repo acme/open-model --issuer https://issuer.example \\": (
         "tests/cli/test_keep_receipts.py runs it over a year"
     ),

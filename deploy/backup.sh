@@ -1,0 +1,26 @@
+#!/bin/sh
+# backup.sh DATA DIR: copy what must not be lost of a service's `data` to DIR, while the service runs.
+#
+# Each file is appended to, or replaced in one step, so a copy has no half of a change; of an audit that grows the last line
+# may be torn, which `issuer audit verify` says. The log's tree goes on from where the last copy stopped. Not copied: the
+# records of the log and the store of limits, which no backup may bring back (STATE.md), and keys, which have a backup of
+# their own (keys/README.md).
+set -eu
+umask 077
+data=$1 target=$2
+
+mkdir -p "$target/audit"
+cp -a --update "$data"/audit.jsonl* "$target/audit/"  # of those that were rotated, each once
+rm -rf "$target/data.next"
+mkdir "$target/data.next"
+for name in key-history.jsonl moved-to-log pats policies revocations.jsonl revocations.jwt revocation-keys.json store-secret; do
+    if [ -e "$data/$name" ]; then cp -a "$data/$name" "$target/data.next/"; fi
+done
+if [ -e "$data/log/log.sqlite" ]; then
+    issuer log export "$target/log" --from "$data/log/log.sqlite"
+fi
+# The one before goes when the next is whole.
+sync -f "$target/data.next"
+rm -rf "$target/data.before"
+if [ -e "$target/data" ]; then mv "$target/data" "$target/data.before"; fi
+mv "$target/data.next" "$target/data"
