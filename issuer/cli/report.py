@@ -114,6 +114,7 @@ def _lines(report: Report, name: str, now: int) -> Iterator[_Line]:
         yield _Line(f"  {place}, judged {_AT_FROM[report.at_from].format(show_time(report.at))}:")
         for check in report.checks:
             yield from _check_lines(check)
+    yield _Line(f"  tier: {report.tier}, {report.tier_reason}")
     headline = _headline(report)
     yield _Line(f"  {headline}", 2, headline, {"fg": _HEADLINE[report.verdict], "bold": True})
     yield from (_Line(f"  {line}") for line in _meaning(report))

@@ -217,7 +217,7 @@ def _uri(file: str) -> str:
 _COLUMNS = (
     "file", "line", "entry", "verdict", "reason", "model_repo", "model_revision", "benchmark_repo",
     "benchmark_revision", "task_id", "metric", "value", "selection", "framework", "framework_version", "issuer",
-    "integration", "run_url", "issued_at", "expires_at", "attempt", "attempts_since", "judged_at",
+    "integration", "run_url", "issued_at", "expires_at", "attempt", "attempts_since", "judged_at", "tier",
 )  # fmt: skip
 
 
@@ -234,7 +234,7 @@ def _rows_of(file: str, report: Report) -> list[tuple[str, ...]]:
     signed = _signed(report)
     if report.verdict == "failed":  # whoever signed the token did not sign what this row says
         signed = ("",) * len(signed)
-    run = (_text(framework.name), _text(framework.version), *signed, show_time(report.at))
+    run = (_text(framework.name), _text(framework.version), *signed, show_time(report.at), report.tier)
     metrics = [(metric_name(each), number_text(each.value), _selected(each, report)) for each in said.metrics]
     return [(*place, *model, *benchmark, *metric, *run) for metric in metrics or [("", "", "")]]
 

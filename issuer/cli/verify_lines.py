@@ -13,7 +13,7 @@ from issuer.cli.terminal import printable, to_json
 from issuer.errors import InputError
 from issuer.formats.times import show_span
 from issuer.relying.verifier import Writer
-from issuer.verify.report import REPORT_VERSION, Check, Report, Status, Verdict
+from issuer.verify.report import REPORT_VERSION, TIERS, Check, Report, Status, Verdict
 from issuer.verify.summary import Summary
 from issuer.verify.trust import Trust
 
@@ -63,6 +63,9 @@ def render_summary(summary: Summary, trust: Trust, now: int) -> str:
     lines = [f"{summary.entries:,} entries in {summary.files:,} files: {counts}"]
     if summary.findings:
         lines.append(f"{summary.findings:,} findings in files that could not be read whole")
+    lines.append(
+        "by tier: " + ", ".join(f"{summary.by_tier[tier]:,} {tier}" for tier in TIERS if summary.by_tier[tier])
+    )
     lines += _render_names("by issuer", summary.by_issuer) + _render_names("by framework", summary.by_framework)
     if summary.by_reason:
         lines += ["not verified, because"]

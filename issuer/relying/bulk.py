@@ -7,7 +7,7 @@ and the replay index, which alone grows with their number. The workers verify, a
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from zlib import crc32
 
@@ -26,6 +26,7 @@ from issuer.verify import fail_shared_jti
 from issuer.verify.replay import KEY_BYTES, ReplayIndex, replay_key, token_key
 from issuer.verify.report import Report
 from issuer.verify.summary import Summary, Tally, tally
+from issuer.verify.tiers import ranked, with_reproductions
 
 CHUNK_FILES = 64
 CHUNK_BYTES = 512 * 1024  # of files; what a chunk's reports take is a few times that
@@ -173,11 +174,21 @@ class _SharedIds:
         names = {_place_of(found): found.file for found in again}
         unwritten = replace(verifier, receipt_key=None)
         for found in again:
-            for report in _verify_found(unwritten, found, []):
-                if report.verdict == "verified" and (places := self._shared.get(replay_key(report))):
-                    others = (names[place] for place in places if place in names and place != _place_of(found))
-                    verifier.forget(report)
-                    yield found.file, report, fail_shared_jti(report, next(others, "a file that is gone by now"))
+            before = _verify_found(unwritten, found, [])
+            alone = [self._corrected(report, found, names) for report in before]
+            for was, report in zip(before, with_reproductions(alone, verifier.trust.tolerance), strict=True):
+                if report.shared_jti and not was.shared_jti:
+                    verifier.forget(was)
+                if report != was:
+                    yield found.file, was, report
+
+    def _corrected(self, report: Report, found: Found, names: Mapping[int, str]) -> Report:
+        """Fail a report whose jti another file's token has; nobody has reproduced any of them yet."""
+        places = self._shared.get(replay_key(report)) if report.verdict == "verified" else None
+        if not places:
+            return ranked(report)
+        others = (names[place] for place in places if place in names and place != _place_of(found))
+        return fail_shared_jti(report, next(others, "a file that is gone by now"))
 
 
 def _place_of(found: Found) -> int:

@@ -35,6 +35,7 @@ from issuer.verify.report import (
     check,
     verdict_of,
 )
+from issuer.verify.tiers import ranked, with_reproductions
 from issuer.verify.trust import Trust
 
 __all__ = [
@@ -98,10 +99,11 @@ def verify_entry(entry: Entry, repo: str, path: str, trust: Trust, at: int | Non
     if reason and not _could_still_say(token, trust):
         verdict = "good_when_issued"
     vouched = {} if signed is None else _vouched(signed)
-    return replace(
+    report = replace(
         blank, verdict=verdict, reason=reason, at=moment.at, at_from=moment.at_from, checks=checks,
-        wants_keys_of=token.wants_keys_of, **vouched,
+        wants_keys_of=token.wants_keys_of, witnessed_at=moment.witnessed, **vouched,
     )  # fmt: skip
+    return ranked(report)
 
 
 def _moment(at: int | None, context: Context) -> Moment:
@@ -143,13 +145,13 @@ def _vouched(signed: Signed) -> dict[str, Any]:
         "issuer": claims.iss, "framework": signed.run.framework.name, "jti": claims.jti, "kid": signed.kid,
         "content_digest": claims.content_digest, "claims": signed.run, "caller": claims.caller,
         "run_url": run_url(claims.caller), "integration": claims.sub, "issued_at": claims.iat, "expires_at": claims.exp,
-        "attempt": None if claims.attempt is UNSET else claims.attempt,
+        "attempt": None if claims.attempt is UNSET else claims.attempt, "revoked": bool(signed.revoked),
     }  # fmt: skip
 
 
 def _unverified(blank: Report, reason: str) -> Report:
     checks = tuple(check(number, Status.SKIP, reason) for number in NAMES)
-    return replace(blank, reason=reason, checks=checks)
+    return ranked(replace(blank, reason=reason, checks=checks))
 
 
 # -- several entries --------------------------------------------------------------------------------------------------
@@ -158,7 +160,8 @@ def _unverified(blank: Report, reason: str) -> Report:
 def verify_entries(
     entries: Iterable[Entry], repo: str, path: str, trust: Trust, at: int | None, context: Context
 ) -> tuple[Report, ...]:
-    """Judge all entries of a file. Two different tokens of one issuer with one jti both fail."""
+    """Judge all entries of a file. Two different tokens of one issuer with one jti both fail; of the rest, those are
+    raised that others reproduce."""
     reports = [verify_entry(entry, repo, path, trust, at, context) for entry in entries]
     if len(reports) == 1:
         return tuple(reports)  # nearly every file
@@ -166,7 +169,8 @@ def verify_entries(
     for report in reports:
         if report.verdict == "verified":
             pointers[replay_key(report)].setdefault(report.token_digest, report.pointer)
-    return tuple(_unshared(report, pointers.get(replay_key(report), {})) for report in reports)
+    unshared = [_unshared(report, pointers.get(replay_key(report), {})) for report in reports]
+    return with_reproductions(unshared, trust.tolerance)
 
 
 def _unshared(report: Report, pointers: Mapping[str, str]) -> Report:
@@ -181,4 +185,4 @@ def fail_shared_jti(report: Report, other: str) -> Report:
     """Turn check 5 of a verified report into a failure: `other` names the entry with the other token of its jti."""
     evidence = f"{other} has another good token with the jti {report.jti}: the issuer is at fault, and neither counts"
     checks = tuple(check(5, Status.FAIL, evidence) if made.number == 5 else made for made in report.checks)
-    return replace(report, verdict="failed", checks=checks, shared_jti=True)
+    return ranked(replace(report, verdict="failed", checks=checks, shared_jti=True))

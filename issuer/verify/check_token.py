@@ -53,6 +53,12 @@ class Signed(Struct, frozen=True):
     issuer: TrustedIssuer
     archived: ArchivedKey | None
 
+    @property
+    def revoked(self) -> str:
+        """Why the issuer has revoked what is signed, or "": its key is another matter."""
+        listed, claims = self.issuer.revocations, self.claims
+        return listed.revoked(claims.jti, claims.sub, claims.iat) if listed else ""
+
 
 class JudgedToken(Struct, frozen=True):
     """Checks 1 to 5, and what was found in the log; `signed` is None unless the signature is good. `wants_keys_of` is
@@ -287,8 +293,7 @@ def _when(claims: TokenClaims, moment: Moment) -> str:
 
 
 def _revoked(signed: Signed, moment: Moment) -> Check | None:
-    claims, revocations = signed.claims, signed.issuer.revocations
-    if revocations and (reason := revocations.revoked(claims.jti, claims.sub, claims.iat)):
+    if reason := signed.revoked:
         return check(5, Status.FAIL, reason)
     revoked_from = signed.archived.revoked_from if signed.archived else None
     if revoked_from is None or (moment.existed_at is not None and moment.existed_at < revoked_from):

@@ -23,6 +23,9 @@ _NUMBER = re.compile(r"[0-9]{1,20}")
 # Shown where there is no link: what tells one run from another, in the words of its provider.
 _IDS = ("repository_id", "run_id", "project_id", "pipeline_id", "job_id", "build_number", "client_id", "account")
 
+# The owner of a workload, by the id that outlives its name.
+_OWNERS = ("repository_owner_id", "namespace_id", "account_id", "account")
+
 
 def run_url(caller: Caller) -> str:
     """Return where people can look at the run that asked for the token, or "" where what is bound does not say.
@@ -61,6 +64,15 @@ def _gitlab(caller: Caller) -> str:
     if instance or not (_GITLAB.fullmatch(issuer) and config and own and _NUMBER.fullmatch(job)):
         return ""
     return f"{issuer}/{config[1]}/-/jobs/{job}"
+
+
+def owner_of(caller: Caller) -> tuple[str, str] | None:
+    """Return who owns the workload that asked for the token: its provider, and the owner's id there, which stays.
+
+    None where what is bound names no owner.
+    """
+    name = next((name for name in _OWNERS if name in caller), None)
+    return None if name is None else (_text(caller, "issuer"), str(caller[name]))
 
 
 def describe_caller(caller: Caller) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType, field
@@ -56,13 +56,19 @@ Verdict = Literal["verified", "failed", "undecided", "good_when_issued", "unveri
 AtFrom = Literal["clock", "stated", "receipt", "log", "unknown"]
 
 
+# From the most that stands behind a result to the least. `undecided` ranks as `self-reported`, `refuted` nowhere.
+Tier = Literal["reproduced", "logged", "verified", "signed", "self-reported", "undecided", "refuted"]
+TIERS: tuple[Tier, ...] = get_args(Tier)
+
+
 class Said(Struct, frozen=True):
     """What the file says of a run, in the words of an entry. It is nobody's word but the file's: the token's is in the
     `claims` of a report.
 
-    `selection` says which of a run's numbers each metric is (`run.selection`), by the metric's id and slice, and
-    `completeness` whether the whole benchmark was run (`run.completeness`); "" where the file does not say. `value` is
-    the lone one that an entry of the live Hub has, whose metric it does not name.
+    `selection` says which of a run's numbers each metric is (`run.selection`), by the metric's id and slice,
+    `completeness` whether the whole benchmark was run (`run.completeness`), and `reproduces` which other result, by its
+    content digest, it says to have reproduced (`run.reproduces`); "" where the file does not say. `value` is the lone
+    one that an entry of the live Hub has, whose metric it does not name.
     """
 
     dataset: Dataset
@@ -72,17 +78,27 @@ class Said(Struct, frozen=True):
     selection: Mapping[str, str] = {}
     completeness: str = ""
     value: float | UnsetType = UNSET
+    reproduces: str = ""
+    benchmark_subset: str = ""
+    normalization: Mapping[str, Any] = {}
 
     @classmethod
     def of(cls, entry: Entry) -> Said:
         """Return what an entry of a file says."""
         run = {} if entry.details.run is UNSET else entry.details.run
-        named, whole = run.get("selection"), run.get("completeness")
+        named = run.get("selection")
         items = named.items() if isinstance(named, dict) else ()
         selection = {name: text for name, text in items if isinstance(text, str)}
-        completeness = whole if isinstance(whole, str) else ""
         members = entry.dataset, entry.metrics or (), entry.framework, entry.model_revision
-        return cls(*members, selection, completeness, entry.value)
+        details = entry.details
+        return cls(
+            *members, selection, _text(run.get("completeness")), entry.value, _text(run.get("reproduces")),
+            details.benchmark_subset or "", details.normalization or {},
+        )  # fmt: skip
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
 
 
 class Report(Struct, frozen=True):
@@ -95,9 +111,12 @@ class Report(Struct, frozen=True):
 
     `reason` says why an entry is `unverified`, or that all that is missing is when it was received. `at` (Unix seconds)
     is when the file counts as received; where nobody knows (`at_from`), now, or for a token that has ended by now a
-    time at which it existed (`log`). `token_digest` is the SHA-256 of the token's text, "" without one. `shared_jti`:
-    it failed only because another good token has its jti. `wants_keys_of`: the trusted issuer whose keys, as they are
-    since the token's issue, would decide check 2.
+    time at which it existed (`log`). `witnessed_at` (Unix seconds) is by when witnesses of the issuer's log had seen
+    the token, from a minute before its issue to its end; None where that is not shown. `revoked`: the issuer has
+    revoked this token, or what its integration had signed at that time. `token_digest` is the SHA-256 of the token's
+    text, "" without one. `shared_jti`: it failed only because another good token has its jti. `wants_keys_of`: the
+    trusted issuer whose keys, as they are since the token's issue, would decide check 2. `tier` is how much stands
+    behind the result, and `tier_reason` why, in words (`tiers`).
     """
 
     version: Literal[1]
@@ -125,6 +144,10 @@ class Report(Struct, frozen=True):
     attempt: Attempt | None = None
     line: int = 0
     shared_jti: bool = False
+    witnessed_at: int | None = None
+    revoked: bool = False
+    tier: Tier = "self-reported"
+    tier_reason: str = ""
     wants_keys_of: str = ""
 
     @property

@@ -11,7 +11,7 @@ from typing import Literal
 
 from msgspec import Struct, field
 
-from issuer.verify.report import NAMES, Report, Status, Verdict
+from issuer.verify.report import NAMES, Report, Status, Tier, Verdict
 
 MAX_NAMES = 1000
 OTHERS = "(others)"
@@ -27,11 +27,14 @@ class Tally(Struct, frozen=True, order=True):
     framework: str
     verdict: Verdict
     reason: str
+    tier: Tier
 
 
 def tally(report: Report) -> Tally:
     """Say what a report counts as. The reason is the first check that decided: its number and name."""
-    return Tally(report.issuer or NOT_SIGNED, report.framework or NOT_SIGNED, report.verdict, reason_of(report))
+    return Tally(
+        report.issuer or NOT_SIGNED, report.framework or NOT_SIGNED, report.verdict, reason_of(report), report.tier
+    )
 
 
 def reason_of(report: Report) -> str:
@@ -44,7 +47,8 @@ def reason_of(report: Report) -> str:
 
 
 class Summary(Struct):
-    """The counts of a run. `by_issuer` and `by_framework` count verdicts by name, `by_reason` what is not verified."""
+    """The counts of a run. `by_issuer` and `by_framework` count verdicts by name, `by_reason` what is not verified, and
+    `by_tier` entries by what stands behind them."""
 
     version: Literal[1] = 1
     files: int = 0
@@ -54,6 +58,7 @@ class Summary(Struct):
     by_issuer: dict[str, Counter[str]] = field(default_factory=dict)
     by_framework: dict[str, Counter[str]] = field(default_factory=dict)
     by_reason: Counter[str] = field(default_factory=Counter)
+    by_tier: Counter[str] = field(default_factory=Counter)
     interrupted: bool = False
 
     def add(self, files: int, tallies: Iterable[tuple[Tally, int]], findings: Iterable[str]) -> None:
@@ -73,6 +78,7 @@ class Summary(Struct):
     def _count(self, kind: Tally, number: int) -> None:
         self.entries += number
         _add(self.verdicts, kind.verdict, number)
+        _add(self.by_tier, kind.tier, number)
         _add(_named(self.by_issuer, kind.issuer), kind.verdict, number)
         _add(_named(self.by_framework, kind.framework), kind.verdict, number)
         if kind.reason:

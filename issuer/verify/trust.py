@@ -20,6 +20,7 @@ from issuer.formats.strict_json import Text
 from issuer.formats.strict_yaml import Document, load
 from issuer.tlog.witness_policy import WitnessPolicy, parse_policy
 from issuer.verify.archive import Archive, parse_archive
+from issuer.verify.reproduction import EXACTLY, Tolerance
 from issuer.verify.revocations import Revocations, check_form, newest, parse_revocations
 from issuer.verify.statement import without_token_keys
 from issuer.verify_token import MAX_ATTEMPTS, MAX_TTL_S
@@ -67,7 +68,8 @@ class TrustFile(Struct, frozen=True, forbid_unknown_fields=True):
     `max_attempt` is the highest attempt that is trusted, of tokens that say theirs; at 64, which stands for more, that
     is every one. `receipt_keys` sign this relying party's receipts, `revocation_keys` the issuers' revocation lists;
     neither may sign tokens. `require` makes the checks 10 (`benchmark`) and 11 (`log`) due; by `attempt`, a token that
-    does not say its own fails check 4, which is always due.
+    does not say its own fails check 4, which is always due. `tolerance` says for a metric id by how much, in its unit,
+    the numbers of a reproduction may differ; where it says nothing, they must be the same. No check rests on it.
     """
 
     version: Literal[1]
@@ -78,6 +80,7 @@ class TrustFile(Struct, frozen=True, forbid_unknown_fields=True):
     receipt_keys: Source | UnsetType = UNSET
     revocation_keys: Source | UnsetType = UNSET
     require: list[Requirement] | UnsetType = UNSET
+    tolerance: dict[Text, Annotated[float, Meta(ge=0)]] | UnsetType = UNSET
 
     @property
     def digest(self) -> str:
@@ -144,6 +147,7 @@ class Trust(Struct, frozen=True):
     digest: str = ""
     absent: tuple[Absence, ...] = ()
     max_attempt: int | None = None
+    tolerance: Tolerance = EXACTLY
 
     @property
     def unlimited(self) -> tuple[str, ...]:
@@ -298,6 +302,7 @@ class _Resolution:
             self.file.digest,
             tuple(self.absent),
             None if self.file.max_attempt is UNSET else self.file.max_attempt,
+            Tolerance(self.file.tolerance or {}),
         )
 
     def issuer(self, at: str, entry: TrustedEntry) -> TrustedIssuer:

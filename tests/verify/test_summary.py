@@ -24,11 +24,11 @@ def of(text: str, by: Trust | None = None, at: int = NOW) -> Tally:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (GOOD, Tally(ISSUER, "inspect-ai", "verified", "")),
-        (GOOD.replace("20.9", "21.9"), Tally(ISSUER, "inspect-ai", "failed", "check 8, metrics")),
-        (GOOD + "  value: 20.9\n", Tally(ISSUER, "inspect-ai", "undecided", "check 8, metrics")),
-        (BARE, Tally(NOT_SIGNED, NOT_SIGNED, "unverified", "no token")),
-        (GOOD.replace('verify_token: "e', 'verify_token: "f'), Tally(NOT_SIGNED, NOT_SIGNED, "failed", "check 1, well-formed token")),
+        (GOOD, Tally(ISSUER, "inspect-ai", "verified", "", "verified")),
+        (GOOD.replace("20.9", "21.9"), Tally(ISSUER, "inspect-ai", "failed", "check 8, metrics", "refuted")),
+        (GOOD + "  value: 20.9\n", Tally(ISSUER, "inspect-ai", "undecided", "check 8, metrics", "undecided")),
+        (BARE, Tally(NOT_SIGNED, NOT_SIGNED, "unverified", "no token", "self-reported")),
+        (GOOD.replace('verify_token: "e', 'verify_token: "f'), Tally(NOT_SIGNED, NOT_SIGNED, "failed", "check 1, well-formed token", "undecided")),
     ],
 )  # fmt: skip
 def test_a_report_counts_by_issuer_framework_verdict_and_first_reason(text: str, expected: Tally) -> None:
@@ -61,6 +61,6 @@ def test_counts_add_up_and_can_be_corrected() -> None:
 
 def test_names_that_anybody_may_choose_do_not_make_it_grow() -> None:
     summary = Summary()
-    summary.add(1, [(Tally(f"i{number}", f"f{number}", "failed", "x"), 1) for number in range(3 * MAX_NAMES)], [])
+    summary.add(1, [(Tally(f"i{number}", f"f{number}", "failed", "x", "undecided"), 1) for number in range(3 * MAX_NAMES)], [])
     assert len(summary.by_issuer) == len(summary.by_framework) == MAX_NAMES + 1
     assert summary.by_issuer[OTHERS] == summary.by_framework[OTHERS] == {"failed": 2 * MAX_NAMES}

@@ -1,0 +1,108 @@
+"""Does one run reproduce another: the same thing evaluated again, with the same numbers? Pure.
+
+`differences` compares what two runs say, whoever says it. `objection` is about two signed results: the second names the
+first by its content digest (`run.reproduces`), and another party had it signed. What that shows are two signatures over
+agreeing numbers; it is no proof that there was a second run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from issuer.formats import jcs
+from issuer.formats.strict_yaml import number_text
+from issuer.results.claims import Metric, RunClaims
+from issuer.verify.provenance import owner_of
+from issuer.verify.report import Report, Said
+
+Pair = tuple[str, str]  # a metric's id and slice ("" without one)
+_BOUND = ("model_repo", "model_revision", "benchmark_repo", "benchmark_revision", "task_id")
+
+
+class Tolerance(Struct, frozen=True):
+    """By how much two values of one metric may differ and still agree: `absolute`, in the metric's unit. It is the
+    relying party's to say, for each metric id; without one, values agree where they are the same number."""
+
+    absolute: Mapping[str, float] = {}
+
+    def agree(self, metric_id: str, one: float, other: float) -> bool:
+        """Say whether two values of this metric agree. A bound that is written as 0.1 takes 0.3 and 0.2, too."""
+        limit = self.absolute.get(metric_id, 0.0)
+        return one == other or abs(one - other) <= limit or (limit > 0 and math.isclose(abs(one - other), limit))
+
+
+EXACTLY = Tolerance()
+
+
+class Difference(Struct, frozen=True):
+    """Where two runs part: a JSON pointer into the run claims, or the name of a detail, and what each of them says."""
+
+    where: str
+    first: str
+    second: str
+
+
+def differences(first: RunClaims, second: RunClaims, tolerance: Tolerance = EXACTLY) -> Iterator[Difference]:
+    """Yield where two runs do not say the same. The framework may be another one: that makes them no less equal."""
+    for name in _BOUND:
+        yield from _parted(f"/{name}", getattr(first, name), getattr(second, name))
+    theirs = {_pair(metric): metric for metric in second.metrics}
+    for index, metric in enumerate(first.metrics):
+        where, other = f"/metrics/{index}", theirs.pop(_pair(metric), None)
+        if other is None:
+            yield Difference(where, _shown(metric), "")
+        elif not tolerance.agree(metric.metric_id, metric.value, other.value):
+            yield Difference(f"{where}/value", _shown(metric), _shown(other))
+    for metric in theirs.values():
+        yield Difference("/metrics", "", _shown(metric))
+
+
+def setting_differences(first: Said, second: Said) -> Iterator[Difference]:
+    """Yield where two results, whose details are bound, were made by another setting."""
+    yield from _parted("run.selection", _written(first.selection), _written(second.selection))
+    yield from _parted("benchmark_subset", first.benchmark_subset, second.benchmark_subset)
+    yield from _parted("normalization", _written(first.normalization), _written(second.normalization))
+
+
+def objection(second: Report, first: Report, tolerance: Tolerance = EXACTLY) -> str:
+    """Return why `second`, which names `first`, does not reproduce it, or "". Both are at least `verified`."""
+    if first.claims is None or second.claims is None or first.issued_at is None or second.issued_at is None:
+        return "one of them is not signed"
+    if first.issued_at >= second.issued_at:
+        return "it was not signed after the one that it names"
+    found = [*differences(first.claims, second.claims, tolerance), *setting_differences(first.said, second.said)]
+    if found:
+        return f"they part at {found[0].where}: {found[0].first or '-'} and {found[0].second or '-'}"
+    return _dependence(second, first)
+
+
+def _dependence(second: Report, first: Report) -> str:
+    """Return why it cannot be told that two parties had the results signed, or ""."""
+    if first.integration == second.integration:
+        return f"both were signed for {first.integration}"
+    owners = owner_of(first.caller), owner_of(second.caller)
+    if None not in owners and owners[0] == owners[1]:
+        return "both were asked for by workloads of one owner"
+    return ""
+
+
+def _parted(where: str, first: str, second: str) -> Iterator[Difference]:
+    if first != second:
+        yield Difference(where, first, second)
+
+
+def _pair(metric: Metric) -> Pair:
+    return metric.metric_id, metric.slice or ""
+
+
+def _shown(metric: Metric) -> str:
+    of_slice = f" ({metric.slice})" if metric.slice else ""
+    return f"{metric.metric_id}{of_slice} {number_text(metric.value)}"
+
+
+def _written(value: Mapping[str, Any]) -> str:
+    return jcs.encode(value).decode() if value else ""
