@@ -61,6 +61,8 @@ def test_counts_add_up_and_can_be_corrected() -> None:
 
 def test_names_that_anybody_may_choose_do_not_make_it_grow() -> None:
     summary = Summary()
-    summary.add(1, [(Tally(f"i{number}", f"f{number}", "failed", "x", "undecided"), 1) for number in range(3 * MAX_NAMES)], [])
+    summary.add(
+        1, [(Tally(f"i{number}", f"f{number}", "failed", "x", "undecided"), 1) for number in range(3 * MAX_NAMES)], []
+    )
     assert len(summary.by_issuer) == len(summary.by_framework) == MAX_NAMES + 1
     assert summary.by_issuer[OTHERS] == summary.by_framework[OTHERS] == {"failed": 2 * MAX_NAMES}
