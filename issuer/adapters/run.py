@@ -84,6 +84,12 @@ class Built(Struct, frozen=True):
     details: dict[str, JSON]
     origins: dict[str, Origin]
 
+    def reproducing(self, digest: str) -> Built:
+        """Name in the details the result that this one reproduces, by its content digest."""
+        run = self.details["run"]
+        words = run if isinstance(run, dict) else {}
+        return replace(self, details={**self.details, "run": {**words, "reproduces": digest}})
+
 
 class _Value(Struct, frozen=True):
     text: str

@@ -40,6 +40,7 @@ _COMMANDS = {
     "pat": ("issuer.cli.pat", "pat", "Make, list and revoke personal access tokens."),
     "policy": ("issuer.cli.policy", "policy", "Write, check, test, explain and compare policies."),
     "resume": ("issuer.cli.stops", "resume", "Lift an emergency stop."),
+    "reproduce": ("issuer.cli.reproduce", "reproduce", "Compare two runs of one evaluation."),
     "results": ("issuer.cli.results", "results", "Make, check, compare and export result files."),
     "revocations": ("issuer.cli.revocations", "revocations", "Show and renew the list of what is revoked."),
     "revoke": ("issuer.cli.revocations", "revoke", "Revoke tokens, or what an integration had signed."),

@@ -85,6 +85,8 @@ SHOWN = {
     "policy plan": Shown(_POLICIES, ("policy plan policies new-policies --audit audit.jsonl",)),
     "policy schema": Shown(_POLICIES, ("policy schema providers > providers.schema.json",)),
     "policy test": Shown(_POLICIES, ("policy test policies --integration inspect-ai",)),
+    "reproduce": Shown(_READER, ("reproduce compare first.json second.json",)),
+    "reproduce compare": Shown(_READER, ("reproduce compare first.json second.json --tolerance accuracy=0.5",)),
     "results": Shown(_RESULTS, ("results lint .eval_results",)),
     "results build": Shown(_ADAPTERS, ("results build logs --out .eval_results --model-repo acme/open-model",)),
     "results diff": Shown(_RESULTS, ("results diff old.yaml new.yaml",)),

@@ -10,7 +10,7 @@ import click
 
 from issuer.cli.exits import Exit
 from issuer.cli.result_files import benchmark_for, benchmark_option
-from issuer.cli.runs import Failure, RunOptions, failures_of, run_options, say_failures, say_note
+from issuer.cli.runs import Failure, RunOptions, failures_of, reproduces_option, run_options, say_failures, say_note
 from issuer.cli.runs import show_origin as show_origins
 from issuer.cli.supplied import RunCommand
 from issuer.cli.terminal import printable, say, shorten
@@ -29,12 +29,13 @@ from issuer.results.entry import PROFILES, Profile
 )  # fmt: skip
 @benchmark_option
 @run_options
+@reproduces_option
 @click.option("--skip-failed", is_flag=True, help="Leave out runs of which no result can be built.")
 @click.option("--update", is_flag=True, help="Add what is new to files that are there; nothing in them changes.")
 @click.option("--show-origin", is_flag=True, help="List where each value comes from: the run, or supplied.")
 def build(
-    given_runs: RunOptions, out: Path, profile: Profile, benchmark_path: Path | None, skip_failed: bool, update: bool,
-    show_origin: bool,
+    given_runs: RunOptions, out: Path, profile: Profile, benchmark_path: Path | None, reproduces: str,
+    skip_failed: bool, update: bool, show_origin: bool,
 ) -> None:  # fmt: skip
     """Build result files of finished runs, and the claims to request tokens with.
 
@@ -43,7 +44,7 @@ def build(
     --claims`, to the folder `claims` in OUT, or beside the file. Every run is looked at; nothing is written unless all
     are good, or bad ones are left out with --skip-failed.
     """
-    options = given_runs.build_options(profile, benchmark_for(benchmark_path, profile))
+    options = given_runs.build_options(profile, benchmark_for(benchmark_path, profile), reproduces)
     runs, failures = given_runs.read()
     results, unbuilt = build_each(runs, out, options, tasks=given_runs.tasks)
     _end_failed([*failures, *failures_of(unbuilt)], len(results), skip=skip_failed)

@@ -4,6 +4,7 @@ what is said of runs: where each value comes from, and everything that is wrong.
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -33,6 +34,7 @@ from issuer.results.secret import without_secrets
 
 _MAX_MAP = 1024 * 1024
 _MAX_LEDGER = 32 * 1024 * 1024
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 Failure = tuple[str, tuple[Finding, ...]]  # what to call a run, and what was found
 
 
@@ -48,11 +50,14 @@ class RunOptions(Struct, frozen=True):
     allow_partial: bool
     anchors: Anchors | None
 
-    def build_options(self, profile: Profile = "target", benchmark: Benchmark | None = None) -> BuildOptions:
+    def build_options(
+        self, profile: Profile = "target", benchmark: Benchmark | None = None, reproduces: str = ""
+    ) -> BuildOptions:
         """Return what the owner supplies for all runs and by the mapping file. Raises InputError."""
         path = self.map_path
         mapping = read_mapping(bytes(read_file(path, _MAX_MAP)), str(path)) if path else None
-        return BuildOptions(self.supplied, mapping, frozenset(self.allow_mock), self.allow_partial, profile, benchmark)
+        mocks = frozenset(self.allow_mock)
+        return BuildOptions(self.supplied, mapping, mocks, self.allow_partial, profile, benchmark, reproduces)
 
     def read(self) -> tuple[list[Run], list[Failure]]:
         """Read the runs of each file; that one cannot be read hides nothing of the others. Raises click.BadParameter
@@ -68,6 +73,18 @@ class RunOptions(Struct, frozen=True):
         if not failures:
             _check_tasks(runs, self.tasks)
         return runs, failures
+
+
+def _read_digest(_context: click.Context, _option: click.Parameter, text: str | None) -> str:
+    if text and not _DIGEST.fullmatch(text):
+        raise click.BadParameter("give a content digest, sha256: and 64 hex digits: `issuer results digest` prints it")
+    return text or ""
+
+
+reproduces_option = click.option(
+    "--reproduces", metavar="DIGEST", callback=_read_digest,
+    help="Say in the entry that the one run reproduces the result with this content digest.",
+)  # fmt: skip
 
 
 def _check_tasks(runs: Sequence[Run], tasks: tuple[str, ...]) -> None:

@@ -15,7 +15,7 @@ from issuer.cli.checks import verbose_option
 from issuer.cli.credentials import CredentialOptions, credential_options
 from issuer.cli.exits import Exit
 from issuer.cli.result_files import benchmark_option, read_benchmark_file
-from issuer.cli.runs import RunOptions, failures_of, run_options, say_failures
+from issuer.cli.runs import RunOptions, failures_of, reproduces_option, run_options, say_failures
 from issuer.cli.submitted import Telling
 from issuer.cli.supplied import RunCommand
 from issuer.cli.terminal import say
@@ -37,6 +37,7 @@ from issuer.results.benchmark import Benchmark
 @click.command(cls=RunCommand)
 @click.option("--issuer", required=True, envvar="ISSUER_URL", metavar="URL", help="The issuer. Also $ISSUER_URL.")
 @run_options
+@reproduces_option
 @benchmark_option
 @click.option("--integration", metavar="ID", help="The integration that you mean to be.")
 @click.option("--audience", metavar="AUD", help="The relying party that the tokens are for.")
@@ -62,9 +63,9 @@ from issuer.results.benchmark import Benchmark
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def submit(
-    issuer: str, given_runs: RunOptions, benchmark_path: Path | None, integration: str | None, audience: str | None,
-    given: CredentialOptions, state: Path | None, out: Path | None, keep_going: bool, dry_run: bool, verbose: bool,
-    report: Path | None, summary: Path | None, as_json: bool,
+    issuer: str, given_runs: RunOptions, benchmark_path: Path | None, reproduces: str, integration: str | None,
+    audience: str | None, given: CredentialOptions, state: Path | None, out: Path | None, keep_going: bool,
+    dry_run: bool, verbose: bool, report: Path | None, summary: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Have finished runs signed, and propose them to their models' repositories on the Hub.
 
@@ -81,7 +82,7 @@ def submit(
     asking = Asking(url, identities, integration, audience)
     kept = Kept(state or given_runs.paths[0].parent / FOLDER)
     place: Place = InFolder(out) if out else OnHub(Hub.here())
-    results, failed = _read(given_runs, keep_going=keep_going)
+    results, failed = _read(given_runs, reproduces, keep_going=keep_going)
     plan = plan_of(results, place, _benchmark(benchmark_path, results))
     telling = Telling(url, as_json=as_json, verbose=verbose)
     try:
@@ -116,10 +117,10 @@ class _Identities:
         return self._last or self()
 
 
-def _read(given: RunOptions, *, keep_going: bool) -> tuple[tuple[Result, ...], int]:
+def _read(given: RunOptions, reproduces: str, *, keep_going: bool) -> tuple[tuple[Result, ...], int]:
     """Read the runs and build their results; return beside them how many runs have none. Ends the command where that
     is any of them, unless the others are wanted."""
-    options = given.build_options()
+    options = given.build_options(reproduces=reproduces)
     runs, failures = given.read()
     results, unbuilt = build_each(runs, Path(), options, tasks=given.tasks)
     failures += failures_of(unbuilt)

@@ -41,7 +41,7 @@ class BuildOptions(Struct, frozen=True):
 
     `allow_mock` names the mock models whose runs are taken, `allow_partial` takes limited runs, and those not known to
     be whole. Entries are written in the `profile`; `both` and `hub` need the `benchmark`, which must define what is
-    built, and is for runs of one.
+    built, and is for runs of one. `reproduces` is the content digest of the result that the one run reproduces.
     """
 
     supplied: Supplied = Supplied()
@@ -50,13 +50,15 @@ class BuildOptions(Struct, frozen=True):
     allow_partial: bool = False
     profile: Profile = "target"
     benchmark: Benchmark | None = None
+    reproduces: str = ""
 
     def claims(self, run: Run) -> Built:
         """Bring together what the run says and what its owner says. Raises InputError."""
         supplied = self.supplied
         if self.mapping is not None:
             supplied = together(supplied, self.mapping.supplied(run), Place(self.mapping.document.name))
-        return run.claims(supplied, allow_mock=self.allow_mock, allow_partial=self.allow_partial)
+        built = run.claims(supplied, allow_mock=self.allow_mock, allow_partial=self.allow_partial)
+        return built.reproducing(self.reproduces) if self.reproduces else built
 
 
 class Result(Struct, frozen=True):
@@ -106,6 +108,9 @@ def build_each(
     if options.mapping is not None:
         options.mapping.demand_all_fit(runs)
     chosen = [run for run in runs if not tasks or run.task in tasks]
+    if options.reproduces and len(chosen) > 1:
+        rule = f"--reproduces is for one run, and these are {len(chosen)}: say which (--task)"
+        raise InputError(Code.FILE_RULE, rule, Place(chosen[0].name))
     results: dict[tuple[Path, str], Result] = {}
     unbuilt = []
     for number, run in enumerate(chosen, 1):

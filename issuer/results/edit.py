@@ -84,9 +84,14 @@ def merge(text: str, entry: str, name: str) -> str:
 
 
 def subject(entry: Entry) -> tuple[object, ...]:
-    """Return what is equal for two entries of the same scores: dataset id, task id and the slices of the metrics."""
+    """Return what is equal for two entries of the same scores: dataset id, task id and the slices of the metrics.
+
+    A reproduction stands beside what it reproduces: it is for the same scores as another one of that, by its framework.
+    """
     slices = {metric.slice or "" for metric in entry.metrics or ()} or {""}
-    return entry.dataset.id, entry.dataset.task_id or "", frozenset(slices)
+    run = entry.details.run or {}
+    named = (run["reproduces"], entry.framework.name) if isinstance(run.get("reproduces"), str) else ()
+    return entry.dataset.id, entry.dataset.task_id or "", frozenset(slices), *named
 
 
 def _says(entry: Entry) -> tuple[str, object]:

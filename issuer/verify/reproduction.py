@@ -54,11 +54,11 @@ def differences(first: RunClaims, second: RunClaims, tolerance: Tolerance = EXAC
     for index, metric in enumerate(first.metrics):
         where, other = f"/metrics/{index}", theirs.pop(_pair(metric), None)
         if other is None:
-            yield Difference(where, _shown(metric), "")
+            yield Difference(where, describe(metric), "")
         elif not tolerance.agree(metric.metric_id, metric.value, other.value):
-            yield Difference(f"{where}/value", _shown(metric), _shown(other))
+            yield Difference(f"{where}/value", describe(metric), describe(other))
     for metric in theirs.values():
-        yield Difference("/metrics", "", _shown(metric))
+        yield Difference("/metrics", "", describe(metric))
 
 
 def setting_differences(first: Said, second: Said) -> Iterator[Difference]:
@@ -66,6 +66,12 @@ def setting_differences(first: Said, second: Said) -> Iterator[Difference]:
     yield from _parted("run.selection", _written(first.selection), _written(second.selection))
     yield from _parted("benchmark_subset", first.benchmark_subset, second.benchmark_subset)
     yield from _parted("normalization", _written(first.normalization), _written(second.normalization))
+
+
+def describe(metric: Metric) -> str:
+    """Say what a metric is called, its slice in brackets, and its value."""
+    of_slice = f" ({metric.slice})" if metric.slice else ""
+    return f"{metric.metric_id}{of_slice} {number_text(metric.value)}"
 
 
 def objection(second: Report, first: Report, tolerance: Tolerance = EXACTLY) -> str:
@@ -97,11 +103,6 @@ def _parted(where: str, first: str, second: str) -> Iterator[Difference]:
 
 def _pair(metric: Metric) -> Pair:
     return metric.metric_id, metric.slice or ""
-
-
-def _shown(metric: Metric) -> str:
-    of_slice = f" ({metric.slice})" if metric.slice else ""
-    return f"{metric.metric_id}{of_slice} {number_text(metric.value)}"
 
 
 def _written(value: Mapping[str, Any]) -> str:

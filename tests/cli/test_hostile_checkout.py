@@ -158,6 +158,11 @@ COMMANDS: dict[str, dict[str, tuple[str, ...]]] = {
         "audit": ("policy", "plan", "{policies}", "{policies}", "--audit", HERE),
     },
     "policy fmt": {"files": ("policy", "fmt", HERE)},
+    "reproduce compare": {
+        "paths": ("reproduce", "compare", HERE, HERE),
+        "map_path": ("reproduce", "compare", "{run}", "{run}", "--map", HERE),
+        "verievals_ledger": ("reproduce", "compare", "{run}", "{run}", "--verievals-key", "00", "--verievals-root", "00", "--verievals-ledger", HERE),
+    },
     "results build": {
         "paths": ("results", "build", HERE, "--out", "{made}/out"),
         "map_path": (*BUILD, "{made}/out", "--map", HERE),
