@@ -72,6 +72,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "service.stops": {*FORMATS, "audit_events", "files", "wire", "identity", "policy", "policy.authoring", "issuance", "service.background", "service.look", "service.shared_page"},
     "service.settings": {*FORMATS, "files", "keyfile", "identity"},
     "service.doctor": {*FORMATS, "audit_chain", "audit_reader", "diagnosis", "files", "identity", "policy", "policy.authoring", "tlog", "verify", "service.admission", "service.authn", "service.bounds", "service.home", "service.log", "service.revocation", "service.server", "service.settings", "service.signing", "service.store_watch", "service.workers"},
+    "service.begin": {*FORMATS, "files", "service.bounds", "service.home", "service.settings", "service.signing"},
     "service.read_settings": {*FORMATS, "files", "url", "service.settings"},
     "service.workers": {"codes", "errors", "service.bounds", "service.line"},
     "service.log_stream": {"identity", "service.bounds"},
@@ -102,7 +103,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "client": {*FORMATS, "client.hub", "diagnosis", "files", "http_client", "results", "tlog", "wire", "identity", "verify_token", "verify", "adapters"},
     "witness": {*FORMATS, "files", "keyfile", "limits", "tlog", "service.authn", "service.bounds", "service.http", "service.log_stream", "service.workers"},
     "dev": {*FORMATS, "files", "http_client", "keyfile", "results", "tlog", "wire", "identity", "policy", "policy.authoring", "service.authn", "service.log", "service.look", "service.settings", "service.signing", "service.server", "service.workers"},
-    "cli": {*PURE_ROOMS, "issuer", "audit_reader", "diagnosis", "service.doctor", "files", "keyfile", "http_client", "policy.authoring", "verify", "adapters", "client", "client.hub", "relying", "tlog", "dev", "service.admission", "service.audit", "service.log_stream", "service.authn", "service.bounds", "service.home", "service.kept_policies", "service.log", "service.read_settings", "service.revocation", "service.server", "service.settings", "service.signing", "witness"},
+    "cli": {*PURE_ROOMS, "issuer", "audit_reader", "diagnosis", "service.begin", "service.doctor", "files", "keyfile", "http_client", "policy.authoring", "verify", "adapters", "client", "client.hub", "relying", "tlog", "dev", "service.admission", "service.audit", "service.log_stream", "service.authn", "service.bounds", "service.home", "service.kept_policies", "service.log", "service.read_settings", "service.revocation", "service.server", "service.settings", "service.signing", "witness"},
     "__main__": {"cli"},
 }  # fmt: skip
 EFFECTS = (

@@ -35,6 +35,7 @@ _COMMANDS = {
     "dev": ("issuer.cli.dev", "dev", "Run a throw-away issuer that speaks as any CI job, to try an integration."),
     "doctor": ("issuer.cli.doctor", "doctor", "Find out what keeps this machine or CI job from a token."),
     "help": ("issuer.cli.help", "help_", "Show the help of a command, or a page of what they share."),
+    "init": ("issuer.cli.init", "init", "Make a folder from which a service runs."),
     "keys": ("issuer.cli.keys", "keys", "Make, rotate, list and revoke signing keys."),
     "log": ("issuer.cli.log", "log", "Verify, follow, begin and mend a transparency log."),
     "pat": ("issuer.cli.pat", "pat", "Make, list and revoke personal access tokens."),

@@ -51,6 +51,13 @@ SHOWN = {
     "dev token": Shown(_POLICIES, ("dev token --branch experiment", "dev token --claim ref=refs/heads/other")),
     "doctor": Shown(_CLIENT, ("doctor --issuer https://issuer.example",)),
     "help": Shown("README.md", ("help exit-codes", "help environment", "help credentials")),
+    "init": Shown(
+        _OPERATIONS,
+        (
+            "init issuer --url https://issuer.example",
+            "init issuer --url https://issuer.example --store unix:///run/valkey.sock",
+        ),
+    ),
     "keys": Shown(_KEYS, ("keys generate", "keys list")),
     "keys generate": Shown(_KEYS, ("keys generate --dir keys --data data",)),
     "keys list": Shown(_KEYS, ("keys list --json",)),

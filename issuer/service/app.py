@@ -128,7 +128,6 @@ class Parts(Struct, frozen=True):
     def of(cls, settings: Settings, shared: Shared, progress: Progress, clock: Clock) -> Parts:
         """Open what must be there at the start; `shared` is shared with the other workers, and keys come and go by
         `clock`. Raises SetupError and InputError."""
-        page = shared.page
         make_own_secret(settings)
         failures, counts = Failures(), Counts(shared.row)
         asker = Fetcher(development=settings.development, deadline_s=ASK_S)
@@ -141,7 +140,7 @@ class Parts(Struct, frozen=True):
             settings.passphrase,
             audit,
             LiveHistory(home),
-            Hosts(settings.store.url, page, durable_store=settings.store.durable),
+            Hosts(settings.store.url, shared.page, durable_store=settings.store.durable),
             clock,
         )
 
@@ -162,7 +161,7 @@ class Parts(Struct, frozen=True):
             if shared.sequencer
             else None,
             sources=Sources(SOURCE_RATE),
-            stops=LiveStops(settings.policies_folder, page, audit, KnownStanding(), _now),
+            stops=LiveStops(settings.policies_folder, shared.page, audit, KnownStanding(), _now),
             turns=Turns(progress.note),
             admission=RedisAdmission(
                 settings.store.url,

@@ -120,7 +120,7 @@ class _Reading:
     def demand_rules(self) -> None:
         """Demand what types do not say, of the values that are there."""
         if url := self.values.get("url"):
-            self._demand("url", _fault_of_url(url, development=self.values.get("development") is True))
+            self._demand("url", fault_of_url(url, development=self.values.get("development") is True))
         if proxies := (self.values.get("listen") or {}).get("trusted_proxies"):
             self._demand("listen.trusted_proxies", _fault_of_proxies(proxies))
 
@@ -154,7 +154,8 @@ def _inside(room: str) -> list[str]:
     return [name.removeprefix(f"{room}.") for name in MEMBERS if name.startswith(f"{room}.")]
 
 
-def _fault_of_url(url: str, *, development: bool) -> str:
+def fault_of_url(url: str, *, development: bool) -> str:
+    """Say what keeps a URL from being an issuer's name; "" where nothing does."""
     plain = "url must be scheme, host and path, without a trailing slash"
     try:
         split_url(url, http="loopback" if development else "nowhere")

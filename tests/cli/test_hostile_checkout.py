@@ -76,6 +76,7 @@ COMMANDS: dict[str, dict[str, tuple[str, ...]]] = {
         "access_token_file": (*DOCTOR, "--access-token-file", HERE),
         "client_secret_file": (*DOCTOR, "--token-endpoint", "{issuer}", "--client-id", "x", "--client-secret-file", HERE),
     },
+    "init": {"folder": ("init", HERE, "--url", "https://issuer.example")},
     "keys generate": {
         "config": ("keys", "generate", "--config", HERE),
         "folder": ("keys", "generate", "--dir", HERE, "--data", "{made}/data"),

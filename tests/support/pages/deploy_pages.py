@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -32,12 +33,8 @@ from tests.support.shared import ROOT
 @contextmanager
 def first_hour(folder: Path) -> Iterator[World]:
     """Give an empty folder, and a port that is free."""
-    yield World(folder, here={":8000": f":{(port := free_port())}", "port: 8000": f"port: {port}"})
-
-
-def in_a_checkout(world: World, block: Block) -> None:
-    """Copy the sample policies."""
-    shutil.copytree(ROOT / "policies", world.folder / "policies")
+    port = free_port()
+    yield World(folder, here={":8000": f":{port}", "--port 8000": f"--port {port}"}, env={"ISSUER_METRICS_PORT": "0"})
 
 
 def it_goes_on_running(world: World, block: Block) -> object:
@@ -46,7 +43,8 @@ def it_goes_on_running(world: World, block: Block) -> object:
     command = block.text.split()
     assert command[0] == "issuer"
     with (folder / "service.log").open("wb") as log:
-        process = subprocess.Popen([sys.executable, "-m", *command], cwd=folder, stdout=log, stderr=log)
+        env = {**os.environ, **world.env}
+        process = subprocess.Popen([sys.executable, "-m", *command], cwd=folder, stdout=log, stderr=log, env=env)
     world.closing.callback(process.wait, 60)
     world.closing.callback(process.terminate)
     with httpx.Client(base_url=f"http://127.0.0.1{world.here[':8000']}") as http:
@@ -113,7 +111,7 @@ def a_provider_of_tokens(world: World, block: Block) -> None:
 
 
 RUNNING = {
-    "in a checkout": in_a_checkout, "it goes on running": it_goes_on_running, "readiness": readiness,
+    "it goes on running": it_goes_on_running, "readiness": readiness,
     "a trust file": a_trust_file,
 }  # fmt: skip
 STORIES = (
