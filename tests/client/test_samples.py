@@ -14,6 +14,7 @@ import yaml
 
 from issuer.dev.provider import LocalProvider
 from tests.support.command import clean, install_issuer
+from tests.support.gitlab_inputs import NoPipelineError, inputs_of, interpolate, variables_of
 from tests.support.hub_server import HubServer
 from tests.support.running import Running, running
 from tests.support.runs import DATA
@@ -38,13 +39,15 @@ def documents(path: Path) -> list[Any]:
     return list(yaml.safe_load_all(path.read_text("utf-8")))
 
 
-def gitlab() -> Job:
+def gitlab(**given: str) -> Job:
     spec, jobs = documents(COMPONENT)
     (used,) = documents(EXAMPLES / "gitlab.yml")[0]["include"]
-    inputs = {name: one.get("default", "") for name, one in spec["spec"]["inputs"].items()} | used["inputs"]
-    job = jobs["submit-results"]
-    env = {name: INPUT.sub(lambda match: str(inputs[match[1]]), one["value"]) for name, one in job["variables"].items()}
-    return Job(job["before_script"][0], job["script"][0], env)
+    commit = {"commit": "0" * 40} if used["inputs"]["commit"] == "COMMIT" else {}  # which its user fills in
+    inputs = inputs_of(spec["spec"]["inputs"], {**used["inputs"], **commit, **given})
+    job = interpolate(jobs["submit-results"], inputs)
+    return Job(
+        job["before_script"][0], job["script"][0], {**variables_of(job), "ISSUER_COMMIT": used["inputs"]["commit"]}
+    )
 
 
 def buildkite() -> Job:
@@ -83,6 +86,32 @@ def test_no_input_of_the_component_is_part_of_a_shell_text_and_each_is_used() ->
     assert not INPUT.search("".join([*job["before_script"], *job["script"]]))
     assert all(one["expand"] is False for one in job["variables"].values())
     assert set(INPUT.findall(COMPONENT.read_text("utf-8"))) == set(spec["spec"]["inputs"])
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"commit": "main"}, "`commit` input: provided value does not match the required regex"),
+        ({"dry-run": True}, "`dry-run` input: provided value is not a string"),
+        ({"dry-run": "yes"}, "`dry-run` input: yes is not in the list of options"),
+        ({"hf-token": "x"}, "unknown input arguments: hf-token"),
+    ],
+)
+def test_gitlab_refuses_an_input_that_is_none_of_the_component_s(given: dict[str, Any], why: str) -> None:
+    with pytest.raises(NoPipelineError, match=re.escape(why)):
+        gitlab(**given)
+
+
+def test_every_input_may_be_left_out_that_has_a_default_and_reaches_the_job_as_it_was_written() -> None:
+    spec, jobs = documents(COMPONENT)
+    needed = {"issuer": "https://issuer.example", "runs": "a b", "source": "https://git.example", "commit": "0" * 40}
+    job = interpolate(jobs["submit-results"], inputs_of(spec["spec"]["inputs"], needed))
+    assert variables_of(job)["DRY_RUN"] == "false"
+    said = 'it\'s "$(touch x)" $HOME \\ #: {a}'
+    assert gitlab(command=said, **{"dry-run": "true"}).env["ISSUER_RUN_COMMAND"] == said
+    flag = interpolate(jobs["submit-results"], {**inputs_of(spec["spec"]["inputs"], needed), "dry-run": True})
+    with pytest.raises(NoPipelineError, match="DRY_RUN config value must be an alphanumeric string"):
+        variables_of(flag)  # which a flag would be, written alone
 
 
 def test_the_cluster_s_token_is_made_for_the_issuer_and_mounted_where_it_is_read() -> None:
