@@ -14,12 +14,13 @@ from redis.asyncio import Redis
 from issuer.abuse import Abuse, Artifact, Attempts, ItemTally, Spread, Tally, Throttle, judge, read_tally
 from issuer.codes import Code
 from issuer.errors import Refused, Undecided
-from issuer.issuance.ports import AdmissionRequest, Countable, Item, Use
+from issuer.issuance.ports import AdmissionRequest, Countable, Item, Presented, Use
 from issuer.issuance.steps import Limited, Payer, Quarantined
 from issuer.limits import Limits, Rate
 from issuer.service.admission.embedded import EmbeddedValkey
 from issuer.service.admission.redis import RedisAdmission
 from issuer.service.admission.script import EPOCH_KEY, STATE, names_of
+from issuer.service.bounds import AGAIN_RATE
 from tests.support.clock import StoreClock
 
 WIDE = Rate(count=1_000_000, per_s=1, burst=50_000)
@@ -138,6 +139,25 @@ async def test_the_window_slides_and_says_since_when(state: RedisAdmission, cloc
     assert (last.number, last.since) == (3, began), "the first one is 30 days old, and gone"
 
 
+async def test_a_set_that_is_signed_again_is_as_young_as_that(state: RedisAdmission, clock: StoreClock) -> None:
+    assert await numbers(state, clock, item("a")) == [1]
+    clock.us += 20 * DAY_US
+    assert await numbers(state, clock, item("a")) == [1]
+    clock.us += 20 * DAY_US
+    assert await numbers(state, clock, item("b")) == [2]
+
+
+async def test_a_store_that_came_back_counts_since_the_oldest_set_that_it_has(
+    state: RedisAdmission, clock: StoreClock, redis: Redis
+) -> None:
+    began = clock.us // 10**6
+    for values in "ab":
+        await state.admit(call(item(values), clock=clock))
+        clock.us += DAY_US
+    await redis.set(EPOCH_KEY, f"{clock.us // 10**6} -")
+    assert (await counted(state, call(item("c"), clock=clock))).items[0].since == began
+
+
 async def test_a_store_that_forgot_says_that_it_counts_since_then(
     state: RedisAdmission, clock: StoreClock, redis: Redis
 ) -> None:
@@ -160,6 +180,15 @@ async def test_sixty_four_stands_for_more(state: RedisAdmission, clock: StoreClo
     asked = [item(f"v{number}") for number in range(70)]
     assert (await numbers(state, clock, *asked))[60:] == [61, 62, 63, *[64] * 7]
     assert await numbers(state, clock, asked[69], asked[0]) == [64, 64]
+
+
+async def test_beyond_sixty_four_the_oldest_set_goes(state: RedisAdmission, clock: StoreClock) -> None:
+    for number in range(65):
+        clock.us += 10**6
+        await state.admit(call(item(f"v{number}"), clock=clock))
+    asked = [item("v64"), item("v1"), item("v0")]
+    found = [(await counted(state, call(each, clock=clock))).items[0].is_new for each in asked]
+    assert found == [False, False, True]
 
 
 async def test_a_batch_is_counted_item_by_item(state: RedisAdmission, clock: StoreClock) -> None:
@@ -297,6 +326,40 @@ async def test_a_quarantine_begins_with_what_crosses_the_limit_which_is_not_sign
     assert await numbers(state, clock, item("a")) == [1]
 
 
+async def test_one_evidence_file_too_often_is_a_signal_of_the_script_too(
+    state: RedisAdmission, clock: StoreClock
+) -> None:
+    abuse = Abuse(artifact=Artifact(distinct=1, then="quarantine"))
+    await state.admit(call(item("a", files=("f",)), clock=clock, abuse=abuse))
+    with pytest.raises(Quarantined, match="artifact"):
+        await state.admit(call(item("b", files=("f",)), clock=clock, abuse=abuse))
+
+
+async def test_of_several_signals_the_one_with_the_worst_end_decides(state: RedisAdmission, clock: StoreClock) -> None:
+    abuse = Abuse(attempts=Attempts(distinct=1, then="quarantine"), spread=Spread(owners_a_day=1, then="warn"))
+    await state.admit(call(item("a"), clock=clock, abuse=abuse))
+    with pytest.raises(Quarantined, match="attempts"):
+        await state.admit(call(item("b", model="p/n"), clock=clock, abuse=abuse))
+
+
+async def test_what_begins_a_quarantine_is_not_counted_and_has_cost_its_rate(
+    state: RedisAdmission, clock: StoreClock, redis: Redis
+) -> None:
+    limits = msgspec.structs.replace(LIMITS, identity=Rate(count=1, per_s=60, burst=9))
+    abuse = Abuse(attempts=Attempts(distinct=1, then="quarantine"))
+
+    async def state_of() -> tuple[int, ...]:
+        held = await redis.hget(NAMES.payer, "state")
+        assert isinstance(held, bytes)
+        return tuple(STATE.unpack_from(held))
+
+    await state.admit(msgspec.structs.replace(call(item("a"), clock=clock, abuse=abuse), limits=limits))
+    arrival, *counts = await state_of()
+    with pytest.raises(Quarantined):
+        await state.admit(msgspec.structs.replace(call(item("b"), clock=clock, abuse=abuse), limits=limits))
+    assert await state_of() == (arrival + 60 * 10**6, *counts)
+
+
 async def test_who_is_released_is_warned_of_what_would_throttle_or_quarantine(
     state: RedisAdmission, clock: StoreClock, redis: Redis
 ) -> None:
@@ -410,6 +473,20 @@ async def test_an_explanation_counts_as_if_and_keeps_nothing(
     tally = read_tally((await state.count(asked)).tally)
     assert (tally.items[0].number, tally.tokens_a_day, tally.tokens_a_run) == (2, 2, 2)
     assert await all_kept(redis) == before
+
+
+async def test_a_spent_credential_is_explained_as_often_as_a_replay_is_refused(
+    state: RedisAdmission, clock: StoreClock
+) -> None:
+    asked = call(item("a"), clock=clock)
+    await state.admit(asked)
+    assert asked.use
+    spent = msgspec.structs.replace(asked, use=None, presented=Presented(asked.use.record, 1))
+    for _ in range(AGAIN_RATE.burst):
+        assert read_tally((await state.count(spent)).tally).tokens_a_day == 2
+    with pytest.raises(Refused) as refused:
+        await state.count(spent)
+    assert refused.value.code is Code.RATE_IDENTITY
 
 
 # -- rates -------------------------------------------------------------------------------------------------------------
@@ -571,6 +648,29 @@ async def test_who_pays_is_kept_as_long_as_anything_of_it_counts(
     await redis.pexpire(NAMES.payer, 60_000)
     await state.count(msgspec.structs.replace(call(item("a"), clock=clock), use=None, limits=slow))
     assert await redis.pttl(NAMES.payer) > 60_000, "the rate of an explanation on another day"
+
+
+async def test_a_store_without_room_takes_no_part_of_a_request_on_a_new_day_either(
+    state: RedisAdmission, clock: StoreClock, redis: Redis
+) -> None:
+    slow = msgspec.structs.replace(LIMITS, integration=Rate(count=1, per_s=3600, burst=9))
+    await state.admit(msgspec.structs.replace(call(item("a"), clock=clock, ci="one"), limits=slow))
+    clock.us += DAY_US
+    asked = msgspec.structs.replace(call(item("b"), clock=clock, ci="one"), limits=slow)
+    before = {key: await redis.dump(key) for key in await redis.keys()}
+    await redis.config_set("maxmemory", "1")
+    try:
+        for ask in (
+            state.admit(asked),
+            state.count(asked),
+            state.count(AdmissionRequest(PAYER, LIMITS, 1, refused=True)),
+        ):
+            with pytest.raises(Undecided):
+                await ask
+    finally:
+        await redis.config_set("maxmemory", "0")
+    assert {key: await redis.dump(key) for key in await redis.keys()} == before
+    assert (await counted(state, asked)).items[0].number == 2
 
 
 # -- beside a model ----------------------------------------------------------------------------------------------------
