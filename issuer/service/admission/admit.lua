@@ -21,10 +21,10 @@ local ticket, now, leeway_s, is_durable, again_interval, again_tolerance, quaran
   is_refused, refusals_interval, refusals_tolerance, counted_keys, run, throttle_interval, throttle_tolerance, throttle_us,
   is_presented, is_use, is_limited, use_at =
   struct.unpack('>I8I8I4BI8I8I8I8BI8I8BI8I8BI8I8I2c12I8I8I8BBB', ARGV[1])
-local allowed, issued_at, keep_until, signed_by, usable_kids, request_digest
+local allowed, issued_at, keep_until, signed_by, usable_kids, slot
 if is_presented == 1 then allowed = struct.unpack('>I4', ARGV[1], use_at) end
 if is_use == 1 then
-  allowed, issued_at, keep_until, signed_by, usable_kids, request_digest =
+  allowed, issued_at, keep_until, signed_by, usable_kids, slot =
     struct.unpack('>I4I8I8Bc0I2c0Bc0', ARGV[1], use_at)
 end
 local candidate, replaced, is_counted = ARGV[2], ARGV[3], #ARGV[4] > 0
@@ -132,7 +132,7 @@ if not is_today then tokens, keys, owners, of_run = 0, 0, '', nil end
 -- (3) The use record. A template that came before is given again while it is good, and the same request becomes the same
 -- token. Anything else needs a use that is left. A repeat and a replay are charged to the record alone, each for itself:
 -- who finds a spent token in a log uses up neither its owner's rates nor its owner's repeats.
-local record, slot, left_us, used, paid = KEYS[#KEYS], nil, nil, nil, false
+local record, left_us, used, paid = KEYS[#KEYS], nil, nil, false
 
 local function again(counter, verdict, template, tally)
   local arrival, wait = charge(redis.call('HGET', record, counter), again_interval, again_tolerance)
@@ -149,7 +149,6 @@ if is_use == 1 then
   left_us = keep_until * 1000000 - now
   if left_us <= 0 then return {ticket, 'LATE'} end
 
-  slot = 'd:' .. request_digest
   local kept = redis.call('HMGET', record, slot, 'n')
   if kept[1] then
     local expires, its_kid, first = string.match(kept[1], '^(%d+) (%S+) ()')
@@ -218,16 +217,6 @@ if is_refused == 1 then
   return {ticket, 'COUNTED', arrival - now}
 end
 
--- With a new day goes all that was kept of the one before, but what stands against who pays.
-local function begin_day()
-  if day == today then return end
-  day = today
-  local refusals = redis.call('HGET', payer, 'refusals')
-  redis.call('DEL', payer, filter)
-  if refusals then keep_refusals(tonumber(refusals)) end
-  if math.max(quarantined, throttled, released) > now then keep_standing() end
-end
-
 -- Its first state of a day gives the key two, so it outlives what has less than one to go.
 local function keep_state()
   local state = struct.pack(STATE, own_arrival, day, tokens, keys) .. owners
@@ -247,8 +236,16 @@ if is_counted then
   if not is_free and counted.severity == THROTTLE then ends = now + throttle_us end
   if is_use == 1 then
     throttled = ends
-    begin_day()
-    if counted.crossed then keep_signals(payer, counted.crossed) end
+    if day ~= today then -- with it goes all that was kept of the one before, but what stands against who pays
+      day = today
+      local refusals = redis.call('HGET', payer, 'refusals')
+      redis.call('DEL', payer, filter)
+      if refusals then keep_refusals(tonumber(refusals)) end
+      if math.max(quarantined, throttled, released) > now then keep_standing() end
+    end
+    for signal, times in pairs(counted.crossed) do -- for the operator: how often today
+      redis.call('HINCRBY', payer, 'signal ' .. signal, times)
+    end
     if not is_free and counted.severity == QUARANTINE then
       quarantined, by = now + signal_quarantine_us, counted.signal
       keep_state()

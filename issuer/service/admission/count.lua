@@ -108,10 +108,9 @@ local function count(before, held, filter, now_s, epoch, tokens, keys, owners, r
   local raw_items = ARGV[4]
   local window_s, twins_s, results, distinct, attempts, files_limit, artifact, spread, owners_a_day, owners_a_run,
     tokens_a_day, tokens_a_run, at = struct.unpack('>I4I4BBBBBBI2I2I4I4', raw_items)
-  local records, twins, items, marks, crossed, severity, worst = {}, {}, {}, {}, nil, 0, nil
+  local records, twins, items, marks, crossed, severity, worst = {}, {}, {}, {}, {}, 0, nil
 
   local function cross(signal, its)
-    crossed = crossed or {}
     crossed[signal] = (crossed[signal] or 0) + 1
     if its > severity then severity, worst = its, signal end
   end
@@ -197,10 +196,5 @@ local function keep_counts(counted, filter)
     for _, place in ipairs(places) do redis.call('SETBIT', filter, place, 1) end
   end
   if next(counted.marks) then redis.call('EXPIRE', filter, 2 * DAY_S) end
-end
-
--- How often each signal was raised today, for the operator.
-local function keep_signals(payer, crossed)
-  for signal, times in pairs(crossed) do redis.call('HINCRBY', payer, 'signal ' .. signal, times) end
 end
 

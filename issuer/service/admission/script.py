@@ -137,9 +137,9 @@ def pack_call(
     if use is not None:
         parts.append(_USE(use.allowed, use.issued_at or 0, use.keep_until))
         signed_by = f"{use.template_exp} {use.kid} ".encode()  # what stands before the counts and the template
-        kids, digest = f" {' '.join(use.usable_kids)} ".encode(), use.request_digest.encode()
+        kids, slot = f" {' '.join(use.usable_kids)} ".encode(), b"d:" + use.request_digest.encode()
         parts += [bytes((len(signed_by),)), signed_by, len(kids).to_bytes(2, "big"), kids]
-        parts += [bytes((len(digest),)), digest]
+        parts += [bytes((len(slot),)), slot]
     elif presented is not None:
         parts.append(presented.allowed.to_bytes(4, "big"))
     return b"".join(parts)
