@@ -19,7 +19,7 @@ from tests.support.hub_server import HubServer
 from tests.support.running import Running, running
 from tests.support.runs import DATA, MODEL_COMMIT, edited
 from tests.support.shared import ROOT
-from tests.support.submitting import MODEL, PATH, fill, verify_open
+from tests.support.submitting import MODEL, PATH, fill, texts_on, verify_open
 
 FOLDER = ROOT / "deploy" / "github-action"
 ACTION: dict[str, Any] = yaml.safe_load((FOLDER / "action.yml").read_text("utf-8"))
@@ -107,7 +107,7 @@ def submit(
     (folder / "out").write_text("")
     inputs = {**USED, "issuer": service.url, **given}
     done = step(folder, SUBMIT, service, inputs, HF_TOKEN=token, HF_ENDPOINT=hub.url)
-    said = [done.stdout, done.stderr, (folder / "summary.md").read_text(), (folder / "out").read_text()]
+    said = [done.stdout, done.stderr, (folder / "summary.md").read_text(), (folder / "out").read_text(), *texts_on(hub)]
     assert not [
         text for text in said for secret in (service.provider.request_token, token) if secret and secret in text
     ]

@@ -19,7 +19,7 @@ from tests.support.hub_server import HubServer
 from tests.support.running import Running, running
 from tests.support.runs import DATA
 from tests.support.shared import ROOT
-from tests.support.submitting import MODEL, fill, verify_open
+from tests.support.submitting import MODEL, fill, texts_on, verify_open
 
 EXAMPLES = ROOT / "deploy" / "examples"
 COMPONENT = ROOT / "deploy" / "gitlab" / "templates" / "submit.yml"
@@ -173,7 +173,8 @@ def test_a_job_ends_with_an_open_pull_request_that_verifies(tmp_path: Path, serv
         done = bash(tmp_path / "work", job.submit, {**job.env, **own}, (starter,))
         assert done.returncode == 0, done.stdout + done.stderr
         assert f"{hub.url}/{MODEL}/discussions/1: opened, 1 result" in done.stdout
-        assert not [secret for secret in (token, identity.read_text()) if secret in done.stdout + done.stderr]
+        said = "\n".join([done.stdout, done.stderr, *texts_on(hub)])
+        assert not [secret for secret in (token, identity.read_text()) if secret in said]
         verify_open(hub, service.url, tmp_path / "arrived")
 
 
@@ -207,3 +208,20 @@ def test_a_source_is_never_an_option_of_git(tmp_path: Path) -> None:
     done = bash(tmp_path, gitlab().install, env)
     assert done.returncode != 0
     assert not list(tmp_path.rglob("pwned"))
+
+
+@pytest.mark.long
+def test_a_mirror_has_the_component_at_its_top(tmp_path: Path) -> None:
+    """By the command of its README, in a checkout."""
+    (split,) = re.findall(r"`(git subtree split [^`]+)`", (COMPONENT.parents[1] / "README.md").read_text("utf-8"))
+    place = tmp_path / COMPONENT.relative_to(ROOT)
+    place.parent.mkdir(parents=True)
+    place.write_bytes(COMPONENT.read_bytes())
+    (tmp_path / "LICENSE").write_text("not of the component\n")
+    say = "git -c user.name=t -c user.email=t@example.org"
+    done = bash(
+        tmp_path, f"git init -q\ngit add -A\n{say} commit -qm all\n{split}\ngit ls-tree -r --name-only component", {}
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "templates/submit.yml"
+    assert "LICENSE" not in done.stdout

@@ -78,6 +78,13 @@ def verify_open(hub: HubServer, issuer: str, folder: Path) -> None:
     assert [report.verdict for report in reports] == ["verified"], reports
 
 
+def texts_on(hub: HubServer) -> list[str]:
+    """Return all that anybody can read in the repositories of a Hub: pull requests, their comments, and files."""
+    repos = hub.repos.values()
+    talks = [text for repo in repos for talk in repo.talks for text in (talk.title, *talk.comments)]
+    return talks + [raw.decode() for repo in repos for one in repo.commits.values() for raw in one.files.values()]
+
+
 def fill(hub: HubServer, files: Mapping[str, bytes] | None = None, *, benchmark: bytes | None = BENCHMARK) -> Repo:
     """Make the model's repository, and the benchmark's with its eval.yaml at the commit that the run names."""
     there = {} if benchmark is None else {"eval.yaml": benchmark}
