@@ -27,7 +27,7 @@ from tests.support.leaks import Secrets, assert_nothing_secret
 from tests.support.logged import logged_service
 from tests.support.reusable import Issuers, create_pat, issuers
 from tests.support.running import Running, running
-from tests.support.submitting import BENCHMARK, INSPECT, LM_EVAL, MODEL, PATH, fill, plain_runs, write_run
+from tests.support.submitting import BENCHMARK, INSPECT, LM_EVAL, MODEL, PATH, fill, plain_runs, texts_on, write_run
 
 pytestmark = pytest.mark.long
 
@@ -88,16 +88,7 @@ class Job:
                 own = self.env[name].removeprefix(pat.PREFIX)
                 secrets.add(name, own.partition("_")[2] if own != self.env[name] else own)  # a PAT's id is public
         kept = [path.read_text() for path in self.folder.rglob("*") if path.is_file()]
-        proposed = [
-            text for repo in self.hub.repos.values() for talk in repo.talks for text in (talk.title, *talk.comments)
-        ]
-        files = [
-            raw.decode()
-            for repo in self.hub.repos.values()
-            for one in repo.commits.values()
-            for raw in one.files.values()
-        ]
-        assert not secrets.found_in("\n".join([*self.written, *kept, *proposed, *files]).encode())
+        assert not secrets.found_in("\n".join([*self.written, *kept, *texts_on(self.hub)]).encode())
 
 
 @pytest.fixture
