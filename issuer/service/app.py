@@ -234,7 +234,7 @@ def _log_pages(settings: Settings, parts: Parts, tarpit: Tarpit) -> list[Any]:
     if settings.log.witness_policy:
         policy = files.read(Path(settings.log.witness_policy), MAX_POLICY_BYTES)
         info = LogInfo.of(settings.url, settings.log.origin, policy, settings.log.witness_policy)
-    return log_routes(parts.log_readers, info, parts.log.check, tarpit)
+    return log_routes(parts.log_readers, info, parts.log.check, tarpit, parts.counts)
 
 
 def load(settings: Settings, note: Callable[[], object] = lambda: None) -> Follower:

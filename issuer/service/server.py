@@ -124,7 +124,7 @@ def server(
         build(settings, log, progress, shared, clock),
         host=settings.listen.host,
         port=settings.listen.port,
-        http=protocol_for(settings.url, counts.http_requests.add, counts.refused),
+        http=protocol_for(settings.url, counts.http_requests.add, counts.problem),
         loop="uvloop",
         ws="none",
         lifespan="on",

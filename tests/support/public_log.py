@@ -152,7 +152,7 @@ def serving(setting: str, info: LogInfo = INFO) -> Iterator[Served]:
     """Serve the log of this setting, until the block ends."""
     sequencer, readers = Sequencer(), Readers(info.origin, partial(reading_at, setting))
     app = Litestar(
-        log_routes(readers, info, sequencer.check, Tarpit(URL)),
+        log_routes(readers, info, sequencer.check, Tarpit(URL), Counts(Board().rows[0])),
         on_shutdown=[readers.aclose],
         exception_handlers=exception_handlers(URL, Counts(Board().rows[0])),
         openapi_config=None,
@@ -177,7 +177,7 @@ def _serve(setting: str) -> None:
         running, sequencer = server(changed(settings, store_url=store_url)), Sequencer()
         readers, info = Readers(ORIGIN, partial(reading_at, setting)), LogInfo(settings.url, ORIGIN, ())
         assert isinstance(running.config.app, Litestar)
-        for handler in log_routes(readers, info, sequencer.check, Tarpit(settings.url)):
+        for handler in log_routes(readers, info, sequencer.check, Tarpit(settings.url), Counts(Board().rows[0])):
             running.config.app.register(handler)
         running.run()
 

@@ -29,6 +29,7 @@ from issuer.service.http.reading import Http, header_values, source_of
 from issuer.service.http.tarpit import Tarpit
 from issuer.service.log.public import PublicLog
 from issuer.service.log.readers import Readers
+from issuer.service.metrics.counts import Counts
 from issuer.tlog.tiles import parse_tile_path
 from issuer.wire import LOG_PATH
 
@@ -42,20 +43,24 @@ _NOTE_TYPE, _TILE_TYPE = "text/plain; charset=utf-8", "application/octet-stream"
 Find: TypeAlias = Callable[[Http, str, str], Awaitable[Document | None]]
 
 
-def log_routes(readers: Readers, info: LogInfo, sure: Callable[[], Awaitable[object]], tarpit: Tarpit) -> list[Any]:
+def log_routes(
+    readers: Readers, info: LogInfo, sure: Callable[[], Awaitable[object]], tarpit: Tarpit, counts: Counts
+) -> list[Any]:
     """Return the handlers of one log.
 
     `sure` raises Undecided where the sequencer could not append now: then the database may be an older one that was put
     back, and nobody is told that a leaf is not there.
     """
-    pages = _Pages(readers, info, sure, tarpit)
+    pages = _Pages(readers, info, sure, tarpit, counts)
     return [handler for prefix in prefixes(info.issuer_url, info.origin) for handler in pages.handlers(prefix)]
 
 
 class _Pages:
     """The answers of one log in one process. Belongs to one event loop."""
 
-    def __init__(self, readers: Readers, info: LogInfo, sure: Callable[[], Awaitable[object]], tarpit: Tarpit) -> None:
+    def __init__(
+        self, readers: Readers, info: LogInfo, sure: Callable[[], Awaitable[object]], tarpit: Tarpit, counts: Counts
+    ) -> None:
         self._log = PublicLog(readers)
         self._readers = readers
         self._info = document(info.to_json(), cache=_INFO_CACHE)
@@ -65,7 +70,9 @@ class _Pages:
         self._gate = Gate(MAX_LOG_QUESTIONS, Sources(LOG_READ_MS), of_all, readers.run, LOG_READERS)
         self._issuer_url = info.issuer_url
         self._tarpit = tarpit
-        self._nowhere = WrittenProblem(Refused(Code.REQUEST_NOT_FOUND), info.issuer_url)
+        self._counts = counts
+        self._no_such_thing = Refused(Code.REQUEST_NOT_FOUND)
+        self._nowhere = WrittenProblem(self._no_such_thing, info.issuer_url)
 
     def handlers(self, prefix: str) -> list[Any]:
         """Return the handlers under one prefix."""
@@ -94,10 +101,12 @@ class _Pages:
             self._gate.demand(source)
             found = await find(request, path, source)
         except IssuerError as error:
+            self._counts.problem(error)
             if error.code is Code.RATE_SOURCE:
                 return readable(self._tarpit.answer(request_id))
             return readable(problem_response(error, self._issuer_url, request_id))
         if found is None:
+            self._counts.problem(self._no_such_thing)
             return readable(self._nowhere.answer(request_id))
         return found.answer(",".join(header_values(request, b"if-none-match")))
 

@@ -55,11 +55,6 @@ def problem_response(error: IssuerError, issuer_url: str, request_id: str, **hea
     )
 
 
-def outcome_of(error: IssuerError) -> str:
-    """Say, for logs and counts, whether an error is a no, or nobody decided."""
-    return "no" if isinstance(error, Refused) else "undecided"
-
-
 def _sentence(detail: str) -> str:
     return detail if detail.endswith((".", "!", "?")) else f"{detail}."
 

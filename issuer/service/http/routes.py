@@ -25,12 +25,12 @@ from issuer.service.http.cors import readable
 from issuer.service.http.documents import Document, document
 from issuer.service.http.gate import SharedLook
 from issuer.service.http.pages import pages
-from issuer.service.http.problems import outcome_of, problem_response
+from issuer.service.http.problems import problem_response
 from issuer.service.http.published import Published
 from issuer.service.http.reading import Http, header_values
 from issuer.service.http.service import Service
 from issuer.service.http.tokens import token_routes
-from issuer.service.metrics.counts import ELSEWHERE, Counts
+from issuer.service.metrics.counts import Counts
 from issuer.service.reload import Live
 from issuer.wire import ARCHIVE_PATH, JWKS_PATH, METADATA_PATH, REVOCATION_KEYS_PATH, REVOCATIONS_PATH, STOPS_PATH
 
@@ -75,7 +75,7 @@ def routes(service: Service, more: Sequence[Any]) -> list[Any]:
     async def stops() -> Answer:
         return _state(service.stops.status)  # asks neither store nor disk: it answers when nothing else does
 
-    publish = partial(_publish, service.issuer_url)
+    publish = partial(_publish, service)
     described = [
         *token_routes(service),
         *more,
@@ -124,7 +124,7 @@ def _policies_of(live: Live[Published]) -> dict[str, Any]:
 
 
 def _publish(
-    issuer_url: str, path: str, find: Callable[[str], Document], described_by: type[Operation] | None = None
+    service: Service, path: str, find: Callable[[str], Document], described_by: type[Operation] | None = None
 ) -> list[Any]:
     """Return the handlers of a path whose answers are written beforehand; `find` gets what stands for its parameter."""
 
@@ -133,7 +133,8 @@ def _publish(
         try:
             return find(next(iter(request.path_params.values()), "")).answer(known)
         except IssuerError as error:  # a page of another origin may read that there is none, too
-            return readable(problem_response(error, issuer_url, str(uuid.uuid4())))
+            service.counts.problem(error)
+            return readable(problem_response(error, service.issuer_url, str(uuid.uuid4())))
 
     shown = get(path, operation_class=described_by) if described_by else get(path, include_in_schema=False)
     return [shown(published), route(path, http_method="HEAD", include_in_schema=False)(published)]
@@ -163,7 +164,7 @@ def exception_handlers(issuer_url: str, counts: Counts) -> dict[Any, Callable[[H
     """Return the handlers that make every error a problem document, the unforeseen included."""
 
     def known(_: Http, error: IssuerError) -> Answer:
-        counts.answered(ELSEWHERE, outcome_of(error), error.code)
+        counts.problem(error)
         return problem_response(error, issuer_url, str(uuid.uuid4()))
 
     def http(request: Http, error: HTTPException) -> Answer:
@@ -171,7 +172,7 @@ def exception_handlers(issuer_url: str, counts: Counts) -> dict[Any, Callable[[H
             return known(request, Refused(Code.REQUEST_NOT_FOUND))
         if isinstance(error, MethodNotAllowedException):
             refused, allow = Refused(Code.REQUEST_METHOD), _allowed(request)
-            counts.answered(ELSEWHERE, "no", refused.code)
+            counts.problem(refused)
             return problem_response(refused, issuer_url, str(uuid.uuid4()), Allow=allow)
         if error.status_code < 500:
             return known(request, Refused(Code.REQUEST_MALFORMED))
@@ -179,7 +180,7 @@ def exception_handlers(issuer_url: str, counts: Counts) -> dict[Any, Callable[[H
 
     def unforeseen(_: Http, error: Exception) -> Answer:
         request_id = str(uuid.uuid4())
-        counts.answered(ELSEWHERE, "undecided", Code.INTERNAL)
+        counts.problem(IssuerError(Code.INTERNAL))
         # The traceback's frames, never its local variables: they hold tokens.
         _log.error("unforeseen", request_id=request_id, exc_info=error)
         return problem_response(IssuerError(Code.INTERNAL), issuer_url, request_id)

@@ -30,12 +30,12 @@ from issuer.service.bounds import SMALL_BODY_BYTES
 from issuer.service.http import openapi
 from issuer.service.http.answer import Answer, json_answer
 from issuer.service.http.in_flight import MAX_BODIES, MAX_IN_FLIGHT, InFlight
-from issuer.service.http.problems import outcome_of, problem_response
+from issuer.service.http.problems import problem_response
 from issuer.service.http.rate_limit import rate_limit
 from issuer.service.http.reading import Http, bearer_of, check_framing, ms_since, read_whole, source_of
 from issuer.service.http.service import Service
 from issuer.service.metrics.board import NOBODY
-from issuer.service.metrics.counts import OK, Counts
+from issuer.service.metrics.counts import OK, Counts, outcome_of
 from issuer.wire import MAX_BYTES, Endpoint, IssuedTokens, Kind
 
 _log = structlog.get_logger("issuer")

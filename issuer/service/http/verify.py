@@ -29,7 +29,7 @@ from issuer.service.http import openapi
 from issuer.service.http.answer import Answer, json_answer
 from issuer.service.http.cors import preflight, readable
 from issuer.service.http.gate import Gate
-from issuer.service.http.problems import outcome_of, problem_response
+from issuer.service.http.problems import problem_response
 from issuer.service.http.question import read_question
 from issuer.service.http.reading import Http, ms_since, read_json_body, source_of
 from issuer.service.http.tarpit import Tarpit
@@ -106,16 +106,16 @@ def verify_routes(
         try:
             gate.demand(source)
         except Refused as error:
-            counts.answered(_PATH, "no", error.code)
+            counts.problem(error, _PATH)
             return readable(tarpit.answer(request_id))
         except Undecided as error:  # without a line in the log: they come as fast as anybody likes
-            counts.answered(_PATH, outcome_of(error), error.code)
+            counts.problem(error, _PATH)
             return readable(problem_response(error, issuer_url, request_id))
         try:
             body = await read_json_body(request, MAX_QUESTION_BYTES)
             reports = await gate.work(source, partial(answer_question, body, trusted, int(time.time())))
         except (Refused, Undecided) as error:
-            counts.answered(_PATH, outcome_of(error), error.code)
+            counts.problem(error, _PATH)
             _log.info("question", request_id=request_id, outcome="no", code=str(error.code), ms=ms_since(began))
             return readable(problem_response(error, issuer_url, request_id))
         counts.answered(_PATH, "answered")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 
 from issuer.codes import Code
-from issuer.errors import Refused
+from issuer.errors import IssuerError, Refused
 from issuer.service.metrics.board import NOBODY, Row
 
 # The upper ends of a histogram's buckets, in seconds, for all of them: one token takes 1 to 3 ms.
@@ -31,18 +31,23 @@ LAG = "issuer_event_loop_lag_seconds"
 class Histogram:
     """How long something took."""
 
+    __slots__ = ("_first", "_numbers", "_sum")
+
     def __init__(self, row: Row, *key: str) -> None:
-        self._numbers, self._place = row.numbers, row.place(*key, width=WIDTH)
+        self._numbers, self._first = row.numbers, row.place(*key, width=WIDTH)
+        self._sum = self._first + WIDTH - 1
 
     def observe(self, took_ns: int) -> None:
         """Count one that took so many nanoseconds."""
-        place = self._place
-        self._numbers[place + bisect_left(_ENDS, took_ns)] += 1
-        self._numbers[place + WIDTH - 1] += took_ns
+        numbers = self._numbers
+        numbers[self._first + bisect_left(_ENDS, took_ns)] += 1
+        numbers[self._sum] += took_ns
 
 
 class Counter:
     """How often something happened."""
+
+    __slots__ = ("_numbers", "_place")
 
     def __init__(self, row: Row, *key: str) -> None:
         self._numbers, self._place = row.numbers, row.place(*key)
@@ -77,9 +82,9 @@ class Counts:
                 self._answered[key] = counter
         counter.add(count)
 
-    def refused(self, error: Refused) -> None:
-        """Count the refusal of what reaches no endpoint."""
-        self.answered(ELSEWHERE, "no", error.code)
+    def problem(self, error: IssuerError, endpoint: str = ELSEWHERE) -> None:
+        """Count an answer that is a problem, to whom nobody knows."""
+        self.answered(endpoint, outcome_of(error), error.code)
 
     def fetched(self, provider: str, outcome: str) -> None:
         """Count an answer of a registered provider, or that there was none: `answered`, `failed`."""
@@ -87,3 +92,8 @@ class Counts:
         if (counter := self._fetched.get(key)) is None:
             counter = self._fetched[key] = Counter(self._row, FETCHES, *key)
         counter.add()
+
+
+def outcome_of(error: IssuerError) -> str:
+    """Say, for logs and counts, whether an error is a no, or nobody decided."""
+    return "no" if isinstance(error, Refused) else "undecided"

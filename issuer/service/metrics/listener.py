@@ -7,6 +7,7 @@ waits for it. Whoever reaches the address may read everything, so it is loopback
 from __future__ import annotations
 
 import socket
+from contextlib import suppress
 from http.server import ThreadingHTTPServer
 from threading import BoundedSemaphore, Timer
 from typing import Any, NoReturn
@@ -76,7 +77,7 @@ class _Server(ThreadingHTTPServer):
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """Answer it in time, or not at all."""
-        ends = Timer(SCRAPE_S, self.shutdown_request, (request,))
+        ends = Timer(SCRAPE_S, _hang_up, (request,))
         ends.daemon = True
         ends.start()
         try:
@@ -87,6 +88,12 @@ class _Server(ThreadingHTTPServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Say nothing of who has hung up."""
+
+
+def _hang_up(request: socket.socket) -> None:
+    """End a connection that another thread reads from, or writes to: closing it would end neither."""
+    with suppress(OSError):
+        request.shutdown(socket.SHUT_RDWR)
 
 
 class _Handler(MetricsHandler):

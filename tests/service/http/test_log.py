@@ -17,6 +17,8 @@ from issuer.service.http.openapi import openapi
 from issuer.service.http.tarpit import Tarpit
 from issuer.service.log.engines import reading_at
 from issuer.service.log.readers import Readers
+from issuer.service.metrics.board import Board
+from issuer.service.metrics.counts import Counts
 from issuer.tlog.tiles import read_entries
 from tests.support.http_load import drive
 from tests.support.log_store import ORIGIN, Place, sqlite_place
@@ -152,7 +154,7 @@ def test_nothing_is_taken_here(served: Served, method: str, path: str) -> None:
 
 async def test_the_pages_are_described_once_and_what_is_asked_for_has_its_parameters(place: Place) -> None:
     readers = Readers(ORIGIN, partial(reading_at, place.setting))
-    handlers = log_routes(readers, INFO, Sequencer().check, Tarpit(URL))
+    handlers = log_routes(readers, INFO, Sequencer().check, Tarpit(URL), Counts(Board().rows[0]))
     paths = msgspec.json.decode(openapi(handlers))["paths"]
     await readers.aclose()
     assert set(paths) == {"/log/checkpoint", "/log/tile/{path}", "/log/proof", "/log/log.json"}
