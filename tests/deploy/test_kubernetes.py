@@ -1,0 +1,107 @@
+"""deploy/kubernetes: each object by the API's own schemas, the whole by kustomize, and what it gives to the service."""
+
+from __future__ import annotations
+
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from issuer.service.read_settings import read_settings
+from tests.support.shared import ROOT
+
+FOLDER = ROOT / "deploy" / "kubernetes"
+OBJECTS = sorted(
+    path.name for path in FOLDER.glob("*.yaml") if path.name not in ("kustomization.yaml", "settings.yaml")
+)
+
+
+def pod() -> dict[str, Any]:
+    spec: dict[str, Any] = yaml.safe_load((FOLDER / "statefulset.yaml").read_text("utf-8"))["spec"]["template"]["spec"]
+    return spec
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", OBJECTS)
+def test_an_object_is_what_the_api_takes(name: str) -> None:
+    validate = pytest.importorskip("kubernetes_validate").validate
+    document = yaml.safe_load((FOLDER / name).read_text("utf-8"))
+    validate(document, "1.31", strict=True)
+    with pytest.raises(Exception, match="no_such_member"):
+        validate({**document, "no_such_member": 1}, "1.31", strict=True)
+
+
+@pytest.mark.long
+@pytest.mark.needs_tool("kubectl")
+def test_kustomize_builds_all_of_it() -> None:
+    built = subprocess.run(["kubectl", "kustomize", FOLDER], capture_output=True, text=True)
+    assert built.returncode == 0, built.stderr
+    objects = {each["kind"]: each for each in yaml.safe_load_all(built.stdout)}
+    kinds = {yaml.safe_load((FOLDER / name).read_text("utf-8"))["kind"] for name in OBJECTS}
+    assert objects.keys() == kinds | {"ConfigMap"}
+    volumes = {each["name"]: each for each in objects["StatefulSet"]["spec"]["template"]["spec"]["volumes"]}
+    assert volumes["settings"]["configMap"]["name"] == objects["ConfigMap"]["metadata"]["name"], (
+        "its hash is in the name"
+    )
+    selected = objects["StatefulSet"]["spec"]["template"]["metadata"]["labels"]
+    for kind in ("Service", "PodDisruptionBudget", "NetworkPolicy"):
+        spec = objects[kind]["spec"]
+        selector = spec.get("selector") or spec["podSelector"]
+        assert selector.get("matchLabels", selector).items() <= selected.items(), kind
+
+
+def test_what_a_pod_mounts_is_there_and_no_container_may_do_more_than_it_needs() -> None:
+    spec = pod()
+    volumes = {volume["name"] for volume in spec["volumes"]} | {"state"}
+    assert spec["enableServiceLinks"] is False, "a Service named issuer would set unknown ISSUER_ variables"
+    for container in (*spec["initContainers"], *spec["containers"]):
+        assert {mount["name"] for mount in container["volumeMounts"]} <= volumes
+        assert container["securityContext"]["readOnlyRootFilesystem"] is True
+        assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+
+
+def test_the_settings_are_good_with_what_the_secret_says() -> None:
+    (container,) = pod()["containers"]
+    said = {each["name"]: each["value"] for each in container["env"]}
+    secret = {
+        "ISSUER_STORE_URL": "rediss://store.example:6379/0",
+        "ISSUER_LOG_DATABASE": "postgresql://db.example/issuer",
+    }
+    settings = read_settings(FOLDER / "settings.yaml", {**said, **secret})
+    (mounted,) = (mount for mount in container["volumeMounts"] if mount["name"] == "policies")
+    assert settings.policies == mounted["mountPath"]
+
+
+def test_the_init_container_makes_private_files_of_links_that_a_group_may_read(tmp_path: Path) -> None:
+    """Its own program, with folders of this test; the secret lies there as the kubelet lays it."""
+    (container,) = pod()["initContainers"]
+    secrets = tmp_path / "secrets"
+    for item in pod()["volumes"][2]["projected"]["sources"][0]["secret"]["items"]:
+        real = secrets / "..2026" / item["path"]
+        real.parent.mkdir(parents=True, exist_ok=True)
+        real.write_text(item["key"])
+        real.chmod(0o440)
+        (secrets / Path(item["path"]).parent).symlink_to(real.parent)
+    (tmp_path / "state").mkdir()
+    program = container["command"][-1]
+    for inside, here in (
+        ("/secrets", secrets),
+        ("/run/issuer", tmp_path / "run"),
+        ("/var/lib/issuer", tmp_path / "state"),
+    ):
+        assert inside in program
+        program = program.replace(inside, str(here))
+    subprocess.run([sys.executable, "-c", program], check=True)
+    found = {
+        path.relative_to(tmp_path / "run").as_posix(): path for path in (tmp_path / "run").rglob("*") if path.is_file()
+    }
+    assert {name: path.read_text() for name, path in found.items()} == {
+        "keys/active/key.pem": "active.pem", "keys/log/log.pem": "log.pem", "store/store-secret": "store-secret",
+    }  # fmt: skip
+    assert {stat.S_IMODE(path.stat().st_mode) for path in found.values()} == {0o600}
+    assert not any(path.is_symlink() for path in found.values())
+    assert stat.S_IMODE((tmp_path / "state" / "data").stat().st_mode) == 0o700
