@@ -35,6 +35,7 @@ from issuer.relying.verifier import FOLDER, Verifier, path_in_repo
 from issuer.results.benchmark import read_benchmark
 from issuer.results.claims import is_repo
 from issuer.verify import Context
+from issuer.verify.badges import Hub
 from issuer.verify.report import json_schema
 
 if TYPE_CHECKING:
@@ -68,6 +69,9 @@ class Options(Struct, frozen=True):
     form: FormName | None
     quiet: bool
     only_failed: bool
+    badge: Path | None
+    open_pull_request: bool | None
+    registered: bool | None
 
     @property
     def receipts_folder(self) -> Path | None:
@@ -110,6 +114,13 @@ class Options(Struct, frozen=True):
 @click.option("--format", "form", type=click.Choice(FORMS), help="Print what CI systems and spreadsheets read.")
 @click.option("--only-failed", is_flag=True, help="Leave out what is verified.")
 @click.option("--quiet", is_flag=True, help="Print no answer: the exit code is it.")
+@click.option(
+    "--badge", type=_FOLDER, metavar="DIR", help="Of a FILE: draw a badge of each entry, SVG and JSON, in DIR."
+)
+@click.option(
+    "--open-pull-request/--on-main", default=None, help="What only the Hub knows, for the badges of --json and --badge."
+)
+@click.option("--registered/--not-registered", default=None, help="Whether the benchmark is registered on the Hub.")
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of the reports, and nothing else.")
 def verify(**asked: Any) -> None:
     """Check every entry of a result FILE, or of DIR/OWNER/NAME/.eval_results/*.yaml on all cores.
@@ -140,7 +151,7 @@ def answer(asked: Mapping[str, Any], now: int) -> Exit:
             _tell_what_is_looked_for(path)
     else:
         place = options.in_repo or path_in_repo(os.path.abspath(str(path)))
-        summary = verify_file(path, str(repo), place, verifier, form)
+        summary = verify_file(path, str(repo), place, verifier, form, options.badge)
         if not options.quiet and options.in_repo is None and not place.startswith(f"{FOLDER}/"):
             rule = f"{printable(str(path))} does not lie in a folder {FOLDER}, where results count (check 6)"
             say(f"issuer: {rule}. Of a copy, say where it lies: --path {FOLDER}/NAME.yaml", err=True)
@@ -184,6 +195,11 @@ def _check_usage(path: Path | None, repo: str | None, options: Options, *, folde
         raise click.UsageError("give --benchmark or --benchmarks, not both")
     if options.at is not None and options.received_now:
         raise click.UsageError("give --at TIME or --received-now, not both")
+    if options.badge is not None and (folder or options.form is not None):
+        raise click.UsageError("--badge is for one FILE, and not for --format")
+    hub_says = (options.open_pull_request, options.registered) != (None, None)
+    if hub_says and not options.as_json and options.badge is None:
+        raise click.UsageError("what the Hub knows is for badges: give --json or --badge DIR")
     if sum((options.as_json, options.form is not None, options.quiet)) > 1:
         raise click.UsageError("give one of --json, --format and --quiet")
     _check_receipts(options)
@@ -217,9 +233,11 @@ def _verifier(options: Options, now: int, *, folder: bool) -> Verifier:
         demand_listed(trusted.trust, key, kept, options.trust)
     receipts = None if options.receipts_folder is None else ReceiptFolder(options.receipts_folder)
     asked = {} if folder or options.offline else AskedLogs(trusted.trust, now)
+    wants_badges = options.as_json or options.badge is not None
     context = Context(
-        now, witnessed=options.received_now, benchmarks=_benchmarks(options), receipts=receipts or {}, asked=asked
-    )
+        now, witnessed=options.received_now, benchmarks=_benchmarks(options), receipts=receipts or {}, asked=asked,
+        hub=Hub(options.open_pull_request, options.registered) if wants_badges else None,
+    )  # fmt: skip
     # A folder's entries without a token are many, and to find the line of each takes as long as to read its file.
     lines = not folder or options.form is not None
     return Verifier(trusted.trust, _received_at(options, now), context, receipts, key, trusted.renew, lines)

@@ -6,17 +6,21 @@ from collections import Counter
 from pathlib import Path
 
 from issuer import files
-from issuer.cli.terminal import printable, say, say_error, say_whole
+from issuer.cli.terminal import printable, say, say_error, say_whole, to_json
 from issuer.cli.verify_forms import Form, joined
 from issuer.errors import InputError
 from issuer.formats import strict_yaml
+from issuer.relying.badge_picture import shields, svg
 from issuer.relying.verifier import Verifier
 from issuer.verify.report import Report
 from issuer.verify.summary import Summary, tally
 
 
-def verify_file(file: Path, repo: str, place: str, verifier: Verifier, form: Form) -> Summary:
-    """Judge a file at `place` in the repository `repo`, print its reports in this form, and return the counts.
+def verify_file(
+    file: Path, repo: str, place: str, verifier: Verifier, form: Form, badges: Path | None = None
+) -> Summary:
+    """Judge a file at `place` in the repository `repo`, print its reports in this form, and return the counts. The
+    badges of its entries go to the folder `badges`.
 
     Raises InputError for a file that is none of results, which a form that is one document tells, too.
     """
@@ -30,6 +34,8 @@ def verify_file(file: Path, repo: str, place: str, verifier: Verifier, form: For
         else:
             form.alone(str(file), reports, now)
             _tell_receipts(reports, verifier)
+        if badges is not None:
+            _draw(reports, badges, file.stem)
     except InputError as error:
         if form.alone is None:
             out(form.writer.finding(error) + form.foot(Summary(), verifier.trust, now))
@@ -43,6 +49,14 @@ def verify_file(file: Path, repo: str, place: str, verifier: Verifier, form: For
     summary = Summary()
     summary.add(1, Counter(map(tally, reports)).items(), [fault.code for fault in faults])
     return summary
+
+
+def _draw(reports: tuple[Report, ...], folder: Path, stem: str) -> None:
+    files.make_folder(folder, mode=0o777)
+    for report in reports:
+        name = f"{stem}-{report.pointer.removeprefix('/')}"
+        files.replace(folder / f"{name}.svg", svg(report).encode(), mode=None, durable=False)
+        files.replace(folder / f"{name}.json", to_json(shields(report)).encode() + b"\n", mode=None, durable=False)
 
 
 def _tell_receipts(reports: tuple[Report, ...], verifier: Verifier) -> None:

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from issuer.results.entry import Entry
 from issuer.verify import check_entry, check_log
+from issuer.verify.badges import Hub, badges_of
 from issuer.verify.check_entry import Benchmarks
 from issuer.verify.check_log import CheckedNotes, Proofs, Search
 from issuer.verify.check_token import GOOD_WHEN_ISSUED, JudgedToken, Occurrence, Signed, judge_token
@@ -51,7 +52,8 @@ class Context(Struct, frozen=True):
     own clock or record of the push, not from a claim: a report on a claim becomes no receipt.
     `benchmarks` has `eval.yaml` files by (repository, commit), `receipts` the text of receipts by token digest.
     `proofs` has what is at hand of tokens in their logs, `asked` what the logs say where that is not enough, and
-    `notes` the checkpoints that were good, over many files.
+    `notes` the checkpoints that were good, over many files. With `hub`, what the Hub says of the file, reports have
+    badges; its `benchmark` is looked up for each entry.
     """
 
     now: int
@@ -61,6 +63,7 @@ class Context(Struct, frozen=True):
     proofs: Proofs = field(default_factory=dict)
     asked: Proofs = field(default_factory=dict)
     notes: CheckedNotes = field(default_factory=CheckedNotes)
+    hub: Hub | None = None
 
 
 def verify_entry(entry: Entry, repo: str, path: str, trust: Trust, at: int | None, context: Context) -> Report:
@@ -70,6 +73,14 @@ def verify_entry(entry: Entry, repo: str, path: str, trust: Trust, at: int | Non
     made and reported. A badge must come from `verdict` alone, never from a member of the file. Two tokens with one jti
     are seen by `verify_entries` within a file, and by a ReplayIndex across files.
     """
+    report = ranked(_judged(entry, repo, path, trust, at, context))
+    if context.hub is None:
+        return report
+    benchmark = context.benchmarks.get((entry.dataset.id, entry.dataset.revision or ""))
+    return replace(report, badges=badges_of(report, entry, replace(context.hub, benchmark=benchmark)))
+
+
+def _judged(entry: Entry, repo: str, path: str, trust: Trust, at: int | None, context: Context) -> Report:
     own = _moment(at, context)
     blank = Report(
         REPORT_VERSION, repo, path, entry.pointer, "unverified", "", own.at, own.at_from, issuer="", framework="",
@@ -99,11 +110,10 @@ def verify_entry(entry: Entry, repo: str, path: str, trust: Trust, at: int | Non
     if reason and not _could_still_say(token, trust):
         verdict = "good_when_issued"
     vouched = {} if signed is None else _vouched(signed)
-    report = replace(
+    return replace(
         blank, verdict=verdict, reason=reason, at=moment.at, at_from=moment.at_from, checks=checks,
         wants_keys_of=token.wants_keys_of, witnessed_at=moment.witnessed, **vouched,
     )  # fmt: skip
-    return ranked(report)
 
 
 def _moment(at: int | None, context: Context) -> Moment:
@@ -151,7 +161,7 @@ def _vouched(signed: Signed) -> dict[str, Any]:
 
 def _unverified(blank: Report, reason: str) -> Report:
     checks = tuple(check(number, Status.SKIP, reason) for number in NAMES)
-    return ranked(replace(blank, reason=reason, checks=checks))
+    return replace(blank, reason=reason, checks=checks)
 
 
 # -- several entries --------------------------------------------------------------------------------------------------
@@ -185,4 +195,5 @@ def fail_shared_jti(report: Report, other: str) -> Report:
     """Turn check 5 of a verified report into a failure: `other` names the entry with the other token of its jti."""
     evidence = f"{other} has another good token with the jti {report.jti}: the issuer is at fault, and neither counts"
     checks = tuple(check(5, Status.FAIL, evidence) if made.number == 5 else made for made in report.checks)
-    return ranked(replace(report, verdict="failed", checks=checks, shared_jti=True))
+    badges = None if report.badges is None else replace(report.badges, verified="no")
+    return ranked(replace(report, verdict="failed", checks=checks, shared_jti=True, badges=badges))

@@ -6,16 +6,12 @@ A badge is a function of the report, the entry and what only the Hub knows (`Hub
 
 from __future__ import annotations
 
-from typing import Literal
-
 from msgspec import UNSET, Struct
 
 from issuer.results.benchmark import Benchmark
 from issuer.results.details import is_public_url
 from issuer.results.entry import Entry
-from issuer.verify.report import Report, Verdict
-
-Badge = Literal["yes", "no", "unknown"]
+from issuer.verify.report import Badge, Badges, Report, Verdict
 
 _VERIFIED: dict[Verdict, Badge] = {
     "verified": "yes", "failed": "no", "unverified": "no", "undecided": "unknown", "good_when_issued": "unknown",
@@ -34,16 +30,7 @@ class Hub(Struct, frozen=True):
     benchmark: Benchmark | None = None
 
 
-class Badges(Struct, frozen=True):
-    """The four badges. An entry without `verified` stays visible."""
-
-    verified: Badge
-    community: Badge
-    leaderboard: Badge
-    source: Badge
-
-
-def badges(report: Report, entry: Entry, hub: Hub) -> Badges:
+def badges_of(report: Report, entry: Entry, hub: Hub) -> Badges:
     """Return the badges of an entry whose report this is."""
     return Badges(
         verified=_VERIFIED[report.verdict],

@@ -61,6 +61,18 @@ Tier = Literal["reproduced", "logged", "verified", "signed", "self-reported", "u
 TIERS: tuple[Tier, ...] = get_args(Tier)
 
 
+Badge = Literal["yes", "no", "unknown"]
+
+
+class Badges(Struct, frozen=True):
+    """The four badges of the Hub. An entry without `verified` stays visible."""
+
+    verified: Badge
+    community: Badge
+    leaderboard: Badge
+    source: Badge
+
+
 class Said(Struct, frozen=True):
     """What the file says of a run, in the words of an entry. It is nobody's word but the file's: the token's is in the
     `claims` of a report.
@@ -116,7 +128,8 @@ class Report(Struct, frozen=True):
     revoked this token, or what its integration had signed at that time. `token_digest` is the SHA-256 of the token's
     text, "" without one. `shared_jti`: it failed only because another good token has its jti. `wants_keys_of`: the
     trusted issuer whose keys, as they are since the token's issue, would decide check 2. `tier` is how much stands
-    behind the result, and `tier_reason` why, in words (`tiers`).
+    behind the result, and `tier_reason` why, in words (`tiers`). `badges` are the Hub's, None where nobody asked for
+    them.
     """
 
     version: Literal[1]
@@ -148,6 +161,7 @@ class Report(Struct, frozen=True):
     revoked: bool = False
     tier: Tier = "self-reported"
     tier_reason: str = ""
+    badges: Badges | None = None
     wants_keys_of: str = ""
 
     @property

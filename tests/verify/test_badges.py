@@ -6,7 +6,8 @@ import pytest
 
 from issuer.results.entry import Entry, read_entries, write_entry
 from issuer.verify import Context, Report, verify_entries
-from issuer.verify.badges import Badge, Badges, Hub, badges
+from issuer.verify.badges import Hub, badges_of
+from issuer.verify.report import Badge, Badges
 from tests.support import make
 
 URL = "https://huggingface.co/spaces/acme/runs"
@@ -22,7 +23,7 @@ def judged(text: str = FILE, **trust: Any) -> tuple[Report, Entry]:
 
 
 def earned(text: str = FILE, hub: Hub = ALL, **trust: Any) -> Badges:
-    return badges(*judged(text, **trust), hub)
+    return badges_of(*judged(text, **trust), hub)
 
 
 def test_everything_said_and_verified_earns_all_four() -> None:
