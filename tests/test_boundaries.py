@@ -71,7 +71,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "service.shared_page": {"service.bounds"},
     "service.stops": {*FORMATS, "audit_events", "files", "wire", "identity", "policy", "policy.authoring", "issuance", "service.background", "service.look", "service.shared_page"},
     "service.settings": {*FORMATS, "files", "keyfile", "identity"},
-    "service.doctor": {*FORMATS, "audit_chain", "audit_reader", "diagnosis", "files", "identity", "policy", "policy.authoring", "tlog", "verify", "service.admission", "service.authn", "service.bounds", "service.home", "service.log", "service.revocation", "service.server", "service.settings", "service.signing", "service.store_watch", "service.workers"},
+    "service.doctor": {*FORMATS, "audit_chain", "audit_reader", "diagnosis", "files", "http_client", "identity", "policy", "policy.authoring", "tlog", "verify", "service.admission", "service.authn", "service.bounds", "service.home", "service.log", "service.revocation", "service.server", "service.settings", "service.signing", "service.store_watch", "service.workers"},
     "service.begin": {*FORMATS, "files", "service.bounds", "service.home", "service.settings", "service.signing"},
     "service.read_settings": {*FORMATS, "files", "url", "service.settings"},
     "service.workers": {"codes", "errors", "service.bounds", "service.line"},
@@ -280,7 +280,12 @@ def importers_of(name: str) -> set[str]:
         ("zstandard", {"issuer.adapters.eval_zip"}),
         (
             "redis",
-            {"issuer.service.admission.redis", "issuer.service.admission.client", "issuer.service.admission.standings"},
+            {
+                "issuer.service.admission.redis",
+                "issuer.service.admission.client",
+                "issuer.service.admission.standings",
+                "issuer.service.admission.told",
+            },
         ),
         ("hiredis", {"issuer.service.admission.client"}),
         ("sqlite3", {"issuer.service.log.sqlite", "issuer.witness.state"}),

@@ -33,7 +33,11 @@ _COMMANDS = {
     "config": ("issuer.cli.config", "config", "Show, check and describe the service's settings."),
     "demo": ("issuer.cli.demo", "demo", "Show the whole line on a real evaluation run."),
     "dev": ("issuer.cli.dev", "dev", "Run a throw-away issuer that speaks as any CI job, to try an integration."),
-    "doctor": ("issuer.cli.doctor", "doctor", "Find out what keeps this machine or CI job from a token."),
+    "doctor": (
+        "issuer.cli.doctor",
+        "doctor",
+        "Find out what keeps a machine from a token, or a service from running well.",
+    ),
     "help": ("issuer.cli.help", "help_", "Show the help of a command, or a page of what they share."),
     "init": ("issuer.cli.init", "init", "Make a folder from which a service runs."),
     "keys": ("issuer.cli.keys", "keys", "Make, rotate, list and revoke signing keys."),

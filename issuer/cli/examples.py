@@ -49,7 +49,7 @@ SHOWN = {
     "dev": Shown(_POLICIES, ("dev", "dev --policies policies --port 8080")),
     "dev env": Shown(_POLICIES, ("dev env --provider gitlab-ci",)),
     "dev token": Shown(_POLICIES, ("dev token --branch experiment", "dev token --claim ref=refs/heads/other")),
-    "doctor": Shown(_CLIENT, ("doctor --issuer https://issuer.example",)),
+    "doctor": Shown(_CLIENT, ("doctor --issuer https://issuer.example", "doctor --server --config settings.yaml")),
     "help": Shown("README.md", ("help exit-codes", "help environment", "help credentials")),
     "init": Shown(
         _OPERATIONS,

@@ -42,12 +42,11 @@ _HEAD = """\
 # The settings of this issuer. `issuer config check` says what is wrong with them, `issuer config show --origin` what is
 # in force. A setting behind a # has its default. A variable wins over this file: ISSUER_LISTEN_PORT over port below.
 """
-# What of deploy/systemd/issuer.service is another one here: the folder's own paths, and a key without a passphrase.
+# What of deploy/systemd/issuer.service is another one here: the folder's own paths and owner.
 _UNIT_HEAD = """\
-# For /etc/systemd/system. Made by `issuer init`; what each line is for: deploy/systemd/issuer.service. ProtectHome
-# hides folders below /home. Once the keys have a passphrase, take the # off the two lines that bring it.
+# For /etc/systemd/system. Made by `issuer init` of deploy/systemd/issuer.service. ProtectHome hides /home.
+# Once the keys have a passphrase: deploy/systemd/issuer.service.d.
 """
-_CREDENTIAL = "LoadCredential=", "Environment=ISSUER_KEYS_PASSPHRASE_FILE="
 _STATE = "StateDirectory=issuer\nStateDirectoryMode=0700\nWorkingDirectory=/var/lib/issuer\n"
 
 
@@ -140,7 +139,7 @@ def sample_policy() -> str:
 
 
 def unit_text(folder: Path, user: int) -> str:
-    """Return the unit for a service in this folder, whose first key has no passphrase; `user` is the owner's number."""
+    """Return the unit for a service in this folder; `user` is its owner's number."""
     _, mark, text = _of_deploy("systemd/issuer.service").partition("[Unit]\n")
     for said, own in (
         (_STATE, f"WorkingDirectory={folder}\nReadWritePaths={folder / 'keys'} {folder / 'data'}\n"),
@@ -149,8 +148,7 @@ def unit_text(folder: Path, user: int) -> str:
         ("User=issuer\nGroup=issuer\n", f"User={_name_of(user)}\n"),
     ):
         text = text.replace(said, own)
-    lines = (f"#{line}" if line.startswith(_CREDENTIAL) else line for line in text.splitlines(keepends=True))
-    return _UNIT_HEAD + mark + "".join(lines)
+    return _UNIT_HEAD + mark + text
 
 
 def _name_of(user: int) -> str:

@@ -72,6 +72,7 @@ COMMANDS: dict[str, dict[str, tuple[str, ...]]] = {
     "config show": {"config": ("config", "show", "--origin", "--config", HERE)},
     "demo": {"keep": ("demo", "--keep", HERE)},
     "doctor": {
+        "config": ("doctor", "--server", "--config", HERE),
         "id_token_file": (*DOCTOR, "--id-token-file", HERE),
         "access_token_file": (*DOCTOR, "--access-token-file", HERE),
         "client_secret_file": (*DOCTOR, "--token-endpoint", "{issuer}", "--client-id", "x", "--client-secret-file", HERE),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from issuer import files
@@ -93,7 +94,7 @@ def _look_at_documents(settings: Settings) -> Iterator[Line]:
     )
     for name, path, most, parse in parsers:
         if path:
-            yield looked(name, lambda path=path, most=most, parse=parse: _parsed(path, most, parse))  # type: ignore[misc]
+            yield looked(name, partial(_parsed, path, most, parse))
 
 
 def _parsed(path: str, most: int, parse: Callable[[bytes, str], object]) -> str:

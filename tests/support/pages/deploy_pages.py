@@ -34,7 +34,7 @@ from tests.support.shared import ROOT
 def first_hour(folder: Path) -> Iterator[World]:
     """Give an empty folder, and a port that is free."""
     port = free_port()
-    yield World(folder, here={":8000": f":{port}", "--port 8000": f"--port {port}"}, env={"ISSUER_METRICS_PORT": "0"})
+    yield World(folder, here={":8000": f":{port}", "port 8000": f"port {port}"}, env={"ISSUER_METRICS_PORT": "0"})
 
 
 def it_goes_on_running(world: World, block: Block) -> object:
