@@ -738,6 +738,7 @@ ON_THEIR_OWN = {
     "service/admission/standings.py": "reads a file of this package",
     "service/hosts.py": "reads a file of this package",
     "service/policy_keeper.py": "opens what has no name: memory that processes share",
+    "service/metrics/state.py": "asks the kernel, in /proc",
     "service/log/record_places.py": "writes half of a file in place",
     "service/log/sqlite.py": "makes the file of a database, whose bytes are SQLite's",
     "service/signing/opener.py": "opens keys",
