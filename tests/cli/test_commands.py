@@ -449,6 +449,12 @@ def test_demo_works_from_a_wheel_in_an_empty_folder(tmp_path: Path) -> None:
     ):
         assert said in done.stdout
     assert not list(empty.iterdir()), "it leaves nothing behind"
+    made = subprocess.run(  # its samples, unit and compose file are in the wheel
+        [sys.executable, "-P", "-m", "issuer", "init", "made", "--url", "https://issuer.example"],
+        cwd=empty, env={**os.environ, "PYTHONPATH": str(tmp_path / "site")}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert made.returncode == 0, made.stdout + made.stderr
+    assert (empty / "made" / "compose.yaml").read_bytes() == (ROOT / "deploy" / "compose.yaml").read_bytes()
 
 
 # -- secrets that were put where they do not belong ----------------------------------------------------------------------

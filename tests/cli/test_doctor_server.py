@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from issuer import keyfile
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import free_port, write_policies
 from issuer.service.audit import FileAudit
@@ -330,6 +331,17 @@ def test_a_store_that_does_not_answer_is_a_fault_without_its_password(home: Path
     code, lines, out = examine(home, ISSUER_STORE_URL="redis://me:hush@127.0.0.1:1/0")
     assert (code, bad(lines)) == (6, {"store": "state.unreachable"})
     assert "hush" not in out
+
+
+@pytest.mark.long
+def test_a_database_that_does_not_answer_is_a_fault_without_its_password(home: Path, tmp_path: Path) -> None:
+    env = {"ISSUER_LOG_DATABASE": "postgresql://me:hush@127.0.0.1:1/log", "ISSUER_LOG_ORIGIN": "issuer.example/log/1"}
+    (home / "keys" / "log").mkdir(0o700)
+    keyfile.write(home / "keys" / "log" / "log.pem", keyfile.generate())
+    with Store(tmp_path / "store", *GOOD) as store:
+        code, lines, out = asked(home, store, ISSUER_LOG_RECORDS=str(tmp_path), **env)
+    assert (code, bad(lines), "hush" in out) == (6, {"log": "state.unreachable"}, False)
+    assert "127.0.0.1" in lines["log"]["detail"]
 
 
 # -- the disk -----------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from issuer.policy.authoring.load import check_policies
 from issuer.policy.authoring.suite import Outcome
 from issuer.service.bounds import FEW_KEYS_LEFT, HISTORY_TURN_S
 from issuer.service.home import Home
-from issuer.service.log.engines import home_of, reading_at
+from issuer.service.log.engines import database_at, home_of, reading_at
 from issuer.service.log.setup import read_seal, records_of
 from issuer.service.log.store import Reader, StoreFailed
 from issuer.service.revocation.ledger import Ledger
@@ -144,13 +144,14 @@ def _log(settings: Settings) -> Iterator[Line]:
 def _compare(settings: Settings) -> str:
     """Compare the log's head with what its records show; nothing is raised to it, as the service would."""
     log = log_settings(settings, "" if settings.store.url == EMBEDDED else settings.store.url)
+    place = database_at(log.database).place  # without a password
     try:
         with closing(records_of(log, read_seal(log))) as records, closing(reading_at(log.database)) as reading:
             head, shown = Reader(reading).head(), records.ask()
     except StoreFailed as error:
-        raise SetupError(Code.STATE_UNREACHABLE, f"the log at {settings.log_place}: {error}") from error
+        raise SetupError(Code.STATE_UNREACHABLE, f"the log at {place}: {error}") from error
     if head is None:
-        raise SetupError(Code.LOG_ABSENT, f"no log was begun at {settings.log_place}")
+        raise SetupError(Code.LOG_ABSENT, f"no log was begun at {place}")
     for evidence in shown:
         if evidence.checkpoint.size > head.size:
             detail = f"{evidence.name} shows {evidence.checkpoint.size} entries, and the database has {head.size}"
