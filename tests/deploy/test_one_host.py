@@ -59,6 +59,19 @@ def test_the_variables_of_the_container_are_settings() -> None:
     settings = read_settings(environ={"ISSUER_URL": "https://issuer.example", **said})
     assert settings.listen.host == "0.0.0.0"
     assert settings.store.url == "redis://valkey:6379/0"
+    scraped = (DEPLOY / "prometheus" / "prometheus.yml").read_text("utf-8")
+    assert f"issuer:{settings.metrics.port}" in scraped
+
+
+def test_what_is_mounted_from_this_folder_is_there() -> None:
+    mounts = [mount for service in SERVICES.values() for mount in service.get("volumes", []) if mount.startswith("./")]
+    ours = {mount.split(":")[0] for mount in mounts if mount.startswith(("./nginx", "./prometheus", "./grafana"))}
+    assert len(ours) == 4
+    assert all((DEPLOY / name).exists() for name in ours)
+
+
+def test_the_backup_script_is_plain_sh() -> None:
+    assert subprocess.run(["sh", "-n", DEPLOY / "backup.sh"], check=False).returncode == 0
 
 
 def test_the_store_evicts_nothing_and_keeps_what_the_service_is_told_that_it_keeps() -> None:

@@ -20,7 +20,6 @@ from tests.support.pages.blocks import Block
 from tests.support.pages.story import DONE, Story, World
 from tests.support.running import until_live
 from tests.support.runs import MODEL_COMMIT
-from tests.support.shared import ROOT
 
 LOCAL = {"ISSUER_DEVELOPMENT": "true", "ISSUER_STORE_EPOCH_LEEWAY_S": "0"}
 
@@ -45,23 +44,21 @@ def host(folder: Path) -> Iterator[World]:
     loopback, by plain http, which the service takes in development alone, and shares this machine's clock."""
     trusting = dict.fromkeys(("SSL_CERT_FILE", "CURL_CA_BUNDLE"), str(folder / "nginx" / "ca.pem"))
     world = Host(folder, env={"COMMIT": MODEL_COMMIT, **LOCAL, **trusting})
-    world.here |= {"https://issuer.example": world.url, "port: 8000": f"port: {world.inside}"}
+    world.here |= {"https://issuer.example": world.url, "--port 8000": f"--port {world.inside}"}
     with world.provider:
         yield world
 
 
-def in_a_checkout(world: Host, block: Block) -> None:
-    """Have the sample policies at hand."""
-    shutil.copytree(ROOT / "policies", world.folder / "policies")
-
-
 def the_service_goes_on_running(world: Host, block: Block) -> object:
-    """Start it, with a provider that is here in the place of GitHub Actions, and wait until it answers."""
+    """Start it, with a policy that is active and a provider that is here, and wait until it answers."""
     folder = world.folder / "host"
     shutil.rmtree(folder / "policies")
     write_policies(folder / "policies", world.provider.issuer)
     with (folder / "service.log").open("wb") as log:
-        command, env = [sys.executable, "-m", *block.text.split()], {**clean(), **world.env}
+        command, env = (
+            [sys.executable, "-m", *block.text.split()],
+            {**clean(), **world.env},
+        )
         process = subprocess.Popen(command, cwd=folder, env=env, stdout=log, stderr=log)
     world.closing.callback(process.wait, 60)
     world.closing.callback(process.terminate)
@@ -85,7 +82,7 @@ def in_a_job(world: Host, block: Block) -> None:
 
 
 NOTES = {
-    "in a checkout": in_a_checkout, "the service goes on running": the_service_goes_on_running,
+    "the service goes on running": the_service_goes_on_running,
     "nginx goes on running": nginx_goes_on_running, "in a job": in_a_job,
 }  # fmt: skip
 STORIES = (Story("deploy/HOST.md", host, NOTES, long=True, tools=("curl", "nginx")),)
