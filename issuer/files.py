@@ -277,6 +277,16 @@ def move(path: Path, to: Path) -> None:
             sync_folder(before)
 
 
+def put_folder(draft: Path, path: Path) -> None:
+    """Give a folder that was made beside it its name, durable and in one step, in the place of an empty one or of none.
+
+    Raises OSError with the path where anything else is there.
+    """
+    with _naming(path), _folder(path.parent, follow=True) as folder:
+        os.rename(draft.name, path.name, src_dir_fd=folder, dst_dir_fd=folder)
+        sync_folder(folder)
+
+
 def sync_folder(folder: int) -> None:
     """Write an open folder's names to the disk, if its file system can."""
     descriptor = os.open(".", os.O_RDONLY, dir_fd=folder)

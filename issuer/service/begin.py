@@ -89,16 +89,11 @@ def demand_free(folder: Path) -> None:
 
 def _take_place(draft: Path, folder: Path) -> None:
     try:
-        draft.rename(folder)
+        files.put_folder(draft, folder)
     except OSError as error:
         if error.errno in {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR}:
             demand_free(folder)
         raise
-    parent = os.open(folder.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        files.sync_folder(parent)
-    finally:
-        os.close(parent)
 
 
 def _fill(draft: Path, folder: Path, wish: Wish, user: int, now: int) -> None:
