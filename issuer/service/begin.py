@@ -97,9 +97,9 @@ def _take_place(draft: Path, folder: Path) -> None:
 
 
 def _fill(draft: Path, folder: Path, wish: Wish, user: int, now: int) -> None:
-    draft.mkdir(0o700)
+    files.make_folder(draft)
     for name, mode in (("policies", 0o755), ("keys", 0o700), ("data", 0o700)):
-        (draft / name).mkdir()
+        files.make_folder(draft / name)
         (draft / name).chmod(mode)
     for name, text in _texts(folder, wish, user):
         files.create(draft / name, text.encode(), mode=0o600 if name == SETTINGS else 0o644)
