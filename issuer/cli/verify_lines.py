@@ -63,9 +63,9 @@ def render_summary(summary: Summary, trust: Trust, now: int) -> str:
     lines = [f"{summary.entries:,} entries in {summary.files:,} files: {counts}"]
     if summary.findings:
         lines.append(f"{summary.findings:,} findings in files that could not be read whole")
-    lines.append(
-        "by tier: " + ", ".join(f"{summary.by_tier[tier]:,} {tier}" for tier in TIERS if summary.by_tier[tier])
-    )
+    if summary.entries:
+        counted = (f"{summary.by_tier[tier]:,} {tier}" for tier in TIERS if summary.by_tier[tier])
+        lines.append(f"by tier: {', '.join(counted)}")
     lines += _render_names("by issuer", summary.by_issuer) + _render_names("by framework", summary.by_framework)
     if summary.by_reason:
         lines += ["not verified, because"]
