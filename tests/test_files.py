@@ -734,7 +734,6 @@ ON_THEIR_OWN = {
     "files.py": "the home",
     "service/append_file.py": "appends, and follows a rotation",
     "service/authn/pat_records.py": "writes a time, not bytes",
-    "service/begin.py": "makes a folder whole beside its place, and puts it there in one step",
     "service/admission/script.py": "reads a file of this package",
     "service/admission/standings.py": "reads a file of this package",
     "service/hosts.py": "reads a file of this package",
