@@ -91,7 +91,7 @@ class Throttle(Struct, frozen=True, forbid_unknown_fields=True):
     for_s: Seconds = 86_400
 
 
-class Abuse(Struct, frozen=True, forbid_unknown_fields=True):
+class Abuse(Struct, frozen=True, forbid_unknown_fields=True, cache_hash=True):
     """The rules of one integration. What is refused or warned of is counted for one registered identity alone.
 
     `quarantine_s` is how long a quarantine lasts that a signal has begun.

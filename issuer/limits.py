@@ -32,7 +32,7 @@ class Rate(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
         return self.interval_us * self.burst
 
 
-class Limits(Struct, frozen=True, forbid_unknown_fields=True):
+class Limits(Struct, frozen=True, forbid_unknown_fields=True, cache_hash=True):
     """What one integration may ask for. `refusals` over its rate quarantines the identity for `quarantine_s`."""
 
     identity: Rate = Rate(count=600, per_s=3600, burst=200)

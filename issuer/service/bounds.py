@@ -438,3 +438,10 @@ STEADY_S = 10.0
 BEAT_S = 1.0
 SILENT_S = 10
 LOADING_S = 60
+
+# -- doctor/ -----------------------------------------------------------------------------------------------------------
+
+# How long a provider may take to answer who looks at the host; and from which round trip on a store is slow: each
+# admission waits for it, at least once.
+DOCTOR_ANSWER_S = 5.0
+DOCTOR_SLOW_MS = 10

@@ -18,10 +18,10 @@ from issuer.identity.provider import Introspection, KeySource, Provider
 from issuer.policy.authoring.load import load_policies
 from issuer.service.authn.fetch import FAILURES, Fetcher, reason
 from issuer.service.authn.introspection import read_secret
+from issuer.service.bounds import DOCTOR_ANSWER_S
 from issuer.service.settings import Settings
 from issuer.service.workers import listen_addresses
 
-_ANSWER_S = 5.0
 _UNSET = 5  # TIME_ERROR of adjtimex(2): nobody sets this clock
 
 
@@ -109,7 +109,7 @@ def _answering(settings: Settings, error: SetupError) -> Line:
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(listen.host, listen.host)  # noqa: S104 (to ask, not to listen)
     url = f"http://{f'[{host}]' if ':' in host else host}:{listen.port}/health/ready"
     try:
-        answer = send(HttpRequest("GET", url, max_bytes=65_536), deadline_s=_ANSWER_S)
+        answer = send(HttpRequest("GET", url, max_bytes=65_536), deadline_s=DOCTOR_ANSWER_S)
     except (NoAnswer, Undecided):
         return failed("address", error)
     if b'"status"' not in answer.body or answer.status not in {200, 503}:

@@ -27,7 +27,7 @@ from issuer.service.signing.history import KeyHistory
 from issuer.service.signing.key_files import KeyFile, in_state, states_of
 from issuer.service.signing.life import Lives, keys_left, steps
 
-_DAY_S = 86_400
+DAY_S = 86_400
 _Look = Callable[[Settings, Home, int], Iterator[Line]]
 
 
@@ -72,7 +72,7 @@ def _schedule(found: list[KeyFile], lives: Lives, now: int) -> Line:
     if (left := keys_left(lives)) < FEW_KEYS_LEFT:
         return Line("key schedule", "warning", f"{left} more keys may sign", "Rotate less often.")
     step = steps(states_of(found), lives, now)[0]
-    if step.do != "generate" and step.due is not None and step.due <= now - _DAY_S:
+    if step.do != "generate" and step.due is not None and step.due <= now - DAY_S:
         detail = f"`{step.do}` of {step.kid} was due {show_when(step.due, now)}"
         return Line("key schedule", "warning", detail, "Run `issuer keys rotate`.")
     return Line("key schedule", "pass", "no step is overdue; `issuer keys rotate --plan` shows the next ones")
@@ -98,7 +98,7 @@ def _revocations(settings: Settings, home: Home, now: int) -> Iterator[Line]:
     if left_s <= 0:
         detail = f"the list has ended {show_span(-left_s)} ago: relying parties can clear nothing"
         yield failed("revocations", SetupError(Code.MACHINE_FAILED, detail), step="Run `issuer revocations renew`.")
-    elif left_s < _DAY_S:
+    elif left_s < DAY_S:
         detail = f"the list ends in {show_span(left_s)}"
         yield Line("revocations", "warning", detail, "Run `issuer revocations renew`, and look why nobody did.")
     else:

@@ -10,12 +10,10 @@ from issuer.codes import Code
 from issuer.diagnosis import Line, failed
 from issuer.errors import IssuerError, SetupError
 from issuer.service.admission.told import Told, ask_store
-from issuer.service.bounds import STORE_FILLS
+from issuer.service.bounds import DOCTOR_SLOW_MS, STORE_FILLS
 from issuer.service.settings import EMBEDDED, Settings, Store
 
 LEAST_VERSION = (6, 2)
-# An admission waits for it, at least once.
-SLOW_MS = 10
 # A provider's clock may differ from an issuer's by half a minute (check_token.py).
 MOST_SKEW_S, DOUBTFUL_SKEW_S = 30, 5
 
@@ -109,7 +107,7 @@ def _memory(told: Told, _: Store) -> Line:
 
 
 def _latency(told: Told, _: Store) -> Line:
-    if told.ping_ms > SLOW_MS:
+    if told.ping_ms > DOCTOR_SLOW_MS:
         step = "Run it near the service: each request waits for it."
         return Line("store latency", "warning", f"{told.ping_ms:.1f} ms for an answer", step)
     return Line("store latency", "pass", f"{told.ping_ms:.1f} ms for an answer")
