@@ -55,8 +55,8 @@ def _draw(reports: tuple[Report, ...], folder: Path, stem: str) -> None:
     files.make_folder(folder, mode=0o777, follow=False)
     for report in reports:
         name = f"{stem}-{report.pointer.removeprefix('/')}"
-        files.replace(folder / f"{name}.svg", svg(report).encode(), mode=None, durable=False, follow=False)
-        files.replace(folder / f"{name}.json", to_json(shields(report)).encode() + b"\n", mode=None, durable=False, follow=False)
+        for kind, text in (("svg", svg(report)), ("json", to_json(shields(report)) + "\n")):
+            files.replace(folder / f"{name}.{kind}", text.encode(), mode=None, durable=False, follow=False)
 
 
 def _tell_receipts(reports: tuple[Report, ...], verifier: Verifier) -> None:
