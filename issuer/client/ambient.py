@@ -6,6 +6,7 @@ may be the secret itself, given in the wrong place.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from pathlib import Path
@@ -19,8 +20,12 @@ ID_TOKEN = "ISSUER_ID_TOKEN"  # noqa: S105  (names of variables)
 ACCESS_TOKEN = "ISSUER_ACCESS_TOKEN"  # noqa: S105
 CLIENT_SECRET = "ISSUER_CLIENT_SECRET"  # noqa: S105
 
+# The tokens of the Hub; with what is named ISSUER_... nothing of it is any other program's.
+_HUB_TOKENS = frozenset({"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"})
+_PROGRAM_S = 60
+
 _MAX_BYTES = 64 * 1024  # more than any credential may have
-_SERVICE_SAYS = re.compile(r"(?:GitHub|GCP|GitLab|Buildkite|CircleCI): [A-Za-z0-9_ ,`-]{1,200}")
+_SERVICE_SAYS = re.compile(r"(?:GitHub|GCP|GitLab): [A-Za-z0-9_ ,`-]{1,200}")
 
 
 def identity_token_in(file: Path) -> Credential:
@@ -44,8 +49,9 @@ def client_secret(file: Path | None) -> str:
 def credential_here(audience: str) -> Credential:
     """Return the credential of the environment: one of its two variables, or an identity token from the CI.
 
-    The CI is GitHub Actions, GitLab, Buildkite, CircleCI or Google Cloud, which the `id` package asks for `audience`.
-    Raises SetupError with what to do: `credential.absent`, or `credential.unusable`.
+    The CI is GitHub Actions, GitLab or Google Cloud, which the `id` package asks for `audience`, or Buildkite or
+    CircleCI, whose own program is asked. Raises SetupError with what to do: `credential.absent`, or
+    `credential.unusable`.
     """
     identity, access = _variable(ID_TOKEN), _variable(ACCESS_TOKEN)
     if identity and access:
@@ -54,7 +60,7 @@ def credential_here(audience: str) -> Credential:
         return identity_token(identity, f"${ID_TOKEN}")
     if access:
         return access_token(access, f"${ACCESS_TOKEN}")
-    return identity_token(_ambient(audience), "the CI's answer")
+    return identity_token(_of_agent(audience) or _ambient(audience), "the CI's answer")
 
 
 def _variable(name: str) -> str:
@@ -66,6 +72,39 @@ def _secret_in(file: Path, flag: str) -> str:
         return read_argument(file, _MAX_BYTES).decode("utf-8").strip()
     except (InputError, ValueError):
         raise _error(f"the file that {flag} names cannot be read, or is not UTF-8") from None
+
+
+def _of_agent(audience: str) -> str:
+    """Return what the program of Buildkite or CircleCI answers; "" elsewhere.
+
+    The `id` package would start it with the whole environment. It gets none of our secrets, and no shell.
+    """
+    if _variable("BUILDKITE"):
+        return _ask("Buildkite", "buildkite-agent", "oidc", "request-token", "--audience", audience)
+    if _variable("CIRCLECI"):
+        claims = json.dumps({"aud": audience})
+        return _ask("CircleCI", "circleci", "run", "oidc", "get", "--claims", claims, "--root-issuer")
+    return ""
+
+
+def _ask(service: str, *command: str) -> str:
+    import subprocess  # costs a start-up, too
+
+    kept = {
+        name: text for name, text in os.environ.items() if name not in _HUB_TOKENS and not name.startswith("ISSUER_")
+    }
+    try:
+        done = subprocess.run(  # noqa: S603  (a list, and no shell)
+            command, env=kept, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_PROGRAM_S, check=False
+        )
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        why = "does not answer" if isinstance(error, subprocess.TimeoutExpired) else "cannot be started"
+    else:
+        if done.returncode == 0 and done.stdout.strip():
+            return done.stdout.strip()
+        why = f"ends with {done.returncode}" if done.returncode else "answers nothing"
+    detail = f"the CI's identity cannot be had: {service}: `{command[0]}` {why}"
+    raise SetupError(Code.CREDENTIAL_ABSENT, detail) from None
 
 
 def _ambient(audience: str) -> str:

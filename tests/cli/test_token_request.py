@@ -656,7 +656,40 @@ def test_a_ci_s_tool_that_prints_a_secret_has_it_shown_by_nobody(tmp_path: Path,
     env = {"BUILDKITE": "true", "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     done = request(NOWHERE, "--claims", claims, env=env)
     assert done.returncode == 6
-    assert "cannot be had: Buildkite: the Buildkite agent encountered an error" in done.stderr
+    assert "cannot be had: Buildkite: `buildkite-agent` ends with 1" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("ci", "tool", "wanted"),
+    [
+        ("BUILDKITE", "buildkite-agent", f"oidc request-token --audience {NOWHERE}"),
+        ("CIRCLECI", "circleci", f'run oidc get --claims {{"aud": "{NOWHERE}"}} --root-issuer'),
+    ],
+)
+def test_a_ci_s_tool_is_given_none_of_our_secrets(
+    tmp_path: Path, claims: Path, ci: str, tool: str, wanted: str
+) -> None:
+    program = tmp_path / tool
+    program.write_text(f'#!/bin/sh\necho "$*" > {tmp_path}/asked\nenv > {tmp_path}/env\necho aaaa.bbbb.cccc\n')
+    program.chmod(0o755)
+    own = dict.fromkeys(("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "ISSUER_CLIENT_SECRET"), HUSH)
+    env = {ci: "true", "AGENT_TOKEN": "its own", **own, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = request(NOWHERE, "--claims", claims, env=env)
+    assert done.returncode == 4, "it has an identity, and no issuer"
+    assert (tmp_path / "asked").read_text() == f"{wanted}\n"
+    given = (tmp_path / "env").read_text()
+    assert HUSH not in given
+    assert f"{ci}=true\n" in given
+    assert "AGENT_TOKEN=its own\n" in given
+
+
+def test_a_ci_s_tool_that_is_not_there_or_says_nothing_is_told(tmp_path: Path, claims: Path) -> None:
+    done = request(NOWHERE, "--claims", claims, env={"CIRCLECI": "true", "PATH": str(tmp_path)})
+    assert (done.returncode, "CircleCI: `circleci` cannot be started" in done.stderr) == (6, True)
+    (tmp_path / "circleci").write_text("#!/bin/sh\n")
+    (tmp_path / "circleci").chmod(0o755)
+    done = request(NOWHERE, "--claims", claims, env={"CIRCLECI": "true", "PATH": str(tmp_path)})
+    assert (done.returncode, "CircleCI: `circleci` answers nothing" in done.stderr) == (6, True)
 
 
 def test_a_gitlab_job_is_told_which_variable_it_lacks(claims: Path) -> None:
