@@ -10,6 +10,7 @@ is wrong with another one; nothing is written while one is bad, unless its calle
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -32,6 +33,7 @@ from issuer.results.benchmark import Benchmark, demand_defined
 from issuer.results.details import read_details
 from issuer.results.entry import Profile, content_digest, read_entries, result_file_name, target_entry, write_entry
 
+_LOCK_S = 30.0  # jobs that build into one place take turns
 _YAML = frozenset({".yaml", ".yml"})
 _NUMBER = re.compile(r"([0-9]{4,9})-")  # how the file of a result's claims begins
 
@@ -130,21 +132,39 @@ def build_each(
 def write_results(results: Sequence[Result], *, update: bool = False) -> tuple[Result, ...]:
     """Write the result files, and for each result its claims; return the results that are new.
 
-    Each file is put in its place in one step. Without `update` nothing may be there. With it, what is there stays: a
-    result that has its entry, signed or not, is not new; others are added, and their claims under free numbers. Raises
-    InputError, before anything is written, where a file is there or would not be readable as a result file; OSError as
-    the system has it.
+    Each file is put in its place in one step, by one process after the other. Without `update` nothing may be there.
+    With it, what is there stays: a result that has its entry, signed or not, is not new; others are added, and their
+    claims under free numbers. Raises InputError, before anything is written, where a file is there or would not be
+    readable as a result file; OSError as the system has it.
     """
     if not update:
         _demand_absent(path for each in results for path in (each.file, each.claims_file))
-    texts, new = _added(results)
-    new = _renumbered(new) if update else new
-    # The claims first: where a crash comes between, an update finds the entry missing, and these good.
-    claims = {each.claims_file: each.request for each in new}
-    for path, raw in {**claims, **{path: text.encode() for path, text in texts.items()}}.items():
-        files.make_folder(path.parent, mode=0o777, follow=False)
-        files.replace(path, raw, mode=None, durable=False, follow=False)
+    before = _texts(results)
+    texts, new = _added(results, before)
+    if not new:
+        return ()
+    with _turn(new):
+        if not update:
+            _demand_absent(path for each in results for path in (each.file, each.claims_file))
+        if (now := _texts(results)) != before:  # another process has written meanwhile
+            texts, new = _added(results, now)
+        new = _renumbered(new) if update else new
+        # The claims first: where a crash comes between, an update finds the entry missing, and these good.
+        claims = {each.claims_file: each.request for each in new}
+        for path, raw in {**claims, **{path: text.encode() for path, text in texts.items()}}.items():
+            files.make_folder(path.parent, mode=0o777, follow=False)
+            files.replace(path, raw, mode=None, durable=False, follow=False)
     return tuple(new)
+
+
+@contextlib.contextmanager
+def _turn(results: Iterable[Result]) -> Iterator[None]:
+    """Keep waiting who builds into the same place: that has one folder of claims, whatever its files are."""
+    with contextlib.ExitStack() as locks:
+        for folder in sorted({each.claims_file.parent for each in results}):
+            files.make_folder(folder, mode=0o777, follow=False)
+            locks.enter_context(files.folder_locked(folder, wait_s=_LOCK_S))
+        yield
 
 
 def _build(run: Run, options: BuildOptions, out: Path, number: int) -> Result:
@@ -186,15 +206,20 @@ def _demand_one_subject(results: Sequence[Result], out: Path, options: BuildOpti
 # -- writing ----------------------------------------------------------------------------------------------------------
 
 
-def _added(results: Iterable[Result]) -> tuple[dict[Path, str], list[Result]]:
-    """Add the entries to their files, which are read back as their reader will; return the files that change, and the
-    results that are new in them. Raises InputError."""
+def _texts(results: Iterable[Result]) -> dict[Path, str]:
+    """Read the files that results go to; "" for one that is not there. Raises InputError."""
+    return {path: _read(path) for path in dict.fromkeys(each.file for each in results)}
+
+
+def _added(results: Iterable[Result], there: dict[Path, str]) -> tuple[dict[Path, str], list[Result]]:
+    """Add the entries to their files, as they are `there`, which are read back as their reader will; return the files
+    that change, and the results that are new in them. Raises InputError."""
     by_file: dict[Path, list[Result]] = {}
     for each in results:
         by_file.setdefault(each.file, []).append(each)
     texts, new = {}, []
     for path, group in by_file.items():
-        before = _read(path)
+        before = there[path]
         lacking = edit.lacks(before, "".join(each.written for each in group), str(path))
         added = [each for each, lacks in zip(group, lacking, strict=True) if lacks]
         if added:

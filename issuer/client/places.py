@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from issuer import files
-from issuer.client.hub import FileAt, Hub, PullRequest, pull_request_text
+from issuer.client.hub import FileAt, Hub, Moved, PullRequest, pull_request_text
 from issuer.client.proposal import Change
 from issuer.formats.strict_yaml import MAX_BYTES
 
 _LOCAL = "0" * 40  # the commit of a folder, which has none
+_LOCK_S = 30.0  # jobs that write into one folder take turns, each for milliseconds
 
 
 class OnHub:
     """Model repositories of the Hub. Raises as `client.hub.Hub` does."""
+
+    tries = 3
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
@@ -33,6 +37,8 @@ class OnHub:
 
 class InFolder:
     """Model repositories as folders: `FOLDER/OWNER/NAME`. Asks nobody, so no benchmark is known."""
+
+    tries = 100  # each is lost to a job that has written: no more than so many write into one folder at once
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -60,10 +66,22 @@ class InFolder:
         return {}
 
     def put(self, change: Change) -> PullRequest | None:
-        """Write the files that change, each in one step; the proofs first. Raises OSError."""
+        """Write the files that change, each in one step; the proofs first. Others wait. Raises OSError, and Moved where
+        one of them has written since the files were read."""
         changed = {path: raw for path, raw in change.after.items() if change.before.get(path, "").encode() != raw}
-        for path, raw in sorted(changed.items(), key=lambda item: item[0] in change.before):
-            place = self.folder / change.repo / path
-            files.make_folder(place.parent, mode=0o777, follow=False)
-            files.replace(place, raw, mode=None, durable=True, follow=False)
-        return PullRequest(str(self.folder / change.repo), 0, existed=False) if changed else None
+        if not changed:
+            return None
+        own = self.folder / change.repo
+        with contextlib.ExitStack() as locks:
+            for folder in sorted({(own / path).parent for path in changed}):
+                files.make_folder(folder, mode=0o777, follow=False)
+                locks.enter_context(files.folder_locked(folder, wait_s=_LOCK_S))
+            self._demand_unmoved(change)
+            for path, raw in sorted(changed.items(), key=lambda item: item[0] in change.before):
+                files.replace(own / path, raw, mode=None, durable=True, follow=False)
+        return PullRequest(str(own), 0, existed=False)
+
+    def _demand_unmoved(self, change: Change) -> None:
+        there = {path: self.read(change.repo, path, revision=_LOCAL) for path in change.before}
+        if moved := tuple(path for path, file in there.items() if (file.text if file else "") != change.before[path]):
+            raise Moved(moved, f"{', '.join(moved)} in {self.folder / change.repo} has changed since it was read")

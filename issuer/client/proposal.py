@@ -90,7 +90,9 @@ class Change(Struct, frozen=True):
 
 
 class Place(Protocol):
-    """Where files come from and go to: `client.hub.Hub`'s methods, and `put`."""
+    """Where files come from and go to: `client.hub.Hub`'s methods, and `put`, which is tried `tries` times."""
+
+    tries: int
 
     def main(self, repo: str) -> str:
         """Return the commit that main is at."""
@@ -105,7 +107,8 @@ class Place(Protocol):
         """Say which results an open pull request has."""
 
     def put(self, change: Change) -> PullRequest | None:
-        """Propose a change; None where there is nothing to change. Raises `hub.Moved` where main has moved."""
+        """Propose a change; None where there is nothing to change. Raises `hub.Moved` where main has moved: it
+        is to be made anew."""
 
 
 # -- before anything is asked -----------------------------------------------------------------------------------------

@@ -41,7 +41,6 @@ from issuer.results.benchmark import Benchmark
 from issuer.verify.report import Report
 from issuer.wire import IssuedToken
 
-_TRIES = 3  # where main moves while a proposal is made
 _LEAST_PROOF_S = 0.5  # for the last of many tokens of a log without its witnesses
 
 
@@ -124,13 +123,13 @@ def propose(signed: Signed, place: Place, asking: Asking) -> Iterator[Outcome]:
         tokens = [signed.tokens[item.key] for item in items]
         proofs = _proofs(url, tokens)
         lacking = sum(bool(token.log) and token.verify_token not in proofs for token in tokens)
-        for attempt in range(1, _TRIES + 1):
+        for attempt in range(1, place.tries + 1):
             change = change_of(repo, items, place, [token.verify_token for token in tokens])
             reports = demand_verified(change, _issuer(asking), proofs)
             try:
                 made = place.put(with_proofs(change, tokens, proofs))
             except Moved:
-                if attempt == _TRIES:
+                if attempt == place.tries:
                     raise
                 continue
             yield Outcome(repo, tuple(items), made, lacking, reports)

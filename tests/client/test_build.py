@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -71,6 +73,23 @@ def test_where_one_file_is_there_none_is_written(tmp_path: Path, run: Run, other
     assert second.claims_file.read_bytes() == b"mine"
     assert not first.file.exists()
     assert not first.claims_file.exists()
+
+
+def test_what_others_build_into_one_folder_at_once_is_all_there(tmp_path: Path) -> None:
+    def build(number: int) -> None:
+        (own := tmp_path / f"{number}.json").write_bytes(edited(LOG, "/eval/task", f"task-{number}"))
+        results = build_results([read(own)], tmp_path / "out", GIVEN)
+        ready.wait()
+        write_results(results, update=True)
+
+    count = 8
+    ready = threading.Barrier(count)
+    with ThreadPoolExecutor(count) as pool:
+        list(pool.map(build, range(count)))
+    (file,) = (tmp_path / "out").rglob("*.yaml")
+    said = sorted(str(entry.dataset.task_id) for entry in read_entries(file.read_bytes(), ""))
+    assert said == [f"task-{number}" for number in range(count)]
+    assert len(list((tmp_path / "out" / "claims").iterdir())) == count
 
 
 def test_only_the_runs_of_the_tasks_are_built(tmp_path: Path, run: Run, other: Run) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,7 @@ from issuer.results.entry import Submission, read_entries
 from issuer.wire import MAX_RESULTS
 from tests.support import make
 from tests.support.hostile_issuer import Good, HostileIssuer
-from tests.support.runs import DATA, refusal
+from tests.support.runs import DATA, edited, refusal
 from tests.support.scripted import Action, hang_up, reply
 from tests.support.submitting import BENCHMARK, MODEL, PATH
 
@@ -240,10 +242,10 @@ def test_two_runs_for_one_entry_are_refused_with_both_their_names(tmp_path: Path
 # -- files --------------------------------------------------------------------------------------------------------------
 
 
-def submit(server: HostileIssuer, folder: Path, given: tuple[Result, ...]) -> list[str | None]:
+def submit(server: HostileIssuer, folder: Path, given: tuple[Result, ...], state: str = "state") -> list[str | None]:
     place = InFolder(folder / "out")
     plan = plan_of(given, place)
-    signed = sign(plan, place, asking(server), Kept(folder / "state"))
+    signed = sign(plan, place, asking(server), Kept(folder / state))
     made = [outcome.pull_request for outcome in propose(signed, place, asking(server))]
     return [one.url if one else None for one in made]
 
@@ -267,6 +269,45 @@ def test_a_newer_run_takes_the_place_of_the_entry_for_the_same_scores_and_commen
     assert path.read_text().startswith("# ours\n")
     (entry,) = read_entries(path.read_bytes(), "f")
     assert entry.details.date == "2026-11-22"
+
+
+def written(folder: Path, *tasks: str) -> list[tuple[Result, ...]]:
+    """Return the results of a run for each task."""
+    raw = (DATA / "inspect_two_scorers.json").read_bytes()
+    for task in tasks:
+        (folder / f"{task}.json").write_bytes(edited(raw, "/eval/task", task))
+    return [results(read(folder / f"{task}.json")) for task in tasks]
+
+
+def tasks_in(path: Path) -> list[str]:
+    return sorted(str(entry.dataset.task_id) for entry in read_entries(path.read_bytes(), "f"))
+
+
+def test_what_another_job_writes_meanwhile_into_the_folder_is_not_lost(tmp_path: Path) -> None:
+    """The other one comes when the file was read and is about to be written: at the last question for the keys."""
+    first, second = written(tmp_path, "first", "second")
+    good = reply(200, make.jwks())
+    with HostileIssuer() as other:
+
+        def interrupt(connection: socket.socket) -> None:
+            submit(other, tmp_path, second, state="other")
+            connection.sendall(good)
+
+        keys: list[Action] = [good, good, interrupt, good]
+        with HostileIssuer(keys=keys) as server:
+            submit(server, tmp_path, first)
+            assert server.asked_for_keys == len(keys), "it was made anew"
+    assert tasks_in(tmp_path / "out" / MODEL / PATH) == ["first", "second"]
+
+
+@pytest.mark.long
+def test_many_jobs_at_once_write_into_one_folder(tmp_path: Path) -> None:
+    tasks = [f"task-{number}" for number in range(8)]
+    with HostileIssuer() as server, ThreadPoolExecutor(len(tasks)) as pool:
+        jobs = [pool.submit(submit, server, tmp_path, one, state=task)
+                for task, one in zip(tasks, written(tmp_path, *tasks), strict=True)]  # fmt: skip
+        assert [job.result() for job in jobs] == [[str(tmp_path / "out" / MODEL)]] * len(tasks)
+    assert tasks_in(tmp_path / "out" / MODEL / PATH) == tasks
 
 
 def test_nothing_leaves_that_the_issuer_s_keys_do_not_verify(tmp_path: Path) -> None:
