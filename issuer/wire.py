@@ -61,6 +61,10 @@ class TokenRequest(Struct, frozen=True, forbid_unknown_fields=True):
     content_digest: str | UnsetType = UNSET
 
 
+class CallerRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of `POST /tokens/explain` that asks of the caller alone: `{}`."""
+
+
 class BatchItem(Struct, frozen=True, forbid_unknown_fields=True):
     """One result of a batch."""
 

@@ -30,7 +30,7 @@ def doctor(issuer: str | None, server: bool, config: Path | None, given: Credent
     """Find out what keeps this machine, or this CI job, from a token.
 
     The issuer, its keys, the clock, the identity and what the issuer holds of it: a line each, with the next step. No
-    token is asked for and nothing is used up; the issuer counts the question as one refused request. The exit code is
+    token is asked for and nothing is used up; the question costs one request of the identity's rate. The exit code is
     that of the worst line: 6 this machine, 1 what answers is another one, 5 the issuer would refuse, 4 no answer.
 
     With --server, for who runs an issuer: settings, keys, policies and their tests, revocations, log, audit, disk,

@@ -38,7 +38,10 @@ def check(
 
     An identity is fetched, the issuer is asked what it would decide, and the clock and its keys are looked at; nothing
     is signed or used up. Say what is known already: of what is not, the issuer is asked with a stand-in. The version
-    of a framework that is installed here is known.
+    of a framework that is installed here is known. Where nothing is said, it is asked of the identity alone.
+
+    The question costs one request of the identity's rate. Where a part of the run is said, it counts as a refused
+    request if the issuer would refuse that part or a stand-in: in a matrix of jobs, check in one of them.
 
     Exits with 0 where nothing fails, with 5 where the issuer would refuse, and with 6 where this machine lacks
     something.

@@ -3,7 +3,8 @@
     for line in examine(url, lambda: credential_here(url), int(time.time())):
         print(line.verdict, line.name, line.detail, line.next)
 
-Of a run nothing is known here: the issuer is asked of one that does not exist, and what it says of the caller counts.
+Of a run nothing is known here: the issuer is asked of the caller alone, which never counts as a refusal of one that is
+registered.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from issuer.client.compare import COMPARED, compare
 from issuer.client.credential import Credential
 from issuer.client.looks import PATIENCE_S, Found, look_at_issuer, look_at_keys, providers_in
-from issuer.client.tokens import explain_request
+from issuer.client.tokens import explain_caller
 from issuer.codes import Code
 from issuer.diagnosis import Line, failed
 from issuer.errors import FormatError, IssuerError, Refused
@@ -24,23 +25,13 @@ from issuer.http_client import check_url
 from issuer.identity import pat
 from issuer.wire import Explained
 
-# A run that does not exist: no policy may grant it, and nothing of it is signed.
-_NO_RUN: dict[str, JSON] = {
-    "model_repo": "issuer-doctor/no-model",
-    "model_revision": "0" * 40,
-    "benchmark_repo": "issuer-doctor/no-benchmark",
-    "benchmark_revision": "0" * 40,
-    "task_id": "no-task",
-    "metrics": [{"metric_id": "no-metric", "value": 0}],
-    "framework": {"name": "issuer-doctor", "version": "0"},
-}
 _MAX_DEPTH = 16
 
 
 def examine(url: str, identity: Callable[[], Credential], now: int) -> Iterator[Line]:
     """Yield a line for each thing that was looked at; what rests on a FAIL is left out. `now` is Unix seconds.
 
-    No token is asked for and no use of the identity spent; the question of the standing counts as one refused request.
+    No token is asked for and no use of the identity spent; the question of the standing costs one request of its rate.
     Raises SetupError(`url.invalid`) for a URL that cannot be asked.
     """
     url = check_url(url)
@@ -124,7 +115,7 @@ def _fit(claims: Mapping[str, JSON], found: Found, now: int) -> Iterator[Line]:
 
 def _standing(url: str, credential: Credential, found: Found, now: int) -> Iterator[Line]:
     try:
-        explained = explain_request(url, credential, {"claims": _NO_RUN}, patience_s=PATIENCE_S)
+        explained = explain_caller(url, credential, patience_s=PATIENCE_S)
     except IssuerError as error:
         if error.code in COMPARED:
             error.compared = compare(error.code, credential.bearer, found.document, now)
@@ -135,9 +126,9 @@ def _standing(url: str, credential: Credential, found: Found, now: int) -> Itera
 
 
 def _registered(explained: Explained) -> Iterator[Line]:
-    """Say who the issuer takes the caller for, and what it holds against the caller; not what it says of the run."""
+    """Say who the issuer takes the caller for, and what it holds against the caller."""
     who = f"{explained.integration}/{explained.identity}"
-    against = [check for check in explained.checks if not check.passed and not check.code.startswith("policy.")]
+    against = [check for check in explained.checks if not check.passed]
     for check in against:
         code = Code.named(check.code) or Code.INTERNAL
         wanted = f", wanted {check.expected}" if check.expected else ""
@@ -146,4 +137,4 @@ def _registered(explained: Explained) -> Iterator[Line]:
     if not against:
         yield Line("registered", "pass", f"as {who}")
     for warning in explained.warnings:
-        yield Line("standing", "warning", warning, "Mend what is refused before it is asked again.")
+        yield Line("registered", "warning", warning)

@@ -1,7 +1,8 @@
 """Would a submission from here go through? Asked before an evaluation that takes hours, and using nothing up.
 
 Each line is a pass, a warning or a FAIL, with what to do next. What is not known before the run stands in the question
-as a stand-in, and what the issuer says of a stand-in is no more than a warning.
+as a stand-in, and what the issuer says of a stand-in is no more than a warning. Where nothing is known it is asked of
+the caller alone: a stand-in that is refused counts against the identity, as any refused request does.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from msgspec import UNSET, Struct
 from issuer.client.compare import compare
 from issuer.client.credential import Credential
 from issuer.client.looks import PATIENCE_S, look_at_issuer, look_at_keys
-from issuer.client.tokens import explain_request
+from issuer.client.tokens import explain_caller, explain_request
 from issuer.codes import Code
 from issuer.diagnosis import Line, failed
 from issuer.errors import FormatError, Refused, SetupError, Undecided
@@ -48,6 +49,9 @@ _SUBJECTS = {
 }
 
 
+_SAY = "Give what is known already: --framework-name, --benchmark-repo, --task-id, --model-repo, --metric-id."
+
+
 class Question(Struct, frozen=True):
     """What is known before the run: members of STAND_INS by their names, and metric ids."""
 
@@ -57,6 +61,17 @@ class Question(Struct, frozen=True):
     metric_ids: Sequence[str] = ()
     integration: str | None = None
     audience: str | None = None
+
+    @property
+    def of_caller(self) -> bool:
+        """Whether nothing is known but the caller."""
+        return not (self.known or self.metric_ids or self.integration or self.audience)
+
+    def ask(self, credential: Credential) -> Explained:
+        """Ask the issuer. Raises as `tokens.explain_request` does."""
+        if self.of_caller:
+            return explain_caller(self.issuer, credential, patience_s=PATIENCE_S)
+        return explain_request(self.issuer, credential, _body(self), patience_s=PATIENCE_S)
 
 
 def preflight(question: Question) -> Iterator[Line]:
@@ -98,7 +113,7 @@ def _identity(credential: Credential) -> Line:
 
 def _decisions(question: Question, credential: Credential, document: bytes) -> Iterator[Line]:
     try:
-        explained = explain_request(question.issuer, credential, _body(question), patience_s=PATIENCE_S)
+        explained = question.ask(credential)
     except Refused as refused:
         refused.compared = compare(refused.code, credential.bearer, document, int(time.time()))
         name = "registered" if refused.code.meaning.status in {401, 403, 409, 429} else "run"
@@ -109,6 +124,8 @@ def _decisions(question: Question, credential: Credential, document: bytes) -> I
         yield failed("registered", error)
         return
     yield from lines_of(explained, question)
+    if question.of_caller:
+        yield Line("run", "warning", "nothing of it is said, so nothing was asked about it", _SAY)
 
 
 def _body(question: Question) -> dict[str, JSON]:

@@ -132,6 +132,13 @@ def explain_request(
     return read_answer(answer, Explained)
 
 
+def explain_caller(issuer: str, credential: Credential, *, patience_s: float = PATIENCE_S) -> Explained:
+    """Ask who the issuer takes the caller for, and what stands against it, whatever it would have signed: costs one
+    request of its rate and never counts as a refusal where it is registered. Raises as `explain_request` does."""
+    answer = request_tokens(issuer, credential, {}, "/tokens/explain", patience_s=patience_s)
+    return read_answer(answer, Explained)
+
+
 def request_tokens(
     issuer: str,
     credential: Credential,
@@ -142,10 +149,10 @@ def request_tokens(
 ) -> HttpAnswer:
     """Post a request to one of the endpoints, and return the answer where it is good; `read_answer` reads it.
 
-    A request with a reusable credential must have its `nonce`. The same request is safe to repeat (contract section
-    5), so it is repeated where nothing was decided, within `patience_s` (`http_client`). Raises Refused, Denied where
-    a policy refused, and Undecided; none of them, and no answer, has the credential in it, even where the server
-    repeats it.
+    A request with a reusable credential must have its `nonce`, unless it is `{}`. The same request is safe to repeat
+    (contract section 5), so it is repeated where nothing was decided, within `patience_s` (`http_client`). Raises
+    Refused, Denied where a policy refused, and Undecided; none of them, and no answer, has the credential in it, even
+    where the server repeats it.
     """
     headers = {"Authorization": f"Bearer {credential.bearer}", "Content-Type": "application/json"}
     post = HttpRequest("POST", f"{check_url(issuer)}{endpoint}", headers, msgspec.json.encode(request))

@@ -19,7 +19,17 @@ from issuer.results.claims import RunClaims, read_claims
 from issuer.results.details import read_details
 from issuer.results.entry import Submission
 from issuer.results.secret import find_secrets
-from issuer.wire import MAX_BYTES, MAX_RESULTS, MAX_VALUES, BatchRequest, Kind, Named, TokenRequest, is_nonce
+from issuer.wire import (
+    MAX_BYTES,
+    MAX_RESULTS,
+    MAX_VALUES,
+    BatchRequest,
+    CallerRequest,
+    Kind,
+    Named,
+    TokenRequest,
+    is_nonce,
+)
 
 MAX_DEPTH = 16
 # As many texts with secrets are told as a person will take out one by one.
@@ -27,7 +37,8 @@ MAX_SECRETS = 16
 
 
 class Request(Struct, frozen=True):
-    """What a request asks for. `integration`, `audience` and `nonce` are "" where it names none."""
+    """What a request asks for. `integration`, `audience` and `nonce` are "" where it names none. Only `OF_CALLER` has
+    no submissions."""
 
     kind: Kind
     submissions: tuple[Submission, ...]
@@ -47,6 +58,19 @@ class Request(Struct, frozen=True):
         ]
         value = {"kind": self.kind, "results": results, "integration": integration, "audience": audience}
         return hashlib.sha256(jcs.encode(value)).hexdigest()
+
+
+# What an explanation is asked for where nothing of a run is sent: the caller alone is judged.
+OF_CALLER = Request("single", (), "", "")
+
+
+def asks_of_caller(raw: bytes) -> bool:
+    """Say whether a body asks of its caller alone: it is `{}`."""
+    try:
+        msgspec.json.decode(raw, type=CallerRequest)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+    return True
 
 
 def read_request(kind: Kind, raw: bytes) -> Request:

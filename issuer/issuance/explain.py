@@ -4,18 +4,25 @@ Signs nothing, claims no use and does not say whether one is spent; it spends ra
 request. Only what a policy decided is explained: without authentication, registration or a readable body no policy is
 asked, and the answer is the refusal of `/tokens`. A caller that fails what its identity requires is shown the checks of
 that identity: its body is not read.
+
+A body `{}` asks of the caller alone. It costs a request of the rates, whatever is answered: of what it asks for nothing
+can be wrong, so that no number of preflights has an identity quarantined.
 """
 
 from __future__ import annotations
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from issuer.abuse import Tally
 from issuer.codes import Code
 from issuer.errors import Refused
+from issuer.issuance.body import OF_CALLER, Request, asks_of_caller
 from issuer.issuance.counting import countable
 from issuer.issuance.events import granted_event, names_of
-from issuer.issuance.ports import AdmissionRequest, Authority
+from issuer.issuance.in_steps import Steps
+from issuer.issuance.judge import judge, read_and_judge
+from issuer.issuance.ports import AdmissionRequest, Authority, Counted
 from issuer.issuance.recall import counted_in
 from issuer.issuance.refuse import refuse
 from issuer.issuance.signals import Signals
@@ -27,24 +34,39 @@ from issuer.wire import Attempt, Denied, Explained, Standing
 NO_JTI = "A" * 22
 
 
+def read_to_explain(authority: Authority, registered: Registered, body: bytes) -> Steps[Judged | Refusal]:
+    """Read a body and judge it, as `read_and_judge` does; `{}` as `OF_CALLER`."""
+    if asks_of_caller(body):
+        return judge(authority, registered, OF_CALLER, NO_JTI)
+    return (yield from read_and_judge(authority, registered, "single", body, NO_JTI))
+
+
 async def explain(authority: Authority, registered: Registered, judged: Judged | Refusal) -> Explained:
     """Say what `issue` would decide, and why. Raises as `issue` does, except where a policy refuses.
 
     What is left of the rates is not said: it falls with each explanation, but not where the use is spent.
     """
     if isinstance(judged, Refusal):
+        if judged.request is OF_CALLER:
+            await _count(authority, registered, OF_CALLER)
+            judged = replace(judged, settled=True)
         error = await refuse(authority, judged)
         if isinstance(error, Denied):
             return _explain_denial(registered, error)
         raise error
-    call = AdmissionRequest.of(registered, countable=countable(registered, judged.request))
-    try:
-        counted = await authority.admission.count(call)
-    except Refused as error:
-        raise await refuse(authority, Refusal(registered, error, judged.request, settled=True)) from None
+    counted = await _count(authority, registered, judged.request)
     signals = Signals.of(registered.registration.policy, counted_in(counted.tally))
     await authority.audit.record(granted_event(judged, signals))
     return _explain_grant(judged, signals)
+
+
+async def _count(authority: Authority, registered: Registered, request: Request) -> Counted:
+    """Charge an explanation: one request of the rates. Raises as `issue` does."""
+    items = None if request is OF_CALLER else countable(registered, request)
+    try:
+        return await authority.admission.count(AdmissionRequest.of(registered, countable=items))
+    except Refused as error:
+        raise await refuse(authority, Refusal(registered, error, request, settled=True)) from None
 
 
 def _explain_grant(judged: Judged, signals: Signals) -> Explained:

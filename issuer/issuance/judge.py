@@ -8,7 +8,7 @@ from issuer import verify_token
 from issuer.codes import Code
 from issuer.errors import Refused
 from issuer.identity.caller import Caller
-from issuer.issuance.body import Request, read_in_steps
+from issuer.issuance.body import OF_CALLER, Request, read_in_steps
 from issuer.issuance.in_steps import Steps
 from issuer.issuance.ports import Authority, Signer
 from issuer.issuance.steps import Judged, Refusal, Registered
@@ -33,10 +33,11 @@ def read_and_judge(
 def judge(authority: Authority, registered: Registered, request: Request, jti: str) -> Judged | Refusal:
     """Decide on a request and draft its template. `jti` is 16 fresh random bytes in base64url.
 
-    Raises Undecided(`dependency.signer`) where no key may begin a token now.
+    `OF_CALLER` has no nonce. Raises Undecided(`dependency.signer`) where no key may begin a token now.
     """
     try:
-        check_nonce(registered.caller, request.nonce)
+        if request is not OF_CALLER:
+            check_nonce(registered.caller, request.nonce)
         grant = _decide(registered, request)
         draft = draft_template(authority, registered, grant, jti)
         too_large = check_size(authority.signer, draft, request)

@@ -12,11 +12,13 @@ from typing import Any
 
 import pytest
 
+from issuer.client.credential import identity_token
+from issuer.client.doctor import examine
 from issuer.dev.provider import LocalProvider
 from issuer.identity import pat
 from tests.support import make
 from tests.support.in_process import Done, run
-from tests.support.running import Running, running
+from tests.support.running import Running, body, running
 from tests.support.scripted import Scripted, reply
 
 NOWHERE = "http://127.0.0.1:1"
@@ -49,6 +51,18 @@ def test_all_is_well_in_a_job_that_is_registered(tmp_path: Path, service: Runnin
     assert list(lines) == ["issuer", "clock", "keys", "identity", "provider", "audience", "life", "registered"]
     assert "inspect-ai/" in lines["registered"]["detail"]
     assert service.provider.issuer in lines["identity"]["detail"]
+
+
+@pytest.mark.long
+def test_a_matrix_of_two_hundred_jobs_that_ask_is_not_refused_anything(tmp_path: Path) -> None:
+    """By the default limits: of sixty refusals an hour the next one ends in a quarantine, and from thirty on it warns."""
+    with LocalProvider() as provider, running(tmp_path, provider, limits="limits: {}\n") as live:
+        for _ in range(200):
+            lines = list(examine(live.url, lambda: identity_token(live.token(), "a test"), int(time.time())))
+            assert {line.verdict for line in lines} == {"pass"}, lines
+        assert {event.get("verdict") for event in live.audit()} <= {"granted", None}
+        told = live.post(live.token(), body(benchmark_repo="x/y")).json()
+    assert (told["code"], told.get("warnings")) == ("policy.benchmark", None)
 
 
 def test_the_lines_are_readable_and_hold_no_token(tmp_path: Path, service: Running) -> None:

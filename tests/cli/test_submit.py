@@ -407,11 +407,23 @@ def test_check_says_before_an_evaluation_what_would_stand_in_its_way(job: Job) -
     done = check(job, *run, "--model-repo", MODEL, "--benchmark-repo", "openai/gsm8k", "--metric-id", "accuracy")
     assert (done.returncode, set(lines(done).values())) == (0, {"pass"}), done.stdout
     count = len(job.issued())
-    done = check(job)
-    assert (done.returncode, lines(done)["framework"], lines(done)["task"]) == (0, "warning", "warning")
+    done = check(job, "--framework-name", "inspect-ai", "--framework-version", "0.3.285")
+    assert (done.returncode, lines(done)["framework"], lines(done)["task"]) == (0, "pass", "warning")
     done = check(job, "--task-id", "other")
     assert (done.returncode, lines(done)["task"]) == (5, "FAIL")
     assert len(job.issued()) == count
+
+
+@pytest.mark.parametrize("kind", ["identity token", "access token"])
+def test_check_of_nothing_asks_of_the_caller_alone_and_is_no_refusal(job: Job, kind: str) -> None:
+    if kind == "access token":
+        job.env |= {"ISSUER_ACCESS_TOKEN": create_pat(job.live.folder)}
+        job.live.secrets.append(job.env["ISSUER_ACCESS_TOKEN"])
+    before = len(job.live.audit())
+    done = check(job)
+    assert (done.returncode, lines(done)["registered"], lines(done)["tokens"]) == (0, "pass", "pass")
+    assert (lines(done)["run"], "task" in lines(done)) == ("warning", False)
+    assert [(event["verdict"], event["results"]) for event in job.live.audit()[before:]] == [("granted", [])]
 
 
 def test_check_tells_a_caller_without_an_identity_and_one_who_is_not_registered(job: Job) -> None:

@@ -27,8 +27,9 @@ from issuer.errors import Refused, Undecided
 from issuer.formats import jcs, jose
 from issuer.identity.token import LEEWAY_S
 from issuer.issuance.body import Request, read_in_steps
-from issuer.issuance.explain import NO_JTI, explain
+from issuer.issuance.explain import NO_JTI, explain, read_to_explain
 from issuer.issuance.identify import check_standing, tell_recycled
+from issuer.issuance.in_steps import finish
 from issuer.issuance.issue import RECORD_MARGIN_S, issue, use_of
 from issuer.issuance.judge import judge, read_and_judge
 from issuer.issuance.ports import AdmissionRequest, Admitted, Authority, Counted, NoLog, Presented
@@ -547,6 +548,24 @@ async def test_an_explanation_that_grants_is_not_counted_as_a_refusal(tmp_path: 
             granted = await explain(house.authority, house.registered(), house.judge(jti=NO_JTI))
             assert granted.verdict == "granted"
         await house.close()
+
+
+async def test_a_question_of_the_caller_alone_is_never_counted_as_a_refusal(tmp_path: Path) -> None:
+    """In a strict policy, which forgives two; whatever the answer is, and then a refusal is the first one."""
+    with EmbeddedValkey() as store_of_its_own:
+        for mode, verdict in (("staged", "refused"), ("active", "granted")):
+            (folder := tmp_path / mode).mkdir()
+            house = House(folder, store_of_its_own, changed(STRICT, "mode: active", f"mode: {mode}"))
+            await house.start()
+            asked = finish(read_to_explain(house.authority, house.registered(), b" {}\n"))
+            told = [await explain(house.authority, house.registered(), asked) for _ in range(5)]
+            assert [(each.verdict, each.warnings) for each in told] == [(verdict, ())] * 5
+            assert house.steps.count("count") == 5, "each costs a request"
+            if mode == "active":
+                evil = house.judge(submission(benchmark="evil/x"))
+                first = await explain(house.authority, house.registered(), evil)
+                assert first.warnings[0].partition(" ")[0] == "1"
+            await house.close()
 
 
 # -- who pays ---------------------------------------------------------------------------------------------------------

@@ -36,6 +36,7 @@ from issuer.wire import (
     PROBLEM_TYPE,
     BatchItem,
     BatchRequest,
+    CallerRequest,
     Explained,
     IssuedToken,
     IssuedTokens,
@@ -74,8 +75,8 @@ EXAMPLE: dict[str, Any] = {
 
 def _components() -> dict[str, Any]:
     """Return the JSON Schemas of every type on the wire; free-form members refer to their content's schema."""
-    kinds = [TokenRequest, BatchRequest, BatchItem, RunClaims, Details, IssuedToken, IssuedTokens, Explained, Problem,
-             VerifyRequest, Reports]  # fmt: skip
+    kinds = [TokenRequest, CallerRequest, BatchRequest, BatchItem, RunClaims, Details, IssuedToken, IssuedTokens,
+             Explained, Problem, VerifyRequest, Reports]  # fmt: skip
     _, schemas = msgspec.json.schema_components(kinds, ref_template=_REF)
     for name in ("TokenRequest", "BatchItem"):
         schemas[name]["properties"]["claims"] = {"$ref": _REF.format(name="RunClaims")}
@@ -151,7 +152,11 @@ class ExplainOperation(Operation):
 
     def __post_init__(self) -> None:
         self.summary = "Say what /tokens would decide, and why: signs nothing, uses nothing up, costs a request"
-        self.request_body = RequestBody(content=_content("application/json", "TokenRequest", EXAMPLE), required=True)
+        asked = {
+            "schema": {"anyOf": [{"$ref": _REF.format(name=name)} for name in ("TokenRequest", "CallerRequest")]},
+            "examples": {"example": {"value": EXAMPLE}, "caller": {"value": {}, "summary": "of the caller alone"}},
+        }
+        self.request_body = RequestBody(content=cast("Any", {"application/json": asked}), required=True)
         judged = OpenAPIResponse(description="judged", content=_content("application/json", "Explained"))
         self.responses = cast("Any", _rated_responses({"200": judged}, "429"))
         self.security = [{"identity": []}]

@@ -19,8 +19,9 @@ from issuer.codes import Code
 from issuer.errors import Charged, Refused, Undecided
 from issuer.formats.jose import base64url_encode
 from issuer.issuance.events import names_of
-from issuer.issuance.explain import NO_JTI, explain
+from issuer.issuance.explain import explain, read_to_explain
 from issuer.issuance.identify import check_standing, identify
+from issuer.issuance.in_steps import Steps
 from issuer.issuance.issue import issue
 from issuer.issuance.judge import read_and_judge
 from issuer.issuance.ports import Authority
@@ -108,10 +109,10 @@ async def _answer_registered(
     """Answer a registered caller: its refusals are charged to it by the line, and not to its source."""
     try:
         if endpoint.explains:
-            judged = await _judge(authority, registered, endpoint, http, NO_JTI)
+            judged = await _judge(authority, registered, endpoint, http)
             answered, outcome = await _explain(authority, registered, judged)
         else:
-            judged = await _judge(authority, registered, endpoint, http, base64url_encode(urandom(16)))
+            judged = await _judge(authority, registered, endpoint, http)
             issued = await issue(authority, judged)
             answered, outcome = _render(issued, registered.arrival.id, endpoint.kind), _summary(issued)
     except (Refused, Undecided) as error:
@@ -122,9 +123,7 @@ async def _answer_registered(
     return answered, {**names_of(registered.registration), **outcome}
 
 
-async def _judge(
-    authority: Authority, registered: Registered, endpoint: TokenEndpoint, http: Http, jti: str
-) -> Judged | Refusal:
+async def _judge(authority: Authority, registered: Registered, endpoint: TokenEndpoint, http: Http) -> Judged | Refusal:
     """Read the body and judge it, unless the caller is refused without it; an unreadable body is a refusal, too."""
     if (refusal := check_standing(authority, registered)) is not None:
         return refusal
@@ -133,12 +132,20 @@ async def _judge(
     try:
         with endpoint.in_flight.body_of(registered.payer):
             raw = await read_whole(http, MAX_BYTES[endpoint.kind])
-            judging = read_and_judge(authority, registered, endpoint.kind, raw, jti)
+            judging = _judging(authority, registered, endpoint, raw)
             if len(raw) > SMALL_BODY_BYTES:
                 return await authority.turns.take(registered.payer, judging)
     except Refused as error:
         return Refusal(registered, error)
     return await authority.turns.take(registered.payer, judging)
+
+
+def _judging(
+    authority: Authority, registered: Registered, endpoint: TokenEndpoint, raw: bytes
+) -> Steps[Judged | Refusal]:
+    if endpoint.explains:
+        return read_to_explain(authority, registered, raw)
+    return read_and_judge(authority, registered, endpoint.kind, raw, base64url_encode(urandom(16)))
 
 
 async def _explain(authority: Authority, registered: Registered, judged: Judged | Refusal) -> tuple[Answer, Outcome]:

@@ -122,6 +122,21 @@ def test_only_a_policy_s_refusal_carries_checks(service: Running) -> None:
         assert "checks" not in answer.json()
 
 
+def test_a_body_of_nothing_asks_of_the_caller_alone(service: Running) -> None:
+    told = explain(service, service.token(), b"{}").json()
+    assert (told["verdict"], told["integration"], told["identity"]) == ("granted", "inspect-ai", "evaluate-main")
+    assert (told["audience"], told["ttl_s"]) == ("https://huggingface.co", 3600)
+    assert not any(check["pointer"].startswith("/claims") for check in told["checks"])
+    assert not {"code", "standing"} & told.keys()
+    event = service.audit()[-1]
+    assert (event["verdict"], event["endpoint"], event["results"]) == ("granted", EXPLAIN, [])
+    branch = service.token(ref="refs/heads/evil")
+    assert explain(service, branch, b"{}").json()["code"] == "identity.claim_mismatch"
+    for path in ("/tokens", "/tokens/batch"):
+        problem = service.post(service.token(), b"{}", path).json()
+        assert (problem["status"], problem["code"]) == (400, "request.malformed")
+
+
 # -- where no policy was asked, the answer is that of /tokens -------------------------------------------------------------
 
 
@@ -140,7 +155,7 @@ def test_an_unverified_token_learns_a_code_and_nothing_else(service: Running) ->
 
 @pytest.mark.parametrize(
     "sent",
-    [b"{", b"[]", {**BODY, "notes": "x"}, {**BODY, "nonce": "A" * 22}, {"results": [BODY]}, body(model_revision="9f3c2c9"),
+    [b"{", b"[]", {"nonce": "A" * 22}, {"integration": "inspect-ai"}, {"details": {}}, {**BODY, "notes": "x"}, {**BODY, "nonce": "A" * 22}, {"results": [BODY]}, body(model_revision="9f3c2c9"),
      body(metrics=[]), body(metrics=[{"metric_id": "m" * 120 + str(i), "value": i} for i in range(120)])],
 )  # fmt: skip
 def test_a_body_that_cannot_be_judged_is_refused_as_tokens_refuses_it(service: Running, sent: Any) -> None:
@@ -204,7 +219,7 @@ class Narrow:
 def narrow(tmp_path_factory: pytest.TempPathFactory, provider: LocalProvider) -> Iterator[Narrow]:
     folder = tmp_path_factory.mktemp("narrow")
     write_folder(folder, provider, limits=NARROW)
-    callers = register(folder, 3)
+    callers = register(folder, 4)
     with EmbeddedValkey() as store, running(folder, provider, store_url=store) as live:
         yield Narrow(live, store, callers)
 
@@ -241,6 +256,14 @@ def test_refused_explanations_count_as_refusals_and_quarantine_ends_them(narrow:
         unread = answer_to_head(narrow.live.settings.listen.port, path, narrow.token(2), b"{" * 10_000)
         assert b" 403 " in unread, "the body was not waited for"
         assert b'"code":"abuse.quarantined"' in unread
+
+
+def test_questions_of_the_caller_alone_spend_its_rate_and_are_no_refusals(narrow: Narrow) -> None:
+    assert [narrow.explain(3, b"{}").status_code for _ in range(9)] == [200] * 8 + [429]
+    assert narrow.explain(3, b"{}").json()["code"] == "rate.identity"
+    verdicts = [narrow.explain(3, body(benchmark_repo="x/y")).status_code for _ in range(4)]
+    assert verdicts == [200, 200, 200, 403], "as if nothing had been asked before"
+    assert narrow.explain(3, b"{}").json()["code"] == "abuse.quarantined"
 
 
 def told(service: Running, ask: Callable[[], object]) -> dict[str, Any]:

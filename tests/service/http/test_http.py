@@ -151,6 +151,13 @@ def test_openapi_declares_the_bodies_that_handlers_read_themselves(service: Runn
     ]  # fmt: skip
     assert {"201", "200", "401", "403", "409", "422", "429", "503"} <= operation["responses"].keys()
     assert content["examples"]["example"]["value"] == EXAMPLE
+    asked = document["paths"]["/tokens/explain"]["post"]["requestBody"]["content"]["application/json"]
+    names = [one["$ref"].rpartition("/")[2] for one in asked["schema"]["anyOf"]]
+    assert (names, asked["examples"]["caller"]["value"]) == (["TokenRequest", "CallerRequest"], {})
+    assert schemas["CallerRequest"] | {"description": ""} == {
+        "title": "CallerRequest", "type": "object", "properties": {}, "required": [], "additionalProperties": False,
+        "description": "",
+    }  # fmt: skip
     for name in ("TokenRequest", "BatchRequest"):
         assert re.fullmatch(schemas[name]["properties"]["nonce"]["pattern"], "n" * 22)
     for reference in _references(document):

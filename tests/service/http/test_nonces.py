@@ -377,6 +377,12 @@ def narrow(**limits: Any) -> dict[str, Any]:
     return {"limits": {**dict.fromkeys(("identity", "integration", "refusals"), wide), "quarantine_s": 60, **limits}}
 
 
+@each_kind
+def test_a_question_of_the_caller_alone_takes_no_nonce(site: Site, kind: str) -> None:
+    told = site.live.post(site.credential(kind), b"{}", "/tokens/explain").json()
+    assert (told["verdict"], told["identity"]) == ("granted", kind)
+
+
 @pytest.fixture(scope="module")
 def mean(tmp_path_factory: pytest.TempPathFactory, known: Issuers) -> Iterator[Site]:
     """A service that lets four requests of an identity through, and forgives two refusals."""
