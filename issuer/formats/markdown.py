@@ -29,7 +29,13 @@ def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     """Write a table of cells that are Markdown on one line each. A pipe ends no cell, in a code span neither."""
     names = list(head)
     lines = (names, ["---"] * len(names), *rows)
-    return "\n".join("|" + "".join(f" {cell.replace('|', _PIPE)} |" for cell in line) for line in lines)
+    return "\n".join("|" + "".join(f" {_PIPE.sub(_escaped, cell)} |" for cell in line) for line in lines)
 
 
-_PIPE = r"\|"
+_PIPE = re.compile(r"(?<!\\)\\*\|")
+
+
+def _escaped(found: re.Match[str]) -> str:
+    """Write a pipe behind an odd number of backslashes: GFM does not say whether two of them are one, and where they
+    are, an even number ends the cell."""
+    return ("\\" if len(found[0]) % 2 else "\\\\") + found[0]

@@ -44,7 +44,11 @@ def test_nothing_of_a_run_a_policy_or_an_answer_is_markdown(tmp_path: Path) -> N
     (item,) = one.items
     check = ShownCheck("policy.task", "/claims/task_id", "rule\n|", False, HOSTILE, "\n\n# w", f"Do {HOSTILE}\n")
     one.checks[item.key] = (check, ShownCheck(HOSTILE, "", "", True, HOSTILE, "", ""))
-    shown = MARKDOWN.render(render_summary(one))
+    written = render_summary(one)
+    for row in (line for line in written.splitlines() if line.startswith("|")):
+        ends = re.findall(r"(?<!\\)\|", row)
+        assert re.findall(r"(?<!\\)((?:\\\\)*)\|", row) == [""] * len(ends), "also where two backslashes are one"
+    shown = MARKDOWN.render(written)
     assert set(re.findall(r"<(\w+)", shown)) == {
         "h3", "h4", "p", "table", "thead", "tbody", "tr", "th", "td", "code", "a"
     }  # fmt: skip
@@ -55,7 +59,7 @@ def test_nothing_of_a_run_a_policy_or_an_answer_is_markdown(tmp_path: Path) -> N
     widths = [{len(re.findall(r"<t[hd]", row)) for row in rows} for rows in tables]
     assert widths == [{6}, {3}, {5}, {2}], "no cell ends early"
     cells = [text_of(cell) for cell in re.findall(r"<td>(.*?)</td>", shown, re.DOTALL)]
-    assert cells.count(HOSTILE) == 5, "and each says what was there"
+    assert cells.count(HOSTILE.replace("\\", "\\\\")) == 5, "and each says what was there"
     assert r"x\n| y |\n\n# z <b>.json" in text_of("".join(re.findall(r"<h4>(.*?)</h4>", shown)))
 
 
