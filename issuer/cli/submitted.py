@@ -71,7 +71,6 @@ class Telling:
 
     def plan(self, plan: Plan) -> None:
         """Say of each run where its values come from, and of each result where it goes and in which form."""
-        self._summed.items = plan.items
         for item in plan.items:
             built, run = item.result.built, item.result.run
             self._rows.results[item.key] = {
@@ -79,11 +78,13 @@ class Telling:
                 "content_digest": item.said.content_digest, "claims_digest": item.said.claims_digest,
                 "profile": item.profile, "profile_because": item.why, "origins": built.origins, "fate": "not sent",
             }  # fmt: skip
-            if not self._as_json and (self._verbose or len(plan.items) <= _FEW):
-                say(f"{shorten(run.name)}: {shorten(run.task)}")
-                show_origin(built)
-                say(f"  content_digest: {item.said.content_digest}\n  claims_digest: {item.said.claims_digest}")
-                say_note(built)
+        self._summed.items = plan.items  # with a row each, though nobody may hear the rest
+        for item in plan.items if not self._as_json and (self._verbose or len(plan.items) <= _FEW) else ():
+            built, run = item.result.built, item.result.run
+            say(f"{shorten(run.name)}: {shorten(run.task)}")
+            show_origin(built)
+            say(f"  content_digest: {item.said.content_digest}\n  claims_digest: {item.said.claims_digest}")
+            say_note(built)
         forms = dict.fromkeys((item.repo, item.path, item.profile, item.why) for item in plan.items)
         for repo, path, profile, why in forms:
             count = sum(

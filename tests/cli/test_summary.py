@@ -6,13 +6,16 @@ import html
 import re
 from pathlib import Path
 
+import pytest
 from markdown_it import MarkdownIt
 
 from issuer.adapters import Supplied, read_each
+from issuer.cli.submitted import Telling
 from issuer.cli.summary import MAX_BYTES, Summed, render_summary
 from issuer.client.build import BuildOptions, build_each
 from issuer.client.places import InFolder
 from issuer.client.proposal import items_of
+from issuer.client.submit import Plan
 from issuer.wire import ShownCheck
 from tests.support.submitting import plain_runs
 
@@ -81,6 +84,21 @@ def test_it_says_what_was_claimed_where_from_and_both_digests(tmp_path: Path) ->
     assert "| model_repo | `acme/open-model` | run |" in written
     assert f"| claims digest | `{item.said.claims_digest}` |" in written
     assert f"| content digest | `{item.said.content_digest}` |" in written
+
+
+def test_where_nobody_hears_the_lines_the_files_are_written_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr("issuer.cli.submitted.say", broken)
+    telling = Telling(ISSUER, as_json=False, verbose=True)
+    with pytest.raises(BrokenPipeError):
+        telling.plan(Plan(summed(tmp_path, "task-1", "task-2").items, ()))  # type: ignore[arg-type]
+    telling.end(tmp_path / "report.json", tmp_path / "summary.md")
+    assert (tmp_path / "report.json").read_text().count('"not sent"') == 2
+    assert (tmp_path / "summary.md").read_text().count("not sent") == 2
 
 
 def test_the_heading_says_no_more_than_was_done(tmp_path: Path) -> None:
