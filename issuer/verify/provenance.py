@@ -23,8 +23,12 @@ _NUMBER = re.compile(r"[0-9]{1,20}")
 # Shown where there is no link: what tells one run from another, in the words of its provider.
 _IDS = ("repository_id", "run_id", "project_id", "pipeline_id", "job_id", "build_number", "client_id", "account")
 
-# The owner of a workload, by the id that outlives its name.
-_OWNERS = ("repository_owner_id", "namespace_id", "account_id", "account")
+# The owner of a workload, by the id that outlives its name; of a provider that names none, the workload itself.
+_OWNERS = (
+    "repository_owner_id", "namespace_id", "organization_id", "oidc.circleci.com/org-id", "workspaceUuid",
+    "google.compute_engine/project_number", "tid", "https://sts.amazonaws.com/aws_account", "account_id", "account",
+    "id", "client_id", "kubernetes.io/serviceaccount/uid", "sub",
+)  # fmt: skip
 
 
 def run_url(caller: Caller) -> str:
@@ -69,10 +73,10 @@ def _gitlab(caller: Caller) -> str:
 def owner_of(caller: Caller) -> tuple[str, str] | None:
     """Return who owns the workload that asked for the token: its provider, and the owner's id there, which stays.
 
-    None where what is bound names no owner.
+    None where what is bound names no owner. An enterprise's own issuer at github.com has the ids of github.com.
     """
-    name = next((name for name in _OWNERS if name in caller), None)
-    return None if name is None else (_text(caller, "issuer"), str(caller[name]))
+    name, issuer = next((name for name in _OWNERS if name in caller), None), _text(caller, "issuer")
+    return None if name is None else (_github_site(issuer) or issuer, str(caller[name]))
 
 
 def describe_caller(caller: Caller) -> str:

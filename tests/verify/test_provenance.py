@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from issuer.verify.provenance import describe_caller, run_url
+from issuer.identity.profiles import PROFILES
+from issuer.verify.provenance import describe_caller, owner_of, run_url
 from tests.support.samples import SAMPLES
 
 PUBLIC: dict[str, dict[str, Any]] = {
@@ -95,3 +96,20 @@ def test_other_providers_are_named_by_their_ids(name: str) -> None:
 def test_a_caller_is_described_by_what_tells_one_run_from_another() -> None:
     assert describe_caller(GITHUB) == "github-actions, repository_id 700000001, run_id 19512345678"
     assert describe_caller({}) == "an unnamed provider"
+
+
+# -- whose workload it is -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", sorted(PROFILES.keys() - {"jenkins", "oidc"}))
+def test_of_each_provider_whose_tokens_name_one_the_owner_is_known(name: str) -> None:
+    """Of the other two nothing is public that would tell one owner from another."""
+    bound = dict.fromkeys(PROFILES[name].provenance, "1")
+    assert owner_of({"issuer": "https://a.example", **bound}) == ("https://a.example", "1")
+    assert owner_of({"issuer": "https://a.example", "build_number": "1"}) is None
+
+
+def test_an_enterprise_s_own_issuer_has_the_owners_of_github() -> None:
+    own = {**GITHUB, "issuer": "https://token.actions.githubusercontent.com/acme"}
+    assert owner_of(own) == owner_of(GITHUB) == ("https://github.com", GITHUB["repository_owner_id"])
+    assert owner_of({**own, "issuer": "https://token.actions.acme.ghe.com"}) != owner_of(own)
