@@ -20,6 +20,7 @@ from issuer.verify.provenance import owner_of
 from issuer.verify.report import Report, Said
 
 Pair = tuple[str, str]  # a metric's id and slice ("" without one)
+_MOST = 200  # characters of a value that is shown
 _BOUND = ("model_repo", "model_revision", "benchmark_repo", "benchmark_revision", "task_id")
 
 
@@ -82,8 +83,13 @@ def objection(second: Report, first: Report, tolerance: Tolerance = EXACTLY) -> 
         return "it was not signed after the one that it names"
     found = [*differences(first.claims, second.claims, tolerance), *setting_differences(first.said, second.said)]
     if found:
-        return f"they part at {found[0].where}: {found[0].first or '-'} and {found[0].second or '-'}"
+        return f"they part at {found[0].where}: {_shown(found[0].first)} and {_shown(found[0].second)}"
     return _dependence(second, first)
+
+
+def _shown(text: str) -> str:
+    """Cut what somebody else wrote: it stands in the report of each entry that it names."""
+    return text[:_MOST] + "..." if len(text) > _MOST else text or "-"
 
 
 def _dependence(second: Report, first: Report) -> str:

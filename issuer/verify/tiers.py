@@ -8,7 +8,7 @@ says nothing of the other results of its model.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -51,13 +51,13 @@ def with_reproductions(reports: Sequence[Report], tolerance: Tolerance = EXACTLY
     `tolerance` is by how much the numbers of a reproduction may differ. All results of a model on a benchmark are in
     one file, so no other one has to be looked at.
     """
-    named: defaultdict[str, list[Report]] = defaultdict(list)
+    named: defaultdict[str, dict[str, Report]] = defaultdict(dict)  # by its token: a copy of an entry is no other one
     for report in reports:
         if report.said.reproduces and RANKS[report.tier] >= RANKS["verified"]:
-            named[report.said.reproduces].append(report)
+            named[report.said.reproduces][report.token_digest] = report
     if not named:
         return tuple(reports)  # nearly every file
-    return tuple(_raised(report, named.get(report.content_digest, ()), tolerance) for report in reports)
+    return tuple(_raised(report, named.get(report.content_digest, {}), tolerance) for report in reports)
 
 
 def standing(report: Report) -> Standing:
@@ -107,11 +107,11 @@ def _first_open(report: Report) -> str:
     return ""
 
 
-def _raised(report: Report, named_by: Sequence[Report], tolerance: Tolerance) -> Report:
+def _raised(report: Report, named_by: Mapping[str, Report], tolerance: Tolerance) -> Report:
     if not named_by or RANKS[report.tier] < RANKS["verified"]:
         return report
-    reasons = [objection(other, report, tolerance) for other in named_by]
-    for other, reason in zip(named_by, reasons, strict=True):
+    reasons = [objection(other, report, tolerance) for other in named_by.values()]
+    for other, reason in zip(named_by.values(), reasons, strict=True):
         if not reason:
             by = f"reproduced by {other.integration}, {show_time(other.issued_at or 0)}"
             return replace(report, tier="reproduced", tier_reason=by)

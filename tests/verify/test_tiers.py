@@ -123,6 +123,15 @@ def test_what_the_token_contradicts_or_its_issuer_took_back_is_refuted(text: str
     assert found.reason.startswith(reason)
 
 
+def test_in_a_file_of_another_name_it_is_undecided_and_in_another_repository_refuted() -> None:
+    """There it says of another model what nobody signed: the digest of the claims has the repository in it."""
+    entries, known = read_entries(FILE.encode(), make.PATH), Context(make.NOW + 5)
+    (renamed,) = verify_entries(entries, make.REPO, ".eval_results/other.yaml", make.trust(), None, known)
+    assert (renamed.tier, renamed.tier_reason[:33]) == ("undecided", "check 6, repository and file name")
+    (copied,) = verify_entries(entries, "thief/model", make.PATH, make.trust(), None, known)
+    assert (copied.tier, copied.tier_reason[:16]) == ("refuted", "check 9, digests")
+
+
 def test_two_tokens_with_one_jti_are_both_refuted() -> None:
     found = standing(fail_shared_jti(judge(), "entry /1 of this file"))
     assert found.tier == "refuted"
@@ -228,6 +237,14 @@ def test_what_is_no_second_party_s_same_run_raises_nothing_and_says_why(second: 
     assert tier == "verified"
     assert "a reproduction does not count" in said
     assert reason in said
+
+
+def test_a_copy_of_a_reproduction_is_no_other_one_and_what_it_says_is_cut() -> None:
+    near = again({"benchmark_subset": "x" * 5000})
+    found = with_reproductions([FIRST, near, replace(near, pointer="/2"), FIRST])
+    assert found[0].tier_reason == found[3].tier_reason
+    assert "a reproduction does not count: they part at benchmark_subset: - and xxx" in found[0].tier_reason
+    assert len(found[0].tier_reason) < 400
 
 
 @pytest.mark.parametrize("named", ["", "sha256:" + "0" * 64, 5, None, ["x"]])
