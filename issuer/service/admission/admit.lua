@@ -238,9 +238,9 @@ if is_counted then
     throttled = ends
     if day ~= today then -- with it goes all that was kept of the one before, but what stands against who pays
       day = today
-      local refusals = redis.call('HGET', payer, 'refusals')
+      local refusals = (redis.call('HGET', payer, 'refusals') or 0) + 0 -- no number ends it here, with nothing forgotten
       redis.call('DEL', payer, filter)
-      if refusals then keep_refusals(tonumber(refusals)) end
+      keep_refusals(refusals)
       if math.max(quarantined, throttled, released) > now then keep_standing() end
     end
     for signal, times in pairs(counted.crossed) do -- for the operator: how often today

@@ -628,6 +628,18 @@ async def test_a_new_day_forgets_no_refusal_before_its_rate_does_and_keeps_nothi
     assert await redis.hkeys(NAMES.payer) == [b"state"]
 
 
+async def test_a_new_day_whose_refusals_are_none_of_ours_forgets_nothing(
+    state: RedisAdmission, clock: StoreClock, redis: Redis
+) -> None:
+    await state.admit(call(item("a"), clock=clock))
+    standing = f"0 - {clock.us + 3 * DAY_US} 0 0".encode()
+    await redis.hset(NAMES.payer, mapping={"standing": standing, "refusals": "x"})
+    clock.us += DAY_US
+    with pytest.raises(Undecided):
+        await state.admit(call(item("a"), clock=clock))
+    assert await redis.hget(NAMES.payer, "standing") == standing
+
+
 async def test_who_pays_is_kept_as_long_as_anything_of_it_counts(
     state: RedisAdmission, clock: StoreClock, redis: Redis
 ) -> None:
