@@ -32,6 +32,8 @@ LEAST_LEFT_S = 300
 MAX_REFUSED = 10
 # An identity lives for minutes; one that was fetched anew is good.
 _ENDED = frozenset({Code.IDENTITY_EXPIRED, Code.IDENTITY_TOO_OLD, Code.DEPENDENCY_STATE_RESET})
+# How far the clock of who makes identities may be behind the issuer's store.
+CLOCKS_S = 2
 _ROOM = 4096  # of a batch's body, for what is beside its results
 
 
@@ -169,7 +171,8 @@ def _renewed(
 ) -> tuple[Answer, Credential]:
     """Ask with a credential, a fresh one at first, and once more with another where it ended while it waited.
 
-    Returns the one that was good, too. What is said of one that cannot be renewed, as one in a variable, is raised.
+    An issuer whose store has just lost its memory says when it takes one that is fetched: until then, it waits. Returns
+    the one that was good, too. What is said of one that cannot be renewed, as one in a variable, is raised.
     """
     first = credential or asking.identity()
     try:
@@ -177,6 +180,12 @@ def _renewed(
     except (Refused, Undecided) as error:
         if error.code not in _ENDED or (again := asking.identity()) == first:
             raise
+        if error.code is Code.DEPENDENCY_STATE_RESET:
+            wait_s = (error.retry_after_s or 1) + CLOCKS_S
+            if wait_s > asking.patience_s:
+                raise
+            time.sleep(wait_s)
+            again = asking.identity()
     return ask(again), again
 
 

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from msgspec.structs import replace
 
 from issuer.adapters import Run, Supplied, read
-from issuer.client.batches import LEAST_LEFT_S, MAX_REFUSED, Asking, explain_each, obtain_each
+from issuer.client.batches import CLOCKS_S, LEAST_LEFT_S, MAX_REFUSED, Asking, explain_each, obtain_each
 from issuer.client.build import BuildOptions, Result, build_results
 from issuer.client.credential import Credential
 from issuer.client.kept import Kept
@@ -184,6 +184,30 @@ def test_what_is_refused_is_left_out_where_that_is_asked_for(tmp_path: Path) -> 
 def test_a_refusal_of_the_caller_is_no_refusal_of_a_result(tmp_path: Path, denied: bytes) -> None:
     with HostileIssuer(answers=[denied]) as server, pytest.raises(Refused):
         obtain_each(asking(server), submissions(2), Kept(tmp_path), keep_going=True)
+
+
+def lost_memory(wait_s: int) -> bytes:
+    said = {"status": 503, "code": "dependency.state_reset", "detail": "what happened"}
+    return reply(503, said, Retry_After=str(wait_s))
+
+
+@pytest.mark.long
+def test_an_issuer_that_lost_its_memory_gets_another_identity_when_it_said(tmp_path: Path) -> None:
+    """One that is fetched at once would be refused as the first one was: its store knows nothing of that second."""
+    (wanted,) = submissions(1)
+    with HostileIssuer() as server:
+        good = Good(server.url, {"claims": wanted.claims.to_json(), "details": wanted.details})
+        server.say(lost_memory(2), reply(201, {"tokens": [good.answer()]}))
+        obtain_each(asking(server), [wanted], Kept(tmp_path))
+        first, second = server.posted
+    assert second.at - first.at >= 2 + CLOCKS_S
+    assert first.headers["authorization"] != second.headers["authorization"]
+
+
+def test_longer_than_it_has_patience_nobody_waits(tmp_path: Path) -> None:
+    with HostileIssuer(answers=[lost_memory(4)]) as server, pytest.raises(Undecided) as lost:
+        obtain_each(asking(server), submissions(1), Kept(tmp_path))
+    assert (lost.value.code, len(server.posted)) == (Code.DEPENDENCY_STATE_RESET, 1)
 
 
 def test_a_rehearsal_asks_no_more_once_many_are_refused() -> None:

@@ -86,7 +86,7 @@ end
 -- Was this identity token issued since the store remembers? If not, its use may have been forgotten. A nonce has no such
 -- time: who presents one could have presented another.
 local remembered_from = epoch + leeway_s
-if is_limited == 1 and issued_at < remembered_from then return {ticket, 'RESET', remembered_from} end
+if is_limited == 1 and issued_at < remembered_from then return {ticket, 'RESET', remembered_from, remembered_from - now_s} end
 
 -- (2) Who pays. Its standing: until when it is quarantined and by what; throttled, and when the next request fits;
 -- released by an operator from what signals do. A policy that shortens an end shortens it for those who wait, too,

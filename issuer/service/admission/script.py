@@ -260,12 +260,13 @@ def read_answer(call: AdmissionRequest, dues: tuple[Due, ...], ticket: int, answ
                 raise _quarantined(call.payer, _CAUSES[by], end_us, left_us)
             case _, [b"QUARANTINED", int(end_us), int(left_us), bytes(by), bytes(tally)] if by in _CAUSES:
                 raise _quarantined(call.payer, _CAUSES[by], end_us, left_us, tally)
-            case _, [b"RESET", int(remembered_from)]:
+            case _, [b"RESET", int(remembered_from), int(wait_s)]:
                 detail = (
                     f"The store remembers the uses of identity tokens issued from Unix time {remembered_from} on; "
                     "this one is older. Fetch a fresh identity token."
                 )
-                raise Undecided(Code.DEPENDENCY_STATE_RESET, detail)
+                # From then on a fresh one is new enough.
+                raise Undecided(Code.DEPENDENCY_STATE_RESET, detail, retry_after_s=max(1, wait_s))
     raise Undecided(Code.DEPENDENCY_STATE) from answer if isinstance(answer, BaseException) else None
 
 

@@ -341,6 +341,17 @@ async def test_the_leeway_counts_from_the_epoch(url: str, redis: Redis) -> None:
         assert await codes(state, early, late) == ["dependency.state_reset", "new"]
 
 
+async def test_after_a_loss_it_says_when_a_fresh_identity_token_will_be_new_enough(url: str, redis: Redis) -> None:
+    clock = StoreClock()
+    async with started(url, leeway_s=30, now_us=clock) as state:
+        epoch = (await epoch_of(redis))[0]
+        for lost_s_ago, wait_s in ((0, 30), (29, 1), (500, 1)):
+            clock.us = (epoch + lost_s_ago) * 10**6
+            with pytest.raises(Undecided) as undecided:
+                await state.admit(call(use(issued_at=epoch - 1)))
+            assert undecided.value.retry_after_s == wait_s
+
+
 # -- nonces ------------------------------------------------------------------------------------------------------------
 
 
