@@ -233,7 +233,8 @@ def _verifier(options: Options, now: int, *, folder: bool) -> Verifier:
         demand_listed(trusted.trust, key, kept, options.trust)
     receipts = None if options.receipts_folder is None else ReceiptFolder(options.receipts_folder)
     asked = {} if folder or options.offline else AskedLogs(trusted.trust, now)
-    wants_badges = options.as_json or options.badge is not None
+    # Badges look definitions up: what is wrong with one is told, and the answer the same, in every form.
+    wants_badges = options.as_json or options.badge is not None or options.benchmarks is not None
     context = Context(
         now, witnessed=options.received_now, benchmarks=_benchmarks(options), receipts=receipts or {}, asked=asked,
         hub=Hub(options.open_pull_request, options.registered) if wants_badges else None,

@@ -115,6 +115,16 @@ def test_json_has_the_badges_as_far_as_it_is_said_what_only_the_hub_knows(tmp_pa
     assert (report["badges"]["community"], report["badges"]["leaderboard"]) == ("yes", "no")
 
 
+def test_a_broken_definition_is_told_in_every_form(tmp_path: Path) -> None:
+    """Not in that alone which has badges: the exit code is the same in each."""
+    definition = tmp_path / "benchmarks" / make.BENCHMARK / str(make.claims()["benchmark_revision"]) / "eval.yaml"
+    definition.parent.mkdir(parents=True)
+    definition.write_text("name: [\n")
+    for form in ((), ("--json",), ("--format", "csv"), ("--quiet",)):
+        done = verify(tmp_path, "--at", str(make.NOW), "--benchmarks", str(tmp_path / "benchmarks"), *form)
+        assert (form, done.code) == (form, 3)
+
+
 @pytest.mark.parametrize("flags", [("--registered",), ("--on-main",), ("--badge", "out", "--format", "csv")])
 def test_what_no_answer_would_show_is_a_usage_error(tmp_path: Path, flags: tuple[str, ...]) -> None:
     assert verify(tmp_path, *flags).code == 2
