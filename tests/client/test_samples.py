@@ -184,7 +184,7 @@ def test_what_they_install_is_the_commit_with_what_its_lock_lists(tmp_path: Path
     git = ("git", "-c", "user.name=t", "-c", "user.email=t@example.org", "-C", str(source))
     files = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     for name in filter(None, files.split("\0")):
-        if name.startswith(("issuer/", "policies/")) or "/" not in name:
+        if name.startswith(("issuer/", "policies/", "deploy/")) or "/" not in name:
             (source / name).parent.mkdir(parents=True, exist_ok=True)
             (source / name).write_bytes((ROOT / name).read_bytes())
     for command in (("init", "-q"), ("add", "-A"), ("commit", "-q", "-m", "all")):
