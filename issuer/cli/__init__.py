@@ -41,6 +41,7 @@ _COMMANDS = {
     "help": ("issuer.cli.help", "help_", "Show the help of a command, or a page of what they share."),
     "init": ("issuer.cli.init", "init", "Make a folder from which a service runs."),
     "keys": ("issuer.cli.keys", "keys", "Make, rotate, list and revoke signing keys."),
+    "leaderboard": ("issuer.cli.leaderboard", "leaderboard", "Rank results, and show what stands behind each."),
     "log": ("issuer.cli.log", "log", "Verify, follow, begin and mend a transparency log."),
     "pat": ("issuer.cli.pat", "pat", "Make, list and revoke personal access tokens."),
     "policy": ("issuer.cli.policy", "policy", "Write, check, test, explain and compare policies."),

@@ -15,7 +15,7 @@ class Shown(Struct, frozen=True):
 
 _POLICIES, _KEYS, _OPERATIONS = "policies/README.md", "keys/README.md", "deploy/README.md"
 _CLIENT, _READER, _ADAPTERS = "issuer/client/README.md", "issuer/relying/README.md", "issuer/adapters/README.md"
-_RESULTS, _LOG = "issuer/results/README.md", "issuer/relying/LOG.md"
+_RESULTS, _LOG, _BOARD = "issuer/results/README.md", "issuer/relying/LOG.md", "issuer/relying/LEADERBOARD.md"
 _ROOT = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
 _FROM = "2026-11-21T09:00:00Z"
 
@@ -64,6 +64,14 @@ SHOWN = {
     "keys public": Shown(_KEYS, ("keys public > keys.json",)),
     "keys revoke": Shown(_KEYS, (f"keys revoke KID --from {_FROM} --reason 'a laptop was stolen'",)),
     "keys rotate": Shown(_KEYS, ("keys rotate --plan", "keys rotate")),
+    "leaderboard": Shown(_BOARD, ("leaderboard build models -o site --trust trust.yaml --benchmarks benchmarks",)),
+    "leaderboard build": Shown(
+        _BOARD,
+        (
+            "leaderboard build models -o site --trust trust.yaml --benchmarks benchmarks",
+            "leaderboard build models -o site --trust trust.yaml --metric accuracy=higher --best",
+        ),
+    ),
     "log": Shown(_LOG, ("log verify https://issuer.example/log --policy policy.txt",)),
     "log accept": Shown(_OPERATIONS, (f"log accept --size 42 --reason 'the newest backup' --root {_ROOT}",)),
     "log export": Shown(_LOG, ("log export copy --from https://issuer.example/log --policy policy.txt",)),

@@ -16,21 +16,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
-from msgspec import Struct
 
 from issuer import files
 from issuer.cli.exits import Exit, exit_for_summary
-from issuer.cli.receipts import demand_listed, open_key, public_keys
+from issuer.cli.judging import A_FILE, A_FOLDER, Judging, judging_options, received_at, trusted_by
+from issuer.cli.receipts import demand_listed, open_key
 from issuer.cli.terminal import printable, say, say_document
-from issuer.cli.times import read_time
 from issuer.cli.verify_file import verify_file
 from issuer.cli.verify_forms import FORMS, Form, FormName, form_of, quiet_form, without_good
 from issuer.formats import strict_yaml
 from issuer.relying.asked_logs import AskedLogs
-from issuer.relying.documents import Documents, default_folder
 from issuer.relying.folders import BenchmarkFolder, OneBenchmark, ReceiptFolder
-from issuer.relying.seen import SeenLists, default_state
-from issuer.relying.trusted import Trusted
 from issuer.relying.verifier import FOLDER, Verifier, path_in_repo
 from issuer.results.benchmark import read_benchmark
 from issuer.results.claims import is_repo
@@ -42,27 +38,14 @@ if TYPE_CHECKING:
     from issuer.results.benchmark import Benchmark
     from issuer.verify.summary import Summary
 
-_FILE = click.Path(path_type=Path)
-_FOLDER = click.Path(path_type=Path, file_okay=False)
 
-
-class Options(Struct, frozen=True):
+class Options(Judging, frozen=True):
     """What was asked for, by the names of the options."""
 
     in_repo: str | None
-    trust: Path | None
-    issuer: str | None
-    audience: str | None
-    at: str | None
-    received_now: bool
     keep_receipts: Path | None
-    receipts: Path | None
     receipt_key: Path | None
     benchmark: Path | None
-    benchmarks: Path | None
-    cache: Path | None
-    state: Path | None
-    offline: bool
     require_token: bool
     jobs: int | None
     as_json: bool
@@ -80,14 +63,10 @@ class Options(Struct, frozen=True):
 
 
 @click.command()
-@click.argument("path", type=_FILE, required=False)
+@click.argument("path", type=A_FILE, required=False)
 @click.option("--repo", metavar="OWNER/NAME", help="The model repository that the FILE sits in.")
 @click.option("--path", "in_repo", metavar="PATH", help="Where a FILE that is a copy lies in the repository.")
-@click.option("--trust", type=_FILE, metavar="FILE", help="The trust file to judge by.")
-@click.option("--issuer", metavar="URL", help="Without a trust file: the one issuer to trust.")
-@click.option("--audience", metavar="AUD", help="Without a trust file: who is asking, as tokens must name it.")
-@click.option("--at", metavar="TIME", help="When it was received: ISO 8601 with an offset, or Unix seconds.")
-@click.option("--received-now", is_flag=True, help="It is being received now: a token that has ended is a no.")
+@judging_options
 @click.option(
     "--require-token/--allow-unsigned",
     default=True,
@@ -96,26 +75,19 @@ class Options(Struct, frozen=True):
 )
 @click.option(
     "--keep-receipts",
-    type=_FOLDER,
+    type=A_FOLDER,
     metavar="DIR",
     help="Keep a receipt of what verifies, and use those of before: it stays verified when its token has ended.",
 )
-@click.option("--receipts", type=_FOLDER, metavar="DIR", help="Use the receipts that are there, and write none.")
-@click.option("--receipt-key", type=_FILE, metavar="FILE", help="Sign receipts with this key instead of DIR's own.")
-@click.option("--benchmark", type=_FILE, metavar="EVAL.YAML", help="The benchmark's definition; you vouch for it.")
-@click.option("--benchmarks", type=_FOLDER, metavar="DIR", help="Definitions: DIR/OWNER/NAME/REVISION/eval.yaml.")
-@click.option(
-    "--offline", is_flag=True, help="Fetch nothing: use what was fetched before, however old; its age is said."
-)
-@click.option("--cache", type=_FOLDER, metavar="DIR", help="Where fetched key sets are kept.")
-@click.option("--state", type=_FOLDER, metavar="DIR", help="Where the newest revocation lists seen are remembered.")
+@click.option("--receipt-key", type=A_FILE, metavar="FILE", help="Sign receipts with this key instead of DIR's own.")
+@click.option("--benchmark", type=A_FILE, metavar="EVAL.YAML", help="The benchmark's definition; you vouch for it.")
 @click.option("--jobs", type=click.IntRange(1, 256), metavar="N", help="Of a folder: how many processes judge.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: one document for a file, lines for a folder.")
 @click.option("--format", "form", type=click.Choice(FORMS), help="Print what CI systems and spreadsheets read.")
 @click.option("--only-failed", is_flag=True, help="Leave out what is verified.")
 @click.option("--quiet", is_flag=True, help="Print no answer: the exit code is it.")
 @click.option(
-    "--badge", type=_FOLDER, metavar="DIR", help="Of a FILE: draw a badge of each entry, SVG and JSON, in DIR."
+    "--badge", type=A_FOLDER, metavar="DIR", help="Of a FILE: draw a badge of each entry, SVG and JSON, in DIR."
 )
 @click.option(
     "--open-pull-request/--on-main", default=None, help="What only the Hub knows, for the badges of --json and --badge."
@@ -193,8 +165,6 @@ def _check_usage(path: Path | None, repo: str | None, options: Options, *, folde
         raise click.UsageError(what)
     if options.benchmark is not None and options.benchmarks is not None:
         raise click.UsageError("give --benchmark or --benchmarks, not both")
-    if options.at is not None and options.received_now:
-        raise click.UsageError("give --at TIME or --received-now, not both")
     if options.badge is not None and (folder or options.form is not None):
         raise click.UsageError("--badge is for one FILE, and not for --format")
     hub_says = (options.open_pull_request, options.registered) != (None, None)
@@ -228,7 +198,7 @@ def _verifier(options: Options, now: int, *, folder: bool) -> Verifier:
     kept, key = options.keep_receipts, None
     if kept is not None:
         key = open_key(kept, options.receipt_key, listed=options.trust is not None)
-    trusted = _trusted(options, now)
+    trusted = trusted_by(options, now)
     if kept is not None and key is not None:
         demand_listed(trusted.trust, key, kept, options.trust)
     receipts = None if options.receipts_folder is None else ReceiptFolder(options.receipts_folder)
@@ -241,35 +211,7 @@ def _verifier(options: Options, now: int, *, folder: bool) -> Verifier:
     )  # fmt: skip
     # A folder's entries without a token are many, and to find the line of each takes as long as to read its file.
     lines = not folder or options.form is not None
-    return Verifier(trusted.trust, _received_at(options, now), context, receipts, key, trusted.renew, lines)
-
-
-def _received_at(options: Options, now: int) -> int | None:
-    """Return when the file was received; None for a reader, who cannot know."""
-    if options.at is not None:
-        return read_time(options.at, "--at")
-    return now if options.received_now else None
-
-
-def _trusted(options: Options, now: int) -> Trusted:
-    state = options.state or default_state()
-    seen = None if state is None else SeenLists(state)
-    documents = Documents(options.cache or default_folder(), now, offline=options.offline)
-    if options.trust is not None:
-        if options.issuer or options.audience:
-            raise click.UsageError("give --trust, or --issuer with --audience, not both")
-        trusted = Trusted.by_file(options.trust, documents, seen)
-    elif options.issuer and options.audience:
-        keys = public_keys(options.receipts_folder)
-        trusted = Trusted.in_issuer(options.issuer, options.audience, documents, seen, keys)
-    else:
-        raise click.UsageError("give --trust FILE, or --issuer URL with --audience AUD")
-    for issuer in trusted.trust.unlimited:
-        rule = "may speak for every framework, as other issuers here may: name its `frameworks`"
-        say(f"issuer: warning: {printable(issuer)} {rule}", err=True)
-    for absence in trusted.trust.absent:
-        say(f"issuer: warning: {absence.pointer} of the trust file: {printable(absence.reason)}", err=True)
-    return trusted
+    return Verifier(trusted.trust, received_at(options, now), context, receipts, key, trusted.renew, lines)
 
 
 def _benchmarks(options: Options) -> Mapping[tuple[str, str], Benchmark]:

@@ -23,7 +23,7 @@ def verify_folder(root: Path, verifier: Verifier, form: Form, *, jobs: int) -> S
     """Judge every result file below `root`, print the reports in this form, and return the counts."""
     progress = _Progress(shown=is_watched())
     progress.out(form.head)
-    with _interruptible() as stopped:
+    with interruptible() as stopped:
         listener = Listener(joined(form, progress.out), progress.tick, stopped)
         summary = judge_folder(root, verifier, form.writer, listener, jobs=jobs)
     progress.out(form.foot(summary, verifier.trust, verifier.context.now))
@@ -31,7 +31,7 @@ def verify_folder(root: Path, verifier: Verifier, form: Form, *, jobs: int) -> S
 
 
 @contextlib.contextmanager
-def _interruptible() -> Iterator[Callable[[], bool]]:
+def interruptible() -> Iterator[Callable[[], bool]]:
     """Notice the first Ctrl-C; the second one ends this process at once, and its workers with it."""
     seen: list[int] = []
 

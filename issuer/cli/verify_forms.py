@@ -7,10 +7,7 @@ lines ending in LF) has a row for each metric. What is good is in `junit` and `c
 
 from __future__ import annotations
 
-import csv
-import io
 import os
-import re
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, get_args
 from urllib.parse import quote
@@ -25,6 +22,7 @@ from issuer.cli.report import WORDS, describe_said, metric_name, show
 from issuer.cli.terminal import is_read, printable, say_document, to_json
 from issuer.cli.verify_lines import describe_report
 from issuer.errors import InputError
+from issuer.formats import spreadsheet
 from issuer.formats.strict_yaml import number_text
 from issuer.formats.times import show_time
 from issuer.relying.verifier import Writer
@@ -256,24 +254,7 @@ def _csv_finding(error: InputError) -> str:
 
 
 def _rows(rows: Sequence[Sequence[str]]) -> str:
-    written = io.StringIO()
-    csv.writer(written, lineterminator="\n").writerows([_cell(cell) for cell in row] for row in rows)
-    return written.getvalue()
-
-
-def _cell(text: str) -> str:
-    """Make a cell printable, and no formula: a spreadsheet computes what begins with one of these signs, also where it
-    ends cells at semicolons, as in half of Europe."""
-    shown = printable(text)
-    return shown if _is_number(shown) else _FORMULA.sub(r"\1'", shown)
-
-
-# Full-width ones count in East Asia.
-_FORMULA = re.compile(r"(^|;[\s\"]*)(?=[=+\-@\uff0b\uff0d\uff1d\uff20])")
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.lstrip("-").replace(".", "", 1).replace("e-", "", 1).isdigit()
+    return spreadsheet.table([printable(cell) for cell in row] for row in rows)
 
 
 def _text(value: object) -> str:

@@ -21,3 +21,8 @@ def show_typed(value: object) -> str:
         return value
     kind = "boolean" if isinstance(value, bool) else "number" if isinstance(value, int | float) else "structure"
     return f"the {kind} {msgspec.json.encode(value).decode()}"
+
+
+def visible(text: str) -> str:
+    """Escape what is not seen, or turns what is: control characters, line ends, marks of direction."""
+    return text if text.isprintable() else "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)

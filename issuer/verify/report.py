@@ -93,6 +93,7 @@ class Said(Struct, frozen=True):
     reproduces: str = ""
     benchmark_subset: str = ""
     normalization: Mapping[str, Any] = {}
+    date: str = ""
 
     @classmethod
     def of(cls, entry: Entry) -> Said:
@@ -105,7 +106,7 @@ class Said(Struct, frozen=True):
         details = entry.details
         return cls(
             *members, selection, _text(run.get("completeness")), entry.value, _text(run.get("reproduces")),
-            details.benchmark_subset or "", details.normalization or {},
+            details.benchmark_subset or "", details.normalization or {}, details.date or "",
         )  # fmt: skip
 
 

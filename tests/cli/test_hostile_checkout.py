@@ -38,6 +38,10 @@ LOG = ("{good}/log", "--policy", "{good}/policy.txt")
 REVOKE = ("keys", "revoke", "key-" + "A" * 43, "--from", "0", "--reason", "x")
 
 
+BOARDLESS = ("leaderboard", "build", "{policies}", "--jobs", "1", "--out", "{made}/board")
+BOARD = ("leaderboard", "build", "{policies}", "--jobs", "1", *TRUST)
+
+
 def placed(*command: str) -> dict[str, tuple[str, ...]]:
     """Return what the commands of the list of revocations are given."""
     places = {"keys": ("--dir", "{made}/keys"), "data": ("--data", "{made}/data")}
@@ -83,6 +87,15 @@ COMMANDS: dict[str, dict[str, tuple[str, ...]]] = {
         "folder": ("keys", "generate", "--dir", HERE, "--data", "{made}/data"),
         "data": ("keys", "generate", "--dir", "{made}/keys", "--data", HERE),
         "passphrase_file": (*KEYS[:1], "generate", *KEYS[1:], "--passphrase-file", HERE),
+    },
+    "leaderboard build": {
+        "folder": (*BOARD[:2], HERE, *BOARD[3:], "--out", "{made}/board"),
+        "out": (*BOARD, "--out", HERE),
+        "trust": ("leaderboard", "build", "{policies}", "--out", "{made}/board", "--trust", HERE),
+        "receipts": (*BOARD, "--out", "{made}/board", "--receipts", HERE),
+        "benchmarks": (*BOARD, "--out", "{made}/board", "--benchmarks", HERE),
+        "cache": (*BOARDLESS, "--issuer", "{issuer}", "--audience", "x", "--cache", HERE),
+        "state": (*BOARDLESS, "--issuer", "{issuer}", "--audience", "x", "--state", HERE),
     },
     "keys list": {
         "config": ("keys", "list", "--config", HERE),
@@ -281,6 +294,9 @@ OPERATOR_S = {
     "pat create config",
     "verify keep_receipts",
     "verify receipts",
+    "leaderboard build receipts",
+    "leaderboard build cache",
+    "leaderboard build state",
     "verify cache",
     "verify state",
     "stop folder",
@@ -298,6 +314,7 @@ FEW = ("'repository'", "'pipe.yaml'", "'results.yaml'")
 LINKED = ("'link to a folder'", "'link to results.yaml'", "'dangling.yaml'")
 WRITE = {
     "keys generate folder",
+    "leaderboard build out",
     "log export folder",
     "log monitor state",
     "log proof out",

@@ -16,6 +16,7 @@ from tests.support import make, tlog
 from tests.support.make import jwks
 from tests.support.pages.story import Story, World
 from tests.support.samples import SAMPLES
+from tests.support.tree import write_result, write_trust
 from tests.support.witnessing import policy_text
 
 ISSUER = "https://issuer.example"
@@ -70,4 +71,30 @@ def watcher(folder: Path) -> Iterator[World]:
         yield World(folder, here={f"{ISSUER}/log": site.url})
 
 
-STORIES = (Story("issuer/relying/README.md", reader, files_first=True), Story("issuer/relying/LOG.md", watcher))
+@contextmanager
+def ranker(folder: Path) -> Iterator[World]:
+    """Give repositories with a verified, an unsigned and a forged result, the definition of their benchmark, and a trust
+    file."""
+    now = int(time.time())
+    times = {"iat": now, "nbf": now, "exp": now + 3600}
+    item = make.submission()
+    good = make.file_for(item, **times)
+    write_result(folder / "hub", "acme/open-model", "gsm8k.yaml", good)
+    write_result(
+        folder / "hub", "acme/unsigned", "gsm8k.yaml", write_entry(make.submission(model_repo="acme/unsigned").form)
+    )
+    other = make.submission(model_repo="acme/forged")
+    forged = make.file_for(other, **times, jti="forged" + make.JTI[6:]).replace("20.9", "99.9")
+    write_result(folder / "hub", "acme/forged", "gsm8k.yaml", forged)
+    definition = folder / "benchmarks" / make.BENCHMARK / item.claims.benchmark_revision / "eval.yaml"
+    definition.parent.mkdir(parents=True)
+    definition.write_text(make.BENCHMARK_TEXT)
+    write_trust(folder)
+    yield World(folder)
+
+
+STORIES = (
+    Story("issuer/relying/README.md", reader, files_first=True),
+    Story("issuer/relying/LOG.md", watcher),
+    Story("issuer/relying/LEADERBOARD.md", ranker, long=True),
+)

@@ -1,0 +1,110 @@
+"""`issuer leaderboard build`: from a folder of everything to four files, and the exit code of the worst."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support import make
+from tests.support.boards import unsigned, write_hub
+from tests.support.in_process import Done, run
+from tests.support.tree import entry_text, write_result, write_trust
+
+FILES = {"index.html", "leaderboard.json", "leaderboard.csv", "LEADERBOARD.md"}
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> Path:
+    write_trust(tmp_path)
+    write_result(tmp_path / "hub", "acme/one", "task_0.yaml", entry_text("acme/one", 0))
+    return tmp_path / "hub"
+
+
+def build(hub: Path, *more: object) -> Done:
+    folder = hub.parent
+    given = (hub, "-o", folder / "site", "--trust", folder / "trust.yaml", "--at", make.NOW, "--jobs", 1, *more)
+    return run(["leaderboard", "build", *map(str, given)], folder)
+
+
+def document(hub: Path) -> Any:
+    return json.loads((hub.parent / "site/leaderboard.json").read_bytes())
+
+
+def test_a_folder_becomes_four_files_that_say_their_trust_file(hub: Path) -> None:
+    done = build(hub, "--metric", "accuracy=higher")
+    assert done.code == 0, done
+    assert {path.name for path in (hub.parent / "site").iterdir()} == FILES
+    made = document(hub)
+    assert made["tables"][0]["rows"][0]["rank"] == 1
+    for name in FILES:
+        assert made["basis"]["trust"] in (hub.parent / "site" / name).read_text("utf-8")
+    assert "rows with a rank, which takes the tier verified: 1" in done.out
+
+
+def test_without_a_definition_nothing_is_ranked_and_that_is_said(hub: Path) -> None:
+    done = build(hub)
+    assert "tables that are not ranked: 1; no definition at hand says which way their metric is better" in done.out
+    assert document(hub)["tables"][0]["rows"][0]["rank"] is None
+
+
+@pytest.mark.parametrize(
+    ("text", "more", "code"),
+    [
+        (unsigned(model_repo="acme/two"), (), 0),
+        (unsigned(model_repo="acme/two"), ("--require-token",), 1),
+        (entry_text("acme/two", 1).replace("0.5", "0.6"), (), 1),
+        (entry_text("acme/two", 1) + "  value: 0.5\n", (), 4),
+        ("- [", (), 3),
+        (entry_text("acme/two", 1), ("--metric", "accuracy=up"), 2),
+        (entry_text("acme/two", 1), ("--hub", "javascript:alert(1)"), 2),
+        (entry_text("acme/two", 1), ("--received-now",), 2),
+        (entry_text("acme/two", 1), ("--receipts", "absent"), 6),
+    ],
+)
+def test_the_worst_decides_the_exit_code(hub: Path, text: str, more: tuple[str, ...], code: int) -> None:
+    write_result(hub, "acme/two", "task_1.yaml", text)
+    done = build(hub, *more)
+    assert done.code == code, done
+    assert (hub.parent / "site/index.html").exists() == (code not in {2, 6})
+
+
+def test_a_folder_that_is_not_there_is_missing_input(tmp_path: Path) -> None:
+    write_trust(tmp_path)
+    assert build(tmp_path / "nowhere").code == 3
+
+
+def test_what_cannot_be_read_is_a_row_with_its_reason(hub: Path) -> None:
+    write_result(hub, "acme/two", "a<b>.yaml", "- [")
+    (hub / "acme/two/.eval_results/link.yaml").symlink_to("/etc/passwd")
+    assert build(hub).code == 3
+    assert [(Path(one["file"]).name, one["code"]) for one in document(hub)["unread"]] == [
+        ("a<b>.yaml", "file.syntax"), ("link.yaml", "file.unreadable"),
+    ]  # fmt: skip
+
+
+def test_two_tokens_with_one_jti_are_both_refuted(hub: Path) -> None:
+    write_result(hub, "acme/two", "task_0.yaml", entry_text("acme/two", 0))
+    assert build(hub).code == 1
+    made = document(hub)
+    assert (len(made["refuted"]), made["tables"]) == (2, [])
+
+
+def test_a_file_with_line_ends_of_other_kinds_in_its_texts_is_one_row(hub: Path) -> None:
+    details = {"benchmark_subset": "a\u2028b\x85c"}
+    write_result(hub, "acme/two", "gsm8k.yaml", unsigned(details, model_repo="acme/two"))
+    assert build(hub).code == 0
+    assert details["benchmark_subset"] in {table["subject"]["subset"] for table in document(hub)["tables"]}
+
+
+@pytest.mark.long
+def test_two_thousand_repositories_of_every_kind(tmp_path: Path) -> None:
+    write_trust(tmp_path)
+    write_hub(tmp_path, 2000)
+    done = build(tmp_path / "hub", "--benchmarks", tmp_path / "benchmarks")
+    assert done.code == 3, done
+    made = document(tmp_path / "hub")
+    assert made["by_tier"] == {}
+    assert len(made["unread"]) == 200 - 200 // 7

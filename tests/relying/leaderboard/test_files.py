@@ -1,0 +1,145 @@
+"""The files of a leaderboard: they say what it is judged by and mark what nobody vouches for, and no stranger's text in
+them is anything but text."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from base64 import b64encode
+from hashlib import sha256
+from html.parser import HTMLParser
+
+import pytest
+
+from issuer.relying.leaderboard.page import as_html
+from issuer.relying.leaderboard.ranking import Board
+from issuer.relying.leaderboard.written import as_csv, as_json, as_markdown
+from tests.support import make
+from tests.support.boards import MODEL_REVISION, PAYLOADS, board, entry, hostile
+
+HUB = "https://hub.example"
+RUN = "https://github.com/acme/evals/actions/runs/1"
+
+
+class Markup(HTMLParser):
+    """The tags of a page with their attributes, and its text without style and script."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self.blocks: dict[str, str] = {}
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        if self.tags and self.tags[-1][0] in {"style", "script"} and self.tags[-1][0] not in self.blocks:
+            self.blocks[self.tags[-1][0]] = data
+        else:
+            self.texts.append(data)
+
+
+def example() -> Board:
+    return board(
+        entry("a/a", 2, run_url=RUN, issuer=make.ISSUER, integration="inspect-ai", issued_at=make.NOW, attempt=3,
+              attempts_since=make.NOW - 86_400),
+        entry("b/b", 3, tier="self-reported", tier_reason="nobody vouches for it: it has no token", token_digest="",
+              when=make.NOW - 86_400, issued_at=None),
+        entry("c/c", 9, tier="refuted", tier_reason="check 8, metrics: accuracy differs"),
+    )  # fmt: skip
+
+
+def test_the_page_says_by_what_it_was_judged_and_when_and_how_the_time_is_known() -> None:
+    text = " ".join(Markup(as_html(example(), HUB)).texts)
+    assert all(said in text for said in ("sha256:" + "7" * 64, make.AUDIENCE, "2026-11-18T11:06:40Z"))
+    assert "1 received now, by this party's own clock (check 5)" in text
+
+
+def test_a_row_says_tier_framework_issuer_attempt_run_and_commit() -> None:
+    page = as_html(example(), HUB)
+    for said in ("inspect-ai 0.3.285", f"{make.ISSUER} for inspect-ai", "3 since 2026-11-17", "received in time"):
+        assert said in page
+    links = [attributes["href"] for tag, attributes in Markup(page).tags if tag == "a" and "rel" in attributes]
+    assert links == [f"{HUB}/b/b/commit/{MODEL_REVISION}", RUN, f"{HUB}/a/a/commit/{MODEL_REVISION}"]
+
+
+def test_what_nobody_vouches_for_is_marked_and_what_is_refuted_stands_apart_in_every_file() -> None:
+    made = example()
+    page = as_html(made, HUB)
+    assert re.search(r'<tr class="open" data-tier="self-reported"[^>]*><td class="number" data-key="">–</td>', page)
+    assert page.index("Refuted</h2>") < page.index("c/c")
+    markdown = as_markdown(made, HUB)
+    assert re.search(r"\| - \| `b/b` \| 3 \| ○ self-reported \|", markdown)
+    assert markdown.index("## Refuted") < markdown.index("`c/c`")
+    rows = list(csv.DictReader(io.StringIO(as_csv(made, HUB))))
+    assert [(row["listed"], row["model"], row["rank"]) for row in rows] == [
+        ("table", "b/b", ""), ("table", "a/a", "1"), ("refuted", "c/c", ""),
+    ]  # fmt: skip
+    document = json.loads(as_json(made))
+    assert [row["rank"] for row in document["tables"][0]["rows"]] == [None, 1]
+    assert document["refuted"][0]["repo"] == "c/c"
+    assert document["basis"]["trust"] == made.basis.trust
+
+
+def test_a_tier_has_a_shape_of_its_own_in_the_plot_and_in_the_table() -> None:
+    page = as_html(example(), HUB)
+    plotted = re.search(r'<svg class="plot".*?</svg>', page)
+    assert plotted
+    assert re.findall(r'<use href="#s-([a-z-]+)"', plotted[0]) == ["self-reported", "verified"]
+    shapes = re.findall(r'<symbol id="s-([a-z-]+)" [^>]*><path class="\w+" d="([^"]+)"', page)
+    assert len(dict(shapes)) == len({path for _, path in shapes}) == 7
+
+
+def test_a_table_of_one_time_has_no_plot() -> None:
+    assert 'class="plot"' not in as_html(board(entry("a/a"), entry("b/b")), HUB)
+
+
+def test_rows_of_several_settings_and_what_was_chosen_are_said_in_the_page_and_in_markdown() -> None:
+    made = board(entry("a/a", 2), entry("b/b", 1, framework="lm-eval"), best=True)
+    for written in (as_html(made, HUB), as_markdown(made, HUB)):
+        assert "Rows of 2 settings are in this table, which compare with care" in written
+        assert "the best result was chosen" in written
+
+
+def test_the_page_lets_its_own_style_and_script_run_and_nothing_else() -> None:
+    markup = Markup(as_html(example(), HUB))
+    policy = next(
+        str(each["content"]) for _, each in markup.tags if each.get("http-equiv") == "Content-Security-Policy"
+    )
+    hashes = {name: b64encode(sha256(text.encode()).digest()).decode() for name, text in markup.blocks.items()}
+    assert policy.split("; ")[:3] == [
+        "default-src 'none'", f"style-src 'sha256-{hashes['style']}'", f"script-src 'sha256-{hashes['script']}'",
+    ]  # fmt: skip
+    assert "unsafe" not in policy
+
+
+@pytest.mark.parametrize("payload", PAYLOADS)
+def test_no_text_of_a_stranger_is_markup(payload: str) -> None:
+    """The page has the tags and attributes that it has with harmless texts."""
+    page, plain = (Markup(as_html(hostile(text), HUB)) for text in (payload, "harmless"))
+    shape = [[(tag, sorted(attributes)) for tag, attributes in each.tags] for each in (page, plain)]
+    assert shape[0] == shape[1]
+    urls = {each[name] for _, each in page.tags for name in ("href", "src") if name in each}
+    assert all(str(url).startswith("#") for url in urls), urls
+    written = as_html(hostile(payload), HUB)
+    assert not {sign for sign in written if not sign.isprintable()} - {"\n"}
+
+
+@pytest.mark.parametrize("payload", PAYLOADS)
+def test_in_markdown_a_text_of_a_stranger_stands_in_code_and_a_spreadsheet_computes_none(payload: str) -> None:
+    written = as_markdown(hostile(payload), HUB)
+    outside = re.sub(r"(`+)(?!`).*?(?<!`)\1(?!`)", "", written)
+    assert not re.search(r"[<\[]", outside), outside
+    assert written.count("\n# ") == 0
+    for row in csv.reader(io.StringIO(as_csv(hostile(payload), HUB))):
+        assert not any(cell.startswith(("=", "+", "@")) for cell in row)
+
+
+@pytest.mark.parametrize("payload", PAYLOADS)
+def test_the_json_gives_every_text_back(payload: str) -> None:
+    document = json.loads(as_json(hostile(payload)))
+    assert document["refuted"][0]["repo"] == document["unread"][0]["file"] == payload

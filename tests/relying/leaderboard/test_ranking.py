@@ -1,0 +1,158 @@
+"""What stands where: ties, newest and best, settings, and that nobody's row takes the place of another's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from issuer.relying.leaderboard.listed import Score, moment_of
+from issuer.relying.leaderboard.ranking import major_of
+from issuer.verify.reproduction import Tolerance
+from tests.support import make
+from tests.support.boards import DEFINITIONS, REVISION, board, entry, only, ranks, stated_definition
+
+OLD = make.NOW - 86_400
+
+
+def scored(value: float, metric: str = "accuracy", of_slice: str = "", selection: str = "") -> dict[str, Any]:
+    return {"scores": (Score(metric, of_slice, value, selection),)}
+
+
+def test_equal_values_have_equal_ranks_and_the_next_counts_them_all() -> None:
+    made = board(entry("a/a", 3), entry("b/b", 2), entry("c/c", 2), entry("d/d", 1))
+    assert ranks(only(made).rows) == [(1, "a/a", 3), (2, "b/b", 2), (2, "c/c", 2), (4, "d/d", 1)]
+
+
+def test_which_way_is_better_and_which_metric_is_primary_is_the_definition_s_at_the_row_s_own_commit() -> None:
+    lower = stated_definition(make.BENCHMARK_TEXT.replace("higher_is_better: true", "higher_is_better: false"))
+    table = only(board(entry("a/a", 3), entry("b/b", 2), definitions=lower))
+    assert (table.primary, ranks(table.rows)) == (True, [(1, "b/b", 2), (2, "a/a", 3)])
+    other = "a" * 40
+    both = {**DEFINITIONS, (make.BENCHMARK, other): lower[make.BENCHMARK, REVISION]}
+    made = board(entry("a/a", 3), entry("b/b", 2, benchmark_revision=other), definitions=both)
+    assert [table.subject.direction for table in made.tables] == ["higher", "lower"]
+
+
+def test_other_metrics_than_the_primary_one_are_listed_when_asked_for() -> None:
+    result = entry(scores=(Score("accuracy", "", 1, ""), Score("pass_at_5", "", 2, "")))
+    assert only(board(result)).subject.metric == "accuracy"
+    named = [(table.subject.metric, table.primary) for table in board(result, every_metric=True).tables]
+    assert named == [("accuracy", True), ("pass_at_5", False)]
+
+
+@pytest.mark.parametrize("how", ["no definition", "no such task", "no such metric", "metric not named"])
+def test_what_no_definition_knows_is_listed_without_ranks(how: str) -> None:
+    members: dict[str, Any] = {
+        "no definition": {"benchmark_revision": "b" * 40}, "no such task": {"task": "easy"},
+        "no such metric": scored(1, "accuracy_of_mine"), "metric not named": scored(1, ""),
+    }[how]  # fmt: skip
+    table = only(board(entry("a/a", 1, **members), entry("b/b", 1, **members)))
+    assert (table.subject.direction, [row.rank for row in table.rows]) == ("unknown", [None, None])
+    stated = {table.subject.metric or "not named": "lower"}
+    ranked = only(board(entry("a/a", 1, **members), stated=stated))
+    assert ranked.subject.direction == "lower"
+    assert not ranked.primary
+    assert [row.rank for row in ranked.rows] == [1]
+
+
+def test_what_is_stated_does_not_overrule_a_definition() -> None:
+    assert only(board(entry(), stated={"accuracy": "lower"})).subject.direction == "higher"
+
+
+def test_the_newest_result_of_a_model_counts_and_says_from_how_many() -> None:
+    made = board(entry(value=3, when=OLD, model_revision="a" * 40), entry(value=2))
+    (row,) = only(made).rows
+    assert (row.value, row.chosen_from, row.contradicted) == (2, 2, False)
+    (row,) = only(board(entry(value=3, when=OLD, model_revision="a" * 40), entry(value=2), best=True)).rows
+    assert (row.value, row.chosen_from) == (3, 2)
+
+
+def test_best_is_the_least_where_lower_is_better() -> None:
+    lower = stated_definition(make.BENCHMARK_TEXT.replace("higher_is_better: true", "higher_is_better: false"))
+    older = entry(value=1, when=OLD, model_revision="a" * 40)
+    (row,) = only(board(older, entry(value=2), definitions=lower, best=True)).rows
+    assert row.value == 1
+
+
+def test_a_copy_of_a_signed_result_is_no_further_run() -> None:
+    copy = entry(pointer="/1")
+    assert [row.chosen_from for row in only(board(entry(), copy)).rows] == [1]
+    bare: dict[str, Any] = {"tier": "self-reported", "token_digest": ""}
+    assert [row.chosen_from for row in only(board(entry(**bare), entry(**bare, pointer="/1"))).rows] == [2]
+
+
+def test_verified_results_that_contradict_are_all_there() -> None:
+    made = board(entry(value=1, when=OLD), entry(value=2), entry(value=2, when=OLD - 1, token_digest="x"))
+    rows = only(made).rows
+    assert [(row.value, row.contradicted, row.chosen_from) for row in rows] == [(2, True, 3), (1, True, 3)]
+    near = board(entry(value=1, when=OLD), entry(value=1.25), tolerance=Tolerance({"accuracy": 0.5}))
+    assert [(row.value, row.contradicted) for row in only(near).rows] == [(1.25, False)]
+    unsigned: dict[str, Any] = {"tier": "self-reported", "token_digest": ""}
+    assert len(only(board(entry(value=1, when=OLD, **unsigned), entry(value=2, **unsigned))).rows) == 1
+
+
+@pytest.mark.parametrize("tier", ["self-reported", "undecided", "signed"])
+def test_what_is_not_verified_is_seen_without_a_rank_and_takes_nobody_s_place(tier: str) -> None:
+    loud = entry("evil/model", 100, tier=tier)
+    own = entry("a/a", 99, tier=tier, when=make.NOW + 1)
+    made = board(entry("a/a", 2), entry("b/b", 1), loud, own)
+    rows = [(None, "evil/model", 100), (None, "a/a", 99), (1, "a/a", 2), (2, "b/b", 1)]
+    assert ranks(only(made).rows) == rows
+    everybody = board(entry("a/a", 2), loud, rank_from="self-reported")
+    assert ranks(only(everybody).rows) == [(1, "evil/model", 100), (2, "a/a", 2)]
+
+
+def test_refuted_entries_are_apart_and_change_nothing() -> None:
+    forged = entry("a/a", 0, tier="refuted", when=make.NOW + 9)
+    made = board(entry("a/a", 2), forged, best=True)
+    assert (made.refuted, only(made)) == ((forged,), only(board(entry("a/a", 2), best=True)))
+    assert made.by_tier == {"verified": 1, "refuted": 1}
+
+
+def test_many_rows_of_one_model_push_nobody_further_down_than_one() -> None:
+    many = [entry("a/a", 10 + number, when=OLD + number) for number in range(5)]
+    made = board(*many, entry("b/b", 1))
+    assert [row.rank for row in only(made).rows] == [1, 1, 1, 1, 1, 2]
+
+
+def test_slices_subsets_and_normalizations_are_tables_of_their_own() -> None:
+    each = [entry(), entry(**scored(1, of_slice="hard")), entry(subset="first 100"), entry(normalization='{"x":1}')]
+    assert len(board(*each).tables) == 4
+
+
+def test_other_settings_share_a_table_with_marks_and_ranks_of_their_own() -> None:
+    made = board(
+        entry("a/a", 4), entry("b/b", 3, framework="lm-eval"), entry("c/c", 2, framework_version="1.0"),
+        entry("d/d", **scored(1, selection="match/accuracy")), entry("e/e", 0.5, completeness="partial"),
+        entry("f/f", 0.25, framework_version="0.9"),
+    )  # fmt: skip
+    table = only(made)
+    assert len(table.settings) == 5
+    assert [row.rank for row in table.rows] == [1, 2, 3, 4, 5, 6]
+    assert [row.rank_in_setting for row in table.rows] == [1, 1, 1, 1, 1, 2]
+    assert [table.settings[row.setting].framework for row in table.rows][1] == "lm-eval"
+
+
+def test_a_run_of_another_setting_replaces_none() -> None:
+    made = board(entry("a/a", 4, when=OLD), entry("a/a", 3, framework="lm-eval"))
+    assert ranks(only(made).rows) == [(1, "a/a", 4), (1, "a/a", 3)]
+
+
+def test_a_date_that_has_not_come_makes_nothing_new() -> None:
+    bare: dict[str, Any] = {"tier": "self-reported", "token_digest": ""}
+    made = board(entry(value=1, **bare), entry(value=2, when=make.NOW + 86_400, **bare))
+    assert [row.value for row in only(made).rows] == [1]
+
+
+@pytest.mark.parametrize(
+    ("date", "moment"),
+    [("1970-01-02", 86_400), ("1970-01-01T01:00:00+01:00", 0), ("1970-01-01T00:00:01Z", 1), ("soon", None), ("", None)],
+)  # fmt: skip
+def test_a_file_s_date_is_read_as_a_time(date: str, moment: int | None) -> None:
+    assert moment_of(date) == moment
+
+
+@pytest.mark.parametrize(("version", "major"), [("0.3.285", "0"), ("v2", "2"), ("2024-1", "2024-1"), ("", "")])
+def test_the_major_version_stands_before_the_first_dot(version: str, major: str) -> None:
+    assert major_of(version) == major

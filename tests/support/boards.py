@@ -1,0 +1,122 @@
+"""Listed entries for leaderboards, and folders of repositories with results of every kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from issuer.relying.leaderboard.listed import Listed, Score, Unread
+from issuer.relying.leaderboard.ranking import Asked, Basis, Board, Row, Table, rank
+from issuer.results.benchmark import read_benchmark
+from issuer.results.entry import write_entry
+from tests.support import make
+from tests.support.tree import entry_text, write_result
+
+REVISION = str(make.claims()["benchmark_revision"])
+MODEL_REVISION = str(make.claims()["model_revision"])
+DEFINITIONS = {(make.BENCHMARK, REVISION): make.benchmark()}
+BASIS = Basis("sha256:" + "7" * 64, make.AUDIENCE, make.NOW)
+# What a stranger may put into any text, and what none of it may become.
+PAYLOADS = (
+    "</title></style></script><script>document.title='pwned'</script>",
+    "\" onmouseover=document.title='pwned' x='",
+    "<img src=x onerror=\"document.title='pwned'\">",
+    "[x](javascript:alert(1)) | `` ` | <!-- \u2028\x85\u202e\r\n# heading",
+    '=HYPERLINK("http://evil.example")',
+)
+
+
+def entry(repo: str = "acme/open-model", value: float = 1.0, **members: Any) -> Listed:
+    """Return a verified entry of the benchmark of the tests, with changed members."""
+    good: dict[str, Any] = {
+        "file": f"{repo}/.eval_results/gsm8k.yaml", "pointer": "/0", "repo": repo, "model_revision": MODEL_REVISION,
+        "benchmark": make.BENCHMARK, "benchmark_revision": REVISION, "task": "gsm8k",
+        "scores": (Score("accuracy", "", value, ""),), "framework": "inspect-ai", "framework_version": "0.3.285",
+        "completeness": "", "subset": "", "normalization": "", "tier": "verified", "tier_reason": "received in time",
+        "received": "clock", "freshness": "received now", "when": make.NOW, "token_digest": f"{repo} {value}",
+    }  # fmt: skip
+    return Listed(**{**good, **members})
+
+
+def board(*entries: Listed, definitions: Any = DEFINITIONS, unread: Iterable[Unread] = (), **asked: Any) -> Board:
+    """Rank entries."""
+    return rank(entries, list(unread), definitions, BASIS, Asked(**asked))
+
+
+def only(made: Board) -> Table:
+    """Return the only table."""
+    (table,) = made.tables
+    return table
+
+
+def ranks(rows: Iterable[Row]) -> list[tuple[int | None, str, float]]:
+    """Return rank, model and value of each row."""
+    return [(row.rank, row.entry.repo, row.value) for row in rows]
+
+
+def write_hub(root: Path, repositories: int) -> None:
+    """Write repositories whose results are of every kind, by their number, ten files that cannot be read each hundred,
+    and a definition of each benchmark beside them, in `benchmarks`."""
+    for number in range(repositories):
+        repo = f"owner{number // 100}/model{number}"
+        write_result(root / "hub", repo, f"task_{number % 5}.yaml", _kind_of(number, repo))
+    for number in range(repositories // 10):
+        _write_broken(root / "hub", number)
+    for task in range(5):
+        path = root / "benchmarks" / f"bench/task-{task}" / REVISION / "eval.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(make.BENCHMARK_TEXT)
+
+
+def _kind_of(number: int, repo: str) -> str:
+    good = entry_text(repo, number, value=number % 97 / 100)
+    bare = "".join(line for line in good.splitlines(keepends=True) if "verify_token" not in line)
+    kinds = {
+        5: good.replace("value: 0.", "value: 0.9"),  # a better number than was signed
+        6: entry_text("acme/other", number),  # a token of another repository
+        7: bare,
+        8: bare + good,
+        9: good.replace('verify_token: "e', 'verify_token: "x'),
+    }  # fmt: skip
+    return kinds.get(number % 10, good)
+
+
+def _write_broken(root: Path, number: int) -> None:
+    repo = f"broken/r{number}"
+    texts: tuple[str | bytes, ...] = ("- [", b"\xff\xfe", b"", b"[" * 100_000, "- {}\n", b"x" * 1_100_000)
+    kind = number % (len(texts) + 1)
+    if kind < len(texts):
+        write_result(root, repo, "a<b>|`x`.yaml", texts[kind])
+    else:
+        write_result(root, repo, "a.txt", "")
+        (root / repo / ".eval_results" / "link.yaml").symlink_to("/etc/passwd")
+
+
+def hostile(payload: str) -> Board:
+    """Return a leaderboard in which every text of a stranger is this one."""
+    texts: dict[str, Any] = dict.fromkeys(
+        ("file", "repo", "model_revision", "benchmark", "benchmark_revision", "task", "framework", "framework_version",
+         "completeness", "subset", "normalization", "tier_reason", "freshness", "issuer", "integration"),
+        payload,
+    )  # fmt: skip
+    scores = (Score(payload, payload, 1.5, payload),)
+    each = [
+        entry(**texts, scores=scores, tier=tier, run_url="", when=make.NOW - days * 86_400, token_digest=tier)
+        for days, tier in enumerate(("verified", "self-reported", "refuted"))
+    ]
+    other = entry(**{**texts, "framework": "x"}, scores=scores, when=make.NOW - 9)
+    fault = Unread(payload, 1, 1, "file.syntax", payload)
+    basis = Basis(BASIS.trust, payload, make.NOW, absent=(payload,))
+    stated = {payload: "higher"}
+    return rank([*each, other], [fault], {}, basis, Asked(stated=stated))  # type: ignore[arg-type]
+
+
+def stated_definition(text: str) -> Any:
+    """Return definitions with this text in place of the usual one."""
+    return {(make.BENCHMARK, REVISION): read_benchmark(text.encode(), "eval.yaml")}
+
+
+def unsigned(details: dict[str, Any] | None = None, **members: Any) -> str:
+    """Write a result file with one entry without a token."""
+    return write_entry(make.submission(details, **members).form)
