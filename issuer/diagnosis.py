@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Literal
 
 from msgspec import Struct
@@ -42,5 +42,23 @@ def looked(name: str, look: Callable[[], str], *, step: str = "") -> Line:
     except IssuerError as error:
         return failed(name, error, step=step)
     except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        return failed(name, SetupError(Code.MACHINE_FAILED, f"{where}{error.strerror or error}"), step=step)
+        return failed(name, _of_machine(error), step=step)
+
+
+def surviving(name: str, lines: Iterable[Line]) -> Iterator[Line]:
+    """Yield the lines of a look. What ends it is its last line, whatever that is, and hides no look after it: of what
+    nobody foresaw the kind alone is said, for its text may show a secret."""
+    try:
+        yield from lines
+    except IssuerError as error:
+        yield failed(name, error)
+    except OSError as error:
+        yield failed(name, _of_machine(error))
+    except Exception as error:  # noqa: BLE001 (a look that fails is a finding)
+        detail = f"this look ended by a fault of ours: {type(error).__name__}"
+        yield failed(name, SetupError(Code.INTERNAL, detail), step="Report it, with `issuer --version`.")
+
+
+def _of_machine(error: OSError) -> SetupError:
+    where = f"{error.filename}: " if error.filename else ""
+    return SetupError(Code.MACHINE_FAILED, f"{where}{error.strerror or error}")

@@ -55,14 +55,15 @@ def listen_addresses(host: str, port: int) -> list[Address]:
         )
         for family, address in addresses:
             socket.create_server(address, family=family).close()
-    except OSError as error:
-        raise SetupError(Code.SERVICE_ADDRESS, f"cannot listen on {host} port {port}: {_why(error)}") from None
+    except (OSError, UnicodeError) as error:
+        raise SetupError(Code.SERVICE_ADDRESS, f"cannot listen on {host} port {port}: {why_not(error)}") from None
     return addresses
 
 
-def _why(error: OSError) -> str:
-    """Return the system's words for it; Python adds the address to those of a socket that it makes."""
-    return str(error.strerror).partition(" (while")[0]
+def why_not(error: OSError | UnicodeError) -> str:
+    """Return the system's words for it; Python adds the address to those of a socket that it makes. What Python cannot
+    write as a name of DNS (a label is empty, or too long) has none."""
+    return "no such name" if isinstance(error, UnicodeError) else str(error.strerror).partition(" (while")[0]
 
 
 def bind(addresses: Sequence[Address]) -> list[socket.socket]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
 import socket
 import socketserver
@@ -18,6 +19,7 @@ import pytest
 from issuer import keyfile
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import free_port, write_policies
+from issuer.diagnosis import Line, surviving
 from issuer.service.audit import FileAudit
 from issuer.service.bounds import LIST_GOOD_S
 from issuer.service.doctor.examine import examine_server
@@ -183,6 +185,30 @@ def test_a_list_of_revocations_that_has_ended_is_a_fault(home: Path) -> None:
     assert "issuer revocations renew" in found[LIST_GOOD_S + 3600].next
 
 
+# -- a look that fails hides no other ------------------------------------------------------------------------------------
+
+
+def test_what_cannot_be_looked_at_is_a_fault_and_the_rest_is_looked_at(home: Path) -> None:
+    """A name that is too long stands for a folder that may not be searched, which root is never refused."""
+    usual, env = examine(home)[1], {"ISSUER_DATA": "d" * 300, "ISSUER_LISTEN_HOST": "a" * 64 + ".example"}
+    code, lines, _ = examine(home, **env)
+    assert code == 6
+    assert {"data folder", "audit", "address"} <= bad(lines).keys()
+    assert "Run this as the service's user" in lines["data folder"]["next"]
+    assert usual.keys() - {"disk of data", "key schedule"} <= lines.keys()
+
+
+def test_a_fault_of_ours_is_one_line_that_shows_nothing_of_it() -> None:
+    def broken() -> Iterator[Line]:
+        yield Line("first", "pass", "well")
+        raise KeyError("hush")
+
+    (first, last) = surviving("second", broken())
+    assert (first.name, last.name, last.verdict, last.code) == ("first", "second", "FAIL", "internal")
+    assert "KeyError" in last.detail
+    assert "hush" not in last.detail
+
+
 # -- address and proxy --------------------------------------------------------------------------------------------------
 
 
@@ -236,6 +262,18 @@ def test_a_log_is_compared_with_its_records(home: Path, tmp_path: Path) -> None:
     assert bad(examine(home, **{**env, "ISSUER_LOG_RECORDS": ""})[1]) == {"log": "settings.invalid"}
     shutil.rmtree(database.parent)
     assert bad(examine(home, **env)[1])["log"] in {"log.absent", "state.unreachable"}
+
+
+@pytest.mark.long
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files of root's in another's folder")
+def test_root_leaves_nothing_of_its_own_in_the_service_s_folders(home: Path, tmp_path: Path) -> None:
+    """A file of root's beside the log's database would keep the service from opening it."""
+    env = {"ISSUER_LOG_RECORDS": str(tmp_path / "records"), "ISSUER_LOG_ORIGIN": "issuer.example/log/1"}
+    assert run(["log", "init", "--config", str(home / "settings.yaml")], home, env=env).code == 0
+    for path in tmp_path.rglob("*"):
+        os.chown(path, 4711, 4712)
+    assert examine(home, **env)[0] == 0
+    assert {(path.stat().st_uid, path.stat().st_gid) for path in tmp_path.rglob("*")} == {(4711, 4712)}
 
 
 # -- the store ----------------------------------------------------------------------------------------------------------

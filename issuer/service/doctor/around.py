@@ -11,7 +11,7 @@ from functools import partial
 from msgspec import UNSET
 
 from issuer.codes import Code
-from issuer.diagnosis import Line, failed, looked
+from issuer.diagnosis import Line, failed, looked, surviving
 from issuer.errors import InputError, SetupError, Undecided
 from issuer.http_client import HttpRequest, NoAnswer, send
 from issuer.identity.provider import Introspection, KeySource, Provider
@@ -27,10 +27,9 @@ _UNSET = 5  # TIME_ERROR of adjtimex(2): nobody sets this clock
 
 def look_around(settings: Settings) -> Iterator[Line]:
     """Yield the providers, the clock, the address and the proxy."""
-    yield from _providers(settings)
-    yield _time()
-    yield _address(settings)
-    yield _proxy(settings)
+    yield from surviving("providers", _providers(settings))
+    for name, look in (("time", _time), ("address", _address), ("proxy", _proxy)):
+        yield from surviving(name, map(look, (settings,)))
 
 
 # -- providers --------------------------------------------------------------------------------------------------------
@@ -79,7 +78,7 @@ async def _fetch(fetcher: Fetcher, provider: Provider) -> Line:
 # -- this machine -----------------------------------------------------------------------------------------------------
 
 
-def _time() -> Line:
+def _time(_: Settings) -> Line:
     """Ask the kernel whether somebody sets its clock; nothing is set by asking."""
     try:
         state = ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(512))

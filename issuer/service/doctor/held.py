@@ -9,8 +9,8 @@ from pathlib import Path
 from issuer.audit_chain import BROKEN, Chains, TooMany
 from issuer.audit_reader import read_in_order
 from issuer.codes import Code
-from issuer.diagnosis import Line, failed, looked
-from issuer.errors import InputError, IssuerError, Place, SetupError
+from issuer.diagnosis import Line, failed, looked, surviving
+from issuer.errors import InputError, Place, SetupError
 from issuer.formats.times import show_span, show_when
 from issuer.policy.authoring.load import check_policies
 from issuer.policy.authoring.suite import Outcome
@@ -32,22 +32,16 @@ _Look = Callable[[Settings, Home, int], Iterator[Line]]
 
 
 def look_at_what_is_held(settings: Settings, now: int) -> Iterator[Line]:
-    """Yield keys, revocations, policies, log and audit, at `now` in Unix seconds."""
+    """Yield keys, revocations, policies and log, at `now` in Unix seconds."""
     for name, look in (("keys", _keys), ("revocations", _revocations)):
-        yield from _at_home(name, look, settings, now)
-    yield from _policies(settings, now)
-    yield from _log(settings)
-    yield from _audit(settings.audit_file)
+        yield from surviving(name, _at_home(look, settings, now))
+    yield from surviving("policies", _policies(settings, now))
+    yield from surviving("log", _log(settings))
 
 
-def _at_home(name: str, look: _Look, settings: Settings, now: int) -> Iterator[Line]:
-    try:
-        with closing(home_of(Path(settings.data), settings.log.origin, settings.log_place)) as home:
-            yield from look(settings, home, now)
-    except IssuerError as error:
-        yield failed(name, error)
-    except OSError as error:
-        yield failed(name, SetupError(Code.MACHINE_FAILED, f"{error.filename}: {error.strerror}"))
+def _at_home(look: _Look, settings: Settings, now: int) -> Iterator[Line]:
+    with closing(home_of(Path(settings.data), settings.log.origin, settings.log_place)) as home:
+        yield from look(settings, home, now)
 
 
 # -- keys -------------------------------------------------------------------------------------------------------------
@@ -164,7 +158,8 @@ def _compare(settings: Settings) -> str:
 # -- the audit --------------------------------------------------------------------------------------------------------
 
 
-def _audit(file: Path) -> Iterator[Line]:
+def look_at_audit(file: Path) -> Iterator[Line]:
+    """Yield whether the audit is as it was written. It is read as a whole."""
     if not file.exists():
         yield Line("audit", "pass", f"{file} is made at the start")
         return

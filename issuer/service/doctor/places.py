@@ -10,7 +10,7 @@ from pathlib import Path
 
 from issuer import files
 from issuer.codes import Code
-from issuer.diagnosis import Line, failed, looked
+from issuer.diagnosis import Line, failed, looked, surviving
 from issuer.errors import SetupError, reading
 from issuer.service.admission.secret_file import read_secret
 from issuer.service.bounds import MAX_TRUST_BYTES
@@ -21,6 +21,7 @@ from issuer.verify.trust import read_trust_file
 _MIB = 1024 * 1024
 # Readiness is red below the first (service/audit.py); an audit of a busy week is some gigabytes.
 LEAST_FREE_BYTES, FEW_FREE_BYTES = _MIB, 1024 * _MIB
+_AS_ITS_USER = "Run this as the service's user; else `chown -R USER {data}`, and `chmod 700 {data}`."
 
 
 def look_at_places(settings: Settings) -> Iterator[Line]:
@@ -29,9 +30,9 @@ def look_at_places(settings: Settings) -> Iterator[Line]:
         yield Line("settings", "warning", doubt, "Name the proxies alone.")
     yield looked("policies folder", lambda: _guarded(settings.policies_folder, group=True))
     yield looked("keys folder", lambda: _guarded(settings.keys_folder, group=False))
-    yield _look_at_data(Path(settings.data))
-    yield from _look_at_secrets(settings)
-    yield from _look_at_documents(settings)
+    yield looked("data folder", lambda: _writable(Path(settings.data)), step=_AS_ITS_USER.format(data=settings.data))
+    yield from surviving("secrets", _look_at_secrets(settings))
+    yield from surviving("documents", _look_at_documents(settings))
 
 
 def look_at_disk(settings: Settings) -> Iterator[Line]:
@@ -62,12 +63,11 @@ def _guarded(folder: Path, *, group: bool) -> str:
     return f"{folder}: nobody else may write to it"
 
 
-def _look_at_data(data: Path) -> Line:
+def _writable(data: Path) -> str:
     folder = _there(data)
     if folder is None or not os.access(folder, os.W_OK | os.X_OK):
-        step = f"Run this as the service's user; else `chown -R USER {data}`, and `chmod 700 {data}`."
-        return failed("data folder", SetupError(Code.MACHINE_FAILED, f"{data} may not be written"), step=step)
-    return Line("data folder", "pass", f"{data} may be written" if data.is_dir() else f"{data} is made at the start")
+        raise SetupError(Code.MACHINE_FAILED, f"{data} may not be written")
+    return f"{data} may be written" if data.is_dir() else f"{data} is made at the start"
 
 
 def _look_at_secrets(settings: Settings) -> Iterator[Line]:

@@ -20,7 +20,7 @@ from issuer.errors import SetupError
 from issuer.service.bounds import BEAT_S, MAX_SCRAPES, SCRAPE_S
 from issuer.service.metrics.board import Board
 from issuer.service.metrics.expose import BoardCollector
-from issuer.service.workers import Beat
+from issuer.service.workers import Beat, why_not
 
 PATH = "/metrics"
 
@@ -40,9 +40,9 @@ class MetricsListener:
                 0
             ]
             self._socket = socket.create_server((str(address[0]), int(address[1])), family=family)
-        except OSError as error:
-            why = str(error.strerror).partition(" (while")[0]
-            raise SetupError(Code.SERVICE_ADDRESS, f"cannot listen on {host} port {port} for metrics: {why}") from None
+        except (OSError, UnicodeError) as error:
+            detail = f"cannot listen on {host} port {port} for metrics: {why_not(error)}"
+            raise SetupError(Code.SERVICE_ADDRESS, detail) from None
 
     def run(self, beat: Beat) -> NoReturn:
         """Answer scrapes."""
