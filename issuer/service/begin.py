@@ -71,13 +71,21 @@ def begin(folder: Path, wish: Wish, now: int) -> None:
     draft = folder.parent / f".{os.urandom(8).hex()}.draft"
     try:
         _fill(draft, folder, wish, owner.st_uid, now)
-        for path in (draft, *draft.rglob("*")):
-            if os.geteuid() == 0:
-                os.chown(path, owner.st_uid, owner.st_gid)
+        if os.geteuid() == 0:
+            give_away(draft, owner.st_uid, owner.st_gid)
         _take_place(draft, folder)
     except BaseException:
         shutil.rmtree(draft, ignore_errors=True)
         raise
+
+
+def give_away(folder: Path, user: int, group: int) -> None:
+    """Give a folder of root's, with all in it, to somebody: from inside out, by descriptors, no link followed.
+    Whoever has got a folder could put a link to a file of root's into it before the next step."""
+    for _, folders, names, inside in os.fwalk(folder, topdown=False):
+        for name in (*folders, *names):
+            os.chown(name, user, group, dir_fd=inside, follow_symlinks=False)
+    os.chown(folder, user, group, follow_symlinks=False)
 
 
 def demand_free(folder: Path) -> None:

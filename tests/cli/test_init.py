@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from issuer.policy.authoring.load import check_policies
+from issuer.service.begin import give_away
 from issuer.service.read_settings import find_settings, read_settings
 from issuer.service.settings import MEMBERS, values_of
 from tests.support.disk import small_disk
@@ -150,6 +151,22 @@ def test_root_makes_it_for_the_owner_of_the_folder(tmp_path: Path) -> None:
     made = [tmp_path / "made", *(tmp_path / "made").rglob("*")]
     assert {(path.stat().st_uid, path.stat().st_gid) for path in made} == {(4711, 4712)}
     assert "User=4711\n" in (tmp_path / "made" / "issuer.service").read_text()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_what_its_new_owner_puts_a_link_to_stays_root_s(tmp_path: Path) -> None:
+    """As who has got the folder could, before root has given away what is in it."""
+    for name in ("draft/keys", "root-s"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "root-s" / "shadow").write_text("x")
+    (tmp_path / "draft" / "settings.yaml").symlink_to(tmp_path / "root-s" / "shadow")
+    (tmp_path / "draft" / "keys" / "active").symlink_to(tmp_path / "root-s")
+    give_away(tmp_path / "draft", 4711, 4712)
+    owners = {path.name: (path.lstat().st_uid, path.lstat().st_gid) for path in tmp_path.rglob("*")}
+    assert {name for name, owner in owners.items() if owner == (4711, 4712)} == {
+        "draft", "keys", "settings.yaml", "active",
+    }  # fmt: skip
+    assert (tmp_path / "root-s").stat().st_uid == 0
 
 
 @pytest.mark.long
