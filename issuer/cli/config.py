@@ -21,7 +21,7 @@ from issuer.service.settings import MEMBERS, Settings, schema, values_of
 
 _ORIGIN_COLUMN = 48
 # Everything before the last @ is name and password, and a query may have either.
-_SECRETS = re.compile(r"(?<=://).*@|(?<=\?).*")
+_SECRETS = re.compile(r"(?<=://).*@|(?<=\?).*", re.DOTALL)
 
 
 @click.group()

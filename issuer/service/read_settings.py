@@ -48,6 +48,7 @@ def find_settings(
     """Do the same, and return where each setting comes from: `FILE:LINE`, `$VARIABLE`, or "" for its default."""
     reading = _Reading()
     if file:
+        files.demand_guarded(file, group=False)  # it names the keys, and the policies
         reading.take_file(strict_yaml.load(files.read(file, strict_yaml.MAX_BYTES), str(file)))
     reading.take_environment(os.environ if environ is None else environ)
     reading.demand_rules()

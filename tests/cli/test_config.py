@@ -60,7 +60,7 @@ def test_the_origin_of_each_is_its_line_its_variable_or_the_default(home: Path) 
 @pytest.mark.parametrize(
     "url",
     ["rediss://me:hush@store.example:1/0", "redis://:hu@sh:hush@a", "unix://:hush@/run/s", "redis://a/0?password=hush",
-     "redis+sentinel://:hush@a:1,b:2/m"],
+     "redis+sentinel://:hush@a:1,b:2/m", "redis://me:hush\nhush@a"],
 )  # fmt: skip
 @pytest.mark.parametrize("more", [["--origin"], pytest.param(["--json"], marks=pytest.mark.long)])
 def test_no_password_of_a_url_is_shown(home: Path, url: str, more: list[str]) -> None:

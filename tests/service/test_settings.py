@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -48,6 +49,20 @@ def refused_environment(**changes: str) -> SetupError:
         read_settings(None, {**ENVIRONMENT, **changes})
     assert error.value.code is Code.SETTINGS_INVALID
     return error.value
+
+
+@pytest.mark.parametrize("mode", [0o646, 0o664])
+def test_a_file_that_others_may_write_to_is_refused(tmp_path: Path, mode: int) -> None:
+    """It names the folders of keys and of policies: who writes to it decides what is signed, after the next start."""
+    from_file(tmp_path)
+    if mode == 0o664:
+        if os.geteuid():
+            pytest.skip("a user's own group has nobody else in it")
+        os.chown(tmp_path / "settings.yaml", -1, 4712)  # a group with others in it
+    (tmp_path / "settings.yaml").chmod(mode)
+    with pytest.raises(InputError, match=r"chmod g?o-w") as error:
+        read_settings(tmp_path / "settings.yaml", {})
+    assert error.value.code is Code.FILE_UNSAFE
 
 
 def test_a_file_is_enough_and_the_rest_has_safe_defaults(tmp_path: Path) -> None:
