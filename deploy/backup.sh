@@ -1,5 +1,6 @@
 #!/bin/sh
-# backup.sh DATA DIR: copy what must not be lost of a service's `data` to DIR, while the service runs.
+# backup.sh DATA DIR [POLICIES]: copy what must not be lost of a service's `data` to DIR, while the service runs; and the
+# emergency stops in the folder of policies, which nobody has put into a repository.
 #
 # Each file is appended to, or replaced in one step, so a copy has no half of a change; of an audit that grows the last line
 # may be torn, which `issuer audit verify` says. The log's tree goes on from where the last copy stopped. Not copied: the
@@ -7,10 +8,20 @@
 # their own (keys/README.md).
 set -eu
 umask 077
-data=$1 target=$2
+data=$1 target=$2 policies=${3:-}
 
 mkdir -p "$target/audit"
-cp -a --update "$data"/audit.jsonl* "$target/audit/"  # of those that were rotated, each once
+for file in "$data"/audit.jsonl*; do
+    whole=${file%.gz}
+    # Each event once: while a file is gzipped it is there under both names, and only the plain one is whole.
+    if [ ! -e "$file" ] || { [ "$file" != "$whole" ] && [ -e "$whole" ]; }; then continue; fi
+    cp -a --update "$file" "$target/audit/"
+    if [ "$file" != "$whole" ]; then rm -f "$target/audit/${whole##*/}"; fi
+done
+if [ -n "$policies" ] && [ -e "$policies/stops.yaml" ]; then
+    cp -a "$policies/stops.yaml" "$target/stops.next"
+    mv "$target/stops.next" "$target/stops.yaml"
+fi
 rm -rf "$target/data.next"
 mkdir "$target/data.next"
 for name in key-history.jsonl moved-to-log pats policies revocations.jsonl revocations.jwt revocation-keys.json store-secret; do

@@ -18,7 +18,6 @@ from tests.support.logged import Begun, demand_logged, leaf_of, leaves_in, log_s
 from tests.support.running import Running, body, eventually
 from tests.support.shared import ROOT
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 BACKUP = ROOT / "deploy" / "backup.sh"
 
 
@@ -44,6 +43,40 @@ def backup(service: Running, target: Path, path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_each_event_is_saved_once_whatever_became_of_its_file(tmp_path: Path) -> None:
+    """Before the first event there is no file; what was saved as it was rotated is saved again when it is gzipped."""
+    data, target = tmp_path / "data", tmp_path / "backup"
+    data.mkdir()
+    copy: list[str | Path] = ["sh", BACKUP, data, target]
+    subprocess.run(copy, check=True, timeout=60)
+    assert [*(target / "audit").iterdir()] == []
+    (data / "audit.jsonl-1").write_text("first\n")
+    (data / "audit.jsonl").write_text("second\n")
+    subprocess.run(copy, check=True, timeout=60)
+    (data / "audit.jsonl-1.gz").write_text("half of i")
+    subprocess.run(copy, check=True, timeout=60)
+    assert {path.name for path in (target / "audit").iterdir()} == {"audit.jsonl-1", "audit.jsonl"}
+    (data / "audit.jsonl-1.gz").write_text("it, whole")
+    (data / "audit.jsonl-1").unlink()
+    subprocess.run(copy, check=True, timeout=60)
+    found = {path.name: path.read_text() for path in (target / "audit").iterdir()}
+    assert found == {"audit.jsonl-1.gz": "it, whole", "audit.jsonl": "second\n"}
+
+
+def test_who_was_stopped_in_a_bad_night_is_stopped_after_the_fire(tmp_path: Path) -> None:
+    data, policies, target = tmp_path / "data", tmp_path / "policies", tmp_path / "backup"
+    data.mkdir()
+    policies.mkdir()
+    (policies / "stops.yaml").write_text("version: 1\n")
+    unit = (ROOT / "deploy" / "systemd" / "issuer-backup.service").read_text("utf-8")
+    (words,) = (line.split()[1:] for line in unit.splitlines() if line.startswith("ExecStart="))
+    here = {"/var/lib/issuer/data": data, "/var/backups/issuer": target, "/etc/issuer/policies": policies}
+    subprocess.run(["sh", BACKUP, *(here[word] for word in words)], check=True, timeout=60)
+    assert (target / "stops.yaml").read_text() == "version: 1\n"
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
 def test_after_a_fire_nothing_is_forked_doubled_or_good_again(tmp_path: Path) -> None:
     target, mirror, log = tmp_path / "backup", tmp_path / "mirror", Begun(tmp_path / "service")
     with LocalProvider() as provider:

@@ -42,6 +42,15 @@ def test_a_token_comes_and_the_pages_do(behind: tuple[Running, httpx.Client]) ->
     assert answer.status_code == 201
     assert answer.headers["Strict-Transport-Security"]
     assert http.get("/.well-known/jwks.json").json()["keys"]
+    for ready in (
+        "/health/ready",
+        "/health/ready/",
+        "//health/ready//",
+        "/health/./ready?x",
+        "/health%2Fready",
+        "/%68ealth/ready/",
+    ):
+        assert http.get(ready).status_code in {403, 404}, ready
     assert http.get("/health/ready").status_code == 403
     assert live.http.get("/health/ready").status_code == 200, "inside it is said"
 

@@ -54,6 +54,32 @@ def test_the_service_believes_nginx_and_shares_one_network_with_it() -> None:
     } <= {"127.0.0.1"}
 
 
+def test_who_watches_does_not_meet_the_store() -> None:
+    """It has no password: whoever meets it can have it forget who has used what."""
+    stores = {name for name, service in SERVICES.items() if "inside" in service["networks"]}
+    assert stores == {"issuer", "valkey", "postgresql"}
+    assert all(set(SERVICES[name]["networks"]) == {"inside"} for name in stores - {"issuer"})
+    watching = SERVICES["issuer"]["networks"].keys() & SERVICES["prometheus"]["networks"].keys()
+    assert watching == {"watch"}
+    assert SERVICES["grafana"]["networks"].keys() & SERVICES["prometheus"]["networks"].keys() == {"watch"}
+
+
+def test_what_has_to_be_beside_it_is_said_at_its_top() -> None:
+    """A path that is not there ends `docker compose up`; what `issuer init` makes, and the service's user, is said, too."""
+    head = (DEPLOY / "compose.yaml").read_text("utf-8").partition("name: issuer")[0]
+    mounts = {mount.split(":")[0] for service in SERVICES.values() for mount in service.get("volumes", [])}
+    files = {mount for mount in mounts if mount.startswith("./")} | {
+        each["file"] for each in COMPOSE["secrets"].values()
+    }
+    for name in files:
+        _, place, *inner = name.split("/")
+        assert place in head, name
+        assert place != "secrets" or inner[0] in head, name
+    (given,) = (line for line in head.splitlines() if "chown -R" in line)
+    assert given.split()[4:] == ["settings.yaml", "keys", "data"], "they are 0600 and 0700"
+    assert SERVICES["issuer"]["user"] in given
+
+
 def test_the_variables_of_the_container_are_settings() -> None:
     said = SERVICES["issuer"]["environment"]
     settings = read_settings(environ={"ISSUER_URL": "https://issuer.example", **said})
@@ -68,6 +94,13 @@ def test_what_is_mounted_from_this_folder_is_there() -> None:
     ours = {mount.split(":")[0] for mount in mounts if mount.startswith(("./nginx", "./prometheus", "./grafana"))}
     assert len(ours) == 4
     assert all((DEPLOY / name).exists() for name in ours)
+
+
+def test_the_runbook_s_commands_are_found_in_the_container() -> None:
+    text = (DEPLOY / "Dockerfile").read_text("utf-8")
+    (entry,) = re.findall(r'^ENTRYPOINT \["(\S+)/issuer"\]$', text, re.MULTILINE)
+    (path,) = re.findall(r"^ENV PATH=(\S+)", text, re.MULTILINE)
+    assert path.split(":")[0] == entry
 
 
 def test_the_backup_script_is_plain_sh() -> None:
@@ -99,6 +132,25 @@ def test_nginx_closes_idle_connections_before_the_service_does() -> None:
     assert int(held) < MAX_CONNECTIONS / 2
 
 
+def test_who_signs_the_list_has_the_passphrase_in_a_folder_of_its_own() -> None:
+    """The service's would go with the end of this unit, while the service still reads its keys by it."""
+    service, signs = (
+        (DEPLOY / "systemd" / f"{unit}.service.d" / "passphrase.conf").read_text("utf-8").partition("[Service]")[2]
+        for unit in ("issuer", "issuer-revocations")
+    )
+    moved = service.replace("/run/issuer/", "/run/issuer-revocations/")
+    assert signs == moved.replace("RuntimeDirectory=issuer\n", "RuntimeDirectory=issuer-revocations\n")
+
+
+def test_what_the_units_run_and_write_is_made_by_the_page() -> None:
+    """A folder of ReadWritePaths that is not there ends a unit before it begins: of backups nobody would notice."""
+    page = (DEPLOY / "HOST.md").read_text("utf-8")
+    for file in (DEPLOY / "systemd").glob("*.service"):
+        text = file.read_text("utf-8")
+        for found in re.findall(r"^(?:ReadWritePaths|ExecStart)=(/\S+)", text, re.MULTILINE):
+            assert re.search(rf" {re.escape(found)}(?: |$)", page, re.MULTILINE), f"{file.name}: {found}"
+
+
 @pytest.mark.needs_tool("systemd-analyze")
 @pytest.mark.parametrize("unit", sorted(path.name for path in (DEPLOY / "systemd").glob("*.service")))
 def test_a_unit_is_hardened(unit: str) -> None:
@@ -111,7 +163,8 @@ def test_a_unit_is_hardened(unit: str) -> None:
 def test_systemd_finds_nothing_wrong_with_the_units(tmp_path: Path) -> None:
     """Its verification wants the programs to be there: `true` is."""
     units = sorted(path for path in (DEPLOY / "systemd").iterdir() if path.is_file())
-    shutil.copytree(DEPLOY / "systemd" / "issuer.service.d", tmp_path / "issuer.service.d")
+    for more in ("issuer.service.d", "issuer-revocations.service.d"):
+        shutil.copytree(DEPLOY / "systemd" / more, tmp_path / more)
     for unit in units:
         text = re.sub(r"^(Exec\w+=)(\S+)", r"\1/bin/true", unit.read_text("utf-8"), flags=re.M)
         (tmp_path / unit.name).write_text(text)

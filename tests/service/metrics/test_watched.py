@@ -6,7 +6,10 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
+import threading
 from functools import cache
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +25,7 @@ DEPLOY = ROOT / "deploy"
 RULES = DEPLOY / "prometheus"
 RUNBOOK = DEPLOY / "RUNBOOK.md"
 # What the runbook types beside our own command.
-OTHERS = {"curl", "df", "du", "free", "journalctl", "ls", "systemctl", "uptime", "valkey-cli"}
+OTHERS = {"curl", "df", "du", "free", "journalctl", "logrotate", "ls", "systemctl", "uptime", "valkey-cli"}
 
 
 @cache
@@ -69,6 +72,40 @@ def parse(words: list[str]) -> None:
         command, words = found, words[1:]
     if words != ["--version"]:
         command.make_context("issuer", words)
+
+
+def test_what_lifts_a_stop_is_not_typed_together_with_what_looks() -> None:
+    """Who pastes a block at night must not lift what somebody has stopped for a reason."""
+    blocks = re.findall(r"```text\n(.*?)```", sections()["IssuerEverythingStopped"], re.DOTALL)
+    assert [line.split()[0] for line in blocks[-1].splitlines()] == ["systemctl"]
+    assert not any("systemctl" in block for block in blocks[:-1])
+
+
+def test_without_curl_a_page_is_asked_for_whatever_its_status_is() -> None:
+    """Of the container's program, for readiness says what is wrong in an answer that is 503."""
+    head = RUNBOOK.read_text("utf-8").partition("\n## ")[0]
+    (line,) = re.findall(r"^docker compose exec issuer (python3 .*)$", head, re.MULTILINE)
+    words = shlex.split(line)
+    with HTTPServer(("127.0.0.1", 0), Unready) as server:
+        threading.Thread(target=server.handle_request, daemon=True).start()
+        done = subprocess.run([sys.executable, *words[1:3], str(server.server_port), words[4]],
+                              capture_output=True, text=True, timeout=60)  # fmt: skip
+    assert done.stdout == "not ready: /health/ready\n", done.stderr
+
+
+class Unready(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(503)
+        self.end_headers()
+        self.wfile.write(f"not ready: {self.path}".encode())
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+def test_who_looks_at_a_service_that_is_down_is_told_everything_at_once() -> None:
+    typed = commands(sections()["IssuerDown"])
+    assert [line.split()[1] for line in typed if line.startswith("issuer ")] == ["config", "doctor"]
 
 
 @pytest.mark.parametrize("line", ["keys lst", "keys list --confg x", "revocations renew --days 9"])
