@@ -33,9 +33,13 @@ COUNTED = frozenset({
 
 
 class Link(Struct, frozen=True, kw_only=True):
-    """The place of an event in the chain of the process that wrote it: that process's random id, the number of the
-    event, from 1, and the SHA-256 of the line before. Unset until the event is written."""
+    """What every line has: the version of its form, and its place in the chain of the process that wrote it: that
+    process's random id, the number of the event, from 1, and the SHA-256 of the line before. Unset until it is written.
 
+    Members may be added under one version; a line of another one is no event to who does not know it.
+    """
+
+    version: Literal[1] | UnsetType = UNSET
     worker: str | UnsetType = UNSET
     seq: int | UnsetType = UNSET
     prev: str | UnsetType = UNSET

@@ -10,8 +10,8 @@ from msgspec import Struct
 from issuer.audit_events import AbuseOrdered, AbuseSignal, Decision, Event, RefusalsCounted
 from issuer.formats.times import show_time
 
-# Of the event, or of its place in the file.
-_NOT_SHOWN = {"time", "worker", "seq", "prev"}
+# Of the event, or of its line in the file.
+_NOT_SHOWN = {"version", "time", "worker", "seq", "prev"}
 _events: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 from msgspec import Struct
@@ -26,6 +27,7 @@ _LOCK_S = 60.0
 class _Request(Struct, frozen=True):
     """One file: the request's nonce, "" where it needs none, and the tokens that were received for it."""
 
+    version: Literal[1]
     nonce: str = ""
     tokens: tuple[IssuedToken, ...] = ()
 
@@ -55,11 +57,11 @@ class Kept:
 
     def begin(self, key: str, nonce: str) -> None:
         """Keep the nonce of a request that is about to be sent: sent again with it, it gets the same tokens."""
-        self._write(key, _Request(nonce))
+        self._write(key, _Request(1, nonce))
 
     def finish(self, key: str, tokens: tuple[IssuedToken, ...]) -> None:
         """Keep the tokens of a request."""
-        self._write(key, _Request("", tokens))
+        self._write(key, _Request(1, "", tokens))
 
     def tokens(self) -> Iterator[IssuedToken]:
         """Yield every token that is here, those that live longest last."""
@@ -83,4 +85,4 @@ class Kept:
         try:
             return msgspec.json.decode(files.read(path, _MAX_BYTES, follow=False), type=_Request)
         except (InputError, msgspec.MsgspecError, UnicodeDecodeError):
-            return _Request()
+            return _Request(1)

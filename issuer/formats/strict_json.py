@@ -335,11 +335,11 @@ def _misfits_within(value: JSON, kind: Any, path: Path) -> _Misfits:
 
 
 def _misfits_of_members(members: Mapping[str, JSON], kind: type[msgspec.Struct], path: Path) -> _Misfits:
-    fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
+    fields, config = {field.encode_name: field for field in msgspec.structs.fields(kind)}, kind.__struct_config__
     for name, item in members.items():
         if name in fields:
             yield from _misfits(item, fields[name].type, (path, name))
-        elif kind.__struct_config__.forbid_unknown_fields:
+        elif config.forbid_unknown_fields and name != config.tag_field:
             yield (path, name), _unknown(name, list(fields))
     for name in (name for name, field in fields.items() if field.required and name not in members):
         yield path, Misfit(Code.FILE_SCHEMA, f"object missing required field `{name}`")

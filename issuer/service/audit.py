@@ -142,7 +142,7 @@ class FileAudit:
             self._refusals.forget(account)
 
     def _line_of(self, event: Event) -> bytes:
-        return _encode(replace(event, worker=self.worker, seq=self._seq + 1, prev=self._head)) + b"\n"
+        return _encode(replace(event, version=1, worker=self.worker, seq=self._seq + 1, prev=self._head)) + b"\n"
 
     def _append(self, line: bytes) -> None:
         self._demand_synced()

@@ -19,8 +19,10 @@ from issuer.errors import SetupError
 
 # "wtns": that a file is a witness's, so that no other database is ever taken for an empty one (sqlite.org/pragma.html).
 _APPLICATION_ID = 0x77746E73
+_VERSION = 1
 _SCHEMA = f"""
 PRAGMA application_id = {_APPLICATION_ID};
+PRAGMA user_version = {_VERSION};
 BEGIN;
 CREATE TABLE witness (name TEXT NOT NULL) STRICT;
 CREATE TABLE latest (origin TEXT PRIMARY KEY, size INTEGER NOT NULL, root BLOB NOT NULL, note BLOB NOT NULL) STRICT;
@@ -56,16 +58,18 @@ class State:
                 f"{path.absolute().as_uri()}?mode=rw", _BUSY_S, isolation_level=None, check_same_thread=False, uri=True
             )
             self._database.execute("PRAGMA synchronous = EXTRA")
-            (found,) = self._database.execute("PRAGMA application_id").fetchone()
-            self.name = str(self._database.execute("SELECT name FROM witness").fetchone()[0]) if self._is(found) else ""
+            self.name = self._name()
         except sqlite3.Error as error:
             raise SetupError(Code.WITNESS_STATE, f"{path}: {error}") from None
         if not self.name:
-            raise SetupError(Code.WITNESS_STATE, f"{path} is not the state of a witness")
+            raise SetupError(Code.WITNESS_STATE, f"{path} is not the state of a witness, or has a form not known here")
 
-    @staticmethod
-    def _is(found: int) -> bool:
-        return found == _APPLICATION_ID
+    def _name(self) -> str:
+        """Return the name of the witness; "" where the file is none's, or of another version."""
+        marks = [self._database.execute(f"PRAGMA {mark}").fetchone()[0] for mark in ("application_id", "user_version")]
+        if marks != [_APPLICATION_ID, _VERSION]:
+            return ""
+        return str(self._database.execute("SELECT name FROM witness").fetchone()[0])
 
     @contextmanager
     def turn(self) -> Iterator[None]:

@@ -26,7 +26,7 @@ from issuer.wire import IssuedToken
 from tests.support.audited import SIGNER
 from tests.support.policies import ISSUER_URL, NOW, POLICY, caller, changed, load, submission
 
-LINK = {"worker": "0" * 32, "seq": 2**53, "prev": "0" * 64}
+LINK = {"version": 1, "worker": "0" * 32, "seq": 2**53, "prev": "0" * 64}
 
 
 @pytest.fixture

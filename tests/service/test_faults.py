@@ -41,7 +41,7 @@ def test_killed_between_admission_and_signature_a_retry_gives_the_token_that_wou
                 deadly.post(identity)
             assert deadly.process.wait(60) == -signal.SIGKILL
             assert "decision" not in {event["event"] for event in deadly.audit()}
-        (record,) = client.keys("{evi}:use:*")
+        (record,) = client.keys("{evi1}:use:*")
         (kept,) = [value for name, value in client.hgetall(record).items() if name.startswith(b"d:")]
         _, _, counts_and_template = kept.split(b" ", 2)
         sealed = counts_and_template[2 + int.from_bytes(counts_and_template[:2], "big") :]

@@ -72,7 +72,7 @@ class PutBack:
             Path(self.log.log.records).mkdir()
         if "store" in records:
             with redis.Redis.from_url(self.store, protocol=2) as client:
-                client.delete(*client.keys("{evi}:log:*"))
+                client.delete(*client.keys("{evi1}:log:*"))
 
     def served(self, *, witnessed: bool) -> AbstractContextManager[Running]:
         return (self.log.witnessed if witnessed else self.log.served)(self.provider, **self.more)

@@ -92,7 +92,7 @@ def expire(url: str, expires_at: int) -> None:
     """Age the templates of tokens with this expiry: in the service's record they expired two seconds ago."""
     changed, past = 0, int(time.time()) - 2
     with redis.Redis.from_url(url, protocol=2) as client:
-        for record in client.scan_iter("{evi}:use:*"):
+        for record in client.scan_iter("{evi1}:use:*"):
             for field, kept in client.hgetall(record).items():
                 if field.startswith(b"d:") and kept.split(b" ", 1)[0] == b"%d" % expires_at:
                     client.hset(record, field, b"%d " % past + kept.split(b" ", 1)[1])

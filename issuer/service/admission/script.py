@@ -26,8 +26,9 @@ from issuer.service.bounds import AGAIN_RATE, RESEMBLING_RATE
 SCRIPT = b"".join(Path(__file__).with_name(name).read_bytes() for name in ("count.lua", "admit.lua"))
 SCRIPT_SHA = hashlib.sha1(SCRIPT, usedforsecurity=False).hexdigest().encode()  # the name that EVALSHA demands
 
-# One hash tag: a cluster keeps all keys of a call in one slot, which a script demands.
-PREFIX = b"{evi}:"
+# One hash tag: a cluster keeps all keys of a call in one slot, which a script demands. The number is the version of all
+# that is kept: another one finds no epoch, and so refuses what was issued under this one, as after a loss.
+PREFIX = b"{evi1}:"
 EPOCH_KEY = PREFIX + b"epoch"
 DAY_S = 86_400
 

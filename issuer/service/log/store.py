@@ -1,6 +1,7 @@
 """What the log keeps, and every statement that reads or writes it; what differs between databases is theirs to say.
 
-    head       one row: the origin, and size, root and peaks (the compact range, from left to right) of the tree
+    head       one row: the version of these tables, the origin, and size, root and peaks (the compact range, from left
+               to right) of the tree
     entries    a leaf at its index, with what it is found by: a token by `iat` and `token`, an announcement by its name
     hashes     level 0: the hashes of leaves; level L: the roots of full subtrees of 256^L leaves
     cosigned   the checkpoints that have reached the witnesses' quorum, as signed notes
@@ -176,9 +177,10 @@ class Entry(Struct, frozen=True):
 
 # No index over names where there is none: tokens, of which there are a thousand times as many, have none. And none over
 # digests alone, which are random: at 3 million rows that costs three quarters of the leaves a second (measured).
+VERSION = 1
 SCHEMA = (
-    "CREATE TABLE head (one {integer} PRIMARY KEY CHECK (one = 1), origin TEXT NOT NULL, size {integer} NOT NULL, "
-    "root {octets} NOT NULL, peaks {octets} NOT NULL)",
+    "CREATE TABLE head (one {integer} PRIMARY KEY CHECK (one = 1), version {integer} NOT NULL, origin TEXT NOT NULL, "
+    "size {integer} NOT NULL, root {octets} NOT NULL, peaks {octets} NOT NULL)",
     "CREATE TABLE entries (idx {integer} PRIMARY KEY, kind TEXT NOT NULL, leaf {octets} NOT NULL, iat {integer}, "
     "token {octets}, name {octets})",
     "CREATE UNIQUE INDEX entries_token ON entries (iat, token) WHERE token IS NOT NULL",
@@ -187,8 +189,8 @@ SCHEMA = (
     "PRIMARY KEY (level, idx)) {clustered}",
     "CREATE TABLE cosigned (size {integer} PRIMARY KEY, note {octets} NOT NULL)",
 )
-_BEGIN_HEAD = "INSERT INTO head (one, origin, size, root, peaks) VALUES (1, ?, ?, ?, ?)"
-_HEAD = "SELECT origin, size, root, peaks FROM head WHERE one = 1"
+_BEGIN_HEAD = "INSERT INTO head (one, version, origin, size, root, peaks) VALUES (1, ?, ?, ?, ?, ?)"
+_HEAD = "SELECT version, origin, size, root, peaks FROM head WHERE one = 1"
 _LOCK_HEAD = _HEAD + " {for_update}"
 _MOVE_HEAD = "UPDATE head SET size = ?, root = ?, peaks = ? WHERE one = 1 AND origin = ? AND size = ? AND root = ?"
 _ADD_ENTRY = "INSERT INTO entries (idx, kind, leaf, iat, token, name) VALUES (?, ?, ?, ?, ?, ?)"
@@ -249,9 +251,11 @@ class Reader:
         if not found:
             return None
         try:
-            origin, size, root, peaks = msgspec.convert(found[0], tuple[str, int, bytes, bytes])
+            version, origin, size, root, peaks = msgspec.convert(found[0], tuple[int, str, int, bytes, bytes])
         except msgspec.ValidationError as error:
             raise StoreCorrupt(f"the head's row: {error}") from error
+        if version != VERSION:
+            raise StoreCorrupt(f"its tables have version {version}, and this installation knows {VERSION}")
         return Head(origin, root, Peaks(size, _split(peaks)))
 
     def _column(self, statement: str, values: Values, count: int) -> tuple[bytes, ...]:
@@ -275,7 +279,7 @@ class Store(Reader):
         """Begin a log whose tree is empty, where none was begun."""
         for statement in SCHEMA:
             self.database.define(self.database.dialect.put(statement))
-        self._write(_BEGIN_HEAD, [(head.origin, head.size, head.root, b"".join(head.peaks.hashes))])
+        self._write(_BEGIN_HEAD, [(VERSION, head.origin, head.size, head.root, b"".join(head.peaks.hashes))])
 
     def begin(self) -> Head | None:
         """Lock the head, and return it."""

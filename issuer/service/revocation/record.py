@@ -15,6 +15,7 @@ from issuer.codes import Code
 from issuer.errors import FormatError, InputError, Place
 from issuer.formats.strict_json import convert
 from issuer.formats.times import UnixTime
+from issuer.formats.versions import VersionOne
 from issuer.policy.stops import is_what
 from issuer.service.bounds import MAX_REASON_CHARS
 from issuer.verify.revocations import Items, RevokedInterval, items_of
@@ -24,8 +25,9 @@ JTI_RULE = "a jti is 22 characters of base64url, as the token and the audit have
 SUB_RULE = "an integration's id is lowercase words joined by `-`"
 
 
-class Act(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A line of the record: `who` revoked these tokens or intervals at `time` (Unix seconds), and `why`."""
+class Act(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="version", tag=1):
+    """A line of the record, which begins with its `version`: `who` revoked these tokens or intervals at `time` (Unix
+    seconds), and `why`."""
 
     time: UnixTime
     who: str
@@ -68,6 +70,7 @@ def items_in(acts: Iterable[Act]) -> Items:
     return items_of(jtis, (interval for act in listed for interval in act.sub))
 
 
+_read_version = msgspec.json.Decoder(VersionOne).decode
 _read = msgspec.json.Decoder(Act).decode
 
 
@@ -77,6 +80,7 @@ def read_acts(raw: bytes, name: str) -> tuple[tuple[Act, ...], InputError | None
     first: InputError | None = None
     for number, line in enumerate(raw.splitlines(), 1):
         try:
+            _read_version(line)
             act = _read(line)
             _check(act)
             acts.append(act)

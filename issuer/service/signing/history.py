@@ -15,6 +15,7 @@ from issuer.codes import Code
 from issuer.errors import FormatError, InputError, SetupError
 from issuer.formats import jose
 from issuer.formats.strict_json import convert, loads
+from issuer.formats.versions import VersionOne
 from issuer.service.bounds import MAX_SIGNED_KEYS
 from issuer.service.home import HISTORY, Home, Turn
 from issuer.service.signing.life import KeyEvent, Lives, fold, keys_left
@@ -90,7 +91,9 @@ class KeyHistory:
 
 
 def _read(line: bytes, earliest: int) -> KeyEvent:
-    event = convert(loads(line, max_bytes=MAX_BYTES, max_depth=4), KeyEvent)
+    value = loads(line, max_bytes=MAX_BYTES, max_depth=4)
+    convert(value, VersionOne)
+    event = convert(value, KeyEvent)
     if not _is_key(event.kid, event.x):
         raise FormatError(Code.FILE_RULE, "is not the thumbprint of a good Ed25519 key `x`", "/kid")
     if event.time < earliest:

@@ -31,8 +31,9 @@ EventTime = Annotated[int, Meta(ge=0, le=MAX_UNIX_S - LAST_TOKEN_S)]
 Words = Annotated[str, Meta(max_length=512)]
 
 
-class KeyEvent(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A line of the history: what happened to the key `kid`, whose public half is `x` (RFC 8037), who did it, and why.
+class KeyEvent(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="version", tag=1):
+    """A line of the history, which begins with its `version`: what happened to the key `kid`, whose public half is `x`
+    (RFC 8037), who did it, and why.
 
     `time` is when it was recorded. `since` is set where it is true since an earlier time: of `revoked`, since when a
     thief may have used the key; of `active`, when a key that signed before there was a history was made. Unix seconds.

@@ -209,7 +209,7 @@ async def test_a_retry_gets_the_counts_of_its_first_time(state: RedisAdmission, 
 async def test_a_record_of_a_foreign_kind_or_form_never_grants_more(
     state: RedisAdmission, clock: StoreClock, redis: Redis
 ) -> None:
-    key = b"{evi}:run:r"
+    key = b"{evi1}:run:r"
     await redis.rpush(key, "foreign")
     assert await numbers(state, clock, item("a")) == [1]
     await redis.set(key, b"short")

@@ -636,7 +636,7 @@ async def test_key_names_hold_no_claim_and_share_one_slot(state: RedisAdmission,
     await state.admit(call(use(), Limits(identity=slow, integration=slow)))
     names = [str(name) for name in await redis.keys("*")]
     assert len(names) == 4
-    assert all(name.startswith("{evi}:") for name in names)
+    assert all(name.startswith("{evi1}:") for name in names)
     assert not [name for name in names if "inspect-ai" in name or ":ci" in name]
 
 

@@ -266,7 +266,7 @@ def test_a_killed_store_that_comes_back_empty_or_with_an_old_snapshot_gives_no_s
                 shutil.copyfile(tmp_path / "old.rdb", dump)
             store.start()
             with store.client as client:
-                assert bool(client.get("{evi}:epoch")) == restored, "the snapshot brought an epoch along"
+                assert bool(client.get("{evi1}:epoch")) == restored, "the snapshot brought an epoch along"
             assert_fresh_is_served(live)
             for identity in spent:
                 assert asked(live, identity, 0)[:2] == (503, "dependency.state_reset")

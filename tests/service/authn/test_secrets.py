@@ -362,8 +362,8 @@ def test_the_sweep_was_broad_and_what_it_left_is_there(left: tuple[Site, dict[st
     assert b"state.unreachable" in places["service.log"]
     assert places["data/audit.jsonl"].count(b'"verdict"') > 50
     assert places["what the store was sent"].count(b"EVALSHA") > 50
-    assert b"{evi}:use:" in places["the store's keys"]
-    assert b"{evi}:use:" in places["the store's snapshot"]
+    assert b"{evi1}:use:" in places["the store's keys"]
+    assert b"{evi1}:use:" in places["the store's snapshot"]
     assert any(name.startswith("data/pats/used/") for name in places)
     assert any(name.startswith("store/appendonlydir/") for name in places)
 

@@ -189,11 +189,11 @@ def test_an_explanation_uses_nothing_up_and_does_not_say_what_is_used_up(service
 
 
 def kinds_of_keys(client: redis.Redis) -> set[str]:
-    return {str(key, "ascii").split(":")[1] for key in client.scan_iter("{evi}:*")}
+    return {str(key, "ascii").split(":")[1] for key in client.scan_iter("{evi1}:*")}
 
 
 def fields_of_payer(client: redis.Redis) -> set[bytes]:
-    (key,) = client.scan_iter("{evi}:payer:*")
+    (key,) = client.scan_iter("{evi1}:payer:*")
     return set(client.hkeys(key))  # type: ignore[arg-type]
 
 
@@ -226,7 +226,7 @@ def narrow(tmp_path_factory: pytest.TempPathFactory, provider: LocalProvider) ->
 
 def test_the_store_holds_no_use_and_no_refusal_of_a_grant_that_was_explained(narrow: Narrow) -> None:
     with redis.Redis.from_url(narrow.store) as client:
-        for key in client.scan_iter("{evi}:*"):
+        for key in client.scan_iter("{evi1}:*"):
             if not key.endswith(b":epoch"):
                 client.delete(key)
         assert narrow.explain(0).json()["verdict"] == "granted"

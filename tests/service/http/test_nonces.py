@@ -289,7 +289,7 @@ def test_a_refusal_for_its_nonce_is_audited_under_its_code(site: Site) -> None:
 def record_of(provider: str, credential_id: str, nonce: str) -> str:
     """Name the record as the contract does; of plain ASCII, this is the canonical JSON."""
     parts = json.dumps(["nonce", provider, credential_id, nonce], separators=(",", ":"))
-    return f"{{evi}}:use:{hashlib.sha256(parts.encode()).hexdigest()}"
+    return f"{{evi1}}:use:{hashlib.sha256(parts.encode()).hexdigest()}"
 
 
 def test_its_record_has_the_contract_s_name_counts_one_and_lives_a_day_from_its_last_use(site: Site) -> None:
@@ -336,7 +336,7 @@ def test_a_store_that_forgot_serves_a_nonce_at_once_and_once(tmp_path: Path, kno
         if loss == "flushed":
             client.flushall()
         else:  # what a snapshot brings along is another run's
-            client.delete(*client.keys("{evi}:use:*"))
+            client.delete(*client.keys("{evi1}:use:*"))
             client.set(EPOCH_KEY, f"{int(time.time()) - 1000} {'0' * 40}")
         assert site.live.post(identity, numbered(1)).json()["code"] == "dependency.state_reset"
         second = site.outcome(credential, nonce)

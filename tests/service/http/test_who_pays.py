@@ -46,7 +46,7 @@ class Site:
 
     def keys(self) -> Counter[str]:
         with redis.Redis.from_url(self.store) as client:
-            return Counter(key.decode().split(":")[1] for key in client.scan_iter("{evi}:*"))
+            return Counter(key.decode().split(":")[1] for key in client.scan_iter("{evi1}:*"))
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +143,9 @@ def test_what_somebody_else_wrote_into_the_store_is_spent_and_told_loudly(site: 
     identity = live.token(repository_id=site.owner())
     issued = live.post(identity)
     with redis.Redis.from_url(site.store) as client:
-        (record,) = [key for key in client.scan_iter("{evi}:use:*") if issued.json()["jti"] in str(client.hgetall(key))]
+        (record,) = [
+            key for key in client.scan_iter("{evi1}:use:*") if issued.json()["jti"] in str(client.hgetall(key))
+        ]
         ((slot, kept),) = [(name, value) for name, value in client.hgetall(record).items() if name.startswith(b"d:")]
         client.hset(record, slot, kept.replace(b'"sub":"inspect-ai"', b'"sub":"another-one"'))
     answer = live.post(identity)

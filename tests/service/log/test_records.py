@@ -190,7 +190,7 @@ def test_what_a_writer_to_the_store_puts_there_does_not_hold_the_log_up(url: str
     with closing(RedisRecord(url, ORIGIN)) as record, redis.Redis.from_url(url, protocol=2) as client:
         host = Raised(seal, record)
         host.to(head(3))
-        (key,) = client.keys("{evi}:log:*")
+        (key,) = client.keys("{evi1}:log:*")
         for junk in (b"999999", Seal(NoteSigner(ORIGIN, keyfile.generate())).sign(head(10**6)), b"\xff"):
             client.set(key, junk)
             assert Records(seal, [record]).ask() == ()

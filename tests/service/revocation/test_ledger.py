@@ -63,6 +63,7 @@ def test_what_is_revoked_is_in_the_record_at_once_and_in_the_next_list(tmp_path:
     assert [bool(listed.revoked("", "inspect-ai", at)) for at in (4, 5, 9, 10)] == [False, True, True, False]
     lines = [json.loads(line) for line in (tmp_path / "revocations.jsonl").read_text().splitlines()]
     assert lines[1] == {
+        "version": 1,
         "time": NOW,
         "who": "an operator",
         "why": "a test",

@@ -167,13 +167,15 @@ def lines_after(folder: Path) -> Sequence[KeyEvent]:
     [
         ("{", ""),
         ("", ""),
-        ('{"time":7}', "missing"),
-        (f'{{"time":7,"what":"sold","kid":"{KID}","x":"{X}","who":"w"}}', "/what"),
-        (f'{{"time":7,"what":"next","kid":"{KID}","x":"{X}","who":"w","more":1}}', "/more"),
-        (f'{{"time":7,"what":"next","kid":"{KID}","x":"{"A" * 43}","who":"w"}}', "/kid"),
-        (f'{{"time":7,"what":"next","kid":"{"A" * 43}","x":"{X}","who":"w"}}', "/kid is not the thumbprint"),
-        (f'{{"time":4,"what":"next","kid":"{KID}","x":"{X}","who":"w"}}', "/time is before that of the line above"),
-        (f'{{"time":7,"what":"next","kid":"{KID}","x":"{X}","who":"w"}} ', None),
+        ('{"version":1,"time":7}', "missing"),
+        (f'{{"time":7,"what":"next","kid":"{KID}","x":"{X}","who":"w"}}', "version"),
+        (f'{{"version":2,"time":7,"what":"next","kid":"{KID}","x":"{X}","who":"w"}}', "/version"),
+        (f'{{"version":1,"time":7,"what":"sold","kid":"{KID}","x":"{X}","who":"w"}}', "/what"),
+        (f'{{"version":1,"time":7,"what":"next","kid":"{KID}","x":"{X}","who":"w","more":1}}', "/more"),
+        (f'{{"version":1,"time":7,"what":"next","kid":"{KID}","x":"{"A" * 43}","who":"w"}}', "/kid"),
+        (f'{{"version":1,"time":7,"what":"next","kid":"{"A" * 43}","x":"{X}","who":"w"}}', "/kid is not the thumbprint"),
+        (f'{{"version":1,"time":4,"what":"next","kid":"{KID}","x":"{X}","who":"w"}}', "/time is before that of the line above"),
+        (f'{{"version":1,"time":7,"what":"next","kid":"{KID}","x":"{X}","who":"w"}} ', None),
     ],
 )  # fmt: skip
 def test_a_damaged_line_is_named_and_nothing_is_written(tmp_path: Path, line: str, why: str | None) -> None:

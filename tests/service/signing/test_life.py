@@ -107,7 +107,7 @@ def test_a_thief_may_have_been_at_work_earlier_than_was_told_and_never_later() -
 
 # -- an event ------------------------------------------------------------------------------------------------------------
 
-LINE = {"time": NOW, "what": "next", "kid": A, "x": XS[A], "who": "somebody"}
+LINE = {"version": 1, "time": NOW, "what": "next", "kid": A, "x": XS[A], "who": "somebody"}
 
 
 def test_who_has_signed_takes_a_place_in_the_archive_for_good_and_who_only_waits_takes_none() -> None:

@@ -1,0 +1,296 @@
+"""Makes `tests/vectors/stored/`: each version of each stored format. `python -m tests.support.stored_vectors`.
+
+A folder there is `FORMAT-VERSION`, with the files that an installation of that version has. What is there is never made
+anew: it is what installations have. `read` is today's reader of every version, and returns what it finds, which
+`tests/test_stored.py` knows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple
+
+from issuer.audit_chain import Chains
+from issuer.audit_reader import read_lines
+from issuer.audit_search import read_event
+from issuer.client.kept import Kept
+from issuer.identity import pat
+from issuer.relying.log_checkpoint import parse_head
+from issuer.relying.log_state import read_followed, write_followed
+from issuer.relying.seen import SeenLists
+from issuer.results.entry import read_entries
+from issuer.service.audit import FileAudit
+from issuer.service.authn.pat_records import DAY_S, Order, create, read_records, revoke
+from issuer.service.follow import keep_policies
+from issuer.service.home import FolderHome
+from issuer.service.kept_policies import KeptPolicies
+from issuer.service.log.engines import database_at, reading_at
+from issuer.service.log.store import Reader
+from issuer.service.read_settings import read_settings
+from issuer.service.revocation.ledger import Ledger, Signing
+from issuer.service.settings import values_of
+from issuer.service.signing.history import KeyHistory
+from issuer.tlog.checkpoint import Checkpoint
+from issuer.tlog.note import Note, NoteSigner
+from issuer.tlog.watch import Announced
+from issuer.verify import Context, verify_entries
+from issuer.verify.receipts import file_name, read_receipt, token_digest, write_receipt
+from issuer.witness import state as witness
+from tests.support import make, policies, stored_values
+from tests.support.log_store import announcement, append, created, token
+from tests.support.shared import VECTORS
+from tests.support.stored_store import read_store, write_store
+
+FOLDER = VECTORS / "stored"
+_AFTER = make.NOW + 5
+
+
+class Format(NamedTuple):
+    """A stored format: its newest version, who writes it into an empty folder, and who reads any version in a folder.
+
+    `exact`: the same is written byte for byte whenever nothing of the format has changed.
+    """
+
+    version: int
+    write: Callable[[Path], None]
+    read: Callable[[Path], object]
+    exact: bool = True
+
+
+# -- JSON Lines -------------------------------------------------------------------------------------------------------
+
+
+def _write_key_history(folder: Path) -> None:
+    KeyHistory(FolderHome(folder)).record(lambda _: stored_values.KEY_EVENTS)
+
+
+def _read_key_history(folder: Path) -> object:
+    lives = KeyHistory(FolderHome(folder)).read()
+    return {kid: (life.what, life.active_from, life.began_until, life.revoked_from) for kid, life in lives.items()}
+
+
+def _write_audit(folder: Path) -> None:
+    audit = FileAudit(folder / "audit.jsonl", now_us=lambda: make.NOW * 1_000_000)
+    audit.worker = "0" * 32
+
+    async def record() -> None:
+        for event in stored_values.EVENTS:
+            await audit.record(event)
+
+    asyncio.run(record())
+    audit.close()
+
+
+def _read_audit(folder: Path) -> object:
+    chains, lines = Chains({}), [*read_lines(folder / "audit.jsonl")]
+    wrong = [finding.kind for line in lines for finding in chains.read(line)]
+    return wrong, [stored_values.unlinked(read_event(line)) for line in lines]
+
+
+def _write_revocations(folder: Path) -> None:
+    ledger = Ledger(FolderHome(folder), make.ISSUER)
+    for act in stored_values.ACTS:
+        ledger.add(act)
+    ledger.renew(Signing(make.REVOCATION_KEY), make.NOW)
+
+
+def _read_revocations(folder: Path) -> object:
+    found = Ledger(FolderHome(folder), make.ISSUER).read()
+    return found.error, found.acts, found.published and (found.published.listed.number, found.published.listed.count)
+
+
+# -- files of their own -----------------------------------------------------------------------------------------------
+
+
+def _write_pats(folder: Path) -> None:
+    create(folder, _order(()), now=make.NOW, random=bytes(pat.RANDOM_BYTES))
+    _, record = create(folder, _order(("192.0.2.0/24",)), now=make.NOW + 100, random=b"r" * pat.RANDOM_BYTES)
+    revoke(folder, record.id, make.NOW + 200)
+
+
+def _order(networks: tuple[str, ...]) -> Order:
+    return Order("ci-bot", ("evals", "evals:submit"), networks, DAY_S)
+
+
+def _read_pats(folder: Path) -> object:
+    good, bad = read_records(folder)
+    found = [(record.account, record.state(make.NOW + 300), record.may_come_from("198.51.100.1/32")) for record in good]
+    return found, [error.code for error in bad]
+
+
+def _receipt_token() -> str:
+    return make.token_for(make.submission({"notes": "no tools"}))
+
+
+def _write_receipts(folder: Path) -> None:
+    text = make.file_for(make.submission({"notes": "no tools"}))
+    trust = make.trust(receipt_keys=make.key_set(make.RECEIPT_KEY), archive=make.archive())
+    entries = read_entries(text.encode(), make.PATH)
+    (report,) = verify_entries(entries, make.REPO, make.PATH, trust, _AFTER, Context(now=_AFTER, witnessed=True))
+    receipt = write_receipt(report, trust, make.RECEIPT_KEY, _AFTER)
+    assert receipt is not None
+    (folder / file_name(token_digest(_receipt_token()))).write_bytes(receipt)
+
+
+def _read_receipts(folder: Path) -> object:
+    text = (folder / file_name(token_digest(_receipt_token()))).read_text("ascii")
+    receipt = read_receipt(text, make.key_set(make.RECEIPT_KEY))
+    return receipt.repo, receipt.path, receipt.jti, receipt.kid, receipt.at, receipt.iat
+
+
+def _write_seen(folder: Path) -> None:
+    raw = make.revocation_list(number=7, jti=[make.JTI])
+    at_hand = make.parse_list(raw), raw
+    SeenLists(folder).settle(make.ISSUER, make.key_set(make.REVOCATION_KEY), at_hand, _AFTER)
+
+
+def _read_seen(folder: Path) -> object:
+    seen, refused = SeenLists(folder).settle(make.ISSUER, make.key_set(make.REVOCATION_KEY), None, _AFTER)
+    return refused, seen and (seen.number, seen.iat, seen.jtis)
+
+
+def _write_submission(folder: Path) -> None:
+    kept = Kept(folder)
+    kept.begin(stored_values.BEGUN, "n" * 22)
+    kept.finish(stored_values.FINISHED, (stored_values.ISSUED,))
+
+
+def _read_submission(folder: Path) -> object:
+    kept = Kept(folder)
+    return kept.nonce(stored_values.BEGUN), list(kept.tokens())
+
+
+def _write_settings(folder: Path) -> None:
+    (folder / "settings.yaml").write_text(stored_values.SETTINGS, "utf-8")
+
+
+def _read_settings(folder: Path) -> object:
+    values = values_of(read_settings(folder / "settings.yaml", {}))
+    return {name: values[name] for name in ("url", "store.url", "store.durable", "listen.port", "log.origin", "data")}
+
+
+def _write_policies(folder: Path) -> None:
+    with tempfile.TemporaryDirectory() as written:
+        keep_policies(policies.load(Path(written), inspect_ai=policies.POLICY), folder)
+
+
+def _read_policies(folder: Path) -> object:
+    kept = KeptPolicies(folder)
+    return [kept.integration_of(f"sha256:{path.stem}") for path in folder.glob("*.json")]
+
+
+def _write_monitor(folder: Path) -> None:
+    text = Checkpoint("log.example/1", 3, bytes(32)).to_text()
+    head = parse_head(Note(text, (NoteSigner("log.example/1", make.KEY).sign(text),)).to_bytes())
+    announced = Announced({b"k" * 32: "active"}, {b"p" * 32}, {b"u" * 32})
+    write_followed(folder / "state.json", head, "inspect-ai", announced)
+
+
+def _read_monitor(folder: Path) -> object:
+    followed = read_followed(folder / "state.json")
+    assert followed is not None
+    head, announced = followed.head, followed.announced
+    known = announced.keys, announced.policies, announced.unmatched
+    return head and (head.checkpoint.origin, head.checkpoint.size), followed.compared, *known
+
+
+# -- databases --------------------------------------------------------------------------------------------------------
+
+
+def _write_log(folder: Path) -> None:
+    with closing(database_at(str(folder / "log.sqlite"))) as database:
+        store = created(database)
+        append(store, [announcement(1), token(2), token(3)])
+        database.begin()
+        store.keep_cosigned(2, b"a note\n")
+        database.commit()
+
+
+def _read_log(folder: Path) -> object:
+    key = token(3).key
+    assert key.iat is not None
+    assert key.token is not None
+    with closing(reading_at(str(folder / "log.sqlite"))) as reading:
+        reader = Reader(reading)
+        head = reader.head()
+        found = reader.leaves(0, 3), reader.index_of_token(key.iat, key.token), reader.last_cosigned()
+        return head and (head.origin, head.size, head.root.hex()), *found
+
+
+def _write_witness(folder: Path) -> None:
+    witness.create(folder / "witness.sqlite", "witness.example/w")
+    with closing(witness.State(folder / "witness.sqlite")) as state, state.turn():
+        state.keep("log.example/1", witness.Latest(3, bytes(32), b"a note\n"))
+        state.keep_fork("log.example/1", witness.Latest(3, b"f" * 32, b"a fork\n"))
+
+
+def _read_witness(folder: Path) -> object:
+    with closing(witness.State(folder / "witness.sqlite")) as state:
+        return state.name, state.latest("log.example/1"), state.forks("log.example/1")
+
+
+FORMATS = {
+    "audit": Format(1, _write_audit, _read_audit),
+    "key-history": Format(1, _write_key_history, _read_key_history),
+    "log": Format(1, _write_log, _read_log),
+    "monitor": Format(1, _write_monitor, _read_monitor),
+    "pats": Format(1, _write_pats, _read_pats),
+    "policies": Format(1, _write_policies, _read_policies, exact=False),  # a new member with a default is in them, too
+    "receipts": Format(1, _write_receipts, _read_receipts),
+    "revocations": Format(1, _write_revocations, _read_revocations),
+    "seen": Format(1, _write_seen, _read_seen),
+    "settings": Format(1, _write_settings, _read_settings),
+    "store": Format(1, write_store, read_store),
+    "submission": Format(1, _write_submission, _read_submission),
+    "witness": Format(1, _write_witness, _read_witness),
+}
+
+
+def newest(name: str) -> Path:
+    """Return the folder of a format's newest version."""
+    return FOLDER / f"{name}-{FORMATS[name].version}"
+
+
+def laid(stored: Path, place: Path) -> Path:
+    """Copy a stored folder as an installation has it, for its owner alone: git keeps no such modes."""
+    shutil.copytree(stored, place)
+    for path in (place, *place.rglob("*")):
+        path.chmod(0o700 if path.is_dir() else 0o600)
+    return place
+
+
+def written(name: str, place: Path) -> Path:
+    """Have today's code write a format, without the locks that it leaves."""
+    place.mkdir(mode=0o700, parents=True)
+    FORMATS[name].write(place)
+    for path in place.rglob("*"):
+        if path.name.endswith(".lock"):
+            path.unlink()
+    return place
+
+
+def contents(folder: Path) -> dict[str, object]:
+    """Return what is in a folder, by name: bytes, and of a database its statements, for its bytes are SQLite's."""
+    return {
+        path.name: _statements(path) if path.suffix == ".sqlite" else path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+    }
+
+
+def _statements(path: Path) -> object:
+    with closing(sqlite3.connect(path)) as database:
+        marks = [database.execute(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version")]
+        return marks, list(database.iterdump())
+
+
+if __name__ == "__main__":
+    for name in FORMATS:
+        if not newest(name).exists():
+            written(name, newest(name))
+            print(newest(name).relative_to(FOLDER))

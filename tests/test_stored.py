@@ -1,0 +1,128 @@
+"""What an installation has kept is read by every later issuer: tests/vectors/stored/README.md."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from issuer.abuse import ItemTally, Tally
+from issuer.errors import IssuerError
+from issuer.service.log.store import StoreCorrupt
+from issuer.tlog.merkle import root
+from issuer.witness.state import Latest
+from tests.support import make, stored_values
+from tests.support.log_store import ORIGIN, announcement, token
+from tests.support.stored_vectors import FOLDER, FORMATS, contents, laid, newest, written
+
+_LEAVES = [announcement(1), token(2), token(3)]
+# What each reader finds, in every version of its format.
+SAYS: dict[str, object] = {
+    "audit": ([], [*stored_values.EVENTS]),
+    "key-history": {make.KID: ("revoked", make.NOW + 120, make.NOW + 180, make.NOW + 150)},
+    "log": (
+        (ORIGIN, 3, root([entry.hash for entry in _LEAVES]).hex()), tuple(entry.leaf for entry in _LEAVES), 2,
+        (2, b"a note\n"),
+    ),
+    "monitor": (("log.example/1", 3), "inspect-ai", {b"k" * 32: "active"}, {b"p" * 32}, {b"u" * 32}),
+    "pats": ([("ci-bot", "active", True), ("ci-bot", "revoked", False)], []),
+    "policies": ["inspect-ai"],
+    "receipts": (make.REPO, make.PATH, make.JTI, make.KID, make.NOW + 5, make.NOW + 5),
+    "revocations": (None, stored_values.ACTS, (1, 5)),
+    "seen": ("", (7, make.NOW, frozenset({make.JTI}))),
+    "settings": {
+        "url": "https://issuer.example", "store.url": "redis://127.0.0.1:6379/0", "store.durable": True,
+        "listen.port": 8443, "log.origin": "issuer.example/log", "data": "/srv/issuer/data",
+    },
+    "store": [(make.template(), Tally((ItemTally(1, make.NOW - 60),), 1, 1, 1, 1)), "identity.replayed", "abuse.quarantined"],
+    "submission": ("n" * 22, [stored_values.ISSUED]),
+    "witness": ("witness.example/w", Latest(3, bytes(32), b"a note\n"), [Latest(3, b"f" * 32, b"a fork\n")]),
+}  # fmt: skip
+
+
+def each(names: Iterable[str]) -> list[object]:
+    """Name formats, or folders of them; who begins a store of limits is for `make check` alone."""
+    return [pytest.param(name, marks=[pytest.mark.long] if name.startswith("store") else []) for name in names]
+
+
+def test_every_version_of_every_format_is_there() -> None:
+    wanted = {f"{name}-{version}" for name, form in FORMATS.items() for version in range(1, form.version + 1)}
+    assert {path.name for path in FOLDER.iterdir() if path.is_dir()} == wanted
+    assert SAYS.keys() == FORMATS.keys()
+
+
+@pytest.mark.parametrize("stored", each(sorted(path.name for path in FOLDER.iterdir() if path.is_dir())))
+def test_what_was_kept_is_read(tmp_path: Path, stored: str) -> None:
+    name = stored.rpartition("-")[0]
+    assert FORMATS[name].read(laid(FOLDER / stored, tmp_path / "laid")) == SAYS[name]
+
+
+@pytest.mark.parametrize("name", each(name for name, form in FORMATS.items() if form.exact))
+def test_what_is_written_today_is_the_newest_version(tmp_path: Path, name: str) -> None:
+    """Who sees this fail has changed a stored format: README.md beside the files says what to do."""
+    now, then = written(name, tmp_path / "now"), laid(newest(name), tmp_path / "then")
+    assert contents(now) == contents(then)
+
+
+# -- a version that is not known ---------------------------------------------------------------------------------------
+
+
+def in_text(file: str, old: bytes, new: bytes) -> Callable[[Path], None]:
+    def spoil(folder: Path) -> None:
+        (path,) = sorted(folder.glob(file))[:1]
+        assert old in path.read_bytes()
+        path.write_bytes(path.read_bytes().replace(old, new))
+
+    return spoil
+
+
+def in_database(file: str, statement: str) -> Callable[[Path], None]:
+    def spoil(folder: Path) -> None:
+        with closing(sqlite3.connect(folder / file, isolation_level=None)) as database:
+            database.execute(statement)
+
+    return spoil
+
+
+_LINE = b'{"version":1,'
+OTHERS: list[tuple[str, Callable[[Path], None]]] = [
+    ("audit", in_text("audit.jsonl", b'"version":1', b'"version":2')),
+    ("key-history", in_text("key-history.jsonl", _LINE, b'{"version":2,')),
+    ("key-history", in_text("key-history.jsonl", _LINE, b"{")),
+    ("log", in_database("log.sqlite", "UPDATE head SET version = 2")),
+    ("monitor", in_text("state.json", b'"version":1', b'"version":2')),
+    ("pats", in_text("*.json", b'"version": 1', b'"version": 2')),
+    ("revocations", in_text("revocations.jsonl", _LINE, b'{"version":2,')),
+    ("revocations", in_text("revocations.jsonl", _LINE, b"{")),
+    ("settings", in_text("settings.yaml", b"version: 1", b"version: 2")),
+    ("store", in_text("keys.json", b"{evi1}", b"{evi2}")),
+    ("submission", in_text("*.kept", b'"version":1', b'"version":2')),
+    ("submission", in_text("*.kept", b'"version":1,', b"")),
+    ("witness", in_database("witness.sqlite", "PRAGMA user_version = 2")),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "spoil"),
+    [pytest.param(*other, marks=[pytest.mark.long] if other[0] == "store" else []) for other in OTHERS],
+)
+def test_another_version_or_none_is_not_taken_for_this_one(
+    tmp_path: Path, name: str, spoil: Callable[[Path], None]
+) -> None:
+    folder = laid(newest(name), tmp_path / "laid")
+    spoil(folder)
+    try:
+        found = FORMATS[name].read(folder)
+    except (IssuerError, StoreCorrupt):
+        return
+    assert found != SAYS[name]
+
+
+def test_a_log_of_another_version_says_so(tmp_path: Path) -> None:
+    folder = laid(newest("log"), tmp_path / "laid")
+    in_database("log.sqlite", "UPDATE head SET version = 2")(folder)
+    with pytest.raises(StoreCorrupt, match="version 2, and this installation knows 1"):
+        FORMATS["log"].read(folder)
