@@ -13,7 +13,7 @@ export PATH := $(PATH):/usr/sbin
 # What is compiled once need not be compiled by every process of a suite: a third of its time, where an image sets this.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test check mutants lint fmt bench bench-instructions soak simulate lock clean needs
+.PHONY: help demo test check mutants lint fmt bench bench-instructions soak simulate dist lock clean needs
 help:
 	@echo 'make demo    a real evaluation run becomes a signed, verified result; a tampered copy is refused'
 	@echo 'make test    lint, types and tests'
@@ -24,6 +24,7 @@ help:
 	@echo 'make bench-instructions   how many instructions a request takes, by step, beside the committed table'
 	@echo 'make soak    a million requests, good and bad: memory, descriptors and keys stay bounded'
 	@echo 'make simulate   a month of 200 honest integrations and of every attacker on the real admission script: whom do the limits of abuse find?'
+	@echo 'make dist    the sdist and the wheel of this commit, built twice and compared; a bill of materials; digests'
 	@echo 'make lock    compile run.lock, submit.lock, check.lock and dev.lock anew'
 
 needs:
@@ -99,6 +100,9 @@ soak: $(VENV)/dev.done
 simulate: $(VENV)/dev.done
 	$(BIN)/python -m tests.simulation
 
+dist: $(VENV)/dev.done
+	@$(BIN)/python -m release
+
 lock: $(VENV)/dev.done
 	$(UV) $(COMPILE) --extra server --extra embedded -o run.lock
 	$(UV) $(COMPILE) --all-extras -c run.lock -o check.lock
@@ -106,4 +110,4 @@ lock: $(VENV)/dev.done
 	$(UV) $(COMPILE) --extra server --extra embedded --extra pkcs11 --extra aws --extra hub --extra postgresql --extra dev -c check.lock -o dev.lock
 
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache dist

@@ -17,6 +17,7 @@ from issuer.files import read
 
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _MAX_BYTES = 16 * 1024 * 1024  # packed-refs of a large repository
+_COMMIT_FILE = Path(__file__).parents[1] / "commit.txt"
 _CHECKOUT = Path(__file__).parents[2]
 
 
@@ -37,11 +38,20 @@ def describe_version() -> str:
     signatures = backend.openssl_version_text()
     return "\n".join([
         f"issuer {__version__}",
-        f"commit   {commit_of(_CHECKOUT) or _installed_from() or 'not known'}",
+        f"commit   {released_from(_COMMIT_FILE) or commit_of(_CHECKOUT) or _installed_from() or 'not known'}",
         f"Python   {platform.python_version()}",
         f"OpenSSL  {signatures} (signatures, by cryptography {cryptography.__version__})",
         f"         {ssl.OPENSSL_VERSION} (TLS, by Python)",
     ])  # fmt: skip
+
+
+def released_from(file: Path) -> str:
+    """Return the commit that `git archive` wrote into a file (.gitattributes), and so into the wheel; "" in a checkout,
+    where the file has its placeholder."""
+    try:
+        return _only_commit(_text(file))
+    except (OSError, InputError, ValueError):
+        return ""
 
 
 def commit_of(checkout: Path) -> str:

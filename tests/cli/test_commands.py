@@ -20,7 +20,6 @@ from issuer.formats.jose import base64url_encode
 from issuer.identity import pat
 from tests.support.command import issuer
 from tests.support.running import BODY, Running, running
-from tests.support.shared import ROOT
 
 REPO = "acme/open-model"
 PATH = ".eval_results/gsm8k.yaml"
@@ -421,40 +420,6 @@ def test_what_the_demo_keeps_is_verified_by_the_command_that_it_prints(tmp_path:
     assert words[:2] == ["issuer", "verify"]
     verified = issuer(*words[1:])
     assert verified.returncode == 0, verified.stdout + verified.stderr
-
-
-@pytest.mark.long
-def test_demo_works_from_a_wheel_in_an_empty_folder(tmp_path: Path) -> None:
-    built = subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path / "dist")],
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert built.returncode == 0, built.stderr
-    (wheel,) = (tmp_path / "dist").glob("*.whl")
-    subprocess.run([sys.executable, "-m", "zipfile", "-e", str(wheel), str(tmp_path / "site")], check=True)
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    # -P keeps the working folder off the path; the wheel comes before the checkout.
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "issuer", "demo"],
-        cwd=empty, env={**os.environ, "PYTHONPATH": str(tmp_path / "site")}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    for said in (
-        "supplied model_repo",
-        "  verified",
-        "8  FAIL",
-        "byte for byte the same token",
-        "409 identity.replayed",
-    ):
-        assert said in done.stdout
-    assert not list(empty.iterdir()), "it leaves nothing behind"
-    made = subprocess.run(  # its samples, unit and compose file are in the wheel
-        [sys.executable, "-P", "-m", "issuer", "init", "made", "--url", "https://issuer.example"],
-        cwd=empty, env={**os.environ, "PYTHONPATH": str(tmp_path / "site")}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert made.returncode == 0, made.stdout + made.stderr
-    assert (empty / "made" / "compose.yaml").read_bytes() == (ROOT / "deploy" / "compose.yaml").read_bytes()
 
 
 # -- secrets that were put where they do not belong ----------------------------------------------------------------------

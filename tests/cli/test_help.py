@@ -17,7 +17,7 @@ import pytest
 from issuer.cli import cli
 from issuer.cli.examples import SHOWN
 from issuer.cli.help import TOPICS
-from issuer.cli.version import commit_of, describe_version
+from issuer.cli.version import commit_of, describe_version, released_from
 from issuer.client.ambient import gitlab_variable
 from issuer.formats import jose
 from issuer.service.read_settings import OTHERS
@@ -120,6 +120,14 @@ def test_version_says_commit_python_and_openssl(tmp_path: Path) -> None:
     assert [line.split()[0] for line in lines[:4]] == ["issuer", "commit", "Python", "OpenSSL"]
     assert "TLS" in lines[4]
     assert describe_version().splitlines() == lines
+
+
+def test_the_commit_of_a_release_is_what_git_archive_wrote(tmp_path: Path) -> None:
+    file = tmp_path / "commit.txt"
+    assert released_from(file) == ""
+    for text, commit in (("ab" * 20 + "\n", "ab" * 20), ("$Format:%H$\n", ""), ("ab" * 19 + "\x1b[", ""), ("\xff", "")):
+        file.write_text(text, "latin-1")
+        assert released_from(file) == commit
 
 
 def test_the_commit_is_that_of_the_checkout_loose_packed_or_detached(tmp_path: Path) -> None:

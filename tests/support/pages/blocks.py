@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tests.support.shared import ROOT
 
-FOLDERS = ("deploy", "issuer", "keys", "policies", "tests")
+FOLDERS = ("deploy", "issuer", "keys", "policies", "release", "tests")
 PAGES = sorted([*ROOT.glob("*.md"), *(page for folder in FOLDERS for page in (ROOT / folder).rglob("*.md"))])
 
 

@@ -1,0 +1,1 @@
+"""What is released, and how: `make dist` (README.md). No part of the package."""
