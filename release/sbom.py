@@ -24,7 +24,7 @@ from packaging.utils import canonicalize_name
 NAME = "eval-token-issuer"
 COMMIT, MARKER = f"{NAME}:commit", f"{NAME}:marker"
 _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
-_VIA = re.compile(r"^    # (?:via)? +(?P<name>[A-Za-z0-9._-]+)(?: \(pyproject\.toml\))?$", re.MULTILINE)
+_VIA = re.compile(r"^    # (?:via)? +(?P<name>[A-Za-z0-9._-]+)(?: \(pyproject\.toml(?::build)?\))?$", re.MULTILINE)
 
 
 class Locked(NamedTuple):
