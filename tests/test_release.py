@@ -23,6 +23,9 @@ from release.dist import Differs, commit_of, compare, release
 from release.sbom import read_lock, write_sbom
 from tests.support.shared import ROOT
 
+pytestmark = pytest.mark.timeout(
+    600
+)  # two builds, an environment and a demo: minutes on a machine that does something else
 LOCK = (ROOT / "run.lock").read_text("utf-8")
 COMMIT, WHEEL, TIME = "ab" * 20, "cd" * 32, 1_795_000_000
 
