@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,7 @@ import pytest
 import yaml
 from huggingface_hub import parse_eval_result_entries
 
+from issuer.codes import Code
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import AUDIENCE, LOG_POLICY
 from issuer.identity import pat
@@ -41,9 +43,21 @@ GRANTS = {
 Done = subprocess.CompletedProcess[str]
 
 
+class Minting(LocalProvider):
+    """A provider that remembers each token that it minted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.minted: list[str] = []
+
+    def token(self, audience: object, *, alg: str = "RS256", **overrides: Any) -> str:
+        self.minted.append(super().token(audience, alg=alg, **overrides))
+        return self.minted[-1]
+
+
 @pytest.fixture(scope="module")
 def known() -> Iterator[Issuers]:
-    with LocalProvider() as local, issuers(local) as known:
+    with Minting() as local, issuers(local) as known:
         yield known
 
 
@@ -66,6 +80,14 @@ class Job:
     env: dict[str, str]
     written: list[str] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        self._before = len(self._minted)
+
+    @property
+    def _minted(self) -> list[str]:
+        assert isinstance(self.live.provider, Minting)
+        return self.live.provider.minted
+
     def submit(self, *arguments: object, **env: str) -> Done:
         done = issuer("submit", *arguments, "--issuer", self.live.url, env={**self.env, **env})
         self.written += [done.stdout, done.stderr]
@@ -81,14 +103,20 @@ class Job:
         """Return the service's decisions to sign, oldest first."""
         return [event for event in self.live.audit() if event.get("verdict") == "issued"]
 
-    def assert_nothing_secret(self) -> None:
+    def secrets(self) -> Secrets:
+        """Return what this job has in its environment, and the identity tokens that it was given."""
         secrets = Secrets()
         for name in ("HF_TOKEN", "ISSUER_ACCESS_TOKEN", "ACTIONS_ID_TOKEN_REQUEST_TOKEN"):
             if self.env.get(name):
                 own = self.env[name].removeprefix(pat.PREFIX)
                 secrets.add(name, own.partition("_")[2] if own != self.env[name] else own)  # a PAT's id is public
+        for token in self._minted[self._before :]:
+            secrets.add_token("an identity token", token)
+        return secrets
+
+    def assert_nothing_secret(self) -> None:
         kept = [path.read_text() for path in self.folder.rglob("*") if path.is_file()]
-        assert not secrets.found_in("\n".join([*self.written, *kept, *texts_on(self.hub)]).encode())
+        assert not self.secrets().found_in("\n".join([*self.written, *kept, *texts_on(self.hub)]).encode())
 
 
 @pytest.fixture
@@ -200,7 +228,7 @@ def test_main_that_moves_meanwhile_is_merged_again(job: Job) -> None:
 
 
 def test_the_proof_of_the_log_goes_beside_the_file(tmp_path: Path) -> None:
-    with LocalProvider() as provider, logged_service(tmp_path / "issuer", provider) as logged, HubServer() as hub:
+    with Minting() as provider, logged_service(tmp_path / "issuer", provider) as logged, HubServer() as hub:
         env = {**provider.environment, "HF_TOKEN": hub.token(), "HF_ENDPOINT": hub.url}
         job, repo = Job(tmp_path / "job", logged, hub, env), fill(hub, benchmark=None)
         job.good(write_run(job.folder), *INSPECT)
@@ -287,12 +315,120 @@ def test_a_token_of_the_hub_that_opens_nothing_is_told_before_an_identity_is_spe
     assert own not in "".join(one.authorization for one in job.hub.asked)
 
 
+@pytest.mark.parametrize(
+    ("what", "code", "ends"),
+    [
+        ("gated", "hub.gated", 5), ("renamed", "hub.renamed", 5), ("a dataset", "hub.not_model", 5),
+        ("gone", "hub.not_found", 5), ("no result file", "file.schema", 3),
+    ],
+)  # fmt: skip
+def test_a_repository_that_takes_no_results_is_told_before_anything_is_done(
+    job: Job, what: str, code: str, ends: int
+) -> None:
+    repo, run = fill(job.hub), write_run(job.folder)
+    match what:
+        case "gated":
+            repo.gated = True
+        case "renamed":
+            job.hub.rename(MODEL, "acme/newer")
+        case "no result file":
+            repo.commit({PATH: b"dataset: {}\n"})
+        case _:
+            del job.hub.repos["model", MODEL]
+    if what == "a dataset":
+        repo = job.hub.repo(MODEL, kind="dataset")
+    asked, main = job.live.provider.requests["/token"], repo.main
+    done = job.submit(run, *INSPECT)
+    assert (done.returncode, f"{code}: " in done.stderr) == (ends, True), done.stderr
+    assert MODEL in done.stderr
+    known = Code.named(code)
+    assert known is not None
+    assert known.meaning.remedy in done.stderr, done.stderr
+    assert what != "renamed" or "acme/newer" in done.stderr
+    assert job.live.provider.requests["/token"] == asked, "no identity was fetched"
+    assert (repo.talks, repo.main, job.hub.count("POST ")) == ([], main, 0)
+    assert [path.name for path in job.folder.iterdir()] == [run.name], "nothing is left beside the run"
+
+
 def test_the_hub_s_token_goes_to_the_hub_alone_and_the_identity_to_the_issuer(job: Job) -> None:
     fill(job.hub)
     job.good(write_run(job.folder), *INSPECT)
     sent = {one.authorization for one in job.hub.asked}
     assert sent - {""} == {f"Bearer {job.env['HF_TOKEN']}"}
     assert job.env["HF_TOKEN"] not in job.live.log_text()
+
+
+# -- what other processes see -------------------------------------------------------------------------------------------
+
+
+class Watch(threading.Thread):
+    """Reads again and again what every process of the machine was started with, and the environment of those that one
+    process starts."""
+
+    def __init__(self, pid: int) -> None:
+        super().__init__(daemon=True)
+        self.command_lines, self.environments = set[bytes](), set[bytes]()
+        self.over = threading.Event()
+        self._pid = pid
+
+    def run(self) -> None:
+        while not self.over.is_set():
+            own = _read(self._pid, "cmdline")
+            parents = {int(name): _parent(int(name)) for name in os.listdir("/proc") if name.isdigit()}
+            for pid in parents:
+                self.command_lines.add(line := _read(pid, "cmdline"))
+                # Until it starts its program, a child has its parent's command line and environment.
+                if line not in {b"", own} and self._is_below(pid, parents):
+                    self.environments.add(_read(pid, "environ"))
+
+    def _is_below(self, pid: int, parents: Mapping[int, int]) -> bool:
+        above = parents.get(pid, 0)
+        while above > 1 and above != self._pid:
+            above = parents.get(above, 0)
+        return above == self._pid
+
+
+def _read(pid: int, name: str) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/{name}").read_bytes()
+    except OSError:  # it has ended
+        return b""
+
+
+def _parent(pid: int) -> int:
+    fields = _read(pid, "stat").rpartition(b") ")[2].split()
+    return int(fields[1]) if fields else 0
+
+
+@pytest.mark.parametrize("kind", ["request token", "access token", "agent"])
+def test_no_secret_is_in_the_process_list_or_given_to_another_program(job: Job, kind: str) -> None:
+    fill(job.hub)
+    if kind == "access token":
+        job.env |= {"ISSUER_ACCESS_TOKEN": create_pat(job.live.folder)}
+        job.live.secrets.append(job.env["ISSUER_ACCESS_TOKEN"])
+    if kind == "agent":
+        place = job.folder.parent / f"{job.folder.name}-agent"
+        place.mkdir()
+        (place / "identity").write_text(job.live.token())
+        (place / "buildkite-agent").write_text(f"#!/bin/sh\nsleep 0.5\ncat {place}/identity\n")
+        (place / "buildkite-agent").chmod(0o755)
+        job.env = {"HF_TOKEN": job.env["HF_TOKEN"], "HF_ENDPOINT": job.hub.url, "BUILDKITE": "true",
+                   "PATH": f"{place}:{os.environ['PATH']}"}  # fmt: skip
+    run = write_run(job.folder)
+    command = [sys.executable, "-m", "issuer", "submit", str(run), *INSPECT, "--issuer", job.live.url]
+    process = subprocess.Popen(command, env={**clean(), **job.env}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    watch = Watch(process.pid)
+    watch.start()
+    said, _ = process.communicate(timeout=120)
+    watch.over.set()
+    watch.join()
+    job.written.append(said.decode())
+    assert process.returncode == 0, said
+    seen, given = b"\n".join(watch.command_lines), b"\n".join(watch.environments)
+    assert str(run).encode() in seen, "it was looked at while it ran"
+    assert (b"buildkite-agent" in seen, b"BUILDKITE=true" in given) == (kind == "agent",) * 2
+    assert not job.secrets().found_in(seen)
+    assert not job.secrets().found_in(given)
 
 
 # -- killed and started again -------------------------------------------------------------------------------------------
