@@ -743,6 +743,7 @@ ON_THEIR_OWN = {
     "service/log/sqlite.py": "makes the file of a database, whose bytes are SQLite's",
     "service/signing/opener.py": "opens keys",
     "witness/state.py": "makes the file of a database, whose bytes are SQLite's",
+    "relying/leaderboard/page.py": "reads files of this package",
     "cli/version.py": "asks importlib what pip has noted",
     "cli/demo.py": "reads the file that it has just written, and one of this package",
 }
