@@ -79,8 +79,9 @@ check: $(VENV)/check.done lint
 mutants: $(VENV)/dev.done
 	$(BIN)/python -m tests.mutants --jobs $(PROCESSES)
 
-bench: $(VENV)/dev.done
+bench: $(VENV)/check.done
 	$(BIN)/python -m tests.bench
+	$(BIN)/python -m tests.bench.table
 	$(BIN)/python -m tests.bench.load
 	$(BIN)/python -m tests.bench.store
 	$(BIN)/python -m tests.bench.store_counts

@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from io import BufferedReader
+from io import BufferedRandom, BufferedReader
 from pathlib import Path
 
 from issuer.codes import Code
@@ -183,7 +183,7 @@ def create(
 
     A failure leaves no file; a crash may leave half of one.
     """
-    with _naming(path), _folder(path.parent, follow=follow) as folder:
+    with naming(path), _folder(path.parent, follow=follow) as folder:
         _write_new(folder, path.name, raw, mode, durable=durable, heir_of="." if shared else "")
         if durable:
             sync_folder(folder)
@@ -202,7 +202,7 @@ def replace(
     path, also for a link or anything else that is not a plain file in its place.
     """
     draft = f".{os.urandom(8).hex()}.draft"  # beside it: nothing moves between file systems in one step
-    with _naming(path), _folder(path.parent, follow=follow) as folder:
+    with naming(path), _folder(path.parent, follow=follow) as folder:
         replaced = _mode_of(folder, path.name)
         _write_new(
             folder, draft, raw, replaced if mode is None else mode, durable=durable, heir_of=path.name if shared else ""
@@ -216,12 +216,37 @@ def replace(
             sync_folder(folder)
 
 
+@contextmanager
+def replacing(path: Path) -> Iterator[BufferedRandom]:
+    """Do what `replace` does, durable, for what is written in parts: what the block writes, and may read again, is put
+    in place at its end. No link on the way is followed. Where the block raises, all is as it was before."""
+    draft = f".{os.urandom(8).hex()}.draft"
+    with ExitStack() as opened:
+        with naming(path):
+            folder = opened.enter_context(_folder(path.parent, follow=False))
+            mode = _mode_of(folder, path.name)
+            _write_new(folder, draft, b"", mode, durable=False)
+        try:
+            with os.fdopen(os.open(draft, os.O_RDWR | os.O_NOFOLLOW, dir_fd=folder), "r+b") as file:
+                yield file
+                with naming(path):
+                    file.flush()
+                    os.fsync(file.fileno())
+            with naming(path):
+                os.replace(draft, path.name, src_dir_fd=folder, dst_dir_fd=folder)
+        except BaseException:
+            os.unlink(draft, dir_fd=folder)
+            raise
+        with naming(path):
+            sync_folder(folder)
+
+
 def demand_replaceable(path: Path, *, follow: bool = True) -> None:
     """Raise, before any work is done for it, the OSError of `replace` for what is in a file's place, or on the way.
 
     A folder that is missing is none: it can be made, where the one that it is to lie in may be written.
     """
-    with _naming(path):
+    with naming(path):
         _demand_writable(path.parent, path.name, follow=follow)
 
 
@@ -241,10 +266,10 @@ def _demand_writable(path: Path, name: str, *, follow: bool) -> None:
 def make_folder(path: Path, *, mode: int = 0o700, follow: bool = True, shared: bool = False) -> None:
     """Make a folder and its missing parents, durable: for their owner alone, unless `mode` allows more and the umask
     too. `follow` is that of `replace`; root's `shared` folder belongs to whom the folder does that it lies in."""
-    with _naming(path), suppress(FileNotFoundError), _folder(path, follow=follow):
+    with naming(path), suppress(FileNotFoundError), _folder(path, follow=follow):
         return
     make_folder(path.parent, mode=mode, follow=follow, shared=shared)
-    with _naming(path), _folder(path.parent, follow=follow) as folder:
+    with naming(path), _folder(path.parent, follow=follow) as folder:
         try:
             os.mkdir(path.name, mode, dir_fd=folder)
         except FileExistsError:  # another process was faster, or a dangling link is here
@@ -264,11 +289,11 @@ def move(path: Path, to: Path) -> None:
     be kept away by a lock.
     """
     with ExitStack() as opened:
-        with _naming(path):
+        with naming(path):
             before = opened.enter_context(_folder(path.parent, follow=False))
             if _mode_of(before, path.name) is None:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
-        with _naming(to):
+        with naming(to):
             after = opened.enter_context(_folder(to.parent, follow=False))
             if _mode_of(after, to.name) is not None:
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
@@ -282,7 +307,7 @@ def put_folder(draft: Path, path: Path) -> None:
 
     Raises OSError with the path where anything else is there.
     """
-    with _naming(path), _folder(path.parent, follow=True) as folder:
+    with naming(path), _folder(path.parent, follow=True) as folder:
         os.rename(draft.name, path.name, src_dir_fd=folder, dst_dir_fd=folder)
         sync_folder(folder)
 
@@ -307,7 +332,7 @@ def locked(path: Path, *, shared: bool = False, wait_s: float | None = None) -> 
     missing, stays, and has no content; a `shared` one is that of `replace`. Raises OSError with the path, also for a
     symbolic link.
     """
-    with _naming(path), _folder(path.parent, follow=True) as folder:
+    with naming(path), _folder(path.parent, follow=True) as folder:
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(path.name, flags, 0o600, dir_fd=folder)
         if shared:
@@ -319,7 +344,7 @@ def locked(path: Path, *, shared: bool = False, wait_s: float | None = None) -> 
 @contextmanager
 def folder_locked(path: Path, *, wait_s: float) -> Iterator[None]:
     """Hold the lock of a folder itself, as `locked` does that of a file: in somebody's checkout nothing is left."""
-    with _naming(path), _folder(path, follow=False) as folder:
+    with naming(path), _folder(path, follow=False) as folder:
         descriptor = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
     with _held(descriptor, path, wait_s):
         yield
@@ -328,7 +353,7 @@ def folder_locked(path: Path, *, wait_s: float) -> Iterator[None]:
 @contextmanager
 def _held(descriptor: int, path: Path, wait_s: float | None) -> Iterator[None]:
     try:
-        with _naming(path):
+        with naming(path):
             _lock(descriptor, wait_s)
         yield
     finally:
@@ -454,7 +479,7 @@ def find(root: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def _naming(path: Path) -> Iterator[None]:
+def naming(path: Path) -> Iterator[None]:
     """Name the requested file in an OSError: a draft's name means nothing to people."""
     try:
         yield

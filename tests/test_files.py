@@ -731,6 +731,7 @@ OPENING = {
 }  # fmt: skip
 # Who opens files by other means, and why.
 ON_THEIR_OWN = {
+    "relying/table.py": "an unnamed copy of a table while its rows are corrected",
     "files.py": "the home",
     "service/append_file.py": "appends, and follows a rotation",
     "service/authn/pat_records.py": "writes a time, not bytes",
@@ -828,3 +829,35 @@ def test_a_user_reads_root_s_private_files_where_the_system_lets_it_and_nobody_e
         assert refusal(foreign, private=True)[1] == "it belongs to another user"
     finally:
         os.seteuid(0)
+
+
+# -- in parts -------------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_written_in_parts_is_there_at_the_end_and_not_before(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"before")
+    path.chmod(0o640)
+    with files.replacing(path) as file:
+        file.write(b"af")
+        file.seek(0)
+        assert file.read() == b"af"
+        file.write(b"ter")
+        assert path.read_bytes() == b"before"
+    assert path.read_bytes() == b"after"
+    assert path.stat().st_mode & 0o777 == 0o640
+
+
+def test_a_block_that_fails_leaves_what_was_there_and_its_error_is_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"before")
+
+    def fail() -> None:
+        with files.replacing(path) as file:
+            file.write(b"after")
+            raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError) as found:
+        fail()
+    assert found.value.filename is None
+    assert [(one.name, one.read_bytes()) for one in tmp_path.iterdir()] == [("file", b"before")]

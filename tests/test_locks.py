@@ -17,7 +17,7 @@ LOCKS = {
     "run.lock": ("server", "embedded"),
     "submit.lock": ("hub",),
     "dev.lock": ("server", "embedded", "pkcs11", "aws", "hub", "postgresql", "dev"),
-    "check.lock": ("server", "embedded", "pkcs11", "aws", "hub", "postgresql", "dev", "check"),
+    "check.lock": ("server", "embedded", "pkcs11", "aws", "hub", "postgresql", "table", "dask", "dev", "check"),
 }
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 

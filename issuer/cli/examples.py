@@ -152,6 +152,7 @@ SHOWN = {
         (
             "verify .eval_results/gsm8k.yaml --repo acme/open-model --trust trust.yaml",
             "verify models --trust trust.yaml --json",
+            "verify models --trust trust.yaml --to results.parquet",
         ),
     ),
     "witness": Shown(_LOG, ("witness serve --dir witness --logs logs.txt",)),

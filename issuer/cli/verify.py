@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
+from msgspec.structs import replace
 
 from issuer import files
 from issuer.cli.exits import Exit, exit_for_summary
@@ -53,6 +54,9 @@ class Options(Judging, frozen=True):
     quiet: bool
     only_failed: bool
     badge: Path | None
+    to: Path | None
+    engine: str | None
+    engine_tls: Path | None
     open_pull_request: bool | None
     registered: bool | None
 
@@ -89,6 +93,9 @@ class Options(Judging, frozen=True):
 @click.option(
     "--badge", type=A_FOLDER, metavar="DIR", help="Of a FILE: draw a badge of each entry, SVG and JSON, in DIR."
 )
+@click.option("--to", type=A_FILE, metavar="FILE.parquet", help="Of a DIR: write a table, too, with a row an entry.")
+@click.option("--engine", metavar="URL", help="Of a DIR: judge on a Dask cluster, dask://HOST:PORT or tls://HOST:PORT.")
+@click.option("--engine-tls", type=A_FOLDER, metavar="DIR", help="For tls://: the cluster's ca.pem, cert.pem, key.pem.")
 @click.option(
     "--open-pull-request/--on-main", default=None, help="What only the Hub knows, for the badges of --json and --badge."
 )
@@ -113,12 +120,16 @@ def answer(asked: Mapping[str, Any], now: int) -> Exit:
     options = msgspec.convert(given, Options)
     folder = path is not None and path.is_dir()
     _check_usage(path, repo, options, folder=folder)
+    _check_table(options, folder=folder)
+    if options.engine is not None:
+        path, options = path.absolute(), _absolute(options)
     verifier = _verifier(options, now, folder=folder)
     form = _form(options)
     if folder:
-        from issuer.cli.verify_folder import verify_folder  # processes, which one file does not need
+        from issuer.cli.verify_folder import engine_of, verify_folder  # processes, which one file does not need
 
-        summary = verify_folder(path, verifier, form, jobs=options.jobs or 0)
+        engine = engine_of(path, options.engine, options.engine_tls, options.jobs)
+        summary = verify_folder(path, verifier, form, engine=engine, to=options.to)
         if not summary.files and not summary.interrupted:
             _tell_what_is_looked_for(path)
     else:
@@ -173,6 +184,23 @@ def _check_usage(path: Path | None, repo: str | None, options: Options, *, folde
     if sum((options.as_json, options.form is not None, options.quiet)) > 1:
         raise click.UsageError("give one of --json, --format and --quiet")
     _check_receipts(options)
+
+
+def _check_table(options: Options, *, folder: bool) -> None:
+    if options.to is not None and (not folder or options.to.suffix != ".parquet"):
+        raise click.UsageError("--to is for a DIR, and writes Parquet: name it FILE.parquet")
+    if options.engine is not None and (not folder or options.jobs is not None):
+        raise click.UsageError("--engine is for a DIR, and not with --jobs: its workers are those of the cluster")
+    if options.engine is not None and options.keep_receipts is not None:
+        raise click.UsageError("--keep-receipts is not for --engine: its key leaves no machine. --receipts uses them")
+    if options.engine_tls is not None and options.engine is None:
+        raise click.UsageError("--engine-tls has the certificates of a cluster: give --engine tls://HOST:PORT")
+
+
+def _absolute(options: Options) -> Options:
+    """Name folders as workers must, which begin elsewhere."""
+    receipts, benchmarks = options.receipts, options.benchmarks
+    return replace(options, receipts=receipts and receipts.absolute(), benchmarks=benchmarks and benchmarks.absolute())
 
 
 def _check_receipts(options: Options) -> None:

@@ -6,12 +6,15 @@ import contextlib
 import signal
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
-from issuer.cli.terminal import Painted, is_watched, say, say_whole
+from issuer.cli.terminal import Painted, is_watched, printable, say, say_whole
 from issuer.cli.verify_forms import Form, joined
-from issuer.relying.bulk import Listener, judge_folder
+from issuer.codes import Code
+from issuer.errors import SetupError
+from issuer.relying.bulk import Engine, Listener, judge_folder, processes
 from issuer.relying.verifier import Verifier
 from issuer.verify.summary import Summary
 
@@ -19,15 +22,51 @@ _EVERY_S = 0.2
 _BLANK = Painted("\r\x1b[K")  # takes the line away
 
 
-def verify_folder(root: Path, verifier: Verifier, form: Form, *, jobs: int) -> Summary:
-    """Judge every result file below `root`, print the reports in this form, and return the counts."""
+def verify_folder(
+    root: Path, verifier: Verifier, form: Form, *, engine: Engine | None = None, to: Path | None = None
+) -> Summary:
+    """Judge every result file below `root`, print the reports in this form, and return the counts. The table of them
+    is put in place at `to` once it is whole: an interrupted run leaves what was there.
+
+    Raises SetupError(`package.missing`) where what a table needs is not installed, OSError where it cannot be written.
+    """
+    judge: Callable[..., Summary] = judge_folder if to is None else partial(_table_judge(), to)
     progress = _Progress(shown=is_watched())
     progress.out(form.head)
     with interruptible() as stopped:
         listener = Listener(joined(form, progress.out), progress.tick, stopped)
-        summary = judge_folder(root, verifier, form.writer, listener, jobs=jobs)
+        summary = judge(root, verifier, form.writer, listener, engine=engine)
     progress.out(form.foot(summary, verifier.trust, verifier.context.now))
+    if to is not None and summary.interrupted:
+        say(f"issuer: interrupted, so {printable(str(to))} is as it was", err=True)
     return summary
+
+
+def _table_judge() -> Callable[..., Summary]:
+    with _extra("table", "a table"):
+        from issuer.relying.table import judge_into
+    return judge_into
+
+
+def engine_of(root: Path, url: str | None, certificates: Path | None, jobs: int | None) -> Engine:
+    """Return what judges a folder: the cluster at a URL, or the processes of this machine.
+
+    Raises SetupError for a URL that cannot be used, or a package that is missing.
+    """
+    if url is None:
+        return processes(jobs or 0)
+    with _extra("dask", "--engine"):
+        from issuer.relying.dask_engine import dask_engine
+    return dask_engine(url, certificates, root)
+
+
+@contextlib.contextmanager
+def _extra(name: str, what: str) -> Iterator[None]:
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        detail = f"{what} needs {error.name}. In the checkout, run `pip install '.[{name}]'`"
+        raise SetupError(Code.PACKAGE_MISSING, detail) from None
 
 
 @contextlib.contextmanager

@@ -7,8 +7,11 @@ and the replay index, which alone grows with their number. The workers verify, a
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
+from typing import Protocol
 from zlib import crc32
 
 import msgspec
@@ -19,7 +22,7 @@ from issuer import files
 from issuer.codes import Code
 from issuer.errors import InputError, Place, SetupError
 from issuer.formats import strict_yaml
-from issuer.relying.verifier import Verifier, Writer
+from issuer.relying.verifier import Judged, Verifier, Writer
 from issuer.relying.walk import Found, walk
 from issuer.relying.workers import WorkerPool, cores
 from issuer.verify import fail_shared_jti
@@ -33,7 +36,8 @@ CHUNK_BYTES = 512 * 1024  # of files; what a chunk's reports take is a few times
 
 
 class Listener(Struct, frozen=True):
-    """Follows the work. `out` gets what a Writer renders, in the order of the names; `tick`, the fraction that is done.
+    """Follows the work. `out` gets what a Writer renders, in the order of the names; `rows` its rows, and `corrected`
+    those that take the place of a row before; `tick`, the fraction that is done.
 
     Once `stopped` is true, no further chunk is begun.
     """
@@ -41,30 +45,50 @@ class Listener(Struct, frozen=True):
     out: Callable[[str], object]
     tick: Callable[[float, Summary], object] = lambda _fraction, _summary: None
     stopped: Callable[[], bool] = lambda: False
+    rows: Callable[[bytes], object] = lambda _rows: None
+    corrected: Callable[[bytes], object] = lambda _rows: None
 
 
-def judge_folder(root: Path, verifier: Verifier, writer: Writer, listener: Listener, *, jobs: int = 0) -> Summary:
+class Pool(Protocol):
+    """Workers: each judges whole messages, by `judge_message`."""
+
+    def map(self, messages: Iterable[bytes]) -> Iterator[tuple[bytes, bytes | None]]:
+        """Yield each message with its answer, in order; None where nobody could judge it."""
+
+
+# Starts the workers, and gives them what they judge by.
+Engine = Callable[[Verifier, Writer], AbstractContextManager[Pool]]
+
+
+def processes(jobs: int = 0) -> Engine:
+    """Return the engine of this machine: so many processes (0: one for each core that this one may use)."""
+    return lambda verifier, writer: WorkerPool(jobs or cores(), partial(judge_message, verifier, writer))
+
+
+def judge_folder(
+    root: Path, verifier: Verifier, writer: Writer, listener: Listener, *, engine: Engine | None = None
+) -> Summary:
     """Judge every result file below `root`, and return the counts.
 
-    `jobs` is the number of processes (0: one for each core that this one may use). Raises SetupError for what only the
-    operator can repair: a folder of receipts that is full.
+    By the processes of this machine, unless another `engine` is given. Raises SetupError for what only the operator can
+    repair: a folder of receipts that is full.
     """
     summary, shared = Summary(), _SharedIds()
     chunks = map(_encode, split_into_chunks(walk(root), listener.stopped))
-    with WorkerPool(
-        jobs or cores(), lambda message: _encode(_verify_chunk(verifier, writer, _decode_chunk(message)))
-    ) as pool:
+    with (engine or processes())(verifier, writer) as pool:
         for message, answer in pool.map(chunks):
             chunk = _decode_chunk(message)
             done = _report_lost(writer, chunk) if answer is None else _decode_done(answer)
             if done.failure is not None:
                 raise SetupError(*done.failure)
             listener.out(done.output)
+            listener.rows(done.rows)
             summary.add(len(chunk), done.tallies, done.findings)
             shared.remember(done.verified, done.places)
             listener.tick(chunk[-1].fraction, summary)
     for file, before, after in shared.correct(root, verifier):
         listener.out(writer.reports(file, (after,)))
+        listener.corrected(writer.rows([Judged(file, (after,))]))
         summary.recount(tally(before), tally(after))
     summary.interrupted = listener.stopped()
     return summary
@@ -76,19 +100,37 @@ Chunk = list[Found]
 
 
 class _Done(Struct, array_like=True):
-    """A worker's result for a chunk. `verified` has the two replay keys of each entry, `places` the place of each."""
+    """A worker's result for a chunk. `verified` has the two replay keys of each entry, `places` the place of each, and
+    `wants_keys_of` the issuers whose newer keys would decide more."""
 
     output: str = ""
+    rows: bytes = b""
     tallies: list[tuple[Tally, int]] = []
     findings: list[Code] = []
     verified: bytes = b""
     places: list[int] = []
+    wants_keys_of: list[str] = []
     failure: tuple[Code, str] | None = None
 
 
 _encode = msgspec.msgpack.encode
 _decode_chunk = msgspec.msgpack.Decoder(Chunk).decode
 _decode_done = msgspec.msgpack.Decoder(_Done).decode
+
+
+def judge_message(verifier: Verifier, writer: Writer, message: bytes) -> bytes:
+    """Do a worker's work: judge the files of a message, and return the answer."""
+    return _encode(_verify_chunk(verifier, writer, _decode_chunk(message)))
+
+
+def refuse_message(code: Code, detail: str) -> bytes:
+    """Return the answer of a worker that can judge nothing: it ends the run."""
+    return _encode(_Done(failure=(code, detail)))
+
+
+def wanted_keys(answer: bytes) -> list[str]:
+    """Return of which issuers newer keys would decide more than this answer does."""
+    return _decode_done(answer).wants_keys_of
 
 
 def split_into_chunks(places: Iterable[Found], stopped: Callable[[], bool] = lambda: False) -> Iterator[Chunk]:
@@ -108,8 +150,7 @@ def split_into_chunks(places: Iterable[Found], stopped: Callable[[], bool] = lam
 
 
 def _verify_chunk(verifier: Verifier, writer: Writer, chunk: Chunk) -> _Done:
-    output: list[str] = []
-    codes: list[Code] = []
+    judged: list[Judged] = []
     tallies = Counter[Tally]()
     verified, places = bytearray(), []
     try:
@@ -122,11 +163,13 @@ def _verify_chunk(verifier: Verifier, writer: Writer, chunk: Chunk) -> _Done:
                 if report.verdict == "verified" or report.shared_jti:
                     verified += replay_key(report) + token_key(report)
                     places.append(_place_of(found))
-            output += [writer.reports(found.file, reports), *map(writer.finding, faults)]
-            codes += [fault.code for fault in faults]
+            judged.append(Judged(found.file, reports, tuple(faults)))
     except SetupError as error:
         return _Done(failure=(error.code, error.detail))
-    return _Done("".join(output), list(tallies.items()), codes, bytes(verified), places)
+    done = _render(writer, judged)
+    done.tallies, done.verified, done.places = list(tallies.items()), bytes(verified), places
+    done.wants_keys_of = sorted({report.wants_keys_of for one in judged for report in one.reports} - {""})
+    return done
 
 
 def _verify_found(verifier: Verifier, found: Found, faults: list[InputError]) -> tuple[Report, ...]:
@@ -143,10 +186,19 @@ def _verify_found(verifier: Verifier, found: Found, faults: list[InputError]) ->
         faults += verifier.take_faults()
 
 
+def _render(writer: Writer, judged: Sequence[Judged]) -> _Done:
+    output: list[str] = []
+    for one in judged:
+        output += [writer.reports(one.file, one.reports)] if one.reports else []
+        output += map(writer.finding, one.faults)
+    codes = [fault.code for one in judged for fault in one.faults]
+    return _Done("".join(output), writer.rows(judged), findings=codes)
+
+
 def _report_lost(writer: Writer, chunk: Chunk) -> _Done:
     detail = "not judged: the process that had it ended; is there enough memory? Judge it alone to see why"
-    errors = [InputError(Code.INTERNAL, detail, Place(found.file)) for found in chunk]
-    return _Done("".join(map(writer.finding, errors)), findings=[error.code for error in errors])
+    lost = [Judged(found.file, (), (InputError(Code.INTERNAL, detail, Place(found.file)),)) for found in chunk]
+    return _render(writer, lost)
 
 
 # -- tokens of several files -------------------------------------------------------------------------------------------

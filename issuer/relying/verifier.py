@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from msgspec import Struct
@@ -27,12 +27,21 @@ def path_in_repo(file: str) -> str:
     return "/".join(file.split("/")[-2:])
 
 
+class Judged(Struct, frozen=True):
+    """What one file gave: the reports of its entries, and what could not be read."""
+
+    file: str
+    reports: tuple[Report, ...]
+    faults: tuple[InputError, ...] = ()
+
+
 class Writer(Struct, frozen=True):
     """How to render the reports of a file, and the error of one that cannot be read. Of a folder, called in the
-    workers."""
+    workers, as is `rows`, which makes the rows of a table of some files; without it there is no table."""
 
     reports: Callable[[str, tuple[Report, ...]], str]
     finding: Callable[[InputError], str]
+    rows: Callable[[Sequence[Judged]], bytes] = lambda _judged: b""
 
 
 class Verifier(Struct):
@@ -63,14 +72,14 @@ class Verifier(Struct):
         entries = entries_of(document)
         context = replace(self.context, proofs=Sidecars(file))
         reports = verify_entries(entries, repo, place, self.trust, self.at, context)
-        if self._renewed({report.wants_keys_of for report in reports if report.wants_keys_of}):
+        if self.renewed({report.wants_keys_of for report in reports if report.wants_keys_of}):
             reports = verify_entries(entries, repo, place, self.trust, self.at, context)
         if self.receipts is not None and self.receipt_key is not None:
             for report in reports:
                 self._keep_receipt(report, self.receipts, self.receipt_key)
         return tuple(_with_line(report, document) for report in reports) if self.lines else reports
 
-    def _renewed(self, issuers: Iterable[str]) -> bool:
+    def renewed(self, issuers: Iterable[str]) -> bool:
         """Ask for newer keys of these issuers; say whether there are any."""
         before = self.trust
         if issuers and self.renew is not None:

@@ -52,9 +52,10 @@ def floor_s(files: list[Path]) -> tuple[float, float]:
 
 
 def run(folder: Path, jobs: int, *more: str, trust: str = "trust.yaml") -> tuple[float, float, float]:
-    """Verify the folder with the command; return its wall and CPU seconds, and the peak of its processes in MiB."""
+    """Verify the folder with the command, by so many processes (0: by another engine); return its wall and CPU seconds,
+    and the peak of its processes in MiB."""
     command = [sys.executable, "-m", "issuer", "verify", str(folder / "tree"), "--trust", str(folder / trust),
-               "--at", str(NOW), "--jobs", str(jobs), *more]  # fmt: skip
+               "--at", str(NOW), *(["--jobs", str(jobs)] if jobs else []), *more]  # fmt: skip
     before, began, peak = os.times(), time.monotonic(), 0.0
     with (folder / "out").open("wb") as out, subprocess.Popen(command, stdout=out) as child:
         while child.poll() is None:

@@ -248,6 +248,8 @@ COMMANDS: dict[str, dict[str, tuple[str, ...]]] = {
         "benchmark": (*VERIFY, *TRUST, "--benchmark", HERE),
         "badge": (*VERIFY, *TRUST, "--badge", HERE),
         "benchmarks": (*VERIFY, *TRUST, "--benchmarks", HERE),
+        "to": ("verify", "{good}", "--jobs", "1", *TRUST, "--to", HERE + ".parquet"),
+        "engine_tls": ("verify", "{good}", *TRUST, "--engine", "tls://127.0.0.1:1", "--engine-tls", HERE),
         "cache": (*VERIFY, "--issuer", "{issuer}", "--audience", "x", "--cache", HERE),
         "state": (*VERIFY, "--issuer", "{issuer}", "--audience", "x", "--state", HERE),
     },
@@ -282,6 +284,7 @@ MORE: dict[str, tuple[str, ...]] = {
     "verify as csv": ("verify", HERE, "--repo", "acme/open-model", "--format", "csv", *TRUST),
     "verify a folder as sarif": ("verify", HERE, "--jobs", "1", "--format", "sarif", *TRUST),
     "verify a folder as github": ("verify", HERE, "--jobs", "1", "--format", "github", *TRUST),
+    "verify to a folder's": ("verify", "{good}", "--jobs", "1", *TRUST, "--to", HERE + "/results.parquet"),
     "verify a folder": ("verify", HERE, "--jobs", "1", *TRUST),
     "verify a folder as json": ("verify", HERE, "--jobs", "1", "--json", *TRUST),
 }
@@ -330,6 +333,8 @@ WRITE = {
     "submit state",
     "submit summary",
     "token request out",
+    "verify to",
+    "verify to a folder's",
 }
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from issuer.cli.verify_lines import FOR_PEOPLE, JSON_LINES
 from issuer.errors import InputError, SetupError
-from issuer.relying.bulk import CHUNK_BYTES, CHUNK_FILES, Listener, judge_folder, split_into_chunks
+from issuer.relying.bulk import CHUNK_BYTES, CHUNK_FILES, Listener, judge_folder, processes, split_into_chunks
 from issuer.relying.folders import MAX_BENCHMARKS, BenchmarkFolder, ReceiptFolder
 from issuer.relying.verifier import Verifier, Writer, path_in_repo
 from issuer.relying.walk import Found, walk
@@ -35,7 +35,7 @@ def lines(
     root: Path, by: Verifier, writer: Writer = JSON_LINES, *, jobs: int = 0, **listener: Any
 ) -> tuple[list[Any], Summary]:
     written: list[str] = []
-    summary = judge_folder(root, by, writer, Listener(written.append, **listener), jobs=jobs)
+    summary = judge_folder(root, by, writer, Listener(written.append, **listener), engine=processes(jobs))
     return [json.loads(line) for line in "".join(written).splitlines()], summary
 
 
@@ -106,7 +106,7 @@ def test_all_output_is_the_same_however_many_processes_judge(mixed: Path) -> Non
         outputs = []
         for jobs in (1, 2, 5):
             written: list[str] = []
-            judge_folder(mixed, judge(), writer, Listener(written.append), jobs=jobs)
+            judge_folder(mixed, judge(), writer, Listener(written.append), engine=processes(jobs))
             outputs.append("".join(written))
         assert outputs[0] == outputs[1] == outputs[2]
 

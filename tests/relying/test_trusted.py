@@ -15,7 +15,7 @@ from issuer.codes import Code
 from issuer.dev.provider import LocalProvider
 from issuer.errors import SetupError
 from issuer.formats import jose
-from issuer.relying.bulk import Listener, judge_folder
+from issuer.relying.bulk import Listener, judge_folder, processes
 from issuer.relying.documents import PAUSE_S, Documents
 from issuer.relying.seen import SeenLists, default_state
 from issuer.relying.trusted import Trusted
@@ -131,7 +131,7 @@ def test_a_hostile_folder_of_unknown_kids_makes_one_fetch_however_many_processes
         known._documents._folder = None  # each process is on its own
     verifier = Verifier(known.trust, NOW, Context(NOW, witnessed=True), renew=known.renew)
     lines: list[str] = []
-    summary = judge_folder(tmp_path / "hub", verifier, JSON_LINES, Listener(lines.append), jobs=3)
+    summary = judge_folder(tmp_path / "hub", verifier, JSON_LINES, Listener(lines.append), engine=processes(3))
     assert summary.verdicts["failed"] == 100
     reports = [msgspec.json.decode(line) for line in "".join(lines).splitlines()]
     passed = [report["path"] for report in reports if report["checks"][2]["status"] == "pass"]

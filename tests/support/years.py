@@ -19,7 +19,7 @@ from issuer.cli.verify_lines import JSON_LINES
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import AUDIENCE
 from issuer.formats import jose
-from issuer.relying.bulk import Listener, judge_folder
+from issuer.relying.bulk import Listener, judge_folder, processes
 from issuer.relying.documents import Documents
 from issuer.relying.folders import ReceiptFolder
 from issuer.relying.seen import SeenLists
@@ -169,7 +169,7 @@ class RelyingParty:
     def judge_all(self) -> dict[str, str]:
         """Judge the folder of all years as a reader does, by name of the file."""
         lines: list[str] = []
-        judge_folder(self.hub, self._verifier(None), JSON_LINES, Listener(lines.append), jobs=1)
+        judge_folder(self.hub, self._verifier(None), JSON_LINES, Listener(lines.append), engine=processes(1))
         return outcomes("".join(lines))
 
     def _verifier(self, at: int | None, *, receipt: bool = False) -> Verifier:

@@ -9,7 +9,7 @@ import msgspec
 
 from issuer import __version__
 from issuer.errors import InputError
-from issuer.relying.bulk import Listener, judge_folder
+from issuer.relying.bulk import Listener, judge_folder, processes
 from issuer.relying.leaderboard.listed import Item, Listed, Unread, listed, unread
 from issuer.relying.leaderboard.ranking import Asked, Basis, Board, IssuerKeys, rank
 from issuer.relying.verifier import Verifier, Writer
@@ -30,7 +30,7 @@ def build_board(
     """
     gathered = _Gathered()
     listener = Listener(gathered.take, stopped=stopped)
-    summary = judge_folder(root, verifier, Writer(_write, _write_unread), listener, jobs=jobs)
+    summary = judge_folder(root, verifier, Writer(_write, _write_unread), listener, engine=processes(jobs))
     asked = msgspec.structs.replace(asked, tolerance=verifier.trust.tolerance)
     entries = list(gathered.entries.values())
     board = rank(entries, list(gathered.unread), verifier.context.benchmarks, basis_of(verifier), asked)

@@ -9,6 +9,9 @@ LISTED = {
     "release/README.md: git archive v0.1.0 | docker build -f deploy/Dockerfile -t issuer:0.1.0 -": (
         "no container runtime is demanded; tests/deploy builds the image's steps where it can"
     ),
+    "issuer/relying/TABLE.md: dask scheduler --host 127.0.0.1 --port 8786": (
+        "tests/relying/test_table.py runs it, and kills one of the workers"
+    ),
     "keys/README.md: $ pip install '.[server,pkcs11]'      # in the checkout; or [server,aws]": (
         "README.md installs from a checkout; tests/test_locks.py holds the extras"
     ),

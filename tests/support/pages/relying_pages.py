@@ -14,7 +14,8 @@ from issuer.results.entry import write_entry
 from issuer.tlog.note import Kind, vkey_of
 from tests.support import make, tlog
 from tests.support.make import jwks
-from tests.support.pages.story import Story, World
+from tests.support.pages.blocks import Block
+from tests.support.pages.story import DONE, Story, World
 from tests.support.samples import SAMPLES
 from tests.support.tree import write_result, write_trust
 from tests.support.witnessing import policy_text
@@ -93,8 +94,35 @@ def ranker(folder: Path) -> Iterator[World]:
     yield World(folder)
 
 
+@contextmanager
+def hub(folder: Path) -> Iterator[World]:
+    """Give a hub with a good result, a forged one, one that nobody vouches for and a broken one, and DuckDB for it."""
+    with reader(folder) as world:
+        write_trust(folder)
+        good = (folder / "hub/acme/open-model/.eval_results/gsm8k.yaml").read_text()
+        bare = "".join(line for line in good.splitlines(True) if "verify_token" not in line)
+        for name, text in {"forged": good.replace("20.9", "29.9"), "bare": bare, "broken": "- ["}.items():
+            write_result(folder / "hub", f"acme/{name}", "gsm8k.yaml", text)
+        yield world
+
+
+def ask(world: World, block: Block) -> object:
+    """Ask DuckDB what a block of SQL asks; the rows stand in comments below."""
+    import duckdb
+
+    asked = block.text.replace("results.parquet", str(world.folder / "results.parquet"))
+    try:
+        rows = duckdb.connect().execute(asked).fetchall()
+    except duckdb.Error as error:
+        raise AssertionError(f"{block.place}: {error}") from None
+    shown = [line.removeprefix("-- ") for line in block.text.splitlines() if line.startswith("-- ")]
+    assert [str(row) for row in rows] == shown, f"{block.place}: {rows}"
+    return DONE
+
+
 STORIES = (
     Story("issuer/relying/README.md", reader, files_first=True),
     Story("issuer/relying/LOG.md", watcher),
     Story("issuer/relying/LEADERBOARD.md", ranker, long=True),
+    Story("issuer/relying/TABLE.md", hub, {"duckdb": ask}, but=("Beyond one machine",), long=True),
 )

@@ -1,0 +1,168 @@
+"""A table of results as a Parquet file, written in row groups as the work goes on.
+
+The one place that knows pyarrow, of the extra `table`. Workers make rows (`rows_as_bytes`), which travel as a record
+batch; a Table puts them into its file. It holds the rows of a row group, and those that have to be corrected.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
+from importlib.metadata import version
+from io import BufferedRandom
+from pathlib import Path
+from typing import IO, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from msgspec.structs import replace
+
+from issuer import files
+from issuer.formats.times import show_time
+from issuer.relying.bulk import Engine, Listener, judge_folder
+from issuer.relying.table_columns import COLUMNS, METRIC, TABLE_VERSION, Kind, Row, rows_of
+from issuer.relying.verifier import Judged, Verifier, Writer
+from issuer.verify.summary import Summary
+from issuer.verify.trust import Trust
+
+GROUP_ROWS = 16_384
+GROUP_BYTES = 16 * 1024 * 1024  # of rows as they travel
+BATCH_ROWS = 1024  # at a time, where some of them are corrected
+
+_TYPES: dict[Kind, Any] = {
+    "text": pa.string(), "json": pa.string(), "time": pa.timestamp("ms", "UTC"), "whole": pa.int64(),
+    "number": pa.float64(), "flag": pa.bool_(),
+}  # fmt: skip
+_TYPES["metrics"] = pa.list_(pa.struct([(name, _TYPES[kind]) for name, kind in METRIC.items()]))
+_SCHEMA = pa.schema([(column.name, _TYPES[column.kind]) for column in COLUMNS])
+_TIMES = frozenset(column.name for column in COLUMNS if column.kind == "time")
+
+
+class _NotWhole(Exception):
+    """The run was interrupted."""
+
+
+def judge_into(
+    path: Path, root: Path, verifier: Verifier, writer: Writer, listener: Listener, *, engine: Engine | None = None
+) -> Summary:
+    """Do what `judge_folder` does, and put the table of it in place at `path` once it is whole: where the run is
+    interrupted, or fails, what was there stays. Raises OSError for a file that cannot be written, too."""
+    summary = Summary()
+    with (
+        suppress(_NotWhole),
+        files.replacing(path) as file,
+        closing(Table(path, file, head_of(verifier.trust, verifier.context.now))) as table,
+    ):
+        listening = replace(listener, rows=table.add, corrected=table.correct)
+        summary = judge_folder(root, verifier, replace(writer, rows=rows_as_bytes), listening, engine=engine)
+        if summary.interrupted:
+            raise _NotWhole
+        table.finish()
+    return summary
+
+
+def rows_as_bytes(judged: Sequence[Judged]) -> bytes:
+    """Return the rows of some files as one record batch."""
+    rows = [row for one in judged for row in rows_of(one)]
+    arrays = [pa.array(_column(rows, field.name), field.type) for field in _SCHEMA]
+    return bytes(pa.record_batch(arrays, schema=_SCHEMA).serialize())
+
+
+def _column(rows: Sequence[Row], name: str) -> list[object]:
+    values = [row.get(name) for row in rows]
+    if name in _TIMES:
+        return [value * 1000 if isinstance(value, int) else None for value in values]
+    return values
+
+
+def head_of(trust: Trust, now: int) -> dict[str, str]:
+    """Return the metadata of a table: its version, and by which trust, when and by which release it was made."""
+    return {
+        "table_version": TABLE_VERSION, "trust_digest": trust.digest, "audience": trust.audience,
+        "judged_at": show_time(now), "release": version("eval-token-issuer"),
+    }  # fmt: skip
+
+
+class Table:
+    """The rows that come, in a file that is open to read and to write; `path` is where it will be."""
+
+    def __init__(self, path: Path, file: BufferedRandom, head: Mapping[str, str]) -> None:
+        self._path, self._file, self._head = path, file, head
+        self._corrected: dict[tuple[str, str], Row] = {}
+        self._groups = _Groups(file, head)
+
+    def add(self, rows: bytes) -> None:
+        """Add rows."""
+        with files.naming(self._path):
+            self._groups.add(_read_batch(rows))
+
+    def correct(self, rows: bytes) -> None:
+        """Have rows take the place of those of the same entries."""
+        for row in _read_batch(rows).to_pylist():
+            self._corrected[row["file"], row["pointer"]] = row
+
+    def finish(self) -> None:
+        """Write what is left, and what is corrected."""
+        with files.naming(self._path):
+            self._groups.finish()
+            if self._corrected:
+                with tempfile.TemporaryFile(dir=self._path.parent) as before:
+                    self._file.seek(0)
+                    shutil.copyfileobj(self._file, before)
+                    self._file.seek(0)
+                    self._file.truncate()
+                    self._rewrite(before)
+
+    def close(self) -> None:
+        """Let go of the file, in whatever state."""
+        self._groups.close()
+
+    def _rewrite(self, before: IO[bytes]) -> None:
+        self._groups = _Groups(self._file, self._head)
+        for batch in pq.ParquetFile(before).iter_batches(BATCH_ROWS, use_threads=False):
+            self._groups.add(self._with_corrections(batch))
+        self._groups.finish()
+
+    def _with_corrections(self, batch: Any) -> Any:
+        places = zip(batch["file"].to_pylist(), batch["pointer"].to_pylist(), strict=True)
+        rows = {number: self._corrected[place] for number, place in enumerate(places) if place in self._corrected}
+        if not rows:
+            return batch
+        return pa.RecordBatch.from_pylist([rows.get(at, row) for at, row in enumerate(batch.to_pylist())], _SCHEMA)
+
+
+def _read_batch(rows: bytes) -> Any:
+    return pa.ipc.read_record_batch(pa.py_buffer(rows), _SCHEMA)
+
+
+class _Groups:
+    """Collects rows until they are a row group, and writes that."""
+
+    def __init__(self, file: BufferedRandom, head: Mapping[str, str]) -> None:
+        self._writer = pq.ParquetWriter(file, _SCHEMA.with_metadata(dict(head)), compression="zstd")
+        self._batches: list[Any] = []
+        self._rows = self._bytes = 0
+
+    def add(self, batch: Any) -> None:
+        self._batches.append(batch)
+        self._rows += batch.num_rows
+        self._bytes += batch.nbytes
+        if self._rows >= GROUP_ROWS or self._bytes >= GROUP_BYTES:
+            self._write()
+
+    def _write(self) -> None:
+        self._writer.write_table(pa.Table.from_batches(self._batches, _SCHEMA), row_group_size=2 * GROUP_ROWS)
+        self._batches, self._rows, self._bytes = [], 0, 0
+
+    def finish(self) -> None:
+        if self._rows:
+            self._write()
+        self._writer.close()
+
+    def close(self) -> None:
+        """End the writer, which would otherwise end itself when the file is closed already."""
+        with suppress(OSError):  # the disk is full, as has been said
+            self._writer.close()
+        self._writer.is_open = False

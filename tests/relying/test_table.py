@@ -1,0 +1,360 @@
+"""A folder's answers as a Parquet table: what the lines say, a row an entry, whole or not there."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any, get_args
+
+import msgspec
+import pytest
+
+from issuer import files
+from issuer.cli.verify_lines import JSON_LINES
+from issuer.relying.bulk import CHUNK_FILES, Listener, judge_folder, processes
+from issuer.relying.table_columns import COLUMNS, METRIC, TABLE_VERSION, Kind, rows_of
+from issuer.relying.verifier import Judged, Verifier
+from issuer.verify import Context
+from issuer.verify.report import Report
+from tests.support.cluster import cluster
+from tests.support.command import issuer
+from tests.support.in_process import run
+from tests.support.make import AUDIENCE, ISSUER, NOW, RECEIPT_KEY, file_for, submission, trust
+from tests.support.shared import ROOT
+from tests.support.tls import certificate
+from tests.support.tree import entry_text, write_result, write_tree, write_trust
+
+PAGE = (ROOT / "issuer/relying/TABLE.md").read_text("utf-8")
+TRUST = trust(require=frozenset())
+
+
+def judge() -> Verifier:
+    return Verifier(TRUST, NOW, Context(NOW, witnessed=True))
+
+
+# -- the schema, without the library ------------------------------------------------------------------------------------
+
+
+def reports(folder: Path, text: str) -> tuple[Report, ...]:
+    path = write_result(folder, "acme/open-model", "gsm8k.yaml", text)
+    return judge().verify(path.read_bytes(), str(path), "acme/open-model")
+
+
+def test_the_page_shows_the_columns_that_there_are() -> None:
+    shown = [row.split(" | ") for row in PAGE.splitlines() if row.startswith("| `")]
+    columns = [column for column in COLUMNS if not column.name.startswith("check_")]
+    expected = [[f"| `{column.name}`", column.kind, f"{column.meaning} |"] for column in columns]
+    assert [row for row in shown if "check_" not in row[0]] == expected
+    assert f"version {TABLE_VERSION} " in PAGE
+    for kind in get_args(Kind):
+        assert f"`{kind}`" in PAGE
+    for name in METRIC:
+        assert f"`{name}`" in PAGE
+
+
+def test_a_row_has_each_column_once_and_no_other(tmp_path: Path) -> None:
+    names = [column.name for column in COLUMNS]
+    assert len(names) == len(set(names))
+    good = file_for(submission())
+    (row,) = rows_of(Judged("f", reports(tmp_path, good)))
+    assert row.keys() <= set(names)
+    assert set(names) - row.keys() == {
+        *(f"check_{number}_evidence" for number in range(1, 12) if row[f"check_{number}"] == "pass" and number != 5),
+        "finding", "finding_detail", "line", "column",
+    }  # fmt: skip
+    assert (row["file"], row["verdict"], row["check_5"], row["signed_issuer"]) == ("f", "verified", "pass", ISSUER)
+    assert row["check_5_evidence"], "by which evidence it was in time"
+    (false,) = rows_of(Judged("f", reports(tmp_path, good.replace("20.9", "29.9"))))
+    assert (false["verdict"], false["check_8"]) == ("failed", "fail")
+    assert "29.9" in str(false["check_8_evidence"])
+
+
+def test_the_table_is_for_a_folder_and_named_as_what_it_is(tmp_path: Path) -> None:
+    write_trust(tmp_path)
+    path = write_result(tmp_path / "hub", "acme/open-model", "gsm8k.yaml", "[]\n")
+    common = ["--trust", tmp_path / "trust.yaml"]
+    for arguments in (
+        [tmp_path / "hub", "--to", tmp_path / "results.csv"],
+        [path, "--repo", "acme/open-model", "--to", tmp_path / "results.parquet"],
+        [tmp_path / "hub", "--engine", "dask://127.0.0.1:1", "--jobs", "2"],
+        [tmp_path / "hub", "--engine", "dask://127.0.0.1:1", "--keep-receipts", tmp_path / "receipts"],
+        [tmp_path / "hub", "--engine-tls", tmp_path],
+    ):
+        done = run(["verify", *map(str, [*arguments, *common])], tmp_path)
+        assert (done.code, "Error: --" in done.err) == (2, True), done.err
+
+
+# -- the file -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def mixed(tmp_path: Path) -> Path:
+    """Good entries, false ones, some without a token, files that cannot be read, and two tokens with one jti."""
+    root = tmp_path / "tree"
+    for path in write_tree(root, 150):
+        assert path.exists()
+    text = file_for(submission(model_repo="acme/one"))
+    write_result(root, "acme/one", "gsm8k.yaml", text)
+    write_result(root, "acme/two", "gsm8k.yaml", text)
+    bare = "\n".join(line for line in text.splitlines() if "verify_token" not in line) + "\n"
+    write_result(root, "acme/three", "gsm8k.yaml", bare + text.replace("20.9", "29.9"))
+    write_result(root, "a/first", "task_2.yaml", entry_text("a/first", 7))  # the jti of the tree's number 7
+    write_result(root, "bad/one", "a.yaml", "- [")
+    write_result(root, "bad/one", "b.yaml", b"\xff")
+    write_result(root, "bad/one", "c.yaml", b"x" * 2_000_000)
+    (root / "bad/one/.eval_results/h.yaml").symlink_to("a.yaml")
+    name = os.fsencode(root / "bad/one/.eval_results") + b"/\xff\x1b[2J.yaml"
+    with open(name, "wb"):
+        pass
+    write_result(root, "zz/=cmd()", "gsm8k\n'\".yaml", text)
+    return root
+
+
+def table(root: Path, to: Path, **more: Any) -> list[dict[str, Any]]:
+    """Judge a folder into a table, and read it with another reader than the one that wrote it."""
+    from issuer.relying.table import judge_into
+
+    judge_into(to, root, judge(), JSON_LINES, Listener(lambda _: None), **more)
+    return read(to)
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    import duckdb
+
+    found = duckdb.connect().execute("select * from read_parquet(?)", [str(path)])
+    names = [column[0] for column in found.description]
+    return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+
+
+def last_lines(root: Path) -> dict[tuple[str, str, str], dict[str, Any]]:
+    """Return the last report of each entry, as JSON lines have it."""
+    written: list[str] = []
+    judge_folder(root, judge(), JSON_LINES, Listener(written.append))
+    found = [json.loads(line) for line in "".join(written).splitlines()]
+    return {(one["repo"], one["path"], one["pointer"]): one for one in found if "finding" not in one}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_the_table_says_what_the_lines_say(mixed: Path, tmp_path: Path, jobs: int) -> None:
+    rows = table(mixed, tmp_path / "results.parquet", engine=processes(jobs))
+    entries = {(row["repo"], row["path"], row["pointer"]): row for row in rows if row["finding"] is None}
+    expected = last_lines(mixed)
+    assert entries.keys() == expected.keys()
+    assert len(entries) == sum(row["finding"] is None for row in rows)
+    for place, report in expected.items():
+        row = entries[place]
+        assert [row[f"check_{made['number']}"] for made in report["checks"]] == [
+            made["status"] for made in report["checks"]
+        ]
+        assert (row["verdict"], row["tier"], row["signed_jti"]) == (
+            report["verdict"],
+            report["tier"],
+            report["jti"] or None,
+        )
+        said = report["said"]
+        assert [(metric["metric_id"], metric["value"]) for metric in row["metrics"]] == [
+            (metric["metric_id"], metric["value"]) for metric in said["metrics"]
+        ]
+        assert msgspec.json.decode(row["signed_claims"] or "null") == report["claims"]
+        for made in report["checks"]:
+            evidence = row[f"check_{made['number']}_evidence"]
+            assert (
+                evidence is None if made["status"] == "pass" and made["number"] != 5 else made["evidence"] in evidence
+            )
+
+
+@pytest.mark.long
+def test_what_cannot_be_read_is_a_row_with_its_reason(mixed: Path, tmp_path: Path) -> None:
+    found = [row for row in table(mixed, tmp_path / "results.parquet") if row["finding"] is not None]
+    codes = {Path(row["file"]).name: row["finding"] for row in found}
+    assert codes == {
+        "a.yaml": "file.syntax", "b.yaml": "file.encoding", "c.yaml": "file.too_large", "h.yaml": "file.unreadable",
+        "\\udcff\x1b[2J.yaml": "file.unreadable",
+    }  # fmt: skip
+    assert all(row["finding_detail"] and row["verdict"] is None for row in found)
+    assert [row["line"] for row in found if row["finding"] == "file.syntax"] == [1]
+
+
+@pytest.mark.long
+def test_two_tokens_with_one_jti_fail_both_in_rows_that_were_written_already(mixed: Path, tmp_path: Path) -> None:
+    rows = table(mixed, tmp_path / "results.parquet")
+    failed = {row["repo"]: row for row in rows if row["shared_jti"]}
+    assert failed.keys() == {"a/first", "owner0/model1"}
+    assert {(row["verdict"], row["tier"], row["check_5"]) for row in failed.values()} == {("failed", "refuted", "fail")}
+    assert len(rows) == len({(row["file"], row["pointer"]) for row in rows}), "each stands there once"
+
+
+@pytest.mark.long
+def test_a_large_table_is_written_and_corrected_in_row_groups(tmp_path: Path) -> None:
+    from issuer.relying.table import GROUP_ROWS, Table, head_of, rows_as_bytes
+
+    good = reports(tmp_path, file_for(submission()))
+    false = reports(tmp_path, file_for(submission()).replace("20.9", "29.9"))
+    count = 5 * GROUP_ROWS // 2
+    with files.replacing(tmp_path / "r.parquet") as file:
+        made = Table(tmp_path / "r.parquet", file, head_of(TRUST, NOW))
+        for start in range(0, count, 64):
+            made.add(rows_as_bytes([Judged(str(number), good) for number in range(start, start + 64)]))
+        written = file.tell()
+        made.correct(rows_as_bytes([Judged("7", false)]))
+        made.finish()
+    assert written > 1000, "row groups are written as they come"
+    import duckdb
+
+    found = duckdb.connect()
+    asked = f"from '{tmp_path}/r.parquet'"
+    assert found.execute(f"select count(*), count(distinct file) {asked}").fetchall() == [(count, count)]
+    assert found.execute(f"select file {asked} where verdict = 'failed'").fetchall() == [("7",)]
+    groups = f"select count(distinct row_group_id) from parquet_metadata('{tmp_path}/r.parquet')"
+    assert found.execute(groups).fetchone()[0] >= 3
+
+
+@pytest.mark.long
+def test_it_says_by_which_trust_and_when(mixed: Path, tmp_path: Path) -> None:
+    table(mixed, tmp_path / "results.parquet")
+    import duckdb
+
+    found = duckdb.connect().execute(
+        "select key, value from parquet_kv_metadata(?)", [str(tmp_path / "results.parquet")]
+    )
+    head = {key.decode(): value.decode() for key, value in found.fetchall()}
+    assert head["table_version"] == TABLE_VERSION
+    assert (head["trust_digest"], head["audience"]) == (TRUST.digest, AUDIENCE)
+    assert head["judged_at"] == "2026-11-18T11:06:40Z"
+
+
+@pytest.mark.long
+def test_an_interrupted_run_leaves_the_table_of_before(mixed: Path, tmp_path: Path) -> None:
+    from issuer.relying.table import judge_into
+
+    to = tmp_path / "results.parquet"
+    to.write_bytes(b"of yesterday")
+    ticks: list[float] = []
+    listener = Listener(lambda _: None, lambda fraction, _: ticks.append(fraction), lambda: bool(ticks))
+    assert judge_into(to, mixed, judge(), JSON_LINES, listener, engine=processes(1)).interrupted
+    assert to.read_bytes() == b"of yesterday"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["results.parquet", "tree"], "and no draft"
+
+
+@pytest.mark.long
+def test_a_failed_run_leaves_the_table_of_before(mixed: Path, tmp_path: Path) -> None:
+    to = tmp_path / "results.parquet"
+    to.write_bytes(b"of yesterday")
+
+    def fail(_: str) -> None:
+        raise BrokenPipeError
+
+    from issuer.relying.table import judge_into
+
+    with pytest.raises(BrokenPipeError):
+        judge_into(to, mixed, judge(), JSON_LINES, Listener(fail))
+    assert to.read_bytes() == b"of yesterday"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["results.parquet", "tree"]
+
+
+# -- a cluster ----------------------------------------------------------------------------------------------------------
+
+
+def far_apart(root: Path) -> Path:
+    """Write many chunks of files, of which the first and the last have one jti."""
+    for path in write_tree(root, 2500):
+        assert path.exists()
+    for repo in ("a/first", "zz/last"):
+        write_result(root, repo, "task_2.yaml", entry_text(repo, 7))
+    write_result(root, "bad/one", "a.yaml", "- [")
+    return root
+
+
+@pytest.mark.long
+@pytest.mark.filterwarnings("default")  # of Dask's library
+def test_of_three_workers_one_is_killed_and_nothing_is_lost_or_there_twice(tmp_path: Path) -> None:
+    from issuer.relying.dask_engine import dask_engine
+    from issuer.relying.table import judge_into
+
+    root = far_apart(tmp_path / "tree")
+    here = table(root, tmp_path / "here.parquet", engine=processes(1))
+    killed: list[float] = []
+    with cluster(tmp_path, 3) as found:
+
+        def tick(fraction: float, _: object) -> None:
+            if not killed:
+                found.workers[0].kill()
+                found.workers[0].wait()
+                killed.append(fraction)
+
+        engine = dask_engine(found.url, None, root)
+        listener = Listener(lambda _: None, tick)
+        judge_into(tmp_path / "there.parquet", root, judge(), JSON_LINES, listener, engine=engine)
+    assert 0 < killed[0] < 0.5, "in the middle"
+    assert len(here) > 30 * CHUNK_FILES
+    assert read(tmp_path / "there.parquet") == here
+    assert {row["repo"] for row in here if row["shared_jti"]} == {"a/first", "owner0/model1", "zz/last"}
+
+
+@pytest.mark.long
+@pytest.mark.filterwarnings("default")
+def test_a_cluster_by_tls_takes_only_who_has_its_certificates(tmp_path: Path) -> None:
+    for name in ("ours", "theirs"):
+        (tmp_path / name).mkdir()
+        certificate("cluster.example", tmp_path / name)
+        (tmp_path / name / "key.pem").chmod(0o600)
+        (tmp_path / name / "ca.pem").write_bytes((tmp_path / name / "cert.pem").read_bytes())
+    root = tmp_path / "tree"
+    for path in write_tree(root, 100):
+        assert path.exists()
+    write_trust(tmp_path)
+    common = ("verify", root, "--trust", tmp_path / "trust.yaml", "--at", NOW)
+    with cluster(tmp_path, 1, tmp_path / "ours") as found:
+        good = issuer(*common, "--engine", found.url, "--engine-tls", tmp_path / "ours", "--to", tmp_path / "r.parquet")
+        assert good.returncode == 0, good
+        assert len(read(tmp_path / "r.parquet")) == 100
+        other = issuer(*common, "--engine", found.url, "--engine-tls", tmp_path / "theirs")
+        assert (other.returncode, "dependency.server" in other.stderr) == (6, True), other
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("url", "certificates"),
+    [
+        ("dask://192.0.2.1:8786", False),
+        ("dask://localhost:8786", False),
+        ("tls://127.0.0.1:8786", False),
+        ("dask://127.0.0.1:8786", True),
+        ("tcp://127.0.0.1:8786", False),
+        ("dask://127.0.0.1", False),
+        ("dask://u:p@127.0.0.1:8786", False),
+        ("dask://127.0.0.1:8786/x", False),
+    ],
+)
+def test_off_loopback_a_cluster_is_asked_by_tls_alone(tmp_path: Path, url: str, certificates: bool) -> None:
+    write_trust(tmp_path)
+    (tmp_path / "tree").mkdir()
+    more = ("--engine-tls", tmp_path) if certificates else ()
+    done = issuer("verify", tmp_path / "tree", "--trust", tmp_path / "trust.yaml", "--engine", url, *more)
+    assert (done.returncode, "url.invalid" in done.stderr) == (6, True), done
+
+
+@pytest.mark.long
+@pytest.mark.filterwarnings("default")
+def test_a_worker_that_does_not_see_the_folder_ends_the_run(tmp_path: Path) -> None:
+    from issuer.errors import SetupError
+    from issuer.relying.dask_engine import dask_engine
+
+    root = tmp_path / "tree"
+    for path in write_tree(root, 3):
+        assert path.exists()
+    with cluster(tmp_path, 1) as found:
+        engine = dask_engine(found.url, None, tmp_path / "elsewhere")
+        with pytest.raises(SetupError, match="sees no folder"):
+            judge_folder(root, judge(), JSON_LINES, Listener(lambda _: None), engine=engine)
+
+
+@pytest.mark.long
+def test_no_private_key_goes_to_a_worker(tmp_path: Path) -> None:
+    from issuer.relying.dask_engine import DaskPool
+
+    keeping = Verifier(TRUST, NOW, Context(NOW, witnessed=True), receipt_key=RECEIPT_KEY)
+    with pytest.raises(ValueError, match="leaves no machine"):
+        DaskPool("tcp://127.0.0.1:1", None, tmp_path, keeping, JSON_LINES)
