@@ -55,7 +55,11 @@ class State:
         """Open a state that `create` has made. Raises SetupError: a witness without its memory would sign a fork."""
         try:
             self._database = sqlite3.connect(
-                f"{path.absolute().as_uri()}?mode=rw", _BUSY_S, isolation_level=None, check_same_thread=False, uri=True
+                f"{path.absolute().as_uri()}?mode=rw",
+                timeout=_BUSY_S,
+                isolation_level=None,
+                check_same_thread=False,
+                uri=True,
             )
             self._database.execute("PRAGMA synchronous = EXTRA")
             self.name = self._name()
