@@ -86,8 +86,8 @@ Commands that ask an issuer for tokens (see `issuer help credentials`):
   XDG_CACHE_HOME               where fetched key sets are kept: --cache
 
 The service, and the commands beside it: each setting of deploy/README.md. A
-variable wins over the file of --config; one that is none of this page is an
-error there.
+variable wins over the file of --config. They refuse an ISSUER_ variable that
+is not on this page.
 
 {settings}
 """

@@ -126,8 +126,8 @@ def _lines(report: Report, name: str, now: int) -> Iterator[_Line]:
 
 
 def _head(report: Report, now: int) -> Iterator[_Line]:
-    """Yield the first lines: the verdict and the score; how and by whom it was run; which issuer signed it, when;
-    and the attempt, where the token has one."""
+    """Yield the first lines: the verdict and the score, who ran it and how, which issuer signed it and when, and the
+    attempt if the token has one."""
     word = WORDS[report.verdict]
     said = f"{word}: {describe_said(report.repo, report.said)}"
     yield _Line(said, 4, word, {"fg": _HEADLINE[report.verdict], "bold": True})

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 
 def code(text: str) -> str:
-    """Write a text as a code span on one line (CommonMark 6.1); "" where it is blank, for an empty span is none."""
+    """Write a text as a code span on one line (CommonMark 6.1). A blank text gives "": there is no empty span."""
     line = " ".join(text.split())
     if not line:
         return ""

@@ -41,7 +41,7 @@ def pull_request_text(repo: str, entries: Mapping[str, Sequence[str]], endpoint:
     """Describe signed entries for the model repository, in the form of `IssuedToken.entry`, by the path of their file.
 
     `endpoint` is the Hub's URL, where their benchmarks are. The caller has verified them. Raises FormatError or Refused
-    for a token that is none.
+    for a token that cannot be read.
     """
     signed = [_signed(path, entry) for path, texts in entries.items() for text in texts for entry in _read(text, path)]
     parts = [
