@@ -43,6 +43,8 @@ def compare(given_runs: RunOptions, stated: tuple[str, ...], as_json: bool) -> N
     """
     if len(given_runs.paths) != 2:
         raise click.UsageError("give two runs: the first, and the one that is to reproduce it")
+    if len(given_runs.tasks) > 1:
+        raise click.UsageError("give one --task: one run is compared with one")
     tolerance = Tolerance(_read_tolerance(stated))
     first, second = (_result(path, given_runs) for path in given_runs.paths)
     found = (

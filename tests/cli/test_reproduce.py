@@ -71,8 +71,9 @@ def test_a_tolerance_that_is_no_number_is_a_usage_error(stated: str) -> None:
     assert "give ID=NUMBER" in answer.err
 
 
-def test_one_run_alone_is_a_usage_error() -> None:
+def test_one_run_alone_and_two_tasks_are_usage_errors() -> None:
     assert compare(PLAIN).code == 2
+    assert compare(PLAIN, PLAIN, "--task", "math_all", "--task", "other").code == 2
 
 
 def test_json_has_what_the_lines_say(tmp_path: Path) -> None:
