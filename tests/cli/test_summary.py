@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import html
+import io
+import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -86,15 +90,19 @@ def test_it_says_what_was_claimed_where_from_and_both_digests(tmp_path: Path) ->
     assert f"| content digest | `{item.said.content_digest}` |" in written
 
 
-def test_where_nobody_hears_the_lines_the_files_are_written_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def broken(*_: object) -> None:
-        raise BrokenPipeError
+@contextlib.contextmanager
+def unheard() -> Iterator[None]:
+    """Have standard output be a pipe that nobody reads."""
+    heard, said = os.pipe()
+    os.close(heard)
+    raw = os.fdopen(said, "wb", buffering=0)
+    with io.TextIOWrapper(raw, "utf-8", write_through=True) as stream, contextlib.redirect_stdout(stream):
+        yield
 
-    monkeypatch.setattr("issuer.cli.submitted.say", broken)
+
+def test_where_nobody_hears_the_lines_the_files_are_written_all_the_same(tmp_path: Path) -> None:
     telling = Telling(ISSUER, as_json=False, verbose=True)
-    with pytest.raises(BrokenPipeError):
+    with unheard(), pytest.raises(BrokenPipeError):
         telling.plan(Plan(summed(tmp_path, "task-1", "task-2").items, ()))  # type: ignore[arg-type]
     telling.end(tmp_path / "report.json", tmp_path / "summary.md")
     assert (tmp_path / "report.json").read_text().count('"not sent"') == 2
