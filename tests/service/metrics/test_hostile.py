@@ -9,7 +9,6 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -25,25 +24,14 @@ from tests.support.running import (
     METRIC_VALUE,
     Running,
     eventually,
-    listening,
     numbered,
     running,
-    serve,
     write_folder,
 )
 from tests.support.scraping import Series, scraped, total, until_scraped
 
 pytestmark = pytest.mark.long
 REQUESTS = "issuer_requests_total"
-
-
-@pytest.fixture(scope="module")
-def live(tmp_path_factory: pytest.TempPathFactory, provider: LocalProvider) -> Iterator[Running]:
-    folder = tmp_path_factory.mktemp("hostile")
-    with running(folder, provider, command=serve(2), metrics_port=free_port()) as service:
-        eventually(lambda: listening(service) == 2)
-        until_scraped(service, "issuer_workers", 2)
-        yield service
 
 
 def others(live: Running, own: str) -> list[int]:

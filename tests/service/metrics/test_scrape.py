@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import httpx
 import pytest
 
-from issuer.dev.provider import LocalProvider
-from issuer.dev.sandbox import free_port
 from tests.support.http_load import drive, request
-from tests.support.running import Running, eventually, listening, running, serve, singles
-from tests.support.scraping import scraped, total, until_scraped
+from tests.support.running import Running, singles
+from tests.support.scraping import scraped, total
 
 pytestmark = pytest.mark.long
-
-
-@pytest.fixture(scope="module")
-def live(tmp_path_factory: pytest.TempPathFactory, provider: LocalProvider) -> Iterator[Running]:
-    folder = tmp_path_factory.mktemp("scraped")
-    with running(folder, provider, command=serve(2), metrics_port=free_port()) as service:
-        eventually(lambda: listening(service) == 2)
-        until_scraped(service, "issuer_workers", 2)
-        yield service
 
 
 def test_under_load_two_workers_count_exactly_what_was_sent(live: Running) -> None:

@@ -1,0 +1,21 @@
+"""A service of two workers whose metrics are scraped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from issuer.dev.provider import LocalProvider
+from issuer.dev.sandbox import free_port
+from tests.support.running import Running, eventually, listening, running, serve
+from tests.support.scraping import until_scraped
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory, provider: LocalProvider) -> Iterator[Running]:
+    folder = tmp_path_factory.mktemp("scraped")
+    with running(folder, provider, command=serve(2), metrics_port=free_port()) as service:
+        eventually(lambda: listening(service) == 2)
+        until_scraped(service, "issuer_workers", 2)
+        yield service
