@@ -332,6 +332,5 @@ def test_two_services_with_one_database_and_64_clients_make_one_log(
             hurt_under([one, two], promised, 64, 20, hurt)
             promised.settle(one)
             promised.settle(two, promised.requests[::10])
-            two.http.get("/health/ready")
             seen = promised.demand_promises(one, tmp_path / "tree")
     print(f"\n{fault}: {len(promised.requests)} requests, {seen.size} leaves: {dict(promised.outcomes)}")

@@ -31,7 +31,7 @@ from issuer.tlog.watch import Alarm, Announced, Times, Watch
 from tests.support.log_readers import Seen, check_with_go, check_with_scales
 from tests.support.logged import leaf_of
 from tests.support.received import Received
-from tests.support.running import Running, numbered
+from tests.support.running import Running, eventually, numbered
 
 WAIT_S = 90
 # What a caller is told to try again: no worker, a worker that was killed, a dependency that is away, its limit reached.
@@ -101,12 +101,21 @@ class Promised:
         with closing(reading_at(log_settings(service.settings, "").database)) as reading:
             self.received.demand_kept(Reader(reading))
             demand_no_alarm(Reader(reading))
+        eventually(lambda: self._is_recorded(service))
         export_of(service, folder)
         check = check_with_go if go else check_with_scales
         seen = check(folder, self.vkey, self._some(self.received.indexes.values()), list(self._older()))
         leaves = {index: leaf for leaf, index in self.received.indexes.items()}
         assert all(leaves[index] == entry for index, entry in seen.entries.items())
         return seen
+
+    def _is_recorded(self, service: Running) -> bool:
+        """Say whether the service's record has all that was received. That of a host has the other's checkpoints when it
+        appends next, or is asked whether it could."""
+        if record_of(service).checkpoint.size >= max(self.notes, default=0):
+            return True
+        service.http.get("/health/ready")
+        return False
 
     def _take(self, request: Request, answers: list[dict[str, Any]]) -> None:
         request.tokens.add(tuple(each["verify_token"] for each in answers))
@@ -136,10 +145,15 @@ def demand_no_alarm(reader: Reader) -> None:
 
 def export_of(service: Running, folder: Path, note: bytes | None = None) -> Head:
     """Write the tree of a checkpoint, or of the newest one that the service's record has, as files into a folder."""
-    log = log_settings(service.settings, "")
-    raw = FileRecord(Path(log.records), log.origin).read() if note is None else note
-    assert raw is not None
-    head = parse_head(raw)
-    with closing(StoredFiles(log.database)) as stored:
+    head = record_of(service) if note is None else parse_head(note)
+    with closing(StoredFiles(log_settings(service.settings, "").database)) as stored:
         export(stored, head, folder)
     return head
+
+
+def record_of(service: Running) -> Head:
+    """Return the newest checkpoint that the service's record has."""
+    log = log_settings(service.settings, "")
+    raw = FileRecord(Path(log.records), log.origin).read()
+    assert raw is not None
+    return parse_head(raw)
