@@ -1,0 +1,69 @@
+/**
+ * Ed25519 (RFC 8032): which points may be a public key, and whether a signature fits.
+ *
+ * The points are public, so nothing here has to run in constant time. Signatures are the platform's (WebCrypto).
+ */
+
+const P = 2n ** 255n - 19n;
+
+/** @param {bigint} value */
+const mod = (value) => ((value % P) + P) % P;
+
+/**
+ * @param {bigint} base
+ * @param {bigint} exponent
+ */
+function power(base, exponent) {
+  let result = 1n;
+  for (let square = mod(base); exponent; exponent >>= 1n) {
+    if (exponent & 1n) result = (result * square) % P;
+    square = (square * square) % P;
+  }
+  return result;
+}
+
+/** @param {bigint} value */
+const inverse = (value) => power(value, P - 2n);
+
+const D = mod(-121665n * inverse(121666n));
+
+/**
+ * The square of x on the curve -x^2 + y^2 = 1 + d x^2 y^2.
+ * @param {bigint} y
+ */
+const xSquared = (y) => mod((y * y - 1n) * inverse(D * y * y + 1n));
+
+/**
+ * Say whether 32 bytes encode, canonically, a point of edwards25519 whose order is not small (RFC 8032 5.1.3).
+ *
+ * Under a key of low order one fixed signature fits every message, and some libraries take such keys.
+ * @param {Uint8Array} point
+ */
+export function isGoodPoint(point) {
+  if (point.length !== 32) return false;
+  let y = point.reduceRight((value, byte) => (value << 8n) | BigInt(byte), 0n) & (2n ** 255n - 1n);
+  if (y >= P) return false;
+  let x2 = xSquared(y);
+  if (x2 === 0n) return false; // y = 1 or -1: order 1 or 2
+  if (power(x2, (P - 1n) / 2n) !== 1n) return false; // not on the curve
+  // Doubling: y' = (y^2 + x^2) / (2 - y^2 + x^2). Eight times a point of low order is the identity.
+  for (let doubled = 0; doubled < 3; doubled++) {
+    y = mod((y * y + x2) * inverse(2n - y * y + x2));
+    x2 = xSquared(y);
+  }
+  return !(y === 1n && x2 === 0n);
+}
+
+/**
+ * Say whether a signature of a public key, which `isGoodPoint` has taken, fits the message.
+ * @param {Uint8Array} publicKey
+ * @param {Uint8Array} signature
+ * @param {Uint8Array} message
+ */
+export async function verifies(publicKey, signature, message) {
+  const key = await crypto.subtle.importKey("raw", buffer(publicKey), "Ed25519", false, ["verify"]);
+  return crypto.subtle.verify("Ed25519", key, buffer(signature), buffer(message));
+}
+
+/** @param {Uint8Array} raw */
+const buffer = (raw) => /** @type {Uint8Array<ArrayBuffer>} */ (raw);
