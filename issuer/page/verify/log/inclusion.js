@@ -1,0 +1,152 @@
+/**
+ * Check 11 of contract section 6: is the token in its issuer's transparency log, and since when?
+ *
+ * The leaf is rebuilt from the token, so that no proof can be of another one. Whatever lies beside a file is believed in
+ * nothing: anyone may put a proof there, so one that does not serve is as good as none, and only the token itself or the
+ * log can make this check a no.
+ */
+
+import { hex, sha256, utf8 } from "../bytes.js";
+import { Beyond, FormatError } from "../errors.js";
+import { showSpan, showTime } from "../times.js";
+import { leafText } from "./leaf.js";
+import { leafHash, verifyInclusion } from "./merkle.js";
+import { parseNote } from "./note.js";
+import { splitProof } from "./proof.js";
+import { checkNote } from "./quorum.js";
+
+const LEEWAY_S = 60; // how far the issuer's clock may run ahead of the witnesses'
+const MAX_REMEMBERED = 1000;
+
+/**
+ * What there is for one token: the bytes of a tlog-proof, or the reason (`fault`) why those there cannot be read.
+ * `denied`: its log was asked, and answered that it has no such leaf.
+ * @typedef {{proof?: Uint8Array, fault?: string, denied?: boolean}} AtHand
+ */
+
+/**
+ * What is at hand, by the text of the leaf (`leafText`).
+ * @typedef {ReadonlyMap<string, AtHand>} Proofs
+ */
+
+/**
+ * An issuer's log. `digest` is that of the policy file: what was found good under one policy is not under another.
+ * @typedef {{policy: import("./quorum.js").WitnessPolicy, digest: string, url: string}} TrustedLog
+ */
+
+/**
+ * What is known of a token in its log. `witnessed` (Unix seconds) is by when witnesses had seen the token; null where
+ * that is not known, or serves nothing. `origin` is the token's log, where it is not a trusted one. `leaf` is the
+ * token's, "" where none can be made of it.
+ * @typedef {{status: "pass" | "fail" | "unknown", evidence: string, witnessed: number | null, origin: string, leaf: string}} Inclusion
+ */
+
+/** The signed checkpoints that were good: many tokens have one. What was not good is checked again. */
+export class CheckedNotes {
+  /** @type {Map<string, import("./quorum.js").Witnessed>} */
+  #good = new Map();
+
+  /**
+   * Check a checkpoint by the log's policy. Throws FormatError, which says if signature or quorum failed.
+   * @param {Uint8Array} raw
+   * @param {TrustedLog} log
+   * @param {number} now  the verifier's clock, which witnesses may be ahead of by a minute
+   */
+  async check(raw, log, now) {
+    const key = `${log.digest} ${hex(await sha256(raw))}`;
+    const known = this.#good.get(key);
+    if (known) return known;
+    const found = await checkNote(log.policy, parseNote(raw), now);
+    const [oldest] = this.#good.keys();
+    if (this.#good.size >= MAX_REMEMBERED) this.#good.delete(oldest);
+    this.#good.set(key, found);
+    return found;
+  }
+}
+
+/**
+ * Look for a token, whose signature the caller has found good: in the proofs at hand, then in the answers of logs that
+ * were `asked`.
+ * @param {{claims: import("./leaf.js").LeafClaims & {log?: string}, kid: string, signingInput: Uint8Array,
+ *   log: TrustedLog | null, proofs: Proofs, asked: Proofs, notes: CheckedNotes, now: number}} search
+ * @returns {Promise<Inclusion>}
+ */
+export async function findInclusion({ claims, kid, signingInput, log, proofs, asked, notes, now }) {
+  if (!log) return outcome("unknown", "the trust names no log of this issuer");
+  const origin = claims.log;
+  if (origin === undefined) return outcome("fail", "the token names no log, so it is in none");
+  if (!log.policy.logs.some(({ verifier }) => verifier.name === origin))
+    return { ...outcome("fail", "the token is of another log than its issuer's"), origin };
+  let leaf;
+  try {
+    leaf = await leafText(claims, kid, signingInput);
+  } catch (error) {
+    if (!(error instanceof FormatError)) throw error;
+    return outcome("fail", `no leaf can say what this token says: ${error.message}`);
+  }
+  let found = outcome("unknown", "no proof is at hand");
+  for (const atHand of [proofs.get(leaf), asked.get(leaf)])
+    if (found.status === "unknown" && atHand) found = await judge(atHand, { claims, leaf, origin, log, notes, now });
+  return { ...found, leaf };
+}
+
+/**
+ * @param {AtHand} atHand
+ * @param {{claims: import("./leaf.js").LeafClaims, leaf: string, origin: string, log: TrustedLog, notes: CheckedNotes,
+ *   now: number}} sought
+ * @returns {Promise<Inclusion>}
+ */
+async function judge({ proof: raw, fault, denied }, { claims, leaf, origin, log, notes, now }) {
+  if (denied) return outcome("fail", "the log was asked, and has no such leaf");
+  if (fault) return asGoodAsNone(fault);
+  try {
+    const proof = splitProof(raw ?? new Uint8Array());
+    const witnessed = await notes.check(proof.checkpoint, log, now);
+    const reason = await objection(proof, witnessed.checkpoint, origin, utf8(leaf));
+    return reason ? asGoodAsNone(reason) : includedAt(proof.index, witnessed, claims);
+  } catch (error) {
+    if (!(error instanceof FormatError) || error instanceof Beyond) throw error;
+    return asGoodAsNone(error.message);
+  }
+}
+
+/**
+ * Return why a proof does not show a leaf in the log `origin` as of its checkpoint, or "". Whether the log has signed the
+ * checkpoint, and who has cosigned it, is another question.
+ * @param {import("./proof.js").Proof} proof
+ * @param {import("./checkpoint.js").Checkpoint} checkpoint
+ * @param {string} origin
+ * @param {Uint8Array} leaf
+ */
+export async function objection(proof, checkpoint, origin, leaf) {
+  if (checkpoint.origin !== origin) return `its checkpoint is of the log ${checkpoint.origin}`;
+  if (!(await verifyInclusion(proof.index, checkpoint.size, await leafHash(leaf), proof.hashes, checkpoint.root)))
+    return "its hashes do not lead from this token's leaf to the root of its checkpoint";
+  return "";
+}
+
+/**
+ * @param {bigint} index
+ * @param {import("./quorum.js").Witnessed} witnessed
+ * @param {import("./leaf.js").LeafClaims} claims
+ */
+function includedAt(index, { checkpoint, time }, { iat, exp }) {
+  const evidence = `leaf ${index} of the ${checkpoint.size} of ${checkpoint.origin}`;
+  if (time === null) return outcome("pass", `${evidence}; no witness is asked for, so this proves no time`);
+  if (time > exp) return outcome("pass", `${evidence}; logged late: witnessed ${showSpan(time - exp)} after its end`);
+  if (time < iat - LEEWAY_S) {
+    const alarm = `an alarm: witnessed ${showSpan(iat - time)} before the time of issue that it states`;
+    return outcome("pass", `${evidence}; ${alarm}`);
+  }
+  return { ...outcome("pass", `${evidence}, witnessed at ${showTime(time)}`), witnessed: time };
+}
+
+/** @param {string} reason */
+const asGoodAsNone = (reason) => outcome("unknown", `the proof at hand does not serve: ${reason}`);
+
+/**
+ * @param {Inclusion["status"]} status
+ * @param {string} evidence
+ * @returns {Inclusion}
+ */
+const outcome = (status, evidence) => ({ status, evidence, witnessed: null, origin: "", leaf: "" });

@@ -1,0 +1,109 @@
+"""Calls of the JavaScript verifier's modules, many in one Node process: `ask.mjs` makes them.
+
+A test collects its calls, so that a thousand cost one start of Node, and compares the answers with Python's own.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from tests.support.shared import ROOT
+
+VERIFIER = ROOT / "issuer/page/verify"
+_ASK = Path(__file__).parent / "ask.mjs"
+
+
+class Failed(Struct, frozen=True):
+    """A FormatError that a call threw; `name` is `Beyond` for what is left to `issuer verify`."""
+
+    name: str
+    code: str
+    message: str
+    pointer: str
+    line: int
+    column: int
+
+
+class Line(Struct, frozen=True):
+    """The value of an earlier call of the same run, as an argument."""
+
+    number: int
+
+
+class Calls:
+    """Calls to make in one process. `add` returns the place of the answer in what `run` returns."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+
+    def add(self, module: str, call: str, *args: Any) -> Line:
+        """Call an exported function (`leafHash`), a class (`new CheckedNotes`) or a method (`.check`, on the first)."""
+        self._lines.append(json.dumps({"module": module, "call": call, "args": _written(args)}))
+        return Line(len(self._lines) - 1)
+
+    def run(self) -> Sequence[Any]:
+        """Return the answers, in the calls' order: values, `Failed` for a FormatError. Anything else thrown fails."""
+        with tempfile.NamedTemporaryFile("w", suffix=".jsonl", encoding="utf-8") as file:
+            file.write("\n".join(self._lines))
+            file.flush()
+            command = ["node", "--no-warnings", str(_ASK), str(VERIFIER), file.name]
+            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+        assert done.returncode == 0, done.stderr[-2000:]
+        answers = [json.loads(line) for line in done.stdout.split("\n") if line]
+        assert len(answers) == len(self._lines)
+        return [Failed(**said["error"]) if "error" in said else _read(said.get("value")) for said in answers]
+
+
+def _written(value: Any) -> Any:
+    match value:
+        case bytes():
+            return {"$bytes": base64.b64encode(value).decode()}
+        case Line():
+            return {"$line": value.number}
+        case dict():
+            return {name: _written(part) for name, part in value.items()}
+        case list() | tuple():
+            return [_written(part) for part in value]
+        case _:
+            return value
+
+
+def big(value: int) -> dict[str, str]:
+    """A bigint, as an argument."""
+    return {"$big": str(value)}
+
+
+def mapping(pairs: dict[str, Any]) -> dict[str, Any]:
+    """A Map, as an argument."""
+    return {"$map": [[name, _written(value)] for name, value in pairs.items()]}
+
+
+def _read(value: Any) -> Any:
+    """Read a value: a Float as a Python float, other whole numbers as int, a Map as a dict, nothing as None."""
+    if isinstance(value, list):
+        return [_read(part) for part in value]
+    if not isinstance(value, dict):
+        return value
+    match value:
+        case {"$bytes": str(text)}:
+            return base64.b64decode(text)
+        case {"$big": str(text)}:
+            return int(text)
+        case {"$float": number}:
+            return float(number)
+        case {"$map": list(pairs)}:
+            return {name: _read(part) for name, part in pairs}
+        case {"$set": list(parts)}:
+            return set(parts)
+        case {"$nothing": True}:
+            return None
+        case _:
+            return {name: _read(part) for name, part in value.items()}
