@@ -1,0 +1,373 @@
+/**
+ * Checks 1 to 5 of contract section 6: is this a good token of a trusted issuer, for us, in time?
+ *
+ * Of the entry it knows only the token and the place, which a receipt must name. What a token says is returned only where
+ * its signature is good.
+ */
+
+import { covers } from "./archive.js";
+import { Beyond, FormatError } from "./errors.js";
+import { EDDSA_NAMES, TOKEN_TYPE, parseCompact } from "./jws.js";
+import { keyVerifies } from "./keys.js";
+import { findInclusion } from "./log/inclusion.js";
+import { existedAt, lateStatus, timesOf, withReceipt, withWitnessed } from "./moment.js";
+import { tokenDigest } from "./receipt.js";
+import { check, restsOn } from "./report.js";
+import { revokedReason } from "./revocation.js";
+import { showSpan, showTime } from "./times.js";
+import { readPayload, showAttempt } from "./token.js";
+
+/** @typedef {import("./archive.js").ArchivedKey} ArchivedKey */
+/** @typedef {import("./claims.js").RunClaims} RunClaims */
+/** @typedef {import("./keys.js").Key} Key */
+/** @typedef {import("./log/inclusion.js").Inclusion} Inclusion */
+/** @typedef {import("./moment.js").Moment} Moment */
+/** @typedef {import("./report.js").Check} Check */
+/** @typedef {import("./token.js").TokenClaims} TokenClaims */
+/** @typedef {import("./trust.js").Trust} Trust */
+/** @typedef {import("./trust.js").TrustedIssuer} TrustedIssuer */
+/** @typedef {Pick<Parameters<typeof findInclusion>[0], "proofs" | "asked" | "notes">} Search */
+
+/**
+ * Where a token was found, the file `path` of the model repository `repo`, and the time to judge it by. `moment` is what this
+ * party knows by itself, `receipt` and `search` where there may be evidence of an earlier one. `now` is the verifier's clock.
+ * @typedef {{repo: string, path: string, moment: Moment, now: number, receipt: string | null, search: Search}} Occurrence
+ */
+/** What a good signature vouches for, and who made it. @typedef {{claims: TokenClaims, run: RunClaims, kid: string, issuer: TrustedIssuer, archived: ArchivedKey | null}} Signed */
+/** Checks 1 to 5, and what was found in the log; `signed` is null unless the signature is good. @typedef {{checks: Check[], moment: Moment, signed: Signed | null, inclusion: Inclusion | null, wantsKeysOf: string}} JudgedToken */
+/** @typedef {{claims: TokenClaims, run: RunClaims, algorithm: string, kid: string, signature: Uint8Array, signingInput: Uint8Array}} Parsed */
+
+/** How far the issuer's clock may run ahead of the relying party's. */
+const NOT_BEFORE_LEEWAY_S = 60;
+const NOT_KNOWN_HERE = "when this file was received is not known here";
+/** Of a token that has ended, where all that is missing is the time. */
+export const GOOD_WHEN_ISSUED = `good when it was issued; ${NOT_KNOWN_HERE}`;
+
+/**
+ * Make checks 1 to 5 of a token where it was found.
+ * @param {string} token
+ * @param {Trust} trust
+ * @param {Occurrence} found
+ * @returns {Promise<JudgedToken>}
+ */
+export async function judgeToken(token, trust, found) {
+  const [first, parsed] = wellFormed(token);
+  const nothing = { signed: null, inclusion: null, wantsKeysOf: "" };
+  const unsigned = [restsOn(4, 3), restsOn(5, 3)];
+  if (!parsed) return { ...nothing, checks: [first, restsOn(2, 1), restsOn(3, 1), ...unsigned], moment: found.moment };
+  const issuer = trust.issuers.get(parsed.claims.iss) ?? null;
+  const held = await heldKey(parsed, issuer);
+  // Before the key's window is judged, for the log may open it; and for nobody's tokens but the issuer's own.
+  const inclusion = issuer && held.signed ? await lookUp(parsed, issuer, found) : null;
+  const moment = await momentFor(parsed, token, trust, found, inclusion);
+  const second = judgeKey(parsed, issuer, held, moment, found.now);
+  const third = judgeSignature(second, held);
+  if (!issuer || third.status !== "pass") {
+    const wanted = issuer && second.status === "unknown" && isOutdated(parsed, issuer) ? issuer.issuer : "";
+    return { ...nothing, checks: [first, second, third, ...unsigned], moment, wantsKeysOf: wanted };
+  }
+  const signed = { claims: parsed.claims, run: parsed.run, kid: parsed.kid, issuer, archived: held.archived };
+  const checks = [first, second, third, judgeTrust(signed, trust), judgeFreshness(signed, trust, moment, found.now)];
+  return { checks, moment, signed, inclusion, wantsKeysOf: "" };
+}
+
+/**
+ * @param {Parsed} parsed
+ * @param {TrustedIssuer} issuer
+ * @param {Occurrence} found
+ * @returns {Promise<Inclusion>}
+ */
+async function lookUp({ claims, kid, signingInput }, { log }, { search, now }) {
+  try {
+    return await findInclusion({ claims, kid, signingInput, log, ...search, now });
+  } catch (error) {
+    if (!(error instanceof Beyond)) throw error;
+    return { status: "unknown", evidence: error.message, witnessed: null, origin: "", leaf: "" };
+  }
+}
+
+/**
+ * Put together what is known of the time: by this party itself, by its receipt for this very entry, by the log.
+ * @param {Parsed} parsed
+ * @param {string} token
+ * @param {Trust} trust
+ * @param {Occurrence} found
+ * @param {Inclusion | null} inclusion
+ */
+async function momentFor({ claims, kid }, token, trust, { repo, path, moment, receipt, now }, inclusion) {
+  let known = moment;
+  if (receipt !== null) {
+    const { jti, content_digest } = claims;
+    const subject = { repo, path, token: await tokenDigest(token), jti, content_digest, kid };
+    known = await withReceipt(moment, receipt, subject, trust, now);
+  }
+  return withWitnessed(known, inclusion?.witnessed ?? null, claims.exp);
+}
+
+// -- (1) ----------------------------------------------------------------------------------------------------------------
+
+/**
+ * @param {string} token
+ * @returns {[Check, Parsed | null]}
+ */
+function wellFormed(token) {
+  try {
+    const { header, payload, signature, signingInput } = parseCompact(token);
+    const { alg, kid, typ } = header;
+    if (Object.keys(header).length !== 3 || ![alg, kid, typ].every((member) => typeof member === "string"))
+      return [check(1, "fail", "the header must have exactly the members alg, kid and typ, all text"), null];
+    if (typ !== TOKEN_TYPE) return [check(1, "fail", `typ is not ${TOKEN_TYPE}: a JWT of another kind`), null];
+    const { claims, run } = readPayload(payload);
+    const parsed = { claims, run, algorithm: String(alg), kid: String(kid), signature, signingInput };
+    return [check(1, "pass", `${token.length} bytes, version ${claims.ver}`), parsed];
+  } catch (error) {
+    if (!(error instanceof FormatError)) throw error;
+    return [check(1, "fail", `${error.message}${error.pointer && ` at ${error.pointer}`}`), null];
+  }
+}
+
+// -- (2) ----------------------------------------------------------------------------------------------------------------
+
+/**
+ * What is held under the token's kid: a key that may verify it, in the current set (`current`) or the archive, the archive's
+ * member, and whether the token's signature is by that key.
+ * @typedef {{key: Key | null, current: boolean, archived: ArchivedKey | null, signed: boolean}} Held
+ */
+
+/**
+ * Look the kid up: in the current set first.
+ * @param {Parsed} parsed
+ * @param {TrustedIssuer | null} issuer
+ * @returns {Promise<Held>}
+ */
+async function heldKey({ kid, algorithm, signature, signingInput }, issuer) {
+  const archived = issuer?.archive?.get(kid) ?? null;
+  const [now, once] = [issuer?.keys?.keys.get(kid), archived?.key];
+  const key = [now, once].find((each) => each && isEddsa(each)) ?? null;
+  const signed = key !== null && (await keyVerifies(key, algorithm, signingInput, signature));
+  return { key, current: key !== null && key === now, archived, signed };
+}
+
+/** @param {Key} key */
+const isEddsa = ({ algorithms }) => [...EDDSA_NAMES].some((name) => algorithms.has(name));
+
+/**
+ * Judge the key: it is in the current set, or in the archive and the token and the moment lie in its window.
+ * @param {Parsed} parsed
+ * @param {TrustedIssuer | null} issuer
+ * @param {Held} held
+ * @param {Moment} moment
+ * @param {number} now
+ */
+function judgeKey(parsed, issuer, held, moment, now) {
+  const { claims, kid, algorithm } = parsed;
+  if (!EDDSA_NAMES.has(algorithm)) return check(2, "fail", "the algorithm is not EdDSA (Ed25519)");
+  if (!issuer)
+    return check(2, "fail", "no trusted issuer has this name, so there is no key to check with", { token: claims.iss });
+  if (held.current) return check(2, "pass", `kid ${kid}${ageOf(issuer, now)}`);
+  if (held.key && held.archived) return judgeArchivedKey(parsed, issuer, held.archived, moment);
+  if (issuer.keys === null || issuer.archive === null) {
+    const missing = issuer.keys === null ? "key set" : "archive of keys";
+    return check(2, "unknown", `the ${missing} of ${issuer.issuer} is not to be had`);
+  }
+  if (isOutdated(parsed, issuer)) {
+    const evidence = `no key at hand has this kid, and ${issuer.issuer} has not confirmed them since the token's issue`;
+    return check(2, "unknown", evidence, { token: kid });
+  }
+  if (issuer.archive === undefined && mayHaveRetired(claims, moment, now)) {
+    const evidence = "the key may have retired since, and there is no archive of the issuer's keys to look into";
+    return check(2, "unknown", evidence, { token: kid });
+  }
+  return check(2, "fail", "no good Ed25519 key of the issuer's key set has this kid", { token: kid });
+}
+
+/**
+ * Say whether the keys at hand lack the token's, and may be older than it: a newer set could have it.
+ * @param {Parsed} parsed
+ * @param {TrustedIssuer} issuer
+ */
+function isOutdated({ kid, claims }, { keys, archive, keysFetchedAt, archiveFetchedAt }) {
+  if (keys?.keys.has(kid) || archive?.has(kid)) return false;
+  const fetched = archive === undefined ? [keysFetchedAt] : [keysFetchedAt, archiveFetchedAt];
+  return !fetched.every((at) => at !== null && at > claims.iat);
+}
+
+/**
+ * Say whether the key may be gone by plan: it stays in the key set until its last token has ended.
+ * @param {TokenClaims} claims
+ * @param {Moment} moment
+ * @param {number} now
+ */
+function mayHaveRetired({ exp }, moment, now) {
+  if (moment.atFrom === "receipt" || moment.unsure) return true;
+  const receivedLate = moment.atFrom === "clock" && moment.at > exp;
+  return now > exp && !receivedLate;
+}
+
+/**
+ * @param {Parsed} parsed
+ * @param {TrustedIssuer} issuer
+ * @param {ArchivedKey} archived
+ * @param {Moment} moment
+ */
+function judgeArchivedKey({ claims: { iat }, kid }, { keys }, archived, moment) {
+  const issued = covers(archived, iat);
+  // Of a revoked key only such evidence counts, so that without any 5 is a no whenever the file came.
+  const onlyShown = archived.revokedFrom !== null && existedAt(moment) === null;
+  if (issued && (onlyShown || timesOf(moment).some((time) => covers(archived, time, NOT_BEFORE_LEEWAY_S))))
+    return check(2, "pass", `kid ${kid}, from the archive`);
+  const status = keys === null ? "unknown" : issued ? lateStatus(moment) : "fail";
+  const end = archived.lastTokenExp === null ? "now" : showTime(archived.lastTokenExp);
+  const used = `the archived key was in use from ${showTime(archived.activeFrom)} to ${end}`;
+  return check(2, status, `${used}; issued at ${showTime(iat)}, judged at ${showTime(moment.at)}${moment.note}`);
+}
+
+/**
+ * @param {TrustedIssuer} issuer
+ * @param {number} now
+ */
+const ageOf = ({ keysFetchedAt }, now) =>
+  keysFetchedAt === null ? "" : `, of the key set fetched ${showSpan(now - keysFetchedAt)} ago`;
+
+// -- (3) and (4) --------------------------------------------------------------------------------------------------------
+
+/**
+ * @param {Check} second
+ * @param {Held} held
+ */
+function judgeSignature(second, { signed }) {
+  if (second.status === "unknown") return check(3, "unknown", "there is no key to check with");
+  if (second.status !== "pass") return restsOn(3, 2);
+  return signed
+    ? check(3, "pass", "Ed25519, by that key")
+    : check(3, "fail", "the signature does not fit token and key");
+}
+
+/**
+ * @param {Signed} signed
+ * @param {Trust} trust
+ */
+function judgeTrust({ claims, run, issuer }, trust) {
+  const framework = run.framework.name;
+  if (issuer.frameworks && !issuer.frameworks.has(framework))
+    return check(4, "fail", "the issuer is not trusted to speak for this framework", { token: framework });
+  if (claims.aud !== trust.audience)
+    return check(4, "fail", "the token is for another relying party", { token: claims.aud, file: trust.audience });
+  return judgeAttempt(claims, trust);
+}
+
+/**
+ * Judge the attempt, as far as the trust file does: no receipt and no later time makes it another one.
+ * @param {TokenClaims} claims
+ * @param {Trust} trust
+ */
+function judgeAttempt({ iss, aud, attempt }, { maxAttempt: most, require }) {
+  const forUs = `${iss}, for ${aud}`;
+  const required = require.has("attempt");
+  if (most === null && !required) return check(4, "pass", forUs);
+  if (!attempt)
+    return required
+      ? check(4, "fail", "the token does not say which attempt it is, which is required")
+      : check(4, "pass", `${forUs}; attempts were not counted`);
+  const shown = `attempt ${showAttempt(attempt)}`;
+  if (most !== null && attempt.number > most) {
+    const evidence = "more different results were signed for this run than are trusted";
+    return check(4, "fail", evidence, { token: shown, file: `at most ${most}` });
+  }
+  return check(4, "pass", `${forUs}; ${shown}${most === null ? "" : `, of at most ${most}`}`);
+}
+
+// -- (5) ----------------------------------------------------------------------------------------------------------------
+
+/**
+ * @param {Signed} signed
+ * @param {Trust} trust
+ * @param {Moment} moment
+ * @param {number} now
+ */
+function judgeFreshness(signed, { maxTokenLife }, moment, now) {
+  const { claims, issuer } = signed;
+  const { at, note } = moment;
+  const revoked = judgeRevocation(signed, moment);
+  if (revoked) return revoked;
+  const life = claims.exp - claims.iat;
+  if (life > maxTokenLife)
+    return check(5, "fail", `lives ${showSpan(life)}; at most ${showSpan(maxTokenLife)} are trusted`);
+  // Of a time of the log the token has ended by now.
+  if (at < claims.nbf - NOT_BEFORE_LEEWAY_S && moment.atFrom !== "log")
+    return check(5, "fail", `not valid for another ${showSpan(claims.nbf - at)}${note}`);
+  const late = showSpan(at - claims.exp);
+  if (at > claims.exp && lateStatus(moment) === "fail")
+    return check(5, "fail", `expired ${late} before the time it is judged at${besides(moment)}`);
+  const missing = unknownRevocations(issuer, now);
+  if (missing) return check(5, "unknown", missing);
+  if (at > claims.exp) return check(5, "unknown", `${GOOD_WHEN_ISSUED}: it expired ${late} ago${note}`);
+  return check(5, "pass", `${whenIn(claims, moment)}; revocations ${saidOf(issuer)}`);
+}
+
+/**
+ * Say what else speaks of an earlier time, and why it does not help who receives the file late.
+ * @param {Moment} moment
+ */
+const besides = ({ witnessed, note }) =>
+  witnessed === null
+    ? note
+    : `; it existed at ${showTime(witnessed)}, which does not say that this file had come${note}`;
+
+/**
+ * @param {TokenClaims} claims
+ * @param {Moment} moment
+ */
+function whenIn({ iat, exp }, { at, atFrom }) {
+  if (atFrom === "log") return `existed at ${showTime(at)}; ${NOT_KNOWN_HERE}`;
+  const by = atFrom === "receipt" ? ", by a receipt" : "";
+  const when = atFrom === "unknown" ? "judged" : "received";
+  const side = at >= iat ? "after" : "before";
+  return `${when} ${showSpan(at - iat)} ${side} issue, ${showSpan(exp - at)} before expiry${by}`;
+}
+
+/**
+ * Why the issuer has revoked what is signed, or "": its key is another matter.
+ * @param {Signed} signed
+ */
+export const revokedBy = ({ claims: { jti, sub, iat }, issuer: { revocations } }) =>
+  revocations ? revokedReason(revocations, jti, sub, iat) : "";
+
+/**
+ * @param {Signed} signed
+ * @param {Moment} moment
+ */
+function judgeRevocation(signed, moment) {
+  const reason = revokedBy(signed);
+  if (reason) return check(5, "fail", reason);
+  const revokedFrom = signed.archived?.revokedFrom ?? null;
+  const existed = existedAt(moment);
+  if (revokedFrom === null || (existed !== null && existed < revokedFrom)) return null;
+  // Not by iat or a stated time: the thief of the key writes both.
+  const since = `its key is revoked from ${showTime(revokedFrom)} on`;
+  const evidence = `${since}, and no receipt is from before that, nor a witness of the log${moment.note}`;
+  return check(5, moment.unsure ? "unknown" : "fail", evidence);
+}
+
+/**
+ * Return why it is unknown whether the token is revoked, or "".
+ * @param {TrustedIssuer} trusted
+ * @param {number} now
+ */
+function unknownRevocations({ issuer, revocations: listed, archive }, now) {
+  if (listed === null || listed?.held) return `the revocation list of ${issuer} is not to be had`;
+  if (listed && listed.iat > now + NOT_BEFORE_LEEWAY_S)
+    return `the revocation list of ${issuer} is dated ${showSpan(listed.iat - now)} in the future`;
+  if (listed && now > listed.nextUpdate)
+    return `the revocation list of ${issuer} is ${showSpan(now - listed.nextUpdate)} past its next update`;
+  return archive === null ? `the archive of ${issuer}, which says what keys are revoked, is not to be had` : "";
+}
+
+/**
+ * Say what is known of the issuer's revocations.
+ * @param {TrustedIssuer} issuer
+ */
+function saidOf({ revocations, unpublished }) {
+  if (revocations) return `by list ${revocations.number} of ${showTime(revocations.iat)}`;
+  return unpublished ? "not published by the issuer" : "not asked for";
+}

@@ -1,0 +1,7 @@
+/** Checks that an evaluation result says what its token says. What each name does is said where it is defined. */
+
+export { readBenchmark } from "./benchmark.js";
+export { readEntries, resultFileName } from "./entry.js";
+export { Beyond, FormatError } from "./errors.js";
+export { checkFound, readTrustFile, resolve, sources, trustIssuer } from "./trust.js";
+export { inspectToken, verifyEntries, verifyEntry } from "./verify.js";

@@ -1,0 +1,119 @@
+/**
+ * What a judgement says (contract section 6): numbered checks, a verdict, and the members of `issuer verify --json`.
+ *
+ * Knows no rule: how a check comes out is decided elsewhere.
+ */
+
+import { isObject } from "./json.js";
+
+/** @typedef {import("./entry.js").Entry} Entry */
+/** `unknown`: due, but something it needs was unavailable. `skip`: not required, or it rests on one that failed. @typedef {"pass" | "fail" | "unknown" | "skip"} Status */
+/** One numbered check. Where two values differ, `token` is the token's and `file` is the file's. @typedef {{number: number, name: string, status: Status, evidence: string, token: string, file: string}} Check */
+/** `good_when_issued`: all that is missing is when the file was received, and nothing here could ever say. @typedef {"verified" | "failed" | "undecided" | "good_when_issued" | "unverified"} Verdict */
+/** Where the time came from: one's own clock or records, a claim, one's receipt, the witnesses of the log, or nowhere. @typedef {"clock" | "stated" | "receipt" | "log" | "unknown"} AtFrom */
+/** @typedef {"reproduced" | "logged" | "verified" | "signed" | "self-reported" | "undecided" | "refuted"} Tier */
+/**
+ * What the file says of a run; it is nobody's word but the file's.
+ * @typedef {{dataset: import("./entry.js").Dataset, metrics: import("./entry.js").EntryMetric[],
+ *   framework: import("./entry.js").EntryFramework, model_revision?: string, selection: Record<string, string>,
+ *   completeness: string, value?: number, reproduces: string, benchmark_subset: string,
+ *   normalization: Record<string, unknown>, date: string}} Said
+ */
+/**
+ * The whole judgement of one entry, as plain data. What the token says (`claims`, `caller`, `issuer`, ...) is null, empty or
+ * "" unless its signature is good. Times are Unix seconds.
+ * @typedef {{version: 1, repo: string, path: string, pointer: string, verdict: Verdict, reason: string, at: number,
+ *   at_from: AtFrom, issuer: string, framework: string, jti: string, kid: string, content_digest: string,
+ *   token_digest: string, checks: Check[], said: Said, claims: import("./claims.js").RunClaims | null,
+ *   caller: Record<string, string | number | boolean>, run_url: string, integration: string, issued_at: number | null,
+ *   expires_at: number | null, attempt: import("./token.js").Attempt | null, line: number, shared_jti: boolean,
+ *   witnessed_at: number | null, revoked: boolean, tier: Tier, tier_reason: string, badges: null,
+ *   wants_keys_of: string}} Report
+ */
+
+/** @type {Record<number, string>} */
+export const NAMES = {
+  1: "well-formed token",
+  2: "key",
+  3: "signature",
+  4: "issuer and audience",
+  5: "fresh",
+  6: "repository and file name",
+  7: "bound fields",
+  8: "metrics",
+  9: "digests",
+  10: "benchmark definition",
+  11: "transparency log",
+};
+export const NUMBERS = Object.keys(NAMES).map(Number);
+export const ALWAYS_DUE = new Set([1, 2, 3, 4, 5, 6, 7, 8, 9]);
+
+/**
+ * Make the check of this number, with its name.
+ * @param {number} number
+ * @param {Status} status
+ * @param {string} evidence
+ * @param {{token?: string, file?: string}} [compared]
+ * @returns {Check}
+ */
+export const check = (number, status, evidence, { token = "", file = "" } = {}) => ({
+  number,
+  name: NAMES[number] ?? "",
+  status,
+  evidence,
+  token,
+  file,
+});
+
+/**
+ * Make a check that is skipped because another one did not pass.
+ * @param {number} number
+ * @param {number} other
+ */
+export const restsOn = (number, other) => check(number, "skip", `rests on check ${other}, which did not pass`);
+
+/**
+ * Any fail is no; otherwise any unknown is undecided; otherwise all that are due passed.
+ * @param {Check[]} checks
+ * @param {Set<number>} due
+ * @returns {Verdict}
+ */
+export function verdictOf(checks, due) {
+  const statuses = new Set(checks.filter(({ number }) => due.has(number)).map(({ status }) => status));
+  if (statuses.has("fail")) return "failed";
+  return statuses.size === 1 && statuses.has("pass") ? "verified" : "undecided";
+}
+
+/**
+ * What an entry of a file says.
+ * @param {Entry} entry
+ * @returns {Said}
+ */
+export function saidBy({ dataset, metrics, framework, model_revision: revision, value, form }) {
+  const run = isObject(form.run) ? form.run : {};
+  const named = isObject(run.selection) ? Object.entries(run.selection) : [];
+  return {
+    dataset: only(dataset, ["id", "task_id", "revision"]),
+    metrics: (metrics ?? []).map((metric) => only(metric, ["metric_id", "value", "slice", "value_type", "sample_size"])),
+    framework: only(framework, ["name", "version", "command"]),
+    ...(revision === undefined ? {} : { model_revision: revision }),
+    selection: Object.fromEntries(named.filter((item) => typeof item[1] === "string")),
+    completeness: textOf(run.completeness),
+    ...(value === undefined ? {} : { value }),
+    reproduces: textOf(run.reproduces),
+    benchmark_subset: textOf(form.benchmark_subset),
+    normalization: isObject(form.normalization) ? form.normalization : {},
+    date: textOf(form.date),
+  };
+}
+
+/**
+ * @template {object} T
+ * @param {T} value
+ * @param {(keyof T)[]} names
+ */
+const only = (value, names) =>
+  /** @type {T} */ (Object.fromEntries(names.filter((name) => value[name] !== undefined).map((name) => [name, value[name]])));
+
+/** @param {unknown} value */
+const textOf = (value) => (typeof value === "string" ? value : "");

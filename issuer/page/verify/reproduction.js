@@ -1,0 +1,111 @@
+/**
+ * Does one run reproduce another: the same thing evaluated again, with the same numbers?
+ *
+ * The second names the first by its content digest (`run.reproduces`), and another party had it signed. What that shows are
+ * two signatures over agreeing numbers; it is no proof that there was a second run.
+ */
+
+import { canonical } from "./canonical.js";
+import { pairOf } from "./claims.js";
+import { ownerOf } from "./provenance.js";
+
+/** @typedef {import("./report.js").Report} Report */
+/** @typedef {import("./report.js").Said} Said */
+/** @typedef {import("./claims.js").RunClaims} RunClaims */
+/** By how much two values of a metric may differ, in its unit, by metric id; without one they are the same number. @typedef {Map<string, number>} Tolerance */
+/** Where two runs part, and what each of them says. @typedef {[where: string, first: string, second: string]} Difference */
+
+const MOST = 200; // characters of a value that is shown
+const BOUND = /** @type {const} */ (["model_repo", "model_revision", "benchmark_repo", "benchmark_revision", "task_id"]);
+
+/**
+ * Return why `second`, which names `first`, does not reproduce it, or "". Both are at least `verified`.
+ * @param {Report} second
+ * @param {Report} first
+ * @param {Tolerance} tolerance
+ */
+export function reproductionObjection(second, first, tolerance) {
+  if (!first.claims || !second.claims || first.issued_at === null || second.issued_at === null)
+    return "one of them is not signed";
+  if (first.issued_at >= second.issued_at) return "it was not signed after the one that it names";
+  const runs = runDifference(first.claims, second.claims, tolerance);
+  const [parted] = runs ? [runs] : settingDifferences(first.said, second.said);
+  if (parted) return `they part at ${parted[0]}: ${shown(parted[1])} and ${shown(parted[2])}`;
+  if (first.integration === second.integration) return `both were signed for ${first.integration}`;
+  const owner = ownerOf(first.caller);
+  return owner !== null && owner === ownerOf(second.caller) ? "both were asked for by workloads of one owner" : "";
+}
+
+/**
+ * Return the first place where two runs do not say the same. The framework may be another one.
+ * @param {RunClaims} first
+ * @param {RunClaims} second
+ * @param {Tolerance} tolerance
+ * @returns {Difference | undefined}
+ */
+function runDifference(first, second, tolerance) {
+  for (const name of BOUND) if (first[name] !== second[name]) return [`/${name}`, first[name], second[name]];
+  const theirs = new Map(second.metrics.map((metric) => [pairOf(metric).join(" "), metric]));
+  for (const [index, metric] of first.metrics.entries()) {
+    const pair = pairOf(metric).join(" ");
+    const other = theirs.get(pair);
+    theirs.delete(pair);
+    if (!other) return [`/metrics/${index}`, describe(metric), ""];
+    if (!agree(metric.value, other.value, tolerance.get(metric.metric_id) ?? 0))
+      return [`/metrics/${index}/value`, describe(metric), describe(other)];
+  }
+  const [more] = theirs.values();
+  return more && ["/metrics", "", describe(more)];
+}
+
+/**
+ * A bound that is written as 0.1 takes 0.3 and 0.2, too: doubles are compared to one part in 10^9.
+ * @param {number} one
+ * @param {number} other
+ * @param {number} limit
+ */
+function agree(one, other, limit) {
+  const apart = Math.abs(one - other);
+  return apart <= limit || (limit > 0 && Math.abs(apart - limit) <= 1e-9 * Math.max(apart, limit));
+}
+
+/**
+ * Return where two results, whose details are bound, were made by another setting.
+ * @param {Said} first
+ * @param {Said} second
+ * @returns {Difference[]}
+ */
+function settingDifferences(first, second) {
+  /** @type {Difference[]} */
+  const pairs = [
+    ["run.selection", written(first.selection), written(second.selection)],
+    ["benchmark_subset", first.benchmark_subset, second.benchmark_subset],
+    ["normalization", written(first.normalization), written(second.normalization)],
+  ];
+  return pairs.filter(([, one, other]) => one !== other);
+}
+
+/** @param {Record<string, unknown>} value */
+const written = (value) => (Object.keys(value).length ? canonical(/** @type {import("./json.js").JsonObject} */ (value)) : "");
+
+/**
+ * Say what a metric is called, its slice in brackets, and its value.
+ * @param {import("./claims.js").Metric} metric
+ */
+const describe = ({ metric_id: id, slice, value }) => `${id}${slice ? ` (${slice})` : ""} ${numberText(value)}`;
+
+/**
+ * Write a number so that every YAML reader reads it: `0.00002`, `1.0e-7`.
+ * @param {number} value
+ */
+function numberText(value) {
+  const [mantissa = "", exponent] = String(value).split("e");
+  if (exponent === undefined) return mantissa;
+  return `${mantissa.includes(".") ? mantissa : `${mantissa}.0`}e${exponent}`;
+}
+
+/**
+ * Cut what somebody else wrote: it stands in the report of each entry that it names.
+ * @param {string} text
+ */
+const shown = (text) => ([...text].length > MOST ? `${[...text].slice(0, MOST).join("")}...` : text || "-");
