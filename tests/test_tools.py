@@ -40,9 +40,8 @@ def test_what_is_missing_is_named_with_its_packages() -> None:
     assert missing() == ""
 
 
-@pytest.mark.parametrize(
-    ("option", "outcome"), [("--every-tool", "1 error"), pytest.param("-rs", "1 skipped", marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("option", "outcome"), [("--every-tool", "1 error"), ("-rs", "1 skipped")])
 def test_a_test_without_its_command_is_skipped_and_fails_where_every_tool_is_asked_for(
     tmp_path: Path, option: str, outcome: str
 ) -> None:

@@ -378,6 +378,7 @@ def test_the_overview_names_every_command() -> None:
 # -- dev and demo -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_the_curl_that_dev_prints_works(tmp_path: Path) -> None:
     with (tmp_path / "out").open("w+") as out:
         env = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}

@@ -662,21 +662,21 @@ def test_a_ci_s_tool_that_prints_a_secret_has_it_shown_by_nobody(tmp_path: Path,
 @pytest.mark.parametrize(
     ("ci", "tool", "wanted"),
     [
-        ("BUILDKITE", "buildkite-agent", f"oidc request-token --audience {NOWHERE}"),
-        ("CIRCLECI", "circleci", f'run oidc get --claims {{"aud": "{NOWHERE}"}} --root-issuer'),
+        ("BUILDKITE", "buildkite-agent", "oidc request-token --audience {}"),
+        ("CIRCLECI", "circleci", 'run oidc get --claims {{"aud": "{}"}} --root-issuer'),
     ],
 )
 def test_a_ci_s_tool_is_given_none_of_our_secrets(
-    tmp_path: Path, claims: Path, ci: str, tool: str, wanted: str
+    tmp_path: Path, live: Running, claims: Path, ci: str, tool: str, wanted: str
 ) -> None:
     program = tmp_path / tool
     program.write_text(f'#!/bin/sh\necho "$*" > {tmp_path}/asked\nenv > {tmp_path}/env\necho aaaa.bbbb.cccc\n')
     program.chmod(0o755)
     own = dict.fromkeys(("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "ISSUER_CLIENT_SECRET"), HUSH)
     env = {ci: "true", "AGENT_TOKEN": "its own", **own, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    done = request(NOWHERE, "--claims", claims, env=env)
-    assert done.returncode == 4, "it has an identity, and no issuer"
-    assert (tmp_path / "asked").read_text() == f"{wanted}\n"
+    done = request(live.url, "--claims", claims, env=env)
+    assert done.returncode == 5, "it has an identity, which is none"
+    assert (tmp_path / "asked").read_text() == f"{wanted.format(live.url)}\n"
     given = (tmp_path / "env").read_text()
     assert HUSH not in given
     assert f"{ci}=true\n" in given

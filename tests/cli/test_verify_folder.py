@@ -196,6 +196,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "tree"
 
 
+@pytest.mark.long
 def test_a_terminal_shows_how_many_how_fast_and_how_long_still(large: Path) -> None:
     terminal = Terminal(large, "--json", "--jobs", 1)
     assert terminal.end() == 0

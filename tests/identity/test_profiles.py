@@ -191,19 +191,19 @@ def test_no_policy_waives_the_scope(tmp_path: Path, profile: str, rule: Any) -> 
 
 
 @each
-@pytest.mark.parametrize("algorithm", ["none", "HS256", "ES256K", "rs256", "", None, ["RS256"]])
-def test_another_algorithm_is_refused(policies: PolicySet, sample: Sample, algorithm: Any) -> None:
-    header = {"alg": algorithm, "kid": "k", "typ": "JWT"}
-    assert outcome(policies, token(sample), header) == "identity.algorithm_refused"
+def test_another_algorithm_is_refused(policies: PolicySet, sample: Sample) -> None:
+    for algorithm in ["none", "HS256", "ES256K", "rs256", "", None, ["RS256"]]:
+        header = {"alg": algorithm, "kid": "k", "typ": "JWT"}
+        assert outcome(policies, token(sample), header) == "identity.algorithm_refused", algorithm
 
 
 @each
-@pytest.mark.parametrize("typ", ["eval-verify+jwt", "at+jwt", "logout+jwt", "", 7, "ＪWT"])
-def test_another_kind_of_token_is_refused(policies: PolicySet, sample: Sample, typ: Any) -> None:
-    provider = provider_of(policies, sample)
-    another = "JWT" if typ in provider.rules.types else typ
-    header = {"alg": provider.algorithms[0], "kid": "k", "typ": another}
-    assert outcome(policies, token(sample), header) == "identity.type_refused"
+def test_another_kind_of_token_is_refused(policies: PolicySet, sample: Sample) -> None:
+    for typ in ["eval-verify+jwt", "at+jwt", "logout+jwt", "", 7, "ＪWT"]:
+        provider = provider_of(policies, sample)
+        another = "JWT" if typ in provider.rules.types else typ
+        header = {"alg": provider.algorithms[0], "kid": "k", "typ": another}
+        assert outcome(policies, token(sample), header) == "identity.type_refused", typ
 
 
 def test_an_access_token_that_does_not_say_that_it_is_one_is_refused(policies: PolicySet) -> None:
@@ -246,9 +246,9 @@ AUDIENCES = [
 
 
 @each
-@pytest.mark.parametrize("audience", AUDIENCES, ids=repr)
-def test_a_token_for_somebody_else_is_refused(policies: PolicySet, sample: Sample, audience: Any) -> None:
-    assert outcome(policies, token(sample, aud=audience)) == "identity.audience_mismatch"
+def test_a_token_for_somebody_else_is_refused(policies: PolicySet, sample: Sample) -> None:
+    for audience in AUDIENCES:
+        assert outcome(policies, token(sample, aud=audience)) == "identity.audience_mismatch", audience
 
 
 @each
@@ -269,11 +269,11 @@ def near_misses(value: str) -> list[Any]:
             f"{value}@x", f"*{value}", "*", "", [value], {value: value}, None, True]  # fmt: skip
 
 
-@pytest.mark.parametrize(("sample", "pin"), PINS, ids=[f"{sample.profile} {pin}" for sample, pin in PINS])
-def test_a_near_miss_of_a_pin_is_nobody(policies: PolicySet, sample: Sample, pin: str) -> None:
-    for value in [..., *near_misses(sample.pins[pin])]:
-        found = outcome(policies, changed(sample, place(sample, pin), value))
-        assert found == "integration.unknown", value
+def test_a_near_miss_of_a_pin_is_nobody(policies: PolicySet) -> None:
+    for sample, pin in PINS:
+        for value in [..., *near_misses(sample.pins[pin])]:
+            found = outcome(policies, changed(sample, place(sample, pin), value))
+            assert found == "integration.unknown", (sample.profile, pin, value)
 
 
 @pytest.mark.parametrize(("sample", "name"), REQUIREMENTS, ids=[f"{sample.profile} {n}" for sample, n in REQUIREMENTS])

@@ -373,6 +373,7 @@ def test_workers_that_end_at_once_are_started_again_ever_more_slowly(tmp_path: P
         assert parent.wait(60) == 0
 
 
+@pytest.mark.long
 def test_a_worker_in_an_endless_loop_is_killed_and_started_again(tmp_path: Path) -> None:
     began = time.monotonic()
     with supervised(tmp_path, 1, "endless") as parent:

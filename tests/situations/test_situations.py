@@ -39,18 +39,18 @@ def test_the_table_is_large_and_each_text_has_its_situation() -> None:
         assert list(TEXTS[area]) == titles, "run `python -m tests.situations`"
 
 
-@pytest.mark.parametrize(("area", "situation"), ROWS, ids=IDS)
-def test_a_text_is_for_people(area: str, situation: Situation) -> None:
+def test_a_text_is_for_people() -> None:
     """No traceback, nothing that a terminal obeys; an error says its code and what to do next."""
-    text = TEXTS[area][situation.title]
-    assert "Traceback" not in text
-    assert text.replace("\n", "").isprintable()
-    code = int(text.rpartition("exit ")[2])
-    errors = [line for line in text.splitlines() if line.startswith("! ")]
-    if code == 2:
-        assert any(line.startswith("! Error: ") for line in errors) or not errors
-    elif any(_ERROR.match(line) for line in errors):
-        assert any(line.startswith("!   next: ") for line in errors), text
+    for area, situation in ROWS:
+        text = TEXTS[area][situation.title]
+        assert "Traceback" not in text, situation.title
+        assert text.replace("\n", "").isprintable(), situation.title
+        code = int(text.rpartition("exit ")[2])
+        errors = [line for line in text.splitlines() if line.startswith("! ")]
+        if code == 2:
+            assert any(line.startswith("! Error: ") for line in errors) or not errors, situation.title
+        elif any(_ERROR.match(line) for line in errors):
+            assert any(line.startswith("!   next: ") for line in errors), text
 
 
 # Every fourth; a service has streams of its own.

@@ -221,6 +221,7 @@ def turned_away(live: Running) -> int:
     return sum(event["requests"] for event in told_of(live, "turned away"))
 
 
+@pytest.mark.long
 def test_above_its_limit_a_source_is_turned_away_late_and_without_a_log_line_and_its_good_tokens_pass(
     live: Running, address: str
 ) -> None:
@@ -248,6 +249,7 @@ def junk(address: str, body: bytes = b"{}") -> bytes:
     return request("/tokens", "a.b.c", body, by(address))
 
 
+@pytest.mark.long
 def test_a_source_above_its_limit_is_told_so_whole_and_its_body_is_not_waited_for(live: Running, address: str) -> None:
     bring_to_its_limit(live, by(address))
     problems: list[Any] = []
@@ -311,6 +313,7 @@ def test_a_flood_of_made_up_kids_brings_its_source_to_its_limit(live: Running, a
     assert live.post(live.token(), **from_address(address)).status_code == 201
 
 
+@pytest.mark.long
 def test_who_is_registered_nowhere_fills_neither_audit_nor_log(live: Running, address: str) -> None:
     """Ten times a second there is room for one more, and for those who ask in the same moment."""
     stranger, together = live.token(repository_id="999999999"), 64
@@ -373,7 +376,8 @@ def asking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Running, 
             yield service, known
 
 
-@pytest.mark.parametrize("how", ["500", pytest.param("slow", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("how", ["500", "slow"])
 def test_made_up_tokens_at_a_provider_that_fails_bring_their_source_to_its_limit(
     asking: tuple[Running, Issuers], address: str, how: str
 ) -> None:

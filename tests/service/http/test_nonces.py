@@ -400,6 +400,7 @@ def test_every_new_request_costs_the_rate_of_the_identity_whichever_nonce_it_has
     assert mean.outcome(mean.credential("jwt"), new_nonce())[0] == 201
 
 
+@pytest.mark.long
 def test_who_keeps_forgetting_its_nonce_is_quarantined(mean: Site) -> None:
     credential = mean.credential("opaque")
     codes = [mean.live.post(credential, numbered(1)).json()["code"] for _ in range(4)]

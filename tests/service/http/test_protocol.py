@@ -164,6 +164,7 @@ def post_head(live: Running, length: int, path: str = "/tokens", **claims: str) 
     return "\r\n".join(lines).encode()
 
 
+@pytest.mark.long
 def test_a_body_that_does_not_come_is_answered_after_ten_seconds_and_the_connection_closed(edge: Running) -> None:
     """Ten of each at once: silent, dripping, chunked, and unsolicited."""
     assert (HEAD_S, BODY_DEADLINE_S, BODY_S) == (10, 10, 11)
@@ -381,6 +382,7 @@ def test_x_forwarded_for_of_a_sender_that_is_not_listed_is_not_believed(
         assert comes_to_its_limit(live, lambda number: f"198.51.100.{number % 250}")
 
 
+@pytest.mark.long
 def test_behind_a_listed_proxy_the_address_that_it_saw_counts(tmp_path: Path, provider: LocalProvider) -> None:
     with running(tmp_path, provider, listen_trusted_proxies="127.0.0.0/8, 10.1.0.0/16") as live:
         assert comes_to_its_limit(live, lambda _: "198.51.100.1, 203.0.113.9, 10.1.2.3")
