@@ -527,8 +527,8 @@ class Code(enum.StrEnum):
     )
     STATE_UNSAFE = (
         "state.unsafe", 0, "The store may forget what it must remember.",
-        "Set `maxmemory-policy noeviction` in the store: a use record that is evicted lets an identity token be "
-        "used twice.",
+        "Do what the sentence says: a use that the store forgets lets an identity token be used twice. `issuer doctor "
+        "--server` judges all of the store.",
     )
     STATE_UNREACHABLE = (
         "state.unreachable", 0, "The store, or the database of the log, cannot be reached at start.",

@@ -30,7 +30,7 @@ from issuer.service.audit import FileAudit
 from issuer.service.authn.authenticator import ProviderAuthenticator, Verifier
 from issuer.service.authn.fetch import Fetcher, ReportFailure, system_roots
 from issuer.service.authn.huggingface import HuggingFace
-from issuer.service.authn.introspection import Introspector
+from issuer.service.authn.introspection import Introspector, demand_secret
 from issuer.service.authn.keysets import KeySets, Stale
 from issuer.service.authn.oidc import SignedTokens
 from issuer.service.authn.pat import PatVerifier
@@ -294,6 +294,8 @@ def build(
         return Published.of(Active(authority, _now()), verifies=bool(settings.trust))
 
     live = Live(shared.policies or load(settings), activate, parts.audit)
+    for provider in live.active.authority.policies.providers.values():
+        demand_secret(provider)
     keys, tarpit, store = PublishedKeys(parts.signer), Tarpit(settings.url), StoreWatch(parts.admission)
     service = Service(
         settings.url, counts, live, parts.signer, keys, PublishedRevocations(parts.revocations), parts.stops,

@@ -8,6 +8,7 @@ power loses a second of events at most, and a process that dies loses none.
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Callable
@@ -114,7 +115,10 @@ class FileAudit:
         try:
             self._file.check()
         except OSError as error:
-            raise self._undecided(error) from None
+            self._undecided(error)
+            todo = " Make room on the disk of `data`." if error.errno == errno.ENOSPC else ""
+            detail = f"No event of the audit can be written: {error.strerror}.{todo}"
+            raise Undecided(Code.DEPENDENCY_AUDIT, detail) from None
         self._works()
 
     def close(self) -> None:

@@ -190,6 +190,9 @@ MAX_POLICY_BYTES = 4 * 1024 * 1024
 MAX_POLICIES = 256
 # From which part of its memory on readiness says that the store fills: there is time to give it more.
 STORE_FILLS = 0.7
+# How far the clock of the store may be from this machine's: by more than that no service starts or is ready. A
+# provider's may differ as much from an issuer's.
+MOST_SKEW_S = 30
 # How long the store waits for its replicas, where these are required.
 REPLICAS_MS = 300
 # Two pipelines hide the round trip; more would only make each smaller, and a merged call costs a third.

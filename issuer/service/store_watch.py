@@ -56,10 +56,11 @@ class StoreWatch:
         """Look once."""
         try:
             await self._store.ready()
-        except Undecided:
+        except Undecided as error:
             if self._lost_at is None:
                 self._lost_at = time.monotonic()
-                _log.error("store lost", store=self._store.place, next="requests are answered 503 until it is back")
+                _log.error("store lost", store=self._store.place, why=error.detail,
+                           next="requests are answered 503 until it is back")  # fmt: skip
         else:
             if self._lost_at is not None:
                 _log.info("store back", store=self._store.place, lost_s=round(time.monotonic() - self._lost_at, 1))

@@ -21,7 +21,7 @@ from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import free_port, write_policies
 from issuer.diagnosis import Line, surviving
 from issuer.service.audit import FileAudit
-from issuer.service.bounds import LIST_GOOD_S
+from issuer.service.bounds import DOCTOR_SLOW_MS, LIST_GOOD_S
 from issuer.service.doctor.examine import examine_server
 from issuer.service.log.setup import sequencer_of, turn
 from issuer.service.read_settings import read_settings
@@ -335,16 +335,31 @@ def test_a_replica_is_a_fault(home: Path, tmp_path: Path) -> None:
 
 
 class Managed(socketserver.StreamRequestHandler):
-    """A store of somebody else's, that denies INFO and CONFIG, and whose clock is `skew_s` ahead."""
+    """A store of somebody else's, that denies INFO and CONFIG, takes `late_s` for an answer, and whose clock is `skew_s`
+    ahead. Where `info` is set it tells that."""
 
-    skew_s = 0
+    skew_s, late_s, info = 0, 0.0, b""
 
     def handle(self) -> None:
         while count := self.rfile.readline():
             words = [self.rfile.readline() and self.rfile.readline().strip() for _ in range(int(count[1:]))]
             seconds = str(int(time.time()) + self.skew_s).encode()
             answers = {b"PING": b"+PONG", b"TIME": b"*2\r\n$%d\r\n%s\r\n$1\r\n0" % (len(seconds), seconds)}
+            if self.info:
+                answers[b"INFO"] = b"$%d\r\n%s" % (len(self.info), self.info)
+            time.sleep(self.late_s)
             self.wfile.write(answers.get(words[0].upper(), b"-NOPERM it is denied") + b"\r\n")
+
+
+def asked_of(home: Path, **traits: object) -> tuple[int, Lines, str]:
+    """Examine a service with a managed store of these traits."""
+    handler = type("Other", (Managed,), traits)
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"redis://127.0.0.1:{server.server_address[1]}"
+        done = examine(home, ISSUER_STORE_URL=url, ISSUER_STORE_NOEVICTION_STATED="true")
+        server.shutdown()
+    return done
 
 
 @pytest.mark.parametrize(
@@ -352,16 +367,53 @@ class Managed(socketserver.StreamRequestHandler):
 )
 @pytest.mark.long
 def test_a_clock_that_is_off_is_told(home: Path, skew_s: int, verdict: str) -> None:
-    handler = type("Skewed", (Managed,), {"skew_s": skew_s})
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        url = f"redis://127.0.0.1:{server.server_address[1]}"
-        code, lines, _ = examine(home, ISSUER_STORE_URL=url, ISSUER_STORE_NOEVICTION_STATED="true")
-        server.shutdown()
+    code, lines, _ = asked_of(home, skew_s=skew_s)
     assert (lines["store clock"]["verdict"], code) == (verdict, 6 if verdict == "FAIL" else 0)
     assert verdict == "pass" or "by NTP" in lines["store clock"]["next"]
     untold = {name for name, line in lines.items() if name.startswith("store") and "does not tell" in line["detail"]}
     assert untold == {"store version", "store role", "store memory"}
+
+
+@pytest.mark.parametrize(
+    ("info", "verdict"),
+    [
+        (b"redis_version:6.0.16", "FAIL"), (b"redis_version:6.2.0", "pass"), (b"redis_version:10.0.1", "pass"),
+        (b"redis_version:6.0.16\r\nvalkey_version:8.1.0", "pass"), (b"redis_version:?", "warning"),
+    ],
+)  # fmt: skip
+@pytest.mark.long
+def test_a_store_that_is_too_old_is_a_fault(home: Path, info: bytes, verdict: str) -> None:
+    code, lines, _ = asked_of(home, info=info)
+    assert (lines["store version"]["verdict"], code) == (verdict, 6 if verdict == "FAIL" else 0)
+    assert verdict == "pass" or "6.2 or later" in lines["store version"]["next"]
+    assert verdict != "FAIL" or "6.0.16 is too old" in lines["store version"]["detail"]
+
+
+@pytest.mark.long
+def test_a_store_that_is_far_away_is_told(home: Path) -> None:
+    assert asked_of(home)[1]["store latency"]["verdict"] == "pass"
+    code, lines, _ = asked_of(home, late_s=2 * DOCTOR_SLOW_MS / 1000)
+    assert (lines["store latency"]["verdict"], code) == ("warning", 0)
+    assert "near the service" in lines["store latency"]["next"]
+
+
+@pytest.mark.long
+def test_the_secret_of_a_provider_that_is_asked_about_tokens_is_looked_at(home: Path, tmp_path: Path) -> None:
+    secret = tmp_path / "introspection"
+    asks = f'introspection: {{client_id: "x", client_secret_file: "{secret}", token_prefix: "acme_"}}'
+    with (home / "policies" / "providers.yaml").open("a") as file:
+        file.write(f'  opaque: {{profile: oauth-introspection, issuer: "https://o.example", {asks}}}\n')
+    found = {}
+    for mode, text in ((None, ""), (0o644, "hush"), (0o600, "two\nlines"), (0o600, "hush\n")):
+        if mode is not None:
+            secret.write_text(text)
+            secret.chmod(mode)
+        _, lines, out = examine(home)
+        line = lines["secret of opaque"]
+        found[(mode, text)] = (line["verdict"], line["code"])
+        assert "hush" not in out
+        assert line["verdict"] == "pass" or str(secret) in line["detail"]
+    assert list(found.values()) == [("FAIL", "settings.invalid")] * 3 + [("pass", "")]
 
 
 @pytest.mark.long

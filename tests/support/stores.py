@@ -10,7 +10,7 @@ import ssl
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 
@@ -25,11 +25,12 @@ SERVER = str(get_binary_path())
 class Store:
     """A Valkey on a TCP port of loopback, in its own folder, that can be killed and started again."""
 
-    def __init__(self, folder: Path, *options: str, password: str = "") -> None:
+    def __init__(self, folder: Path, *options: str, password: str = "", env: Mapping[str, str] | None = None) -> None:
         self.folder = folder
         self.port = free_port()
         self.password = password
         self.options = options
+        self.env = env  # of its process; none: that of the tests
         self.process: subprocess.Popen[bytes] | None = None
         folder.mkdir(parents=True, exist_ok=True)
 
@@ -55,7 +56,7 @@ class Store:
                    "--maxmemory-policy", "noeviction", "--repl-diskless-sync-delay", "0", *self.options]  # fmt: skip
         if self.password:
             command += ["--requirepass", self.password, "--masterauth", self.password]
-        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=self.env)
         self.wait()
 
     def wait(self, seconds: float = 60) -> None:

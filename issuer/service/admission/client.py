@@ -11,6 +11,7 @@ The credentials are for the store; Sentinels get none. Query parameters are redi
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, cast
 from urllib.parse import urlsplit
@@ -22,13 +23,13 @@ from redis.asyncio.connection import AbstractConnection, SSLConnection, parse_ur
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel
 from redis.backoff import NoBackoff
-from redis.exceptions import AuthenticationError, ResponseError
+from redis.exceptions import AuthenticationError, OutOfMemoryError, ReadOnlyError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from issuer.codes import Code
 from issuer.errors import SetupError
-from issuer.service.bounds import SENTINEL_S, STORE_CONNECT_S
+from issuer.service.bounds import MOST_SKEW_S, SENTINEL_S, STORE_CONNECT_S
 
 # A command and its arguments, as they go to the store.
 Command: TypeAlias = tuple[bytes | int, ...]
@@ -131,12 +132,37 @@ def place_of(url: str) -> str:
     return parts.path if parts.scheme == "unix" else f"{parts.hostname or 'localhost'}{port}"
 
 
+async def skew_of(client: Redis) -> int:
+    """Ask how many seconds a store's clock is ahead of this machine's, to a second. Raises RedisError and OSError."""
+    return int((await client.time())[0]) - int(time.time())
+
+
+async def wrong_time(client: Redis) -> str:
+    """Say how far a store's clock is off, and what to do; "" where it is near this machine's. Raises as `skew_of`."""
+    skew_s = await skew_of(client)
+    if abs(skew_s) <= MOST_SKEW_S:
+        return ""
+    way = "ahead of" if skew_s > 0 else "behind"
+    return f"its clock is {abs(skew_s)} s {way} this machine's: set both, by NTP"
+
+
+# What a store says of itself that takes no write, and what helps.
+_SAID: tuple[tuple[type[Exception], str, str], ...] = (
+    (AuthenticationError, "", "it refuses the name or password that its URL has, or lacks"),
+    (ReadOnlyError, "", "it is a replica, and takes no write: name its master as `store.url`, or let Sentinels do it"),
+    (OutOfMemoryError, "", "it is full: give it more `maxmemory`"),
+    (ResponseError, "MISCONF", "it cannot write to its own disk: make room there"),
+    (ResponseError, "NOREPLICAS", "it has fewer replicas than its `min-replicas-to-write`: bring them back"),
+)
+
+
 def why_of(failure: BaseException) -> str:
     """Say why the store did not answer, in the system's words: its own, or redis-py's, may hold credentials."""
     cause: BaseException | None = failure
     while cause is not None:
-        if isinstance(cause, AuthenticationError):
-            return "it refuses the name or password that its URL has, or lacks"
+        for kind, word, said in _SAID:
+            if isinstance(cause, kind) and str(cause).startswith(word):
+                return said
         if isinstance(cause, OSError) and cause.errno is not None:
             return os.strerror(cause.errno) if cause.errno > 0 else str(cause.strerror)
         cause = cause.__cause__ or cause.__context__

@@ -29,6 +29,7 @@ from issuer.service.admission.client import (
     memory_of,
     place_of,
     why_of,
+    wrong_time,
 )
 from issuer.service.admission.script import (
     EPOCH_KEY,
@@ -124,28 +125,33 @@ class RedisAdmission:
     async def start(self) -> None:
         """Make sure that the store is fit to remember uses, and set the epoch if it is absent.
 
-        Raises SetupError: `state.unreachable`, or `state.unsafe` where it may evict or cannot tell who it is.
+        Raises SetupError: `state.unreachable`, or `state.unsafe` where it may evict, cannot tell who it is, is a
+        replica, or has another time.
         """
         try:
             async with asyncio.timeout(STORE_START_S):
                 await self._client.ping()
                 await self._demand_noeviction()
+                await self._demand_time()
                 await self._begin_epoch()
                 await self._client.script_load(SCRIPT)
         except Failure as failure:
-            detail = f"the store at {self._place} does not work: {why_of(failure)}"
-            raise SetupError(Code.STATE_UNREACHABLE, detail) from failure
+            code = Code.STATE_UNSAFE if isinstance(failure, ReadOnlyError) else Code.STATE_UNREACHABLE
+            raise SetupError(code, f"the store at {self._place} does not work: {why_of(failure)}") from failure
 
     async def ready(self) -> None:
-        """Return if the store takes a write in time: a full one, or a replica, answers pings too.
+        """Return if the store takes a write in time, and has the time: a full one, or a replica, answers pings too.
 
-        Raises Undecided (`dependency.state`).
+        Raises Undecided (`dependency.state`), which says why.
         """
         try:
             async with asyncio.timeout(CALL_S):
                 await self._looker.set(READY_KEY, "1", px=1000)
+                why = await wrong_time(self._looker)
         except Failure as failure:
-            raise Undecided(Code.DEPENDENCY_STATE) from failure
+            raise _unfit(why_of(failure)) from failure
+        if why:
+            raise _unfit(why)
 
     async def memory(self) -> Memory | None:
         """Ask the store for its memory; None where it does not tell. Raises Undecided (`dependency.state`)."""
@@ -189,6 +195,11 @@ class RedisAdmission:
             raise SetupError(
                 Code.STATE_UNSAFE, f"The store at {self._place} may evict uses. Set maxmemory-policy noeviction."
             )
+
+    async def _demand_time(self) -> None:
+        """Demand that its clock is this machine's: by it identity tokens are from before its epoch, or not."""
+        if why := await wrong_time(self._client):
+            raise SetupError(Code.STATE_UNSAFE, f"the store at {self._place} has another time: {why}")
 
     async def _begin_epoch(self) -> None:
         """Set the epoch if it is absent. The script replaces an epoch that is bound to another run of the store."""
@@ -313,6 +324,11 @@ async def _deadline(seconds: float) -> AsyncIterator[None]:
             yield
         finally:
             late.cancel()
+
+
+def _unfit(why: str) -> Undecided:
+    """Return the error of a store that cannot be used, for readiness and the log stream."""
+    return Undecided(Code.DEPENDENCY_STATE, f"The store of limits and uses cannot be used: {why}.")
 
 
 def _settle_all(calls: Sequence[PendingCall], answer: object) -> None:

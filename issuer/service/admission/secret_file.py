@@ -28,7 +28,7 @@ def make_secret(path: Path) -> None:
         with suppress(FileExistsError):
             files.create(path, os.urandom(SECRET_KEY_BYTES).hex().encode() + b"\n")
     except OSError as error:
-        raise SetupError(Code.SETTINGS_INVALID, f"the store secret {path} cannot be made: {error.strerror}") from None
+        raise SetupError(Code.MACHINE_FAILED, f"the store secret {path} cannot be made: {error.strerror}") from None
 
 
 def read_secret(path: Path) -> StoreSecret:

@@ -14,7 +14,7 @@ from redis.exceptions import RedisError, ResponseError
 
 from issuer.codes import Code
 from issuer.errors import SetupError
-from issuer.service.admission.client import Memory, connect, memory_of, place_of, why_of
+from issuer.service.admission.client import Memory, connect, memory_of, place_of, skew_of, why_of
 from issuer.service.bounds import STORE_START_S
 
 _PINGS = 5
@@ -28,7 +28,7 @@ class Told(Struct, frozen=True):
     config: dict[str, str]
     memory: Memory | None
     ping_ms: float
-    skew_s: float
+    skew_s: int
 
 
 async def ask_store(url: str) -> Told:
@@ -37,9 +37,7 @@ async def ask_store(url: str) -> Told:
     try:
         async with asyncio.timeout(STORE_START_S):
             pings = [await _ping(client) for _ in range(_PINGS)]
-            before = time.time()
-            seconds, micros = await client.time()
-            skew_s = seconds + micros / 1e6 - (before + time.time()) / 2
+            skew_s = await skew_of(client)
             info: dict[str, Any] = {}
             for section in ("server", "replication", "persistence"):
                 with suppress(ResponseError):  # denied, as managed stores do

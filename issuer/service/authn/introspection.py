@@ -22,7 +22,7 @@ from msgspec import UNSET
 
 from issuer import files
 from issuer.codes import Code
-from issuer.errors import Refused
+from issuer.errors import Refused, SetupError
 from issuer.formats.jose import MAX_TOKEN_BYTES
 from issuer.formats.strict_json import JSON
 from issuer.identity.caller import Caller
@@ -30,7 +30,7 @@ from issuer.identity.profiles import derive
 from issuer.identity.provider import Introspection, Provider
 from issuer.identity.token import LEEWAY_S, check_audience, check_id, check_unbound, read_unix_s
 from issuer.service.authn.answer_cache import AnswerCache, ProviderAnswer
-from issuer.service.authn.fetch import Fetcher, FetchRefused, NoteAnswer, ReportFailure
+from issuer.service.authn.fetch import FAILURES, Fetcher, FetchRefused, NoteAnswer, ReportFailure, reason
 from issuer.service.authn.oauth import credential_of
 from issuer.service.authn.sources import Allowance
 from issuer.service.authn.transport import CheckedTransport, asking, read_object
@@ -128,6 +128,18 @@ def read_secret(how: Introspection) -> str:
     if not secret or len(raw) > MAX_SECRET_BYTES or not secret.isprintable():
         raise FetchRefused("the client secret's file does not hold one line of text")
     return secret
+
+
+def demand_secret(provider: Provider) -> None:
+    """Demand that the secret of an introspecting provider can be read, where it has one. Raises SetupError."""
+    if provider.introspection is None:
+        return
+    try:
+        read_secret(provider.introspection)
+    except FAILURES as failure:
+        file = provider.introspection.client_secret_file
+        detail = f"the secret of the provider {provider.id}, {file}: {reason(failure)}"
+        raise SetupError(Code.SETTINGS_INVALID, detail) from None
 
 
 def form_encoded_basic(client: Any, _method: str, uri: str, headers: Any, body: str) -> tuple[str, Any, str]:

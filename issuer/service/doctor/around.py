@@ -14,10 +14,10 @@ from issuer.codes import Code
 from issuer.diagnosis import Line, failed, looked, surviving
 from issuer.errors import InputError, SetupError, Undecided
 from issuer.http_client import HttpRequest, NoAnswer, send
-from issuer.identity.provider import Introspection, KeySource, Provider
+from issuer.identity.provider import KeySource, Provider
 from issuer.policy.authoring.load import load_policies
 from issuer.service.authn.fetch import FAILURES, Fetcher, reason
-from issuer.service.authn.introspection import read_secret
+from issuer.service.authn.introspection import demand_secret
 from issuer.service.bounds import DOCTOR_ANSWER_S
 from issuer.service.settings import Settings
 from issuer.service.workers import listen_addresses
@@ -42,7 +42,7 @@ def _providers(settings: Settings) -> Iterator[Line]:
         return
     for provider in found.values():
         if provider.introspection is not None:
-            yield looked(f"secret of {provider.id}", partial(_secret_of, provider.introspection))
+            yield looked(f"secret of {provider.id}", partial(_secret_of, provider))
     keyed = [provider for provider in found.values() if provider.algorithms and not _has_keys(provider)]
     yield from asyncio.run(_fetch_all(keyed, development=settings.development))
 
@@ -51,11 +51,8 @@ def _has_keys(provider: Provider) -> bool:
     return isinstance(provider.keys, KeySource) and provider.keys.static is not UNSET
 
 
-def _secret_of(how: Introspection) -> str:
-    try:
-        read_secret(how)
-    except FAILURES as failure:
-        raise SetupError(Code.SETTINGS_INVALID, reason(failure)) from None
+def _secret_of(provider: Provider) -> str:
+    demand_secret(provider)
     return "can be read, and by nobody else"
 
 

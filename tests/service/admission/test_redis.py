@@ -39,6 +39,7 @@ from issuer.service.admission.script import (
 )
 from issuer.service.bounds import AGAIN_RATE, CALL_S, PIPELINE_CALLS, PIPELINE_S, PIPELINES, RESEMBLING_RATE
 from tests.support.clock import Clock, StoreClock
+from tests.support.skewed_clock import clock_ahead
 from tests.support.stores import Proxy, Store
 
 WIDE = Rate(count=1_000_000, per_s=1, burst=1_000_000)
@@ -971,6 +972,50 @@ def test_a_url_that_is_not_one_is_a_setting_to_correct(address: str) -> None:
 
 def test_it_is_the_admission_that_the_line_asks_for(url: str) -> None:
     _: Admission = RedisAdmission(url)  # mypy is the test
+
+
+@pytest.mark.needs_tool("cc")
+@pytest.mark.parametrize("seconds", [-40, 40])
+async def test_a_store_with_another_time_is_refused_and_gets_no_epoch(tmp_path: Path, seconds: int) -> None:
+    """An epoch of another time would refuse good identity tokens once its clock is set."""
+    with Store(tmp_path / "store", env=clock_ahead(tmp_path, seconds)) as store:
+        refused = await refuses_to_start(store.url)
+        state = RedisAdmission(store.url)
+        with pytest.raises(Undecided) as red:
+            await state.ready()
+        await state.aclose()
+        assert not store.client.exists(EPOCH_KEY)
+    assert refused.code is Code.STATE_UNSAFE
+    way = "ahead of" if seconds > 0 else "behind"
+    assert all(f"s {way} this machine's: set both, by NTP" in error.detail for error in (refused, red.value))
+
+
+async def test_a_store_that_is_a_replica_is_refused_with_what_to_do(own_url: str) -> None:
+    async with Redis.from_url(own_url) as client:
+        await client.execute_command("REPLICAOF", "127.0.0.1", "1")  # type: ignore[no-untyped-call]
+    refused = await refuses_to_start(own_url)
+    assert (refused.code, "name its master" in refused.detail) == (Code.STATE_UNSAFE, True)
+    state = RedisAdmission(own_url)
+    with pytest.raises(Undecided) as red:
+        await state.ready()
+    await state.aclose()
+    assert "name its master" in red.value.detail
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "usual", "says"),
+    [("maxmemory", "1", "0", "give it more `maxmemory`"), ("min-replicas-to-write", "1", "0", "bring them back")],
+)
+async def test_a_store_that_takes_no_write_says_what_to_do(
+    state: RedisAdmission, redis: Redis, name: str, value: str, usual: str, says: str
+) -> None:
+    await redis.config_set(name, value)
+    try:
+        with pytest.raises(Undecided) as red:
+            await state.ready()
+    finally:
+        await redis.config_set(name, usual)
+    assert says in red.value.detail
 
 
 async def test_ready_returns_while_the_store_answers(state: RedisAdmission) -> None:

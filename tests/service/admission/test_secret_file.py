@@ -41,7 +41,7 @@ def test_a_secret_that_cannot_be_made_is_for_the_operator(tmp_path: Path) -> Non
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(SetupError) as refused:
         make_secret(tmp_path / "file" / "secret")
-    assert refused.value.code is Code.SETTINGS_INVALID
+    assert refused.value.code is Code.MACHINE_FAILED
 
 
 @pytest.mark.parametrize("text", [ONE, f"{ONE}\n", f"{ONE}\r\n{TWO}\r\n", f"{ONE}\n{TWO}"])
