@@ -63,6 +63,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "tlog": FORMATS,
     "verify": {*FORMATS, "results", "tlog", "verify_token"},
     "adapters": {*FORMATS, "files", "results", "tlog"},
+    "page": set(),
     "service": set(),
     "service.bounds": {"limits"},
     "service.background": {"service.bounds"},
@@ -95,7 +96,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "service.follow": {"codes", "errors", "files", "policy", "policy.authoring", "service.bounds", "service.look"},
     "service.policy_keeper": {"policy.authoring", "service.bounds", "service.follow", "service.line", "service.workers"},
     "service.reload": {"audit_events", "errors", "policy", "issuance", "service.follow"},
-    "service.http": {*FORMATS, "issuer", "files", "limits", "wire", "results", "verify_token", "identity", "policy", "issuance", "verify", "tlog", "service.admission", "service.audit", "service.authn", "service.follow", "service.log", "service.metrics", "service.reload", "service.revocation", "service.signing", "service.stops", "service.store_watch", "service.bounds"},
+    "service.http": {*FORMATS, "issuer", "files", "limits", "page", "wire", "results", "verify_token", "identity", "policy", "issuance", "verify", "tlog", "service.admission", "service.audit", "service.authn", "service.follow", "service.log", "service.metrics", "service.reload", "service.revocation", "service.signing", "service.stops", "service.store_watch", "service.bounds"},
     "service.app": {"audit_events", "errors", "identity", "tlog", "files", "issuance", "policy", "service.admission", "service.audit", "service.authn", "service.background", "service.follow", "service.hosts", "service.http", "service.kept_policies", "service.log", "service.log_stream", "service.metrics", "service.policy_keeper", "service.recycled", "service.reload", "service.revocation", "service.settings", "service.shared_page", "service.signing", "service.stops", "service.store_watch", "service.turns", "service.workers", "service.bounds", "service.home"},
     "service.server": {"codes", "errors", "issuance", "service.admission", "service.app", "service.handed_over", "service.http", "service.line", "service.log", "service.log_stream", "service.metrics", "service.policy_keeper", "service.settings", "service.shared_page", "service.workers", "service.bounds"},
     "relying": {*FORMATS, "files", "http_client", "url", "results", "wire", "tlog", "verify", "verify_token"},
@@ -104,7 +105,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "client": {*FORMATS, "client.hub", "diagnosis", "files", "http_client", "results", "tlog", "wire", "identity", "verify_token", "verify", "adapters"},
     "witness": {*FORMATS, "files", "keyfile", "limits", "tlog", "service.authn", "service.bounds", "service.http", "service.log_stream", "service.workers"},
     "dev": {*FORMATS, "files", "http_client", "keyfile", "results", "tlog", "wire", "identity", "policy", "policy.authoring", "service.authn", "service.log", "service.look", "service.settings", "service.signing", "service.server", "service.workers"},
-    "cli": {*PURE_ROOMS, "issuer", "audit_reader", "diagnosis", "service.begin", "service.doctor", "files", "keyfile", "http_client", "policy.authoring", "verify", "adapters", "client", "client.hub", "relying", "relying.leaderboard", "tlog", "dev", "service.admission", "service.audit", "service.log_stream", "service.authn", "service.bounds", "service.home", "service.kept_policies", "service.log", "service.read_settings", "service.revocation", "service.server", "service.settings", "service.signing", "witness"},
+    "cli": {*PURE_ROOMS, "issuer", "audit_reader", "diagnosis", "service.begin", "service.doctor", "files", "keyfile", "http_client", "policy.authoring", "verify", "adapters", "client", "client.hub", "page", "relying", "relying.leaderboard", "tlog", "dev", "service.admission", "service.audit", "service.log_stream", "service.authn", "service.bounds", "service.home", "service.kept_policies", "service.log", "service.read_settings", "service.revocation", "service.server", "service.settings", "service.signing", "witness"},
     "__main__": {"cli"},
 }  # fmt: skip
 EFFECTS = (

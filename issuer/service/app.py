@@ -58,6 +58,7 @@ from issuer.service.http.revocations import PublishedRevocations
 from issuer.service.http.routes import exception_handlers, routes
 from issuer.service.http.service import Service
 from issuer.service.http.tarpit import Tarpit
+from issuer.service.http.ui import ui_routes
 from issuer.service.http.verify import verify_routes
 from issuer.service.kept_policies import KeptPolicies
 from issuer.service.log.announced import AnnouncingLog
@@ -291,7 +292,7 @@ def build(
             revocations=parts.revocations,
             recycled=parts.recycled,
         )
-        return Published.of(Active(authority, _now()), verifies=bool(settings.trust))
+        return Published.of(Active(authority, _now()), verifies=bool(settings.trust), ui=settings.ui)
 
     live = Live(shared.policies or load(settings), activate, parts.audit)
     for provider in live.active.authority.policies.providers.values():
@@ -302,8 +303,9 @@ def build(
         parts.sources, parts.admission, store, parts.audit, tarpit, parts.log,
     )  # fmt: skip
     judging = verify_routes(settings.trust, settings.url, service.keys.by_path, tarpit, counts)
+    pages = ui_routes(settings.url, counts) if settings.ui else []
     return Litestar(
-        routes(service, [*judging, *_log_pages(settings, parts, tarpit)]),
+        routes(service, [*judging, *_log_pages(settings, parts, tarpit), *pages]),
         lifespan=[lambda _: _running(settings, parts, live, store, progress, shared.row)],
         exception_handlers=exception_handlers(settings.url, counts),
         openapi_config=None,

@@ -111,6 +111,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
         str, Meta(description="the folder of personal access tokens; pats in `data` where it is not set")
     ] = ""
     trust: Annotated[str, Meta(description="the trust file that POST /verify judges by; without it there is none")] = ""
+    ui: Annotated[bool, Meta(description="serves pages for people under /ui; false: none")] = True
     development: Annotated[bool, Meta(description="lets providers and url be plain http at loopback addresses")] = False
 
     @property

@@ -141,7 +141,7 @@ def test_the_page_has_a_row_for_each_setting_with_its_default() -> None:
     defaults = {
         name: field.default for name, field in MEMBERS.items() if field.default not in {"", False, msgspec.NODEFAULT}
     }
-    assert {name for name, default in defaults.items() if str(default) not in rows[name]} == set()
+    assert {name for name, default in defaults.items() if str(default).lower() not in rows[name]} == set()
 
 
 def test_a_settings_file_of_the_first_version_is_read_from_then_on() -> None:

@@ -28,9 +28,12 @@ class Landing(Struct, frozen=True):
     metadata: Document
 
     @classmethod
-    def of(cls, url: str, providers: Iterable[Provider], metadata: bytes, *, verifies: bool, log_url: str) -> Landing:
+    def of(
+        cls, url: str, providers: Iterable[Provider], metadata: bytes, *, verifies: bool, log_url: str, ui: bool
+    ) -> Landing:
         """Write both. `metadata` is the body of /.well-known/eval-token-issuer."""
-        body = _introduction(url) + _verifying(url, verifies=verifies) + _asking(url, providers) + _published(log_url)
+        verifying, asking = _verifying(url, verifies=verifies), _asking(url, providers, ui=ui)
+        body = _introduction(url) + verifying + asking + _published(log_url)
         return cls(
             page(url, body, cache=_CACHE, Vary="Accept"),
             document(metadata, cache=_CACHE, Vary="Accept"),
@@ -78,7 +81,8 @@ def _verifying(url: str, *, verifies: bool) -> str:
     )
 
 
-def _asking(url: str, providers: Iterable[Provider]) -> str:
+def _asking(url: str, providers: Iterable[Provider], *, ui: bool) -> str:
+    refused = '<p>Refused? <a href="ui/refused">What the answer means, and what to do</a>.</p>' if ui else ""
     names = ", ".join(f"<code>{escape(provider.id)}</code>" for provider in providers)
     return (
         "<h2>Get a token</h2>"
@@ -86,7 +90,7 @@ def _asking(url: str, providers: Iterable[Provider]) -> str:
         f"<pre>issuer token request --issuer {escape(url)} \\\n"
         "    --claims claims.json --out .eval_results/BENCHMARK.yaml</pre>"
         f"<p>The job proves who it is by an identity token for <code>{escape(url)}</code>, or by another credential. "
-        f"Taken here: {names}. To register a framework, write to whoever runs this service.</p>"
+        f"Taken here: {names}. To register a framework, write to whoever runs this service.</p>{refused}"
     )
 
 

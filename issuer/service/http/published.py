@@ -28,8 +28,8 @@ class Published(Active, frozen=True):
     requirements: Mapping[str, Document]
 
     @classmethod
-    def of(cls, active: Active, *, verifies: bool) -> Published:
-        """Write the documents. `verifies`: this service answers `POST /verify`."""
+    def of(cls, active: Active, *, verifies: bool, ui: bool) -> Published:
+        """Write the documents. `verifies`: this service answers `POST /verify`; `ui`: it has the pages for people."""
         url, policies = active.authority.issuer_url, active.authority.policies
         origin = active.authority.log.origin or ""
         log_url = log_urls(url, origin)[0] if origin else ""
@@ -37,7 +37,7 @@ class Published(Active, frozen=True):
         return cls(
             authority=active.authority,
             loaded_at=active.loaded_at,
-            landing=Landing.of(url, policies.providers.values(), about, verifies=verifies, log_url=log_url),
+            landing=Landing.of(url, policies.providers.values(), about, verifies=verifies, log_url=log_url, ui=ui),
             metadata=document(about),
             requirements=requirements(url, policies),
         )

@@ -15,9 +15,10 @@ from tests.support.shared import ROOT
 URL = "https://issuer.example"
 
 
-def landing(url: str = URL, provider: str = "ci", log_url: str = "") -> Landing:
+def landing(url: str = URL, provider: str = "ci", log_url: str = "", *, ui: bool = False) -> Landing:
     known = load_policies(ROOT / "policies", URL).providers.values()
-    return Landing.of(url, [replace(each, id=provider) for each in known], b"{}", verifies=False, log_url=log_url)
+    providers = [replace(each, id=provider) for each in known]
+    return Landing.of(url, providers, b"{}", verifies=False, log_url=log_url, ui=ui)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +63,9 @@ def test_a_page_has_no_script_and_stands_in_no_frame() -> None:
 
 
 def test_what_is_not_there_is_not_spoken_of() -> None:
-    bare, logged = landing(), landing(log_url=f"{URL}/log")
+    bare, logged, drawn = landing(), landing(log_url=f"{URL}/log"), landing(ui=True)
     assert b"/verify" not in bare.page.whole.body
     assert b"transparency" not in bare.page.whole.body
+    for link in (b'href="ui/refused"',):
+        assert (link in bare.page.whole.body, link in drawn.page.whole.body) == (False, True)
     assert f'href="{URL}/log/log.json"'.encode() in logged.page.whole.body

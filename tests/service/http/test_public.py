@@ -18,6 +18,7 @@ from issuer.codes import Code
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import free_port
 from issuer.errors import Undecided
+from issuer.page.site import site
 from issuer.service.http.gate import SharedLook
 from tests.support.http_load import drive, request
 from tests.support.judging import write_trust
@@ -29,6 +30,7 @@ DOCUMENTS = (
     "/.well-known/jwks.json", "/.well-known/jwks-archive.json", "/.well-known/eval-token-issuer", "/openapi.json",
     "/errors", "/errors/internal",
     "/schemas/policy.json", "/integrations/inspect-ai/requirements", "/",
+    "/ui", "/ui/", "/ui/refused",
 )  # fmt: skip
 
 
@@ -54,6 +56,17 @@ def test_a_public_document_has_a_strong_etag_and_is_not_sent_to_who_has_it(publi
     assert (head.status_code, head.content) == (200, b"")
     for name in ("etag", "content-type", "cache-control", "content-length"):
         assert head.headers[name] == whole.headers[name]
+
+
+def test_pages_for_people_are_served_under_the_headers_that_they_come_with(public: Running) -> None:
+    for path, file in site(public.url).items():
+        answer = public.http.get(path)
+        assert (answer.status_code, answer.content) == (200, file.body)
+        assert answer.headers["content-type"] == file.media_type
+        assert {name: answer.headers[name] for name in file.headers} == file.headers
+        assert "set-cookie" not in answer.headers
+    for other in ("/ui/other", "/ui/refused/", "/ui/%72efused", "/ui/static/0000000000000000/ui/dom.js"):
+        assert public.http.get(other).status_code == 404
 
 
 def test_nothing_is_at_a_path_that_the_framework_made(public: Running) -> None:
@@ -154,7 +167,7 @@ def test_a_person_gets_a_page_and_a_machine_the_metadata(public: Running) -> Non
 
 def test_every_link_of_the_first_page_leads_somewhere(public: Running) -> None:
     links = re.findall('href="([^"]*)"', public.http.get("/", headers={"Accept": "text/html"}).text)
-    assert len(links) == 6
+    assert len(links) == 7
     statuses = {link: public.http.get(link).status_code for link in links}
     assert statuses.pop("/.well-known/revocations.json") == 404, "nothing was revoked"
     assert set(statuses.values()) == {200}

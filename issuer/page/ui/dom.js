@@ -1,0 +1,115 @@
+// What every page is drawn with. A stranger's text becomes text, never markup, and turns no direction.
+
+const MOST = 4000; // characters of one text, whatever is in it
+const HIDDEN = /[\p{C}\p{Zl}\p{Zp}]|(?! )\p{Zs}/gu;
+
+/** Escape what is not seen, or turns what is: control characters, line ends, marks of direction. @param {unknown} value */
+export function visible(value) {
+  const text = String(value);
+  const short = text.length > MOST ? `${text.slice(0, MOST)}… (${text.length.toLocaleString("en")} characters)` : text;
+  return short.replace(HIDDEN, (sign) => {
+    const code = sign.codePointAt(0) ?? 0;
+    if (code < 0x100) return `\\x${code.toString(16).padStart(2, "0")}`;
+    return code < 0x10000 ? `\\u${code.toString(16).padStart(4, "0")}` : `\\U${code.toString(16).padStart(8, "0")}`;
+  });
+}
+
+/**
+ * Make an element. Strings among the children are text, escaped by `visible`.
+ * @param {string} kind a tag with classes: "p.quiet"
+ * @param {...(Node | string | number | null | undefined | {[name: string]: string})} parts attributes, and children
+ */
+export function el(kind, ...parts) {
+  const [tag, ...classes] = kind.split(".");
+  const made = document.createElement(tag);
+  if (classes.length) made.className = classes.join(" ");
+  for (const part of parts) {
+    if (part === null || part === undefined || part === "") continue;
+    if (part instanceof Node) made.append(part);
+    else if (typeof part === "object") for (const [name, value] of Object.entries(part)) made.setAttribute(name, value);
+    else made.append(visible(part));
+  }
+  return made;
+}
+
+/** A stranger's text, apart from what is around it. @param {unknown} value */
+export const said = (value) => el("bdi", visible(value));
+
+/** @param {unknown} value */
+export const code = (value) => el("code", said(value));
+
+/** @param {string} id @returns {any} */
+export const byId = (id) => document.getElementById(id);
+
+/** Facts as pairs of a name and what it is; pairs without a value are left out. @param {[string, any][]} pairs */
+export function facts(pairs) {
+  const rows = pairs.filter(([, value]) => value !== "" && value !== null && value !== undefined);
+  return rows.length ? el("dl.facts", ...rows.flatMap(([name, value]) => [el("dt", name), el("dd", asNode(value))])) : "";
+}
+
+/** @param {any} value */
+const asNode = (value) => (value instanceof Node ? value : said(value));
+
+/** A moment in the reader's own zone, and in UTC beside it. @param {number} seconds Unix seconds */
+export function moment(seconds) {
+  const at = new Date(seconds * 1000);
+  if (Number.isNaN(at.getTime())) return said(seconds);
+  const utc = `${at.toISOString().slice(0, 19)}Z`;
+  const own = at.toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" });
+  return el("time", { datetime: utc }, `${own.replace(/\p{Zs}/gu, " ")} (${utc.replace("T", " ").replace("Z", " UTC")})`);
+}
+
+/** A link that says nothing of where it came from; what is not https stays text. @param {string} url @param {string} text */
+export function link(url, text) {
+  return /^https:\/\/[A-Za-z0-9.-]+(:\d+)?(\/|$)/.test(url)
+    ? el("a", { href: url, rel: "noreferrer nofollow noopener" }, text)
+    : said(text);
+}
+
+/**
+ * A table with a header for each column. On a phone a row's last cell stands below the others (style.css), so that the
+ * roles are said: a browser forgets them where cells are laid out otherwise.
+ * @param {string} caption @param {string[]} heads @param {HTMLElement[][]} rows cells
+ */
+export function table(caption, heads, rows) {
+  const row = { role: "row" };
+  const head = el("thead", { role: "rowgroup" }, el("tr", row, ...heads.map((name) => el("th", { scope: "col", role: "columnheader" }, name))));
+  const body = el("tbody", { role: "rowgroup" }, ...rows.map((cells) => el("tr", row, ...cells)));
+  for (const cell of body.querySelectorAll("th, td")) cell.setAttribute("role", cell.tagName === "TH" ? "rowheader" : "cell");
+  return el("div.wide", el("table", { role: "table" }, el("caption", caption), head, body));
+}
+
+const SIGNS = { good: "✓", bad: "✗", open: "?", none: "–" };
+
+/** The cell that says how a check came out: a sign, a word, a colour. @param {"good"|"bad"|"open"|"none"} kind @param {string} word */
+export function result(kind, word) {
+  return el(`td.result.${kind}`, el("span.sign", { "aria-hidden": "true" }, SIGNS[kind]), word);
+}
+
+/** @param {"good"|"bad"|"open"|""} kind @param {...any} parts */
+export const note = (kind, ...parts) => el(kind ? `div.note.${kind}` : "div.note", ...parts);
+
+/** Put this in the place of what stood there. @param {Element} place @param {...(Node|string)} parts */
+export function show(place, ...parts) {
+  place.replaceChildren(...parts.filter((part) => part !== ""));
+}
+
+/**
+ * Take a file that is dropped on an element.
+ * @param {Element} place @param {(files: File[]) => void} take
+ */
+export function onDrop(place, take) {
+  for (const name of ["dragenter", "dragover"]) {
+    place.addEventListener(name, (event) => {
+      event.preventDefault();
+      place.classList.add("over");
+    });
+  }
+  place.addEventListener("dragleave", () => place.classList.remove("over"));
+  place.addEventListener("drop", (event) => {
+    event.preventDefault();
+    place.classList.remove("over");
+    const files = [.../** @type {DragEvent} */ (event).dataTransfer?.files ?? []];
+    if (files.length) take(files);
+  });
+}

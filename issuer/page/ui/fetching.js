@@ -1,0 +1,53 @@
+// What a page fetches, after a person has read its address and agreed: bounded in bytes and in time, without a cookie.
+
+export const WAIT_MS = 15_000;
+
+/** Read an answer's body, or throw RangeError where it is larger. @param {Response} answer @param {number} most bytes */
+export async function readBounded(answer, most) {
+  const reader = answer.body?.getReader();
+  /** @type {Uint8Array[]} */
+  const parts = [];
+  let size = 0;
+  while (reader) {
+    const { done, value } = await reader.read();
+    if (done) break;
+    size += value.length;
+    if (size > most) {
+      await reader.cancel();
+      throw new RangeError(`more than ${most.toLocaleString("en")} bytes`);
+    }
+    parts.push(value);
+  }
+  const whole = new Uint8Array(size);
+  let at = 0;
+  for (const part of parts) {
+    whole.set(part, at);
+    at += part.length;
+  }
+  return whole;
+}
+
+/**
+ * Fetch one document. Never throws: what went wrong is in `fault`.
+ * @param {string} url @param {number} most bytes
+ * @returns {Promise<{bytes: Uint8Array | null, status: number, fault: string, at: number}>} `at`: when it was asked, Unix seconds
+ */
+export async function fetchDocument(url, most) {
+  const at = Math.floor(Date.now() / 1000);
+  try {
+    const answer = await fetch(url, {
+      credentials: "omit", redirect: "error", cache: "no-cache", referrerPolicy: "no-referrer", signal: AbortSignal.timeout(WAIT_MS),
+    });
+    if (answer.status !== 200) return { bytes: null, status: answer.status, fault: `it answered ${answer.status}`, at };
+    return { bytes: await readBounded(answer, most), status: 200, fault: "", at };
+  } catch (error) {
+    return { bytes: null, status: 0, fault: faultOf(error), at };
+  }
+}
+
+/** @param {unknown} error */
+function faultOf(error) {
+  if (error instanceof RangeError) return `it sends ${error.message}`;
+  if (error instanceof DOMException && error.name === "TimeoutError") return `no whole answer in ${WAIT_MS / 1000} s`;
+  return "it was not reached, or does not let pages of other origins read it";
+}

@@ -1,0 +1,153 @@
+// A refusal in words: a problem document (RFC 9457) as this issuer writes it, or the answer of /tokens/explain.
+import { code, el, facts, moment, note, result, said, table } from "./dom.js";
+
+const MOST_ROWS = 200;
+const CODE = /^[a-z0-9_]{1,40}\.?[a-z0-9_.]{0,60}$/;
+
+/** Find the JSON object in a text: all of it, or from the first brace to the last. @param {string} text */
+export function findObject(text) {
+  const begin = text.indexOf("{");
+  const end = text.lastIndexOf("}");
+  for (const part of [text, begin < 0 ? "" : text.slice(begin, end + 1)]) {
+    try {
+      const value = JSON.parse(part);
+      if (isObject(value)) return value;
+    } catch {
+      // The other part may do.
+    }
+  }
+  return null;
+}
+
+/** @param {unknown} value @returns {value is Record<string, any>} */
+const isObject = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
+
+/** @param {unknown} value */
+const text = (value) => (typeof value === "string" ? value : "");
+
+/** @param {unknown} value @returns {Record<string, any>[]} */
+const objects = (value) => (Array.isArray(value) ? value.filter(isObject) : []);
+
+/** Draw what an issuer answered. Raises nothing: what is not there is not drawn. @param {Record<string, any>} answer */
+export function drawAnswer(answer) {
+  if (answer.verdict === "granted" || answer.verdict === "refused") return drawExplained(answer);
+  if (text(answer.code) || text(answer.title) || text(answer.type)) return [drawProblem(answer)];
+  return [note("bad", el("p", "This is JSON, but no answer of an issuer: it has neither a "), code("code"), " nor a title.")];
+}
+
+/** @param {Record<string, any>} problem */
+function drawProblem(problem) {
+  const undecided = problem.retryable === true;
+  const name = text(problem.code) || text(problem.type);
+  const word = undecided ? "Nothing was decided" : "Refused";
+  const checks = objects(problem.checks);
+  return el(
+    "div",
+    el(
+      `div.verdict.${undecided ? "open" : "bad"}`,
+      el("h2", `${word}: ${text(problem.title) || name}`),
+      facts([
+        ["Code", errorCode(text(problem.code))],
+        ["HTTP status", typeof problem.status === "number" ? problem.status : ""],
+        ["Request", text(problem.request_id) ? code(problem.request_id) : ""],
+      ]),
+    ),
+    nextStep(undecided, text(problem.detail), checks),
+    checks.length ? drawChecks(checks) : drawFaults(objects(problem.errors)), // both say what failed, the checks more
+    drawWarnings(problem.warnings),
+    text(problem.request_id) ? el("p.quiet", "Whoever runs the issuer finds this answer in its audit by the request's id.") : "",
+  );
+}
+
+/** @param {Record<string, any>} answer */
+function drawExplained(answer) {
+  const granted = answer.verdict === "granted";
+  const checks = objects(answer.checks);
+  const standing = isObject(answer.standing) ? answer.standing : {};
+  const attempt = isObject(standing.attempt) ? standing.attempt : {};
+  return [
+    el(
+      `div.verdict.${granted ? "good" : "bad"}`,
+      el("h2", granted ? "This would be granted" : "This would be refused"),
+      facts([
+        ["Code", errorCode(text(answer.code))],
+        ["Integration", text(answer.integration)],
+        ["Identity", text(answer.identity)],
+        ["Audience", text(answer.audience)],
+        ["A token would live", typeof answer.ttl_s === "number" ? `${answer.ttl_s.toLocaleString()} s` : ""],
+        ["Attempt", typeof attempt.number === "number" ? attempt.number : ""],
+        ["Throttled until", typeof standing.throttled_until === "number" ? moment(standing.throttled_until) : ""],
+        ["Policy", text(answer.policy) ? code(answer.policy) : ""],
+      ]),
+    ),
+    granted
+      ? note("", el("p", "Not said here: whether this credential is used up already. Nothing was signed, and no use was spent."))
+      : nextStep(false, "", checks),
+    drawChecks(checks),
+    drawWarnings(answer.warnings),
+  ].filter((part) => part !== "");
+}
+
+/** @param {string} name a code; only one that has the form of ours becomes a link */
+function errorCode(name) {
+  if (!name) return "";
+  return CODE.test(name) ? el("a", { href: new URL(`../errors/${name}`, document.baseURI).pathname }, code(name)) : code(name);
+}
+
+/** @param {boolean} undecided @param {string} detail @param {Record<string, any>[]} checks */
+function nextStep(undecided, detail, checks) {
+  const hints = [...new Set(checks.filter((one) => one.passed === false).map((one) => text(one.hint)).filter(Boolean))];
+  const steps = undecided ? ["Send the same request again, after the time that Retry-After named."] : hints;
+  const list = steps.length > 1 ? el("ol", ...steps.slice(0, MOST_ROWS).map((step) => el("li", said(step)))) : steps.map((step) => el("p", said(step)))[0];
+  return note("", el("h3", "What to do"), list, detail && !hints.length ? el("p", said(detail)) : "");
+}
+
+/** @param {Record<string, any>[]} faults */
+function drawFaults(faults) {
+  if (!faults.length) return "";
+  const rows = faults.slice(0, MOST_ROWS).map((one) => [
+    el("td", code(text(one.pointer) || "the request")),
+    el("th", { scope: "row" }, code(text(one.code))),
+    el("td", said(text(one.detail))),
+  ]);
+  return el("div", table("What is wrong, and where in the request", ["Where", "Code", "What"], rows), more(faults));
+}
+
+/** Draw a policy's checks: those that failed first. @param {Record<string, any>[]} checks */
+function drawChecks(checks) {
+  if (!checks.length) return "";
+  const sorted = [...checks.filter((one) => one.passed !== true), ...checks.filter((one) => one.passed === true)];
+  const failed = sorted.filter((one) => one.passed !== true).length;
+  const rows = sorted.slice(0, MOST_ROWS).map((one) => [
+    one.passed === true ? result("good", "passed") : result("bad", "failed"),
+    el("th", { scope: "row" }, said(subject(one)), el("br"), one.passed === true ? "" : code(text(one.code))),
+    el(
+      "td",
+      facts([
+        ["Yours", text(one.actual)],
+        ["Wanted", one.passed === true ? "" : text(one.expected) || (text(one.hint) ? "not disclosed by the policy" : "")],
+        ["In the request", text(one.pointer) ? code(one.pointer) : ""],
+        ["Rule of the policy", text(one.rule) ? code(one.rule) : ""],
+        ["Next", one.passed === true ? "" : text(one.hint)],
+      ]),
+    ),
+  ]);
+  const caption = `Checks of the policy: ${failed} of ${checks.length} failed`;
+  return el("div.checks", table(caption, ["Result", "Check", "What was found"], rows), more(checks));
+}
+
+/** Name what is checked: a check that passed is not called by how it fails. @param {Record<string, any>} check */
+function subject(check) {
+  const name = text(check.code);
+  if (name.startsWith("policy.")) return name.slice("policy.".length);
+  return text(check.rule).split(".").pop() || name || "check";
+}
+
+/** @param {unknown} warnings */
+function drawWarnings(warnings) {
+  const texts = Array.isArray(warnings) ? warnings.filter((one) => typeof one === "string") : [];
+  return texts.length ? note("open", el("h3", "Warnings"), el("ul", ...texts.slice(0, MOST_ROWS).map((one) => el("li", said(one))))) : "";
+}
+
+/** @param {unknown[]} rows */
+const more = (rows) => (rows.length > MOST_ROWS ? el("p.quiet", `${(rows.length - MOST_ROWS).toLocaleString()} more are not shown.`) : "");

@@ -1,0 +1,95 @@
+// "Why was I refused?": a pasted answer in words, and a question to this issuer's own evaluator.
+import { byId, code, el, note, onDrop, said, show } from "./dom.js";
+import { readBounded } from "./fetching.js";
+import { drawAnswer, findObject } from "./problem.js";
+
+const MOST_BYTES = 256 * 1024;
+const MOST_BODY = 64 * 1024; // as the issuer takes (POST /tokens)
+const MOST_ANSWER = 1024 * 1024;
+const WAIT_MS = 30_000;
+const BEARER = /^[A-Za-z0-9._~+/-]{1,16384}=*$/; // RFC 6750 2.1
+
+const EXAMPLE = {
+  type: `${location.origin}/errors/identity.claim_mismatch`,
+  title: "A claim of the identity token does not match.",
+  status: 403,
+  detail: "ref is refs/heads/fork. Run the job from where the registration says, or ask the operator to change it.",
+  instance: "urn:uuid:00000000-0000-4000-8000-000000000000",
+  code: "identity.claim_mismatch",
+  retryable: false,
+  request_id: "00000000-0000-4000-8000-000000000000",
+  errors: [],
+  checks: [
+    { code: "identity.claim_mismatch", pointer: "", rule: "identities[0].require.ref", passed: false,
+      actual: "refs/heads/fork", expected: "refs/heads/main", hint: "Run the job on refs/heads/main." },
+    { code: "identity.event_forbidden", pointer: "", rule: "identities[0].events", passed: true,
+      actual: "push", expected: "", hint: "" },
+    { code: "policy.framework", pointer: "/claims/framework/name", rule: "grants.frameworks", passed: true,
+      actual: "inspect-ai", expected: "", hint: "" },
+  ],
+};
+
+/** @param {string} text */
+function showPasted(text) {
+  const place = byId("answer");
+  if (!text.trim()) return show(place, note("", el("p", "Nothing is pasted yet.")));
+  if (text.length > MOST_BYTES) return show(place, note("bad", el("p", `More than ${MOST_BYTES / 1024} KiB: this is no answer of an issuer.`)));
+  const found = findObject(text);
+  if (found === null) {
+    return show(place, note("bad", el("p", "There is no JSON object in this text. The answer begins with "), code("{"), el("p", "In a CI's log it stands behind the request; copy all of it, to the last brace.")));
+  }
+  return show(place, ...drawAnswer(found));
+}
+
+/** @param {File[]} files */
+async function takeFile(files) {
+  const [file] = files;
+  if (file.size > MOST_BYTES) return show(byId("answer"), note("bad", el("p", said(file.name), ` has ${file.size.toLocaleString()} bytes, and at most ${MOST_BYTES.toLocaleString()} are read.`)));
+  byId("problem").value = await file.text();
+  return showPasted(byId("problem").value);
+}
+
+async function ask() {
+  const place = byId("explained");
+  const credential = byId("credential").value.trim().replace(/^Bearer\s+/i, "");
+  const body = byId("body").value.trim() || "{}";
+  if (!BEARER.test(credential)) return show(place, note("bad", el("p", credential ? "This is no bearer credential: it has characters that none has." : "Paste a credential first.")));
+  if (new Blob([body]).size > MOST_BODY) return show(place, note("bad", el("p", `The request has more than ${MOST_BODY / 1024} KiB.`)));
+  byId("send").disabled = true;
+  show(place, el("p.busy", `Asking ${location.origin} …`));
+  try {
+    const answered = await fetch(new URL("../tokens/explain", document.baseURI), {
+      method: "POST", body, headers: { "Content-Type": "application/json", Authorization: `Bearer ${credential}` },
+      credentials: "omit", redirect: "error", cache: "no-store", referrerPolicy: "no-referrer", signal: AbortSignal.timeout(WAIT_MS),
+    });
+    const found = findObject(new TextDecoder().decode(await readBounded(answered, MOST_ANSWER)));
+    return show(place, ...(found ? drawAnswer(found) : [note("bad", el("p", `The issuer answered ${answered.status}, and no JSON.`))]));
+  } catch (error) {
+    const late = error instanceof DOMException && error.name === "TimeoutError";
+    return show(place, note("open", el("p", late ? `No answer in ${WAIT_MS / 1000} s. Nothing was decided: ask again.` : "The issuer was not reached. Nothing was decided: ask again.")));
+  } finally {
+    byId("send").disabled = false;
+  }
+}
+
+function forget() {
+  byId("credential").value = "";
+  show(byId("explained"));
+}
+
+byId("origin").textContent = location.origin;
+byId("paste").addEventListener("submit", (/** @type {Event} */ event) => {
+  event.preventDefault();
+  showPasted(byId("problem").value);
+});
+byId("example").addEventListener("click", () => {
+  byId("problem").value = JSON.stringify(EXAMPLE, null, 2);
+  showPasted(byId("problem").value);
+});
+byId("ask").addEventListener("submit", (/** @type {Event} */ event) => {
+  event.preventDefault();
+  void ask();
+});
+byId("forget").addEventListener("click", forget);
+addEventListener("pagehide", forget); // a page that is kept for "back" keeps no credential
+onDrop(byId("paste"), takeFile);

@@ -1,0 +1,143 @@
+"""The pages of a real service as Chromium shows them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from issuer.dev.provider import LocalProvider
+from tests.support.boards import PAYLOADS
+from tests.support.browser import drive
+from tests.support.running import BODY, Running, body, running
+
+pytestmark = [pytest.mark.long, pytest.mark.needs_tool("chromium", "node", "npm"), pytest.mark.timeout(600)]
+MOST_OF_A_FIRST_VIEW = 100_000
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with LocalProvider() as provider, running(tmp_path_factory.mktemp("pages"), provider) as service:
+        yield service
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("browser")
+
+
+def visited(visits: list[dict[str, Any]], live: Running) -> list[dict[str, Any]]:
+    """Return what was looked at, after what must hold of every visit: nothing was reported, kept or asked elsewhere."""
+    for visit in visits:
+        assert visit["said"] == []
+        assert visit["cookies"] == []
+        assert {url for _, url, _ in visit["requests"] if not url.startswith(f"{live.url}/")} == set()
+        look = visit["look"]
+        assert [found for name, found in look.items() if name.startswith("axe") and found] == []
+        assert look.get("wider", 0) <= 0, "the page is wider than its window"
+    return [visit["look"] for visit in visits]
+
+
+def refusal(live: Running) -> str:
+    answer = live.post(live.token(ref="refs/heads/fork"), BODY)
+    assert answer.status_code == 403
+    return answer.text
+
+
+def test_the_first_view_of_each_page_is_small_and_leads_to_the_others(live: Running, folder: Path) -> None:
+    steps = [["goto", f"{live.url}/ui"], ["axe", "axe"], ["shot", "index"], ["links", "links", ".cards a"]]
+    found = drive(steps, folder)
+    for look in visited(found, live):
+        assert look["links"] == [f"{live.url}/ui/refused"]
+    for path in ("/ui", "/ui/refused"):
+        (visit,) = drive([["goto", f"{live.url}{path}"]], folder, themes=["light"], widths=[1280])
+        assert 0 < visit["bytes"] < MOST_OF_A_FIRST_VIEW
+
+
+def test_a_pasted_refusal_is_told_check_by_check_with_the_next_step(live: Running, folder: Path) -> None:
+    steps = [
+        ["goto", f"{live.url}/ui/refused"], ["shot", "refused-empty"], ["axe", "axe-empty"],
+        ["fill", "#problem", f"2026-11-23 error: {refusal(live)} (end of the log)"],
+        ["click", "#paste button[type=submit]"], ["wait", "#answer table"],
+        ["text", "verdict", "#answer .verdict"], ["texts", "rows", ".checks tbody tr"], ["text", "next", "#answer .note"],
+        ["shot", "refused"], ["axe", "axe-answer"],
+    ]  # fmt: skip
+    for look in visited(drive(steps, folder), live):
+        assert look["verdict"].startswith("Refused: ")
+        assert "identity.claim_mismatch" in look["verdict"]
+        first, *others = look["rows"]
+        assert "failed" in first
+        assert "refs/heads/fork" in first
+        assert "refs/heads/main" in first
+        assert others
+        assert all("passed" in row for row in others)
+        assert look["next"].startswith("What to do")
+
+
+def test_the_issuer_s_own_evaluator_answers_with_a_credential_that_goes_nowhere_else(
+    live: Running, folder: Path
+) -> None:
+    for token, sent, wanted in (
+        (live.token(), BODY, "This would be granted"),
+        (live.token(), body(task_id="other task"), "Refused"),
+        (live.token(ref="refs/heads/fork"), {}, "This would be refused"),
+        ("no-token", {}, "Refused"),
+    ):
+        live.secrets.append(token)
+        steps = [
+            ["goto", f"{live.url}/ui/refused"], ["fill", "#credential", f"Bearer {token}"],
+            ["fill", "#body", json.dumps(sent)], ["click", "#send"], ["wait", "#explained .verdict"],
+            ["text", "verdict", "#explained .verdict"], ["shot", "explained"], ["axe", "axe"],
+            ["click", "#forget"], ["value", "left", "#credential"], ["count", "answers", "#explained > *"],
+        ]  # fmt: skip
+        visits = drive(steps, folder, themes=["dark"], widths=[360])
+        for visit in visits:
+            visit["said"] = [said for said in visit["said"] if "the server responded with a status of 4" not in said]
+            shown = [(method, url) for method, url, given in visit["requests"] if given or token in url]
+            assert shown == [("POST", f"{live.url}/tokens/explain")]
+        (look,) = visited(visits, live)
+        assert look["verdict"].startswith(wanted)
+        assert (look["left"], look["answers"]) == ("", 0)
+
+
+@pytest.mark.parametrize("payload", PAYLOADS)
+def test_nothing_of_a_stranger_runs_on_the_page_of_refusals(live: Running, folder: Path, payload: str) -> None:
+    check = dict.fromkeys(("code", "pointer", "rule", "actual", "expected", "hint"), payload)
+    fault = dict.fromkeys(("pointer", "code", "detail"), payload)
+    problem = {
+        **dict.fromkeys(("type", "title", "detail", "instance", "code", "request_id"), payload), "status": 403,
+        "retryable": False, "errors": [fault], "checks": [{**check, "passed": False}], "warnings": [payload],
+    }  # fmt: skip
+    explained = {
+        **dict.fromkeys(("integration", "identity", "policy", "audience", "code", "request_id"), payload),
+        "verdict": "refused", "checks": [{**check, "passed": True}], "warnings": [payload],
+    }  # fmt: skip
+    for answer in (problem, explained):
+        steps = [
+            ["goto", f"{live.url}/ui/refused"], ["drop", "#paste", f"{payload}.json", json.dumps(answer)],
+            ["wait", "#answer table"], ["evaluate", "title", "document.title"], ["axe", "axe"],
+            ["evaluate", "turned", "/[\\u202e\\u2028]/.test(document.getElementById('answer').textContent)"],
+        ]  # fmt: skip
+        (look,) = visited(drive(steps, folder, themes=["light"], widths=[360]), live)
+        assert (look["title"], look["turned"]) == ("Why was I refused?", False)
+
+
+def test_what_is_no_answer_or_too_much_is_said(live: Running, folder: Path) -> None:
+    for text, wanted in (
+        ("", "Nothing is pasted yet"),
+        ("an error, it says", "no JSON object"),
+        ('{"a": 1}', "no answer of an issuer"),
+        ("{" * 300_000, "More than 256 KiB"),
+        (f'{{"code": "x.y", "checks": {"[" * 50_000}{"]" * 50_000}}}', "Refused"),
+        (f'{{"code": "x.y", "errors": [{",".join(["{}"] * 60_000)}]}}', "59,800 more are not shown"),
+    ):
+        steps = [
+            ["goto", f"{live.url}/ui/refused"],
+            ["fill", "#problem", text],
+            ["click", "#paste button[type=submit]"], ["wait", "#answer > *"], ["text", "answer", "#answer"],
+        ]  # fmt: skip
+        (look,) = visited(drive(steps, folder, themes=["light"], widths=[1280]), live)
+        assert wanted in look["answer"]

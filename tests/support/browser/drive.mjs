@@ -1,0 +1,71 @@
+// Does in Debian's Chromium what a person does, and prints as JSON what was seen.
+//   node drive.mjs STEPS.json SHOTS
+// STEPS: {themes, widths, steps: [[verb, ...arguments], ...]}; each step that looks adds to `looks`, by its name.
+import { readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { chromium } from "playwright-core";
+
+const [plan, shots] = process.argv.slice(2);
+const { themes, widths, steps } = JSON.parse(readFileSync(plan, "utf8"));
+const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+const browser = await chromium.launch({ executablePath: "/usr/bin/chromium", args: ["--no-sandbox"] });
+const seen = { visits: [] };
+
+const doing = {
+  goto: (page, _look, url) => page.goto(url, { waitUntil: "networkidle" }),
+  fill: (page, _look, place, text) => page.fill(place, text),
+  click: (page, _look, place) => page.click(place),
+  press: (page, _look, key) => page.keyboard.press(key),
+  files: (page, _look, place, paths) => page.setInputFiles(place, paths),
+  wait: (page, _look, place) => page.waitForSelector(place, { timeout: 60_000 }),
+  // As a person drops it: by the event, with a file of this text.
+  drop: (page, _look, place, name, text) => page.evaluate(([where, file, content]) => {
+    const dropped = new DataTransfer();
+    dropped.items.add(new File([content], file));
+    const event = { dataTransfer: dropped, bubbles: true, cancelable: true };
+    document.querySelector(where).dispatchEvent(new DragEvent("drop", event));
+  }, [place, name, text]),
+  text: async (page, look, name, place) => { look[name] = await page.locator(place).first().innerText(); },
+  texts: async (page, look, name, place) => { look[name] = await page.locator(place).allInnerTexts(); },
+  value: async (page, look, name, place) => { look[name] = await page.inputValue(place); },
+  links: async (page, look, name, place) => { look[name] = await page.locator(place).evaluateAll((all) => all.map((one) => one.href)); },
+  count: async (page, look, name, place) => { look[name] = await page.locator(place).count(); },
+  evaluate: async (page, look, name, program) => { look[name] = await page.evaluate(program); },
+  focused: async (page, look, name) => { look[name] = await page.evaluate("document.activeElement.id || document.activeElement.textContent"); },
+  shot: (page, look, name) => page.screenshot({ path: `${shots}/${name}-${look.theme}-${look.width}.png`, fullPage: true }),
+  axe: async (page, look, name) => {
+    await page.evaluate(axe);
+    const found = await page.evaluate("axe.run()");
+    look[name] = found.violations
+      .filter((one) => ["serious", "critical"].includes(one.impact))
+      .map((one) => `${one.id}: ${one.nodes.map((node) => node.html).slice(0, 3).join(" ")}`);
+    look.wider = Math.max(look.wider ?? 0, await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth"));
+  },
+};
+
+for (const theme of themes) {
+  for (const width of widths) {
+    const context = await browser.newContext({ colorScheme: theme, viewport: { width, height: 900 }, timezoneId: "Europe/Berlin", locale: "en-GB" });
+    const page = await context.newPage();
+    const look = { theme, width };
+    const visit = { look, said: [], requests: [], bytes: 0 };
+    page.on("console", (message) => visit.said.push(message.text()));
+    page.on("pageerror", (error) => visit.said.push(String(error)));
+    page.on("dialog", (dialog) => { visit.said.push(dialog.message()); dialog.dismiss(); });
+    page.on("request", (request) => visit.requests.push([request.method(), request.url(), request.headers().authorization ?? ""]));
+    page.on("response", async (answer) => { visit.bytes += (await answer.body().catch(() => "")).length; });
+    for (const [verb, ...given] of steps) {
+      try {
+        await doing[verb](page, look, ...given);
+      } catch (error) {
+        await page.screenshot({ path: `${shots}/failed-${theme}-${width}.png`, fullPage: true });
+        throw new Error(`${verb} ${JSON.stringify(given).slice(0, 300)}: ${error.message}\n${visit.said.join("\n")}`);
+      }
+    }
+    visit.cookies = await context.cookies();
+    seen.visits.push(visit);
+    await context.close();
+  }
+}
+await browser.close();
+console.log(JSON.stringify(seen));
