@@ -1,4 +1,4 @@
-"""`issuer leaderboard build`: judge a folder of repositories, and write what stands where as files.
+"""`issuer leaderboard build`: judge a folder of repositories, or take a table of one, and write what stands where.
 
 Exit codes (contract section 6), the worst wins: 2 usage, 6 local state, 3 a file that cannot be read, 1 a result that
 does not verify (also: no token at all; an entry without one under --require-token), 4 could not decide, 0 all good.
@@ -19,9 +19,9 @@ import msgspec
 
 from issuer import files
 from issuer.cli.exits import Exit, exit_for_summary
-from issuer.cli.judging import A_FOLDER, Judging, judging_options, received_at, trusted_by
+from issuer.cli.judging import A_FILE, A_FOLDER, Judging, judging_options, received_at, trusted_by
 from issuer.cli.terminal import printable, say
-from issuer.cli.verify_folder import interruptible
+from issuer.cli.verify_folder import extra_of, interruptible
 from issuer.client.hub.kinds import ENDPOINT
 from issuer.relying.folders import BenchmarkFolder, ReceiptFolder
 from issuer.relying.leaderboard.gather import build_board
@@ -29,6 +29,7 @@ from issuer.relying.leaderboard.page import as_html
 from issuer.relying.leaderboard.ranking import Asked, Board, Direction
 from issuer.relying.leaderboard.shown import counts_of
 from issuer.relying.leaderboard.written import as_csv, as_json, as_markdown
+from issuer.relying.trusted import read_trust
 from issuer.relying.verifier import Verifier
 from issuer.results.details import is_public_url
 from issuer.verify import Context
@@ -47,7 +48,7 @@ def leaderboard() -> None:
 
 
 @leaderboard.command()
-@click.argument("folder", metavar="DIR", type=A_FOLDER)
+@click.argument("path", type=A_FILE)
 @click.option(
     "-o", "--out", required=True, type=A_FOLDER, metavar="OUT", help="The folder for the leaderboard's files."
 )
@@ -73,33 +74,59 @@ def leaderboard() -> None:
     show_default=True,
     help="Whether an entry without a token is a no.",
 )
-def build(folder: Path, out: Path, **asked: Any) -> None:
+def build(path: Path, out: Path, **asked: Any) -> None:
     """Rank what DIR/OWNER/NAME/.eval_results/*.yaml say, by benchmark, task and metric.
 
-    Each entry is judged as `issuer verify` does it. OUT gets index.html, leaderboard.json, leaderboard.csv and
-    LEADERBOARD.md.
+    PATH is DIR, of which each entry is judged as `issuer verify` does it, or the FILE.parquet that `issuer verify DIR
+    --to` has made. OUT gets index.html, leaderboard.json, leaderboard.csv and LEADERBOARD.md.
     """
-    sys.exit(_build(folder, out, asked, int(time.time())))
+    sys.exit(_build(path, out, asked, int(time.time())))
 
 
-def _build(folder: Path, out: Path, given: Mapping[str, Any], now: int) -> Exit:
+def _build(path: Path, out: Path, given: Mapping[str, Any], now: int) -> Exit:
     ranking = Asked(given["best"], given["every_metric"], given["rank_from"], _read_stated(given["stated"]))
     hub = given["hub"].rstrip("/")
     if not is_public_url(hub):
         raise click.BadParameter("give an http or https URL", param_hint="--hub")
-    if not os.path.lexists(folder):
-        raise files.unreadable(folder, "no such folder")
-    names = Judging.__struct_fields__
-    verifier = _verifier(msgspec.convert({name: given[name] for name in names}, Judging), now)
-    files.make_folder(out, mode=0o777, follow=False)  # before hours of work; it may lie in somebody's checkout
-    with interruptible() as stopped:
-        board, summary = build_board(folder, verifier, ranking, jobs=given["jobs"] or 0, stopped=stopped)
+    if not os.path.lexists(path):
+        raise files.unreadable(path, "no such file or folder")
+    judged = _of_table if path.suffix == ".parquet" and not path.is_dir() else _of_folder
+    board, summary = judged(path, out, ranking, given, now)
     if summary.interrupted:
         say(f"issuer: interrupted: {printable(str(out))} is left as it was", err=True)
     else:
         _write(out, board, hub)
         _tell(out, board, summary)
     return exit_for_summary(summary, require_token=given["require_token"])
+
+
+def _of_folder(path: Path, out: Path, asked: Asked, given: Mapping[str, Any], now: int) -> tuple[Board, Summary]:
+    if not path.is_dir():
+        raise click.UsageError("give a DIR of repositories, or the FILE.parquet that `issuer verify DIR --to` has made")
+    names = Judging.__struct_fields__
+    verifier = _verifier(msgspec.convert({name: given[name] for name in names}, Judging), now)
+    files.make_folder(out, mode=0o777, follow=False)  # before hours of work; it may lie in somebody's checkout
+    with interruptible() as stopped:
+        return build_board(path, verifier, asked, jobs=given["jobs"] or 0, stopped=stopped)
+
+
+_OF_A_FOLDER = ("issuer", "audience", "at", "received_now", "receipts", "cache", "state", "offline", "jobs")
+
+
+def _of_table(path: Path, out: Path, asked: Asked, given: Mapping[str, Any], _now: int) -> tuple[Board, Summary]:
+    if useless := [name for name in _OF_A_FOLDER if given[name]]:
+        rule = "is for a DIR: what is in a table was judged when the table was made"
+        raise click.UsageError(f"--{useless[0].replace('_', '-')} {rule}")
+    with extra_of("table", "a table"):
+        from issuer.relying.leaderboard.tabled import build_board_of_table
+    trust = None if given["trust"] is None else read_trust(given["trust"])
+    benchmarks = {} if given["benchmarks"] is None else BenchmarkFolder(given["benchmarks"])
+    board, summary = build_board_of_table(path, benchmarks, asked, trust)
+    if trust is None:
+        rule = "with --trust FILE it is compared with yours"
+        say(f"issuer: the table was judged by the trust file {printable(board.basis.trust)}: {rule}", err=True)
+    files.make_folder(out, mode=0o777, follow=False)
+    return board, summary
 
 
 def _verifier(options: Judging, now: int) -> Verifier:

@@ -43,7 +43,7 @@ def verify_folder(
 
 
 def _table_judge() -> Callable[..., Summary]:
-    with _extra("table", "a table"):
+    with extra_of("table", "a table"):
         from issuer.relying.table import judge_into
     return judge_into
 
@@ -55,13 +55,14 @@ def engine_of(root: Path, url: str | None, certificates: Path | None, jobs: int 
     """
     if url is None:
         return processes(jobs or 0)
-    with _extra("dask", "--engine"):
+    with extra_of("dask", "--engine"):
         from issuer.relying.dask_engine import dask_engine
     return dask_engine(url, certificates, root)
 
 
 @contextlib.contextmanager
-def _extra(name: str, what: str) -> Iterator[None]:
+def extra_of(name: str, what: str) -> Iterator[None]:
+    """Say what to install where `what` needs a package that is not there: the extra of this name."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -144,6 +144,14 @@ class BenchmarkFolder(Mapping[tuple[str, str], Benchmark]):
             return None
 
 
+def take_faults(benchmarks: Mapping[tuple[str, str], Benchmark]) -> list[InputError]:
+    """Return what was wrong with the files of a folder of definitions since the last call."""
+    if not isinstance(benchmarks, BenchmarkFolder):
+        return []
+    taken, benchmarks.faults = benchmarks.faults, []
+    return taken
+
+
 class OneBenchmark(Mapping[tuple[str, str], Benchmark]):
     """One `eval.yaml` that the user vouches for: it serves for every benchmark and commit."""
 

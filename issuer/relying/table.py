@@ -1,4 +1,4 @@
-"""A table of results as a Parquet file, written in row groups as the work goes on.
+"""A table of results as a Parquet file, written in row groups as the work goes on, and read again.
 
 The one place that knows pyarrow, of the extra `table`. Workers make rows (`rows_as_bytes`), which travel as a record
 batch; a Table puts them into its file. It holds the rows of a row group, and those that have to be corrected.
@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
-from contextlib import closing, suppress
-from importlib.metadata import version
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from io import BufferedRandom
 from pathlib import Path
 from typing import IO, Any
@@ -20,12 +19,13 @@ import pyarrow.parquet as pq
 from msgspec.structs import replace
 
 from issuer import files
-from issuer.formats.times import show_time
+from issuer.codes import Code
+from issuer.errors import FormatError, reading
+from issuer.relying.basis import Basis, TableHead, read_head
 from issuer.relying.bulk import Engine, Listener, judge_folder
-from issuer.relying.table_columns import COLUMNS, METRIC, TABLE_VERSION, Kind, Row, rows_of
+from issuer.relying.table_columns import COLUMNS, METRIC, Kind, Row, rows_of
 from issuer.relying.verifier import Judged, Verifier, Writer
 from issuer.verify.summary import Summary
-from issuer.verify.trust import Trust
 
 GROUP_ROWS = 16_384
 GROUP_BYTES = 16 * 1024 * 1024  # of rows as they travel
@@ -53,13 +53,13 @@ def judge_into(
     with (
         suppress(_NotWhole),
         files.replacing(path) as file,
-        closing(Table(path, file, head_of(verifier.trust, verifier.context.now))) as table,
+        closing(Table(path, file)) as table,
     ):
         listening = replace(listener, rows=table.add, corrected=table.correct)
         summary = judge_folder(root, verifier, replace(writer, rows=rows_as_bytes), listening, engine=engine)
         if summary.interrupted:
             raise _NotWhole
-        table.finish()
+        table.finish(head_of(verifier, summary))
     return summary
 
 
@@ -77,21 +77,19 @@ def _column(rows: Sequence[Row], name: str) -> list[object]:
     return values
 
 
-def head_of(trust: Trust, now: int) -> dict[str, str]:
-    """Return the metadata of a table: its version, and by which trust, when and by which release it was made."""
-    return {
-        "table_version": TABLE_VERSION, "trust_digest": trust.digest, "audience": trust.audience,
-        "judged_at": show_time(now), "release": version("eval-token-issuer"),
-    }  # fmt: skip
+def head_of(verifier: Verifier, summary: Summary) -> TableHead:
+    """Say by what a table was judged: newer keys may have been fetched on the way."""
+    trust = verifier.trust
+    return TableHead(Basis.of(trust, verifier.context.now), trust.tolerance, summary.files)
 
 
 class Table:
     """The rows that come, in a file that is open to read and to write; `path` is where it will be."""
 
-    def __init__(self, path: Path, file: BufferedRandom, head: Mapping[str, str]) -> None:
-        self._path, self._file, self._head = path, file, head
+    def __init__(self, path: Path, file: BufferedRandom) -> None:
+        self._path, self._file = path, file
         self._corrected: dict[tuple[str, str], Row] = {}
-        self._groups = _Groups(file, head)
+        self._groups = _Groups(file)
 
     def add(self, rows: bytes) -> None:
         """Add rows."""
@@ -103,27 +101,27 @@ class Table:
         for row in _read_batch(rows).to_pylist():
             self._corrected[row["file"], row["pointer"]] = row
 
-    def finish(self) -> None:
-        """Write what is left, and what is corrected."""
+    def finish(self, head: TableHead) -> None:
+        """Write what is left, what is corrected, and what the table says of itself."""
         with files.naming(self._path):
-            self._groups.finish()
+            self._groups.finish(head)
             if self._corrected:
                 with tempfile.TemporaryFile(dir=self._path.parent) as before:
                     self._file.seek(0)
                     shutil.copyfileobj(self._file, before)
                     self._file.seek(0)
                     self._file.truncate()
-                    self._rewrite(before)
+                    self._rewrite(before, head)
 
     def close(self) -> None:
         """Let go of the file, in whatever state."""
         self._groups.close()
 
-    def _rewrite(self, before: IO[bytes]) -> None:
-        self._groups = _Groups(self._file, self._head)
+    def _rewrite(self, before: IO[bytes], head: TableHead) -> None:
+        self._groups = _Groups(self._file)
         for batch in pq.ParquetFile(before).iter_batches(BATCH_ROWS, use_threads=False):
             self._groups.add(self._with_corrections(batch))
-        self._groups.finish()
+        self._groups.finish(head)
 
     def _with_corrections(self, batch: Any) -> Any:
         places = zip(batch["file"].to_pylist(), batch["pointer"].to_pylist(), strict=True)
@@ -140,8 +138,8 @@ def _read_batch(rows: bytes) -> Any:
 class _Groups:
     """Collects rows until they are a row group, and writes that."""
 
-    def __init__(self, file: BufferedRandom, head: Mapping[str, str]) -> None:
-        self._writer = pq.ParquetWriter(file, _SCHEMA.with_metadata(dict(head)), compression="zstd")
+    def __init__(self, file: BufferedRandom) -> None:
+        self._writer = pq.ParquetWriter(file, _SCHEMA, compression="zstd")
         self._batches: list[Any] = []
         self._rows = self._bytes = 0
 
@@ -156,9 +154,10 @@ class _Groups:
         self._writer.write_table(pa.Table.from_batches(self._batches, _SCHEMA), row_group_size=2 * GROUP_ROWS)
         self._batches, self._rows, self._bytes = [], 0, 0
 
-    def finish(self) -> None:
+    def finish(self, head: TableHead) -> None:
         if self._rows:
             self._write()
+        self._writer.add_key_value_metadata(head.as_text())
         self._writer.close()
 
     def close(self) -> None:
@@ -166,3 +165,58 @@ class _Groups:
         with suppress(OSError):  # the disk is full, as has been said
             self._writer.close()
         self._writer.is_open = False
+
+
+# -- read again --------------------------------------------------------------------------------------------------------
+
+
+class TableFile:
+    """A table that is open: its `head`, and its rows in their order."""
+
+    def __init__(self, path: Path, file: IO[bytes]) -> None:
+        self._path = path
+        with _reading(path):
+            self._parquet = pq.ParquetFile(file)
+            found = self._parquet.metadata.metadata or {}
+            self.head = read_head({name.decode(): value.decode() for name, value in found.items()})
+            self._demand_columns()
+
+    def rows(self, names: Sequence[str]) -> Iterator[Row]:
+        """Yield of each row these columns. Holds some rows at a time. Raises InputError for a file that is damaged."""
+        batches = self._parquet.iter_batches(BATCH_ROWS, columns=list(names), use_threads=False)
+        while True:
+            with _reading(self._path):
+                if (batch := next(batches, None)) is None:
+                    return
+                columns = {name: _plain(name, batch[name]) for name in names}
+            for values in zip(*columns.values(), strict=True):
+                yield dict(zip(columns, values, strict=True))
+
+    def _demand_columns(self) -> None:
+        schema = self._parquet.schema_arrow
+        for field in _SCHEMA:
+            if schema.get_field_index(field.name) < 0 or not schema.field(field.name).type.equals(field.type):
+                raise FormatError(Code.FILE_RULE, f"has no column {field.name} as a table of its version has")
+
+
+@contextmanager
+def open_table(path: Path) -> Iterator[TableFile]:
+    """Open a table that `judge_into` has made. Raises InputError for a file that is none, or of another version."""
+    with files.open_plain(path) as file:
+        yield TableFile(path, file)
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    with reading(str(path)):
+        try:
+            yield
+        except (pa.ArrowException, OSError, ValueError):  # in whose words bytes of the file may stand
+            raise FormatError(Code.FILE_RULE, "is no Parquet file, or not a whole one") from None
+
+
+def _plain(name: str, column: Any) -> list[object]:
+    if name in _TIMES:
+        return [None if value is None else value // 1000 for value in column.cast(pa.int64()).to_pylist()]
+    values: list[object] = column.to_pylist()
+    return values

@@ -1,13 +1,13 @@
 """What a table of results has in its columns: a row for each entry, and one for each finding.
 
 The schema of `issuer verify DIR --to FILE`, without the library that writes it (`table.py`); TABLE.md shows it. Columns
-may be added; another meaning of one is a new TABLE_VERSION.
+may be added; another meaning of one is a new version (`basis.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, Literal
+from typing import Literal
 
 import msgspec
 from msgspec import Struct
@@ -16,8 +16,6 @@ from issuer.errors import InputError
 from issuer.relying.verifier import Judged
 from issuer.results.entry import EntryMetric
 from issuer.verify.report import NAMES, Check, Report, Status
-
-TABLE_VERSION: Final = "1"
 
 # `json` is text, `time` a moment in UTC, `metrics` a list of what METRIC names.
 Kind = Literal["text", "json", "time", "whole", "number", "flag", "metrics"]

@@ -32,6 +32,11 @@ from issuer.wire import ARCHIVE_PATH, JWKS_PATH, REVOCATION_KEYS_PATH, REVOCATIO
 MAX_FILE_BYTES = 4 * 1024 * 1024  # as much as the largest of them may have; smaller bounds are their readers'
 
 
+def read_trust(path: Path) -> TrustFile:
+    """Read a trust file, and nothing that it points to. Raises InputError for a malformed one."""
+    return read_trust_file(files.read(path, MAX_FILE_BYTES), str(path))
+
+
 def trust_by_file(path: Path, documents: Documents, seen: SeenLists | None = None) -> Trust:
     """Read a trust file and all that it points to. Raises InputError for what is malformed in any of them.
 
@@ -55,9 +60,7 @@ class Trusted:
     @classmethod
     def by_file(cls, path: Path, documents: Documents, seen: SeenLists | None = None) -> Trusted:
         """Trust by a trust file. Raises InputError for what is malformed in it, or in what it points to."""
-        return cls(
-            read_trust_file(files.read(path, MAX_FILE_BYTES), str(path)), path.parent, documents, str(path), seen
-        )
+        return cls(read_trust(path), path.parent, documents, str(path), seen)
 
     @classmethod
     def in_issuer(

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from issuer.codes import Code
 from issuer.errors import FormatError, InputError, SetupError
 from issuer.formats.strict_yaml import Document
-from issuer.relying.folders import BenchmarkFolder, ReceiptFolder, Sidecars
+from issuer.relying.folders import ReceiptFolder, Sidecars, take_faults
 from issuer.results.entry import entries_of, open_results
 from issuer.verify import Context, verify_entries
 from issuer.verify.receipts import Subject, objection, read_receipt, write_receipt
@@ -120,11 +120,7 @@ class Verifier(Struct):
 
     def take_faults(self) -> list[InputError]:
         """Return what was wrong with `eval.yaml` files since the last call."""
-        benchmarks = self.context.benchmarks
-        if not isinstance(benchmarks, BenchmarkFolder):
-            return []
-        taken, benchmarks.faults = benchmarks.faults, []
-        return taken
+        return take_faults(self.context.benchmarks)
 
 
 def _with_line(report: Report, document: Document) -> Report:

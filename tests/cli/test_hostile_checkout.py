@@ -89,7 +89,7 @@ COMMANDS: dict[str, dict[str, tuple[str, ...]]] = {
         "passphrase_file": (*KEYS[:1], "generate", *KEYS[1:], "--passphrase-file", HERE),
     },
     "leaderboard build": {
-        "folder": (*BOARD[:2], HERE, *BOARD[3:], "--out", "{made}/board"),
+        "path": (*BOARD[:2], HERE, *BOARD[3:], "--out", "{made}/board"),
         "out": (*BOARD, "--out", HERE),
         "trust": ("leaderboard", "build", "{policies}", "--out", "{made}/board", "--trust", HERE),
         "receipts": (*BOARD, "--out", "{made}/board", "--receipts", HERE),
@@ -279,6 +279,7 @@ MORE: dict[str, tuple[str, ...]] = {
     "log proof from a log": ("log", "proof", HERE, "--policy", "{good}/policy.txt", "--for", "{good}/gsm8k.yaml#0"),
     "log proof for an entry": ("log", "proof", *LOG, "--for", HERE + "#0"),
     "log restore from a log": ("log", "restore", HERE, "--config", "{good}/settings.yaml"),
+    "leaderboard build a table": ("leaderboard", "build", HERE + "/r.parquet", "--out", "{made}/board"),
     "verify as json": ("verify", HERE, "--repo", "acme/open-model", "--json", *TRUST),
     "verify as junit": ("verify", HERE, "--repo", "acme/open-model", "--format", "junit", *TRUST),
     "verify as csv": ("verify", HERE, "--repo", "acme/open-model", "--format", "csv", *TRUST),

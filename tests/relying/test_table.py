@@ -12,11 +12,13 @@ import pytest
 
 from issuer import files
 from issuer.cli.verify_lines import JSON_LINES
+from issuer.relying.basis import TABLE_VERSION
 from issuer.relying.bulk import CHUNK_FILES, Listener, judge_folder, processes
-from issuer.relying.table_columns import COLUMNS, METRIC, TABLE_VERSION, Kind, rows_of
+from issuer.relying.table_columns import COLUMNS, METRIC, Kind, rows_of
 from issuer.relying.verifier import Judged, Verifier
 from issuer.verify import Context
 from issuer.verify.report import Report
+from issuer.verify.summary import Summary
 from tests.support.cluster import cluster
 from tests.support.command import issuer
 from tests.support.in_process import run
@@ -42,7 +44,7 @@ def reports(folder: Path, text: str) -> tuple[Report, ...]:
 
 
 def test_the_page_shows_the_columns_that_there_are() -> None:
-    shown = [row.split(" | ") for row in PAGE.splitlines() if row.startswith("| `")]
+    shown = [row.split(" | ") for row in PAGE.partition("## Columns")[2].splitlines() if row.startswith("| `")]
     columns = [column for column in COLUMNS if not column.name.startswith("check_")]
     expected = [[f"| `{column.name}`", column.kind, f"{column.meaning} |"] for column in columns]
     assert [row for row in shown if "check_" not in row[0]] == expected
@@ -194,12 +196,12 @@ def test_a_large_table_is_written_and_corrected_in_row_groups(tmp_path: Path) ->
     false = reports(tmp_path, file_for(submission()).replace("20.9", "29.9"))
     count = 5 * GROUP_ROWS // 2
     with files.replacing(tmp_path / "r.parquet") as file:
-        made = Table(tmp_path / "r.parquet", file, head_of(TRUST, NOW))
+        made = Table(tmp_path / "r.parquet", file)
         for start in range(0, count, 64):
             made.add(rows_as_bytes([Judged(str(number), good) for number in range(start, start + 64)]))
         written = file.tell()
         made.correct(rows_as_bytes([Judged("7", false)]))
-        made.finish()
+        made.finish(head_of(judge(), Summary()))
     assert written > 1000, "row groups are written as they come"
     import duckdb
 
@@ -223,6 +225,9 @@ def test_it_says_by_which_trust_and_when(mixed: Path, tmp_path: Path) -> None:
     assert head["table_version"] == TABLE_VERSION
     assert (head["trust_digest"], head["audience"]) == (TRUST.digest, AUDIENCE)
     assert head["judged_at"] == "2026-11-18T11:06:40Z"
+    fetched = TRUST.issuers[ISSUER].keys_fetched_at
+    assert json.loads(head["issuers"]) == [{"issuer": ISSUER, "keys_fetched_at": fetched}]
+    assert (int(head["files"]), head["absent"], head["tolerance"]) == (160, "[]", "{}")
 
 
 @pytest.mark.long

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from issuer.relying.basis import Basis
 from issuer.relying.leaderboard.listed import Listed, Score, Unread
-from issuer.relying.leaderboard.ranking import Asked, Basis, Board, Row, Table, rank
+from issuer.relying.leaderboard.ranking import Asked, Board, Row, Table, rank
 from issuer.results.benchmark import read_benchmark
 from issuer.results.entry import write_entry
 from tests.support import make

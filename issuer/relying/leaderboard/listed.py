@@ -6,7 +6,9 @@ a stranger's text, whatever the tier: who writes it somewhere escapes it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import Any
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
@@ -85,11 +87,12 @@ Item = Listed | Unread
 def listed(file: str, report: Report) -> Listed:
     """List the entry of a report. What its token says is left out where that is not what the file says."""
     said, signed = report.said, report.verdict != "failed" and report.issued_at is not None
+    normalization = normalization_text(said.normalization)
     entry = Listed(
         file, report.pointer, report.repo, _text(said.model_revision), said.dataset.id, _text(said.dataset.revision),
         _text(said.dataset.task_id), scores_of(said), _text(said.framework.name), _text(said.framework.version),
-        said.completeness, said.benchmark_subset, normalization_of(said), report.tier, report.tier_reason,
-        report.at_from, report.checks[FRESH - 1].evidence, moment_of(said.date), token_digest=report.token_digest,
+        said.completeness, said.benchmark_subset, normalization, report.tier, report.tier_reason, report.at_from,
+        report.checks[FRESH - 1].evidence, moment_of(said.date), token_digest=report.token_digest,
     )  # fmt: skip
     return _with_token(entry, report) if signed else entry
 
@@ -111,21 +114,24 @@ def unread(error: InputError) -> Unread:
 def scores_of(said: Said) -> tuple[Score, ...]:
     """Return the numbers that an entry says, each with what was chosen of the run for it."""
     if not said.metrics:
-        return () if said.value is UNSET else (Score("", "", said.value, ""),)
-    return tuple(_score(one.metric_id, _text(one.slice), one.value, said) for one in said.metrics)
+        return () if said.value is UNSET else (lone_score(said.value),)
+    return tuple(score_of(one.metric_id, _text(one.slice), one.value, said.selection) for one in said.metrics)
 
 
-def _score(metric: str, of_slice: str, value: float, said: Said) -> Score:
-    return Score(metric, of_slice, value, said.selection.get(_pair(metric, of_slice), ""))
+def score_of(metric: str, of_slice: str, value: float, selection: Mapping[str, str]) -> Score:
+    """Return a number of a run, with what the run's `selection` says of it."""
+    pair = f"{metric} ({of_slice})" if of_slice else metric
+    return Score(metric, of_slice, value, selection.get(pair, ""))
 
 
-def _pair(metric: str, of_slice: str) -> str:
-    return f"{metric} ({of_slice})" if of_slice else metric
+def lone_score(value: float) -> Score:
+    """Return the `value` of an entry that names no metric."""
+    return Score("", "", value, "")
 
 
-def normalization_of(said: Said) -> str:
+def normalization_text(normalization: Mapping[str, Any]) -> str:
     """Return `normalization` as one text, equal where it says the same; "" where it is not there."""
-    return msgspec.json.encode(said.normalization, order="deterministic").decode() if said.normalization else ""
+    return msgspec.json.encode(normalization, order="deterministic").decode() if normalization else ""
 
 
 def moment_of(date: str) -> int | None:

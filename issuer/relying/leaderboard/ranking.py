@@ -16,6 +16,7 @@ from typing import Literal
 
 from msgspec import UNSET, Struct
 
+from issuer.relying.basis import Basis
 from issuer.relying.leaderboard.listed import Listed, Score, Unread
 from issuer.results.benchmark import Benchmark
 from issuer.verify.report import Tier
@@ -91,24 +92,6 @@ class Table(Struct, frozen=True):
     settings: tuple[Setting, ...]
     benchmark_revisions: tuple[str, ...]
     rows: tuple[Row, ...]
-
-
-class IssuerKeys(Struct, frozen=True):
-    """A trusted issuer, and when its keys were last confirmed (Unix seconds; None: they are from a file)."""
-
-    issuer: str
-    keys_fetched_at: int | None
-
-
-class Basis(Struct, frozen=True):
-    """By what it was judged, and when (Unix seconds): it is believed only as this party's own."""
-
-    trust: str
-    audience: str
-    judged_at: int
-    issuers: tuple[IssuerKeys, ...] = ()
-    absent: tuple[str, ...] = ()
-    release: str = ""
 
 
 class Board(Struct, frozen=True):
