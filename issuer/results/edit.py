@@ -14,6 +14,8 @@ from msgspec import UNSET
 
 from issuer.codes import Code
 from issuer.errors import FormatError, InputError, Place
+from issuer.formats import jose
+from issuer.formats.strict_json import loads
 from issuer.formats.strict_yaml import Document, quoted
 from issuer.results.entry import (
     TOKEN_MEMBERS,
@@ -27,6 +29,7 @@ from issuer.results.entry import (
 )
 
 _NO_LINE = re.compile(r"[ \t\r]*(?:#.*)?")
+_DEPTH = 16  # levels of a token's payload
 _DASH_ALONE = re.compile(r"[ \t]*-[ \t\r]*(?:#.*)?")
 
 
@@ -39,8 +42,7 @@ def put_entry(text: str, entry: str, name: str, *, reshape: bool = False) -> str
     """
     issued = read_entries(entry.encode(), name)
     if text.strip() and len(issued) == 1 and (token := issued[0].token) is not None:
-        said = content_digest(issued[0].form)
-        same = [old for old in read_entries(text.encode(), name) if content_digest(old.form) == said]
+        same = [old for old in read_entries(text.encode(), name) if _is_same(old, issued[0])]
         shaped = [old for old in same if not reshape or _shape(old) == _shape(issued[0])]
         if any(old.token == token for old in shaped):
             return text
@@ -64,15 +66,17 @@ def lacks(text: str, entries: str, name: str) -> list[bool]:
 
 def merge(text: str, entry: str, name: str) -> str:
     """Return the file with this entry in the place of the one for the same scores (`subject`); else with it appended.
+    A reproduction takes the place of none that another party had signed.
 
     One that says the same keeps its place, too, and gets this one's token and form. Raises InputError
     (`result.repeated`) where several are for the same scores, and none of them, or not just one, is of its framework.
     """
     new = _demand_one(entry, name)
     there = read_entries(text.encode(), name) if text.strip() else ()
-    if content_digest(new.form) in {content_digest(old.form) for old in there}:
+    if any(_is_same(old, new) for old in there):
         return put_entry(text, entry, name, reshape=True)
-    rivals = [index for index, old in enumerate(there) if subject(old) == subject(new)]
+    mine = [index for index, old in enumerate(there) if not _is_another_party_s(old, new)]
+    rivals = [index for index in mine if subject(there[index]) == subject(new)]
     if len(rivals) > 1:
         rivals = [index for index in rivals if there[index].framework.name == new.framework.name] or rivals
     if len(rivals) > 1:
@@ -89,9 +93,36 @@ def subject(entry: Entry) -> tuple[object, ...]:
     A reproduction stands beside what it reproduces: it is for the same scores as another one of that, by its framework.
     """
     slices = {metric.slice or "" for metric in entry.metrics or ()} or {""}
-    run = entry.details.run or {}
-    named = (run["reproduces"], entry.framework.name) if isinstance(run.get("reproduces"), str) else ()
+    reproduced = _reproduced(entry)
+    named = () if reproduced is None else (reproduced, entry.framework.name)
     return entry.dataset.id, entry.dataset.task_id or "", frozenset(slices), *named
+
+
+def _reproduced(entry: Entry) -> str | None:
+    named = (entry.details.run or {}).get("reproduces")
+    return named if isinstance(named, str) else None
+
+
+def _is_same(old: Entry, new: Entry) -> bool:
+    """Say whether the new entry's token may stand in the old one: it says the same, and is no other party's."""
+    return content_digest(old.form) == content_digest(new.form) and not _is_another_party_s(old, new)
+
+
+def _is_another_party_s(old: Entry, new: Entry) -> bool:
+    """Say whether the old entry is a reproduction that another party had signed: it is evidence beside the new one."""
+    if _reproduced(old) is None or old.token is None or new.token is None:
+        return False
+    party = _unverified_party(old.token)
+    return party is not None and party != _unverified_party(new.token)
+
+
+def _unverified_party(token: str) -> tuple[object, object] | None:
+    """Return the issuer and the integration that a token names, which nobody has checked; None where it names none."""
+    try:
+        payload = loads(jose.parse_compact(token).unverified_payload, max_bytes=jose.MAX_TOKEN_BYTES, max_depth=_DEPTH)
+    except FormatError:
+        return None
+    return (payload.get("iss"), payload.get("sub")) if isinstance(payload, dict) else None
 
 
 def _says(entry: Entry) -> tuple[str, object]:

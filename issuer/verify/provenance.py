@@ -23,11 +23,11 @@ _NUMBER = re.compile(r"[0-9]{1,20}")
 # Shown where there is no link: what tells one run from another, in the words of its provider.
 _IDS = ("repository_id", "run_id", "project_id", "pipeline_id", "job_id", "build_number", "client_id", "account")
 
-# The owner of a workload, by the id that outlives its name; of a provider that names none, the workload itself.
+# The owner of a workload, by the id that outlives its name. What one owner may have several of is not among them: a
+# GitLab namespace may be a subgroup, and of Google, Kubernetes and OAuth only project, workload and client are bound.
 _OWNERS = (
-    "repository_owner_id", "namespace_id", "organization_id", "oidc.circleci.com/org-id", "workspaceUuid",
-    "google.compute_engine/project_number", "tid", "https://sts.amazonaws.com/aws_account", "account_id", "account",
-    "id", "client_id", "kubernetes.io/serviceaccount/uid", "sub",
+    "repository_owner_id", "organization_id", "oidc.circleci.com/org-id", "workspaceUuid", "tid",
+    "https://sts.amazonaws.com/aws_account", "account_id", "account", "id",
 )  # fmt: skip
 
 
@@ -70,13 +70,26 @@ def _gitlab(caller: Caller) -> str:
     return f"{issuer}/{config[1]}/-/jobs/{job}"
 
 
-def owner_of(caller: Caller) -> tuple[str, str] | None:
-    """Return who owns the workload that asked for the token: its provider, and the owner's id there, which stays.
+def owner_of(caller: Caller) -> str | None:
+    """Return who owns the workload that asked for the token, by the id at its provider, which stays; None where what is
+    bound names no owner."""
+    return next((str(caller[name]) for name in _OWNERS if name in caller), None)
 
-    None where what is bound names no owner. An enterprise's own issuer at github.com has the ids of github.com.
-    """
-    name, issuer = next((name for name in _OWNERS if name in caller), None), _text(caller, "issuer")
-    return None if name is None else (_github_site(issuer) or issuer, str(caller[name]))
+
+def doubt_of_two_owners(first: Caller, second: Caller) -> str:
+    """Return why two workloads may be one owner's, or "": they are at two providers, or at one of two owners."""
+    if _provider_of(first) != _provider_of(second):
+        return ""
+    owners = owner_of(first), owner_of(second)
+    if None in owners:
+        return "both were asked for at one provider, and whether by two owners cannot be told"
+    return "both were asked for by workloads of one owner" if owners[0] == owners[1] else ""
+
+
+def _provider_of(caller: Caller) -> str:
+    """Return within what an id is one owner's. An enterprise's own issuer at github.com has the ids of github.com."""
+    issuer = _text(caller, "issuer")
+    return _github_site(issuer) or issuer
 
 
 def describe_caller(caller: Caller) -> str:

@@ -2,7 +2,8 @@
 
 `differences` compares what two runs say, whoever says it. `objection` is about two signed results: the second names the
 first by its content digest (`run.reproduces`), and another party had it signed. What that shows are two signatures over
-agreeing numbers; it is no proof that there was a second run.
+agreeing numbers; it is no proof that there was a second run. `run.split`, `run.epochs` and `run.completeness` are not
+compared.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from msgspec import Struct
 from issuer.formats import jcs
 from issuer.formats.strict_yaml import number_text
 from issuer.results.claims import Metric, RunClaims
-from issuer.verify.provenance import owner_of
+from issuer.verify.provenance import doubt_of_two_owners
 from issuer.verify.report import Report, Said
 
 Pair = tuple[str, str]  # a metric's id and slice ("" without one)
@@ -69,6 +70,13 @@ def setting_differences(first: Said, second: Said) -> Iterator[Difference]:
     yield from _parted("normalization", _written(first.normalization), _written(second.normalization))
 
 
+def aside(second: Said, first: Said) -> str:
+    """Say what is not compared and parts all the same: whether the whole benchmark was run. "" where it does not."""
+    if second.completeness == first.completeness:
+        return ""
+    return f"; run.completeness, which is not compared: {_shown(first.completeness)} and {_shown(second.completeness)}"
+
+
 def describe(metric: Metric) -> str:
     """Say what a metric is called, its slice in brackets, and its value."""
     of_slice = f" ({metric.slice})" if metric.slice else ""
@@ -96,10 +104,7 @@ def _dependence(second: Report, first: Report) -> str:
     """Return why it cannot be told that two parties had the results signed, or ""."""
     if first.integration == second.integration:
         return f"both were signed for {first.integration}"
-    owners = owner_of(first.caller), owner_of(second.caller)
-    if None not in owners and owners[0] == owners[1]:
-        return "both were asked for by workloads of one owner"
-    return ""
+    return doubt_of_two_owners(first.caller, second.caller)
 
 
 def _parted(where: str, first: str, second: str) -> Iterator[Difference]:

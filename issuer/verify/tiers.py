@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from issuer.formats.times import show_time
 from issuer.verify.report import Report, Status, Tier
-from issuer.verify.reproduction import EXACTLY, Tolerance, objection
+from issuer.verify.reproduction import EXACTLY, Tolerance, aside, objection
 
 # What ranks alike has one number, the higher the more; `refuted` ranks nowhere.
 RANKS: dict[Tier, int] = {
@@ -114,6 +114,6 @@ def _raised(report: Report, named_by: Mapping[str, Report], tolerance: Tolerance
     for other, reason in zip(named_by.values(), reasons, strict=True):
         if not reason:
             by = f"reproduced by {other.integration}, {show_time(other.issued_at or 0)}"
-            return replace(report, tier="reproduced", tier_reason=by)
+            return replace(report, tier="reproduced", tier_reason=by + aside(other.said, report.said))
     which = "a reproduction does not count" if len(reasons) == 1 else f"{len(reasons)} reproductions do not count"
     return replace(report, tier_reason=f"{report.tier_reason}; {which}: {reasons[0]}")

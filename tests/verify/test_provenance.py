@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from issuer.identity.profiles import PROFILES
-from issuer.verify.provenance import describe_caller, owner_of, run_url
+from issuer.verify.provenance import describe_caller, doubt_of_two_owners, owner_of, run_url
 from tests.support.samples import SAMPLES
 
 PUBLIC: dict[str, dict[str, Any]] = {
@@ -101,15 +101,35 @@ def test_a_caller_is_described_by_what_tells_one_run_from_another() -> None:
 # -- whose workload it is -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", sorted(PROFILES.keys() - {"jenkins", "oidc"}))
+OWNED = {"github-actions", "buildkite", "circleci", "bitbucket", "azure", "aws", "codefresh", "pat", "huggingface"}
+
+
+@pytest.mark.parametrize("name", sorted(PROFILES))
 def test_of_each_provider_whose_tokens_name_one_the_owner_is_known(name: str) -> None:
-    """Of the other two nothing is public that would tell one owner from another."""
+    """Of the others a part of what one owner has is public: a group that may be a subgroup, a project, a workload."""
     bound = dict.fromkeys(PROFILES[name].provenance, "1")
-    assert owner_of({"issuer": "https://a.example", **bound}) == ("https://a.example", "1")
-    assert owner_of({"issuer": "https://a.example", "build_number": "1"}) is None
+    assert owner_of({"issuer": "https://a.example", **bound}) == ("1" if name in OWNED else None)
 
 
-def test_an_enterprise_s_own_issuer_has_the_owners_of_github() -> None:
-    own = {**GITHUB, "issuer": "https://token.actions.githubusercontent.com/acme"}
-    assert owner_of(own) == owner_of(GITHUB) == ("https://github.com", GITHUB["repository_owner_id"])
-    assert owner_of({**own, "issuer": "https://token.actions.acme.ghe.com"}) != owner_of(own)
+def doubt(first: dict[str, Any], second: dict[str, Any]) -> str:
+    assert doubt_of_two_owners(first, second) == doubt_of_two_owners(second, first)
+    return doubt_of_two_owners(first, second)
+
+
+def test_two_workloads_are_two_owners_where_their_ids_say_so_or_their_providers_differ() -> None:
+    other = {**GITHUB, "repository_owner_id": "2"}
+    assert (
+        doubt(GITHUB, other) == doubt(GITHUB, GITLAB) == doubt(GITHUB, {**GITHUB, "issuer": "https://a.example"}) == ""
+    )
+    assert "workloads of one owner" in doubt(GITHUB, {**GITHUB, "repository_id": "2"})
+    own = {**other, "issuer": "https://token.actions.githubusercontent.com/acme"}
+    assert doubt(GITHUB, own) == "", "an enterprise's own issuer has the owners of github.com"
+    assert "workloads of one owner" in doubt({**GITHUB, "issuer": own["issuer"]}, GITHUB)
+
+
+@pytest.mark.parametrize("name", sorted(PUBLIC.keys() - OWNED))
+def test_two_subgroups_or_workloads_at_one_provider_may_be_one_owner_s(name: str) -> None:
+    first = PUBLIC[name]
+    second = {member: value if member in {"provider", "issuer"} else f"{value}2" for member, value in first.items()}
+    assert doubt(first, second) == "both were asked for at one provider, and whether by two owners cannot be told"
+    assert doubt(first, {**second, "issuer": "https://b.example"}) == ""

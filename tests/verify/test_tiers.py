@@ -230,6 +230,7 @@ OWNER = OTHERS["caller"]
         (again(terms={"iat": make.NOW, "nbf": make.NOW}), "it was not signed after the one that it names"),
         (again(terms={"sub": "inspect-ai"}), "both were signed for inspect-ai"),
         (again(terms={"caller": {**OWNER, "repository_owner_id": "1"}}), "workloads of one owner"),
+        (again(terms={"caller": {"issuer": "https://a.example", "namespace_id": "2"}}), "two owners cannot be told"),
     ],
 )  # fmt: skip
 def test_what_is_no_second_party_s_same_run_raises_nothing_and_says_why(second: Report, reason: str) -> None:
@@ -237,6 +238,15 @@ def test_what_is_no_second_party_s_same_run_raises_nothing_and_says_why(second: 
     assert tier == "verified"
     assert "a reproduction does not count" in said
     assert reason in said
+
+
+@pytest.mark.parametrize(
+    ("run", "said"),
+    [({}, ""), ({"split": "test", "epochs": 4}, ""), ({"completeness": "partial"}, "is not compared: - and partial")],
+)
+def test_split_epochs_and_completeness_are_not_compared_and_completeness_is_said(run: Any, said: str) -> None:
+    tier, reason = first_beside(again({"run": {"reproduces": FIRST.content_digest, **run}}))
+    assert (tier, said in reason, "not compared" in reason) == ("reproduced", True, bool(said))
 
 
 def test_a_copy_of_a_reproduction_is_no_other_one_and_what_it_says_is_cut() -> None:

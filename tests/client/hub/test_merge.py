@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from issuer.client.hub import FileAt, merge_entries
 from issuer.codes import Code
 from issuer.errors import InputError
 from issuer.results.entry import Profile, write_entry
-from tests.support.make import BENCHMARK, PATH, file_for, submission, token_for
+from tests.support.make import BENCHMARK, NOW, PATH, file_for, submission, token_for
 
 NEW = file_for(submission({"date": "2026-11-23"}))
 OTHER = file_for(submission(task_id="other", metrics=[{"metric_id": "accuracy", "value": 0.5}]))
@@ -81,6 +83,37 @@ def test_of_two_that_have_its_place_the_one_of_its_framework_is_replaced() -> No
         merged(theirs + theirs.replace("0.4.13", "0.4.12"), NEW)
     assert refused.value.code is Code.RESULT_REPEATED
     assert str(refused.value.place) == f"acme/open-model/{PATH}@0123456:{len(theirs.splitlines()) + 1}:3"
+
+
+def reproduction(sub: str, value: float = 20.9, **terms: Any) -> str:
+    item = submission(
+        {"run": {"reproduces": "sha256:" + "5" * 64}},
+        framework={"name": "lm-eval", "version": "0.4.13"},
+        metrics=[{"metric_id": "accuracy", "value": value}],
+    )
+    return file_for(item, sub=sub, **terms)
+
+
+def test_another_party_s_reproduction_stays_and_one_s_own_is_replaced() -> None:
+    """Of one framework, too, and where both say the very same: each signature is evidence."""
+    theirs, mine = reproduction("theirs"), reproduction("mine")
+    assert merged(NEW + theirs, mine) == NEW + theirs + mine
+    assert merged(NEW + theirs + mine, reproduction("mine", 21)) == NEW + theirs + reproduction("mine", 21)
+    newer = reproduction("mine", iat=NOW + 1, nbf=NOW + 1)
+    assert merged(theirs + mine, newer) == theirs + newer
+    assert merged(theirs + mine, mine) == theirs + mine
+    elsewhere = reproduction("mine", iss="https://other.example")
+    assert merged(elsewhere, mine) == elsewhere + mine, "an integration's name is its issuer's"
+    assert merged(theirs + mine, NEW) == theirs + mine + NEW
+    assert merged(NEW + theirs, file_for(submission(), sub="mine")) == file_for(submission(), sub="mine") + theirs
+
+
+@pytest.mark.parametrize("token", ["", '  verify_token: "a.b"\n', '  verify_token: "e30.W10.e30"\n'])
+def test_a_reproduction_that_nobody_is_known_to_have_signed_is_replaced(token: str) -> None:
+    mine = reproduction("mine")
+    bare = "".join(line for line in mine.splitlines(keepends=True) if "verify_token" not in line)
+    for there in (bare + token, bare.replace("20.9", "21.0") + token):
+        assert merged(NEW + there, mine) == NEW + mine
 
 
 def test_two_results_for_one_place_are_refused() -> None:

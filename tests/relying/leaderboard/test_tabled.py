@@ -79,7 +79,7 @@ def hub(tmp_path: Path) -> Path:
     """Entries of every kind and form, files that cannot be read, tokens that share a jti, and a broken definition."""
     write_hub(tmp_path, 200)
     root = tmp_path / "hub"
-    details = {
+    details: dict[str, Any] = {
         "benchmark_subset": PAYLOADS[0], "normalization": {"b": [1, 0.5, True], "a": {"x": "\u2028"}},
         "run": {"selection": {"accuracy": PAYLOADS[3], "f1 (hard)": "strict"}, "completeness": "full"},
         "date": "2026-11-17",
