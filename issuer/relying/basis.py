@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping
+from importlib.metadata import version
 from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
 
-from issuer import __version__
 from issuer.codes import Code
 from issuer.errors import FormatError
 from issuer.formats.times import show_time
@@ -46,7 +46,7 @@ class Basis(Struct, frozen=True):
         """Say by what is judged with this trust at `now` (Unix seconds)."""
         issuers = tuple(IssuerKeys(name, issuer.keys_fetched_at) for name, issuer in trust.issuers.items())
         absent = tuple(f"{absence.pointer}: {absence.reason}" for absence in trust.absent)
-        return cls(trust.digest, trust.audience, now, issuers, absent, __version__)
+        return cls(trust.digest, trust.audience, now, issuers, absent, version("eval-token-issuer"))
 
 
 class TableHead(Struct, frozen=True):
@@ -68,10 +68,10 @@ class TableHead(Struct, frozen=True):
 
 def read_head(text: Mapping[str, str]) -> TableHead:
     """Read the metadata of a table. Raises FormatError (`file.rule`) for what is none, or one of another version."""
-    version = text.get("table_version")
-    if version is None:
+    made_as = text.get("table_version")
+    if made_as is None:
         raise FormatError(Code.FILE_RULE, f"is no table of results: {_AGAIN}")
-    if version != TABLE_VERSION:
+    if made_as != TABLE_VERSION:
         rule = f"is a table of another version than {TABLE_VERSION}, which is what this release reads: {_AGAIN}"
         raise FormatError(Code.FILE_RULE, rule)
     try:
