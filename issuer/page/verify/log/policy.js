@@ -68,7 +68,7 @@ class Reader {
   async read(line) {
     if (CONTROL.test(line))
       throw fault("a control character other than tab and newline; line ends are LF, not CRLF");
-    const [word, ...rest] = line.replace(/^[ \t]+|[ \t]+$/g, "").split(/[ \t]+/);
+    const [word, ...rest] = line.split(/[ \t]+/).filter(Boolean);
     if (!word || word.startsWith("#")) return;
     if (word === "log" && (rest.length === 1 || rest.length === 2)) await this.#log(rest[0], rest[1] ?? "");
     else if (word === "witness" && (rest.length === 2 || rest.length === 3))

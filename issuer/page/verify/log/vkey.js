@@ -21,6 +21,7 @@ const MAX_TIMESTAMP = 2n ** 63n - 1n;
 
 /** The signature types, by their identifier byte. */
 export const KIND = Object.freeze({ ED25519: 0x01, COSIGNATURE: 0x04, COSIGNATURE_ML_DSA_44: 0x06 });
+/** @type {Map<number, number>} */
 const KEY_BYTES = new Map([[KIND.ED25519, 32], [KIND.COSIGNATURE, 32], [KIND.COSIGNATURE_ML_DSA_44, 1312]]);
 
 /** @param {number} kind */

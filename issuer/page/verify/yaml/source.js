@@ -1,0 +1,86 @@
+/** A YAML text: its bounds, its lines, and where in it something stands. */
+
+import { decodeUtf8 } from "../bytes.js";
+import { Beyond, FormatError } from "../errors.js";
+
+const MAX_BYTES = 1024 * 1024;
+const LF = 10;
+// Line breaks to some readers only (a lone CR is none to npm's yaml), a byte order mark, control and non-characters.
+const DISPUTED = /[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]|\r(?!\n)/;
+
+/** The text, with LF line ends. Places in it are counted as Python does: lines and columns from 1, columns in characters. */
+export class Source {
+  /** @type {number[]} */
+  #lineStarts = [];
+
+  /** @param {string} text */
+  constructor(text) {
+    this.text = text;
+  }
+
+  /**
+   * Read bytes. Throws FormatError for what is too large, not UTF-8, or has a character that readers disagree about.
+   * @param {Uint8Array} raw
+   */
+  static read(raw) {
+    if (raw.length > MAX_BYTES) throw new FormatError("file.too_large", `larger than ${MAX_BYTES} bytes`);
+    const text = decodeUtf8(raw);
+    if (text === null) throw new FormatError("file.encoding", "not UTF-8", { line: lineOfFault(raw), column: 1 });
+    const source = new Source(text);
+    const found = DISPUTED.exec(text);
+    if (found) {
+      const detail = `${nameOf(found[0])}: leave it out or escape it in double quotes`;
+      throw new FormatError("file.encoding", detail, source.place(found.index));
+    }
+    return new Source(text.replaceAll("\r\n", "\n"));
+  }
+
+  /**
+   * @param {number} index  in the text, in JavaScript's units
+   * @returns {{line: number, column: number}}
+   */
+  place(index) {
+    if (!this.#lineStarts.length) this.#lineStarts = lineStartsOf(this.text);
+    let [line, above] = [0, this.#lineStarts.length];
+    while (above - line > 1) {
+      const middle = (line + above) >> 1;
+      if (this.#lineStarts[middle] <= index) line = middle;
+      else above = middle;
+    }
+    return { line: line + 1, column: Array.from(this.text.slice(this.#lineStarts[line], index)).length + 1 };
+  }
+
+  /**
+   * @param {string} what
+   * @param {number} index
+   */
+  beyond(what, index) {
+    return new Beyond(what, this.place(index));
+  }
+}
+
+/** @param {string} text */
+function lineStartsOf(text) {
+  const starts = [0];
+  for (let end = text.indexOf("\n"); end >= 0; end = text.indexOf("\n", end + 1)) starts.push(end + 1);
+  return starts;
+}
+
+/**
+ * The first line that is not UTF-8: no character has a line feed within.
+ * @param {Uint8Array} raw
+ */
+function lineOfFault(raw) {
+  for (let line = 1, start = 0; ; line++) {
+    const end = raw.indexOf(LF, start);
+    if (decodeUtf8(raw.subarray(start, end < 0 ? raw.length : end)) === null) return line;
+    start = end + 1;
+  }
+}
+
+/** @param {string} sign */
+function nameOf(sign) {
+  if (sign === "\ufeff") return "a byte order mark";
+  if (sign === "\r") return "a carriage return without a line feed";
+  return `the character U+${sign.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0")}`;
+}
