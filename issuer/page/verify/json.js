@@ -10,8 +10,9 @@ import { decodeUtf8 } from "./bytes.js";
 import { FormatError } from "./errors.js";
 import { Float, exactNumber } from "./numbers.js";
 
-/** @typedef {null | boolean | number | Float | string | Json[] | {[name: string]: Json}} Json */
-/** @typedef {{[name: string]: Json}} JsonObject  with a null prototype: `__proto__` is a name like another */
+/** @typedef {null | boolean | number | Float | string | JsonArray | JsonObject} Json */
+/** @typedef {Json[]} JsonArray */
+/** With a null prototype: `__proto__` is a name like another. @typedef {{[name: string]: Json}} JsonObject */
 
 const SPACE = /[ \t\n\r]*/y;
 const NUMBER = /NaN|-?Infinity|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?/y;

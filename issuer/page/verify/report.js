@@ -97,7 +97,9 @@ export function saidBy({ dataset, metrics, framework, model_revision: revision, 
     metrics: (metrics ?? []).map((metric) => only(metric, ["metric_id", "value", "slice", "value_type", "sample_size"])),
     framework: only(framework, ["name", "version", "command"]),
     ...(revision === undefined ? {} : { model_revision: revision }),
-    selection: Object.fromEntries(named.filter((item) => typeof item[1] === "string")),
+    selection: /** @type {Record<string, string>} */ (
+      Object.fromEntries(named.filter(([, selector]) => typeof selector === "string"))
+    ),
     completeness: textOf(run.completeness),
     ...(value === undefined ? {} : { value }),
     reproduces: textOf(run.reproduces),
