@@ -31,9 +31,11 @@ const DIGEST = /^sha256:[0-9a-f]{64}$/;
 const JTI = /^[A-Za-z0-9_-]{21}[AQgw]$/;
 
 const safeInteger = integer({ min: -Number.MAX_SAFE_INTEGER, max: Number.MAX_SAFE_INTEGER });
-const callerValue = either("true or false or a whole number or text", (value) =>
-  typeof value === "string" ? text() : typeof value === "boolean" ? flag : typeof value === "number" ? safeInteger : undefined,
-);
+const callerValue = either("true or false or a whole number or text", (value) => {
+  if (typeof value === "string") return text();
+  if (typeof value === "boolean") return flag;
+  return Number.isInteger(value) ? safeInteger : undefined;
+});
 const shape = object(
   {
     ver: exactly(1),

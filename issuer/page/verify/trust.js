@@ -6,14 +6,14 @@
  */
 
 import { parseArchive } from "./archive.js";
-import { decodeUtf8, equal, utf8 } from "./bytes.js";
+import { equal, utf8 } from "./bytes.js";
 import { digestOf, jsonText } from "./canonical.js";
 import { Beyond, FormatError } from "./errors.js";
 import { parseCompact } from "./jws.js";
 import { parseKeySet } from "./keys.js";
 import { parsePolicy } from "./log/policy.js";
 import { plainNumber } from "./numbers.js";
-import { MAX_BYTES as MAX_LIST_BYTES, parseRevocations } from "./revocation.js";
+import { MAX_BYTES as MAX_LIST_BYTES, listText, parseRevocations } from "./revocation.js";
 import { anything, either, exactly, integer, list, map, number, object, oneOf, optional, shortText, text } from "./shape.js";
 import { MAX_ATTEMPTS, MAX_TTL_S } from "./token.js";
 import { readYaml } from "./yaml.js";
@@ -189,18 +189,10 @@ export function sources({ issuers, receipt_keys: receiptKeys, revocation_keys: r
  * @param {Uint8Array} raw
  */
 export async function checkFound(pointer, raw) {
-  if (pointer.endsWith("/revocations")) checkListForm(raw);
+  if (pointer.endsWith("/revocations")) parseCompact(listText(raw), MAX_LIST_BYTES);
   else if (pointer.endsWith("/archive")) parseArchive(raw);
   else if (pointer.endsWith(POLICY)) await readPolicy(raw);
   else readKeys(raw);
-}
-
-/** @param {Uint8Array} raw */
-function checkListForm(raw) {
-  const list = decodeUtf8(raw);
-  if (list === null || raw.length > MAX_LIST_BYTES || list.length < raw.length)
-    throw new FormatError("jws.malformed", `not a JWS in ASCII of at most ${MAX_LIST_BYTES} bytes`);
-  parseCompact(list.replace(/^[\r\n]+|[\r\n]+$/g, ""), MAX_LIST_BYTES);
 }
 
 /** @param {Uint8Array} raw */

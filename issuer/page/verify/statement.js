@@ -1,0 +1,42 @@
+/**
+ * Signed statements other than tokens: receipts and revocation lists (contract sections 5 and 6).
+ *
+ * Both are compact JWS with a `typ` of their own, by keys that are never token keys. Knows the form and the signature; what a
+ * statement says is read in `receipt.js` and `revocation.js`.
+ */
+
+import { FormatError } from "./errors.js";
+import { readJson } from "./json.js";
+import { EDDSA_NAMES, parseCompact } from "./jws.js";
+import { keyVerifies } from "./keys.js";
+
+/**
+ * Return the payload of a statement that one of the keys has signed, and the kid of that key.
+ *
+ * The header has exactly `alg` (EdDSA or Ed25519), `kid` and `typ`. Throws FormatError otherwise. The caller must still judge
+ * every member of the payload.
+ * @param {string} text
+ * @param {string} typ
+ * @param {import("./keys.js").KeySet} keys
+ * @param {number} maxBytes
+ */
+export async function readStatement(text, typ, { keys }, maxBytes) {
+  const { header, payload, signature, signingInput } = parseCompact(text, maxBytes);
+  const { alg, kid, typ: named } = header;
+  if (Object.keys(header).sort().join() !== "alg,kid,typ" || named !== typ)
+    throw refused(`its header is not alg, kid and the typ ${typ}`);
+  if (typeof alg !== "string" || !EDDSA_NAMES.has(alg)) throw refused("its algorithm is not EdDSA (Ed25519)");
+  const key = typeof kid === "string" ? keys.get(kid) : undefined;
+  if (!key) throw refused("no listed key that is not a token key has its kid");
+  if (!(await keyVerifies(key, alg, signingInput, signature))) throw refused("its signature does not fit");
+  return { payload: readJson(payload, { maxBytes, maxDepth: 8 }), kid: key.kid };
+}
+
+/**
+ * Take the line breaks off, with which the file of a statement may begin and end.
+ * @param {string} text
+ */
+export const withoutLineBreaks = (text) => text.replace(/^[\r\n]+/, "").replace(/[\r\n]+$/, "");
+
+/** @param {string} detail */
+const refused = (detail) => new FormatError("file.rule", detail);
