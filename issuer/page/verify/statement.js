@@ -36,7 +36,15 @@ export async function readStatement(text, typ, { keys }, maxBytes) {
  * Take the line breaks off, with which the file of a statement may begin and end.
  * @param {string} text
  */
-export const withoutLineBreaks = (text) => text.replace(/^[\r\n]+/, "").replace(/[\r\n]+$/, "");
+export function withoutLineBreaks(text) {
+  let [start, end] = [0, text.length];
+  while (start < end && isLineBreak(text[start])) start++;
+  while (start < end && isLineBreak(text[end - 1])) end--;
+  return text.slice(start, end);
+}
+
+/** @param {string} sign */
+const isLineBreak = (sign) => sign === "\r" || sign === "\n";
 
 /** @param {string} detail */
 const refused = (detail) => new FormatError("file.rule", detail);
