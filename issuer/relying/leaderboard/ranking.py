@@ -232,7 +232,7 @@ def _chosen(group: Sequence[_Candidate], subject: Subject, settings: Sequence[Se
     """Yield the row of a model, and a row of each verified result that contradicts it."""
     results = _without_copies(group)
     newest = max(results, key=lambda one: one.age)
-    first = _best(results, subject.direction) if asked.best else newest
+    first = _strongest(_best(results, subject.direction) if asked.best else newest, results, subject.metric, asked)
     others = _contradicting(first, results, subject.metric, asked) if _kind(first.entry) == _VERIFIED else []
     for one in (first, *others):
         setting = settings.index(one.setting)
@@ -252,6 +252,19 @@ def _best(results: Sequence[_Candidate], direction: Direction) -> _Candidate:
         return max(results, key=lambda one: one.age)
     sign = 1 if direction == "higher" else -1
     return max(results, key=lambda one: (sign * one.value, one.age))
+
+
+def _strongest(first: _Candidate, results: Sequence[_Candidate], metric: str, asked: Asked) -> _Candidate:
+    """Return the result behind which most stands, of those of the same commits that agree with the first.
+
+    A reproduction is newer than what it reproduces, and would hide it.
+    """
+    agreeing = [
+        one
+        for one in results
+        if _commits(one.entry) == _commits(first.entry) and asked.tolerance.agree(metric, first.value, one.value)
+    ]
+    return max(agreeing, key=lambda one: (one.entry.standing, one.age))
 
 
 def _contradicting(first: _Candidate, results: Sequence[_Candidate], metric: str, asked: Asked) -> list[_Candidate]:

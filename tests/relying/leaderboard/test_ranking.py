@@ -68,6 +68,16 @@ def test_the_newest_result_of_a_model_counts_and_says_from_how_many() -> None:
     assert (row.value, row.chosen_from) == (3, 2)
 
 
+@pytest.mark.parametrize("best", [False, True])
+def test_a_reproduction_does_not_hide_what_it_reproduces(best: bool) -> None:
+    first = entry(value=1, when=OLD, tier="reproduced")
+    near = board(first, entry(value=1.25), best=best, tolerance=Tolerance({"accuracy": 0.5}))
+    for made in (board(first, entry(token_digest="x"), best=best), near):
+        assert [(row.entry.tier, row.value, row.chosen_from) for row in only(made).rows] == [("reproduced", 1, 2)]
+    later = board(first, entry(model_revision="a" * 40, token_digest="x"))
+    assert [row.entry.tier for row in only(later).rows] == ["verified"], "of another commit"
+
+
 def test_best_is_the_least_where_lower_is_better() -> None:
     lower = stated_definition(make.BENCHMARK_TEXT.replace("higher_is_better: true", "higher_is_better: false"))
     older = entry(value=1, when=OLD, model_revision="a" * 40)
