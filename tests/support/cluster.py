@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 from tests.support.command import clean
 
+UNWATCHED = {"DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "False"}  # as TABLE.md says
+
 
 class Cluster(NamedTuple):
     """Where it is asked, as `--engine` has it, and its workers."""
@@ -34,7 +36,7 @@ def cluster(folder: Path, workers: int = 3, certificates: Path | None = None) ->
 
         def start(kind: str, *more: str) -> subprocess.Popen[bytes]:
             command = [sys.executable, "-m", f"distributed.cli.dask_{kind}", "--scheduler-file", str(where), *options]
-            process = subprocess.Popen([*command, *more], stdout=log, stderr=log, env=clean())
+            process = subprocess.Popen([*command, *more], stdout=log, stderr=log, env=clean() | UNWATCHED)
             started.callback(_end, process)
             return process
 
