@@ -6,20 +6,17 @@ Which policies decide is a series for each digest: two at a time are workers tha
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from threading import Lock
+from collections.abc import Iterable, Iterator, Sequence
 
-import msgspec
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from issuer import __version__
-from issuer.service.bounds import SILENT_S
 from issuer.service.metrics import counts
-from issuer.service.metrics.board import Board, Key
+from issuer.service.metrics.board import Key
+from issuer.service.metrics.snapshot import BoardReader
 from issuer.service.metrics.state import LogState, WorkerState
 
 # What is counted: the labels, in the order in which the board has them, and what it is.
@@ -42,24 +39,22 @@ HISTOGRAMS: dict[str, tuple[tuple[str, ...], str]] = {
     counts.LAG: ((), "How much later than it asked a task of the event loop goes on, four times a second."),
 }
 _NANO = 1e9
-_decode = msgspec.msgpack.Decoder(WorkerState).decode
 
 
 class BoardCollector(Collector):
     """What prometheus_client asks at each scrape."""
 
-    def __init__(self, board: Board, clock: Callable[[], float] = time.monotonic) -> None:
-        self._board = board
-        self._clock = clock
-        self._lock = Lock()
+    def __init__(self, reader: BoardReader) -> None:
+        self._reader = reader
 
     def collect(self) -> list[Metric]:
         """Return everything as it is now."""
-        with self._lock:  # the board's reader remembers how far it has read
-            counted, told = self._board.counted(), self._board.told()
-        now = self._clock()
-        states = [state for state in map(_decode, told) if now - state.at <= SILENT_S]
-        return [*_counted(counted), *_of_process(len(self._board.rows), states), *_of_workers(states, now)]
+        found = self._reader.read()
+        return [
+            *_counted(found.counted),
+            *_of_process(found.expected, found.states),
+            *_of_workers(found.states, found.now),
+        ]
 
 
 def _counted(numbers: dict[Key, list[int]]) -> Iterator[Metric]:

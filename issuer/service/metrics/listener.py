@@ -1,4 +1,5 @@
-"""The process that Prometheus scrapes, beside the workers: it holds no request up, and answers while none of them does.
+"""The process that Prometheus scrapes and an operator looks at, beside the workers: it holds no request up, and answers
+while none of them does.
 
 Its socket is the parent's, which never gives up the address: a scrape that comes while this process is started again
 waits for it. Whoever reaches the address may read everything, so it is loopback, or a network of the operator's own.
@@ -7,8 +8,11 @@ waits for it. Whoever reaches the address may read everything, so it is loopback
 from __future__ import annotations
 
 import socket
+import time
+from collections.abc import Callable
 from contextlib import suppress
-from http.server import ThreadingHTTPServer
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import BoundedSemaphore, Timer
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
@@ -17,12 +21,16 @@ from prometheus_client import CollectorRegistry, MetricsHandler
 
 from issuer.codes import Code
 from issuer.errors import SetupError
+from issuer.page.operator import AGAIN_S, HEADERS, style, write_overview
 from issuer.service.bounds import BEAT_S, MAX_SCRAPES, SCRAPE_S
 from issuer.service.metrics.board import Board
 from issuer.service.metrics.expose import BoardCollector
+from issuer.service.metrics.history import History
+from issuer.service.metrics.overview import overview_of
+from issuer.service.metrics.snapshot import BoardReader
 from issuer.service.workers import Beat, why_not
 
-PATH = "/metrics"
+_HTML = "text/html; charset=utf-8"
 
 
 class MetricsListener:
@@ -45,10 +53,17 @@ class MetricsListener:
             raise SetupError(Code.SERVICE_ADDRESS, detail) from None
 
     def run(self, beat: Beat) -> NoReturn:
-        """Answer scrapes."""
-        registry = CollectorRegistry(auto_describe=False)
-        registry.register(BoardCollector(self._board))
-        _Server(self._socket, _Handler.factory(registry), beat).serve_forever(BEAT_S / 2)
+        """Answer scrapes, and show how the issuer is."""
+        reader = BoardReader(self._board)
+        registry, history = CollectorRegistry(auto_describe=False), History(reader)
+        registry.register(BoardCollector(reader))
+        handler = partial(_Handler.factory(registry), reader, history)
+
+        def turn() -> None:
+            beat()
+            history.turn()
+
+        _Server(self._socket, handler, turn).serve_forever(BEAT_S / 2)
         raise SystemExit(0)
 
     def close(self) -> None:
@@ -61,7 +76,7 @@ class _Server(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, listening: socket.socket, handler: type, beat: Beat) -> None:
+    def __init__(self, listening: socket.socket, handler: Callable[..., BaseHTTPRequestHandler], beat: Beat) -> None:
         super().__init__(("", 0), handler, bind_and_activate=False)
         self.socket.close()
         self.socket = listening
@@ -100,9 +115,27 @@ class _Handler(MetricsHandler):
     server_version, sys_version = "issuer", ""
     timeout = SCRAPE_S
 
+    def __init__(self, reader: BoardReader, history: History, *given: Any) -> None:
+        self._reader, self._history = reader, history
+        super().__init__(*given)
+
     def do_GET(self) -> None:  # noqa: N802 (http.server's own name)
-        """Answer a scrape; everything else is not here."""
-        if urlsplit(self.path).path == PATH:
-            super().do_GET()
-        else:
-            self.send_error(404)
+        """Answer a scrape, or show a page; everything else is not here."""
+        asked = urlsplit(self.path)
+        match asked.path:
+            case "/metrics":
+                super().do_GET()
+            case "/":
+                overview = overview_of(self._reader.read(), self._history, int(time.time()))
+                self._say(write_overview(overview, AGAIN_S if asked.query else None), _HTML)
+            case "/style.css":
+                self._say(style(), "text/css; charset=utf-8")
+            case _:
+                self.send_error(404)
+
+    def _say(self, body: bytes, media_type: str) -> None:
+        self.send_response(200)
+        for name, value in (("Content-Type", media_type), ("Content-Length", str(len(body))), *HEADERS):
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)

@@ -63,6 +63,6 @@ def test_how_the_service_is(live: Running) -> None:
 def test_the_public_port_has_no_metrics_and_the_other_nothing_else(live: Running) -> None:
     assert live.http.get("/metrics").status_code == 404
     own = f"http://127.0.0.1:{live.settings.metrics.port}"
-    for path in ("/", "/health/ready", "/tokens", "/metricsx", "/metrics/x"):
+    for path in ("/ui", "/health/ready", "/tokens", "/metricsx", "/metrics/x"):
         assert httpx.get(own + path).status_code == 404, path
     assert httpx.post(f"{own}/metrics").status_code == 501

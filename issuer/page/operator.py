@@ -1,0 +1,237 @@
+"""The operator's view, as one page that loads a style and nothing else. Pure.
+
+It is served at the metrics' address alone: it says how the issuer is, and lets nobody change anything. What is drawn
+stands beside it as numbers.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Sequence
+from html import escape
+from importlib.resources import files
+from string import Template
+
+from msgspec import Struct
+
+from issuer.formats.show import visible
+from issuer.formats.times import show_time
+
+_POLICY = (
+    "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "trusted-types 'none'; require-trusted-types-for 'script'"
+)
+HEADERS = (
+    ("Content-Security-Policy", _POLICY), ("X-Content-Type-Options", "nosniff"), ("Referrer-Policy", "no-referrer"),
+    ("Cache-Control", "no-store"),
+)  # fmt: skip
+# Who asks for it shows the page anew so often.
+AGAIN_S = 30
+# Rows of a table of integrations or codes; the rest is one row.
+MOST_ROWS = 50
+_SORTS = (("issued", "Signed"), ("no", "Refused"), ("undecided", "Not decided"))
+_WIDTH, _HEIGHT = 600, 60
+
+
+class Condition(Struct, frozen=True):
+    """One thing that is well, or not, and what there is to say of it."""
+
+    name: str
+    is_well: bool
+    says: str
+
+
+class Span(Struct, frozen=True):
+    """Answers of equal turns, oldest first, for each sort of answer; the last turn has not ended."""
+
+    turn: str
+    begins: int
+    turn_s: int
+    counts: dict[str, list[int]]
+
+
+class Line(Struct, frozen=True):
+    """One integration, code or provider, and its numbers."""
+
+    name: str
+    numbers: tuple[int, ...]
+
+
+class Key(Struct, frozen=True):
+    """A published key: its state, since Unix seconds."""
+
+    kid: str
+    state: str
+    since: int
+
+
+class Overview(Struct, frozen=True):
+    """How an issuer is. Times are Unix seconds; `since` is when this history began."""
+
+    version: str
+    at: int
+    since: int
+    conditions: Sequence[Condition]
+    spans: Sequence[Span]
+    integrations: Sequence[Line]
+    codes: Sequence[Line]
+    providers: Sequence[Line]
+    keys: Sequence[Key]
+
+
+_WHOLE = Template("""<!doctype html>
+<html lang="en"><head><meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="referrer" content="no-referrer"><meta name="color-scheme" content="light dark">$again
+<title>$title</title>
+<link rel="stylesheet" href="style.css">
+</head>
+<body>
+<a class="skip" href="#main">To the content</a>
+<header><nav aria-label="Pages"><a href="./" $here>How it is</a><a href="./?again" $every>the same, every 30 seconds</a>
+<a href="metrics">Metrics for Prometheus</a></nav></header>
+<main id="main">
+<h1>How the issuer is</h1>
+$body</main>
+</body></html>
+""")
+
+
+@functools.cache
+def style() -> bytes:
+    """Return the style that all pages share."""
+    return (files("issuer.page") / "ui" / "style.css").read_bytes()
+
+
+def write_overview(overview: Overview, every_s: int | None = None) -> bytes:
+    """Write the page; with `every_s` a browser asks for it again after so many seconds."""
+    unwell = sum(not each.is_well for each in overview.conditions)
+    return _WHOLE.substitute(
+        again="" if every_s is None else f'\n<meta http-equiv="refresh" content="{every_s}">',
+        here='aria-current="page"' if every_s is None else "",
+        every='aria-current="page"' if every_s is not None else "",
+        title=f"{unwell} not well" if unwell else "All is well",
+        body="".join(_body(overview, unwell)),
+    ).encode()
+
+
+def _body(overview: Overview, unwell: int) -> Iterable[str]:
+    kind, verdict = ("bad", f"{unwell} not well") if unwell else ("good", "All is well")
+    yield f'<div class="verdict {kind}"><h2>{_sign(not unwell)} {verdict}</h2>'
+    yield f"<p>At {_time(overview.at)}, of {escape(overview.version)}. Read only.</p></div>\n"
+    yield _table("Conditions", ("", "Part", "How it is"), map(_condition, overview.conditions))
+    yield "<h2>Answers</h2>\n"
+    yield '<p class="quiet">Of the endpoints that sign; a batch is one answer. '
+    yield f"Looked at since {_time(overview.since)}; Prometheus remembers longer.</p>\n"
+    for span in overview.spans:
+        yield from _span(span)
+    yield "<h2>By integration and by code</h2>\n"
+    yield _lines("Integrations: the last 24 hours", ("Integration", "Signed", "Refused", "Not decided"),
+                 overview.integrations, "Nobody that is registered has asked yet.")  # fmt: skip
+    yield _lines("Refusals, and what was not decided: the last 24 hours", ("Code", "Answers"), overview.codes,
+                 "None.")  # fmt: skip
+    yield "<h2>Keys and providers</h2>\n"
+    yield _table("Published keys", ("Key", "State", "Since"), map(_key, overview.keys))
+    yield _lines("Questions to providers, since the service began", ("Provider", "Answered", "Failed"),
+                 overview.providers, "None was asked yet.")  # fmt: skip
+
+
+# -- parts -------------------------------------------------------------------------------------------------------------
+
+
+def _sign(is_well: bool) -> str:
+    return f'<span class="sign" aria-hidden="true">{"✓" if is_well else "✗"}</span>'
+
+
+def _time(moment: int) -> str:
+    shown = show_time(moment)
+    return f'<time datetime="{escape(shown)}">{escape(shown.replace("T", " ").replace("Z", " UTC"))}</time>'
+
+
+def _said(text: str) -> str:
+    return f"<bdi>{escape(visible(text))}</bdi>"
+
+
+def _condition(condition: Condition) -> str:
+    kind, word = ("good", "well") if condition.is_well else ("bad", "not well")
+    return (
+        f'<td class="result {kind}" role="cell">{_sign(condition.is_well)} {word}</td>'
+        f'<th scope="row" role="rowheader">{escape(condition.name)}</th><td role="cell">{_said(condition.says)}</td>'
+    )
+
+
+def _key(key: Key) -> str:
+    return (
+        f'<th scope="row" role="rowheader"><code>{_said(key.kid)}</code></th><td role="cell">{escape(key.state)}</td>'
+        f'<td role="cell">{_time(key.since)}</td>'
+    )
+
+
+def _line(line: Line) -> str:
+    numbers = "".join(f'<td class="number" role="cell">{number:,}</td>' for number in line.numbers)
+    return f'<th scope="row" role="rowheader">{_said(line.name)}</th>{numbers}'
+
+
+def _lines(caption: str, heads: Sequence[str], lines: Sequence[Line], none: str) -> str:
+    if not lines:
+        return f'<h3>{escape(caption)}</h3><p class="quiet">{escape(none)}</p>\n'
+    shown, rest = list(lines[:MOST_ROWS]), lines[MOST_ROWS:]
+    if rest:
+        sums = tuple(map(sum, zip(*(line.numbers for line in rest), strict=True)))
+        shown.append(Line(f"{len(rest):,} others", sums))
+    return _table(caption, heads, map(_line, shown), numbers_from=1)
+
+
+def _table(caption: str, heads: Sequence[str], rows: Iterable[str], numbers_from: int = 99) -> str:
+    """Write a table. On a phone the cells of one that is not plain stand below each other, and a browser forgets their
+    roles: they are said."""
+    head = "".join(
+        f'<th scope="col" role="columnheader"{" class=number" if at >= numbers_from else ""}>{escape(name)}</th>'
+        if name
+        else '<td role="cell"></td>'
+        for at, name in enumerate(heads)
+    )
+    body = "".join(f'<tr role="row">{row}</tr>\n' for row in rows)
+    plain = "" if heads[0] == "" else ' class="plain"'
+    return (
+        f'<div class="wide"><table role="table"{plain}><caption>{escape(caption)}</caption>'
+        f'<thead role="rowgroup"><tr role="row">{head}</tr></thead>'
+        f'<tbody role="rowgroup">{body}</tbody></table></div>\n'
+    )
+
+
+# -- what is drawn -----------------------------------------------------------------------------------------------------
+
+
+def _span(span: Span) -> Iterable[str]:
+    """Draw each sort of answer by itself, so that no colour has to tell them apart, and give its numbers."""
+    turns = max((len(counts) for counts in span.counts.values()), default=0)
+    yield f"<h3>The last {turns} {escape(span.turn)}s</h3>\n"
+    for sort, name in _SORTS:
+        yield _bars(name, span, span.counts.get(sort, [0] * turns))
+    rows = (
+        f'<th scope="row" role="rowheader">{_time(span.begins + at * span.turn_s)}</th>'
+        + "".join(
+            f'<td class="number" role="cell">{span.counts.get(sort, [0] * turns)[at]:,}</td>' for sort, _ in _SORTS
+        )
+        for at in reversed(range(turns))
+        if any(counts[at] for counts in span.counts.values())
+    )
+    numbers = _table(f"By the {span.turn}, newest first; one without an answer is left out",
+                     (f"From ({span.turn})", *(name for _, name in _SORTS)), rows, numbers_from=1)  # fmt: skip
+    yield f"<details><summary>The same as numbers</summary>{numbers}</details>\n"
+
+
+def _bars(name: str, span: Span, counts: Sequence[int]) -> str:
+    most, width = max(counts, default=0), _WIDTH / max(len(counts), 1)
+    path = "".join(
+        f"M{at * width:g} {_HEIGHT}v-{max(count * (_HEIGHT - 2) / most, 1.5):.4g}h{width - 1:g}V{_HEIGHT}z"
+        for at, count in enumerate(counts)
+        if count
+    )
+    said = f"{name}: {sum(counts):,} in the last {len(counts)} {span.turn}s, at most {most:,} in one"
+    return (
+        f'<figure class="bars"><figcaption>{escape(said)}</figcaption>'
+        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" preserveAspectRatio="none" aria-hidden="true">'
+        f'<path class="ground" d="M0 {_HEIGHT - 0.5:g}H{_WIDTH}"/><path class="bar" d="{path}"/></svg></figure>\n'
+    )

@@ -1,0 +1,80 @@
+"""The operator's view: what is not well is said first, every drawing has its numbers, and nothing can be done with it."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+
+from issuer.page.operator import HEADERS, MOST_ROWS, Condition, Key, Line, Overview, Span, style, write_overview
+from tests.support.boards import PAYLOADS
+
+NOW = 1_790_000_000
+SPAN = Span("minute", NOW - 120, 60, {"issued": [0, 4, 2], "no": [0, 1, 0], "undecided": [0, 0, 0]})
+
+
+def written(**changes: object) -> str:
+    parts: dict[str, object] = {
+        "version": "issuer 0", "at": NOW, "since": NOW - 60, "conditions": [Condition("Store", True, "role master")],
+        "spans": [SPAN], "integrations": [Line("inspect-ai", (6, 1, 0))], "codes": [Line("policy.model", (1,))],
+        "providers": [], "keys": [Key("k1", "active", NOW - 9)], **changes,
+    }  # fmt: skip
+    return write_overview(Overview(**parts)).decode()  # type: ignore[arg-type]
+
+
+class Text(HTMLParser):
+    """The tags of a page, and its text."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.text = ""
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, _: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_what_is_not_well_is_the_title_and_the_first_thing_said() -> None:
+    bad = Condition("Policies", False, "the folder has not loaded since")
+    html = written(conditions=[Condition("Store", True, "role master"), bad])
+    assert "<title>1 not well</title>" in html
+    assert Text(html).text.index("1 not well") < Text(html).text.index("the folder has not loaded since")
+    assert "<title>All is well</title>" in written()
+
+
+def test_a_drawing_says_its_sum_and_stands_beside_its_numbers() -> None:
+    html = written()
+    assert "Signed: 6 in the last 3 minutes, at most 4 in one" in html
+    rows = [re.findall(r"[\d,]+(?=</td>)", row) for row in re.findall(r"<details>.*?</details>", html, re.S)]
+    assert rows == [["2", "0", "0", "4", "1", "0"]], "the minute without an answer is left out"
+
+
+def test_of_many_integrations_the_rest_is_one_row_and_no_answer_is_lost() -> None:
+    html = written(integrations=[Line(f"i{number}", (2, 1, 0)) for number in range(10_000)])
+    assert html.count('rowheader"><bdi>i') == MOST_ROWS
+    assert f'<bdi>9,950 others</bdi></th><td class="number" role="cell">{9950 * 2:,}</td>' in html
+
+
+def test_nothing_is_run_nothing_is_sent_and_nothing_comes_from_elsewhere() -> None:
+    html, policy = written(), dict(HEADERS)["Content-Security-Policy"]
+    assert not {"script", "form", "input", "button", "iframe", "img", "style"} & set(Text(html).tags)
+    assert not re.findall(r"\sstyle=|\son[a-z]+=|https?:", html)
+    assert policy.startswith("default-src 'none'; style-src 'self'; ")
+    assert "unsafe" not in policy
+    assert b"\n.bars " in style()
+
+
+def test_a_text_from_outside_is_text() -> None:
+    for payload in PAYLOADS:
+        html = written(
+            conditions=[Condition("Policies", False, payload)], integrations=[Line(payload, (1, 1, 1))],
+            codes=[Line(payload, (1,))], providers=[Line(payload, (1, 0))], keys=[Key(payload, "active", 1)],
+        )  # fmt: skip
+        assert Text(html).tags == Text(written(
+            conditions=[Condition("Policies", False, "x")], integrations=[Line("x", (1, 1, 1))],
+            codes=[Line("x", (1,))], providers=[Line("x", (1, 0))], keys=[Key("x", "active", 1)],
+        )).tags  # fmt: skip
+        assert not re.findall("[\u202e\u2028\x85]", html)
